@@ -1,0 +1,54 @@
+/**
+ * The world's faults. Each is an entry of a catalogue (`defineError`), so that its code, wording, HTTP status and
+ * whether a retry can help are decided once, and the values that disagree travel as fields and not only as prose.
+ * Our own bugs are not here: those are assertions (`assert.ts`).
+ *
+ * Catalogues live beside what raises them (`src/ggml/errors.ts`, `src/core/errors.ts`, ...).
+ */
+export interface ErrorDefinition {
+  /** Stable and machine-readable, `KVASIR_...`. */
+  readonly code: string;
+  /** One sentence with `{field}` placeholders that says what was found, what was expected and what to do. */
+  readonly template: string;
+  readonly httpStatus: number;
+  /** Whether the same call may succeed later without a change by the caller. */
+  readonly retryable: boolean;
+}
+
+export type ErrorFields = Readonly<Record<string, string | number | boolean | undefined>>;
+
+export class KvasirError extends Error {
+  override readonly name = 'KvasirError';
+  readonly code: string;
+  readonly httpStatus: number;
+  readonly retryable: boolean;
+  readonly fields: ErrorFields;
+
+  constructor(definition: ErrorDefinition, fields: ErrorFields, cause?: unknown) {
+    super(fillTemplate(definition.template, fields), cause === undefined ? undefined : { cause });
+    this.code = definition.code;
+    this.httpStatus = definition.httpStatus;
+    this.retryable = definition.retryable;
+    this.fields = fields;
+  }
+}
+
+/** Defines a catalogue entry and returns the function that makes its error. */
+export function defineError(
+  code: string,
+  template: string,
+  httpStatus: number,
+  options: { readonly retryable?: boolean } = {},
+): ErrorFactory {
+  const definition: ErrorDefinition = { code, template, httpStatus, retryable: options.retryable ?? false };
+  const make = (fields: ErrorFields = {}, cause?: unknown): KvasirError => new KvasirError(definition, fields, cause);
+  return Object.assign(make, { definition });
+}
+
+export type ErrorFactory = ((fields?: ErrorFields, cause?: unknown) => KvasirError) & {
+  readonly definition: ErrorDefinition;
+};
+
+function fillTemplate(template: string, fields: ErrorFields): string {
+  return template.replace(/\{(\w+)\}/g, (_, name: string) => String(fields[name] ?? `{${name}}`));
+}

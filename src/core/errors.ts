@@ -1,0 +1,27 @@
+import { defineError } from '../base/errors.ts';
+
+/** Faults of a request, whoever sent it. */
+export const invalidParameter = defineError(
+  'KVASIR_INVALID_PARAMETER',
+  '`{parameter}` must be {expected}, got {actual}.',
+  400,
+);
+export const promptTooLong = defineError(
+  'KVASIR_PROMPT_TOO_LONG',
+  'The prompt has {promptTokens} tokens and max_tokens is {maxTokens}, but the model takes {maxModelLen} tokens in all. Shorten the prompt or max_tokens, or start with a larger --max-model-len.',
+  400,
+);
+export const promptEmpty = defineError(
+  'KVASIR_PROMPT_EMPTY',
+  'The prompt is empty: at least one token is needed.',
+  400,
+);
+export const queueFull = defineError(
+  'KVASIR_QUEUE_FULL',
+  'The queue is full ({waiting} requests wait; the limit is {limit}). Try again later.',
+  503,
+  { retryable: true },
+);
+export const engineClosed = defineError('KVASIR_ENGINE_CLOSED', 'The engine is shutting down.', 503, {
+  retryable: true,
+});

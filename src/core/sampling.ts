@@ -1,0 +1,39 @@
+import type { TokenId } from './ids.ts';
+
+/**
+ * How to choose tokens and when to stop: validated, every default filled in, frozen (`parseSamplingParams`).
+ * Names and meanings are vLLM's.
+ */
+export interface SamplingParams {
+  /** Number of completions of one prompt. The engine turns it into `n` requests with seeds `seed`, `seed + 1`, ... */
+  readonly n: number;
+  /** 0 = greedy. */
+  readonly temperature: number;
+  /** 0 = all tokens. */
+  readonly topK: number;
+  /** (0, 1] */
+  readonly topP: number;
+  /** [0, 1], relative to the most probable token. */
+  readonly minP: number;
+  /** > 0; 1 = none; over prompt and output. */
+  readonly repetitionPenalty: number;
+  /** [-2, 2]; over output. */
+  readonly presencePenalty: number;
+  /** [-2, 2]; over output. */
+  readonly frequencyPenalty: number;
+  /** Added to the logits, [-100, 100]. */
+  readonly logitBias: ReadonlyMap<TokenId, number>;
+  /** Unsigned 64-bit, as a bigint. Always set: the engine draws one when the user gave none, so that a rerun after a loss repeats it. */
+  readonly seed: bigint;
+  readonly maxTokens: number;
+  readonly minTokens: number;
+  /** Texts that end the completion; they are not part of it unless `includeStopStrInOutput`. */
+  readonly stop: readonly string[];
+  readonly stopTokenIds: readonly TokenId[];
+  readonly ignoreEos: boolean;
+  readonly includeStopStrInOutput: boolean;
+  /** Whether control tokens are left out of the text. */
+  readonly skipSpecialTokens: boolean;
+  /** How many top tokens to report beside the chosen one; absent = no logprobs at all. */
+  readonly logprobs?: number;
+}

@@ -1,0 +1,44 @@
+import { assert } from '../base/assert.ts';
+import type { TokenId } from './ids.ts';
+
+/**
+ * The tokens of one request, prompt first: append-only, typed, grown by doubling, so that neither the runner nor the
+ * sampler allocates per token. Shared by reference with runners in this process, which only read.
+ */
+export class TokenBuffer {
+  #data: Int32Array;
+  #length: number;
+
+  constructor(tokens: ArrayLike<number>, capacity = tokens.length + 64) {
+    this.#data = new Int32Array(Math.max(capacity, tokens.length, 1));
+    this.#data.set(tokens);
+    this.#length = tokens.length;
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  at(position: number): TokenId {
+    assert(position >= 0 && position < this.#length, `token position ${position} outside [0, ${this.#length})`);
+    return this.#data[position] as TokenId;
+  }
+
+  push(token: TokenId): void {
+    if (this.#length === this.#data.length) {
+      const grown = new Int32Array(this.#data.length * 2);
+      grown.set(this.#data);
+      this.#data = grown;
+    }
+    this.#data[this.#length++] = token;
+  }
+
+  /** A view, valid until the next `push`. */
+  view(start = 0, end = this.#length): Int32Array {
+    assert(
+      start >= 0 && start <= end && end <= this.#length,
+      `token range [${start}, ${end}) outside [0, ${this.#length})`,
+    );
+    return this.#data.subarray(start, end);
+  }
+}

@@ -1,0 +1,93 @@
+import type { TokenId } from '../core/ids.ts';
+import type { FinishReason, RequestStats } from '../core/request.ts';
+import type { SamplingParams } from '../core/sampling.ts';
+import type { TokenLogprobs } from '../core/step.ts';
+
+/**
+ * The asynchronous engine as its users (server, CLI, library) see it. `LLM` (offline, batch) is a few lines on top.
+ *
+ * `generate` may be called any number of times at once; all running requests share every step. Iterating to the end,
+ * breaking out of the loop, or aborting the signal all release the request's blocks.
+ */
+export interface AsyncEngine {
+  readonly model: ModelInfo;
+  /**
+   * Starts at the call, not at the first `next()`. Throws (rejects the first `next()`) KvasirError for a bad request,
+   * a full queue (`queueFull`) or a closed engine. With an aborted signal the stream ends with finish reason `abort`.
+   */
+  generate(request: GenerateRequest, options?: { readonly signal?: AbortSignal }): AsyncIterableIterator<OutputDelta>;
+  tokenize(text: string, options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean }): Int32Array;
+  detokenize(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string;
+  /** Renders the model's chat template. */
+  applyChatTemplate(messages: readonly ChatMessage[], options?: { readonly addGenerationPrompt?: boolean }): string;
+  stats(): EngineStats;
+  /** True until `close`, or until the runner broke (then every request ends with `error`). */
+  isHealthy(): boolean;
+  /** Waits until every accepted request has ended, taking no new ones. */
+  drain(): Promise<void>;
+  /** Aborts what still runs and frees everything. Idempotent. */
+  close(): Promise<void>;
+}
+
+export interface GenerateRequest {
+  /** Text (tokenized with the model's special tokens) or tokens as they are. */
+  readonly prompt: string | ArrayLike<number>;
+  /** Whether control tokens written in a text prompt count as such: true for rendered chat templates, else false. */
+  readonly parseSpecial?: boolean;
+  /** Whether the model's BOS is put first, where the model wants one; default true for text prompts. */
+  readonly addSpecial?: boolean;
+  readonly params?: Partial<SamplingParams>;
+  /** A name for logs and responses; made up when absent. */
+  readonly requestId?: string;
+  readonly cacheSalt?: string;
+  readonly priority?: number;
+}
+
+/** What is new since the last delta of the same completion. */
+export interface OutputDelta {
+  /** Which of the `n` completions. */
+  readonly index: number;
+  /** Whole characters only; held back while it might be the start of a stop string. */
+  readonly text: string;
+  readonly tokenIds: readonly TokenId[];
+  /** Parallel to `tokenIds` when logprobs were asked for. */
+  readonly logprobs?: readonly TokenLogprobs[];
+  /** Set on the last delta of this completion. `stopReason`: the stop string or token id that matched. */
+  readonly finish?: { readonly reason: FinishReason; readonly stopReason?: string | number };
+  readonly stats: RequestStats;
+}
+
+export interface ChatMessage {
+  readonly role: string;
+  readonly content: string;
+  readonly [extra: string]: unknown;
+}
+
+export interface ModelInfo {
+  /** As served: file name without extension unless overridden. */
+  readonly name: string;
+  readonly path: string;
+  readonly architecture: string;
+  readonly vocabSize: number;
+  /** Longest prompt plus output. */
+  readonly maxModelLen: number;
+  readonly hasChatTemplate: boolean;
+}
+
+export interface EngineStats {
+  readonly running: number;
+  readonly waiting: number;
+  readonly blocks: {
+    readonly total: number;
+    readonly free: number;
+    readonly cached: number;
+    readonly referenced: number;
+  };
+  readonly steps: number;
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly generatedTokens: number;
+  readonly recomputedTokens: number;
+  readonly preemptions: number;
+  readonly aborts: number;
+}

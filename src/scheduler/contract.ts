@@ -1,0 +1,49 @@
+import type { RequestId } from '../core/ids.ts';
+import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
+import type { StepPlan, StepResult } from '../core/step.ts';
+
+/**
+ * Decides what each step computes. Synchronous and pure: no I/O, no clock, no chance. One plan is out at a time:
+ * `plan`, then `apply` with its result, then the next `plan`; `add` and `abort` may come at any time between calls,
+ * also while a plan is out.
+ */
+export interface SchedulerApi {
+  /** Queues a request. Its id must be new. The caller has checked that it fits `maxModelLen` and the pool. */
+  add(request: EngineRequest): void;
+  /**
+   * Ends a request in whatever state it is. If a plan that contains it is out, its blocks stay held until `apply`.
+   * An unknown or finished id is ignored: clients go away at any time. Returns the final counters if it was known.
+   */
+  abort(id: RequestId): RequestStats | undefined;
+  /** The next step, or undefined when there is nothing to compute. */
+  plan(): StepPlan | undefined;
+  /** Turns a result into new state: one update for each request that got a token or ended. */
+  apply(plan: StepPlan, result: StepResult): readonly RequestUpdate[];
+  hasWork(): boolean;
+  stats(): SchedulerStats;
+  /** Crashes by assertion when any invariant (I4, I5, I7) does not hold. O(blocks). */
+  checkInvariants(): void;
+}
+
+export interface SchedulerOptions {
+  /** Rows of one step at most. Default 512. */
+  readonly maxNumBatchedTokens: number;
+  /** Requests running at once at most. Default 64. */
+  readonly maxNumSeqs: number;
+  /** Prompt plus output tokens of a request at most. */
+  readonly maxModelLen: number;
+  readonly enablePrefixCaching: boolean;
+  readonly policy: 'fcfs' | 'priority';
+}
+
+export interface SchedulerStats {
+  readonly running: number;
+  readonly waiting: number;
+  readonly blocks: {
+    readonly total: number;
+    readonly free: number;
+    readonly cached: number;
+    readonly referenced: number;
+  };
+  readonly preemptions: number;
+}
