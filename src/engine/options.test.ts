@@ -1,0 +1,25 @@
+import { describe, expect, it } from 'vitest';
+import { defaultKvCacheMemory, engineDefaults, resolveEngineOptions } from './options.ts';
+
+const GIB = 1024 ** 3;
+
+describe('engine options', () => {
+  it('fills in every default', () => {
+    const resolved = resolveEngineOptions({ model: 'm.gguf' });
+    expect(resolved).toMatchObject({ ...engineDefaults, model: 'm.gguf' });
+    expect(resolved.threads).toBeGreaterThanOrEqual(1);
+    expect(resolved.maxModelLen).toBeUndefined();
+  });
+
+  it('keeps what was given, and takes an undefined option as absent', () => {
+    const options: object = { model: 'm.gguf', blockSize: 32, enablePrefixCaching: false, maxNumSeqs: undefined };
+    const resolved = resolveEngineOptions(options as { model: string });
+    expect(resolved).toMatchObject({ blockSize: 32, enablePrefixCaching: false, maxNumSeqs: 64 });
+  });
+
+  it('gives the pool half of what the weights leave, within bounds', () => {
+    expect(defaultKvCacheMemory(1 * GIB, 5 * GIB)).toBe(2 * GIB);
+    expect(defaultKvCacheMemory(1 * GIB, 500 * GIB)).toBe(4 * GIB);
+    expect(defaultKvCacheMemory(9 * GIB, 5 * GIB)).toBe(0);
+  });
+});
