@@ -18,8 +18,13 @@ export interface AsyncEngine {
   generate(request: GenerateRequest, options?: { readonly signal?: AbortSignal }): AsyncIterableIterator<OutputDelta>;
   tokenize(text: string, options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean }): Int32Array;
   detokenize(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string;
-  /** Renders the model's chat template. */
-  applyChatTemplate(messages: readonly ChatMessage[], options?: { readonly addGenerationPrompt?: boolean }): string;
+  /** The raw bytes of one token, perhaps a part of a character; a control token gives its name. For logprobs' `bytes`. */
+  tokenBytes(token: number): Uint8Array;
+  /** Renders the model's chat template; `variables` are what else the template may read (`enable_thinking`, ...). */
+  applyChatTemplate(
+    messages: readonly ChatMessage[],
+    options?: { readonly addGenerationPrompt?: boolean; readonly variables?: Readonly<Record<string, unknown>> },
+  ): string;
   stats(): EngineStats;
   /** True until `close`, or until the runner broke (then every request ends with `error`). */
   isHealthy(): boolean;
