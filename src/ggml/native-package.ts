@@ -1,0 +1,74 @@
+import { existsSync, readdirSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { nativePackageMissing, platformUnsupported } from './errors.ts';
+
+/** The version of `@node-llama-cpp/*` whose structs and symbols `ffi.ts` describes. All platforms are pinned to it. */
+export const NATIVE_PACKAGE_VERSION = '3.22.1';
+/** ggml's own word for the same: what `ggml_version()` and `ggml_commit()` must answer. */
+export const GGML_VERSION = '0.25.1';
+export const GGML_COMMIT = '0ad4a86';
+
+/** Per platform: the packages that can serve it, best first. The last is the one that `npm install kvasir` brings. */
+const packagesByPlatform: Readonly<Record<string, readonly string[]>> = {
+  'linux-x64': ['linux-x64-cuda', 'linux-x64-vulkan', 'linux-x64'],
+  'linux-arm64': ['linux-arm64'],
+  'darwin-arm64': ['mac-arm64-metal'],
+  'darwin-x64': ['mac-x64'],
+  'win32-x64': ['win-x64-cuda', 'win-x64-vulkan', 'win-x64'],
+};
+
+export interface NativeLibraries {
+  readonly packageName: string;
+  readonly base: string;
+  readonly ggml: string;
+  readonly llama: string;
+  /** Folders with backend plug-ins (`libggml-cpu-*`, `libggml-cuda`, ...), the one with the CPU variants first. */
+  readonly backendFolders: readonly string[];
+}
+
+/**
+ * Finds the installed libraries. ggml and libllama come from the CPU package, and backends of GPU packages the user
+ * installed are plugged into it: they carry the same ggml, and one process must not load two.
+ */
+export function findNativeLibraries(platform = `${process.platform}-${process.arch}`): NativeLibraries {
+  const candidates = packagesByPlatform[platform];
+  if (candidates === undefined) {
+    throw platformUnsupported({ platform, supported: Object.keys(packagesByPlatform).join(', ') });
+  }
+  const packageName = `@node-llama-cpp/${candidates.at(-1)}`;
+  const main = binsFolder(packageName);
+  if (main === undefined) throw nativePackageMissing({ platform, packageName, version: NATIVE_PACKAGE_VERSION });
+  const gpuFolders = candidates.slice(0, -1).flatMap((name) => binsFolder(`@node-llama-cpp/${name}`) ?? []);
+  return {
+    packageName,
+    base: libraryIn(main, 'ggml-base', packageName),
+    ggml: libraryIn(main, 'ggml', packageName),
+    llama: libraryIn(main, 'llama', packageName),
+    backendFolders: [main, ...gpuFolders],
+  };
+}
+
+/** `<package>/bins/<platform folder>`, or undefined when the package is not installed. */
+function binsFolder(packageName: string): string | undefined {
+  let entry: string;
+  try {
+    entry = createRequire(import.meta.url).resolve(packageName);
+  } catch {
+    return undefined;
+  }
+  const bins = join(dirname(entry), '..', 'bins');
+  if (!existsSync(bins)) return undefined;
+  const folder = readdirSync(bins, { withFileTypes: true }).find((item) => item.isDirectory());
+  return folder === undefined ? undefined : join(bins, folder.name);
+}
+
+/** File names carry llama.cpp's version on some platforms: `libggml.so`, `libggml.v0.5.0.so`, `ggml.dll`. */
+function libraryIn(folder: string, stem: string, packageName: string): string {
+  const pattern = new RegExp(`^(lib)?${stem}(\\.[a-z]*\\.?v[\\d.]+)?\\.(so|dylib|dll)$`);
+  const file = readdirSync(folder).find((name) => pattern.test(name));
+  if (file === undefined) {
+    throw nativePackageMissing({ platform: folder, packageName, version: NATIVE_PACKAGE_VERSION });
+  }
+  return join(folder, file);
+}
