@@ -44,6 +44,8 @@ export interface SampleRequest {
   readonly params: SamplingParams;
   /** How many of `tokens` are prompt; the rest is output. */
   readonly promptLength: TokenCount;
+  /** `EngineRequest.eosTokenIds`: what the sampler bans, with the stop tokens, until `minTokens` are out. */
+  readonly eosTokenIds: readonly TokenId[];
 }
 
 export interface StepResult {
