@@ -1,0 +1,109 @@
+import { invalidParameter } from './errors.ts';
+import type { SamplingParams } from './sampling.ts';
+import {
+  describeValue,
+  readBoolean,
+  readInteger,
+  readLogitBias,
+  readNumber,
+  readSeed,
+  readStopStrings,
+  readTokenIds,
+} from './sampling-read.ts';
+
+/** What a request's parameters are measured against. */
+export interface SamplingLimits {
+  /** Token ids in `logitBias` and `stopTokenIds` lie below it. */
+  readonly vocabSize: number;
+  /** For a request that sets no `maxTokens`; the engine passes what is left of the model's length. At least 1. */
+  readonly maxTokensDefault: number;
+  /** Draws the seed of a request that brings none. Called at most once. */
+  drawSeed(): bigint;
+}
+
+export const completionsMax = 128;
+export const stopStringsMax = 16;
+export const stopTokenIdsMax = 128;
+export const logprobsMax = 20;
+
+const known: ReadonlySet<string> = new Set<keyof SamplingParams>([
+  'n',
+  'temperature',
+  'topK',
+  'topP',
+  'minP',
+  'repetitionPenalty',
+  'presencePenalty',
+  'frequencyPenalty',
+  'logitBias',
+  'seed',
+  'maxTokens',
+  'minTokens',
+  'stop',
+  'stopTokenIds',
+  'ignoreEos',
+  'includeStopStrInOutput',
+  'skipSpecialTokens',
+  'logprobs',
+]);
+
+/**
+ * Turns what a caller wrote into `SamplingParams`: checked, complete, frozen. Absent, `undefined` and `null` mean the
+ * default. Accepted beside the exact types: `seed` as a safe integer, `stop` as one string, `logitBias` as a plain
+ * object, `topK: -1` for "all" (as in vLLM).
+ *
+ * @throws KvasirError `invalidParameter` with the parameter's name, what was expected and what came.
+ */
+export function parseSamplingParams(input: unknown, limits: SamplingLimits): SamplingParams {
+  const raw = readObject(input);
+  const topK = readInteger(raw, 'topK', 0, -1, Number.MAX_SAFE_INTEGER);
+  const maxTokens = readInteger(raw, 'maxTokens', limits.maxTokensDefault, 1, Number.MAX_SAFE_INTEGER);
+  const minTokens = readInteger(raw, 'minTokens', 0, 0, Number.MAX_SAFE_INTEGER);
+  if (minTokens > maxTokens) {
+    throw invalidParameter({
+      parameter: 'minTokens',
+      expected: `at most maxTokens (${maxTokens})`,
+      actual: String(minTokens),
+    });
+  }
+  const logprobs = isAbsent(raw.logprobs) ? undefined : readInteger(raw, 'logprobs', 0, 0, logprobsMax);
+  return Object.freeze({
+    n: readInteger(raw, 'n', 1, 1, completionsMax),
+    temperature: readNumber(raw, 'temperature', 1, { min: 0 }),
+    topK: Math.max(topK, 0),
+    topP: readNumber(raw, 'topP', 1, { above: 0, max: 1 }),
+    minP: readNumber(raw, 'minP', 0, { min: 0, max: 1 }),
+    repetitionPenalty: readNumber(raw, 'repetitionPenalty', 1, { above: 0 }),
+    presencePenalty: readNumber(raw, 'presencePenalty', 0, { min: -2, max: 2 }),
+    frequencyPenalty: readNumber(raw, 'frequencyPenalty', 0, { min: -2, max: 2 }),
+    logitBias: readLogitBias(raw.logitBias, limits.vocabSize),
+    seed: isAbsent(raw.seed) ? BigInt.asUintN(64, limits.drawSeed()) : readSeed(raw.seed),
+    maxTokens,
+    minTokens,
+    stop: readStopStrings(raw.stop, stopStringsMax),
+    stopTokenIds: readTokenIds(raw.stopTokenIds, stopTokenIdsMax, limits.vocabSize),
+    ignoreEos: readBoolean(raw, 'ignoreEos', false),
+    includeStopStrInOutput: readBoolean(raw, 'includeStopStrInOutput', false),
+    skipSpecialTokens: readBoolean(raw, 'skipSpecialTokens', true),
+    ...(logprobs === undefined ? {} : { logprobs }),
+  });
+}
+
+function readObject(input: unknown): Readonly<Record<string, unknown>> {
+  if (isAbsent(input)) return {};
+  if (typeof input !== 'object' || Array.isArray(input)) {
+    throw invalidParameter({ parameter: 'params', expected: 'an object', actual: describeValue(input) });
+  }
+  // A misspelt name would otherwise be obeyed by silence: the caller would get defaults and not know it.
+  for (const key of Object.keys(input)) {
+    if (known.has(key)) continue;
+    throw invalidParameter({
+      parameter: key.slice(0, 40),
+      expected: `absent: it is no sampling parameter (known: ${[...known].join(', ')})`,
+      actual: describeValue((input as Record<string, unknown>)[key]),
+    });
+  }
+  return input as Record<string, unknown>;
+}
+
+const isAbsent = (value: unknown): value is undefined | null => value === undefined || value === null;
