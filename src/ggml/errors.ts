@@ -31,3 +31,79 @@ export const outOfNativeMemory = defineError(
   'Could not allocate {bytes} bytes for {purpose} on {device}. {hint}',
   500,
 );
+export const modelFileUnreadable = defineError(
+  'KVASIR_MODEL_FILE_UNREADABLE',
+  'Cannot read the model file {path}: {reason}.',
+  500,
+);
+export const notGguf = defineError(
+  'KVASIR_NOT_GGUF',
+  '{path} is not a GGUF file: it is {found}. Kvasir reads GGUF models (version {supported}). {hint}',
+  500,
+);
+export const ggufVersionUnsupported = defineError(
+  'KVASIR_GGUF_VERSION_UNSUPPORTED',
+  '{path} is a GGUF file of version {found}; supported: {supported}, little-endian. Convert the model anew.',
+  500,
+);
+export const ggufTruncated = defineError(
+  'KVASIR_GGUF_TRUNCATED',
+  '{path} is truncated: it has {fileBytes} bytes, but {what} needs {neededBytes}. Download or copy it again.',
+  500,
+);
+export const ggufOversized = defineError(
+  'KVASIR_GGUF_OVERSIZED',
+  '{path} is too long: it has {fileBytes} bytes, but its last tensor ends at {expectedBytes}. Download or copy it again.',
+  500,
+);
+export const ggufCorrupt = defineError(
+  'KVASIR_GGUF_CORRUPT',
+  '{path} is corrupt: {problem} (at byte {offset}). Download or copy it again.',
+  500,
+);
+export const ggufSplit = defineError(
+  'KVASIR_GGUF_SPLIT',
+  '{path} is one of {splitCount} parts of a split model, which is not supported. Merge the parts into one file first (llama-gguf-split --merge).',
+  500,
+);
+export const metadataMissing = defineError('KVASIR_METADATA_MISSING', '{path} has no metadata {key}.', 500);
+export const metadataInvalid = defineError(
+  'KVASIR_METADATA_INVALID',
+  '{path}: metadata {key} must be {expected}, found {found}.',
+  500,
+);
+export const architectureUnsupported = defineError(
+  'KVASIR_ARCHITECTURE_UNSUPPORTED',
+  '{path} holds a model of architecture {found}; supported: {supported}.',
+  500,
+);
+export const modelFeatureUnsupported = defineError(
+  'KVASIR_MODEL_FEATURE_UNSUPPORTED',
+  '{path} needs {feature} ({found}), which is not supported for architecture {architecture}.',
+  500,
+);
+export const tensorTypeUnsupported = defineError(
+  'KVASIR_TENSOR_TYPE_UNSUPPORTED',
+  '{path}: tensor {tensor} is of type {found}; supported: {supported}.',
+  500,
+);
+export const tensorMissing = defineError(
+  'KVASIR_TENSOR_MISSING',
+  '{path} has no tensor {tensor}, which architecture {architecture} needs.',
+  500,
+);
+export const tensorUnexpected = defineError(
+  'KVASIR_TENSOR_UNEXPECTED',
+  '{path} has a tensor {tensor}, which Kvasir does not know for architecture {architecture}: the model needs something that is not supported.',
+  500,
+);
+export const tensorShapeWrong = defineError(
+  'KVASIR_TENSOR_SHAPE_WRONG',
+  '{path}: tensor {tensor} has shape {found}, expected {expected}.',
+  500,
+);
+export const modelFileChanged = defineError(
+  'KVASIR_MODEL_FILE_CHANGED',
+  '{path} changed while it was being read: {problem}. Start again when it is complete.',
+  500,
+);

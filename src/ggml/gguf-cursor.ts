@@ -1,0 +1,121 @@
+import type { FileHandle } from 'node:fs/promises';
+import { ggufCorrupt, ggufTruncated } from './errors.ts';
+
+const BUFFER_BYTES = 1 << 20;
+
+/**
+ * Reads a file front to back through one bounded buffer. Nothing is allocated by what the file claims before it is
+ * known that the file is long enough for it.
+ *
+ * `take` calls are synchronous and need a preceding `ensure` for their bytes, so that hundreds of thousands of strings
+ * are walked without a promise each.
+ */
+export class GgufCursor {
+  readonly path: string;
+  readonly fileBytes: number;
+  readonly #handle: FileHandle;
+  readonly #buffer: Buffer;
+  #bufferOffset = 0;
+  #bufferLength = 0;
+  #position = 0;
+
+  constructor(handle: FileHandle, path: string, fileBytes: number) {
+    this.#handle = handle;
+    this.path = path;
+    this.fileBytes = fileBytes;
+    this.#buffer = Buffer.allocUnsafe(Math.min(BUFFER_BYTES, Math.max(fileBytes, 1)));
+  }
+
+  /** Offset of the next byte from the start of the file. */
+  get position(): number {
+    return this.#position;
+  }
+
+  /** Whether the next `bytes` are in the buffer, so that `take` may be called without `ensure`. */
+  has(bytes: number): boolean {
+    return this.#position + bytes <= this.#bufferOffset + this.#bufferLength;
+  }
+
+  /** Makes the next `bytes` (at most the buffer) available. Throws when the file ends before them. */
+  async ensure(bytes: number, what: string): Promise<void> {
+    if (this.has(bytes)) return;
+    this.require(bytes, what);
+    this.#bufferOffset = this.#position;
+    this.#bufferLength = 0;
+    const wanted = Math.min(this.#buffer.length, this.fileBytes - this.#position);
+    while (this.#bufferLength < wanted) {
+      const { bytesRead } = await this.#handle.read(
+        this.#buffer,
+        this.#bufferLength,
+        wanted - this.#bufferLength,
+        this.#bufferOffset + this.#bufferLength,
+      );
+      if (bytesRead === 0) throw this.#truncated(bytes, what);
+      this.#bufferLength += bytesRead;
+    }
+  }
+
+  /** Throws unless the file has `bytes` more from here. */
+  require(bytes: number, what: string): void {
+    if (this.#position + bytes > this.fileBytes) throw this.#truncated(bytes, what);
+  }
+
+  skip(bytes: number, what: string): void {
+    this.require(bytes, what);
+    this.#position += bytes;
+  }
+
+  takeU8(): number {
+    return this.#buffer.readUInt8(this.#advance(1));
+  }
+
+  takeU32(): number {
+    return this.#buffer.readUInt32LE(this.#advance(4));
+  }
+
+  takeU64(): bigint {
+    return this.#buffer.readBigUInt64LE(this.#advance(8));
+  }
+
+  /** A copy of the next bytes. */
+  takeBytes(bytes: number): Buffer {
+    const at = this.#advance(bytes);
+    return Buffer.from(this.#buffer.subarray(at, at + bytes));
+  }
+
+  /** A copy of the next bytes, which stay the next. */
+  peekBytes(bytes: number): Buffer {
+    const at = this.#position - this.#bufferOffset;
+    return Buffer.from(this.#buffer.subarray(at, at + bytes));
+  }
+
+  /** A u64 that must be a number we can count with, at most `limit`. */
+  takeCount(limit: number, what: string): number {
+    const value = this.takeU64();
+    if (value > BigInt(limit)) throw this.corrupt(`${what} is ${value}, more than ${limit}`, 8);
+    return Number(value);
+  }
+
+  /** A length-prefixed string of at most `limit` bytes (which must fit the buffer). */
+  async string(limit: number, what: string): Promise<string> {
+    await this.ensure(8, what);
+    const length = this.takeCount(limit, `the length of ${what}`);
+    await this.ensure(length, what);
+    return this.takeBytes(length).toString('utf8');
+  }
+
+  corrupt(problem: string, bytesBefore = 0): Error {
+    return ggufCorrupt({ path: this.path, problem, offset: this.#position - bytesBefore });
+  }
+
+  #advance(bytes: number): number {
+    const at = this.#position - this.#bufferOffset;
+    this.#position += bytes;
+    return at;
+  }
+
+  #truncated(bytes: number, what: string): Error {
+    const neededBytes = this.#position + bytes;
+    return ggufTruncated({ path: this.path, fileBytes: this.fileBytes, what, neededBytes });
+  }
+}

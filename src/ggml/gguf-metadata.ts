@@ -1,0 +1,123 @@
+import { metadataInvalid, metadataMissing } from './errors.ts';
+
+export type GgufElementType =
+  | 'u8'
+  | 'i8'
+  | 'u16'
+  | 'i16'
+  | 'u32'
+  | 'i32'
+  | 'f32'
+  | 'bool'
+  | 'string'
+  | 'u64'
+  | 'i64'
+  | 'f64';
+
+/** The value types of GGUF by their number in the file, and the bytes of one (a string: of its length). */
+export const ggufElementTypes: ReadonlyMap<number, readonly [GgufElementType, number]> = new Map([
+  [0, ['u8', 1]],
+  [1, ['i8', 1]],
+  [2, ['u16', 2]],
+  [3, ['i16', 2]],
+  [4, ['u32', 4]],
+  [5, ['i32', 4]],
+  [6, ['f32', 4]],
+  [7, ['bool', 1]],
+  [8, ['string', 8]],
+  [10, ['u64', 8]],
+  [11, ['i64', 8]],
+  [12, ['f64', 8]],
+]);
+export const GGUF_ARRAY = 9;
+
+/** An array stays in the file (a tokenizer's may have hundreds of thousands of strings); `readGgufArray` reads it. */
+export interface GgufArray {
+  readonly elementType: GgufElementType;
+  readonly length: number;
+  /** Where the first element lies in the file, and the bytes of all. */
+  readonly fileOffset: number;
+  readonly byteLength: number;
+}
+
+export type GgufScalar = { readonly type: GgufElementType; readonly value: number | bigint | boolean | string };
+export type GgufValue = GgufScalar | GgufArray;
+
+const isArray = (value: GgufValue): value is GgufArray => 'elementType' in value;
+
+/** The key-value part of a GGUF file. Getters return undefined where the key is absent and throw where its type is another. */
+export class GgufMetadata {
+  readonly #path: string;
+  readonly #values: ReadonlyMap<string, GgufValue>;
+
+  constructor(path: string, values: ReadonlyMap<string, GgufValue>) {
+    this.#path = path;
+    this.#values = values;
+  }
+
+  get entries(): ReadonlyMap<string, GgufValue> {
+    return this.#values;
+  }
+
+  has(key: string): boolean {
+    return this.#values.has(key);
+  }
+
+  string(key: string): string | undefined {
+    const value = this.#scalar(key, 'a string');
+    if (value === undefined || typeof value === 'string') return value;
+    throw this.invalid(key, 'a string');
+  }
+
+  /** Any integer type, as long as the value is one of 32 bits without sign. */
+  u32(key: string): number | undefined {
+    const value = this.#scalar(key, 'an integer');
+    if (value === undefined) return undefined;
+    const number = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : Number.NaN;
+    const fits = Number.isInteger(number) && number >= 0 && number <= 0xffff_ffff;
+    if (!fits) throw this.invalid(key, 'an unsigned 32-bit integer');
+    return number;
+  }
+
+  /** A finite floating-point number. */
+  f32(key: string): number | undefined {
+    const value = this.#scalar(key, 'a number');
+    if (value === undefined) return undefined;
+    if (typeof value !== 'number' || !Number.isFinite(value)) throw this.invalid(key, 'a finite number');
+    return value;
+  }
+
+  bool(key: string): boolean | undefined {
+    const value = this.#scalar(key, 'a boolean');
+    if (value === undefined || typeof value === 'boolean') return value;
+    throw this.invalid(key, 'a boolean');
+  }
+
+  array(key: string): GgufArray | undefined {
+    const value = this.#values.get(key);
+    if (value === undefined || isArray(value)) return value;
+    throw this.invalid(key, 'an array');
+  }
+
+  /** The value that `get` finds, or an error that names the key. */
+  require<T>(key: string, value: T | undefined): T {
+    if (value === undefined) throw metadataMissing({ path: this.#path, key });
+    return value;
+  }
+
+  /** The error for a value that cannot be, whether for its type or for what it says. */
+  invalid(key: string, expected: string): Error {
+    const value = this.#values.get(key);
+    let found = 'nothing';
+    if (value !== undefined && isArray(value)) found = `an array of ${value.length} ${value.elementType}`;
+    else if (value !== undefined) found = `${value.type} ${String(value.value).slice(0, 60)}`;
+    return metadataInvalid({ path: this.#path, key, expected, found });
+  }
+
+  #scalar(key: string, expected: string): GgufScalar['value'] | undefined {
+    const value = this.#values.get(key);
+    if (value === undefined) return undefined;
+    if (isArray(value)) throw this.invalid(key, expected);
+    return value.value;
+  }
+}

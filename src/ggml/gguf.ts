@@ -1,0 +1,324 @@
+/**
+ * Our own reader of GGUF files (versions 2 and 3, little-endian). It checks everything that native code takes for
+ * granted, so that a damaged file becomes an error with a name and never an aborted process. It reads the header only,
+ * through a bounded buffer, whatever the file claims.
+ *
+ * Layout: "GGUF", version, tensor count, key count, keys with values, tensor infos, padding, tensor data.
+ */
+import { type FileHandle, open } from 'node:fs/promises';
+import {
+  ggufCorrupt,
+  ggufOversized,
+  ggufSplit,
+  ggufTruncated,
+  ggufVersionUnsupported,
+  modelFileUnreadable,
+} from './errors.ts';
+import { GgufCursor } from './gguf-cursor.ts';
+import {
+  GGUF_ARRAY,
+  type GgufArray,
+  type GgufElementType,
+  GgufMetadata,
+  type GgufScalar,
+  type GgufValue,
+  ggufElementTypes,
+} from './gguf-metadata.ts';
+import { refuseOtherFormats } from './gguf-sniff.ts';
+import { type GgmlType, ggmlTypes, rowBytes } from './types.ts';
+
+export interface GgufTensor {
+  readonly name: string;
+  readonly type: GgmlType;
+  /** ggml's order: `ne[0]` is the length of a row; unused dimensions are 1. */
+  readonly ne: readonly [number, number, number, number];
+  readonly byteLength: number;
+  /** From the start of the file. */
+  readonly fileOffset: number;
+}
+
+export interface GgufFile {
+  readonly path: string;
+  readonly fileBytes: number;
+  /** With `fileBytes`, tells whether the file is still the one that was checked. */
+  readonly modifiedMs: number;
+  readonly version: number;
+  readonly alignment: number;
+  /** Where the tensor data begins. */
+  readonly dataOffset: number;
+  readonly metadata: GgufMetadata;
+  /** In the order of the file. */
+  readonly tensors: ReadonlyMap<string, GgufTensor>;
+}
+
+const VERSIONS = [2, 3];
+/** Real files have some dozens of keys and at most some thousands of tensors; native code compares names pairwise. */
+const KEY_COUNT_MAX = 10_000;
+const TENSOR_COUNT_MAX = 20_000;
+const KEY_BYTES_MAX = 65_535;
+const STRING_BYTES_MAX = 1_000_000;
+/** ggml's GGML_MAX_NAME, its terminating zero left out. */
+const TENSOR_NAME_BYTES_MAX = 63;
+const ALIGNMENT_DEFAULT = 32;
+const ALIGNMENT_MAX = 65_536;
+
+/** Reads and checks the header of a GGUF file. Throws what `errors.ts` lists, and nothing else. */
+export function readGguf(path: string): Promise<GgufFile> {
+  return withFile(path, async (handle, fileBytes, modifiedMs) => {
+    const cursor = new GgufCursor(handle, path, fileBytes);
+    const { version, tensorCount, keyCount } = await readPreamble(cursor);
+    const values = await readKeys(cursor, keyCount);
+    const metadata = new GgufMetadata(path, values);
+    refuseSplit(path, metadata);
+    const alignment = readAlignment(metadata);
+    const infos = await readTensorInfos(cursor, tensorCount);
+    const dataOffset = tensorCount === 0 ? cursor.position : padded(cursor.position, alignment);
+    const tensors = placeTensors(cursor, infos, dataOffset, alignment);
+    return { path, fileBytes, modifiedMs, version, alignment, dataOffset, metadata, tensors };
+  });
+}
+
+/**
+ * The elements of an array: strings (`utf8`, or `latin1`, which keeps every byte apart), booleans, or numbers as a typed
+ * array. The file is opened anew.
+ */
+export function readGgufStrings(
+  file: GgufFile,
+  array: GgufArray,
+  encoding: 'utf8' | 'latin1' = 'utf8',
+): Promise<string[]> {
+  return withFile(file.path, async (handle) => {
+    const cursor = new GgufCursor(handle, file.path, file.fileBytes);
+    cursor.skip(array.fileOffset, 'a string array');
+    const strings: string[] = [];
+    for (let i = 0; i < array.length; i++) {
+      if (!cursor.has(8)) await cursor.ensure(8, 'a string array');
+      const length = cursor.takeCount(STRING_BYTES_MAX, 'the length of a string');
+      if (!cursor.has(length)) await cursor.ensure(length, 'a string array');
+      strings.push(cursor.takeBytes(length).toString(encoding));
+    }
+    return strings;
+  });
+}
+
+/** The elements of an array of numbers of at most 32 bits, as they stand in the file. */
+export function readGgufNumbers(
+  file: GgufFile,
+  array: GgufArray,
+): Promise<Int32Array | Uint32Array | Float32Array | Uint8Array | Int8Array | Uint16Array | Int16Array> {
+  return withFile(file.path, async (handle) => {
+    const bytes = new Uint8Array(array.byteLength);
+    let done = 0;
+    while (done < bytes.length) {
+      const { bytesRead } = await handle.read(bytes, done, bytes.length - done, array.fileOffset + done);
+      if (bytesRead === 0) {
+        const neededBytes = array.fileOffset + array.byteLength;
+        throw ggufTruncated({ path: file.path, fileBytes: array.fileOffset + done, what: 'an array', neededBytes });
+      }
+      done += bytesRead;
+    }
+    const view = numberArrays[array.elementType];
+    if (view === undefined) throw new TypeError(`not an array of small numbers: ${array.elementType}`);
+    return new view(bytes.buffer);
+  });
+}
+
+const numberArrays = {
+  u8: Uint8Array,
+  i8: Int8Array,
+  u16: Uint16Array,
+  i16: Int16Array,
+  u32: Uint32Array,
+  i32: Int32Array,
+  f32: Float32Array,
+  bool: Uint8Array,
+  string: undefined,
+  u64: undefined,
+  i64: undefined,
+  f64: undefined,
+} as const;
+
+/** Opens the file, and turns what the file system says into errors of the catalogue. */
+async function withFile<T>(
+  path: string,
+  use: (handle: FileHandle, fileBytes: number, modifiedMs: number) => Promise<T>,
+): Promise<T> {
+  let handle: FileHandle | undefined;
+  try {
+    handle = await open(path, 'r');
+    const status = await handle.stat();
+    if (!status.isFile()) throw modelFileUnreadable({ path, reason: 'it is not a file' });
+    return await use(handle, status.size, status.mtimeMs);
+  } catch (error) {
+    if (!(error instanceof Error) || !('syscall' in error)) throw error;
+    const code = 'code' in error ? String(error.code) : '';
+    throw modelFileUnreadable({ path, reason: code === 'ENOENT' ? 'there is no such file' : error.message }, error);
+  } finally {
+    await handle?.close();
+  }
+}
+
+async function readPreamble(cursor: GgufCursor) {
+  await refuseOtherFormats(cursor);
+  await cursor.ensure(24, 'the header');
+  cursor.skip(4, 'the header');
+  const version = cursor.takeU32();
+  if (!VERSIONS.includes(version)) {
+    const found = (version & 0xffff) === 0 ? `${swapped(version)}, big-endian` : version;
+    throw ggufVersionUnsupported({ path: cursor.path, found, supported: VERSIONS.join(', ') });
+  }
+  const tensorCount = cursor.takeCount(TENSOR_COUNT_MAX, 'the number of tensors');
+  const keyCount = cursor.takeCount(KEY_COUNT_MAX, 'the number of metadata keys');
+  return { version, tensorCount, keyCount };
+}
+
+const swapped = (value: number): number => {
+  const view = new DataView(new ArrayBuffer(4));
+  view.setUint32(0, value, true);
+  return view.getUint32(0, false);
+};
+
+async function readKeys(cursor: GgufCursor, count: number): Promise<Map<string, GgufValue>> {
+  const values = new Map<string, GgufValue>();
+  for (let i = 0; i < count; i++) {
+    const key = await cursor.string(KEY_BYTES_MAX, `metadata key ${i + 1} of ${count}`);
+    if (key === '' || key.includes('\0')) throw cursor.corrupt(`metadata key ${i + 1} of ${count} has no proper name`);
+    if (values.has(key)) throw cursor.corrupt(`metadata key ${key} appears twice`);
+    values.set(key, await readValue(cursor, key));
+  }
+  return values;
+}
+
+async function readValue(cursor: GgufCursor, key: string): Promise<GgufValue> {
+  const what = `the value of ${key}`;
+  await cursor.ensure(4, what);
+  const typeId = cursor.takeU32();
+  if (typeId === GGUF_ARRAY) return readArrayInfo(cursor, key);
+  const found = ggufElementTypes.get(typeId);
+  if (found === undefined) throw cursor.corrupt(`${what} has the unknown type ${typeId}`, 4);
+  const [type, bytes] = found;
+  if (type === 'string') return { type, value: await cursor.string(STRING_BYTES_MAX, what) };
+  await cursor.ensure(bytes, what);
+  return { type, value: scalarReaders[type](cursor.takeBytes(bytes)) };
+}
+
+const scalarReaders: Record<Exclude<GgufElementType, 'string'>, (bytes: Buffer) => GgufScalar['value']> = {
+  u8: (bytes) => bytes.readUInt8(),
+  i8: (bytes) => bytes.readInt8(),
+  u16: (bytes) => bytes.readUInt16LE(),
+  i16: (bytes) => bytes.readInt16LE(),
+  u32: (bytes) => bytes.readUInt32LE(),
+  i32: (bytes) => bytes.readInt32LE(),
+  f32: (bytes) => bytes.readFloatLE(),
+  bool: (bytes) => bytes.readUInt8() !== 0,
+  u64: (bytes) => bytes.readBigUInt64LE(),
+  i64: (bytes) => bytes.readBigInt64LE(),
+  f64: (bytes) => bytes.readDoubleLE(),
+};
+
+async function readArrayInfo(cursor: GgufCursor, key: string): Promise<GgufArray> {
+  const what = `the array ${key}`;
+  await cursor.ensure(12, what);
+  const typeId = cursor.takeU32();
+  const found = ggufElementTypes.get(typeId);
+  if (found === undefined) throw cursor.corrupt(`${what} has the unknown element type ${typeId}`, 4);
+  const [elementType, elementBytes] = found;
+  const length = cursor.takeCount(Number.MAX_SAFE_INTEGER, `the length of ${what}`);
+  // Also for strings: each has at least its length. So nothing below can run longer than the file.
+  cursor.require(length * elementBytes, what);
+  const fileOffset = cursor.position;
+  if (elementType !== 'string') cursor.skip(length * elementBytes, what);
+  else await skipStrings(cursor, length, what);
+  return { elementType, length, fileOffset, byteLength: cursor.position - fileOffset };
+}
+
+async function skipStrings(cursor: GgufCursor, count: number, what: string): Promise<void> {
+  for (let i = 0; i < count; i++) {
+    if (!cursor.has(8)) await cursor.ensure(8, what);
+    cursor.skip(cursor.takeCount(STRING_BYTES_MAX, `the length of a string in ${what}`), what);
+  }
+}
+
+function refuseSplit(path: string, metadata: GgufMetadata): void {
+  const splitCount = metadata.u32('split.count') ?? 0;
+  if (splitCount > 1) throw ggufSplit({ path, splitCount });
+}
+
+function readAlignment(metadata: GgufMetadata): number {
+  const key = 'general.alignment';
+  const alignment = metadata.u32(key) ?? ALIGNMENT_DEFAULT;
+  const value = metadata.entries.get(key);
+  const isU32 = value === undefined || ('type' in value && value.type === 'u32');
+  if (!isU32 || alignment === 0 || alignment > ALIGNMENT_MAX || (alignment & (alignment - 1)) !== 0) {
+    throw metadata.invalid(key, `a power of two up to ${ALIGNMENT_MAX} of type u32`);
+  }
+  return alignment;
+}
+
+interface TensorInfo {
+  readonly name: string;
+  readonly type: GgmlType;
+  readonly ne: readonly [number, number, number, number];
+  readonly offset: number;
+}
+
+async function readTensorInfos(cursor: GgufCursor, count: number): Promise<TensorInfo[]> {
+  const infos: TensorInfo[] = [];
+  const names = new Set<string>();
+  for (let i = 0; i < count; i++) {
+    const which = `tensor ${i + 1} of ${count}`;
+    const name = await cursor.string(TENSOR_NAME_BYTES_MAX, `the name of ${which}`);
+    if (name === '' || name.includes('\0')) throw cursor.corrupt(`${which} has no proper name`);
+    if (names.has(name)) throw cursor.corrupt(`tensor ${name} appears twice`);
+    names.add(name);
+    infos.push(await readTensorInfo(cursor, name));
+  }
+  return infos;
+}
+
+async function readTensorInfo(cursor: GgufCursor, name: string): Promise<TensorInfo> {
+  const what = `the description of tensor ${name}`;
+  await cursor.ensure(4, what);
+  const dimensions = cursor.takeU32();
+  if (dimensions < 1 || dimensions > 4) throw cursor.corrupt(`tensor ${name} has ${dimensions} dimensions`, 4);
+  await cursor.ensure(8 * dimensions + 12, what);
+  const ne: [number, number, number, number] = [1, 1, 1, 1];
+  for (let i = 0; i < dimensions; i++)
+    ne[i] = cursor.takeCount(Number.MAX_SAFE_INTEGER, `a dimension of tensor ${name}`);
+  const typeId = cursor.takeU32();
+  const type = ggmlTypes.get(typeId);
+  if (type === undefined) throw cursor.corrupt(`tensor ${name} has the unknown type ${typeId}`, 4);
+  if (ne.includes(0)) throw cursor.corrupt(`tensor ${name} has an empty shape [${ne.join(', ')}]`);
+  if (ne[0] % type.blockSize !== 0) {
+    throw cursor.corrupt(`tensor ${name} has rows of ${ne[0]}, which are not whole blocks of ${type.name}`);
+  }
+  const offset = cursor.takeCount(Number.MAX_SAFE_INTEGER, `the offset of tensor ${name}`);
+  return { name, type, ne, offset };
+}
+
+/** ggml writes and reads tensors back to back in the order of their infos, each padded; anything else is damage. */
+function placeTensors(
+  cursor: GgufCursor,
+  infos: readonly TensorInfo[],
+  dataOffset: number,
+  alignment: number,
+): Map<string, GgufTensor> {
+  const { path, fileBytes } = cursor;
+  const tensors = new Map<string, GgufTensor>();
+  let end = dataOffset;
+  for (const { name, type, ne, offset } of infos) {
+    const fileOffset = padded(end, alignment);
+    if (dataOffset + offset !== fileOffset) {
+      const problem = `tensor ${name} is said to lie at ${offset}, but the one before it ends at ${fileOffset - dataOffset}`;
+      throw ggufCorrupt({ path, problem, offset: cursor.position });
+    }
+    const byteLength = rowBytes(type, ne[0]) * ne[1] * ne[2] * ne[3];
+    end = fileOffset + byteLength;
+    if (end > fileBytes) throw ggufTruncated({ path, fileBytes, what: `tensor ${name}`, neededBytes: end });
+    tensors.set(name, { name, type, ne, byteLength, fileOffset });
+  }
+  if (fileBytes > padded(end, alignment)) throw ggufOversized({ path, fileBytes, expectedBytes: end });
+  return tensors;
+}
+
+const padded = (offset: number, alignment: number): number => Math.ceil(offset / alignment) * alignment;

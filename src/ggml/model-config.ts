@@ -1,0 +1,141 @@
+/**
+ * What a model file says about its architecture, checked against its tensors. Keys, defaults and tensor names are those
+ * of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3}.cpp`), so that a file means the
+ * same to both.
+ */
+import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
+import type { GgufFile } from './gguf.ts';
+import { type RopeConfig, readRopeConfig } from './rope-config.ts';
+import { checkTensors } from './tensor-list.ts';
+
+export const architectures = ['llama', 'qwen2', 'qwen3'] as const;
+export type Architecture = (typeof architectures)[number];
+
+export interface ModelConfig {
+  readonly architecture: Architecture;
+  /** `general.name`, for people. */
+  readonly name?: string;
+  /** Tokens that the model was made for. */
+  readonly contextLength: number;
+  readonly vocabSize: number;
+  readonly layerCount: number;
+  readonly embeddingLength: number;
+  readonly headCount: number;
+  readonly headCountKv: number;
+  /** Of queries, keys and values alike. */
+  readonly headDim: number;
+  readonly feedForwardLength: number;
+  readonly rmsEpsilon: number;
+  readonly rope: RopeConfig;
+  /** `blk.N.attn_{q,k,v}.bias` are there, for every layer. */
+  readonly hasQkvBias: boolean;
+  /** `blk.N.attn_{q,k}_norm.weight` are there: an RMS norm per head before RoPE. */
+  readonly hasQkNorm: boolean;
+  /** No `output.weight`: the output head is the token embedding. */
+  readonly tiedEmbeddings: boolean;
+}
+
+/** Reads and checks; throws what `errors.ts` lists. After it, every tensor of the architecture is there in the right shape. */
+export function readModelConfig(file: GgufFile): ModelConfig {
+  const { metadata } = file;
+  const architecture = readArchitecture(file);
+  refuseFeatures(file, architecture);
+  const positive = (name: string, fallback?: number): number => {
+    const key = `${architecture}.${name}`;
+    const value = metadata.require(key, metadata.u32(key) ?? fallback);
+    if (value < 1 || value > 1 << 24) throw metadata.invalid(key, 'between 1 and 2^24');
+    return value;
+  };
+  const embeddingLength = positive('embedding_length');
+  const headCount = positive('attention.head_count');
+  const headCountKv = positive('attention.head_count_kv', headCount);
+  if (headCount % headCountKv !== 0) {
+    throw metadata.invalid(`${architecture}.attention.head_count_kv`, `a divisor of head_count, which is ${headCount}`);
+  }
+  const headDim = readHeadDim(file, architecture, embeddingLength, headCount);
+  const epsilonKey = `${architecture}.attention.layer_norm_rms_epsilon`;
+  const rmsEpsilon = metadata.require(epsilonKey, metadata.f32(epsilonKey));
+  if (rmsEpsilon < 0) throw metadata.invalid(epsilonKey, 'not negative');
+  const layerCount = positive('block_count');
+  if (layerCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
+  const name = metadata.string('general.name');
+  const config: ModelConfig = {
+    architecture,
+    ...(name === undefined ? {} : { name }),
+    contextLength: positive('context_length'),
+    vocabSize: readVocabSize(file),
+    layerCount,
+    embeddingLength,
+    headCount,
+    headCountKv,
+    headDim,
+    feedForwardLength: positive('feed_forward_length'),
+    rmsEpsilon,
+    rope: readRopeConfig(file, architecture, headDim),
+    hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
+    hasQkNorm: architecture === 'qwen3',
+    tiedEmbeddings: !file.tensors.has('output.weight'),
+  };
+  checkTensors(file, config);
+  return config;
+}
+
+function readArchitecture({ metadata, path }: GgufFile): Architecture {
+  const key = 'general.architecture';
+  const found = metadata.require(key, metadata.string(key));
+  const architecture = architectures.find((name) => name === found);
+  if (architecture === undefined) throw architectureUnsupported({ path, found, supported: architectures.join(', ') });
+  return architecture;
+}
+
+/** Variants of these architectures that compute something else under the same name. */
+function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture): void {
+  const refuse = (feature: string, found: string): Error =>
+    modelFeatureUnsupported({ path, architecture, feature, found });
+  const experts = metadata.u32(`${architecture}.expert_count`) ?? 0;
+  if (experts > 0) throw refuse('a mixture of experts', `expert_count = ${experts}`);
+  const predicted = metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0;
+  if (predicted > 0) throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
+  if (metadata.bool(`${architecture}.attention.causal`) === false) {
+    throw refuse('attention to later tokens (an embedding model)', 'attention.causal = false');
+  }
+  for (const name of ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv']) {
+    const value = metadata.entries.get(`${architecture}.${name}`);
+    if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
+  }
+}
+
+function readHeadDim(
+  { metadata, path }: GgufFile,
+  architecture: Architecture,
+  embedding: number,
+  heads: number,
+): number {
+  const keyName = `${architecture}.attention.key_length`;
+  const keyLength = metadata.u32(keyName) ?? Math.floor(embedding / heads);
+  const valueLength = metadata.u32(`${architecture}.attention.value_length`) ?? Math.floor(embedding / heads);
+  if (keyLength !== valueLength) {
+    const found = `key_length = ${keyLength}, value_length = ${valueLength}`;
+    throw modelFeatureUnsupported({ path, architecture, feature: 'keys and values of different lengths', found });
+  }
+  if (keyLength < 2 || keyLength > 1024 || keyLength % 2 !== 0) {
+    throw metadata.invalid(keyName, 'an even number between 2 and 1024');
+  }
+  return keyLength;
+}
+
+/** The rows of the embedding matrix; the tokenizer's list of tokens must be as long. */
+function readVocabSize({ metadata, tensors, path }: GgufFile): number {
+  const embedding = tensors.get('token_embd.weight');
+  const tokens = metadata.array('tokenizer.ggml.tokens');
+  const rows = embedding?.ne[1] ?? tokens?.length ?? 0;
+  if (tokens !== undefined && tokens.length !== rows) {
+    throw tensorShapeWrong({
+      path,
+      tensor: 'token_embd.weight',
+      found: `[${embedding?.ne.join(', ')}]`,
+      expected: `${tokens.length} rows, one per token of the vocabulary`,
+    });
+  }
+  return rows;
+}

@@ -1,0 +1,76 @@
+import { modelFeatureUnsupported } from './errors.ts';
+import type { GgufFile } from './gguf.ts';
+
+/** Rotary position embedding, as the parameters of `ggml_rope_ext`. */
+export interface RopeConfig {
+  /** Which elements make a pair: neighbours (`normal`, as in Llama) or the halves of a head (`neox`, as in Qwen). */
+  readonly mode: 'normal' | 'neox';
+  /** How the model stretches its context. */
+  readonly scaling: 'none' | 'linear' | 'yarn';
+  /** Elements of a head that are rotated: all of them. */
+  readonly dimension: number;
+  readonly freqBase: number;
+  /** 1 / the scaling factor. */
+  readonly freqScale: number;
+  /** 1 for YaRN, else 0. */
+  readonly extFactor: number;
+  readonly attnFactor: number;
+  readonly betaFast: number;
+  readonly betaSlow: number;
+  readonly originalContextLength: number;
+  /** The file has `rope_freqs.weight` (Llama 3): a divisor for each frequency, F32 [dimension / 2]. */
+  readonly hasFreqFactors: boolean;
+}
+
+/** The tensor of Llama 3's frequency factors. */
+export const ROPE_FREQS = 'rope_freqs.weight';
+
+export function readRopeConfig(
+  { metadata, tensors, path }: GgufFile,
+  architecture: string,
+  headDim: number,
+): RopeConfig {
+  const key = (name: string): string => `${architecture}.rope.${name}`;
+  const dimension = metadata.u32(key('dimension_count')) ?? headDim;
+  if (dimension !== headDim) throw metadata.invalid(key('dimension_count'), `${headDim}, the length of a head`);
+
+  const freqBase = metadata.f32(key('freq_base')) ?? 10_000;
+  if (freqBase <= 0) throw metadata.invalid(key('freq_base'), 'positive');
+  const type = metadata.string(key('scaling.type')) ?? 'linear';
+  if (type !== 'none' && type !== 'linear' && type !== 'yarn') {
+    throw modelFeatureUnsupported({
+      path,
+      architecture,
+      feature: 'this RoPE scaling',
+      found: `rope.scaling.type = ${type}`,
+    });
+  }
+  // `rope.scale_linear` is the old name of the factor; 0 stands for "not set".
+  const written = metadata.f32(key('scaling.factor')) ?? metadata.f32(key('scale_linear')) ?? 0;
+  if (written < 0) throw metadata.invalid(key('scaling.factor'), 'positive');
+  const factor = written === 0 || type === 'none' ? 1 : written;
+  const contextLength = metadata.u32(`${architecture}.context_length`) ?? 0;
+  const isYarn = type === 'yarn';
+  return {
+    mode: architecture === 'llama' ? 'normal' : 'neox',
+    scaling: isYarn ? 'yarn' : factor === 1 ? 'none' : 'linear',
+    dimension,
+    freqBase,
+    freqScale: Math.fround(1 / factor),
+    extFactor: isYarn ? 1 : 0,
+    attnFactor: (isYarn ? yarnAttention(factor) : 1) * (metadata.f32(key('scaling.attn_factor')) ?? 1),
+    betaFast: 32,
+    betaSlow: 1,
+    originalContextLength: metadata.u32(key('scaling.original_context_length')) ?? contextLength,
+    hasFreqFactors: tensors.has(ROPE_FREQS),
+  };
+}
+
+/**
+ * YaRN raises attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies that in by itself, so what is passed is only
+ * what remains: 1 for a factor that stretches, and the cancelled remainder for one that does not.
+ */
+function yarnAttention(factor: number): number {
+  const raised = factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;
+  return raised / (1 + 0.1 * Math.log(factor));
+}

@@ -1,0 +1,70 @@
+import { tensorMissing, tensorShapeWrong, tensorTypeUnsupported, tensorUnexpected } from './errors.ts';
+import type { GgufFile } from './gguf.ts';
+import type { ModelConfig } from './model-config.ts';
+import { ROPE_FREQS } from './rope-config.ts';
+import { isWeightType, weightTypeNames } from './types.ts';
+
+type Shape = readonly number[];
+
+/**
+ * Checks that the file holds the tensors of its architecture, each in its shape and in a type we compute with, and no
+ * other: an unknown tensor means that the model computes something that we would leave out, and answer with nonsense.
+ */
+export function checkTensors(file: GgufFile, config: ModelConfig): void {
+  const { architecture } = config;
+  const { path } = file;
+  const expected = expectedTensors(config);
+  for (const [name, shape] of expected) {
+    const tensor = file.tensors.get(name);
+    if (tensor === undefined) throw tensorMissing({ path, tensor: name, architecture });
+    const isShape = tensor.ne.every((length, i) => length === (shape[i] ?? 1));
+    if (!isShape) {
+      const found = `[${tensor.ne.join(', ')}]`;
+      throw tensorShapeWrong({ path, tensor: name, found, expected: `[${shape.join(', ')}]` });
+    }
+    // Norms, biases and frequency factors are read by kernels that take F32 only.
+    const isSupported = shape.length === 1 ? tensor.type.name === 'F32' : isWeightType(tensor.type);
+    if (!isSupported) {
+      const supported = shape.length === 1 ? 'F32' : weightTypeNames.join(', ');
+      throw tensorTypeUnsupported({ path, tensor: name, found: tensor.type.name, supported });
+    }
+  }
+  for (const name of file.tensors.keys()) {
+    if (!expected.has(name)) throw tensorUnexpected({ path, tensor: name, architecture });
+  }
+}
+
+/** Names and shapes in ggml's order: a matrix that maps n inputs to m outputs is [n, m]. */
+export function expectedTensors(config: ModelConfig): Map<string, Shape> {
+  const embedding = config.embeddingLength;
+  const queries = config.headCount * config.headDim;
+  const keys = config.headCountKv * config.headDim;
+  const tensors = new Map<string, Shape>([
+    ['token_embd.weight', [embedding, config.vocabSize]],
+    ['output_norm.weight', [embedding]],
+  ]);
+  if (!config.tiedEmbeddings) tensors.set('output.weight', [embedding, config.vocabSize]);
+  if (config.rope.hasFreqFactors) tensors.set(ROPE_FREQS, [config.rope.dimension / 2]);
+  for (let layer = 0; layer < config.layerCount; layer++) {
+    const set = (name: string, shape: Shape): unknown => tensors.set(`blk.${layer}.${name}`, shape);
+    set('attn_norm.weight', [embedding]);
+    set('attn_q.weight', [embedding, queries]);
+    set('attn_k.weight', [embedding, keys]);
+    set('attn_v.weight', [embedding, keys]);
+    set('attn_output.weight', [queries, embedding]);
+    if (config.hasQkvBias) {
+      set('attn_q.bias', [queries]);
+      set('attn_k.bias', [keys]);
+      set('attn_v.bias', [keys]);
+    }
+    if (config.hasQkNorm) {
+      set('attn_q_norm.weight', [config.headDim]);
+      set('attn_k_norm.weight', [config.headDim]);
+    }
+    set('ffn_norm.weight', [embedding]);
+    set('ffn_gate.weight', [embedding, config.feedForwardLength]);
+    set('ffn_up.weight', [embedding, config.feedForwardLength]);
+    set('ffn_down.weight', [config.feedForwardLength, embedding]);
+  }
+  return tensors;
+}
