@@ -1,0 +1,150 @@
+import { assert } from '../base/assert.ts';
+import { defineError } from '../base/errors.ts';
+import { uniform } from '../base/philox.ts';
+import { type TokenId, tokenId } from '../core/ids.ts';
+import type { SamplingParams } from '../core/sampling.ts';
+import type { SampledToken, SampleRequest } from '../core/step.ts';
+import type { TokenBuffer } from '../core/tokens.ts';
+import { LogitsEditor, needsEdits } from './logits-edits.ts';
+import { type Candidates, HeadSelector, makeCandidates } from './logits-head.ts';
+import { computeLogprobs } from './logits-logprobs.ts';
+
+export const brokenLogits = defineError(
+  'KVASIR_BROKEN_LOGITS',
+  'The model gave {found} as the logit of token {token} for position {position}: the weights are damaged, or the file does not fit its architecture.',
+  500,
+);
+
+/**
+ * A token this far below the best one is never drawn: a whole vocabulary of a million such tokens together has less
+ * than the smallest probability that a 53-bit random number tells from zero (e^-52 * 10^6 < 2^-53).
+ */
+const depthMax = 52;
+
+/**
+ * Chooses the next token. The choice is a pure function of the logits' bits, the parameters and the tokens so far:
+ * equal logits rank by ascending token id, and the one random number is `uniform(seed, output length)`.
+ *
+ * (For min_p, top_k and top_p, tokens rank by their distance below the best logit as a double; logits that differ by
+ * less than that can show count as equal.)
+ *
+ * Order as in vLLM: logprobs of the raw logits; bias, min_tokens, penalties; greedy at temperature 0, else temperature,
+ * min_p, top_k, top_p (each renormalised over what the former left), and the draw, which walks the tokens by id.
+ *
+ * Holds about 40 bytes of scratch per vocabulary entry and allocates nothing but its results; one sampler serves a
+ * runner, whose rows are sampled one after the other.
+ */
+export class Sampler {
+  readonly #editor: LogitsEditor;
+  readonly #selector: HeadSelector;
+  readonly #candidates: Candidates;
+  readonly #edited: Float32Array;
+
+  constructor(vocabSize: number) {
+    this.#editor = new LogitsEditor(vocabSize);
+    this.#selector = new HeadSelector(vocabSize);
+    this.#candidates = makeCandidates(vocabSize);
+    this.#edited = new Float32Array(vocabSize);
+  }
+
+  /**
+   * `logits`: one row of `vocabSize` values; read, never written (it may be a view of native memory).
+   * `tokens`: prompt and output so far; the chosen token is not pushed.
+   * @throws KvasirError `brokenLogits` for a NaN or +Infinity in the row, or when no token is left to choose.
+   */
+  sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer): SampledToken {
+    const { params } = request;
+    assert(logits.length === this.#edited.length, 'a row of logits has one entry per token of the vocabulary');
+    const outputLength = tokens.length - request.promptLength;
+    let row = logits;
+    let best: TokenId | undefined;
+    if (needsEdits(request, outputLength)) {
+      row = this.#edited;
+      row.set(logits);
+      this.#editor.apply(row, request, tokens);
+      best = findBest(row, tokens.length);
+    }
+    // Also when the edits ban every token (a tiny vocabulary): such a request gets the model's own choice, because a
+    // request's fault must not look like a broken runner.
+    if (best === undefined) {
+      row = logits;
+      best = findBest(row, tokens.length);
+    }
+    if (best === undefined) throw brokenLogits({ found: '-Infinity', token: 'every', position: tokens.length });
+    const token = params.temperature === 0 ? best : this.#draw(row, best, params, outputLength);
+    if (params.logprobs === undefined) return { token };
+    const rawBest = row === logits ? best : (findBest(logits, tokens.length) ?? best);
+    return { token, logprobs: computeLogprobs(logits, logits[rawBest]!, token, params.logprobs) };
+  }
+
+  #draw(row: Float32Array, best: TokenId, params: SamplingParams, outputLength: number): TokenId {
+    const candidates = this.#candidates;
+    collect(candidates, row, row[best]!, params);
+    if (params.topK > 0) this.#selector.keepCount(candidates, params.topK);
+    let mass = weigh(candidates);
+    if (params.topP < 1) {
+      this.#selector.keepMass(candidates, params.topP * mass);
+      mass = sumWeights(candidates);
+    }
+    return pick(candidates, uniform(params.seed, outputLength) * mass);
+  }
+}
+
+/** The first of the greatest logits, undefined when all are -Infinity. One comparison per entry settles both what is greater and what is no number. */
+function findBest(row: Float32Array, position: number): TokenId | undefined {
+  let best: number | undefined;
+  let max = -Infinity;
+  for (let token = 0; token < row.length; token++) {
+    const logit = row[token]!;
+    if (logit <= max) continue;
+    if (!(logit < Infinity)) throw brokenLogits({ found: String(logit), token, position });
+    max = logit;
+    best = token;
+  }
+  return best as TokenId | undefined;
+}
+
+/** All tokens within `depthMax` and min_p of the best one: min_p is a bound on depth, since the best has weight 1. */
+function collect(candidates: Candidates, row: Float32Array, max: number, params: SamplingParams): void {
+  const { temperature, minP } = params;
+  const { ids, depths } = candidates;
+  const limit = minP > 0 ? Math.min(depthMax, -Math.log(minP)) : depthMax;
+  let count = 0;
+  for (let token = 0; token < row.length; token++) {
+    const depth = (max - row[token]!) / temperature;
+    if (depth > limit) continue;
+    // 0 / temperature is 0 for every temperature, so the best token is always in, also when the division overflows.
+    ids[count] = token;
+    depths[count] = depth;
+    count++;
+  }
+  candidates.count = count;
+}
+
+function weigh(candidates: Candidates): number {
+  const { depths, weights, count } = candidates;
+  let mass = 0;
+  for (let index = 0; index < count; index++) {
+    const weight = Math.exp(-depths[index]!);
+    weights[index] = weight;
+    mass += weight;
+  }
+  return mass;
+}
+
+function sumWeights(candidates: Candidates): number {
+  const { weights, count } = candidates;
+  let mass = 0;
+  for (let index = 0; index < count; index++) mass += weights[index]!;
+  return mass;
+}
+
+function pick(candidates: Candidates, target: number): TokenId {
+  const { ids, weights, count } = candidates;
+  let sum = 0;
+  for (let index = 0; index < count; index++) {
+    sum += weights[index]!;
+    if (target < sum) return tokenId(ids[index]!);
+  }
+  return tokenId(ids[count - 1]!);
+}
