@@ -1,0 +1,169 @@
+import { availableParallelism } from 'node:os';
+import { assert, assertDefined } from '../base/assert.ts';
+import { deviceUnavailable, outOfNativeMemory } from './errors.ts';
+import {
+  type BackendPtr,
+  type BufferPtr,
+  type BufferTypePtr,
+  type ContextPtr,
+  type DevicePtr,
+  loadNative,
+  type NativeApi,
+  nullPtr,
+  type RawPtr,
+} from './ffi.ts';
+
+/** ggml's `enum ggml_backend_dev_type`. */
+const deviceTypes = ['cpu', 'gpu', 'igpu', 'accel', 'meta'] as const;
+
+export type DeviceChoice = 'auto' | 'cpu' | 'gpu';
+
+export interface DeviceOptions {
+  /** `auto` takes a GPU when a GPU package is installed and finds one. */
+  readonly device: DeviceChoice;
+  /** CPU threads of a step. */
+  readonly threads: number;
+  /**
+   * Whether attention must use ggml's one-row kernel for any number of rows. The default kernels (split KV at one row,
+   * tiles at 64) are faster but give a token's output other bits depending on what else is in the batch.
+   */
+  readonly exact: boolean;
+}
+
+/** A place where weights may lie, and whether Node can reach it as memory. */
+export interface BufferType {
+  readonly pointer: BufferTypePtr;
+  readonly name: string;
+  readonly isHost: boolean;
+}
+
+/** The machine's compute devices as one thing: a CPU backend always, a GPU backend in front of it when one is used. */
+export interface ComputeDevice {
+  readonly native: NativeApi;
+  readonly kind: 'cpu' | 'gpu';
+  /** What the user reads: `CPU (Intel Xeon ...)`. */
+  readonly description: string;
+  readonly threads: number;
+  /** The backend that computes; the CPU backend is also there for what a GPU cannot do. */
+  readonly main: BackendPtr;
+  readonly cpu: BackendPtr;
+  readonly mainDevice: DevicePtr;
+  readonly cpuDevice: DevicePtr;
+  readonly mainBuffers: BufferType;
+  readonly cpuBuffers: BufferType;
+  /** ggml's rearranged weights for the CPU's matrix kernels (`CPU_REPACK`), where this CPU has any. */
+  readonly repackedBuffers: BufferType | undefined;
+  close(): void;
+}
+
+let backendsLoaded = false;
+
+/** Finds the devices and opens backends. Throws `deviceUnavailable` when a GPU is demanded and there is none. */
+export function openDevice(options: DeviceOptions): ComputeDevice {
+  const native = loadNative();
+  loadBackends(native);
+  const devices = listDevices(native);
+  const cpuDevice = assertDefined(
+    devices.find((device) => device.type === 'cpu'),
+    'ggml has no CPU backend',
+  );
+  const gpuDevice = options.device === 'cpu' ? undefined : devices.find((d) => d.type === 'gpu' || d.type === 'igpu');
+  if (options.device === 'gpu' && gpuDevice === undefined) {
+    throw deviceUnavailable({
+      device: 'gpu',
+      found: devices.map((device) => device.name).join(', '),
+      hint: 'Install a GPU package, for example: npm install @node-llama-cpp/linux-x64-cuda, or use --device cpu.',
+    });
+  }
+  const chosen = gpuDevice ?? cpuDevice;
+  const threads = resolveThreads(options.threads);
+  const cpu = native.ggml_backend_dev_init(cpuDevice.pointer, nullPtr());
+  const main = gpuDevice === undefined ? cpu : native.ggml_backend_dev_init(gpuDevice.pointer, nullPtr());
+  assert(cpu !== 0 && main !== 0, 'ggml could not open a backend for a device it lists');
+  const registry = native.ggml_backend_dev_backend_reg(cpuDevice.pointer);
+  const cpuFunction = (name: string): RawPtr => native.ggml_backend_reg_get_proc_address(registry, name);
+  native.functionAt(cpuFunction('ggml_backend_set_n_threads'), 'void set_n_threads(uintptr_t backend, int n)')(
+    cpu,
+    threads,
+  );
+  native.functionAt(cpuFunction('ggml_backend_cpu_set_use_ref'), 'void set_use_ref(uintptr_t backend, bool on)')(
+    cpu,
+    options.exact,
+  );
+  return {
+    native,
+    kind: gpuDevice === undefined ? 'cpu' : 'gpu',
+    description: `${chosen.name} (${chosen.description.trim()})`,
+    threads,
+    main,
+    cpu,
+    mainDevice: chosen.pointer,
+    cpuDevice: cpuDevice.pointer,
+    mainBuffers: bufferType(native, native.ggml_backend_dev_buffer_type(chosen.pointer)),
+    cpuBuffers: bufferType(native, native.ggml_backend_dev_buffer_type(cpuDevice.pointer)),
+    repackedBuffers: findRepackedBuffers(native, cpuDevice.pointer, cpuFunction('ggml_backend_dev_get_extra_bufts')),
+    close() {
+      if (main !== cpu) native.ggml_backend_free(main);
+      native.ggml_backend_free(cpu);
+    },
+  };
+}
+
+/** 0 = as many as the process may use. */
+function resolveThreads(threads: number): number {
+  return threads > 0 ? threads : availableParallelism();
+}
+
+function loadBackends(native: NativeApi): void {
+  if (backendsLoaded) return;
+  for (const folder of native.libraries.backendFolders) native.ggml_backend_load_all_from_path(folder);
+  backendsLoaded = true;
+}
+
+function listDevices(native: NativeApi) {
+  return Array.from({ length: native.ggml_backend_dev_count() }, (_, index) => {
+    const pointer = native.ggml_backend_dev_get(index);
+    return {
+      pointer,
+      type: deviceTypes[native.ggml_backend_dev_type(pointer)],
+      name: native.ggml_backend_dev_name(pointer),
+      description: native.ggml_backend_dev_description(pointer),
+    };
+  });
+}
+
+function bufferType(native: NativeApi, pointer: BufferTypePtr): BufferType {
+  return { pointer, name: native.ggml_backend_buft_name(pointer), isHost: native.ggml_backend_buft_is_host(pointer) };
+}
+
+/** `ggml_backend_dev_get_extra_bufts` answers a NULL-terminated array. */
+function findRepackedBuffers(native: NativeApi, device: DevicePtr, getExtraBufts: RawPtr): BufferType | undefined {
+  const list = native.functionAt(getExtraBufts, 'uintptr_t get_extra_bufts(uintptr_t device)')(device) as number;
+  if (list === 0) return undefined;
+  for (let index = 0; ; index++) {
+    const pointer = Number(new DataView(native.memoryAt(list + index * 8, 8)).getBigUint64(0, true));
+    if (pointer === 0) return undefined;
+    const found = bufferType(native, pointer as BufferTypePtr);
+    if (found.name === 'CPU_REPACK') return found;
+  }
+}
+
+/** Allocates every tensor of a context in one buffer. Throws `outOfNativeMemory`. */
+export function allocateTensors(
+  device: ComputeDevice,
+  context: ContextPtr,
+  type: BufferType,
+  purpose: string,
+  bytes: number,
+): BufferPtr {
+  const buffer = device.native.ggml_backend_alloc_ctx_tensors_from_buft(context, type.pointer);
+  if (buffer === 0) {
+    throw outOfNativeMemory({
+      bytes,
+      purpose,
+      device: type.name,
+      hint: 'Use a smaller model, a smaller --kv-cache-memory or a smaller --max-model-len.',
+    });
+  }
+  return buffer;
+}

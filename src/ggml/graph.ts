@@ -1,0 +1,252 @@
+import koffi from 'koffi';
+import { assert } from '../base/assert.ts';
+import type { ComputeDevice } from './device.ts';
+import { outOfNativeMemory } from './errors.ts';
+import { type AllocatorPtr, type ContextPtr, type GraphPtr, nullPtr, type SchedPtr, type TensorPtr } from './ffi.ts';
+import type { RopeConfig } from './rope-config.ts';
+import { tensorField } from './tensor-struct.ts';
+import type { GgmlType } from './types.ts';
+
+/**
+ * Builds one compute graph after another in memory of its own and runs them.
+ *
+ * Shapes are written as ggml orders them: `[ne0, ne1, ...]`, the first dimension contiguous. Tensors of the last graph
+ * are gone at the next `begin`. The memory of the tensor structs is an ArrayBuffer of ours, so that the two things C has
+ * no function for (a view of another type, a result placed into another tensor) are plain writes.
+ */
+export class GraphBuilder {
+  readonly #device: ComputeDevice;
+  #memory = new ArrayBuffer(0);
+  #fields = new DataView(this.#memory);
+  #address = 0;
+  #capacity = 0;
+  #context: ContextPtr = nullPtr();
+  #graph: GraphPtr = nullPtr();
+  /** On a CPU alone: ggml's graph allocator. With a GPU: its scheduler, which also moves tensors between backends. */
+  readonly #allocator: AllocatorPtr = nullPtr();
+  #sched: SchedPtr = nullPtr();
+
+  constructor(device: ComputeDevice) {
+    this.#device = device;
+    if (device.kind === 'cpu') this.#allocator = device.native.ggml_gallocr_new(device.mainBuffers.pointer);
+  }
+
+  /** Starts a new graph with room for `nodes` tensors, views and inputs included. */
+  begin(nodes: number): void {
+    if (nodes > this.#capacity) this.#grow(2 ** Math.ceil(Math.log2(Math.max(nodes, 2048))));
+    else this.#device.native.ggml_reset(this.#context);
+    this.#graph = this.#device.native.ggml_new_graph_custom(this.#context, this.#capacity, false);
+  }
+
+  /** A tensor whose data is written before the graph runs. */
+  input(type: GgmlType, ne0: number, ne1 = 1): TensorPtr {
+    const tensor = this.#device.native.ggml_new_tensor_2d(this.#context, type.id, ne0, ne1);
+    this.#device.native.ggml_set_input(tensor);
+    return tensor;
+  }
+
+  /** A tensor that several nodes fill in parts (`placeInto`) and that keeps its memory throughout the graph. */
+  canvas(type: GgmlType, ne0: number, ne1: number): TensorPtr {
+    const tensor = this.input(type, ne0, ne1);
+    this.#device.native.ggml_set_output(tensor);
+    return tensor;
+  }
+
+  mulMat(weight: TensorPtr, x: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_mul_mat(this.#context, weight, x);
+  }
+  add(a: TensorPtr, b: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_add(this.#context, a, b);
+  }
+  /** RMS norm over ne0, times a weight `[ne0]`. */
+  rmsNorm(x: TensorPtr, weight: TensorPtr, epsilon: number): TensorPtr {
+    const { native } = this.#device;
+    return native.ggml_mul(this.#context, native.ggml_rms_norm(this.#context, x, epsilon), weight);
+  }
+  /** silu(gate) * up */
+  swiglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_swiglu_split(this.#context, gate, up);
+  }
+  /** x `[headDim, heads, rows]`, positions I32 `[rows]`, freqFactors F32 `[dimension / 2]` or none. */
+  rope(x: TensorPtr, positions: TensorPtr, freqFactors: TensorPtr | undefined, p: RopeConfig): TensorPtr {
+    return this.#device.native.ggml_rope_ext(
+      this.#context,
+      x,
+      positions,
+      freqFactors ?? nullPtr(),
+      p.dimension,
+      p.mode === 'neox' ? 2 : 0,
+      p.originalContextLength,
+      p.freqBase,
+      p.freqScale,
+      p.extFactor,
+      p.attnFactor,
+      p.betaFast,
+      p.betaSlow,
+    );
+  }
+  reshape2d(x: TensorPtr, ne0: number, ne1: number): TensorPtr {
+    return this.#device.native.ggml_reshape_2d(this.#context, x, ne0, ne1);
+  }
+  reshape3d(x: TensorPtr, ne0: number, ne1: number, ne2: number): TensorPtr {
+    return this.#device.native.ggml_reshape_3d(this.#context, x, ne0, ne1, ne2);
+  }
+  /** `nb`: strides in bytes of dimensions 1 and 2. */
+  view3d(
+    x: TensorPtr,
+    ne: readonly [number, number, number],
+    nb: readonly [number, number],
+    offset: number,
+  ): TensorPtr {
+    return this.#device.native.ggml_view_3d(this.#context, x, ne[0], ne[1], ne[2], nb[0], nb[1], offset);
+  }
+  view2d(x: TensorPtr, ne0: number, ne1: number, nb1: number, offset: number): TensorPtr {
+    return this.#device.native.ggml_view_2d(this.#context, x, ne0, ne1, nb1, offset);
+  }
+  getRows(x: TensorPtr, rows: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_get_rows(this.#context, x, rows);
+  }
+  /** Writes the rows of `x` into the rows `rows` (I64) of `target`, converting to its type. */
+  setRows(target: TensorPtr, x: TensorPtr, rows: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_set_rows(this.#context, target, x, rows);
+  }
+  /** q `[d, rows, heads]`, k and v `[d, kv, headsKv]`, mask F16 `[kv, rows]` or none -> F32 `[d, heads, rows]`. */
+  flashAttention(q: TensorPtr, k: TensorPtr, v: TensorPtr, mask: TensorPtr | undefined, scale: number): TensorPtr {
+    return this.#device.native.ggml_flash_attn_ext(this.#context, q, k, v, mask ?? nullPtr(), scale, 0, 0);
+  }
+
+  /**
+   * The same bytes as elements of another type, from a byte offset on; `nb` are the strides in bytes of dimensions 1
+   * and 2. C has no such view, so the struct of a fresh view is rewritten.
+   */
+  reinterpret(
+    x: TensorPtr,
+    type: GgmlType,
+    ne: readonly [number, number, number],
+    nb: readonly [number, number],
+    offset = 0,
+  ): TensorPtr {
+    const view = this.#device.native.ggml_view_1d(this.#context, x, 1, offset);
+    const at = this.#fieldsOf(view);
+    this.#fields.setInt32(at + tensorField.type, type.id, true);
+    this.#setInt64(at + tensorField.nb, type.typeSize);
+    for (let i = 0; i < 3; i++) this.#setInt64(at + tensorField.ne + 8 * i, ne[i] ?? 1);
+    for (let i = 0; i < 2; i++) this.#setInt64(at + tensorField.nb + 8 * (i + 1), nb[i] ?? 0);
+    this.#setInt64(at + tensorField.nb + 24, nb[1] * ne[2]);
+    return view;
+  }
+
+  /** Makes a node write its (contiguous) result into `target` at a byte offset, instead of into memory of its own. */
+  placeInto(node: TensorPtr, target: TensorPtr, offset: number): void {
+    const at = this.#fieldsOf(node);
+    this.#setInt64(at + tensorField.viewSource, target);
+    this.#setInt64(at + tensorField.viewOffset, offset);
+  }
+
+  /** Adds a node and what it needs; nodes run in the order in which they are added. */
+  expand(node: TensorPtr): void {
+    this.#device.native.ggml_build_forward_expand(this.#graph, node);
+  }
+
+  /** Adds a node whose result is read after the run. */
+  output(node: TensorPtr): void {
+    this.#device.native.ggml_set_output(node);
+    this.expand(node);
+  }
+
+  /** Gives every tensor memory; inputs can be written from here on. Throws `outOfNativeMemory`. */
+  allocate(): void {
+    const { native } = this.#device;
+    let ok: boolean;
+    if (this.#device.kind === 'cpu') ok = native.ggml_gallocr_alloc_graph(this.#allocator, this.#graph);
+    else {
+      if (this.#sched === 0) this.#sched = this.#newSched();
+      native.ggml_backend_sched_reset(this.#sched);
+      ok = native.ggml_backend_sched_alloc_graph(this.#sched, this.#graph);
+    }
+    if (!ok) {
+      throw outOfNativeMemory({
+        bytes: this.#capacity,
+        purpose: 'a step',
+        device: this.#device.description,
+        hint: 'Use a smaller --max-num-batched-tokens.',
+      });
+    }
+  }
+
+  /** Writes an input. One that no node reads was given no memory and needs no data. */
+  write(tensor: TensorPtr, data: ArrayBufferView): void {
+    if (this.#fields.getBigUint64(this.#fieldsOf(tensor) + tensorField.data, true) === 0n) return;
+    this.#device.native.ggml_backend_tensor_set(tensor, data, 0, data.byteLength);
+  }
+
+  read(tensor: TensorPtr, into: ArrayBufferView): void {
+    this.#device.native.ggml_backend_tensor_get(tensor, into, 0, into.byteLength);
+  }
+
+  /** The tensor's data in place (CPU buffers only), valid until the next `allocate`. */
+  dataOf(tensor: TensorPtr, byteLength: number): ArrayBuffer {
+    return this.#device.native.memoryAt(
+      Number(this.#fields.getBigUint64(this.#fieldsOf(tensor) + tensorField.data, true)),
+      byteLength,
+    );
+  }
+
+  /** Runs the graph on ggml's threads; the event loop stays free. */
+  async compute(): Promise<void> {
+    const { native, main, kind } = this.#device;
+    const status =
+      kind === 'cpu'
+        ? await native.computeGraphAsync(main, this.#graph)
+        : await native.computeSchedAsync(this.#sched, this.#graph);
+    assert(status === 0, `ggml could not compute the graph (status ${status}): ${native.recentLog().at(-1) ?? ''}`);
+  }
+
+  /** Runs the graph on this thread. */
+  computeNow(): void {
+    const { native, main, kind } = this.#device;
+    const status =
+      kind === 'cpu'
+        ? native.ggml_backend_graph_compute(main, this.#graph)
+        : native.ggml_backend_sched_graph_compute(this.#sched, this.#graph);
+    assert(status === 0, `ggml could not compute the graph (status ${status}): ${native.recentLog().at(-1) ?? ''}`);
+  }
+
+  close(): void {
+    const { native } = this.#device;
+    if (this.#context !== 0) native.ggml_free(this.#context);
+    if (this.#allocator !== 0) native.ggml_gallocr_free(this.#allocator);
+    if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
+    this.#context = nullPtr();
+  }
+
+  #grow(capacity: number): void {
+    const { native } = this.#device;
+    if (this.#context !== 0) native.ggml_free(this.#context);
+    if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
+    this.#sched = nullPtr();
+    const bytes = capacity * native.ggml_tensor_overhead() + native.ggml_graph_overhead_custom(capacity, false) + 4096;
+    this.#memory = new ArrayBuffer(bytes);
+    this.#fields = new DataView(this.#memory);
+    this.#address = Number(koffi.address(this.#memory));
+    this.#capacity = capacity;
+    this.#context = native.ggml_init({ mem_size: bytes, mem_buffer: this.#address, no_alloc: true });
+  }
+
+  #newSched(): SchedPtr {
+    const { native, main, cpu } = this.#device;
+    const backends = new BigUint64Array([BigInt(main), BigInt(cpu)]);
+    return native.ggml_backend_sched_new(backends, null, 2, this.#capacity, false, true);
+  }
+
+  #fieldsOf(tensor: TensorPtr): number {
+    const at = tensor - this.#address;
+    assert(at > 0 && at < this.#memory.byteLength, 'a tensor of another context');
+    return at;
+  }
+
+  #setInt64(at: number, value: number): void {
+    this.#fields.setUint32(at, value >>> 0, true);
+    this.#fields.setUint32(at + 4, Math.floor(value / 2 ** 32), true);
+  }
+}

@@ -1,0 +1,155 @@
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
+import { F32, I32 } from '../../ggml/types.ts';
+import type { Attention, AttentionRows } from '../attention.ts';
+import type { Batch } from '../batch.ts';
+import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
+import type { LayerWeights, ModelWeights } from '../weights.ts';
+
+/** Tensors that one layer adds besides attention, at most (views and reshapes included). */
+const nodesPerLayer = 56;
+
+export interface DecoderGraph {
+  /** F32 `[vocab, outputRows]`; absent when no row is sampled. */
+  readonly logits: TensorPtr | undefined;
+  writeInputs(): void;
+}
+
+/**
+ * The decoder of Llama, Qwen 2 and Qwen 3: pre-norm blocks of rotary grouped-query attention and a SwiGLU network.
+ * They differ by what the weights contain: biases of q, k and v (Qwen 2), norms of q and k per head (Qwen 3), and by
+ * how RoPE pairs elements.
+ *
+ *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> + x -> norm -> SwiGLU -> + x
+ *
+ * The last layer computes k and v for all rows, and everything else only for the rows that are sampled.
+ */
+export function buildDecoder(
+  graph: GraphBuilder,
+  config: ModelConfig,
+  weights: ModelWeights,
+  memory: KvMemory,
+  attention: Attention,
+  batch: Batch,
+): DecoderGraph {
+  graph.begin(64 + config.layerCount * nodesPerLayer + attention.nodeCount(batch, config.layerCount));
+  const builder = new DecoderBuilder(graph, config, weights, memory, attention, batch);
+  return { logits: builder.build(), writeInputs: () => builder.writeInputs() };
+}
+
+class DecoderBuilder {
+  readonly #graph: GraphBuilder;
+  readonly #config: ModelConfig;
+  readonly #weights: ModelWeights;
+  readonly #memory: KvMemory;
+  readonly #attention: Attention;
+  readonly #batch: Batch;
+  readonly #tokens: TensorPtr;
+  readonly #slots: TensorPtr;
+  readonly #positions: TensorPtr;
+  readonly #outputRows: TensorPtr;
+  readonly #outputPositions: TensorPtr;
+
+  constructor(
+    graph: GraphBuilder,
+    config: ModelConfig,
+    weights: ModelWeights,
+    memory: KvMemory,
+    attention: Attention,
+    batch: Batch,
+  ) {
+    this.#graph = graph;
+    this.#config = config;
+    this.#weights = weights;
+    this.#memory = memory;
+    this.#attention = attention;
+    this.#batch = batch;
+    this.#tokens = graph.input(I32, batch.paddedRowCount);
+    this.#positions = graph.input(I32, batch.paddedRowCount);
+    this.#slots = graph.input(I32, batch.paddedRowCount);
+    this.#outputRows = graph.input(I32, Math.max(1, batch.outputRows.length));
+    this.#outputPositions = graph.input(I32, Math.max(1, batch.outputRows.length));
+    attention.prepare(graph, batch);
+  }
+
+  build(): TensorPtr | undefined {
+    const graph = this.#graph;
+    const { rmsEpsilon, layerCount } = this.#config;
+    let x = graph.getRows(this.#weights.tokenEmbedding, this.#tokens);
+    for (const [index, layer] of this.#weights.layers.entries()) {
+      let h = graph.rmsNorm(x, layer.attentionNorm, rmsEpsilon);
+      this.#store(index, layer, h);
+      let rows: AttentionRows = 'all';
+      if (index === layerCount - 1) {
+        if (this.#batch.outputCount === 0) return undefined;
+        rows = 'outputs';
+        h = graph.getRows(h, this.#outputRows);
+        x = graph.getRows(x, this.#outputRows);
+      }
+      x = graph.add(x, this.#attend(index, layer, h, rows));
+      x = graph.add(x, this.#feedForward(layer, graph.rmsNorm(x, layer.feedForwardNorm, rmsEpsilon)));
+    }
+    const logits = graph.mulMat(this.#weights.output, graph.rmsNorm(x, this.#weights.outputNorm, rmsEpsilon));
+    graph.output(logits);
+    return logits;
+  }
+
+  writeInputs(): void {
+    const graph = this.#graph;
+    graph.write(this.#tokens, this.#batch.tokens);
+    graph.write(this.#positions, this.#batch.positions);
+    graph.write(this.#slots, this.#batch.slots);
+    if (this.#batch.outputCount > 0) {
+      graph.write(this.#outputRows, this.#batch.outputRows);
+      graph.write(this.#outputPositions, this.#batch.outputPositions);
+    }
+    this.#attention.writeInputs(graph);
+  }
+
+  /** Computes the rows' K and V and writes them into the pool, before anything of this layer reads it. */
+  #store(index: number, layer: LayerWeights, h: TensorPtr): void {
+    const graph = this.#graph;
+    const { headCountKv } = this.#config;
+    const width = rowElements(this.#memory.layout);
+    const rows = this.#batch.paddedRowCount;
+    const projected = this.#project(layer.key, layer.keyBias, h);
+    const k = this.#rotate(projected, layer.keyNorm, headCountKv, rows, this.#positions);
+    const v = this.#project(layer.value, layer.valueBias, h);
+    const store = (part: 0 | 1, values: TensorPtr): void =>
+      graph.expand(graph.setRows(this.#memory.tokenRows(graph, index, part), values, this.#slots));
+    store(keyPart, graph.reshape2d(k, width, rows));
+    store(valuePart, v);
+  }
+
+  #attend(index: number, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
+    const isAll = rows === 'all';
+    const rowCount = isAll ? this.#batch.paddedRowCount : this.#batch.outputRows.length;
+    const positions = isAll ? this.#positions : this.#outputPositions;
+    const projected = this.#project(layer.query, layer.queryBias, h);
+    const q = this.#rotate(projected, layer.queryNorm, this.#config.headCount, rowCount, positions);
+    return this.#graph.mulMat(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
+  }
+
+  #feedForward(layer: LayerWeights, h: TensorPtr): TensorPtr {
+    const graph = this.#graph;
+    const hidden = graph.swiglu(graph.mulMat(layer.gate, h), graph.mulMat(layer.up, h));
+    return graph.mulMat(layer.down, hidden);
+  }
+
+  #project(weight: TensorPtr, bias: TensorPtr | undefined, h: TensorPtr): TensorPtr {
+    const product = this.#graph.mulMat(weight, h);
+    return bias === undefined ? product : this.#graph.add(product, bias);
+  }
+
+  /** F32 `[heads * headDim, rows]` -> normed per head where the model does, rotated: `[headDim, heads, rows]`. */
+  #rotate(x: TensorPtr, norm: TensorPtr | undefined, heads: number, rows: number, positions: TensorPtr): TensorPtr {
+    const graph = this.#graph;
+    let shaped = graph.reshape3d(x, this.#config.headDim, heads, rows);
+    if (norm !== undefined) shaped = graph.rmsNorm(shaped, norm, this.#config.rmsEpsilon);
+    return graph.rope(shaped, positions, this.#weights.ropeFreqs, this.#config.rope);
+  }
+}
+
+/** Bytes of one row of logits. */
+export const logitsRowBytes = (config: ModelConfig): number => config.vocabSize * F32.typeSize;

@@ -1,0 +1,91 @@
+import { assert } from '../base/assert.ts';
+import { NULL_BLOCK } from '../core/ids.ts';
+import { blockAt, type SequencePlan, type StepPlan } from '../core/step.ts';
+import type { KvMemory } from './kv-memory.ts';
+import type { RowRule } from './row-rule.ts';
+
+/** One request's part of the batch. Its rows are neighbours, in ascending order of position. */
+export interface BatchSequence {
+  readonly plan: SequencePlan;
+  readonly firstRow: number;
+  readonly rowCount: number;
+  /** How many tokens of KV its last row may see: its own position + 1. */
+  readonly kvLength: number;
+  /** Index among the output rows, when this sequence is sampled: always its last row. */
+  readonly outputIndex: number | undefined;
+}
+
+/** A step as the arrays the graph takes. Rows beyond `rowCount` (`outputCount`) are padding that nobody reads. */
+export interface Batch {
+  readonly sequences: readonly BatchSequence[];
+  readonly rowCount: number;
+  readonly paddedRowCount: number;
+  readonly tokens: Int32Array;
+  readonly positions: Int32Array;
+  /** Where each row's KV is written (`KvMemory.slotOf`); padding goes to the null page. */
+  readonly slots: Int32Array;
+  readonly outputCount: number;
+  /** The rows to be sampled, padded by repeating the last one. */
+  readonly outputRows: Int32Array;
+  readonly outputPositions: Int32Array;
+}
+
+/** Lays a plan out as rows. `rule` says to how many rows the matrix kernels want a batch padded (exact numerics). */
+export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Batch {
+  const rowCount = plan.tokenCount;
+  const paddedRowCount = rule(rowCount);
+  const tokens = new Int32Array(paddedRowCount);
+  const positions = new Int32Array(paddedRowCount);
+  const slots = new Int32Array(paddedRowCount);
+  const outputs: number[] = [];
+  const sequences: BatchSequence[] = [];
+  let row = 0;
+  for (const sequence of plan.sequences) {
+    const firstRow = row;
+    for (const span of sequence.spans) {
+      tokens.set(sequence.tokens.view(span.start, span.end), row);
+      for (let position: number = span.start; position < span.end; position++, row++) {
+        positions[row] = position;
+        slots[row] = slotOf(sequence, position, memory);
+      }
+    }
+    assert(row > firstRow, 'a sequence without rows');
+    sequences.push({
+      plan: sequence,
+      firstRow,
+      rowCount: row - firstRow,
+      kvLength: (positions[row - 1] ?? 0) + 1,
+      outputIndex: sequence.sample === undefined ? undefined : outputs.push(row - 1) - 1,
+    });
+  }
+  assert(row === rowCount, 'the spans do not add up to the batch');
+  const { blockSize } = memory.layout;
+  for (let pad = rowCount; pad < paddedRowCount; pad++) slots[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
+  const outputRows = padOutputs(outputs, rule);
+  return {
+    sequences,
+    rowCount,
+    paddedRowCount,
+    tokens,
+    positions,
+    slots,
+    outputCount: outputs.length,
+    outputRows,
+    outputPositions: outputRows.map((index) => positions[index] ?? 0),
+  };
+}
+
+function slotOf(sequence: SequencePlan, position: number, memory: KvMemory): number {
+  const { blockSize } = memory.layout;
+  const table = sequence.blockTables[0];
+  const index = Math.floor(position / blockSize);
+  assert(table !== undefined && index < table.length, 'a token beyond its block table');
+  return memory.slotOf(blockAt(table, index), position % blockSize);
+}
+
+function padOutputs(rows: readonly number[], rule: RowRule): Int32Array {
+  if (rows.length === 0) return new Int32Array(0);
+  const padded = new Int32Array(rule(rows.length)).fill(rows.at(-1) ?? 0);
+  padded.set(rows);
+  return padded;
+}

@@ -1,0 +1,107 @@
+import { assert } from '../base/assert.ts';
+import type { BlockId } from '../core/ids.ts';
+import { allocateTensors, type ComputeDevice } from '../ggml/device.ts';
+import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
+import type { GraphBuilder } from '../ggml/graph.ts';
+import { F16, I32 } from '../ggml/types.ts';
+
+/** How KV lies in a page: `[layer][K|V][token][kvHead * headDim]`, F16. */
+export interface KvLayout {
+  readonly layerCount: number;
+  readonly blockSize: number;
+  readonly headCountKv: number;
+  readonly headDim: number;
+}
+
+export const keyPart = 0;
+export const valuePart = 1;
+export type KvPart = typeof keyPart | typeof valuePart;
+
+/** Elements of one token's K (or V) in one layer: a *row* of the pool. */
+export const rowElements = (layout: KvLayout): number => layout.headCountKv * layout.headDim;
+
+/** Bytes of one page: everything one block of tokens has in all layers, contiguous, so that a transfer is one copy. */
+export const pageBytes = (layout: KvLayout): number =>
+  layout.layerCount * 2 * layout.blockSize * rowElements(layout) * F16.typeSize;
+
+/**
+ * The device pool: the memory attention reads. ggml sees it as one 2-D tensor of rows, the row of
+ * (block, layer, part, offset) being `((block * layers + layer) * 2 + part) * blockSize + offset`.
+ */
+export class KvMemory {
+  readonly layout: KvLayout;
+  readonly pageCount: number;
+  readonly #device: ComputeDevice;
+  readonly #context: ContextPtr;
+  readonly #buffer: BufferPtr;
+  readonly #pool: TensorPtr;
+  readonly #bytes: Uint8Array | undefined;
+  readonly #rowBytes: number;
+
+  /** Throws `outOfNativeMemory`. Pages that were never written cost no physical memory where the system allocates lazily. */
+  constructor(device: ComputeDevice, layout: KvLayout, pageCount: number) {
+    assert(pageCount >= 2, 'a pool needs the null page and one more');
+    const { native } = device;
+    this.#device = device;
+    this.layout = layout;
+    this.pageCount = pageCount;
+    this.#rowBytes = rowElements(layout) * F16.typeSize;
+    this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
+    this.#pool = native.ggml_new_tensor_2d(this.#context, F16.id, rowElements(layout), pageCount * this.rowsPerPage);
+    const bytes = pageCount * this.pageBytes;
+    this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, 'the KV cache', bytes);
+    if (device.mainBuffers.isHost) {
+      this.#bytes = new Uint8Array(native.memoryAt(native.ggml_backend_buffer_get_base(this.#buffer), bytes));
+      // Rows of the null page are read where a mask hides them; they must be numbers.
+      this.blockBytes(0 as BlockId).fill(0);
+    }
+  }
+
+  get pageBytes(): number {
+    return pageBytes(this.layout);
+  }
+
+  get rowsPerPage(): number {
+    return this.layout.layerCount * 2 * this.layout.blockSize;
+  }
+
+  /** The row index, within `tokenRows`, of a token that lies at `offset` in `block`; the same for every layer and part. */
+  slotOf(block: BlockId, offset: number): number {
+    return block * this.rowsPerPage + offset;
+  }
+
+  /** F16 `[rowElements, ...]`: rows of a layer's K or V, to be written at `slotOf`. */
+  tokenRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
+    const skipped = (layer * 2 + part) * this.layout.blockSize;
+    const rows = this.pageCount * this.rowsPerPage - skipped;
+    return graph.view2d(this.#pool, rowElements(this.layout), rows, this.#rowBytes, skipped * this.#rowBytes);
+  }
+
+  /**
+   * I32 `[blockSize * rowElements / 2, pageCount]`: one row per page, all of a block's K (or V) in a layer, to be
+   * gathered by block id. As I32 the bytes pass through `ggml_get_rows` untouched, where F16 would become F32.
+   */
+  blockRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
+    const { blockSize } = this.layout;
+    const bytes = blockSize * this.#rowBytes;
+    return graph.reinterpret(
+      this.#pool,
+      I32,
+      [bytes / I32.typeSize, this.pageCount, 1],
+      [this.pageBytes, this.pageBytes * this.pageCount],
+      (layer * 2 + part) * bytes,
+    );
+  }
+
+  /** A page's bytes in place; on a CPU only. */
+  blockBytes(block: BlockId): Uint8Array {
+    assert(this.#bytes !== undefined, 'the pool is not in host memory');
+    assert(block >= 0 && block < this.pageCount, `block ${block} outside the pool`);
+    return this.#bytes.subarray(block * this.pageBytes, (block + 1) * this.pageBytes);
+  }
+
+  close(): void {
+    this.#device.native.ggml_backend_buffer_free(this.#buffer);
+    this.#device.native.ggml_free(this.#context);
+  }
+}

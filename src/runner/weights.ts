@@ -1,0 +1,208 @@
+import { assertDefined } from '../base/assert.ts';
+import { allocateTensors, type BufferType, type ComputeDevice } from '../ggml/device.ts';
+import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
+import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
+import type { ModelConfig } from '../ggml/model-config.ts';
+import { canMultiply, canTakeRows } from '../ggml/operation-support.ts';
+import { ROPE_FREQS } from '../ggml/rope-config.ts';
+import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
+import { dataPointer } from '../ggml/tensor-struct.ts';
+
+export interface LayerWeights {
+  readonly attentionNorm: TensorPtr;
+  readonly query: TensorPtr;
+  readonly queryBias: TensorPtr | undefined;
+  readonly queryNorm: TensorPtr | undefined;
+  readonly key: TensorPtr;
+  readonly keyBias: TensorPtr | undefined;
+  readonly keyNorm: TensorPtr | undefined;
+  readonly value: TensorPtr;
+  readonly valueBias: TensorPtr | undefined;
+  readonly attentionOutput: TensorPtr;
+  readonly feedForwardNorm: TensorPtr;
+  readonly gate: TensorPtr;
+  readonly up: TensorPtr;
+  readonly down: TensorPtr;
+}
+
+/** A matrix, and where it lies: what decides which kernel multiplies it. */
+export interface PlacedMatrix {
+  readonly tensor: TensorPtr;
+  readonly source: GgufTensor;
+  readonly buffers: BufferType;
+}
+
+export interface ModelWeights {
+  readonly tokenEmbedding: TensorPtr;
+  readonly outputNorm: TensorPtr;
+  readonly output: TensorPtr;
+  readonly ropeFreqs: TensorPtr | undefined;
+  readonly layers: readonly LayerWeights[];
+  /** Everything that `ggml_mul_mat` is called with. */
+  readonly matrices: readonly PlacedMatrix[];
+  readonly byteLength: number;
+  close(): void;
+}
+
+export interface WeightOptions {
+  /** Whether matrices may lie in ggml's repacked CPU buffers, as llama.cpp does by default. */
+  readonly repack: boolean;
+  readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
+}
+
+/**
+ * Places and reads a model's weights. A matrix goes to the repacked buffers where this CPU has a kernel for its type
+ * and shape, everything else to the device's plain ones (what the device cannot compute with, to the CPU's).
+ * Throws `outOfNativeMemory`, and what reading the file throws.
+ */
+export async function loadWeights(
+  device: ComputeDevice,
+  file: GgufFile,
+  config: ModelConfig,
+  options: WeightOptions,
+): Promise<ModelWeights> {
+  const store = new WeightStore(device, file, options.repack);
+  const tokenEmbedding = store.table('token_embd.weight');
+  const weights = {
+    tokenEmbedding,
+    outputNorm: store.vector('output_norm.weight'),
+    output: store.matrix(config.tiedEmbeddings ? 'token_embd.weight' : 'output.weight'),
+    ropeFreqs: config.rope.hasFreqFactors ? store.vector(ROPE_FREQS) : undefined,
+    layers: Array.from({ length: config.layerCount }, (_, index) => layerWeights(store, config, index)),
+  };
+  try {
+    await store.load(options.onProgress);
+  } catch (error) {
+    store.close();
+    throw error;
+  }
+  return { ...weights, matrices: store.matrices, byteLength: store.byteLength, close: () => store.close() };
+}
+
+function layerWeights(store: WeightStore, config: ModelConfig, index: number): LayerWeights {
+  const name = (part: string): string => `blk.${index}.${part}`;
+  const bias = (part: string) => (config.hasQkvBias ? store.vector(name(`${part}.bias`)) : undefined);
+  const norm = (part: string) => (config.hasQkNorm ? store.vector(name(`${part}_norm.weight`)) : undefined);
+  return {
+    attentionNorm: store.vector(name('attn_norm.weight')),
+    query: store.matrix(name('attn_q.weight')),
+    queryBias: bias('attn_q'),
+    queryNorm: norm('attn_q'),
+    key: store.matrix(name('attn_k.weight')),
+    keyBias: bias('attn_k'),
+    keyNorm: norm('attn_k'),
+    value: store.matrix(name('attn_v.weight')),
+    valueBias: bias('attn_v'),
+    attentionOutput: store.matrix(name('attn_output.weight')),
+    feedForwardNorm: store.vector(name('ffn_norm.weight')),
+    gate: store.matrix(name('ffn_gate.weight')),
+    up: store.matrix(name('ffn_up.weight')),
+    down: store.matrix(name('ffn_down.weight')),
+  };
+}
+
+/** The tensors of one kind of buffer. */
+interface Shelf {
+  readonly buffers: BufferType;
+  readonly context: ContextPtr;
+  readonly tensors: Map<string, { readonly pointer: TensorPtr; readonly source: GgufTensor }>;
+  buffer?: BufferPtr;
+}
+
+/** First every tensor is declared on a shelf, then each shelf is allocated at once and filled from the file. */
+class WeightStore {
+  readonly matrices: PlacedMatrix[] = [];
+  byteLength = 0;
+  readonly #device: ComputeDevice;
+  readonly #file: GgufFile;
+  readonly #repack: boolean;
+  readonly #shelves = new Map<string, Shelf>();
+
+  constructor(device: ComputeDevice, file: GgufFile, repack: boolean) {
+    this.#device = device;
+    this.#file = file;
+    this.#repack = repack;
+  }
+
+  /** A vector that is added or multiplied. */
+  vector(name: string): TensorPtr {
+    return this.#declare(name, this.#device.mainBuffers);
+  }
+
+  /** A matrix whose rows are looked up. */
+  table(name: string): TensorPtr {
+    const { mainBuffers, cpuBuffers } = this.#device;
+    return this.#declare(name, canTakeRows(this.#device, this.#source(name)) ? mainBuffers : cpuBuffers);
+  }
+
+  /** A matrix that is multiplied. */
+  matrix(name: string): TensorPtr {
+    const source = this.#source(name);
+    const buffers = this.#placeMatrix(source);
+    const tensor = this.#declare(name, buffers);
+    this.matrices.push({ tensor, source, buffers });
+    return tensor;
+  }
+
+  async load(onProgress: WeightOptions['onProgress']): Promise<void> {
+    const targets: TensorTarget[] = [];
+    for (const shelf of this.#shelves.values()) {
+      const bytes = [...shelf.tensors.values()].reduce((sum, { source }) => sum + source.byteLength, 0);
+      shelf.buffer = allocateTensors(this.#device, shelf.context, shelf.buffers, 'the weights', bytes);
+      this.#device.native.ggml_backend_buffer_set_usage(shelf.buffer, 1);
+      this.byteLength += bytes;
+      for (const { pointer, source } of shelf.tensors.values()) targets.push(this.#target(shelf, pointer, source));
+    }
+    await readTensors(this.#file, targets, onProgress);
+  }
+
+  close(): void {
+    for (const { buffer, context } of this.#shelves.values()) {
+      if (buffer !== undefined) this.#device.native.ggml_backend_buffer_free(buffer);
+      this.#device.native.ggml_free(context);
+    }
+    this.#shelves.clear();
+  }
+
+  #placeMatrix(source: GgufTensor): BufferType {
+    const { kind, mainBuffers, cpuBuffers, repackedBuffers } = this.#device;
+    if (kind === 'gpu') return canMultiply(this.#device, source, mainBuffers) ? mainBuffers : cpuBuffers;
+    const useRepacked =
+      this.#repack && repackedBuffers !== undefined && canMultiply(this.#device, source, repackedBuffers);
+    return useRepacked ? repackedBuffers : cpuBuffers;
+  }
+
+  #source(name: string): GgufTensor {
+    return assertDefined(this.#file.tensors.get(name), `the model configuration promised ${name}`);
+  }
+
+  #declare(name: string, buffers: BufferType): TensorPtr {
+    const { native } = this.#device;
+    let shelf = this.#shelves.get(buffers.name);
+    if (shelf === undefined) {
+      const bytes = (this.#file.tensors.size + 1) * native.ggml_tensor_overhead();
+      const context = native.ggml_init({ mem_size: bytes, mem_buffer: 0, no_alloc: true });
+      shelf = { buffers, context, tensors: new Map() };
+      this.#shelves.set(buffers.name, shelf);
+    }
+    const known = shelf.tensors.get(name);
+    if (known !== undefined) return known.pointer;
+    const source = this.#source(name);
+    const pointer = native.ggml_new_tensor_2d(shelf.context, source.type.id, source.ne[0], source.ne[1]);
+    native.ggml_set_name(pointer, name);
+    shelf.tensors.set(name, { pointer, source });
+    return pointer;
+  }
+
+  /** Plain host memory is read into directly; a repacked or GPU tensor takes its bytes at once, from a staging copy. */
+  #target({ buffers }: Shelf, pointer: TensorPtr, source: GgufTensor): TensorTarget {
+    const { native, repackedBuffers } = this.#device;
+    if (buffers.isHost && buffers !== repackedBuffers) {
+      return { tensor: source, into: new Uint8Array(native.memoryAt(dataPointer(native, pointer), source.byteLength)) };
+    }
+    return {
+      tensor: source,
+      accept: (bytes) => native.ggml_backend_tensor_set(pointer, bytes, 0, source.byteLength),
+    };
+  }
+}
