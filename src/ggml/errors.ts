@@ -107,9 +107,3 @@ export const modelFileChanged = defineError(
   '{path} changed while it was being read: {problem}. Start again when it is complete.',
   500,
 );
-export const modelFileChanged = defineError(
-  'KVASIR_MODEL_FILE_CHANGED',
-  '{path} changed while it was being read. Wait until it is complete, then start again.',
-  500,
-  { retryable: true },
-);

@@ -61,7 +61,7 @@ async function readInto(
       next = end;
       for (let at = start; at < end; ) {
         const { bytesRead } = await handle.read(into, at, end - at, tensor.fileOffset + at);
-        if (bytesRead === 0) throw modelFileChanged({ path: file.path });
+        if (bytesRead === 0) throw modelFileChanged({ path: file.path, problem: 'it became shorter' });
         at += bytesRead;
         advance(bytesRead);
       }
@@ -72,5 +72,5 @@ async function readInto(
 
 async function checkUnchanged(handle: FileHandle, file: GgufFile): Promise<void> {
   const { size, mtimeMs } = await handle.stat();
-  if (size !== file.fileBytes || mtimeMs !== file.modifiedMs) throw modelFileChanged({ path: file.path });
+  if (size !== file.fileBytes || mtimeMs !== file.modifiedMs) throw modelFileChanged({ path: file.path, problem: 'its size or date is another' });
 }
