@@ -1,34 +1,14 @@
 import { assert } from '../base/assert.ts';
-
-/**
- * The part of a distribution that sampling chooses from, as parallel arrays in ascending order of token id.
- * `depths[i]` >= 0 is how far the token lies below the best one, in nats after temperature; its unnormalised
- * probability is exp(-depth).
- */
-export interface Candidates {
-  readonly ids: Int32Array;
-  readonly depths: Float64Array;
-  readonly weights: Float64Array;
-  count: number;
-}
-
-export function makeCandidates(capacity: number): Candidates {
-  return {
-    ids: new Int32Array(capacity),
-    depths: new Float64Array(capacity),
-    weights: new Float64Array(capacity),
-    count: 0,
-  };
-}
+import type { Candidates } from './logits-candidates.ts';
 
 const binCount = 4096;
 /** Below this, sorting is quicker than another round of bins. */
 const sortMax = 24;
 
 /**
- * Keeps the head of a distribution without sorting the vocabulary: a histogram of depths finds the bin in which the
- * wanted count or mass is reached; that bin alone is split again, until few enough are left to sort. Two or three
- * passes over the candidates, whatever the head's size. "Order" below is ascending depth, then ascending id.
+ * Keeps exactly the head of a distribution without sorting it: a histogram of depths finds the bin in which the
+ * wanted count or mass is reached; that bin alone is split again, until few enough are left to sort. A few passes
+ * over the candidates, whatever the head's size. "Order" below is ascending depth, then ascending id.
  */
 export class HeadSelector {
   readonly #bins = new Float64Array(binCount);
@@ -39,7 +19,7 @@ export class HeadSelector {
     this.#active = new Int32Array(capacity);
   }
 
-  /** Drops all but the first `limit` in order. */
+  /** Drops all but the first `limit` in order. Leaves the weights undefined. */
   keepCount(candidates: Candidates, limit: number): void {
     assert(limit >= 1, 'a head holds at least one candidate');
     if (limit >= candidates.count) return;

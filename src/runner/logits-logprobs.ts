@@ -1,6 +1,7 @@
 import type { TokenId } from '../core/ids.ts';
 import { tokenId } from '../core/ids.ts';
 import type { TokenLogprobs } from '../core/step.ts';
+import { depthMax, expOfDepth } from './logits-candidates.ts';
 
 /**
  * Log-probabilities of one row of logits, in double precision and in one fixed order of summing, so that equal bits go
@@ -13,7 +14,8 @@ export function computeLogprobs(logits: Float32Array, max: number, chosen: Token
   let rank = 1;
   for (let token = 0; token < logits.length; token++) {
     const logit = logits[token]!;
-    mass += Math.exp(logit - max);
+    const depth = max - logit;
+    if (depth <= depthMax) mass += expOfDepth(depth);
     if (logit > chosenLogit || (logit === chosenLogit && token < chosen)) rank++;
   }
   const normalizer = max + Math.log(mass);

@@ -5,8 +5,18 @@ import { type TokenId, tokenId } from '../core/ids.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import type { SampledToken, SampleRequest } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
+import {
+  type Candidates,
+  collect,
+  type Distribution,
+  depthMax,
+  depthOfCount,
+  depthOfMass,
+  expOfDepth,
+  makeCandidates,
+} from './logits-candidates.ts';
 import { LogitsEditor, needsEdits } from './logits-edits.ts';
-import { type Candidates, HeadSelector, makeCandidates } from './logits-head.ts';
+import { HeadSelector } from './logits-head.ts';
 import { computeLogprobs } from './logits-logprobs.ts';
 
 export const brokenLogits = defineError(
@@ -14,12 +24,6 @@ export const brokenLogits = defineError(
   'The model gave {found} as the logit of token {token} for position {position}: the weights are damaged, or the file does not fit its architecture.',
   500,
 );
-
-/**
- * A token this far below the best one is never drawn: a whole vocabulary of a million such tokens together has less
- * than the smallest probability that a 53-bit random number tells from zero (e^-52 * 10^6 < 2^-53).
- */
-const depthMax = 52;
 
 /**
  * Chooses the next token. The choice is a pure function of the logits' bits, the parameters and the tokens so far:
@@ -39,6 +43,8 @@ export class Sampler {
   readonly #selector: HeadSelector;
   readonly #candidates: Candidates;
   readonly #edited: Float32Array;
+  readonly #distribution: Distribution = { logits: new Float32Array(0), max: 0, temperature: 1, depthLimit: depthMax };
+  readonly #mass = new Float64Array(1);
 
   constructor(vocabSize: number) {
     this.#editor = new LogitsEditor(vocabSize);
@@ -78,54 +84,60 @@ export class Sampler {
   }
 
   #draw(row: Float32Array, best: TokenId, params: SamplingParams, outputLength: number): TokenId {
+    const { topK, topP, minP } = params;
     const candidates = this.#candidates;
-    collect(candidates, row, row[best]!, params);
-    if (params.topK > 0) this.#selector.keepCount(candidates, params.topK);
-    let mass = weigh(candidates);
-    if (params.topP < 1) {
-      this.#selector.keepMass(candidates, params.topP * mass);
+    const distribution = this.#distribution;
+    distribution.logits = row;
+    distribution.max = row[best]!;
+    distribution.temperature = params.temperature;
+    // min_p is a bound on depth, because the best token has weight 1.
+    distribution.depthLimit = minP > 0 ? Math.min(depthMax, -Math.log(minP)) : depthMax;
+    let mass: number;
+    if (topK > 0) {
+      collect(candidates, distribution, depthOfCount(distribution, topK));
+      this.#selector.keepCount(candidates, topK);
+      mass = weigh(candidates);
+    } else if (topP < 1) {
+      const depthEnd = depthOfMass(distribution, topP, this.#mass);
+      collect(candidates, distribution, depthEnd);
+      mass = this.#mass[0]!;
+    } else {
+      mass = collect(candidates, distribution, depthMax);
+    }
+    if (topP < 1) {
+      this.#selector.keepMass(candidates, topP * mass);
       mass = sumWeights(candidates);
     }
     return pick(candidates, uniform(params.seed, outputLength) * mass);
   }
 }
 
-/** The first of the greatest logits, undefined when all are -Infinity. One comparison per entry settles both what is greater and what is no number. */
+/**
+ * The first of the greatest logits, undefined when all are -Infinity. One comparison per entry settles both what is
+ * greater and what is no number; four at a time, since almost no entry is either.
+ */
 function findBest(row: Float32Array, position: number): TokenId | undefined {
   let best: number | undefined;
   let max = -Infinity;
-  for (let token = 0; token < row.length; token++) {
-    const logit = row[token]!;
-    if (logit <= max) continue;
-    if (!(logit < Infinity)) throw brokenLogits({ found: String(logit), token, position });
-    max = logit;
-    best = token;
+  for (let start = 0; start < row.length; start += 4) {
+    if (row[start]! <= max && row[start + 1]! <= max && row[start + 2]! <= max && row[start + 3]! <= max) continue;
+    const end = Math.min(start + 4, row.length);
+    for (let token = start; token < end; token++) {
+      const logit = row[token]!;
+      if (logit <= max) continue;
+      if (!(logit < Infinity)) throw brokenLogits({ found: String(logit), token, position });
+      max = logit;
+      best = token;
+    }
   }
   return best as TokenId | undefined;
-}
-
-/** All tokens within `depthMax` and min_p of the best one: min_p is a bound on depth, since the best has weight 1. */
-function collect(candidates: Candidates, row: Float32Array, max: number, params: SamplingParams): void {
-  const { temperature, minP } = params;
-  const { ids, depths } = candidates;
-  const limit = minP > 0 ? Math.min(depthMax, -Math.log(minP)) : depthMax;
-  let count = 0;
-  for (let token = 0; token < row.length; token++) {
-    const depth = (max - row[token]!) / temperature;
-    if (depth > limit) continue;
-    // 0 / temperature is 0 for every temperature, so the best token is always in, also when the division overflows.
-    ids[count] = token;
-    depths[count] = depth;
-    count++;
-  }
-  candidates.count = count;
 }
 
 function weigh(candidates: Candidates): number {
   const { depths, weights, count } = candidates;
   let mass = 0;
   for (let index = 0; index < count; index++) {
-    const weight = Math.exp(-depths[index]!);
+    const weight = expOfDepth(depths[index]!);
     weights[index] = weight;
     mass += weight;
   }
