@@ -1,0 +1,44 @@
+/** How the values of a tensor are spread: `mean + N(0, deviation)`, each row times `exp(N(0, rowSpread))`. */
+export interface Filling {
+  readonly mean: number;
+  readonly deviation: number;
+  readonly rowSpread: number;
+}
+
+/** Rows of normally distributed numbers, cut at random places from one pool, because drawing each anew takes minutes. */
+export class RandomRows {
+  readonly #pool: Float32Array;
+  #state: number;
+
+  /** `elements`: about how many will be asked for; a small model does with a small pool. */
+  constructor(seed: number, elements: number) {
+    this.#state = seed | 0;
+    this.#pool = new Float32Array(elements < 1e7 ? 1 << 19 : 1 << 22);
+    for (let i = 0; i < this.#pool.length; i += 2) {
+      // Box and Muller's method: two uniform numbers give two normal ones.
+      const radius = Math.sqrt(-2 * Math.log(1 - this.#uniform()));
+      const angle = 2 * Math.PI * this.#uniform();
+      this.#pool[i] = radius * Math.cos(angle);
+      this.#pool[i + 1] = radius * Math.sin(angle);
+    }
+  }
+
+  fill(target: Float32Array, rows: number, columns: number, filling: Filling): void {
+    const { mean, deviation, rowSpread } = filling;
+    const pool = this.#pool;
+    for (let row = 0; row < rows; row++) {
+      const from = Math.floor(this.#uniform() * (pool.length - columns - 1));
+      const scale = deviation * Math.exp(rowSpread * (pool[from + columns] ?? 0));
+      const at = row * columns;
+      for (let i = 0; i < columns; i++) target[at + i] = mean + scale * (pool[from + i] ?? 0);
+    }
+  }
+
+  /** Mulberry32: 32 bits of state are plenty for choosing offsets. */
+  #uniform(): number {
+    this.#state = (this.#state + 0x6d2b79f5) | 0;
+    let t = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  }
+}

@@ -1,0 +1,11 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+export { type ModelOptions, writeTinyModel } from '../../bench/model-maker.ts';
+
+/** A folder for the files of one test file; `remove` when done. */
+export function temporaryFolder(): { readonly path: string; file(name: string): string; remove(): void } {
+  const path = mkdtempSync(join(tmpdir(), 'kvasir-test-'));
+  return { path, file: (name) => join(path, name), remove: () => rmSync(path, { recursive: true, force: true }) };
+}
