@@ -30,6 +30,11 @@ export interface SequencePlan {
   readonly spans: readonly Span[];
   /** One block table per KV group, indexed by `floor(position / blockSize)`. */
   readonly blockTables: readonly BlockTable[];
+  /**
+   * Per KV group, where rows are *written*; absent when it is where they are read. It differs for rows whose block is valid
+   * already or another request's to fill (the last token of a prompt found in full): NULL_BLOCK takes their KV.
+   */
+  readonly writeTables?: readonly BlockTable[];
   /** Present when the last row's logits are to be sampled: the last span then ends at `tokens.length`. */
   readonly sample?: SampleRequest;
 }

@@ -1,0 +1,32 @@
+import type { KvGroupSpec } from '../src/core/kv-spec.ts';
+
+/**
+ * A model whose every number depends on all that it may see, and on nothing else. One stale, lost or swapped entry of
+ * KV changes every later token, so comparing texts finds it.
+ *
+ *   read(g, p)   = what token p reads in group g: a hash, in order, of the entries of q in [first(g, p), p - 1]
+ *   hidden(p)    = hash of token p, its position and its reads in all groups
+ *   entry(g, p)  = hash of hidden(p) and g: its KV; in a state group the state after p
+ *   next(p)      = hash of hidden(p) and its own entries: the token that is sampled behind p
+ */
+export function mix(a: number, b: number): number {
+  let value = Math.imul(a ^ (b + 0x9e3779b9), 0x85ebca6b);
+  value = Math.imul(value ^ (value >>> 13), 0xc2b2ae35);
+  return (value ^ (value >>> 16)) | 0;
+}
+
+export const hiddenSeed = (token: number, position: number): number => mix(mix(0x51ed27, token), position);
+export const entryOf = (hidden: number, group: number): number => mix(hidden, group + 1);
+export const nextTokenOf = (hidden: number, vocabSize: number): number => (mix(hidden, 0x7ee7) >>> 0) % vocabSize;
+
+/** The first position whose entry token `position` reads in this group (its last is `position` - 1). */
+export function firstRead(group: KvGroupSpec, position: number): number {
+  switch (group.kind) {
+    case 'full':
+      return 0;
+    case 'window':
+      return Math.max(position - group.window + 1, 0);
+    case 'state':
+      return Math.max(position - 1, 0);
+  }
+}

@@ -1,0 +1,41 @@
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
+import type { EngineRequest, FinishReason } from '../src/core/request.ts';
+import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.ts';
+
+export interface ReferenceOutput {
+  readonly tokens: readonly number[];
+  readonly reason: FinishReason;
+}
+
+/** The naive engine: one request, no blocks, no cache, no batch, no scheduler. What it says is the truth (I2). */
+export function referenceOutput(
+  request: EngineRequest,
+  spec: KvCacheSpec,
+  vocabSize: number,
+  maxModelLen: number,
+): ReferenceOutput {
+  const { params } = request;
+  const tokens = [...request.promptTokens];
+  const entries = spec.groups.map((): number[] => []);
+  const output: number[] = [];
+  for (let position = 0; ; position++) {
+    let hidden = hiddenSeed(tokens[position]!, position);
+    for (let g = 0; g < spec.groups.length; g++) {
+      let read = g;
+      for (let q = firstRead(spec.groups[g]!, position); q < position; q++) read = mix(read, entries[g]![q]!);
+      hidden = mix(hidden, read);
+    }
+    let out = hidden;
+    for (let g = 0; g < spec.groups.length; g++) {
+      entries[g]![position] = entryOf(hidden, g);
+      out = mix(out, entries[g]![position]!);
+    }
+    if (position < tokens.length - 1) continue;
+    const token = nextTokenOf(out, vocabSize);
+    tokens.push(token);
+    output.push(token);
+    const stops = [...(params.ignoreEos ? [] : request.eosTokenIds), ...params.stopTokenIds] as number[];
+    if (output.length >= params.minTokens && stops.includes(token)) return { tokens: output, reason: 'stop' };
+    if (output.length >= params.maxTokens || tokens.length >= maxModelLen) return { tokens: output, reason: 'length' };
+  }
+}

@@ -1,0 +1,89 @@
+import type { Prng } from '../src/base/prng.ts';
+import { requestId, type TokenId } from '../src/core/ids.ts';
+import type { EngineRequest } from '../src/core/request.ts';
+import type { SamplingParams } from '../src/core/sampling.ts';
+
+export const plainParams: SamplingParams = {
+  n: 1,
+  temperature: 0,
+  topK: 0,
+  topP: 1,
+  minP: 0,
+  repetitionPenalty: 1,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  logitBias: new Map(),
+  seed: 0n,
+  maxTokens: 16,
+  minTokens: 0,
+  stop: [],
+  stopTokenIds: [],
+  ignoreEos: false,
+  includeStopStrInOutput: false,
+  skipSpecialTokens: true,
+};
+
+/** A request with sane defaults, for tests that care about one thing. */
+export function makeRequest(
+  id: string,
+  prompt: ArrayLike<number>,
+  more: Partial<Omit<EngineRequest, 'params'>> & { readonly params?: Partial<SamplingParams> } = {},
+): EngineRequest {
+  const { params, ...rest } = more;
+  return {
+    id: requestId(id),
+    promptTokens: Int32Array.from(prompt),
+    eosTokenIds: [],
+    priority: 0,
+    ...rest,
+    params: { ...plainParams, ...params },
+  };
+}
+
+export interface WorkloadOptions {
+  readonly vocabSize: number;
+  readonly promptTokensMax: number;
+  readonly outputTokensMax: number;
+}
+
+/** Random requests that share prefixes: each prompt starts with a part of one of a few stories, or of an earlier prompt. */
+export class Workload {
+  readonly #prng: Prng;
+  readonly #options: WorkloadOptions;
+  readonly #stories: number[][];
+  #count = 0;
+
+  constructor(prng: Prng, options: WorkloadOptions) {
+    this.#prng = prng;
+    this.#options = options;
+    this.#stories = Array.from({ length: prng.between(1, 3) }, () => this.#tokens(options.promptTokensMax));
+  }
+
+  next(): EngineRequest {
+    const prng = this.#prng;
+    const { promptTokensMax, outputTokensMax, vocabSize } = this.#options;
+    const story = prng.pick(this.#stories);
+    const prefix = story.slice(0, prng.between(0, story.length));
+    const own = this.#tokens(prng.between(0, Math.max(0, promptTokensMax - prefix.length)));
+    const prompt = prng.chance(0.2) ? prefix : [...prefix, ...own].slice(0, promptTokensMax);
+    if (prompt.length === 0) prompt.push(prng.between(0, vocabSize - 1));
+    if (prng.chance(0.1)) this.#stories[prng.between(0, this.#stories.length - 1)] = prompt;
+    const salt = prng.pick([undefined, undefined, undefined, '', 'a', 'b']);
+    const maxTokens = prng.between(1, outputTokensMax);
+    return makeRequest(`r${++this.#count}`, prompt, {
+      eosTokenIds: [0, 1] as TokenId[],
+      priority: prng.between(-1, 2),
+      ...(salt === undefined ? {} : { cacheSalt: salt }),
+      params: {
+        maxTokens,
+        minTokens: prng.chance(0.3) ? prng.between(0, maxTokens) : 0,
+        ignoreEos: prng.chance(0.5),
+        stopTokenIds: prng.chance(0.2) ? [prng.between(0, vocabSize - 1) as TokenId] : [],
+      },
+    });
+  }
+
+  #tokens(count: number): number[] {
+    return Array.from({ length: count }, () => this.#prng.between(0, this.#options.vocabSize - 1));
+  }
+}

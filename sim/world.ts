@@ -1,0 +1,148 @@
+import { createHash } from 'node:crypto';
+import { assert } from '../src/base/assert.ts';
+import { Prng } from '../src/base/prng.ts';
+import type { BlockCount, RequestId, TokenCount } from '../src/core/ids.ts';
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
+import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
+import type { SchedulerOptions } from '../src/scheduler/contract.ts';
+import { requestFits } from '../src/scheduler/request-fits.ts';
+import { Scheduler } from '../src/scheduler/scheduler.ts';
+import { FakeRunner } from './fake-runner.ts';
+import { type ReferenceOutput, referenceOutput } from './reference.ts';
+import { Workload } from './workload.ts';
+
+export const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
+
+const vocabSize = 24;
+
+/**
+ * One small universe: the real scheduler and KV cache, a fake runner, random requests. Chaos for a number of steps
+ * (arrivals, aborts before and during a step), then calm, in which everything must end. After each step all
+ * invariants are checked, and each token is compared with the naive reference. The seed decides everything.
+ */
+export class World {
+  readonly seed: number;
+  readonly #prng: Prng;
+  readonly #spec: KvCacheSpec;
+  readonly #options: SchedulerOptions;
+  readonly #scheduler: Scheduler;
+  readonly #runner: FakeRunner;
+  readonly #workload: Workload;
+  readonly #live = new Map<RequestId, { request: EngineRequest; expected: ReferenceOutput; output: number[] }>();
+  readonly #arrivalRate: number;
+  readonly #abortRate: number;
+  steps = 0;
+  finished = 0;
+
+  constructor(seed: number) {
+    this.seed = seed;
+    const prng = new Prng(seed);
+    this.#prng = prng;
+    const promptTokensMax = prng.pick([8, 30, 60]);
+    const outputTokensMax = prng.pick([2, 10, 30]);
+    this.#spec = randomSpec(prng, promptTokensMax + outputTokensMax);
+    this.#options = {
+      maxNumBatchedTokens: prng.pick([1, 3, 7, 16, 64, 512]),
+      maxNumSeqs: prng.pick([1, 2, 4, 16]),
+      maxModelLen: prng.chance(0.2) ? promptTokensMax + 1 : promptTokensMax + outputTokensMax,
+      enablePrefixCaching: prng.chance(0.85),
+      policy: prng.pick(['fcfs', 'priority'] as const),
+    };
+    this.#scheduler = new Scheduler(this.#spec, this.#options, sha256);
+    this.#runner = new FakeRunner(this.#spec, vocabSize);
+    this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax });
+    this.#arrivalRate = prng.pick([0.05, 0.3, 1]);
+    this.#abortRate = prng.pick([0, 0.02, 0.2]);
+  }
+
+  /** `chaosSteps` of chaos, then calm to the end. Throws when anything is not as it must be. */
+  run(chaosSteps: number): void {
+    try {
+      while (this.steps < chaosSteps) this.#step(true);
+      let calmSteps = 0;
+      const bound = this.#stepsBound();
+      while (this.#scheduler.hasWork()) {
+        this.#step(false);
+        assert(++calmSteps <= bound, `I8: ${this.#live.size} requests have not ended after ${bound} calm steps`);
+      }
+      assert(this.#live.size === 0, `${this.#live.size} requests were forgotten`);
+      const { blocks } = this.#scheduler.stats();
+      assert(blocks.referenced === 0, `I7: ${blocks.referenced} pages are still referenced when all is over`);
+    } catch (error) {
+      throw new Error(`seed ${this.seed}, step ${this.steps}: ${String(error)}\n${JSON.stringify(this.#options)}`, {
+        cause: error,
+      });
+    }
+  }
+
+  #step(chaos: boolean): void {
+    this.steps++;
+    if (chaos) {
+      if (this.#prng.chance(this.#arrivalRate)) this.#add();
+      this.#abortSome();
+    }
+    const plan = this.#scheduler.plan();
+    if (plan === undefined) {
+      assert(!this.#scheduler.hasWork(), 'I8: there is work, but nothing was planned');
+      return;
+    }
+    assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step is over its budget');
+    const result = this.#runner.execute(plan);
+    if (chaos) {
+      if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();
+      this.#abortSome();
+    }
+    for (const update of this.#scheduler.apply(plan, result)) this.#check(update);
+    this.#scheduler.checkInvariants();
+  }
+
+  #add(): void {
+    const request = this.#workload.next();
+    if (!requestFits(this.#spec, this.#options, request.promptTokens.length, request.params.maxTokens)) return;
+    const expected = referenceOutput(request, this.#spec, vocabSize, this.#options.maxModelLen);
+    this.#live.set(request.id, { request, expected, output: [] });
+    this.#scheduler.add(request);
+  }
+
+  #abortSome(): void {
+    if (this.#live.size === 0 || !this.#prng.chance(this.#abortRate)) return;
+    const id = this.#prng.pick([...this.#live.keys()]);
+    this.#live.delete(id);
+    assert(this.#scheduler.abort(id) !== undefined, `request ${id} was unknown to the scheduler`);
+    assert(this.#scheduler.abort(id) === undefined, `request ${id} was aborted twice`);
+  }
+
+  #check(update: RequestUpdate): void {
+    const live = this.#live.get(update.requestId);
+    assert(live !== undefined, `an update for ${update.requestId}, which is gone`);
+    for (const { token } of update.newTokens) {
+      const wanted = live.expected.tokens[live.output.length];
+      assert(token === wanted, `I2: token ${live.output.length} of ${update.requestId} is ${token}, must be ${wanted}`);
+      live.output.push(token);
+    }
+    assert(update.stats.outputTokens === live.output.length, `wrong output count for ${update.requestId}`);
+    if (update.finish === undefined) return;
+    assert(live.output.length === live.expected.tokens.length, `${update.requestId} ended early`);
+    assert(update.finish.reason === live.expected.reason, `${update.requestId} ended by ${update.finish.reason}`);
+    this.#live.delete(update.requestId);
+    this.finished++;
+  }
+
+  /** Generous: each request alone, row by row, each preempted by each other one. */
+  #stepsBound(): number {
+    let tokens = 0;
+    for (const { request } of this.#live.values()) tokens += request.promptTokens.length + request.params.maxTokens;
+    return tokens * (this.#live.size + 1) + 10;
+  }
+}
+
+function randomSpec(prng: Prng, tokensMax: number): KvCacheSpec {
+  const blockSize = prng.pick([1, 2, 4, 8, 16]);
+  const tight = Math.ceil(tokensMax / blockSize) + 1;
+  return {
+    groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
+    pageBytes: 64,
+    pageCount: prng.pick([tight, tight + 3, tight * 2, tight * 8]) as BlockCount,
+    fingerprint: 'simulated',
+  };
+}

@@ -1,0 +1,106 @@
+import { assert } from '../base/assert.ts';
+import type { TokenBuffer } from '../core/tokens.ts';
+
+/**
+ * The content address of a block: a chain, so that equal digests mean equal tokens *and* an equal past.
+ *
+ *   root    = H("kvasir-kv-1" | blockSize | fingerprint | salt)
+ *   block 0 = H(root    | tokens of block 0)
+ *   block i = H(block i-1 | tokens of block i)
+ *
+ * over canonical bytes: numbers as little-endian 32-bit words, strings as their length and their UTF-16 units. The KV
+ * group is not in the digest: groups with one block size share one chain, and the group is part of the *key* beside it
+ * (I10). sha256 in practice; the function is passed in, because this room imports nothing from outside.
+ */
+export type HashFunction = (bytes: Uint8Array) => Uint8Array;
+
+/** 32-bit words of a digest. All of them are compared: a collision would be a wrong token. */
+export const DIGEST_WORDS = 8;
+const DIGEST_BYTES = DIGEST_WORDS * 4;
+
+/** What every block's digest contains besides tokens. */
+export interface ChainRoot {
+  readonly fingerprint: string;
+  readonly cacheSalt: string | undefined;
+}
+
+/** The digests of one request's full blocks, each computed once, when its tokens are known. Survives preemption. */
+export class HashChain {
+  readonly blockSize: number;
+  readonly #hash: HashFunction;
+  /** [parent digest | tokens], reused for every block. */
+  readonly #message: Uint8Array;
+  readonly #messageWords: DataView;
+  #words: Uint32Array;
+  #count = 0;
+
+  constructor(hash: HashFunction, blockSize: number, root: ChainRoot) {
+    assert(Number.isInteger(blockSize) && blockSize > 0, `block size ${blockSize}`);
+    this.blockSize = blockSize;
+    this.#hash = hash;
+    this.#message = new Uint8Array(DIGEST_BYTES + blockSize * 4);
+    this.#messageWords = new DataView(this.#message.buffer);
+    this.#words = new Uint32Array(DIGEST_WORDS * 8);
+    this.#setParent(hash(rootBytes(blockSize, root)));
+  }
+
+  /** Blocks whose digest is known. */
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Digests one after the other, `DIGEST_WORDS` words each; valid until the next `extend`. */
+  get words(): Uint32Array {
+    return this.#words;
+  }
+
+  /** Hashes the blocks that `tokens` has filled since the last call. Tokens only ever grow. */
+  extend(tokens: TokenBuffer): void {
+    const full = Math.floor(tokens.length / this.blockSize);
+    while (this.#count < full) {
+      const start = this.#count * this.blockSize;
+      const view = tokens.view(start, start + this.blockSize);
+      for (let i = 0; i < view.length; i++) this.#messageWords.setInt32(DIGEST_BYTES + i * 4, view[i]!, true);
+      const digest = this.#hash(this.#message);
+      this.#append(digest);
+      this.#setParent(digest);
+    }
+  }
+
+  #setParent(digest: Uint8Array): void {
+    assert(digest.length === DIGEST_BYTES, `a digest of ${digest.length} bytes, wanted ${DIGEST_BYTES}`);
+    this.#message.set(digest);
+  }
+
+  #append(digest: Uint8Array): void {
+    const at = this.#count * DIGEST_WORDS;
+    if (at === this.#words.length) {
+      const grown = new Uint32Array(this.#words.length * 2);
+      grown.set(this.#words);
+      this.#words = grown;
+    }
+    for (let i = 0; i < DIGEST_WORDS; i++) {
+      const byte = i * 4;
+      this.#words[at + i] =
+        digest[byte]! | (digest[byte + 1]! << 8) | (digest[byte + 2]! << 16) | (digest[byte + 3]! << 24);
+    }
+    this.#count++;
+  }
+}
+
+function rootBytes(blockSize: number, { fingerprint, cacheSalt }: ChainRoot): Uint8Array {
+  const bytes: number[] = [];
+  const word = (value: number) =>
+    bytes.push(value & 255, (value >>> 8) & 255, (value >>> 16) & 255, (value >>> 24) & 255);
+  const text = (value: string) => {
+    word(value.length);
+    for (let i = 0; i < value.length; i++) bytes.push(value.charCodeAt(i) & 255, value.charCodeAt(i) >>> 8);
+  };
+  text('kvasir-kv-1');
+  word(blockSize);
+  text(fingerprint);
+  // No salt and an empty salt are different caches: the first word says whether one follows.
+  word(cacheSalt === undefined ? 0 : 1);
+  if (cacheSalt !== undefined) text(cacheSalt);
+  return Uint8Array.from(bytes);
+}

@@ -1,0 +1,65 @@
+import type { BlockId } from '../core/ids.ts';
+import type { TokenBuffer } from '../core/tokens.ts';
+import type { HashChain } from './block-hash.ts';
+import { PageTable } from './page-table.ts';
+import { SpanList } from './span-list.ts';
+
+/**
+ * The KV cache's side of one request, made by `KvCache.open` and changed by the cache alone.
+ * It outlives preemption: the digests stay, the pages go.
+ */
+export class KvRequest {
+  /** Index of this request while it is open; what a page's owner is called by. */
+  readonly slot: number;
+  readonly tokens: TokenBuffer;
+  /** Per group; groups of one block size share one chain. */
+  readonly chains: readonly HashChain[];
+  /** Per group. */
+  readonly tables: readonly PageTable[];
+  /** What this request is to compute, ascending. `nextSpan` and `nextToken` say how far planning and results have come. */
+  readonly spans = new SpanList();
+  nextSpan = 0;
+  nextToken = 0;
+  /** Blocks that others compute and this request reads, ascending; those before `nextAwaited` are there. */
+  readonly awaited: AwaitedBlock[] = [];
+  nextAwaited = 0;
+  /** Its spans are out of date: it has inherited pages, or lost some. */
+  needsPlan: boolean = false;
+  /** Some of the rows taken last lie in pages that this request must not write to. */
+  rowsMasked: boolean = false;
+  /** It has pages. */
+  admitted: boolean = false;
+
+  constructor(slot: number, tokens: TokenBuffer, chains: readonly HashChain[]) {
+    this.slot = slot;
+    this.tokens = tokens;
+    this.chains = chains;
+    this.tables = chains.map(() => new PageTable());
+  }
+
+  /** Whether one row is all that is missing before the next token can be sampled, and it waits for nobody: a decode. */
+  isLastRow(): boolean {
+    return (
+      !this.needsPlan &&
+      this.nextSpan === this.spans.count - 1 &&
+      this.spans.end(this.nextSpan) - Math.max(this.spans.start(this.nextSpan), this.nextToken) === 1 &&
+      this.nextAwaited === this.awaited.length
+    );
+  }
+
+  /** Rows that are still to be computed before the next token can be sampled. */
+  rowsLeft(): number {
+    let rows = 0;
+    for (let i = this.nextSpan; i < this.spans.count; i++)
+      rows += this.spans.end(i) - Math.max(this.spans.start(i), this.nextToken);
+    return rows;
+  }
+}
+
+/** A block that another request fills. */
+export interface AwaitedBlock {
+  readonly page: BlockId;
+  /** Position of its first token. */
+  readonly start: number;
+  readonly blockSize: number;
+}

@@ -1,0 +1,35 @@
+import { assert } from '../base/assert.ts';
+import type { BlockId } from '../core/ids.ts';
+import type { BlockTable } from '../core/step.ts';
+
+/** A request's pages in one group, in logical order. The array is reused from step to step and grown by doubling. */
+export class PageTable implements BlockTable {
+  #ids = new Int32Array(16);
+  #length = 0;
+
+  get ids(): Int32Array {
+    return this.#ids;
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  at(block: number): BlockId {
+    assert(block >= 0 && block < this.#length, `block ${block} outside a table of ${this.#length}`);
+    return this.#ids[block] as BlockId;
+  }
+
+  push(page: BlockId): void {
+    if (this.#length === this.#ids.length) {
+      const grown = new Int32Array(this.#ids.length * 2);
+      grown.set(this.#ids);
+      this.#ids = grown;
+    }
+    this.#ids[this.#length++] = page;
+  }
+
+  clear(): void {
+    this.#length = 0;
+  }
+}

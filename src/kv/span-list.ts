@@ -1,0 +1,55 @@
+/** Ascending, disjoint, non-empty ranges [start, end) of token positions, in one typed array that is reused. */
+export class SpanList {
+  #edges = new Int32Array(8);
+  #count = 0;
+
+  get count(): number {
+    return this.#count;
+  }
+
+  start(index: number): number {
+    return this.#edges[index * 2]!;
+  }
+
+  end(index: number): number {
+    return this.#edges[index * 2 + 1]!;
+  }
+
+  clear(): void {
+    this.#count = 0;
+  }
+
+  push(start: number, end: number): void {
+    const at = this.#count * 2;
+    if (at === this.#edges.length) {
+      const grown = new Int32Array(at * 2);
+      grown.set(this.#edges);
+      this.#edges = grown;
+    }
+    this.#edges[at] = start;
+    this.#edges[at + 1] = end;
+    this.#count++;
+  }
+
+  /** Turns spans that were pushed from right to left into ascending order. */
+  reverse(): void {
+    const edges = this.#edges;
+    for (let low = 0, high = this.#count - 1; low < high; low++, high--) {
+      for (let side = 0; side < 2; side++) {
+        const kept = edges[low * 2 + side]!;
+        edges[low * 2 + side] = edges[high * 2 + side]!;
+        edges[high * 2 + side] = kept;
+      }
+    }
+  }
+
+  tokenCount(): number {
+    let sum = 0;
+    for (let i = 0; i < this.#count; i++) sum += this.end(i) - this.start(i);
+    return sum;
+  }
+
+  toArray(): { start: number; end: number }[] {
+    return Array.from({ length: this.#count }, (_, i) => ({ start: this.start(i), end: this.end(i) }));
+  }
+}

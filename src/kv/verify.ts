@@ -1,0 +1,48 @@
+import { assert } from '../base/assert.ts';
+import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import type { KvCache } from './kv-cache.ts';
+
+/**
+ * Recounts what the cache keeps incrementally. What it cannot see is whether the bytes in a page are right; the fake
+ * runner's hashes see that.
+ */
+export function verifyKvCache(cache: KvCache): void {
+  const { pool, residency, published, computing, spec } = cache;
+  pool.checkInvariants();
+  published.checkInvariants();
+  computing.checkInvariants();
+  const references = new Int32Array(spec.pageCount);
+  const sizes = new Int32Array(spec.pageCount);
+  const owned = new Uint8Array(spec.pageCount);
+  for (const request of cache.openRequests()) {
+    assert(request.admitted || request.tables.every((table) => table.length === 0), 'pages without admission');
+    request.tables.forEach((table, g) => {
+      for (let block = 0; block < table.length; block++) {
+        const page = table.at(block);
+        if (page === NULL_BLOCK) continue;
+        const { blockSize } = spec.groups[g]!;
+        assert(sizes[page] === 0 || sizes[page] === blockSize, `page ${page} serves groups of different block sizes`);
+        references[page]!++;
+        sizes[page] = blockSize;
+        if (residency.isOwnedBy(page, request.slot)) owned[page] = 1;
+      }
+    });
+  }
+  for (let id = NULL_BLOCK + 1; id < spec.pageCount; id++) {
+    const page = id as BlockId;
+    assert(
+      references[page] === pool.references(page),
+      `I7: page ${page}: ${references[page]} tables, count ${pool.references(page)}`,
+    );
+    assert(residency.isOwned(page) === (owned[page] === 1), `page ${page}: its owner does not hold it`);
+    if (references[page] === 0) {
+      assert(!computing.has(page), `page ${page} is promised, but nobody computes it`);
+      continue;
+    }
+    const whole = residency.validFrom[page] === 0 && residency.validTo[page] === sizes[page];
+    assert(!published.has(page) || whole, `I4: page ${page} is published before it is whole`);
+    assert(whole || residency.isOwned(page), `page ${page} is not whole, and nobody fills it`);
+    assert(!computing.has(page) || residency.isOwned(page), `page ${page} is promised, but nobody fills it`);
+    assert(!(computing.has(page) && published.has(page)), `page ${page} is both promised and published`);
+  }
+}

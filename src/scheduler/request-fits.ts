@@ -1,0 +1,19 @@
+import type { KvCacheSpec } from '../core/kv-spec.ts';
+import { pagesMax } from '../kv/create-group.ts';
+import type { SchedulerOptions } from './contract.ts';
+
+/**
+ * Whether a request can ever run to its end: alone in the pool, and within the model's length. The engine asks before
+ * `add`; a request that does not fit would wait for ever.
+ */
+export function requestFits(
+  spec: KvCacheSpec,
+  options: SchedulerOptions,
+  promptTokens: number,
+  maxTokens: number,
+): boolean {
+  if (promptTokens < 1 || promptTokens >= options.maxModelLen) return false;
+  // The last token is sampled and never computed.
+  const computed = Math.min(promptTokens + maxTokens, options.maxModelLen) - 1;
+  return pagesMax(spec, Math.max(computed, promptTokens)) <= spec.pageCount - 1;
+}

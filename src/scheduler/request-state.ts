@@ -1,0 +1,87 @@
+import type { TokenCount } from '../core/ids.ts';
+import type { EngineRequest, RequestStats } from '../core/request.ts';
+import type { SampleRequest, Span } from '../core/step.ts';
+import type { TokenBuffer } from '../core/tokens.ts';
+import type { KvRequest } from '../kv/kv-request.ts';
+
+/**
+ * One request from `add` to its end.
+ *
+ *   waiting --admit--> running --finish/abort--> ended
+ *      ^                  |
+ *      +-----preempt------+
+ */
+export class RequestState {
+  readonly request: EngineRequest;
+  readonly tokens: TokenBuffer;
+  readonly kv: KvRequest;
+  /** Order of `add`; unique. */
+  readonly arrival: number;
+  readonly sample: SampleRequest;
+  status: 'waiting' | 'running' | 'ended' = 'waiting';
+  /** A plan that is out contains it: its pages stay as they are until `apply`. */
+  inFlight: boolean = false;
+  /** A runner may keep state for it. */
+  knownToRunner: boolean = false;
+  #admittedOnce: boolean = false;
+  #cachedTokens = 0;
+  #recomputedTokens = 0;
+  #preemptions = 0;
+  /** Below it every token has been valid for this request once. */
+  #reached = 0;
+
+  constructor(request: EngineRequest, tokens: TokenBuffer, kv: KvRequest, arrival: number) {
+    this.request = request;
+    this.tokens = tokens;
+    this.kv = kv;
+    this.arrival = arrival;
+    this.sample = {
+      params: request.params,
+      eosTokenIds: request.eosTokenIds,
+      promptLength: request.promptTokens.length as TokenCount,
+    };
+  }
+
+  get outputTokens(): number {
+    return this.tokens.length - this.sample.promptLength;
+  }
+
+  admitted(): void {
+    this.status = 'running';
+    if (this.#admittedOnce) return;
+    this.#admittedOnce = true;
+    this.#cachedTokens = this.tokens.length - this.kv.rowsLeft();
+  }
+
+  preempted(): void {
+    this.status = 'waiting';
+    this.#preemptions++;
+  }
+
+  /** Counts the rows that repeat earlier work. Spans ascend, so one mark tells repeated from new. */
+  computed(spans: readonly Span[]): void {
+    for (let i = 0; i < spans.length; i++) {
+      const { start, end } = spans[i]!;
+      this.#recomputedTokens += Math.max(Math.min(end, this.#reached) - start, 0);
+      this.#reached = Math.max(this.#reached, end);
+    }
+  }
+
+  stats(): RequestStats {
+    return {
+      promptTokens: this.sample.promptLength,
+      cachedTokens: this.#cachedTokens,
+      outputTokens: this.outputTokens,
+      recomputedTokens: this.#recomputedTokens,
+      preemptions: this.#preemptions,
+    };
+  }
+}
+
+/** Negative when `a` goes before `b`. A total order: arrivals differ. */
+export type RequestOrder = (a: RequestState, b: RequestState) => number;
+
+/** First come, first served. A preempted request came before all that still wait, so it goes first again. */
+export const byArrival: RequestOrder = (a, b) => a.arrival - b.arrival;
+
+export const byPriority: RequestOrder = (a, b) => a.request.priority - b.request.priority || a.arrival - b.arrival;

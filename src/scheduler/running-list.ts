@@ -1,0 +1,56 @@
+import { assert } from '../base/assert.ts';
+import type { RequestOrder, RequestState } from './request-state.ts';
+
+/**
+ * The running requests, in the order in which steps serve them; the last one is the first to be preempted.
+ * FCFS: order of admission. Priority: best first, so that whoever is served already in a step is never its victim.
+ */
+export class RunningList {
+  readonly #order: RequestOrder | undefined;
+  readonly #states: RequestState[] = [];
+
+  /** Without an order, new ones go to the end. */
+  constructor(order: RequestOrder | undefined) {
+    this.#order = order;
+  }
+
+  get size(): number {
+    return this.#states.length;
+  }
+
+  at(index: number): RequestState {
+    return this.#states[index]!;
+  }
+
+  insert(state: RequestState): void {
+    let place = this.#states.length;
+    if (this.#order !== undefined) while (place > 0 && this.#order(state, this.#states[place - 1]!) < 0) place--;
+    this.#states.splice(place, 0, state);
+  }
+
+  popLast(): RequestState {
+    const last = this.#states.pop();
+    assert(last !== undefined, 'nothing runs');
+    return last;
+  }
+
+  /** Drops those that have ended; O(size), once per step. */
+  dropEnded(): void {
+    let kept = 0;
+    for (let i = 0; i < this.#states.length; i++) {
+      const state = this.#states[i]!;
+      if (state.status !== 'ended') this.#states[kept++] = state;
+    }
+    this.#states.length = kept;
+  }
+
+  checkInvariants(): void {
+    this.#states.forEach((state, place) => {
+      assert(state.status === 'running', `request ${state.request.id} runs, but is ${state.status}`);
+      assert(state.kv.admitted, `request ${state.request.id} runs without pages`);
+      const before = this.#states[place - 1];
+      if (this.#order !== undefined && before !== undefined)
+        assert(this.#order(before, state) < 0, `request ${state.request.id} runs out of order`);
+    });
+  }
+}
