@@ -107,3 +107,8 @@ export const modelFileChanged = defineError(
   '{path} changed while it was being read: {problem}. Start again when it is complete.',
   500,
 );
+export const modelLoadFailed = defineError(
+  'KVASIR_MODEL_LOAD_FAILED',
+  '{path} could not be loaded by llama.cpp: {reason}',
+  500,
+);
