@@ -82,14 +82,8 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   assert(cpu !== 0 && main !== 0, 'ggml could not open a backend for a device it lists');
   const registry = native.ggml_backend_dev_backend_reg(cpuDevice.pointer);
   const cpuFunction = (name: string): RawPtr => native.ggml_backend_reg_get_proc_address(registry, name);
-  native.functionAt(cpuFunction('ggml_backend_set_n_threads'), 'void set_n_threads(uintptr_t backend, int n)')(
-    cpu,
-    threads,
-  );
-  native.functionAt(cpuFunction('ggml_backend_cpu_set_use_ref'), 'void set_use_ref(uintptr_t backend, bool on)')(
-    cpu,
-    options.exact,
-  );
+  native.functionAt(cpuFunction('ggml_backend_set_n_threads'), 'void', 'backend', 'i32')(cpu, threads);
+  native.functionAt(cpuFunction('ggml_backend_cpu_set_use_ref'), 'void', 'backend', 'bool')(cpu, options.exact);
   return {
     native,
     kind: gpuDevice === undefined ? 'cpu' : 'gpu',
@@ -114,7 +108,8 @@ function resolveThreads(threads: number): number {
   return threads > 0 ? threads : availableParallelism();
 }
 
-function loadBackends(native: NativeApi): void {
+/** Makes the installed backends known to ggml and libllama; once per process. */
+export function loadBackends(native: NativeApi): void {
   if (backendsLoaded) return;
   for (const folder of native.libraries.backendFolders) native.ggml_backend_load_all_from_path(folder);
   backendsLoaded = true;
@@ -138,7 +133,7 @@ function bufferType(native: NativeApi, pointer: BufferTypePtr): BufferType {
 
 /** `ggml_backend_dev_get_extra_bufts` answers a NULL-terminated array. */
 function findRepackedBuffers(native: NativeApi, device: DevicePtr, getExtraBufts: RawPtr): BufferType | undefined {
-  const list = native.functionAt(getExtraBufts, 'uintptr_t get_extra_bufts(uintptr_t device)')(device) as number;
+  const list = native.functionAt(getExtraBufts, 'raw', 'device')(device);
   if (list === 0) return undefined;
   for (let index = 0; ; index++) {
     const pointer = Number(new DataView(native.memoryAt(list + index * 8, 8)).getBigUint64(0, true));
