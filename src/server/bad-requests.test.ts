@@ -1,0 +1,286 @@
+import { once } from 'node:events';
+import { request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
+import { text as readText } from 'node:stream/consumers';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { LetterEngine } from '../../test/letter-engine.ts';
+import { Server } from './server.ts';
+
+const lines: string[] = [];
+const engine = new LetterEngine();
+const server = new Server(engine, {
+  version: '1.2.3',
+  apiKey: 'sesame',
+  bodyMaxBytes: 100_000,
+  choicesMax: 8,
+  logDestination: { write: (line) => void lines.push(line) },
+});
+let port = 0;
+beforeAll(async () => {
+  port = await server.listen(0, '127.0.0.1');
+});
+afterAll(() => server.app.close());
+
+const AUTHORIZED = { authorization: 'Bearer sesame', 'content-type': 'application/json' };
+
+async function send(
+  method: string,
+  path: string,
+  body?: string | Buffer,
+  headers: Record<string, string> = AUTHORIZED,
+) {
+  const request = httpRequest({ host: '127.0.0.1', port, method, path, headers });
+  request.end(body);
+  const [response] = await once(request, 'response');
+  const text = await readText(response);
+  return { status: response.statusCode as number, headers: response.headers, error: JSON.parse(text).error };
+}
+
+const complete = (body: unknown) => send('POST', '/v1/completions', JSON.stringify(body));
+const chat = (body: unknown) => send('POST', '/v1/chat/completions', JSON.stringify(body));
+
+/** Whatever was sent before, a good request still gets its answer. */
+async function expectAlive(): Promise<void> {
+  expect((await complete({ prompt: 'abc', max_tokens: 1 })).status).toBe(200);
+  expect(engine.stats().running).toBe(0);
+}
+
+const prompt = 'abc';
+const messages = [{ role: 'user', content: 'hi' }];
+
+describe('completions with a wrong field', () => {
+  const cases: [name: string, body: unknown, param: string | null, message: RegExp][] = [
+    ['no prompt', {}, 'prompt', /`prompt` is required/],
+    ['an empty prompt', { prompt: '' }, null, /prompt is empty/],
+    ['an empty list of prompts', { prompt: [] }, null, /prompt is empty/],
+    ['an empty list of tokens', { prompt: [[1], []] }, null, /prompt is empty/],
+    ['a prompt of the wrong type', { prompt: { text: 'a' } }, 'prompt', /must be a string, a list/],
+    ['mixed prompts', { prompt: ['a', [1]] }, 'prompt[1]', /must be a string/],
+    ['other mixed prompts', { prompt: [[1], 'a'] }, 'prompt[1]', /must be a list of token ids/],
+    ['a token outside the vocabulary', { prompt: [1, 258] }, 'prompt[1]', /from 0 to 257, got 258/],
+    ['a negative token', { prompt: [-1] }, 'prompt[0]', /from 0 to 257, got -1/],
+    ['half a token', { prompt: [1.5] }, 'prompt[0]', /from 0 to 257, got 1.5/],
+    ['half a character', { prompt: 'a\ud800b' }, 'prompt', /well-formed Unicode/],
+    ['an over-long prompt', { prompt: 'x'.repeat(300) }, null, /The prompt has 300 tokens.*takes 256 tokens/],
+    ['an absurd prompt', { prompt: 'x'.repeat(256 * 256 + 1) }, null, /The prompt has more than 256 tokens/],
+    [
+      'a prompt and max_tokens beyond the context',
+      { prompt, max_tokens: 254 },
+      null,
+      /has 3 tokens and max_tokens is 254/,
+    ],
+    ['max_tokens 0', { prompt, max_tokens: 0 }, 'max_tokens', /an integer of at least 1, got 0/],
+    ['huge max_tokens', { prompt, max_tokens: 1e300 }, 'max_tokens', /must be an integer/],
+    ['a negative temperature', { prompt, temperature: -1 }, 'temperature', /at least 0, got -1/],
+    ['a temperature in words', { prompt, temperature: 'hot' }, 'temperature', /got "hot"/],
+    ['top_p 0', { prompt, top_p: 0 }, 'top_p', /greater than 0/],
+    ['top_k -2', { prompt, top_k: -2 }, 'top_k', /`top_k` must be/],
+    ['min_p 2', { prompt, min_p: 2 }, 'min_p', /at most 1/],
+    ['repetition_penalty 0', { prompt, repetition_penalty: 0 }, 'repetition_penalty', /greater than 0/],
+    ['presence_penalty 3', { prompt, presence_penalty: 3 }, 'presence_penalty', /at most 2/],
+    ['n 0', { prompt, n: 0 }, 'n', /`n` must be/],
+    ['a huge n', { prompt, n: 1_000_000_000 }, 'n', /`n` must be/],
+    ['n above the server limit', { prompt, n: 9 }, null, /1 prompts times n = 9 completions; the limit is 8/],
+    ['too many prompts', { prompt: Array(9).fill('a') }, null, /9 prompts/],
+    ['n times prompts above the limit', { prompt: ['a', 'b', 'c'], n: 3 }, null, /3 prompts times n = 3/],
+    ['a broken seed', { prompt, seed: 1.5 }, 'seed', /`seed` must be/],
+    ['a seed beyond 64 bits', { prompt, seed: 1e30 }, 'seed', /`seed` must be/],
+    ['an empty stop', { prompt, stop: '' }, 'stop', /not empty/],
+    ['too many stops', { prompt, stop: Array(99).fill('a') }, 'stop', /`stop` must be/],
+    ['min_tokens above max_tokens', { prompt, max_tokens: 2, min_tokens: 3 }, 'min_tokens', /at most max_tokens \(2\)/],
+    ['a bias for no token', { prompt, logit_bias: { x: 1 } }, 'logit_bias', /`logit_bias` must be/],
+    ['a bias beyond the range', { prompt, logit_bias: { 1: 101 } }, 'logit_bias', /`logit_bias` must be/],
+    ['too many logprobs', { prompt, logprobs: 21 }, 'logprobs', /at most 20/],
+    ['echo with logprobs', { prompt, logprobs: 1, echo: true }, 'echo', /together with `logprobs`/],
+    ['an empty salt', { prompt, cache_salt: '' }, 'cache_salt', /non-empty/],
+    ['stream in words', { prompt, stream: 'yes' }, 'stream', /true or false/],
+    ['stream options without a stream', { prompt, stream_options: {} }, 'stream_options', /unless `stream` is true/],
+    [
+      'an unknown stream option',
+      { prompt, stream: true, stream_options: { usage: true } },
+      'stream_options.usage',
+      /no field/,
+    ],
+    ['best_of 2', { prompt, best_of: 2 }, 'best_of', /not supported/],
+    ['a suffix', { prompt, suffix: 'x' }, 'suffix', /not supported/],
+    ['beam search', { prompt, use_beam_search: true }, 'use_beam_search', /not supported/],
+    ['a typo', { prompt, temprature: 1 }, 'temprature', /Did you mean `temperature`\?/],
+    ['another typo', { prompt, maxTokens: 1 }, 'maxTokens', /Did you mean `max_tokens`\?/],
+    ['a field of nobody', { prompt, zzzzzzzz: 1 }, 'zzzzzzzz', /There is no field `zzzzzzzz`\.$/],
+    ['a prototype', JSON.parse('{"prompt":"a","__proto__":{"stream":true}}'), '__proto__', /no field/],
+    ['a list', [1], null, /must be a JSON object, got an array/],
+    ['a number', 7, null, /must be a JSON object, got 7/],
+  ];
+  it.each(cases)('%s', async (_, body, param, message) => {
+    const { status, error } = await complete(body);
+    expect(error).toEqual({
+      message: expect.stringMatching(message),
+      type: 'invalid_request_error',
+      param: param === null ? null : param.replace('maxTokens', 'max_tokens'),
+      code: expect.any(String),
+    });
+    expect(status).toBe(400);
+    await expectAlive();
+  });
+});
+
+describe('chats with a wrong field', () => {
+  const cases: [name: string, body: unknown, param: string, message: RegExp][] = [
+    ['no messages', {}, 'messages', /`messages` is required/],
+    ['no message', { messages: [] }, 'messages', /got 0 items/],
+    ['a message that is none', { messages: ['hi'] }, 'messages[0]', /must be an object/],
+    ['no role', { messages: [{ content: 'hi' }] }, 'messages[0].role', /is required/],
+    ['a strange role', { messages: [{ role: 'king', content: 'hi' }] }, 'messages[0].role', /one of system/],
+    ['no content', { messages: [{ role: 'user' }] }, 'messages[0].content', /is required/],
+    ['an unknown field', { messages: [{ role: 'user', content: 'a', x: 1 }] }, 'messages[0].x', /no field/],
+    [
+      'an image',
+      { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:' } }] }] },
+      'messages[0].content[0]',
+      /"image_url" \(the model reads text only\)/,
+    ],
+    [
+      'tool calls',
+      { messages: [{ role: 'assistant', content: 'a', tool_calls: [{}] }] },
+      'messages[0].tool_calls',
+      /not supported/,
+    ],
+    ['tools', { messages, tools: [{ type: 'function' }] }, 'tools', /not supported/],
+    ['JSON mode', { messages, response_format: { type: 'json_object' } }, 'response_format', /not supported/],
+    ['top_logprobs alone', { messages, top_logprobs: 2 }, 'top_logprobs', /unless `logprobs` is true/],
+    ['logprobs as a number', { messages, logprobs: 2 }, 'logprobs', /true or false/],
+    ['a template', { messages, chat_template: '{{ 1 }}' }, 'chat_template', /--chat-template/],
+  ];
+  it.each(cases)('%s', async (_, body, param, message) => {
+    const { status, error } = await chat(body);
+    expect(error).toMatchObject({ message: expect.stringMatching(message), type: 'invalid_request_error', param });
+    expect(status).toBe(400);
+  });
+
+  it('takes what asks for nothing', async () => {
+    const nothing = { tools: [], tool_choice: 'auto', response_format: { type: 'text' }, n: null, stop: null };
+    expect((await chat({ messages, max_tokens: 1, ...nothing, modalities: ['text'], user: 'me' })).status).toBe(200);
+  });
+});
+
+describe('HTTP', () => {
+  it('refuses what is not JSON, without quoting it', async () => {
+    for (const [body, message] of [
+      ['{"prompt": "my secret', /ends too early|cannot be parsed/],
+      ['{"temperature": NaN}', /cannot be parsed/],
+      ['', /ends too early|must be a JSON object|valid JSON/],
+    ] as const) {
+      const { status, error } = await send('POST', '/v1/completions', body);
+      expect(status).toBe(400);
+      expect(error.message).toMatch(message);
+      expect(error.message).not.toContain('secret');
+    }
+    await expectAlive();
+  });
+
+  it('refuses numbers that JSON can write and JavaScript cannot hold', async () => {
+    for (const field of ['"temperature":1e999', '"max_tokens":1e999', '"logit_bias":{"1":1e999}', '"seed":1e999']) {
+      expect((await send('POST', '/v1/completions', `{"prompt":"a",${field}}`)).status).toBe(400);
+    }
+  });
+
+  it('refuses bytes that are not UTF-8', async () => {
+    const body = Buffer.concat([Buffer.from('{"prompt":"'), Buffer.from([0xc3, 0x28, 0xff]), Buffer.from('"}')]);
+    const { status, error } = await send('POST', '/v1/completions', body);
+    expect(status).toBe(400);
+    expect(error.message).toBe('The body is not valid UTF-8.');
+    await expectAlive();
+  });
+
+  it('refuses a body that is too large, announced or not', async () => {
+    const body = JSON.stringify({ prompt: 'x'.repeat(200_000) });
+    const announced = await send('POST', '/v1/completions', body, {
+      ...AUTHORIZED,
+      'content-length': String(body.length),
+    });
+    const chunked = await send('POST', '/v1/completions', body, { ...AUTHORIZED, 'transfer-encoding': 'chunked' });
+    for (const { status, error } of [announced, chunked]) {
+      expect(status).toBe(413);
+      expect(error.message).toContain('100000 bytes');
+    }
+    await expectAlive();
+  });
+
+  it('refuses other content types', async () => {
+    for (const type of ['application/x-www-form-urlencoded', 'text/plain', 'nonsense']) {
+      const { status, error } = await send('POST', '/v1/completions', '{}', { ...AUTHORIZED, 'content-type': type });
+      expect(status).toBe(415);
+      expect(error.message).toContain('Content-Type: application/json');
+    }
+    const { status } = await send('POST', '/v1/completions', '{}', { authorization: AUTHORIZED.authorization });
+    expect(status).toBe(415);
+  });
+
+  it('knows its routes and their methods', async () => {
+    expect(await send('GET', '/v1/nothing')).toMatchObject({ status: 404, error: { type: 'invalid_request_error' } });
+    const { status, headers } = await send('GET', '/v1/completions');
+    expect(status).toBe(405);
+    expect(headers.allow).toBe('POST');
+    expect((await send('POST', '/health', '{}')).headers.allow).toBe('GET');
+    expect((await send('GET', '/v1/%zz')).status).toBe(404);
+  });
+
+  it('answers what is not HTTP at all', async () => {
+    const socket = connect(port, '127.0.0.1');
+    socket.end('HELLO\r\n\r\n');
+    const text = await readText(socket);
+    expect(text).toMatch(/^HTTP\/1\.1 400 /);
+    expect(JSON.parse(text.split('\r\n\r\n')[1]!).error.type).toBe('invalid_request_error');
+    await expectAlive();
+  });
+
+  it('knows its model', async () => {
+    const { status, error } = await complete({ model: 'gpt-9', prompt });
+    expect(status).toBe(404);
+    expect(error).toMatchObject({ code: 'model_not_found', param: 'model' });
+    expect(error.message).toContain('`letters`');
+  });
+
+  it('asks for the key, except for its health', async () => {
+    const json = { 'content-type': 'application/json' };
+    for (const headers of [json, { ...json, authorization: 'Bearer wrong' }, { ...json, authorization: 'sesame' }]) {
+      const { status, error } = await send('POST', '/v1/completions', '{"prompt":"a"}', headers);
+      expect(status).toBe(401);
+      expect(error.code).toBe('invalid_api_key');
+      expect((await send('GET', '/v1/models', undefined, headers)).status).toBe(401);
+      expect((await send('GET', '/unknown', undefined, headers)).status).toBe(401);
+    }
+    expect((await send('GET', '/health', undefined, {})).status).toBe(200);
+  });
+
+  it("keeps a client's request id, but not a wild one", async () => {
+    const ask = async (id: string) =>
+      (await send('GET', '/health', undefined, { 'x-request-id': id })).headers['x-request-id'];
+    expect(await ask('trace-1')).toBe('trace-1');
+    expect(await ask('a b')).toMatch(/^req-/);
+  });
+
+  it('logs each generation and failure in one line, and never a prompt', async () => {
+    lines.length = 0;
+    const secret = 'swordfish';
+    await complete({ prompt: secret, max_tokens: 2 });
+    await complete({ prompt: secret, temperature: -1 });
+    await chat({ messages: [{ role: 'user', content: secret }], max_tokens: 1, stream: false });
+    await send('GET', '/health');
+    expect(lines.join('')).not.toContain(secret);
+    const logged = lines.map((line) => JSON.parse(line));
+    expect(logged).toHaveLength(3);
+    expect(logged[0]).toMatchObject({
+      reqId: expect.stringMatching(/^req-/),
+      path: '/v1/completions',
+      status: 200,
+      promptTokens: 9,
+      cachedTokens: 0,
+      outputTokens: 2,
+      finish: 'length',
+      ttftMs: expect.any(Number),
+      durationMs: expect.any(Number),
+    });
+    expect(logged[1]).toMatchObject({ status: 400, code: 'invalid_value' });
+  });
+});

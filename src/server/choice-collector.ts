@@ -1,0 +1,48 @@
+import { assertDefined } from '../base/assert.ts';
+import type { TokenId } from '../core/ids.ts';
+import type { TokenLogprobs } from '../core/step.ts';
+import type { OutputDelta } from '../engine/contract.ts';
+
+interface GatheredChoice {
+  text: string;
+  readonly tokenIds: TokenId[];
+  readonly logprobs: TokenLogprobs[];
+  last: OutputDelta | undefined;
+}
+
+/** Joins the deltas of each choice to one that holds all of it, for answers that are not streamed. */
+export class ChoiceCollector {
+  readonly #gathered: readonly GatheredChoice[];
+
+  constructor(choiceCount: number) {
+    this.#gathered = Array.from({ length: choiceCount }, () => ({
+      text: '',
+      tokenIds: [],
+      logprobs: [],
+      last: undefined,
+    }));
+  }
+
+  add(delta: OutputDelta): void {
+    const choice = assertDefined(this.#gathered[delta.index], `the engine made a choice ${delta.index}, unasked`);
+    choice.text += delta.text;
+    choice.tokenIds.push(...delta.tokenIds);
+    choice.logprobs.push(...(delta.logprobs ?? []));
+    choice.last = delta;
+  }
+
+  /** In order of their numbers; every choice must have ended. */
+  choices(): OutputDelta[] {
+    return this.#gathered.map(({ text, tokenIds, logprobs, last }, index) => {
+      const { stats, finish, logprobs: lastLogprobs } = assertDefined(last, `choice ${index} has no output`);
+      return {
+        index,
+        text,
+        tokenIds,
+        stats,
+        finish: assertDefined(finish, `choice ${index} has not ended`),
+        ...(lastLogprobs === undefined && logprobs.length === 0 ? {} : { logprobs }),
+      };
+    });
+  }
+}

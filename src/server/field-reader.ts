@@ -1,0 +1,160 @@
+import { invalidParameter } from '../core/errors.ts';
+import { describeValue } from '../core/sampling-read.ts';
+import { nearestName } from './nearest-name.ts';
+import { bodyNotObject, fieldMissing, fieldNotSupported, fieldUnknown } from './server-errors.ts';
+
+export interface Range {
+  readonly min?: number;
+  readonly max?: number;
+  /** Exclusive lower bound. */
+  readonly above?: number;
+}
+
+/**
+ * Reads the fields of one JSON object, each with its type and range, and knows at the end which fields nobody asked
+ * for. So the list of known fields is the code that reads them and cannot fall behind it. `null` counts as absent, as
+ * OpenAI's clients send it. Every error names the field as the caller wrote it.
+ */
+export class FieldReader {
+  readonly #fields: Readonly<Record<string, unknown>>;
+  readonly #path: string;
+  readonly #known = new Set<string>();
+
+  /** `path` is put before names in errors, for objects inside the body: `stream_options.`. */
+  constructor(body: unknown, path = '') {
+    if (!isObject(body)) {
+      if (path === '') throw bodyNotObject({ actual: describeValue(body) });
+      throw invalidParameter({
+        parameter: path.replace(/\.$/, ''),
+        expected: 'an object',
+        actual: describeValue(body),
+      });
+    }
+    this.#fields = body;
+    this.#path = path;
+  }
+
+  /** The value as it came, or undefined when it is absent or null. */
+  raw(name: string): unknown {
+    this.#known.add(name);
+    const value = Object.hasOwn(this.#fields, name) ? this.#fields[name] : undefined;
+    return value === null ? undefined : value;
+  }
+
+  boolean(name: string): boolean | undefined {
+    const value = this.raw(name);
+    if (value === undefined || typeof value === 'boolean') return value;
+    throw this.invalid(name, 'true or false', describeValue(value));
+  }
+
+  number(name: string, range: Range = {}): number | undefined {
+    const value = this.raw(name);
+    if (value === undefined) return undefined;
+    if (typeof value === 'number' && Number.isFinite(value) && isWithin(value, range)) return value;
+    throw this.invalid(name, `a number${describeRange(range)}`, describeValue(value));
+  }
+
+  integer(name: string, range: Range = {}): number | undefined {
+    const value = this.raw(name);
+    if (value === undefined) return undefined;
+    const bounded = { max: Number.MAX_SAFE_INTEGER, ...range };
+    if (Number.isInteger(value) && isWithin(value as number, bounded)) return value as number;
+    throw this.invalid(name, `an integer${describeRange(range)}`, describeValue(value));
+  }
+
+  string(name: string): string | undefined {
+    const value = this.raw(name);
+    return value === undefined ? undefined : this.text(name, value);
+  }
+
+  /** A string that can be encoded: half a surrogate pair is not text, and tokenizers would each read it differently. */
+  text(name: string, value: unknown): string {
+    if (typeof value !== 'string') throw this.invalid(name, 'a string', describeValue(value));
+    if (/\p{Surrogate}/u.test(value)) throw this.invalid(name, 'well-formed Unicode', 'a lone surrogate');
+    return value;
+  }
+
+  /** A list with `read` applied to each item, whose name in errors is `name[i]`. */
+  list<T>(
+    name: string,
+    read: (item: unknown, itemName: string) => T,
+    limits: { min?: number; max?: number } = {},
+  ): T[] | undefined {
+    const value = this.raw(name);
+    if (value === undefined) return undefined;
+    if (!Array.isArray(value)) throw this.invalid(name, 'a list', describeValue(value));
+    if (!isWithin(value.length, limits)) {
+      throw this.invalid(name, `a list with a length${describeRange(limits)}`, `${value.length} items`);
+    }
+    return value.map((item: unknown, i) => read(item, `${name}[${i}]`));
+  }
+
+  object(name: string): FieldReader | undefined {
+    const value = this.raw(name);
+    return value === undefined ? undefined : new FieldReader(value, `${this.#path}${name}.`);
+  }
+
+  required<T>(name: string, value: T | undefined, expected: string): T {
+    if (value === undefined) throw fieldMissing({ parameter: this.#path + name, expected });
+    return value;
+  }
+
+  /** Fields that other servers act on and that change nothing about the text here. */
+  ignore(names: readonly string[]): void {
+    for (const name of names) this.#known.add(name);
+  }
+
+  /** A field we know and do not have; `isNeutral` says which values ask for nothing. */
+  refuse(name: string, isNeutral: (value: unknown) => boolean, detail = ''): void {
+    const value = this.raw(name);
+    if (value === undefined || isNeutral(value)) return;
+    throw fieldNotSupported({ parameter: this.#path + name, detail });
+  }
+
+  /** `actual` is shown as it stands: pass what `describeValue` makes of a caller's value. */
+  invalid(name: string, expected: string, actual: string): Error {
+    return invalidParameter({ parameter: this.#path + name, expected, actual });
+  }
+
+  /** Refuses what nobody has asked for. Call it after the last read. */
+  finish(): void {
+    for (const name of Object.keys(this.#fields)) {
+      if (this.#known.has(name)) continue;
+      const nearest = nearestName(name, this.#known);
+      throw fieldUnknown({
+        parameter: this.#path + shorten(name),
+        hint: nearest === undefined ? '' : ` Did you mean \`${this.#path}${nearest}\`?`,
+      });
+    }
+  }
+}
+
+export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function shorten(text: string): string {
+  return text.length <= 40 ? text : `${text.slice(0, 40)}...`;
+}
+
+function isWithin(value: number, { min, max, above }: Range): boolean {
+  return (
+    (min === undefined || value >= min) && (max === undefined || value <= max) && (above === undefined || value > above)
+  );
+}
+
+function describeRange({ min, max, above }: Range): string {
+  const bounds = [
+    above === undefined ? undefined : `above ${above}`,
+    min === undefined ? undefined : `of at least ${min}`,
+    max === undefined ? undefined : `of at most ${max}`,
+  ].filter((bound) => bound !== undefined);
+  return bounds.length === 0 ? '' : ` ${bounds.join(' and ')}`;
+}
+
+type WithoutUndefined<T> = { [K in keyof T]?: Exclude<T[K], undefined> };
+
+/** Readers give undefined for what is absent; `exactOptionalPropertyTypes` wants it absent. */
+export function withoutUndefined<T extends object>(value: T): WithoutUndefined<T> {
+  return Object.fromEntries(Object.entries(value).filter(([, field]) => field !== undefined)) as WithoutUndefined<T>;
+}

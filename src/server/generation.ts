@@ -1,0 +1,140 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Clock } from '../base/clock.ts';
+import { promptEmpty, promptTooLong } from '../core/errors.ts';
+import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { mergeStreams } from './merge-streams.ts';
+import type { ParsedGeneration } from './openai-parse.ts';
+import type { Usage } from './openai-types.ts';
+import { generationFailed } from './server-errors.ts';
+
+/** One prompt of a request, as the engine takes it. */
+export interface Prompt {
+  readonly tokens: Int32Array;
+  /** How many tokens to generate at most, unless the request says it. */
+  readonly maxTokensDefault: number;
+}
+
+/** No vocabulary has a longer token, so a text longer than this per token of context cannot fit and need not be read. */
+const TOKEN_LENGTH_MAX = 256;
+
+/**
+ * Turns texts into tokens. `maxTokensDefault`: what the endpoint generates when the request does not say; cut to what
+ * the context leaves. Yields to the event loop between prompts, because a long list must not hold up the streams.
+ */
+export async function preparePrompts(
+  engine: AsyncEngine,
+  prompts: readonly (string | Int32Array)[],
+  parsed: ParsedGeneration,
+  maxTokensDefault: number,
+): Promise<Prompt[]> {
+  const prepared: Prompt[] = [];
+  for (const prompt of prompts) {
+    if (prepared.length > 0) await nextTurn();
+    const tokens = typeof prompt === 'string' ? tokenizePrompt(engine, prompt, parsed.addSpecial) : prompt;
+    if (tokens.length === 0) throw promptEmpty();
+    const { maxModelLen } = engine.model;
+    const room = maxModelLen - tokens.length;
+    const maxTokens = parsed.params.maxTokens ?? 1;
+    if (room < maxTokens) throw promptTooLong({ promptTokens: tokens.length, maxTokens, maxModelLen });
+    prepared.push({ tokens, maxTokensDefault: Math.min(maxTokensDefault, room) });
+  }
+  return prepared;
+}
+
+/** Control tokens written in a prompt count as such: whoever writes the whole prompt could as well send tokens. */
+export function tokenizePrompt(engine: AsyncEngine, text: string, addSpecial: boolean): Int32Array {
+  const { maxModelLen } = engine.model;
+  if (text.length > maxModelLen * TOKEN_LENGTH_MAX) {
+    throw promptTooLong({ promptTokens: `more than ${maxModelLen}`, maxTokens: 1, maxModelLen });
+  }
+  return engine.tokenize(text, { addSpecial, parseSpecial: true });
+}
+
+/**
+ * Runs all prompts of a request and gives their deltas as they come, numbered as OpenAI numbers choices: all of the
+ * first prompt, then all of the second, ... A failure of one aborts the others.
+ */
+export async function* generateAll(
+  engine: AsyncEngine,
+  prompts: readonly Prompt[],
+  parsed: ParsedGeneration,
+  id: string,
+  controller: AbortController,
+): AsyncGenerator<OutputDelta, void, void> {
+  const n = parsed.params.n ?? 1;
+  const streams: AsyncIterator<OutputDelta>[] = [];
+  try {
+    for (const [i, prompt] of prompts.entries()) {
+      const request = {
+        prompt: prompt.tokens,
+        params: { maxTokens: prompt.maxTokensDefault, ...parsed.params },
+        requestId: prompts.length === 1 ? id : `${id}-${i}`,
+        ...(parsed.cacheSalt === undefined ? {} : { cacheSalt: parsed.cacheSalt }),
+        ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),
+      };
+      streams.push(engine.generate(request, { signal: controller.signal }));
+    }
+    for await (const { source, value } of mergeStreams(streams)) {
+      if (value.finish?.reason === 'error') throw generationFailed();
+      yield source === 0 ? value : { ...value, index: source * n + value.index };
+    }
+  } catch (error) {
+    controller.abort();
+    throw error;
+  } finally {
+    // `mergeStreams` closes the streams; this is for those begun before a later one could not begin.
+    if (streams.length < prompts.length) await Promise.allSettled(streams.map((stream) => stream.return?.()));
+  }
+}
+
+/** Counts what a request used, for its response and its log line. */
+export class GenerationMeter {
+  readonly promptTokens: number;
+  readonly #n: number;
+  readonly #choices: (OutputDelta | undefined)[];
+  readonly #clock: Clock;
+  readonly #startMs: number;
+  #firstTokenMs: number | undefined;
+
+  constructor(prompts: readonly Prompt[], n: number, clock: Clock, startMs: number) {
+    this.promptTokens = prompts.reduce((sum, prompt) => sum + prompt.tokens.length, 0);
+    this.#n = n;
+    this.#choices = new Array<undefined>(prompts.length * n).fill(undefined);
+    this.#clock = clock;
+    this.#startMs = startMs;
+  }
+
+  add(delta: OutputDelta): void {
+    if (delta.tokenIds.length > 0) this.#firstTokenMs ??= this.#clock.nowMs();
+    this.#choices[delta.index] = delta;
+  }
+
+  usage(): Usage {
+    const outputTokens = this.outputTokens;
+    return {
+      prompt_tokens: this.promptTokens,
+      completion_tokens: outputTokens,
+      total_tokens: this.promptTokens + outputTokens,
+      prompt_tokens_details: { cached_tokens: this.cachedTokens },
+    };
+  }
+
+  get outputTokens(): number {
+    return this.#choices.reduce((sum, last) => sum + (last?.stats.outputTokens ?? 0), 0);
+  }
+
+  /** A prompt counts once, however many completions it has: what its first one found in the cache. */
+  get cachedTokens(): number {
+    return this.#choices.reduce((sum, last, i) => sum + (i % this.#n === 0 ? (last?.stats.cachedTokens ?? 0) : 0), 0);
+  }
+
+  /** From the request's arrival. */
+  get timeToFirstTokenMs(): number | undefined {
+    return this.#firstTokenMs === undefined ? undefined : this.#firstTokenMs - this.#startMs;
+  }
+
+  /** Of all choices, `stop` for one and `stop,length` for two; `running` where one has none yet. */
+  get finishReasons(): string {
+    return this.#choices.map((last) => last?.finish?.reason ?? 'running').join(',');
+  }
+}

@@ -1,0 +1,55 @@
+import { describeValue } from '../core/sampling-read.ts';
+import type { ChatMessage } from '../engine/contract.ts';
+import { FieldReader, isObject } from './field-reader.ts';
+import { fieldNotSupported } from './server-errors.ts';
+
+const ROLES = ['system', 'developer', 'user', 'assistant'];
+
+/** The conversation of a chat request, in the shape that templates read: every content one string. */
+export function readMessages(reader: FieldReader): ChatMessage[] {
+  const messages = reader.list('messages', readMessage, { min: 1 });
+  return reader.required('messages', messages, 'a list of messages with `role` and `content`');
+}
+
+function readMessage(item: unknown, itemName: string): ChatMessage {
+  const reader = new FieldReader(item, `${itemName}.`);
+  const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
+  if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
+  const content = readContent(reader, itemName);
+  const name = reader.string('name');
+  // Templates of models that think look for it in earlier turns.
+  const reasoning = reader.string('reasoning_content');
+  // Clients send an answer back as they got it, with these set to nothing.
+  for (const field of ['tool_calls', 'function_call', 'audio', 'refusal', 'annotations']) {
+    reader.refuse(field, (value) => Array.isArray(value) && value.length === 0);
+  }
+  reader.finish();
+  return {
+    // OpenAI's newer name for the same thing; templates know the older one.
+    role: role === 'developer' ? 'system' : role,
+    content,
+    ...(name === undefined ? {} : { name }),
+    ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
+  };
+}
+
+/** A string, or a list of text parts, which are joined by newlines as in vLLM. */
+function readContent(reader: FieldReader, itemName: string): string {
+  const value = reader.raw('content');
+  if (!Array.isArray(value)) return reader.text('content', reader.required('content', value, 'a string'));
+  const texts = reader.list('content', (part, name) => {
+    const type = isObject(part) ? part.type : undefined;
+    if (typeof type === 'string' && type !== 'text') {
+      throw fieldNotSupported({
+        parameter: `${itemName}.${name}`,
+        detail: `: a part of type ${describeValue(type)} (the model reads text only)`,
+      });
+    }
+    const partReader = new FieldReader(part, `${itemName}.${name}.`);
+    partReader.required('type', partReader.string('type'), '"text"');
+    const text = partReader.required('text', partReader.string('text'), 'a string');
+    partReader.finish();
+    return text;
+  });
+  return texts!.join('\n');
+}

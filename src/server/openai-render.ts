@@ -1,0 +1,133 @@
+import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import type { Prompt } from './generation.ts';
+import { chatLogprobs, completionLogprobs } from './openai-logprobs.ts';
+import type {
+  ChatBody,
+  ChatChunk,
+  ChatChunkChoice,
+  CompletionBody,
+  CompletionChoice,
+  CompletionChunk,
+  Usage,
+} from './openai-types.ts';
+
+/**
+ * Turns the deltas of one request into what its endpoint sends: either `chunks` for each delta as it comes, or `body`
+ * of the finished choices. Keeps the little state that the form asks for (has the role been said, where in the text
+ * are we), so one renderer serves one response.
+ */
+export interface Renderer {
+  /** No chunk for a delta that a reader could not see: text that is held back for a stop string. */
+  chunks(delta: OutputDelta, usage: Usage | null | undefined): (CompletionChunk | ChatChunk)[];
+  /** The last chunk: no choices, usage of all of them. */
+  usageChunk(usage: Usage): CompletionChunk | ChatChunk;
+  /** One delta per choice, which holds all of it. */
+  body(choices: readonly OutputDelta[], usage: Usage): CompletionBody | ChatBody;
+}
+
+export interface RenderContext {
+  readonly engine: AsyncEngine;
+  readonly id: string;
+  /** Seconds since 1970. */
+  readonly created: number;
+  readonly prompts: readonly Prompt[];
+  readonly n: number;
+  readonly returnTokenIds: boolean;
+  /** Texts put before each completion, one per prompt. */
+  readonly echoes?: readonly string[];
+}
+
+export function completionRenderer(context: RenderContext): Renderer {
+  const { engine, id, created, returnTokenIds } = context;
+  const head = { id, object: 'text_completion', created, model: engine.model.name } as const;
+  const choiceCount = context.prompts.length * context.n;
+  const textOffsets = new Array<number>(choiceCount).fill(0);
+  const isBegun = new Array<boolean>(choiceCount).fill(false);
+
+  const choiceOf = (delta: OutputDelta): CompletionChoice => {
+    const { index } = delta;
+    const promptIndex = Math.floor(index / context.n);
+    const isFirst = !isBegun[index];
+    const echo = isFirst ? (context.echoes?.[promptIndex] ?? '') : '';
+    isBegun[index] = true;
+    const logprobs = completionLogprobs(engine, delta, textOffsets[index]!);
+    for (const token of logprobs?.tokens ?? []) textOffsets[index]! += token.length;
+    return {
+      index,
+      text: echo + delta.text,
+      logprobs,
+      finish_reason: delta.finish?.reason ?? null,
+      stop_reason: delta.finish?.stopReason ?? null,
+      ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
+      ...(returnTokenIds && isFirst ? { prompt_token_ids: [...context.prompts[promptIndex]!.tokens] } : {}),
+    };
+  };
+
+  return {
+    chunks: (delta, usage) =>
+      isVisible(delta, returnTokenIds) || (!isBegun[delta.index] && context.echoes !== undefined)
+        ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage) }]
+        : [],
+    usageChunk: (usage) => ({ ...head, choices: [], usage }),
+    body: (choices, usage) => ({ ...head, choices: choices.map(choiceOf), usage }),
+  };
+}
+
+export function chatRenderer(context: RenderContext): Renderer {
+  const { engine, id, created, returnTokenIds } = context;
+  const head = { id, created, model: engine.model.name };
+  const chunkHead = { ...head, object: 'chat.completion.chunk' } as const;
+  const promptIds = returnTokenIds ? { prompt_token_ids: [...context.prompts[0]!.tokens] } : {};
+  const isBegun = new Array<boolean>(context.n).fill(false);
+
+  /** The role comes first and alone, as OpenAI sends it. */
+  const opening = (index: number): ChatChunkChoice => {
+    isBegun[index] = true;
+    return { index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null };
+  };
+  const continuation = (delta: OutputDelta): ChatChunkChoice => ({
+    index: delta.index,
+    delta: delta.text === '' ? {} : { content: delta.text },
+    logprobs: chatLogprobs(engine, delta),
+    finish_reason: delta.finish?.reason ?? null,
+    ...(delta.finish === undefined ? {} : { stop_reason: delta.finish.stopReason ?? null }),
+    ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
+  });
+
+  return {
+    chunks: (delta, usage) => {
+      const chunks: ChatChunk[] = [];
+      if (!isBegun[delta.index]) {
+        chunks.push({ ...chunkHead, choices: [opening(delta.index)], ...promptIds, ...usageField(usage) });
+      }
+      if (isVisible(delta, returnTokenIds)) {
+        chunks.push({ ...chunkHead, choices: [continuation(delta)], ...usageField(usage) });
+      }
+      return chunks;
+    },
+    usageChunk: (usage) => ({ ...chunkHead, choices: [], usage }),
+    body: (choices, usage) => ({
+      ...head,
+      object: 'chat.completion',
+      choices: choices.map((delta) => ({
+        index: delta.index,
+        message: { role: 'assistant', content: delta.text, refusal: null },
+        logprobs: chatLogprobs(engine, delta),
+        finish_reason: delta.finish?.reason ?? null,
+        stop_reason: delta.finish?.stopReason ?? null,
+        ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
+      })),
+      usage,
+      ...promptIds,
+    }),
+  };
+}
+
+function isVisible(delta: OutputDelta, returnTokenIds: boolean): boolean {
+  if (delta.text !== '' || delta.finish !== undefined) return true;
+  return delta.tokenIds.length > 0 && (returnTokenIds || delta.logprobs !== undefined);
+}
+
+function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
+  return usage === undefined ? {} : { usage };
+}

@@ -1,0 +1,51 @@
+import type { SamplingParams } from '../core/sampling.ts';
+import { parseSamplingParams } from '../core/sampling-parse.ts';
+import type { FieldReader } from './field-reader.ts';
+
+/** The wire's names of what both endpoints take alike. `logprobs` and `max_tokens` differ and are read by each. */
+const wireNames = {
+  n: 'n',
+  temperature: 'temperature',
+  top_k: 'topK',
+  top_p: 'topP',
+  min_p: 'minP',
+  repetition_penalty: 'repetitionPenalty',
+  presence_penalty: 'presencePenalty',
+  frequency_penalty: 'frequencyPenalty',
+  logit_bias: 'logitBias',
+  seed: 'seed',
+  min_tokens: 'minTokens',
+  stop: 'stop',
+  stop_token_ids: 'stopTokenIds',
+  ignore_eos: 'ignoreEos',
+  include_stop_str_in_output: 'includeStopStrInOutput',
+  skip_special_tokens: 'skipSpecialTokens',
+} as const satisfies Record<string, keyof SamplingParams>;
+
+/**
+ * The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`. What the caller left out
+ * stays out: a default that depends on the prompt is the engine's to choose.
+ */
+export function readSamplingParams(
+  reader: FieldReader,
+  perEndpoint: { readonly logprobs: number | undefined; readonly maxTokens: number | undefined },
+  vocabSize: number,
+): Partial<SamplingParams> {
+  const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
+  for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.raw(wire);
+  raw.seed = wrapSeed(raw.seed);
+  const checked = parseSamplingParams(raw, {
+    vocabSize,
+    maxTokensDefault: Number.MAX_SAFE_INTEGER,
+    drawSeed: () => 0n,
+  });
+  return Object.fromEntries(
+    Object.entries(checked).filter(([name]) => raw[name as keyof SamplingParams] !== undefined),
+  );
+}
+
+/** OpenAI's seeds are signed 64-bit integers; one too large for a JavaScript number was rounded by JSON, always alike. */
+function wrapSeed(seed: unknown): unknown {
+  if (!Number.isInteger(seed) || Math.abs(seed as number) > 2 ** 64) return seed;
+  return BigInt.asUintN(64, BigInt(seed as number));
+}

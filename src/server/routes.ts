@@ -1,0 +1,211 @@
+import { randomUUID } from 'node:crypto';
+import type { OutgoingHttpHeaders } from 'node:http';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock } from '../base/clock.ts';
+import { engineClosed } from '../core/errors.ts';
+import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { ChoiceCollector } from './choice-collector.ts';
+import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizePrompt } from './generation.ts';
+import { noteError } from './http.ts';
+import {
+  type ParsedConversation,
+  type ParsedGeneration,
+  type ParseLimits,
+  parseChat,
+  parseCompletion,
+  parseDetokenize,
+  parseTokenize,
+} from './openai-parse.ts';
+import { chatRenderer, completionRenderer, type RenderContext, type Renderer } from './openai-render.ts';
+import type { ModelCard } from './openai-types.ts';
+import { errorAnswer, modelNotFound, noChatTemplate } from './server-errors.ts';
+import { EventStream, type EventStreamOptions } from './sse.ts';
+
+export interface RouteOptions extends EventStreamOptions {
+  readonly version: string;
+  readonly choicesMax: number;
+  readonly clock: Clock;
+  /** While false, health is 503 and nothing new is generated. */
+  isAccepting(): boolean;
+}
+
+/** OpenAI's default for completions; a chat may fill the context. */
+const COMPLETION_MAX_TOKENS_DEFAULT = 16;
+
+/** One of the two endpoints' work on one request: what to compute, and how to say what came of it. */
+interface Generation {
+  readonly parsed: ParsedGeneration;
+  readonly prompts: readonly Prompt[];
+  render(context: RenderContext): Renderer;
+  readonly idPrefix: string;
+  readonly echoes?: readonly string[];
+}
+
+export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, options: RouteOptions): void {
+  const { model } = engine;
+  const limits: ParseLimits = { vocabSize: model.vocabSize, choicesMax: options.choicesMax };
+  const created = Math.floor(Date.now() / 1000);
+  const card: ModelCard = {
+    id: model.name,
+    object: 'model',
+    created,
+    owned_by: 'kvasir',
+    root: model.name,
+    parent: null,
+    max_model_len: model.maxModelLen,
+  };
+  const generations = new GenerationRoute(engine, options);
+
+  app.post('/v1/completions', (request, reply) =>
+    generations.answer(request, reply, async () => {
+      const parsed = parseCompletion(request.body, limits);
+      checkModel(engine, parsed.model);
+      const prompts = await preparePrompts(engine, parsed.prompts, parsed, COMPLETION_MAX_TOKENS_DEFAULT);
+      const generation: Generation = { parsed, prompts, render: completionRenderer, idPrefix: 'cmpl' };
+      return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
+    }),
+  );
+  app.post('/v1/chat/completions', (request, reply) =>
+    generations.answer(request, reply, async () => {
+      const parsed = parseChat(request.body, limits);
+      checkModel(engine, parsed.model);
+      const text = renderConversation(engine, parsed);
+      const prompts = await preparePrompts(engine, [text], parsed, model.maxModelLen);
+      return { parsed, prompts, render: chatRenderer, idPrefix: 'chatcmpl' };
+    }),
+  );
+  app.get('/v1/models', () => ({ object: 'list', data: [card] }));
+  app.get<{ Params: { model: string } }>('/v1/models/:model', (request) => {
+    checkModel(engine, request.params.model);
+    return card;
+  });
+  app.post('/tokenize', (request) => {
+    const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body);
+    checkModel(engine, asked);
+    const text = typeof input === 'string' ? input : renderConversation(engine, input);
+    const tokens = [...tokenizePrompt(engine, text, addSpecial)];
+    const strings = tokenStrings
+      ? tokens.map((token) => engine.detokenize([token], { skipSpecialTokens: false }))
+      : null;
+    return { count: tokens.length, max_model_len: model.maxModelLen, tokens, token_strs: strings };
+  });
+  app.post('/detokenize', (request) => {
+    const { model: asked, tokens } = parseDetokenize(request.body, limits);
+    checkModel(engine, asked);
+    return { prompt: engine.detokenize(tokens, { skipSpecialTokens: false }) };
+  });
+  app.get('/health', { config: { isPublic: true } }, (_, reply) => {
+    if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
+    if (!engine.isHealthy()) return reply.status(503).send({ status: 'broken' });
+    return { status: 'ok' };
+  });
+  app.get('/version', () => ({ version: options.version }));
+}
+
+function checkModel(engine: AsyncEngine, requested: string | undefined): void {
+  const served = engine.model.name;
+  if (requested !== undefined && requested !== served) {
+    throw modelNotFound({ parameter: 'model', requested: requested.slice(0, 100), served });
+  }
+}
+
+function renderConversation(engine: AsyncEngine, conversation: ParsedConversation): string {
+  if (!engine.model.hasChatTemplate) throw noChatTemplate({ model: engine.model.name });
+  const { messages, addGenerationPrompt, variables } = conversation;
+  return engine.applyChatTemplate(messages, { addGenerationPrompt, variables });
+}
+
+function echoesOf(engine: AsyncEngine, prompts: readonly (string | Int32Array)[]): string[] {
+  return prompts.map((prompt) => (typeof prompt === 'string' ? prompt : engine.detokenize(prompt)));
+}
+
+/** What both endpoints do alike, from the parsed request to the last byte. */
+class GenerationRoute {
+  readonly #engine: AsyncEngine;
+  readonly #options: RouteOptions;
+
+  constructor(engine: AsyncEngine, options: RouteOptions) {
+    this.#engine = engine;
+    this.#options = options;
+  }
+
+  async answer(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    prepare: () => Promise<Generation>,
+  ): Promise<FastifyReply | object> {
+    if (!this.#options.isAccepting()) throw engineClosed();
+    const controller = abortWhenGone(reply);
+    const generation = await prepare();
+    const { parsed, prompts } = generation;
+    const n = parsed.params.n ?? 1;
+    const { clock } = this.#options;
+    const meter = new GenerationMeter(prompts, n, clock, request.requestLog.startMs);
+    request.requestLog.meter = meter;
+    const id = `${generation.idPrefix}-${randomUUID().replaceAll('-', '')}`;
+    const renderer = generation.render({
+      engine: this.#engine,
+      id,
+      created: Math.floor(Date.now() / 1000),
+      prompts,
+      n,
+      returnTokenIds: parsed.returnTokenIds,
+      ...(generation.echoes === undefined ? {} : { echoes: generation.echoes }),
+    });
+    const deltas = generateAll(this.#engine, prompts, parsed, id, controller);
+    if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
+    const collector = new ChoiceCollector(prompts.length * n);
+    for await (const delta of deltas) {
+      meter.add(delta);
+      collector.add(delta);
+    }
+    // Nobody is there to read it, and a socket that is gone takes no answer.
+    if (controller.signal.aborted) return reply.hijack();
+    reply.raw.setTimeout(this.#options.stallTimeoutMs);
+    return renderer.body(collector.choices(), meter.usage());
+  }
+
+  /** A failure before the first event is thrown and becomes an answer of its own; a later one becomes an event. */
+  async #stream(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    deltas: AsyncIterable<OutputDelta>,
+    { parsed, renderer, meter, controller }: StreamParts,
+  ): Promise<FastifyReply> {
+    const events = new EventStream(reply.raw, reply.getHeaders() as OutgoingHttpHeaders, this.#options);
+    const usageSoFar = () => (parsed.continuousUsage ? meter.usage() : parsed.includeUsage ? null : undefined);
+    try {
+      for await (const delta of deltas) {
+        meter.add(delta);
+        for (const chunk of renderer.chunks(delta, usageSoFar())) await events.send(JSON.stringify(chunk));
+      }
+      if (parsed.includeUsage) await events.send(JSON.stringify(renderer.usageChunk(meter.usage())));
+      await events.send('[DONE]');
+    } catch (error) {
+      controller.abort();
+      if (!events.isOpen) throw error;
+      noteError(error, request);
+      await events.send(JSON.stringify(errorAnswer(error).body));
+    } finally {
+      events.close();
+    }
+    return reply.hijack();
+  }
+}
+
+interface StreamParts {
+  readonly parsed: ParsedGeneration;
+  readonly renderer: Renderer;
+  readonly meter: GenerationMeter;
+  readonly controller: AbortController;
+}
+
+/** Aborts when the connection closes before the whole response was written. */
+function abortWhenGone(reply: FastifyReply): AbortController {
+  const controller = new AbortController();
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableFinished) controller.abort();
+  });
+  if (reply.raw.destroyed) controller.abort();
+  return controller;
+}

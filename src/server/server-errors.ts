@@ -1,0 +1,138 @@
+import { defineError, KvasirError } from '../base/errors.ts';
+
+/** Faults that only a caller over HTTP can make. Those of any caller are in `core/errors.ts`. */
+export const fieldMissing = defineError('KVASIR_FIELD_MISSING', '`{parameter}` is required: {expected}.', 400);
+export const fieldUnknown = defineError('KVASIR_FIELD_UNKNOWN', 'There is no field `{parameter}`.{hint}', 400);
+export const fieldNotSupported = defineError(
+  'KVASIR_FIELD_NOT_SUPPORTED',
+  '`{parameter}` is not supported by this server{detail}.',
+  400,
+);
+export const bodyNotUtf8 = defineError('KVASIR_BODY_NOT_UTF8', 'The body is not valid UTF-8.', 400);
+export const bodyNotJson = defineError('KVASIR_BODY_NOT_JSON', 'The body is not valid JSON: {reason}.', 400);
+export const bodyNotObject = defineError(
+  'KVASIR_BODY_NOT_OBJECT',
+  'The body must be a JSON object, got {actual}.',
+  400,
+);
+export const bodyTooLarge = defineError(
+  'KVASIR_BODY_TOO_LARGE',
+  'The body is larger than {limitBytes} bytes. Send less, or start the server with a larger --max-body-size.',
+  413,
+);
+export const mediaTypeNotSupported = defineError(
+  'KVASIR_MEDIA_TYPE_NOT_SUPPORTED',
+  'The content type must be application/json, got {actual}. Send the header `Content-Type: application/json`.',
+  415,
+);
+export const unauthorized = defineError(
+  'KVASIR_UNAUTHORIZED',
+  '{problem} Send the header `Authorization: Bearer <key>` with the key that the server was started with.',
+  401,
+);
+export const modelNotFound = defineError(
+  'KVASIR_MODEL_NOT_FOUND',
+  'The model `{requested}` does not exist. This server serves `{served}`.',
+  404,
+);
+export const routeNotFound = defineError('KVASIR_ROUTE_NOT_FOUND', 'There is no {method} {path} here.', 404);
+export const methodNotAllowed = defineError(
+  'KVASIR_METHOD_NOT_ALLOWED',
+  '{path} does not take {method}; it takes {allowed}.',
+  405,
+);
+export const tooManyChoices = defineError(
+  'KVASIR_TOO_MANY_CHOICES',
+  'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request.',
+  400,
+);
+export const noChatTemplate = defineError(
+  'KVASIR_NO_CHAT_TEMPLATE',
+  'The model `{model}` has no chat template. Use /v1/completions, or start the server with --chat-template.',
+  400,
+);
+/** A request ended with `finish_reason: error`: the model's process broke under it. */
+export const generationFailed = defineError(
+  'KVASIR_GENERATION_FAILED',
+  'The engine failed while it computed this request.',
+  500,
+  { retryable: true },
+);
+
+/** Part of OpenAI's contract: what its clients look at to tell errors apart. Codes not named here go out as they are. */
+const openAiCodes: Readonly<Record<string, string>> = {
+  KVASIR_PROMPT_TOO_LONG: 'context_length_exceeded',
+  KVASIR_MODEL_NOT_FOUND: 'model_not_found',
+  KVASIR_UNAUTHORIZED: 'invalid_api_key',
+  KVASIR_FIELD_UNKNOWN: 'unknown_parameter',
+  KVASIR_FIELD_MISSING: 'missing_required_parameter',
+  KVASIR_FIELD_NOT_SUPPORTED: 'unsupported_parameter',
+  KVASIR_INVALID_PARAMETER: 'invalid_value',
+};
+
+/** Seconds a client should wait before it repeats what failed for want of room. */
+const RETRY_AFTER_SECONDS = 1;
+
+export interface OpenAiErrorBody {
+  readonly error: {
+    readonly message: string;
+    readonly type: string;
+    readonly param: string | null;
+    readonly code: string | null;
+  };
+}
+
+export interface ErrorAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: OpenAiErrorBody;
+  /** Our own bug, or the machine's trouble: worth a stack in the log; nothing of it goes over the wire. */
+  readonly internal: boolean;
+}
+
+/**
+ * What a client is told about an error. A 500 says nothing of itself outside: whatever its words are (paths, addresses,
+ * a stack), they are for the log.
+ */
+export function errorAnswer(error: unknown): ErrorAnswer {
+  const known = error instanceof KvasirError ? error : undefined;
+  if (known === undefined || known.httpStatus === 500) {
+    const message = known?.code === generationFailed.definition.code ? known.message : 'Internal server error.';
+    const code = known?.code ?? 'internal_error';
+    return { status: 500, headers: {}, body: errorBody(message, 'server_error', null, code), internal: true };
+  }
+  const { code, httpStatus, fields } = known;
+  const type = httpStatus > 500 ? 'server_error' : httpStatus === 429 ? 'rate_limit_error' : 'invalid_request_error';
+  const parameter = typeof fields.parameter === 'string' ? wireName(fields.parameter) : null;
+  return {
+    status: httpStatus,
+    headers: answerHeaders(known),
+    body: errorBody(withWireNames(known), type, parameter, openAiCodes[code] ?? code),
+    internal: false,
+  };
+}
+
+function errorBody(message: string, type: string, param: string | null, code: string): OpenAiErrorBody {
+  return { error: { message, type, param, code } };
+}
+
+function answerHeaders(error: KvasirError): Record<string, string> {
+  if (error.retryable && (error.httpStatus === 429 || error.httpStatus === 503)) {
+    return { 'retry-after': String(RETRY_AFTER_SECONDS) };
+  }
+  if (error.httpStatus === 401) return { 'www-authenticate': 'Bearer' };
+  if (error.httpStatus === 405) return { allow: String(error.fields.allowed) };
+  return {};
+}
+
+/** The engine says `topK` where the wire says `top_k`. */
+function wireName(parameter: string): string {
+  return parameter.replace(/(?<=[a-z])[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+function withWireNames(error: KvasirError): string {
+  const parameter = error.fields.parameter;
+  const message = error.message.replace(/\bmaxTokens\b/g, 'max_tokens');
+  if (typeof parameter !== 'string') return message;
+  return message.replaceAll(`\`${parameter}\``, `\`${wireName(parameter)}\``);
+}

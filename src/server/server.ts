@@ -1,0 +1,82 @@
+import type { AddressInfo } from 'node:net';
+import type { FastifyInstance } from 'fastify';
+import { type Clock, systemClock } from '../base/clock.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import { createHttp, type LogLevel } from './http.ts';
+import { readableLog } from './log-format.ts';
+import { registerRoutes } from './routes.ts';
+
+export interface ServerOptions {
+  readonly version: string;
+  readonly apiKey?: string;
+  /** Larger bodies get 413. */
+  readonly bodyMaxBytes?: number;
+  /** Prompts times `n` of one request at most. */
+  readonly choicesMax?: number;
+  readonly keepAliveMs?: number;
+  readonly stallTimeoutMs?: number;
+  readonly logLevel?: LogLevel;
+  /** Takes pino's lines; default: readable ones on stderr. */
+  readonly logDestination?: { write(line: string): void };
+  readonly clock?: Clock;
+}
+
+export const serverDefaults = {
+  bodyMaxBytes: 8 * 1024 * 1024,
+  choicesMax: 128,
+  keepAliveMs: 15_000,
+  stallTimeoutMs: 120_000,
+  logLevel: 'info',
+} as const satisfies Partial<ServerOptions>;
+
+/** How a shutdown went: whether every request ended by itself. */
+export type DrainOutcome = 'drained' | 'cut';
+
+/**
+ * An engine behind HTTP. The engine stays its maker's: `close` ends connections, not the engine.
+ *
+ *     listen -> beginDrain (health 503, new work 503, running work goes on) -> close (no connection is left)
+ */
+export class Server {
+  readonly app: FastifyInstance;
+  readonly #engine: AsyncEngine;
+  #isAccepting = true;
+
+  constructor(engine: AsyncEngine, options: ServerOptions) {
+    const full = { ...serverDefaults, logDestination: readableLog(process.stderr), clock: systemClock, ...options };
+    this.#engine = engine;
+    this.app = createHttp(full);
+    registerRoutes(this.app, engine, { ...full, isAccepting: () => this.#isAccepting });
+  }
+
+  /** @returns the port, which the system has chosen if `port` was 0. @throws the system's error (`EADDRINUSE`, ...). */
+  async listen(port: number, host: string): Promise<number> {
+    await this.app.listen({ port, host, listenTextResolver: () => '' });
+    return (this.app.server.address() as AddressInfo).port;
+  }
+
+  /** Takes no new work. Connections stay possible, so that probes see the 503 and routers look elsewhere. */
+  beginDrain(): void {
+    this.#isAccepting = false;
+  }
+
+  /** Waits for the engine's requests and their last bytes; what is left at the deadline, or at `cut`, is cut off. */
+  async drain(timeoutMs: number, cut: AbortSignal): Promise<DrainOutcome> {
+    this.beginDrain();
+    const deadline = AbortSignal.any([AbortSignal.timeout(timeoutMs), cut]);
+    const cutOff = new Promise<'cut'>((resolve) => {
+      if (deadline.aborted) resolve('cut');
+      deadline.addEventListener('abort', () => resolve('cut'), { once: true });
+    });
+    const finished = this.#engine.drain().then(() => this.app.close());
+    const outcome = await Promise.race([finished.then(() => 'drained' as const), cutOff]);
+    if (outcome === 'cut') {
+      // What it still finds out after the cut is of no interest.
+      finished.catch(() => {});
+      await this.#engine.close();
+      this.app.server.closeAllConnections();
+      await this.app.close();
+    }
+    return outcome;
+  }
+}

@@ -1,0 +1,199 @@
+import { engineClosed, promptEmpty, promptTooLong, queueFull } from '../src/core/errors.ts';
+import { type TokenId, tokenId } from '../src/core/ids.ts';
+import type { SamplingParams } from '../src/core/sampling.ts';
+import { parseSamplingParams } from '../src/core/sampling-parse.ts';
+import type { TokenLogprobs } from '../src/core/step.ts';
+import type {
+  AsyncEngine,
+  ChatMessage,
+  EngineStats,
+  GenerateRequest,
+  ModelInfo,
+  OutputDelta,
+} from '../src/engine/contract.ts';
+
+export interface LetterEngineOptions {
+  /** Awaited before every step, so that a test decides when the engine goes on. */
+  readonly beforeStep?: () => Promise<void>;
+  readonly maxModelLen?: number;
+  readonly maxRequests?: number;
+  readonly hasChatTemplate?: boolean;
+  /** The step, counted from 1, at which every request ends with `error`. */
+  readonly failAtStep?: number;
+  /** What `generate` throws instead of generating. */
+  readonly throws?: unknown;
+}
+
+const IM_START = 256;
+const IM_END = 257;
+const VOCAB_SIZE = 258;
+
+/**
+ * The engine's contract without a model, for tests of what stands before it: tokens are the bytes of UTF-8 (and two
+ * control tokens), and what is generated is a function of the prompt alone: `abc...`, from a letter that the prompt's
+ * length chooses, one choice one letter further than the last. Knows stop strings, lengths, aborts and a full queue.
+ */
+export class LetterEngine implements AsyncEngine {
+  readonly model: ModelInfo;
+  readonly requests: GenerateRequest[] = [];
+  readonly #options: LetterEngineOptions;
+  #running = 0;
+  #aborts = 0;
+  #generated = 0;
+  #isClosed: boolean = false;
+  readonly #closing = new AbortController();
+  #idle: () => void = () => {};
+
+  constructor(options: LetterEngineOptions = {}) {
+    this.#options = options;
+    this.model = {
+      name: 'letters',
+      path: '/models/letters.gguf',
+      architecture: 'letters',
+      vocabSize: VOCAB_SIZE,
+      maxModelLen: options.maxModelLen ?? 256,
+      hasChatTemplate: options.hasChatTemplate ?? true,
+    };
+  }
+
+  async *generate(request: GenerateRequest, { signal }: { readonly signal?: AbortSignal } = {}) {
+    if (this.#options.throws !== undefined) throw this.#options.throws;
+    if (this.#isClosed) throw engineClosed();
+    const limit = this.#options.maxRequests ?? 64;
+    if (this.#running >= limit) throw queueFull({ waiting: this.#running, limit });
+    const prompt = typeof request.prompt === 'string' ? this.tokenize(request.prompt) : request.prompt;
+    if (prompt.length === 0) throw promptEmpty();
+    const { maxModelLen } = this.model;
+    const params = parseSamplingParams(request.params, {
+      vocabSize: VOCAB_SIZE,
+      maxTokensDefault: maxModelLen - prompt.length,
+      drawSeed: () => 0n,
+    });
+    if (prompt.length + params.maxTokens > maxModelLen) {
+      throw promptTooLong({ promptTokens: prompt.length, maxTokens: params.maxTokens, maxModelLen });
+    }
+    this.requests.push(request);
+    this.#running++;
+    let hasEnded = false;
+    try {
+      for await (const delta of this.#steps(prompt.length, params, signal)) {
+        hasEnded = delta.finish !== undefined && delta.finish.reason !== 'abort';
+        yield delta;
+      }
+    } finally {
+      if (!hasEnded) this.#aborts++;
+      this.#running--;
+      if (this.#running === 0) this.#idle();
+    }
+  }
+
+  async *#steps(promptTokens: number, params: SamplingParams, signal?: AbortSignal): AsyncGenerator<OutputDelta> {
+    const texts = new Array<string>(params.n).fill('');
+    const open = new Set(texts.keys());
+    const stop = AbortSignal.any([this.#closing.signal, ...(signal === undefined ? [] : [signal])]);
+    const stopped = new Promise<void>((resolve) => stop.addEventListener('abort', () => resolve(), { once: true }));
+    for (let step = 1; open.size > 0; step++) {
+      if (!stop.aborted) await Promise.race([this.#options.beforeStep?.() ?? Promise.resolve(), stopped]);
+      const stats = { promptTokens, cachedTokens: 0, outputTokens: step, recomputedTokens: 0, preemptions: 0 };
+      for (const index of [...open]) {
+        if (stop.aborted || step === this.#options.failAtStep) {
+          open.delete(index);
+          yield { index, text: '', tokenIds: [], stats, finish: { reason: stop.aborted ? 'abort' : 'error' } };
+          continue;
+        }
+        const token = letterAt(promptTokens, index, step);
+        this.#generated++;
+        const before = texts[index]!;
+        texts[index] = before + String.fromCharCode(token);
+        const stopString = params.stop.find((text) => texts[index]!.includes(text));
+        const text = stopString === undefined ? String.fromCharCode(token) : '';
+        const base = { index, text, tokenIds: [token], stats, ...logprobsOf(params, token) };
+        if (stopString !== undefined) yield { ...base, finish: { reason: 'stop', stopReason: stopString } };
+        else if (step === params.maxTokens) yield { ...base, finish: { reason: 'length' } };
+        else yield base;
+        if (stopString !== undefined || step === params.maxTokens) open.delete(index);
+      }
+    }
+  }
+
+  tokenize(text: string, options: { readonly parseSpecial?: boolean } = {}): Int32Array {
+    const pieces = options.parseSpecial === true ? text.split(/(<\|im_start\|>|<\|im_end\|>)/) : [text];
+    return Int32Array.from(
+      pieces.flatMap((piece) =>
+        piece === '<|im_start|>' ? [IM_START] : piece === '<|im_end|>' ? [IM_END] : [...Buffer.from(piece)],
+      ),
+    );
+  }
+
+  detokenize(tokens: ArrayLike<number>, options: { readonly skipSpecialTokens?: boolean } = {}): string {
+    const isShown = (token: number): boolean => token < IM_START || options.skipSpecialTokens === false;
+    return Buffer.concat(
+      Array.from(tokens)
+        .filter(isShown)
+        .map((token) => this.tokenBytes(token)),
+    ).toString('utf8');
+  }
+
+  tokenBytes(token: number): Uint8Array {
+    if (token === IM_START) return Buffer.from('<|im_start|>');
+    return token === IM_END ? Buffer.from('<|im_end|>') : Uint8Array.of(token);
+  }
+
+  applyChatTemplate(
+    messages: readonly ChatMessage[],
+    options: { readonly addGenerationPrompt?: boolean } = {},
+  ): string {
+    const turns = messages.map(({ role, content }) => `<|im_start|>${role}\n${content}<|im_end|>\n`).join('');
+    return options.addGenerationPrompt === false ? turns : `${turns}<|im_start|>assistant\n`;
+  }
+
+  stats(): EngineStats {
+    return {
+      running: this.#running,
+      waiting: 0,
+      blocks: { total: 0, free: 0, cached: 0, referenced: 0 },
+      steps: 0,
+      promptTokens: 0,
+      cachedTokens: 0,
+      generatedTokens: this.#generated,
+      recomputedTokens: 0,
+      preemptions: 0,
+      aborts: this.#aborts,
+    };
+  }
+
+  isHealthy(): boolean {
+    return !this.#isClosed;
+  }
+
+  async drain(): Promise<void> {
+    this.#isClosed = true;
+    if (this.#running === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#idle = resolve;
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.drain();
+  }
+}
+
+/** The letters that a prompt of so many tokens gets. */
+export function lettersOf(promptTokens: number, count: number, index = 0): string {
+  return Array.from({ length: count }, (_, i) => String.fromCharCode(letterAt(promptTokens, index, i + 1))).join('');
+}
+
+function letterAt(promptTokens: number, index: number, step: number): TokenId {
+  return tokenId(97 + ((promptTokens + index + step) % 26));
+}
+
+function logprobsOf(params: SamplingParams, token: TokenId): { readonly logprobs?: readonly TokenLogprobs[] } {
+  if (params.logprobs === undefined) return {};
+  const top = Array.from({ length: params.logprobs }, (_, i) => ({
+    token: tokenId((token + i) % VOCAB_SIZE),
+    logprob: -0.5 - i,
+  }));
+  return { logprobs: [{ logprob: -0.5, rank: 1, top }] };
+}
