@@ -1,0 +1,284 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { assert } from '../base/assert.ts';
+import { engineClosed, queueFull } from '../core/errors.ts';
+import { type RequestId, requestId, tokenId } from '../core/ids.ts';
+import type { EngineRequest, FinishReason, RequestStats, RequestUpdate } from '../core/request.ts';
+import type { SamplingParams } from '../core/sampling.ts';
+import type { SchedulerApi, SchedulerOptions } from '../scheduler/contract.ts';
+import { requestFits } from '../scheduler/request-fits.ts';
+import type { DecodeOptions, EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
+import type { Executor } from '../worker/executor.ts';
+import type { AsyncEngine, ChatMessage, EngineStats, GenerateRequest, ModelInfo } from './contract.ts';
+import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
+import { OutputStream } from './output-stream.ts';
+import { type PreparedRequest, prepareRequest } from './prepare.ts';
+import { RequestHandle } from './request-handle.ts';
+import { EngineTotals } from './stats.ts';
+import { type StepParts, step } from './step.ts';
+import { Wakeup } from './wakeup.ts';
+
+/** What an engine is put together from. It owns the executor and the tokenizer: `close` closes them. */
+export interface EngineParts {
+  readonly scheduler: SchedulerApi;
+  readonly executor: Executor;
+  readonly tokenizer: Tokenizer;
+  readonly model: ModelInfo;
+  /** Absent when the model has no chat template. */
+  readonly renderChat?: RenderChat;
+}
+
+export type RenderChat = (
+  messages: readonly ChatMessage[],
+  options: { readonly addGenerationPrompt: boolean; readonly variables?: Readonly<Record<string, unknown>> },
+) => string;
+
+export interface EngineSettings {
+  /** What the scheduler was given. */
+  readonly scheduler: SchedulerOptions;
+  /** Requests beyond `maxNumSeqs` that may be accepted at once; the next is refused with `queueFull`. */
+  readonly maxWaiting: number;
+  /** Seeds for requests that bring none: 64 bits of chance by default. */
+  readonly drawSeed?: () => bigint;
+  /** Called once when the engine breaks, after every request has been told. */
+  readonly onBroken?: (cause: unknown) => void;
+}
+
+/**
+ * The engine: accepts requests, runs steps while there is work, sleeps while there is none.
+ *
+ * The only state it has of its own is who is to be told what; which tokens, blocks and order are the scheduler's affair.
+ * @throws KvasirError `poolTooSmall` from the constructor when one request of full length would not fit the pool.
+ */
+export class Engine implements AsyncEngine {
+  readonly model: ModelInfo;
+  readonly #parts: EngineParts & Pick<StepParts, 'deliver'>;
+  readonly #settings: EngineSettings;
+  readonly #drawSeed: () => bigint;
+  /** Every completion that has not ended. */
+  readonly #live = new Map<RequestId, RequestHandle>();
+  readonly #totals = new EngineTotals();
+  readonly #work = new Wakeup();
+  readonly #loop: Promise<void>;
+  #drainers: (() => void)[] = [];
+  #serial = 0;
+  #isDraining: boolean = false;
+  #closing: Promise<void> | undefined;
+  #failure: { readonly cause: unknown } | undefined;
+
+  constructor(parts: EngineParts, settings: EngineSettings) {
+    const { maxModelLen } = parts.model;
+    assert(maxModelLen === settings.scheduler.maxModelLen, 'engine and scheduler know one longest request');
+    assert(parts.tokenizer.vocabSize === parts.model.vocabSize, 'tokenizer and model have one vocabulary');
+    const spec = parts.executor.kvCacheSpec;
+    if (!requestFits(spec, settings.scheduler, 1, maxModelLen - 1)) {
+      throw poolTooSmall({ pageCount: spec.pageCount - 1, maxModelLen });
+    }
+    this.model = parts.model;
+    this.#settings = settings;
+    this.#drawSeed = settings.drawSeed ?? randomSeed;
+    this.#parts = { ...parts, deliver: (update) => this.#deliver(update) };
+    this.#loop = this.#run().catch((cause: unknown) => this.#break(cause));
+  }
+
+  generate(request: GenerateRequest, options: { readonly signal?: AbortSignal } = {}): OutputStream {
+    try {
+      this.#checkOpen();
+      const prepared = prepareRequest(request, {
+        tokenizer: this.#parts.tokenizer,
+        model: this.model,
+        drawSeed: this.#drawSeed,
+      });
+      this.#checkRoom(prepared.params.n);
+      return this.#start(prepared, request.requestId, options.signal);
+    } catch (error) {
+      return OutputStream.failed(error);
+    }
+  }
+
+  tokenize(text: string, options: EncodeOptions = {}): Int32Array {
+    this.#checkNotClosed();
+    return this.#parts.tokenizer.encode(text, options);
+  }
+
+  detokenize(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {
+    this.#checkNotClosed();
+    return this.#parts.tokenizer.decode(tokens, options);
+  }
+
+  tokenBytes(token: number): Uint8Array {
+    this.#checkNotClosed();
+    return this.#parts.tokenizer.tokenBytes(token, { special: true });
+  }
+
+  applyChatTemplate(
+    messages: readonly ChatMessage[],
+    options: { readonly addGenerationPrompt?: boolean; readonly variables?: Readonly<Record<string, unknown>> } = {},
+  ): string {
+    const { renderChat } = this.#parts;
+    if (renderChat === undefined) throw chatTemplateMissing({ model: this.model.name });
+    return renderChat(messages, { ...options, addGenerationPrompt: options.addGenerationPrompt ?? true });
+  }
+
+  stats(): EngineStats {
+    return this.#totals.report(this.#parts.scheduler.stats());
+  }
+
+  isHealthy(): boolean {
+    return this.#closing === undefined && this.#failure === undefined;
+  }
+
+  async drain(): Promise<void> {
+    this.#isDraining = true;
+    if (this.#live.size === 0) return;
+    await new Promise<void>((resolve) => this.#drainers.push(resolve));
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #checkNotClosed(): void {
+    if (this.#closing !== undefined) throw engineClosed();
+  }
+
+  #checkOpen(): void {
+    this.#checkNotClosed();
+    if (this.#isDraining) throw engineClosed();
+    if (this.#failure !== undefined) {
+      const { cause } = this.#failure;
+      throw engineBroken({ reason: cause instanceof Error ? cause.message : String(cause) }, cause);
+    }
+  }
+
+  /**
+   * Counted by what is accepted and not by what waits at this moment, so that a burst into an idle engine is not refused
+   * for arriving before the next step. A request for more completions than the limit is taken when nothing else is there.
+   */
+  #checkRoom(completions: number): void {
+    const { maxWaiting, scheduler } = this.#settings;
+    if (this.#live.size === 0 || this.#live.size + completions <= scheduler.maxNumSeqs + maxWaiting) return;
+    throw queueFull({ waiting: Math.max(0, this.#live.size - scheduler.maxNumSeqs), limit: maxWaiting });
+  }
+
+  #start(prepared: PreparedRequest, name: string | undefined, signal: AbortSignal | undefined): OutputStream {
+    const { params } = prepared;
+    const handles: RequestHandle[] = [];
+    const onAbort = (): void => {
+      for (const handle of handles) if (!handle.hasEnded) this.#abort(handle, 'abort');
+    };
+    const stream = new OutputStream(params.n, () => {
+      signal?.removeEventListener('abort', onAbort);
+      // Whoever has not ended by now has lost its reader.
+      for (const handle of handles) if (!handle.hasEnded) this.#abandon(handle);
+    });
+    const serial = ++this.#serial;
+    for (let index = 0; index < params.n; index++) {
+      const id = requestId(`${name ?? 'request'}#${serial}.${index}`);
+      const request = this.#requestOf(prepared, id, index);
+      const handle = new RequestHandle(request, index, stream, this.#parts.tokenizer);
+      handles.push(handle);
+      this.#live.set(id, handle);
+      // An aborted signal ends it before the scheduler hears of it.
+      if (signal?.aborted !== true) this.#parts.scheduler.add(request);
+    }
+    if (signal?.aborted === true) onAbort();
+    else signal?.addEventListener('abort', onAbort, { once: true });
+    this.#work.ring();
+    return stream;
+  }
+
+  #requestOf(prepared: PreparedRequest, id: RequestId, index: number): EngineRequest {
+    const { promptTokens, params, priority, cacheSalt } = prepared;
+    return Object.freeze({
+      id,
+      promptTokens,
+      params: withSeed(params, params.seed + BigInt(index)),
+      eosTokenIds: this.#parts.tokenizer.eosTokenIds.map(tokenId),
+      priority,
+      ...(cacheSalt === undefined ? {} : { cacheSalt }),
+    });
+  }
+
+  async #run(): Promise<void> {
+    while (this.#closing === undefined) {
+      if (await step(this.#parts)) {
+        this.#totals.countStep();
+        // An executor may resolve without ever leaving this turn of the event loop; sockets and timers need theirs.
+        await nextTurn();
+      } else {
+        await this.#work.sleep();
+      }
+    }
+  }
+
+  #deliver(update: RequestUpdate): void {
+    const handle = this.#live.get(update.requestId);
+    if (handle === undefined) return;
+    this.#totals.add(handle.stats, update.stats);
+    handle.receive(update);
+    if (!handle.hasEnded) return;
+    if (update.finish === undefined) this.#parts.scheduler.abort(update.requestId);
+    this.#forget(handle);
+  }
+
+  #abort(handle: RequestHandle, reason: FinishReason): void {
+    const stats = this.#endInScheduler(handle);
+    handle.end(reason, stats);
+    this.#forget(handle);
+  }
+
+  #abandon(handle: RequestHandle): void {
+    this.#endInScheduler(handle);
+    handle.abandon();
+    this.#forget(handle);
+  }
+
+  #endInScheduler(handle: RequestHandle): RequestStats | undefined {
+    const stats = this.#parts.scheduler.abort(handle.request.id);
+    if (stats !== undefined) this.#totals.add(handle.stats, stats);
+    this.#totals.countAbort();
+    return stats;
+  }
+
+  #forget(handle: RequestHandle): void {
+    this.#live.delete(handle.request.id);
+    // Its blocks may be what another request waits for.
+    this.#work.ring();
+    if (this.#live.size > 0) return;
+    for (const resolve of this.#drainers) resolve();
+    this.#drainers = [];
+  }
+
+  /** The executor or the scheduler failed: no later token could be trusted. The scheduler is not asked again. */
+  #break(cause: unknown): void {
+    this.#failure = { cause };
+    for (const handle of [...this.#live.values()]) {
+      // The end of an earlier one may have been the end of its siblings' reader.
+      if (handle.hasEnded) continue;
+      handle.end('error', undefined);
+      this.#forget(handle);
+    }
+    this.#settings.onBroken?.(cause);
+  }
+
+  async #close(): Promise<void> {
+    for (const handle of [...this.#live.values()]) if (!handle.hasEnded) this.#abort(handle, 'abort');
+    this.#work.ring();
+    await this.#loop;
+    try {
+      await this.#parts.executor.close();
+    } finally {
+      this.#parts.tokenizer.close();
+    }
+  }
+}
+
+const withSeed = (params: SamplingParams, seed: bigint): SamplingParams =>
+  Object.freeze({ ...params, seed: BigInt.asUintN(64, seed) });
+
+const randomSeed = (): bigint => crypto.getRandomValues(new BigUint64Array(1))[0]!;

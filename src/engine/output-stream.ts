@@ -1,0 +1,87 @@
+import { assert } from '../base/assert.ts';
+import type { OutputDelta } from './contract.ts';
+
+/**
+ * What one call of `generate` gives its caller: the deltas of its completions, in the order in which they arise.
+ *
+ * The engine never waits for a reader. What is not read yet is kept; it cannot be more than the request's tokens. The
+ * stream ends when each completion has had its last delta, when it fails, or when the reader goes away (`return`, which
+ * is what leaving a `for await` loop calls).
+ */
+export class OutputStream implements AsyncIterableIterator<OutputDelta> {
+  #unread: OutputDelta[] = [];
+  #readCount = 0;
+  #readers: PromiseWithResolvers[] = [];
+  #openCompletions: number;
+  #error: unknown;
+  readonly #onEnd: () => void;
+
+  /** `onEnd` is called once, when the stream has ended in whatever way. */
+  constructor(completions: number, onEnd: () => void) {
+    this.#openCompletions = completions;
+    this.#onEnd = onEnd;
+  }
+
+  /** A stream whose first `next` rejects. */
+  static failed(error: unknown): OutputStream {
+    const stream = new OutputStream(0, () => {});
+    stream.#error = error;
+    return stream;
+  }
+
+  push(delta: OutputDelta): void {
+    assert(this.#openCompletions > 0, 'no delta comes after the end');
+    if (delta.finish !== undefined) this.#openCompletions--;
+    const reader = this.#readers.shift();
+    if (reader === undefined) this.#unread.push(delta);
+    else reader.resolve({ value: delta, done: false });
+    if (this.#openCompletions === 0) this.#end();
+  }
+
+  next(): Promise<IteratorResult<OutputDelta, undefined>> {
+    if (this.#error !== undefined) {
+      const error = this.#error;
+      this.#error = undefined;
+      return Promise.reject(error);
+    }
+    const delta = this.#unread[this.#readCount];
+    if (delta !== undefined) {
+      this.#readCount++;
+      if (this.#readCount === this.#unread.length) this.#forgetRead();
+      return Promise.resolve({ value: delta, done: false });
+    }
+    if (this.#openCompletions === 0) return Promise.resolve(done);
+    return new Promise((resolve) => this.#readers.push({ resolve }));
+  }
+
+  return(): Promise<IteratorResult<OutputDelta, undefined>> {
+    this.#forgetRead();
+    this.#error = undefined;
+    if (this.#openCompletions > 0) {
+      this.#openCompletions = 0;
+      this.#end();
+    }
+    return Promise.resolve(done);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  #forgetRead(): void {
+    this.#unread = [];
+    this.#readCount = 0;
+  }
+
+  #end(): void {
+    for (const reader of this.#readers) reader.resolve(done);
+    this.#readers = [];
+    this.#onEnd();
+  }
+}
+
+interface PromiseWithResolvers {
+  resolve(result: IteratorResult<OutputDelta, undefined>): void;
+}
+
+const done = { value: undefined, done: true } as const;

@@ -1,0 +1,78 @@
+import { invalidParameter, promptEmpty, promptTooLong } from '../core/errors.ts';
+import type { SamplingParams } from '../core/sampling.ts';
+import { parseSamplingParams } from '../core/sampling-parse.ts';
+import { describeValue } from '../core/sampling-read.ts';
+import type { Tokenizer } from '../tokenizer/contract.ts';
+import type { GenerateRequest, ModelInfo } from './contract.ts';
+
+/** A request that is known to be sound: it fits the model, and everything about it is decided. */
+export interface PreparedRequest {
+  /** Our own copy. */
+  readonly promptTokens: Int32Array;
+  readonly params: SamplingParams;
+  readonly cacheSalt?: string;
+  readonly priority: number;
+}
+
+export interface PrepareParts {
+  readonly tokenizer: Tokenizer;
+  readonly model: ModelInfo;
+  drawSeed(): bigint;
+}
+
+/**
+ * Everything about a request that can be wrong is found here, before it costs anything.
+ * @throws KvasirError `invalidParameter`, `promptEmpty` or `promptTooLong`.
+ */
+export function prepareRequest(request: GenerateRequest, parts: PrepareParts): PreparedRequest {
+  const { maxModelLen, vocabSize } = parts.model;
+  const { cacheSalt, priority = 0 } = request;
+  if (!Number.isFinite(priority)) throw wrong('priority', 'a finite number', priority);
+  if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === '')) {
+    throw wrong('cacheSalt', 'a string that is not empty', cacheSalt);
+  }
+  const promptTokens = readPrompt(request, parts);
+  if (promptTokens.length === 0) throw promptEmpty();
+  const params = parseSamplingParams(request.params, {
+    vocabSize,
+    // At least 1, so that an overlong prompt is told of its own length and not of a limit of zero.
+    maxTokensDefault: Math.max(1, maxModelLen - promptTokens.length),
+    drawSeed: parts.drawSeed,
+  });
+  if (promptTokens.length + params.maxTokens > maxModelLen) throw tooLong(promptTokens.length, params, maxModelLen);
+  return { promptTokens, params, priority, ...(cacheSalt === undefined ? {} : { cacheSalt }) };
+}
+
+function readPrompt(request: GenerateRequest, { tokenizer, model }: PrepareParts): Int32Array {
+  const { addSpecial = true, parseSpecial = false } = request;
+  const prompt: unknown = request.prompt;
+  if (typeof prompt === 'string') return tokenizer.encode(prompt, { addSpecial, parseSpecial });
+  if (!isArrayLike(prompt)) throw wrong('prompt', 'a text or an array of token ids', prompt);
+  // Before anything is copied: the length is the caller's claim.
+  if (prompt.length >= model.maxModelLen) {
+    throw promptTooLong({ promptTokens: prompt.length, maxTokens: 1, maxModelLen: model.maxModelLen });
+  }
+  const tokens = new Int32Array(prompt.length);
+  for (let position = 0; position < tokens.length; position++) {
+    const token = prompt[position];
+    if (!Number.isInteger(token) || (token as number) < 0 || (token as number) >= model.vocabSize) {
+      const actual = `${describeValue(token)} at position ${position}`;
+      throw invalidParameter({ parameter: 'prompt', expected: `token ids from 0 to ${model.vocabSize - 1}`, actual });
+    }
+    tokens[position] = token as number;
+  }
+  return tokens;
+}
+
+const isArrayLike = (value: unknown): value is ArrayLike<unknown> =>
+  typeof value === 'object' &&
+  value !== null &&
+  'length' in value &&
+  Number.isSafeInteger(value.length) &&
+  (value.length as number) >= 0;
+
+const tooLong = (promptTokens: number, { maxTokens }: SamplingParams, maxModelLen: number) =>
+  promptTooLong({ promptTokens, maxTokens, maxModelLen });
+
+const wrong = (parameter: string, expected: string, actual: unknown) =>
+  invalidParameter({ parameter, expected, actual: describeValue(actual) });

@@ -1,0 +1,44 @@
+import type { RequestStats } from '../core/request.ts';
+import type { SchedulerStats } from '../scheduler/contract.ts';
+import type { EngineStats } from './contract.ts';
+
+/** Sums over all requests since the start. They only grow, so that they can be scraped as counters. */
+export class EngineTotals {
+  #steps = 0;
+  #promptTokens = 0;
+  #cachedTokens = 0;
+  #generatedTokens = 0;
+  #recomputedTokens = 0;
+  #aborts = 0;
+
+  countStep(): void {
+    this.#steps++;
+  }
+
+  countAbort(): void {
+    this.#aborts++;
+  }
+
+  /** Adds what a request did between two of its running totals; `before` is absent the first time. */
+  add(before: RequestStats | undefined, after: RequestStats): void {
+    this.#promptTokens += after.promptTokens - (before?.promptTokens ?? 0);
+    this.#cachedTokens += after.cachedTokens - (before?.cachedTokens ?? 0);
+    this.#generatedTokens += after.outputTokens - (before?.outputTokens ?? 0);
+    this.#recomputedTokens += after.recomputedTokens - (before?.recomputedTokens ?? 0);
+  }
+
+  report(scheduler: SchedulerStats): EngineStats {
+    return {
+      running: scheduler.running,
+      waiting: scheduler.waiting,
+      blocks: scheduler.blocks,
+      steps: this.#steps,
+      promptTokens: this.#promptTokens,
+      cachedTokens: this.#cachedTokens,
+      generatedTokens: this.#generatedTokens,
+      recomputedTokens: this.#recomputedTokens,
+      preemptions: scheduler.preemptions,
+      aborts: this.#aborts,
+    };
+  }
+}
