@@ -1,0 +1,192 @@
+import { assert } from '../base/assert.ts';
+import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { SampledToken, StepPlan, StepResult } from '../core/step.ts';
+import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
+import type { TensorPtr } from '../ggml/ffi.ts';
+import type { GgufFile } from '../ggml/gguf.ts';
+import { GraphBuilder } from '../ggml/graph.ts';
+import type { ModelConfig } from '../ggml/model-config.ts';
+import { buildDecoder, logitsRowBytes } from './arch/decoder.ts';
+import type { Attention } from './attention.ts';
+import { GatherAttention } from './attention-gather.ts';
+import { type Batch, layOutBatch } from './batch.ts';
+import type { Runner } from './contract.ts';
+import { KvMemory, pageBytes } from './kv-memory.ts';
+import { modelFingerprint } from './model-fingerprint.ts';
+import { findExactRowRule } from './numerics.ts';
+import { anyRows, type RowRule } from './row-rule.ts';
+import { Sampler } from './sampler.ts';
+import { loadWeights, type ModelWeights } from './weights.ts';
+
+export interface GgmlRunnerOptions {
+  readonly file: GgufFile;
+  readonly config: ModelConfig;
+  readonly device: DeviceChoice;
+  readonly threads: number;
+  /** `exact`: a token's KV and logits have the same bits whatever else is in the batch (CPU only). */
+  readonly numerics: 'exact' | 'fast';
+  readonly blockSize: TokenCount;
+  /** Bytes of the pool, rounded down to whole pages; asked for when the weights are in memory. */
+  readonly kvCacheBytes: () => number;
+  /** ggml's rearranged CPU weights; on unless a test compares with plain ones. */
+  readonly repack?: boolean;
+  readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
+  /** Sees each sampled row of logits, in place, before it is sampled. For tests and benches. */
+  readonly onLogits?: (sequence: number, logits: Float32Array) => void;
+}
+
+/** Where the time of all steps went, in milliseconds. */
+export interface RunnerTimings {
+  steps: number;
+  /** Laying out the batch, building and allocating the graph, writing inputs. */
+  prepareMs: number;
+  /** ggml computing, from the call to its return. */
+  computeMs: number;
+  sampleMs: number;
+}
+
+/** Computes steps of one model on ggml, in this process. */
+export class GgmlRunner implements Runner {
+  readonly kvCacheSpec: KvCacheSpec;
+  readonly vocabSize: number;
+  readonly memory: KvMemory;
+  readonly timings: RunnerTimings = { steps: 0, prepareMs: 0, computeMs: 0, sampleMs: 0 };
+  readonly #device: ComputeDevice;
+  readonly #config: ModelConfig;
+  readonly #weights: ModelWeights;
+  readonly #rule: RowRule;
+  readonly #attention: Attention;
+  readonly #graph: GraphBuilder;
+  readonly #sampler: Sampler;
+  readonly #onLogits: GgmlRunnerOptions['onLogits'];
+  #running: Promise<StepResult> | undefined;
+  #isClosed = false;
+
+  /** Reads the weights and allocates the pool. Throws what the catalogues of ggml and runner list. */
+  static async open(options: GgmlRunnerOptions): Promise<GgmlRunner> {
+    const { config, file } = options;
+    const isExact = options.numerics === 'exact';
+    const device = openDevice({ device: options.device, threads: options.threads, exact: isExact });
+    let weights: ModelWeights | undefined;
+    try {
+      weights = await loadWeights(device, file, config, {
+        repack: options.repack ?? true,
+        onProgress: options.onProgress,
+      });
+      const rule = isExact && device.kind === 'cpu' ? findExactRowRule(device, weights.matrices) : anyRows;
+      const fingerprint = await modelFingerprint(file, options.numerics, options.blockSize);
+      return new GgmlRunner(options, device, weights, rule, fingerprint);
+    } catch (error) {
+      weights?.close();
+      device.close();
+      throw error;
+    }
+  }
+
+  private constructor(
+    options: GgmlRunnerOptions,
+    device: ComputeDevice,
+    weights: ModelWeights,
+    rule: RowRule,
+    fingerprint: string,
+  ) {
+    const { config, blockSize } = options;
+    const layout = {
+      layerCount: config.layerCount,
+      blockSize,
+      headCountKv: config.headCountKv,
+      headDim: config.headDim,
+    };
+    const pageCount = Math.max(2, Math.floor(options.kvCacheBytes() / pageBytes(layout)));
+    this.#device = device;
+    this.#config = config;
+    this.#weights = weights;
+    this.#rule = rule;
+    this.memory = new KvMemory(device, layout, pageCount);
+    this.#attention = new GatherAttention(this.memory, config.headCount);
+    this.#graph = new GraphBuilder(device);
+    this.#sampler = new Sampler(config.vocabSize);
+    this.#onLogits = options.onLogits;
+    this.vocabSize = config.vocabSize;
+    this.kvCacheSpec = {
+      groups: [
+        {
+          kind: 'full',
+          blockSize: tokenCount(blockSize),
+          layers: Array.from({ length: config.layerCount }, (_, i) => i),
+        },
+      ],
+      pageBytes: pageBytes(layout),
+      pageCount: blockCount(pageCount),
+      fingerprint,
+    };
+  }
+
+  /** What computes, for people: `CPU (...)`. */
+  get deviceDescription(): string {
+    return this.#device.description;
+  }
+
+  execute(plan: StepPlan): Promise<StepResult> {
+    assert(this.#running === undefined, 'one step at a time');
+    assert(!this.#isClosed, 'the runner is closed');
+    this.#running = this.#run(plan).finally(() => {
+      this.#running = undefined;
+    });
+    return this.#running;
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    await this.#running?.catch(() => undefined);
+    this.#graph.close();
+    this.memory.close();
+    this.#weights.close();
+    this.#device.close();
+  }
+
+  async #run(plan: StepPlan): Promise<StepResult> {
+    const started = performance.now();
+    const batch = layOutBatch(plan, this.memory, this.#rule);
+    const { logits, writeInputs } = buildDecoder(
+      this.#graph,
+      this.#config,
+      this.#weights,
+      this.memory,
+      this.#attention,
+      batch,
+    );
+    this.#graph.allocate();
+    writeInputs();
+    const prepared = performance.now();
+    await this.#graph.compute();
+    const computed = performance.now();
+    const sampled = this.#sample(batch, logits);
+    this.timings.steps++;
+    this.timings.prepareMs += prepared - started;
+    this.timings.computeMs += computed - prepared;
+    this.timings.sampleMs += performance.now() - computed;
+    return { stepId: plan.stepId, sampled };
+  }
+
+  #sample(batch: Batch, logits: TensorPtr | undefined): (SampledToken | undefined)[] {
+    if (logits === undefined) return batch.sequences.map(() => undefined);
+    const rows = this.#logitsRows(batch, logits);
+    return batch.sequences.map(({ plan, outputIndex }, index) => {
+      if (plan.sample === undefined || outputIndex === undefined) return undefined;
+      const row = rows.subarray(outputIndex * this.vocabSize, (outputIndex + 1) * this.vocabSize);
+      this.#onLogits?.(index, row);
+      return this.#sampler.sample(row, plan.sample, plan.tokens);
+    });
+  }
+
+  #logitsRows(batch: Batch, logits: TensorPtr): Float32Array {
+    const bytes = batch.outputCount * logitsRowBytes(this.#config);
+    if (this.#device.kind === 'cpu') return new Float32Array(this.#graph.dataOf(logits, bytes));
+    const rows = new Float32Array(bytes / 4);
+    this.#graph.read(logits, rows);
+    return rows;
+  }
+}

@@ -1,0 +1,142 @@
+import { defineError } from '../base/errors.ts';
+import type { ComputeDevice } from '../ggml/device.ts';
+import { GraphBuilder } from '../ggml/graph.ts';
+import { F32 } from '../ggml/types.ts';
+import { anyRows, atLeast, multipleOf, type RowRule } from './row-rule.ts';
+import type { PlacedMatrix } from './weights.ts';
+
+export const exactUnavailable = defineError(
+  'KVASIR_EXACT_UNAVAILABLE',
+  'On this CPU ({cpu}) the result of multiplying by a {type} matrix depends on what else is in the batch, so exact numerics are not possible. Use --numerics fast.',
+  500,
+);
+
+/** From the cheapest to the dearest. */
+const candidates: readonly RowRule[] = [
+  anyRows,
+  atLeast(2),
+  multipleOf(2),
+  atLeast(4),
+  multipleOf(4),
+  atLeast(8),
+  multipleOf(8),
+  multipleOf(16),
+];
+
+const rowsMax = 64;
+/** Batches that are tried: first row and number of rows. Together they meet every tile size up to 16 with a remainder. */
+const cuts: readonly (readonly [number, number])[] = [
+  [0, 1],
+  [17, 1],
+  [63, 1],
+  [5, 2],
+  [40, 3],
+  [0, 4],
+  [9, 5],
+  [30, 6],
+  [50, 7],
+  [3, 8],
+  [20, 9],
+  [1, 13],
+  [33, 16],
+  [8, 31],
+  [0, 48],
+];
+
+/**
+ * Finds the cheapest padding with which every matrix of a model gives a row the same bits in any batch. It is measured
+ * on this machine with the model's own matrices, because it depends on the CPU, on ggml's build and on the shapes.
+ * Throws `exactUnavailable` when no padding helps.
+ */
+export function findExactRowRule(device: ComputeDevice, matrices: readonly PlacedMatrix[]): RowRule {
+  const probes = distinctShapes(matrices).map((matrix) => new MatrixProbe(device, matrix));
+  try {
+    const rule = candidates.find((candidate) => probes.every((probe) => probe.isExactUnder(candidate)));
+    if (rule !== undefined) return rule;
+    throw exactUnavailable({ cpu: device.description, type: probes[0]?.typeName });
+  } finally {
+    for (const probe of probes) probe.close();
+  }
+}
+
+function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
+  const byShape = new Map<string, PlacedMatrix>();
+  for (const matrix of matrices) {
+    const { type, ne } = matrix.source;
+    const key = `${type.name} ${ne[0]}x${ne[1]} ${matrix.buffers.name}`;
+    if (!byShape.has(key)) byShape.set(key, matrix);
+  }
+  return [...byShape.values()];
+}
+
+/** One matrix times random rows, in batches of several sizes; verdicts are kept, since rules share most batch sizes. */
+class MatrixProbe {
+  readonly typeName: string;
+  readonly #graph: GraphBuilder;
+  readonly #matrix: PlacedMatrix;
+  readonly #rows: Float32Array;
+  readonly #inputLength: number;
+  readonly #outputLength: number;
+  readonly #reference: Uint32Array;
+  readonly #verdicts = new Map<string, boolean>();
+
+  constructor(device: ComputeDevice, matrix: PlacedMatrix) {
+    this.#graph = new GraphBuilder(device);
+    this.#matrix = matrix;
+    this.#inputLength = matrix.source.ne[0];
+    this.#outputLength = matrix.source.ne[1];
+    this.typeName = matrix.source.type.name;
+    this.#rows = randomRows(this.#inputLength * rowsMax);
+    this.#reference = this.#multiply(0, rowsMax, rowsMax);
+  }
+
+  isExactUnder(rule: RowRule): boolean {
+    return cuts.every(([first, count]) => {
+      const padded = rule(count);
+      const key = `${first} ${count} ${padded}`;
+      let verdict = this.#verdicts.get(key);
+      if (verdict === undefined) {
+        verdict = this.#isEqualToReference(first, this.#multiply(first, count, padded));
+        this.#verdicts.set(key, verdict);
+      }
+      return verdict;
+    });
+  }
+
+  #isEqualToReference(first: number, product: Uint32Array): boolean {
+    const offset = first * this.#outputLength;
+    for (let i = 0; i < product.length; i++) if (product[i] !== this.#reference[offset + i]) return false;
+    return true;
+  }
+
+  close(): void {
+    this.#graph.close();
+  }
+
+  /** The bits of rows [first, first + count), multiplied in a batch of `padded` rows. */
+  #multiply(first: number, count: number, padded: number): Uint32Array {
+    const graph = this.#graph;
+    graph.begin(8);
+    const x = graph.input(F32, this.#inputLength, padded);
+    const product = graph.mulMat(this.#matrix.tensor, x);
+    graph.output(product);
+    graph.allocate();
+    const data = new Float32Array(this.#inputLength * padded);
+    data.set(this.#rows.subarray(first * this.#inputLength, (first + count) * this.#inputLength));
+    graph.write(x, data);
+    graph.computeNow();
+    return new Uint32Array(graph.dataOf(product, count * this.#outputLength * F32.typeSize)).slice();
+  }
+}
+
+/** Values of the size activations have, some of them large, from a fixed linear congruence: the same in every process. */
+function randomRows(length: number): Float32Array {
+  const values = new Float32Array(length);
+  let state = 0x2545f491;
+  for (let i = 0; i < length; i++) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    const uniform = state / 2 ** 31 - 1;
+    values[i] = state % 61 === 0 ? uniform * 20 : uniform;
+  }
+  return values;
+}
