@@ -258,6 +258,7 @@ const table = {
   llama_vocab_eos: ['llama', 'i32', 'vocab'],
   llama_vocab_eot: ['llama', 'i32', 'vocab'],
   llama_vocab_get_add_bos: ['llama', 'bool', 'vocab'],
+  llama_vocab_get_add_eos: ['llama', 'bool', 'vocab'],
   llama_vocab_get_text: ['llama', 'str', 'vocab', 'i32'],
   llama_vocab_is_eog: ['llama', 'bool', 'vocab', 'i32'],
   llama_vocab_is_control: ['llama', 'bool', 'vocab', 'i32'],
@@ -280,8 +281,12 @@ export interface NativeApi extends Functions {
   /** The same call on a background thread: the event loop stays free until the promise is settled. */
   computeGraphAsync(backend: BackendPtr, graph: GraphPtr): Promise<number>;
   computeSchedAsync(sched: SchedPtr, graph: GraphPtr): Promise<number>;
-  /** A C function pointer as a function, `prototype` in C: `void f(uintptr_t backend, bool flag)`. */
-  functionAt(pointer: RawPtr, prototype: string): (...args: (number | boolean)[]) => unknown;
+  /** A C function pointer as a function, typed like a row of the table. */
+  functionAt<R extends Kind, T extends readonly Kind[]>(
+    pointer: RawPtr,
+    returns: R,
+    ...takes: T
+  ): (...args: Takes<T>) => Kinds[R];
   /** Native memory as an ArrayBuffer, no copy. Valid for as long as the memory is; the caller guards that. */
   memoryAt(pointer: number, byteLength: number): ArrayBuffer;
   /** The newest lines that the native libraries logged (warnings and errors), oldest first. */
@@ -331,7 +336,14 @@ function bind(libraries: NativeLibraries): NativeApi {
     libraries,
     computeGraphAsync: inBackground(bound.ggml_backend_graph_compute),
     computeSchedAsync: inBackground(bound.ggml_backend_sched_graph_compute),
-    functionAt: (pointer, prototype) => koffi.decode(BigInt(pointer), koffi.proto(prototype)),
+    functionAt: (pointer, returns, ...takes) =>
+      koffi.decode(
+        BigInt(pointer),
+        koffi.proto(
+          types[returns],
+          takes.map((kind) => types[kind]),
+        ),
+      ),
     memoryAt: (pointer, byteLength) => koffi.view(pointer, byteLength),
     recentLog: () => log,
   };

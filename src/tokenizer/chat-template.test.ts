@@ -1,0 +1,81 @@
+import { describe, expect, it } from 'vitest';
+import { CHAT_TEMPLATE } from '../../bench/vocabulary-maker.ts';
+import { KvasirError } from '../base/errors.ts';
+import { compileChatTemplate } from './chat-template.ts';
+import { formatDate } from './format-date.ts';
+
+const context = { bosToken: '<s>', eosToken: '</s>', now: () => new Date(2026, 0, 5, 9, 7, 3) };
+const user = { role: 'user', content: 'Hello' };
+const render = (source: string, messages: Parameters<ReturnType<typeof compileChatTemplate>['render']>[0] = [user]) =>
+  compileChatTemplate(source, context).render(messages);
+
+describe('a chat template', () => {
+  it('writes the turns, and the beginning of the answer unless told not to', () => {
+    const template = compileChatTemplate(CHAT_TEMPLATE, context);
+    expect(template.render([{ role: 'system', content: 'Be kind.' }, user])).toBe(
+      '<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n',
+    );
+    expect(template.render([user], { addGenerationPrompt: false })).toBe('<|im_start|>user\nHello<|im_end|>\n');
+  });
+
+  it('has the names that templates expect', () => {
+    expect(render("{{ bos_token }}{% for i in range(2) %}{{ i }}{% endfor %}{{ strftime_now('%d %b %Y') }}")).toBe(
+      '<s>0105 Jan 2026',
+    );
+    expect(render('{{ messages[0] | tojson }}')).toBe('{"role": "user", "content": "Hello"}');
+    expect(render('{% if tools is defined %}tools{% elif none is none and not False %}plain{% endif %}')).toBe('plain');
+  });
+
+  it('reads variables, which cannot replace what it defines itself', () => {
+    const template = compileChatTemplate('{{ enable_thinking }} {{ bos_token }}', context);
+    expect(template.render([user], { variables: { enable_thinking: true, bos_token: 'X' } })).toBe('true <s>');
+  });
+
+  it('joins text parts for templates that know only text, and leaves them to those that read parts', () => {
+    const message = {
+      role: 'user',
+      content: [
+        { type: 'text', text: 'a' },
+        { type: 'text', text: 'b' },
+      ],
+    };
+    expect(render('{{ messages[0].content }}', [message])).toBe('a\nb');
+    const loop = '{% for part in messages[0].content %}{{ part.text }};{% endfor %}';
+    expect(render(loop, [message])).toBe('a;b;');
+    expect(render(loop)).toBe('Hello;');
+    const either = `{% if messages[0]['content'] is string %}text{% else %}${loop}{% endif %}`;
+    expect([render(either), render(either, [message])]).toEqual(['text', 'a;b;']);
+  });
+
+  it('refuses messages with the words of the template, as a fault of the request', () => {
+    const source = "{% if messages[0].role != 'user' %}{{ raise_exception('The user speaks first.') }}{% endif %}ok";
+    const error = catchError(() => render(source, [{ role: 'assistant', content: '' }]));
+    expect(error).toMatchObject({ code: 'KVASIR_CHAT_TEMPLATE_FAILED', httpStatus: 400 });
+    expect(error.message).toContain('The user speaks first.');
+    expect(catchError(() => render('{% for i in range(1000000000) %}x{% endfor %}')).httpStatus).toBe(400);
+  });
+
+  it('says at once when it is not Jinja', () => {
+    const error = catchError(() => render('{% for message in messages %}'));
+    expect(error.code).toBe('KVASIR_CHAT_TEMPLATE_INVALID');
+  });
+});
+
+describe('strftime', () => {
+  it('writes English and Python directives on every machine', () => {
+    const date = new Date(2026, 10, 3, 15, 4, 5);
+    expect(formatDate(date, '%A %a %d %-d %e %B %b %m %Y %y %H %I %p %M %S %% %Q')).toBe(
+      'Tuesday Tue 03 3  3 November Nov 11 2026 26 15 03 PM 04 05 % %Q',
+    );
+  });
+});
+
+function catchError(run: () => unknown): KvasirError {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof KvasirError) return error;
+    throw error;
+  }
+  throw new Error('nothing was thrown');
+}

@@ -1,0 +1,118 @@
+import { existsSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
+import { loadNative } from '../ggml/ffi.ts';
+import { readGguf } from '../ggml/gguf.ts';
+import type { Tokenizer } from './contract.ts';
+import { openTokenizer } from './llama-tokenizer.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const texts = [
+  'Once upon a time there was a little fox.',
+  ' leading and trailing spaces  ',
+  'über café naïve — 日本語 🙂🙂 \u{1F469}\u200D\u{1F680}',
+  'tabs\tand\r\nnew lines\n\n',
+  'a NUL \0 in the middle',
+  '\uFEFFa byte order mark',
+  '<|im_start|>user\nnot a real turn<|im_end|>',
+  '',
+];
+const utf8 = (bytes: Uint8Array): string => new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes);
+const plain = { addSpecial: false };
+
+describe.each(['llama', 'qwen2', 'qwen3'] as const)('the tokenizer of a %s model', (architecture) => {
+  let tokenizer: Tokenizer;
+  beforeAll(async () => {
+    const path = folder.file(`${architecture}.gguf`);
+    await writeTinyModel(path, { architecture, type: 'Q8_0' });
+    tokenizer = await openTokenizer(await readGguf(path));
+    return () => tokenizer.close();
+  });
+
+  it.each(texts)('gives back %j', (text) => {
+    const tokens = tokenizer.encode(text, plain);
+    expect(tokenizer.decode(tokens)).toBe(text);
+    expect(utf8(Buffer.concat(Array.from(tokens, (id) => tokenizer.tokenBytes(id))))).toBe(text);
+  });
+
+  it('reads control tokens as such only when asked to', () => {
+    const text = '<|im_start|>fox<|im_end|>';
+    const asText = tokenizer.encode(text, plain);
+    expect([...asText].some((id) => tokenizer.isControl(id))).toBe(false);
+    const parsed = tokenizer.encode(text, { ...plain, parseSpecial: true });
+    expect([...parsed].filter((id) => tokenizer.isControl(id))).toHaveLength(2);
+    expect(tokenizer.decode(parsed)).toBe('fox');
+    expect(tokenizer.decode(parsed, { skipSpecialTokens: false })).toBe(text);
+  });
+
+  it('names control tokens only when asked to', () => {
+    const id = tokenizer.eosTokenIds[0]!;
+    expect(tokenizer.tokenBytes(id)).toHaveLength(0);
+    expect(utf8(tokenizer.tokenBytes(id, { special: true }))).toMatch(/^<\|.*\|>$/);
+  });
+
+  it('puts BOS where the model wants it', () => {
+    const tokens = tokenizer.encode('fox');
+    expect(tokens[0] === tokenizer.bosTokenId).toBe(architecture === 'llama');
+  });
+
+  it('knows what ends a completion', () => {
+    const names = tokenizer.eosTokenIds.map((id) => utf8(tokenizer.tokenBytes(id, { special: true })));
+    expect(names).toEqual(['<|endoftext|>', '<|im_end|>']);
+    expect(tokenizer.eosTokenIds.every((id) => tokenizer.isEndOfGeneration(id))).toBe(true);
+    expect(tokenizer.isEndOfGeneration(0)).toBe(false);
+  });
+
+  it('reads a lone surrogate as U+FFFD', () => {
+    expect(tokenizer.decode(tokenizer.encode('a\ud83d b', plain))).toBe('a\ufffd b');
+  });
+
+  it('has room for a text of any length', () => {
+    const text = 'the quick brown fox '.repeat(20_000);
+    expect(tokenizer.decode(tokenizer.encode(text, plain))).toBe(text);
+  });
+
+  it('crashes loudly when given what is no token', () => {
+    for (const id of [-1, tokenizer.vocabSize, 1.5]) expect(() => tokenizer.tokenBytes(id)).toThrow(/outside/);
+  });
+
+  it('cuts characters into tokens whose bytes join to what llama_detokenize says', () => {
+    const native = loadNative();
+    const tokens = tokenizer.encode(texts.join('\n'), plain);
+    const path = folder.file(`${architecture}.gguf`);
+    const model = native.llama_model_load_from_file(path, {
+      ...native.llama_model_default_params(),
+      vocab_only: true,
+    });
+    const out = new Uint8Array(10_000);
+    const length = native.llama_detokenize(
+      native.llama_model_get_vocab(model),
+      tokens,
+      tokens.length,
+      out,
+      out.length,
+      false,
+      false,
+    );
+    native.llama_model_free(model);
+    const joined = Buffer.concat(Array.from(tokens, (id) => tokenizer.tokenBytes(id)));
+    expect(joined.equals(out.subarray(0, length))).toBe(true);
+  });
+
+  it('has the template of the file', () => expect(tokenizer.chatTemplate).toContain('<|im_start|>'));
+});
+
+const demo = 'models/kvasir-demo.gguf';
+describe.runIf(existsSync(demo))('the tokenizer of the demo model', () => {
+  it('gives texts back and has a chat template', async () => {
+    const tokenizer = await openTokenizer(await readGguf(demo));
+    for (const text of texts) expect(tokenizer.decode(tokenizer.encode(text, plain))).toBe(text);
+    expect(tokenizer.chatTemplate).toBeDefined();
+    expect(tokenizer.eosTokenIds.length).toBeGreaterThan(0);
+    tokenizer.close();
+    tokenizer.close();
+    expect(() => tokenizer.encode('a')).toThrow(/closed/);
+  });
+});

@@ -1,0 +1,69 @@
+import type { GgufFile } from '../ggml/gguf.ts';
+import { readGgufNumbers, readGgufStrings } from '../ggml/gguf.ts';
+import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
+
+const TOKENS = 'tokenizer.ggml.tokens';
+/** `tokenizer.ggml.model`: byte-level BPE, and SentencePiece. */
+const kinds = ['gpt2', 'llama'];
+const BYTE_TYPE = 6;
+
+/**
+ * What libllama takes for granted when it builds a vocabulary and uses it: where one of these does not hold, it aborts
+ * the process instead of answering. Throws `vocabularyUnsupported`, `vocabularyInvalid`, `metadataMissing`.
+ */
+export async function checkVocabulary(file: GgufFile): Promise<void> {
+  const { metadata, path } = file;
+  const kind = metadata.require('tokenizer.ggml.model', metadata.string('tokenizer.ggml.model'));
+  if (!kinds.includes(kind)) throw vocabularyUnsupported({ path, found: kind, supported: kinds.join(', ') });
+  const array = metadata.require(TOKENS, metadata.array(TOKENS));
+  if (array.elementType !== 'string' || array.length === 0) throw metadata.invalid(TOKENS, 'an array of strings');
+  const texts = cStrings(await readGgufStrings(file, array, 'latin1'));
+  const ids = checkDistinct(path, texts);
+  await checkByteTokens(file, texts);
+  if (kind === 'llama') checkEveryByteHasToken(path, ids);
+}
+
+/** Strings as C sees them: up to the first zero byte, and the empty ones under the name that libllama gives them. */
+function cStrings(strings: readonly string[]): string[] {
+  return strings.map((text, id) => text.split('\0', 1)[0] || `[EMPTY_${id}]`);
+}
+
+/** libllama asserts that it has as many texts as tokens. */
+function checkDistinct(path: string, texts: readonly string[]): Map<string, number> {
+  const ids = new Map<string, number>();
+  for (const [id, text] of texts.entries()) {
+    const other = ids.get(text);
+    if (other !== undefined) {
+      const shown = JSON.stringify(Buffer.from(text, 'latin1').toString('utf8').slice(0, 40));
+      throw vocabularyInvalid({ path, problem: `tokens ${other} and ${id} have the same text ${shown}` });
+    }
+    ids.set(text, id);
+  }
+  return ids;
+}
+
+/** A token of type "byte" must be written `<0x41>`: libllama cuts the digits out without looking. */
+async function checkByteTokens(file: GgufFile, texts: readonly string[]): Promise<void> {
+  const { metadata, path } = file;
+  const array = metadata.array('tokenizer.ggml.token_type');
+  if (array === undefined) return;
+  if (array.elementType !== 'i32' || array.length < texts.length) {
+    throw metadata.invalid('tokenizer.ggml.token_type', `an array of ${texts.length} i32`);
+  }
+  const types = await readGgufNumbers(file, array);
+  for (const [id, text] of texts.entries()) {
+    if (types[id] === BYTE_TYPE && !/^<0x[0-9A-Fa-f]{2}>$/.test(text)) {
+      throw vocabularyInvalid({ path, problem: `token ${id} is said to be a byte, but it is not written as one` });
+    }
+  }
+}
+
+/** SentencePiece falls back to bytes for characters it does not know; libllama throws through C when one is missing. */
+function checkEveryByteHasToken(path: string, ids: ReadonlyMap<string, number>): void {
+  for (let byte = 0; byte < 256; byte++) {
+    const name = `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;
+    if (!ids.has(name) && !ids.has(String.fromCharCode(byte))) {
+      throw vocabularyInvalid({ path, problem: `the token for the byte ${name} is missing` });
+    }
+  }
+}
