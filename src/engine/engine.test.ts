@@ -1,0 +1,384 @@
+import { describe, expect, it } from 'vitest';
+import { bos, eos, type ToyOptions, toyEngine, toyVocabSize } from '../../test/support/toy-model.ts';
+import type { AsyncEngine, GenerateRequest, OutputDelta } from './contract.ts';
+
+interface Completion {
+  text: string;
+  tokens: number[];
+  logprobs: unknown[];
+  finish: OutputDelta['finish'];
+}
+
+async function collect(stream: AsyncIterable<OutputDelta>): Promise<Completion[]> {
+  const completions: Completion[] = [];
+  for await (const delta of stream) {
+    completions[delta.index] ??= { text: '', tokens: [], logprobs: [], finish: undefined };
+    const completion = completions[delta.index]!;
+    expect(completion.finish).toBeUndefined();
+    completion.text += delta.text;
+    completion.tokens.push(...delta.tokenIds);
+    completion.logprobs.push(...(delta.logprobs ?? []));
+    completion.finish = delta.finish;
+    if (delta.stats.outputTokens > 0) expect(delta.stats.outputTokens).toBe(completion.tokens.length);
+  }
+  return completions;
+}
+
+async function withEngine<T>(options: ToyOptions, use: (toy: ReturnType<typeof toyEngine>) => Promise<T>): Promise<T> {
+  const toy = toyEngine(options);
+  try {
+    return await use(toy);
+  } finally {
+    await toy.engine.close();
+    toy.scheduler.checkInvariants();
+    expect(toy.scheduler.hasWork()).toBe(false);
+    expect(toy.scheduler.stats().blocks.referenced).toBe(0);
+    expect(toy.executor.isClosed && toy.tokenizer.isClosed).toBe(true);
+  }
+}
+
+const generate = (engine: AsyncEngine, request: GenerateRequest, signal?: AbortSignal) =>
+  collect(engine.generate(request, signal === undefined ? {} : { signal }));
+
+/** A gate that a test opens: steps wait in front of it. */
+function gate() {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { open, opened };
+}
+
+describe('generate', () => {
+  it('streams the text of its tokens, and ends at the length', () =>
+    withEngine({}, async ({ engine, tokenizer }) => {
+      const params = { maxTokens: 40, seed: 1n, ignoreEos: true };
+      const [completion] = await generate(engine, { prompt: 'a bird', params });
+      expect(completion!.finish).toEqual({ reason: 'length' });
+      expect(completion!.tokens.length).toBe(40);
+      expect(completion!.text).toBe(tokenizer.decode(completion!.tokens));
+    }));
+
+  it('ends at the model’s end token, which is a token of the output but no text', () =>
+    withEngine({}, async ({ engine, tokenizer }) => {
+      const bias = { logitBias: new Map([[eos, 100]]) as never };
+      const [plain] = await generate(engine, { prompt: 'x', params: { temperature: 0, ...bias, minTokens: 3 } });
+      expect(plain!.finish).toEqual({ reason: 'stop' });
+      expect(plain!.tokens.length).toBe(4);
+      expect(plain!.tokens.at(-1)).toBe(eos);
+      expect(plain!.text).toBe(tokenizer.decode(plain!.tokens.slice(0, 3)));
+      const params = { temperature: 0, ...bias, includeStopStrInOutput: true, skipSpecialTokens: false };
+      const [shown] = await generate(engine, { prompt: 'x', params });
+      expect(shown!.text).toBe('<eos>');
+    }));
+
+  it('ends at a stop token of the caller’s and names it', () =>
+    withEngine({}, async ({ engine }) => {
+      const bias = { logitBias: new Map([[0x61, 100]]) as never };
+      const params = { temperature: 0, ...bias, stopTokenIds: [0x61 as never] };
+      const [completion] = await generate(engine, { prompt: 'x', params });
+      expect(completion).toMatchObject({ text: '', tokens: [0x61], finish: { reason: 'stop', stopReason: 0x61 } });
+    }));
+
+  it('takes text, tokens, and a chat that was rendered', () =>
+    withEngine({}, async ({ engine }) => {
+      const params = { temperature: 0, maxTokens: 8, ignoreEos: true };
+      const [text] = await generate(engine, { prompt: 'hi', params });
+      const [tokens] = await generate(engine, { prompt: [bos, 0x68, 0x69], params });
+      const [bare] = await generate(engine, { prompt: 'hi', addSpecial: false, params });
+      expect(tokens!.tokens).toEqual(text!.tokens);
+      expect(bare!.tokens).not.toEqual(text!.tokens);
+      const prompt = engine.applyChatTemplate([{ role: 'cat', content: 'hi' }]);
+      expect(prompt).toBe('cat: hi<eos>bird: ');
+      const stream = engine.generate({ prompt, parseSpecial: true, addSpecial: false, params });
+      const first = await stream.next();
+      expect(first.value?.stats.promptTokens).toBe('cat: hi'.length + 1 + 'bird: '.length);
+      await stream.return();
+    }));
+
+  it('reports logprobs, parallel to tokens', () =>
+    withEngine({}, async ({ engine }) => {
+      const params = { maxTokens: 10, seed: 3n, logprobs: 2, ignoreEos: true };
+      for await (const delta of engine.generate({ prompt: 'x', params })) {
+        expect(delta.logprobs!.length).toBe(delta.tokenIds.length);
+        for (const { top } of delta.logprobs!) expect(top.length).toBe(2);
+      }
+      const [plain] = await generate(engine, { prompt: 'x', params: { ...params, logprobs: undefined as never } });
+      expect(plain!.logprobs).toEqual([]);
+    }));
+
+  it('counts what it did', () =>
+    withEngine({}, async ({ engine }) => {
+      const params = { maxTokens: 10, seed: 3n, ignoreEos: true };
+      const prompt = 'a prompt of some length';
+      await generate(engine, { prompt, params });
+      await generate(engine, { prompt, params });
+      const stats = engine.stats();
+      expect(stats).toMatchObject({ running: 0, waiting: 0, generatedTokens: 20, promptTokens: 48, aborts: 0 });
+      // All six blocks of the second prompt are found; its last token is computed all the same, for its logits.
+      expect(stats.cachedTokens).toBe(23);
+      expect(stats.steps).toBe(20);
+      expect(stats.blocks.free + stats.blocks.cached).toBe(stats.blocks.total);
+    }));
+});
+
+describe('stop strings', () => {
+  it('end a completion across token borders, and free its blocks at once', () =>
+    withEngine({}, async ({ engine, tokenizer }) => {
+      let crossed = 0;
+      for (let seed = 0n; seed < 30n; seed++) {
+        const params = { maxTokens: 60, seed, ignoreEos: true };
+        const [free] = await generate(engine, { prompt: 'tell', params });
+        for (const stop of ['singsEND', 'bird the ', '. ##', 'd sing', '🐦']) {
+          const [stopped] = await generate(engine, { prompt: 'tell', params: { ...params, stop: [stop] } });
+          const at = free!.text.indexOf(stop);
+          if (at < 0) {
+            expect(stopped).toEqual(free);
+            continue;
+          }
+          crossed++;
+          expect(stopped!.finish).toEqual({ reason: 'stop', stopReason: stop });
+          expect(stopped!.text).toBe(free!.text.slice(0, at));
+          expect(tokenizer.decode(stopped!.tokens)).toContain(stop);
+          expect(tokenizer.decode(stopped!.tokens.slice(0, -1))).not.toContain(stop);
+          const shown = { ...params, stop: [stop], includeStopStrInOutput: true };
+          const [included] = await generate(engine, { prompt: 'tell', params: shown });
+          expect(included!.text).toBe(free!.text.slice(0, at + stop.length));
+          expect(engine.stats().running).toBe(0);
+        }
+      }
+      expect(crossed).toBeGreaterThan(5);
+    }));
+
+  it('are not looked for in the first minTokens tokens', () =>
+    withEngine({}, async ({ engine }) => {
+      const bias = { logitBias: new Map([[0x61, 100]]) as never };
+      const params = { temperature: 0, ...bias, stop: ['aa'], minTokens: 5, maxTokens: 20 };
+      const [completion] = await generate(engine, { prompt: 'x', params });
+      expect(completion).toMatchObject({ text: 'aaaaa', finish: { reason: 'stop', stopReason: 'aa' } });
+      expect(completion!.tokens.length).toBe(7);
+    }));
+});
+
+describe('n completions', () => {
+  it('are what n requests with seeds seed, seed + 1, ... give', () =>
+    withEngine({}, async ({ engine }) => {
+      const params = { maxTokens: 20, seed: 2n ** 64n - 1n };
+      const together = await generate(engine, { prompt: 'three', params: { ...params, n: 3 } });
+      const seeds = [2n ** 64n - 1n, 0n, 1n];
+      const alone = await Promise.all(
+        seeds.map((seed) => generate(engine, { prompt: 'three', params: { ...params, seed } })),
+      );
+      expect(together).toEqual(alone.flat());
+      expect(new Set(together.map(({ text }) => text)).size).toBe(3);
+    }));
+
+  it('differ from call to call without a seed, and repeat with a source of seeds that repeats', async () => {
+    const request = { prompt: 'x', params: { maxTokens: 20, ignoreEos: true } };
+    const twice = () =>
+      withEngine({}, ({ engine }) => Promise.all([generate(engine, request), generate(engine, request)]));
+    const [first, second] = await twice();
+    expect(first).not.toEqual(second);
+    const drawn = () => withEngine({ settings: { drawSeed: () => 5n } }, ({ engine }) => generate(engine, request));
+    expect(await drawn()).toEqual(await drawn());
+  });
+});
+
+describe('bad requests', () => {
+  const bad: readonly (readonly [string, Partial<GenerateRequest>, string])[] = [
+    ['an empty text', { prompt: '', addSpecial: false }, 'KVASIR_PROMPT_EMPTY'],
+    ['no tokens', { prompt: [] }, 'KVASIR_PROMPT_EMPTY'],
+    ['no prompt', { prompt: undefined as never }, 'KVASIR_INVALID_PARAMETER'],
+    ['a number', { prompt: 5 as never }, 'KVASIR_INVALID_PARAMETER'],
+    ['a token beyond the vocabulary', { prompt: [1, toyVocabSize] }, 'KVASIR_INVALID_PARAMETER'],
+    ['a negative token', { prompt: [-1] }, 'KVASIR_INVALID_PARAMETER'],
+    ['half a token', { prompt: [1.5] }, 'KVASIR_INVALID_PARAMETER'],
+    ['NaN as a token', { prompt: [NaN] }, 'KVASIR_INVALID_PARAMETER'],
+    ['a hole', { prompt: { length: 3, 0: 1 } }, 'KVASIR_INVALID_PARAMETER'],
+    ['a claim of a billion tokens', { prompt: { length: 1e9 } }, 'KVASIR_PROMPT_TOO_LONG'],
+    ['a text that fills the model', { prompt: 'x'.repeat(127) }, 'KVASIR_PROMPT_TOO_LONG'],
+    ['more maxTokens than fit', { prompt: 'xx', params: { maxTokens: 126 } }, 'KVASIR_PROMPT_TOO_LONG'],
+    ['a bad parameter', { prompt: 'x', params: { temperature: -1 } }, 'KVASIR_INVALID_PARAMETER'],
+    ['a bad priority', { prompt: 'x', priority: NaN }, 'KVASIR_INVALID_PARAMETER'],
+    ['an empty salt', { prompt: 'x', cacheSalt: '' }, 'KVASIR_INVALID_PARAMETER'],
+  ];
+  it.each(bad)('%s is refused, and the engine goes on', (_, request, code) =>
+    withEngine({}, async ({ engine }) => {
+      const stream = engine.generate(request as GenerateRequest);
+      await expect(stream.next()).rejects.toMatchObject({ code, httpStatus: 400 });
+      expect(await stream.next()).toEqual({ value: undefined, done: true });
+      expect(
+        (await generate(engine, { prompt: 'x', params: { maxTokens: 2, ignoreEos: true } }))[0]!.tokens.length,
+      ).toBe(2);
+    }),
+  );
+
+  it('a prompt and maxTokens that just fit are taken, and so is a prompt without maxTokens', () =>
+    withEngine({}, async ({ engine }) => {
+      const params = { ignoreEos: true, seed: 1n };
+      const [given] = await generate(engine, { prompt: 'xx', params: { ...params, maxTokens: 125 } });
+      const [filled] = await generate(engine, { prompt: 'xx', params });
+      expect(given!.tokens.length).toBe(125);
+      expect(filled).toEqual(given);
+    }));
+
+  it('a chat without a template is refused', () =>
+    withEngine({ chatTemplate: false }, async ({ engine }) => {
+      expect(() => engine.applyChatTemplate([{ role: 'user', content: 'hi' }])).toThrow(
+        expect.objectContaining({ code: 'KVASIR_CHAT_TEMPLATE_MISSING', httpStatus: 400 }),
+      );
+    }));
+});
+
+describe('the queue', () => {
+  it('refuses what is beyond its limit, and takes again when there is room', async () => {
+    const { open, opened } = gate();
+    const options = { beforeStep: () => opened, scheduler: { maxNumSeqs: 2 }, settings: { maxWaiting: 1 } };
+    await withEngine(options, async ({ engine }) => {
+      const request = { prompt: 'x', params: { maxTokens: 3, ignoreEos: true } };
+      const accepted = [1, 2, 3].map(() => generate(engine, request));
+      await expect(generate(engine, request)).rejects.toMatchObject({
+        code: 'KVASIR_QUEUE_FULL',
+        httpStatus: 503,
+        retryable: true,
+        fields: { waiting: 1, limit: 1 },
+      });
+      open();
+      await Promise.all(accepted);
+      await generate(engine, { ...request, params: { ...request.params, n: 10 } });
+    });
+  });
+});
+
+describe('going away', () => {
+  it('by signal ends the stream with `abort` and what was held back', async () => {
+    const controller = new AbortController();
+    await withEngine({}, async ({ engine, scheduler }) => {
+      const bias = { logitBias: new Map([[0x61, 100]]) as never };
+      const params = { temperature: 0, ...bias, stop: ['a'.repeat(50)], n: 2 };
+      const deltas: OutputDelta[] = [];
+      for await (const delta of engine.generate({ prompt: 'x', params }, { signal: controller.signal })) {
+        deltas.push(delta);
+        if (deltas.length === 6) controller.abort();
+      }
+      const last = deltas.filter(({ finish }) => finish !== undefined);
+      expect(last.map(({ finish }) => finish)).toEqual([{ reason: 'abort' }, { reason: 'abort' }]);
+      for (const { text, stats } of last) expect(text).toBe('a'.repeat(stats.outputTokens));
+      expect(scheduler.hasWork()).toBe(false);
+      expect(engine.stats().aborts).toBe(2);
+    });
+  });
+
+  it('before it began', () =>
+    withEngine({}, async ({ engine, executor }) => {
+      const [completion] = await generate(engine, { prompt: 'x' }, AbortSignal.abort());
+      expect(completion).toEqual({ text: '', tokens: [], logprobs: [], finish: { reason: 'abort' } });
+      expect(executor.steps).toBe(0);
+      expect(engine.stats().promptTokens).toBe(0);
+    }));
+
+  it('by breaking out of the loop frees the blocks, also while a step is out', () =>
+    withEngine({}, async ({ engine, scheduler }) => {
+      for await (const delta of engine.generate({ prompt: 'x', params: { n: 3, ignoreEos: true } })) {
+        if (delta.stats.outputTokens > 2) break;
+      }
+      expect(scheduler.hasWork() && scheduler.stats().running > 0).toBe(false);
+      await generate(engine, { prompt: 'y', params: { maxTokens: 2 } });
+    }));
+
+  it('leaves no listener on a signal that outlives the request', () =>
+    withEngine({}, async ({ engine }) => {
+      let listeners = 0;
+      const { signal } = new AbortController();
+      const add = signal.addEventListener.bind(signal);
+      const remove = signal.removeEventListener.bind(signal);
+      signal.addEventListener = (...args: Parameters<typeof add>) => {
+        listeners++;
+        add(...args);
+      };
+      signal.removeEventListener = (...args: Parameters<typeof remove>) => {
+        listeners--;
+        remove(...args);
+      };
+      await generate(engine, { prompt: 'x', params: { maxTokens: 2 } }, signal);
+      const stream = engine.generate({ prompt: 'x' }, { signal });
+      await stream.return();
+      expect(listeners).toBe(0);
+    }));
+});
+
+describe('the end of an engine', () => {
+  it('drain lets what was accepted end, and takes nothing new', () =>
+    withEngine({}, async ({ engine }) => {
+      const params = { maxTokens: 30, ignoreEos: true };
+      const accepted = [1, 2, 3].map(() => generate(engine, { prompt: 'x', params }));
+      const drained = engine.drain();
+      await expect(generate(engine, { prompt: 'x' })).rejects.toMatchObject({ code: 'KVASIR_ENGINE_CLOSED' });
+      await drained;
+      expect(engine.stats().running).toBe(0);
+      expect(engine.isHealthy()).toBe(true);
+      for (const [completion] of await Promise.all(accepted)) expect(completion!.tokens.length).toBe(30);
+      await engine.drain();
+    }));
+
+  it('close aborts what runs, waits for the step that is out, and is idempotent', async () => {
+    const { open, opened } = gate();
+    const toy = toyEngine({ beforeStep: (step) => (step === 3 ? opened : Promise.resolve()) });
+    const running = generate(toy.engine, { prompt: 'x', params: { n: 2, ignoreEos: true } });
+    while (toy.executor.steps < 3) await new Promise(setImmediate);
+    const closed = [toy.engine.close(), toy.engine.close()];
+    expect(toy.engine.isHealthy()).toBe(false);
+    for (const { finish } of await running) expect(finish).toEqual({ reason: 'abort' });
+    expect(toy.executor.isClosed).toBe(false);
+    open();
+    await Promise.all(closed);
+    expect(toy.executor.isClosed && toy.tokenizer.isClosed).toBe(true);
+    toy.scheduler.checkInvariants();
+    expect(toy.scheduler.stats().blocks.referenced).toBe(0);
+    await expect(generate(toy.engine, { prompt: 'x' })).rejects.toMatchObject({ code: 'KVASIR_ENGINE_CLOSED' });
+    expect(() => toy.engine.tokenize('x')).toThrow(expect.objectContaining({ code: 'KVASIR_ENGINE_CLOSED' }));
+  });
+
+  it('a rejected step ends every request with `error`, and the engine says so from then on', async () => {
+    const causes: unknown[] = [];
+    const toy = toyEngine({ failAtStep: 4, settings: { onBroken: (cause) => causes.push(cause) } });
+    const completions = await Promise.all(
+      [1, 2, 3].map(() => generate(toy.engine, { prompt: 'x', params: { n: 2, ignoreEos: true } })),
+    );
+    for (const { finish, tokens } of completions.flat()) {
+      expect(finish).toEqual({ reason: 'error' });
+      expect(tokens.length).toBe(3);
+    }
+    expect(causes).toEqual([new Error('the toy broke')]);
+    expect(toy.engine.isHealthy()).toBe(false);
+    await expect(generate(toy.engine, { prompt: 'x' })).rejects.toMatchObject({
+      code: 'KVASIR_ENGINE_BROKEN',
+      message: expect.stringContaining('the toy broke'),
+    });
+    await toy.engine.drain();
+    await toy.engine.close();
+    expect(toy.executor.isClosed).toBe(true);
+  });
+
+  it('does not begin with a pool that one request could not fit into', () => {
+    expect(() => toyEngine({ pageCount: 30 })).toThrow(
+      expect.objectContaining({ code: 'KVASIR_POOL_TOO_SMALL', fields: { pageCount: 29, maxModelLen: 128 } }),
+    );
+  });
+});
+
+describe('the event loop', () => {
+  it('gets its turn between steps, though the executor never leaves its own', () =>
+    withEngine({}, async ({ engine }) => {
+      let turns = 0;
+      let isDone = false;
+      const count = () => {
+        turns++;
+        if (!isDone) setImmediate(count);
+      };
+      setImmediate(count);
+      await generate(engine, { prompt: 'x', params: { maxTokens: 50, ignoreEos: true } });
+      isDone = true;
+      expect(turns).toBeGreaterThanOrEqual(49);
+    }));
+});

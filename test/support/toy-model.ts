@@ -1,0 +1,170 @@
+import { createHash } from 'node:crypto';
+import { assert } from '../../src/base/assert.ts';
+import { blockCount, tokenCount } from '../../src/core/ids.ts';
+import type { KvCacheSpec } from '../../src/core/kv-spec.ts';
+import type { StepPlan, StepResult } from '../../src/core/step.ts';
+import { Engine, type EngineSettings, type RenderChat } from '../../src/engine/engine.ts';
+import { Sampler } from '../../src/runner/sampler.ts';
+import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import { Scheduler } from '../../src/scheduler/scheduler.ts';
+import type { EncodeOptions, TokenBytesOptions, Tokenizer } from '../../src/tokenizer/contract.ts';
+import type { Executor } from '../../src/worker/executor.ts';
+
+const pieces = ['the ', 'bird ', 'sings', '. ', '##', '#', 'END', ' and', '\n\n', 'é'];
+const firstPiece = 256;
+export const bos = firstPiece + pieces.length;
+export const eos = bos + 1;
+export const toyVocabSize = eos + 1;
+
+/** Tokens are bytes, a few longer pieces and two control tokens, `<bos>` and `<eos>`. Text becomes bytes only. */
+export class ToyTokenizer implements Tokenizer {
+  readonly vocabSize = toyVocabSize;
+  readonly bosTokenId = bos;
+  readonly eosTokenIds = [eos];
+  isClosed: boolean = false;
+  readonly #bytes = Array.from({ length: bos }, (_, id) =>
+    id < firstPiece ? Uint8Array.of(id) : new TextEncoder().encode(pieces[id - firstPiece]),
+  );
+
+  encode(text: string, { addSpecial = true, parseSpecial = false }: EncodeOptions = {}): Int32Array {
+    const parts = parseSpecial ? text.split(/(<eos>)/) : [text];
+    const tokens = parts.flatMap((part, index) => (index % 2 === 1 ? [eos] : [...new TextEncoder().encode(part)]));
+    return Int32Array.from(addSpecial ? [bos, ...tokens] : tokens);
+  }
+
+  decode(tokens: ArrayLike<number>, { skipSpecialTokens = true } = {}): string {
+    const special = !skipSpecialTokens;
+    const bytes = Array.from(tokens).flatMap((token) => [...this.tokenBytes(token, { special })]);
+    return new TextDecoder('utf-8', { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+  }
+
+  tokenBytes(id: number, { special = false }: TokenBytesOptions = {}): Uint8Array {
+    assert(id >= 0 && id < toyVocabSize, `token ${id}`);
+    if (!this.isControl(id)) return this.#bytes[id]!;
+    return new TextEncoder().encode(special ? (id === eos ? '<eos>' : '<bos>') : '');
+  }
+
+  isControl(id: number): boolean {
+    return id >= bos;
+  }
+
+  isEndOfGeneration(id: number): boolean {
+    return id === eos;
+  }
+
+  close(): void {
+    this.isClosed = true;
+  }
+}
+
+export interface ToyExecutorOptions {
+  readonly pageCount?: number;
+  /** Steps are let through one by one when it is given. */
+  readonly beforeStep?: (step: number) => Promise<void>;
+  /** The step, counted from 1, that rejects. */
+  readonly failAtStep?: number;
+}
+
+/**
+ * A model without weights: the logits of the next token are a hash of all tokens so far, in favour of pieces, letters
+ * and bytes of birds. Drawn by the real sampler. It reads tokens and not KV, so it does not see what blocks hold.
+ */
+export class ToyExecutor implements Executor {
+  readonly kvCacheSpec: KvCacheSpec;
+  readonly #options: ToyExecutorOptions;
+  readonly #sampler = new Sampler(toyVocabSize);
+  readonly #logits = new Float32Array(toyVocabSize);
+  steps = 0;
+  isClosed: boolean = false;
+  #isBusy: boolean = false;
+
+  constructor(options: ToyExecutorOptions = {}) {
+    this.#options = options;
+    this.kvCacheSpec = {
+      groups: [{ kind: 'full', blockSize: tokenCount(4), layers: [0] }],
+      pageBytes: 64,
+      pageCount: blockCount(options.pageCount ?? 400),
+      fingerprint: 'toy',
+    };
+  }
+
+  async execute(plan: StepPlan): Promise<StepResult> {
+    assert(!this.#isBusy && !this.isClosed, 'one plan at a time, none after the end');
+    this.#isBusy = true;
+    this.steps++;
+    await this.#options.beforeStep?.(this.steps);
+    if (this.steps === this.#options.failAtStep) throw new Error('the toy broke');
+    const sampled = plan.sequences.map(({ tokens, sample, spans }) => {
+      if (sample === undefined) return undefined;
+      assert(spans.at(-1)?.end === tokens.length, 'a sample is of the last row');
+      fillLogits(this.#logits, tokens.view());
+      return this.#sampler.sample(this.#logits, sample, tokens);
+    });
+    this.#isBusy = false;
+    return { stepId: plan.stepId, sampled };
+  }
+
+  async close(): Promise<void> {
+    assert(!this.#isBusy || this.#options.failAtStep !== undefined, 'closed while a step runs');
+    this.isClosed = true;
+  }
+}
+
+function fillLogits(logits: Float32Array, tokens: Int32Array): void {
+  let hash = 0x811c9dc5;
+  for (const token of tokens) hash = Math.imul(hash ^ token, 0x01000193) ^ (hash >>> 15);
+  logits.fill(-8);
+  const favour = (token: number) => {
+    hash = Math.imul(hash ^ (hash >>> 13), 0x5bd1e995) + token;
+    logits[token] = ((hash >>> 8) % 1000) / 250;
+  };
+  for (let token = firstPiece; token < bos; token++) favour(token);
+  for (let token = 0x61; token < 0x67; token++) favour(token);
+  for (const byte of [0xf0, 0x9f, 0x90, 0xa6, 0xc3, 0xa9]) favour(byte);
+  favour(eos);
+}
+
+export interface ToyOptions extends ToyExecutorOptions {
+  readonly scheduler?: Partial<SchedulerOptions>;
+  readonly settings?: Partial<EngineSettings>;
+  /** Default true. */
+  readonly chatTemplate?: boolean;
+}
+
+const renderChat: RenderChat = (messages, { addGenerationPrompt }) =>
+  messages.map(({ role, content }) => `${role}: ${content}<eos>`).join('') + (addGenerationPrompt ? 'bird: ' : '');
+
+/** An engine with everything real but the weights, and its parts for looking inside. */
+export function toyEngine(options: ToyOptions = {}) {
+  const schedulerOptions: SchedulerOptions = {
+    maxNumBatchedTokens: 32,
+    maxNumSeqs: 8,
+    maxModelLen: 128,
+    enablePrefixCaching: true,
+    policy: 'fcfs',
+    ...options.scheduler,
+  };
+  const executor = new ToyExecutor(options);
+  const tokenizer = new ToyTokenizer();
+  const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest();
+  const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256);
+  const model = {
+    name: 'toy',
+    path: 'toy.gguf',
+    architecture: 'toy',
+    vocabSize: toyVocabSize,
+    maxModelLen: schedulerOptions.maxModelLen,
+    hasChatTemplate: options.chatTemplate ?? true,
+  };
+  const engine = new Engine(
+    {
+      scheduler,
+      executor,
+      tokenizer,
+      model,
+      ...(model.hasChatTemplate ? { renderChat } : {}),
+    },
+    { scheduler: schedulerOptions, maxWaiting: 1000, ...options.settings },
+  );
+  return { engine, scheduler, executor, tokenizer };
+}
