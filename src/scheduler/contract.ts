@@ -28,6 +28,8 @@ export interface SchedulerApi {
 export interface SchedulerOptions {
   /** Rows of one step at most. Default 512. */
   readonly maxNumBatchedTokens: number;
+  /** Rows of one step that one request takes at most, so that a long prompt does not keep others waiting. Default: no limit. */
+  readonly longPrefillTokenThreshold?: number;
   /** Requests running at once at most. Default 64. */
   readonly maxNumSeqs: number;
   /** Prompt plus output tokens of a request at most. */

@@ -66,7 +66,7 @@ export class Scheduler implements SchedulerApi {
 
   plan(): StepPlan | undefined {
     assert(this.#out === undefined, 'a plan is out: apply its result first');
-    const draft = new StepDraft(this.#kv, this.#options.maxNumBatchedTokens);
+    const draft = new StepDraft(this.#kv, this.#options);
     const preemptionsBefore = this.#preemptions;
     this.#planDecodes(draft);
     this.#planPrompts(draft);

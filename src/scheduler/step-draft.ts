@@ -2,6 +2,7 @@ import { assert } from '../base/assert.ts';
 import type { RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { SequencePlan, Span, StepPlan } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
+import type { SchedulerOptions } from './contract.ts';
 import type { RequestState } from './request-state.ts';
 
 /** The step under construction: takes rows from requests as long as the token budget lasts. */
@@ -10,12 +11,14 @@ export class StepDraft {
   readonly #sequences: SequencePlan[] = [];
   readonly #states: RequestState[] = [];
   readonly #rowsMax: number;
+  readonly #rowsMaxPerRequest: number;
   #rowsLeft: number;
 
-  constructor(kv: KvCache, maxNumBatchedTokens: number) {
+  constructor(kv: KvCache, options: SchedulerOptions) {
     this.#kv = kv;
-    this.#rowsMax = maxNumBatchedTokens;
-    this.#rowsLeft = maxNumBatchedTokens;
+    this.#rowsMax = options.maxNumBatchedTokens;
+    this.#rowsMaxPerRequest = options.longPrefillTokenThreshold ?? Infinity;
+    this.#rowsLeft = options.maxNumBatchedTokens;
   }
 
   get rowsLeft(): number {
@@ -34,7 +37,7 @@ export class StepDraft {
   /** Adds what the budget allows of the request's next rows: none when it waits for another request's. */
   add(state: RequestState): void {
     assert(!state.inFlight, `request ${state.request.id} is in the step already`);
-    const spans = this.#kv.takeRows(state.kv, this.#rowsLeft);
+    const spans = this.#kv.takeRows(state.kv, Math.min(this.#rowsLeft, this.#rowsMaxPerRequest));
     if (spans.length === 0) return;
     for (let i = 0; i < spans.length; i++) this.#rowsLeft -= spans[i]!.end - spans[i]!.start;
     this.#sequences.push(this.#sequence(state, spans));

@@ -1,0 +1,53 @@
+import { expect, test } from 'vitest';
+import { IntrusiveList } from './intrusive-list.ts';
+import { Prng } from './prng.ts';
+
+const contents = (list: IntrusiveList): number[] => {
+  const found: number[] = [];
+  for (let at = list.first(); at !== undefined; at = list.after(at)) found.push(at);
+  return found;
+};
+
+test('keeps the order in which ids were linked at either end', () => {
+  const list = new IntrusiveList(5);
+  list.pushBack(3);
+  list.pushBack(1);
+  list.pushFront(4);
+  expect(contents(list)).toEqual([4, 3, 1]);
+  list.remove(3);
+  expect(contents(list)).toEqual([4, 1]);
+  expect(list.has(3)).toBe(false);
+  expect(list.size).toBe(2);
+});
+
+test('refuses an id twice, one that is not there, and one out of range', () => {
+  const list = new IntrusiveList(2);
+  list.pushBack(0);
+  expect(() => list.pushBack(0)).toThrow('cannot take 0');
+  expect(() => list.remove(1)).toThrow('does not hold 1');
+  expect(() => list.pushBack(2)).toThrow('cannot take 2');
+});
+
+test('agrees with an array over random operations', () => {
+  const prng = new Prng(7);
+  const list = new IntrusiveList(20);
+  const twin: number[] = [];
+  for (let i = 0; i < 5000; i++) {
+    const id = prng.between(0, 19);
+    const place = twin.indexOf(id);
+    expect(list.has(id)).toBe(place >= 0);
+    if (place >= 0) {
+      list.remove(id);
+      twin.splice(place, 1);
+    } else if (prng.chance(0.5)) {
+      list.pushBack(id);
+      twin.push(id);
+    } else {
+      list.pushFront(id);
+      twin.unshift(id);
+    }
+    list.checkInvariants();
+    expect(list.first()).toBe(twin[0]);
+  }
+  expect(contents(list)).toEqual(twin);
+});

@@ -1,0 +1,102 @@
+import { expect, test } from 'vitest';
+import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { DIGEST_WORDS } from './block-hash.ts';
+import { BlockPool } from './block-pool.ts';
+import { PrefixIndex } from './prefix-index.ts';
+
+function makePool(pageCount: number) {
+  const index = new PrefixIndex(pageCount);
+  const pool = new BlockPool(pageCount, index);
+  let keys = 0;
+  const publish = (page: BlockId) => index.insert(page, 0, new Uint32Array(DIGEST_WORDS).fill(++keys), 0);
+  return { pool, index, publish };
+}
+const take = (pool: BlockPool, count: number) => Array.from({ length: count }, () => pool.allocate());
+
+test('hands out every page but the null page, each once', () => {
+  const { pool } = makePool(5);
+  expect(take(pool, 4)).toEqual([1, 2, 3, 4]);
+  expect(pool.available).toBe(0);
+  expect(() => pool.allocate()).toThrow('no page is available');
+  pool.checkInvariants();
+});
+
+test('pages without content go first, then cached ones by the age of their release', () => {
+  const { pool, publish } = makePool(5);
+  const [a, b, c, d] = take(pool, 4) as [BlockId, BlockId, BlockId, BlockId];
+  for (const page of [a, b, c]) publish(page);
+  // A request with the blocks a, b releases them from its tail, so that a, the prefix, survives longer.
+  pool.release(b);
+  pool.release(a);
+  pool.release(c);
+  pool.release(d);
+  expect(pool.cached).toBe(3);
+  pool.checkInvariants();
+  expect(take(pool, 4)).toEqual([d, b, a, c]);
+  expect(pool.cached).toBe(0);
+});
+
+test('a handed out page has lost its key; a cached page comes back to life when it is referred to', () => {
+  const { pool, index, publish } = makePool(3);
+  const [a, b] = take(pool, 2) as [BlockId, BlockId];
+  publish(a);
+  publish(b);
+  pool.release(a);
+  pool.release(b);
+  pool.reference(a);
+  expect(pool.available).toBe(1);
+  expect(pool.allocate()).toBe(b);
+  expect(index.has(b)).toBe(false);
+  expect(index.has(a)).toBe(true);
+  pool.checkInvariants();
+});
+
+test('I5: a page under I/O is not handed out, and holds are counted', () => {
+  const { pool } = makePool(2);
+  const page = pool.allocate();
+  pool.hold(page);
+  pool.hold(page);
+  pool.release(page);
+  expect(pool.available).toBe(0);
+  pool.unhold(page);
+  expect(pool.available).toBe(0);
+  pool.checkInvariants();
+  pool.unhold(page);
+  expect(pool.allocate()).toBe(page);
+});
+
+test('a cached page may be held while nobody refers to it', () => {
+  const { pool, publish } = makePool(2);
+  const page = pool.allocate();
+  publish(page);
+  pool.release(page);
+  pool.hold(page);
+  expect([pool.available, pool.cached]).toEqual([0, 0]);
+  pool.unhold(page);
+  expect([pool.available, pool.cached]).toEqual([1, 1]);
+  pool.checkInvariants();
+});
+
+test('a cached page that is struck from the index moves to the front', () => {
+  const { pool, index, publish } = makePool(3);
+  const [a, b] = take(pool, 2) as [BlockId, BlockId];
+  publish(a);
+  publish(b);
+  pool.release(a);
+  pool.release(b);
+  index.remove(b);
+  pool.publishedChanged(b);
+  pool.checkInvariants();
+  expect(pool.cached).toBe(1);
+  expect(pool.allocate()).toBe(b);
+});
+
+test('refuses what would break the counts', () => {
+  const { pool } = makePool(3);
+  const page = pool.allocate();
+  pool.release(page);
+  expect(() => pool.release(page)).toThrow('no reference');
+  expect(() => pool.unhold(page)).toThrow('not held');
+  expect(() => pool.reference(page)).toThrow('nothing to refer to');
+  expect(() => pool.reference(NULL_BLOCK)).toThrow('null page');
+});

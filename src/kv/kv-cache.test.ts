@@ -1,0 +1,76 @@
+import { expect, test } from 'vitest';
+import { sha256 } from '../../sim/world.ts';
+import type { BlockCount, TokenCount } from '../core/ids.ts';
+import { TokenBuffer } from '../core/tokens.ts';
+import { KvCache } from './kv-cache.ts';
+
+const cacheOf = (pages: number) =>
+  new KvCache(
+    {
+      groups: [{ kind: 'full', blockSize: 4 as TokenCount, layers: [0] }],
+      pageBytes: 64,
+      pageCount: (pages + 1) as BlockCount,
+      fingerprint: 'test',
+    },
+    { enablePrefixCaching: true, hash: sha256 },
+  );
+const range = (count: number) => Array.from({ length: count }, (_, i) => i);
+
+function computeAll(cache: KvCache, tokens: number[]) {
+  const request = cache.open(new TokenBuffer(tokens), undefined);
+  expect(cache.canAdmit(request, 0)).toBe(true);
+  cache.admit(request);
+  cache.commitRows(request, cache.takeRows(request, Infinity));
+  cache.checkInvariants();
+  return request;
+}
+
+test('any published block is of use: one that is gone from the middle is a hole, not the end', () => {
+  const cache = cacheOf(12);
+  const first = computeAll(cache, range(18));
+  const lost = first.tables[0]!.at(1);
+  const kept = [0, 2, 3].map((block) => first.tables[0]!.at(block));
+  cache.close(first);
+  cache.published.remove(lost);
+  cache.pool.publishedChanged(lost);
+
+  const second = cache.open(new TokenBuffer(range(18)), undefined);
+  expect(cache.canAdmit(second, 0)).toBe(true);
+  cache.admit(second);
+  expect(second.spans.toArray()).toEqual([
+    { start: 4, end: 8 },
+    { start: 16, end: 18 },
+  ]);
+  expect([0, 2, 3].map((block) => second.tables[0]!.at(block))).toEqual(kept);
+  cache.checkInvariants();
+});
+
+test('pages that are found count against what is available: reviving them takes them from others', () => {
+  const cache = cacheOf(5);
+  cache.close(computeAll(cache, range(16)));
+  const again = cache.open(new TokenBuffer(range(20)), undefined);
+  expect(cache.canAdmit(again, 0)).toBe(true);
+  expect(cache.canAdmit(again, 1)).toBe(false);
+});
+
+test('an answer of `canAdmit` is void once pages have changed hands', () => {
+  const cache = cacheOf(8);
+  const other = computeAll(cache, range(8));
+  const request = cache.open(new TokenBuffer(range(12)), undefined);
+  cache.canAdmit(request, 0);
+  cache.release(other);
+  expect(() => cache.admit(request)).toThrow('right before');
+});
+
+test('slots are reused, digests outlive preemption', () => {
+  const cache = cacheOf(8);
+  const request = computeAll(cache, range(8));
+  const { chains } = request;
+  cache.release(request);
+  expect(cache.canAdmit(request, 0)).toBe(true);
+  cache.admit(request);
+  expect(request.chains).toBe(chains);
+  expect(request.spans.toArray()).toEqual([{ start: 7, end: 8 }]);
+  cache.close(request);
+  expect(cache.open(new TokenBuffer([1]), undefined).slot).toBe(request.slot);
+});

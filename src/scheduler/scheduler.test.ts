@@ -1,0 +1,314 @@
+import { describe, expect, test } from 'vitest';
+import { FakeRunner } from '../../sim/fake-runner.ts';
+import { makeRequest } from '../../sim/workload.ts';
+import { sha256 } from '../../sim/world.ts';
+import { type BlockCount, requestId, type TokenCount, type TokenId } from '../core/ids.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { EngineRequest, RequestUpdate } from '../core/request.ts';
+import type { StepPlan } from '../core/step.ts';
+import type { SchedulerOptions } from './contract.ts';
+import { requestFits } from './request-fits.ts';
+import { Scheduler } from './scheduler.ts';
+
+const spec = (pages: number, blockSize = 4): KvCacheSpec => ({
+  groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
+  pageBytes: 64,
+  pageCount: (pages + 1) as BlockCount,
+  fingerprint: 'test',
+});
+
+function harness(pages: number, options: Partial<SchedulerOptions> = {}) {
+  const cacheSpec = spec(pages);
+  const scheduler = new Scheduler(
+    cacheSpec,
+    { maxNumBatchedTokens: 64, maxNumSeqs: 8, maxModelLen: 200, enablePrefixCaching: true, policy: 'fcfs', ...options },
+    sha256,
+  );
+  const runner = new FakeRunner(cacheSpec, 1000);
+  const finished = new Map<string, RequestUpdate>();
+  const outputs = new Map<string, number[]>();
+  const apply = (plan: StepPlan) => {
+    const updates = scheduler.apply(plan, runner.execute(plan));
+    for (const update of updates) {
+      outputs.set(update.requestId, [
+        ...(outputs.get(update.requestId) ?? []),
+        ...update.newTokens.map(({ token }) => token),
+      ]);
+      if (update.finish !== undefined) finished.set(update.requestId, update);
+    }
+    scheduler.checkInvariants();
+    return updates;
+  };
+  const step = () => {
+    const plan = scheduler.plan()!;
+    apply(plan);
+    return plan;
+  };
+  const drain = () => {
+    while (scheduler.hasWork()) step();
+  };
+  return { scheduler, runner, finished, outputs, apply, step, drain };
+}
+
+/** "id: spans" of each sequence. */
+const shape = (plan: StepPlan) =>
+  plan.sequences.map(
+    ({ requestId: id, spans }) => `${id}: ${spans.map(({ start, end }) => `${start}-${end}`).join(' ')}`,
+  );
+const range = (count: number, from = 0) => Array.from({ length: count }, (_, i) => i + from);
+const short = (id: string, prompt: number[], maxTokens: number, more: Parameters<typeof makeRequest>[2] = {}) =>
+  makeRequest(id, prompt, { ...more, params: { maxTokens, ...more.params } });
+
+describe('steps', () => {
+  test('decodes first, then prompts in chunks, all within the token budget', () => {
+    const { scheduler, step } = harness(100, { maxNumBatchedTokens: 10 });
+    scheduler.add(short('a', range(6), 5));
+    expect(shape(step())).toEqual(['a: 0-6']);
+    scheduler.add(short('b', range(20, 100), 3));
+    scheduler.add(short('c', range(3, 200), 3));
+    expect(shape(step())).toEqual(['a: 6-7', 'b: 0-9']);
+    expect(shape(step())).toEqual(['a: 7-8', 'b: 9-18']);
+    expect(shape(step())).toEqual(['a: 8-9', 'b: 18-20', 'c: 0-3']);
+    expect(shape(step())).toEqual(['a: 9-10', 'b: 20-21', 'c: 3-4']);
+  });
+
+  test('no more than maxNumSeqs run, and step ids ascend from 1', () => {
+    const { scheduler, step } = harness(100, { maxNumSeqs: 2 });
+    for (const id of ['a', 'b', 'c']) scheduler.add(short(id, [1], 2));
+    expect(step()).toMatchObject({ stepId: 1, tokenCount: 2 });
+    expect(scheduler.stats()).toMatchObject({ running: 2, waiting: 1 });
+    expect(step().stepId).toBe(2);
+    const third = step();
+    expect(shape(third)).toEqual(['c: 0-1']);
+    expect(third.released).toEqual(['a', 'b']);
+  });
+
+  test('only complete sequences are sampled', () => {
+    const { scheduler, step } = harness(100, { maxNumBatchedTokens: 4 });
+    scheduler.add(short('a', range(6), 1));
+    expect(step().sequences[0]!.sample).toBeUndefined();
+    expect(step().sequences[0]!.sample).toMatchObject({ promptLength: 6 });
+  });
+
+  test('one plan is out at a time, and only its own result is taken', () => {
+    const { scheduler } = harness(100);
+    scheduler.add(short('a', [1], 1));
+    const plan = scheduler.plan()!;
+    expect(() => scheduler.plan()).toThrow('a plan is out');
+    expect(() => scheduler.apply({ ...plan }, { stepId: plan.stepId, sampled: [undefined] })).toThrow('not the plan');
+  });
+
+  test('nothing to do is no plan', () => {
+    const { scheduler } = harness(100);
+    expect(scheduler.plan()).toBeUndefined();
+    expect(scheduler.hasWork()).toBe(false);
+  });
+});
+
+describe('prefix cache', () => {
+  test('a prompt found in full computes its last token, and writes it nowhere', () => {
+    const { scheduler, step, drain, finished } = harness(100);
+    scheduler.add(short('a', range(8), 1));
+    drain();
+    scheduler.add(short('b', range(8), 1));
+    const [sequence] = step().sequences;
+    expect(sequence!.spans).toEqual([{ start: 7, end: 8 }]);
+    expect(sequence!.writeTables![0]!.ids[1]).toBe(0);
+    expect(sequence!.blockTables[0]!.ids[1]).not.toBe(0);
+    expect(finished.get('b')!.newTokens).toEqual(finished.get('a')!.newTokens);
+    expect(finished.get('b')!.stats.cachedTokens).toBe(7);
+  });
+
+  test('output blocks are found by a later turn', () => {
+    const { scheduler, drain, step, finished, outputs } = harness(100);
+    scheduler.add(short('a', range(6), 7));
+    drain();
+    // 6 + 7 tokens, of which the last was sampled and never computed: three blocks of four are whole.
+    expect(finished.get('a')!.stats).toMatchObject({ promptTokens: 6, outputTokens: 7, cachedTokens: 0 });
+    scheduler.add(short('b', [...range(6), ...outputs.get('a')!, 5, 6], 1));
+    expect(shape(step())).toEqual(['b: 12-15']);
+  });
+
+  test('another salt shares nothing', () => {
+    const { scheduler, drain, step } = harness(100);
+    scheduler.add(short('a', range(8), 1, { cacheSalt: 'one' }));
+    drain();
+    scheduler.add(short('b', range(8), 1, { cacheSalt: 'two' }));
+    expect(shape(step())).toEqual(['b: 0-8']);
+  });
+
+  test('turned off, nothing is found, shared or kept', () => {
+    const { scheduler, drain, step } = harness(100, { enablePrefixCaching: false });
+    scheduler.add(short('a', range(8), 1));
+    drain();
+    expect(scheduler.stats().blocks).toMatchObject({ free: 100, cached: 0 });
+    scheduler.add(short('b', range(8), 1));
+    scheduler.add(short('c', range(8), 1));
+    expect(shape(step())).toEqual(['b: 0-8', 'c: 0-8']);
+  });
+});
+
+describe('sharing what is being computed', () => {
+  test('in one step the second request rides on the first one’s rows', () => {
+    const { scheduler, step, drain, runner, finished } = harness(100);
+    scheduler.add(short('a', [...range(12), 50], 1));
+    scheduler.add(short('b', [...range(12), 60, 61], 1));
+    expect(shape(step())).toEqual(['a: 0-13', 'b: 12-14']);
+    drain();
+    expect(runner.rowsComputed).toBe(15);
+    expect(finished.get('b')!.stats.cachedTokens).toBe(12);
+  });
+
+  test('when the owner is cut short by the budget, the other waits and computes nothing twice', () => {
+    const { scheduler, step, runner, drain } = harness(100, { maxNumBatchedTokens: 6 });
+    scheduler.add(short('a', range(16), 1));
+    scheduler.add(short('b', range(16), 1));
+    expect(shape(step())).toEqual(['a: 0-6']);
+    expect(shape(step())).toEqual(['a: 6-12']);
+    expect(shape(step())).toEqual(['a: 12-16', 'b: 15-16']);
+    drain();
+    expect(runner.rowsComputed).toBe(17);
+  });
+
+  test('when the owner is aborted, the other goes on where it stopped', () => {
+    const { scheduler, step, runner, drain, finished } = harness(100, { longPrefillTokenThreshold: 6 });
+    for (const id of ['a', 'b', 'c']) scheduler.add(short(id, range(16), 1));
+    expect(shape(step())).toEqual(['a: 0-6']);
+    expect(scheduler.stats()).toMatchObject({ running: 3, blocks: { referenced: 4 } });
+    scheduler.abort(requestId('a'));
+    expect(shape(step())).toEqual(['b: 6-12']);
+    scheduler.abort(requestId('b'));
+    expect(shape(step())).toEqual(['c: 12-16']);
+    drain();
+    expect(runner.rowsComputed).toBe(16);
+    expect([...finished.keys()]).toEqual(['c']);
+  });
+});
+
+describe('running out of pages', () => {
+  test('the last admitted is preempted and resumes from what is still cached', () => {
+    const { scheduler, step, drain, finished, outputs } = harness(6);
+    scheduler.add(short('a', range(8), 12));
+    scheduler.add(short('b', range(8, 100), 8));
+    let preempted = step();
+    while (!preempted.released.includes(requestId('b'))) preempted = step();
+    expect(shape(preempted)).toHaveLength(1);
+    expect(scheduler.stats()).toMatchObject({ running: 1, waiting: 1, preemptions: 1 });
+    drain();
+    const alone = harness(6);
+    alone.scheduler.add(short('b', range(8, 100), 8));
+    alone.drain();
+    expect(outputs.get('b')).toEqual(alone.outputs.get('b'));
+    expect(finished.get('b')!.stats).toMatchObject({ preemptions: 1, outputTokens: 8 });
+    expect(finished.get('b')!.stats.recomputedTokens).toBeGreaterThan(0);
+    expect(finished.get('a')!.stats).toMatchObject({ preemptions: 0, recomputedTokens: 0 });
+  });
+
+  test('priority: the worst is preempted, whenever it came', () => {
+    const { scheduler, step, drain, finished } = harness(6, { policy: 'priority' });
+    scheduler.add(short('low', range(8), 12, { priority: 5 }));
+    scheduler.add(short('high', range(8, 100), 12, { priority: 1 }));
+    expect(shape(step())).toEqual(['high: 0-8', 'low: 0-8']);
+    drain();
+    expect(finished.get('high')!.stats.preemptions).toBe(0);
+    expect(finished.get('low')!.stats.preemptions).toBeGreaterThan(0);
+    expect([...finished.keys()]).toEqual(['high', 'low']);
+  });
+
+  test('a long prompt leaves rows to others when a threshold says so', () => {
+    const { scheduler, step } = harness(100, { maxNumBatchedTokens: 16, longPrefillTokenThreshold: 10 });
+    scheduler.add(short('a', range(30), 1));
+    scheduler.add(short('b', range(8, 100), 1));
+    expect(shape(step())).toEqual(['a: 0-10', 'b: 0-6']);
+    expect(shape(step())).toEqual(['a: 10-20', 'b: 6-8']);
+  });
+
+  test('a request that can never fit is known beforehand', () => {
+    const options = {
+      maxNumBatchedTokens: 8,
+      maxNumSeqs: 1,
+      maxModelLen: 100,
+      enablePrefixCaching: true,
+      policy: 'fcfs',
+    } as const;
+    expect(requestFits(spec(4), options, 10, 7)).toBe(true);
+    expect(requestFits(spec(4), options, 10, 8)).toBe(false);
+    expect(requestFits(spec(400), options, 99, 1000)).toBe(true);
+    expect(requestFits(spec(400), options, 100, 1)).toBe(false);
+    expect(requestFits(spec(400), options, 0, 1)).toBe(false);
+  });
+
+  test('the biggest request that fits runs to its end in a pool of just its size', () => {
+    const { scheduler, drain, finished } = harness(4);
+    scheduler.add(short('a', range(10), 7));
+    drain();
+    expect(finished.get('a')!.finish).toEqual({ reason: 'length' });
+  });
+});
+
+describe('abort', () => {
+  test('while it waits, and when it is unknown', () => {
+    const { scheduler } = harness(100);
+    scheduler.add(short('a', range(4), 4));
+    expect(scheduler.abort(requestId('a'))).toMatchObject({ promptTokens: 4, outputTokens: 0 });
+    expect(scheduler.abort(requestId('a'))).toBeUndefined();
+    expect(scheduler.plan()).toBeUndefined();
+    expect(scheduler.hasWork()).toBe(false);
+  });
+
+  test('I5: while its plan is out, its pages stay until the result is there; its token is dropped', () => {
+    const { scheduler, apply } = harness(100);
+    scheduler.add(short('a', range(8), 4));
+    const plan = scheduler.plan()!;
+    scheduler.abort(requestId('a'));
+    expect(scheduler.stats().blocks.referenced).toBe(2);
+    expect(scheduler.hasWork()).toBe(true);
+    expect(apply(plan)).toEqual([]);
+    expect(scheduler.stats().blocks).toMatchObject({ referenced: 0, cached: 2, free: 98 });
+    expect(scheduler.hasWork()).toBe(false);
+  });
+
+  test('between steps its pages are free at once, and the runner hears of it with the next plan', () => {
+    const { scheduler, step } = harness(100);
+    scheduler.add(short('a', range(8), 4));
+    step();
+    scheduler.abort(requestId('a'));
+    expect(scheduler.stats()).toMatchObject({ running: 0, blocks: { referenced: 0 } });
+    scheduler.add(short('b', [1], 1));
+    expect(step().released).toEqual(['a']);
+  });
+});
+
+describe('ends', () => {
+  /** The same prompt gives the same tokens; what ends them is what differs. */
+  const prompt = range(5);
+  const end = (
+    more: Partial<EngineRequest['params']>,
+    eosTokenIds: TokenId[] = [],
+    options: Partial<SchedulerOptions> = {},
+  ) => {
+    const { scheduler, step, finished } = harness(100, options);
+    scheduler.add(makeRequest('a', prompt, { eosTokenIds, params: { maxTokens: 6, ...more } }));
+    while (scheduler.hasWork()) step();
+    const { finish, stats } = finished.get('a')!;
+    return { ...finish, outputTokens: stats.outputTokens };
+  };
+  const free = harness(100);
+  free.scheduler.add(makeRequest('a', prompt, { params: { maxTokens: 6 } }));
+  free.drain();
+  const third = free.outputs.get('a')![2] as TokenId;
+
+  test('max_tokens', () => expect(end({})).toEqual({ reason: 'length', outputTokens: 6 }));
+  test('end of text', () => expect(end({}, [third])).toEqual({ reason: 'stop', stopToken: third, outputTokens: 3 }));
+  test('end of text ignored', () =>
+    expect(end({ ignoreEos: true }, [third])).toEqual({ reason: 'length', outputTokens: 6 }));
+  test('stop token, also where end of text is ignored', () =>
+    expect(end({ ignoreEos: true, stopTokenIds: [third] })).toEqual({
+      reason: 'stop',
+      stopToken: third,
+      outputTokens: 3,
+    }));
+  test('not before min_tokens', () =>
+    expect(end({ minTokens: 4, stopTokenIds: [third] }, [third])).toEqual({ reason: 'length', outputTokens: 6 }));
+  test('max_model_len', () => expect(end({}, [], { maxModelLen: 9 })).toEqual({ reason: 'length', outputTokens: 4 }));
+});

@@ -1,0 +1,36 @@
+import { expect, test } from 'vitest';
+import { makeRequest } from '../../sim/workload.ts';
+import { Prng } from '../base/prng.ts';
+import { TokenBuffer } from '../core/tokens.ts';
+import { KvRequest } from '../kv/kv-request.ts';
+import { byArrival, byPriority, RequestState } from './request-state.ts';
+import { WaitingQueue } from './waiting-queue.ts';
+
+const waiting = (arrival: number, priority: number): RequestState => {
+  const tokens = new TokenBuffer([1]);
+  return new RequestState(makeRequest(`r${arrival}`, [1], { priority }), tokens, new KvRequest(0, tokens, []), arrival);
+};
+
+test.each([
+  ['fcfs', byArrival],
+  ['priority', byPriority],
+] as const)('%s: agrees with a sorted array over random pushes, removals and pops', (_, order) => {
+  const prng = new Prng(3);
+  const queue = new WaitingQueue(order);
+  let twin: RequestState[] = [];
+  for (let i = 0; i < 3000; i++) {
+    if (twin.length === 0 || prng.chance(0.5)) {
+      const state = waiting(i, prng.between(-2, 2));
+      queue.push(state);
+      twin.push(state);
+    } else {
+      const gone = prng.chance(0.5) ? queue.peek()! : prng.pick(twin);
+      queue.remove(gone);
+      twin = twin.filter((state) => state !== gone);
+    }
+    twin.sort(order);
+    expect(queue.peek()).toBe(twin[0]);
+    expect(queue.size).toBe(twin.length);
+    queue.checkInvariants();
+  }
+});
