@@ -371,7 +371,7 @@ describe('the event loop', () => {
   it('gets its turn between steps, though the executor never leaves its own', () =>
     withEngine({}, async ({ engine }) => {
       let turns = 0;
-      let isDone = false;
+      let isDone: boolean = false;
       const count = () => {
         turns++;
         if (!isDone) setImmediate(count);
