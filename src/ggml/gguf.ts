@@ -6,14 +6,7 @@
  * Layout: "GGUF", version, tensor count, key count, keys with values, tensor infos, padding, tensor data.
  */
 import { type FileHandle, open } from 'node:fs/promises';
-import {
-  ggufCorrupt,
-  ggufOversized,
-  ggufSplit,
-  ggufTruncated,
-  ggufVersionUnsupported,
-  modelFileUnreadable,
-} from './errors.ts';
+import { ggufSplit, ggufTruncated, ggufVersionUnsupported, modelFileUnreadable } from './errors.ts';
 import { GgufCursor } from './gguf-cursor.ts';
 import {
   GGUF_ARRAY,
@@ -25,17 +18,9 @@ import {
   ggufElementTypes,
 } from './gguf-metadata.ts';
 import { refuseOtherFormats } from './gguf-sniff.ts';
-import { type GgmlType, ggmlTypes, rowBytes } from './types.ts';
+import { type GgufTensor, padded, placeTensors, readTensorInfos } from './gguf-tensors.ts';
 
-export interface GgufTensor {
-  readonly name: string;
-  readonly type: GgmlType;
-  /** ggml's order: `ne[0]` is the length of a row; unused dimensions are 1. */
-  readonly ne: readonly [number, number, number, number];
-  readonly byteLength: number;
-  /** From the start of the file. */
-  readonly fileOffset: number;
-}
+export type { GgufTensor } from './gguf-tensors.ts';
 
 export interface GgufFile {
   readonly path: string;
@@ -57,8 +42,6 @@ const KEY_COUNT_MAX = 10_000;
 const TENSOR_COUNT_MAX = 20_000;
 const KEY_BYTES_MAX = 65_535;
 const STRING_BYTES_MAX = 1_000_000;
-/** ggml's GGML_MAX_NAME, its terminating zero left out. */
-const TENSOR_NAME_BYTES_MAX = 63;
 const ALIGNMENT_DEFAULT = 32;
 const ALIGNMENT_MAX = 65_536;
 
@@ -254,71 +237,3 @@ function readAlignment(metadata: GgufMetadata): number {
   }
   return alignment;
 }
-
-interface TensorInfo {
-  readonly name: string;
-  readonly type: GgmlType;
-  readonly ne: readonly [number, number, number, number];
-  readonly offset: number;
-}
-
-async function readTensorInfos(cursor: GgufCursor, count: number): Promise<TensorInfo[]> {
-  const infos: TensorInfo[] = [];
-  const names = new Set<string>();
-  for (let i = 0; i < count; i++) {
-    const which = `tensor ${i + 1} of ${count}`;
-    const name = await cursor.string(TENSOR_NAME_BYTES_MAX, `the name of ${which}`);
-    if (name === '' || name.includes('\0')) throw cursor.corrupt(`${which} has no proper name`);
-    if (names.has(name)) throw cursor.corrupt(`tensor ${name} appears twice`);
-    names.add(name);
-    infos.push(await readTensorInfo(cursor, name));
-  }
-  return infos;
-}
-
-async function readTensorInfo(cursor: GgufCursor, name: string): Promise<TensorInfo> {
-  const what = `the description of tensor ${name}`;
-  await cursor.ensure(4, what);
-  const dimensions = cursor.takeU32();
-  if (dimensions < 1 || dimensions > 4) throw cursor.corrupt(`tensor ${name} has ${dimensions} dimensions`, 4);
-  await cursor.ensure(8 * dimensions + 12, what);
-  const ne: [number, number, number, number] = [1, 1, 1, 1];
-  for (let i = 0; i < dimensions; i++)
-    ne[i] = cursor.takeCount(Number.MAX_SAFE_INTEGER, `a dimension of tensor ${name}`);
-  const typeId = cursor.takeU32();
-  const type = ggmlTypes.get(typeId);
-  if (type === undefined) throw cursor.corrupt(`tensor ${name} has the unknown type ${typeId}`, 4);
-  if (ne.includes(0)) throw cursor.corrupt(`tensor ${name} has an empty shape [${ne.join(', ')}]`);
-  if (ne[0] % type.blockSize !== 0) {
-    throw cursor.corrupt(`tensor ${name} has rows of ${ne[0]}, which are not whole blocks of ${type.name}`);
-  }
-  const offset = cursor.takeCount(Number.MAX_SAFE_INTEGER, `the offset of tensor ${name}`);
-  return { name, type, ne, offset };
-}
-
-/** ggml writes and reads tensors back to back in the order of their infos, each padded; anything else is damage. */
-function placeTensors(
-  cursor: GgufCursor,
-  infos: readonly TensorInfo[],
-  dataOffset: number,
-  alignment: number,
-): Map<string, GgufTensor> {
-  const { path, fileBytes } = cursor;
-  const tensors = new Map<string, GgufTensor>();
-  let end = dataOffset;
-  for (const { name, type, ne, offset } of infos) {
-    const fileOffset = padded(end, alignment);
-    if (dataOffset + offset !== fileOffset) {
-      const problem = `tensor ${name} is said to lie at ${offset}, but the one before it ends at ${fileOffset - dataOffset}`;
-      throw ggufCorrupt({ path, problem, offset: cursor.position });
-    }
-    const byteLength = rowBytes(type, ne[0]) * ne[1] * ne[2] * ne[3];
-    end = fileOffset + byteLength;
-    if (end > fileBytes) throw ggufTruncated({ path, fileBytes, what: `tensor ${name}`, neededBytes: end });
-    tensors.set(name, { name, type, ne, byteLength, fileOffset });
-  }
-  if (fileBytes > padded(end, alignment)) throw ggufOversized({ path, fileBytes, expectedBytes: end });
-  return tensors;
-}
-
-const padded = (offset: number, alignment: number): number => Math.ceil(offset / alignment) * alignment;

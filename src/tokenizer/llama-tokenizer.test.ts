@@ -1,5 +1,6 @@
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { readGguf } from '../ggml/gguf.ts';
@@ -102,6 +103,58 @@ describe.each(['llama', 'qwen2', 'qwen3'] as const)('the tokenizer of a %s model
   });
 
   it('has the template of the file', () => expect(tokenizer.chatTemplate).toContain('<|im_start|>'));
+});
+
+describe('the tokenizer of a SentencePiece model', () => {
+  const open = async (...changes: NonNullable<GgufBytesOptions['keys']>) => {
+    const keys = new Map([...sentencePieceKeys(), ...changes]);
+    const path = folder.file('sentencepiece.gguf');
+    writeFileSync(path, ggufBytes({ keys: [...keys] }));
+    return openTokenizer(await readGguf(path));
+  };
+  const spelled = (tokenizer: Tokenizer, text: string) =>
+    Array.from(tokenizer.encode(text), (id) => utf8(tokenizer.tokenBytes(id, { special: true })));
+
+  it('puts a space before the text and takes it away again', async () => {
+    const tokenizer = await open();
+    expect(spelled(tokenizer, 'the fox')).toEqual(['<s>', ' the', ' fox']);
+    for (const text of ['the fox', ' fox', 'über 🙂', '']) expect(tokenizer.decode(tokenizer.encode(text))).toBe(text);
+    expect(tokenizer.decode(tokenizer.encode('fox'), { skipSpecialTokens: false })).toBe('<s> fox');
+    tokenizer.close();
+  });
+
+  it('leaves the space alone where the model does without', async () => {
+    const tokenizer = await open(['tokenizer.ggml.add_space_prefix', { bool: false }]);
+    expect(spelled(tokenizer, 'fox')).toEqual(['<s>', 'fox']);
+    expect(tokenizer.decode(tokenizer.encode(' fox'))).toBe(' fox');
+    tokenizer.close();
+  });
+
+  const tokens = sentencePieceKeys().flatMap(([, value]) => ('strings' in value ? value.strings : []));
+  const withToken = (id: number, text: string) => ({ strings: tokens.map((token, i) => (i === id ? text : token)) });
+  it.each([
+    ['no vocabulary', ['tokenizer.ggml.tokens', { strings: [] }], /must be an array of strings/],
+    ['another kind of tokenizer', ['tokenizer.ggml.model', { string: 'bert' }], /kind bert; supported: gpt2, llama/],
+    [
+      'the same text twice',
+      ['tokenizer.ggml.tokens', withToken(260, 'x')],
+      /tokens 260 and 262 have the same text "x"/,
+    ],
+    ['the same text up to a zero byte', ['tokenizer.ggml.tokens', withToken(260, 'x\0y')], /the same text "x"/],
+    ['a byte token that is none', ['tokenizer.ggml.tokens', withToken(68, 'A')], /token 68 is said to be a byte/],
+    ['too few types', ['tokenizer.ggml.token_type', { i32s: [1, 2] }], /an array of 276 i32/],
+    ['a BOS that is no token', ['tokenizer.ggml.bos_token_id', { string: 'x' }], /loaded by llama.cpp: .*bos_token_id/],
+  ] as const)('refuses %s', async (_, change, message) => {
+    await expect(open([change[0], change[1]])).rejects.toThrow(message);
+  });
+
+  it('refuses a vocabulary without bytes, on which libllama would fail at the first unknown character', async () => {
+    const pieces = tokens.filter((token) => !token.startsWith('<0x'));
+    const types = pieces.map(() => 1);
+    await expect(
+      open(['tokenizer.ggml.tokens', { strings: pieces }], ['tokenizer.ggml.token_type', { i32s: types }]),
+    ).rejects.toThrow(/the token for the byte <0x00> is missing/);
+  });
 });
 
 const demo = 'models/kvasir-demo.gguf';

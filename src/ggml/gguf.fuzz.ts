@@ -1,0 +1,137 @@
+/**
+ * Damages valid files at random. Whatever comes of it, the reader either gives a file or throws a KvasirError, and a
+ * file that it gave, and whose vocabulary was checked, can be handed to libllama without the process dying.
+ *
+ * Does not cover: damage in tensor data, which is only numbers; and what libllama makes of tensors, which the engine
+ * never lets it load. If libllama does abort, this file's process dies with it (vitest reports the crash), and the
+ * damaged file is left behind at the path printed first.
+ */
+import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
+import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
+import { KvasirError } from '../base/errors.ts';
+import { Prng } from '../base/prng.ts';
+import { openTokenizer } from '../tokenizer/llama-tokenizer.ts';
+import { readGguf } from './gguf.ts';
+import { readModelConfig } from './model-config.ts';
+
+const seed = Number(process.env.KVASIR_SEED ?? 20261120);
+const rounds = Number(process.env.KVASIR_FUZZ_ROUNDS ?? 800);
+const folder = temporaryFolder();
+const whole = folder.file('whole.gguf');
+const damaged = join(tmpdir(), `kvasir-gguf-fuzz-${process.pid}.gguf`);
+const sentencePiece = folder.file('sentencepiece.gguf');
+
+beforeAll(async () => {
+  await writeTinyModel(whole, {
+    architecture: 'llama',
+    type: 'Q8_0',
+    layers: 1,
+    embedding: 64,
+    headDim: 16,
+    feedForward: 64,
+    vocab: 272,
+  });
+  writeFileSync(sentencePiece, ggufBytes({ keys: sentencePieceKeys() }));
+});
+afterAll(() => {
+  folder.remove();
+  rmSync(damaged, { force: true });
+});
+
+type Outcome = 'refused by the reader' | 'refused by the vocabulary check' | 'refused by the model check' | 'accepted';
+
+/** What becomes of the damaged file. Any error that is not of the catalogue fails the test. */
+async function tryToLoad(): Promise<Outcome> {
+  let outcome: Outcome = 'refused by the reader';
+  try {
+    const file = await readGguf(damaged);
+    outcome = 'refused by the vocabulary check';
+    const tokenizer = await openTokenizer(file);
+    try {
+      const tokens = tokenizer.encode('<|im_start|>user\nüber 🙂 \0 fox<|im_end|>', { parseSpecial: true });
+      tokenizer.decode(tokens, { skipSpecialTokens: false });
+      for (let id = 0; id < tokenizer.vocabSize; id++) tokenizer.tokenBytes(id, { special: true });
+    } finally {
+      tokenizer.close();
+    }
+    outcome = 'refused by the model check';
+    readModelConfig(file);
+    return 'accepted';
+  } catch (error) {
+    if (error instanceof KvasirError) return outcome;
+    throw error;
+  }
+}
+
+it('a file cut anywhere is refused as truncated', async () => {
+  const { size } = statSync(whole);
+  const { tensors, dataOffset } = await readGguf(whole);
+  const edges = [...tensors.values()].flatMap(({ fileOffset, byteLength }) => [fileOffset, fileOffset + byteLength]);
+  const cuts = new Set([...Array(80).keys(), ...edges.flatMap((edge) => [edge - 1, edge, edge + 1])]);
+  for (let cut = 80; cut < size; cut += cut < dataOffset ? 61 : 997) cuts.add(cut);
+  const lastEnd = Math.max(...edges);
+  for (const cut of cuts) {
+    if (cut < 0 || cut >= lastEnd) continue;
+    copyFileSync(whole, damaged);
+    truncateSync(damaged, cut);
+    const error = await readGguf(damaged).catch((reason: unknown) => reason);
+    expect(error, `cut at ${cut}`).toBeInstanceOf(KvasirError);
+    const code = cut < 4 ? 'KVASIR_NOT_GGUF' : 'KVASIR_GGUF_TRUNCATED';
+    expect((error as KvasirError).code, `cut at ${cut}`).toBe(code);
+  }
+});
+
+async function damageOften(path: string): Promise<Set<Outcome>> {
+  const prng = new Prng(seed);
+  const original = readFileSync(path);
+  const { dataOffset } = await readGguf(path);
+  const outcomes = new Set<Outcome>();
+  for (let round = 0; round < rounds; round++) {
+    const bytes = Buffer.from(original);
+    const hits = prng.between(1, 3);
+    for (let hit = 0; hit < hits; hit++) damage(bytes, dataOffset, prng);
+    writeFileSync(damaged, bytes);
+    outcomes.add(await tryToLoad());
+  }
+  return outcomes;
+}
+
+it(`a model damaged anywhere in its header is loaded or refused by name (seed ${seed})`, async () => {
+  const outcomes = await damageOften(whole);
+  // Each way out was taken, so each was tested.
+  expect(outcomes).toEqual(
+    new Set(['accepted', 'refused by the reader', 'refused by the vocabulary check', 'refused by the model check']),
+  );
+});
+
+it(`so is a SentencePiece vocabulary (seed ${seed})`, async () => {
+  const outcomes = await damageOften(sentencePiece);
+  expect(outcomes).toEqual(
+    new Set(['refused by the reader', 'refused by the vocabulary check', 'refused by the model check']),
+  );
+});
+
+/** One bit, one byte or one number of the header, changed to what makes programs stumble. */
+function damage(bytes: Buffer, headerBytes: number, prng: Prng): void {
+  const at = prng.between(4, headerBytes - 9);
+  switch (prng.between(0, 3)) {
+    case 0:
+      bytes.writeUInt8(bytes.readUInt8(at) ^ (1 << prng.between(0, 7)), at);
+      break;
+    case 1:
+      bytes.writeUInt8(prng.pick([0, 1, 0x20, 0x7f, 0x80, 0xff]), at);
+      break;
+    case 2:
+      bytes.writeUInt32LE(prng.pick([0, 1, 6, 8, 9, 255, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff]), at);
+      break;
+    default: {
+      const length = prng.between(1, 16);
+      const from = prng.between(4, headerBytes - 33);
+      bytes.copy(bytes, Math.min(at, headerBytes - length), from, from + length);
+    }
+  }
+}

@@ -1,0 +1,170 @@
+import { existsSync, writeFileSync } from 'node:fs';
+import { afterAll, describe, expect, it } from 'vitest';
+import { type GgufBytesTensor, type GgufFieldValue, ggufBytes } from '../../test/support/gguf-bytes.ts';
+import { type ModelOptions, temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
+import { readGguf } from './gguf.ts';
+import { readModelConfig } from './model-config.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+async function configOfTiny(options: Partial<ModelOptions>) {
+  const path = folder.file('tiny.gguf');
+  await writeTinyModel(path, { architecture: 'llama', type: 'F16', ...options });
+  return readModelConfig(await readGguf(path));
+}
+
+describe('the configuration of a model', () => {
+  it('is what its metadata and tensors say', async () => {
+    expect(await configOfTiny({ architecture: 'qwen3', layers: 3, tied: true })).toMatchObject({
+      architecture: 'qwen3',
+      contextLength: 4096,
+      vocabSize: 320,
+      layerCount: 3,
+      embeddingLength: 256,
+      headCount: 4,
+      headCountKv: 2,
+      headDim: 64,
+      feedForwardLength: 512,
+      rmsEpsilon: Math.fround(1e-6),
+      rope: { mode: 'neox', scaling: 'none', dimension: 64, freqBase: 1_000_000, freqScale: 1, extFactor: 0 },
+      hasQkvBias: false,
+      hasQkNorm: true,
+      tiedEmbeddings: true,
+    });
+    expect(await configOfTiny({ architecture: 'qwen2' })).toMatchObject({ hasQkvBias: true, tiedEmbeddings: false });
+    expect(await configOfTiny({})).toMatchObject({ hasQkvBias: false, hasQkNorm: false, rope: { mode: 'normal' } });
+  });
+
+  it('stretches RoPE as the file wants', async () => {
+    expect((await configOfTiny({ ropeScaling: 'linear' })).rope).toMatchObject({ scaling: 'linear', freqScale: 0.25 });
+    expect((await configOfTiny({ ropeScaling: 'yarn' })).rope).toMatchObject({
+      scaling: 'yarn',
+      freqScale: 0.25,
+      extFactor: 1,
+      attnFactor: 1,
+      originalContextLength: 1024,
+    });
+    expect((await configOfTiny({ ropeScaling: 'llama3' })).rope).toMatchObject({
+      scaling: 'none',
+      hasFreqFactors: true,
+    });
+  });
+
+  it('has defaults for what files leave out', async () => {
+    const config = await handmade({});
+    expect(config).toMatchObject({
+      headCountKv: 2,
+      headDim: 4,
+      rope: { freqBase: 10_000, freqScale: 1, dimension: 4, betaFast: 32, betaSlow: 1, originalContextLength: 64 },
+    });
+  });
+});
+
+/** A llama of one layer with 8-wide embeddings, and whatever differs. */
+function handmade(changes: {
+  readonly keys?: Record<string, GgufFieldValue | undefined>;
+  readonly tensors?: Record<string, Partial<GgufBytesTensor> | undefined>;
+}) {
+  const keys: Record<string, GgufFieldValue | undefined> = {
+    'general.architecture': { string: 'llama' },
+    'llama.context_length': { u32: 64 },
+    'llama.block_count': { u32: 1 },
+    'llama.embedding_length': { u32: 8 },
+    'llama.feed_forward_length': { u32: 16 },
+    'llama.attention.head_count': { u32: 2 },
+    'llama.attention.layer_norm_rms_epsilon': { f32: 1e-5 },
+    ...changes.keys,
+  };
+  const base: Record<string, Partial<GgufBytesTensor>> = {
+    'token_embd.weight': { shape: [8, 10] },
+    'output_norm.weight': { shape: [8] },
+    'blk.0.attn_norm.weight': { shape: [8] },
+    'blk.0.attn_q.weight': { shape: [8, 8] },
+    'blk.0.attn_k.weight': { shape: [8, 8] },
+    'blk.0.attn_v.weight': { shape: [8, 8] },
+    'blk.0.attn_output.weight': { shape: [8, 8] },
+    'blk.0.ffn_norm.weight': { shape: [8] },
+    'blk.0.ffn_gate.weight': { shape: [8, 16] },
+    'blk.0.ffn_up.weight': { shape: [8, 16] },
+    'blk.0.ffn_down.weight': { shape: [16, 8] },
+  };
+  const tensors = { ...base, ...changes.tensors };
+  const path = folder.file('handmade.gguf');
+  writeFileSync(
+    path,
+    ggufBytes({
+      keys: Object.entries(keys).flatMap(([key, value]) => (value === undefined ? [] : [[key, value] as const])),
+      tensors: Object.entries(tensors).flatMap(([name, tensor]) =>
+        tensor === undefined ? [] : [{ name, shape: [8], ...base[name], ...tensor }],
+      ),
+    }),
+  );
+  return readGguf(path).then(readModelConfig);
+}
+
+describe('a model that we cannot compute', () => {
+  type Changes = Parameters<typeof handmade>[0];
+  const cases: readonly (readonly [string, Changes, RegExp])[] = [
+    ['no architecture', { keys: { 'general.architecture': undefined } }, /no metadata general.architecture/],
+    [
+      'another architecture',
+      { keys: { 'general.architecture': { string: 'gemma3' } } },
+      /architecture gemma3; supported: llama, qwen2, qwen3/,
+    ],
+    ['a missing key', { keys: { 'llama.embedding_length': undefined } }, /no metadata llama.embedding_length/],
+    ['no layers', { keys: { 'llama.block_count': { u32: 0 } } }, /block_count must be between/],
+    ['too many layers', { keys: { 'llama.block_count': { u32: 1000 } } }, /block_count must be at most 512/],
+    ['heads that do not divide', { keys: { 'llama.attention.head_count_kv': { u32: 3 } } }, /a divisor of head_count/],
+    ['odd heads', { keys: { 'llama.attention.head_count': { u32: 8 } } }, /key_length must be an even number/],
+    [
+      'keys unlike values',
+      { keys: { 'llama.attention.value_length': { u32: 8 } } },
+      /keys and values of different lengths/,
+    ],
+    ['half-rotated heads', { keys: { 'llama.rope.dimension_count': { u32: 2 } } }, /dimension_count must be 4/],
+    [
+      'an unknown scaling',
+      { keys: { 'llama.rope.scaling.type': { string: 'longrope' } } },
+      /rope.scaling.type = longrope/,
+    ],
+    ['experts', { keys: { 'llama.expert_count': { u32: 8 } } }, /a mixture of experts \(expert_count = 8\)/],
+    ['layers of different sizes', { keys: { 'llama.attention.head_count': { i32s: [2] } } }, /different sizes/],
+    ['an embedding model', { keys: { 'llama.attention.causal': { bool: false } } }, /embedding model/],
+    ['a missing tensor', { tensors: { 'blk.0.ffn_up.weight': undefined } }, /no tensor blk.0.ffn_up.weight/],
+    ['an unknown tensor', { tensors: { 'blk.0.attn_sinks.weight': {} } }, /tensor blk.0.attn_sinks.weight, which/],
+    ['an expert tensor', { tensors: { 'blk.0.ffn_gate_exps.weight': {} } }, /tensor blk.0.ffn_gate_exps.weight/],
+    ['half a set of biases', { tensors: { 'blk.0.attn_q.bias': {} } }, /no tensor blk.0.attn_k.bias/],
+    [
+      'another shape',
+      { tensors: { 'blk.0.attn_q.weight': { shape: [8, 4] } } },
+      /attn_q.weight has shape \[8, 4, 1, 1\], expected \[8, 8\]/,
+    ],
+    [
+      'norms that are not F32',
+      { tensors: { 'output_norm.weight': { type: 1, bytes: 16 } } },
+      /type F16; supported: F32/,
+    ],
+    [
+      'weights of a type we do not compute with',
+      { tensors: { 'blk.0.attn_q.weight': { type: 24, bytes: 64 } } },
+      /type I8; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K/,
+    ],
+    [
+      'a vocabulary of another size',
+      { keys: { 'tokenizer.ggml.tokens': { strings: ['a', 'b'] } } },
+      /token_embd.weight has shape \[8, 10, 1, 1\], expected 2 rows/,
+    ],
+  ];
+  it.each(cases)('is refused by name: %s', async (_, changes, message) => {
+    await expect(handmade(changes)).rejects.toThrow(message);
+    await expect(handmade(changes)).rejects.toMatchObject({ name: 'KvasirError' });
+  });
+});
+
+const demo = 'models/kvasir-demo.gguf';
+it.runIf(existsSync(demo))('the demo model is a llama of at least 4096 tokens', async () => {
+  const config = readModelConfig(await readGguf(demo));
+  expect(config.architecture).toBe('llama');
+  expect(config.contextLength).toBeGreaterThanOrEqual(4096);
+});
