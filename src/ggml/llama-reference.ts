@@ -20,6 +20,8 @@ export interface ReferenceOptions {
   readonly flashAttention?: boolean;
   /** Sequences that share the context; default 1. */
   readonly sequences?: number;
+  /** Whether weights are rearranged for the CPU; default true, as in llama.cpp. */
+  readonly repack?: boolean;
   /** Default F16, as in llama.cpp. */
   readonly kvType?: 'F32' | 'F16';
 }
@@ -148,7 +150,7 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
     ...native.llama_model_default_params(),
     n_gpu_layers: 0,
     load_mode: loadModeMapped,
-    use_extra_bufts: true,
+    use_extra_bufts: options.repack ?? true,
   });
   if (model === 0) throw modelLoadFailed({ path, reason: lastReason(native) });
   const kvType = ggmlTypeNamed(options.kvType ?? 'F16')?.id ?? 1;

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.ts';
 import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { SampledToken, StepPlan, StepResult } from '../core/step.ts';
+import type { SampledToken, SequencePlan, StepPlan, StepResult } from '../core/step.ts';
 import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
@@ -33,7 +33,7 @@ export interface GgmlRunnerOptions {
   readonly repack?: boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Sees each sampled row of logits, in place, before it is sampled. For tests and benches. */
-  readonly onLogits?: (sequence: number, logits: Float32Array) => void;
+  readonly onLogits?: (sequence: SequencePlan, logits: Float32Array) => void;
 }
 
 /** Where the time of all steps went, in milliseconds. */
@@ -174,10 +174,10 @@ export class GgmlRunner implements Runner {
   #sample(batch: Batch, logits: TensorPtr | undefined): (SampledToken | undefined)[] {
     if (logits === undefined) return batch.sequences.map(() => undefined);
     const rows = this.#logitsRows(batch, logits);
-    return batch.sequences.map(({ plan, outputIndex }, index) => {
+    return batch.sequences.map(({ plan, outputIndex }) => {
       if (plan.sample === undefined || outputIndex === undefined) return undefined;
       const row = rows.subarray(outputIndex * this.vocabSize, (outputIndex + 1) * this.vocabSize);
-      this.#onLogits?.(index, row);
+      this.#onLogits?.(plan, row);
       return this.#sampler.sample(row, plan.sample, plan.tokens);
     });
   }

@@ -1,0 +1,125 @@
+/**
+ * I2 on real weights: a request's tokens, logits and KV have the same bits alone and in company, however its prompt is
+ * cut, with and without blocks found in the prefix cache, and when it is preempted and computed again.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Drive, promptOf, type RequestTrace } from './support/drive.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const prompt = promptOf(150, 1);
+const subject = { id: 'subject', prompt, params: { maxTokens: 40 } };
+const seeded = { id: 'subject', prompt, params: { maxTokens: 40, temperature: 0.8, topP: 0.95, seed: 42n } };
+/** Fifteen others of all lengths; some share a beginning with the subject. */
+const others = Array.from({ length: 15 }, (_, i) => ({
+  id: `other ${i}`,
+  prompt: i % 5 === 0 ? [...prompt.slice(0, 20 + 7 * i), ...promptOf(30, i + 50)] : promptOf(1 + 13 * i, i + 50),
+  params: { maxTokens: 5 + 3 * i },
+}));
+
+describe.each(['F16', 'Q8_0', 'Q4_0', 'Q4_K'] as const)('%s weights', (type) => {
+  let drive: Drive;
+  let alone: RequestTrace;
+  let aloneSeeded: RequestTrace;
+  const subjectOf = (traces: Map<string, RequestTrace>) => traces.get('subject')!;
+
+  beforeAll(async () => {
+    const path = folder.file(`${type}.gguf`);
+    await writeTinyModel(path, { architecture: 'llama', type });
+    drive = await Drive.open(path);
+    alone = subjectOf(await drive.run([subject]));
+    aloneSeeded = subjectOf(await drive.run([seeded]));
+    return () => drive.close();
+  });
+
+  const expectSame = (trace: RequestTrace, reference = alone): void => {
+    expect(trace.tokens).toEqual(reference.tokens);
+    expect(trace.logits).toEqual(reference.logits);
+    for (const [index, crc] of trace.blocks) expect(crc, `KV of block ${index}`).toBe(reference.blocks.get(index));
+  };
+
+  it('has something to compare', () => {
+    expect(alone.tokens).toHaveLength(40);
+    expect(new Set(alone.logits).size).toBe(40);
+    expect(alone.blocks.size).toBe(11);
+    expect(aloneSeeded.tokens).not.toEqual(alone.tokens);
+  });
+
+  it.each([1, 7, 64, 512])('with steps of %i tokens', async (maxNumBatchedTokens) => {
+    expectSame(subjectOf(await drive.run([subject], { maxNumBatchedTokens })));
+    expectSame(subjectOf(await drive.run([seeded], { maxNumBatchedTokens })), aloneSeeded);
+  });
+
+  it.each([7, 64, 512])('in a batch of 16 with steps of %i tokens', async (maxNumBatchedTokens) => {
+    const traces = await drive.run([...others.slice(0, 8), subject, ...others.slice(8)], { maxNumBatchedTokens });
+    expectSame(subjectOf(traces));
+    if (maxNumBatchedTokens === 512) expect(drive.largestBatch).toBe(16);
+  });
+
+  it('in a batch of 16 whose members come and go', async () => {
+    const arrive = (index: number): number => (index * 5) % 23;
+    expectSame(subjectOf(await drive.run([seeded, ...others], { maxNumBatchedTokens: 64, arrive })), aloneSeeded);
+  });
+
+  it('with blocks from the prefix cache, and with a full-prompt hit', async () => {
+    const first = { id: 'first', prompt: prompt.slice(0, 100), params: { maxTokens: 3 } };
+    const hit = await drive.run([first, subject], { arrive: (index) => index * 20 });
+    expect(subjectOf(hit).stats?.cachedTokens).toBe(96);
+    expectSame(subjectOf(hit));
+    const whole = { id: 'first', prompt, params: { maxTokens: 40 } };
+    const full = await drive.run([whole, subject], { arrive: (index) => index * 100 });
+    expect(subjectOf(full).stats?.cachedTokens).toBe(144);
+    expectSame(subjectOf(full));
+  });
+
+  it('without a prefix cache', async () => {
+    expectSame(subjectOf(await drive.run([...others, subject], { enablePrefixCaching: false })));
+  });
+
+  it.each([true, false])('when it is preempted and resumed (prefix cache: %s)', async (enablePrefixCaching) => {
+    // The subject is admitted last, and the pool is too small for all to finish together.
+    const rivals = Array.from({ length: 3 }, (_, i) => ({
+      id: `rival ${i}`,
+      prompt: promptOf(90, i + 90),
+      params: { maxTokens: 60 },
+    }));
+    const traces = await drive.run([...rivals, seeded], { pages: 34, enablePrefixCaching, maxNumBatchedTokens: 64 });
+    expect(subjectOf(traces).stats?.preemptions).toBeGreaterThan(0);
+    expectSame(subjectOf(traces), aloneSeeded);
+  });
+});
+
+describe('contexts longer than ggml keeps to one kernel', () => {
+  const long = { id: 'subject', prompt: promptOf(700, 3), params: { maxTokens: 8 } };
+  let path: string;
+
+  beforeAll(async () => {
+    path = folder.file('long.gguf');
+    await writeTinyModel(path, { architecture: 'qwen3', type: 'Q8_0' });
+  });
+
+  const tracesOf = async (numerics: 'exact' | 'fast', threads: number): Promise<RequestTrace[]> => {
+    const drive = await Drive.open(path, { numerics, threads });
+    const traces: RequestTrace[] = [];
+    for (const maxNumBatchedTokens of [512, 64, 63, 100]) {
+      traces.push((await drive.run([long], { maxNumBatchedTokens })).get('subject')!);
+    }
+    await drive.close();
+    return traces;
+  };
+
+  it('keep their bits, with one thread and with two', async () => {
+    const [reference, ...rest] = [...(await tracesOf('exact', 1)), ...(await tracesOf('exact', 2))];
+    for (const trace of rest) {
+      expect(trace.logits).toEqual(reference!.logits);
+      expect(trace.blocks).toEqual(reference!.blocks);
+    }
+  });
+
+  it('lose them with fast numerics, which shows that these tests can see it', async () => {
+    const [reference, ...rest] = await tracesOf('fast', 1);
+    expect(rest.some((trace) => trace.logits.join() !== reference!.logits.join())).toBe(true);
+  });
+});

@@ -1,0 +1,177 @@
+import { createHash } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+import { blockId, requestId, tokenCount } from '../../src/core/ids.ts';
+import type { RequestStats } from '../../src/core/request.ts';
+import type { SamplingParams } from '../../src/core/sampling.ts';
+import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
+import { blockAt, type StepPlan } from '../../src/core/step.ts';
+import { readGguf } from '../../src/ggml/gguf.ts';
+import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { GgmlRunner, type GgmlRunnerOptions } from '../../src/runner/ggml-runner.ts';
+import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import { Scheduler } from '../../src/scheduler/scheduler.ts';
+
+export interface DriveRequest {
+  readonly id: string;
+  readonly prompt: ArrayLike<number>;
+  readonly params?: Partial<SamplingParams>;
+  readonly cacheSalt?: string;
+}
+
+/** All that one request computed: what must be the same bits in every run. */
+export interface RequestTrace {
+  readonly tokens: number[];
+  /** CRC32 of the row of logits that each token was sampled from. */
+  readonly logits: number[];
+  /** CRC32 of the KV of each full block, by index; a block that is computed twice must come out the same. */
+  readonly blocks: Map<number, number>;
+  stats: RequestStats | undefined;
+}
+
+export type RunnerOverrides = Partial<Omit<GgmlRunnerOptions, 'file' | 'config'>>;
+
+export async function openRunner(path: string, overrides: RunnerOverrides = {}): Promise<GgmlRunner> {
+  const file = await readGguf(path);
+  return GgmlRunner.open({
+    file,
+    config: readModelConfig(file),
+    device: 'cpu',
+    // ggml's threads spin while they wait: with other processes on the same cores more than one makes tests crawl.
+    threads: 1,
+    numerics: 'exact',
+    blockSize: tokenCount(16),
+    kvCacheBytes: () => 32 << 20,
+    ...overrides,
+  });
+}
+
+/**
+ * Runs requests to their end through the real scheduler and the real runner, and records the bits of everything.
+ * `arrive` says after how many steps each request comes; default: all at once.
+ */
+export class Drive {
+  readonly #runner: GgmlRunner;
+  readonly #traces = new Map<string, RequestTrace>();
+  /** Steps of the last run, and the most rows and sequences of any. */
+  steps = 0;
+  largestBatch = 0;
+
+  private constructor(runner: GgmlRunner) {
+    this.#runner = runner;
+  }
+
+  static async open(path: string, overrides: RunnerOverrides = {}): Promise<Drive> {
+    const drives: Drive[] = [];
+    const runner = await openRunner(path, {
+      ...overrides,
+      onLogits: ({ requestId: id }, logits) => drives[0]?.trace(id).logits.push(crcOf(logits)),
+    });
+    const drive = new Drive(runner);
+    drives.push(drive);
+    return drive;
+  }
+
+  get runner(): GgmlRunner {
+    return this.#runner;
+  }
+
+  async run(
+    requests: readonly DriveRequest[],
+    options: Partial<SchedulerOptions> & { readonly pages?: number; readonly arrive?: (index: number) => number } = {},
+  ): Promise<Map<string, RequestTrace>> {
+    const { pages, arrive = () => 0, ...scheduling } = options;
+    const spec = this.#runner.kvCacheSpec;
+    const scheduler = new Scheduler(
+      pages === undefined ? spec : { ...spec, pageCount: pages as typeof spec.pageCount },
+      {
+        maxNumBatchedTokens: 512,
+        maxNumSeqs: 64,
+        maxModelLen: 4096,
+        enablePrefixCaching: true,
+        policy: 'fcfs',
+        ...scheduling,
+      },
+      (bytes) => createHash('sha256').update(bytes).digest(),
+    );
+    this.#traces.clear();
+    this.steps = 0;
+    this.largestBatch = 0;
+    const pending = requests.map((request, index) => ({ request, at: arrive(index) }));
+    while (pending.length > 0 || scheduler.hasWork()) {
+      for (const item of pending
+        .splice(0)
+        .filter((item) => item.at > this.steps || !this.#add(scheduler, item.request))) {
+        pending.push(item);
+      }
+      const plan = scheduler.plan();
+      this.steps++;
+      if (plan === undefined) continue;
+      const result = await this.#runner.execute(plan);
+      this.#recordBlocks(plan);
+      this.largestBatch = Math.max(this.largestBatch, plan.sequences.length);
+      for (const update of scheduler.apply(plan, result)) {
+        const trace = this.trace(update.requestId);
+        trace.tokens.push(...update.newTokens.map(({ token }) => token));
+        trace.stats = update.stats;
+      }
+      scheduler.checkInvariants();
+    }
+    return new Map(this.#traces);
+  }
+
+  trace(id: string): RequestTrace {
+    let trace = this.#traces.get(id);
+    if (trace === undefined) {
+      trace = { tokens: [], logits: [], blocks: new Map(), stats: undefined };
+      this.#traces.set(id, trace);
+    }
+    return trace;
+  }
+
+  close(): Promise<void> {
+    return this.#runner.close();
+  }
+
+  #add(scheduler: Scheduler, { id, prompt, params, cacheSalt }: DriveRequest): true {
+    scheduler.add({
+      id: requestId(id),
+      promptTokens: Int32Array.from(prompt),
+      params: parseSamplingParams({ temperature: 0, seed: 7n, maxTokens: 16, ignoreEos: true, ...params }, {
+        vocabSize: this.#runner.vocabSize,
+        maxTokensDefault: 16,
+        seedDefault: 0n,
+      } as never),
+      eosTokenIds: [],
+      priority: 0,
+      ...(cacheSalt === undefined ? {} : { cacheSalt }),
+    });
+    return true;
+  }
+
+  #recordBlocks(plan: StepPlan): void {
+    const { blockSize } = this.#runner.memory.layout;
+    for (const { requestId: id, spans, blockTables } of plan.sequences) {
+      const table = blockTables[0];
+      if (table === undefined) continue;
+      for (const { start, end } of spans) {
+        for (let index = Math.floor(start / blockSize); (index + 1) * blockSize <= end; index++) {
+          const crc = crc32(this.#runner.memory.blockBytes(blockId(blockAt(table, index))));
+          const known = this.trace(id).blocks.get(index);
+          if (known !== undefined && known !== crc) throw new Error(`${id}: block ${index} came out with other bits`);
+          this.trace(id).blocks.set(index, crc);
+        }
+      }
+    }
+  }
+}
+
+const crcOf = (row: Float32Array): number => crc32(new Uint8Array(row.buffer, row.byteOffset, row.byteLength));
+
+/** Tokens of a repeatable pseudo-random prompt. */
+export function promptOf(length: number, seed: number, vocab = 256): Int32Array {
+  let state = (seed * 2654435761 + 12345) >>> 0;
+  return Int32Array.from({ length }, () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return (state >>> 8) % vocab;
+  });
+}
