@@ -1,0 +1,22 @@
+/** `npm run check`: everything a commit must pass, the quick things first. Stops at the first that fails. */
+import { spawnSync } from 'node:child_process';
+
+const steps: readonly (readonly [name: string, command: string])[] = [
+  ['format and lint', 'biome ci --error-on-warnings --reporter=summary .'],
+  ['types', 'tsc -p tsconfig.json'],
+  ['types without Node (kv, scheduler)', 'tsc -p tsconfig.pure.json'],
+  ['layers', 'node dist/scripts/layers.js'],
+  ['tidy', 'node dist/scripts/tidy.js'],
+  ['tests', 'vitest run'],
+];
+
+const only = process.argv.includes('--static') ? steps.slice(0, -1) : steps;
+for (const [name, command] of only) {
+  const started = performance.now();
+  console.log(`\n== ${name}: ${command}`);
+  const { status } = spawnSync(command, { stdio: 'inherit', shell: true });
+  console.log(
+    `== ${name}: ${status === 0 ? 'ok' : 'FAILED'} in ${((performance.now() - started) / 1000).toFixed(1)} s`,
+  );
+  if (status !== 0) process.exit(1);
+}

@@ -1,0 +1,52 @@
+/** House rules that neither the compiler nor the linter knows. Each violation names its rule. */
+import { readFileSync } from 'node:fs';
+import { basename, join, relative } from 'node:path';
+import { sourceFiles, type Violation } from './layers.ts';
+
+const linesMax = 500;
+
+/** What must not stand in a file, by rule. The brackets keep this file from breaking its own rules. */
+const forbidden: readonly (readonly [rule: string, pattern: RegExp])[] = [
+  ['finish it or file it: no notes to self', /\b(TOD[O]|FIXM[E]|XX[X]|HAC[K])\b/],
+  ['every test runs', /\b(it|test|describe)\.(ski[p]|onl[y]|tod[o])\b/],
+  [
+    'types are not given up',
+    /(:\s*an[y](\[\])*\s*[;,)=>|{]|\bas an[y]\b|<an[y]>|@ts-(ignor[e]|expect-erro[r]|nochec[k]))/,
+  ],
+  ['the linter is not switched off without a word why', /biome-ignore(-all)?\s+\S+\s*:?\s*$/],
+  ['no paths of one machine', /["'`](\/(work|root|home|Users)\/)/],
+];
+
+export function checkTidiness(root: string): Violation[] {
+  const violations: Violation[] = [];
+  for (const folder of ['src', 'sim', 'bench', 'scripts', 'test', 'examples']) {
+    for (const file of existingSources(join(root, folder))) {
+      const report = (rule: string): number => violations.push({ file: relative(root, file), imported: '', rule });
+      const lines = readFileSync(file, 'utf8').split('\n');
+      if (lines.length > linesMax) report(`one idea per file: ${lines.length} lines, at most ${linesMax}`);
+      if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.(test|fuzz|suite|bench))?\.ts$/.test(basename(file)))
+        report('names are kebab-case');
+      if (/^(utils?|helpers?|misc|common)\b/.test(basename(file)))
+        report('the name on the door says what is in the room');
+      for (const [index, line] of lines.entries()) {
+        for (const [rule, pattern] of forbidden) if (pattern.test(line)) report(`line ${index + 1}: ${rule}`);
+      }
+    }
+  }
+  return violations;
+}
+
+function existingSources(folder: string): string[] {
+  try {
+    return sourceFiles(folder);
+  } catch {
+    return [];
+  }
+}
+
+if (process.argv[1] !== undefined && /tidy\.[jt]s$/.test(process.argv[1])) {
+  const violations = checkTidiness(process.cwd());
+  for (const { file, rule } of violations) console.error(`${file}: ${rule}`);
+  console.log(`tidy: ${violations.length} violations`);
+  process.exitCode = violations.length === 0 ? 0 : 1;
+}
