@@ -3,7 +3,7 @@ import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LetterEngine } from '../../test/letter-engine.ts';
+import { LetterEngine } from '../../test/support/letter-engine.ts';
 import { Server } from './server.ts';
 
 const lines: string[] = [];

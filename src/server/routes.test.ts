@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/letter-engine.ts';
+import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
 import { Server, type ServerOptions } from './server.ts';
 
 const servers: Server[] = [];

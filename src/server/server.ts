@@ -51,7 +51,7 @@ export class Server {
 
   /** @returns the port, which the system has chosen if `port` was 0. @throws the system's error (`EADDRINUSE`, ...). */
   async listen(port: number, host: string): Promise<number> {
-    await this.app.listen({ port, host, listenTextResolver: () => '' });
+    await this.app.listen({ port, host, listenTextResolver: (address) => `listening on ${address}` });
     return (this.app.server.address() as AddressInfo).port;
   }
 

@@ -1,8 +1,8 @@
-import { engineClosed, promptEmpty, promptTooLong, queueFull } from '../src/core/errors.ts';
-import { type TokenId, tokenId } from '../src/core/ids.ts';
-import type { SamplingParams } from '../src/core/sampling.ts';
-import { parseSamplingParams } from '../src/core/sampling-parse.ts';
-import type { TokenLogprobs } from '../src/core/step.ts';
+import { engineClosed, promptEmpty, promptTooLong, queueFull } from '../../src/core/errors.ts';
+import { type TokenId, tokenId } from '../../src/core/ids.ts';
+import type { SamplingParams } from '../../src/core/sampling.ts';
+import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
+import type { TokenLogprobs } from '../../src/core/step.ts';
 import type {
   AsyncEngine,
   ChatMessage,
@@ -10,7 +10,7 @@ import type {
   GenerateRequest,
   ModelInfo,
   OutputDelta,
-} from '../src/engine/contract.ts';
+} from '../../src/engine/contract.ts';
 
 export interface LetterEngineOptions {
   /** Awaited before every step, so that a test decides when the engine goes on. */

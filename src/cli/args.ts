@@ -1,0 +1,127 @@
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type EngineOptions, engineDefaults } from '../engine/options.ts';
+
+/** Values of flags, one function per kind: the text as typed, or an error that says what would be right. */
+export function integerFrom(min: number, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (/^[+-]?\d+$/.test(text.trim()) && value >= min && value <= max) return value;
+    const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
+    throw new InvalidArgumentError(`It must be a whole number ${range}.`);
+  };
+}
+
+export function numberFlag(text: string): number {
+  const value = Number(text);
+  if (text.trim() !== '' && Number.isFinite(value)) return value;
+  throw new InvalidArgumentError('It must be a number.');
+}
+
+const UNITS: Readonly<Record<string, number>> = {
+  '': 1,
+  b: 1,
+  k: 1e3,
+  kb: 1e3,
+  kib: 1024,
+  m: 1e6,
+  mb: 1e6,
+  mib: 1024 ** 2,
+  g: 1e9,
+  gb: 1e9,
+  gib: 1024 ** 3,
+  t: 1e12,
+  tb: 1e12,
+  tib: 1024 ** 4,
+};
+
+/** `2GiB`, `512 MiB`, `1.5g`, `1000000`. */
+export function bytesFlag(text: string): number {
+  const match = /^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$/i.exec(text);
+  const unit = UNITS[(match?.[2] ?? '?').toLowerCase()];
+  const bytes = Math.floor(Number(match?.[1]) * (unit ?? Number.NaN));
+  if (Number.isSafeInteger(bytes) && bytes > 0) return bytes;
+  throw new InvalidArgumentError('It must be a number of bytes, like 2GiB, 512MiB or 1000000.');
+}
+
+/** For flags that may come several times. */
+export function collect(text: string, previous: readonly string[] = []): string[] {
+  return [...previous, text];
+}
+
+export function oneOf(flags: string, description: string, choices: readonly string[], fallback: string): Option {
+  return new Option(flags, description).choices(choices).default(fallback);
+}
+
+/** The engine's flags as commander hands them over. */
+export interface EngineFlags {
+  readonly maxModelLen?: number;
+  readonly maxNumSeqs: number;
+  readonly maxNumBatchedTokens: number;
+  readonly blockSize: number;
+  readonly kvCacheMemory?: number;
+  readonly threads?: number;
+  readonly numerics: 'exact' | 'fast';
+  readonly device: 'auto' | 'cpu' | 'gpu';
+  readonly enablePrefixCaching: boolean;
+  readonly schedulingPolicy: 'fcfs' | 'priority';
+  readonly maxWaiting: number;
+  readonly chatTemplate?: string;
+  readonly seed?: number;
+}
+
+/** The flags of every command that runs an engine, under vLLM's names. */
+export function addEngineFlags(command: Command): Command {
+  const defaults = engineDefaults;
+  const count = integerFrom(1);
+  return command
+    .optionsGroup('Engine:')
+    .option('--max-model-len <tokens>', "longest prompt plus output (default: the model's own)", count)
+    .option('--max-num-seqs <n>', 'requests that run at once', count, defaults.maxNumSeqs)
+    .option('--max-num-batched-tokens <n>', 'tokens computed in one step', count, defaults.maxNumBatchedTokens)
+    .option('--block-size <tokens>', 'tokens of one KV block', count, defaults.blockSize)
+    .option(
+      '--kv-cache-memory <bytes>',
+      'size of the KV pool, like 2GiB (default: half of the free memory, 4GiB at most)',
+      bytesFlag,
+    )
+    .option('--threads <n>', 'threads that compute (default: all cores)', count)
+    .addOption(
+      oneOf(
+        '--numerics <how>',
+        'exact: the same bits in any batch; fast: the quickest kernels',
+        ['exact', 'fast'],
+        defaults.numerics,
+      ),
+    )
+    .addOption(oneOf('--device <device>', 'where to compute', ['auto', 'cpu', 'gpu'], defaults.device))
+    .option('--enable-prefix-caching', 'reuse the KV of common prefixes', defaults.enablePrefixCaching)
+    .option('--no-enable-prefix-caching', 'compute every prompt from its first token')
+    .addOption(oneOf('--scheduling-policy <policy>', 'who goes first', ['fcfs', 'priority'], defaults.schedulingPolicy))
+    .option('--max-waiting <n>', 'requests that may wait; one more is refused', integerFrom(0), defaults.maxWaiting)
+    .option('--chat-template <file>', "a Jinja template to use in place of the model's own")
+    .optionsGroup('Options:');
+}
+
+/** Flags to options. `chatTemplate` is a path here and a text there, so the caller reads it. */
+export function engineOptionsOf(
+  model: string,
+  flags: EngineFlags,
+  more: Pick<EngineOptions, 'servedModelName' | 'chatTemplate' | 'onProgress' | 'seed'>,
+): EngineOptions {
+  const { maxNumSeqs, maxNumBatchedTokens, blockSize, numerics, device } = flags;
+  return {
+    model,
+    maxNumSeqs,
+    maxNumBatchedTokens,
+    blockSize,
+    numerics,
+    device,
+    enablePrefixCaching: flags.enablePrefixCaching,
+    schedulingPolicy: flags.schedulingPolicy,
+    maxWaiting: flags.maxWaiting,
+    ...(flags.maxModelLen === undefined ? {} : { maxModelLen: flags.maxModelLen }),
+    ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),
+    ...(flags.threads === undefined ? {} : { threads: flags.threads }),
+    ...more,
+  };
+}

@@ -1,0 +1,14 @@
+import { defineError } from '../base/errors.ts';
+
+export const portInUse = defineError(
+  'KVASIR_PORT_IN_USE',
+  'Port {port} on {host} is in use. Stop what listens there, or choose another port with --port (0 lets the system choose).',
+  500,
+);
+export const cannotListen = defineError(
+  'KVASIR_CANNOT_LISTEN',
+  'Cannot listen on {host}, port {port} ({reason}). Choose others with --host and --port.',
+  500,
+);
+export const fileUnreadable = defineError('KVASIR_FILE_UNREADABLE', 'Cannot read the {what} {path}: {reason}.', 500);
+export const textNotUtf8 = defineError('KVASIR_TEXT_NOT_UTF8', 'The {what} from {path} is not valid UTF-8.', 400);

@@ -1,0 +1,183 @@
+import { Command } from 'commander';
+import { assertDefined } from '../base/assert.ts';
+import type { SamplingParams } from '../core/sampling.ts';
+import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { ChoiceCollector } from '../server/choice-collector.ts';
+import { tokenizePrompt } from '../server/generation.ts';
+import { noChatTemplate } from '../server/server-errors.ts';
+import { addEngineFlags, collect, type EngineFlags, engineOptionsOf, integerFrom, numberFlag } from './args.ts';
+import type { CliContext, ExitCode } from './context.ts';
+import { orInterrupted } from './interrupt.ts';
+import { loadProgress } from './load-progress.ts';
+import { demoModelPath } from './package-files.ts';
+import { readTextFile, readTextFlag } from './text-input.ts';
+
+interface GenerateFlags extends EngineFlags {
+  readonly model?: string;
+  readonly prompt?: string;
+  readonly chat: boolean;
+  readonly system?: string;
+  readonly json: boolean;
+  readonly maxTokens: number;
+  readonly minTokens?: number;
+  readonly temperature?: number;
+  readonly topK?: number;
+  readonly topP?: number;
+  readonly minP?: number;
+  readonly repetitionPenalty?: number;
+  readonly presencePenalty?: number;
+  readonly frequencyPenalty?: number;
+  readonly stop?: readonly string[];
+  readonly ignoreEos: boolean;
+  readonly logprobs?: number;
+}
+
+export function generateCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
+  const command = new Command('generate')
+    .summary('complete one prompt')
+    .description('Complete one prompt and print the text as it comes.')
+    .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
+    .option(
+      '--prompt <text>',
+      'the prompt (required); - reads standard input, @file a file (one last newline is dropped)',
+    )
+    .option('--chat', "take the prompt as a user's message and apply the model's chat template", false)
+    .option('--system <text>', 'with --chat: a system message before it')
+    .option('--json', 'print one JSON line {text, token_ids, finish_reason, usage} instead', false)
+    .optionsGroup('Sampling:')
+    .option('--max-tokens <n>', 'tokens to generate at most', integerFrom(1), 128)
+    .option('--min-tokens <n>', 'tokens to generate at least', integerFrom(0))
+    .option('--temperature <t>', '0 takes the most probable token each time (default: 1)', numberFlag)
+    .option('--top-k <k>', 'choose among the k most probable tokens', integerFrom(-1))
+    .option('--top-p <p>', 'choose among the most probable tokens that together have probability p', numberFlag)
+    .option('--min-p <p>', 'drop tokens less probable than p times the most probable', numberFlag)
+    .option('--repetition-penalty <x>', 'above 1: make what has been said less probable', numberFlag)
+    .option('--presence-penalty <x>', 'subtracted once from the logit of what has been generated', numberFlag)
+    .option('--frequency-penalty <x>', 'subtracted each time', numberFlag)
+    .option('--seed <n>', 'makes sampling repeatable (default: chance)', integerFrom(0))
+    .option('--stop <text>', 'end before this text; may be given several times', collect)
+    .option('--ignore-eos', 'go on after the model has ended', false)
+    .option('--logprobs <n>', 'with --json: log probability of each token, and of the n most probable', integerFrom(0));
+  addEngineFlags(command);
+  command.addHelpText(
+    'after',
+    `
+Examples:
+  kvasir generate --prompt "Once upon a time" --temperature 0
+  kvasir generate --model m.gguf --prompt "Hello" --max-tokens 32 --temperature 0 --json
+  kvasir generate --model m.gguf --chat --prompt @question.txt
+  echo "Dear all," | kvasir generate --prompt -`,
+  );
+  return command.action(async (flags: GenerateFlags) => {
+    // Not commander's requiredOption: that would complain of a missing --prompt where --promt was written.
+    if (flags.prompt === undefined) return command.error("error: option '--prompt <text>' is required");
+    if (flags.system !== undefined && !flags.chat) return command.error("error: option '--system' needs '--chat'");
+    exit(await generate(flags.prompt, flags, context));
+  });
+}
+
+async function generate(promptFlag: string, flags: GenerateFlags, context: CliContext): Promise<ExitCode> {
+  const interrupt = new AbortController();
+  const onSignal = (): void => interrupt.abort();
+  context.signals.on('SIGINT', onSignal);
+  context.signals.on('SIGTERM', onSignal);
+  try {
+    const prompt = await readTextFlag('prompt', promptFlag, context.readStdin);
+    const loading = context.createEngine(await optionsOf(flags, context));
+    const engine = await orInterrupted(loading, interrupt.signal);
+    if (engine === undefined) return 130;
+    try {
+      await run(engine, prompt, flags, context, interrupt.signal);
+    } finally {
+      await engine.close();
+    }
+    return interrupt.signal.aborted ? 130 : 0;
+  } finally {
+    context.signals.off('SIGINT', onSignal);
+    context.signals.off('SIGTERM', onSignal);
+  }
+}
+
+async function optionsOf(flags: GenerateFlags, context: CliContext) {
+  const model = flags.model ?? demoModelPath();
+  return engineOptionsOf(model, flags, {
+    onProgress: loadProgress(model, context.stderr),
+    ...(flags.chatTemplate === undefined
+      ? {}
+      : { chatTemplate: await readTextFile('chat template', flags.chatTemplate) }),
+  });
+}
+
+async function run(
+  engine: AsyncEngine,
+  prompt: string,
+  flags: GenerateFlags,
+  context: CliContext,
+  signal: AbortSignal,
+): Promise<void> {
+  const tokens = tokenizePrompt(engine, flags.chat ? asChat(engine, prompt, flags.system) : prompt, !flags.chat);
+  const collector = new ChoiceCollector(1);
+  let lastText = '';
+  for await (const delta of engine.generate({ prompt: tokens, params: paramsOf(flags) }, { signal })) {
+    collector.add(delta);
+    if (flags.json || delta.text === '') continue;
+    context.stdout.write(delta.text);
+    lastText = delta.text;
+  }
+  if (signal.aborted) return;
+  const [choice] = collector.choices();
+  if (flags.json) context.stdout.write(`${JSON.stringify(jsonOf(assertDefined(choice, 'one choice')))}\n`);
+  else if (!lastText.endsWith('\n')) context.stdout.write('\n');
+}
+
+function asChat(engine: AsyncEngine, prompt: string, system: string | undefined): string {
+  if (!engine.model.hasChatTemplate) throw noChatTemplate({ model: engine.model.name });
+  const opening = system === undefined ? [] : [{ role: 'system', content: system }];
+  return engine.applyChatTemplate([...opening, { role: 'user', content: prompt }], { addGenerationPrompt: true });
+}
+
+/** Flags that were not given stay absent: their defaults are the engine's. */
+function paramsOf(flags: GenerateFlags): Partial<SamplingParams> {
+  const { maxTokens, minTokens, temperature, topK, topP, minP, stop, ignoreEos, logprobs } = flags;
+  const { repetitionPenalty, presencePenalty, frequencyPenalty } = flags;
+  const given = {
+    maxTokens,
+    minTokens,
+    temperature,
+    topK,
+    topP,
+    minP,
+    repetitionPenalty,
+    presencePenalty,
+    frequencyPenalty,
+    seed: flags.seed === undefined ? undefined : BigInt(flags.seed),
+    stop,
+    ignoreEos,
+    logprobs,
+  };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+}
+
+function jsonOf(choice: OutputDelta) {
+  const { promptTokens, outputTokens, cachedTokens } = choice.stats;
+  return {
+    text: choice.text,
+    token_ids: choice.tokenIds,
+    finish_reason: choice.finish?.reason ?? null,
+    usage: {
+      prompt_tokens: promptTokens,
+      completion_tokens: outputTokens,
+      total_tokens: promptTokens + outputTokens,
+      prompt_tokens_details: { cached_tokens: cachedTokens },
+    },
+    ...(choice.logprobs === undefined
+      ? {}
+      : {
+          logprobs: choice.logprobs.map(({ logprob, top }, i) => ({
+            token_id: choice.tokenIds[i],
+            logprob,
+            top_logprobs: top.map((entry) => ({ token_id: entry.token, logprob: entry.logprob })),
+          })),
+        }),
+  };
+}

@@ -1,0 +1,57 @@
+import { Command, CommanderError } from 'commander';
+import { KvasirError } from '../base/errors.ts';
+import { invalidParameter } from '../core/errors.ts';
+import type { CliContext, ExitCode } from './context.ts';
+
+/** Makes one of the commands; `exit` is how it says what the shell is to get. */
+export type CommandFactory = (context: CliContext, exit: (code: ExitCode) => void) => Command;
+
+/**
+ * Parses the command line, runs the command, and turns whatever came of it into an exit code and at most one line of
+ * error. Never exits by itself.
+ */
+export async function runCli(
+  argv: readonly string[],
+  context: CliContext,
+  commands: readonly CommandFactory[],
+): Promise<ExitCode> {
+  let code: ExitCode = 0;
+  const program = new Command('kvasir')
+    .description('LLM inference server: GGUF models, an OpenAI API, and text that survives the loss of any KV cache.')
+    .version(context.version)
+    .showHelpAfterError('(--help shows the options)');
+  for (const make of commands) program.addCommand(make(context, (given) => (code = given)));
+  for (const command of [program, ...program.commands]) {
+    command.exitOverride().configureOutput({
+      writeOut: (text) => void context.stdout.write(text),
+      writeErr: (text) => void context.stderr.write(text),
+    });
+    command.showHelpAfterError('(--help shows the options)');
+  }
+  try {
+    await program.parseAsync(argv, { from: 'user' });
+    return code;
+  } catch (error) {
+    return report(error, context);
+  }
+}
+
+function report(error: unknown, { stderr }: CliContext): ExitCode {
+  // Commander has said what is wrong.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+  if (error instanceof KvasirError) {
+    stderr.write(`error: ${withFlagNames(error)}\n`);
+    return error.code === invalidParameter.definition.code ? 2 : 1;
+  }
+  // Our own bug: the stack is what a report of it needs.
+  stderr.write(`internal error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  return 1;
+}
+
+/** The engine says `topK` where the command line says --top-k. */
+function withFlagNames(error: KvasirError): string {
+  const parameter = error.fields.parameter;
+  if (typeof parameter !== 'string') return error.message;
+  const flag = `--${parameter.replace(/(?<=[a-z])[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+  return error.message.replaceAll(`\`${parameter}\``, flag);
+}

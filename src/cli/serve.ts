@@ -1,0 +1,177 @@
+import { createServer as createTcpServer } from 'node:net';
+import { Command, Option } from 'commander';
+import type { KvasirError } from '../base/errors.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import { readableLog } from '../server/log-format.ts';
+import { Server, serverDefaults } from '../server/server.ts';
+import { addEngineFlags, bytesFlag, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from './args.ts';
+import { cannotListen, portInUse } from './cli-errors.ts';
+import type { CliContext, ExitCode, SignalSource } from './context.ts';
+import { aborted, orInterrupted } from './interrupt.ts';
+import { loadProgress } from './load-progress.ts';
+import { demoModelPath } from './package-files.ts';
+import { readTextFile } from './text-input.ts';
+
+interface ServeFlags extends EngineFlags {
+  readonly host: string;
+  readonly port: number;
+  readonly servedModelName?: string;
+  readonly apiKey?: string;
+  readonly maxBodySize: number;
+  readonly shutdownTimeout: number;
+  readonly logLevel: 'silent' | 'error' | 'warn' | 'info' | 'debug';
+  readonly logFormat: 'text' | 'json';
+}
+
+export function serveCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
+  const command = new Command('serve')
+    .summary('serve a model over the OpenAI API')
+    .description('Serve a GGUF model over the OpenAI API.')
+    .argument('[model]', 'path of a GGUF file (default: the bundled demo model)')
+    // vLLM listens on all interfaces. Here the default is this machine alone: the server asks for no key unless told to,
+    // and a laptop in a café must not serve the café.
+    .option('--host <address>', 'address to listen on; 0.0.0.0 for all', '127.0.0.1')
+    .option('--port <port>', 'port to listen on; 0 for any', integerFrom(0, 65_535), 8000)
+    .option('--served-model-name <name>', "the model's name in the API (default: its file's name)")
+    .addOption(new Option('--api-key <key>', 'key that clients must send').env('KVASIR_API_KEY'))
+    .addOption(
+      new Option('--max-body-size <bytes>', 'largest request, like 8MiB')
+        .argParser(bytesFlag)
+        .default(serverDefaults.bodyMaxBytes, '8MiB'),
+    )
+    .option(
+      '--shutdown-timeout <seconds>',
+      'how long running requests may go on after SIGTERM',
+      integerFrom(0, 86_400),
+      30,
+    )
+    .option('--seed <n>', 'where the seeds of requests without one come from (default: chance)', integerFrom(0))
+    .addOption(oneOf('--log-level <level>', 'how much to log', ['silent', 'error', 'warn', 'info', 'debug'], 'info'))
+    .addOption(oneOf('--log-format <format>', 'lines for people or for machines', ['text', 'json'], 'text'));
+  addEngineFlags(command);
+  command.addHelpText(
+    'after',
+    `
+Examples:
+  kvasir serve                                  the bundled demo model on http://127.0.0.1:8000
+  kvasir serve qwen3-0.6b-q8_0.gguf --port 9000
+  kvasir serve model.gguf --host 0.0.0.0 --api-key secret --kv-cache-memory 8GiB`,
+  );
+  return command.action(async (model: string | undefined, flags: ServeFlags) => {
+    exit(await serve(model ?? demoModelPath(), flags, context));
+  });
+}
+
+async function serve(model: string, flags: ServeFlags, context: CliContext): Promise<ExitCode> {
+  // Told now rather than after minutes of loading.
+  await checkPortFree(flags.host, flags.port);
+  using shutdown = new ShutdownSignals(context);
+  const loading = context.createEngine(await optionsOf(model, flags, context));
+  const engine = await orInterrupted(loading, shutdown.first);
+  if (engine === undefined) return 130;
+  try {
+    const server = new Server(engine, {
+      version: context.version,
+      bodyMaxBytes: flags.maxBodySize,
+      logLevel: flags.logLevel,
+      logDestination: flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr),
+      ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+    });
+    const port = await listen(server, flags.host, flags.port);
+    context.stderr.write(banner(engine, flags, port, context.version));
+    await aborted(shutdown.first);
+    context.stderr.write(`shutting down: waiting for ${engine.stats().running + engine.stats().waiting} requests\n`);
+    const outcome = await server.drain(flags.shutdownTimeout * 1000, shutdown.second);
+    context.stderr.write(outcome === 'drained' ? 'all requests ended\n' : 'the remaining requests were aborted\n');
+    return 0;
+  } finally {
+    await engine.close();
+  }
+}
+
+async function optionsOf(model: string, flags: ServeFlags, context: CliContext) {
+  return engineOptionsOf(model, flags, {
+    onProgress: loadProgress(model, context.stderr),
+    ...(flags.servedModelName === undefined ? {} : { servedModelName: flags.servedModelName }),
+    ...(flags.seed === undefined ? {} : { seed: flags.seed }),
+    ...(flags.chatTemplate === undefined
+      ? {}
+      : { chatTemplate: await readTextFile('chat template', flags.chatTemplate) }),
+  });
+}
+
+async function checkPortFree(host: string, port: number): Promise<void> {
+  if (port === 0) return;
+  const probe = createTcpServer();
+  await new Promise<void>((resolve, reject) => {
+    probe.once('error', (error) => reject(listenFault(error, host, port)));
+    probe.listen(port, host, () => probe.close(() => resolve()));
+  });
+}
+
+async function listen(server: Server, host: string, port: number): Promise<number> {
+  try {
+    return await server.listen(port, host);
+  } catch (error) {
+    throw listenFault(error, host, port);
+  }
+}
+
+function listenFault(error: unknown, host: string, port: number): KvasirError {
+  const code = (error as NodeJS.ErrnoException).code ?? 'unknown';
+  return code === 'EADDRINUSE' ? portInUse({ host, port }, error) : cannotListen({ host, port, reason: code }, error);
+}
+
+function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: string): string {
+  const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
+  const poolTokens = engine.stats().blocks.total * flags.blockSize;
+  const reachable = flags.host === '0.0.0.0' ? '127.0.0.1' : flags.host === '::' ? '[::1]' : flags.host;
+  const address = `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
+  const key = flags.apiKey === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
+  const [path, body] = hasChatTemplate
+    ? ['chat/completions', '{"messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":100}']
+    : ['completions', '{"prompt":"Once upon a time","max_tokens":100}'];
+  return `
+  Kvasir ${version}
+  model     ${name} (${architecture})
+  context   ${maxModelLen} tokens
+  KV pool   ${poolTokens} tokens in blocks of ${flags.blockSize}
+  address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
+
+  Try it:
+  curl ${address}/v1/${path} -H 'Content-Type: application/json' ${key}-d '${body}'
+
+  Ctrl-C stops it.
+
+`;
+}
+
+/** The first SIGINT or SIGTERM asks to finish, the second to stop at once. */
+class ShutdownSignals implements Disposable {
+  readonly #first = new AbortController();
+  readonly #second = new AbortController();
+  readonly #source: SignalSource;
+  readonly #listener = (): void => {
+    if (this.#first.signal.aborted) this.#second.abort();
+    this.#first.abort();
+  };
+
+  constructor({ signals }: CliContext) {
+    this.#source = signals;
+    signals.on('SIGINT', this.#listener);
+    signals.on('SIGTERM', this.#listener);
+  }
+
+  get first(): AbortSignal {
+    return this.#first.signal;
+  }
+
+  get second(): AbortSignal {
+    return this.#second.signal;
+  }
+
+  [Symbol.dispose](): void {
+    this.#source.off('SIGINT', this.#listener);
+    this.#source.off('SIGTERM', this.#listener);
+  }
+}

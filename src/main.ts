@@ -1,0 +1,28 @@
+#!/usr/bin/env node
+/** The `kvasir` command: hands the process to the CLI and its exit code back to the shell. */
+import { buffer } from 'node:stream/consumers';
+import type { CliContext } from './cli/context.ts';
+import { generateCommand } from './cli/generate.ts';
+import { packageVersion } from './cli/package-files.ts';
+import { runCli } from './cli/run-cli.ts';
+import { serveCommand } from './cli/serve.ts';
+import { createEngine } from './compose.ts';
+
+const context: CliContext = {
+  version: packageVersion(),
+  createEngine,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  readStdin: () => buffer(process.stdin),
+  signals: process,
+};
+
+// A reader like `head` has had enough and closed the pipe: that is no fault, and nobody is left to write for.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+  process.exit(0);
+});
+
+process.exitCode = await runCli(process.argv.slice(2), context, [serveCommand, generateCommand]);
+// Interrupted while a model was loading: a native call that cannot be stopped must not keep the process.
+if (process.exitCode === 130) process.exit();

@@ -1,0 +1,187 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
+import { Server, type ServerOptions } from './server.ts';
+
+/** Long enough for a slow machine; a test that succeeds never waits for it. */
+const PATIENCE = { timeout: 30_000, interval: 5 };
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function serve(engineOptions: LetterEngineOptions = {}, options: Partial<ServerOptions> = {}) {
+  const engine = new LetterEngine(engineOptions);
+  const lines: string[] = [];
+  const server = new Server(engine, {
+    version: '1.2.3',
+    logDestination: { write: (line) => void lines.push(line) },
+    ...options,
+  });
+  const port = await server.listen(0, '127.0.0.1');
+  cleanups.push(() => server.app.close());
+  return { engine, server, port, lines };
+}
+
+/** A request on a bare socket, so that the test alone decides when to read and when to go away. */
+function ask(port: number, body: object, path = '/v1/completions'): Socket {
+  const text = JSON.stringify(body);
+  const socket = connect(port, '127.0.0.1');
+  cleanups.push(() => socket.destroy());
+  socket.write(
+    `POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${text.length}\r\n\r\n${text}`,
+  );
+  return socket;
+}
+
+/** Everything until `pattern` has come. */
+async function readUntil(socket: Socket, pattern: RegExp): Promise<string> {
+  let text = '';
+  while (!pattern.test(text)) text += String(await once(socket, 'data'));
+  return text;
+}
+
+/** A step whenever the test says so. */
+function gate() {
+  let open: () => void = () => {};
+  let closed = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return {
+    beforeStep: () => closed,
+    step() {
+      const opened = open;
+      closed = new Promise((resolve) => {
+        open = resolve;
+      });
+      opened();
+    },
+  };
+}
+
+describe('a client that goes away', () => {
+  it('in the middle of a stream ends its request', async () => {
+    const { beforeStep, step } = gate();
+    const { engine, port, lines } = await serve({ beforeStep });
+    const socket = ask(port, { prompt: 'abc', max_tokens: 50, stream: true });
+    await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
+    step();
+    await readUntil(socket, new RegExp(`"text":"${lettersOf(3, 1)}"`));
+    socket.destroy();
+    await vi.waitFor(() => expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 }), PATIENCE);
+    await vi.waitFor(() => expect(lines.at(-1)).toContain('"msg":"request"'), PATIENCE);
+    expect(JSON.parse(lines.at(-1)!)).toMatchObject({ clientGone: true, outputTokens: 1 });
+  });
+
+  it('before the answer ends its request', async () => {
+    const { beforeStep } = gate();
+    const { engine, port } = await serve({ beforeStep });
+    for (const stream of [false, true]) {
+      const socket = ask(port, { prompt: ['a', 'b'], n: 2, max_tokens: 50, stream });
+      await vi.waitFor(() => expect(engine.stats().running).toBe(2), PATIENCE);
+      socket.destroy();
+      await vi.waitFor(() => expect(engine.stats().running).toBe(0), PATIENCE);
+    }
+    expect(engine.stats().aborts).toBe(4);
+  });
+
+  it('leaves others alone', async () => {
+    const { beforeStep, step } = gate();
+    const { engine, port } = await serve({ beforeStep });
+    const leaver = ask(port, { prompt: 'ab', max_tokens: 50, stream: true });
+    const stayer = ask(port, { prompt: 'abc', max_tokens: 2, stream: true });
+    await vi.waitFor(() => expect(engine.stats().running).toBe(2), PATIENCE);
+    leaver.destroy();
+    await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
+    const answer = readUntil(stayer, /\[DONE\]/);
+    const stepping = setInterval(step, 1);
+    cleanups.push(() => clearInterval(stepping));
+    expect(await answer).toContain('"finish_reason":"length"');
+  });
+});
+
+describe('a client that does not read', () => {
+  const many = 100_000;
+  const endless = { prompt: 'abc', max_tokens: many, stream: true };
+
+  it('slows down its own request alone, and is cut off in the end', async () => {
+    const { engine, port } = await serve({ maxModelLen: 2 * many }, { stallTimeoutMs: 500 });
+    const socket = ask(port, endless);
+    socket.pause();
+    // Stalled: nothing more is taken from the engine, although most of it is still to come.
+    await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
+    let before = -1;
+    while (engine.stats().generatedTokens !== before) {
+      before = engine.stats().generatedTokens;
+      await sleep(50);
+    }
+    expect(before).toBeLessThan(many);
+    const other = await fetch(`http://127.0.0.1:${port}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{"prompt":"abc"}',
+    });
+    expect(other.status).toBe(200);
+    await vi.waitFor(() => expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 }), PATIENCE);
+  });
+
+  it('gets everything when it reads on', async () => {
+    const { engine, port } = await serve({ maxModelLen: 2 * many });
+    const socket = ask(port, { ...endless, max_tokens: 60_000 });
+    socket.pause();
+    await vi.waitFor(() => expect(engine.stats().generatedTokens).toBeGreaterThan(100), PATIENCE);
+    const pieces: Buffer[] = [];
+    socket.on('data', (piece) => pieces.push(piece));
+    socket.resume();
+    await vi.waitFor(() => expect(pieces.at(-1)?.includes('[DONE]')).toBe(true), PATIENCE);
+    expect(Buffer.concat(pieces).toString().split('"index":0').length - 1).toBe(60_000);
+  });
+});
+
+describe('a long silence', () => {
+  it('is filled with comments, which do not change the stream', async () => {
+    const { beforeStep, step } = gate();
+    const { engine, port } = await serve({ beforeStep }, { keepAliveMs: 20 });
+    const socket = ask(port, { prompt: 'abc', max_tokens: 1, stream: true });
+    expect(await readUntil(socket, /: waiting\n\n[\s\S]*: waiting\n\n/)).toMatch(/^HTTP\/1.1 200 /);
+    step();
+    expect(await readUntil(socket, /\[DONE\]/)).toContain(`"text":"${lettersOf(3, 1)}"`);
+    expect(engine.stats().running).toBe(0);
+  });
+});
+
+describe('a shutdown', () => {
+  it('lets running requests end and refuses new ones', async () => {
+    const { beforeStep, step } = gate();
+    const { engine, server, port } = await serve({ beforeStep });
+    const socket = ask(port, { prompt: 'abc', max_tokens: 3, stream: true });
+    await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
+    const outcome = server.drain(30_000, new AbortController().signal);
+    expect((await fetch(`http://127.0.0.1:${port}/health`)).status).toBe(503);
+    const answer = readUntil(socket, /\[DONE\]/);
+    const stepping = setInterval(step, 1);
+    cleanups.push(() => clearInterval(stepping));
+    expect(await answer).toContain('"finish_reason":"length"');
+    expect(await outcome).toBe('drained');
+    await expect(fetch(`http://127.0.0.1:${port}/health`)).rejects.toThrow();
+  });
+
+  it('cuts what does not end in time, or at a second signal', async () => {
+    for (const how of ['deadline', 'signal'] as const) {
+      const { engine, server, port } = await serve({ beforeStep: gate().beforeStep });
+      const socket = ask(port, { prompt: 'abc', stream: true });
+      const closed = once(socket, 'close');
+      socket.resume();
+      await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
+      const second = new AbortController();
+      const outcome = server.drain(how === 'deadline' ? 10 : 30_000, second.signal);
+      if (how === 'signal') second.abort();
+      expect(await outcome).toBe('cut');
+      await closed;
+      expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 });
+    }
+  });
+});

@@ -1,0 +1,37 @@
+import { expect, it } from 'vitest';
+import { formatLogLine, readableLog } from './log-format.ts';
+
+const time = Date.UTC(2026, 0, 2, 3, 4, 5);
+
+it('writes a line that a person can read and grep can search', () => {
+  const line = {
+    level: 30,
+    time,
+    pid: 1,
+    hostname: 'h',
+    reqId: 'req-1',
+    path: '/v1/models',
+    status: 200,
+    msg: 'request',
+  };
+  expect(formatLogLine(JSON.stringify(line))).toBe('03:04:05 info  request id=req-1 path=/v1/models status=200\n');
+});
+
+it('quotes what has spaces, and shows the stack of an error', () => {
+  const line = {
+    level: 50,
+    time,
+    pid: 1,
+    hostname: 'h',
+    what: 'a b',
+    err: { stack: 'Error: x\n  at y' },
+    msg: 'failed',
+  };
+  expect(formatLogLine(JSON.stringify(line))).toBe('03:04:05 error failed what="a b"\nError: x\n  at y\n');
+});
+
+it('forwards to its destination', () => {
+  const written: string[] = [];
+  readableLog({ write: (text) => written.push(text) }).write(JSON.stringify({ level: 40, time, msg: 'careful' }));
+  expect(written).toEqual(['03:04:05 warn  careful\n']);
+});
