@@ -4,7 +4,6 @@ import type { SamplingParams } from '../core/sampling.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { ChoiceCollector } from '../server/choice-collector.ts';
 import { tokenizePrompt } from '../server/generation.ts';
-import { noChatTemplate } from '../server/server-errors.ts';
 import { addEngineFlags, collect, type EngineFlags, engineOptionsOf, integerFrom, numberFlag } from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { orInterrupted } from './interrupt.ts';
@@ -131,7 +130,6 @@ async function run(
 }
 
 function asChat(engine: AsyncEngine, prompt: string, system: string | undefined): string {
-  if (!engine.model.hasChatTemplate) throw noChatTemplate({ model: engine.model.name });
   const opening = system === undefined ? [] : [{ role: 'system', content: system }];
   return engine.applyChatTemplate([...opening, { role: 'user', content: prompt }], { addGenerationPrompt: true });
 }

@@ -18,7 +18,7 @@ import {
 } from './openai-parse.ts';
 import { chatRenderer, completionRenderer, type RenderContext, type Renderer } from './openai-render.ts';
 import type { ModelCard } from './openai-types.ts';
-import { errorAnswer, modelNotFound, noChatTemplate } from './server-errors.ts';
+import { errorAnswer, modelNotFound } from './server-errors.ts';
 import { EventStream, type EventStreamOptions } from './sse.ts';
 
 export interface RouteOptions extends EventStreamOptions {
@@ -110,7 +110,6 @@ function checkModel(engine: AsyncEngine, requested: string | undefined): void {
 }
 
 function renderConversation(engine: AsyncEngine, conversation: ParsedConversation): string {
-  if (!engine.model.hasChatTemplate) throw noChatTemplate({ model: engine.model.name });
   const { messages, addGenerationPrompt, variables } = conversation;
   return engine.applyChatTemplate(messages, { addGenerationPrompt, variables });
 }

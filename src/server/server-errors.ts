@@ -46,11 +46,6 @@ export const tooManyChoices = defineError(
   'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request.',
   400,
 );
-export const noChatTemplate = defineError(
-  'KVASIR_NO_CHAT_TEMPLATE',
-  'The model `{model}` has no chat template. Use /v1/completions, or start the server with --chat-template.',
-  400,
-);
 /** A request ended with `finish_reason: error`: the model's process broke under it. */
 export const generationFailed = defineError(
   'KVASIR_GENERATION_FAILED',
@@ -91,24 +86,23 @@ export interface ErrorAnswer {
 }
 
 /**
- * What a client is told about an error. A 500 says nothing of itself outside: whatever its words are (paths, addresses,
- * a stack), they are for the log.
+ * What a client is told about an error. Faults on our side that no retry can mend say nothing of themselves outside:
+ * whatever their words are (paths, addresses, a stack), they are for the log.
  */
 export function errorAnswer(error: unknown): ErrorAnswer {
   const known = error instanceof KvasirError ? error : undefined;
-  if (known === undefined || known.httpStatus === 500) {
-    const message = known?.code === generationFailed.definition.code ? known.message : 'Internal server error.';
-    const code = known?.code ?? 'internal_error';
-    return { status: 500, headers: {}, body: errorBody(message, 'server_error', null, code), internal: true };
+  if (known === undefined || (known.httpStatus >= 500 && !known.retryable)) {
+    const body = errorBody('Internal server error.', 'server_error', null, known?.code ?? 'internal_error');
+    return { status: known?.httpStatus ?? 500, headers: {}, body, internal: true };
   }
   const { code, httpStatus, fields } = known;
-  const type = httpStatus > 500 ? 'server_error' : httpStatus === 429 ? 'rate_limit_error' : 'invalid_request_error';
+  const type = httpStatus >= 500 ? 'server_error' : httpStatus === 429 ? 'rate_limit_error' : 'invalid_request_error';
   const parameter = typeof fields.parameter === 'string' ? wireName(fields.parameter) : null;
   return {
     status: httpStatus,
     headers: answerHeaders(known),
     body: errorBody(withWireNames(known), type, parameter, openAiCodes[code] ?? code),
-    internal: false,
+    internal: httpStatus === 500,
   };
 }
 

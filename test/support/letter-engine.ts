@@ -11,6 +11,7 @@ import type {
   ModelInfo,
   OutputDelta,
 } from '../../src/engine/contract.ts';
+import { chatTemplateMissing } from '../../src/engine/errors.ts';
 
 export interface LetterEngineOptions {
   /** Awaited before every step, so that a test decides when the engine goes on. */
@@ -143,6 +144,7 @@ export class LetterEngine implements AsyncEngine {
     messages: readonly ChatMessage[],
     options: { readonly addGenerationPrompt?: boolean } = {},
   ): string {
+    if (!this.model.hasChatTemplate) throw chatTemplateMissing({ model: this.model.name });
     const turns = messages.map(({ role, content }) => `<|im_start|>${role}\n${content}<|im_end|>\n`).join('');
     return options.addGenerationPrompt === false ? turns : `${turns}<|im_start|>assistant\n`;
   }
