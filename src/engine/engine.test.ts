@@ -325,7 +325,7 @@ describe('the end of an engine', () => {
     const { open, opened } = gate();
     const toy = toyEngine({ beforeStep: (step) => (step === 3 ? opened : Promise.resolve()) });
     const running = generate(toy.engine, { prompt: 'x', params: { n: 2, ignoreEos: true } });
-    while (toy.executor.steps < 3) await new Promise(setImmediate);
+    while (toy.executor.steps < 3 && toy.engine.isHealthy()) await new Promise(setImmediate);
     const closed = [toy.engine.close(), toy.engine.close()];
     expect(toy.engine.isHealthy()).toBe(false);
     for (const { finish } of await running) expect(finish).toEqual({ reason: 'abort' });
@@ -358,6 +358,20 @@ describe('the end of an engine', () => {
     await toy.engine.drain();
     await toy.engine.close();
     expect(toy.executor.isClosed).toBe(true);
+  });
+
+  it('warns the process of its break when nobody else listens', async () => {
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error) => warnings.push(warning);
+    process.on('warning', onWarning);
+    const toy = toyEngine({ failAtStep: 1 });
+    await generate(toy.engine, { prompt: 'x' });
+    await new Promise(setImmediate);
+    process.off('warning', onWarning);
+    expect(warnings).toEqual([
+      expect.objectContaining({ name: 'KvasirEngineBroken', message: expect.stringContaining('the toy broke') }),
+    ]);
+    await toy.engine.close();
   });
 
   it('does not begin with a pool that one request could not fit into', () => {

@@ -39,7 +39,7 @@ export interface EngineSettings {
   readonly maxWaiting: number;
   /** Seeds for requests that bring none: 64 bits of chance by default. */
   readonly drawSeed?: () => bigint;
-  /** Called once when the engine breaks, after every request has been told. */
+  /** Called once when the engine breaks, after every request has been told. By default a warning of the process. */
   readonly onBroken?: (cause: unknown) => void;
 }
 
@@ -263,7 +263,7 @@ export class Engine implements AsyncEngine {
       handle.end('error', undefined);
       this.#forget(handle);
     }
-    this.#settings.onBroken?.(cause);
+    (this.#settings.onBroken ?? warn)(cause);
   }
 
   async #close(): Promise<void> {
@@ -282,3 +282,9 @@ const withSeed = (params: SamplingParams, seed: bigint): SamplingParams =>
   Object.freeze({ ...params, seed: BigInt.asUintN(64, seed) });
 
 const randomSeed = (): bigint => crypto.getRandomValues(new BigUint64Array(1))[0]!;
+
+/** Nobody may overlook that an engine broke: its requests end with `error`, which says nothing of the cause. */
+function warn(cause: unknown): void {
+  const text = cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
+  process.emitWarning(`the engine stopped after a fault: ${text}`, 'KvasirEngineBroken');
+}
