@@ -1,0 +1,242 @@
+import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text as readText } from 'node:stream/consumers';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+
+/** The built command in processes of its own, with the bundled model: what a user's shell sees. */
+const main = join(process.cwd(), 'dist', 'src', 'main.js');
+const SMALL_POOL = ['--kv-cache-memory', '64MiB', '--threads', '1'];
+
+beforeAll(() => {
+  const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
+  expect(status, stdout).toBe(0);
+});
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-cli-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const children: ChildProcessWithoutNullStreams[] = [];
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+});
+
+function start(args: readonly string[], environment: Record<string, string> = {}): ChildProcessWithoutNullStreams {
+  const child = spawn(process.execPath, [main, ...args], { env: { ...process.env, ...environment } });
+  children.push(child);
+  return child;
+}
+
+async function run(args: readonly string[], input = '') {
+  const child = start(args);
+  child.stdin.end(input);
+  const [stdout, stderr, [code]] = await Promise.all([
+    readText(child.stdout),
+    readText(child.stderr),
+    once(child, 'close') as Promise<[number | null]>,
+  ]);
+  return { code, stdout, stderr };
+}
+
+const generate = (args: readonly string[], input = '') => run(['generate', ...SMALL_POOL, ...args], input);
+
+describe('kvasir generate', () => {
+  const greedy = ['--max-tokens', '24', '--temperature', '0'];
+
+  it('prints one JSON line and nothing else', async () => {
+    const { code, stdout } = await generate(['--prompt', 'Once upon a time', ...greedy, '--json']);
+    expect(code).toBe(0);
+    expect(stdout.endsWith('\n')).toBe(true);
+    expect(stdout.trimEnd()).not.toContain('\n');
+    const line = JSON.parse(stdout);
+    expect(Object.keys(line)).toEqual(['text', 'token_ids', 'finish_reason', 'usage']);
+    expect(line.token_ids).toHaveLength(24);
+    expect(line.finish_reason).toBe('length');
+    expect(line.usage).toMatchObject({ prompt_tokens: 4, completion_tokens: 24, total_tokens: 28 });
+  });
+
+  it('prints the same text as it comes, from an argument, a file or standard input', async () => {
+    const prompt = 'Once upon a time';
+    const { text } = JSON.parse((await generate(['--prompt', prompt, ...greedy, '--json'])).stdout);
+    const file = join(folder, 'prompt.txt');
+    writeFileSync(file, `${prompt}\n`);
+    expect((await generate(['--prompt', prompt, ...greedy])).stdout).toBe(`${text}\n`);
+    expect((await generate(['--prompt', `@${file}`, ...greedy])).stdout).toBe(`${text}\n`);
+    expect((await generate(['--prompt', '-', ...greedy], `${prompt}\n`)).stdout).toBe(`${text}\n`);
+  });
+
+  it('applies the chat template, and tells logprobs', async () => {
+    const args = [
+      '--prompt',
+      'Tell me a story.',
+      '--chat',
+      '--system',
+      'Be brief.',
+      '--logprobs',
+      '2',
+      ...greedy,
+      '--json',
+    ];
+    const line = JSON.parse((await generate(args)).stdout);
+    expect(line.usage.prompt_tokens).toBeGreaterThan(10);
+    expect(line.logprobs).toHaveLength(line.token_ids.length);
+    for (const [i, { token_id, logprob, top_logprobs }] of line.logprobs.entries()) {
+      expect(token_id).toBe(line.token_ids[i]);
+      expect(top_logprobs[0]).toEqual({ token_id, logprob });
+    }
+  });
+
+  it.each([
+    ['a missing prompt', [], 2, /'--prompt <text>' is required/],
+    ['an unknown option', ['--promt', 'x'], 2, /unknown option '--promt'\n\(Did you mean --prompt\?\)/],
+    ['a value that is no number', ['--prompt', 'x', '--max-tokens', 'many'], 2, /--max-tokens.*whole number/],
+    ['a value out of range', ['--prompt', 'x', '--top-p', '2'], 2, /error: --top-p must be .* got 2/],
+    ['--system without --chat', ['--prompt', 'x', '--system', 'y'], 2, /'--system' needs '--chat'/],
+    ['an empty prompt', ['--prompt', ''], 1, /^error: The prompt is empty/m],
+    ['a prompt that does not fit', ['--prompt', 'x', '--max-tokens', '100000'], 1, /^error: The prompt has 1 tokens/m],
+    ['a model that is not there', ['--prompt', 'x', '--model', 'no.gguf'], 1, /^error: .*no\.gguf/m],
+    ['a model that is none', ['--prompt', 'x', '--model', 'package.json'], 1, /^error: .*package\.json/m],
+    [
+      'a prompt file that is not there',
+      ['--prompt', '@no.txt'],
+      1,
+      /^error: Cannot read the prompt no\.txt: ENOENT\.$/m,
+    ],
+  ] as const)('says what is wrong: %s', async (_, args, expectedCode, message) => {
+    const { code, stdout, stderr } = await generate(args);
+    expect(stderr).toMatch(message);
+    expect(stderr).not.toMatch(/^ {4}at /m);
+    expect(stdout).toBe('');
+    expect(code).toBe(expectedCode);
+  });
+
+  it('refuses a prompt that is not UTF-8', async () => {
+    const file = join(folder, 'latin1.txt');
+    writeFileSync(file, Buffer.from([0x63, 0x61, 0x66, 0xe9]));
+    const { code, stderr } = await generate(['--prompt', `@${file}`]);
+    expect(code).toBe(1);
+    expect(stderr).toContain('is not valid UTF-8');
+  });
+
+  it('ends at Ctrl-C', async () => {
+    const child = start(['generate', ...SMALL_POOL, '--prompt', 'Once', '--max-tokens', '8000', '--ignore-eos']);
+    await once(child.stdout, 'data');
+    child.kill('SIGINT');
+    expect(await once(child, 'exit')).toEqual([130, null]);
+  });
+
+  it('ends when nobody reads on', async () => {
+    const child = start(['generate', ...SMALL_POOL, '--prompt', 'Once', '--max-tokens', '8000', '--ignore-eos']);
+    await once(child.stdout, 'data');
+    child.stdout.destroy();
+    expect(await once(child, 'exit')).toEqual([0, null]);
+  });
+});
+
+describe('kvasir serve', () => {
+  /** A server on a port of the system's choice, and what it says on stderr so far. */
+  async function serve(args: readonly string[] = [], environment: Record<string, string> = {}) {
+    const child = start(['serve', '--port', '0', ...SMALL_POOL, ...args], environment);
+    let log = '';
+    child.stderr.on('data', (piece) => {
+      log += piece;
+    });
+    const said = async (pattern: RegExp): Promise<RegExpExecArray> => {
+      for (;;) {
+        const match = pattern.exec(log);
+        if (match !== null) return match;
+        if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}: ${log}`);
+        await Promise.race([once(child.stderr, 'data'), once(child, 'exit')]);
+      }
+    };
+    const origin = (await said(/address +(http:\S+)/))[1]!;
+    const complete = (body: object, headers: Record<string, string> = {}) =>
+      fetch(`${origin}/v1/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...headers },
+        body: JSON.stringify({ prompt: 'Once upon a time', ...body }),
+      });
+    return { child, origin, said, complete, exited: once(child, 'exit') };
+  }
+
+  it('says where it is and what to try, and that works', async () => {
+    const { said } = await serve();
+    const curl = (await said(/curl http.*/))[0];
+    const answer = spawnSync(`${curl} -sS`, { shell: true, encoding: 'utf8' });
+    expect(JSON.parse(answer.stdout).choices[0].message.content).not.toBe('');
+    await said(/info {2}request id=req-\S+ method=POST path=\/v1\/chat\/completions status=200 promptTokens=\d+/);
+  });
+
+  it('ends what is running when it is told to stop, takes nothing new, and exits with 0', async () => {
+    const { child, origin, said, complete, exited } = await serve();
+    const response = await complete({ max_tokens: 1500, ignore_eos: true, stream: true });
+    const reader = response.body!.getReader();
+    const first = await reader.read();
+    child.kill('SIGTERM');
+    await said(/shutting down: waiting for 1 requests/);
+    expect((await fetch(`${origin}/health`)).status).toBe(503);
+    expect((await complete({})).status).toBe(503);
+    let text = Buffer.from(first.value!).toString();
+    for (let next = await reader.read(); !next.done; next = await reader.read()) text += Buffer.from(next.value);
+    expect(text).toContain('"finish_reason":"length"');
+    expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
+    expect(await exited).toEqual([0, null]);
+  });
+
+  it.each([
+    ['a second signal', []],
+    ['the end of its patience', ['--shutdown-timeout', '0']],
+  ] as const)('cuts what is running at %s', async (how, args) => {
+    const { child, said, complete, exited } = await serve([...args]);
+    const response = await complete({ max_tokens: 8000, ignore_eos: true, stream: true });
+    await response.body!.getReader().read();
+    child.kill('SIGINT');
+    if (how === 'a second signal') {
+      await said(/shutting down/);
+      child.kill('SIGINT');
+    }
+    expect(await exited).toEqual([0, null]);
+    await said(/the remaining requests were aborted/);
+  });
+
+  it('says that a port is in use', async () => {
+    const other = createServer();
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const { port } = other.address() as { port: number };
+    const { code, stderr } = await run(['serve', '--port', String(port)]);
+    other.close();
+    expect(code).toBe(1);
+    expect(stderr).toMatch(new RegExp(`^error: Port ${port} on 127\\.0\\.0\\.1 is in use\\..*--port`, 'm'));
+  });
+
+  it('takes its key from the environment', async () => {
+    const { complete } = await serve([], { KVASIR_API_KEY: 'sesame' });
+    expect((await complete({ max_tokens: 1 })).status).toBe(401);
+    expect((await complete({ max_tokens: 1 }, { authorization: 'Bearer sesame' })).status).toBe(200);
+  });
+
+  it('logs JSON lines when asked', async () => {
+    const { said, complete } = await serve(['--log-format', 'json', '--served-model-name', 'mine']);
+    expect(JSON.parse(await (await complete({ max_tokens: 1, model: 'mine' })).text()).model).toBe('mine');
+    const line = JSON.parse((await said(/^\{.*"msg":"request"\}$/m))[0]);
+    expect(line).toMatchObject({ status: 200, outputTokens: 1, finish: 'length' });
+  });
+});
+
+describe('kvasir', () => {
+  it('shows its help and its version', async () => {
+    expect((await run(['--help'])).stdout).toMatch(/serve[\s\S]*generate/);
+    expect((await run(['serve', '--help'])).stdout).toMatch(/--kv-cache-memory[\s\S]*Examples:/);
+    expect((await run(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+  });
+
+  it('suggests what was meant', async () => {
+    const { code, stderr } = await run(['serv']);
+    expect(code).toBe(2);
+    expect(stderr).toContain('Did you mean serve?');
+    expect((await run([])).code).toBe(2);
+  });
+});
