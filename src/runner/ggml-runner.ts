@@ -74,7 +74,7 @@ export class GgmlRunner implements Runner {
         repack: options.repack ?? true,
         onProgress: options.onProgress,
       });
-      const rule = isExact && device.kind === 'cpu' ? findExactRowRule(device, weights.matrices) : anyRows;
+      const rule = isExact && device.kind === 'cpu' ? await findExactRowRule(device, file, weights.matrices) : anyRows;
       const fingerprint = await modelFingerprint(file, options.numerics, options.blockSize);
       return new GgmlRunner(options, device, weights, rule, fingerprint);
     } catch (error) {

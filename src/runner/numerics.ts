@@ -1,7 +1,10 @@
 import { defineError } from '../base/errors.ts';
-import type { ComputeDevice } from '../ggml/device.ts';
+import { allocateTensors, type ComputeDevice } from '../ggml/device.ts';
+import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
+import type { GgufFile } from '../ggml/gguf.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
-import { F32 } from '../ggml/types.ts';
+import { readTensors } from '../ggml/tensor-reader.ts';
+import { F32, rowBytes } from '../ggml/types.ts';
 import { anyRows, atLeast, multipleOf, type RowRule } from './row-rule.ts';
 import type { PlacedMatrix } from './weights.ts';
 
@@ -45,12 +48,17 @@ const cuts: readonly (readonly [number, number])[] = [
 
 /**
  * Finds the cheapest padding with which every matrix of a model gives a row the same bits in any batch. It is measured
- * on this machine with the model's own matrices, because it depends on the CPU, on ggml's build and on the shapes.
+ * on this machine with rows of the model's own matrices, because it depends on the CPU, on ggml's build and on the shapes.
  * Throws `exactUnavailable` when no padding helps.
  */
-export function findExactRowRule(device: ComputeDevice, matrices: readonly PlacedMatrix[]): RowRule {
-  const probes = distinctShapes(matrices).map((matrix) => new MatrixProbe(device, matrix));
+export async function findExactRowRule(
+  device: ComputeDevice,
+  file: GgufFile,
+  matrices: readonly PlacedMatrix[],
+): Promise<RowRule> {
+  const probes: MatrixProbe[] = [];
   try {
+    for (const matrix of distinctShapes(matrices)) probes.push(await MatrixProbe.open(device, file, matrix));
     const rule = candidates.find((candidate) => probes.every((probe) => probe.isExactUnder(candidate)));
     if (rule !== undefined) return rule;
     throw exactUnavailable({ cpu: device.description, type: probes[0]?.typeName });
@@ -69,25 +77,49 @@ function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
   return [...byShape.values()];
 }
 
-/** One matrix times random rows, in batches of several sizes; verdicts are kept, since rules share most batch sizes. */
+/**
+ * How many outputs of a matrix are tried: kernels cut outputs into tiles, and 256 is a multiple of every tile's size,
+ * so an output head of 150,000 rows behaves like its first thousand.
+ */
+const probedOutputs = (outputs: number): number => (outputs <= 1024 ? outputs : 768 + (outputs % 256));
+
+/** Part of a matrix times random rows, in batches of several sizes; verdicts are kept, since rules share most batch sizes. */
 class MatrixProbe {
   readonly typeName: string;
+  readonly #device: ComputeDevice;
   readonly #graph: GraphBuilder;
-  readonly #matrix: PlacedMatrix;
+  readonly #context: ContextPtr;
+  readonly #buffer: BufferPtr;
+  readonly #matrix: TensorPtr;
   readonly #rows: Float32Array;
   readonly #inputLength: number;
   readonly #outputLength: number;
-  readonly #reference: Uint32Array;
   readonly #verdicts = new Map<string, boolean>();
+  #reference: Uint32Array = new Uint32Array(0);
 
-  constructor(device: ComputeDevice, matrix: PlacedMatrix) {
+  static async open(device: ComputeDevice, file: GgufFile, matrix: PlacedMatrix): Promise<MatrixProbe> {
+    const probe = new MatrixProbe(device, matrix);
+    const { type, ne } = matrix.source;
+    const byteLength = rowBytes(type, ne[0]) * probe.#outputLength;
+    const accept = (bytes: Uint8Array): void =>
+      device.native.ggml_backend_tensor_set(probe.#matrix, bytes, 0, byteLength);
+    await readTensors(file, [{ tensor: { ...matrix.source, byteLength }, accept }]);
+    probe.#reference = probe.#multiply(0, rowsMax, rowsMax);
+    return probe;
+  }
+
+  private constructor(device: ComputeDevice, { source, buffers }: PlacedMatrix) {
+    const { native } = device;
+    this.#device = device;
     this.#graph = new GraphBuilder(device);
-    this.#matrix = matrix;
-    this.#inputLength = matrix.source.ne[0];
-    this.#outputLength = matrix.source.ne[1];
-    this.typeName = matrix.source.type.name;
+    this.#inputLength = source.ne[0];
+    this.#outputLength = probedOutputs(source.ne[1]);
+    this.typeName = source.type.name;
     this.#rows = randomRows(this.#inputLength * rowsMax);
-    this.#reference = this.#multiply(0, rowsMax, rowsMax);
+    this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
+    this.#matrix = native.ggml_new_tensor_2d(this.#context, source.type.id, this.#inputLength, this.#outputLength);
+    this.#buffer = allocateTensors(device, this.#context, buffers, 'a probe of the kernels', source.byteLength);
+    native.ggml_backend_buffer_set_usage(this.#buffer, 1);
   }
 
   isExactUnder(rule: RowRule): boolean {
@@ -111,6 +143,8 @@ class MatrixProbe {
 
   close(): void {
     this.#graph.close();
+    this.#device.native.ggml_backend_buffer_free(this.#buffer);
+    this.#device.native.ggml_free(this.#context);
   }
 
   /** The bits of rows [first, first + count), multiplied in a batch of `padded` rows. */
@@ -118,7 +152,7 @@ class MatrixProbe {
     const graph = this.#graph;
     graph.begin(8);
     const x = graph.input(F32, this.#inputLength, padded);
-    const product = graph.mulMat(this.#matrix.tensor, x);
+    const product = graph.mulMat(this.#matrix, x);
     graph.output(product);
     graph.allocate();
     const data = new Float32Array(this.#inputLength * padded);
