@@ -33,7 +33,13 @@ const scenario = fc.record({
   // 100 tokens of the longest request need 25 pages: a pool of 26 preempts all the time.
   pageCount: fc.constantFrom(27, 40, 200),
   enablePrefixCaching: fc.boolean(),
+  /** Turns of the event loop that a step takes at most, so that requests also go away while a plan is out. */
+  stepTurns: fc.integer({ min: 0, max: 3 }),
 });
+
+async function turns(count: number): Promise<void> {
+  for (let turn = 0; turn < count; turn++) await new Promise(setImmediate);
+}
 
 async function run(engine: AsyncEngine, { prompt, delay: _, goes, ...params }: Request): Promise<OutputDelta[]> {
   const controller = new AbortController();
@@ -63,11 +69,15 @@ function outcome(deltas: readonly OutputDelta[], n: number) {
 
 test('requests that share an engine get what each gets alone', async () => {
   await fc.assert(
-    fc.asyncProperty(scenario, async ({ requests, pageCount, ...scheduler }) => {
-      const { engine, scheduler: blocks } = toyEngine({ pageCount, scheduler: { ...scheduler, maxModelLen: 100 } });
+    fc.asyncProperty(scenario, async ({ requests, pageCount, stepTurns, ...scheduler }) => {
+      const { engine, scheduler: blocks } = toyEngine({
+        pageCount,
+        scheduler: { ...scheduler, maxModelLen: 100 },
+        beforeStep: (step) => turns(step % (stepTurns + 1)),
+      });
       const together = await Promise.all(
         requests.map(async (request) => {
-          for (let turn = 0; turn < request.delay; turn++) await new Promise(setImmediate);
+          await turns(request.delay);
           const deltas = await run(engine, request);
           blocks.checkInvariants();
           return deltas;

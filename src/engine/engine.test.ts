@@ -186,7 +186,7 @@ describe('n completions', () => {
 
 describe('bad requests', () => {
   const bad: readonly (readonly [string, Partial<GenerateRequest>, string])[] = [
-    ['an empty text', { prompt: '', addSpecial: false }, 'KVASIR_PROMPT_EMPTY'],
+    ['an empty text', { prompt: '' }, 'KVASIR_PROMPT_EMPTY'],
     ['no tokens', { prompt: [] }, 'KVASIR_PROMPT_EMPTY'],
     ['no prompt', { prompt: undefined as never }, 'KVASIR_INVALID_PARAMETER'],
     ['a number', { prompt: 5 as never }, 'KVASIR_INVALID_PARAMETER'],

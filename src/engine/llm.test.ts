@@ -79,6 +79,7 @@ describe('OfflineLlm', () => {
       const prompts = ['x', [], 'y'];
       await expect(llm.generate(prompts, params)).rejects.toMatchObject({ code: 'KVASIR_PROMPT_EMPTY' });
       expect(scheduler.hasWork()).toBe(false);
+      await expect(llm.generate('')).rejects.toMatchObject({ code: 'KVASIR_PROMPT_EMPTY' });
       await expect(llm.generate([[1.5]], params)).rejects.toMatchObject({ code: 'KVASIR_INVALID_PARAMETER' });
       await expect(llm.generate(['x'], [])).rejects.toMatchObject({ code: 'KVASIR_INVALID_PARAMETER' });
       await expect(llm.generate('x', { n: 1e9 })).rejects.toMatchObject({ code: 'KVASIR_INVALID_PARAMETER' });

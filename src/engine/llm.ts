@@ -1,6 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import { assertDefined } from '../base/assert.ts';
-import { engineClosed, invalidParameter } from '../core/errors.ts';
+import { engineClosed, invalidParameter, promptEmpty } from '../core/errors.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, RequestStats } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
@@ -96,9 +96,11 @@ export class OfflineLlm {
     options: BatchOptions = {},
   ): Promise<RequestOutput[]> {
     const engine = await this.engine();
-    const requests = (isPrompt(prompts) ? [prompts] : prompts).map((prompt) =>
-      typeof prompt === 'string' ? { text: prompt, prompt: engine.tokenize(prompt) } : { prompt },
-    );
+    const requests = (isPrompt(prompts) ? [prompts] : prompts).map((prompt) => {
+      if (typeof prompt !== 'string') return { prompt };
+      if (prompt === '') throw promptEmpty();
+      return { text: prompt, prompt: engine.tokenize(prompt) };
+    });
     return runBatch(engine, requests, params, options);
   }
 

@@ -46,6 +46,8 @@ export function prepareRequest(request: GenerateRequest, parts: PrepareParts): P
 function readPrompt(request: GenerateRequest, { tokenizer, model }: PrepareParts): Int32Array {
   const { addSpecial = true, parseSpecial = false } = request;
   const prompt: unknown = request.prompt;
+  // Also where BOS would make it one token: whoever wants to begin from nothing says so in tokens.
+  if (prompt === '') throw promptEmpty();
   if (typeof prompt === 'string') return tokenizer.encode(prompt, { addSpecial, parseSpecial });
   if (!isArrayLike(prompt)) throw wrong('prompt', 'a text or an array of token ids', prompt);
   // Before anything is copied: the length is the caller's claim.
