@@ -2,8 +2,9 @@ import { createHash } from 'node:crypto';
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import type { BlockCount, RequestId, TokenCount } from '../src/core/ids.ts';
-import type { KvCacheSpec } from '../src/core/kv-spec.ts';
+import type { KvCacheSpec, KvGroupSpec } from '../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
+import { pagesMax } from '../src/kv/create-group.ts';
 import type { SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
@@ -73,9 +74,12 @@ export class World {
       const { blocks } = this.#scheduler.stats();
       assert(blocks.referenced === 0, `I7: ${blocks.referenced} pages are still referenced when all is over`);
     } catch (error) {
-      throw new Error(`seed ${this.seed}, step ${this.steps}: ${String(error)}\n${JSON.stringify(this.#options)}`, {
-        cause: error,
-      });
+      throw new Error(
+        `seed ${this.seed}, step ${this.steps}: ${String(error)}\n${JSON.stringify(this.#options)}\n${JSON.stringify(this.#spec)}`,
+        {
+          cause: error,
+        },
+      );
     }
   }
 
@@ -140,13 +144,20 @@ export class World {
   }
 }
 
+/** One full-attention group mostly, else any mix of groups, block sizes and windows; pools from just enough to plenty. */
 function randomSpec(prng: Prng, tokensMax: number): KvCacheSpec {
-  const blockSize = prng.pick([1, 2, 4, 8, 16]);
-  const tight = Math.ceil(tokensMax / blockSize) + 1;
-  return {
-    groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
-    pageBytes: 64,
-    pageCount: prng.pick([tight, tight + 3, tight * 2, tight * 8]) as BlockCount,
-    fingerprint: 'simulated',
+  const sizes = [1, 2, 4, 8, 16] as TokenCount[];
+  const one = prng.pick(sizes);
+  const group = (): KvGroupSpec => {
+    const blockSize = prng.chance(0.5) ? one : prng.pick(sizes);
+    const kind = prng.pick(['full', 'full', 'window', 'state'] as const);
+    if (kind !== 'window') return { kind, blockSize, layers: [0] };
+    return { kind, blockSize, layers: [0], window: prng.pick([1, 2, 5, 16, 40]) as TokenCount };
   };
+  const groups: KvGroupSpec[] = prng.chance(0.4)
+    ? [{ kind: 'full', blockSize: one, layers: [0] }]
+    : Array.from({ length: prng.between(1, 3) }, group);
+  const spec = { groups, pageBytes: 64, pageCount: 2 as BlockCount, fingerprint: 'simulated' };
+  const tight = pagesMax(spec, tokensMax - 1) + 1;
+  return { ...spec, pageCount: prng.pick([tight, tight + 3, tight * 2, tight * 8]) as BlockCount };
 }

@@ -1,14 +1,21 @@
-import { assert } from '../base/assert.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../core/kv-spec.ts';
 import type { KvGroup } from './group.ts';
 import { FullGroup } from './group-full.ts';
+import { StateGroup } from './group-state.ts';
+import { WindowGroup } from './group-window.ts';
 
-export function createGroup(spec: KvGroupSpec, index: number): KvGroup {
-  assert(spec.kind === 'full', `KV groups of kind ${spec.kind} are not supported`);
-  return new FullGroup(index, spec);
+export function createGroup(spec: KvGroupSpec): KvGroup {
+  switch (spec.kind) {
+    case 'full':
+      return new FullGroup(spec);
+    case 'window':
+      return new WindowGroup(spec);
+    case 'state':
+      return new StateGroup(spec);
+  }
 }
 
-/** Pages that a request holds at most while `tokenCount` tokens are computed. */
+/** Pages that a request cannot do without at any one time while `tokenCount` tokens are computed. */
 export function pagesMax(spec: KvCacheSpec, tokenCount: number): number {
-  return spec.groups.reduce((sum, group, index) => sum + createGroup(group, index).pagesMax(tokenCount), 0);
+  return spec.groups.reduce((sum, group) => sum + createGroup(group).pagesMax(tokenCount), 0);
 }

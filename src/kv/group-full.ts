@@ -1,16 +1,19 @@
 import { NULL_BLOCK } from '../core/ids.ts';
 import type { FullAttentionGroup } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
-import type { KvRequest } from './kv-request.ts';
 
 /** Every token's KV is kept for as long as the request runs; any published block of its past is of use, holes or not. */
 export class FullGroup implements KvGroup {
-  readonly #index: number;
+  readonly takesAllAtOnce = true;
+  readonly rowsNeedOwnPage = false;
   readonly #blockSize: number;
 
-  constructor(index: number, spec: FullAttentionGroup) {
-    this.#index = index;
+  constructor(spec: FullAttentionGroup) {
     this.#blockSize = spec.blockSize;
+  }
+
+  strike(): void {
+    // Everything that is found is read by the last token.
   }
 
   freshPages(proposal: GroupProposal): number {
@@ -19,8 +22,8 @@ export class FullGroup implements KvGroup {
     return fresh;
   }
 
-  missingPages(request: KvRequest): number {
-    return this.pagesMax(request.tokens.length) - request.tables[this.#index]!.length;
+  firstKept(): number {
+    return 0;
   }
 
   pagesMax(tokenCount: number): number {

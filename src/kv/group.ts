@@ -1,17 +1,23 @@
 import type { KvGroupSpec } from '../core/kv-spec.ts';
-import type { KvRequest } from './kv-request.ts';
 import type { GroupValidity } from './planner.ts';
+import type { SpanList } from './span-list.ts';
 
 /**
- * The rules of one KV group: how many pages a request needs in it. The cache asks all groups in the same way and
- * knows none by name.
+ * The rules of one KV group: which pages a request needs in it, and until when. The cache asks all groups in the same
+ * way and knows none by name.
  */
 export interface KvGroup {
-  /** Pages to allocate when the request is admitted with what the proposal has found. */
+  /** Whether admission takes pages for all tokens; else they are taken when their rows are planned and let go behind. */
+  readonly takesAllAtOnce: boolean;
+  /** Whether a row must find the page of its block writable although the block's content is valid (a running state). */
+  readonly rowsNeedOwnPage: boolean;
+  /** Of the pages that the proposal has found, drops those that computing `spans` does not rely on. */
+  strike(proposal: GroupProposal, spans: SpanList): void;
+  /** Fresh pages that must be available when the request is admitted with what the proposal has found. */
   freshPages(proposal: GroupProposal): number;
-  /** Pages that the request's table lacks before all its tokens can be computed. */
-  missingPages(request: KvRequest): number;
-  /** Pages that a request of so many tokens holds at most. */
+  /** The first block that is still read when the next token to be computed is at `position`. */
+  firstKept(position: number): number;
+  /** Pages that a request of so many tokens cannot do without at any one time. */
   pagesMax(tokenCount: number): number;
 }
 

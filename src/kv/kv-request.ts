@@ -27,6 +27,14 @@ export class KvRequest {
   needsPlan: boolean = false;
   /** Some of the rows taken last lie in pages that this request must not write to. */
   rowsMasked: boolean = false;
+  /** The pool ran out of pages for its next rows. */
+  isStarved: boolean = false;
+  /** Valid checkpoints that rows of the current span pass by; they come back when it is done. */
+  readonly parked: ParkedPage[] = [];
+  /** Per group: blocks below have no page. */
+  readonly firstHeld: Int32Array;
+  /** Order of admission, anew after each preemption. */
+  admission = 0;
   /** It has pages. */
   admitted: boolean = false;
 
@@ -35,6 +43,30 @@ export class KvRequest {
     this.tokens = tokens;
     this.chains = chains;
     this.tables = chains.map(() => new PageTable());
+    this.firstHeld = new Int32Array(chains.length);
+  }
+
+  /** Back to a request without pages. */
+  reset(): void {
+    this.spans.clear();
+    this.nextSpan = 0;
+    this.nextToken = 0;
+    this.awaited.length = 0;
+    this.nextAwaited = 0;
+    this.firstHeld.fill(0);
+    this.needsPlan = false;
+    this.admitted = false;
+  }
+
+  /** The next position to be computed; behind the last token when all are. */
+  nextPosition(): number {
+    if (this.nextSpan === this.spans.count) return this.tokens.length;
+    return Math.max(this.spans.start(this.nextSpan), this.nextToken);
+  }
+
+  /** Whether the rows so far end where a span ends. */
+  isBetweenSpans(): boolean {
+    return this.nextSpan === this.spans.count || this.nextToken <= this.spans.start(this.nextSpan);
   }
 
   /** Whether one row is all that is missing before the next token can be sampled, and it waits for nobody: a decode. */
@@ -54,6 +86,12 @@ export class KvRequest {
       rows += this.spans.end(i) - Math.max(this.spans.start(i), this.nextToken);
     return rows;
   }
+}
+
+export interface ParkedPage {
+  readonly group: number;
+  readonly block: number;
+  readonly page: BlockId;
 }
 
 /** A block that another request fills. */

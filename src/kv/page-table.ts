@@ -29,6 +29,11 @@ export class PageTable implements BlockTable {
     this.#ids[this.#length++] = page;
   }
 
+  set(block: number, page: BlockId): void {
+    assert(block >= 0 && block < this.#length, `block ${block} outside a table of ${this.#length}`);
+    this.#ids[block] = page;
+  }
+
   clear(): void {
     this.#length = 0;
   }

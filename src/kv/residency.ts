@@ -41,6 +41,21 @@ export class Residency {
     this.#owners[page] = slot + 1;
   }
 
+  /**
+   * Tokens [from, to) of the page will be computed in this step. Where they do not join what is there (a window that
+   * was left and entered again), what was there is forgotten.
+   */
+  plan(page: BlockId, from: number, to: number): void {
+    const joins = from <= this.plannedTo[page]! && to >= this.validFrom[page]! && this.plannedTo[page]! > 0;
+    this.validFrom[page] = joins ? Math.min(this.validFrom[page]!, from) : from;
+    this.plannedTo[page] = joins ? Math.max(this.plannedTo[page]!, to) : to;
+  }
+
+  /** What was planned has been computed. */
+  commit(page: BlockId): void {
+    this.validTo[page] = this.plannedTo[page]!;
+  }
+
   /** The owner is done or gone: nobody writes to the page any more. */
   disown(page: BlockId, slot: number): void {
     assert(this.isOwnedBy(page, slot), `page ${page} is not owned by slot ${slot}`);

@@ -43,6 +43,12 @@ export class SpanList {
     }
   }
 
+  /** Whether all of [start, end) lies in one span. */
+  covers(start: number, end: number): boolean {
+    for (let i = 0; i < this.#count; i++) if (this.start(i) <= start && end <= this.end(i)) return true;
+    return false;
+  }
+
   tokenCount(): number {
     let sum = 0;
     for (let i = 0; i < this.#count; i++) sum += this.end(i) - this.start(i);

@@ -1,25 +1,31 @@
 import { assert } from '../base/assert.ts';
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
-import type { KvCache } from './kv-cache.ts';
+import type { KvParts } from './kv-parts.ts';
 
 /**
  * Recounts what the cache keeps incrementally. What it cannot see is whether the bytes in a page are right; the fake
  * runner's hashes see that.
  */
-export function verifyKvCache(cache: KvCache): void {
-  const { pool, residency, published, computing, spec } = cache;
+export function verifyKvCache(parts: KvParts): void {
+  const { pool, residency, published, computing, spec } = parts;
   pool.checkInvariants();
   published.checkInvariants();
   computing.checkInvariants();
   const references = new Int32Array(spec.pageCount);
   const sizes = new Int32Array(spec.pageCount);
   const owned = new Uint8Array(spec.pageCount);
-  for (const request of cache.openRequests()) {
+  for (const request of parts.requests) {
+    if (request === undefined) continue;
     assert(request.admitted || request.tables.every((table) => table.length === 0), 'pages without admission');
+    for (const { page, group } of request.parked) {
+      references[page]!++;
+      sizes[page] = spec.groups[group]!.blockSize;
+    }
     request.tables.forEach((table, g) => {
       for (let block = 0; block < table.length; block++) {
         const page = table.at(block);
         if (page === NULL_BLOCK) continue;
+        assert(block >= request.firstHeld[g]!, `block ${block} has a page below the first that is held`);
         const { blockSize } = spec.groups[g]!;
         assert(sizes[page] === 0 || sizes[page] === blockSize, `page ${page} serves groups of different block sizes`);
         references[page]!++;

@@ -1,23 +1,30 @@
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
+import type { StepDraft } from './step-draft.ts';
 
 /**
- * Makes room for the next token of `state`, at the cost of the last running requests, at worst of itself. Returns the
- * victims; they keep no pages, but what they had published can be found again when they come back.
+ * Adds the request's next rows to the step, if need be at the cost of the last running requests, at worst of itself.
+ * Returns the victims; they keep no pages, but what they had published can be found again when they come back.
  *
- * Requests are served in running order, so a victim has never been served in the step that is being planned.
+ * A request that the step serves already is never its victim: then this one waits for the next step.
  */
-export function makeRoom(state: RequestState, running: RunningList, kv: KvCache): readonly RequestState[] {
-  if (kv.canGrow(state.kv)) return nobody;
+export function serve(
+  state: RequestState,
+  draft: StepDraft,
+  running: RunningList,
+  kv: KvCache,
+): readonly RequestState[] {
+  if (draft.add(state)) return nobody;
   const victims: RequestState[] = [];
-  while (!kv.canGrow(state.kv)) {
+  do {
+    if (running.last().inFlight) break;
     const victim = running.popLast();
     kv.release(victim.kv);
     victim.preempted();
     victims.push(victim);
     if (victim === state) break;
-  }
+  } while (!draft.add(state));
   return victims;
 }
 

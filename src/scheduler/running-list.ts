@@ -1,4 +1,4 @@
-import { assert } from '../base/assert.ts';
+import { assert, assertDefined } from '../base/assert.ts';
 import type { RequestOrder, RequestState } from './request-state.ts';
 
 /**
@@ -28,10 +28,12 @@ export class RunningList {
     this.#states.splice(place, 0, state);
   }
 
+  last(): RequestState {
+    return assertDefined(this.#states[this.#states.length - 1], 'nothing runs');
+  }
+
   popLast(): RequestState {
-    const last = this.#states.pop();
-    assert(last !== undefined, 'nothing runs');
-    return last;
+    return assertDefined(this.#states.pop(), 'nothing runs');
   }
 
   /** Drops those that have ended; O(size), once per step. */

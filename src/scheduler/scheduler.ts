@@ -9,7 +9,7 @@ import { KvCache } from '../kv/kv-cache.ts';
 import { admitWaiting } from './admit.ts';
 import { applyResult } from './apply-result.ts';
 import type { SchedulerApi, SchedulerOptions, SchedulerStats } from './contract.ts';
-import { makeRoom } from './preempt.ts';
+import { serve } from './preempt.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
 import { StepDraft } from './step-draft.ts';
@@ -98,7 +98,7 @@ export class Scheduler implements SchedulerApi {
   }
 
   stats(): SchedulerStats {
-    const { pool } = this.#kv;
+    const { pool } = this.#kv.parts;
     const total = pool.pageCount - 1;
     return {
       running: this.#running.size,
@@ -125,20 +125,20 @@ export class Scheduler implements SchedulerApi {
     // The list shrinks from its end while this loop preempts.
     for (let i = 0; i < this.#running.size && draft.rowsLeft > 0; i++) {
       const state = this.#running.at(i);
-      if (!state.kv.isLastRow()) continue;
-      const victims = makeRoom(state, this.#running, this.#kv);
-      for (const victim of victims) this.#requeue(victim);
-      if (state.status !== 'running') continue;
-      this.#kv.grow(state.kv);
-      draft.add(state);
+      if (state.kv.isLastRow()) this.#serve(state, draft);
     }
   }
 
   #planPrompts(draft: StepDraft): void {
     for (let i = 0; i < this.#running.size && draft.rowsLeft > 0; i++) {
       const state = this.#running.at(i);
-      if (!state.inFlight) draft.add(state);
+      if (!state.inFlight) this.#serve(state, draft);
     }
+  }
+
+  #serve(state: RequestState, draft: StepDraft): void {
+    const victims = serve(state, draft, this.#running, this.#kv);
+    for (let i = 0; i < victims.length; i++) this.#requeue(victims[i]!);
   }
 
   #requeue(victim: RequestState): void {

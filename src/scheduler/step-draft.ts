@@ -34,16 +34,20 @@ export class StepDraft {
     return this.#states;
   }
 
-  /** Adds what the budget allows of the request's next rows: none when it waits for another request's. */
-  add(state: RequestState): void {
+  /**
+   * Adds what the budget allows of the request's next rows; none when it waits for another request's. False when there
+   * would be rows, but no page for them.
+   */
+  add(state: RequestState): boolean {
     assert(!state.inFlight, `request ${state.request.id} is in the step already`);
     const spans = this.#kv.takeRows(state.kv, Math.min(this.#rowsLeft, this.#rowsMaxPerRequest));
-    if (spans.length === 0) return;
+    if (spans.length === 0) return !state.kv.isStarved;
     for (let i = 0; i < spans.length; i++) this.#rowsLeft -= spans[i]!.end - spans[i]!.start;
     this.#sequences.push(this.#sequence(state, spans));
     this.#states.push(state);
     state.inFlight = true;
     state.knownToRunner = true;
+    return true;
   }
 
   finish(stepId: StepId, released: readonly RequestId[]): StepPlan {

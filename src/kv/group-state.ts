@@ -1,0 +1,48 @@
+import { NULL_BLOCK } from '../core/ids.ts';
+import type { StateGroup as StateGroupSpec } from '../core/kv-spec.ts';
+import type { GroupProposal, KvGroup } from './group.ts';
+import type { SpanList } from './span-list.ts';
+
+/**
+ * A recurrent state. The page of a block holds one state: the running one while its tokens are computed, and in the end
+ * the checkpoint after its last token, which is what others can start from. A row reads the page of the token before
+ * it and writes its own block's.
+ *
+ * Rows that are computed again (for another group's sake) need a page for the running state although the checkpoint
+ * behind them is valid: `rowsNeedOwnPage`.
+ */
+export class StateGroup implements KvGroup {
+  readonly takesAllAtOnce = false;
+  readonly rowsNeedOwnPage = true;
+  readonly #blockSize: number;
+
+  constructor(spec: StateGroupSpec) {
+    this.#blockSize = spec.blockSize;
+  }
+
+  /** Of use are only the checkpoints right before a span. */
+  strike(proposal: GroupProposal, spans: SpanList): void {
+    let block = 0;
+    for (let i = 0; i < spans.count; i++) {
+      const start = spans.start(i);
+      const checkpoint = start % this.#blockSize === 0 ? start / this.#blockSize - 1 : Infinity;
+      for (; block < checkpoint && block * this.#blockSize < start && block < proposal.blockCount; block++)
+        proposal.set(block, NULL_BLOCK, 0, 0);
+      if (block === checkpoint) block++;
+    }
+    for (; block < proposal.blockCount; block++) proposal.set(block, NULL_BLOCK, 0, 0);
+  }
+
+  freshPages(proposal: GroupProposal): number {
+    return this.pagesMax(proposal.blockCount * this.#blockSize);
+  }
+
+  firstKept(position: number): number {
+    return Math.max(Math.floor((position - 1) / this.#blockSize), 0);
+  }
+
+  /** The state before, the running one, and a checkpoint that waits while rows pass through its block. */
+  pagesMax(tokenCount: number): number {
+    return Math.min(Math.ceil(tokenCount / this.#blockSize) + 1, 3);
+  }
+}

@@ -1,0 +1,45 @@
+import { NULL_BLOCK } from '../core/ids.ts';
+import type { SlidingWindowGroup } from '../core/kv-spec.ts';
+import type { GroupProposal, KvGroup } from './group.ts';
+import type { SpanList } from './span-list.ts';
+
+/**
+ * Keeps the blocks that the tokens still to be computed can see, and no others: pages are taken when their rows are
+ * planned, and let go (to be found by others, for as long as they last) when the window has moved on.
+ *
+ *   window 6, next token n        . . [# # #|# n         the block before the bracket is let go
+ */
+export class WindowGroup implements KvGroup {
+  readonly takesAllAtOnce = false;
+  readonly rowsNeedOwnPage = false;
+  readonly #blockSize: number;
+  readonly #window: number;
+
+  constructor(spec: SlidingWindowGroup) {
+    this.#blockSize = spec.blockSize;
+    this.#window = spec.window;
+  }
+
+  strike(proposal: GroupProposal, spans: SpanList): void {
+    let block = 0;
+    for (let i = 0; i < spans.count; i++) {
+      // A row reads its own entry too, so a valid block that is passed by for another group's sake stays.
+      for (const first = this.firstKept(spans.start(i)); block < first && block < proposal.blockCount; block++)
+        proposal.set(block, NULL_BLOCK, 0, 0);
+      block = Math.max(block, Math.ceil(spans.end(i) / this.#blockSize));
+    }
+  }
+
+  freshPages(proposal: GroupProposal): number {
+    return this.pagesMax(proposal.blockCount * this.#blockSize);
+  }
+
+  firstKept(position: number): number {
+    return Math.max(Math.floor((position - this.#window + 1) / this.#blockSize), 0);
+  }
+
+  /** With steps of one row: `window` tokens in a row, wherever they begin. */
+  pagesMax(tokenCount: number): number {
+    return Math.min(Math.ceil(tokenCount / this.#blockSize), Math.ceil((this.#window - 1) / this.#blockSize) + 1);
+  }
+}

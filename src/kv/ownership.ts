@@ -1,0 +1,62 @@
+import { assert } from '../base/assert.ts';
+import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import type { KvParts } from './kv-parts.ts';
+import type { KvRequest } from './kv-request.ts';
+
+/**
+ * What becomes of a page that its owner will not fill after all: the owner ends, is preempted, or has changed its plan.
+ * Called while the owner still refers to the page.
+ *
+ * In a group that every sharer needs whole, the page passes to the sharer that was admitted first, with what is in it.
+ * So a page's owner was always admitted before all others that have it, those who wait wait for earlier ones, and nobody
+ * waits in a circle. Elsewhere (windows, states) a sharer may not need all of the page: they drop it and plan for themselves.
+ */
+export function leavePage(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
+  if (parts.pool.references(page) > 1) {
+    if (parts.groups[g]!.takesAllAtOnce) {
+      bequeath(parts, owner, g, block, page);
+      return;
+    }
+    dropFromOthers(parts, owner, g, block, page);
+  }
+  parts.residency.disown(page, owner.slot);
+  if (parts.computing.has(page)) parts.computing.remove(page);
+}
+
+/** The owner goes on without filling the page whole: nobody may wait for that. */
+export function breakPromise(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
+  dropFromOthers(parts, owner, g, block, page);
+  parts.computing.remove(page);
+}
+
+function bequeath(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
+  let heir: KvRequest | undefined;
+  for (const other of parts.requests) {
+    if (other === undefined || other === owner || !holds(other, g, block, page)) continue;
+    if (heir === undefined || other.admission < heir.admission) heir = other;
+  }
+  assert(heir !== undefined, `page ${page} is shared, but nobody has it at block ${block}`);
+  parts.residency.bequeath(page, owner.slot, heir.slot);
+  heir.needsPlan = true;
+}
+
+function dropFromOthers(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
+  for (const other of parts.requests) {
+    if (other === undefined || other === owner) continue;
+    if (holds(other, g, block, page)) {
+      other.tables[g]!.set(block, NULL_BLOCK);
+      parts.pool.release(page);
+      other.needsPlan = true;
+    }
+    const parked = other.parked.findIndex((entry) => entry.page === page);
+    if (parked < 0) continue;
+    other.parked.splice(parked, 1);
+    parts.pool.release(page);
+    other.needsPlan = true;
+  }
+}
+
+function holds(request: KvRequest, g: number, block: number, page: BlockId): boolean {
+  const table = request.tables[g]!;
+  return block < table.length && table.at(block) === page;
+}
