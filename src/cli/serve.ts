@@ -3,7 +3,8 @@ import { Command, Option } from 'commander';
 import type { KvasirError } from '../base/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { readableLog } from '../server/log-format.ts';
-import { Server, serverDefaults } from '../server/server.ts';
+import type { Server } from '../server/server.ts';
+import { type LogLevel, serverDefaults } from '../server/server-options.ts';
 import { addEngineFlags, bytesFlag, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from './args.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
 import type { CliContext, ExitCode, SignalSource } from './context.ts';
@@ -19,7 +20,7 @@ interface ServeFlags extends EngineFlags {
   readonly apiKey?: string;
   readonly maxBodySize: number;
   readonly shutdownTimeout: number;
-  readonly logLevel: 'silent' | 'error' | 'warn' | 'info' | 'debug';
+  readonly logLevel: LogLevel;
   readonly logFormat: 'text' | 'json';
 }
 
@@ -70,6 +71,8 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   const engine = await orInterrupted(loading, shutdown.first);
   if (engine === undefined) return 130;
   try {
+    // Loaded only now: fastify would double the time that the other commands take to start.
+    const { Server } = await import('../server/server.ts');
     const server = new Server(engine, {
       version: context.version,
       bodyMaxBytes: flags.maxBodySize,
@@ -141,6 +144,7 @@ function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: s
   Try it:
   curl ${address}/v1/${path} -H 'Content-Type: application/json' ${key}-d '${body}'
 
+  Or talk to it in a browser: ${address}
   Ctrl-C stops it.
 
 `;

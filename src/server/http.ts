@@ -14,6 +14,7 @@ import {
   routeNotFound,
   unauthorized,
 } from './server-errors.ts';
+import type { LogLevel } from './server-options.ts';
 
 export interface HttpOptions {
   /** Asked for on every route that is not public; absent = open to all. */
@@ -24,8 +25,6 @@ export interface HttpOptions {
   readonly logDestination: { write(line: string): void };
   readonly clock: Clock;
 }
-
-export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
 declare module 'fastify' {
   interface FastifyRequest {

@@ -4,6 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import { engineClosed } from '../core/errors.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { chatPage } from './chat-page.ts';
 import { ChoiceCollector } from './choice-collector.ts';
 import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizePrompt } from './generation.ts';
 import { noteError } from './http.ts';
@@ -99,6 +100,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     if (!engine.isHealthy()) return reply.status(503).send({ status: 'broken' });
     return { status: 'ok' };
   });
+  app.get('/', { config: { isPublic: true } }, (_, reply) => reply.headers(chatPage.headers).send(chatPage.html));
   app.get('/version', () => ({ version: options.version }));
 }
 

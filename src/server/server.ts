@@ -1,33 +1,13 @@
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
-import { type Clock, systemClock } from '../base/clock.ts';
+import { systemClock } from '../base/clock.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
-import { createHttp, type LogLevel } from './http.ts';
+import { createHttp } from './http.ts';
 import { readableLog } from './log-format.ts';
 import { registerRoutes } from './routes.ts';
+import { type ServerOptions, serverDefaults } from './server-options.ts';
 
-export interface ServerOptions {
-  readonly version: string;
-  readonly apiKey?: string;
-  /** Larger bodies get 413. */
-  readonly bodyMaxBytes?: number;
-  /** Prompts times `n` of one request at most. */
-  readonly choicesMax?: number;
-  readonly keepAliveMs?: number;
-  readonly stallTimeoutMs?: number;
-  readonly logLevel?: LogLevel;
-  /** Takes pino's lines; default: readable ones on stderr. */
-  readonly logDestination?: { write(line: string): void };
-  readonly clock?: Clock;
-}
-
-export const serverDefaults = {
-  bodyMaxBytes: 8 * 1024 * 1024,
-  choicesMax: 128,
-  keepAliveMs: 15_000,
-  stallTimeoutMs: 120_000,
-  logLevel: 'info',
-} as const satisfies Partial<ServerOptions>;
+export type { ServerOptions };
 
 /** How a shutdown went: whether every request ended by itself. */
 export type DrainOutcome = 'drained' | 'cut';

@@ -1,0 +1,26 @@
+import type { Clock } from '../base/clock.ts';
+
+export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
+
+export interface ServerOptions {
+  readonly version: string;
+  readonly apiKey?: string;
+  /** Larger bodies get 413. */
+  readonly bodyMaxBytes?: number;
+  /** Prompts times `n` of one request at most. */
+  readonly choicesMax?: number;
+  readonly keepAliveMs?: number;
+  readonly stallTimeoutMs?: number;
+  readonly logLevel?: LogLevel;
+  /** Takes pino's lines; default: readable ones on stderr. */
+  readonly logDestination?: { write(line: string): void };
+  readonly clock?: Clock;
+}
+
+export const serverDefaults = {
+  bodyMaxBytes: 8 * 1024 * 1024,
+  choicesMax: 128,
+  keepAliveMs: 15_000,
+  stallTimeoutMs: 120_000,
+  logLevel: 'info',
+} as const satisfies Partial<ServerOptions>;
