@@ -302,7 +302,14 @@ export function loadNative(): NativeApi {
   return loaded;
 }
 
+/**
+ * koffi runs C functions on stacks of its own, of 2 MiB and 128 KiB by default. libllama's pre-tokenizers recurse once per
+ * character of a word (360 bytes each were measured), and kernels are written for the stack of a real thread.
+ */
+const stackBytes = { sync_stack_size: 16 << 20, async_stack_size: 4 << 20 };
+
 function bind(libraries: NativeLibraries): NativeApi {
+  koffi.config({ ...koffi.config(), ...stackBytes });
   const opened = {
     base: koffi.load(libraries.base),
     ggml: koffi.load(libraries.ggml),

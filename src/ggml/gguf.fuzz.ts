@@ -3,8 +3,8 @@
  * file that it gave, and whose vocabulary was checked, can be handed to libllama without the process dying.
  *
  * Does not cover: damage in tensor data, which is only numbers; and what libllama makes of tensors, which the engine
- * never lets it load. If libllama does abort, this file's process dies with it (vitest reports the crash), and the
- * damaged file is left behind at the path printed first.
+ * never lets it load. If libllama does abort, this process dies with it (vitest reports the crash), and the damaged file
+ * stays in the temporary folder of the system as `kvasir-gguf-fuzz-<pid>.gguf`.
  */
 import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -72,5 +72,6 @@ async function readInto(
 
 async function checkUnchanged(handle: FileHandle, file: GgufFile): Promise<void> {
   const { size, mtimeMs } = await handle.stat();
-  if (size !== file.fileBytes || mtimeMs !== file.modifiedMs) throw modelFileChanged({ path: file.path, problem: 'its size or date is another' });
+  if (size !== file.fileBytes || mtimeMs !== file.modifiedMs)
+    throw modelFileChanged({ path: file.path, problem: 'its size or date is another' });
 }

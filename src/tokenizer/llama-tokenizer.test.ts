@@ -1,5 +1,6 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { makeVocabulary } from '../../bench/vocabulary-maker.ts';
 import { type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { loadNative } from '../ggml/ffi.ts';
@@ -154,6 +155,41 @@ describe('the tokenizer of a SentencePiece model', () => {
     await expect(
       open(['tokenizer.ggml.tokens', { strings: pieces }], ['tokenizer.ggml.token_type', { i32s: types }]),
     ).rejects.toThrow(/the token for the byte <0x00> is missing/);
+  });
+});
+
+describe('a vocabulary whose words are split by recursion', () => {
+  const open = async (pre: string) => {
+    const { tokens, types, merges } = makeVocabulary(400);
+    const path = folder.file('pre.gguf');
+    const keys: GgufBytesOptions['keys'] = [
+      ['general.architecture', { string: 'llama' }],
+      ['tokenizer.ggml.model', { string: 'gpt2' }],
+      ['tokenizer.ggml.pre', { string: pre }],
+      ['tokenizer.ggml.tokens', { strings: tokens }],
+      ['tokenizer.ggml.token_type', { i32s: [...types] }],
+      ['tokenizer.ggml.merges', { strings: merges }],
+      ['tokenizer.ggml.bos_token_id', { u32: 392 }],
+      ['tokenizer.ggml.add_bos_token', { bool: true }],
+    ];
+    writeFileSync(path, ggufBytes({ keys }));
+    return openTokenizer(await readGguf(path));
+  };
+
+  it('survives words longer than any stack', async () => {
+    const tokenizer = await open('tekken');
+    for (const text of ['a', '7', ' ', '!', '日', '🙂'].map((character) => character.repeat(70_000))) {
+      const tokens = tokenizer.encode(`${text}b`);
+      expect(tokens.filter((id) => id === tokenizer.bosTokenId)).toHaveLength(1);
+      expect(tokens[0]).toBe(tokenizer.bosTokenId);
+      expect(tokenizer.decode(tokens) === `${text}b`).toBe(true);
+    }
+    tokenizer.close();
+  });
+
+  it('is refused where even that would not help', async () => {
+    await expect(open('superbpe')).rejects.toMatchObject({ code: 'KVASIR_VOCABULARY_UNSUPPORTED' });
+    await expect(open('bogus')).rejects.toThrow(/loaded by llama.cpp: .*unknown pre-tokenizer type: 'bogus'/);
   });
 });
 

@@ -4,6 +4,7 @@ import { loadNative, type ModelPtr, type NativeApi, type VocabPtr } from '../ggm
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { vocabularyInvalid } from './errors.ts';
+import { cutLongRuns } from './long-runs.ts';
 import { checkVocabulary } from './vocabulary-check.ts';
 
 const SPACE = 0x20;
@@ -54,6 +55,7 @@ class LlamaTokenizer implements Tokenizer {
   /** What `tokenBytes` answered before, without and with names of control tokens. */
   readonly #bytes: (Uint8Array | undefined)[];
   readonly #bytesWithNames: (Uint8Array | undefined)[];
+  readonly #isSentencePiece: boolean;
   /** SentencePiece puts a space before a text when it encodes it, and takes it away when it decodes. */
   readonly #addsSpacePrefix: boolean;
   #tokens = new Int32Array(1024);
@@ -75,12 +77,24 @@ class LlamaTokenizer implements Tokenizer {
     this.eosTokenIds = ids.filter((id) => native.llama_vocab_is_eog(vocab, id));
     const template = metadata.string('tokenizer.chat_template');
     if (template !== undefined) this.chatTemplate = template;
-    const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
-    this.#addsSpacePrefix = isSentencePiece && (metadata.bool('tokenizer.ggml.add_space_prefix') ?? true);
+    this.#isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
+    this.#addsSpacePrefix = this.#isSentencePiece && (metadata.bool('tokenizer.ggml.add_space_prefix') ?? true);
   }
 
   encode(text: string, options: EncodeOptions = {}): Int32Array {
     const { addSpecial = true, parseSpecial = false } = options;
+    const cuts = this.#isSentencePiece ? [] : cutLongRuns(text);
+    if (cuts.length === 0) return this.#tokenize(text, addSpecial, parseSpecial);
+    const pieces = [0, ...cuts].map((start, i) => this.#tokenize(text.slice(start, cuts[i]), false, parseSpecial));
+    const native = this.#native;
+    const vocab = this.#openVocab();
+    if (addSpecial && native.llama_vocab_get_add_bos(vocab))
+      pieces.unshift(Int32Array.of(native.llama_vocab_bos(vocab)));
+    if (addSpecial && native.llama_vocab_get_add_eos(vocab)) pieces.push(Int32Array.of(native.llama_vocab_eos(vocab)));
+    return Int32Array.from(pieces.flatMap((piece) => [...piece]));
+  }
+
+  #tokenize(text: string, addSpecial: boolean, parseSpecial: boolean): Int32Array {
     // TextEncoder writes U+FFFD where a surrogate has no partner.
     const bytes = this.#encoder.encode(text);
     const tokenize = (): number =>

@@ -5,6 +5,8 @@ import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
 const TOKENS = 'tokenizer.ggml.tokens';
 /** `tokenizer.ggml.model`: byte-level BPE, and SentencePiece. */
 const kinds = ['gpt2', 'llama'];
+/** Pre-tokenizers that abort on tokens with spaces, or take time without bound for a long number. */
+const refusedPreTokenizers = ['whitespace', 'superbpe'];
 const BYTE_TYPE = 6;
 
 /**
@@ -15,6 +17,14 @@ export async function checkVocabulary(file: GgufFile): Promise<void> {
   const { metadata, path } = file;
   const kind = metadata.require('tokenizer.ggml.model', metadata.string('tokenizer.ggml.model'));
   if (!kinds.includes(kind)) throw vocabularyUnsupported({ path, found: kind, supported: kinds.join(', ') });
+  const pre = metadata.string('tokenizer.ggml.pre') ?? 'default';
+  if (refusedPreTokenizers.includes(pre)) {
+    throw vocabularyUnsupported({
+      path,
+      found: `${kind}, ${pre}`,
+      supported: `${kinds.join(', ')} with other pre-tokenizers`,
+    });
+  }
   const array = metadata.require(TOKENS, metadata.array(TOKENS));
   if (array.elementType !== 'string' || array.length === 0) throw metadata.invalid(TOKENS, 'an array of strings');
   const texts = cStrings(await readGgufStrings(file, array, 'latin1'));
