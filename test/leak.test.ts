@@ -74,7 +74,8 @@ describe('a thousand mixed requests with aborts', () => {
     return {
       prompt,
       params: {
-        maxTokens: 1 + random.between(0, 79),
+        maxTokens: random.chance(1 / 4) ? random.between(100, 250) : random.between(1, 20),
+        ignoreEos: true,
         temperature: isGreedy ? 0 : 0.9,
         ...(random.chance(1 / 5) ? { n: 3 } : {}),
         ...(random.chance(1 / 4) ? { logprobs: 3 } : {}),
