@@ -1,3 +1,4 @@
+import type { KvasirError } from '../base/errors.ts';
 import type { RequestId, TokenId } from './ids.ts';
 import type { SamplingParams } from './sampling.ts';
 
@@ -26,6 +27,8 @@ export interface RequestUpdate {
     readonly reason: FinishReason;
     /** The stop token that ended it, when one did. */
     readonly stopToken?: TokenId;
+    /** Why, when the reason is `error`. */
+    readonly error?: KvasirError;
   };
   readonly stats: RequestStats;
 }

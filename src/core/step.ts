@@ -1,3 +1,4 @@
+import type { KvasirError } from '../base/errors.ts';
 import type { BlockId, RequestId, StepId, TokenCount, TokenId } from './ids.ts';
 import type { SamplingParams } from './sampling.ts';
 import type { TokenBuffer } from './tokens.ts';
@@ -55,8 +56,21 @@ export interface SampleRequest {
 
 export interface StepResult {
   readonly stepId: StepId;
-  /** Parallel to `StepPlan.sequences`; absent where no sample was asked for. */
+  /** Parallel to `StepPlan.sequences`; absent where no sample was asked for, or where it failed. */
   readonly sampled: readonly (SampledToken | undefined)[];
+  /** Sequences that got no token because of a fault of their own; the other sequences are not touched by it (I9). */
+  readonly failures?: readonly SequenceFailure[];
+  /**
+   * Pages whose content was found lost or wrong while the step ran. Rows that depended on them do not count, whatever was
+   * sampled from them; their requests compute again what is missing.
+   */
+  readonly invalidBlocks?: readonly BlockId[];
+}
+
+export interface SequenceFailure {
+  /** Index in `StepPlan.sequences`. */
+  readonly sequence: number;
+  readonly error: KvasirError;
 }
 
 export interface SampledToken {

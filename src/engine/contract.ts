@@ -1,3 +1,4 @@
+import type { KvasirError } from '../base/errors.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, RequestStats } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
@@ -58,7 +59,12 @@ export interface OutputDelta {
   /** Parallel to `tokenIds` when logprobs were asked for. */
   readonly logprobs?: readonly TokenLogprobs[];
   /** Set on the last delta of this completion. `stopReason`: the stop string or token id that matched. */
-  readonly finish?: { readonly reason: FinishReason; readonly stopReason?: string | number };
+  readonly finish?: {
+    readonly reason: FinishReason;
+    readonly stopReason?: string | number;
+    /** Why, when the reason is `error` and it was this request's own fault. */
+    readonly error?: KvasirError;
+  };
   readonly stats: RequestStats;
 }
 

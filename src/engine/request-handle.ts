@@ -107,7 +107,8 @@ export class RequestHandle {
 
   #finishOf({ finish }: RequestUpdate): Finish | undefined {
     if (finish === undefined) return undefined;
-    const { reason, stopToken } = finish;
+    const { reason, stopToken, error } = finish;
+    if (error !== undefined) return { reason, error };
     // As in vLLM: the model's own end needs no reason; a stop token that the caller named does.
     const isNamed = stopToken !== undefined && this.request.params.stopTokenIds.includes(stopToken);
     return isNamed ? { reason, stopReason: stopToken } : { reason };

@@ -1,7 +1,8 @@
 import { assert } from '../base/assert.ts';
+import { KvasirError } from '../base/errors.ts';
 import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { SampledToken, SequencePlan, StepPlan, StepResult } from '../core/step.ts';
+import type { SampledToken, SequenceFailure, SequencePlan, StepPlan, StepResult } from '../core/step.ts';
 import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
@@ -163,23 +164,32 @@ export class GgmlRunner implements Runner {
     const prepared = performance.now();
     await this.#graph.compute();
     const computed = performance.now();
-    const sampled = this.#sample(batch, logits);
+    const { sampled, failures } = this.#sample(batch, logits);
     this.timings.steps++;
     this.timings.prepareMs += prepared - started;
     this.timings.computeMs += computed - prepared;
     this.timings.sampleMs += performance.now() - computed;
-    return { stepId: plan.stepId, sampled };
+    return { stepId: plan.stepId, sampled, ...(failures.length === 0 ? {} : { failures }) };
   }
 
-  #sample(batch: Batch, logits: TensorPtr | undefined): (SampledToken | undefined)[] {
-    if (logits === undefined) return batch.sequences.map(() => undefined);
+  #sample(batch: Batch, logits: TensorPtr | undefined): Pick<StepResult, 'sampled'> & { failures: SequenceFailure[] } {
+    const sampled: (SampledToken | undefined)[] = batch.sequences.map(() => undefined);
+    const failures: SequenceFailure[] = [];
+    if (logits === undefined) return { sampled, failures };
     const rows = this.#logitsRows(batch, logits);
-    return batch.sequences.map(({ plan, outputIndex }) => {
-      if (plan.sample === undefined || outputIndex === undefined) return undefined;
+    for (const [sequence, { plan, outputIndex }] of batch.sequences.entries()) {
+      if (plan.sample === undefined || outputIndex === undefined) continue;
       const row = rows.subarray(outputIndex * this.vocabSize, (outputIndex + 1) * this.vocabSize);
       this.#onLogits?.(plan, row);
-      return this.#sampler.sample(row, plan.sample, plan.tokens);
-    });
+      try {
+        sampled[sequence] = this.#sampler.sample(row, plan.sample, plan.tokens);
+      } catch (error) {
+        // Values that overflow F16 are one prompt's fault; the engine and its other requests go on.
+        if (!(error instanceof KvasirError)) throw error;
+        failures.push({ sequence, error });
+      }
+    }
+    return { sampled, failures };
   }
 
   #logitsRows(batch: Batch, logits: TensorPtr): Float32Array {

@@ -1,38 +1,65 @@
 import { assert } from '../base/assert.ts';
+import type { BlockId } from '../core/ids.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
+import { PageSet } from '../kv/invalidate.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import { finishOf } from './finish.ts';
 import type { RequestState } from './request-state.ts';
 
 /**
- * The one place where a result becomes state: KV becomes valid and is published, tokens are appended, requests end.
- * `states` is parallel to the plan's sequences. Requests that ended meanwhile (aborts) give back the pages that
- * the step held; their tokens are dropped, their KV is as good as any and stays to be found.
+ * The rows of a step become valid KV: full blocks are published, counters move. Rows that depended on an invalid page
+ * do not count. Returns, parallel to `states`, whether the request's sample counts.
+ *
+ * Requests that were aborted meanwhile are committed too: their KV is as good as any and stays to be found.
  */
-export function applyResult(
+export function commitStep(
+  plan: StepPlan,
+  states: readonly RequestState[],
+  kv: KvCache,
+  invalid: readonly BlockId[],
+): boolean[] {
+  const spoiled = invalid.length === 0 ? undefined : new PageSet(kv.parts.spec.pageCount, invalid);
+  const counts: boolean[] = [];
+  for (let i = 0; i < states.length; i++) {
+    const state = states[i]!;
+    const { spans } = plan.sequences[i]!;
+    state.inFlight = false;
+    state.computed(spans);
+    const below = spoiled === undefined ? Infinity : kv.firstSpoiledRow(state.kv, spans, spoiled);
+    counts.push(below === Infinity);
+    kv.commitRows(state.kv, spans, below);
+  }
+  return counts;
+}
+
+/** Tokens are appended, requests end; one update for each that got a token. */
+export function appendSamples(
   plan: StepPlan,
   result: StepResult,
   states: readonly RequestState[],
+  counts: readonly boolean[],
   kv: KvCache,
   maxModelLen: number,
 ): RequestUpdate[] {
-  assert(result.stepId === plan.stepId, `result of step ${result.stepId}, plan of step ${plan.stepId}`);
-  assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
   const updates: RequestUpdate[] = [];
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
-    const { spans, sample } = plan.sequences[i]!;
-    state.inFlight = false;
-    kv.commitRows(state.kv, spans);
-    state.computed(spans);
-    if (state.status === 'ended') {
-      kv.close(state.kv);
+    if (state.status !== 'running') {
+      if (state.kv.isOpen) kv.close(state.kv);
       continue;
     }
-    if (sample === undefined) continue;
+    if (plan.sequences[i]!.sample === undefined || !counts[i]) continue;
     const sampled = result.sampled[i];
-    assert(sampled !== undefined, `no sample for request ${state.request.id}`);
+    if (sampled === undefined) {
+      const failure = result.failures?.find(({ sequence }) => sequence === i);
+      assert(failure !== undefined, `no sample for request ${state.request.id}`);
+      state.status = 'ended';
+      kv.close(state.kv);
+      const finish = { reason: 'error', error: failure.error } as const;
+      updates.push({ requestId: state.request.id, newTokens: [], stats: state.stats(), finish });
+      continue;
+    }
     state.tokens.push(sampled.token);
     const finish = finishOf(state, sampled.token, maxModelLen);
     const update = { requestId: state.request.id, newTokens: [sampled], stats: state.stats() };

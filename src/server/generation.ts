@@ -16,6 +16,8 @@ export interface Prompt {
 
 /** No vocabulary has a longer token, so a text longer than this per token of context cannot fit and need not be read. */
 const TOKEN_LENGTH_MAX = 256;
+/** Of a text longer than this per token of context, the beginning tells whether the rest is worth reading. */
+const TOKEN_LENGTH_LIKELY_MAX = 16;
 
 /**
  * Turns texts into tokens. `maxTokensDefault`: what the endpoint generates when the request does not say; cut to what
@@ -41,13 +43,21 @@ export async function preparePrompts(
   return prepared;
 }
 
-/** Control tokens written in a prompt count as such: whoever writes the whole prompt could as well send tokens. */
+/**
+ * Control tokens written in a prompt count as such: whoever writes the whole prompt could as well send tokens. Tokenizing
+ * blocks the event loop (about a second for two million characters), so a text that is far too long is refused before
+ * most of it is read.
+ */
 export function tokenizePrompt(engine: AsyncEngine, text: string, addSpecial: boolean): Int32Array {
   const { maxModelLen } = engine.model;
-  if (text.length > maxModelLen * TOKEN_LENGTH_MAX) {
-    throw promptTooLong({ promptTokens: `more than ${maxModelLen}`, maxTokens: 1, maxModelLen });
-  }
-  return engine.tokenize(text, { addSpecial, parseSpecial: true });
+  const tokenize = (part: string): Int32Array => engine.tokenize(part, { addSpecial, parseSpecial: true });
+  const likelyMax = maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
+  // Twice over: where the beginning is cut, it may have a few tokens more than it has within the whole.
+  const isTooLong =
+    text.length > maxModelLen * TOKEN_LENGTH_MAX ||
+    (text.length > likelyMax && tokenize(text.slice(0, likelyMax)).length > 2 * maxModelLen);
+  if (isTooLong) throw promptTooLong({ promptTokens: `more than ${maxModelLen}`, maxTokens: 1, maxModelLen });
+  return tokenize(text);
 }
 
 /**
@@ -75,7 +85,7 @@ export async function* generateAll(
       streams.push(engine.generate(request, { signal: controller.signal }));
     }
     for await (const { source, value } of mergeStreams(streams)) {
-      if (value.finish?.reason === 'error') throw generationFailed();
+      if (value.finish?.reason === 'error') throw value.finish.error ?? generationFailed();
       yield source === 0 ? value : { ...value, index: source * n + value.index };
     }
   } catch (error) {

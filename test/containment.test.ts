@@ -1,0 +1,39 @@
+/** I9: what goes wrong with one request is that request's end, and nobody else's. */
+import { afterAll, describe, expect, it } from 'vitest';
+import { createEngine } from '../src/compose.ts';
+import type { AsyncEngine, OutputDelta } from '../src/engine/contract.ts';
+import { poisonToken } from './support/poison-token.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+async function collect(engine: AsyncEngine, prompt: number[]): Promise<OutputDelta[]> {
+  const deltas: OutputDelta[] = [];
+  for await (const delta of engine.generate({ prompt, params: { maxTokens: 12, temperature: 0, ignoreEos: true } })) {
+    deltas.push(delta);
+  }
+  return deltas;
+}
+
+const tokensOf = (deltas: readonly OutputDelta[]): number[] => deltas.flatMap(({ tokenIds }) => [...tokenIds]);
+
+describe('a prompt whose values are no numbers', () => {
+  it('ends with an error that says so, while its batch mates get the text they would get alone', async () => {
+    const path = folder.file('poisoned.gguf');
+    await writeTinyModel(path, { architecture: 'llama', type: 'F32', tied: false });
+    const poison = 77;
+    await poisonToken(path, poison);
+    const engine = await createEngine({ model: path, threads: 1, kvCacheMemory: 8 << 20 });
+    const healthy = Array.from({ length: 4 }, (_, i) => [10 + i, 20, 30 + i, 40]);
+    const alone: number[][] = [];
+    for (const prompt of healthy) alone.push(tokensOf(await collect(engine, prompt)));
+    const [bad, ...together] = await Promise.all([[5, poison, 6], ...healthy].map((prompt) => collect(engine, prompt)));
+
+    expect(bad!.at(-1)!.finish).toMatchObject({ reason: 'error', error: { code: 'KVASIR_BROKEN_LOGITS' } });
+    expect(together.map(tokensOf)).toEqual(alone);
+    expect(engine.isHealthy()).toBe(true);
+    expect(engine.stats().blocks.referenced).toBe(0);
+    await engine.close();
+  });
+});
