@@ -73,10 +73,15 @@ export function runnerOptions(options: ResolvedEngineOptions, file: GgufFile, co
     threads: options.threads,
     numerics: options.numerics,
     blockSize: tokenCount(options.blockSize),
-    // The weights are in memory when this is asked, so nothing is left to be read.
-    kvCacheBytes: () => options.kvCacheMemory ?? defaultKvCacheMemory(0),
+    kvCacheBytes: (pageBytes) => options.kvCacheMemory ?? defaultPoolBytes(options, config, pageBytes),
     onProgress: options.onProgress,
   };
+}
+
+/** Half of the memory that is free, the weights being in it already, and no more than all seats can fill. */
+function defaultPoolBytes(options: ResolvedEngineOptions, config: ModelConfig, pageBytes: number): number {
+  const blocksPerRequest = Math.ceil((options.maxModelLen ?? config.contextLength) / options.blockSize);
+  return Math.min(defaultKvCacheMemory(0), (1 + options.maxNumSeqs * blocksPerRequest) * pageBytes);
 }
 
 /** Without a word from the user, a request may be as long as the model allows and the pool holds. */

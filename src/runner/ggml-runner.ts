@@ -29,7 +29,7 @@ export interface GgmlRunnerOptions {
   readonly numerics: 'exact' | 'fast';
   readonly blockSize: TokenCount;
   /** Bytes of the pool, rounded down to whole pages; asked for when the weights are in memory. */
-  readonly kvCacheBytes: () => number;
+  readonly kvCacheBytes: (pageBytes: number) => number;
   /** ggml's rearranged CPU weights; on unless a test compares with plain ones. */
   readonly repack?: boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
@@ -99,7 +99,7 @@ export class GgmlRunner implements Runner {
       headCountKv: config.headCountKv,
       headDim: config.headDim,
     };
-    const pageCount = Math.max(2, Math.floor(options.kvCacheBytes() / pageBytes(layout)));
+    const pageCount = Math.max(2, Math.floor(options.kvCacheBytes(pageBytes(layout)) / pageBytes(layout)));
     this.#device = device;
     this.#config = config;
     this.#weights = weights;
