@@ -62,7 +62,7 @@ export class GgmlRunner implements Runner {
   readonly #sampler: Sampler;
   readonly #onLogits: GgmlRunnerOptions['onLogits'];
   #running: Promise<StepResult> | undefined;
-  #isClosed = false;
+  #isClosed: boolean = false;
 
   /** Reads the weights and allocates the pool. Throws what the catalogues of ggml and runner list. */
   static async open(options: GgmlRunnerOptions): Promise<GgmlRunner> {
