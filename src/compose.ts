@@ -14,7 +14,7 @@ import {
 } from './engine/options.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
-import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
+import { GgmlRunner, type GgmlRunnerOptions, type RunnerTimings } from './runner/ggml-runner.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
 import { compileChatTemplate } from './tokenizer/chat-template.ts';
@@ -27,6 +27,13 @@ import { inlineExecutor } from './worker/executor-inline.ts';
  * @throws KvasirError for a model that cannot be read or is not supported, missing native libraries, too little memory.
  */
 export async function createEngine(options: EngineOptions): Promise<Engine> {
+  return (await openMeasuredEngine(options)).engine;
+}
+
+/** The same, and how much of its time the runner spent computing; for benches. */
+export async function openMeasuredEngine(
+  options: EngineOptions,
+): Promise<{ readonly engine: Engine; timings(): RunnerTimings }> {
   const resolved = resolveEngineOptions(options);
   const file = await readGguf(resolved.model);
   const config = readModelConfig(file);
@@ -43,7 +50,8 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
       enablePrefixCaching: resolved.enablePrefixCaching,
       policy: resolved.schedulingPolicy,
     };
-    return new Engine(
+    const { timings } = runner;
+    const engine = new Engine(
       {
         scheduler: new Scheduler(runner.kvCacheSpec, scheduling, sha256),
         executor: inlineExecutor(runner),
@@ -57,6 +65,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
         ...(resolved.seed === undefined ? {} : { drawSeed: seedSequence(resolved.seed) }),
       },
     );
+    return { engine, timings: () => timings };
   } catch (error) {
     await runner?.close();
     tokenizer.close();

@@ -1,12 +1,13 @@
 #!/usr/bin/env node
 /** The `kvasir` command: hands the process to the CLI and its exit code back to the shell. */
 import { buffer } from 'node:stream/consumers';
+import { benchCommand } from './cli/bench/command.ts';
 import type { CliContext } from './cli/context.ts';
 import { generateCommand } from './cli/generate.ts';
 import { packageVersion } from './cli/package-files.ts';
 import { runCli } from './cli/run-cli.ts';
 import { serveCommand } from './cli/serve.ts';
-import { createEngine } from './compose.ts';
+import { createEngine, openMeasuredEngine } from './compose.ts';
 
 const context: CliContext = {
   version: packageVersion(),
@@ -23,6 +24,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(0);
 });
 
-process.exitCode = await runCli(process.argv.slice(2), context, [serveCommand, generateCommand]);
+const commands = [serveCommand, generateCommand, benchCommand(openMeasuredEngine)];
+process.exitCode = await runCli(process.argv.slice(2), context, commands);
 // Interrupted while a model was loading: a native call that cannot be stopped must not keep the process.
 if (process.exitCode === 130) process.exit();

@@ -21,7 +21,7 @@ export async function runCli(
     .version(context.version)
     .showHelpAfterError('(--help shows the options)');
   for (const make of commands) program.addCommand(make(context, (given) => (code = given)));
-  for (const command of [program, ...program.commands]) {
+  for (const command of withSubcommands(program)) {
     command.exitOverride().configureOutput({
       writeOut: (text) => void context.stdout.write(text),
       writeErr: (text) => void context.stderr.write(text),
@@ -34,6 +34,10 @@ export async function runCli(
   } catch (error) {
     return report(error, context);
   }
+}
+
+function withSubcommands(command: Command): Command[] {
+  return [command, ...command.commands.flatMap(withSubcommands)];
 }
 
 function report(error: unknown, { stderr }: CliContext): ExitCode {

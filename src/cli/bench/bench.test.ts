@@ -1,0 +1,125 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { temporaryFolder, writeTinyModel } from '../../../test/support/tiny-model.ts';
+import { openMeasuredEngine } from '../../compose.ts';
+import type { CliContext } from '../context.ts';
+import { runCli } from '../run-cli.ts';
+import { benchCommand } from './command.ts';
+import { comparison, type LatencyRow, measureLatency } from './latency.ts';
+import { median, type Subject } from './subject.ts';
+import { formatTable } from './table.ts';
+import type { ThroughputRow } from './throughput.ts';
+
+const folder = temporaryFolder();
+const model = folder.file('tiny.gguf');
+beforeAll(() => writeTinyModel(model, { architecture: 'qwen3', type: 'Q8_0' }));
+afterAll(() => folder.remove());
+
+async function kvasir(...args: string[]) {
+  let out = '';
+  let err = '';
+  const context: CliContext = {
+    version: '0',
+    createEngine: async (options) => (await openMeasuredEngine(options)).engine,
+    stdout: { write: (text) => (out += text) },
+    stderr: { write: (text) => (err += text) },
+    readStdin: () => Promise.reject(new Error('nothing to read')),
+    signals: process,
+  };
+  const code = await runCli(args, context, [benchCommand(openMeasuredEngine)]);
+  return { code, out, err };
+}
+const common = (): string[] => ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--peer', 'libllama'];
+
+describe('kvasir bench', () => {
+  it('latency: a row per depth with both engines, and JSON as the last line', async () => {
+    const lengths = ['--prompt-len', '32', '--gen-len', '4', '--depth', '0,48', '--repetitions', '2'];
+    const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
+    expect(code).toBe(0);
+    expect(err).toMatch(/prefill 32 +48 /);
+    const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: LatencyRow[] };
+    expect(rows.map(({ depth }) => depth)).toEqual([0, 48]);
+    for (const { prefill, decode, overheadMs } of rows) {
+      for (const { kvasir: ours = 0, libllama = 0, ratio = 0 } of [prefill, decode]) {
+        expect(Math.min(ours, libllama)).toBeGreaterThan(0);
+        expect(ratio).toBeCloseTo(ours / libllama, 1);
+      }
+      expect(overheadMs).toBeGreaterThan(0);
+    }
+  });
+
+  it('throughput: generated tokens per second of requests with a common prefix', async () => {
+    const lengths = [
+      '--requests',
+      '3',
+      '--prefix-len',
+      '40',
+      '--prompt-len',
+      '8',
+      '--gen-len',
+      '4',
+      '--repetitions',
+      '1',
+    ];
+    const { code, out } = await kvasir('bench', 'throughput', ...common(), ...lengths, '--json');
+    expect(code).toBe(0);
+    const { rows } = JSON.parse(out) as { rows: ThroughputRow[] };
+    expect(rows).toMatchObject([{ requests: 3, prefixLength: 40, promptLength: 8, generateLength: 4 }]);
+    expect(rows[0]?.throughput.ratio).toBeGreaterThan(0);
+    expect(rows[0]?.firstTokenMs).toBeGreaterThan(0);
+  });
+
+  it('says when the pool cannot keep the context that is to be measured', async () => {
+    const lengths = ['--prompt-len', '64', '--gen-len', '1', '--depth', '1000', '--repetitions', '1'];
+    const { code, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--kv-cache-memory', '1MiB');
+    expect(code).toBe(1);
+    expect(err).toMatch(/error: /);
+  });
+
+  it('refuses what it does not know with the exit code of a wrong command line', async () => {
+    expect(await kvasir('bench', 'latncy')).toMatchObject({ code: 2 });
+    expect((await kvasir('bench', 'latency', '--depth', '1,x')).err).toContain('whole numbers with commas');
+  });
+});
+
+describe('measuring', () => {
+  it('lets subjects take turns and reports medians', async () => {
+    const calls: string[] = [];
+    const subject = (name: string, rates: readonly number[]): Subject => {
+      let next = 0;
+      return {
+        name,
+        prepare: async () => void calls.push(`${name} prepares`),
+        prefill: async () => ({ tokens: rates[next++ % rates.length] ?? 0, seconds: 1 }),
+        decode: async () => {
+          calls.push(name);
+          return { tokens: 10, seconds: 2, overheadSeconds: 0.001 };
+        },
+      };
+    };
+    // The first of each is the warm-up.
+    const subjects = [subject('a', [1, 10, 30, 20]), subject('b', [1, 10, 10, 10])];
+    const options = { depths: [7], promptLength: 1, generateLength: 1, repetitions: 3, onProgress: () => undefined };
+    const rows = await measureLatency(subjects, options);
+    expect(rows).toEqual([
+      { depth: 7, prefill: { a: 20, b: 10, ratio: 2 }, decode: { a: 5, b: 5, ratio: 1 }, overheadMs: 1 },
+    ]);
+    expect(calls.join(' ')).toBe('a prepares a b prepares b a b b a a b');
+  });
+
+  it('knows medians, and no ratio where there is no peer', () => {
+    expect([median([3, 1, 2]), median([4, 1, 2, 3]), median([5])]).toEqual([2, 2.5, 5]);
+    expect(comparison(['kvasir'], [1.23456])).toEqual({ kvasir: 1.235 });
+  });
+
+  it('aligns numbers under each other', () => {
+    expect(
+      formatTable(
+        ['a', 'bcd'],
+        [
+          ['long', 1],
+          ['x', 100],
+        ],
+      ),
+    ).toBe('a     bcd\nlong    1\nx     100\n');
+  });
+});
