@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify';
 import type { Clock } from '../base/clock.ts';
+import type { OpenResponses } from './open-responses.ts';
 import { RequestLog } from './request-log.ts';
 import {
   bodyNotJson,
@@ -24,6 +25,8 @@ export interface HttpOptions {
   /** Takes pino's lines. */
   readonly logDestination: { write(line: string): void };
   readonly clock: Clock;
+  /** Gets every response. */
+  readonly responses: OpenResponses;
 }
 
 declare module 'fastify' {
@@ -55,14 +58,14 @@ export function createHttp(options: HttpOptions): FastifyInstance {
     return503OnClosing: false,
     // A path that cannot be decoded reaches no hook.
     frameworkErrors: (_, request, reply) => {
-      begin(request, reply, options.clock);
+      begin(request, reply, options);
       void sendError(routeNotFoundOf(request), request, reply);
     },
     clientErrorHandler: answerBrokenRequest,
   });
   app.decorateRequest('requestLog');
   app.addHook('onRequest', (request, reply, done) => {
-    begin(request, reply, options.clock);
+    begin(request, reply, options);
     done(options.apiKey === undefined ? undefined : refusal(request, options.apiKey));
   });
   app.removeAllContentTypeParsers();
@@ -78,7 +81,8 @@ export function createHttp(options: HttpOptions): FastifyInstance {
   return app;
 }
 
-function begin(request: FastifyRequest, reply: FastifyReply, clock: Clock): void {
+function begin(request: FastifyRequest, reply: FastifyReply, { clock, responses }: HttpOptions): void {
+  responses.add(reply.raw);
   const log = new RequestLog(clock);
   request.requestLog = log;
   reply.header('x-request-id', request.id);

@@ -4,6 +4,7 @@ import { systemClock } from '../base/clock.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { createHttp } from './http.ts';
 import { readableLog } from './log-format.ts';
+import { OpenResponses } from './open-responses.ts';
 import { registerRoutes } from './routes.ts';
 import { type ServerOptions, serverDefaults } from './server-options.ts';
 
@@ -20,12 +21,13 @@ export type DrainOutcome = 'drained' | 'cut';
 export class Server {
   readonly app: FastifyInstance;
   readonly #engine: AsyncEngine;
+  readonly #responses = new OpenResponses();
   #isAccepting = true;
 
   constructor(engine: AsyncEngine, options: ServerOptions) {
     const full = { ...serverDefaults, logDestination: readableLog(process.stderr), clock: systemClock, ...options };
     this.#engine = engine;
-    this.app = createHttp(full);
+    this.app = createHttp({ ...full, responses: this.#responses });
     registerRoutes(this.app, engine, { ...full, isAccepting: () => this.#isAccepting });
   }
 
@@ -43,13 +45,16 @@ export class Server {
   /** Waits for the engine's requests and their last bytes; what is left at the deadline, or at `cut`, is cut off. */
   async drain(timeoutMs: number, cut: AbortSignal): Promise<DrainOutcome> {
     this.beginDrain();
-    const deadline = AbortSignal.any([AbortSignal.timeout(timeoutMs), cut]);
+    let deadline: NodeJS.Timeout | undefined;
     const cutOff = new Promise<'cut'>((resolve) => {
-      if (deadline.aborted) resolve('cut');
-      deadline.addEventListener('abort', () => resolve('cut'), { once: true });
+      // Not AbortSignal.any over AbortSignal.timeout: on Node 20 such a signal may be collected before it fires.
+      deadline = setTimeout(() => resolve('cut'), timeoutMs);
+      if (cut.aborted) resolve('cut');
+      cut.addEventListener('abort', () => resolve('cut'), { once: true });
     });
-    const finished = this.#engine.drain().then(() => this.app.close());
+    const finished = this.#finish();
     const outcome = await Promise.race([finished.then(() => 'drained' as const), cutOff]);
+    clearTimeout(deadline);
     if (outcome === 'cut') {
       // What it still finds out after the cut is of no interest.
       finished.catch(() => {});
@@ -58,5 +63,11 @@ export class Server {
       await this.app.close();
     }
     return outcome;
+  }
+
+  async #finish(): Promise<void> {
+    await this.#engine.drain();
+    await this.#responses.sent();
+    await this.app.close();
   }
 }
