@@ -12,7 +12,7 @@ const BAR_WIDTH = 30;
  */
 export function loadProgress(model: string, out: TextSink): LoadProgress {
   const name = basename(model);
-  let shownPercent = -1;
+  let shownPercent = Number.NEGATIVE_INFINITY;
   return (loadedBytes, totalBytes) => {
     if (totalBytes < BYTES_WORTH_A_BAR) return;
     const percent = Math.floor((100 * loadedBytes) / totalBytes);

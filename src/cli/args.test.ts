@@ -1,0 +1,38 @@
+import { InvalidArgumentError } from 'commander';
+import { describe, expect, it } from 'vitest';
+import { bytesFlag, integerFrom, numberFlag } from './args.ts';
+
+describe('values of flags', () => {
+  it.each([
+    ['1000000', 1e6],
+    ['2GiB', 2 * 1024 ** 3],
+    ['512 MiB', 512 * 1024 ** 2],
+    ['1.5g', 1.5e9],
+    ['64kb', 64_000],
+    ['10B', 10],
+  ])('%s are %i bytes', (text, bytes) => {
+    expect(bytesFlag(text)).toBe(bytes);
+  });
+
+  it.each(['', 'GiB', '2 giraffes', '-1', '0', '1e9', '1.2.3', '99999999tib', 'NaN'])(
+    '%j is no number of bytes',
+    (text) => {
+      expect(() => bytesFlag(text)).toThrow(InvalidArgumentError);
+    },
+  );
+
+  it('are whole numbers in their range', () => {
+    const port = integerFrom(0, 65_535);
+    expect([port('0'), port('8000'), port('65535')]).toEqual([0, 8000, 65_535]);
+    for (const text of ['', '-1', '65536', '1.5', '1e3', '0x10', 'many']) {
+      expect(() => port(text), text).toThrow(InvalidArgumentError);
+    }
+    expect(integerFrom(-1)('-1')).toBe(-1);
+  });
+
+  it('are finite numbers', () => {
+    expect([numberFlag('0'), numberFlag('-0.5'), numberFlag('1e-3')]).toEqual([0, -0.5, 0.001]);
+    for (const text of ['', ' ', 'NaN', 'Infinity', 'hot'])
+      expect(() => numberFlag(text), text).toThrow(InvalidArgumentError);
+  });
+});

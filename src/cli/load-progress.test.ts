@@ -1,0 +1,39 @@
+import { describe, expect, it } from 'vitest';
+import { loadProgress } from './load-progress.ts';
+
+const GIB = 1024 ** 3;
+
+function shown(isTTY: boolean, totalBytes: number, parts: number): string[] {
+  const written: string[] = [];
+  const progress = loadProgress('/models/m.gguf', { isTTY, write: (text) => written.push(text) });
+  for (let part = 0; part <= parts; part++) progress((totalBytes * part) / parts, totalBytes);
+  return written;
+}
+
+describe('the progress of loading', () => {
+  it('is a bar for people, drawn once for each percent', () => {
+    const drawn = shown(true, 2 * GIB, 1000);
+    expect(drawn).toHaveLength(101);
+    expect(drawn[50]).toBe('\rloading m.gguf [===============               ]  50 % 1.00 of 2.00 GiB');
+    expect(drawn.at(-1)).toBe('\rloading m.gguf [==============================] 100 % 2.00 of 2.00 GiB\n');
+  });
+
+  it('is a line for each quarter in a file', () => {
+    expect(shown(false, 2 * GIB, 1000).map((line) => line.split(':')[1]!.split('(')[0])).toEqual([
+      ' 0 % ',
+      ' 25 % ',
+      ' 50 % ',
+      ' 75 % ',
+      ' 100 % ',
+    ]);
+  });
+
+  it('ends with a hundred percent even when it comes in two steps', () => {
+    expect(shown(false, 2 * GIB, 1)).toHaveLength(2);
+    expect(shown(true, 2 * GIB, 1).at(-1)).toContain('100 %');
+  });
+
+  it('is silent for small files', () => {
+    expect(shown(true, 4_000_000, 10)).toEqual([]);
+  });
+});

@@ -1,0 +1,110 @@
+import { EventEmitter } from 'node:events';
+import { describe, expect, it, vi } from 'vitest';
+import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
+import type { EngineOptions } from '../engine/options.ts';
+import type { CliContext } from './context.ts';
+import { generateCommand } from './generate.ts';
+import { runCli } from './run-cli.ts';
+import { serveCommand } from './serve.ts';
+
+/** The commands in this process, with everything of the world in the test's hands. The built command: test/e2e. */
+function cli(engineOptions: LetterEngineOptions = {}, change: Partial<CliContext> = {}) {
+  const signals = new EventEmitter();
+  const engine = new LetterEngine(engineOptions);
+  const seen = { stdout: '', stderr: '', options: [] as EngineOptions[] };
+  const sink = (name: 'stdout' | 'stderr') => ({
+    write(text: string) {
+      seen[name] += text;
+    },
+  });
+  const context: CliContext = {
+    version: '1.2.3',
+    createEngine: async (options) => {
+      seen.options.push(options);
+      return engine;
+    },
+    stdout: sink('stdout'),
+    stderr: sink('stderr'),
+    readStdin: async () => Buffer.from('abc\n'),
+    signals,
+    ...change,
+  };
+  const run = (...argv: string[]) => runCli(argv, context, [serveCommand, generateCommand]);
+  return { run, seen, engine, signals };
+}
+
+const never = () => new Promise<never>(() => {});
+
+describe('runCli', () => {
+  it('hands the flags to the engine in its own words', async () => {
+    const { run, seen } = cli();
+    const flags = [
+      '--model',
+      'm.gguf',
+      '--max-model-len',
+      '99',
+      '--kv-cache-memory',
+      '1MiB',
+      '--no-enable-prefix-caching',
+    ];
+    expect(await run('generate', '--prompt', 'abc', ...flags, '--numerics', 'fast', '--threads', '3')).toBe(0);
+    expect(seen.options[0]).toMatchObject({
+      model: 'm.gguf',
+      maxModelLen: 99,
+      kvCacheMemory: 1024 ** 2,
+      enablePrefixCaching: false,
+      numerics: 'fast',
+      threads: 3,
+      blockSize: 16,
+    });
+  });
+
+  it('hands the sampling flags over, and leaves out what was not given', async () => {
+    const { run, engine } = cli();
+    const flags = ['--top-k', '5', '--stop', 'q', '--stop', 'zz', '--seed', '9', '--ignore-eos', '--max-tokens', '3'];
+    expect(await run('generate', '--prompt', '-', ...flags)).toBe(0);
+    expect(engine.requests[0]!.params).toEqual({ maxTokens: 3, topK: 5, stop: ['q', 'zz'], seed: 9n, ignoreEos: true });
+    expect([...(engine.requests[0]!.prompt as Int32Array)]).toEqual([97, 98, 99]);
+  });
+
+  it('keeps stdout for the result', async () => {
+    const { run, seen } = cli();
+    await run('generate', '--prompt', 'abc', '--max-tokens', '4');
+    expect(seen.stdout).toBe(`${lettersOf(3, 4)}\n`);
+    expect(seen.stderr).toBe('');
+  });
+
+  it('closes the engine, whatever happens', async () => {
+    for (const options of [{}, { throws: new Error('boom') }] satisfies LetterEngineOptions[]) {
+      const { run, engine, seen } = cli(options);
+      expect(await run('generate', '--prompt', 'abc')).toBe('throws' in options ? 1 : 0);
+      expect(engine.isHealthy()).toBe(false);
+      if ('throws' in options) expect(seen.stderr).toMatch(/^internal error: Error: boom\n +at /);
+    }
+  });
+
+  it('gives up at Ctrl-C while a model loads', async () => {
+    for (const command of [
+      ['generate', '--prompt', 'abc'],
+      ['serve', '--port', '0'],
+    ]) {
+      const { run, signals } = cli({}, { createEngine: never });
+      const code = run(...command);
+      await vi.waitFor(() => expect(signals.listenerCount('SIGINT')).toBe(1), { timeout: 30_000, interval: 1 });
+      await new Promise(setImmediate);
+      signals.emit('SIGINT');
+      expect(await code).toBe(130);
+      expect(signals.listenerCount('SIGINT')).toBe(0);
+    }
+  });
+
+  it('aborts what it generates at Ctrl-C', async () => {
+    const { run, engine, signals, seen } = cli({ beforeStep: never });
+    const code = run('generate', '--prompt', 'abc', '--json');
+    await vi.waitFor(() => expect(engine.stats().running).toBe(1), { timeout: 30_000, interval: 1 });
+    signals.emit('SIGINT');
+    expect(await code).toBe(130);
+    expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 });
+    expect(seen.stdout).toBe('');
+  });
+});

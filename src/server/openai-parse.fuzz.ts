@@ -1,0 +1,82 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { KvasirError } from '../base/errors.ts';
+import { type ParseLimits, parseChat, parseCompletion, parseDetokenize, parseTokenize } from './openai-parse.ts';
+import { errorAnswer } from './server-errors.ts';
+
+/**
+ * Whatever a body holds, parsing gives a request that keeps its limits or an answer in the 400s that names what is wrong.
+ * What it does not cover: whether a body that is taken means what its sender meant; the examples do that.
+ */
+const limits: ParseLimits = { vocabSize: 100, choicesMax: 8 };
+
+const names = [
+  ...['prompt', 'messages', 'tokens', 'model', 'stream', 'stream_options', 'n', 'echo', 'logprobs', 'top_logprobs'],
+  ...['max_tokens', 'max_completion_tokens', 'min_tokens', 'temperature', 'top_p', 'top_k', 'min_p', 'seed', 'stop'],
+  ...['stop_token_ids', 'logit_bias', 'cache_salt', 'priority', 'tools', 'response_format', 'chat_template_kwargs'],
+  ...['best_of', 'suffix', 'add_special_tokens', 'return_token_ids', 'user', '__proto__', 'toString'],
+];
+const odd = fc.constantFrom(
+  null,
+  -1,
+  0,
+  1,
+  2,
+  1e300,
+  -0,
+  0.5,
+  '',
+  'a',
+  '\ud800',
+  [],
+  {},
+  true,
+  false,
+  2 ** 53,
+  100,
+  99,
+);
+const message = fc.record(
+  { role: fc.oneof(fc.constantFrom('user', 'system'), odd), content: fc.oneof(fc.string({ unit: 'binary' }), odd) },
+  { requiredKeys: [] },
+);
+const value = fc.oneof(
+  { weight: 3, arbitrary: odd },
+  { weight: 1, arbitrary: fc.jsonValue() },
+  { weight: 1, arbitrary: fc.array(odd, { maxLength: 3 }) },
+  { weight: 1, arbitrary: fc.array(message, { maxLength: 3 }) },
+);
+const body = fc.oneof(
+  { weight: 1, arbitrary: fc.jsonValue() },
+  {
+    weight: 9,
+    arbitrary: fc
+      .array(fc.tuple(fc.constantFrom(...names), value), { maxLength: 6 })
+      .map((entries) => JSON.parse(JSON.stringify(Object.fromEntries(entries)))),
+  },
+);
+
+it('takes a body or says in the 400s what is wrong with it', () => {
+  fc.assert(
+    fc.property(body, (anything) => {
+      for (const parse of [parseCompletion, parseChat, parseTokenize, parseDetokenize]) {
+        try {
+          const parsed = parse(anything, limits);
+          if ('params' in parsed) expect(parsed.params.n ?? 1).toBeLessThanOrEqual(limits.choicesMax);
+          if ('prompts' in parsed) for (const prompt of parsed.prompts) expect(isSound(prompt)).toBe(true);
+        } catch (error) {
+          expect(error).toBeInstanceOf(KvasirError);
+          const { status, body: answer } = errorAnswer(error);
+          expect(status).toBe(400);
+          expect(answer.error.message).not.toMatch(/\{\w+\}|undefined/);
+        }
+      }
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+function isSound(prompt: string | Int32Array): boolean {
+  if (typeof prompt === 'string') return !/\p{Surrogate}/u.test(prompt);
+  return prompt.every((token) => token >= 0 && token < limits.vocabSize);
+}
