@@ -207,6 +207,7 @@ const table = {
   ggml_backend_graph_compute: ['base', 'i32', 'backend', 'graph'],
   ggml_backend_get_default_buffer_type: ['base', 'buft', 'backend'],
   ggml_backend_buft_name: ['base', 'str', 'buft'],
+  ggml_backend_buft_get_max_size: ['base', 'size', 'buft'],
   ggml_backend_buft_is_host: ['base', 'bool', 'buft'],
   ggml_backend_buft_alloc_buffer: ['base', 'buffer', 'buft', 'size'],
   ggml_backend_alloc_ctx_tensors_from_buft: ['base', 'buffer', 'ctx', 'buft'],

@@ -47,7 +47,7 @@ export class GraphBuilder {
 
   /** A tensor that several nodes fill in parts (`placeInto`) and that keeps its memory throughout the graph. */
   canvas(type: GgmlType, ne0: number, ne1: number): TensorPtr {
-    const tensor = this.input(type, ne0, ne1);
+    const tensor = this.#device.native.ggml_new_tensor_2d(this.#context, type.id, ne0, ne1);
     this.#device.native.ggml_set_output(tensor);
     return tensor;
   }

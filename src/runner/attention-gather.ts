@@ -10,8 +10,10 @@ const maskedOut = 0xfc00; // -infinity in F16
 interface SequenceInputs {
   readonly sequence: BatchSequence;
   readonly blockCount: number;
-  readonly blocks: TensorPtr;
-  /** Absent for a single row, which sees all of its KV. */
+  /** Tokens of KV that attention is shown: what the last row may see, or more with the rest masked out. */
+  readonly kvLength: number;
+  readonly granules: TensorPtr;
+  /** Absent for a single row that sees all of its KV. */
   readonly mask: TensorPtr | undefined;
 }
 
@@ -23,14 +25,17 @@ export class GatherAttention implements Attention {
   readonly #memory: KvMemory;
   readonly #headCount: number;
   readonly #scale: number;
+  readonly #kvMultiple: number;
   #batch: Batch | undefined;
   #inputs: SequenceInputs[] = [];
   /** Where the sequences' results come together, one for each kind of rows; used again by every layer. */
   #canvases = new Map<AttentionRows, TensorPtr>();
 
-  constructor(memory: KvMemory, headCount: number) {
+  /** `kvMultiple`: GPU kernels want KV in whole tiles; a CPU takes any length (1). */
+  constructor(memory: KvMemory, headCount: number, kvMultiple: number) {
     this.#memory = memory;
     this.#headCount = headCount;
+    this.#kvMultiple = kvMultiple;
     this.#scale = 1 / Math.sqrt(memory.layout.headDim);
   }
 
@@ -42,12 +47,15 @@ export class GatherAttention implements Attention {
     this.#batch = batch;
     this.#canvases.clear();
     this.#inputs = batch.sequences.map((sequence) => {
-      const blockCount = Math.ceil(sequence.kvLength / this.#memory.layout.blockSize);
+      const kvLength = Math.ceil(sequence.kvLength / this.#kvMultiple) * this.#kvMultiple;
+      const blockCount = Math.ceil(kvLength / this.#memory.layout.blockSize);
+      const seesAll = sequence.rowCount === 1 && kvLength === sequence.kvLength;
       return {
         sequence,
         blockCount,
-        blocks: graph.input(I32, blockCount),
-        mask: sequence.rowCount === 1 ? undefined : graph.input(F16, sequence.kvLength, sequence.rowCount),
+        kvLength,
+        granules: graph.input(I32, blockCount * this.#memory.granulesPerBlock),
+        mask: seesAll ? undefined : graph.input(F16, kvLength, sequence.rowCount),
       };
     });
   }
@@ -67,7 +75,7 @@ export class GatherAttention implements Attention {
         [width * F32.typeSize, headDim * F32.typeSize],
         first * width * F32.typeSize,
       );
-      const mask = count === 1 ? undefined : inputs.mask;
+      const mask = count === sequence.rowCount ? inputs.mask : this.#lastRowMask(graph, inputs);
       const result = graph.flashAttention(
         part,
         this.#gather(graph, layer, keyPart, inputs),
@@ -82,23 +90,33 @@ export class GatherAttention implements Attention {
   }
 
   writeInputs(graph: GraphBuilder): void {
-    for (const { sequence, blockCount, blocks, mask } of this.#inputs) {
+    for (const { sequence, kvLength, blockCount, granules, mask } of this.#inputs) {
       const table = sequence.plan.blockTables[0];
-      if (table !== undefined) graph.write(blocks, table.ids.subarray(0, blockCount));
+      // Beyond the request's own blocks stands the null page.
+      const ids = new Int32Array(blockCount);
+      if (table !== undefined) ids.set(table.ids.subarray(0, Math.min(blockCount, table.length)));
+      graph.write(granules, this.#memory.granulesOf(ids));
       if (mask !== undefined && this.#batch !== undefined) {
-        graph.write(mask, causalMask(this.#batch.positions, sequence));
+        graph.write(mask, causalMask(this.#batch.positions, sequence, kvLength));
       }
     }
   }
 
+  /** A sampled row sees all of its request's KV: no mask, or the last row of the mask where KV is padded. */
+  #lastRowMask(graph: GraphBuilder, { sequence, kvLength, mask }: SequenceInputs): TensorPtr | undefined {
+    if (mask === undefined || kvLength === sequence.kvLength) return undefined;
+    const rowBytes = kvLength * F16.typeSize;
+    return graph.view2d(mask, kvLength, 1, rowBytes, (sequence.rowCount - 1) * rowBytes);
+  }
+
   /** F16 `[headDim, kvLength, headsKv]`: the request's K or V in order of position. */
-  #gather(graph: GraphBuilder, layer: number, part: KvPart, { sequence, blocks }: SequenceInputs): TensorPtr {
+  #gather(graph: GraphBuilder, layer: number, part: KvPart, { kvLength, granules }: SequenceInputs): TensorPtr {
     const { headDim, headCountKv } = this.#memory.layout;
-    const gathered = graph.getRows(this.#memory.blockRows(graph, layer, part), blocks);
+    const gathered = graph.getRows(this.#memory.granuleRows(graph, layer, part), granules);
     return graph.reinterpret(
       gathered,
       F16,
-      [headDim, sequence.kvLength, headCountKv],
+      [headDim, kvLength, headCountKv],
       [rowElements(this.#memory.layout) * F16.typeSize, headDim * F16.typeSize],
     );
   }
@@ -115,7 +133,7 @@ export class GatherAttention implements Attention {
 }
 
 /** Row r sees position j when j <= its own position: F16 `[kvLength, rowCount]`, 0 = seen. */
-function causalMask(positions: Int32Array, { firstRow, rowCount, kvLength }: BatchSequence): Uint16Array {
+function causalMask(positions: Int32Array, { firstRow, rowCount }: BatchSequence, kvLength: number): Uint16Array {
   const mask = new Uint16Array(kvLength * rowCount);
   for (let row = 0; row < rowCount; row++) {
     const seen = (positions[firstRow + row] ?? 0) + 1;

@@ -47,6 +47,9 @@ export interface RunnerTimings {
   sampleMs: number;
 }
 
+/** llama.cpp pads KV to this, so ggml's GPU kernels are tried and tuned with nothing else. */
+const gpuKvMultiple = 256;
+
 /** Computes steps of one model on ggml, in this process. */
 export class GgmlRunner implements Runner {
   readonly kvCacheSpec: KvCacheSpec;
@@ -99,13 +102,14 @@ export class GgmlRunner implements Runner {
       headCountKv: config.headCountKv,
       headDim: config.headDim,
     };
-    const pageCount = Math.max(2, Math.floor(options.kvCacheBytes(pageBytes(layout)) / pageBytes(layout)));
+    const poolBytes = Math.min(options.kvCacheBytes(pageBytes(layout)), largestBuffer(device));
+    const pageCount = Math.max(2, Math.floor(poolBytes / pageBytes(layout)));
     this.#device = device;
     this.#config = config;
     this.#weights = weights;
     this.#rule = rule;
     this.memory = new KvMemory(device, layout, pageCount);
-    this.#attention = new GatherAttention(this.memory, config.headCount);
+    this.#attention = new GatherAttention(this.memory, config.headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple);
     this.#graph = new GraphBuilder(device);
     this.#sampler = new Sampler(config.vocabSize);
     this.#onLogits = options.onLogits;
@@ -199,4 +203,9 @@ export class GgmlRunner implements Runner {
     this.#graph.read(logits, rows);
     return rows;
   }
+}
+
+/** The pool is one tensor: on a GPU it cannot be larger than what its driver binds at once. */
+function largestBuffer({ kind, native, mainBuffers }: ComputeDevice): number {
+  return kind === 'cpu' ? Number.POSITIVE_INFINITY : Number(native.ggml_backend_buft_get_max_size(mainBuffers.pointer));
 }

@@ -37,6 +37,10 @@ export class KvMemory {
   readonly #pool: TensorPtr;
   readonly #bytes: Uint8Array | undefined;
   readonly #rowBytes: number;
+  /** Bytes of one block's K (or V) in one layer. */
+  readonly #partBytes: number;
+  /** What a gather copies at a time: on a CPU, all of a block's K (or V) in a layer. */
+  readonly granuleBytes: number;
 
   /** Throws `outOfNativeMemory`. Pages that were never written cost no physical memory where the system allocates lazily. */
   constructor(device: ComputeDevice, layout: KvLayout, pageCount: number) {
@@ -46,6 +50,9 @@ export class KvMemory {
     this.layout = layout;
     this.pageCount = pageCount;
     this.#rowBytes = rowElements(layout) * F16.typeSize;
+    this.#partBytes = layout.blockSize * this.#rowBytes;
+    // ggml's Vulkan backend copies only the first 512 elements of a longer I32 row.
+    this.granuleBytes = device.kind === 'cpu' ? this.#partBytes : greatestCommonDivisor(this.#partBytes, 2048);
     this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
     this.#pool = native.ggml_new_tensor_2d(this.#context, F16.id, rowElements(layout), pageCount * this.rowsPerPage);
     const bytes = pageCount * this.pageBytes;
@@ -54,7 +61,7 @@ export class KvMemory {
       this.#bytes = new Uint8Array(native.memoryAt(native.ggml_backend_buffer_get_base(this.#buffer), bytes));
       // Rows of the null page are read where a mask hides them; they must be numbers.
       this.blockBytes(0 as BlockId).fill(0);
-    }
+    } else native.ggml_backend_buffer_clear(this.#buffer, 0);
   }
 
   get pageBytes(): number {
@@ -78,19 +85,29 @@ export class KvMemory {
   }
 
   /**
-   * I32 `[blockSize * rowElements / 2, pageCount]`: one row per page, all of a block's K (or V) in a layer, to be
-   * gathered by block id. As I32 the bytes pass through `ggml_get_rows` untouched, where F16 would become F32.
+   * I32 `[granuleBytes / 4, ...]`: a layer's K (or V) in pieces of `granuleBytes`, to be gathered at `granulesOf`. As I32
+   * the bytes pass through `ggml_get_rows` untouched, where F16 would become F32.
    */
-  blockRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
-    const { blockSize } = this.layout;
-    const bytes = blockSize * this.#rowBytes;
-    return graph.reinterpret(
-      this.#pool,
-      I32,
-      [bytes / I32.typeSize, this.pageCount, 1],
-      [this.pageBytes, this.pageBytes * this.pageCount],
-      (layer * 2 + part) * bytes,
-    );
+  granuleRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
+    const offset = (layer * 2 + part) * this.#partBytes;
+    const rows = Math.floor((this.pageCount * this.pageBytes - offset) / this.granuleBytes);
+    const ne = [this.granuleBytes / I32.typeSize, rows, 1] as const;
+    return graph.reinterpret(this.#pool, I32, ne, [this.granuleBytes, rows * this.granuleBytes], offset);
+  }
+
+  /** The rows, within `granuleRows`, of these blocks one after the other; the same for every layer and part. */
+  granulesOf(blocks: Int32Array): Int32Array {
+    const perBlock = this.granulesPerBlock;
+    const perPage = this.pageBytes / this.granuleBytes;
+    const rows = new Int32Array(blocks.length * perBlock);
+    for (let i = 0; i < rows.length; i++) {
+      rows[i] = (blocks[Math.floor(i / perBlock)] ?? 0) * perPage + (i % perBlock);
+    }
+    return rows;
+  }
+
+  get granulesPerBlock(): number {
+    return this.#partBytes / this.granuleBytes;
   }
 
   /** A page's bytes in place; on a CPU only. */
@@ -104,4 +121,8 @@ export class KvMemory {
     this.#device.native.ggml_backend_buffer_free(this.#buffer);
     this.#device.native.ggml_free(this.#context);
   }
+}
+
+function greatestCommonDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestCommonDivisor(b, a % b);
 }
