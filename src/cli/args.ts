@@ -81,7 +81,7 @@ export function addEngineFlags(command: Command): Command {
     .option('--block-size <tokens>', 'tokens of one KV block', count, defaults.blockSize)
     .option(
       '--kv-cache-memory <bytes>',
-      'size of the KV pool, like 2GiB (default: half of the free memory, 4GiB at most)',
+      'size of the KV pool, like 2GiB (default: half of the free memory, at most 4GiB or what all requests can fill)',
       bytesFlag,
     )
     .option('--threads <n>', 'threads that compute (default: all cores)', count)

@@ -45,7 +45,7 @@ export async function preparePrompts(
 
 /**
  * Control tokens written in a prompt count as such: whoever writes the whole prompt could as well send tokens. Tokenizing
- * blocks the event loop (about a second for two million characters), so a text that is far too long is refused before
+ * blocks the event loop (a second or two for two million characters), so a text that is far too long is refused before
  * most of it is read.
  */
 export function tokenizePrompt(engine: AsyncEngine, text: string, addSpecial: boolean): Int32Array {

@@ -227,7 +227,9 @@ describe('a client', () => {
     const before = engine.stats().aborts;
     const outcomes = await Promise.allSettled(
       Array.from({ length: 60 }, async (_, i) => {
-        const signal = i % 3 === 0 ? AbortSignal.timeout(5 + i) : null;
+        const leaver = new AbortController();
+        if (i % 3 === 0) setTimeout(() => leaver.abort(), 5 + i);
+        const { signal } = leaver;
         const body = { model: name, prompt: `${prompt} ${i % 7}`, max_tokens: 5 + (i % 40), seed: i } as const;
         if (i % 2 === 0) return await client.completions.create(body, { signal });
         let tokens = 0;
