@@ -2,8 +2,11 @@
  * I2 on real weights: a request's tokens, logits and KV have the same bits alone and in company, however its prompt is
  * cut, with and without blocks found in the prefix cache, and when it is preempted and computed again.
  */
+import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { Drive, promptOf, type RequestTrace } from './support/drive.ts';
+import { blockId } from '../src/core/ids.ts';
+import { Drive, openRunner, promptOf, type RequestTrace } from './support/drive.ts';
+import { blockTable, runPrompt } from './support/run-prompt.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -88,6 +91,32 @@ describe.each(['F16', 'Q8_0', 'Q4_0', 'Q4_K'] as const)('%s weights', (type) => 
     const traces = await drive.run([...rivals, seeded], { pages: 34, enablePrefixCaching, maxNumBatchedTokens: 64 });
     expect(subjectOf(traces).stats?.preemptions).toBeGreaterThan(0);
     expectSame(subjectOf(traces), aloneSeeded);
+  });
+});
+
+describe('several spans of one request in one step', () => {
+  it('repair holes: the KV and the logits come out with the bits that were lost', async () => {
+    const path = folder.file('holes.gguf');
+    await writeTinyModel(path, { architecture: 'qwen3', type: 'Q8_0' });
+    const rows: number[] = [];
+    const runner = await openRunner(path, {
+      onLogits: (_, row) => rows.push(crc32(new Uint8Array(row.buffer, row.byteOffset, row.byteLength))),
+    });
+    const table = blockTable(1, 10);
+    const crcs = (): number[] => Array.from(table.ids, (id) => crc32(runner.memory.blockBytes(blockId(id))));
+    await runPrompt(runner, prompt, table);
+    const before = crcs();
+
+    for (const lost of [0, 3, 4, 7]) runner.memory.blockBytes(blockId(table.ids[lost]!)).fill(0xab);
+    await runPrompt(runner, prompt, table, [
+      [0, 16],
+      [48, 80],
+      [112, 128],
+      [149, 150],
+    ]);
+    expect(crcs()).toEqual(before);
+    expect(rows[1]).toBe(rows[0]);
+    await runner.close();
   });
 });
 

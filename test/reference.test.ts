@@ -15,9 +15,14 @@ afterAll(() => folder.remove());
  */
 const tolerance = 0.001;
 const sameKernel = 32;
+/**
+ * libllama multiplies single rows by other kernels than batches (repacked Q4_K, for one), so while decoding it differs a
+ * little even from itself; logits this close, in standard deviations, are a tie.
+ */
+const nearTie = 0.05;
 const prompt = promptOf(96, 5);
 
-async function compare(path: string, { repack = true, decode = true } = {}): Promise<void> {
+async function compare(path: string, { repack = true } = {}): Promise<void> {
   const limits = { contextLength: 256, threads: 1, batch: 128, microBatch: sameKernel };
   const reference = openReference(path, { ...limits, repack });
   const drive = await Drive.open(path, { repack });
@@ -25,9 +30,8 @@ async function compare(path: string, { repack = true, decode = true } = {}): Pro
     reference.decode(prompt);
     const theirs = reference.logits();
     expect(distance(await logitsOf(path, 'exact', repack), theirs)).toBeLessThan(tolerance);
-    if (!decode) return;
     const trace = (await drive.run([{ id: 'a', prompt, params: { maxTokens: 64 } }])).get('a')!;
-    expect(trace.tokens).toEqual(greedy(reference, prompt.length, 64));
+    expectGreedy(reference, trace.tokens);
   } finally {
     await drive.close();
     reference.close();
@@ -47,15 +51,15 @@ function distance(a: Float32Array, b: Float32Array): number {
   return b.reduce((most, value, i) => Math.max(most, Math.abs(value - a[i]!)), 0) / deviation(b);
 }
 
-function greedy(reference: ReturnType<typeof openReference>, start: number, count: number): number[] {
-  const tokens: number[] = [];
-  for (let position = start; tokens.length < count; position++) {
+/** Each of our tokens is libllama's choice too, unless libllama holds two tokens for as good as equal. */
+function expectGreedy(reference: ReturnType<typeof openReference>, tokens: readonly number[]): void {
+  expect(tokens).toHaveLength(64);
+  for (const [i, token] of tokens.entries()) {
     const row = reference.logits();
-    const token = row.indexOf(row.reduce((most, value) => Math.max(most, value)));
-    tokens.push(token);
-    reference.decode([token], { position });
+    const best = row.reduce((most, value) => Math.max(most, value));
+    if (row.indexOf(best) !== token) expect((best - row[token]!) / deviation(row), `token ${i}`).toBeLessThan(nearTie);
+    reference.decode([token], { position: prompt.length + i });
   }
-  return tokens;
 }
 
 function deviation(row: Float32Array): number {
@@ -67,12 +71,17 @@ describe.each(['llama', 'qwen2', 'qwen3'] as const)('%s', (architecture) => {
   it.each(['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M'] as const)('%s', async (type) => {
     const path = folder.file(`${architecture}-${type}.gguf`);
     await writeTinyModel(path, { architecture, type });
-    // In Q4_K_M libllama multiplies single rows by another kernel than we do, enough to turn a near tie of a random model.
-    await compare(path, { decode: type !== 'Q4_K_M' });
+    await compare(path);
   });
 });
 
 describe('variants', () => {
+  it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K'] as const)('%s weights', async (type) => {
+    const path = folder.file(`llama-${type}.gguf`);
+    await writeTinyModel(path, { architecture: 'llama', type });
+    await compare(path);
+  });
+
   const variants: [name: string, options: Partial<ModelOptions>][] = [
     ['tied embeddings', { tied: true }],
     ['tied embeddings that are repacked', { tied: true, type: 'Q4_0' }],

@@ -59,7 +59,21 @@ export const ggmlTypes: ReadonlyMap<number, GgmlType> = new Map(
 const byName = new Map([...ggmlTypes.values()].map((type) => [type.name, type]));
 
 /** The types of weights that we compute with. */
-export const weightTypeNames = ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K'] as const;
+export const weightTypeNames = [
+  'F32',
+  'F16',
+  'BF16',
+  'Q8_0',
+  'Q4_0',
+  'Q4_1',
+  'Q5_0',
+  'Q5_1',
+  'Q2_K',
+  'Q3_K',
+  'Q4_K',
+  'Q5_K',
+  'Q6_K',
+] as const;
 export type WeightTypeName = (typeof weightTypeNames)[number];
 
 export const isWeightType = (type: GgmlType): boolean => (weightTypeNames as readonly string[]).includes(type.name);
