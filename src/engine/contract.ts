@@ -3,6 +3,7 @@ import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, RequestStats } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
+import type { SchedulerStats } from '../scheduler/contract.ts';
 
 /**
  * The asynchronous engine as its users (server, CLI, library) see it. `LLM` (offline, batch) is a few lines on top.
@@ -88,12 +89,7 @@ export interface ModelInfo {
 export interface EngineStats {
   readonly running: number;
   readonly waiting: number;
-  readonly blocks: {
-    readonly total: number;
-    readonly free: number;
-    readonly cached: number;
-    readonly referenced: number;
-  };
+  readonly blocks: SchedulerStats['blocks'];
   readonly steps: number;
   readonly promptTokens: number;
   readonly cachedTokens: number;
