@@ -22,8 +22,8 @@ async function worldOf(name: string, change: (path: string) => void): Promise<ty
   return module.World;
 }
 
-function firstFailure(AnyWorld: typeof World, worlds: number): string | undefined {
-  for (let seed = 1; seed <= worlds; seed++) {
+function firstFailure(AnyWorld: typeof World, firstSeed: number, worlds: number): string | undefined {
+  for (let seed = firstSeed; seed < firstSeed + worlds; seed++) {
     try {
       new AnyWorld(seed).run(60);
     } catch (error) {
@@ -34,18 +34,21 @@ function firstFailure(AnyWorld: typeof World, worlds: number): string | undefine
 }
 
 describe('planted bugs are found', () => {
-  test.each(mutants.map((mutant, index) => ({ ...mutant, index })))('$bug', async ({ file, find, replace, index }) => {
-    const Mutated = await worldOf(`mutant-${index}`, (copy) => {
-      const path = join(copy, file);
-      const source = readFileSync(path, 'utf8');
-      expect(source.split(find), `the piece must be found once in ${file}`).toHaveLength(2);
-      writeFileSync(path, source.replace(find, replace));
-    });
-    expect(firstFailure(Mutated, 300)).toBeDefined();
-  });
+  test.each(mutants.map((mutant, index) => ({ ...mutant, index })))(
+    '$bug',
+    async ({ seed, file, find, replace, index }) => {
+      const Mutated = await worldOf(`mutant-${index}`, (copy) => {
+        const path = join(copy, file);
+        const source = readFileSync(path, 'utf8');
+        expect(source.split(find), `the piece must be found once in ${file}`).toHaveLength(2);
+        writeFileSync(path, source.replace(find, replace));
+      });
+      expect(firstFailure(Mutated, seed, 400)).toBeDefined();
+    },
+  );
 
   test('and unchanged sources pass', async () => {
     const Same = await worldOf('unchanged', () => undefined);
-    expect(firstFailure(Same, 20)).toBeUndefined();
+    expect(firstFailure(Same, 1, 20)).toBeUndefined();
   });
 });

@@ -44,6 +44,8 @@ export interface WorkloadOptions {
   readonly vocabSize: number;
   readonly promptTokensMax: number;
   readonly outputTokensMax: number;
+  /** All prompts begin with the same long story, without salts. */
+  readonly isCrowd: boolean;
 }
 
 /** Random requests that share prefixes: each prompt starts with a part of one of a few stories, or of an earlier prompt. */
@@ -56,19 +58,21 @@ export class Workload {
   constructor(prng: Prng, options: WorkloadOptions) {
     this.#prng = prng;
     this.#options = options;
-    this.#stories = Array.from({ length: prng.between(1, 3) }, () => this.#tokens(options.promptTokensMax));
+    this.#stories = Array.from({ length: options.isCrowd ? 1 : prng.between(1, 3) }, () =>
+      this.#tokens(options.promptTokensMax),
+    );
   }
 
   next(): EngineRequest {
     const prng = this.#prng;
-    const { promptTokensMax, outputTokensMax, vocabSize } = this.#options;
+    const { promptTokensMax, outputTokensMax, vocabSize, isCrowd } = this.#options;
     const story = prng.pick(this.#stories);
-    const prefix = story.slice(0, prng.between(0, story.length));
+    const prefix = story.slice(0, prng.between(isCrowd ? Math.floor(story.length / 2) : 0, story.length));
     const own = this.#tokens(prng.between(0, Math.max(0, promptTokensMax - prefix.length)));
     const prompt = prng.chance(0.2) ? prefix : [...prefix, ...own].slice(0, promptTokensMax);
     if (prompt.length === 0) prompt.push(prng.between(0, vocabSize - 1));
     if (prng.chance(0.1)) this.#stories[prng.between(0, this.#stories.length - 1)] = prompt;
-    const salt = prng.pick([undefined, undefined, undefined, '', 'a', 'b']);
+    const salt = isCrowd ? undefined : prng.pick([undefined, undefined, undefined, '', 'a', 'b']);
     const maxTokens = prng.between(1, outputTokensMax);
     return makeRequest(`r${++this.#count}`, prompt, {
       eosTokenIds: [0, 1] as TokenId[],

@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
-import type { BlockCount, RequestId, TokenCount } from '../src/core/ids.ts';
+import type { BlockCount, BlockId, RequestId, TokenCount } from '../src/core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
+import type { StepResult } from '../src/core/step.ts';
 import { pagesMax } from '../src/kv/create-group.ts';
 import type { SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
@@ -33,6 +34,7 @@ export class World {
   readonly #live = new Map<RequestId, { request: EngineRequest; expected: ReferenceOutput; output: number[] }>();
   readonly #arrivalRate: number;
   readonly #abortRate: number;
+  readonly #lossRate: number;
   steps = 0;
   finished = 0;
 
@@ -42,22 +44,31 @@ export class World {
     this.#checks = checks;
     const prng = new Prng(seed);
     this.#prng = prng;
-    const promptTokensMax = prng.pick([8, 30, 60]);
+    // A crowd: many requests with one long prefix, cut into small chunks, so that much is shared while it is computed.
+    const isCrowd = prng.chance(0.3);
+    const promptTokensMax = isCrowd ? 40 : prng.pick([8, 30, 60]);
     const outputTokensMax = prng.pick([2, 10, 30]);
     this.#spec = randomSpec(prng, promptTokensMax + outputTokensMax);
     this.#options = {
-      maxNumBatchedTokens: prng.pick([1, 3, 7, 16, 64, 512]),
-      ...(prng.chance(0.5) ? { longPrefillTokenThreshold: prng.pick([1, 5, 20]) } : {}),
-      maxNumSeqs: prng.pick([1, 2, 4, 16]),
+      maxNumBatchedTokens: isCrowd ? 64 : prng.pick([1, 3, 7, 16, 64, 512]),
+      ...(isCrowd || prng.chance(0.5) ? { longPrefillTokenThreshold: prng.pick([1, 5, 20]) } : {}),
+      maxNumSeqs: isCrowd ? 16 : prng.pick([1, 2, 4, 16]),
       maxModelLen: prng.chance(0.2) ? promptTokensMax + 1 : promptTokensMax + outputTokensMax,
       enablePrefixCaching: prng.chance(0.85),
+      kvLoadFailurePolicy: prng.chance(0.1) ? 'fail' : 'recompute',
       policy: prng.pick(['fcfs', 'priority'] as const),
     };
     this.#scheduler = new Scheduler(this.#spec, this.#options, sha256);
     this.#runner = new FakeRunner(this.#spec, vocabSize);
-    this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax });
-    this.#arrivalRate = prng.pick([0.05, 0.3, 1]);
+    this.#workload = new Workload(prng.fork(), {
+      vocabSize,
+      promptTokensMax,
+      outputTokensMax,
+      isCrowd,
+    });
+    this.#arrivalRate = isCrowd ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = prng.pick([0, 0.02, 0.2]);
+    this.#lossRate = prng.pick([0, 0.02, 0.3]);
   }
 
   /** `chaosSteps` of chaos, then calm to the end. Throws when anything is not as it must be. */
@@ -88,6 +99,7 @@ export class World {
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate)) this.#add();
       this.#abortSome();
+      this.#loseMemory();
     }
     const plan = this.#scheduler.plan();
     if (plan === undefined) {
@@ -95,7 +107,9 @@ export class World {
       return;
     }
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step is over its budget');
-    const result = this.#runner.execute(plan);
+    const lost = chaos ? this.#lostPages() : [];
+    for (const page of lost) this.#runner.scribble(page);
+    const result: StepResult = { ...this.#runner.execute(plan), invalidBlocks: lost };
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();
       this.#abortSome();
@@ -120,6 +134,21 @@ export class World {
     assert(this.#scheduler.abort(id) === undefined, `request ${id} was aborted twice`);
   }
 
+  /** Content is lost between two steps: a worker has died and comes back empty, or a few pages are found corrupt. */
+  #loseMemory(): void {
+    const pages = this.#lostPages();
+    for (const page of pages) this.#runner.scribble(page);
+    for (const update of this.#scheduler.invalidate(pages)) this.#check(update);
+  }
+
+  #lostPages(): BlockId[] {
+    if (!this.#prng.chance(this.#lossRate)) return [];
+    const all = Array.from({ length: this.#spec.pageCount - 1 }, (_, i) => (i + 1) as BlockId);
+    if (this.#prng.chance(0.05)) return all;
+    const share = this.#prng.pick([0.02, 0.2]);
+    return all.filter(() => this.#prng.chance(share));
+  }
+
   #check(update: RequestUpdate): void {
     const live = this.#live.get(update.requestId);
     assert(live !== undefined, `an update for ${update.requestId}, which is gone`);
@@ -130,6 +159,11 @@ export class World {
     }
     assert(update.stats.outputTokens === live.output.length, `wrong output count for ${update.requestId}`);
     if (update.finish === undefined) return;
+    if (update.finish.reason === 'error') {
+      assert(this.#options.kvLoadFailurePolicy === 'fail', `${update.requestId} failed under the policy to recompute`);
+      this.#live.delete(update.requestId);
+      return;
+    }
     assert(live.output.length === live.expected.tokens.length, `${update.requestId} ended early`);
     assert(update.finish.reason === live.expected.reason, `${update.requestId} ended by ${update.finish.reason}`);
     this.#live.delete(update.requestId);
@@ -152,7 +186,7 @@ function randomSpec(prng: Prng, tokensMax: number): KvCacheSpec {
     const blockSize = prng.chance(0.5) ? one : prng.pick(sizes);
     const kind = prng.pick(['full', 'full', 'window', 'state'] as const);
     if (kind !== 'window') return { kind, blockSize, layers: [0] };
-    return { kind, blockSize, layers: [0], window: prng.pick([1, 2, 5, 16, 40]) as TokenCount };
+    return { kind, blockSize, layers: [0], window: prng.pick([2, 3, 5, 16, 40]) as TokenCount };
   };
   const groups: KvGroupSpec[] = prng.chance(0.4)
     ? [{ kind: 'full', blockSize: one, layers: [0] }]

@@ -13,7 +13,10 @@ export interface StepPlan {
   readonly sequences: readonly SequencePlan[];
   /** Rows of the batch: the sum of all spans. */
   readonly tokenCount: TokenCount;
-  /** Requests whose runner-side state may be dropped: finished, aborted or preempted since the last step. */
+  /**
+   * Requests whose runner-side state may be dropped before the step: finished, aborted or preempted since the last one. A
+   * preempted one may be among the sequences again.
+   */
   readonly released: readonly RequestId[];
 }
 

@@ -79,7 +79,23 @@ function lacksPage(parts: KvParts, request: KvRequest, g: number, block: number)
   if (block >= table.length) return true;
   const page = table.at(block);
   if (page === NULL_BLOCK) return true;
-  return parts.groups[g]!.rowsNeedOwnPage && !parts.residency.isOwnedBy(page, request.slot);
+  if (!parts.groups[g]!.rowsNeedOwnPage) return false;
+  if (!parts.residency.isOwnedBy(page, request.slot)) return true;
+  return isNeededLater(parts, request, g, block) && !isParked(request, g, block);
+}
+
+/** Whether a later span starts from the state that the block's page holds; the rows at hand would run over it. */
+function isNeededLater(parts: KvParts, request: KvRequest, g: number, block: number): boolean {
+  const { spans } = request;
+  const later = request.nextSpan + 1;
+  if (later >= spans.count) return false;
+  const { blockSize } = parts.spec.groups[g]!;
+  return spans.start(later) > block * blockSize && spans.start(later) <= (block + 1) * blockSize;
+}
+
+function isParked(request: KvRequest, g: number, block: number): boolean {
+  for (const entry of request.parked) if (entry.group === g && entry.block === block) return true;
+  return false;
 }
 
 function providePage(parts: KvParts, request: KvRequest, g: number, block: number): void {
@@ -89,13 +105,9 @@ function providePage(parts: KvParts, request: KvRequest, g: number, block: numbe
     pushFresh(parts, request, g);
     return;
   }
-  const { blockSize } = parts.spec.groups[g]!;
   const old = table.at(block);
   if (old !== NULL_BLOCK) {
-    // The rows pass through a block whose checkpoint is valid. If a later span starts from it, it waits aside.
-    const later = request.nextSpan + 1;
-    const isNeeded = later < request.spans.count && request.spans.start(later) === (block + 1) * blockSize;
-    if (isNeeded) request.parked.push({ group: g, block, page: old });
+    if (isNeededLater(parts, request, g, block)) request.parked.push({ group: g, block, page: old });
     else releasePage(parts, request, g, block, old);
   }
   const page = parts.pool.allocate();
@@ -103,6 +115,7 @@ function providePage(parts: KvParts, request: KvRequest, g: number, block: numbe
   table.set(block, page);
   request.firstHeld[g] = Math.min(request.firstHeld[g]!, block);
   const { spans, nextSpan } = request;
+  const { blockSize } = parts.spec.groups[g]!;
   const isWhole = spans.start(nextSpan) <= block * blockSize && spans.end(nextSpan) >= (block + 1) * blockSize;
   if (isWhole) promise(parts, request, g, block, page);
 }

@@ -20,17 +20,16 @@ export class StateGroup implements KvGroup {
     this.#blockSize = spec.blockSize;
   }
 
-  /** Of use are only the checkpoints right before a span. */
+  /** Of use are only the states right before a span. */
   strike(proposal: GroupProposal, spans: SpanList): void {
     let block = 0;
     for (let i = 0; i < spans.count; i++) {
-      const start = spans.start(i);
-      const checkpoint = start % this.#blockSize === 0 ? start / this.#blockSize - 1 : Infinity;
-      for (; block < checkpoint && block * this.#blockSize < start && block < proposal.blockCount; block++)
-        proposal.set(block, NULL_BLOCK, 0, 0);
-      if (block === checkpoint) block++;
+      const before = this.firstKept(spans.start(i));
+      if (spans.start(i) === 0) continue;
+      for (; block < before && block < proposal.blockCount; block++) proposal.set(block, NULL_BLOCK, 0);
+      block = before + 1;
     }
-    for (; block < proposal.blockCount; block++) proposal.set(block, NULL_BLOCK, 0, 0);
+    for (; block < proposal.blockCount; block++) proposal.set(block, NULL_BLOCK, 0);
   }
 
   freshPages(proposal: GroupProposal): number {

@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.ts';
 import { NULL_BLOCK } from '../core/ids.ts';
 import type { SlidingWindowGroup } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
@@ -16,6 +17,8 @@ export class WindowGroup implements KvGroup {
   readonly #window: number;
 
   constructor(spec: SlidingWindowGroup) {
+    // Each token of a wider window needs the one before it, so what is computed in a block always begins where it is valid.
+    assert(spec.window >= 2, `a window of ${spec.window} sees nothing but itself`);
     this.#blockSize = spec.blockSize;
     this.#window = spec.window;
   }
@@ -25,7 +28,7 @@ export class WindowGroup implements KvGroup {
     for (let i = 0; i < spans.count; i++) {
       // A row reads its own entry too, so a valid block that is passed by for another group's sake stays.
       for (const first = this.firstKept(spans.start(i)); block < first && block < proposal.blockCount; block++)
-        proposal.set(block, NULL_BLOCK, 0, 0);
+        proposal.set(block, NULL_BLOCK, 0);
       block = Math.max(block, Math.ceil(spans.end(i) / this.#blockSize));
     }
   }

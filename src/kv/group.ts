@@ -29,8 +29,7 @@ export class GroupProposal implements GroupValidity {
   blockCount = 0;
   /** The page found for each logical block, NULL_BLOCK where there is none. */
   pages = new Int32Array(16);
-  from = new Int32Array(16);
-  to = new Int32Array(16);
+  validTo = new Int32Array(16);
 
   constructor(spec: KvGroupSpec) {
     this.kind = spec.kind;
@@ -43,18 +42,15 @@ export class GroupProposal implements GroupValidity {
     if (blockCount > this.pages.length) {
       const capacity = 2 ** Math.ceil(Math.log2(blockCount));
       this.pages = new Int32Array(capacity);
-      this.from = new Int32Array(capacity);
-      this.to = new Int32Array(capacity);
+      this.validTo = new Int32Array(capacity);
     }
     this.blockCount = blockCount;
     this.pages.fill(0, 0, blockCount);
-    this.from.fill(0, 0, blockCount);
-    this.to.fill(0, 0, blockCount);
+    this.validTo.fill(0, 0, blockCount);
   }
 
-  set(block: number, page: number, from: number, to: number): void {
+  set(block: number, page: number, validTo: number): void {
     this.pages[block] = page;
-    this.from[block] = from;
-    this.to[block] = to;
+    this.validTo[block] = validTo;
   }
 }

@@ -7,9 +7,9 @@ import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
 import { coverRows, pushFresh, releaseBehind, releasePage, unpark } from './coverage.ts';
 import { createGroup } from './create-group.ts';
+import { firstSpoiledRow, invalidatePages, type PageSet } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
-import { breakPromise } from './ownership.ts';
 import { planSpans } from './planner.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { Proposal } from './proposal.ts';
@@ -76,6 +76,7 @@ export class KvCache {
   /** Lets go of everything; the request must not be used again. */
   close(request: KvRequest): void {
     if (request.admitted) this.release(request);
+    request.isOpen = false;
     this.parts.requests[request.slot] = undefined;
     this.#freeSlots.push(request.slot);
   }
@@ -165,19 +166,39 @@ export class KvCache {
     });
   }
 
-  /** The rows were computed: their KV is valid, full blocks are published, what nobody can see any more is let go. */
-  commitRows(request: KvRequest, spans: readonly Span[]): void {
+  /**
+   * The rows were computed: their KV is valid, full blocks are published, what nobody can see any more is let go.
+   * Rows from position `below` on do not count (see `firstSpoiledRow`): the request plans again.
+   */
+  commitRows(request: KvRequest, spans: readonly Span[], below = Infinity): void {
     const { groups, spec } = this.parts;
-    for (let i = 0; i < spans.length; i++) {
+    // From the last span, where the spoiled rows are: an earlier one may have rows in the same block.
+    for (let i = spans.length - 1; i >= 0; i--) {
       const { start, end } = spans[i]!;
       for (let g = 0; g < groups.length; g++) {
         const { blockSize } = spec.groups[g]!;
         const last = Math.floor((end - 1) / blockSize);
-        for (let block = Math.floor(start / blockSize); block <= last; block++) this.#commitBlock(request, g, block);
+        for (let block = Math.floor(start / blockSize); block <= last; block++)
+          this.#commitBlock(request, g, block, end > below ? Math.max(start, below) : Infinity);
       }
+    }
+    if (below !== Infinity) {
+      request.needsPlan = true;
+      return;
     }
     if (request.parked.length > 0 && request.isBetweenSpans()) unpark(this.parts, request);
     releaseBehind(this.parts, request, request.nextPosition());
+  }
+
+  /** See `invalidate.ts`. To be asked in batch order, before anything of the step is committed. */
+  firstSpoiledRow(request: KvRequest, spans: readonly Span[], spoiled: PageSet): number {
+    return firstSpoiledRow(this.parts, request, spans, spoiled);
+  }
+
+  /** The content of these pages is not valid. Returns the requests that have one of them; they plan again. No step is out. */
+  invalidate(pages: readonly BlockId[]): KvRequest[] {
+    this.#proposedFor = undefined;
+    return invalidatePages(this.parts, pages);
   }
 
   /** A token was appended behind a wholly computed request: it is the next row. */
@@ -224,10 +245,9 @@ export class KvCache {
       for (let block = 0; block < table.length; block++) {
         const page = table.at(block);
         if (page === NULL_BLOCK) continue;
-        if (residency.isOwnedBy(page, request.slot))
-          proposal.set(block, page, residency.validFrom[page]!, residency.validTo[page]!);
+        if (residency.isOwnedBy(page, request.slot)) proposal.set(block, page, residency.validTo[page]!);
         else {
-          proposal.set(block, page, 0, blockSize);
+          proposal.set(block, page, blockSize);
           if (residency.isOwned(page)) request.awaited.push({ page, start: block * blockSize, blockSize });
         }
       }
@@ -240,27 +260,36 @@ export class KvCache {
     request.needsPlan = false;
   }
 
-  /** Plans again from what is there now, and takes back promises that the new plan does not keep. */
+  /** Plans again from what is there now; lets go of what the new plan does not use. */
   #replan(request: KvRequest): void {
     this.#dropParked(request);
     this.#plan(request);
     const { groups, residency, computing } = this.parts;
     for (let g = 0; g < groups.length; g++) {
       if (groups[g]!.takesAllAtOnce) continue;
+      const proposal = this.#proposal.groups[g]!;
+      groups[g]!.strike(proposal, request.spans);
       const table = request.tables[g]!;
-      const { blockSize } = this.parts.spec.groups[g]!;
       for (let block = request.firstHeld[g]!; block < table.length; block++) {
         const page = table.at(block);
-        if (page === NULL_BLOCK || !residency.isOwnedBy(page, request.slot) || !computing.has(page)) continue;
-        const start = block * blockSize;
-        if (!request.spans.covers(start + residency.validTo[page]!, start + blockSize))
-          breakPromise(this.parts, request, g, block, page);
+        if (page === NULL_BLOCK) continue;
+        const start = block * proposal.blockSize;
+        const end = start + proposal.blockSize;
+        const mine = residency.isOwnedBy(page, request.slot);
+        if (proposal.pages[block] === NULL_BLOCK && !(mine && request.spans.overlaps(start, end))) {
+          releasePage(this.parts, request, g, block, page);
+          table.set(block, NULL_BLOCK);
+        } else if (mine && computing.has(page)) {
+          // Since the last plan KV was lost, but none came from elsewhere: what was to be computed still is.
+          const isKept = request.spans.covers(start + residency.validTo[page]!, end);
+          assert(isKept, `page ${page} was promised to others, and the new plan does not fill it`);
+        }
       }
     }
   }
 
   #dropParked(request: KvRequest): void {
-    for (const { page } of request.parked) this.parts.pool.release(page);
+    for (const { group, block, page } of request.parked) releasePage(this.parts, request, group, block, page);
     request.parked.length = 0;
   }
 
@@ -287,18 +316,22 @@ export class KvCache {
           request.rowsMasked = true;
           continue;
         }
-        const from = kind === 'state' ? 0 : Math.max(start - block * blockSize, 0);
-        residency.plan(page, from, Math.min(end - block * blockSize, blockSize));
+        const to = Math.min(end - block * blockSize, blockSize);
+        // A state is one number, the last one written; KV entries stay where they are.
+        residency.plannedTo[page] = kind === 'state' ? to : Math.max(to, residency.plannedTo[page]!);
       }
     }
   }
 
-  #commitBlock(request: KvRequest, g: number, block: number): void {
+  #commitBlock(request: KvRequest, g: number, block: number, below: number): void {
     const { residency, spec, computing, published } = this.parts;
     const page = request.tables[g]!.at(block);
     if (!residency.isOwnedBy(page, request.slot)) return;
-    residency.commit(page);
-    if (residency.validFrom[page] !== 0 || residency.validTo[page] !== spec.groups[g]!.blockSize) return;
+    const { blockSize, kind } = spec.groups[g]!;
+    const to = Math.max(below - block * blockSize, 0);
+    if (kind === 'state') residency.commitState(page, to);
+    else residency.commitBelow(page, to);
+    if (residency.validTo[page] !== blockSize) return;
     residency.disown(page, request.slot);
     if (computing.has(page)) computing.remove(page);
     if (!this.parts.enablePrefixCaching) return;

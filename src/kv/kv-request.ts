@@ -29,12 +29,14 @@ export class KvRequest {
   rowsMasked: boolean = false;
   /** The pool ran out of pages for its next rows. */
   isStarved: boolean = false;
-  /** Valid checkpoints that rows of the current span pass by; they come back when it is done. */
+  /** States that later spans start from and the rows of the current one would run over; they come back when it is done. */
   readonly parked: ParkedPage[] = [];
   /** Per group: blocks below have no page. */
   readonly firstHeld: Int32Array;
   /** Order of admission, anew after each preemption. */
   admission = 0;
+  /** Until `close`. */
+  isOpen: boolean = true;
   /** It has pages. */
   admitted: boolean = false;
 

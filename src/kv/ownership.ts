@@ -4,7 +4,7 @@ import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 
 /**
- * What becomes of a page that its owner will not fill after all: the owner ends, is preempted, or has changed its plan.
+ * What becomes of a page that its owner will not fill after all: the owner ends or is preempted.
  * Called while the owner still refers to the page.
  *
  * In a group that every sharer needs whole, the page passes to the sharer that was admitted first, with what is in it.
@@ -21,12 +21,6 @@ export function leavePage(parts: KvParts, owner: KvRequest, g: number, block: nu
   }
   parts.residency.disown(page, owner.slot);
   if (parts.computing.has(page)) parts.computing.remove(page);
-}
-
-/** The owner goes on without filling the page whole: nobody may wait for that. */
-export function breakPromise(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
-  dropFromOthers(parts, owner, g, block, page);
-  parts.computing.remove(page);
 }
 
 function bequeath(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {

@@ -33,7 +33,6 @@ function isMet(group: GroupValidity, token: number): boolean {
   const block = Math.floor(token / group.blockSize);
   const offset = token - block * group.blockSize;
   if (block >= group.blockCount) return false;
-  const from = group.from[block]!;
-  const to = group.to[block]!;
-  return group.kind === 'state' ? to === offset + 1 : offset >= from && offset < to;
+  const validTo = group.validTo[block]!;
+  return group.kind === 'state' ? validTo === offset + 1 : offset < validTo;
 }

@@ -40,14 +40,12 @@ describe('planner', () => {
 function randomGroup(prng: Prng, tokenCount: number): GroupValidity {
   const blockSize = prng.pick([1, 2, 3, 4, 8, 16]);
   const blockCount = prng.between(0, Math.ceil(tokenCount / blockSize));
-  const from = new Int32Array(blockCount);
-  const to = new Int32Array(blockCount);
+  const validTo = new Int32Array(blockCount);
   const density = prng.unit();
   for (let block = 0; block < blockCount; block++) {
     if (!prng.chance(density)) continue;
-    to[block] = prng.chance(0.8) ? blockSize : prng.between(0, blockSize);
-    from[block] = prng.chance(0.8) ? 0 : prng.between(0, to[block]!);
+    validTo[block] = prng.chance(0.8) ? blockSize : prng.between(0, blockSize);
   }
   const kind = prng.pick(['full', 'window', 'state'] as const);
-  return { kind, blockSize, blockCount, from, to, window: kind === 'window' ? prng.between(1, 20) : Infinity };
+  return { kind, blockSize, blockCount, validTo, window: kind === 'window' ? prng.between(1, 20) : Infinity };
 }

@@ -2,22 +2,21 @@ import { expect, test } from 'vitest';
 import { type GroupValidity, planSpans } from './planner.ts';
 import { SpanList } from './span-list.ts';
 
-const full = (blocks: [number, number][], blockSize = 4): GroupValidity => ({
+const full = (blocks: number[], blockSize = 4): GroupValidity => ({
   kind: 'full',
   blockSize,
   window: Infinity,
   blockCount: blocks.length,
-  from: Int32Array.from(blocks, ([from]) => from),
-  to: Int32Array.from(blocks, ([, to]) => to),
+  validTo: Int32Array.from(blocks),
 });
-const window = (size: number, blocks: [number, number][]): GroupValidity => ({
+const window = (size: number, blocks: number[]): GroupValidity => ({
   ...full(blocks),
   kind: 'window',
   window: size,
 });
-const state = (blocks: [number, number][]): GroupValidity => ({ ...full(blocks), kind: 'state' });
-const whole: [number, number] = [0, 4];
-const none: [number, number] = [0, 0];
+const state = (blocks: number[]): GroupValidity => ({ ...full(blocks), kind: 'state' });
+const whole = 4;
+const none = 0;
 
 function plan(tokenCount: number, ...groups: GroupValidity[]): [number, number][] {
   const spans = new SpanList();
@@ -34,7 +33,7 @@ test('a prompt found in full still computes its last token', () => {
 });
 
 test('one lost block costs that block and nothing else', () => {
-  expect(plan(14, full([whole, none, whole, [0, 2]]))).toEqual([
+  expect(plan(14, full([whole, none, whole, 2]))).toEqual([
     [4, 8],
     [13, 14],
   ]);
@@ -46,13 +45,13 @@ test('one lost block costs that block and nothing else', () => {
 });
 
 test('a partly filled block goes on where it stopped', () => {
-  expect(plan(11, full([whole, [0, 1]]))).toEqual([[5, 11]]);
+  expect(plan(11, full([whole, 1]))).toEqual([[5, 11]]);
 });
 
 test('a window group repairs only what its window can still see', () => {
   expect(plan(16, window(5, [none, none, whole, whole]))).toEqual([[15, 16]]);
   // Token 15 sees 11 to 15; token 11 is missing and sees 7 to 11, which are there.
-  expect(plan(16, window(5, [none, whole, [0, 3], whole]))).toEqual([
+  expect(plan(16, window(5, [none, whole, 3, whole]))).toEqual([
     [11, 12],
     [15, 16],
   ]);
@@ -60,17 +59,17 @@ test('a window group repairs only what its window can still see', () => {
 
 test('a state group goes back to its nearest checkpoint', () => {
   expect(plan(16, state([whole, none, none]))).toEqual([[4, 16]]);
-  expect(plan(16, state([whole, whole, [0, 3]]))).toEqual([[11, 16]]);
+  expect(plan(16, state([whole, whole, 3]))).toEqual([[11, 16]]);
   expect(plan(13, state([none, none, whole]))).toEqual([[12, 13]]);
 });
 
 test('a hole in one group is computed with what the other group needs for it', () => {
   // Tokens 4 to 7 are lost in the full group; the state group has checkpoints after 8 and 12 tokens only, so it goes back to 0.
-  expect(plan(13, full([whole, none, whole, [0, 1]]), state([none, whole, whole]))).toEqual([
+  expect(plan(13, full([whole, none, whole, 1]), state([none, whole, whole]))).toEqual([
     [0, 8],
     [12, 13],
   ]);
-  expect(plan(13, full([whole, none, whole, [0, 1]]), state([whole, whole, whole]))).toEqual([
+  expect(plan(13, full([whole, none, whole, 1]), state([whole, whole, whole]))).toEqual([
     [4, 8],
     [12, 13],
   ]);

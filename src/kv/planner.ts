@@ -19,10 +19,11 @@ export interface GroupValidity {
   readonly window: number;
   /** Blocks past it hold nothing. */
   readonly blockCount: number;
-  /** Valid tokens of each logical block are [from, to), counted within the block. */
-  readonly from: Int32Array;
-  /** In a state group a block holds one state, the one after its first `to` tokens; none where `to` is 0. */
-  readonly to: Int32Array;
+  /**
+   * How many of each logical block's tokens are valid, from its first on. In a state group a block holds one state, the
+   * one after so many of its tokens; none where it is 0.
+   */
+  readonly validTo: Int32Array;
 }
 
 /**
@@ -70,13 +71,11 @@ function highestMissing(group: GroupValidity, low: number, candidates: Int32Arra
 }
 
 /** The highest q < `below` whose KV is not valid, or NOTHING. */
-function highestInvalid({ blockSize, blockCount, from, to }: GroupValidity, below: number): number {
+function highestInvalid({ blockSize, blockCount, validTo }: GroupValidity, below: number): number {
   let block = Math.floor((below - 1) / blockSize);
   let offset = below - 1 - block * blockSize;
   for (; block >= 0; block--, offset = blockSize - 1) {
-    if (block >= blockCount || offset >= to[block]!) return block * blockSize + offset;
-    if (offset < from[block]!) return block * blockSize + offset;
-    if (from[block]! > 0) return block * blockSize + from[block]! - 1;
+    if (block >= blockCount || offset >= validTo[block]!) return block * blockSize + offset;
   }
   return NOTHING;
 }
@@ -87,32 +86,27 @@ function highestInvalid({ blockSize, blockCount, from, to }: GroupValidity, belo
  */
 function runStart(group: GroupValidity, token: number): number {
   if (group.kind === 'state') return nearestCheckpoint(group, token);
-  const { blockSize, blockCount, from, to } = group;
-  let block = Math.floor(token / blockSize);
-  let above = token - block * blockSize;
-  for (; block >= 0; block--, above = blockSize - 1) {
-    if (block >= blockCount || to[block]! <= from[block]!) continue;
-    // The block's valid part ends the run, unless it lies above the token: then all below it is invalid.
-    if (to[block]! <= above) return block * blockSize + to[block]!;
-    if (above >= from[block]!) return (block + 1) * blockSize;
-  }
+  const { blockSize, blockCount, validTo } = group;
+  for (let block = Math.floor(token / blockSize); block >= 0; block--)
+    if (block < blockCount && validTo[block]! > 0) return block * blockSize + validTo[block]!;
   return 0;
 }
 
 /** Whether the state before token `position` is known: nothing, or a checkpoint after token `position` - 1. */
-function stateAt({ blockSize, blockCount, to }: GroupValidity, position: number): boolean {
+function stateAt({ blockSize, blockCount, validTo }: GroupValidity, position: number): boolean {
   if (position === 0) return true;
   const block = Math.floor((position - 1) / blockSize);
-  return block < blockCount && to[block] === position - block * blockSize;
+  return block < blockCount && validTo[block] === position - block * blockSize;
 }
 
 /** The highest position p <= `position` before which the state is known. */
-function nearestCheckpoint({ blockSize, blockCount, to }: GroupValidity, position: number): number {
+function nearestCheckpoint({ blockSize, blockCount, validTo }: GroupValidity, position: number): number {
   if (position === 0) return 0;
   let block = Math.floor((position - 1) / blockSize);
   let limit = position - block * blockSize;
   for (; block >= 0; block--, limit = blockSize) {
-    if (block < blockCount && to[block]! > 0 && to[block]! <= limit) return block * blockSize + to[block]!;
+    if (block < blockCount && validTo[block]! > 0 && validTo[block]! <= limit)
+      return block * blockSize + validTo[block]!;
   }
   return 0;
 }

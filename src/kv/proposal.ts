@@ -49,7 +49,7 @@ export class Proposal {
     for (let block = 0; block < chain.count; block++) {
       let page = published.find(g, chain.words, block);
       if (page === NULL_BLOCK) page = computing.find(g, chain.words, block);
-      if (page !== NULL_BLOCK) proposal.set(block, page, 0, proposal.blockSize);
+      if (page !== NULL_BLOCK) proposal.set(block, page, proposal.blockSize);
     }
   }
 

@@ -11,15 +11,13 @@ import type { BlockId } from '../core/ids.ts';
  * applied, `plannedTo` when the step is planned: rows later in the same step may read up to it.
  */
 export class Residency {
-  /** Tokens [validFrom, validTo) of the page, counted within the block, hold KV that was computed or verified (I1). */
-  readonly validFrom: Int32Array;
+  /** The page's first so many tokens hold KV that was computed or verified (I1); for a state: it is the one after so many. */
   readonly validTo: Int32Array;
   readonly plannedTo: Int32Array;
   /** Slot of the request that fills the page, plus one; 0 = nobody does. */
   readonly #owners: Int32Array;
 
   constructor(pageCount: number) {
-    this.validFrom = new Int32Array(pageCount);
     this.validTo = new Int32Array(pageCount);
     this.plannedTo = new Int32Array(pageCount);
     this.#owners = new Int32Array(pageCount);
@@ -33,27 +31,31 @@ export class Residency {
     return this.#owners[page] === slot + 1;
   }
 
-  /** A page that was just handed out: empty, to be filled by `slot`. */
+  /** A page whose content means nothing (any more) is to be filled by `slot`. */
   begin(page: BlockId, slot: number): void {
-    this.validFrom[page] = 0;
-    this.validTo[page] = 0;
-    this.plannedTo[page] = 0;
+    this.empty(page);
     this.#owners[page] = slot + 1;
   }
 
-  /**
-   * Tokens [from, to) of the page will be computed in this step. Where they do not join what is there (a window that
-   * was left and entered again), what was there is forgotten.
-   */
-  plan(page: BlockId, from: number, to: number): void {
-    const joins = from <= this.plannedTo[page]! && to >= this.validFrom[page]! && this.plannedTo[page]! > 0;
-    this.validFrom[page] = joins ? Math.min(this.validFrom[page]!, from) : from;
-    this.plannedTo[page] = joins ? Math.max(this.plannedTo[page]!, to) : to;
+  /** The content is lost or wrong. */
+  empty(page: BlockId): void {
+    this.validTo[page] = 0;
+    this.plannedTo[page] = 0;
   }
 
-  /** What was planned has been computed. */
-  commit(page: BlockId): void {
-    this.validTo[page] = this.plannedTo[page]!;
+  /**
+   * What was planned has been computed; of it, tokens from `below` on do not count. That holds for tokens which had been
+   * valid before, too: the rows (which another group needed) have overwritten them.
+   */
+  commitBelow(page: BlockId, below: number): void {
+    this.validTo[page] = Math.min(this.plannedTo[page]!, below);
+    this.plannedTo[page] = this.validTo[page]!;
+  }
+
+  /** As `commitBelow` for a running state: when it has moved on past the last row that counts, it cannot be had back. */
+  commitState(page: BlockId, below: number): void {
+    if (below < this.plannedTo[page]!) this.empty(page);
+    else this.validTo[page] = this.plannedTo[page]!;
   }
 
   /** The owner is done or gone: nobody writes to the page any more. */

@@ -49,6 +49,12 @@ export class SpanList {
     return false;
   }
 
+  /** Whether any of [start, end) lies in a span. */
+  overlaps(start: number, end: number): boolean {
+    for (let i = 0; i < this.#count; i++) if (this.start(i) < end && start < this.end(i)) return true;
+    return false;
+  }
+
   tokenCount(): number {
     let sum = 0;
     for (let i = 0; i < this.#count; i++) sum += this.end(i) - this.start(i);

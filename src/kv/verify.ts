@@ -20,6 +20,7 @@ export function verifyKvCache(parts: KvParts): void {
     for (const { page, group } of request.parked) {
       references[page]!++;
       sizes[page] = spec.groups[group]!.blockSize;
+      if (residency.isOwnedBy(page, request.slot)) owned[page] = 1;
     }
     request.tables.forEach((table, g) => {
       for (let block = 0; block < table.length; block++) {
@@ -45,7 +46,7 @@ export function verifyKvCache(parts: KvParts): void {
       assert(!computing.has(page), `page ${page} is promised, but nobody computes it`);
       continue;
     }
-    const whole = residency.validFrom[page] === 0 && residency.validTo[page] === sizes[page];
+    const whole = residency.validTo[page] === sizes[page];
     assert(!published.has(page) || whole, `I4: page ${page} is published before it is whole`);
     assert(whole || residency.isOwned(page), `page ${page} is not whole, and nobody fills it`);
     assert(!computing.has(page) || residency.isOwned(page), `page ${page} is promised, but nobody fills it`);

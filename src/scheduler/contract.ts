@@ -1,4 +1,4 @@
-import type { RequestId } from '../core/ids.ts';
+import type { BlockId, RequestId } from '../core/ids.ts';
 import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 
@@ -19,6 +19,12 @@ export interface SchedulerApi {
   plan(): StepPlan | undefined;
   /** Turns a result into new state: one update for each request that got a token or ended. */
   apply(plan: StepPlan, result: StepResult): readonly RequestUpdate[];
+  /**
+   * The content of these pages is lost or wrong. Whoever has one of them computes again what is missing, or ends with
+   * `error` (`kvLoadFailurePolicy`): the updates returned. While a plan is out the pages are added to its result's
+   * invalid ones, and the updates come from `apply`.
+   */
+  invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[];
   hasWork(): boolean;
   stats(): SchedulerStats;
   /** Crashes by assertion when any invariant (I4, I5, I7) does not hold. O(blocks). */
@@ -36,6 +42,8 @@ export interface SchedulerOptions {
   readonly maxModelLen: number;
   readonly enablePrefixCaching: boolean;
   readonly policy: 'fcfs' | 'priority';
+  /** What becomes of a request whose KV turns out to be invalid. Default `recompute`: nobody notices. */
+  readonly kvLoadFailurePolicy?: 'recompute' | 'fail';
 }
 
 export interface SchedulerStats {

@@ -64,8 +64,7 @@ function benchPlanner(tokenCount: number): void {
     blockSize,
     window: Infinity,
     blockCount,
-    from: new Int32Array(blockCount),
-    to: Int32Array.from({ length: blockCount }, (_, block) => (block % 97 === 0 ? 0 : blockSize)),
+    validTo: Int32Array.from({ length: blockCount }, (_, block) => (block % 97 === 0 ? 0 : blockSize)),
   };
   const groups: GroupValidity[] = [holes, { ...holes, kind: 'window', window: 4096 }, { ...holes, kind: 'state' }];
   const spans = new SpanList();

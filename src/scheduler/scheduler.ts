@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.ts';
-import { type RequestId, stepId } from '../core/ids.ts';
+import { type BlockId, type RequestId, stepId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
@@ -7,7 +7,7 @@ import { TokenBuffer } from '../core/tokens.ts';
 import type { HashFunction } from '../kv/block-hash.ts';
 import { KvCache } from '../kv/kv-cache.ts';
 import { admitWaiting } from './admit.ts';
-import { applyResult } from './apply-result.ts';
+import { appendSamples, commitStep } from './apply-result.ts';
 import type { SchedulerApi, SchedulerOptions, SchedulerStats } from './contract.ts';
 import { serve } from './preempt.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
@@ -28,6 +28,8 @@ export class Scheduler implements SchedulerApi {
   readonly #requests = new Map<RequestId, RequestState>();
   #released: RequestId[] = [];
   #out: { readonly plan: StepPlan; readonly states: readonly RequestState[] } | undefined;
+  /** Pages that were reported invalid while the plan was out. */
+  #invalid: BlockId[] = [];
   #steps = 0;
   #arrivals = 0;
   #preemptions = 0;
@@ -67,10 +69,14 @@ export class Scheduler implements SchedulerApi {
   plan(): StepPlan | undefined {
     assert(this.#out === undefined, 'a plan is out: apply its result first');
     const draft = new StepDraft(this.#kv, this.#options);
-    const preemptionsBefore = this.#preemptions;
-    this.#planDecodes(draft);
-    this.#planPrompts(draft);
-    // Whoever has just lost its pages goes first; and what it left is needed by those that run.
+    let preemptionsBefore: number;
+    do {
+      preemptionsBefore = this.#preemptions;
+      this.#planDecodes(draft);
+      this.#planPrompts(draft);
+      // A victim may have been the one that all others waited for: they have inherited its work, and can start now.
+    } while (draft.isEmpty && this.#preemptions > preemptionsBefore);
+    // What a victim has left is needed by those that run.
     if (this.#preemptions === preemptionsBefore)
       admitWaiting(this.#waiting, this.#running, draft, this.#kv, this.#options);
     if (draft.isEmpty) return undefined;
@@ -82,12 +88,39 @@ export class Scheduler implements SchedulerApi {
 
   apply(plan: StepPlan, result: StepResult): readonly RequestUpdate[] {
     assert(this.#out?.plan === plan, `step ${plan.stepId} is not the plan that is out`);
+    assert(result.stepId === plan.stepId, `result of step ${result.stepId}, plan of step ${plan.stepId}`);
     const { states } = this.#out;
+    assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
+    const invalid = [...(result.invalidBlocks ?? nothing), ...this.#invalid];
     this.#out = undefined;
-    const updates = applyResult(plan, result, states, this.#kv, this.#options.maxModelLen);
+    this.#invalid = [];
+    const counts = commitStep(plan, states, this.#kv, invalid);
+    const failed = this.invalidate(invalid);
+    const updates = appendSamples(plan, result, states, counts, this.#kv, this.#options.maxModelLen);
     for (let i = 0; i < updates.length; i++) {
       const { finish, requestId } = updates[i]!;
       if (finish !== undefined) this.#forget(this.#requests.get(requestId)!);
+    }
+    this.#running.dropEnded();
+    return failed.length === 0 ? updates : [...failed, ...updates];
+  }
+
+  invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[] {
+    if (blocks.length === 0) return nothing;
+    if (this.#out !== undefined) {
+      this.#invalid.push(...blocks);
+      return nothing;
+    }
+    const users = new Set(this.#kv.invalidate(blocks));
+    if (this.#options.kvLoadFailurePolicy !== 'fail') return nothing;
+    const updates: RequestUpdate[] = [];
+    for (let i = 0; i < this.#running.size; i++) {
+      const state = this.#running.at(i);
+      if (!users.has(state.kv)) continue;
+      state.status = 'ended';
+      this.#forget(state);
+      this.#kv.close(state.kv);
+      updates.push({ requestId: state.request.id, newTokens: [], finish: { reason: 'error' }, stats: state.stats() });
     }
     this.#running.dropEnded();
     return updates;
@@ -157,3 +190,5 @@ export class Scheduler implements SchedulerApi {
     state.knownToRunner = false;
   }
 }
+
+const nothing: readonly never[] = [];
