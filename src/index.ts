@@ -3,7 +3,7 @@ export { KvasirError } from './base/errors.ts';
 export { createEngine } from './compose.ts';
 export type { TokenId } from './core/ids.ts';
 export type { FinishReason, RequestStats } from './core/request.ts';
-export type { SamplingParams } from './core/sampling.ts';
+export type { SamplingOptions, SamplingParams } from './core/sampling.ts';
 export type { TokenLogprobs } from './core/step.ts';
 export type {
   AsyncEngine,

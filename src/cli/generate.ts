@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { assertDefined } from '../base/assert.ts';
-import type { SamplingParams } from '../core/sampling.ts';
+import type { SamplingOptions } from '../core/sampling.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { ChoiceCollector } from '../server/choice-collector.ts';
 import { tokenizePrompt } from '../server/generation.ts';
@@ -135,7 +135,7 @@ function asChat(engine: AsyncEngine, prompt: string, system: string | undefined)
 }
 
 /** Flags that were not given stay absent: their defaults are the engine's. */
-function paramsOf(flags: GenerateFlags): Partial<SamplingParams> {
+function paramsOf(flags: GenerateFlags): SamplingOptions {
   const { maxTokens, minTokens, temperature, topK, topP, minP, stop, ignoreEos, logprobs } = flags;
   const { repetitionPenalty, presencePenalty, frequencyPenalty } = flags;
   const given = {

@@ -37,3 +37,12 @@ export interface SamplingParams {
   /** How many top tokens to report beside the chosen one; absent = no logprobs at all. */
   readonly logprobs?: number;
 }
+
+/** What a caller may write: everything optional, plain numbers where the engine has kinds of its own. */
+export type SamplingOptions = Partial<Omit<SamplingParams, 'seed' | 'stop' | 'stopTokenIds' | 'logitBias'>> & {
+  /** A number where 53 bits are enough. */
+  readonly seed?: bigint | number;
+  readonly stop?: string | readonly string[];
+  readonly stopTokenIds?: readonly number[];
+  readonly logitBias?: ReadonlyMap<number, number> | Readonly<Record<number, number>>;
+};

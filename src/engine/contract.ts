@@ -1,7 +1,7 @@
 import type { KvasirError } from '../base/errors.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, RequestStats } from '../core/request.ts';
-import type { SamplingParams } from '../core/sampling.ts';
+import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 
@@ -43,7 +43,7 @@ export interface GenerateRequest {
   readonly parseSpecial?: boolean;
   /** Whether the model's BOS is put first, where the model wants one; default true for text prompts. */
   readonly addSpecial?: boolean;
-  readonly params?: Partial<SamplingParams>;
+  readonly params?: SamplingOptions;
   /** A name for logs and responses; made up when absent. */
   readonly requestId?: string;
   readonly cacheSalt?: string;

@@ -3,7 +3,7 @@ import { assertDefined } from '../base/assert.ts';
 import { engineClosed, invalidParameter, promptEmpty } from '../core/errors.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, RequestStats } from '../core/request.ts';
-import type { SamplingParams } from '../core/sampling.ts';
+import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { AsyncEngine, ChatMessage, OutputDelta } from './contract.ts';
 
@@ -92,7 +92,7 @@ export class OfflineLlm {
    */
   async generate(
     prompts: Prompt | readonly Prompt[],
-    params: Partial<SamplingParams> | readonly Partial<SamplingParams>[] = {},
+    params: SamplingOptions | readonly SamplingOptions[] = {},
     options: BatchOptions = {},
   ): Promise<RequestOutput[]> {
     const engine = await this.engine();
@@ -107,7 +107,7 @@ export class OfflineLlm {
   /** Like `generate`, for one conversation or several: each is rendered by the model's chat template. */
   async chat(
     conversations: readonly ChatMessage[] | readonly (readonly ChatMessage[])[],
-    params: Partial<SamplingParams> | readonly Partial<SamplingParams>[] = {},
+    params: SamplingOptions | readonly SamplingOptions[] = {},
     { addGenerationPrompt = true, variables, ...options }: ChatOptions = {},
   ): Promise<RequestOutput[]> {
     const engine = await this.engine();
@@ -139,7 +139,7 @@ interface BatchRequest {
   readonly prompt: ArrayLike<number>;
 }
 
-type Params = Partial<SamplingParams>;
+type Params = SamplingOptions;
 
 async function runBatch(
   engine: AsyncEngine,

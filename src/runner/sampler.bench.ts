@@ -4,7 +4,7 @@
  */
 import { uniform } from '../base/philox.ts';
 import { tokenCount } from '../core/ids.ts';
-import type { SamplingParams } from '../core/sampling.ts';
+import type { SamplingOptions } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { Sampler } from './sampler.ts';
@@ -19,7 +19,7 @@ const logits = Float32Array.from({ length: vocabSize }, (_, token) => {
 });
 logits.set([18, 17, 16], 777);
 
-const cases: readonly Partial<SamplingParams>[] = [
+const cases: readonly SamplingOptions[] = [
   { temperature: 0 },
   { temperature: 0, repetitionPenalty: 1.1 },
   { temperature: 0, logprobs: 5 },

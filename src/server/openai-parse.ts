@@ -1,5 +1,5 @@
 import { promptEmpty } from '../core/errors.ts';
-import type { SamplingParams } from '../core/sampling.ts';
+import type { SamplingOptions } from '../core/sampling.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { ChatMessage } from '../engine/contract.ts';
@@ -20,7 +20,7 @@ export interface ParsedGeneration {
   /** Absent: whatever is served. */
   readonly model?: string;
   /** `maxTokens` is absent when the caller left it to the endpoint's default. */
-  readonly params: Partial<SamplingParams>;
+  readonly params: SamplingOptions;
   readonly stream: boolean;
   /** A last chunk with usage. */
   readonly includeUsage: boolean;

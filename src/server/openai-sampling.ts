@@ -1,4 +1,4 @@
-import type { SamplingParams } from '../core/sampling.ts';
+import type { SamplingOptions, SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
 import type { FieldReader } from './field-reader.ts';
 
@@ -30,7 +30,7 @@ export function readSamplingParams(
   reader: FieldReader,
   perEndpoint: { readonly logprobs: number | undefined; readonly maxTokens: number | undefined },
   vocabSize: number,
-): Partial<SamplingParams> {
+): SamplingOptions {
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
   for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.raw(wire);
   raw.seed = wrapSeed(raw.seed);

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { blockId, requestId, tokenCount } from '../../src/core/ids.ts';
 import type { RequestStats } from '../../src/core/request.ts';
-import type { SamplingParams } from '../../src/core/sampling.ts';
+import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
 import { blockAt, type StepPlan } from '../../src/core/step.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
@@ -14,7 +14,7 @@ import { Scheduler } from '../../src/scheduler/scheduler.ts';
 export interface DriveRequest {
   readonly id: string;
   readonly prompt: ArrayLike<number>;
-  readonly params?: Partial<SamplingParams>;
+  readonly params?: SamplingOptions;
   readonly cacheSalt?: string;
 }
 
