@@ -36,7 +36,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'sharers do not wait for the owner',
     seed: 7,
-    file: 'src/kv/kv-cache.ts',
+    file: 'src/kv/plan-request.ts',
     find: 'residency.plannedTo[page] !== blockSize) return start;',
     replace: 'residency.plannedTo[page] !== blockSize) return Infinity;',
   },
@@ -144,6 +144,14 @@ export const mutants: readonly Mutant[] = [
     file: 'src/kv/residency.ts',
     find: 'if (below < this.plannedTo[page]!) this.empty(page);\n    else ',
     replace: '',
+  },
+  {
+    bug: 'everything from the first lost block on is computed again',
+    seed: 1,
+    file: 'src/kv/plan-request.ts',
+    find: 'request.nextSpan = 0;',
+    replace:
+      'request.nextSpan = 0; const first = request.spans.start(0); request.spans.clear(); request.spans.push(first, request.tokens.length);',
   },
   {
     bug: 'a running state overwrites a checkpoint that others use',

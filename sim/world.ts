@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import type { BlockCount, BlockId, RequestId, TokenCount } from '../src/core/ids.ts';
@@ -10,10 +9,9 @@ import type { SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner } from './fake-runner.ts';
+import { sha256 } from './hash.ts';
 import { type ReferenceOutput, referenceOutput } from './reference.ts';
 import { Workload } from './workload.ts';
-
-export const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
 
 const vocabSize = 24;
 

@@ -68,6 +68,12 @@ export function unpark(parts: KvParts, request: KvRequest): void {
   request.parked.length = 0;
 }
 
+/** Gives up what waits aside: the plan that needed it is void. */
+export function dropParked(parts: KvParts, request: KvRequest): void {
+  for (const { group, block, page } of request.parked) releasePage(parts, request, group, block, page);
+  request.parked.length = 0;
+}
+
 /** Gives up one reference; a page that this request was filling goes to others, or loses its content. */
 export function releasePage(parts: KvParts, request: KvRequest, g: number, block: number, page: BlockId): void {
   if (parts.residency.isOwnedBy(page, request.slot)) leavePage(parts, request, g, block, page);

@@ -5,16 +5,16 @@ import type { BlockTable, Span } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
-import { coverRows, pushFresh, releaseBehind, releasePage, unpark } from './coverage.ts';
+import { coverRows, dropParked, pushFresh, releaseBehind, releasePage, unpark } from './coverage.ts';
 import { createGroup } from './create-group.ts';
 import { firstSpoiledRow, invalidatePages, type PageSet } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
-import { planSpans } from './planner.ts';
+import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { Proposal } from './proposal.ts';
 import { Residency } from './residency.ts';
-import { verifyKvCache } from './verify.ts';
+import { verifyKvCache, verifyPlans } from './verify.ts';
 
 export interface KvCacheOptions {
   /** Without it nothing is looked up, shared or published. */
@@ -112,7 +112,7 @@ export class KvCache {
     }
     request.admitted = true;
     request.admission = ++this.#admissions;
-    this.#plan(request);
+    planRequest(this.parts, this.#proposal.groups, request);
   }
 
   /**
@@ -121,10 +121,10 @@ export class KvCache {
    */
   takeRows(request: KvRequest, budget: number): Span[] {
     this.#proposedFor = undefined;
-    if (request.needsPlan) this.#replan(request);
+    if (request.needsPlan) replanRequest(this.parts, this.#proposal.groups, request);
     request.rowsMasked = false;
     request.isStarved = false;
-    const limit = this.#awaitedFrom(request);
+    const limit = awaitedFrom(this.parts, request);
     const taken: Span[] = [];
     let left = budget;
     while (request.nextSpan < request.spans.count && left > 0) {
@@ -215,7 +215,7 @@ export class KvCache {
   release(request: KvRequest): void {
     assert(request.admitted, 'the request has no pages');
     this.#proposedFor = undefined;
-    this.#dropParked(request);
+    dropParked(this.parts, request);
     for (let g = 0; g < request.tables.length; g++) {
       const table = request.tables[g]!;
       // From the tail, so that of this request's blocks the prefix survives longest.
@@ -228,79 +228,10 @@ export class KvCache {
     request.reset();
   }
 
-  /** I4, I7 and ownership, by recounting everything. O(pages + tables). */
-  checkInvariants(): void {
+  /** I4, I7 and ownership, by recounting everything; and I3, unless a step is out. O(pages + tables). */
+  checkInvariants(isStepOut: boolean): void {
     verifyKvCache(this.parts);
-  }
-
-  /** Asks the planner: what is this request to compute, if everything that others compute for it arrives? */
-  #plan(request: KvRequest): void {
-    const { residency } = this.parts;
-    request.awaited.length = 0;
-    for (let g = 0; g < request.tables.length; g++) {
-      const proposal = this.#proposal.groups[g]!;
-      const { blockSize } = proposal;
-      const table = request.tables[g]!;
-      proposal.reset(table.length);
-      for (let block = 0; block < table.length; block++) {
-        const page = table.at(block);
-        if (page === NULL_BLOCK) continue;
-        if (residency.isOwnedBy(page, request.slot)) proposal.set(block, page, residency.validTo[page]!);
-        else {
-          proposal.set(block, page, blockSize);
-          if (residency.isOwned(page)) request.awaited.push({ page, start: block * blockSize, blockSize });
-        }
-      }
-    }
-    if (request.tables.length > 1) request.awaited.sort((a, b) => a.start - b.start);
-    request.nextAwaited = 0;
-    planSpans(request.tokens.length, this.#proposal.groups, request.spans);
-    request.nextSpan = 0;
-    request.nextToken = 0;
-    request.needsPlan = false;
-  }
-
-  /** Plans again from what is there now; lets go of what the new plan does not use. */
-  #replan(request: KvRequest): void {
-    this.#dropParked(request);
-    this.#plan(request);
-    const { groups, residency, computing } = this.parts;
-    for (let g = 0; g < groups.length; g++) {
-      if (groups[g]!.takesAllAtOnce) continue;
-      const proposal = this.#proposal.groups[g]!;
-      groups[g]!.strike(proposal, request.spans);
-      const table = request.tables[g]!;
-      for (let block = request.firstHeld[g]!; block < table.length; block++) {
-        const page = table.at(block);
-        if (page === NULL_BLOCK) continue;
-        const start = block * proposal.blockSize;
-        const end = start + proposal.blockSize;
-        const mine = residency.isOwnedBy(page, request.slot);
-        if (proposal.pages[block] === NULL_BLOCK && !(mine && request.spans.overlaps(start, end))) {
-          releasePage(this.parts, request, g, block, page);
-          table.set(block, NULL_BLOCK);
-        } else if (mine && computing.has(page)) {
-          // Since the last plan KV was lost, but none came from elsewhere: what was to be computed still is.
-          const isKept = request.spans.covers(start + residency.validTo[page]!, end);
-          assert(isKept, `page ${page} was promised to others, and the new plan does not fill it`);
-        }
-      }
-    }
-  }
-
-  #dropParked(request: KvRequest): void {
-    for (const { group, block, page } of request.parked) releasePage(this.parts, request, group, block, page);
-    request.parked.length = 0;
-  }
-
-  /** The position that waits for another request's rows: none of this request's rows from there on can be computed yet. */
-  #awaitedFrom(request: KvRequest): number {
-    const { residency } = this.parts;
-    for (; request.nextAwaited < request.awaited.length; request.nextAwaited++) {
-      const { page, start, blockSize } = request.awaited[request.nextAwaited]!;
-      if (residency.isOwned(page) && residency.plannedTo[page] !== blockSize) return start;
-    }
-    return Infinity;
+    if (!isStepOut) verifyPlans(this.parts);
   }
 
   /** Rows [start, end) will be computed in this step: later rows may count on them. */

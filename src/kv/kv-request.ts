@@ -81,6 +81,12 @@ export class KvRequest {
     );
   }
 
+  /** The spans, or parts of them, that are still to be computed. For checks. */
+  rest(): { start: number; end: number }[] {
+    const spans = this.spans.toArray().slice(this.nextSpan);
+    return spans.map(({ start, end }, i) => ({ start: i === 0 ? Math.max(start, this.nextToken) : start, end }));
+  }
+
   /** Rows that are still to be computed before the next token can be sampled. */
   rowsLeft(): number {
     let rows = 0;

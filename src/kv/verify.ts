@@ -1,11 +1,36 @@
 import { assert } from '../base/assert.ts';
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
+import { readTables } from './plan-request.ts';
+import { planSpans } from './planner.ts';
+import { SpanList } from './span-list.ts';
 
 /**
  * Recounts what the cache keeps incrementally. What it cannot see is whether the bytes in a page are right; the fake
  * runner's hashes see that.
  */
+/**
+ * I3: what a request has left to compute is what the planner would say now, no more and no less, whatever has been
+ * computed, lost, inherited or let go since it was planned.
+ */
+export function verifyPlans(parts: KvParts): void {
+  const groups = parts.spec.groups.map((group) => new GroupProposal(group));
+  const wanted = new SpanList();
+  for (const request of parts.requests) {
+    if (request === undefined || !request.admitted || request.needsPlan) continue;
+    // What waits aside is not in the tables, so the tables do not tell the whole truth until it is back.
+    if (request.parked.length > 0) continue;
+    readTables(parts, groups, request);
+    planSpans(request.tokens.length, groups, wanted);
+    const rest = request.rest();
+    assert(
+      JSON.stringify(rest) === JSON.stringify(wanted.toArray()),
+      `I3: ${JSON.stringify(rest)} are left to compute, the planner says ${JSON.stringify(wanted.toArray())}`,
+    );
+  }
+}
+
 export function verifyKvCache(parts: KvParts): void {
   const { pool, residency, published, computing, spec } = parts;
   pool.checkInvariants();

@@ -2,7 +2,7 @@
  * What a step costs outside the model: `plan` + `apply` with 256 running requests and 100,000 pages, and the planner on a
  * prompt of 100,000 tokens with holes. Build, then: node dist/src/scheduler/scheduler.bench.js
  */
-import { createHash } from 'node:crypto';
+import { sha256 } from '../../sim/hash.ts';
 import { makeRequest } from '../../sim/workload.ts';
 import type { BlockCount, TokenCount, TokenId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
@@ -12,7 +12,6 @@ import { SpanList } from '../kv/span-list.ts';
 import { Scheduler } from './scheduler.ts';
 
 const blockSize = 16 as TokenCount;
-const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
 const sampled = { token: 7 as TokenId };
 
 const spec: KvCacheSpec = {

@@ -1,63 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { FakeRunner } from '../../sim/fake-runner.ts';
+import { harness, range, shape, short, onePoolSpec as spec } from '../../sim/harness.ts';
 import { makeRequest } from '../../sim/workload.ts';
-import { sha256 } from '../../sim/world.ts';
-import { type BlockCount, requestId, type TokenCount, type TokenId } from '../core/ids.ts';
-import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { EngineRequest, RequestUpdate } from '../core/request.ts';
-import type { StepPlan } from '../core/step.ts';
+import { requestId, type TokenId } from '../core/ids.ts';
+import type { EngineRequest } from '../core/request.ts';
 import type { SchedulerOptions } from './contract.ts';
 import { requestFits } from './request-fits.ts';
-import { Scheduler } from './scheduler.ts';
-
-const spec = (pages: number, blockSize = 4): KvCacheSpec => ({
-  groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
-  pageBytes: 64,
-  pageCount: (pages + 1) as BlockCount,
-  fingerprint: 'test',
-});
-
-function harness(pages: number, options: Partial<SchedulerOptions> = {}) {
-  const cacheSpec = spec(pages);
-  const scheduler = new Scheduler(
-    cacheSpec,
-    { maxNumBatchedTokens: 64, maxNumSeqs: 8, maxModelLen: 200, enablePrefixCaching: true, policy: 'fcfs', ...options },
-    sha256,
-  );
-  const runner = new FakeRunner(cacheSpec, 1000);
-  const finished = new Map<string, RequestUpdate>();
-  const outputs = new Map<string, number[]>();
-  const apply = (plan: StepPlan) => {
-    const updates = scheduler.apply(plan, runner.execute(plan));
-    for (const update of updates) {
-      outputs.set(update.requestId, [
-        ...(outputs.get(update.requestId) ?? []),
-        ...update.newTokens.map(({ token }) => token),
-      ]);
-      if (update.finish !== undefined) finished.set(update.requestId, update);
-    }
-    scheduler.checkInvariants();
-    return updates;
-  };
-  const step = () => {
-    const plan = scheduler.plan()!;
-    apply(plan);
-    return plan;
-  };
-  const drain = () => {
-    while (scheduler.hasWork()) step();
-  };
-  return { scheduler, runner, finished, outputs, apply, step, drain };
-}
-
-/** "id: spans" of each sequence. */
-const shape = (plan: StepPlan) =>
-  plan.sequences.map(
-    ({ requestId: id, spans }) => `${id}: ${spans.map(({ start, end }) => `${start}-${end}`).join(' ')}`,
-  );
-const range = (count: number, from = 0) => Array.from({ length: count }, (_, i) => i + from);
-const short = (id: string, prompt: number[], maxTokens: number, more: Parameters<typeof makeRequest>[2] = {}) =>
-  makeRequest(id, prompt, { ...more, params: { maxTokens, ...more.params } });
 
 describe('steps', () => {
   test('decodes first, then prompts in chunks, all within the token budget', () => {

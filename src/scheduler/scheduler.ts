@@ -147,7 +147,7 @@ export class Scheduler implements SchedulerApi {
   }
 
   checkInvariants(): void {
-    this.#kv.checkInvariants();
+    this.#kv.checkInvariants(this.#out !== undefined);
     this.#waiting.checkInvariants();
     this.#running.checkInvariants();
     const known = this.#waiting.size + this.#running.size;

@@ -1,0 +1,68 @@
+import type { BlockCount, BlockId, TokenCount } from '../src/core/ids.ts';
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
+import type { RequestUpdate } from '../src/core/request.ts';
+import type { StepPlan } from '../src/core/step.ts';
+import type { SchedulerOptions } from '../src/scheduler/contract.ts';
+import { Scheduler } from '../src/scheduler/scheduler.ts';
+import { FakeRunner } from './fake-runner.ts';
+import { sha256 } from './hash.ts';
+import { makeRequest } from './workload.ts';
+
+/** One full-attention group over so many pages that can be handed out. */
+export const onePoolSpec = (pages: number, blockSize = 4): KvCacheSpec => ({
+  groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
+  pageBytes: 64,
+  pageCount: (pages + 1) as BlockCount,
+  fingerprint: 'test',
+});
+
+/** A scheduler over a fake runner, stepped by hand. Invariants are checked after each step. */
+export function harness(pages: number, options: Partial<SchedulerOptions> = {}, blockSize = 4) {
+  const cacheSpec = onePoolSpec(pages, blockSize);
+  const scheduler = new Scheduler(
+    cacheSpec,
+    { maxNumBatchedTokens: 64, maxNumSeqs: 8, maxModelLen: 200, enablePrefixCaching: true, policy: 'fcfs', ...options },
+    sha256,
+  );
+  const runner = new FakeRunner(cacheSpec, 1000);
+  const finished = new Map<string, RequestUpdate>();
+  const outputs = new Map<string, number[]>();
+  /** Runs the plan; the content of the pages `lost` is destroyed before and reported with the result. */
+  const apply = (plan: StepPlan, lost: readonly BlockId[] = []) => {
+    for (const page of lost) runner.scribble(page);
+    const updates = scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: lost });
+    for (const update of updates) {
+      outputs.set(update.requestId, [
+        ...(outputs.get(update.requestId) ?? []),
+        ...update.newTokens.map(({ token }) => token),
+      ]);
+      if (update.finish !== undefined) finished.set(update.requestId, update);
+    }
+    scheduler.checkInvariants();
+    return updates;
+  };
+  const step = (lost: readonly BlockId[] = []) => {
+    const plan = scheduler.plan()!;
+    apply(plan, lost);
+    return plan;
+  };
+  const drain = () => {
+    while (scheduler.hasWork()) step();
+  };
+  return { scheduler, runner, finished, outputs, apply, step, drain };
+}
+
+/** "id: spans" of each sequence. */
+export const shape = (plan: StepPlan) =>
+  plan.sequences.map(
+    ({ requestId: id, spans }) => `${id}: ${spans.map(({ start, end }) => `${start}-${end}`).join(' ')}`,
+  );
+/** The first group's page of each of these blocks of a sequence. */
+export const pagesOf = (plan: StepPlan, id: string, blocks: readonly number[]): BlockId[] => {
+  const table = plan.sequences.find(({ requestId: other }) => other === id)!.blockTables[0]!;
+  return blocks.map((block) => table.ids[block] as BlockId);
+};
+
+export const range = (count: number, from = 0) => Array.from({ length: count }, (_, i) => i + from);
+export const short = (id: string, prompt: number[], maxTokens: number, more: Parameters<typeof makeRequest>[2] = {}) =>
+  makeRequest(id, prompt, { ...more, params: { maxTokens, ...more.params } });

@@ -1,0 +1,199 @@
+import { describe, expect, test } from 'vitest';
+import { harness, pagesOf, range, shape, short } from '../../sim/harness.ts';
+import { blockId } from '../core/ids.ts';
+import type { SchedulerOptions } from './contract.ts';
+
+/**
+ * The outcomes of vLLM's recovery tests (tests/v1/kv_connector/unit, state of September 2026), with their names and numbers,
+ * and ours. Blocks of 16 tokens, prompts of 100 blocks of which 99 were found. There the 99 come from a connector
+ * within the step; here they were found in the pool, which is the same from the moment of the report on.
+ */
+const options = { maxNumBatchedTokens: 2048, maxNumSeqs: 16, maxModelLen: 10_000 };
+const prompt = (own: number) => [...range(99 * 16), ...range(16, own)];
+const warm = (more: Partial<SchedulerOptions> = {}) => {
+  const world = harness(10_000, { ...options, ...more }, 16);
+  world.scheduler.add(short('warm', [...range(99 * 16), 1], 1));
+  world.drain();
+  return world;
+};
+const block = (index: number) => `${index * 16}-${(index + 1) * 16}`;
+/** What the prompt's completion must be. */
+const truth = (() => {
+  const world = harness(10_000, options, 16);
+  for (const own of [10_000, 20_000, 30_000]) world.scheduler.add(short(`${own}`, prompt(own), 4));
+  world.drain();
+  return (own: number) => world.outputs.get(`${own}`);
+})();
+
+describe('test_sync_load_failure', () => {
+  /** vLLM computes again from the first invalid block on: min(idx) * 16 tokens stay, so 1600, 800 and 32 are computed. */
+  test.each([
+    [[0, 98], `${block(0)} ${block(98).split('-')[0]}-1600`, 48],
+    [[50, 98], `${block(50)} ${block(98).split('-')[0]}-1600`, 48],
+    [[98], `${block(98).split('-')[0]}-1600`, 32],
+  ])('invalid %j: just these blocks and the last block’s tokens', (lost, spans, rows) => {
+    const { scheduler, step, drain, runner, outputs, finished } = warm();
+    for (const own of [10_000, 20_000, 30_000]) scheduler.add(short(`${own}`, prompt(own), 4));
+    const plan = scheduler.plan()!;
+    expect(shape(plan)).toEqual(['10000: 1584-1600', '20000: 1584-1600', '30000: 1584-1600']);
+    // All three share the pages here, so all three are affected: the first fills them again, the others wait for that.
+    const pages = pagesOf(plan, '20000', lost);
+    for (const page of pages) runner.scribble(page);
+    expect(scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: pages })).toEqual([]);
+    scheduler.checkInvariants();
+    expect(scheduler.stats()).toMatchObject({ running: 3, waiting: 0 });
+    const next = step();
+    expect(shape(next)).toEqual([`10000: ${spans}`, '20000: 1584-1600', '30000: 1584-1600']);
+    drain();
+    for (const own of [10_000, 20_000, 30_000]) expect(outputs.get(`${own}`)).toEqual(truth(own));
+    expect(finished.get('10000')!.stats.recomputedTokens).toBe(rows);
+    expect(finished.get('20000')!.stats.recomputedTokens).toBe(16);
+  });
+});
+
+describe('test_sync_load_failure_with_shared_blocks', () => {
+  /** vLLM: both run on, request 2 with its 50 shared blocks as if they were whole while request 1 still fills them (issue 49250). */
+  test.each([[[0, 49]], [[25, 49]], [[49]]])('100 and 99 and 50 in common, invalid %j', (lost) => {
+    const { scheduler, step, drain, outputs, runner } = warm({ maxNumBatchedTokens: 40 });
+    scheduler.add(short('one', prompt(10_000), 4));
+    step();
+    scheduler.add(short('two', [...range(50 * 16), ...range(16, 77_777)], 4));
+    const plan = scheduler.plan()!;
+    expect(shape(plan)).toEqual(['one: 1600-1601', 'two: 800-816']);
+    const pages = pagesOf(plan, 'two', lost);
+    for (const page of pages) runner.scribble(page);
+    expect(scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: pages })).toEqual([]);
+    const before = runner.rowsComputed;
+    while (!outputs.has('two')) step();
+    // 16 rows per lost block, once; 16 of request two; one of request one, and its next if there was time for it.
+    expect(runner.rowsComputed - before).toBeLessThanOrEqual(lost.length * 16 + 16 + 3);
+    drain();
+    expect(outputs.get('one')).toEqual(truth(10_000));
+    const alone = harness(10_000, options, 16);
+    alone.scheduler.add(short('two', [...range(50 * 16), ...range(16, 77_777)], 4));
+    alone.drain();
+    expect(outputs.get('two')).toEqual(alone.outputs.get('two'));
+  });
+
+  test('I1: a sharer emits nothing before the owner has refilled the block, however many steps that takes', () => {
+    const { scheduler, step, outputs, finished, drain } = warm({ longPrefillTokenThreshold: 4 });
+    scheduler.add(short('one', prompt(10_000), 4));
+    scheduler.add(short('two', prompt(20_000), 4));
+    while (!outputs.has('two')) step();
+    const texts = outputs.get('two')!.length;
+    const plan = scheduler.plan()!;
+    const [page] = pagesOf(plan, 'two', [50]);
+    scheduler.apply(plan, {
+      stepId: plan.stepId,
+      sampled: plan.sequences.map(() => undefined),
+      invalidBlocks: [page!],
+    });
+    for (const rows of ['800-804', '804-808', '808-812']) {
+      expect(shape(step())).toEqual([`one: ${rows}`]);
+      expect(outputs.get('two')).toHaveLength(texts);
+    }
+    expect(shape(step())[0]).toMatch(/^one: 812-816/);
+    drain();
+    expect(outputs.get('two')).toEqual(truth(20_000));
+    expect(finished.size).toBe(3);
+  });
+});
+
+describe('test_sync_recompute_keeps_blocks', () => {
+  test('invalid 50 of 99: still running, no output, the same pages, and it goes on in the next step', () => {
+    const { scheduler, apply, outputs } = warm();
+    scheduler.add(short('one', prompt(10_000), 4));
+    const plan = scheduler.plan()!;
+    const all = pagesOf(plan, 'one', range(100));
+    expect(apply(plan, pagesOf(plan, 'one', [50]))).toEqual([]);
+    expect(scheduler.stats()).toMatchObject({ running: 1, waiting: 0, preemptions: 0 });
+    const next = scheduler.plan()!;
+    expect(pagesOf(next, 'one', range(100))).toEqual(all);
+    expect(shape(next)).toEqual([`one: ${block(50)} ${block(99)}`]);
+    apply(next);
+    expect(outputs.get('one')).toHaveLength(1);
+  });
+});
+
+describe('test_error_propagation', () => {
+  test('policy fail, invalid 50 of 99: one output with reason error, and nothing is left', () => {
+    const { scheduler, apply } = warm({ kvLoadFailurePolicy: 'fail' });
+    scheduler.add(short('one', prompt(10_000), 4));
+    const plan = scheduler.plan()!;
+    const updates = apply(plan, pagesOf(plan, 'one', [50]));
+    expect(updates).toHaveLength(1);
+    expect(updates[0]).toMatchObject({ requestId: 'one', newTokens: [], finish: { reason: 'error' } });
+    expect(scheduler.stats()).toMatchObject({ running: 0, waiting: 0, blocks: { referenced: 0 } });
+    expect(scheduler.hasWork()).toBe(false);
+  });
+
+  test('requests that have none of the pages are not touched', () => {
+    const { scheduler, apply } = warm({ kvLoadFailurePolicy: 'fail' });
+    scheduler.add(short('one', prompt(10_000), 4));
+    scheduler.add(short('two', range(20, 50_000), 4));
+    const plan = scheduler.plan()!;
+    const updates = apply(plan, pagesOf(plan, 'one', [50]));
+    expect(updates.map(({ requestId, finish }) => [requestId, finish?.reason])).toEqual([
+      ['one', 'error'],
+      ['two', undefined],
+    ]);
+  });
+});
+
+describe('test_cache_pollution_prevention', () => {
+  /** vLLM evicts 50 to 99 (all blocks behind the bad one); here only the bad block was published wrongly, so only it goes. */
+  test('policy fail, invalid 50: the bad block cannot be found any more, all others can', () => {
+    const { scheduler, apply } = warm({ kvLoadFailurePolicy: 'fail' });
+    scheduler.add(short('one', prompt(10_000), 4));
+    const plan = scheduler.plan()!;
+    apply(plan, pagesOf(plan, 'one', [50]));
+    scheduler.add(short('again', prompt(20_000), 4));
+    expect(shape(scheduler.plan()!)).toEqual([`again: ${block(50)} ${block(99)}`]);
+  });
+});
+
+describe('test_kv_load_reject_recompute', () => {
+  test('all blocks invalid: the token of that step is thrown away, the text is the baseline’s', () => {
+    const { scheduler, step, drain, outputs } = warm();
+    scheduler.add(short('one', prompt(10_000), 4));
+    const plan = step();
+    expect(outputs.get('one')).toHaveLength(1);
+    expect(shape(step(pagesOf(plan, 'one', range(99))))).toEqual(['one: 1600-1601']);
+    expect(outputs.get('one')).toHaveLength(1);
+    expect(shape(step())).toEqual(['one: 0-1584 1600-1601']);
+    drain();
+    expect(outputs.get('one')).toEqual(truth(10_000));
+  });
+});
+
+describe('a worker dies and comes back empty', () => {
+  test('everybody computes again what it needs, shared blocks once, and says the same', () => {
+    const { scheduler, step, drain, runner, outputs } = warm();
+    scheduler.add(short('one', prompt(10_000), 4));
+    scheduler.add(short('two', prompt(20_000), 4));
+    step();
+    step();
+    const before = runner.rowsComputed;
+    const everything = range(10_000, 1).map(blockId);
+    for (const page of everything) runner.scribble(page);
+    expect(scheduler.invalidate(everything)).toEqual([]);
+    scheduler.checkInvariants();
+    expect(scheduler.stats().blocks.cached).toBe(0);
+    drain();
+    expect(outputs.get('one')).toEqual(truth(10_000));
+    expect(outputs.get('two')).toEqual(truth(20_000));
+    // The prefix once, each own block, and the decodes that were left.
+    expect(runner.rowsComputed - before).toBe(99 * 16 + 2 * 17 + 2 * 2);
+  });
+});
+
+test('pages reported while a plan is out join its result', () => {
+  const { scheduler, runner, apply } = warm();
+  scheduler.add(short('one', prompt(10_000), 4));
+  const plan = scheduler.plan()!;
+  const [page] = pagesOf(plan, 'one', [7]);
+  runner.scribble(page!);
+  expect(scheduler.invalidate([page!])).toEqual([]);
+  expect(apply(plan)).toEqual([]);
+  expect(shape(scheduler.plan()!)).toEqual([`one: ${block(7)} ${block(99)}`]);
+});
