@@ -75,9 +75,10 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
   };
 }
 
+/** The row of the pool that the token's KV is written to. */
 function slotOf(sequence: SequencePlan, position: number, memory: KvMemory): number {
   const { blockSize } = memory.layout;
-  const table = sequence.blockTables[0];
+  const table = (sequence.writeTables ?? sequence.blockTables)[0];
   const index = Math.floor(position / blockSize);
   assert(table !== undefined && index < table.length, 'a token beyond its block table');
   return memory.slotOf(blockAt(table, index), position % blockSize);
