@@ -1,0 +1,191 @@
+"""Trains the demo model on the story grammar: tokenizer, phases of growing context, checkpoints, loss curve.
+
+Everything is a function of SEED and the step number (corpus, initial weights, learning rate), so that a run can be
+resumed from any checkpoint, and two runs on one kind of machine agree.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from corpus import END_OF_TEXT, TURN_END, TURN_START, documents, token_stream
+from model import DemoModel, Shape, rotation
+from muon import Muon
+
+SEED = 20261120
+MATRIX_RATE, EMBEDDING_RATE = 5e-3, 3e-3  # peaks
+WARMUP_STEPS, DECAY_STEPS = 60, 440
+CHECKPOINT_EVERY_STEPS = 50
+VALIDATE_EVERY_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Phase:
+    steps: int
+    batch: int
+    length: int
+    mix: str
+
+
+# Large steps while the gradient is still the same everywhere, then many small ones, then few long ones.
+PHASES = [
+    Phase(100, 8, 512, "short"),
+    Phase(1150, 4, 512, "short"),
+    Phase(56, 1, 2048, "long"),
+    Phase(26, 1, 4096, "long"),
+    Phase(6, 1, 8192, "long"),
+]
+STEPS = sum(phase.steps for phase in PHASES)
+
+
+def train_tokenizer(vocabulary: int) -> Tokenizer:
+    """Byte-level BPE with GPT-2's split. All 256 bytes are tokens, so any text goes in and comes back."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    source = documents("short", SEED)
+    sample = (next(source) for _ in range(20000))
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END_OF_TEXT, TURN_START, TURN_END],  # ids 0, 1, 2
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    # Scrawls in foreign alphabets are there to be survived, not to be spelled well: they get no merges.
+    tokenizer.train_from_iterator((text for text in sample if text.isascii()), trainer)
+    return tokenizer
+
+
+def rate_factor(step: int) -> float:
+    """Warm up, stay, and for the last steps go down in a straight line to a fiftieth of the peak."""
+    return min(1.0, (step + 1) / WARMUP_STEPS, (STEPS - step) / DECAY_STEPS + 0.02)
+
+
+def windows(stream: np.ndarray, length: int, count: int, seed: int) -> np.ndarray:
+    """(count, length+1) tokens. Half of the windows begin with a document, as prompts do; the others anywhere."""
+    rng = np.random.default_rng(seed)
+    starts = np.flatnonzero(stream == 0) + 1
+    rows, at = [], 0
+    for _ in range(count):
+        if rng.random() < 0.5:
+            at = int(starts[np.searchsorted(starts, at)])
+        rows.append(stream[at : at + length + 1])
+        at += length
+    return np.stack(rows).astype(np.int64)
+
+
+def phase_data(index: int, tokenizer: Tokenizer) -> np.ndarray:
+    phase = PHASES[index]
+    count = phase.steps * phase.batch
+    spare = 1.0 if phase.mix == "short" else 2.0  # skipped to reach the next document's start
+    stream = token_stream(phase.mix, SEED + 1 + index, int(count * phase.length * (1 + spare)) + 20000, tokenizer)
+    return windows(stream, phase.length, count, SEED + index)
+
+
+def optimizers(model: DemoModel) -> list[torch.optim.Optimizer]:
+    """Muon turns the matrices, AdamW the embedding and the norms: far fewer tokens to the same loss than AdamW alone."""
+    matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "token_embd" not in name]
+    norms = [p for p in model.parameters() if p.dim() == 1]
+    embedding = [model.token_embd.weight]
+    groups = [{"params": embedding, "weight_decay": 0.01}, {"params": norms, "weight_decay": 0.0}]
+    return [
+        Muon(matrices, lr=MATRIX_RATE),
+        torch.optim.AdamW(groups, lr=EMBEDDING_RATE, betas=(0.9, 0.95)),
+    ]
+
+
+def mean_loss(forward, rows: torch.Tensor, shape: Shape) -> torch.Tensor:
+    cos, sin = rotation(shape, rows.shape[1] - 1)
+    logits = forward(rows[:, :-1], cos, sin)
+    return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+
+
+@torch.no_grad()
+def validation_loss(forward, rows: torch.Tensor, shape: Shape) -> float:
+    return float(np.mean([float(mean_loss(forward, batch, shape)) for batch in rows.split(8)]))
+
+
+class Run:
+    """A model and its optimizers at a certain step; what a checkpoint holds."""
+
+    def __init__(self, shape: Shape):
+        torch.manual_seed(SEED)
+        self.model = DemoModel(shape)
+        self.optimizers = optimizers(self.model)
+        self.step, self.tokens, self.seconds = 0, 0, 0.0
+
+    def save(self, path: Path) -> None:
+        state = {"model": self.model.state_dict(), "opts": [opt.state_dict() for opt in self.optimizers]}
+        torch.save(state | {"step": self.step, "tokens": self.tokens, "seconds": self.seconds}, path)
+
+    def load(self, path: Path) -> None:
+        state = torch.load(path)
+        self.model.load_state_dict(state["model"])
+        for opt, saved in zip(self.optimizers, state["opts"]):
+            opt.load_state_dict(saved)
+        self.step, self.tokens, self.seconds = state["step"], state["tokens"], state["seconds"]
+
+    def learn(self, forward, rows: torch.Tensor) -> float:
+        began = time.perf_counter()
+        loss = mean_loss(forward, rows, self.model.shape)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for opt, peak in zip(self.optimizers, (MATRIX_RATE, EMBEDDING_RATE)):
+            for group in opt.param_groups:
+                group["lr"] = peak * rate_factor(self.step)
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+        self.step += 1
+        self.tokens += rows.shape[0] * (rows.shape[1] - 1)
+        self.seconds += time.perf_counter() - began
+        return loss.item()
+
+
+def start_curve(path: Path, first: int) -> None:
+    """Steps after the checkpoint will be run again; their lines go."""
+    known = path.read_text().splitlines()[1:] if first else []
+    lines = ["step,tokens,context,rate,loss,validation,seconds", *(k for k in known if int(k.split(",")[0]) <= first)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def train(work: Path, curve: Path, shape: Shape = Shape()) -> None:
+    """Writes tokenizer.json and checkpoints under `work`, the loss of every tenth step to `curve`."""
+    work.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(shape.vocabulary)
+    tokenizer.save(str(work / "tokenizer.json"))
+    held_out = token_stream("short", SEED - 1, 100_000, tokenizer)
+    validation = torch.from_numpy(windows(held_out, 512, 48, SEED - 1))
+    run, checkpoint = Run(shape), work / "checkpoint.pt"
+    if checkpoint.exists():
+        run.load(checkpoint)
+    compiled = torch.compile(run.model, dynamic=False)
+    start_curve(curve, run.step)
+    recent: list[float] = []
+    phase_end = 0
+    for index, phase in enumerate(PHASES):
+        phase_begin, phase_end = phase_end, phase_end + phase.steps
+        if phase_end <= run.step:
+            continue
+        data = torch.from_numpy(phase_data(index, tokenizer))
+        forward = compiled if phase.steps > 400 else run.model  # compiling must pay for itself
+        while run.step < phase_end:
+            row = (run.step - phase_begin) * phase.batch
+            recent.append(run.learn(forward, data[row : row + phase.batch]))
+            validate = run.step % VALIDATE_EVERY_STEPS == 0 or run.step == STEPS
+            if run.step % 10 == 0 or validate:
+                held = f"{validation_loss(run.model, validation, shape):.4f}" if validate else ""
+                rate = f"{rate_factor(run.step - 1):.3f}"
+                line = f"{run.step},{run.tokens},{phase.length},{rate},{np.mean(recent):.4f},{held},{run.seconds:.0f}"
+                with curve.open("a") as file:
+                    file.write(line + "\n")
+                print(line, flush=True)
+                recent = []
+            if run.step % CHECKPOINT_EVERY_STEPS == 0 or run.step == STEPS:
+                run.save(checkpoint)
