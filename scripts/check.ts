@@ -1,5 +1,6 @@
 /** `npm run check`: everything a commit must pass, the quick things first. Stops at the first that fails. */
 import { spawnSync } from 'node:child_process';
+import { delimiter, resolve } from 'node:path';
 
 const steps: readonly (readonly [name: string, command: string])[] = [
   ['format and lint', 'biome ci --error-on-warnings --reporter=summary .'],
@@ -10,11 +11,12 @@ const steps: readonly (readonly [name: string, command: string])[] = [
   ['tests', 'vitest run'],
 ];
 
+const env = { ...process.env, PATH: `${resolve('node_modules/.bin')}${delimiter}${process.env.PATH}` };
 const only = process.argv.includes('--static') ? steps.slice(0, -1) : steps;
 for (const [name, command] of only) {
   const started = performance.now();
   console.log(`\n== ${name}: ${command}`);
-  const { status } = spawnSync(command, { stdio: 'inherit', shell: true });
+  const { status } = spawnSync(command, { stdio: 'inherit', shell: true, env });
   console.log(
     `== ${name}: ${status === 0 ? 'ok' : 'FAILED'} in ${((performance.now() - started) / 1000).toFixed(1)} s`,
   );
