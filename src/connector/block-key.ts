@@ -1,0 +1,50 @@
+import { assert } from '../base/assert.ts';
+import type { Brand } from '../base/brand.ts';
+
+/**
+ * The name of a block wherever it is stored: `<group>-<sha256 of the chain in 64 hex digits>`. The digest covers the
+ * model's fingerprint, the salt, the block's tokens and all tokens before it (`kv/block-hash.ts`), so equal keys mean
+ * equal content (I10). A string, because it crosses process borders and names files.
+ */
+export type BlockKey = Brand<string, 'BlockKey'>;
+
+/** 32-bit words of a digest, little-endian, as the kv core keeps them. */
+const digestWords = 8;
+export const digestBytes = digestWords * 4;
+export const groupMax = 0xffff;
+
+const hexOfByte = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+const keyPattern = /^(0|[1-9]\d{0,4})-([0-9a-f]{64})$/;
+
+/** The key of logical block `block`, whose digest is `words[block * 8 .. block * 8 + 7]`. */
+export function blockKey(group: number, words: Uint32Array, block: number): BlockKey {
+  assert(Number.isInteger(group) && group >= 0 && group <= groupMax, `KV group ${group}`);
+  assert((block + 1) * digestWords <= words.length, `block ${block} has no digest`);
+  let hex = '';
+  for (let i = block * digestWords; i < (block + 1) * digestWords; i++) {
+    const word = words[i]!;
+    hex += hexOfByte[word & 255]! + hexOfByte[(word >>> 8) & 255]!;
+    hex += hexOfByte[(word >>> 16) & 255]! + hexOfByte[word >>> 24]!;
+  }
+  return `${group}-${hex}` as BlockKey;
+}
+
+/** Whether a text from outside (a file's name, another process) is a key. */
+export function isBlockKey(text: string): text is BlockKey {
+  const match = keyPattern.exec(text);
+  return match !== null && Number(match[1]) <= groupMax;
+}
+
+export function groupOfKey(key: BlockKey): number {
+  return Number(key.slice(0, key.length - digestBytes * 2 - 1));
+}
+
+export function digestHexOfKey(key: BlockKey): string {
+  return key.slice(-digestBytes * 2);
+}
+
+/** Writes the key's digest to `out[at .. at + 31]`. */
+export function writeKeyDigest(key: BlockKey, out: Uint8Array, at: number): void {
+  const hex = digestHexOfKey(key);
+  for (let i = 0; i < digestBytes; i++) out[at + i] = Number.parseInt(hex.slice(i * 2, i * 2 + 2), 16);
+}

@@ -1,0 +1,117 @@
+import { describe, expect, it } from 'vitest';
+import { parseKvTransferConfig, readKvTransferConfig, takeDottedFlags } from './config.ts';
+import { ExtraConfig } from './extra-config.ts';
+
+const minimal = '{"kv_connector":"SharedStorageConnector","kv_role":"kv_both"}';
+
+describe('--kv-transfer-config', () => {
+  it('reads vLLM’s JSON, and fills in the defaults', () => {
+    expect(parseKvTransferConfig(minimal)).toEqual({
+      kvConnector: 'SharedStorageConnector',
+      kvRole: 'kv_both',
+      kvConnectorExtraConfig: {},
+      kvLoadFailurePolicy: 'recompute',
+    });
+    const full = parseKvTransferConfig(`{
+      "kv_connector": "Mine", "kv_role": "kv_consumer", "kv_connector_extra_config": {"a": {"b": [1, 2]}},
+      "kv_connector_module_path": "./mine.js", "kv_load_failure_policy": "fail", "engine_id": "e1"
+    }`);
+    expect(full).toEqual({
+      kvConnector: 'Mine',
+      kvRole: 'kv_consumer',
+      kvConnectorExtraConfig: { a: { b: [1, 2] } },
+      kvConnectorModulePath: './mine.js',
+      kvLoadFailurePolicy: 'fail',
+      engineId: 'e1',
+    });
+    expect(Object.isFrozen(full)).toBe(true);
+    expect(Object.isFrozen(full!.kvConnectorExtraConfig.a)).toBe(true);
+  });
+
+  it('is absent when nobody said anything', () => {
+    expect(parseKvTransferConfig(undefined)).toBeUndefined();
+  });
+
+  it('takes camelCase from programs', () => {
+    const config = readKvTransferConfig({ kvConnector: 'X', kvRole: 'kv_producer', kvLoadFailurePolicy: 'fail' });
+    expect(config).toMatchObject({ kvConnector: 'X', kvRole: 'kv_producer', kvLoadFailurePolicy: 'fail' });
+  });
+
+  it('takes dotted flags out of a command line, and they win', () => {
+    const { rest, dotted } = takeDottedFlags([
+      'serve',
+      '--kv-transfer-config.kv-role',
+      'kv_consumer',
+      '--port',
+      '1',
+      '--kv-transfer-config.kv_connector_extra_config.shared_storage_path=/a=b',
+      '--kv-transfer-config.kv_connector_extra_config.fsync=true',
+      '--',
+      '--kv-transfer-config.kv_role',
+    ]);
+    expect(rest).toEqual(['serve', '--port', '1', '--', '--kv-transfer-config.kv_role']);
+    expect(parseKvTransferConfig(minimal, dotted)).toMatchObject({
+      kvRole: 'kv_consumer',
+      kvConnectorExtraConfig: { shared_storage_path: '/a=b', fsync: true },
+    });
+    expect(parseKvTransferConfig(undefined, [{ path: ['kv_connector'], value: 'A' }, dotted[0]!])).toMatchObject({
+      kvConnector: 'A',
+    });
+  });
+
+  it.each<[string, RegExp]>([
+    ['{', /not JSON/],
+    ['[]', /not JSON.*it is \[\]/],
+    ['{"kv_role":"kv_both"}', /`kv_connector` must be the name of a connector.*got nothing/],
+    ['{"kv_connector":"","kv_role":"kv_both"}', /`kv_connector` must be the name/],
+    ['{"kv_connector":"A"}', /`kv_role` must be one of kv_producer, kv_consumer, kv_both, got nothing/],
+    ['{"kv_connector":"A","kv_role":"both"}', /got "both"/],
+    ['{"kv_connector":"A","kv_role":"kv_bth"}', /Did you mean `kv_both`/],
+    [
+      '{"kv_connector":"A","kv_role":"kv_both","kv_load_failure_policy":"retry"}',
+      /one of recompute, fail, got "retry"/,
+    ],
+    ['{"kv_connector":"A","kv_role":"kv_both","kv_connector_extra_config":3}', /must be an object, got 3/],
+    ['{"kv_connector":"A","kv_role":"kv_both","kv_connector_module_path":""}', /kv_connector_module_path/],
+    ['{"kv_connecter":"A","kv_role":"kv_both"}', /no such field.*Did you mean `kv_connector`/],
+    ['{"kv_connector":"A","kvConnector":"B","kv_role":"kv_both"}', /given once/],
+    ['{"kv_connector":"A","kv_role":"kv_both","kv_port":14579}', /vLLM has it; here it would change nothing/],
+  ])('%s is refused with a reason', (json, message) => {
+    expect(() => parseKvTransferConfig(json)).toThrow(message);
+  });
+
+  it('refuses dotted flags that lead nowhere', () => {
+    expect(() => takeDottedFlags(['--kv-transfer-config.kv_role'])).toThrow(/kv_role.*followed by a value/);
+    const flag = (path: string) => [{ path: path.split('.'), value: '1' }];
+    expect(() => parseKvTransferConfig(minimal, flag('kv_role.x'))).toThrow(/`kv_role` must be an object/);
+    expect(() => parseKvTransferConfig(minimal, flag('kv_connector_extra_config..x'))).toThrow(/no empty part/);
+    expect(() => parseKvTransferConfig(minimal, flag('kv_connector_extra_config.__proto__.x'))).toThrow();
+  });
+});
+
+describe('kv_connector_extra_config', () => {
+  const of = (raw: Record<string, string | number | boolean | null>) => new ExtraConfig(raw);
+
+  it('is read field by field', () => {
+    const config = of({ path: 'p', fast: true, n: 3, ratio: 0.5, kind: 'b', unset: null });
+    expect(config.text('path')).toBe('p');
+    expect(config.boolean('fast', false)).toBe(true);
+    expect(config.integer('n', 1, { min: 1 })).toBe(3);
+    expect(config.number('ratio', 1, { min: 0, max: 1 })).toBe(0.5);
+    expect(config.choice('kind', ['a', 'b'], 'a')).toBe('b');
+    expect(config.text('unset')).toBeUndefined();
+    expect(() => config.finish()).not.toThrow();
+  });
+
+  it('says what is wrong with a field, by its whole name', () => {
+    expect(() => of({ n: 0 }).integer('n', 1, { min: 1 })).toThrow(
+      /kv_connector_extra_config\.n` must be a number of at/,
+    );
+    expect(() => of({ n: 1.5 }).integer('n', 1, { min: 1 })).toThrow(/whole number, got 1.5/);
+    expect(() => of({ a: 'x' }).boolean('a', true)).toThrow(/true or false, got "x"/);
+    expect(() => of({ a: 'x' }).choice('a', ['y'], 'y')).toThrow(/one of y/);
+    const config = of({ shared_storage_pth: 'x' });
+    config.text('shared_storage_path');
+    expect(() => config.finish()).toThrow(/no such setting.*Did you mean `shared_storage_path`/);
+  });
+});

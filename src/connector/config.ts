@@ -1,0 +1,193 @@
+import type { KvLoadFailurePolicy, KvRole, KvTransferConfig } from './connector.ts';
+import { kvConfigInvalid, kvConfigNotJson } from './errors.ts';
+import { isJsonObject, type JsonObject, type JsonValue } from './json.ts';
+import { didYouMean } from './nearest-name.ts';
+
+/** The fields, in vLLM's spelling; the library's users write the same in camelCase. */
+const fields = [
+  'kv_connector',
+  'kv_role',
+  'kv_connector_extra_config',
+  'kv_connector_module_path',
+  'kv_load_failure_policy',
+  'engine_id',
+] as const;
+
+/** vLLM has these too; obeying them by silence would hide that they change nothing here. */
+const meaningless = new Set([
+  'kv_buffer_device',
+  'kv_buffer_size',
+  'kv_rank',
+  'kv_parallel_size',
+  'kv_ip',
+  'kv_port',
+  'enable_permute_local_kv',
+]);
+
+const roles: readonly KvRole[] = ['kv_producer', 'kv_consumer', 'kv_both'];
+const policies: readonly KvLoadFailurePolicy[] = ['recompute', 'fail'];
+
+/** `--kv-transfer-config.<path> <value>`, split at the dots. */
+export interface DottedFlag {
+  readonly path: readonly string[];
+  readonly value: string;
+}
+
+const flagName = '--kv-transfer-config';
+
+/** Takes `--kv-transfer-config.a.b value` (or `=value`) out of a command line; the rest is for the ordinary parser. */
+export function takeDottedFlags(argv: readonly string[]): {
+  readonly rest: readonly string[];
+  readonly dotted: readonly DottedFlag[];
+} {
+  const rest: string[] = [];
+  const dotted: DottedFlag[] = [];
+  for (let i = 0; i < argv.length; i++) {
+    const word = argv[i]!;
+    if (word === '--') {
+      rest.push(...argv.slice(i));
+      break;
+    }
+    if (!word.startsWith(`${flagName}.`)) {
+      rest.push(word);
+      continue;
+    }
+    const [name, ...values] = word.slice(flagName.length + 1).split('=');
+    const path = name!.split('.');
+    // vLLM takes dashes for underscores in flags.
+    path[0] = path[0]!.replaceAll('-', '_');
+    let value = values.join('=');
+    if (values.length === 0) {
+      const next = argv[++i];
+      if (next === undefined) throw invalid(name!, 'followed by a value', 'nothing');
+      value = next;
+    }
+    dotted.push({ path, value });
+  }
+  return { rest, dotted };
+}
+
+/**
+ * Reads `--kv-transfer-config '<json>'` and dotted flags; dotted ones win. Undefined when neither is there.
+ * @throws KvasirError that names the field, what it must be and what it is.
+ */
+export function parseKvTransferConfig(
+  json: string | undefined,
+  dotted: readonly DottedFlag[] = [],
+): KvTransferConfig | undefined {
+  if (json === undefined && dotted.length === 0) return undefined;
+  const raw: Record<string, JsonValue> = {};
+  if (json !== undefined) {
+    let value: JsonValue;
+    try {
+      value = JSON.parse(json) as JsonValue;
+    } catch (error) {
+      throw kvConfigNotJson({ reason: (error as Error).message }, error);
+    }
+    if (!isJsonObject(value)) throw kvConfigNotJson({ reason: `it is ${describe(value)}` });
+    Object.assign(raw, structuredClone(value));
+  }
+  for (const flag of dotted) setAt(raw, flag);
+  return readKvTransferConfig(raw);
+}
+
+/** Reads the configuration as an object, keys in snake_case or camelCase. */
+export function readKvTransferConfig(input: JsonObject): KvTransferConfig {
+  const raw = inSnakeCase(input);
+  const kvConnector = raw.kv_connector;
+  if (typeof kvConnector !== 'string' || kvConnector === '') {
+    throw invalid('kv_connector', 'the name of a connector, like "SharedStorageConnector"', describe(kvConnector));
+  }
+  const kvRole = oneOf(raw, 'kv_role', roles, undefined);
+  const kvLoadFailurePolicy = oneOf(raw, 'kv_load_failure_policy', policies, 'recompute');
+  const extra = raw.kv_connector_extra_config ?? {};
+  if (!isJsonObject(extra)) throw invalid('kv_connector_extra_config', 'an object', describe(extra));
+  const modulePath = textOf(raw, 'kv_connector_module_path');
+  const engineId = textOf(raw, 'engine_id');
+  return Object.freeze({
+    kvConnector,
+    kvRole,
+    kvConnectorExtraConfig: deepFreeze(structuredClone(extra)),
+    kvLoadFailurePolicy,
+    ...(modulePath === undefined ? {} : { kvConnectorModulePath: modulePath }),
+    ...(engineId === undefined ? {} : { engineId }),
+  });
+}
+
+function inSnakeCase(input: JsonObject): JsonObject {
+  const raw: Record<string, JsonValue> = {};
+  for (const [name, value] of Object.entries(input)) {
+    if (value === undefined) continue;
+    const snake = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    if (meaningless.has(snake)) {
+      throw invalid(name, 'absent', describe(value), ' vLLM has it; here it would change nothing.');
+    }
+    if (!(fields as readonly string[]).includes(snake)) {
+      const hint = `${didYouMean(snake, fields)} Settings of the connector itself go into kv_connector_extra_config.`;
+      throw invalid(name, 'absent: there is no such field', describe(value), hint);
+    }
+    if (snake in raw) throw invalid(snake, 'given once', 'two spellings of it');
+    raw[snake] = value;
+  }
+  return raw;
+}
+
+function setAt(raw: Record<string, JsonValue>, { path, value }: DottedFlag): void {
+  let at = raw;
+  for (const [depth, name] of path.entries()) {
+    if (name === '' || name === '__proto__') throw invalid(path.join('.'), 'a name with no empty part', name);
+    if (depth === path.length - 1) {
+      at[name] = scalarOf(value);
+      return;
+    }
+    const next = Object.hasOwn(at, name) ? at[name] : undefined;
+    if (next !== undefined && !isJsonObject(next)) {
+      throw invalid(path.slice(0, depth + 1).join('.'), 'an object', describe(next));
+    }
+    const inner: Record<string, JsonValue> = { ...next };
+    at[name] = inner;
+    at = inner;
+  }
+}
+
+/** As vLLM: what reads as JSON is JSON, anything else is text. */
+function scalarOf(text: string): JsonValue {
+  try {
+    return JSON.parse(text) as JsonValue;
+  } catch {
+    return text;
+  }
+}
+
+function oneOf<T extends string>(raw: JsonObject, name: string, choices: readonly T[], fallback: T | undefined): T {
+  const value = raw[name] ?? fallback;
+  const found = choices.find((choice) => choice === value);
+  if (found !== undefined) return found;
+  const hint = typeof value === 'string' ? didYouMean(value, choices) : '';
+  throw invalid(name, `one of ${choices.join(', ')}`, describe(value), hint);
+}
+
+function textOf(raw: JsonObject, name: string): string | undefined {
+  const value = raw[name];
+  if (value === undefined || value === null) return undefined;
+  if (typeof value !== 'string' || value === '') throw invalid(name, 'a text that is not empty', describe(value));
+  return value;
+}
+
+function deepFreeze<T extends JsonValue>(value: T): T {
+  if (typeof value === 'object' && value !== null) {
+    Object.freeze(value);
+    for (const inner of Object.values(value)) deepFreeze(inner as JsonValue);
+  }
+  return value;
+}
+
+function describe(value: JsonValue | undefined): string {
+  if (value === undefined) return 'nothing';
+  const text = JSON.stringify(value);
+  return text.length > 60 ? `${text.slice(0, 60)}...` : text;
+}
+
+function invalid(parameter: string, expected: string, actual: string, hint = '') {
+  return kvConfigInvalid({ parameter, expected, actual, hint });
+}

@@ -1,0 +1,199 @@
+import { randomBytes } from 'node:crypto';
+import { mkdir, readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { dirname, join } from 'node:path';
+import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from './block-key.ts';
+import type { KvIdentity } from './connector.ts';
+import { isMissing, temporaryNameFor, type Writer, writerOfTemporary } from './disk-file.ts';
+import { storageUnusable } from './errors.ts';
+import { differences, type IdentityRecord, identityRecord, modelFolder, rankFolder } from './identity.ts';
+import { isJsonObject } from './json.ts';
+
+/**
+ * How blocks lie on a disk:
+ *
+ *   <root>/<model>_<digest of fingerprint, dtype, block sizes>/rank0of1/config.json     what this is, in clear text
+ *                                                                       /3f/<digest>-g0.kv
+ *                                                                       /quarantine/<file>.<reason>
+ */
+export class DiskFolder {
+  readonly path: string;
+  /** What was found at the start and an operator should know: other models' blocks beside ours, a foreign record. */
+  readonly notices: readonly string[];
+  readonly #writer: Writer;
+  readonly #wallNowMs: () => number;
+  #serial = 0;
+
+  private constructor(path: string, notices: readonly string[], writer: Writer, wallNowMs: () => number) {
+    this.path = path;
+    this.notices = notices;
+    this.#writer = writer;
+    this.#wallNowMs = wallNowMs;
+  }
+
+  /** Throws `storageUnusable` when it cannot be written. `wallNowMs` is what ages of files are compared with. */
+  static async open(root: string, identity: KvIdentity, wallNowMs: () => number): Promise<DiskFolder> {
+    const path = join(root, modelFolder(identity), rankFolder(identity));
+    try {
+      await mkdir(path, { recursive: true });
+      const record = identityRecord(identity);
+      const notices = await neighbours(root, path, record);
+      const folder = new DiskFolder(path, notices, thisWriter, wallNowMs);
+      const mismatch = await folder.#claim(record);
+      if (mismatch !== undefined) notices.unshift(mismatch);
+      return folder;
+    } catch (error) {
+      throw storageUnusable({ path: root, reason: messageOf(error) }, error);
+    }
+  }
+
+  fileOf(key: BlockKey): string {
+    const digest = digestHexOfKey(key);
+    return join(this.path, digest.slice(0, 2), `${digest}-g${groupOfKey(key)}.kv`);
+  }
+
+  newTemporaryName(path: string): string {
+    return temporaryNameFor(path, this.#writer, this.#serial++);
+  }
+
+  /** Every block with its size, oldest first. Removes what dead writers have left behind. */
+  async scan(): Promise<{ readonly key: BlockKey; readonly bytes: number }[]> {
+    const found: { key: BlockKey; bytes: number; writtenMs: number }[] = [];
+    for (const { name } of await entriesOf(this.path)) {
+      if (!/^[0-9a-f]{2}$/.test(name)) continue;
+      const files = await entriesOf(join(this.path, name));
+      await forEachLimited(files, 8, async (file) => {
+        const path = join(this.path, name, file.name);
+        const key = keyOfFile(file.name);
+        try {
+          const { size, mtimeMs } = await stat(path);
+          if (key !== undefined) found.push({ key, bytes: size, writtenMs: mtimeMs });
+          else if (this.#isAbandoned(file.name, mtimeMs)) await unlink(path);
+        } catch (error) {
+          // Another process was quicker.
+          if (!isMissing(error)) throw error;
+        }
+      });
+    }
+    return found.sort((a, b) => a.writtenMs - b.writtenMs);
+  }
+
+  /** Moves a file that is not what its name says out of the way, to be looked at; only so many of them. */
+  async quarantine(key: BlockKey, reason: string): Promise<void> {
+    const file = this.fileOf(key);
+    const folder = join(this.path, 'quarantine');
+    try {
+      const kept = await entriesOf(folder);
+      if (kept.length >= quarantinedMax) await unlink(file);
+      else {
+        await mkdir(folder, { recursive: true });
+        await rename(file, join(folder, `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv.${reason}`));
+      }
+    } catch (error) {
+      if (!isMissing(error)) throw error;
+    }
+  }
+
+  /** Writes the record, or says how the one that lies there differs. Blocks are judged by their headers either way. */
+  async #claim(record: IdentityRecord): Promise<string | undefined> {
+    const path = join(this.path, 'config.json');
+    const theirs = await readRecord(path);
+    const different = theirs === undefined ? ['nothing readable'] : differences(theirs, record);
+    if (different.length === 0) return undefined;
+    const temporary = join(this.path, this.newTemporaryName(path));
+    await writeFile(temporary, `${JSON.stringify(record, undefined, 2)}\n`);
+    await rename(temporary, path);
+    return theirs === undefined ? undefined : `${path} was another's: ${different.join('; ')}`;
+  }
+
+  #isAbandoned(name: string, writtenMs: number): boolean {
+    const writer = writerOfTemporary(name);
+    if (writer === undefined) return false;
+    if (writer.host === this.#writer.host) {
+      if (writer.processId === this.#writer.processId) return writer.instance !== this.#writer.instance;
+      return !isAlive(writer.processId);
+    }
+    return this.#wallNowMs() - writtenMs > abandonedAfterMs;
+  }
+}
+
+const quarantinedMax = 64;
+/** Nobody writes one block for an hour. */
+const abandonedAfterMs = 3_600_000;
+
+const thisWriter: Writer = {
+  host: hostname().replace(/[^A-Za-z0-9-]/g, '-') || 'host',
+  processId: process.pid,
+  instance: randomBytes(6).toString('hex'),
+};
+
+function isAlive(processId: number): boolean {
+  try {
+    process.kill(processId, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+function keyOfFile(name: string): BlockKey | undefined {
+  const match = /^([0-9a-f]{64})-g(\d+)\.kv$/.exec(name);
+  if (match === null) return undefined;
+  const key = `${match[2]}-${match[1]}`;
+  return isBlockKey(key) ? key : undefined;
+}
+
+async function neighbours(root: string, ours: string, record: IdentityRecord): Promise<string[]> {
+  const notices: string[] = [];
+  for (const model of await entriesOf(root)) {
+    for (const rank of await entriesOf(join(root, model.name))) {
+      const path = join(root, model.name, rank.name);
+      if (path === ours || !rank.name.startsWith('rank')) continue;
+      const theirs = await readRecord(join(path, 'config.json'));
+      if (theirs === undefined) continue;
+      // The other ranks of this very run are no news.
+      if (dirname(path) === dirname(ours) && theirs.worldSize === record.worldSize) continue;
+      notices.push(`${path} holds KV that does not match: ${differences(theirs, record).join('; ')}`);
+      if (notices.length >= noticesMax) return notices;
+    }
+  }
+  return notices;
+}
+
+const noticesMax = 8;
+
+async function readRecord(path: string): Promise<Partial<IdentityRecord> | undefined> {
+  try {
+    const value: unknown = JSON.parse(await readFile(path, 'utf8'));
+    return isJsonObject(value) ? (value as Partial<IdentityRecord>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+async function entriesOf(path: string) {
+  try {
+    return await readdir(path, { withFileTypes: true });
+  } catch (error) {
+    if (isMissing(error)) return [];
+    throw error;
+  }
+}
+
+/** Runs `each` for all items, so many at a time. */
+export async function forEachLimited<T>(
+  items: readonly T[],
+  limit: number,
+  each: (item: T, index: number) => Promise<void>,
+): Promise<void> {
+  let next = 0;
+  const lane = async (): Promise<void> => {
+    while (next < items.length) {
+      const index = next++;
+      await each(items[index]!, index);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(limit, items.length) }, lane));
+}
+
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

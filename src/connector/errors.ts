@@ -1,0 +1,44 @@
+import { defineError } from '../base/errors.ts';
+
+/** Faults of a connector's configuration: known at start, before any request. */
+export const kvConfigInvalid = defineError(
+  'KVASIR_KV_CONFIG_INVALID',
+  'In --kv-transfer-config, `{parameter}` must be {expected}, got {actual}.{hint}',
+  400,
+);
+export const kvConfigNotJson = defineError(
+  'KVASIR_KV_CONFIG_NOT_JSON',
+  '--kv-transfer-config is not JSON: {reason}. It is an object like \'{"kv_connector":"SharedStorageConnector","kv_role":"kv_both"}\'.',
+  400,
+);
+export const connectorUnknown = defineError(
+  'KVASIR_CONNECTOR_UNKNOWN',
+  'There is no connector `{name}`.{hint} Built in: {known}. For a class of your own name its module in kv_connector_module_path.',
+  400,
+);
+export const connectorModuleFailed = defineError(
+  'KVASIR_CONNECTOR_MODULE_FAILED',
+  'The module `{path}` of kv_connector_module_path cannot be imported: {reason}.',
+  400,
+);
+export const connectorClassMissing = defineError(
+  'KVASIR_CONNECTOR_CLASS_MISSING',
+  'The module `{path}` exports no `{name}`.{hint} It exports: {exports}.',
+  400,
+);
+export const connectorClassInvalid = defineError(
+  'KVASIR_CONNECTOR_CLASS_INVALID',
+  '`{name}` from `{path}` is no connector: {reason}.',
+  400,
+);
+export const storageUnusable = defineError(
+  'KVASIR_STORAGE_UNUSABLE',
+  'The KV storage directory `{path}` cannot be used: {reason}. Create it or make it writable, or name another in shared_storage_path.',
+  500,
+);
+
+/** Faults of a store while it runs. They never reach a user: a load becomes recomputation, a save a future miss. */
+export const tierClosed = defineError('KVASIR_TIER_CLOSED', 'The tier `{tier}` is closed.', 503);
+export const tierFailed = defineError('KVASIR_TIER_FAILED', 'The tier `{tier}` failed to {action}: {reason}.', 503, {
+  retryable: true,
+});

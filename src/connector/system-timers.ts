@@ -1,0 +1,17 @@
+import type { Timers } from './timers.ts';
+
+/** setTimeout takes at most 2^31 - 1 milliseconds and calls at once beyond. */
+const delayMaxMs = 2 ** 31 - 1;
+
+export const systemTimers: Timers = {
+  after(delayMs, callback) {
+    const handle = setTimeout(callback, Math.min(Math.max(0, delayMs), delayMaxMs));
+    return { cancel: () => clearTimeout(handle) };
+  },
+};
+
+export function delay(timers: Timers, delayMs: number): Promise<void> {
+  return new Promise((resolve) => {
+    timers.after(delayMs, resolve);
+  });
+}

@@ -1,0 +1,158 @@
+import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import type { KvIdentity } from './connector.ts';
+import { storedBlockBytes, suiteBytes, suiteIdentity, suiteKey, suitePageBytes, tierSuite } from './tier.suite.ts';
+import { DiskTier } from './tier-disk.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kvasir-tier-'));
+afterAll(() => rmSync(root, { recursive: true }));
+let serial = 0;
+const newRoot = (): string => join(root, `${serial++}`);
+const open = (at: string, identity: KvIdentity = suiteIdentity, blocks = 100) =>
+  DiskTier.open({ root: at, identity, maxBytes: blocks * storedBlockBytes });
+const signal = new AbortController().signal;
+const put = (tier: DiskTier, name: string | number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), signal);
+const page = (): Uint8Array => new Uint8Array(suitePageBytes);
+
+tierSuite('DiskTier', async (maxBytes) => {
+  const at = newRoot();
+  return {
+    tier: await DiskTier.open({ root: at, identity: suiteIdentity, maxBytes }),
+    reopen: (identity) => open(at, identity),
+  };
+});
+tierSuite('DiskTier with fsync', async (maxBytes) => {
+  const at = newRoot();
+  return {
+    tier: await DiskTier.open({ root: at, identity: suiteIdentity, maxBytes, fsync: true }),
+    reopen: (identity) => open(at, identity),
+  };
+});
+
+describe('a folder of blocks', () => {
+  it('is found again, and says in clear text what it is', async () => {
+    const at = newRoot();
+    const first = await open(at);
+    await put(first, 'a');
+    await first.close();
+    const second = await open(at);
+    const into = page();
+    expect(await second.load(suiteKey('a'), into, signal)).toBeUndefined();
+    expect(into).toEqual(suiteBytes(suiteKey('a')));
+    expect(second.notices).toEqual([]);
+    const [model] = readdirSync(at);
+    expect(model).toMatch(/^Tiny-Model-1\.0_[0-9a-f]{12}$/);
+    const record = JSON.parse(readFileSync(join(second.path, 'config.json'), 'utf8'));
+    expect(record).toMatchObject({ model: 'Tiny/Model 1.0', dtype: 'f16', worldSize: 1, pageBytes: suitePageBytes });
+    await second.close();
+  });
+
+  it.each<[string, string, Partial<KvIdentity>]>([
+    ['wrongModel', 'fingerprint', { fingerprint: 'another' }],
+    ['wrongDtype', 'dtype', { dtype: 'q8_0' }],
+    ['wrongBlockSize', 'groups', { groups: suiteIdentity.groups.map((g) => ({ ...g, blockSize: 32 })) }],
+    ['wrongLayers', 'groups', { groups: suiteIdentity.groups.map((g) => ({ ...g, layers: [4, 5] })) }],
+    ['wrongRank', 'rank', { rank: 1, worldSize: 2 }],
+  ])('of another identity, moved to our name, is a miss: %s', async (reason, field, other) => {
+    const at = newRoot();
+    const theirs = await open(at, { ...suiteIdentity, ...other });
+    await put(theirs, 'a');
+    const ours = (await open(newRoot())).path;
+    rmSync(ours, { recursive: true });
+    renameSync(theirs.path, ours);
+    const tier = await open(dirname(dirname(ours)));
+    expect(tier.path).toBe(ours);
+    expect(tier.notices.join()).toContain(`was another's: ${field}`);
+    expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
+    expect(await tier.load(suiteKey('a'), page(), signal)).toBe(reason);
+    expect(readdirSync(join(ours, 'quarantine'))[0]).toMatch(new RegExp(`-g0\\.kv\\.${reason}$`));
+  });
+
+  it('names the neighbours that do not match', async () => {
+    const at = newRoot();
+    await (await open(at, { ...suiteIdentity, dtype: 'q8_0', modelName: 'Other' })).close();
+    const tier = await open(at);
+    expect(tier.notices.join()).toMatch(/Other_.*does not match: dtype: "q8_0", ours "f16"/);
+  });
+
+  it('takes a block under another name for what it is', async () => {
+    const tier = await open(newRoot());
+    await put(tier, 'a');
+    await put(tier, 'b');
+    renameSync(tier.fileOf(suiteKey('a')), tier.fileOf(suiteKey('b')));
+    expect(await tier.load(suiteKey('b'), page(), signal)).toBe('wrongKey');
+  });
+
+  it('keeps a bounded number of spoilt blocks to look at', async () => {
+    const tier = await open(newRoot());
+    for (let i = 0; i < 70; i++) {
+      await put(tier, i);
+      await tier.tamper(suiteKey(i), (stored) => stored.fill(1, 200));
+      expect(await tier.load(suiteKey(i), page(), signal)).toBe('corrupt');
+    }
+    expect(readdirSync(join(tier.path, 'quarantine'))).toHaveLength(64);
+  });
+
+  it('is bounded together with what other processes have stored in it', async () => {
+    const at = newRoot();
+    const [a, b] = [await open(at, suiteIdentity, 10), await open(at, suiteIdentity, 10)];
+    for (let i = 0; i < 40; i++) await put(i % 2 === 0 ? a : b, i);
+    const files = readdirSync(a.path, { recursive: true }).filter((name) => `${name}`.endsWith('.kv'));
+    // Each learns of the other's blocks after an eighth of the bytes at the latest.
+    expect(files.length).toBeLessThanOrEqual(13);
+    for (const name of files) {
+      const key = `0-${basename(`${name}`).slice(0, 64)}` as ReturnType<typeof suiteKey>;
+      expect(await a.load(key, page(), signal)).toBeUndefined();
+    }
+  });
+
+  it('survives another process that empties it', async () => {
+    const tier = await open(newRoot());
+    await put(tier, 'a');
+    rmSync(dirname(tier.fileOf(suiteKey('a'))), { recursive: true });
+    expect(await tier.load(suiteKey('a'), page(), signal)).toBe('absent');
+    expect(await put(tier, 'a')).toBe('stored');
+    expect(await tier.load(suiteKey('a'), page(), signal)).toBeUndefined();
+  });
+
+  it('clears away what dead writers left, and nothing else', async () => {
+    const at = newRoot();
+    const tier = await open(at);
+    await put(tier, 'a');
+    const folder = dirname(tier.fileOf(suiteKey('a')));
+    const host = hostname().replace(/[^A-Za-z0-9-]/g, '-');
+    const left = (name: string): void => writeFileSync(join(folder, name), 'half a block');
+    left(`.x.kv.${host}.999999999.abc.0.tmp`); // no such process
+    left(`.x.kv.${host}.${process.pid}.abc.0.tmp`); // this process id, in an earlier life
+    left(`.x.kv.${host}.${process.ppid}.abc.0.tmp`); // a process that lives
+    left('.x.kv.elsewhere.1.abc.0.tmp'); // another machine, just now
+    left('.x.kv.elsewhere.1.abc.1.tmp'); // another machine, long ago
+    utimesSync(join(folder, '.x.kv.elsewhere.1.abc.1.tmp'), 0, 0);
+    left('notes.txt');
+    await put(await open(at), 'b');
+    expect(
+      readdirSync(folder)
+        .filter((name) => !name.endsWith('.kv'))
+        .sort(),
+    ).toEqual(['.x.kv.elsewhere.1.abc.0.tmp', `.x.kv.${host}.${process.ppid}.abc.0.tmp`, 'notes.txt']);
+  });
+
+  it('that cannot be made is an error at the start', async () => {
+    const file = join(root, 'a-file');
+    writeFileSync(file, '');
+    await expect(open(file)).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
+  });
+
+  it('whose disk fails rejects and deletes nothing', async () => {
+    const tier = await open(newRoot());
+    await put(tier, 'a');
+    const broken = await open(newRoot());
+    rmSync(broken.path, { recursive: true });
+    writeFileSync(broken.path, 'a file where the folder was');
+    expect(await broken.load(suiteKey('a'), page(), signal)).toBe('absent');
+    await expect(put(broken, 'a')).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
+    expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
+  });
+});

@@ -1,0 +1,66 @@
+import type { RequestId } from '../core/ids.ts';
+import type { BlockKey } from './block-key.ts';
+import type { MissReason } from './reasons.ts';
+
+/**
+ * A place that keeps blocks: memory, a disk, a server. Much smaller than a connector, and what most people will write.
+ *
+ * Any number of calls may be under way at once, also for one key. Data that is missing or wrong is an answer; a promise
+ * rejects only when the place itself fails (it is down, its disk has errors) or when the signal was aborted, and then with
+ * the signal's reason. Nothing that was stored is ever changed: equal keys mean equal bytes.
+ */
+export interface Tier {
+  /** For logs, counters and events; also the `place` of found blocks. */
+  readonly name: string;
+
+  /** Parallel to `keys`: whether a load is worth trying. Cheap, and a guess: only `load` verifies. */
+  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<readonly boolean[]>;
+
+  /**
+   * Fills `into` (one page) in place. Undefined = `into` holds the block, verified; a reason = it does not, and its content
+   * means nothing. However it ends, it settles only when nothing writes `into` any more (I5): an abort asks to hurry, and
+   * what cannot be stopped is waited for.
+   */
+  load(key: BlockKey, into: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<MissReason | undefined>;
+
+  /**
+   * Keeps a copy of `bytes` (one page), all or nothing: whoever loads sees the whole block or none. Settles only when
+   * nothing reads `bytes` any more.
+   */
+  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<StoreAnswer>;
+
+  /** Forgets the block; nothing happens when there is none. */
+  delete(key: BlockKey): Promise<void>;
+
+  /** Keys that were let go to make room since the last call. */
+  takeEvicted(): readonly BlockKey[];
+
+  /** Running totals, under names of the tier's own. */
+  counters(): Readonly<Record<string, number>>;
+
+  /** Waits for calls under way; later ones reject with `tierClosed`. Idempotent. */
+  close(): Promise<void>;
+}
+
+export type StoreAnswer =
+  | 'stored'
+  /** Equal keys mean equal bytes: nothing was written. */
+  | 'alreadyStored'
+  /** There is no room, and nothing to let go of. */
+  | 'full';
+
+/** For whom a call is made; for logs and fault injection, never for the answer. */
+export interface TierContext {
+  readonly requestId?: RequestId;
+  /** Which logical block of the request. */
+  readonly index?: number;
+}
+
+/**
+ * A tier whose stored bytes can be spoilt, as disks and networks do: for fault injection and tests, so that what a fault
+ * meets is the real verification.
+ */
+export interface TamperableTier extends Tier {
+  /** Replaces what is stored under the key, header and payload; false when there is nothing. */
+  tamper(key: BlockKey, spoil: (stored: Uint8Array) => Uint8Array): Promise<boolean>;
+}
