@@ -11,7 +11,7 @@ const forbidden: readonly (readonly [rule: string, pattern: RegExp])[] = [
   ['every test runs', /\b(it|test|describe)\.(ski[p]|onl[y]|tod[o])\b/],
   [
     'types are not given up',
-    /(:\s*an[y](\[\])*\s*[;,)=>|{]|\bas an[y]\b|<an[y]>|@ts-(ignor[e]|expect-erro[r]|nochec[k]))/,
+    /([\w)\]?]:\s*an[y](\[\])*\s*[;,)=>|{]|\bas an[y]\b(?=\s*[);,.\]}=]|\s*$)|<an[y]>|@ts-(ignor[e]|expect-erro[r]|nochec[k]))/,
   ],
   ['the linter is not switched off without a word why', /biome-ignore(-all)?\s+\S+\s*:?\s*$/],
   ['no paths of one machine', /["'`](\/(work|root|home|Users)\/)/],

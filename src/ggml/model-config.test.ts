@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type GgufBytesTensor, type GgufFieldValue, ggufBytes } from '../../test/support/gguf-bytes.ts';
 import { type ModelOptions, temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
@@ -148,7 +148,7 @@ describe('a model that we cannot compute', () => {
     [
       'weights of a type we do not compute with',
       { tensors: { 'blk.0.attn_q.weight': { type: 24, bytes: 64 } } },
-      /type I8; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K/,
+      /type I8; supported: F32, F16, BF16, Q8_0, Q4_0, .*Q6_K/,
     ],
     [
       'a vocabulary of another size',
@@ -163,7 +163,7 @@ describe('a model that we cannot compute', () => {
 });
 
 const demo = 'models/kvasir-demo.gguf';
-it.runIf(existsSync(demo))('the demo model is a llama of at least 4096 tokens', async () => {
+it('the demo model is a llama of at least 4096 tokens', async () => {
   const config = readModelConfig(await readGguf(demo));
   expect(config.architecture).toBe('llama');
   expect(config.contextLength).toBeGreaterThanOrEqual(4096);
