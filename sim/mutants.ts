@@ -42,14 +42,14 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'an heir does not learn that it has inherited',
-    seed: 84,
+    seed: 10,
     file: 'src/kv/ownership.ts',
     find: 'heir.needsPlan = true;',
     replace: '',
   },
   {
     bug: 'ownership ends with the owner',
-    seed: 14,
+    seed: 10,
     file: 'src/kv/residency.ts',
     find: 'this.#owners[page] = heir + 1;',
     replace: '',
@@ -91,7 +91,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'the planner’s window is one token too short',
-    seed: 80,
+    seed: 40,
     file: 'src/kv/planner.ts',
     find: 'candidate > low - group.window',
     replace: 'candidate > low - group.window + 1',
@@ -112,7 +112,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'rows that rode on spoiled rows count',
-    seed: 603,
+    seed: 1080,
     file: 'src/kv/invalidate.ts',
     find: 'if (first !== Infinity) spoilRows(parts, request, spans, first, spoiled);',
     replace: '',
@@ -135,19 +135,19 @@ export const mutants: readonly Mutant[] = [
     bug: 'an invalid page can still be found',
     seed: 1,
     file: 'src/kv/invalidate.ts',
-    find: 'published.remove(page);',
+    find: 'if (published.has(page)) pool.unpublish(page);',
     replace: '',
   },
   {
     bug: 'a running state that went too far is taken for valid',
-    seed: 24,
+    seed: 2,
     file: 'src/kv/residency.ts',
     find: 'if (below < this.plannedTo[page]!) this.empty(page);\n    else ',
     replace: '',
   },
   {
     bug: 'everything from the first lost block on is computed again',
-    seed: 1,
+    seed: 7,
     file: 'src/kv/plan-request.ts',
     find: 'request.nextSpan = 0;',
     replace:
@@ -155,14 +155,14 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a running state overwrites a checkpoint that others use',
-    seed: 275,
+    seed: 112,
     file: 'src/kv/group-state.ts',
     find: 'rowsNeedOwnPage = true',
     replace: 'rowsNeedOwnPage = false',
   },
   {
     bug: 'a checkpoint that rows pass by does not come back',
-    seed: 178,
+    seed: 9,
     file: 'src/kv/coverage.ts',
     find: 'table.set(block, page);\n    request.firstHeld[group]',
     replace: 'table.set(block, NULL_BLOCK);\n    request.firstHeld[group]',
@@ -176,7 +176,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'sharers keep a window’s page that its owner has left',
-    seed: 123,
+    seed: 253,
     file: 'src/kv/ownership.ts',
     find: 'dropFromOthers(parts, owner, g, block, page);\n  }',
     replace: '}',

@@ -111,6 +111,7 @@ export class World {
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();
       this.#abortSome();
+      this.#loseMemory();
     }
     for (const update of this.#scheduler.apply(plan, result)) this.#check(update);
     if (this.#checks) this.#scheduler.checkInvariants();

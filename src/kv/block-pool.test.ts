@@ -84,8 +84,8 @@ test('a cached page that is struck from the index moves to the front', () => {
   publish(b);
   pool.release(a);
   pool.release(b);
-  index.remove(b);
-  pool.publishedChanged(b);
+  pool.unpublish(b);
+  expect(index.has(b)).toBe(false);
   pool.checkInvariants();
   expect(pool.cached).toBe(1);
   expect(pool.allocate()).toBe(b);

@@ -94,12 +94,12 @@ export class BlockPool {
     this.#idleIfUnused(page);
   }
 
-  /** To be called after the page was put into or taken out of the prefix index while nobody held it. */
-  publishedChanged(page: BlockId): void {
-    if (!this.#idle.has(page)) return;
-    this.#idle.remove(page);
-    this.#cachedIdle += this.#index.has(page) ? 1 : -1;
-    this.#pushIdle(page);
+  /** Strikes the page's content from the index: it cannot be found any more, whoever still holds it. */
+  unpublish(page: BlockId): void {
+    const wasIdle = this.#idle.has(page);
+    if (wasIdle) this.#takeFromIdle(page);
+    this.#index.remove(page);
+    if (wasIdle) this.#pushIdle(page);
   }
 
   /** I7, as far as the pool alone can tell. O(pages). */

@@ -113,8 +113,8 @@ function providePage(parts: KvParts, request: KvRequest, g: number, block: numbe
   }
   const old = table.at(block);
   if (old !== NULL_BLOCK) {
-    if (isNeededLater(parts, request, g, block)) request.parked.push({ group: g, block, page: old });
-    else releasePage(parts, request, g, block, old);
+    assert(isNeededLater(parts, request, g, block), `page ${old} is kept, but the plan does not rely on it`);
+    request.parked.push({ group: g, block, page: old });
   }
   const page = parts.pool.allocate();
   parts.residency.begin(page, request.slot);

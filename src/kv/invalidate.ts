@@ -77,10 +77,7 @@ export function invalidatePages(parts: KvParts, pages: readonly BlockId[]): KvRe
   const { published, pool, requests, residency } = parts;
   const bad = new PageSet(parts.spec.pageCount, pages);
   for (const page of bad.pages) {
-    if (published.has(page)) {
-      published.remove(page);
-      pool.publishedChanged(page);
-    }
+    if (published.has(page)) pool.unpublish(page);
     residency.empty(page);
   }
   const users = new Set<KvRequest>();

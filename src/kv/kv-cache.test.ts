@@ -31,8 +31,7 @@ test('any published block is of use: one that is gone from the middle is a hole,
   const lost = first.tables[0]!.at(1);
   const kept = [0, 2, 3].map((block) => first.tables[0]!.at(block));
   cache.close(first);
-  cache.parts.published.remove(lost);
-  cache.parts.pool.publishedChanged(lost);
+  cache.parts.pool.unpublish(lost);
 
   const second = cache.open(new TokenBuffer(range(18)), undefined);
   expect(cache.canAdmit(second, 0)).toBe(true);

@@ -23,6 +23,12 @@ export function leavePage(parts: KvParts, owner: KvRequest, g: number, block: nu
   if (parts.computing.has(page)) parts.computing.remove(page);
 }
 
+/** The owner goes on without filling the page whole (it has found another way): nobody may wait for that. */
+export function breakPromise(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
+  dropFromOthers(parts, owner, g, block, page);
+  parts.computing.remove(page);
+}
+
 function bequeath(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
   let heir: KvRequest | undefined;
   for (const other of parts.requests) {
@@ -37,14 +43,8 @@ function bequeath(parts: KvParts, owner: KvRequest, g: number, block: number, pa
 function dropFromOthers(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
   for (const other of parts.requests) {
     if (other === undefined || other === owner) continue;
-    if (holds(other, g, block, page)) {
-      other.tables[g]!.set(block, NULL_BLOCK);
-      parts.pool.release(page);
-      other.needsPlan = true;
-    }
-    const parked = other.parked.findIndex((entry) => entry.page === page);
-    if (parked < 0) continue;
-    other.parked.splice(parked, 1);
+    if (!holds(other, g, block, page)) continue;
+    other.tables[g]!.set(block, NULL_BLOCK);
     parts.pool.release(page);
     other.needsPlan = true;
   }

@@ -55,12 +55,6 @@ export class SpanList {
     return false;
   }
 
-  tokenCount(): number {
-    let sum = 0;
-    for (let i = 0; i < this.#count; i++) sum += this.end(i) - this.start(i);
-    return sum;
-  }
-
   toArray(): { start: number; end: number }[] {
     return Array.from({ length: this.#count }, (_, i) => ({ start: this.start(i), end: this.end(i) }));
   }
