@@ -119,12 +119,15 @@ function keepThreads(
   if (threads === 1) return () => undefined;
   const params = new DataView(new ArrayBuffer(threadpoolParams.byteLength));
   params.setInt32(threadpoolParams.threads, threads, true);
-  params.setUint32(threadpoolParams.poll, 50, true);
+  params.setUint32(threadpoolParams.poll, pollLevel, true);
   const pool = native.functionAt(cpuFunction('ggml_threadpool_new'), 'raw', 'data')(params);
   assert(pool !== 0, 'ggml could not start its threads');
   native.functionAt(cpuFunction('ggml_backend_cpu_set_threadpool'), 'void', 'backend', 'raw')(backend, pool);
   return () => native.functionAt(cpuFunction('ggml_threadpool_free'), 'void', 'raw')(pool);
 }
+
+/** Units of 131,072 pauses of the CPU, some milliseconds each: enough to bridge the gap between two steps. ggml's default is 50. */
+const pollLevel = 1;
 
 /** `struct ggml_threadpool_params`: the mask of 512 cores (all zero: any), then five fields. */
 const threadpoolParams = { threads: 512, poll: 520, byteLength: 528 } as const;
