@@ -104,8 +104,9 @@ export type LoadMode = 'sync' | 'async';
  *
  *   ordered --> decided: every block has arrived or is reported as failed --> drained: no I/O touches its pages
  *
- * Decided comes by the deadline at the latest, whatever the store does (I8); drained comes when it comes, and until
- * then nobody else writes these pages (I5). Usually both are in one report.
+ * Decided comes by the deadline at the latest, whatever the store does (I8); then only pages that are reported as busy
+ * may still be written by I/O. Drained comes when it comes, and until then nobody else touches those (I5). Usually no
+ * page is busy and both are in one report.
  */
 export interface LoadJob {
   readonly transfer: TransferId;
@@ -116,7 +117,10 @@ export interface LoadJob {
   readonly blocks: readonly LoadBlock[];
 }
 
-/** Blocks to store. Their pages are held from the order until `finishedSending`, and nobody writes them. */
+/**
+ * Blocks to store. Nobody writes their pages until it is drained; a connector that copies them first drains it at once.
+ * Finished sending is when it is known what was stored.
+ */
 export interface SaveJob {
   readonly transfer: TransferId;
   readonly blocks: readonly SaveBlock[];
@@ -138,6 +142,8 @@ export interface BlockLoadFailure {
   readonly transfer: TransferId;
   readonly page: BlockId;
   readonly reason: LoadFailureReason;
+  /** I/O that was given up may still write the page. */
+  readonly isPageBusy: boolean;
 }
 
 export interface BlockSaveFailure {
@@ -148,11 +154,11 @@ export interface BlockSaveFailure {
 
 /** What one rank reports after a step, or all of them in one (`aggregator.ts`). Frozen. */
 export interface ConnectorOutput {
-  /** Saves that no longer read their pages. Stored is what is not among `saveFailures`. */
+  /** Saves that are decided: stored is what is not among `saveFailures`, now or earlier. */
   readonly finishedSending: readonly TransferId[];
   /** Loads that are decided. A failure of such a load is in this report or an earlier one, never in a later one. */
   readonly finishedRecving: readonly TransferId[];
-  /** Loads that no longer write their pages. */
+  /** Loads and saves that no longer touch their pages. */
   readonly drained: readonly TransferId[];
   /** Loads that failed as a whole, where it cannot be said which block did; each is in `finishedRecving` too, now or later. */
   readonly failedRecving: readonly TransferId[];

@@ -41,6 +41,8 @@ export type LoadFailureReason =
   | 'storeFailed'
   /** The circuit breaker is open: the store was not asked. */
   | 'storeDown'
+  /** More loads wait than the connector takes. */
+  | 'queueFull'
   /** The connector is shutting down. */
   | 'closed'
   /** The worker never reported: the engine's own deadline passed. */

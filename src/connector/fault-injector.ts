@@ -1,0 +1,217 @@
+import { assertNever } from '../base/assert.ts';
+import { BlockCodec, headerBytes } from './block-header.ts';
+import type { BlockKey } from './block-key.ts';
+import type { KvIdentity } from './connector.ts';
+import { tierFailed } from './errors.ts';
+import { FaultDice, type FaultKind, type FaultPlan, type FaultRule } from './fault-rules.ts';
+import type { MissReason } from './reasons.ts';
+import type { StoreAnswer, TamperableTier, Tier, TierContext } from './tier.ts';
+import type { Timers } from './timers.ts';
+
+export interface FaultInjectorOptions {
+  readonly identity: KvIdentity;
+  readonly timers: Timers;
+  readonly plan: FaultPlan;
+}
+
+const never = new AbortController().signal;
+
+/**
+ * A tier whose calls fail as the rules say. Faults are as real as can be: bytes are spoilt where they are stored, memory is
+ * written late, so that what finds them is the code that would find them in earnest.
+ */
+export class FaultInjector implements Tier {
+  readonly name: string;
+  readonly dice: FaultDice;
+  readonly #tier: TamperableTier;
+  readonly #timers: Timers;
+  readonly #stranger: BlockCodec;
+  readonly #hung = new Set<() => void>();
+  #injected: Record<string, number> = {};
+
+  constructor(tier: TamperableTier, { identity, timers, plan }: FaultInjectorOptions) {
+    this.name = tier.name;
+    this.dice = new FaultDice(plan);
+    this.#tier = tier;
+    this.#timers = timers;
+    this.#stranger = new BlockCodec({ ...identity, fingerprint: `not ${identity.fingerprint}` });
+  }
+
+  async has(keys: readonly BlockKey[], signal: AbortSignal): Promise<readonly boolean[]> {
+    const missing = new Set<BlockKey>();
+    for (const key of keys) {
+      const drawn = this.#draw('has', key, undefined);
+      if (drawn === undefined) continue;
+      if (drawn.rule.fault === 'missing') missing.add(key);
+      else await this.#stall(drawn.rule, signal, 'look up blocks');
+    }
+    const found = await this.#tier.has(keys, signal);
+    return found.map((isThere, i) => isThere && !missing.has(keys[i]!));
+  }
+
+  async load(
+    key: BlockKey,
+    into: Uint8Array,
+    signal: AbortSignal,
+    context?: TierContext,
+  ): Promise<MissReason | undefined> {
+    const drawn = this.#draw('load', key, context);
+    const load = (until = signal): Promise<MissReason | undefined> => this.#tier.load(key, into, until, context);
+    if (drawn === undefined) return load();
+    const { rule, chance } = drawn;
+    switch (rule.fault) {
+      case 'missing':
+        return 'absent';
+      case 'truncated':
+      case 'bitFlip':
+      case 'wrongModel':
+        await this.#tier.tamper(key, (stored) => this.#spoil(rule.fault, key, stored, chance));
+        return load();
+      case 'partial':
+        await load();
+        into.fill(0x5a, Math.floor(into.length / 2));
+        throw this.#failure('load a block');
+      case 'late':
+        await this.#wait(rule.delayMs);
+        return load(never);
+      case 'duplicate':
+        await load();
+        return load();
+      case 'slow':
+      case 'hung':
+      case 'error':
+      case 'full':
+        await this.#stall(rule, signal, 'load a block');
+        return load();
+      default:
+        return assertNever(rule.fault);
+    }
+  }
+
+  async store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<StoreAnswer> {
+    const drawn = this.#draw('store', key, context);
+    const store = (until = signal): Promise<StoreAnswer> => this.#tier.store(key, bytes, until, context);
+    if (drawn === undefined) return store();
+    const { rule, chance } = drawn;
+    switch (rule.fault) {
+      case 'missing':
+        return 'stored';
+      case 'full':
+        return 'full';
+      case 'truncated':
+      case 'bitFlip':
+      case 'wrongModel': {
+        const answer = await store();
+        await this.#tier.tamper(key, (stored) => this.#spoil(rule.fault, key, stored, chance));
+        return answer;
+      }
+      case 'late':
+        await this.#wait(rule.delayMs);
+        return store(never);
+      case 'duplicate':
+        await store();
+        return store();
+      case 'slow':
+      case 'hung':
+      case 'error':
+      case 'partial':
+        await this.#stall(rule, signal, 'store a block');
+        return store();
+      default:
+        return assertNever(rule.fault);
+    }
+  }
+
+  delete(key: BlockKey): Promise<void> {
+    return this.#tier.delete(key);
+  }
+
+  takeEvicted(): readonly BlockKey[] {
+    return this.#tier.takeEvicted();
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return { ...this.#tier.counters(), ...this.#injected };
+  }
+
+  /** Ends the calls that hang, with an error. */
+  releaseHung(): void {
+    for (const release of [...this.#hung]) release();
+  }
+
+  async close(): Promise<void> {
+    this.releaseHung();
+    await this.#tier.close();
+  }
+
+  #draw(...call: Parameters<FaultDice['draw']>): ReturnType<FaultDice['draw']> {
+    const drawn = this.dice.draw(...call);
+    if (drawn !== undefined) {
+      const name = `injected.${drawn.rule.fault}`;
+      this.#injected[name] = (this.#injected[name] ?? 0) + 1;
+    }
+    return drawn;
+  }
+
+  /** Waits as the rule says, then fails unless it was only slow. */
+  async #stall(rule: FaultRule, signal: AbortSignal, action: string): Promise<void> {
+    if (rule.fault === 'hung') await this.#hang(rule.ignoresAbort ? never : signal);
+    else if (rule.fault === 'slow' || rule.fault === 'late') return this.#wait(rule.delayMs, signal);
+    throw this.#failure(action);
+  }
+
+  #spoil(fault: FaultKind, key: BlockKey, stored: Uint8Array, chance: number): Uint8Array {
+    if (fault === 'truncated') return stored.subarray(0, Math.floor(stored.length / 2));
+    const spoilt = stored.slice();
+    // Another fault may have cut it already.
+    if (spoilt.length <= headerBytes) return spoilt;
+    if (fault === 'wrongModel') spoilt.set(this.#strangersHeader(key, spoilt));
+    else {
+      const bit = Math.floor(chance * spoilt.length * 8);
+      spoilt[bit >> 3]! ^= 1 << (bit & 7);
+    }
+    return spoilt;
+  }
+
+  #strangersHeader(key: BlockKey, stored: Uint8Array): Uint8Array {
+    const payload = new Uint8Array(this.#stranger.identity.pageBytes);
+    payload.set(stored.subarray(headerBytes, headerBytes + payload.length));
+    return this.#stranger.encode(key, payload);
+  }
+
+  #wait(delayMs: number, signal: AbortSignal = never): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const onAbort = (): void => {
+        timer.cancel();
+        reject(signal.reason as Error);
+      };
+      const timer = this.#timers.after(delayMs, () => {
+        signal.removeEventListener('abort', onAbort);
+        resolve();
+      });
+      if (signal.aborted) onAbort();
+      else signal.addEventListener('abort', onAbort, { once: true });
+    });
+  }
+
+  #hang(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const release = (): void => {
+        this.#hung.delete(release);
+        signal.removeEventListener('abort', onAbort);
+        resolve();
+      };
+      const onAbort = (): void => {
+        this.#hung.delete(release);
+        reject(signal.reason as Error);
+      };
+      this.#hung.add(release);
+      if (signal.aborted) onAbort();
+      else signal.addEventListener('abort', onAbort, { once: true });
+    });
+  }
+
+  #failure(action: string) {
+    return tierFailed({ tier: this.name, action, reason: 'a fault was injected' });
+  }
+}

@@ -1,0 +1,84 @@
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { assert } from '../base/assert.ts';
+import { KvasirError } from '../base/errors.ts';
+import type { KvConnector, KvConnectorClass, KvTransferConfig } from './connector.ts';
+import { connectorClassInvalid, connectorClassMissing, connectorModuleFailed, connectorUnknown } from './errors.ts';
+import { didYouMean } from './nearest-name.ts';
+
+/** Built in, imported when asked for. */
+const loaders = new Map<string, () => Promise<KvConnectorClass>>([
+  ['SharedStorageConnector', async () => (await import('./shared-storage-connector.ts')).SharedStorageConnector],
+]);
+
+/** Adds a connector under a name of its own. For programs that embed the engine; others name a module. */
+export function registerConnector(name: string, load: () => Promise<KvConnectorClass>): void {
+  assert(!loaders.has(name), `a connector named ${name} is registered already`);
+  loaders.set(name, load);
+}
+
+/**
+ * Finds the class, by `kvConnectorModulePath` first as in vLLM, and makes the connector; the class checks its settings.
+ * Relative paths start at the working directory; what is no file is the name of a package.
+ * @throws KvasirError `connectorUnknown`, `connectorModuleFailed`, `connectorClassMissing`, `connectorClassInvalid`, or
+ * what the class finds wrong.
+ */
+export async function createConnector(config: KvTransferConfig): Promise<KvConnector> {
+  const path = config.kvConnectorModulePath;
+  const connectorClass =
+    path === undefined ? await loadBuiltIn(config.kvConnector) : await loadFromModule(path, config.kvConnector);
+  let connector: KvConnector;
+  try {
+    connector = new connectorClass(config);
+  } catch (error) {
+    if (error instanceof KvasirError) throw error;
+    const reason = `its constructor threw "${messageOf(error)}"`;
+    throw connectorClassInvalid({ name: config.kvConnector, path: path ?? 'the registry', reason }, error);
+  }
+  for (const method of ['openScheduler', 'openWorker'] as const) {
+    if (typeof connector[method] === 'function') continue;
+    const reason = `it has no method ${method}`;
+    throw connectorClassInvalid({ name: config.kvConnector, path: path ?? 'the registry', reason });
+  }
+  return connector;
+}
+
+function loadBuiltIn(name: string): Promise<KvConnectorClass> {
+  const load = loaders.get(name);
+  if (load !== undefined) return load();
+  const known = [...loaders.keys()];
+  throw connectorUnknown({ name, hint: didYouMean(name, known), known: known.join(', ') });
+}
+
+async function loadFromModule(path: string, name: string): Promise<KvConnectorClass> {
+  const file = resolve(path);
+  const specifier = path.startsWith('file:') ? path : existsSync(file) ? pathToFileURL(file).href : path;
+  let exported: Readonly<Record<string, unknown>>;
+  try {
+    exported = (await import(specifier)) as Readonly<Record<string, unknown>>;
+  } catch (error) {
+    throw connectorModuleFailed({ path, reason: messageOf(error) }, error);
+  }
+  // A CommonJS module's exports may be visible only behind `default`.
+  const inner = exported.default;
+  const found = exported[name] ?? (isRecord(inner) ? inner[name] : undefined);
+  if (found === undefined) {
+    const names = Object.keys(exported);
+    throw connectorClassMissing({
+      path,
+      name,
+      hint: didYouMean(name, names),
+      exports: names.join(', ') || 'nothing',
+    });
+  }
+  if (typeof found !== 'function' || !isRecord(found.prototype)) {
+    throw connectorClassInvalid({ name, path, reason: `it is ${article(typeof found)}, not a class` });
+  }
+  return found as unknown as KvConnectorClass;
+}
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null;
+const article = (word: string): string => (/^[aeiou]/.test(word) ? `an ${word}` : `a ${word}`);
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -1,0 +1,63 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { readKvTransferConfig } from './config.ts';
+import { connectorSuite } from './connector.suite.ts';
+import type { JsonValue } from './json.ts';
+import { SharedStorageConnector } from './shared-storage-connector.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kvasir-storage-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+let serial = 0;
+
+const make = (extra: Record<string, JsonValue>, role = 'kv_both') =>
+  new SharedStorageConnector(
+    readKvTransferConfig({ kvConnector: 'SharedStorageConnector', kvRole: role, kvConnectorExtraConfig: extra }),
+  );
+
+connectorSuite('SharedStorageConnector', {
+  newStorage: () => join(root, `${serial++}`),
+  create: (storage, { role, mode, seed = 0, rules, maxBytes = 1e9 }) =>
+    make(
+      {
+        shared_storage_path: storage,
+        async_load: mode === 'async',
+        max_bytes: maxBytes,
+        lookup_timeout_seconds: 0.2,
+        ...(rules === undefined
+          ? {}
+          : {
+              fault_injection: {
+                seed,
+                rules: rules.map(
+                  ({ fault, on, probability, limit, delayMs, ignoresAbort, blocks, keys, requests }) => ({
+                    fault,
+                    on,
+                    probability,
+                    limit,
+                    delay_ms: delayMs,
+                    ignores_abort: ignoresAbort,
+                    blocks: blocks ?? null,
+                    keys: keys ?? null,
+                    requests: requests ?? null,
+                  }),
+                ),
+              },
+            }),
+      },
+      role,
+    ),
+});
+
+describe('its settings', () => {
+  it.each<[Record<string, JsonValue>, RegExp]>([
+    [{}, /shared_storage_path` must be a directory, got nothing/],
+    [{ shared_storage_path: 'x', max_bytes: 0 }, /max_bytes` must be a number of at least 1, got 0/],
+    [{ shared_storage_path: 'x', asyncload: true }, /asyncload` must be absent.*Did you mean `async_load`/],
+    [{ shared_storage_path: 'x', fault_injection: { rules: [{ fault: 'x' }] } }, /rules\[0\]\.fault` must be one of/],
+    [{ shared_storage_path: 'x', fault_injection: { rules: [{ fault: 'slow', blocks: ['a'] }] } }, /blocks` must be/],
+  ])('%j are refused with a reason', (extra, message) => {
+    expect(() => make(extra)).toThrow(message);
+  });
+});

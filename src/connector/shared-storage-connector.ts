@@ -1,0 +1,95 @@
+import type {
+  ConnectorContext,
+  KvConnector,
+  KvIdentity,
+  KvRole,
+  KvTransferConfig,
+  LoadMode,
+  SchedulerConnector,
+  SchedulerConnectorContext,
+  WorkerConnector,
+  WorkerConnectorContext,
+} from './connector.ts';
+import { ExtraConfig } from './extra-config.ts';
+import { FaultInjector } from './fault-injector.ts';
+import { type FaultPlan, readFaultPlan } from './fault-rules.ts';
+import type { Tier } from './tier.ts';
+import { DiskTier } from './tier-disk.ts';
+import { TierScheduler } from './tier-scheduler.ts';
+import { TierWorker } from './tier-worker.ts';
+
+/**
+ * Keeps blocks as files in a directory that processes share: on this machine, or on a network file system. Settings, in
+ * `kv_connector_extra_config`:
+ *
+ *   shared_storage_path      the directory; needed
+ *   async_load               true: a request that waits for its blocks lets others run; default true
+ *   max_bytes                of one model and rank, least recently used blocks go first; default 16 GiB
+ *   fsync                    default false: after a power cut a block may be torn, which its checksum finds
+ *   loads_at_once            reads in flight; default 4
+ *   saves_at_once            writes in flight; default 2
+ *   save_buffer_bytes        of blocks that wait to be written; what does not fit is not saved; default 64 MiB
+ *   save_timeout_seconds     default 30
+ *   lookup_timeout_seconds   default 1
+ *   fault_injection          for tests and demos: see `fault-rules.ts`
+ */
+export class SharedStorageConnector implements KvConnector {
+  readonly #role: KvRole;
+  readonly #root: string;
+  readonly #mode: LoadMode;
+  readonly #maxBytes: number;
+  readonly #fsync: boolean;
+  readonly #loadsAtOnce: number;
+  readonly #savesAtOnce: number;
+  readonly #saveBufferBytes: number;
+  readonly #saveTimeoutMs: number;
+  readonly #lookupTimeoutMs: number;
+  readonly #faults: FaultPlan | undefined;
+
+  constructor(config: KvTransferConfig) {
+    const extra = new ExtraConfig(config.kvConnectorExtraConfig);
+    const root = extra.text('shared_storage_path');
+    if (root === undefined) throw extra.wrong('shared_storage_path', 'a directory', undefined);
+    this.#role = config.kvRole;
+    this.#root = root;
+    this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
+    this.#maxBytes = extra.integer('max_bytes', 16 * 1024 ** 3, { min: 1 });
+    this.#fsync = extra.boolean('fsync', false);
+    this.#loadsAtOnce = extra.integer('loads_at_once', 4, { min: 1, max: 1024 });
+    this.#savesAtOnce = extra.integer('saves_at_once', 2, { min: 1, max: 1024 });
+    this.#saveBufferBytes = extra.integer('save_buffer_bytes', 64 * 1024 ** 2, { min: 0 });
+    this.#saveTimeoutMs = extra.number('save_timeout_seconds', 30, { min: 0.001 }) * 1000;
+    this.#lookupTimeoutMs = extra.number('lookup_timeout_seconds', 1, { min: 0.001 }) * 1000;
+    this.#faults = readFaultPlan(extra.object('fault_injection'));
+    extra.finish();
+  }
+
+  async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
+    const tiers = await Promise.all(context.identities.map((identity) => this.#openTier(identity, context)));
+    return new TierScheduler(tiers, context, {
+      role: this.#role,
+      mode: this.#mode,
+      lookupTimeoutMs: this.#lookupTimeoutMs,
+    });
+  }
+
+  async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
+    return new TierWorker(await this.#openTier(context.identity, context), context, {
+      loadsAtOnce: this.#loadsAtOnce,
+      savesAtOnce: this.#savesAtOnce,
+      saveBufferBytes: this.#saveBufferBytes,
+      saveTimeoutMs: this.#saveTimeoutMs,
+    });
+  }
+
+  async #openTier(identity: KvIdentity, { timers }: ConnectorContext): Promise<Tier> {
+    const tier = await DiskTier.open({
+      root: this.#root,
+      identity,
+      maxBytes: this.#maxBytes,
+      fsync: this.#fsync,
+      name: 'shared-storage',
+    });
+    return this.#faults === undefined ? tier : new FaultInjector(tier, { identity, timers, plan: this.#faults });
+  }
+}
