@@ -1,0 +1,123 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { Prng } from '../src/base/prng.ts';
+import { DiskTier } from '../src/connector/tier-disk.ts';
+import { writerBytes, writerIdentity, writerKey } from './support/block-writer.ts';
+
+/** Writers in processes of their own, killed at any moment: a reader meets whole blocks or none. */
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-kill-'));
+const script = join(folder, 'js', 'test', 'support', 'block-writer.js');
+const children: ChildProcess[] = [];
+
+beforeAll(() => {
+  const project = process.cwd();
+  const config = {
+    extends: join(project, 'tsconfig.json'),
+    compilerOptions: {
+      noEmit: false,
+      rootDir: project,
+      outDir: join(folder, 'js'),
+      typeRoots: [join(project, 'node_modules', '@types')],
+    },
+    include: [],
+    files: [join(project, 'test', 'support', 'block-writer.ts')],
+  };
+  writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
+  writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
+  const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', join(folder, 'tsconfig.json')], {
+    encoding: 'utf8',
+  });
+  expect(status, stdout).toBe(0);
+});
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** Resolves when the first block is stored; `written` goes on growing. */
+async function startWriter(root: string, first: number, step: number, maxBytes: number) {
+  const child = spawn(process.execPath, [script, root, `${first}`, `${step}`, `${maxBytes}`], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  children.push(child);
+  const written: number[] = [];
+  const lines = createInterface({ input: child.stdout });
+  const isUnderWay = once(lines, 'line');
+  lines.on('line', (line) => written.push(Number(line)));
+  await isUnderWay;
+  const kill = async (): Promise<void> => {
+    const closed = once(lines, 'close');
+    child.kill('SIGKILL');
+    await closed;
+  };
+  return { written, kill };
+}
+
+const signal = new AbortController().signal;
+const openTier = (root: string) => DiskTier.open({ root, identity: writerIdentity, maxBytes: 1e9 });
+const filesOf = (path: string, end: string): string[] =>
+  readdirSync(path, { recursive: true })
+    .map(String)
+    .filter((name) => name.endsWith(end));
+
+/** Loads blocks 0 to `end`; returns which were there. Whatever is there is whole and right. */
+async function readAll(tier: DiskTier, end: number): Promise<Set<number>> {
+  const found = new Set<number>();
+  const into = new Uint8Array(writerIdentity.pageBytes);
+  for (let n = 0; n < end; n++) {
+    const reason = await tier.load(writerKey(n), into, signal);
+    if (reason === undefined) {
+      expect(Buffer.compare(into, writerBytes(n)), `block ${n}`).toBe(0);
+      found.add(n);
+    } else expect(reason, `block ${n}`).toBe('absent');
+  }
+  return found;
+}
+
+describe('kill -9', () => {
+  it('of a writer at any moment leaves whole blocks, and what it said it had stored', async () => {
+    const seed = 1;
+    const prng = new Prng(seed);
+    let interrupted = 0;
+    for (let round = 0; round < 15; round++) {
+      const root = join(folder, `round ${round}`);
+      const { written, kill } = await startWriter(root, 0, 1, 1e9);
+      await new Promise((resolve) => setTimeout(resolve, prng.between(0, 40)));
+      await kill();
+      const tier = await openTier(root);
+      interrupted += filesOf(tier.path, '.tmp').length;
+      const found = await readAll(tier, Math.max(...written) + 8);
+      for (const n of written) expect(found.has(n), `seed ${seed}, round ${round}: block ${n}`).toBe(true);
+      // The first store of a later life clears away what the dead one left.
+      await tier.store(writerKey(1e6), writerBytes(1e6), signal);
+      expect(filesOf(tier.path, '.tmp')).toEqual([]);
+      await tier.close();
+      rmSync(root, { recursive: true });
+    }
+    // Otherwise nothing was killed in the middle of writing, and the test has shown nothing.
+    expect(interrupted).toBeGreaterThan(0);
+  });
+
+  it('of one of two writers in one bounded folder does not disturb the other, nor a reader', async () => {
+    const root = join(folder, 'shared');
+    const maxBytes = 24 * (writerIdentity.pageBytes + 160);
+    const [even, odd] = [await startWriter(root, 0, 2, maxBytes), await startWriter(root, 1, 2, maxBytes)];
+    const tier = await openTier(root);
+    let seen = 0;
+    for (let i = 0; i < 6; i++) {
+      const newest = Math.max(...even.written, ...odd.written);
+      seen += (await readAll(tier, newest + 1)).size;
+      if (i === 2) await even.kill();
+    }
+    expect(seen).toBeGreaterThan(0);
+    const before = odd.written.length;
+    await expect.poll(() => odd.written.length, { timeout: 20_000 }).toBeGreaterThan(before);
+    await odd.kill();
+    expect(filesOf(tier.path, '.kv').length).toBeLessThan(24 * 2);
+  });
+});
