@@ -81,6 +81,7 @@ export function runnerOptions(options: ResolvedEngineOptions, file: GgufFile, co
     device: options.device,
     threads: options.threads,
     numerics: options.numerics,
+    attention: options.attention,
     blockSize: tokenCount(options.blockSize),
     kvCacheBytes: (pageBytes) => options.kvCacheMemory ?? defaultPoolBytes(options, config, pageBytes),
     onProgress: options.onProgress,

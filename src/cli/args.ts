@@ -61,6 +61,7 @@ export interface EngineFlags {
   readonly kvCacheMemory?: number;
   readonly threads?: number;
   readonly numerics: 'exact' | 'fast';
+  readonly attention: 'auto' | 'native' | 'gather';
   readonly device: 'auto' | 'cpu' | 'gpu';
   readonly enablePrefixCaching: boolean;
   readonly schedulingPolicy: 'fcfs' | 'priority';
@@ -93,6 +94,14 @@ export function addEngineFlags(command: Command): Command {
         defaults.numerics,
       ),
     )
+    .addOption(
+      oneOf(
+        '--attention <kernel>',
+        "native: compiled on this machine; gather: ggml's own; auto: native where there is a C compiler",
+        ['auto', 'native', 'gather'],
+        defaults.attention,
+      ),
+    )
     .addOption(oneOf('--device <device>', 'where to compute', ['auto', 'cpu', 'gpu'], defaults.device))
     .option('--enable-prefix-caching', 'reuse the KV of common prefixes', defaults.enablePrefixCaching)
     .option('--no-enable-prefix-caching', 'compute every prompt from its first token')
@@ -108,13 +117,14 @@ export function engineOptionsOf(
   flags: EngineFlags,
   more: Pick<EngineOptions, 'servedModelName' | 'chatTemplate' | 'onProgress' | 'seed'>,
 ): EngineOptions {
-  const { maxNumSeqs, maxNumBatchedTokens, blockSize, numerics, device } = flags;
+  const { maxNumSeqs, maxNumBatchedTokens, blockSize, numerics, attention, device } = flags;
   return {
     model,
     maxNumSeqs,
     maxNumBatchedTokens,
     blockSize,
     numerics,
+    attention,
     device,
     enablePrefixCaching: flags.enablePrefixCaching,
     schedulingPolicy: flags.schedulingPolicy,

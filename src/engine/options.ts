@@ -23,6 +23,8 @@ export interface EngineOptions {
   readonly threads?: number;
   /** `exact`: the same bits whatever else is in the batch. `fast`: ggml's quickest kernels. */
   readonly numerics?: Numerics;
+  /** `native`: a C kernel compiled on this machine. `gather`: ggml's own. `auto`: the first where it can be had. */
+  readonly attention?: AttentionKind;
   readonly device?: Device;
   readonly enablePrefixCaching?: boolean;
   readonly schedulingPolicy?: SchedulingPolicy;
@@ -37,6 +39,7 @@ export interface EngineOptions {
 }
 
 export type Numerics = 'exact' | 'fast';
+export type AttentionKind = 'auto' | 'native' | 'gather';
 export type Device = 'auto' | 'cpu' | 'gpu';
 export type SchedulingPolicy = 'fcfs' | 'priority';
 export type LoadProgress = (loadedBytes: number, totalBytes: number) => void;
@@ -51,6 +54,7 @@ export const engineDefaults = {
   maxNumBatchedTokens: 512,
   blockSize: 16,
   numerics: 'exact',
+  attention: 'auto',
   device: 'auto',
   enablePrefixCaching: true,
   schedulingPolicy: 'fcfs',

@@ -53,6 +53,8 @@ export interface ComputeDevice {
   readonly cpuBuffers: BufferType;
   /** ggml's rearranged weights for the CPU's matrix kernels (`CPU_REPACK`), where this CPU has any. */
   readonly repackedBuffers: BufferType | undefined;
+  /** Changes what `DeviceOptions.exact` decided: attention of ours needs no such kernels of ggml. */
+  useExactKernels(isExact: boolean): void;
   close(): void;
 }
 
@@ -83,7 +85,8 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   const registry = native.ggml_backend_dev_backend_reg(cpuDevice.pointer);
   const cpuFunction = (name: string): RawPtr => native.ggml_backend_reg_get_proc_address(registry, name);
   native.functionAt(cpuFunction('ggml_backend_set_n_threads'), 'void', 'backend', 'i32')(cpu, threads);
-  native.functionAt(cpuFunction('ggml_backend_cpu_set_use_ref'), 'void', 'backend', 'bool')(cpu, options.exact);
+  const setUseReference = native.functionAt(cpuFunction('ggml_backend_cpu_set_use_ref'), 'void', 'backend', 'bool');
+  setUseReference(cpu, options.exact);
   const closeThreads = keepThreads(native, cpu, threads, cpuFunction);
   return {
     native,
@@ -97,6 +100,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     mainBuffers: bufferType(native, native.ggml_backend_dev_buffer_type(chosen.pointer)),
     cpuBuffers: bufferType(native, native.ggml_backend_dev_buffer_type(cpuDevice.pointer)),
     repackedBuffers: findRepackedBuffers(native, cpuDevice.pointer, cpuFunction('ggml_backend_dev_get_extra_bufts')),
+    useExactKernels: (isExact) => setUseReference(cpu, isExact),
     close() {
       if (main !== cpu) native.ggml_backend_free(main);
       native.ggml_backend_free(cpu);

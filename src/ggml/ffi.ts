@@ -178,6 +178,7 @@ const table = {
     'f32',
     'f32',
   ],
+  ggml_custom_4d: ['base', 'tensor', 'ctx', 'i32', 'i64', 'i64', 'i64', 'i64', 'data', 'i32', 'raw', 'i32', 'raw'],
   ggml_flash_attn_ext: ['base', 'tensor', 'ctx', 'tensor', 'tensor', 'tensor', 'tensor', 'f32', 'f32', 'f32'],
 
   ggml_new_graph_custom: ['base', 'graph', 'ctx', 'size', 'bool'],
@@ -289,6 +290,15 @@ export interface NativeApi extends Functions {
     returns: R,
     ...takes: T
   ): (...args: Takes<T>) => Kinds[R];
+  /** A function of another library, typed like a row of the table. The library stays loaded. Throws when it cannot be. */
+  functionIn<R extends Kind, T extends readonly Kind[]>(
+    path: string,
+    name: string,
+    returns: R,
+    ...takes: T
+  ): (...args: Takes<T>) => Kinds[R];
+  /** Where an ArrayBuffer's bytes lie; for as long as it lives. */
+  addressOf(buffer: ArrayBuffer): number;
   /** Native memory as an ArrayBuffer, no copy. Valid for as long as the memory is; the caller guards that. */
   memoryAt(pointer: number, byteLength: number): ArrayBuffer;
   /** The newest lines that the native libraries logged (warnings and errors), oldest first. */
@@ -353,9 +363,28 @@ function bind(libraries: NativeLibraries): NativeApi {
           takes.map((kind) => types[kind]),
         ),
       ),
+    functionIn: (path, name, returns, ...takes) =>
+      libraryAt(path).func(
+        name,
+        types[returns],
+        takes.map((kind) => types[kind]),
+      ),
+    addressOf: (buffer) => Number(koffi.address(buffer)),
     memoryAt: (pointer, byteLength) => koffi.view(pointer, byteLength),
     recentLog: () => log,
   };
+}
+
+/** Libraries of `functionIn`: koffi unloads what nobody holds, and pointers into it would dangle. */
+const otherLibraries = new Map<string, LibraryHandle>();
+
+function libraryAt(path: string): LibraryHandle {
+  let library = otherLibraries.get(path);
+  if (library === undefined) {
+    library = koffi.load(path);
+    otherLibraries.set(path, library);
+  }
+  return library;
 }
 
 function checkVersion(base: LibraryHandle, libraries: NativeLibraries): void {

@@ -2,10 +2,18 @@ import koffi from 'koffi';
 import { assert } from '../base/assert.ts';
 import type { ComputeDevice } from './device.ts';
 import { outOfNativeMemory } from './errors.ts';
-import { type AllocatorPtr, type ContextPtr, type GraphPtr, nullPtr, type SchedPtr, type TensorPtr } from './ffi.ts';
+import {
+  type AllocatorPtr,
+  type ContextPtr,
+  type GraphPtr,
+  nullPtr,
+  type RawPtr,
+  type SchedPtr,
+  type TensorPtr,
+} from './ffi.ts';
 import type { RopeConfig } from './rope-config.ts';
 import { tensorField } from './tensor-struct.ts';
-import type { GgmlType } from './types.ts';
+import { F32, type GgmlType } from './types.ts';
 
 /**
  * Builds one compute graph after another in memory of its own and runs them.
@@ -20,6 +28,7 @@ export class GraphBuilder {
   #fields = new DataView(this.#memory);
   #address = 0;
   #capacity = 0;
+  readonly #owners = new Set<object>();
   #context: ContextPtr = nullPtr();
   #graph: GraphPtr = nullPtr();
   /** On a CPU alone: ggml's graph allocator. With a GPU: its scheduler, which also moves tensors between backends. */
@@ -35,6 +44,7 @@ export class GraphBuilder {
   begin(nodes: number): void {
     if (nodes > this.#capacity) this.#grow(2 ** Math.ceil(Math.log2(Math.max(nodes, 2048))));
     else this.#device.native.ggml_reset(this.#context);
+    this.#owners.clear();
     this.#graph = this.#device.native.ggml_new_graph_custom(this.#context, this.#capacity, false);
   }
 
@@ -113,6 +123,19 @@ export class GraphBuilder {
   /** q `[d, rows, heads]`, k and v `[d, kv, headsKv]`, mask F16 `[kv, rows]` or none -> F32 `[d, heads, rows]`. */
   flashAttention(q: TensorPtr, k: TensorPtr, v: TensorPtr, mask: TensorPtr | undefined, scale: number): TensorPtr {
     return this.#device.native.ggml_flash_attn_ext(this.#context, q, k, v, mask ?? nullPtr(), scale, 0, 0);
+  }
+
+  /**
+   * F32 `[ne0, ne1]` computed by a C function of ours, `void (*)(tensor, thread, threads, userdata)`, which all of ggml's
+   * threads call. It sees `x` as the tensor's first source. `owner` is what keeps `userdata` in memory: the graph holds on
+   * to it, as the garbage collector cannot see what C sees.
+   */
+  custom(x: TensorPtr, ne0: number, ne1: number, compute: RawPtr, userdata: RawPtr, owner: object): TensorPtr {
+    this.#owners.add(owner);
+    const allThreads = -1;
+    const sources = new BigUint64Array([BigInt(x)]);
+    const { native } = this.#device;
+    return native.ggml_custom_4d(this.#context, F32.id, ne0, ne1, 1, 1, sources, 1, compute, allThreads, userdata);
   }
 
   /**
@@ -218,6 +241,7 @@ export class GraphBuilder {
     if (this.#allocator !== 0) native.ggml_gallocr_free(this.#allocator);
     if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
     this.#context = nullPtr();
+    this.#owners.clear();
   }
 
   #grow(capacity: number): void {

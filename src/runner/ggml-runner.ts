@@ -10,7 +10,7 @@ import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { buildDecoder, logitsRowBytes } from './arch/decoder.ts';
 import type { Attention } from './attention.ts';
-import { GatherAttention } from './attention-gather.ts';
+import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
 import type { Runner } from './contract.ts';
 import { KvMemory, pageBytes } from './kv-memory.ts';
@@ -30,6 +30,8 @@ export interface GgmlRunnerOptions {
   readonly blockSize: TokenCount;
   /** Bytes of the pool, rounded down to whole pages; asked for when the weights are in memory. */
   readonly kvCacheBytes: (pageBytes: number) => number;
+  /** What computes attention; default `auto`. */
+  readonly attention?: AttentionOption;
   /** ggml's rearranged CPU weights; on unless a test compares with plain ones. */
   readonly repack?: boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
@@ -47,14 +49,13 @@ export interface RunnerTimings {
   sampleMs: number;
 }
 
-/** llama.cpp pads KV to this, so ggml's GPU kernels are tried and tuned with nothing else. */
-const gpuKvMultiple = 256;
-
 /** Computes steps of one model on ggml, in this process. */
 export class GgmlRunner implements Runner {
   readonly kvCacheSpec: KvCacheSpec;
   readonly vocabSize: number;
   readonly memory: KvMemory;
+  /** What computes attention, for people. */
+  readonly attentionDescription: string;
   readonly timings: RunnerTimings = { steps: 0, prepareMs: 0, computeMs: 0, sampleMs: 0 };
   readonly #device: ComputeDevice;
   readonly #config: ModelConfig;
@@ -78,9 +79,14 @@ export class GgmlRunner implements Runner {
         repack: options.repack ?? true,
         onProgress: options.onProgress,
       });
+      const attention = await chooseAttention(device, config, options.blockSize, options.attention ?? 'auto');
+      // ggml's reference kernels cost fusions too, and only its attention needs them.
+      if (attention.kind === 'native') device.useExactKernels(false);
       const rule = isExact && device.kind === 'cpu' ? await findExactRowRule(device, file, weights.matrices) : anyRows;
-      const fingerprint = await modelFingerprint(file, options.numerics, options.blockSize);
-      return new GgmlRunner(options, device, weights, rule, fingerprint);
+      // Two kernels give KV two sets of bits: what one computed is not what the other would compute again.
+      const numerics = isExact ? `exact ${attention.kind}` : 'fast';
+      const fingerprint = await modelFingerprint(file, numerics, options.blockSize);
+      return new GgmlRunner(options, device, weights, rule, attention, fingerprint);
     } catch (error) {
       weights?.close();
       device.close();
@@ -93,6 +99,7 @@ export class GgmlRunner implements Runner {
     device: ComputeDevice,
     weights: ModelWeights,
     rule: RowRule,
+    attention: AttentionChoice,
     fingerprint: string,
   ) {
     const { config, blockSize } = options;
@@ -109,7 +116,8 @@ export class GgmlRunner implements Runner {
     this.#weights = weights;
     this.#rule = rule;
     this.memory = new KvMemory(device, layout, pageCount);
-    this.#attention = new GatherAttention(this.memory, config.headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple);
+    this.#attention = attention.create(this.memory);
+    this.attentionDescription = attention.description;
     this.#graph = new GraphBuilder(device);
     this.#sampler = new Sampler(config.vocabSize);
     this.#onLogits = options.onLogits;

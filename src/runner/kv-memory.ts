@@ -110,6 +110,12 @@ export class KvMemory {
     return this.#partBytes / this.granuleBytes;
   }
 
+  /** Where page 0 begins; on a CPU only. */
+  get baseAddress(): number {
+    assert(this.#bytes !== undefined, 'the pool is not in host memory');
+    return this.#device.native.ggml_backend_buffer_get_base(this.#buffer);
+  }
+
   /** A page's bytes in place; on a CPU only. */
   blockBytes(block: BlockId): Uint8Array {
     assert(this.#bytes !== undefined, 'the pool is not in host memory');

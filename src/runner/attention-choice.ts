@@ -1,0 +1,73 @@
+import { defineError } from '../base/errors.ts';
+import type { ComputeDevice } from '../ggml/device.ts';
+import type { ModelConfig } from '../ggml/model-config.ts';
+import type { Attention } from './attention.ts';
+import { GatherAttention } from './attention-gather.ts';
+import { NativeAttention } from './attention-native.ts';
+import type { KvMemory } from './kv-memory.ts';
+import { type AttentionKernel, loadAttentionKernel } from './native/attention-kernel.ts';
+import { CompileFailure, type CompileOptions } from './native/compiler.ts';
+import { selfTest } from './native/self-test.ts';
+
+/** `auto`: the native kernel where it can be had, else ggml over gathered blocks. */
+export type AttentionOption = 'auto' | 'native' | 'gather';
+
+export const nativeAttentionUnavailable = defineError(
+  'KVASIR_NATIVE_ATTENTION_UNAVAILABLE',
+  'The native attention kernel was demanded and cannot be used: {reason}. Install a C compiler (cc, or name one in CC), or use --attention auto.',
+  500,
+);
+
+/** Decided before the pool exists, because it decides what KV's bits are. */
+export interface AttentionChoice {
+  readonly kind: 'native' | 'gather';
+  /** For people: which it is, and why not the other. */
+  readonly description: string;
+  create(memory: KvMemory): Attention;
+}
+
+/** Compiles, loads and tries the native kernel, unless told otherwise. Throws `nativeAttentionUnavailable` on demand only. */
+export async function chooseAttention(
+  device: ComputeDevice,
+  config: ModelConfig,
+  blockSize: number,
+  option: AttentionOption,
+  compile: CompileOptions = {},
+): Promise<AttentionChoice> {
+  if (option === 'gather') return gather(device, config, 'as demanded');
+  try {
+    const kernel = await loadTested(device, config, blockSize, compile);
+    return {
+      kind: 'native',
+      description: `native kernel (heads of ${config.headDim}, ${kernel.shape.group} to a KV head, blocks of ${blockSize})`,
+      create: (memory) => new NativeAttention(device, memory, config.headCount, kernel),
+    };
+  } catch (error) {
+    if (!(error instanceof CompileFailure)) throw error;
+    if (option === 'native') throw nativeAttentionUnavailable({ reason: error.message }, error);
+    return gather(device, config, `no native kernel: ${error.message}`);
+  }
+}
+
+async function loadTested(
+  device: ComputeDevice,
+  config: ModelConfig,
+  blockSize: number,
+  compile: CompileOptions,
+): Promise<AttentionKernel> {
+  if (device.kind !== 'cpu') throw new CompileFailure('KV lies on a GPU');
+  const shape = { headDim: config.headDim, group: config.headCount / config.headCountKv, blockSize };
+  const kernel = await loadAttentionKernel(device.native, shape, compile);
+  const fault = selfTest(device, kernel, config.headCountKv);
+  if (fault !== undefined) throw new CompileFailure(`compiled here, it ${fault}`);
+  return kernel;
+}
+
+/** llama.cpp pads KV to this, so ggml's GPU kernels are tried and tuned with nothing else. */
+const gpuKvMultiple = 256;
+
+const gather = (device: ComputeDevice, config: ModelConfig, why: string): AttentionChoice => ({
+  kind: 'gather',
+  description: `ggml over gathered blocks (${why})`,
+  create: (memory) => new GatherAttention(memory, config.headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple),
+});

@@ -1,0 +1,73 @@
+import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
+import { tensorField } from '../../ggml/tensor-struct.ts';
+import { CompileFailure, type CompileOptions, compileNative } from './compiler.ts';
+
+/** The C kernel, compiled for one shape of heads and blocks. */
+export interface AttentionKernel {
+  readonly shape: AttentionShape;
+  /** What ggml's threads call: `void (*)(tensor, thread, threads, layer record)`. */
+  readonly pointer: RawPtr;
+  /** Bytes that each thread works in. */
+  readonly scratchBytes: number;
+  readonly wasCached: boolean;
+}
+
+export interface AttentionShape {
+  readonly headDim: number;
+  /** Query heads per KV head. */
+  readonly group: number;
+  readonly blockSize: number;
+}
+
+/**
+ * Sizes that both sides know. `tile` and `range` decide bits (what is summed with what); the others only decide who
+ * computes what, and can be tuned.
+ */
+export const kernelSizes = {
+  /** Tokens whose weights are computed together. */
+  tile: 64,
+  /** Tokens that one unit of work computes at least; a row's ranges are joined in ascending order. */
+  range: 512,
+  /** Queries (rows times heads) of one unit at most. */
+  queriesMax: 96,
+  /** From so many queries of one KV head on, K is turned on its side for them. */
+  queriesWide: 12,
+} as const;
+
+/** Compiles (or finds) and loads the kernel. Throws `CompileFailure` with the reason, in words. */
+export async function loadAttentionKernel(
+  native: NativeApi,
+  shape: AttentionShape,
+  options: CompileOptions = {},
+): Promise<AttentionKernel> {
+  if (shape.headDim % 16 !== 0 || !Number.isInteger(shape.group) || shape.group > kernelSizes.queriesMax) {
+    throw new CompileFailure(`heads of ${shape.headDim}, ${shape.group} to a KV head, are not its shape`);
+  }
+  const { path, wasCached } = await compileNative(sourceFor(shape), options);
+  try {
+    return {
+      shape,
+      pointer: native.functionIn(path, 'kvasir_attend_pointer', 'raw')(),
+      scratchBytes: native.functionIn(path, 'kvasir_scratch_bytes', 'i64')(),
+      wasCached,
+    };
+  } catch (error) {
+    throw new CompileFailure(`${path} cannot be loaded: ${(error as Error).message}`);
+  }
+}
+
+const sourceFor = ({ headDim, group, blockSize }: AttentionShape) => ({
+  file: 'paged-attention.c',
+  headers: ['vector.h'],
+  definitions: {
+    HEAD_DIM: headDim,
+    GROUP: group,
+    BLOCK_SIZE: blockSize,
+    TILE: kernelSizes.tile,
+    RANGE: kernelSizes.range,
+    QUERIES_MAX: kernelSizes.queriesMax,
+    QUERIES_WIDE: kernelSizes.queriesWide,
+    TENSOR_SOURCE: tensorField.source,
+    TENSOR_DATA: tensorField.data,
+  },
+});

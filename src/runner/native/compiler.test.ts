@@ -1,0 +1,77 @@
+/** What happens around the compiler: found, missing, failing, raced, and asked a second time. */
+import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { loadNative } from '../../ggml/ffi.ts';
+import { loadAttentionKernel } from './attention-kernel.ts';
+import { CompileFailure } from './compiler.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-compiler-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const shape = { headDim: 32, group: 1, blockSize: 16 };
+const load = (options: { compiler?: string; cacheFolder?: string }, of = shape) =>
+  loadAttentionKernel(loadNative(), of, { cacheFolder: join(folder, 'cache'), ...options });
+
+function script(name: string, lines: string): string {
+  const path = join(folder, name);
+  writeFileSync(path, `#!/bin/sh\n${lines}\n`);
+  chmodSync(path, 0o755);
+  return path;
+}
+
+describe('the cache of compiled kernels', () => {
+  it('is filled once, even by loads at the same time, and then used', async () => {
+    const cacheFolder = join(folder, 'raced');
+    const together = await Promise.all([load({ cacheFolder }), load({ cacheFolder }), load({ cacheFolder })]);
+    expect(together.every(({ pointer }) => pointer !== 0)).toBe(true);
+    const [file, ...others] = readdirSync(cacheFolder);
+    expect(others).toEqual([]);
+    const before = statSync(join(cacheFolder, file!));
+    const again = await load({ cacheFolder });
+    expect(again.wasCached).toBe(true);
+    expect(statSync(join(cacheFolder, file!)).mtimeMs).toBe(before.mtimeMs);
+  });
+
+  it('has a file for each shape and each compiler', async () => {
+    const cacheFolder = join(folder, 'many');
+    expect((await load({ cacheFolder })).wasCached).toBe(false);
+    expect((await load({ cacheFolder }, { ...shape, blockSize: 32 })).wasCached).toBe(false);
+    expect((await load({ cacheFolder, compiler: script('other-cc', 'exec cc "$@"') })).wasCached).toBe(false);
+    expect(readdirSync(cacheFolder)).toHaveLength(3);
+  });
+});
+
+describe('without a kernel', () => {
+  const reasonOf = (options: { compiler?: string; cacheFolder?: string }, of = shape) =>
+    load(options, of).then(
+      () => undefined,
+      (error: unknown) => (error instanceof CompileFailure ? error.message : error),
+    );
+
+  it('says that there is no compiler', async () => {
+    expect(await reasonOf({ compiler: '/nonexistent' })).toBe('there is no C compiler `/nonexistent`');
+  });
+
+  it('says what the compiler said, and leaves nothing behind', async () => {
+    const cacheFolder = join(folder, 'failing');
+    const compiler = script(
+      'failing-cc',
+      'test "$1" = --version && exit 0; echo "x.c:1: error: no such thing" >&2; exit 1',
+    );
+    expect(await reasonOf({ compiler, cacheFolder })).toBe('x.c:1: error: no such thing');
+    expect(readdirSync(cacheFolder)).toEqual([]);
+  });
+
+  it('says when what was compiled cannot be loaded', async () => {
+    const compiler = script(
+      'lying-cc',
+      'test "$1" = --version && exit 0; while test "$1" != -o; do shift; done; echo nothing > "$2"',
+    );
+    expect(await reasonOf({ compiler, cacheFolder: join(folder, 'lying') })).toMatch(/cannot be loaded/);
+  });
+
+  it('says when heads have a size that vectors do not divide', async () => {
+    expect(await reasonOf({}, { ...shape, headDim: 72 })).toMatch(/heads of 72/);
+  });
+});

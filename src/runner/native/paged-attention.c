@@ -1,0 +1,531 @@
+/*
+ * Attention over KV that lies in pages, read in place through block tables: no copy of KV, no mask.
+ *
+ * Compiled once for a model's HEAD_DIM, GROUP (query heads per KV head) and BLOCK_SIZE. ggml's threads call `attend`;
+ * they take units of work (a sequence's rows, some KV heads, perhaps one range of its KV) from a shared counter.
+ *
+ * Exactness. The bits of a row depend on its query, its position and the KV it sees, and on nothing else:
+ *   - KV is walked in tiles of TILE tokens that start at multiples of TILE, and in ranges of RANGE tokens likewise;
+ *   - within a range: one running maximum, sum and accumulator per query (online softmax), tile after tile, token after
+ *     token; ranges are joined in ascending order;
+ *   - a score is a dot product of LANES partial sums, added by `sums`.
+ * Two forms do this same arithmetic. The narrow one (few queries) loads each K and V row once for the queries of a group;
+ * the wide one turns a tile of K on its side and computes blocks of queries times tokens. Which form, which thread and
+ * which cut of the work is chosen freely.
+ *
+ * Scores are in units of log2(e), so that the softmax needs powers of two only.
+ */
+#include "vector.h"
+
+#define VECTORS (HEAD_DIM / LANES) /* of a head */
+#define SCORES (TILE + 2 * LANES)  /* floats of a row of scores: the narrow form writes a little beyond a tile */
+#define LOG2E 1.44269504088896340736f
+#define PARTIAL_FLOATS (HEAD_DIM + 2) /* top, weight, sum of one query in one range */
+#define NONE (-__builtin_inff())
+
+/* The wide form multiplies blocks of QUERY_BLOCK queries and COLUMN_BLOCK vectors, as many as there are registers for. */
+#if LANES == 16
+#define QUERY_BLOCK 12
+#define COLUMN_BLOCK 2
+#define NARROW_BLOCK 24
+#elif LANES == 8
+#define QUERY_BLOCK 6
+#define COLUMN_BLOCK 2
+#define NARROW_BLOCK 8
+#else
+#define QUERY_BLOCK 6
+#define COLUMN_BLOCK 4
+#define NARROW_BLOCK 16
+#endif
+#define QUERIES_PADDED ((QUERIES_MAX + QUERY_BLOCK - 1) / QUERY_BLOCK * QUERY_BLOCK)
+
+/* Written by TypeScript: records.ts has the same fields. */
+struct unit {
+  int32_t table;      /* index of the sequence's first block in `tables` */
+  int32_t first_row;  /* of q */
+  int32_t row_count;
+  int32_t head_first; /* KV heads */
+  int32_t head_end;
+  int32_t range_first;
+  int32_t range_end;
+  int32_t group;      /* of units that are joined in the end, or -1 */
+  int32_t group_size; /* ranges of the group */
+  int32_t group_part; /* index of range_first among them */
+  int64_t partials;   /* where the group's partial results begin, in floats */
+};
+struct view {
+  const half *pool;
+  int64_t page_stride; /* elements */
+  const int32_t *tables;
+  const int32_t *positions; /* of the rows of q, ascending within a unit */
+  const struct unit *units;
+  float *partials;
+  int32_t *done; /* per group: ranges that have ended; all 0 between calls */
+  void *scratch; /* 64 bytes more than all threads' */
+  int32_t unit_count;
+  int32_t heads; /* KV heads */
+};
+struct layer {
+  const struct view *view;
+  const float *sinks; /* one per query head, or none */
+  int64_t part;       /* elements from a page's start to this layer's K; V follows K */
+  int32_t next_unit;  /* 0 when a step begins */
+  int32_t window;     /* a row sees so many tokens, itself included; 0 = all */
+  float scale;
+  float soft_cap; /* 0 = none */
+};
+
+/* What one thread works with. */
+struct scratch {
+  float query[QUERIES_PADDED * HEAD_DIM];
+  float sum[QUERIES_PADDED * HEAD_DIM];   /* of V, in this range */
+  float total[QUERIES_PADDED * HEAD_DIM]; /* of V, in the ranges so far */
+  float weight[QUERIES_PADDED * LANES];   /* partial sums of exponentials, in this range */
+  float top[QUERIES_PADDED];              /* largest score of this range, and below of the ranges so far */
+  float total_top[QUERIES_PADDED];
+  float total_weight[QUERIES_PADDED];
+  float scores[QUERIES_PADDED * SCORES];
+  float keys[TILE * HEAD_DIM]; /* wide form: [element, in the order of chain()][token] */
+  float values[TILE * HEAD_DIM];
+} __attribute__((aligned(64)));
+
+int64_t kvasir_scratch_bytes(void) { return sizeof(struct scratch); }
+
+INLINE int clamp(int64_t x, int end) { return x < 0 ? 0 : x > end ? end : (int)x; }
+INLINE int seen_from(const struct layer *layer, int position, int64_t tile) {
+  return layer->window == 0 ? 0 : clamp(position + 1 - (int64_t)layer->window - tile, TILE);
+}
+INLINE int seen_to(int position, int64_t tile) { return clamp(position + 1 - tile, TILE); }
+
+/* ---- softmax: shared by both forms -------------------------------------------------------------------------- */
+
+/* Scores of the tokens [from, to) of a tile become weights; the rest weigh nothing. */
+INLINE void weigh(const struct layer *layer, float *scores, int from, int to, float *top, float *weight, float *sum) {
+  for (int t = 0; t < from; t++) scores[t] = NONE;
+  for (int t = to; t < TILE; t++) scores[t] = NONE;
+  if (layer->soft_cap != 0) {
+    /* tanh x = 1 - 2 / (e^2x + 1); the queries were divided by the cap */
+    for (int t = 0; t < TILE; t += LANES) {
+      const vec x = load(scores + t);
+      const vec e = exp2_(-max_(-max_(x * (2 * LOG2E), splat(-60.0f)), splat(-60.0f)));
+      const vec capped = (1.0f - 2.0f / (e + 1.0f)) * (layer->soft_cap * LOG2E);
+      store(scores + t, choose((ivec)(x == NONE), x, capped));
+    }
+  }
+  vec most = load(scores);
+  for (int t = LANES; t < TILE; t += LANES) most = max_(most, load(scores + t));
+  const float highest = max_lanes(most);
+  const float before = *top;
+  vec w = load(weight);
+  if (highest > before) {
+    const vec shrink = splat(exp2_one(before - highest));
+    UNROLL for (int i = 0; i < VECTORS; i++) store(sum + i * LANES, load(sum + i * LANES) * shrink);
+    w *= shrink;
+    *top = highest;
+  }
+  const vec base = splat(*top);
+  for (int t = 0; t < TILE; t += LANES) {
+    const vec e = exp2_(load(scores + t) - base);
+    store(scores + t, e);
+    w += e;
+  }
+  store(weight, w);
+}
+
+/* ---- narrow form: one row, the queries of one group ---------------------------------------------------------- */
+
+/* Scores are computed GROUP_PART queries times LANES / GROUP_PART tokens at a time, which fills one `sums`. */
+#if GROUP <= LANES && GROUP <= 8
+#define GROUP_PART GROUP
+#elif LANES >= 8 && GROUP % 8 == 0
+#define GROUP_PART 8
+#elif GROUP % 4 == 0
+#define GROUP_PART 4
+#elif GROUP % 3 == 0
+#define GROUP_PART 3
+#elif GROUP % 2 == 0
+#define GROUP_PART 2
+#else
+#define GROUP_PART 1
+#endif
+#define TOKENS (LANES / GROUP_PART)
+
+INLINE void narrow_scores(const float *query, const half *const *rows, int64_t at, int from, int to, float *scores) {
+  for (int part = 0; part < GROUP; part += GROUP_PART) {
+    for (int t = from; t < to; t += TOKENS) {
+      const half *k[TOKENS];
+      UNROLL for (int j = 0; j < TOKENS; j++) k[j] = rows[t + j < to ? t + j : to - 1] + at;
+      vec x[LANES];
+      UNROLL for (int j = 0; j < LANES; j++) x[j] = (vec){0};
+      UNROLL for (int i = 0; i < VECTORS; i++) {
+        UNROLL for (int j = 0; j < TOKENS; j++) {
+          const vec key = load_half(k[j] + i * LANES);
+          UNROLL for (int g = 0; g < GROUP_PART; g++) {
+            x[g * TOKENS + j] = fma_(load(query + (part + g) * HEAD_DIM + i * LANES), key, x[g * TOKENS + j]);
+          }
+        }
+      }
+      float s[LANES];
+      store(s, sums(x));
+      UNROLL for (int g = 0; g < GROUP_PART; g++) {
+        memcpy(scores + (part + g) * SCORES + t, s + g * TOKENS, TOKENS * sizeof(float));
+      }
+    }
+  }
+}
+
+/* sum += weights * V for `count` vectors of the head from vector `first` on. */
+INLINE void narrow_values(const float *weights, const half *const *rows, int64_t at, int from, int to, float *sum,
+                          int first, int queries, int count) {
+  vec x[NARROW_BLOCK];
+  UNROLL for (int g = 0; g < queries; g++) {
+    UNROLL for (int i = 0; i < count; i++) x[g * count + i] = load(sum + g * HEAD_DIM + (first + i) * LANES);
+  }
+  for (int t = from; t < to; t++) {
+    const half *v = rows[t] + at + first * LANES;
+    UNROLL for (int i = 0; i < count; i++) {
+      const vec value = load_half(v + i * LANES);
+      UNROLL for (int g = 0; g < queries; g++) {
+        x[g * count + i] = fma_(splat(weights[g * SCORES + t]), value, x[g * count + i]);
+      }
+    }
+  }
+  UNROLL for (int g = 0; g < queries; g++) {
+    UNROLL for (int i = 0; i < count; i++) store(sum + g * HEAD_DIM + (first + i) * LANES, x[g * count + i]);
+  }
+}
+
+#define NARROW_VECTORS (NARROW_BLOCK / GROUP_PART < VECTORS ? NARROW_BLOCK / GROUP_PART : VECTORS)
+
+static void narrow_tile(const struct layer *layer, struct scratch *s, int query, const half *const *rows, int64_t at,
+                        int64_t value_offset, int from, int to) {
+  float *scores = s->scores;
+  float *sum = s->sum + query * HEAD_DIM;
+  narrow_scores(s->query + query * HEAD_DIM, rows, at, from, to, scores);
+  for (int g = 0; g < GROUP; g++) {
+    weigh(layer, scores + g * SCORES, from, to, s->top + query + g, s->weight + (query + g) * LANES,
+          sum + g * HEAD_DIM);
+  }
+  const int64_t v = at + value_offset;
+  for (int part = 0; part < GROUP; part += GROUP_PART) {
+    const float *weights = scores + part * SCORES;
+    float *part_sum = sum + part * HEAD_DIM;
+    int i = 0;
+    for (; i + NARROW_VECTORS <= VECTORS; i += NARROW_VECTORS) {
+      narrow_values(weights, rows, v, from, to, part_sum, i, GROUP_PART, NARROW_VECTORS);
+    }
+    for (; i < VECTORS; i++) narrow_values(weights, rows, v, from, to, part_sum, i, GROUP_PART, 1);
+  }
+}
+
+/* ---- wide form: many rows, one KV head ------------------------------------------------------------------------ */
+
+/*
+ * Element e of a head is lane e % LANES of vector e / LANES. The wide form has tokens in its lanes, so it computes each
+ * of the LANES partial sums on its own, a chain of VECTORS products, and adds chains as `sums` adds lanes: as a binary
+ * counter does when chains come in bit-reversed order.
+ */
+INLINE int chain(int index) {
+  int lane = 0;
+  for (int bit = 1; bit < LANES; bit *= 2) lane = lane * 2 + ((index & bit) != 0);
+  return lane;
+}
+
+/* K of tokens [from, to) on its side, the rest of the tile 0; V as floats. */
+static void unpack(struct scratch *s, const half *const *rows, int64_t at, int64_t value_offset, int from, int to) {
+  for (int t = from; t < to; t++) {
+    const half *v = rows[t] + at + value_offset;
+    UNROLL for (int i = 0; i < VECTORS; i++) store(s->values + t * HEAD_DIM + i * LANES, load_half(v + i * LANES));
+  }
+  for (int first = 0; first < TILE; first += LANES) {
+    for (int i = 0; i < VECTORS; i++) {
+      vec x[LANES];
+      UNROLL for (int j = 0; j < LANES; j++) {
+        const int t = first + j;
+        x[j] = t >= from && t < to ? load_half(rows[t] + at + i * LANES) : (vec){0};
+      }
+      transpose(x);
+      UNROLL for (int c = 0; c < LANES; c++) store(s->keys + (c * VECTORS + i) * TILE + first, x[chain(c)]);
+    }
+  }
+}
+
+typedef vec block[QUERY_BLOCK][COLUMN_BLOCK];
+
+/* Scores of QUERY_BLOCK queries and COLUMN_BLOCK * LANES tokens. */
+static void wide_scores(const float *queries, const float *keys, float *scores) {
+  block pending[5];
+  for (int c = 0; c < LANES; c++) {
+    block x;
+    UNROLL for (int q = 0; q < QUERY_BLOCK; q++) UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[q][j] = (vec){0};
+    for (int i = c * VECTORS; i < (c + 1) * VECTORS; i++) {
+      vec key[COLUMN_BLOCK];
+      UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) key[j] = load(keys + i * TILE + j * LANES);
+      UNROLL for (int q = 0; q < QUERY_BLOCK; q++) {
+        const vec query = splat(queries[q * HEAD_DIM + i]);
+        UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[q][j] = fma_(query, key[j], x[q][j]);
+      }
+    }
+    int level = 0;
+    for (; c >> level & 1; level++) {
+      UNROLL for (int q = 0; q < QUERY_BLOCK; q++) {
+        UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[q][j] = pending[level][q][j] + x[q][j];
+      }
+    }
+    UNROLL for (int q = 0; q < QUERY_BLOCK; q++) {
+      UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) pending[level][q][j] = x[q][j];
+    }
+  }
+  const int last = LANES == 16 ? 4 : LANES == 8 ? 3 : 2;
+  UNROLL for (int q = 0; q < QUERY_BLOCK; q++) {
+    UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) store(scores + q * SCORES + j * LANES, pending[last][q][j]);
+  }
+}
+
+/* sum += weights * V of tokens [from, to), for `count` vectors of the head. */
+INLINE void wide_values(const float *weights, const float *values, int from, int to, float *sum, int queries,
+                        int count) {
+  block x;
+  UNROLL for (int q = 0; q < queries; q++) {
+    UNROLL for (int j = 0; j < count; j++) x[q][j] = load(sum + q * HEAD_DIM + j * LANES);
+  }
+  for (int t = from; t < to; t++) {
+    vec value[COLUMN_BLOCK];
+    UNROLL for (int j = 0; j < count; j++) value[j] = load(values + t * HEAD_DIM + j * LANES);
+    UNROLL for (int q = 0; q < queries; q++) {
+      const vec w = splat(weights[q * SCORES + t]);
+      UNROLL for (int j = 0; j < count; j++) x[q][j] = fma_(w, value[j], x[q][j]);
+    }
+  }
+  UNROLL for (int q = 0; q < queries; q++) {
+    UNROLL for (int j = 0; j < count; j++) store(sum + q * HEAD_DIM + j * LANES, x[q][j]);
+  }
+}
+
+static void values_of_block(const float *weights, const float *values, int from, int to, float *sum) {
+  int i = 0;
+  for (; i + COLUMN_BLOCK <= VECTORS; i += COLUMN_BLOCK) {
+    wide_values(weights, values + i * LANES, from, to, sum + i * LANES, QUERY_BLOCK, COLUMN_BLOCK);
+  }
+  for (; i < VECTORS; i++) wide_values(weights, values + i * LANES, from, to, sum + i * LANES, QUERY_BLOCK, 1);
+}
+static void values_of_query(const float *weights, const float *values, int from, int to, float *sum) {
+  for (int i = 0; i < VECTORS; i++) wide_values(weights, values + i * LANES, from, to, sum + i * LANES, 1, 1);
+}
+
+static void wide_tile(const struct layer *layer, struct scratch *s, const int32_t *positions, int query_count,
+                      const half *const *rows, int64_t at, int64_t value_offset, int64_t tile, int from, int to) {
+  unpack(s, rows, at, value_offset, from, to);
+  for (int first = 0; first < query_count; first += QUERY_BLOCK) {
+    const int count = query_count - first < QUERY_BLOCK ? query_count - first : QUERY_BLOCK;
+    float *scores = s->scores + first * SCORES;
+    float *sum = s->sum + first * HEAD_DIM;
+    /* What all of these queries see, and what any of them does: their positions ascend. */
+    const int first_position = positions[first / GROUP], last_position = positions[(first + count - 1) / GROUP];
+    const int any_from = seen_from(layer, first_position, tile), any_to = seen_to(last_position, tile);
+    const int all_from = seen_from(layer, last_position, tile), all_to = seen_to(first_position, tile);
+    if (any_from >= any_to) continue;
+    for (int t = any_from / (COLUMN_BLOCK * LANES) * (COLUMN_BLOCK * LANES); t < any_to; t += COLUMN_BLOCK * LANES) {
+      wide_scores(s->query + first * HEAD_DIM, s->keys + t, scores + t);
+    }
+    for (int q = 0; q < QUERY_BLOCK; q++) {
+      float *weights = scores + q * SCORES;
+      if (q >= count) {
+        memset(weights, 0, TILE * sizeof(float));
+        continue;
+      }
+      const int position = positions[(first + q) / GROUP];
+      const int q_from = seen_from(layer, position, tile), q_to = seen_to(position, tile);
+      if (q_from >= q_to) continue;
+      weigh(layer, weights, q_from, q_to, s->top + first + q, s->weight + (first + q) * LANES, sum + q * HEAD_DIM);
+      /* Token after token: first what it alone sees, then what all see. */
+      values_of_query(weights, s->values, q_from, all_from < all_to && all_from < q_to ? all_from : q_to,
+                      sum + q * HEAD_DIM);
+    }
+    if (all_from >= all_to) continue;
+    values_of_block(scores, s->values, all_from, all_to, sum);
+    for (int q = 0; q < count; q++) {
+      const int q_to = seen_to(positions[(first + q) / GROUP], tile);
+      values_of_query(scores + q * SCORES, s->values, all_to, q_to, sum + q * HEAD_DIM);
+    }
+  }
+}
+
+/* ---- ranges --------------------------------------------------------------------------------------------------- */
+
+/* Adds a range's result (top, weight, sum) to a query's total. */
+INLINE void join(float *total_top, float *total_weight, float *total, float top, float weight, const float *sum) {
+  if (top == NONE) return;
+  if (*total_top == NONE) {
+    *total_top = top;
+    *total_weight = weight;
+    memcpy(total, sum, HEAD_DIM * sizeof(float));
+    return;
+  }
+  const float highest = top > *total_top ? top : *total_top;
+  const float keep = exp2_one(*total_top - highest), take = exp2_one(top - highest);
+  const vec kept = splat(keep), taken = splat(take);
+  UNROLL for (int i = 0; i < VECTORS; i++) {
+    store(total + i * LANES, fma_(load(sum + i * LANES), taken, load(total + i * LANES) * kept));
+  }
+  const float old = *total_weight * keep, added = weight * take;
+  *total_weight = old + added;
+  *total_top = highest;
+}
+
+INLINE void finish(const struct layer *layer, int head, float top, float weight, const float *total, float *out) {
+  float share = 1.0f;
+  if (layer->sinks != 0) {
+    const float sink = layer->sinks[head] * LOG2E;
+    const float highest = sink > top ? sink : top;
+    share = exp2_one(top - highest);
+    const float rescaled = weight * share;
+    weight = rescaled + exp2_one(sink - highest);
+  }
+  const vec factor = splat(share / weight);
+  UNROLL for (int i = 0; i < VECTORS; i++) store(out + i * LANES, load(total + i * LANES) * factor);
+}
+
+static void load_queries(const struct layer *layer, const struct unit *u, struct scratch *s, const float *q, int heads,
+                         int is_wide) {
+  const float factor = layer->soft_cap != 0 ? layer->scale / layer->soft_cap : layer->scale * LOG2E;
+  int index = 0;
+  for (int head = u->head_first; head < u->head_end; head++) {
+    for (int row = u->first_row; row < u->first_row + u->row_count; row++) {
+      for (int g = 0; g < GROUP; g++, index++) {
+        const float *from = q + ((int64_t)row * heads * GROUP + head * GROUP + g) * HEAD_DIM;
+        float *to = s->query + index * HEAD_DIM;
+        if (is_wide) {
+          for (int c = 0; c < LANES; c++) {
+            for (int i = 0; i < VECTORS; i++) to[c * VECTORS + i] = from[i * LANES + chain(c)] * factor;
+          }
+        } else {
+          for (int i = 0; i < HEAD_DIM; i++) to[i] = from[i] * factor;
+        }
+        s->total_top[index] = NONE;
+        s->total_weight[index] = 0;
+      }
+    }
+  }
+  /* The last block of queries is filled up with zeros. */
+  for (; is_wide && index % QUERY_BLOCK != 0; index++) {
+    memset(s->query + index * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
+    memset(s->sum + index * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
+  }
+}
+
+static void walk_range(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t range, int is_wide) {
+  const struct view *view = layer->view;
+  const int32_t *positions = view->positions + u->first_row;
+  const int32_t *table = view->tables + u->table;
+  const int64_t row_stride = (int64_t)view->heads * HEAD_DIM;
+  const int64_t value_offset = BLOCK_SIZE * row_stride;
+  const int per_head = u->row_count * GROUP;
+  for (int64_t tile = range * RANGE; tile < (range + 1) * RANGE; tile += TILE) {
+    const int from = seen_from(layer, positions[0], tile), to = seen_to(positions[u->row_count - 1], tile);
+    if (from >= to) continue;
+    const half *rows[TILE];
+    for (int t = from; t < to; t++) {
+      const int64_t token = tile + t;
+      rows[t] = view->pool + table[token / BLOCK_SIZE] * view->page_stride + layer->part + token % BLOCK_SIZE * row_stride;
+    }
+    for (int head = u->head_first; head < u->head_end; head++) {
+      const int64_t at = (int64_t)head * HEAD_DIM;
+      if (is_wide) {
+        wide_tile(layer, s, positions, per_head, rows, at, value_offset, tile, from, to);
+        continue;
+      }
+      for (int row = 0; row < u->row_count; row++) {
+        const int row_from = seen_from(layer, positions[row], tile), row_to = seen_to(positions[row], tile);
+        if (row_from >= row_to) continue;
+        const int query = (head - u->head_first) * per_head + row * GROUP;
+        narrow_tile(layer, s, query, rows, at, value_offset, row_from, row_to);
+      }
+    }
+  }
+}
+
+static float *result_of(const struct layer *layer, const struct unit *u, int query, float *out, int *head) {
+  const int per_head = u->row_count * GROUP;
+  const int row = u->first_row + query % per_head / GROUP;
+  *head = (u->head_first + query / per_head) * GROUP + query % GROUP;
+  return out + ((int64_t)row * layer->view->heads * GROUP + *head) * HEAD_DIM;
+}
+
+/* The unit that ends last in its group joins the ranges, in their order. */
+static void join_group(const struct layer *layer, const struct unit *u, struct scratch *s, int queries, float *out) {
+  const struct view *view = layer->view;
+  const int ranges = u->range_end - u->range_first;
+  if (__atomic_add_fetch(view->done + u->group, ranges, __ATOMIC_ACQ_REL) != u->group_size) return;
+  view->done[u->group] = 0;
+  for (int query = 0; query < queries; query++) {
+    float top = NONE, weight = 0;
+    for (int part = 0; part < u->group_size; part++) {
+      const float *p = view->partials + u->partials + ((int64_t)part * queries + query) * PARTIAL_FLOATS;
+      join(&top, &weight, s->total, p[0], p[1], p + 2);
+    }
+    int head;
+    float *result = result_of(layer, u, query, out, &head);
+    finish(layer, head, top, weight, s->total, result);
+  }
+}
+
+static void run_unit(const struct layer *layer, const struct unit *u, struct scratch *s, const float *q, float *out) {
+  const int queries = (u->head_end - u->head_first) * u->row_count * GROUP;
+  const int is_wide = u->head_end - u->head_first == 1 && queries >= QUERIES_WIDE;
+  load_queries(layer, u, s, q, layer->view->heads, is_wide);
+  for (int64_t range = u->range_first; range < u->range_end; range++) {
+    for (int query = 0; query < queries; query++) {
+      s->top[query] = NONE;
+      memset(s->weight + query * LANES, 0, LANES * sizeof(float));
+      memset(s->sum + query * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
+    }
+    walk_range(layer, u, s, range, is_wide);
+    for (int query = 0; query < queries; query++) {
+      const float weight = sum_lanes(load(s->weight + query * LANES));
+      const float *sum = s->sum + query * HEAD_DIM;
+      if (u->group < 0) {
+        join(s->total_top + query, s->total_weight + query, s->total + query * HEAD_DIM, s->top[query], weight, sum);
+      } else {
+        const int64_t part = u->group_part + range - u->range_first;
+        float *p = layer->view->partials + u->partials + (part * queries + query) * PARTIAL_FLOATS;
+        p[0] = s->top[query];
+        p[1] = weight;
+        memcpy(p + 2, sum, HEAD_DIM * sizeof(float));
+      }
+    }
+  }
+  if (u->group >= 0) {
+    join_group(layer, u, s, queries, out);
+    return;
+  }
+  for (int query = 0; query < queries; query++) {
+    int head;
+    float *result = result_of(layer, u, query, out, &head);
+    finish(layer, head, s->total_top[query], s->total_weight[query], s->total + query * HEAD_DIM, result);
+  }
+}
+
+/* ---- ggml's custom operation: one source, q ------------------------------------------------------------------- */
+
+INLINE char *pointer_at(const char *p, int offset) {
+  char *q;
+  memcpy(&q, p + offset, sizeof q);
+  return q;
+}
+
+static void attend(char *tensor, int thread, int threads, void *userdata) {
+  (void)threads;
+  struct layer *layer = userdata;
+  const float *q = (const float *)pointer_at(pointer_at(tensor, TENSOR_SOURCE), TENSOR_DATA);
+  float *out = (float *)pointer_at(tensor, TENSOR_DATA);
+  /* A vector that crosses cache lines costs twice. */
+  struct scratch *s = (struct scratch *)(((uintptr_t)layer->view->scratch + 63) & ~(uintptr_t)63) + thread;
+  for (;;) {
+    const int index = __atomic_fetch_add(&layer->next_unit, 1, __ATOMIC_RELAXED);
+    if (index >= layer->view->unit_count) return;
+    run_unit(layer, layer->view->units + index, s, q, out);
+  }
+}
+
+uintptr_t kvasir_attend_pointer(void) { return (uintptr_t)attend; }
