@@ -42,7 +42,10 @@ export async function openMeasuredEngine(
   try {
     const renderChat = chatRenderer(resolved, tokenizer);
     runner = await GgmlRunner.open(runnerOptions(resolved, file, config));
-    const model = describeModel(resolved, config, runner.kvCacheSpec, renderChat !== undefined);
+    const model = {
+      ...describeModel(resolved, config, runner.kvCacheSpec, renderChat !== undefined),
+      attention: runner.attentionDescription,
+    };
     const scheduling: SchedulerOptions = {
       maxNumBatchedTokens: resolved.maxNumBatchedTokens,
       maxNumSeqs: resolved.maxNumSeqs,

@@ -126,7 +126,7 @@ function listenFault(error: unknown, host: string, port: number): KvasirError {
 }
 
 function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: string): string {
-  const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
+  const { name, architecture, maxModelLen, hasChatTemplate, attention } = engine.model;
   const poolTokens = engine.stats().blocks.total * flags.blockSize;
   const reachable = flags.host === '0.0.0.0' ? '127.0.0.1' : flags.host === '::' ? '[::1]' : flags.host;
   const address = `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
@@ -139,7 +139,7 @@ function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: s
   model     ${name} (${architecture})
   context   ${maxModelLen} tokens
   KV pool   ${poolTokens} tokens in blocks of ${flags.blockSize}
-  address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
+${attention === undefined ? '' : `  attention ${attention}\n`}  address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
 
   Try it:
   curl ${address}/v1/${path} -H 'Content-Type: application/json' ${key}-d '${body}'

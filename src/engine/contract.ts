@@ -84,6 +84,8 @@ export interface ModelInfo {
   /** Longest prompt plus output. */
   readonly maxModelLen: number;
   readonly hasChatTemplate: boolean;
+  /** What computes attention, and why not something faster; for people. */
+  readonly attention?: string;
 }
 
 export interface EngineStats {
