@@ -177,6 +177,11 @@ export class GraphBuilder {
     this.expand(node);
   }
 
+  /** ne1. */
+  rowCountOf(tensor: TensorPtr): number {
+    return Number(this.#fields.getBigInt64(this.#fieldsOf(tensor) + tensorField.ne + 8, true));
+  }
+
   /** Gives every tensor memory; inputs can be written from here on. Throws `outOfNativeMemory`. */
   allocate(): void {
     const { native } = this.#device;

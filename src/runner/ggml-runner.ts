@@ -15,8 +15,9 @@ import { type Batch, layOutBatch } from './batch.ts';
 import type { Runner } from './contract.ts';
 import { KvMemory, pageBytes } from './kv-memory.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
-import { findExactRowRule } from './numerics.ts';
-import { anyRows, type RowRule } from './row-rule.ts';
+import { openRowProduct } from './native/row-product.ts';
+import { type ExactKernels, findExactRowRule } from './numerics.ts';
+import { anyRows } from './row-rule.ts';
 import { Sampler } from './sampler.ts';
 import { loadWeights, type ModelWeights } from './weights.ts';
 
@@ -60,7 +61,7 @@ export class GgmlRunner implements Runner {
   readonly #device: ComputeDevice;
   readonly #config: ModelConfig;
   readonly #weights: ModelWeights;
-  readonly #rule: RowRule;
+  readonly #kernels: ExactKernels;
   readonly #attention: Attention;
   readonly #graph: GraphBuilder;
   readonly #sampler: Sampler;
@@ -82,11 +83,14 @@ export class GgmlRunner implements Runner {
       const attention = await chooseAttention(device, config, options.blockSize, options.attention ?? 'auto');
       // ggml's reference kernels cost fusions too, and only its attention needs them.
       if (attention.kind === 'native') device.useExactKernels(false);
-      const rule = isExact && device.kind === 'cpu' ? await findExactRowRule(device, file, weights.matrices) : anyRows;
+      const kernels =
+        isExact && device.kind === 'cpu'
+          ? await findExactRowRule(device, file, weights.matrices, await openRowProduct(device))
+          : { rule: anyRows };
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again.
       const numerics = isExact ? `exact ${attention.kind}` : 'fast';
       const fingerprint = await modelFingerprint(file, numerics, options.blockSize);
-      return new GgmlRunner(options, device, weights, rule, attention, fingerprint);
+      return new GgmlRunner(options, device, weights, kernels, attention, fingerprint);
     } catch (error) {
       weights?.close();
       device.close();
@@ -98,7 +102,7 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     device: ComputeDevice,
     weights: ModelWeights,
-    rule: RowRule,
+    kernels: ExactKernels,
     attention: AttentionChoice,
     fingerprint: string,
   ) {
@@ -114,7 +118,7 @@ export class GgmlRunner implements Runner {
     this.#device = device;
     this.#config = config;
     this.#weights = weights;
-    this.#rule = rule;
+    this.#kernels = kernels;
     this.memory = new KvMemory(device, layout, pageCount);
     this.#attention = attention.create(this.memory);
     this.attentionDescription = attention.description;
@@ -162,7 +166,7 @@ export class GgmlRunner implements Runner {
 
   async #run(plan: StepPlan): Promise<StepResult> {
     const started = performance.now();
-    const batch = layOutBatch(plan, this.memory, this.#rule);
+    const batch = layOutBatch(plan, this.memory, this.#kernels.rule);
     const { logits, writeInputs } = buildDecoder(
       this.#graph,
       this.#config,
@@ -170,6 +174,7 @@ export class GgmlRunner implements Runner {
       this.memory,
       this.#attention,
       batch,
+      this.#kernels.rowProduct,
     );
     this.#graph.allocate();
     writeInputs();

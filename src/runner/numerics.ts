@@ -5,6 +5,7 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
 import { readTensors } from '../ggml/tensor-reader.ts';
 import { F32, rowBytes } from '../ggml/types.ts';
+import type { RowProduct } from './native/row-product.ts';
 import { anyRows, atLeast, multipleOf, type RowRule } from './row-rule.ts';
 import type { PlacedMatrix } from './weights.ts';
 
@@ -46,22 +47,35 @@ const cuts: readonly (readonly [number, number])[] = [
   [0, 48],
 ];
 
+export interface ExactKernels {
+  readonly rule: RowRule;
+  /** Multiplies single rows, where that spares them the padding. */
+  readonly rowProduct?: RowProduct;
+}
+
 /**
  * Finds the cheapest padding with which every matrix of a model gives a row the same bits in any batch. It is measured
  * on this machine with rows of the model's own matrices, because it depends on the CPU, on ggml's build and on the shapes.
+ * A kernel of ours for single rows is taken if it, too, gives them the bits that they have in a batch.
  * Throws `exactUnavailable` when no padding helps.
  */
 export async function findExactRowRule(
   device: ComputeDevice,
   file: GgufFile,
   matrices: readonly PlacedMatrix[],
-): Promise<RowRule> {
+  rowProduct?: RowProduct,
+): Promise<ExactKernels> {
   const probes: MatrixProbe[] = [];
   try {
     for (const matrix of distinctShapes(matrices)) probes.push(await MatrixProbe.open(device, file, matrix));
     const rule = candidates.find((candidate) => probes.every((probe) => probe.isExactUnder(candidate)));
-    if (rule !== undefined) return rule;
-    throw exactUnavailable({ cpu: device.description, type: probes[0]?.typeName });
+    if (rule === undefined) throw exactUnavailable({ cpu: device.description, type: probes[0]?.typeName });
+    if (rule(1) === 1 || rowProduct === undefined) return { rule };
+    if (!probes.every((probe) => probe.isExactAlone(rowProduct))) return { rule };
+    for (const matrix of matrices) {
+      if (rowProduct.fits(matrix)) rowProduct.add(matrix.tensor, matrix.source.ne[0], matrix.source.ne[1]);
+    }
+    return { rule: (rows) => (rows === 1 ? 1 : rule(rows)), rowProduct };
   } finally {
     for (const probe of probes) probe.close();
   }
@@ -86,6 +100,7 @@ const probedOutputs = (outputs: number): number => (outputs <= 1024 ? outputs : 
 /** Part of a matrix times random rows, in batches of several sizes; verdicts are kept, since rules share most batch sizes. */
 class MatrixProbe {
   readonly typeName: string;
+  readonly #placed: PlacedMatrix;
   readonly #device: ComputeDevice;
   readonly #graph: GraphBuilder;
   readonly #context: ContextPtr;
@@ -108,7 +123,9 @@ class MatrixProbe {
     return probe;
   }
 
-  private constructor(device: ComputeDevice, { source, buffers }: PlacedMatrix) {
+  private constructor(device: ComputeDevice, placed: PlacedMatrix) {
+    const { source, buffers } = placed;
+    this.#placed = placed;
     const { native } = device;
     this.#device = device;
     this.#graph = new GraphBuilder(device);
@@ -135,6 +152,16 @@ class MatrixProbe {
     });
   }
 
+  /** Whether a single row keeps its bits without padding. */
+  isExactAlone(rowProduct: RowProduct): boolean {
+    const isOurs = rowProduct.fits(this.#placed);
+    if (isOurs) rowProduct.add(this.#matrix, this.#inputLength, this.#outputLength);
+    const rows = isOurs ? Array.from({ length: rowsMax }, (_, row) => row) : [0, 17, 63];
+    return rows.every((row) =>
+      this.#isEqualToReference(row, this.#multiply(row, 1, 1, isOurs ? rowProduct : undefined)),
+    );
+  }
+
   #isEqualToReference(first: number, product: Uint32Array): boolean {
     const offset = first * this.#outputLength;
     for (let i = 0; i < product.length; i++) if (product[i] !== this.#reference[offset + i]) return false;
@@ -148,11 +175,11 @@ class MatrixProbe {
   }
 
   /** The bits of rows [first, first + count), multiplied in a batch of `padded` rows. */
-  #multiply(first: number, count: number, padded: number): Uint32Array {
+  #multiply(first: number, count: number, padded: number, rowProduct?: RowProduct): Uint32Array {
     const graph = this.#graph;
     graph.begin(8);
     const x = graph.input(F32, this.#inputLength, padded);
-    const product = graph.mulMat(this.#matrix, x);
+    const product = rowProduct?.multiply(graph, this.#matrix, x) ?? graph.mulMat(this.#matrix, x);
     graph.output(product);
     graph.allocate();
     const data = new Float32Array(this.#inputLength * padded);

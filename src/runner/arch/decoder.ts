@@ -5,6 +5,7 @@ import { F32, I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention.ts';
 import type { Batch } from '../batch.ts';
 import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
+import type { RowProduct } from '../native/row-product.ts';
 import type { LayerWeights, ModelWeights } from '../weights.ts';
 
 /** Tensors that one layer adds besides attention, at most (views and reshapes included). */
@@ -32,9 +33,10 @@ export function buildDecoder(
   memory: KvMemory,
   attention: Attention,
   batch: Batch,
+  rowProduct?: RowProduct,
 ): DecoderGraph {
   graph.begin(64 + config.layerCount * nodesPerLayer + attention.nodeCount(batch, config.layerCount));
-  const builder = new DecoderBuilder(graph, config, weights, memory, attention, batch);
+  const builder = new DecoderBuilder(graph, config, weights, memory, attention, batch, rowProduct);
   return { logits: builder.build(), writeInputs: () => builder.writeInputs() };
 }
 
@@ -45,6 +47,7 @@ class DecoderBuilder {
   readonly #memory: KvMemory;
   readonly #attention: Attention;
   readonly #batch: Batch;
+  readonly #rowProduct: RowProduct | undefined;
   readonly #tokens: TensorPtr;
   readonly #slots: TensorPtr;
   readonly #positions: TensorPtr;
@@ -58,6 +61,7 @@ class DecoderBuilder {
     memory: KvMemory,
     attention: Attention,
     batch: Batch,
+    rowProduct: RowProduct | undefined,
   ) {
     this.#graph = graph;
     this.#config = config;
@@ -65,6 +69,7 @@ class DecoderBuilder {
     this.#memory = memory;
     this.#attention = attention;
     this.#batch = batch;
+    this.#rowProduct = rowProduct;
     this.#tokens = graph.input(I32, batch.paddedRowCount);
     this.#positions = graph.input(I32, batch.paddedRowCount);
     this.#slots = graph.input(I32, batch.paddedRowCount);
@@ -90,7 +95,7 @@ class DecoderBuilder {
       x = graph.add(x, this.#attend(index, layer, h, rows));
       x = graph.add(x, this.#feedForward(layer, graph.rmsNorm(x, layer.feedForwardNorm, rmsEpsilon)));
     }
-    const logits = graph.mulMat(this.#weights.output, graph.rmsNorm(x, this.#weights.outputNorm, rmsEpsilon));
+    const logits = this.#multiply(this.#weights.output, graph.rmsNorm(x, this.#weights.outputNorm, rmsEpsilon));
     graph.output(logits);
     return logits;
   }
@@ -128,17 +133,24 @@ class DecoderBuilder {
     const positions = isAll ? this.#positions : this.#outputPositions;
     const projected = this.#project(layer.query, layer.queryBias, h);
     const q = this.#rotate(projected, layer.queryNorm, this.#config.headCount, rowCount, positions);
-    return this.#graph.mulMat(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
+    return this.#multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
   }
 
   #feedForward(layer: LayerWeights, h: TensorPtr): TensorPtr {
     const graph = this.#graph;
-    const hidden = graph.swiglu(graph.mulMat(layer.gate, h), graph.mulMat(layer.up, h));
-    return graph.mulMat(layer.down, hidden);
+    const hidden = graph.swiglu(this.#multiply(layer.gate, h), this.#multiply(layer.up, h));
+    return this.#multiply(layer.down, hidden);
+  }
+
+  /** A single row takes the kernel that gives it the bits it has in company. */
+  #multiply(weight: TensorPtr, x: TensorPtr): TensorPtr {
+    const graph = this.#graph;
+    if (this.#rowProduct?.has(weight) && graph.rowCountOf(x) === 1) return this.#rowProduct.multiply(graph, weight, x);
+    return graph.mulMat(weight, x);
   }
 
   #project(weight: TensorPtr, bias: TensorPtr | undefined, h: TensorPtr): TensorPtr {
-    const product = this.#graph.mulMat(weight, h);
+    const product = this.#multiply(weight, h);
     return bias === undefined ? product : this.#graph.add(product, bias);
   }
 
