@@ -25,6 +25,7 @@ connectorSuite('SharedStorageConnector', {
         async_load: mode === 'async',
         max_bytes: maxBytes,
         lookup_timeout_seconds: 0.2,
+        save_timeout_seconds: 0.2,
         ...(rules === undefined
           ? {}
           : {
