@@ -26,24 +26,43 @@ export class FakeRunner {
     for (let i = 0; i < this.#entries.length; i++) this.#entries[i] = this.#nextGarbage();
   }
 
-  execute(plan: StepPlan): StepResult {
+  /** `leftOut`: sequences (indices) that are not computed because something they read is missing. */
+  execute(plan: StepPlan, leftOut: readonly number[] = []): StepResult {
     let rows = 0;
     const sampled: (SampledToken | undefined)[] = [];
-    for (const sequence of plan.sequences) {
+    for (const [index, sequence] of plan.sequences.entries()) {
       let last = 0;
+      const isLeftOut = leftOut.includes(index);
       for (const { start, end } of sequence.spans) {
         assert(
           start < end && end <= sequence.tokens.length,
           `span [${start}, ${end}) of ${sequence.tokens.length} tokens`,
         );
-        for (let position: number = start; position < end; position++) last = this.#row(sequence, position);
+        for (let position: number = start; position < end && !isLeftOut; position++)
+          last = this.#row(sequence, position);
         rows += end - start;
       }
-      sampled.push(sequence.sample && { token: nextTokenOf(last, this.vocabSize) as SampledToken['token'] });
+      sampled.push(
+        isLeftOut
+          ? undefined
+          : sequence.sample && { token: nextTokenOf(last, this.vocabSize) as SampledToken['token'] },
+      );
     }
     assert(rows === plan.tokenCount, `plan of ${plan.tokenCount} rows has ${rows}`);
     this.rowsComputed += rows;
     return { stepId: plan.stepId, sampled };
+  }
+
+  /** What a transfer reads: the block's entries; a state is one. */
+  readBlock(page: number, group: number): Int32Array {
+    const { kind, blockSize } = this.kvCacheSpec.groups[group]!;
+    const first = page * this.#entriesPerPage;
+    return this.#entries.slice(first, first + (kind === 'state' ? 1 : blockSize));
+  }
+
+  /** What a transfer writes. */
+  writePage(page: number, entries: Int32Array): void {
+    this.#entries.set(entries, page * this.#entriesPerPage);
   }
 
   /** The page's memory is lost or overwritten by somebody else. */

@@ -12,7 +12,7 @@ afterAll(() => rmSync(workshop, { recursive: true }));
 /** A copy of the simulator's world over changed sources. */
 async function worldOf(name: string, change: (path: string) => void): Promise<typeof World> {
   const copy = join(workshop, name);
-  for (const folder of ['src/base', 'src/core', 'src/kv', 'src/scheduler', 'sim'])
+  for (const folder of ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'])
     cpSync(join(root, folder), join(copy, folder), {
       recursive: true,
       filter: (path) => !/\.(test|fuzz|bench)\.ts$/.test(path),

@@ -14,6 +14,9 @@ export interface SimulationReport {
   readonly steps: number;
   readonly worlds: number;
   readonly finished: number;
+  /** Blocks that were loaded, and loads of blocks that failed. */
+  readonly loaded: number;
+  readonly failedLoads: number;
 }
 
 /** Worlds from `seed` on, until `steps` steps are done. Throws at the first failure. */
@@ -21,6 +24,8 @@ export function simulate(seed: number, steps: number): SimulationReport {
   let done = 0;
   let finished = 0;
   let worlds = 0;
+  let loaded = 0;
+  let failedLoads = 0;
   while (done < steps) {
     const world = new World(seed + worlds);
     try {
@@ -30,9 +35,11 @@ export function simulate(seed: number, steps: number): SimulationReport {
     }
     done += world.steps;
     finished += world.finished;
+    loaded += world.loads.arrived;
+    failedLoads += world.loads.failed;
     worlds++;
   }
-  return { steps: done, worlds, finished };
+  return { steps: done, worlds, finished, loaded, failedLoads };
 }
 
 /** The same seed with less chaos makes the same world up to where the calm begins. */
@@ -51,6 +58,8 @@ if (process.argv[1] !== undefined && /run\.[jt]s$/.test(process.argv[1])) {
   const { values } = parseArgs({
     options: { seed: { type: 'string', default: '1' }, steps: { type: 'string', default: '1000000' } },
   });
-  const { steps, worlds, finished } = simulate(Number(values.seed), Number(values.steps));
-  console.log(`${steps} steps in ${worlds} worlds, ${finished} requests finished, all invariants held`);
+  const { steps, worlds, finished, loaded, failedLoads } = simulate(Number(values.seed), Number(values.steps));
+  console.log(
+    `${steps} steps in ${worlds} worlds, ${finished} requests finished, ${loaded} blocks loaded, ${failedLoads} loads failed: all invariants held`,
+  );
 }

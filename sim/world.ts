@@ -3,12 +3,12 @@ import { Prng } from '../src/base/prng.ts';
 import type { BlockCount, BlockId, RequestId, TokenCount } from '../src/core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
-import type { StepResult } from '../src/core/step.ts';
 import { pagesMax } from '../src/kv/create-group.ts';
-import type { SchedulerOptions } from '../src/scheduler/contract.ts';
+import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner } from './fake-runner.ts';
+import { FaultTier, noFaults, type TierFaults } from './fault-tier.ts';
 import { sha256 } from './hash.ts';
 import { type ReferenceOutput, referenceOutput } from './reference.ts';
 import { Workload } from './workload.ts';
@@ -29,11 +29,19 @@ export class World {
   readonly #scheduler: Scheduler;
   readonly #runner: FakeRunner;
   readonly #workload: Workload;
+  readonly #tier: FaultTier | undefined;
+  readonly #tierPrng: Prng;
+  readonly #deathRate: number;
+  #nowMs = 0;
   readonly #live = new Map<RequestId, { request: EngineRequest; expected: ReferenceOutput; output: number[] }>();
   readonly #arrivalRate: number;
   readonly #abortRate: number;
   readonly #lossRate: number;
   steps = 0;
+  /** Blocks that a connector has brought, and that it had promised in vain. */
+  get loads(): { readonly arrived: number; readonly failed: number } {
+    return { arrived: this.#tier?.loadedBlocks ?? 0, failed: this.#tier?.failedBlocks ?? 0 };
+  }
   finished = 0;
 
   /** Without `checks`, only texts and ends are compared: what a bug does to users when no assertion sees it. */
@@ -56,8 +64,18 @@ export class World {
       kvLoadFailurePolicy: prng.chance(0.1) ? 'fail' : 'recompute',
       policy: prng.pick(['fcfs', 'priority'] as const),
     };
-    this.#scheduler = new Scheduler(this.#spec, this.#options, sha256);
     this.#runner = new FakeRunner(this.#spec, vocabSize);
+    // A generator of its own, so that worlds without a connector are what they are whatever is added here.
+    const tierPrng = new Prng(seed + 2 ** 40);
+    if (tierPrng.chance(0.6)) this.#tier = new FaultTier(tierPrng, this.#runner, randomFaults(tierPrng));
+    this.#tierPrng = tierPrng;
+    this.#deathRate = tierPrng.pick([0, 0.05, 0.2]);
+    this.#scheduler = new Scheduler(this.#spec, this.#options, sha256, this.#tier, {
+      loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]),
+      askLaterMaxMs: 150,
+      pollMs: 5000,
+    });
+    if (this.#tier !== undefined) this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
     this.#workload = new Workload(prng.fork(), {
       vocabSize,
       promptTokensMax,
@@ -73,14 +91,16 @@ export class World {
   run(chaosSteps: number): void {
     try {
       while (this.steps < chaosSteps) this.#step(true);
+      this.#tier?.calm();
       let calmSteps = 0;
       const bound = this.#stepsBound();
-      while (this.#scheduler.hasWork()) {
+      while (this.#scheduler.hasWork() || this.#scheduler.stats().transfers.open > 0) {
         this.#step(false);
         assert(++calmSteps <= bound, `I8: ${this.#live.size} requests have not ended after ${bound} calm steps`);
       }
       assert(this.#live.size === 0, `${this.#live.size} requests were forgotten`);
-      const { blocks } = this.#scheduler.stats();
+      const { blocks, transfers } = this.#scheduler.stats();
+      assert(transfers.open === 0, `I5: ${transfers.open} transfers are open when all is over`);
       assert(blocks.referenced === 0, `I7: ${blocks.referenced} pages are still referenced when all is over`);
     } catch (error) {
       throw new Error(
@@ -99,22 +119,55 @@ export class World {
       this.#abortSome();
       this.#loseMemory();
     }
-    const plan = this.#scheduler.plan();
+    if (this.#tier !== undefined) this.#passTime(this.#tierPrng.between(0, 20));
+    const plan = this.#scheduler.plan(this.#nowMs);
     if (plan === undefined) {
-      assert(!this.#scheduler.hasWork(), 'I8: there is work, but nothing was planned');
+      this.#sleep();
       return;
     }
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step is over its budget');
     const lost = chaos ? this.#lostPages() : [];
     for (const page of lost) this.#runner.scribble(page);
-    const result: StepResult = { ...this.#runner.execute(plan), invalidBlocks: lost };
+    const result = this.#execute(plan, lost);
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();
       this.#abortSome();
       this.#loseMemory();
     }
-    for (const update of this.#scheduler.apply(plan, result)) this.#check(update);
+    for (const update of this.#scheduler.apply(plan, result, this.#nowMs)) this.#check(update);
     if (this.#checks) this.#scheduler.checkInvariants();
+  }
+
+  #execute(plan: ScheduledStep, lost: readonly BlockId[]): ExecutedStep {
+    if (this.#tier === undefined) return { ...this.#runner.execute(plan), invalidBlocks: lost };
+    const metadata = plan.connectorMetadata;
+    assert(metadata !== undefined, 'a step without metadata');
+    const failed = this.#tier.begin(metadata, plan.sequences.length > 0, lost);
+    // A worker may leave out whoever has one of the pages that failed, or compute it for nothing.
+    const leftOut = this.#tierPrng.chance(0.5)
+      ? plan.sequences.flatMap(({ blockTables }, i) =>
+          blockTables.some(({ ids, length }) => ids.subarray(0, length).some((page) => failed.has(page as BlockId)))
+            ? [i]
+            : [],
+        )
+      : [];
+    const result = this.#runner.execute(plan, leftOut);
+    this.#passTime(this.#tierPrng.between(0, 20));
+    return { ...result, invalidBlocks: lost, leftOut, connectorOutput: this.#tier.finish() };
+  }
+
+  /** The engine sleeps until something happens. Without transfers and deadlines nothing ever will. */
+  #sleep(): void {
+    if (!this.#scheduler.hasWork() && this.#scheduler.stats().transfers.open === 0) return;
+    const wakes = [this.#scheduler.nextWakeMs(), this.#tier?.nextEventMs()].filter((at) => at !== undefined);
+    assert(wakes.length > 0, 'I8: there is work, but nothing was planned, and nobody will wake the engine');
+    this.#passTime(Math.max(Math.min(...wakes) - this.#nowMs, 1));
+    if (this.#tierPrng.chance(0.5)) this.#scheduler.ringTransfers();
+  }
+
+  #passTime(ms: number): void {
+    this.#nowMs += ms;
+    if (this.#tier !== undefined) this.#tier.nowMs = this.#nowMs;
   }
 
   #add(): void {
@@ -135,14 +188,22 @@ export class World {
 
   /** Content is lost between two steps: a worker has died and comes back empty, or a few pages are found corrupt. */
   #loseMemory(): void {
-    const pages = this.#lostPages();
+    // With a store to load from, a worker that comes back empty is what makes everybody load at once.
+    const died = this.#tier !== undefined && this.#tierPrng.chance(this.#deathRate);
+    const pages = died ? this.#allPages() : this.#lostPages();
     for (const page of pages) this.#runner.scribble(page);
+    this.#tier?.memoryLost(pages);
+    if (pages.length === this.#spec.pageCount - 1) this.#tier?.workerDied();
     for (const update of this.#scheduler.invalidate(pages)) this.#check(update);
+  }
+
+  #allPages(): BlockId[] {
+    return Array.from({ length: this.#spec.pageCount - 1 }, (_, i) => (i + 1) as BlockId);
   }
 
   #lostPages(): BlockId[] {
     if (!this.#prng.chance(this.#lossRate)) return [];
-    const all = Array.from({ length: this.#spec.pageCount - 1 }, (_, i) => (i + 1) as BlockId);
+    const all = this.#allPages();
     if (this.#prng.chance(0.05)) return all;
     const share = this.#prng.pick([0.02, 0.2]);
     return all.filter(() => this.#prng.chance(share));
@@ -173,8 +234,27 @@ export class World {
   #stepsBound(): number {
     let tokens = 0;
     for (const { request } of this.#live.values()) tokens += request.promptTokens.length + request.params.maxTokens;
-    return tokens * (this.#live.size + 1) + 10;
+    // A transfer takes an order, a report, a deadline and a drain; and looking for them takes steps, too.
+    const transfers = this.#tier === undefined ? 0 : 40 + 20 * this.#scheduler.stats().transfers.open + 2 * tokens;
+    return tokens * (this.#live.size + 1) + 10 + transfers;
   }
+}
+
+/** Each world has its own bad luck: most have little of many faults, some much of one. */
+function randomFaults(prng: Prng): TierFaults {
+  if (prng.chance(0.2)) return noFaults;
+  const rate = (): number => prng.pick([0, 0, 0.02, 0.2, prng.chance(0.2) ? 0.8 : 0.05]);
+  return {
+    askLater: rate(),
+    lies: rate(),
+    corrupt: rate(),
+    slow: rate(),
+    hung: rate(),
+    silent: rate(),
+    twice: rate(),
+    unknown: rate(),
+    saveFails: rate(),
+  };
 }
 
 /** One full-attention group mostly, else any mix of groups, block sizes and windows; pools from just enough to plenty. */

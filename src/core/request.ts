@@ -36,10 +36,14 @@ export interface RequestUpdate {
 /** Counters of one request, running totals. */
 export interface RequestStats {
   readonly promptTokens: number;
-  /** Prompt tokens whose KV was found in the device pool when the request was first admitted. */
+  /** Prompt tokens whose KV was found when the request was first admitted, in the device pool or outside. */
   readonly cachedTokens: number;
+  /** Of these, the ones that a connector had promised; absent is none. */
+  readonly externalTokens?: number;
   readonly outputTokens: number;
-  /** Tokens that had been computed for this request and were computed again. */
+  /** Tokens that were computed although they had been computed, or promised by a connector, for this request before. */
   readonly recomputedTokens: number;
+  /** Blocks that a connector had promised this request and that did not arrive; absent is none. */
+  readonly failedLoads?: number;
   readonly preemptions: number;
 }

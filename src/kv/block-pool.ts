@@ -49,6 +49,10 @@ export class BlockPool {
     return this.#idle.has(page);
   }
 
+  holds(page: BlockId): number {
+    return this.#holds[page]!;
+  }
+
   isHeld(page: BlockId): boolean {
     return this.#holds[page]! > 0;
   }

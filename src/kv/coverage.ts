@@ -86,7 +86,7 @@ function lacksPage(parts: KvParts, request: KvRequest, g: number, block: number)
   const page = table.at(block);
   if (page === NULL_BLOCK) return true;
   if (!parts.groups[g]!.rowsNeedOwnPage) return false;
-  if (!parts.residency.isOwnedBy(page, request.slot)) return true;
+  if (!parts.residency.isFilledBy(page, request.slot)) return true;
   return isNeededLater(parts, request, g, block) && !isParked(request, g, block);
 }
 

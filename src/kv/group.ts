@@ -30,6 +30,8 @@ export class GroupProposal implements GroupValidity {
   /** The page found for each logical block, NULL_BLOCK where there is none. */
   pages = new Int32Array(16);
   validTo = new Int32Array(16);
+  /** 1 where there is no page, but a connector has said that the block could be loaded; `validTo` counts on it. */
+  outside = new Uint8Array(16);
 
   constructor(spec: KvGroupSpec) {
     this.kind = spec.kind;
@@ -43,14 +45,24 @@ export class GroupProposal implements GroupValidity {
       const capacity = 2 ** Math.ceil(Math.log2(blockCount));
       this.pages = new Int32Array(capacity);
       this.validTo = new Int32Array(capacity);
+      this.outside = new Uint8Array(capacity);
     }
     this.blockCount = blockCount;
     this.pages.fill(0, 0, blockCount);
     this.validTo.fill(0, 0, blockCount);
+    this.outside.fill(0, 0, blockCount);
   }
 
   set(block: number, page: number, validTo: number): void {
     this.pages[block] = page;
     this.validTo[block] = validTo;
+    this.outside[block] = 0;
+  }
+
+  /** The block could be loaded. What the pool has already is never loaded. */
+  setOutside(block: number): void {
+    if (this.pages[block] !== 0) return;
+    this.validTo[block] = this.blockSize;
+    this.outside[block] = 1;
   }
 }

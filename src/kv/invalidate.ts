@@ -34,12 +34,19 @@ export class PageSet {
 
 /**
  * The first of the request's rows in a step that depends on a page of the set: this row and all behind it do not count.
- * Infinity when none does. The pages that these rows were to fill join the set, for those who rode on them in the
+ * Infinity when none does. A request that the runner left out has computed none (`wasLeftOut`). The pages that these rows were to fill join the set, for those who rode on them in the
  * same step: ask in batch order.
  */
-export function firstSpoiledRow(parts: KvParts, request: KvRequest, spans: readonly Span[], spoiled: PageSet): number {
-  let first = Infinity;
+export function firstSpoiledRow(
+  parts: KvParts,
+  request: KvRequest,
+  spans: readonly Span[],
+  spoiled: PageSet,
+  wasLeftOut = false,
+): number {
+  let first: number = wasLeftOut ? spans[0]!.start : Infinity;
   for (const { start, end } of spans) {
+    if (first !== Infinity) break;
     for (let g = 0; g < parts.groups.length; g++) {
       const { blockSize } = parts.spec.groups[g]!;
       const table = request.tables[g]!;
@@ -50,7 +57,6 @@ export function firstSpoiledRow(parts: KvParts, request: KvRequest, spans: reado
         break;
       }
     }
-    if (first !== Infinity) break;
   }
   if (first !== Infinity) spoilRows(parts, request, spans, first, spoiled);
   return first;
@@ -63,7 +69,7 @@ function spoilRows(parts: KvParts, request: KvRequest, spans: readonly Span[], f
       const { blockSize } = parts.spec.groups[g]!;
       const table = request.tables[g]!;
       for (let block = Math.floor(Math.max(start, first) / blockSize); block * blockSize < end; block++)
-        if (parts.residency.isOwnedBy(table.at(block), request.slot)) spoiled.add(table.at(block));
+        if (parts.residency.isFilledBy(table.at(block), request.slot)) spoiled.add(table.at(block));
     }
   }
 }

@@ -10,9 +10,10 @@ import { createGroup } from './create-group.ts';
 import { firstSpoiledRow, invalidatePages, type PageSet } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
+import { isAwaitingLoad, loadArrived, loadFailed, loadLate, type PlacedBlock } from './loading.ts';
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
-import { Proposal } from './proposal.ts';
+import { type BlockPlace, Proposal } from './proposal.ts';
 import { Residency } from './residency.ts';
 import { verifyKvCache, verifyPlans } from './verify.ts';
 
@@ -83,19 +84,28 @@ export class KvCache {
 
   /**
    * Looks up what is there for a request without pages, and says whether the pages that it needs can be had, with
-   * `headroom` pages left over for others. O(blocks of the request).
+   * `headroom` pages left over for others. `found`: blocks that a connector could load. O(blocks of the request).
    */
-  canAdmit(request: KvRequest, headroom: number): boolean {
+  canAdmit(request: KvRequest, headroom: number, found: readonly BlockPlace[] = nothingFound): boolean {
     assert(!request.admitted, 'the request has pages already');
     const { pool } = this.parts;
     this.#proposedFor = request;
-    if (this.#proposal.draw(request, true) + headroom <= pool.available) return true;
+    if (this.#proposal.draw(request, true, found) + headroom <= pool.available) return true;
     // Alone, a request must get in: if what it could reuse takes too much room beside what it needs, it goes without.
-    return headroom === 0 && this.#proposal.draw(request, false) <= pool.available;
+    return headroom === 0 && this.#proposal.draw(request, false, nothingFound) <= pool.available;
   }
 
-  /** Takes the pages that `canAdmit` has just found, and fresh ones for the rest; plans what is to be computed. */
-  admit(request: KvRequest): void {
+  /** The full blocks that the pool lacks for a request without pages: what connectors are asked for. O(blocks). */
+  wanted(request: KvRequest): BlockPlace[] {
+    this.#proposedFor = undefined;
+    return this.#proposal.lacking(request);
+  }
+
+  /**
+   * Takes the pages that `canAdmit` has just found, and fresh ones for the rest; plans what is to be computed, counting on
+   * the blocks that are to be loaded. Returns these: exactly those of the found ones that the plan relies on.
+   */
+  admit(request: KvRequest): PlacedBlock[] {
     assert(this.#proposedFor === request, 'ask `canAdmit` right before `admit`');
     this.#proposedFor = undefined;
     const { groups, pool } = this.parts;
@@ -103,16 +113,23 @@ export class KvCache {
     for (const { pages, blockCount } of this.#proposal.groups)
       for (let block = 0; block < blockCount; block++)
         if (pages[block] !== NULL_BLOCK) pool.reference(pages[block] as BlockId);
+    const loads: PlacedBlock[] = [];
     for (let g = 0; g < groups.length; g++) {
-      const { pages, blockCount } = this.#proposal.groups[g]!;
+      const { pages, blockCount, outside } = this.#proposal.groups[g]!;
+      const table = request.tables[g]!;
       for (let block = 0; block < blockCount; block++) {
-        if (pages[block] === NULL_BLOCK && groups[g]!.takesAllAtOnce) pushFresh(this.parts, request, g);
-        else request.tables[g]!.push(pages[block] as BlockId);
+        const isLoad = outside[block] === 1;
+        if (pages[block] === NULL_BLOCK && (isLoad || groups[g]!.takesAllAtOnce)) pushFresh(this.parts, request, g);
+        else table.push(pages[block] as BlockId);
+        if (!isLoad) continue;
+        this.parts.residency.startLoading(table.at(block), 0);
+        loads.push({ group: g, block, page: table.at(block) });
       }
     }
     request.admitted = true;
     request.admission = ++this.#admissions;
     planRequest(this.parts, this.#proposal.groups, request);
+    return loads;
   }
 
   /**
@@ -161,7 +178,7 @@ export class KvCache {
       const ids = table.ids.slice(0, table.length);
       for (const { start, end } of spans)
         for (let block = Math.floor(start / blockSize); block * blockSize < end; block++)
-          if (!residency.isOwnedBy(table.at(block), request.slot)) ids[block] = NULL_BLOCK;
+          if (!residency.isFilledBy(table.at(block), request.slot)) ids[block] = NULL_BLOCK;
       return { ids, length: ids.length };
     });
   }
@@ -191,14 +208,41 @@ export class KvCache {
   }
 
   /** See `invalidate.ts`. To be asked in batch order, before anything of the step is committed. */
-  firstSpoiledRow(request: KvRequest, spans: readonly Span[], spoiled: PageSet): number {
-    return firstSpoiledRow(this.parts, request, spans, spoiled);
+  firstSpoiledRow(request: KvRequest, spans: readonly Span[], spoiled: PageSet, wasLeftOut = false): number {
+    return firstSpoiledRow(this.parts, request, spans, spoiled, wasLeftOut);
   }
 
   /** The content of these pages is not valid. Returns the requests that have one of them; they plan again. No step is out. */
   invalidate(pages: readonly BlockId[]): KvRequest[] {
     this.#proposedFor = undefined;
     return invalidatePages(this.parts, pages);
+  }
+
+  /** Rows of this step may count on these loads, and are thrown away with those that fail. */
+  loadInStep(loads: readonly PlacedBlock[]): void {
+    for (const { group, page } of loads)
+      this.parts.residency.startLoading(page, this.parts.spec.groups[group]!.blockSize);
+  }
+
+  /** Whether the request waits for a load, its own or another's. */
+  awaitsLoad(request: KvRequest): boolean {
+    if (request.needsPlan) replanRequest(this.parts, this.#proposal.groups, request);
+    return isAwaitingLoad(this.parts, request);
+  }
+
+  /** See `loading.ts`. No step is out. */
+  loadArrived(block: PlacedBlock): boolean {
+    this.#proposedFor = undefined;
+    return loadArrived(this.parts, block);
+  }
+
+  loadLate(pages: readonly BlockId[]): void {
+    loadLate(this.parts, pages);
+  }
+
+  loadFailed(page: BlockId, isBusy: boolean): KvRequest[] {
+    this.#proposedFor = undefined;
+    return loadFailed(this.parts, page, isBusy);
   }
 
   /** A token was appended behind a wholly computed request: it is the next row. */
@@ -243,7 +287,7 @@ export class KvCache {
       const last = Math.floor((end - 1) / blockSize);
       for (let block = Math.floor(start / blockSize); block <= last; block++) {
         const page = table.at(block);
-        if (!residency.isOwnedBy(page, request.slot)) {
+        if (!residency.isFilledBy(page, request.slot)) {
           request.rowsMasked = true;
           continue;
         }
@@ -257,7 +301,7 @@ export class KvCache {
   #commitBlock(request: KvRequest, g: number, block: number, below: number): void {
     const { residency, spec, computing, published } = this.parts;
     const page = request.tables[g]!.at(block);
-    if (!residency.isOwnedBy(page, request.slot)) return;
+    if (!residency.isFilledBy(page, request.slot)) return;
     const { blockSize, kind } = spec.groups[g]!;
     const to = Math.max(below - block * blockSize, 0);
     if (kind === 'state') residency.commitState(page, to);
@@ -269,5 +313,8 @@ export class KvCache {
     const chain = request.chains[g]!;
     chain.extend(request.tokens);
     published.insert(page, g, chain.words, block);
+    this.parts.onPublished?.(page, request, g, block);
   }
 }
+
+const nothingFound: readonly never[] = [];

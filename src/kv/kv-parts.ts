@@ -1,3 +1,4 @@
+import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { BlockPool } from './block-pool.ts';
 import type { KvGroup } from './group.ts';
@@ -18,4 +19,6 @@ export interface KvParts {
   readonly computing: PrefixIndex;
   /** Open requests by slot. */
   readonly requests: (KvRequest | undefined)[];
+  /** Told of each block whose rows have made it valid: what a connector may save. */
+  onPublished?: (page: BlockId, request: KvRequest, group: number, block: number) => void;
 }

@@ -9,16 +9,17 @@ import type { KvRequest } from './kv-request.ts';
  *
  * In a group that every sharer needs whole, the page passes to the sharer that was admitted first, with what is in it.
  * So a page's owner was always admitted before all others that have it, those who wait wait for earlier ones, and nobody
- * waits in a circle. Elsewhere (windows, states) a sharer may not need all of the page: they drop it and plan for themselves.
+ * waits in a circle. So does a page that is being loaded: the transfer goes on for whoever waits for it. Elsewhere (windows, states) a sharer may not need all of the page: they drop it and plan for themselves.
  */
 export function leavePage(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
   if (parts.pool.references(page) > 1) {
-    if (parts.groups[g]!.takesAllAtOnce) {
+    if (parts.groups[g]!.takesAllAtOnce || parts.residency.isLoading(page)) {
       bequeath(parts, owner, g, block, page);
       return;
     }
     dropFromOthers(parts, owner, g, block, page);
   }
+  if (parts.residency.isLoading(page)) parts.residency.stopLoading(page);
   parts.residency.disown(page, owner.slot);
   if (parts.computing.has(page)) parts.computing.remove(page);
 }

@@ -34,6 +34,12 @@ export class PageTable implements BlockTable {
     this.#ids[block] = page;
   }
 
+  /** The block whose page it is, from block `from` on. */
+  indexOf(page: BlockId, from: number): number | undefined {
+    for (let block = from; block < this.#length; block++) if (this.#ids[block] === page) return block;
+    return undefined;
+  }
+
   clear(): void {
     this.#length = 0;
   }

@@ -64,7 +64,7 @@ function settle(parts: KvParts, proposal: GroupProposal, request: KvRequest, g: 
     }
     if (page === NULL_BLOCK) continue;
     const start = block * blockSize;
-    const mine = residency.isOwnedBy(page, request.slot);
+    const mine = residency.isFilledBy(page, request.slot);
     if (wanted === NULL_BLOCK && !(mine && request.spans.overlaps(start, start + blockSize))) {
       releasePage(parts, request, g, block, page);
       table.set(block, NULL_BLOCK);
@@ -77,7 +77,7 @@ function settle(parts: KvParts, proposal: GroupProposal, request: KvRequest, g: 
   }
 }
 
-/** What is valid for a request, by its tables; what others are filling for it counts as if it were. */
+/** What is valid for a request, by its tables; what others or transfers are filling for it counts as if it were. */
 export function readTables(parts: KvParts, groups: readonly GroupProposal[], request: KvRequest): void {
   const { residency } = parts;
   for (let g = 0; g < groups.length; g++) {
@@ -87,13 +87,13 @@ export function readTables(parts: KvParts, groups: readonly GroupProposal[], req
     for (let block = request.firstHeld[g]!; block < table.length; block++) {
       const page = table.at(block);
       if (page === NULL_BLOCK) continue;
-      const mine = residency.isOwnedBy(page, request.slot);
+      const mine = residency.isFilledBy(page, request.slot);
       proposal.set(block, page, mine ? residency.validTo[page]! : proposal.blockSize);
     }
   }
 }
 
-/** The position that waits for another request's rows: none of this request's rows from there on can be computed yet. */
+/** The position that waits for another request's rows, or for a load: none of this request's rows from there on can be computed yet. */
 export function awaitedFrom({ residency }: KvParts, request: KvRequest): number {
   for (; request.nextAwaited < request.awaited.length; request.nextAwaited++) {
     const { page, start, blockSize } = request.awaited[request.nextAwaited]!;
@@ -110,7 +110,7 @@ function collectAwaited({ residency, spec }: KvParts, request: KvRequest): void 
     const table = request.tables[g]!;
     for (let block = request.firstHeld[g]!; block < table.length; block++) {
       const page = table.at(block);
-      if (page === NULL_BLOCK || !residency.isOwned(page) || residency.isOwnedBy(page, request.slot)) continue;
+      if (page === NULL_BLOCK || !residency.isOwned(page) || residency.isFilledBy(page, request.slot)) continue;
       request.awaited.push({ page, start: block * blockSize, blockSize });
     }
   }

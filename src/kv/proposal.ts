@@ -1,9 +1,16 @@
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { chooseLoads, loadsOf } from './choose-loads.ts';
 import { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 import { planSpans } from './planner.ts';
 import { SpanList } from './span-list.ts';
+
+/** Logical block `block` of a request in one group. */
+export interface BlockPlace {
+  readonly group: number;
+  readonly block: number;
+}
 
 /** What a request without pages would get if it were admitted now. Scratch memory: one proposal at a time. */
 export class Proposal {
@@ -19,26 +26,44 @@ export class Proposal {
   }
 
   /**
-   * Looks up the request's blocks (only when `useCache`), keeps what its plan relies on, and returns the pages that
-   * admitting it would take from those that are available now. O(blocks).
+   * Looks up the request's blocks (only when `useCache`), counts on those that are `found` outside, keeps of all of them
+   * what its plan relies on, and returns the pages that admitting it would take from those that are available now.
+   * O(blocks).
    */
-  draw(request: KvRequest, useCache: boolean): number {
+  draw(request: KvRequest, useCache: boolean, found: readonly BlockPlace[]): number {
     const { groups, enablePrefixCaching } = this.#parts;
     for (let g = 0; g < groups.length; g++) {
       const proposal = this.groups[g]!;
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
       if (useCache && enablePrefixCaching) this.#lookUp(request, g, proposal);
     }
-    if (this.#isSelective) {
+    for (let i = 0; i < found.length; i++) this.groups[found[i]!.group]!.setOutside(found[i]!.block);
+    if (this.#isSelective || found.length > 0) {
       planSpans(request.tokens.length, this.groups, this.#spans);
+      if (found.length > 0) for (const group of this.groups) chooseLoads(group, this.#spans);
       for (let g = 0; g < groups.length; g++) groups[g]!.strike(this.groups[g]!, this.#spans);
     }
     let pages = 0;
     for (let g = 0; g < groups.length; g++) {
       pages += groups[g]!.freshPages(this.groups[g]!);
+      // A full group has counted them; the others count what their rows need as they go.
+      if (!groups[g]!.takesAllAtOnce) pages += loadsOf(this.groups[g]!);
       pages += this.#revivedPages(this.groups[g]!);
     }
     return pages;
+  }
+
+  /** The full blocks of the request that no page has or will have. */
+  lacking(request: KvRequest): BlockPlace[] {
+    const places: BlockPlace[] = [];
+    for (let group = 0; group < this.groups.length; group++) {
+      const proposal = this.groups[group]!;
+      proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
+      this.#lookUp(request, group, proposal);
+      for (let block = 0; block < request.chains[group]!.count; block++)
+        if (proposal.pages[block] === NULL_BLOCK) places.push({ group, block });
+    }
+    return places;
   }
 
   /** Published pages first; else pages that another request has promised to fill. */

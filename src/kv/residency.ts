@@ -6,6 +6,7 @@ import type { BlockId } from '../core/ids.ts';
  *
  *   valid       all its tokens' KV is there
  *   computing   a request owns it and fills it token by token; the tokens so far may be read already
+ *   loading     a request owns it and a transfer fills it; nobody writes rows to it, nobody reads it before it is verified
  *
  * (A block without a page is absent.) A page has at most one owner, and only its owner's rows are written to it. `validTo` moves when a step's result is
  * applied, `plannedTo` when the step is planned: rows later in the same step may read up to it.
@@ -14,12 +15,15 @@ export class Residency {
   /** The page's first so many tokens hold KV that was computed or verified (I1); for a state: it is the one after so many. */
   readonly validTo: Int32Array;
   readonly plannedTo: Int32Array;
+  /** 1 while a transfer that somebody waits for fills the page. */
+  readonly #loading: Uint8Array;
   /** Slot of the request that fills the page, plus one; 0 = nobody does. */
   readonly #owners: Int32Array;
 
   constructor(pageCount: number) {
     this.validTo = new Int32Array(pageCount);
     this.plannedTo = new Int32Array(pageCount);
+    this.#loading = new Uint8Array(pageCount);
     this.#owners = new Int32Array(pageCount);
   }
 
@@ -31,8 +35,48 @@ export class Residency {
     return this.#owners[page] === slot + 1;
   }
 
+  isLoading(page: BlockId): boolean {
+    return this.#loading[page] === 1;
+  }
+
+  /** Whether rows of `slot` may write to the page. */
+  isFilledBy(page: BlockId, slot: number): boolean {
+    return this.#owners[page] === slot + 1 && this.#loading[page] === 0;
+  }
+
+  /** The slot that fills the page or has it loaded. */
+  ownerOf(page: BlockId): number | undefined {
+    const owner = this.#owners[page]!;
+    return owner === 0 ? undefined : owner - 1;
+  }
+
+  /**
+   * A transfer is to fill the page for its owner. Within this step (`whole` is the block size) rows may count on it, and
+   * are thrown away when it fails; or later (0), and rows that read it wait.
+   */
+  startLoading(page: BlockId, whole: number): void {
+    assert(this.isOwned(page) && this.validTo[page] === 0, `page ${page} cannot be loaded`);
+    this.#loading[page] = 1;
+    this.plannedTo[page] = whole;
+  }
+
+  /** The transfer has filled all of the page, and what it brought was verified (I1). */
+  loadArrived(page: BlockId, whole: number): void {
+    assert(this.isLoading(page), `nobody waits for a load of page ${page}`);
+    this.#loading[page] = 0;
+    this.validTo[page] = whole;
+    this.plannedTo[page] = whole;
+  }
+
+  /** Nobody waits for the transfer any more, or it has failed. */
+  stopLoading(page: BlockId): void {
+    this.#loading[page] = 0;
+    this.empty(page);
+  }
+
   /** A page whose content means nothing (any more) is to be filled by `slot`. */
   begin(page: BlockId, slot: number): void {
+    assert(!this.isLoading(page), `page ${page} is being loaded`);
     this.empty(page);
     this.#owners[page] = slot + 1;
   }
@@ -66,7 +110,10 @@ export class Residency {
 
   /** The owner is gone; another of the page's users goes on where it stopped. */
   bequeath(page: BlockId, slot: number, heir: number): void {
-    assert(this.plannedTo[page] === this.validTo[page], `page ${page} changes owners within a step`);
+    assert(
+      this.isLoading(page) || this.plannedTo[page] === this.validTo[page],
+      `page ${page} changes owners within a step`,
+    );
     this.disown(page, slot);
     this.#owners[page] = heir + 1;
   }

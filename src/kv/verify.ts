@@ -67,6 +67,8 @@ export function verifyKvCache(parts: KvParts): void {
       `I7: page ${page}: ${references[page]} tables, count ${pool.references(page)}`,
     );
     assert(residency.isOwned(page) === (owned[page] === 1), `page ${page}: its owner does not hold it`);
+    assert(!residency.isLoading(page) || owned[page] === 1, `page ${page} is loaded for nobody`);
+    assert(!residency.isLoading(page) || pool.isHeld(page), `I5: page ${page} is loaded, but not held`);
     if (references[page] === 0) {
       assert(!computing.has(page), `page ${page} is promised, but nobody computes it`);
       continue;

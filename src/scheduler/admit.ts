@@ -1,31 +1,85 @@
+import type { Span } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
+import type { PlacedBlock } from '../kv/loading.ts';
 import type { SchedulerOptions } from './contract.ts';
+import { type ExternalKv, type Match, nothingFound } from './external-kv.ts';
+import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
 import type { StepDraft } from './step-draft.ts';
 import type { WaitingQueue } from './waiting-queue.ts';
 
+export interface AdmissionParts {
+  readonly waiting: WaitingQueue;
+  readonly running: RunningList;
+  /** Admitted requests that wait for a load, in order of admission. */
+  readonly parked: RequestState[];
+  /** Requests that are to ask their connector again; they let others pass. */
+  readonly deferred: RequestState[];
+  readonly kv: KvCache;
+  readonly options: SchedulerOptions;
+  readonly external: ExternalKv | undefined;
+}
+
 /**
  * Admits waiting requests in queue order while rows, seats and pages last. A request takes the pages for all its tokens
- * at once, so a prompt never runs out of pages half way. The head of the queue is never passed by: big requests would
- * starve.
+ * at once, so a prompt never runs out of pages half way, and those that wait for loads cannot lock each other out. The
+ * head of the queue is never passed by: big requests would starve.
  */
-export function admitWaiting(
-  waiting: WaitingQueue,
-  running: RunningList,
-  draft: StepDraft,
-  kv: KvCache,
-  options: SchedulerOptions,
-): void {
+export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
+  const { waiting, running, parked, kv, options, external } = parts;
   while (draft.rowsLeft > 0 && running.size < options.maxNumSeqs) {
     const next = waiting.peek();
     if (next === undefined) return;
-    // A page for each that runs already: without it, a request that has just been preempted would come back, take the last
-    // pages, and be preempted again by the next decode that needs one, a prefill each time.
-    if (!kv.canAdmit(next.kv, running.size)) return;
+    // A page for each that has some already: without it, a request that has just been preempted would come back, take the
+    // last pages, and be preempted again by the next decode that needs one, a prefill each time.
+    const headroom = running.size + parked.length;
+    if (!kv.canAdmit(next.kv, headroom)) {
+      external?.holdsUnused();
+      if (external?.giveUpSaves() === true) continue;
+      return;
+    }
+    const match = external === undefined ? nothingFound : findOutside(kv, next, headroom, external);
     waiting.remove(next);
-    kv.admit(next.kv);
-    next.admitted();
+    if (match === undefined) {
+      next.isDeferred = true;
+      parts.deferred.push(next);
+      continue;
+    }
+    const loads = kv.admit(next.kv);
+    next.admitted(spansOf(kv, loads));
+    external?.admitted(next, match, loads);
+    if (external !== undefined && kv.awaitsLoad(next.kv)) {
+      next.status = 'loading';
+      parked.push(next);
+      continue;
+    }
+    next.status = 'running';
     running.insert(next);
     draft.add(next);
   }
+}
+
+/** What is to be counted on from outside; the proposal that is drawn last is the one for it. */
+function findOutside(kv: KvCache, next: RequestState, headroom: number, external: ExternalKv): Match | undefined {
+  const match = external.match(next);
+  if (match === undefined) return undefined;
+  if (kv.canAdmit(next.kv, headroom, match.blocks)) return match;
+  // In window and state groups loads take more pages at once than computing does.
+  kv.canAdmit(next.kv, headroom);
+  return nothingFound;
+}
+
+/** The tokens of these blocks in any group, ascending and disjoint. */
+export function spansOf({ parts: { spec } }: KvCache, blocks: readonly Omit<PlacedBlock, 'page'>[]): Span[] {
+  const spans: { start: number; end: number }[] = [];
+  const ranges = blocks.map(({ group, block }) => {
+    const { blockSize } = spec.groups[group]!;
+    return { start: block * blockSize, end: (block + 1) * blockSize };
+  });
+  for (const range of ranges.sort((a, b) => a.start - b.start)) {
+    const last = spans[spans.length - 1];
+    if (last !== undefined && range.start <= last.end) last.end = Math.max(last.end, range.end);
+    else spans.push(range);
+  }
+  return spans as Span[];
 }

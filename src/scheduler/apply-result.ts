@@ -18,22 +18,25 @@ export function commitStep(
   states: readonly RequestState[],
   kv: KvCache,
   invalid: readonly BlockId[],
+  leftOut: readonly number[],
 ): boolean[] {
-  const spoiled = invalid.length === 0 ? undefined : new PageSet(kv.parts.spec.pageCount, invalid);
+  const spoiled =
+    invalid.length === 0 && leftOut.length === 0 ? undefined : new PageSet(kv.parts.spec.pageCount, invalid);
   const counts: boolean[] = [];
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
     const { spans } = plan.sequences[i]!;
     state.inFlight = false;
-    state.computed(spans);
-    const below = spoiled === undefined ? Infinity : kv.firstSpoiledRow(state.kv, spans, spoiled);
+    const wasLeftOut = leftOut.includes(i);
+    if (!wasLeftOut) state.computed(spans);
+    const below = spoiled === undefined ? Infinity : kv.firstSpoiledRow(state.kv, spans, spoiled, wasLeftOut);
     counts.push(below === Infinity);
     kv.commitRows(state.kv, spans, below);
   }
   return counts;
 }
 
-/** Tokens are appended, requests end; one update for each that got a token. */
+/** Tokens are appended, requests end; one update for each that got a token. `close` gives a request's pages back. */
 export function appendSamples(
   plan: StepPlan,
   result: StepResult,
@@ -41,12 +44,13 @@ export function appendSamples(
   counts: readonly boolean[],
   kv: KvCache,
   maxModelLen: number,
+  close: (state: RequestState) => void,
 ): RequestUpdate[] {
   const updates: RequestUpdate[] = [];
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
     if (state.status !== 'running') {
-      if (state.kv.isOpen) kv.close(state.kv);
+      if (state.kv.isOpen) close(state);
       continue;
     }
     if (plan.sequences[i]!.sample === undefined || !counts[i]) continue;
@@ -55,7 +59,7 @@ export function appendSamples(
       const failure = result.failures?.find(({ sequence }) => sequence === i);
       assert(failure !== undefined, `no sample for request ${state.request.id}`);
       state.status = 'ended';
-      kv.close(state.kv);
+      close(state);
       const finish = { reason: 'error', error: failure.error } as const;
       updates.push({ requestId: state.request.id, newTokens: [], stats: state.stats(), finish });
       continue;
@@ -68,7 +72,7 @@ export function appendSamples(
       updates.push(update);
     } else {
       state.status = 'ended';
-      kv.close(state.kv);
+      close(state);
       updates.push({ ...update, finish });
     }
   }

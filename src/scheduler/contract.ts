@@ -1,6 +1,22 @@
+import type { ConnectorMetadata, ConnectorOutput } from '../connector/connector.ts';
 import type { BlockId, RequestId } from '../core/ids.ts';
 import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
+
+/** A plan, and what its workers are told about transfers; without a connector just a plan. May have no sequences. */
+export interface ScheduledStep extends StepPlan {
+  readonly connectorMetadata?: ConnectorMetadata;
+}
+
+/** A result, and what all workers together report about transfers. */
+export interface ExecutedStep extends StepResult {
+  readonly connectorOutput?: ConnectorOutput;
+  /**
+   * Sequences (indices in the plan) that were not computed because a load of this step failed. The scheduler would throw
+   * their rows away in any case.
+   */
+  readonly leftOut?: readonly number[];
+}
 
 /**
  * Decides what each step computes. Synchronous and pure: no I/O, no clock, no chance. One plan is out at a time:
@@ -15,10 +31,17 @@ export interface SchedulerApi {
    * An unknown or finished id is ignored: clients go away at any time. Returns the final counters if it was known.
    */
   abort(id: RequestId): RequestStats | undefined;
-  /** The next step, or undefined when there is nothing to compute. */
-  plan(): StepPlan | undefined;
+  /**
+   * The next step, or undefined when there is nothing to do before `nextWakeMs`, `ringTransfers` or another `add`.
+   * `nowMs`: any monotonic clock; needed with a connector, because every wait for one has a deadline.
+   */
+  plan(nowMs?: number): ScheduledStep | undefined;
   /** Turns a result into new state: one update for each request that got a token or ended. */
-  apply(plan: StepPlan, result: StepResult): readonly RequestUpdate[];
+  apply(plan: StepPlan, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[];
+  /** Transfers have ended, or a connector knows more: the next `plan` is to ask. Cheap; may come at any time. */
+  ringTransfers(): void;
+  /** When `plan` is to be called again after it returned undefined, if nothing happens before; undefined: no need. */
+  nextWakeMs(): number | undefined;
   /**
    * The content of these pages is lost or wrong. Whoever has one of them computes again what is missing, or ends with
    * `error` (`kvLoadFailurePolicy`): the updates returned. While a plan is out the pages are added to its result's
@@ -49,6 +72,8 @@ export interface SchedulerOptions {
 export interface SchedulerStats {
   readonly running: number;
   readonly waiting: number;
+  /** Requests that have pages and wait for a load; they take no seat of those that run. */
+  readonly loading: number;
   readonly blocks: {
     readonly total: number;
     readonly free: number;
@@ -56,4 +81,12 @@ export interface SchedulerStats {
     readonly referenced: number;
   };
   readonly preemptions: number;
+  readonly transfers: {
+    /** Transfers that may still touch pages. */
+    readonly open: number;
+    /** Reports that were late, double or about nothing known. */
+    readonly ignored: number;
+    /** Blocks that were promised and did not come. */
+    readonly failedLoads: number;
+  };
 }

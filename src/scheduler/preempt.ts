@@ -1,4 +1,5 @@
 import type { KvCache } from '../kv/kv-cache.ts';
+import type { ExternalKv } from './external-kv.ts';
 import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
 import type { StepDraft } from './step-draft.ts';
@@ -14,11 +15,15 @@ export function serve(
   draft: StepDraft,
   running: RunningList,
   kv: KvCache,
+  external: ExternalKv | undefined,
 ): readonly RequestState[] {
   if (draft.add(state)) return nobody;
+  if (external?.giveUpSaves() === true && draft.add(state)) return nobody;
   const victims: RequestState[] = [];
   do {
     if (running.last().inFlight) break;
+    // Alone, it waits for pages that only transfers hold: coming back later it would have to do it all again.
+    if (running.last() === state && external?.holdsUnused() === true) break;
     const victim = running.popLast();
     kv.release(victim.kv);
     victim.preempted();

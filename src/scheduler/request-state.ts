@@ -8,8 +8,9 @@ import type { KvRequest } from '../kv/kv-request.ts';
  * One request from `add` to its end.
  *
  *   waiting --admit--> running --finish/abort--> ended
- *      ^                  |
- *      +-----preempt------+
+ *      | ^                | ^
+ *      | +----preempt-----+ |  loads decided
+ *      +-----admit-----> loading --abort--> ended
  */
 export class RequestState {
   readonly request: EngineRequest;
@@ -18,7 +19,10 @@ export class RequestState {
   /** Order of `add`; unique. */
   readonly arrival: number;
   readonly sample: SampleRequest;
-  status: 'waiting' | 'running' | 'ended' = 'waiting';
+  status: 'waiting' | 'loading' | 'running' | 'ended' = 'waiting';
+  /** It waits outside the queue because a connector has no answer yet; it asks until this time at the latest. */
+  isDeferred: boolean = false;
+  askUntilMs: number | undefined;
   /** A plan that is out contains it: its pages stay as they are until `apply`. */
   inFlight: boolean = false;
   /** A runner may keep state for it. */
@@ -27,6 +31,10 @@ export class RequestState {
   #cachedTokens = 0;
   #recomputedTokens = 0;
   #preemptions = 0;
+  #externalTokens = 0;
+  #failedLoads = 0;
+  /** Promised tokens that did not arrive; those at or behind `#reached` count as recomputed when they are computed. */
+  #lost: Span[] = [];
   /** Below it every token has been valid for this request once. */
   #reached = 0;
 
@@ -46,11 +54,22 @@ export class RequestState {
     return this.tokens.length - this.sample.promptLength;
   }
 
-  admitted(): void {
-    this.status = 'running';
+  /** `promised`: what is to be loaded, ascending and disjoint; not all of it spares a row. */
+  admitted(promised: readonly Span[]): void {
     if (this.#admittedOnce) return;
     this.#admittedOnce = true;
     this.#cachedTokens = this.tokens.length - this.kv.rowsLeft();
+    const { spans } = this.kv;
+    for (const { start, end } of promised) {
+      this.#externalTokens += end - start;
+      for (let i = 0; i < spans.count; i++)
+        this.#externalTokens -= Math.max(Math.min(end, spans.end(i)) - Math.max(start, spans.start(i)), 0);
+    }
+  }
+
+  loadsFailed(blocks: number, lost: readonly Span[]): void {
+    this.#failedLoads += blocks;
+    this.#lost.push(...lost);
   }
 
   preempted(): void {
@@ -63,8 +82,14 @@ export class RequestState {
     for (let i = 0; i < spans.length; i++) {
       const { start, end } = spans[i]!;
       this.#recomputedTokens += Math.max(Math.min(end, this.#reached) - start, 0);
+      if (this.#lost.length > 0) this.#countLost(Math.max(start, this.#reached), end);
       this.#reached = Math.max(this.#reached, end);
     }
+  }
+
+  #countLost(start: number, end: number): void {
+    for (let token = start; token < end; token++)
+      if (this.#lost.some((range) => range.start <= token && token < range.end)) this.#recomputedTokens++;
   }
 
   stats(): RequestStats {
@@ -74,6 +99,8 @@ export class RequestState {
       outputTokens: this.outputTokens,
       recomputedTokens: this.#recomputedTokens,
       preemptions: this.#preemptions,
+      ...(this.#externalTokens === 0 ? {} : { externalTokens: this.#externalTokens }),
+      ...(this.#failedLoads === 0 ? {} : { failedLoads: this.#failedLoads }),
     };
   }
 }

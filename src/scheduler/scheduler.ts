@@ -1,14 +1,16 @@
 import { assert } from '../base/assert.ts';
+import type { TransferId } from '../connector/connector.ts';
 import { type BlockId, type RequestId, stepId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
-import type { StepPlan, StepResult } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import type { HashFunction } from '../kv/block-hash.ts';
 import { KvCache } from '../kv/kv-cache.ts';
-import { admitWaiting } from './admit.ts';
+import type { KvRequest } from '../kv/kv-request.ts';
+import { type AdmissionParts, admitWaiting, spansOf } from './admit.ts';
 import { appendSamples, commitStep } from './apply-result.ts';
-import type { SchedulerApi, SchedulerOptions, SchedulerStats } from './contract.ts';
+import type { ExecutedStep, ScheduledStep, SchedulerApi, SchedulerOptions, SchedulerStats } from './contract.ts';
+import { type ConnectorPort, ExternalKv, type ExternalKvOptions, type OpenLoadOutcome } from './external-kv.ts';
 import { serve } from './preempt.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
@@ -27,18 +29,34 @@ export class Scheduler implements SchedulerApi {
   /** Every request that has not ended. */
   readonly #requests = new Map<RequestId, RequestState>();
   #released: RequestId[] = [];
-  #out: { readonly plan: StepPlan; readonly states: readonly RequestState[] } | undefined;
+  /** Admitted, but waiting for a load; in order of admission. */
+  #parked: RequestState[] = [];
+  /** Waiting for their connector's answer, outside the queue. */
+  #deferred: RequestState[] = [];
+  readonly #external: ExternalKv | undefined;
+  #failedLoads = 0;
+  #out: { readonly plan: ScheduledStep; readonly states: readonly RequestState[] } | undefined;
   /** Pages that were reported invalid while the plan was out. */
   #invalid: BlockId[] = [];
   #steps = 0;
   #arrivals = 0;
   #preemptions = 0;
 
-  /** `hash`: sha256; passed in because this room imports nothing from outside. */
-  constructor(spec: KvCacheSpec, options: SchedulerOptions, hash: HashFunction) {
+  /**
+   * `hash`: sha256; passed in because this room imports nothing from outside. With a `connector`, `plan` and `apply`
+   * need the time, and steps carry its metadata.
+   */
+  constructor(
+    spec: KvCacheSpec,
+    options: SchedulerOptions,
+    hash: HashFunction,
+    connector?: ConnectorPort,
+    external: ExternalKvOptions = {},
+  ) {
     assert(options.maxNumBatchedTokens > 0 && options.maxNumSeqs > 0, 'a scheduler without rows or seats');
     this.#options = options;
     this.#kv = new KvCache(spec, { enablePrefixCaching: options.enablePrefixCaching, hash });
+    this.#external = connector === undefined ? undefined : new ExternalKv(this.#kv, connector, external);
     const order = options.policy === 'priority' ? byPriority : byArrival;
     this.#waiting = new WaitingQueue(order);
     this.#running = new RunningList(options.policy === 'priority' ? order : undefined);
@@ -51,58 +69,91 @@ export class Scheduler implements SchedulerApi {
     const kv = this.#kv.open(tokens, request.cacheSalt);
     const state = new RequestState(request, tokens, kv, this.#arrivals++);
     this.#requests.set(request.id, state);
+    this.#external?.added(state);
     this.#waiting.push(state);
   }
 
   abort(id: RequestId): RequestStats | undefined {
     const state = this.#requests.get(id);
     if (state === undefined) return undefined;
-    if (state.status === 'waiting') this.#waiting.remove(state);
+    if (state.isDeferred) this.#deferred = this.#deferred.filter((other) => other !== state);
+    else if (state.status === 'waiting') this.#waiting.remove(state);
+    else if (state.status === 'loading') this.#parked = this.#parked.filter((other) => other !== state);
     state.status = 'ended';
     this.#forget(state);
     this.#running.dropEnded();
     // In flight, its pages are being written: `apply` gives them back.
-    if (!state.inFlight) this.#kv.close(state.kv);
+    if (!state.inFlight) this.#close(state);
     return state.stats();
   }
 
-  plan(): StepPlan | undefined {
+  /** Whether a report about this transfer is still of interest: for whoever gathers the reports of several workers. */
+  isOpenTransfer(id: TransferId): boolean {
+    return this.#external?.ledger.isOpen(id) === true;
+  }
+
+  ringTransfers(): void {
+    this.#external?.ring();
+  }
+
+  nextWakeMs(): number | undefined {
+    let next = this.#external?.nextWakeMs();
+    for (const { askUntilMs } of this.#deferred)
+      if (askUntilMs !== undefined && (next === undefined || askUntilMs < next)) next = askUntilMs;
+    return next;
+  }
+
+  plan(nowMs?: number): ScheduledStep | undefined {
     assert(this.#out === undefined, 'a plan is out: apply its result first');
+    this.#setTime(nowMs);
+    this.#askAgain();
     const draft = new StepDraft(this.#kv, this.#options);
     let preemptionsBefore: number;
+    let promoted: number;
     do {
       preemptionsBefore = this.#preemptions;
       this.#planDecodes(draft);
       this.#planPrompts(draft);
+      promoted = this.#promote(draft);
       // A victim may have been the one that all others waited for: they have inherited its work, and can start now.
-    } while (draft.isEmpty && this.#preemptions > preemptionsBefore);
+    } while (draft.isEmpty && (this.#preemptions > preemptionsBefore || promoted > 0));
     // What a victim has left is needed by those that run.
-    if (this.#preemptions === preemptionsBefore)
-      admitWaiting(this.#waiting, this.#running, draft, this.#kv, this.#options);
-    if (draft.isEmpty) return undefined;
-    const plan = draft.finish(stepId(++this.#steps), this.#released);
+    if (this.#preemptions === preemptionsBefore) admitWaiting(this.#admission(), draft);
+    if (draft.isEmpty && this.#external?.needsStep() !== true) return undefined;
+    const bare = draft.finish(stepId(++this.#steps), this.#released);
+    const plan =
+      this.#external === undefined ? bare : { ...bare, connectorMetadata: this.#external.compose(bare.stepId) };
     this.#released = [];
     this.#out = { plan, states: draft.states };
     return plan;
   }
 
-  apply(plan: StepPlan, result: StepResult): readonly RequestUpdate[] {
+  apply(plan: ScheduledStep, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[] {
     assert(this.#out?.plan === plan, `step ${plan.stepId} is not the plan that is out`);
     assert(result.stepId === plan.stepId, `result of step ${result.stepId}, plan of step ${plan.stepId}`);
     const { states } = this.#out;
     assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
+    this.#setTime(nowMs);
     const invalid = [...(result.invalidBlocks ?? nothing), ...this.#invalid];
     this.#out = undefined;
     this.#invalid = [];
-    const counts = commitStep(plan, states, this.#kv, invalid);
-    const failed = this.invalidate(invalid);
-    const updates = appendSamples(plan, result, states, counts, this.#kv, this.#options.maxModelLen);
+    const outcomes = this.#external?.receive(result.connectorOutput) ?? nothing;
+    const missing = this.#missingPages(plan, outcomes);
+    for (const { decided, placed } of outcomes) {
+      const failed = new Set(decided.failed.map(({ page }) => page));
+      for (const block of placed) if (!failed.has(block.page)) this.#kv.loadArrived(block);
+    }
+    const counts = commitStep(plan, states, this.#kv, [...invalid, ...missing], result.leftOut ?? nothing);
+    const failures = [...this.#endLoads(plan, outcomes), ...this.invalidate(invalid)];
+    const { maxModelLen } = this.#options;
+    const close = (state: RequestState): void => this.#close(state);
+    const updates = appendSamples(plan, result, states, counts, this.#kv, maxModelLen, close);
     for (let i = 0; i < updates.length; i++) {
       const { finish, requestId } = updates[i]!;
       if (finish !== undefined) this.#forget(this.#requests.get(requestId)!);
     }
     this.#running.dropEnded();
-    return failed.length === 0 ? updates : [...failed, ...updates];
+    return failures.length === 0 ? updates : [...failures, ...updates];
   }
 
   invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[] {
@@ -111,23 +162,16 @@ export class Scheduler implements SchedulerApi {
       this.#invalid.push(...blocks);
       return nothing;
     }
-    const users = new Set(this.#kv.invalidate(blocks));
-    if (this.#options.kvLoadFailurePolicy !== 'fail') return nothing;
-    const updates: RequestUpdate[] = [];
-    for (let i = 0; i < this.#running.size; i++) {
-      const state = this.#running.at(i);
-      if (!users.has(state.kv)) continue;
-      state.status = 'ended';
-      this.#forget(state);
-      this.#kv.close(state.kv);
-      updates.push({ requestId: state.request.id, newTokens: [], finish: { reason: 'error' }, stats: state.stats() });
-    }
-    this.#running.dropEnded();
-    return updates;
+    this.#external?.dropInvalid(blocks);
+    const users = new Set<KvRequest>();
+    // What a transfer has written so far is lost too, and nobody can say what it will write: it is not waited for.
+    for (const page of blocks) for (const user of this.#kv.loadFailed(page, true)) users.add(user);
+    for (const user of this.#kv.invalidate(blocks)) users.add(user);
+    return this.#failUsers(users);
   }
 
   hasWork(): boolean {
-    return this.#requests.size > 0 || this.#out !== undefined;
+    return this.#requests.size > 0 || this.#out !== undefined || this.#external?.needsStep() === true;
   }
 
   stats(): SchedulerStats {
@@ -135,7 +179,8 @@ export class Scheduler implements SchedulerApi {
     const total = pool.pageCount - 1;
     return {
       running: this.#running.size,
-      waiting: this.#waiting.size,
+      waiting: this.#waiting.size + this.#deferred.length,
+      loading: this.#parked.length,
       blocks: {
         total,
         free: pool.available - pool.cached,
@@ -143,6 +188,11 @@ export class Scheduler implements SchedulerApi {
         referenced: total - pool.available,
       },
       preemptions: this.#preemptions,
+      transfers: {
+        open: this.#external?.ledger.openCount ?? 0,
+        ignored: this.#external?.ledger.ignoredCount ?? 0,
+        failedLoads: this.#failedLoads,
+      },
     };
   }
 
@@ -150,7 +200,10 @@ export class Scheduler implements SchedulerApi {
     this.#kv.checkInvariants(this.#out !== undefined);
     this.#waiting.checkInvariants();
     this.#running.checkInvariants();
-    const known = this.#waiting.size + this.#running.size;
+    if (this.#out === undefined) this.#external?.checkInvariants();
+    for (const state of this.#parked)
+      assert(state.status === 'loading' && state.kv.admitted, `request ${state.request.id} is parked: ${state.status}`);
+    const known = this.#waiting.size + this.#running.size + this.#parked.length + this.#deferred.length;
     assert(known === this.#requests.size, `${known} requests wait or run, ${this.#requests.size} are known`);
   }
 
@@ -170,12 +223,120 @@ export class Scheduler implements SchedulerApi {
   }
 
   #serve(state: RequestState, draft: StepDraft): void {
-    const victims = serve(state, draft, this.#running, this.#kv);
+    const victims = serve(state, draft, this.#running, this.#kv, this.#external);
     for (let i = 0; i < victims.length; i++) this.#requeue(victims[i]!);
+  }
+
+  /** Requests whose loads are decided take seats, before new ones are admitted. Returns how many. */
+  #promote(draft: StepDraft): number {
+    let promoted = 0;
+    let kept = 0;
+    for (let i = 0; i < this.#parked.length; i++) {
+      const state = this.#parked[i]!;
+      const isFull = this.#running.size >= this.#options.maxNumSeqs;
+      // When nobody who has a seat can do anything, they may be waiting for this very request's pages.
+      if (this.#kv.awaitsLoad(state.kv) || (isFull && !draft.isEmpty)) {
+        this.#parked[kept++] = state;
+        continue;
+      }
+      if (isFull) this.#preempt(this.#running.popLast());
+      state.status = 'running';
+      this.#running.insert(state);
+      promoted++;
+      if (draft.rowsLeft > 0) draft.add(state);
+    }
+    this.#parked.length = kept;
+    return promoted;
+  }
+
+  /** Requests that were told to ask later go back to their places in the queue. */
+  #askAgain(): void {
+    const { external } = this.#admission();
+    if (external === undefined || this.#deferred.length === 0) return;
+    const asking = this.#deferred.filter(
+      ({ askUntilMs }) => external.isRung || askUntilMs === undefined || askUntilMs <= external.nowMs,
+    );
+    for (const state of asking) {
+      state.isDeferred = false;
+      this.#waiting.push(state);
+    }
+    this.#deferred = this.#deferred.filter(({ isDeferred }) => isDeferred);
+  }
+
+  #admission(): AdmissionParts {
+    return {
+      waiting: this.#waiting,
+      running: this.#running,
+      parked: this.#parked,
+      deferred: this.#deferred,
+      kv: this.#kv,
+      options: this.#options,
+      external: this.#external,
+    };
+  }
+
+  #setTime(nowMs: number | undefined): void {
+    if (this.#external === undefined) return;
+    assert(nowMs !== undefined, 'with a connector every wait has a deadline: say what time it is');
+    this.#external.setTime(nowMs);
+  }
+
+  /** Pages that rows of this step may have counted on in vain: loads that failed, or are not there yet. */
+  #missingPages(plan: ScheduledStep, outcomes: readonly OpenLoadOutcome[]): BlockId[] {
+    if (this.#external === undefined) return [];
+    const missing = this.#external.lateIn(plan.connectorMetadata);
+    for (const { decided } of outcomes) for (const { page } of decided.failed) missing.push(page);
+    return missing;
+  }
+
+  /** What failed is computed by its owner; what is late is waited for. */
+  #endLoads(plan: ScheduledStep, outcomes: readonly OpenLoadOutcome[]): readonly RequestUpdate[] {
+    if (this.#external === undefined) return nothing;
+    this.#kv.loadLate(this.#external.lateIn(plan.connectorMetadata));
+    const users = new Set<KvRequest>();
+    for (const { decided, state } of outcomes) {
+      if (decided.failed.length === 0) continue;
+      this.#failedLoads += decided.failed.length;
+      const places = decided.failed.map(({ group, index }) => ({ group, block: index }));
+      state.loadsFailed(decided.failed.length, spansOf(this.#kv, places));
+      for (const { page, isPageBusy } of decided.failed)
+        for (const user of this.#kv.loadFailed(page, isPageBusy)) users.add(user);
+    }
+    return this.#failUsers(users);
+  }
+
+  /** By the policy `fail`, whoever has lost KV ends. */
+  #failUsers(users: ReadonlySet<KvRequest>): readonly RequestUpdate[] {
+    if (this.#options.kvLoadFailurePolicy !== 'fail' || users.size === 0) return nothing;
+    const updates: RequestUpdate[] = [];
+    for (const state of [...this.#requests.values()]) {
+      if (!users.has(state.kv)) continue;
+      state.status = 'ended';
+      this.#forget(state);
+      this.#close(state);
+      updates.push({ requestId: state.request.id, newTokens: [], finish: { reason: 'error' }, stats: state.stats() });
+    }
+    this.#running.dropEnded();
+    this.#parked = this.#parked.filter(({ status }) => status !== 'ended');
+    return updates;
+  }
+
+  /** A request that has ended gives its pages back. */
+  #close(state: RequestState): void {
+    this.#external?.ending(state);
+    this.#kv.close(state.kv);
+    this.#external?.released(state);
+  }
+
+  #preempt(victim: RequestState): void {
+    this.#kv.release(victim.kv);
+    victim.preempted();
+    this.#requeue(victim);
   }
 
   #requeue(victim: RequestState): void {
     this.#preemptions++;
+    this.#external?.released(victim);
     this.#release(victim);
     this.#waiting.push(victim);
   }

@@ -1,0 +1,130 @@
+import {
+  type ConnectorOutput,
+  type ConnectorPlan,
+  type ConnectorRequest,
+  type ConnectorStep,
+  emptyOutput,
+  type LoadJob,
+  type LoadMode,
+  type MatchAnswer,
+  type ValidBlock,
+} from '../src/connector/connector.ts';
+import type { RequestUpdate } from '../src/core/request.ts';
+import type { ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
+import type { ConnectorPort, ExternalKvOptions } from '../src/scheduler/external-kv.ts';
+import { Scheduler } from '../src/scheduler/scheduler.ts';
+import { FakeRunner } from './fake-runner.ts';
+import { onePoolSpec } from './harness.ts';
+import { sha256 } from './hash.ts';
+
+/** A connector that says what the test tells it to, and writes down what it is asked. */
+export class ToldConnector implements ConnectorPort {
+  /** How many of a request's first blocks it has. */
+  blocks: (request: ConnectorRequest) => number = () => 0;
+  mode: LoadMode = 'async';
+  /** Until then it says "ask later". */
+  askLaterUntilMs: number | undefined;
+  readonly asked: string[] = [];
+  readonly finished: string[] = [];
+  readonly newlyValid: ValidBlock[] = [];
+
+  getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
+    this.asked.push(request.id);
+    if (this.askLaterUntilMs !== undefined) return { kind: 'askLater', deadlineMs: this.askLaterUntilMs };
+    const blocks = request.wanted.filter(({ index }) => index < this.blocks(request));
+    return { kind: 'found', blocks: blocks.map((block) => ({ ...block, place: 'told' })), mode: this.mode };
+  }
+
+  updateStateAfterAlloc(): void {}
+
+  buildConnectorMeta({ newlyValid }: ConnectorStep): ConnectorPlan {
+    this.newlyValid.push(...newlyValid);
+    return { saves: [] };
+  }
+
+  updateConnectorOutput(): void {}
+
+  requestFinished({ id }: ConnectorRequest): Record<string, never> {
+    this.finished.push(id);
+    return {};
+  }
+
+  hasPendingWork(): boolean {
+    return false;
+  }
+}
+
+/** What a worker reports about one load. */
+export interface LoadReport {
+  readonly load: LoadJob;
+  /** Indices of blocks that failed. */
+  readonly failed?: readonly number[];
+  /** Default true. */
+  readonly isDecided?: boolean;
+  /** Default: when it is decided. */
+  readonly isDrained?: boolean;
+  readonly isPageBusy?: boolean;
+}
+
+/** A scheduler with a connector over a fake runner, stepped by hand; the tests play the workers. */
+export function connected(
+  pages: number,
+  options: Partial<SchedulerOptions> = {},
+  blockSize = 16,
+  external: ExternalKvOptions = {},
+) {
+  const spec = onePoolSpec(pages, blockSize);
+  const connector = new ToldConnector();
+  const defaults = { maxNumBatchedTokens: 2048, maxNumSeqs: 16, maxModelLen: 10_000 };
+  const scheduler = new Scheduler(
+    spec,
+    { ...defaults, enablePrefixCaching: true, policy: 'fcfs', ...options },
+    sha256,
+    connector,
+    external,
+  );
+  const runner = new FakeRunner(spec, 1000);
+  const updates: RequestUpdate[] = [];
+  const clock = { nowMs: 0 };
+  const loads = new Map<string, LoadJob>();
+  const plan = (): ScheduledStep | undefined => {
+    const next = scheduler.plan(clock.nowMs);
+    for (const load of next?.connectorMetadata?.loads ?? []) loads.set(load.requestId, load);
+    return next;
+  };
+  const apply = (step: ScheduledStep, reports: readonly LoadReport[] = []): readonly RequestUpdate[] => {
+    const result = { ...runner.execute(step), connectorOutput: outputOf(reports) };
+    const said = scheduler.apply(step, result, clock.nowMs);
+    updates.push(...said);
+    scheduler.checkInvariants();
+    return said;
+  };
+  /** One step, made to happen if nothing asks for one. */
+  const step = (reports: readonly LoadReport[] = []): ScheduledStep => {
+    scheduler.ringTransfers();
+    const next = plan();
+    if (next === undefined) throw new Error('there was nothing to do');
+    apply(next, reports);
+    return next;
+  };
+  return { scheduler, connector, runner, updates, clock, loads, plan, apply, step };
+}
+
+function outputOf(reports: readonly LoadReport[]): ConnectorOutput {
+  const decided = reports.filter(({ isDecided }) => isDecided !== false);
+  return {
+    ...emptyOutput,
+    finishedRecving: decided.map(({ load }) => load.transfer),
+    drained: decided.filter(({ isDrained }) => isDrained !== false).map(({ load }) => load.transfer),
+    loadFailures: reports.flatMap(({ load, failed, isPageBusy }) =>
+      load.blocks
+        .filter(({ index }) => failed?.includes(index) === true)
+        .map(({ page }) => ({
+          transfer: load.transfer,
+          page,
+          reason: 'corrupt' as const,
+          isPageBusy: isPageBusy === true,
+        })),
+    ),
+  };
+}

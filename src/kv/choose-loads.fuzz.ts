@@ -1,0 +1,54 @@
+import { expect, test } from 'vitest';
+import { Prng } from '../base/prng.ts';
+import type { TokenCount } from '../core/ids.ts';
+import { chooseLoads } from './choose-loads.ts';
+import { GroupProposal } from './group.ts';
+import { planSpans } from './planner.ts';
+import { planTokensNaively } from './planner-twin.ts';
+import { SpanList } from './span-list.ts';
+
+const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 3000);
+const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
+
+/** Brute force: a block is worth loading when without it, and with all others, more tokens would have to be computed. */
+test(`loads exactly the blocks that the result relies on, in ${runs} random states`, () => {
+  const spans = new SpanList();
+  for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
+    const prng = new Prng(seed);
+    const tokenCount = prng.between(1, 40);
+    const groups = Array.from({ length: prng.between(1, 3) }, () => randomProposal(prng, tokenCount));
+    const before = planTokensNaively(tokenCount, groups);
+    const expected = groups.map(({ outside, validTo, blockCount, blockSize }) =>
+      Array.from({ length: blockCount }, (_, block) => {
+        if (outside[block] === 0) return false;
+        validTo[block] = 0;
+        const without = planTokensNaively(tokenCount, groups);
+        validTo[block] = blockSize;
+        return without.some((isComputed, token) => isComputed !== before[token]);
+      }),
+    );
+    planSpans(tokenCount, groups, spans);
+    for (const group of groups) chooseLoads(group, spans);
+    const chosen = groups.map(({ outside, blockCount }) =>
+      Array.from(outside.subarray(0, blockCount), (mark) => mark === 1),
+    );
+    expect(chosen, `rerun with KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`).toEqual(expected);
+    expect(planTokensNaively(tokenCount, groups), `seed ${seed}: the rest is enough`).toEqual(before);
+  }
+});
+
+function randomProposal(prng: Prng, tokenCount: number): GroupProposal {
+  const kind = prng.pick(['full', 'window', 'state'] as const);
+  const blockSize = prng.pick([1, 2, 3, 4, 8]) as TokenCount;
+  const base = { blockSize, layers: [0] };
+  const group = new GroupProposal(
+    kind === 'window' ? { kind, ...base, window: prng.between(2, 12) as TokenCount } : { kind, ...base },
+  );
+  group.reset(Math.ceil(tokenCount / blockSize));
+  const [local, outside] = [prng.unit(), prng.unit()];
+  for (let block = 0; block < Math.floor(tokenCount / blockSize); block++) {
+    if (prng.chance(local)) group.set(block, 1, blockSize);
+    else if (prng.chance(outside)) group.setOutside(block);
+  }
+  return group;
+}

@@ -1,0 +1,112 @@
+import { assert, assertDefined } from '../base/assert.ts';
+import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import type { KvParts } from './kv-parts.ts';
+import type { KvRequest } from './kv-request.ts';
+import type { BlockPlace } from './proposal.ts';
+
+/**
+ * What becomes of a page that a transfer fills. A loading page has an owner like a page that is computed: others refer to
+ * it and wait for it in the same way, it passes on when its owner leaves, and when the load fails its owner computes it.
+ *
+ *   admit --> loading --arrived--> valid, published
+ *                |-----failed----> the owner computes it; in another page when I/O may still write this one (I5)
+ *                |-----late------> rows of this step do not count on it any more; it may still arrive
+ */
+export interface PlacedBlock extends BlockPlace {
+  readonly page: BlockId;
+}
+
+/** The bytes are there and were verified. False when nobody waits for them any more. */
+export function loadArrived(parts: KvParts, { group, block, page }: PlacedBlock): boolean {
+  const { residency, computing, published, requests } = parts;
+  if (!residency.isLoading(page)) return false;
+  const owner = assertDefined(
+    requests[assertDefined(residency.ownerOf(page), 'a load for nobody')],
+    'its owner is gone',
+  );
+  assert(owner.chains[group]!.count > block, `block ${block} was loaded, but has no digest`);
+  residency.loadArrived(page, parts.spec.groups[group]!.blockSize);
+  residency.disown(page, owner.slot);
+  if (computing.has(page)) computing.remove(page);
+  if (parts.enablePrefixCaching) published.insert(page, group, owner.chains[group]!.words, block);
+  return true;
+}
+
+/** Loads that were to be there within the step are not: whoever counted on them waits. */
+export function loadLate(parts: KvParts, pages: readonly BlockId[]): void {
+  for (const page of pages) {
+    if (!parts.residency.isLoading(page)) continue;
+    parts.residency.plannedTo[page] = 0;
+    for (const { request } of holdersOf(parts, page)) request.needsPlan = true;
+  }
+}
+
+/** The load has failed: its users plan again. Returns them; none when nobody waits for it any more. */
+export function loadFailed(parts: KvParts, page: BlockId, isBusy: boolean): KvRequest[] {
+  if (!parts.residency.isLoading(page)) return [];
+  parts.residency.stopLoading(page);
+  const holders = holdersOf(parts, page);
+  for (const { request } of holders) request.needsPlan = true;
+  if (isBusy) leaveToIo(parts, page, holders);
+  return holders.map(({ request }) => request);
+}
+
+export function isAwaitingLoad({ residency }: KvParts, { awaited }: KvRequest): boolean {
+  for (let i = 0; i < awaited.length; i++) {
+    const { page, blockSize } = awaited[i]!;
+    if (residency.isLoading(page) && residency.plannedTo[page] !== blockSize) return true;
+  }
+  return false;
+}
+
+/**
+ * Something may still be written to the page, so nobody keeps it: in a full group all its users get another one, which
+ * its owner computes; elsewhere pages are taken when their rows are planned. O(pages of all tables).
+ */
+function leaveToIo(parts: KvParts, page: BlockId, holders: readonly Holder[]): void {
+  const { pool, residency, computing } = parts;
+  const slot = assertDefined(residency.ownerOf(page), `page ${page} has no owner`);
+  const { group, block } = holders[0]!;
+  const canReplace = parts.groups[group]!.takesAllAtOnce && pool.available > 0;
+  const fresh = canReplace ? pool.allocate() : NULL_BLOCK;
+  residency.disown(page, slot);
+  const wasPromised = computing.has(page);
+  if (wasPromised) computing.remove(page);
+  if (canReplace) {
+    residency.begin(fresh, slot);
+    const { chains } = parts.requests[slot]!;
+    if (wasPromised) computing.insert(fresh, group, chains[group]!.words, block);
+  }
+  for (let i = 0; i < holders.length; i++) {
+    const { request, isParked } = holders[i]!;
+    if (isParked) {
+      request.parked.splice(
+        request.parked.findIndex((entry) => entry.page === page),
+        1,
+      );
+    } else {
+      request.tables[group]!.set(block, fresh);
+      if (canReplace && i > 0) pool.reference(fresh);
+    }
+    pool.release(page);
+  }
+}
+
+interface Holder extends BlockPlace {
+  readonly request: KvRequest;
+  readonly isParked: boolean;
+}
+
+function holdersOf({ requests, pool }: KvParts, page: BlockId): Holder[] {
+  const holders: Holder[] = [];
+  for (const request of requests) {
+    if (request === undefined || holders.length === pool.references(page)) continue;
+    for (const { group, block, page: parked } of request.parked)
+      if (parked === page) holders.push({ request, group, block, isParked: true });
+    for (let group = 0; group < request.tables.length; group++) {
+      const block = request.tables[group]!.indexOf(page, request.firstHeld[group]!);
+      if (block !== undefined) holders.push({ request, group, block, isParked: false });
+    }
+  }
+  return holders;
+}

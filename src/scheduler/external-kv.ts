@@ -1,0 +1,308 @@
+import { assert } from '../base/assert.ts';
+import { blockKey } from '../connector/block-key.ts';
+import {
+  type ConnectorMetadata,
+  type ConnectorOutput,
+  type ConnectorRequest,
+  emptyOutput,
+  type FoundBlock,
+  type KvBlock,
+  type LoadJob,
+  type LoadMode,
+  type SchedulerConnector,
+  type TransferId,
+  type ValidBlock,
+} from '../connector/connector.ts';
+import { type DecidedLoad, TransferLedger } from '../connector/transfer-ledger.ts';
+import type { BlockId, StepId } from '../core/ids.ts';
+import type { KvCache } from '../kv/kv-cache.ts';
+import type { PlacedBlock } from '../kv/loading.ts';
+import type { RequestState } from './request-state.ts';
+
+/** What the scheduler asks of a connector's scheduler half. */
+export type ConnectorPort = Pick<
+  SchedulerConnector,
+  | 'getMatchedBlocks'
+  | 'updateStateAfterAlloc'
+  | 'buildConnectorMeta'
+  | 'updateConnectorOutput'
+  | 'requestFinished'
+  | 'hasPendingWork'
+>;
+
+export interface ExternalKvOptions {
+  /** Deadline of a load. Default: min(30 s, 2 s + 0.1 s per 1024 tokens). */
+  readonly loadTimeoutMs?: (tokens: number) => number;
+  /** How long a request waits for a connector that says "ask later", whatever the connector says. Default 30 s. */
+  readonly askLaterMaxMs?: number;
+  /** How often an engine that only waits for transfers looks whether they have ended, if nobody wakes it. Default 100 ms. */
+  readonly pollMs?: number;
+}
+
+/** What a connector has found for a request. */
+export interface Match {
+  readonly blocks: readonly PlacedFind[];
+  readonly mode: LoadMode;
+}
+
+interface PlacedFind {
+  readonly group: number;
+  readonly block: number;
+  readonly found: FoundBlock;
+}
+
+interface OpenLoad {
+  readonly job: LoadJob;
+  readonly placed: readonly PlacedBlock[];
+  readonly state: RequestState;
+}
+
+/**
+ * The scheduler's dealings with a connector: what is asked for, which loads are under way and for whom, what may be
+ * saved. The ledger keeps the ids, the holds and the deadlines; here it is decided who still waits. Time stands still
+ * between calls.
+ */
+export class ExternalKv {
+  readonly ledger: TransferLedger;
+  readonly #kv: KvCache;
+  readonly #connector: ConnectorPort;
+  readonly #timeoutMs: (tokens: number) => number;
+  readonly #askLaterMaxMs: number;
+  readonly #pollMs: number;
+  /** Loads that somebody waits for. */
+  readonly #loads = new Map<TransferId, OpenLoad>();
+  #newlyValid: ValidBlock[] = [];
+  #nowMs = 0;
+  #lastStepMs = -Infinity;
+  #isRung: boolean = false;
+  /** Answers of the connector that were none: blocks that nobody asked for, keys that are not theirs. */
+  nonsenseCount = 0;
+
+  constructor(kv: KvCache, connector: ConnectorPort, options: ExternalKvOptions = {}) {
+    const { pool } = kv.parts;
+    this.#kv = kv;
+    this.#connector = connector;
+    this.#timeoutMs = options.loadTimeoutMs ?? ((tokens) => Math.min(30_000, 2000 + (100 * tokens) / 1024));
+    this.#askLaterMaxMs = options.askLaterMaxMs ?? 30_000;
+    this.#pollMs = options.pollMs ?? 100;
+    this.ledger = new TransferLedger(
+      { nowMs: () => this.#nowMs },
+      { hold: (page) => pool.hold(page), release: (page) => pool.unhold(page) },
+    );
+    kv.parts.onPublished = (page, request, group, index) => {
+      // Until the connector has been told of it, nobody may overwrite it.
+      pool.hold(page);
+      const state = this.#stateOf(request.slot);
+      const key = blockKey(group, request.chains[group]!.words, index);
+      this.#newlyValid.push({ group, index, key, page, requestId: state.request.id });
+    };
+  }
+
+  readonly #states: (RequestState | undefined)[] = [];
+
+  added(state: RequestState): void {
+    this.#states[state.kv.slot] = state;
+  }
+
+  get nowMs(): number {
+    return this.#nowMs;
+  }
+
+  setTime(nowMs: number): void {
+    assert(nowMs >= this.#nowMs, `time went back from ${this.#nowMs} to ${nowMs}`);
+    this.#nowMs = nowMs;
+  }
+
+  /** Something ended outside a step. */
+  ring(): void {
+    this.#isRung = true;
+  }
+
+  get isRung(): boolean {
+    return this.#isRung;
+  }
+
+  /** What could be loaded for a request without pages; undefined: it is to be asked again, in time. */
+  match(state: RequestState): Match | undefined {
+    const wanted = this.#wanted(state);
+    if (wanted.length === 0) return nothingFound;
+    const answer = this.#connector.getMatchedBlocks(this.#requestOf(state, wanted));
+    if (answer.kind === 'askLater') {
+      // The first deadline holds for the request's life, so that no row of small delays becomes a long one.
+      state.askUntilMs ??= Math.min(answer.deadlineMs, this.#nowMs + this.#askLaterMaxMs);
+      return this.#nowMs < state.askUntilMs ? undefined : nothingFound;
+    }
+    const open = new Map(wanted.map((block) => [`${block.group}/${block.index}`, block]));
+    const blocks: PlacedFind[] = [];
+    for (const found of answer.blocks) {
+      const place = `${found.group}/${found.index}`;
+      if (open.get(place)?.key !== found.key) {
+        this.nonsenseCount++;
+        continue;
+      }
+      open.delete(place);
+      if (this.ledger.isPromisable(state.request.id, found))
+        blocks.push({ group: found.group, block: found.index, found });
+    }
+    return { blocks, mode: answer.mode };
+  }
+
+  /** The request has pages now; `placed` are those that wait for a load. */
+  admitted(state: RequestState, match: Match, placed: readonly PlacedBlock[]): void {
+    const request = this.#requestOf(state, []);
+    if (placed.length === 0) {
+      this.#connector.updateStateAfterAlloc(request, undefined);
+      return;
+    }
+    const finds = new Map(match.blocks.map((find) => [`${find.group}/${find.block}`, find.found]));
+    const blocks = placed.map(({ group, block, page }) => ({ ...finds.get(`${group}/${block}`)!, page }));
+    const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
+    if (match.mode === 'sync') this.#kv.loadInStep(placed);
+    this.#loads.set(job.transfer, { job, placed, state });
+    this.#connector.updateStateAfterAlloc(request, job);
+  }
+
+  /** Whether the workers are to get a step even if there is nothing to compute. */
+  needsStep(): boolean {
+    if (this.ledger.hasOrders || this.#newlyValid.length > 0) return true;
+    if ((this.ledger.nextLostAtMs() ?? Infinity) <= this.#nowMs) return true;
+    if (this.ledger.openCount === 0 && !this.#connector.hasPendingWork()) return false;
+    return this.#isRung || this.#nowMs >= this.#lastStepMs + this.#pollMs;
+  }
+
+  /** When a step is needed at the latest although nothing was rung for. */
+  nextWakeMs(): number | undefined {
+    if (this.needsStep()) return this.#nowMs;
+    if (this.ledger.openCount === 0 && !this.#connector.hasPendingWork()) return undefined;
+    return Math.min(this.ledger.nextLostAtMs() ?? Infinity, this.#lastStepMs + this.#pollMs);
+  }
+
+  /** The step's message to the workers. */
+  compose(stepId: StepId): ConnectorMetadata {
+    const newlyValid = this.#newlyValid;
+    this.#newlyValid = [];
+    this.#isRung = false;
+    this.#lastStepMs = this.#nowMs;
+    const newTransferId = (): TransferId => this.ledger.newTransferId();
+    const metadata = this.ledger.composeMetadata(
+      this.#connector.buildConnectorMeta({ stepId, newlyValid, newTransferId }),
+    );
+    for (const { page } of newlyValid) this.#kv.parts.pool.unhold(page);
+    return metadata;
+  }
+
+  /** Takes the workers' report. Returns the loads that are decided by it or by their deadline, as far as anybody waits. */
+  receive(output: ConnectorOutput | undefined): OpenLoadOutcome[] {
+    const change = this.ledger.apply(output ?? emptyOutput);
+    this.#connector.updateConnectorOutput(change.accepted);
+    const outcomes: OpenLoadOutcome[] = [];
+    for (const decided of [...change.decided, ...this.ledger.takeLost()]) {
+      const open = this.#loads.get(decided.load.transfer);
+      if (open === undefined) continue;
+      this.#loads.delete(decided.load.transfer);
+      if (open.state.status === 'ended') this.ledger.forget(open.job.requestId);
+      outcomes.push({ decided, ...open });
+    }
+    return outcomes;
+  }
+
+  /** Pages of loads that were to be there within the step `metadata` went out with, and are not decided. */
+  lateIn(metadata: ConnectorMetadata | undefined): BlockId[] {
+    const pages: BlockId[] = [];
+    for (const { transfer, mode, blocks } of metadata?.loads ?? [])
+      if (mode === 'sync' && this.#loads.has(transfer)) for (const { page } of blocks) pages.push(page);
+    return pages;
+  }
+
+  /** What is said to be invalid must not be saved. */
+  dropInvalid(pages: readonly BlockId[]): void {
+    if (this.#newlyValid.length === 0 || pages.length === 0) return;
+    const bad = new Set(pages);
+    this.#newlyValid = this.#newlyValid.filter(({ page }) => {
+      if (bad.has(page)) this.#kv.parts.pool.unhold(page);
+      return !bad.has(page);
+    });
+  }
+
+  /** Right before a request that has ended gives its pages back. */
+  ending(state: RequestState): void {
+    this.#connector.requestFinished(this.#requestOf(state, []));
+  }
+
+  /** A request has given its pages back: loads that nobody waits for any more are cancelled. */
+  released(state: RequestState): void {
+    let waits = false;
+    for (const [transfer, open] of this.#loads) {
+      if (open.placed.some(({ page }) => this.#kv.parts.residency.isLoading(page))) {
+        waits ||= open.state === state;
+        continue;
+      }
+      this.#loads.delete(transfer);
+      this.ledger.abandon(open.job.requestId);
+      if (open.state.status === 'ended') this.ledger.forget(open.job.requestId);
+    }
+    if (state.status === 'ended' && !waits) this.ledger.forget(state.request.id);
+  }
+
+  /** The pool is short of pages: what nobody uses is not kept to be saved. Whether that has freed any. */
+  giveUpSaves(): boolean {
+    const { pool } = this.#kv.parts;
+    const unused = this.#newlyValid.filter(({ page }) => pool.references(page) === 0);
+    if (unused.length === 0) return false;
+    this.#newlyValid = this.#newlyValid.filter(({ page }) => pool.references(page) > 0);
+    for (const { page } of unused) pool.unhold(page);
+    return true;
+  }
+
+  /** Whether transfers hold pages that nobody uses: these will come back. Saves of them that have not begun are dropped. */
+  holdsUnused(): boolean {
+    const { pool } = this.#kv.parts;
+    const isUnused = (page: BlockId): boolean => pool.references(page) === 0;
+    this.ledger.flush(isUnused);
+    for (const page of this.ledger.countHolds().keys()) if (isUnused(page)) return true;
+    return false;
+  }
+
+  /** I5 and I6: pages are held as often as transfers say, and each load that somebody waits for is known. */
+  checkInvariants(): void {
+    const counts = new Map(this.ledger.countHolds());
+    for (const { page } of this.#newlyValid) counts.set(page, (counts.get(page) ?? 0) + 1);
+    const { pool, residency } = this.#kv.parts;
+    const awaited = new Set<BlockId>();
+    for (const { placed, job } of this.#loads.values()) {
+      assert(this.ledger.isOpen(job.transfer), `I6: load ${job.transfer} is awaited, but not open`);
+      for (const { page } of placed) awaited.add(page);
+    }
+    for (let id = 1; id < pool.pageCount; id++) {
+      const page = id as BlockId;
+      const count = counts.get(page) ?? 0;
+      assert(pool.holds(page) === count, `I5: page ${page} is held ${pool.holds(page)} times for ${count} transfers`);
+      assert(
+        !residency.isLoading(page) || awaited.has(page),
+        `I8: page ${page} waits for a load that is not under way`,
+      );
+    }
+  }
+
+  #stateOf(slot: number): RequestState {
+    const state = this.#states[slot];
+    assert(state !== undefined, `slot ${slot} has no request`);
+    return state;
+  }
+
+  #wanted({ kv }: RequestState): KvBlock[] {
+    return this.#kv
+      .wanted(kv)
+      .map(({ group, block }) => ({ group, index: block, key: blockKey(group, kv.chains[group]!.words, block) }));
+  }
+
+  #requestOf(state: RequestState, wanted: readonly KvBlock[]): ConnectorRequest {
+    return { id: state.request.id, tokenCount: state.tokens.length as ConnectorRequest['tokenCount'], wanted };
+  }
+}
+
+export interface OpenLoadOutcome extends OpenLoad {
+  readonly decided: DecidedLoad;
+}
+
+export const nothingFound: Match = Object.freeze({ blocks: [], mode: 'sync' });
