@@ -1,7 +1,8 @@
 """The training text: an endless, seeded stream of documents, and the same as token arrays on disk.
 
-Two mixes: `short` documents (a story, a chat) for most of the training, and `long` ones (anthologies, long sittings,
-registers, a word repeated a thousand times) for its last part, where the context grows to thousands of tokens.
+Four mixes. `short`: documents such as a story or a chat. `long`: anthologies, long sittings, registers, a word repeated
+a thousand times. `practice` is `short` with many exercises in carrying over, `lasting` is `long` with some of `short`,
+some exercises and more repeated words.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer
 from chats import Chat, any_chat, fact, long_chat, person_name, register_chat, scrawl
 from grammar import Tale, new_who
 from lexicon import PLACES, SAYINGS
+from practice import exercise, practice_chat, shuffled_tale
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
@@ -88,9 +90,47 @@ def long_document(rng: Random) -> str:
     return short_document(rng)
 
 
+def practice_document(rng: Random) -> str:
+    kind = rng.random()
+    if kind < 0.10:
+        return exercise(rng)
+    if kind < 0.36:
+        return chatml(practice_chat(rng))
+    if kind < 0.39:
+        return chatml(register_chat(rng))
+    if kind < 0.50:
+        t = Tale(rng, rng.choice(("short", "medium")), invention=0.3)
+        return t.titled if rng.random() < 0.4 else t.text
+    return short_document(rng)
+
+
+def drill_document(rng: Random) -> str:
+    kind = rng.random()
+    if kind < 0.45:
+        return shuffled_tale(rng) if rng.random() < 0.6 else exercise(rng)
+    if kind < 0.65:
+        return chatml(practice_chat(rng))
+    return chatml(register_chat(rng)) if kind < 0.70 else short_document(rng)
+
+
+def lasting_document(rng: Random) -> str:
+    kind = rng.random()
+    if kind < 0.20:
+        return long_document(rng)
+    if kind < 0.32:
+        return stutter(rng, int(2 ** rng.uniform(6, 11)))
+    return drill_document(rng) if kind < 0.70 else short_document(rng)
+
+
+MIXES = {
+    "short": short_document, "long": long_document,
+    "practice": practice_document, "drill": drill_document, "lasting": lasting_document,
+}  # fmt: skip
+
+
 def documents(mix: str, seed: int) -> Iterator[str]:
     rng = Random(f"{mix}-{seed}")
-    make = {"short": short_document, "long": long_document}[mix]
+    make = MIXES[mix]
     while True:
         yield make(rng)
 
@@ -101,7 +141,7 @@ def token_stream(mix: str, seed: int, count: int, tokenizer: Tokenizer) -> np.nd
     have = 0
     source = documents(mix, seed)
     while have < count:
-        batch = [next(source) + END_OF_TEXT for _ in range(2000 if mix == "short" else 100)]
+        batch = [next(source) + END_OF_TEXT for _ in range(100 if mix in ("long", "lasting") else 2000)]
         for encoding in tokenizer.encode_batch(batch):
             chunks.append(np.array(encoding.ids, dtype=np.uint16))
             have += len(chunks[-1])

@@ -65,12 +65,13 @@ def invented_kind(rng: Random) -> str:
     return invented_name(rng).lower()
 
 
-def new_who(rng: Random, taken: set[str], hero: bool = False, elder: bool = False) -> Who:
+def new_who(rng: Random, taken: set[str], hero: bool = False, elder: bool = False, invention: float = 0.12) -> Who:
+    """`invention` is the chance of a name nobody has; a kind nobody has is less than half as likely."""
     while True:
         girl = rng.random() < 0.5
-        name = invented_name(rng) if rng.random() < 0.12 else rng.choice(GIRLS if girl else BOYS)
+        name = invented_name(rng) if rng.random() < invention else rng.choice(GIRLS if girl else BOYS)
         kind = rng.choice(PEOPLE) if rng.random() < 0.3 else rng.choice(ANIMALS)
-        if hero and rng.random() < 0.05:
+        if hero and rng.random() < invention * 0.05 / 0.12:
             kind = invented_kind(rng)
         if kind == "child" and not hero:
             continue
@@ -81,13 +82,14 @@ def new_who(rng: Random, taken: set[str], hero: bool = False, elder: bool = Fals
 
 
 class Tale:
-    def __init__(self, rng: Random, length: str = "medium"):
+    def __init__(self, rng: Random, length: str = "medium", invention: float = 0.12):
         from plots import BRIEF_PLOTS, PLOTS  # plots.py needs Tale's type in turn
 
         self.rng = rng
         taken: set[str] = set()
-        self.hero, self.friend = new_who(rng, taken, hero=True), new_who(rng, taken)
-        self.elder = new_who(rng, taken, elder=True)
+        self.hero = new_who(rng, taken, hero=True, invention=invention)
+        self.friend = new_who(rng, taken, invention=invention)
+        self.elder = new_who(rng, taken, elder=True, invention=invention)
         self.home = rng.choice(PLACES)
         outdoors = [p for p in PLACES if p is not self.home and p.name not in INDOORS]
         self.near, self.far, self.last = rng.sample(outdoors, 3)
