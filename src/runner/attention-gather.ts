@@ -89,6 +89,11 @@ export class GatherAttention implements Attention {
     return canvas;
   }
 
+  /** What is gathered, and so the graph, grows with the context. */
+  rebind(): boolean {
+    return false;
+  }
+
   writeInputs(graph: GraphBuilder): void {
     for (const { sequence, kvLength, blockCount, granules, mask } of this.#inputs) {
       const table = sequence.plan.blockTables[0];

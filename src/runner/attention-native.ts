@@ -105,6 +105,19 @@ export class NativeAttention implements Attention {
   }
 
   prepare(_graph: GraphBuilder, batch: Batch): void {
+    this.#bind(batch);
+  }
+
+  rebind(batch: Batch): boolean {
+    this.#bind(batch);
+    const { layerCount } = this.#memory.layout;
+    for (let layer = 0; layer < layerCount; layer++) {
+      this.#layers.bytes.setInt32(layer * layerBytes + layerField.nextUnit, 0, true);
+    }
+    return true;
+  }
+
+  #bind(batch: Batch): void {
     this.#batch = batch;
     const all: RowRun[] = [];
     const outputs: RowRun[] = [];

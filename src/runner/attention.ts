@@ -17,6 +17,11 @@ export interface Attention {
    */
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr;
   writeInputs(graph: GraphBuilder): void;
+  /**
+   * Binds the last graph, as `prepare` and `attend` left it, to another batch with as many rows and outputs; called
+   * instead of them, before `writeInputs`. Answers false, having changed nothing, when the graph depends on more.
+   */
+  rebind(batch: Batch): boolean;
   /** Tensors that `prepare` and one `attend` add, at most. */
   nodeCount(batch: Batch, layerCount: number): number;
 }

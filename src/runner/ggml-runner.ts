@@ -8,7 +8,7 @@ import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
-import { buildDecoder, logitsRowBytes } from './arch/decoder.ts';
+import { buildDecoder, type DecoderGraph, logitsRowBytes } from './arch/decoder.ts';
 import type { Attention } from './attention.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
@@ -66,6 +66,7 @@ export class GgmlRunner implements Runner {
   readonly #graph: GraphBuilder;
   readonly #sampler: Sampler;
   readonly #onLogits: GgmlRunnerOptions['onLogits'];
+  #decoder: DecoderGraph | undefined;
   #running: Promise<StepResult> | undefined;
   #isClosed: boolean = false;
 
@@ -167,7 +168,26 @@ export class GgmlRunner implements Runner {
   async #run(plan: StepPlan): Promise<StepResult> {
     const started = performance.now();
     const batch = layOutBatch(plan, this.memory, this.#kernels.rule);
-    const { logits, writeInputs } = buildDecoder(
+    const decoder = this.#decoderFor(batch);
+    decoder.writeInputs();
+    const prepared = performance.now();
+    await this.#graph.compute();
+    const computed = performance.now();
+    const { sampled, failures } = this.#sample(batch, decoder.logits);
+    this.timings.steps++;
+    this.timings.prepareMs += prepared - started;
+    this.timings.computeMs += computed - prepared;
+    this.timings.sampleMs += performance.now() - computed;
+    return { stepId: plan.stepId, sampled, ...(failures.length === 0 ? {} : { failures }) };
+  }
+
+  /** The last step's graph where it fits (a GPU's scheduler wants its graphs fresh), else a new one with memory. */
+  #decoderFor(batch: Batch): DecoderGraph {
+    const last = this.#decoder;
+    const isAlike = last?.rowCount === batch.paddedRowCount && last.outputCount === batch.outputRows.length;
+    if (last !== undefined && isAlike && this.#device.kind === 'cpu' && last.rebind(batch)) return last;
+    this.#decoder = undefined;
+    const decoder = buildDecoder(
       this.#graph,
       this.#config,
       this.#weights,
@@ -177,16 +197,8 @@ export class GgmlRunner implements Runner {
       this.#kernels.rowProduct,
     );
     this.#graph.allocate();
-    writeInputs();
-    const prepared = performance.now();
-    await this.#graph.compute();
-    const computed = performance.now();
-    const { sampled, failures } = this.#sample(batch, logits);
-    this.timings.steps++;
-    this.timings.prepareMs += prepared - started;
-    this.timings.computeMs += computed - prepared;
-    this.timings.sampleMs += performance.now() - computed;
-    return { stepId: plan.stepId, sampled, ...(failures.length === 0 ? {} : { failures }) };
+    this.#decoder = decoder;
+    return decoder;
   }
 
   #sample(batch: Batch, logits: TensorPtr | undefined): Pick<StepResult, 'sampled'> & { failures: SequenceFailure[] } {

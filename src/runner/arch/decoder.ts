@@ -14,7 +14,16 @@ const nodesPerLayer = 56;
 export interface DecoderGraph {
   /** F32 `[vocab, outputRows]`; absent when no row is sampled. */
   readonly logits: TensorPtr | undefined;
+  /** Rows and sampled rows, padding included: what the graph's shape depends on, besides attention. */
+  readonly rowCount: number;
+  readonly outputCount: number;
   writeInputs(): void;
+  /**
+   * Makes the graph, which has been built and allocated, compute another batch with as many rows and outputs. False
+   * when it has to be built anew. Steps of decoding are alike: building and allocating are most of what a step costs
+   * besides computing.
+   */
+  rebind(batch: Batch): boolean;
 }
 
 /**
@@ -37,7 +46,13 @@ export function buildDecoder(
 ): DecoderGraph {
   graph.begin(64 + config.layerCount * nodesPerLayer + attention.nodeCount(batch, config.layerCount));
   const builder = new DecoderBuilder(graph, config, weights, memory, attention, batch, rowProduct);
-  return { logits: builder.build(), writeInputs: () => builder.writeInputs() };
+  return {
+    logits: builder.build(),
+    rowCount: batch.paddedRowCount,
+    outputCount: batch.outputRows.length,
+    writeInputs: () => builder.writeInputs(),
+    rebind: (other) => builder.rebind(other),
+  };
 }
 
 class DecoderBuilder {
@@ -46,7 +61,7 @@ class DecoderBuilder {
   readonly #weights: ModelWeights;
   readonly #memory: KvMemory;
   readonly #attention: Attention;
-  readonly #batch: Batch;
+  #batch: Batch;
   readonly #rowProduct: RowProduct | undefined;
   readonly #tokens: TensorPtr;
   readonly #slots: TensorPtr;
@@ -98,6 +113,12 @@ class DecoderBuilder {
     const logits = this.#multiply(this.#weights.output, graph.rmsNorm(x, this.#weights.outputNorm, rmsEpsilon));
     graph.output(logits);
     return logits;
+  }
+
+  rebind(batch: Batch): boolean {
+    if (!this.#attention.rebind(batch)) return false;
+    this.#batch = batch;
+    return true;
   }
 
   writeInputs(): void {
