@@ -15,6 +15,15 @@ import { Workload } from './workload.ts';
 
 const vocabSize = 24;
 
+/** `local`: no connector; `tiers`: always one; `crash`: with workers that die. */
+export const scenarios = ['mixed', 'local', 'tiers', 'crash'] as const;
+export type Scenario = (typeof scenarios)[number];
+
+export interface WorldOptions {
+  readonly checks?: boolean;
+  readonly scenario?: Scenario;
+}
+
 /**
  * One small universe: the real scheduler and KV cache, a fake runner, random requests. Chaos for a number of steps
  * (arrivals, aborts before and during a step), then calm, in which everything must end. After each step all
@@ -45,7 +54,7 @@ export class World {
   finished = 0;
 
   /** Without `checks`, only texts and ends are compared: what a bug does to users when no assertion sees it. */
-  constructor(seed: number, { checks = true }: { readonly checks?: boolean } = {}) {
+  constructor(seed: number, { checks = true, scenario = 'mixed' }: WorldOptions = {}) {
     this.seed = seed;
     this.#checks = checks;
     const prng = new Prng(seed);
@@ -67,9 +76,11 @@ export class World {
     this.#runner = new FakeRunner(this.#spec, vocabSize);
     // A generator of its own, so that worlds without a connector are what they are whatever is added here.
     const tierPrng = new Prng(seed + 2 ** 40);
-    if (tierPrng.chance(0.6)) this.#tier = new FaultTier(tierPrng, this.#runner, randomFaults(tierPrng));
+    const hasTier = tierPrng.chance(0.6);
+    if (scenario === 'mixed' ? hasTier : scenario !== 'local')
+      this.#tier = new FaultTier(tierPrng, this.#runner, randomFaults(tierPrng));
     this.#tierPrng = tierPrng;
-    this.#deathRate = tierPrng.pick([0, 0.05, 0.2]);
+    this.#deathRate = scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]);
     this.#scheduler = new Scheduler(this.#spec, this.#options, sha256, this.#tier, {
       loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]),
       askLaterMaxMs: 150,

@@ -7,6 +7,7 @@ import { generateCommand } from './cli/generate.ts';
 import { packageVersion } from './cli/package-files.ts';
 import { runCli } from './cli/run-cli.ts';
 import { serveCommand } from './cli/serve.ts';
+import { simCommand } from './cli/sim.ts';
 import { createEngine, openMeasuredEngine } from './compose.ts';
 
 const context: CliContext = {
@@ -24,7 +25,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(0);
 });
 
-const commands = [serveCommand, generateCommand, benchCommand(openMeasuredEngine)];
+const commands = [serveCommand, generateCommand, benchCommand(openMeasuredEngine), simCommand];
 process.exitCode = await runCli(process.argv.slice(2), context, commands);
 // Interrupted while a model was loading: a native call that cannot be stopped must not keep the process.
 if (process.exitCode === 130) process.exit();

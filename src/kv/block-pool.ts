@@ -114,12 +114,10 @@ export class BlockPool {
     for (let page = NULL_BLOCK + 1; page < this.pageCount; page++) {
       const references = this.#references[page]!;
       const holds = this.#holds[page]!;
-      assert(references >= 0 && holds >= 0, `page ${page}: negative counts`);
+      if (references < 0 || holds < 0) fail(`page ${page}: negative counts`);
       const isIdle = this.#idle.has(page);
-      assert(
-        isIdle === (references === 0 && holds === 0),
-        `page ${page}: idle ${isIdle}, ${references}+${holds} users`,
-      );
+      if (isIdle !== (references === 0 && holds === 0))
+        fail(`page ${page}: idle ${isIdle}, ${references}+${holds} users`);
       if (isIdle) idle++;
       if (isIdle && this.#index.has(page as BlockId)) cached++;
     }
@@ -143,4 +141,9 @@ export class BlockPool {
     this.#idle.remove(page);
     if (this.#index.has(page)) this.#cachedIdle--;
   }
+}
+
+/** For loops over all pages: the sentence is made only when it is needed. */
+function fail(message: string): never {
+  assert(false, message);
 }

@@ -87,6 +87,17 @@ export class KvRequest {
     return spans.map(({ start, end }, i) => ({ start: i === 0 ? Math.max(start, this.nextToken) : start, end }));
   }
 
+  /** Whether just these spans are still to be computed. For checks. */
+  hasLeft(wanted: SpanList): boolean {
+    if (this.spans.count - this.nextSpan !== wanted.count) return false;
+    for (let i = 0; i < wanted.count; i++) {
+      const at = this.nextSpan + i;
+      const start = i === 0 ? Math.max(this.spans.start(at), this.nextToken) : this.spans.start(at);
+      if (start !== wanted.start(i) || this.spans.end(at) !== wanted.end(i)) return false;
+    }
+    return true;
+  }
+
   /** Rows that are still to be computed before the next token can be sampled. */
   rowsLeft(): number {
     let rows = 0;

@@ -84,9 +84,9 @@ export class PrefixIndex {
     for (let bucket = 0; bucket < this.#buckets.length; bucket++) {
       let previous = NULL_BLOCK as number;
       for (let page = this.#buckets[bucket]!; page !== NULL_BLOCK; page = this.#next[page]!) {
-        assert(this.#previous[page] === previous, `page ${page}: link back is broken`);
+        if (this.#previous[page] !== previous) assert(false, `page ${page}: link back is broken`);
         const home = this.#bucketOf(this.#digests, page * DIGEST_WORDS, this.#groups[page]!);
-        assert(home === bucket, `page ${page} hangs in bucket ${bucket}, its digest says ${home}`);
+        if (home !== bucket) assert(false, `page ${page} hangs in bucket ${bucket}, its digest says ${home}`);
         assert(++reached <= this.#size, 'the chains are longer than the index');
         previous = page;
       }

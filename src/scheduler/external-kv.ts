@@ -276,11 +276,9 @@ export class ExternalKv {
     for (let id = 1; id < pool.pageCount; id++) {
       const page = id as BlockId;
       const count = counts.get(page) ?? 0;
-      assert(pool.holds(page) === count, `I5: page ${page} is held ${pool.holds(page)} times for ${count} transfers`);
-      assert(
-        !residency.isLoading(page) || awaited.has(page),
-        `I8: page ${page} waits for a load that is not under way`,
-      );
+      if (pool.holds(page) !== count) fail(`I5: page ${page} is held ${pool.holds(page)} times for ${count} transfers`);
+      if (residency.isLoading(page) && !awaited.has(page))
+        fail(`I8: page ${page} waits for a load that is not under way`);
     }
   }
 
@@ -306,3 +304,8 @@ export interface OpenLoadOutcome extends OpenLoad {
 }
 
 export const nothingFound: Match = Object.freeze({ blocks: [], mode: 'sync' });
+
+/** For loops over all pages: the sentence is made only when it is needed. */
+function fail(message: string): never {
+  assert(false, message);
+}
