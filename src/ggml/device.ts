@@ -112,7 +112,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
 /**
  * Gives the backend threads that stay. Left to itself, ggml starts its threads anew for every graph; the system then
  * often puts two of them on one core, where they wait for each other by spinning: a sixth of a decode step was lost.
- * Between steps they poll for some milliseconds, then sleep.
+ * Between steps they sleep: when they polled, they were in the way of this process's own threads, and of others'.
  */
 function keepThreads(
   native: NativeApi,
@@ -123,18 +123,14 @@ function keepThreads(
   if (threads === 1) return () => undefined;
   const params = new DataView(new ArrayBuffer(threadpoolParams.byteLength));
   params.setInt32(threadpoolParams.threads, threads, true);
-  params.setUint32(threadpoolParams.poll, pollLevel, true);
   const pool = native.functionAt(cpuFunction('ggml_threadpool_new'), 'raw', 'data')(params);
   assert(pool !== 0, 'ggml could not start its threads');
   native.functionAt(cpuFunction('ggml_backend_cpu_set_threadpool'), 'void', 'backend', 'raw')(backend, pool);
   return () => native.functionAt(cpuFunction('ggml_threadpool_free'), 'void', 'raw')(pool);
 }
 
-/** Units of 131,072 pauses of the CPU, some milliseconds each: enough to bridge the gap between two steps. ggml's default is 50. */
-const pollLevel = 1;
-
 /** `struct ggml_threadpool_params`: the mask of 512 cores (all zero: any), then five fields. */
-const threadpoolParams = { threads: 512, poll: 520, byteLength: 528 } as const;
+const threadpoolParams = { threads: 512, byteLength: 528 } as const;
 
 /** 0 = as many as the process may use. */
 function resolveThreads(threads: number): number {
