@@ -3,9 +3,9 @@ import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { assert } from '../base/assert.ts';
 import { KvasirError } from '../base/errors.ts';
+import { didYouMean } from '../base/nearest-name.ts';
 import type { KvConnector, KvConnectorClass, KvTransferConfig } from './connector.ts';
 import { connectorClassInvalid, connectorClassMissing, connectorModuleFailed, connectorUnknown } from './errors.ts';
-import { didYouMean } from './nearest-name.ts';
 
 /** Built in, imported when asked for. */
 const loaders = new Map<string, () => Promise<KvConnectorClass>>([

@@ -1,6 +1,6 @@
+import { nearestName } from '../base/nearest-name.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { describeValue } from '../core/sampling-read.ts';
-import { nearestName } from './nearest-name.ts';
 import { bodyNotObject, fieldMissing, fieldNotSupported, fieldUnknown } from './server-errors.ts';
 
 export interface Range {

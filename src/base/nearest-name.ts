@@ -5,13 +5,19 @@ export function nearestName(name: string, known: Iterable<string>): string | und
   // A name far longer than any known one is no typo, and comparing it would cost its length.
   if (name.length > 64) return undefined;
   for (const candidate of known) {
-    const distance = editDistance(name.toLowerCase(), candidate);
+    const distance = editDistance(name.toLowerCase(), candidate.toLowerCase());
     if (distance < bestDistance) {
       best = candidate;
       bestDistance = distance;
     }
   }
   return best !== undefined && bestDistance <= Math.max(1, Math.ceil(best.length / 3)) ? best : undefined;
+}
+
+/** For the end of an error message: the question, or nothing. */
+export function didYouMean(name: string, known: Iterable<string>): string {
+  const nearest = nearestName(name, known);
+  return nearest === undefined ? '' : ` Did you mean \`${nearest}\`?`;
 }
 
 /** Levenshtein's distance in O(length of a) memory. */
