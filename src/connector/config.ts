@@ -1,7 +1,7 @@
+import { isJsonObject, type JsonObject, type JsonValue } from '../base/json.ts';
 import { didYouMean } from '../base/nearest-name.ts';
 import type { KvLoadFailurePolicy, KvRole, KvTransferConfig } from './connector.ts';
 import { kvConfigInvalid, kvConfigNotJson } from './errors.ts';
-import { isJsonObject, type JsonObject, type JsonValue } from './json.ts';
 
 /** The fields, in vLLM's spelling; the library's users write the same in camelCase. */
 const fields = [

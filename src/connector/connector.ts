@@ -22,9 +22,9 @@
  */
 import type { Brand } from '../base/brand.ts';
 import type { Clock } from '../base/clock.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
-import type { JsonObject } from './json.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 import type { Timers } from './timers.ts';
 

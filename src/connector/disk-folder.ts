@@ -2,12 +2,12 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
+import { isJsonObject } from '../base/json.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from './block-key.ts';
 import type { KvIdentity } from './connector.ts';
 import { isMissing, temporaryNameFor, type Writer, writerOfTemporary } from './disk-file.ts';
 import { storageUnusable } from './errors.ts';
 import { differences, type IdentityRecord, identityRecord, modelFolder, rankFolder } from './identity.ts';
-import { isJsonObject } from './json.ts';
 
 /**
  * How blocks lie on a disk:

@@ -1,6 +1,6 @@
+import { isJsonObject, type JsonObject, type JsonValue } from '../base/json.ts';
 import { didYouMean } from '../base/nearest-name.ts';
 import { kvConfigInvalid } from './errors.ts';
-import { isJsonObject, type JsonObject, type JsonValue } from './json.ts';
 
 /** Reads `kv_connector_extra_config` field by field; `finish` refuses what nobody has asked for. */
 export class ExtraConfig {

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import type { JsonValue } from '../base/json.ts';
 import { readKvTransferConfig } from './config.ts';
 import { connectorSuite } from './connector.suite.ts';
-import type { JsonValue } from './json.ts';
 import { SharedStorageConnector } from './shared-storage-connector.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-storage-'));

@@ -25,3 +25,9 @@ export const queueFull = defineError(
 export const engineClosed = defineError('KVASIR_ENGINE_CLOSED', 'The engine is shutting down.', 503, {
   retryable: true,
 });
+export const kvLoadFailed = defineError(
+  'KVASIR_KV_LOAD_FAILED',
+  'KV cache that this request depended on could not be loaded, and kv_load_failure_policy is fail. With recompute it would be computed again.',
+  500,
+  { retryable: true },
+);

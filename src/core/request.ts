@@ -1,4 +1,5 @@
 import type { KvasirError } from '../base/errors.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { RequestId, TokenId } from './ids.ts';
 import type { SamplingParams } from './sampling.ts';
 
@@ -13,6 +14,8 @@ export interface EngineRequest {
   readonly cacheSalt?: string;
   /** Lower is sooner, as in vLLM; ties by arrival. */
   readonly priority: number;
+  /** A word from the client to the connector (vLLM's `kv_transfer_params`); the engine does not read it. */
+  readonly kvTransferParams?: JsonObject;
 }
 
 /** OpenAI's finish reasons, and `error` and `abort` as in vLLM. */
@@ -29,6 +32,8 @@ export interface RequestUpdate {
     readonly stopToken?: TokenId;
     /** Why, when the reason is `error`. */
     readonly error?: KvasirError;
+    /** The connector's word to the client; absent when it has none. */
+    readonly kvTransferParams?: JsonObject;
   };
   readonly stats: RequestStats;
 }

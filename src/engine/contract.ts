@@ -1,4 +1,5 @@
 import type { KvasirError } from '../base/errors.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, RequestStats } from '../core/request.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
@@ -48,6 +49,8 @@ export interface GenerateRequest {
   readonly requestId?: string;
   readonly cacheSalt?: string;
   readonly priority?: number;
+  /** A word to the connector, as in vLLM; the engine does not read it. */
+  readonly kvTransferParams?: JsonObject;
 }
 
 /** What is new since the last delta of the same completion. */
@@ -65,6 +68,8 @@ export interface OutputDelta {
     readonly stopReason?: string | number;
     /** Why, when the reason is `error` and it was this request's own fault. */
     readonly error?: KvasirError;
+    /** The connector's word to the client. */
+    readonly kvTransferParams?: JsonObject;
   };
   readonly stats: RequestStats;
 }
@@ -99,4 +104,14 @@ export interface EngineStats {
   readonly recomputedTokens: number;
   readonly preemptions: number;
   readonly aborts: number;
+  /** Prompt tokens whose KV a connector had promised; some of them may be among the recomputed. */
+  readonly externalTokens: number;
+  readonly transfers: SchedulerStats['transfers'];
+}
+
+/** Something that whoever runs the engine should know; requests are told by their own means. */
+export interface EngineNotice {
+  readonly level: 'warn' | 'error';
+  readonly message: string;
+  readonly fields: Readonly<Record<string, string | number>>;
 }

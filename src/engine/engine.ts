@@ -1,5 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assert } from '../base/assert.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import type { KvEvent, SchedulerConnector } from '../connector/connector.ts';
 import { engineClosed, queueFull } from '../core/errors.ts';
 import { type RequestId, requestId, tokenId } from '../core/ids.ts';
 import type { EngineRequest, FinishReason, RequestStats, RequestUpdate } from '../core/request.ts';
@@ -8,8 +10,9 @@ import type { SchedulerApi, SchedulerOptions } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
-import type { AsyncEngine, ChatMessage, EngineStats, GenerateRequest, ModelInfo } from './contract.ts';
+import type { AsyncEngine, ChatMessage, EngineNotice, EngineStats, GenerateRequest, ModelInfo } from './contract.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
+import { LoadFailureLog } from './load-failure-log.ts';
 import { OutputStream } from './output-stream.ts';
 import { type PreparedRequest, prepareRequest } from './prepare.ts';
 import { RequestHandle } from './request-handle.ts';
@@ -17,12 +20,14 @@ import { EngineTotals } from './stats.ts';
 import { type StepParts, step } from './step.ts';
 import { Wakeup } from './wakeup.ts';
 
-/** What an engine is put together from. It owns the executor and the tokenizer: `close` closes them. */
+/** What an engine is put together from. It owns the executor, the connector and the tokenizer: `close` closes them. */
 export interface EngineParts {
   readonly scheduler: SchedulerApi;
   readonly executor: Executor;
   readonly tokenizer: Tokenizer;
   readonly model: ModelInfo;
+  /** Its scheduler half, where KV is kept outside: the scheduler asks it, the engine ends it. */
+  readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close'>;
   /** Absent when the model has no chat template. */
   readonly renderChat?: RenderChat;
 }
@@ -41,6 +46,11 @@ export interface EngineSettings {
   readonly drawSeed?: () => bigint;
   /** Called once when the engine breaks, after every request has been told. By default a warning of the process. */
   readonly onBroken?: (cause: unknown) => void;
+  /** What whoever runs the engine should know: KV that was lost and recovered. By default nobody is told. */
+  readonly onNotice?: (notice: EngineNotice) => void;
+  /** What stores have gained and lost, once per step at most. */
+  readonly onKvEvents?: (events: readonly KvEvent[]) => void;
+  readonly clock?: Clock;
 }
 
 /**
@@ -51,12 +61,14 @@ export interface EngineSettings {
  */
 export class Engine implements AsyncEngine {
   readonly model: ModelInfo;
-  readonly #parts: EngineParts & Pick<StepParts, 'deliver'>;
+  readonly #parts: EngineParts & StepParts;
   readonly #settings: EngineSettings;
   readonly #drawSeed: () => bigint;
   /** Every completion that has not ended. */
   readonly #live = new Map<RequestId, RequestHandle>();
   readonly #totals = new EngineTotals();
+  readonly #clock: Clock;
+  readonly #loadFailures: LoadFailureLog;
   readonly #work = new Wakeup();
   readonly #loop: Promise<void>;
   #drainers: (() => void)[] = [];
@@ -76,7 +88,9 @@ export class Engine implements AsyncEngine {
     this.model = parts.model;
     this.#settings = settings;
     this.#drawSeed = settings.drawSeed ?? randomSeed;
-    this.#parts = { ...parts, deliver: (update) => this.#deliver(update) };
+    this.#clock = settings.clock ?? systemClock;
+    this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onNotice);
+    this.#parts = { ...parts, nowMs: () => this.#clock.nowMs(), deliver: (update) => this.#deliver(update) };
     this.#loop = this.#run().catch((cause: unknown) => this.#break(cause));
   }
 
@@ -117,6 +131,12 @@ export class Engine implements AsyncEngine {
     const { renderChat } = this.#parts;
     if (renderChat === undefined) throw chatTemplateMissing({ model: this.model.name });
     return renderChat(messages, { ...options, addGenerationPrompt: options.addGenerationPrompt ?? true });
+  }
+
+  /** Transfers have ended outside a step, or a connector knows more: connectors call it, at any time. */
+  ringTransfers(): void {
+    this.#parts.scheduler.ringTransfers();
+    this.#work.ring();
   }
 
   stats(): EngineStats {
@@ -193,7 +213,7 @@ export class Engine implements AsyncEngine {
   }
 
   #requestOf(prepared: PreparedRequest, id: RequestId, index: number): EngineRequest {
-    const { promptTokens, params, priority, cacheSalt } = prepared;
+    const { promptTokens, params, priority, cacheSalt, kvTransferParams } = prepared;
     return Object.freeze({
       id,
       promptTokens,
@@ -201,6 +221,7 @@ export class Engine implements AsyncEngine {
       eosTokenIds: this.#parts.tokenizer.eosTokenIds.map(tokenId),
       priority,
       ...(cacheSalt === undefined ? {} : { cacheSalt }),
+      ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
     });
   }
 
@@ -208,12 +229,21 @@ export class Engine implements AsyncEngine {
     while (this.#closing === undefined) {
       if (await step(this.#parts)) {
         this.#totals.countStep();
+        this.#report();
         // An executor may resolve without ever leaving this turn of the event loop; sockets and timers need theirs.
         await nextTurn();
       } else {
-        await this.#work.sleep();
+        const wakeMs = this.#parts.scheduler.nextWakeMs();
+        await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
       }
     }
+  }
+
+  /** After a step: what is not for a request but for whoever runs the engine. */
+  #report(): void {
+    this.#loadFailures.look(this.#parts.scheduler.stats().transfers);
+    const events = this.#parts.connector?.takeEvents() ?? [];
+    if (events.length > 0) this.#settings.onKvEvents?.(events);
   }
 
   #deliver(update: RequestUpdate): void {
@@ -271,6 +301,7 @@ export class Engine implements AsyncEngine {
     this.#work.ring();
     await this.#loop;
     try {
+      await this.#parts.connector?.close();
       await this.#parts.executor.close();
     } finally {
       this.#parts.tokenizer.close();

@@ -1,4 +1,7 @@
 import { availableParallelism } from 'node:os';
+import type { JsonObject } from '../base/json.ts';
+import type { KvTransferConfig } from '../connector/connector.ts';
+import type { EngineNotice } from './contract.ts';
 
 /**
  * What a user decides about an engine: the CLI's flags in camelCase, the library's constructor options, and the
@@ -34,6 +37,14 @@ export interface EngineOptions {
   readonly chatTemplate?: string;
   /** Where the seeds of requests without one come from; default: chance. */
   readonly seed?: number;
+  /** Keeps KV outside the engine: see `KvTransferConfig`; also as vLLM writes it, in snake_case. */
+  readonly kvTransferConfig?: KvTransferConfig | JsonObject;
+  /** Over how many ranks the model's layers are split. */
+  readonly pipelineParallelSize?: number;
+  /** `uni`: one rank in this process. `mp`: each rank in a process of its own. Default: `mp` for several ranks. */
+  readonly distributedExecutorBackend?: ExecutorBackend;
+  /** Told what whoever runs the engine should know. */
+  readonly onNotice?: (notice: EngineNotice) => void;
   /** Called while the weights are read, in bytes; the last call has `loadedBytes === totalBytes`. */
   readonly onProgress?: LoadProgress;
 }
@@ -42,9 +53,19 @@ export type Numerics = 'exact' | 'fast';
 export type AttentionKind = 'auto' | 'native' | 'gather';
 export type Device = 'auto' | 'cpu' | 'gpu';
 export type SchedulingPolicy = 'fcfs' | 'priority';
+export type ExecutorBackend = 'uni' | 'mp';
 export type LoadProgress = (loadedBytes: number, totalBytes: number) => void;
 
-type DecidedLater = 'servedModelName' | 'maxModelLen' | 'kvCacheMemory' | 'chatTemplate' | 'seed' | 'onProgress';
+type DecidedLater =
+  | 'servedModelName'
+  | 'maxModelLen'
+  | 'kvCacheMemory'
+  | 'chatTemplate'
+  | 'seed'
+  | 'kvTransferConfig'
+  | 'distributedExecutorBackend'
+  | 'onNotice'
+  | 'onProgress';
 
 /** Every default filled in but for those that need the model's file or are absent by nature. */
 export type ResolvedEngineOptions = Required<Omit<EngineOptions, DecidedLater>> & Pick<EngineOptions, DecidedLater>;
@@ -59,6 +80,7 @@ export const engineDefaults = {
   enablePrefixCaching: true,
   schedulingPolicy: 'fcfs',
   maxWaiting: 1024,
+  pipelineParallelSize: 1,
 } as const satisfies Partial<EngineOptions>;
 
 /** An option that is present but undefined counts as absent, as users of a library expect. */

@@ -1,3 +1,4 @@
+import { isJsonObject, type JsonObject } from '../base/json.ts';
 import { invalidParameter, promptEmpty, promptTooLong } from '../core/errors.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
@@ -12,6 +13,7 @@ export interface PreparedRequest {
   readonly params: SamplingParams;
   readonly cacheSalt?: string;
   readonly priority: number;
+  readonly kvTransferParams?: JsonObject;
 }
 
 export interface PrepareParts {
@@ -26,10 +28,13 @@ export interface PrepareParts {
  */
 export function prepareRequest(request: GenerateRequest, parts: PrepareParts): PreparedRequest {
   const { maxModelLen, vocabSize } = parts.model;
-  const { cacheSalt, priority = 0 } = request;
+  const { cacheSalt, kvTransferParams, priority = 0 } = request;
   if (!Number.isFinite(priority)) throw wrong('priority', 'a finite number', priority);
   if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === '')) {
     throw wrong('cacheSalt', 'a string that is not empty', cacheSalt);
+  }
+  if (kvTransferParams !== undefined && !isJsonObject(kvTransferParams)) {
+    throw wrong('kvTransferParams', 'an object', kvTransferParams);
   }
   const promptTokens = readPrompt(request, parts);
   if (promptTokens.length === 0) throw promptEmpty();
@@ -40,7 +45,13 @@ export function prepareRequest(request: GenerateRequest, parts: PrepareParts): P
     drawSeed: parts.drawSeed,
   });
   if (promptTokens.length + params.maxTokens > maxModelLen) throw tooLong(promptTokens.length, params, maxModelLen);
-  return { promptTokens, params, priority, ...(cacheSalt === undefined ? {} : { cacheSalt }) };
+  return {
+    promptTokens,
+    params,
+    priority,
+    ...(cacheSalt === undefined ? {} : { cacheSalt }),
+    ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
+  };
 }
 
 function readPrompt(request: GenerateRequest, { tokenizer, model }: PrepareParts): Int32Array {

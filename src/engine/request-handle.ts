@@ -107,11 +107,12 @@ export class RequestHandle {
 
   #finishOf({ finish }: RequestUpdate): Finish | undefined {
     if (finish === undefined) return undefined;
-    const { reason, stopToken, error } = finish;
-    if (error !== undefined) return { reason, error };
+    const { reason, stopToken, error, kvTransferParams } = finish;
+    const ended = kvTransferParams === undefined ? { reason } : { reason, kvTransferParams };
+    if (error !== undefined) return { ...ended, error };
     // As in vLLM: the model's own end needs no reason; a stop token that the caller named does.
     const isNamed = stopToken !== undefined && this.request.params.stopTokenIds.includes(stopToken);
-    return isNamed ? { reason, stopReason: stopToken } : { reason };
+    return isNamed ? { ...ended, stopReason: stopToken } : ended;
   }
 
   #push(

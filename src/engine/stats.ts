@@ -10,6 +10,7 @@ export class EngineTotals {
   #generatedTokens = 0;
   #recomputedTokens = 0;
   #aborts = 0;
+  #externalTokens = 0;
 
   countStep(): void {
     this.#steps++;
@@ -24,6 +25,7 @@ export class EngineTotals {
     this.#promptTokens += after.promptTokens - (before?.promptTokens ?? 0);
     this.#cachedTokens += after.cachedTokens - (before?.cachedTokens ?? 0);
     this.#generatedTokens += after.outputTokens - (before?.outputTokens ?? 0);
+    this.#externalTokens += (after.externalTokens ?? 0) - (before?.externalTokens ?? 0);
     this.#recomputedTokens += after.recomputedTokens - (before?.recomputedTokens ?? 0);
   }
 
@@ -39,6 +41,8 @@ export class EngineTotals {
       recomputedTokens: this.#recomputedTokens,
       preemptions: scheduler.preemptions,
       aborts: this.#aborts,
+      externalTokens: this.#externalTokens,
+      transfers: scheduler.transfers,
     };
   }
 }

@@ -8,12 +8,15 @@ export class Wakeup {
     this.#wake?.();
   }
 
-  /** Resolves at the next ring, or at once when it has rung since the last time. */
-  async sleep(): Promise<void> {
+  /** Resolves at the next ring, at once when it has rung since the last time, or after `timeoutMs`. */
+  async sleep(timeoutMs?: number): Promise<void> {
     if (!this.#hasRung) {
+      let timer: NodeJS.Timeout | undefined;
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
+        if (timeoutMs !== undefined) timer = setTimeout(resolve, timeoutMs);
       });
+      clearTimeout(timer);
       this.#wake = undefined;
     }
     this.#hasRung = false;

@@ -3,6 +3,7 @@ import type { Span } from '../core/step.ts';
 import { releasePage } from './coverage.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
+import type { BlockPlace } from './proposal.ts';
 
 /**
  * The one failure path: a load that failed, a page that was corrupt, a worker that came back empty all become "the
@@ -100,6 +101,18 @@ export function invalidatePages(parts: KvParts, pages: readonly BlockId[]): KvRe
   }
   for (const user of users) user.needsPlan = true;
   return [...users];
+}
+
+/** Where the request has a page of the set. O(blocks of the request). */
+export function blocksOn({ groups }: KvParts, request: KvRequest, bad: PageSet): BlockPlace[] {
+  const found: BlockPlace[] = [];
+  for (let group = 0; group < groups.length; group++) {
+    const table = request.tables[group]!;
+    for (let block = request.firstHeld[group]!; block < table.length; block++)
+      if (bad.has(table.at(block))) found.push({ group, block });
+  }
+  for (const { group, block, page } of request.parked) if (bad.has(page)) found.push({ group, block });
+  return found;
 }
 
 function invalidateIn(parts: KvParts, request: KvRequest, g: number, bad: PageSet): boolean {

@@ -7,7 +7,7 @@ import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
 import { coverRows, dropParked, pushFresh, releaseBehind, releasePage, unpark } from './coverage.ts';
 import { createGroup } from './create-group.ts';
-import { firstSpoiledRow, invalidatePages, type PageSet } from './invalidate.ts';
+import { blocksOn, firstSpoiledRow, invalidatePages, type PageSet } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
 import { isAwaitingLoad, loadArrived, loadFailed, loadLate, type PlacedBlock } from './loading.ts';
@@ -216,6 +216,11 @@ export class KvCache {
   invalidate(pages: readonly BlockId[]): KvRequest[] {
     this.#proposedFor = undefined;
     return invalidatePages(this.parts, pages);
+  }
+
+  /** Where the request has a page of the set. */
+  blocksOn(request: KvRequest, bad: PageSet): BlockPlace[] {
+    return blocksOn(this.parts, request, bad);
   }
 
   /** Rows of this step may count on these loads, and are thrown away with those that fail. */

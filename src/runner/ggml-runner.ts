@@ -12,7 +12,7 @@ import { buildDecoder, type DecoderGraph, logitsRowBytes } from './arch/decoder.
 import type { Attention } from './attention.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import type { Runner } from './contract.ts';
+import { type KvPages, type PipelineStage, type Runner, wholeModel } from './contract.ts';
 import { KvMemory, pageBytes } from './kv-memory.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { openRowProduct } from './native/row-product.ts';
@@ -54,6 +54,7 @@ export interface RunnerTimings {
 export class GgmlRunner implements Runner {
   readonly kvCacheSpec: KvCacheSpec;
   readonly vocabSize: number;
+  readonly stage: PipelineStage;
   readonly memory: KvMemory;
   /** What computes attention, for people. */
   readonly attentionDescription: string;
@@ -116,6 +117,7 @@ export class GgmlRunner implements Runner {
     };
     const poolBytes = Math.min(options.kvCacheBytes(pageBytes(layout)), largestBuffer(device));
     const pageCount = Math.max(2, Math.floor(poolBytes / pageBytes(layout)));
+    this.stage = wholeModel(config.layerCount);
     this.#device = device;
     this.#config = config;
     this.#weights = weights;
@@ -139,6 +141,10 @@ export class GgmlRunner implements Runner {
       pageCount: blockCount(pageCount),
       fingerprint,
     };
+  }
+
+  get kvPages(): KvPages | undefined {
+    return this.#device.kind === 'cpu' ? this.memory : undefined;
   }
 
   /** What computes, for people: `CPU (...)`. */

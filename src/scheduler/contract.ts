@@ -1,4 +1,4 @@
-import type { ConnectorMetadata, ConnectorOutput } from '../connector/connector.ts';
+import type { ConnectorMetadata, ConnectorOutput, TransferId } from '../connector/connector.ts';
 import type { BlockId, RequestId } from '../core/ids.ts';
 import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
@@ -40,6 +40,8 @@ export interface SchedulerApi {
   apply(plan: StepPlan, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[];
   /** Transfers have ended, or a connector knows more: the next `plan` is to ask. Cheap; may come at any time. */
   ringTransfers(): void;
+  /** Whether a report about this transfer is still of interest: for whoever gathers the reports of several workers. */
+  isOpenTransfer(id: TransferId): boolean;
   /** When `plan` is to be called again after it returned undefined, if nothing happens before; undefined: no need. */
   nextWakeMs(): number | undefined;
   /**
@@ -88,5 +90,10 @@ export interface SchedulerStats {
     readonly ignored: number;
     /** Blocks that were promised and did not come. */
     readonly failedLoads: number;
+    /** How often a request had to plan again because KV of its was lost, and the tokens of the blocks that were. */
+    readonly recoveries: number;
+    readonly lostTokens: number;
+    /** What connectors have counted, over all ranks, by name: `loadedBlocks`, `savedBlocks`, `loadFailed.corrupt`, ... */
+    readonly counters: Readonly<Record<string, number>>;
   };
 }

@@ -71,6 +71,7 @@ export class ExternalKv {
   readonly #pollMs: number;
   /** Loads that somebody waits for. */
   readonly #loads = new Map<TransferId, OpenLoad>();
+  readonly #counters: Record<string, number> = {};
   #newlyValid: ValidBlock[] = [];
   #nowMs = 0;
   #lastStepMs = -Infinity;
@@ -191,10 +192,17 @@ export class ExternalKv {
     return metadata;
   }
 
+  /** What connectors have counted since the start. */
+  get counters(): Readonly<Record<string, number>> {
+    return { ...this.#counters };
+  }
+
   /** Takes the workers' report. Returns the loads that are decided by it or by their deadline, as far as anybody waits. */
   receive(output: ConnectorOutput | undefined): OpenLoadOutcome[] {
     const change = this.ledger.apply(output ?? emptyOutput);
     this.#connector.updateConnectorOutput(change.accepted);
+    for (const [name, count] of Object.entries(change.accepted.counters))
+      this.#counters[name] = (this.#counters[name] ?? 0) + count;
     const outcomes: OpenLoadOutcome[] = [];
     for (const decided of [...change.decided, ...this.ledger.takeLost()]) {
       const open = this.#loads.get(decided.load.transfer);
@@ -295,7 +303,9 @@ export class ExternalKv {
   }
 
   #requestOf(state: RequestState, wanted: readonly KvBlock[]): ConnectorRequest {
-    return { id: state.request.id, tokenCount: state.tokens.length as ConnectorRequest['tokenCount'], wanted };
+    const { id, kvTransferParams } = state.request;
+    const tokenCount = state.tokens.length as ConnectorRequest['tokenCount'];
+    return { id, tokenCount, wanted, ...(kvTransferParams === undefined ? {} : { kvTransferParams }) };
   }
 }
 

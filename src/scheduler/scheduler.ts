@@ -1,10 +1,12 @@
 import { assert } from '../base/assert.ts';
 import type { TransferId } from '../connector/connector.ts';
+import { kvLoadFailed } from '../core/errors.ts';
 import { type BlockId, type RequestId, stepId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import type { HashFunction } from '../kv/block-hash.ts';
+import { PageSet } from '../kv/invalidate.ts';
 import { KvCache } from '../kv/kv-cache.ts';
 import type { KvRequest } from '../kv/kv-request.ts';
 import { type AdmissionParts, admitWaiting, spansOf } from './admit.ts';
@@ -35,6 +37,8 @@ export class Scheduler implements SchedulerApi {
   #deferred: RequestState[] = [];
   readonly #external: ExternalKv | undefined;
   #failedLoads = 0;
+  #recoveries = 0;
+  #lostTokens = 0;
   #out: { readonly plan: ScheduledStep; readonly states: readonly RequestState[] } | undefined;
   /** Pages that were reported invalid while the plan was out. */
   #invalid: BlockId[] = [];
@@ -87,7 +91,6 @@ export class Scheduler implements SchedulerApi {
     return state.stats();
   }
 
-  /** Whether a report about this transfer is still of interest: for whoever gathers the reports of several workers. */
   isOpenTransfer(id: TransferId): boolean {
     return this.#external?.ledger.isOpen(id) === true;
   }
@@ -163,6 +166,7 @@ export class Scheduler implements SchedulerApi {
       return nothing;
     }
     this.#external?.dropInvalid(blocks);
+    this.#countLost(blocks);
     const users = new Set<KvRequest>();
     // What a transfer has written so far is lost too, and nobody can say what it will write: it is not waited for.
     for (const page of blocks) for (const user of this.#kv.loadFailed(page, true)) users.add(user);
@@ -192,6 +196,9 @@ export class Scheduler implements SchedulerApi {
         open: this.#external?.ledger.openCount ?? 0,
         ignored: this.#external?.ledger.ignoredCount ?? 0,
         failedLoads: this.#failedLoads,
+        recoveries: this.#recoveries,
+        lostTokens: this.#lostTokens,
+        counters: this.#external?.counters ?? {},
       },
     };
   }
@@ -293,6 +300,7 @@ export class Scheduler implements SchedulerApi {
   #endLoads(plan: ScheduledStep, outcomes: readonly OpenLoadOutcome[]): readonly RequestUpdate[] {
     if (this.#external === undefined) return nothing;
     this.#kv.loadLate(this.#external.lateIn(plan.connectorMetadata));
+    this.#countLost(outcomes.flatMap(({ decided }) => decided.failed.map(({ page }) => page)));
     const users = new Set<KvRequest>();
     for (const { decided, state } of outcomes) {
       if (decided.failed.length === 0) continue;
@@ -305,16 +313,29 @@ export class Scheduler implements SchedulerApi {
     return this.#failUsers(users);
   }
 
+  /** These pages are about to be said to be not valid: who has them, and of how many tokens. */
+  #countLost(pages: readonly BlockId[]): void {
+    if (pages.length === 0) return;
+    const bad = new PageSet(this.#kv.parts.spec.pageCount, pages);
+    for (const { kv } of this.#requests.values()) {
+      const lost = kv.admitted ? this.#kv.blocksOn(kv, bad) : nothing;
+      if (lost.length === 0) continue;
+      this.#recoveries++;
+      for (const { start, end } of spansOf(this.#kv, lost)) this.#lostTokens += end - start;
+    }
+  }
+
   /** By the policy `fail`, whoever has lost KV ends. */
   #failUsers(users: ReadonlySet<KvRequest>): readonly RequestUpdate[] {
     if (this.#options.kvLoadFailurePolicy !== 'fail' || users.size === 0) return nothing;
     const updates: RequestUpdate[] = [];
+    const finish = { reason: 'error', error: kvLoadFailed() } as const;
     for (const state of [...this.#requests.values()]) {
       if (!users.has(state.kv)) continue;
       state.status = 'ended';
       this.#forget(state);
       this.#close(state);
-      updates.push({ requestId: state.request.id, newTokens: [], finish: { reason: 'error' }, stats: state.stats() });
+      updates.push({ requestId: state.request.id, newTokens: [], finish, stats: state.stats() });
     }
     this.#running.dropEnded();
     this.#parked = this.#parked.filter(({ status }) => status !== 'ended');

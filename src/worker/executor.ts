@@ -1,12 +1,14 @@
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { StepPlan, StepResult } from '../core/step.ts';
+import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 
 /**
- * Runs steps for the engine, wherever the workers are: in this process (`executor-inline`) or in others.
- * Same calling rules as `Runner`.
+ * Runs steps for the engine, wherever the ranks are: in this process or in others. `execute` is called with one step at
+ * a time, in order. A step may have no sequences: then it only moves transfers. A rejection is the end of the engine.
  */
 export interface Executor {
+  /** Of the whole model: all ranks' layers and bytes. */
   readonly kvCacheSpec: KvCacheSpec;
-  execute(plan: StepPlan): Promise<StepResult>;
+  execute(step: ScheduledStep): Promise<ExecutedStep>;
+  /** Saves that are under way get some seconds to finish. Idempotent. */
   close(): Promise<void>;
 }

@@ -161,6 +161,8 @@ export class LetterEngine implements AsyncEngine {
       recomputedTokens: 0,
       preemptions: 0,
       aborts: this.#aborts,
+      externalTokens: 0,
+      transfers: { open: 0, ignored: 0, failedLoads: 0, recoveries: 0, lostTokens: 0, counters: {} },
     };
   }
 

@@ -1,0 +1,66 @@
+import { assert, assertDefined } from '../base/assert.ts';
+import { OutputAggregator } from '../connector/aggregator.ts';
+import type { TransferId } from '../connector/connector.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
+import type { Executor } from './executor.ts';
+import type { Rank, RankOutput } from './rank.ts';
+
+/** How long saves may take when the engine is closed. */
+const closeTimeoutMs = 5_000;
+
+/**
+ * All ranks as one executor: hidden states go from rank to rank, the last one samples, and what the ranks report about
+ * transfers becomes one report: a block that failed on one of them is invalid on all.
+ */
+export class PipelineExecutor implements Executor {
+  readonly kvCacheSpec: KvCacheSpec;
+  readonly #ranks: readonly Rank[];
+  readonly #aggregator: OutputAggregator;
+
+  /** `isOpen`: whether the engine still waits for a transfer. */
+  constructor(ranks: readonly Rank[], isOpen: (id: TransferId) => boolean = () => true) {
+    assert(ranks.length > 0, 'an executor needs a rank');
+    this.#ranks = ranks;
+    this.#aggregator = new OutputAggregator(ranks.length, isOpen);
+    this.kvCacheSpec = specOfAll(ranks.map(({ kvCacheSpec }) => kvCacheSpec));
+  }
+
+  async execute(step: ScheduledStep): Promise<ExecutedStep> {
+    const outputs: Promise<RankOutput>[] = [];
+    for (const rank of this.#ranks) outputs.push(rank.execute(step, outputs.at(-1)));
+    // A rank that broke breaks those behind it too: the first cause is the one to tell.
+    await Promise.allSettled(outputs);
+    const done = await Promise.all(outputs);
+    const last = assertDefined(done.at(-1), 'an executor needs a rank');
+    const lost = done.flatMap(({ lostPages }) => lostPages ?? []);
+    return {
+      ...last.result,
+      ...(last.leftOut.length === 0 ? {} : { leftOut: last.leftOut }),
+      ...(lost.length === 0 ? {} : { invalidBlocks: [...(last.result.invalidBlocks ?? []), ...lost] }),
+      ...(step.connectorMetadata === undefined
+        ? {}
+        : { connectorOutput: this.#aggregator.aggregate(done.map(({ connectorOutput }) => connectorOutput)) }),
+    };
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#ranks.map((rank) => rank.close({ timeoutMs: closeTimeoutMs })));
+  }
+}
+
+/** One block is a page on every rank: pages are as many everywhere, and their bytes add up. */
+function specOfAll(specs: readonly KvCacheSpec[]): KvCacheSpec {
+  const [first] = specs;
+  assert(first !== undefined, 'an executor needs a rank');
+  for (const { pageCount, fingerprint, groups } of specs) {
+    assert(pageCount === first.pageCount, `ranks with ${first.pageCount} and ${pageCount} pages`);
+    assert(fingerprint === first.fingerprint, 'ranks of different models');
+    assert(groups.length === first.groups.length, 'ranks with different KV groups');
+  }
+  return {
+    ...first,
+    groups: first.groups.map((group, g) => ({ ...group, layers: specs.flatMap(({ groups }) => groups[g]!.layers) })),
+    pageBytes: specs.reduce((sum, { pageBytes }) => sum + pageBytes, 0),
+  };
+}

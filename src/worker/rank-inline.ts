@@ -1,0 +1,88 @@
+import { assert, assertDefined } from '../base/assert.ts';
+import type { BlockLoadFailure, KvIdentity, WorkerConnector } from '../connector/connector.ts';
+import { stepWithConnector } from '../connector/worker-step.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { StepResult } from '../core/step.ts';
+import type { HiddenStates, Runner, StageResult } from '../runner/contract.ts';
+import type { ScheduledStep } from '../scheduler/contract.ts';
+import { sequencesWith, withoutRows, withoutSequences } from './leave-out.ts';
+import type { Rank, RankOutput } from './rank.ts';
+
+/** A rank in this process: what the library uses, and what a worker process runs. */
+export class InlineRank implements Rank {
+  readonly kvCacheSpec: KvCacheSpec;
+  readonly identity: KvIdentity;
+  readonly #runner: Runner;
+  readonly #connector: WorkerConnector | undefined;
+  #closing: Promise<void> | undefined;
+
+  /** The connector's worker half is opened for `identity` and has the runner's pool registered. The rank owns both. */
+  constructor(runner: Runner, identity: KvIdentity, connector?: WorkerConnector) {
+    this.kvCacheSpec = runner.kvCacheSpec;
+    this.identity = identity;
+    this.#runner = runner;
+    this.#connector = connector;
+  }
+
+  async execute(step: ScheduledStep, upstream: Promise<RankOutput> | undefined): Promise<RankOutput> {
+    if (this.#connector === undefined) return this.#forward(step, upstream, []);
+    const metadata = assertDefined(step.connectorMetadata, 'a step for a connector has its metadata');
+    const forward =
+      step.sequences.length === 0
+        ? undefined
+        : (failures: readonly BlockLoadFailure[]) => this.#forward(step, upstream, failures);
+    const { endLayer, firstLayer } = this.#runner.stage;
+    const done = await stepWithConnector(this.#connector, metadata, endLayer - firstLayer, forward);
+    if (done.result === undefined) await upstream;
+    return { ...(done.result ?? nothingComputed(step)), connectorOutput: done.output };
+  }
+
+  close(options: { readonly timeoutMs: number }): Promise<void> {
+    this.#closing ??= this.#close(options);
+    return this.#closing;
+  }
+
+  async #close(options: { readonly timeoutMs: number }): Promise<void> {
+    const { drained } = (await this.#connector?.shutdown(options)) ?? { drained: true };
+    // I/O that cannot be stopped still writes the pool: its memory is left to the end of the process (I5).
+    if (drained) await this.#runner.close();
+  }
+
+  async #forward(
+    step: ScheduledStep,
+    upstream: Promise<RankOutput> | undefined,
+    failures: readonly BlockLoadFailure[],
+  ): Promise<RankOutput> {
+    if (step.sequences.length === 0) {
+      await upstream;
+      return nothingComputed(step);
+    }
+    const before = await upstream;
+    const missing = before?.leftOut ?? [];
+    const failed = sequencesWith(step, new Set(failures.map(({ page }) => page)));
+    const leftOut = [...new Set([...missing, ...failed])].sort((a, b) => a - b);
+    if (leftOut.length === step.sequences.length) return { ...nothingComputed(step), leftOut };
+    let hidden: HiddenStates | undefined;
+    if (before !== undefined) {
+      assert(before.hidden !== undefined, 'the rank before hands on hidden states');
+      hidden = withoutRows(before.hidden, step, missing, leftOut);
+    }
+    const result = await this.#runner.execute(withoutSequences(step, leftOut), hidden);
+    return spread(step, result, leftOut);
+  }
+}
+
+/** The result of a step that left sequences out, in terms of the step. */
+function spread(step: ScheduledStep, { hidden, ...result }: StageResult, leftOut: readonly number[]): RankOutput {
+  const handedOn = hidden === undefined ? {} : { hidden };
+  if (leftOut.length === 0) return { result, leftOut, ...handedOn };
+  const places = step.sequences.map((_, index) => index).filter((index) => !leftOut.includes(index));
+  const sampled: StepResult['sampled'][number][] = step.sequences.map(() => undefined);
+  for (const [i, place] of places.entries()) sampled[place] = result.sampled[i];
+  const failures = result.failures?.map(({ sequence, error }) => ({ sequence: places[sequence]!, error }));
+  return { result: { ...result, sampled, ...(failures === undefined ? {} : { failures }) }, leftOut, ...handedOn };
+}
+
+function nothingComputed({ stepId, sequences }: ScheduledStep): RankOutput {
+  return { result: { stepId, sampled: sequences.map(() => undefined) }, leftOut: [] };
+}
