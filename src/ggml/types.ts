@@ -84,6 +84,7 @@ export const ggmlTypeNamed = (name: string): GgmlType | undefined => byName.get(
 const named = (name: string): GgmlType => byName.get(name) as GgmlType;
 export const F32 = named('F32');
 export const F16 = named('F16');
+export const Q8_0 = named('Q8_0');
 export const I32 = named('I32');
 export const I64 = named('I64');
 

@@ -1,10 +1,11 @@
 import { defineError } from '../base/errors.ts';
 import type { ComputeDevice } from '../ggml/device.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
+import { F16 } from '../ggml/types.ts';
 import type { Attention } from './attention.ts';
 import { GatherAttention } from './attention-gather.ts';
 import { NativeAttention } from './attention-native.ts';
-import type { KvMemory } from './kv-memory.ts';
+import type { KvMemory, KvType } from './kv-memory.ts';
 import { type AttentionKernel, loadAttentionKernel } from './native/attention-kernel.ts';
 import { CompileFailure, type CompileOptions } from './native/compiler.ts';
 import { selfTest } from './native/self-test.ts';
@@ -16,6 +17,12 @@ export const nativeAttentionUnavailable = defineError(
   'KVASIR_NATIVE_ATTENTION_UNAVAILABLE',
   'The native attention kernel was demanded and cannot be used: {reason}. Install a C compiler (cc, or name one in CC), or use --attention auto.',
   500,
+);
+
+export const kvTypeUnsupported = defineError(
+  'KVASIR_KV_TYPE_UNSUPPORTED',
+  "KV of type {type} comes in pieces of {multiple} elements, but this model's heads have {headDim}. Use --kv-cache-dtype f16.",
+  400,
 );
 
 /** Decided before the pool exists, because it decides what KV's bits are. */
@@ -32,11 +39,15 @@ export async function chooseAttention(
   config: ModelConfig,
   blockSize: number,
   option: AttentionOption,
-  compile: CompileOptions = {},
+  options: CompileOptions & { readonly kvType?: KvType } = {},
 ): Promise<AttentionChoice> {
+  const { kvType = F16, ...compile } = options;
+  if (config.headDim % kvType.blockSize !== 0) {
+    throw kvTypeUnsupported({ type: kvType.name.toLowerCase(), headDim: config.headDim, multiple: kvType.blockSize });
+  }
   if (option === 'gather') return gather(device, config, 'as demanded');
   try {
-    const kernel = await loadTested(device, config, blockSize, compile);
+    const kernel = await loadTested(device, config, blockSize, kvType, compile);
     return {
       kind: 'native',
       description: `native kernel (heads of ${config.headDim}, ${kernel.shape.group} to a KV head, blocks of ${blockSize})`,
@@ -53,10 +64,11 @@ async function loadTested(
   device: ComputeDevice,
   config: ModelConfig,
   blockSize: number,
+  kvType: KvType,
   compile: CompileOptions,
 ): Promise<AttentionKernel> {
   if (device.kind !== 'cpu') throw new CompileFailure('KV lies on a GPU');
-  const shape = { headDim: config.headDim, group: config.headCount / config.headCountKv, blockSize };
+  const shape = { headDim: config.headDim, group: config.headCount / config.headCountKv, blockSize, kvType };
   const kernel = await loadAttentionKernel(device.native, shape, compile);
   const fault = selfTest(device, kernel, config.headCountKv);
   if (fault !== undefined) throw new CompileFailure(`compiled here, it ${fault}`);

@@ -1,9 +1,9 @@
 import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
-import { F16, F32, I32 } from '../ggml/types.ts';
+import { F16, F32, I32, rowBytes } from '../ggml/types.ts';
 import type { Attention, AttentionRows } from './attention.ts';
 import type { Batch, BatchSequence } from './batch.ts';
-import { type KvMemory, type KvPart, keyPart, rowElements, valuePart } from './kv-memory.ts';
+import { type KvMemory, type KvPart, keyPart, kvRowBytes, valuePart } from './kv-memory.ts';
 
 const maskedOut = 0xfc00; // -infinity in F16
 
@@ -114,15 +114,16 @@ export class GatherAttention implements Attention {
     return graph.view2d(mask, kvLength, 1, rowBytes, (sequence.rowCount - 1) * rowBytes);
   }
 
-  /** F16 `[headDim, kvLength, headsKv]`: the request's K or V in order of position. */
+  /** `[headDim, kvLength, headsKv]` of the pool's type: the request's K or V in order of position. */
   #gather(graph: GraphBuilder, layer: number, part: KvPart, { kvLength, granules }: SequenceInputs): TensorPtr {
-    const { headDim, headCountKv } = this.#memory.layout;
+    const { layout } = this.#memory;
+    const { headDim, headCountKv, type } = layout;
     const gathered = graph.getRows(this.#memory.granuleRows(graph, layer, part), granules);
     return graph.reinterpret(
       gathered,
-      F16,
+      type,
       [headDim, kvLength, headCountKv],
-      [rowElements(this.#memory.layout) * F16.typeSize, headDim * F16.typeSize],
+      [kvRowBytes(layout), rowBytes(type, headDim)],
     );
   }
 

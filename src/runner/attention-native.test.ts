@@ -1,17 +1,19 @@
 /** The native kernel against arithmetic in double precision, against ggml, and against itself in other company. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { type ComputeDevice, openDevice } from '../ggml/device.ts';
+import { F16, Q8_0 } from '../ggml/types.ts';
 import { GatherAttention } from './attention-gather.ts';
 import { type AttentionVariant, NativeAttention } from './attention-native.ts';
-import { KvMemory, keyPart, rowElements, valuePart } from './kv-memory.ts';
+import { KvMemory, type KvType, keyPart, rowElements, valuePart } from './kv-memory.ts';
 import { type AttentionKernel, loadAttentionKernel } from './native/attention-kernel.ts';
-import { attendOnce, fillRandomHalves, type ProbeSequence, probeBatch, randomFloats } from './native/self-test.ts';
+import { attendOnce, fillRandomKv, type ProbeSequence, probeBatch, randomFloats } from './native/self-test.ts';
 
 interface Shape {
   readonly headDim: number;
   readonly group: number;
   readonly headsKv: number;
   readonly blockSize: number;
+  readonly kvType: KvType;
 }
 
 const devices = new Map<number, ComputeDevice>();
@@ -43,10 +45,14 @@ class Chance {
 
 const layers = 2;
 
+const poolBytes = (memory: KvMemory): Uint8Array =>
+  new Uint8Array(deviceOf(1).native.memoryAt(memory.baseAddress, memory.pageCount * memory.pageBytes));
+
 function randomPool(shape: Shape, pages: number): KvMemory {
-  const { headDim, headsKv, blockSize } = shape;
-  const memory = new KvMemory(deviceOf(1), { layerCount: layers, blockSize, headCountKv: headsKv, headDim }, pages);
-  fillRandomHalves(new Uint16Array(deviceOf(1).native.memoryAt(memory.baseAddress, pages * memory.pageBytes)), pages);
+  const { headDim, headsKv, blockSize, kvType: type } = shape;
+  const layout = { type, layerCount: layers, blockSize, headCountKv: headsKv, headDim };
+  const memory = new KvMemory(deviceOf(1), layout, pages);
+  fillRandomKv(poolBytes(memory), type, pages);
   return memory;
 }
 
@@ -74,9 +80,7 @@ function expected(
   const { headDim, group, headsKv, blockSize } = shape;
   const heads = group * headsKv;
   const result = new Float64Array(values.length);
-  const pool = toFloats(
-    new Uint16Array(deviceOf(1).native.memoryAt(memory.baseAddress, memory.pageCount * memory.pageBytes)),
-  );
+  const pool = toFloats(poolBytes(memory), shape.kvType);
   const width = rowElements(memory.layout);
   const elementOf = (blocks: Int32Array, token: number, part: number): number =>
     (memory.slotOf(blocks[Math.floor(token / blockSize)] as never, token % blockSize) +
@@ -115,10 +119,17 @@ function expected(
   return result;
 }
 
-function toFloats(halves: Uint16Array): Float32Array {
-  const floats = new Float32Array(halves.length);
-  deviceOf(1).native.ggml_fp16_to_fp32_row(halves, floats, BigInt(halves.length) as never);
-  return floats;
+function toFloats(bytes: Uint8Array, type: KvType): Float32Array {
+  const halves = (from: Uint16Array): Float32Array => {
+    const floats = new Float32Array(from.length);
+    deviceOf(1).native.ggml_fp16_to_fp32_row(from, floats, BigInt(from.length) as never);
+    return floats;
+  };
+  if (type === F16) return halves(new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2));
+  const blocks = bytes.length / Q8_0.typeSize;
+  const values = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length);
+  const factors = halves(Uint16Array.from({ length: blocks }, (_, i) => bytes[i * 34]! | (bytes[i * 34 + 1]! << 8)));
+  return Float32Array.from({ length: blocks * 32 }, (_, i) => factors[i >> 5]! * values[(i >> 5) * 34 + 2 + (i & 31)]!);
 }
 
 const largestError = (found: Float32Array, wanted: Float64Array): number =>
@@ -149,18 +160,21 @@ function mixedSequences(tables: readonly Int32Array[], lengths: readonly number[
 }
 
 const shapes: readonly Shape[] = [
-  { headDim: 32, group: 1, headsKv: 4, blockSize: 8 },
-  { headDim: 64, group: 2, headsKv: 3, blockSize: 16 },
-  { headDim: 64, group: 7, headsKv: 2, blockSize: 16 },
-  { headDim: 80, group: 3, headsKv: 2, blockSize: 64 },
-  { headDim: 96, group: 4, headsKv: 1, blockSize: 32 },
-  { headDim: 128, group: 2, headsKv: 2, blockSize: 16 },
-  { headDim: 128, group: 5, headsKv: 1, blockSize: 16 },
-  { headDim: 128, group: 8, headsKv: 1, blockSize: 32 },
-  { headDim: 256, group: 6, headsKv: 1, blockSize: 16 },
+  { headDim: 32, group: 1, headsKv: 4, blockSize: 8, kvType: F16 },
+  { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 },
+  { headDim: 64, group: 7, headsKv: 2, blockSize: 16, kvType: F16 },
+  { headDim: 80, group: 3, headsKv: 2, blockSize: 64, kvType: F16 },
+  { headDim: 96, group: 4, headsKv: 1, blockSize: 32, kvType: F16 },
+  { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: F16 },
+  { headDim: 128, group: 5, headsKv: 1, blockSize: 16, kvType: F16 },
+  { headDim: 128, group: 8, headsKv: 1, blockSize: 32, kvType: F16 },
+  { headDim: 256, group: 6, headsKv: 1, blockSize: 16, kvType: F16 },
+  { headDim: 32, group: 1, headsKv: 4, blockSize: 8, kvType: Q8_0 },
+  { headDim: 64, group: 7, headsKv: 2, blockSize: 16, kvType: Q8_0 },
+  { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: Q8_0 },
 ];
 
-describe.each(shapes)('heads of $headDim, $group to a KV head, blocks of $blockSize', (shape) => {
+describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blocks of $blockSize', (shape) => {
   const heads = shape.group * shape.headsKv;
   const variants: [string, AttentionVariant][] = [
     ['plain', {}],
@@ -247,7 +261,7 @@ describe.each(shapes)('heads of $headDim, $group to a KV head, blocks of $blockS
 
 describe('threads that take work from each other', () => {
   it('change no bit', async () => {
-    const shape = { headDim: 64, group: 2, headsKv: 3, blockSize: 16 };
+    const shape = { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 };
     const { tables, pageCount } = dealPages([1500, 40], shape.blockSize, new Chance(9));
     const memory = randomPool(shape, pageCount);
     const batch = probeBatch(
@@ -270,7 +284,7 @@ describe('threads that take work from each other', () => {
 
 describe('what a row does not see', () => {
   it('has no influence, be it no number', async () => {
-    const shape = { headDim: 64, group: 2, headsKv: 2, blockSize: 16 };
+    const shape = { headDim: 64, group: 2, headsKv: 2, blockSize: 16, kvType: F16 };
     const chance = new Chance(3);
     const { tables, pageCount } = dealPages([600, 90], shape.blockSize, chance);
     const memory = randomPool(shape, pageCount);

@@ -4,7 +4,7 @@ import type { RawPtr, TensorPtr } from '../ggml/ffi.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
 import type { Attention, AttentionRows } from './attention.ts';
 import type { Batch } from './batch.ts';
-import { type KvMemory, rowElements } from './kv-memory.ts';
+import { type KvMemory, kvRowBytes } from './kv-memory.ts';
 import type { AttentionKernel } from './native/attention-kernel.ts';
 import { NativeMemory } from './native/native-memory.ts';
 import { type RowRun, WorkUnits } from './native/work-units.ts';
@@ -93,7 +93,7 @@ export class NativeAttention implements Attention {
     for (let layer = 0; layer < layerCount; layer++) {
       const at = layer * layerBytes;
       this.#layers.setPointer(at + layerField.sinks, this.#sinks?.address ?? 0);
-      this.#layers.setInt64(at + layerField.part, layer * 2 * memory.layout.blockSize * rowElements(memory.layout));
+      this.#layers.setInt64(at + layerField.part, layer * 2 * memory.layout.blockSize * kvRowBytes(memory.layout));
       this.#layers.bytes.setInt32(at + layerField.window, variant.window ?? 0, true);
       this.#layers.bytes.setFloat32(at + layerField.scale, 1 / Math.sqrt(headDim), true);
       this.#layers.bytes.setFloat32(at + layerField.softCap, variant.softCap ?? 0, true);
@@ -171,7 +171,7 @@ export class NativeAttention implements Attention {
   #writeView({ record, positions, work }: View): void {
     const { bytes } = record;
     record.setPointer(viewField.pool, this.#memory.baseAddress);
-    record.setInt64(viewField.pageStride, this.#memory.rowsPerPage * rowElements(this.#memory.layout));
+    record.setInt64(viewField.pageStride, this.#memory.pageBytes);
     record.setPointer(viewField.tables, this.#tables.address);
     record.setPointer(viewField.positions, positions.address);
     record.setPointer(viewField.units, work.units.address);

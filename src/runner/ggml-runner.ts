@@ -8,12 +8,13 @@ import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
+import { F16 } from '../ggml/types.ts';
 import { buildDecoder, type DecoderGraph, logitsRowBytes } from './arch/decoder.ts';
 import type { Attention } from './attention.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
 import { type KvPages, type PipelineStage, type Runner, wholeModel } from './contract.ts';
-import { KvMemory, pageBytes } from './kv-memory.ts';
+import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { openRowProduct } from './native/row-product.ts';
 import { type ExactKernels, findExactRowRule } from './numerics.ts';
@@ -29,6 +30,8 @@ export interface GgmlRunnerOptions {
   /** `exact`: a token's KV and logits have the same bits whatever else is in the batch (CPU only). */
   readonly numerics: 'exact' | 'fast';
   readonly blockSize: TokenCount;
+  /** Of K and V in the pool; default F16. */
+  readonly kvType?: KvType;
   /** Bytes of the pool, rounded down to whole pages; asked for when the weights are in memory. */
   readonly kvCacheBytes: (pageBytes: number) => number;
   /** What computes attention; default `auto`. */
@@ -82,7 +85,10 @@ export class GgmlRunner implements Runner {
         repack: options.repack ?? true,
         onProgress: options.onProgress,
       });
-      const attention = await chooseAttention(device, config, options.blockSize, options.attention ?? 'auto');
+      const kvType = options.kvType ?? F16;
+      const attention = await chooseAttention(device, config, options.blockSize, options.attention ?? 'auto', {
+        kvType,
+      });
       // ggml's reference kernels cost fusions too, and only its attention needs them.
       if (attention.kind === 'native') device.useExactKernels(false);
       const kernels =
@@ -91,7 +97,7 @@ export class GgmlRunner implements Runner {
           : { rule: anyRows };
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again.
       const numerics = isExact ? `exact ${attention.kind}` : 'fast';
-      const fingerprint = await modelFingerprint(file, numerics, options.blockSize);
+      const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
       return new GgmlRunner(options, device, weights, kernels, attention, fingerprint);
     } catch (error) {
       weights?.close();
@@ -110,6 +116,7 @@ export class GgmlRunner implements Runner {
   ) {
     const { config, blockSize } = options;
     const layout = {
+      type: options.kvType ?? F16,
       layerCount: config.layerCount,
       blockSize,
       headCountKv: config.headCountKv,

@@ -3,10 +3,16 @@ import type { BlockId } from '../core/ids.ts';
 import { allocateTensors, type ComputeDevice } from '../ggml/device.ts';
 import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
-import { F16, I32 } from '../ggml/types.ts';
+import { F16, type GgmlType, I32, Q8_0, rowBytes } from '../ggml/types.ts';
 
-/** How KV lies in a page: `[layer][K|V][token][kvHead * headDim]`, F16. */
+/** Element types of K and V, by the names that users know. */
+export const kvTypes = { f16: F16, q8_0: Q8_0 } as const satisfies Readonly<Record<string, GgmlType>>;
+export type KvTypeName = keyof typeof kvTypes;
+export type KvType = GgmlType;
+
+/** How KV lies in a page: `[layer][K|V][token][kvHead * headDim]`. */
 export interface KvLayout {
+  readonly type: KvType;
   readonly layerCount: number;
   readonly blockSize: number;
   readonly headCountKv: number;
@@ -21,8 +27,10 @@ export type KvPart = typeof keyPart | typeof valuePart;
 export const rowElements = (layout: KvLayout): number => layout.headCountKv * layout.headDim;
 
 /** Bytes of one page: everything one block of tokens has in all layers, contiguous, so that a transfer is one copy. */
-export const pageBytes = (layout: KvLayout): number =>
-  layout.layerCount * 2 * layout.blockSize * rowElements(layout) * F16.typeSize;
+export const pageBytes = (layout: KvLayout): number => layout.layerCount * 2 * layout.blockSize * kvRowBytes(layout);
+
+/** Bytes of a row of the pool. */
+export const kvRowBytes = (layout: KvLayout): number => rowBytes(layout.type, rowElements(layout));
 
 /**
  * The device pool: the memory attention reads. ggml sees it as one 2-D tensor of rows, the row of
@@ -49,12 +57,17 @@ export class KvMemory {
     this.#device = device;
     this.layout = layout;
     this.pageCount = pageCount;
-    this.#rowBytes = rowElements(layout) * F16.typeSize;
+    this.#rowBytes = kvRowBytes(layout);
     this.#partBytes = layout.blockSize * this.#rowBytes;
     // ggml's Vulkan backend copies only the first 512 elements of a longer I32 row.
     this.granuleBytes = device.kind === 'cpu' ? this.#partBytes : greatestCommonDivisor(this.#partBytes, 2048);
     this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
-    this.#pool = native.ggml_new_tensor_2d(this.#context, F16.id, rowElements(layout), pageCount * this.rowsPerPage);
+    this.#pool = native.ggml_new_tensor_2d(
+      this.#context,
+      layout.type.id,
+      rowElements(layout),
+      pageCount * this.rowsPerPage,
+    );
     const bytes = pageCount * this.pageBytes;
     this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, 'the KV cache', bytes);
     if (device.mainBuffers.isHost) {
@@ -77,7 +90,7 @@ export class KvMemory {
     return block * this.rowsPerPage + offset;
   }
 
-  /** F16 `[rowElements, ...]`: rows of a layer's K or V, to be written at `slotOf`. */
+  /** `[rowElements, ...]`: rows of a layer's K or V, to be written at `slotOf`. */
   tokenRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
     const skipped = (layer * 2 + part) * this.layout.blockSize;
     const rows = this.pageCount * this.rowsPerPage - skipped;
@@ -86,7 +99,7 @@ export class KvMemory {
 
   /**
    * I32 `[granuleBytes / 4, ...]`: a layer's K (or V) in pieces of `granuleBytes`, to be gathered at `granulesOf`. As I32
-   * the bytes pass through `ggml_get_rows` untouched, where F16 would become F32.
+   * the bytes pass through `ggml_get_rows` untouched, where other types would become F32.
    */
   granuleRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
     const offset = (layer * 2 + part) * this.#partBytes;

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { open } from 'node:fs/promises';
 import type { GgufFile } from '../ggml/gguf.ts';
+import type { KvType } from './kv-memory.ts';
 
 const sampleBytes = 4096;
 
@@ -9,9 +10,14 @@ const sampleBytes = 4096;
  * header (every hyperparameter, shape and type), the beginning of every tensor (weights of a fine-tune differ in all of
  * them), and what decides the meaning and the bits of a block. Reading all weights once more would cost seconds.
  */
-export async function modelFingerprint(file: GgufFile, numerics: string, blockSize: number): Promise<string> {
+export async function modelFingerprint(
+  file: GgufFile,
+  numerics: string,
+  blockSize: number,
+  kvType: KvType,
+): Promise<string> {
   const hash = createHash('sha256');
-  hash.update(`kvasir kv 1\0f16\0${numerics}\0${blockSize}\0${file.fileBytes}\0`);
+  hash.update(`kvasir kv 1\0${kvType.name.toLowerCase()}\0${numerics}\0${blockSize}\0${file.fileBytes}\0`);
   const handle = await open(file.path, 'r');
   try {
     const buffer = new Uint8Array(1 << 20);

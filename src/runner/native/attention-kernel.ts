@@ -1,5 +1,7 @@
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import { tensorField } from '../../ggml/tensor-struct.ts';
+import { Q8_0 } from '../../ggml/types.ts';
+import type { KvType } from '../kv-memory.ts';
 import { CompileFailure, type CompileOptions, compileNative } from './compiler.ts';
 
 /** The C kernel, compiled for one shape of heads and blocks. */
@@ -17,6 +19,8 @@ export interface AttentionShape {
   /** Query heads per KV head. */
   readonly group: number;
   readonly blockSize: number;
+  /** Of K and V in the pool. */
+  readonly kvType: KvType;
 }
 
 /**
@@ -56,13 +60,14 @@ export async function loadAttentionKernel(
   }
 }
 
-const sourceFor = ({ headDim, group, blockSize }: AttentionShape) => ({
+const sourceFor = ({ headDim, group, blockSize, kvType }: AttentionShape) => ({
   file: 'paged-attention.c',
   headers: ['vector.h'],
   definitions: {
     HEAD_DIM: headDim,
     GROUP: group,
     BLOCK_SIZE: blockSize,
+    KV_Q8_0: kvType === Q8_0 ? 1 : 0,
     TILE: kernelSizes.tile,
     RANGE: kernelSizes.range,
     QUERIES_MAX: kernelSizes.queriesMax,

@@ -4,12 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { loadNative } from '../../ggml/ffi.ts';
+import { F16 } from '../../ggml/types.ts';
 import { loadAttentionKernel } from './attention-kernel.ts';
 import { CompileFailure } from './compiler.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-compiler-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
-const shape = { headDim: 32, group: 1, blockSize: 16 };
+const shape = { headDim: 32, group: 1, blockSize: 16, kvType: F16 };
 const load = (options: { compiler?: string; cacheFolder?: string }, of = shape) =>
   loadAttentionKernel(loadNative(), of, { cacheFolder: join(folder, 'cache'), ...options });
 

@@ -1,7 +1,7 @@
 /*
  * Attention over KV that lies in pages, read in place through block tables: no copy of KV, no mask.
  *
- * Compiled once for a model's HEAD_DIM, GROUP (query heads per KV head) and BLOCK_SIZE. ggml's threads call `attend`;
+ * Compiled once for a model's HEAD_DIM, GROUP (query heads per KV head) and BLOCK_SIZE, and the type of its KV. ggml's threads call `attend`;
  * they take units of work (a sequence's rows, some KV heads, perhaps one range of its KV) from a shared counter.
  *
  * Exactness. The bits of a row depend on its query, its position and the KV it sees, and on nothing else:
@@ -22,6 +22,22 @@
 #define LOG2E 1.44269504088896340736f
 #define PARTIAL_FLOATS (HEAD_DIM + 2) /* top, weight, sum of one query in one range */
 #define NONE (-__builtin_inff())
+
+/*
+ * K and V of a token are rows of halves, or of ggml's q8_0: 32 elements share a factor that stands before their bytes.
+ * `bytes` points to one head's part of a row.
+ */
+typedef const uint8_t *bytes;
+#if KV_Q8_0
+#define KV_BYTES(elements) ((int64_t)(elements) / 32 * 34)
+INLINE vec load_kv(bytes head, int i) {
+  bytes block = head + i * LANES / 32 * 34;
+  return load_int8((const int8_t *)block + 2 + i * LANES % 32) * splat_half((const half *)block);
+}
+#else
+#define KV_BYTES(elements) ((int64_t)(elements) * 2)
+INLINE vec load_kv(bytes head, int i) { return load_half((const half *)head + i * LANES); }
+#endif
 
 /* The wide form multiplies blocks of QUERY_BLOCK queries and COLUMN_BLOCK vectors, as many as there are registers for. */
 #if LANES == 16
@@ -54,8 +70,8 @@ struct unit {
   int64_t partials;   /* where the group's partial results begin, in floats */
 };
 struct view {
-  const half *pool;
-  int64_t page_stride; /* elements */
+  bytes pool;
+  int64_t page_stride; /* bytes */
   const int32_t *tables;
   const int32_t *positions; /* of the rows of q, ascending within a unit */
   const struct unit *units;
@@ -68,7 +84,7 @@ struct view {
 struct layer {
   const struct view *view;
   const float *sinks; /* one per query head, or none */
-  int64_t part;       /* elements from a page's start to this layer's K; V follows K */
+  int64_t part;       /* bytes from a page's start to this layer's K; V follows K */
   int32_t next_unit;  /* 0 when a step begins */
   int32_t window;     /* a row sees so many tokens, itself included; 0 = all */
   float scale;
@@ -150,16 +166,16 @@ INLINE void weigh(const struct layer *layer, float *scores, int from, int to, fl
 #endif
 #define TOKENS (LANES / GROUP_PART)
 
-INLINE void narrow_scores(const float *query, const half *const *rows, int64_t at, int from, int to, float *scores) {
+INLINE void narrow_scores(const float *query, const bytes *rows, int64_t at, int from, int to, float *scores) {
   for (int part = 0; part < GROUP; part += GROUP_PART) {
     for (int t = from; t < to; t += TOKENS) {
-      const half *k[TOKENS];
+      bytes k[TOKENS];
       UNROLL for (int j = 0; j < TOKENS; j++) k[j] = rows[t + j < to ? t + j : to - 1] + at;
       vec x[LANES];
       UNROLL for (int j = 0; j < LANES; j++) x[j] = (vec){0};
       UNROLL for (int i = 0; i < VECTORS; i++) {
         UNROLL for (int j = 0; j < TOKENS; j++) {
-          const vec key = load_half(k[j] + i * LANES);
+          const vec key = load_kv(k[j], i);
           UNROLL for (int g = 0; g < GROUP_PART; g++) {
             x[g * TOKENS + j] = fma_(load(query + (part + g) * HEAD_DIM + i * LANES), key, x[g * TOKENS + j]);
           }
@@ -175,16 +191,16 @@ INLINE void narrow_scores(const float *query, const half *const *rows, int64_t a
 }
 
 /* sum += weights * V for `count` vectors of the head from vector `first` on. */
-INLINE void narrow_values(const float *weights, const half *const *rows, int64_t at, int from, int to, float *sum,
+INLINE void narrow_values(const float *weights, const bytes *rows, int64_t at, int from, int to, float *sum,
                           int first, int queries, int count) {
   vec x[NARROW_BLOCK];
   UNROLL for (int g = 0; g < queries; g++) {
     UNROLL for (int i = 0; i < count; i++) x[g * count + i] = load(sum + g * HEAD_DIM + (first + i) * LANES);
   }
   for (int t = from; t < to; t++) {
-    const half *v = rows[t] + at + first * LANES;
+    bytes v = rows[t] + at;
     UNROLL for (int i = 0; i < count; i++) {
-      const vec value = load_half(v + i * LANES);
+      const vec value = load_kv(v, first + i);
       UNROLL for (int g = 0; g < queries; g++) {
         x[g * count + i] = fma_(splat(weights[g * SCORES + t]), value, x[g * count + i]);
       }
@@ -197,7 +213,7 @@ INLINE void narrow_values(const float *weights, const half *const *rows, int64_t
 
 #define NARROW_VECTORS (NARROW_BLOCK / GROUP_PART < VECTORS ? NARROW_BLOCK / GROUP_PART : VECTORS)
 
-static void narrow_tile(const struct layer *layer, struct scratch *s, int query, const half *const *rows, int64_t at,
+static void narrow_tile(const struct layer *layer, struct scratch *s, int query, const bytes *rows, int64_t at,
                         int64_t value_offset, int from, int to) {
   float *scores = s->scores;
   float *sum = s->sum + query * HEAD_DIM;
@@ -232,17 +248,17 @@ INLINE int chain(int index) {
 }
 
 /* K of tokens [from, to) on its side, the rest of the tile 0; V as floats. */
-static void unpack(struct scratch *s, const half *const *rows, int64_t at, int64_t value_offset, int from, int to) {
+static void unpack(struct scratch *s, const bytes *rows, int64_t at, int64_t value_offset, int from, int to) {
   for (int t = from; t < to; t++) {
-    const half *v = rows[t] + at + value_offset;
-    UNROLL for (int i = 0; i < VECTORS; i++) store(s->values + t * HEAD_DIM + i * LANES, load_half(v + i * LANES));
+    bytes v = rows[t] + at + value_offset;
+    UNROLL for (int i = 0; i < VECTORS; i++) store(s->values + t * HEAD_DIM + i * LANES, load_kv(v, i));
   }
   for (int first = 0; first < TILE; first += LANES) {
     for (int i = 0; i < VECTORS; i++) {
       vec x[LANES];
       UNROLL for (int j = 0; j < LANES; j++) {
         const int t = first + j;
-        x[j] = t >= from && t < to ? load_half(rows[t] + at + i * LANES) : (vec){0};
+        x[j] = t >= from && t < to ? load_kv(rows[t] + at, i) : (vec){0};
       }
       transpose(x);
       UNROLL for (int c = 0; c < LANES; c++) store(s->keys + (c * VECTORS + i) * TILE + first, x[chain(c)]);
@@ -314,7 +330,7 @@ static void values_of_query(const float *weights, const float *values, int from,
 }
 
 static void wide_tile(const struct layer *layer, struct scratch *s, const int32_t *positions, int query_count,
-                      const half *const *rows, int64_t at, int64_t value_offset, int64_t tile, int from, int to) {
+                      const bytes *rows, int64_t at, int64_t value_offset, int64_t tile, int from, int to) {
   unpack(s, rows, at, value_offset, from, to);
   for (int first = 0; first < query_count; first += QUERY_BLOCK) {
     const int count = query_count - first < QUERY_BLOCK ? query_count - first : QUERY_BLOCK;
@@ -418,19 +434,19 @@ static void walk_range(const struct layer *layer, const struct unit *u, struct s
   const struct view *view = layer->view;
   const int32_t *positions = view->positions + u->first_row;
   const int32_t *table = view->tables + u->table;
-  const int64_t row_stride = (int64_t)view->heads * HEAD_DIM;
+  const int64_t row_stride = KV_BYTES((int64_t)view->heads * HEAD_DIM);
   const int64_t value_offset = BLOCK_SIZE * row_stride;
   const int per_head = u->row_count * GROUP;
   for (int64_t tile = range * RANGE; tile < (range + 1) * RANGE; tile += TILE) {
     const int from = seen_from(layer, positions[0], tile), to = seen_to(positions[u->row_count - 1], tile);
     if (from >= to) continue;
-    const half *rows[TILE];
+    bytes rows[TILE];
     for (int t = from; t < to; t++) {
       const int64_t token = tile + t;
       rows[t] = view->pool + table[token / BLOCK_SIZE] * view->page_stride + layer->part + token % BLOCK_SIZE * row_stride;
     }
     for (int head = u->head_first; head < u->head_end; head++) {
-      const int64_t at = (int64_t)head * HEAD_DIM;
+      const int64_t at = head * KV_BYTES(HEAD_DIM);
       if (is_wide) {
         wide_tile(layer, s, positions, per_head, rows, at, value_offset, tile, from, to);
         continue;

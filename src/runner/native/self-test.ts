@@ -2,12 +2,12 @@ import { requestId, stepId, tokenCount } from '../../core/ids.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
-import { F32 } from '../../ggml/types.ts';
+import { F32, Q8_0 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention.ts';
 import { GatherAttention } from '../attention-gather.ts';
 import { NativeAttention } from '../attention-native.ts';
 import { type Batch, layOutBatch } from '../batch.ts';
-import { KvMemory } from '../kv-memory.ts';
+import { KvMemory, type KvType } from '../kv-memory.ts';
 import { anyRows } from '../row-rule.ts';
 import type { AttentionKernel } from './attention-kernel.ts';
 
@@ -72,13 +72,13 @@ export function selfTest(
   kernel: AttentionKernel,
   headCountKv: number,
 ): 'differs from ggml' | 'is not exact' | undefined {
-  const { headDim, group, blockSize } = kernel.shape;
+  const { headDim, group, blockSize, kvType } = kernel.shape;
   const heads = headCountKv * group;
   const length = 700;
   const pages = Math.ceil(length / blockSize) + 2;
-  const memory = new KvMemory(device, { layerCount: 1, blockSize, headCountKv, headDim }, pages);
+  const memory = new KvMemory(device, { type: kvType, layerCount: 1, blockSize, headCountKv, headDim }, pages);
   try {
-    fillRandomHalves(new Uint16Array(device.native.memoryAt(memory.baseAddress, pages * memory.pageBytes)), 1);
+    fillRandomKv(new Uint8Array(device.native.memoryAt(memory.baseAddress, pages * memory.pageBytes)), kvType, 1);
     const blocks = Int32Array.from({ length: pages - 1 }, (_, i) => pages - 1 - i);
     const native = new NativeAttention(device, memory, heads, kernel);
     const gather = new GatherAttention(memory, heads, 1);
@@ -111,6 +111,13 @@ export function randomFloats(length: number, seed: number): Float32Array {
     values[i] = state / 2 ** 31 - 1;
   }
   return values;
+}
+
+/** KV within (-1, 1): halves, or q8_0's factors within 2^-9 and 2^-8 and bytes of any value. */
+export function fillRandomKv(into: Uint8Array, type: KvType, seed: number): void {
+  fillRandomHalves(new Uint16Array(into.buffer, into.byteOffset, into.byteLength >> 1), seed);
+  if (type !== Q8_0) return;
+  for (let at = 0; at < into.length; at += Q8_0.typeSize) into[at + 1] = 0x18 | (into[at + 1]! & 0x83);
 }
 
 /** Halves of either sign and of exponents -9 to -1, so within (-1, 1). */

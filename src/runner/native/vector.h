@@ -37,10 +37,12 @@ INLINE vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) 
 INLINE vec fma_(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE vec max_(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vec load_half(const half *p) { return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vec load_int8(const int8_t *p) { return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 #elif LANES == 8
 INLINE vec fma_(vec a, vec b, vec c) { return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE vec max_(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vec load_half(const half *p) { return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE vec load_int8(const int8_t *p) { return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 #elif defined(__aarch64__)
 INLINE vec fma_(vec a, vec b, vec c) { return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 INLINE vec max_(vec a, vec b) { return choose((ivec)(a > b), a, b); }
@@ -68,6 +70,19 @@ INLINE vec load_half(const half *p) {
   return v;
 }
 #endif
+#if LANES == 4
+INLINE vec load_int8(const int8_t *p) {
+  vec v;
+  for (int i = 0; i < LANES; i++) v[i] = p[i];
+  return v;
+}
+#endif
+/* The same value in every lane. */
+INLINE vec splat_half(const half *p) {
+  half copies[LANES];
+  for (int i = 0; i < LANES; i++) memcpy(copies + i, p, sizeof(half));
+  return load_half(copies);
+}
 
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
