@@ -1,5 +1,8 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { type EngineOptions, engineDefaults } from '../engine/options.ts';
+import type { KvTransferConfig } from '../connector/connector.ts';
+import type { EngineNotice } from '../engine/contract.ts';
+import { type EngineOptions, type ExecutorBackend, engineDefaults } from '../engine/options.ts';
+import type { TextSink } from './context.ts';
 
 /** Values of flags, one function per kind: the text as typed, or an error that says what would be right. */
 export function integerFrom(min: number, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
@@ -68,6 +71,10 @@ export interface EngineFlags {
   readonly maxWaiting: number;
   readonly chatTemplate?: string;
   readonly seed?: number;
+  /** Read before the command's action, from JSON and dotted flags: see `kv-transfer-flags.ts`. */
+  readonly kvTransferConfig?: KvTransferConfig;
+  readonly pipelineParallelSize: number;
+  readonly distributedExecutorBackend?: ExecutorBackend;
 }
 
 /** The flags of every command that runs an engine, under vLLM's names. */
@@ -108,14 +115,36 @@ export function addEngineFlags(command: Command): Command {
     .addOption(oneOf('--scheduling-policy <policy>', 'who goes first', ['fcfs', 'priority'], defaults.schedulingPolicy))
     .option('--max-waiting <n>', 'requests that may wait; one more is refused', integerFrom(0), defaults.maxWaiting)
     .option('--chat-template <file>', "a Jinja template to use in place of the model's own")
-    .optionsGroup('Options:');
+    .option('--pipeline-parallel-size <n>', "ranks that share the model's layers", count, defaults.pipelineParallelSize)
+    .addOption(
+      new Option(
+        '--distributed-executor-backend <kind>',
+        'uni: one rank in this process; mp: each rank in a process of its own (default: mp for several ranks)',
+      ).choices(['uni', 'mp']),
+    )
+    .option(
+      '--kv-transfer-config <json>',
+      'keep KV outside the engine, as in vLLM; single fields as --kv-transfer-config.<field> <value>',
+    )
+    .optionsGroup('Options:')
+    .addHelpText('after', KV_TRANSFER_HELP);
+}
+
+const KV_TRANSFER_HELP = `
+KV outside the engine, in two spellings of the same (dotted fields win):
+  --kv-transfer-config '{"kv_connector":"SharedStorageConnector","kv_role":"kv_both","kv_connector_extra_config":{"shared_storage_path":"/var/kv"}}'
+  --kv-transfer-config.kv_connector SharedStorageConnector --kv-transfer-config.kv_role kv_both --kv-transfer-config.kv_connector_extra_config.shared_storage_path /var/kv`;
+
+/** What an engine has to say to whoever runs a command that has no log. */
+export function noticesTo(stderr: TextSink): (notice: EngineNotice) => void {
+  return ({ level, message }) => void stderr.write(`${level === 'warn' ? 'warning' : 'error'}: ${message}\n`);
 }
 
 /** Flags to options. `chatTemplate` is a path here and a text there, so the caller reads it. */
 export function engineOptionsOf(
   model: string,
   flags: EngineFlags,
-  more: Pick<EngineOptions, 'servedModelName' | 'chatTemplate' | 'onProgress' | 'seed'>,
+  more: Pick<EngineOptions, 'servedModelName' | 'chatTemplate' | 'onProgress' | 'onNotice' | 'seed'>,
 ): EngineOptions {
   const { maxNumSeqs, maxNumBatchedTokens, blockSize, numerics, attention, device } = flags;
   return {
@@ -132,6 +161,11 @@ export function engineOptionsOf(
     ...(flags.maxModelLen === undefined ? {} : { maxModelLen: flags.maxModelLen }),
     ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),
     ...(flags.threads === undefined ? {} : { threads: flags.threads }),
+    pipelineParallelSize: flags.pipelineParallelSize,
+    ...(flags.distributedExecutorBackend === undefined
+      ? {}
+      : { distributedExecutorBackend: flags.distributedExecutorBackend }),
+    ...(flags.kvTransferConfig === undefined ? {} : { kvTransferConfig: flags.kvTransferConfig }),
     ...more,
   };
 }

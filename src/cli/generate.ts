@@ -4,7 +4,16 @@ import type { SamplingOptions } from '../core/sampling.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { ChoiceCollector } from '../server/choice-collector.ts';
 import { tokenizePrompt } from '../server/generation.ts';
-import { addEngineFlags, collect, type EngineFlags, engineOptionsOf, integerFrom, numberFlag } from './args.ts';
+import { promptTokensDetails, reusedTokens } from '../server/prompt-usage.ts';
+import {
+  addEngineFlags,
+  collect,
+  type EngineFlags,
+  engineOptionsOf,
+  integerFrom,
+  noticesTo,
+  numberFlag,
+} from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { orInterrupted } from './interrupt.ts';
 import { loadProgress } from './load-progress.ts';
@@ -101,6 +110,7 @@ async function optionsOf(flags: GenerateFlags, context: CliContext) {
   const model = flags.model ?? demoModelPath();
   return engineOptionsOf(model, flags, {
     onProgress: loadProgress(model, context.stderr),
+    onNotice: noticesTo(context.stderr),
     ...(flags.chatTemplate === undefined
       ? {}
       : { chatTemplate: await readTextFile('chat template', flags.chatTemplate) }),
@@ -157,7 +167,7 @@ function paramsOf(flags: GenerateFlags): SamplingOptions {
 }
 
 function jsonOf(choice: OutputDelta) {
-  const { promptTokens, outputTokens, cachedTokens } = choice.stats;
+  const { promptTokens, outputTokens, externalTokens = 0, recomputedTokens, failedLoads = 0 } = choice.stats;
   return {
     text: choice.text,
     token_ids: choice.tokenIds,
@@ -166,7 +176,12 @@ function jsonOf(choice: OutputDelta) {
       prompt_tokens: promptTokens,
       completion_tokens: outputTokens,
       total_tokens: promptTokens + outputTokens,
-      prompt_tokens_details: { cached_tokens: cachedTokens },
+      prompt_tokens_details: promptTokensDetails({
+        cached_tokens: reusedTokens(choice.stats),
+        external_tokens: externalTokens,
+        recomputed_tokens: recomputedTokens,
+        failed_loads: failedLoads,
+      }),
     },
     ...(choice.logprobs === undefined
       ? {}

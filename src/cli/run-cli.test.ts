@@ -6,6 +6,7 @@ import type { CliContext } from './context.ts';
 import { generateCommand } from './generate.ts';
 import { runCli } from './run-cli.ts';
 import { serveCommand } from './serve.ts';
+import { simCommand } from './sim.ts';
 
 /** The commands in this process, with everything of the world in the test's hands. The built command: test/e2e. */
 function cli(engineOptions: LetterEngineOptions = {}, change: Partial<CliContext> = {}) {
@@ -34,6 +35,13 @@ function cli(engineOptions: LetterEngineOptions = {}, change: Partial<CliContext
 }
 
 const never = () => new Promise<never>(() => {});
+
+/** What the engine's flags come to, with an engine of its own. */
+async function optionsOf(...flags: string[]) {
+  const { run, seen } = cli();
+  const code = await run('generate', '--prompt', 'abc', '--max-tokens', '1', ...flags);
+  return { code, options: seen.options[0] };
+}
 
 describe('runCli', () => {
   it('hands the flags to the engine in its own words', async () => {
@@ -106,5 +114,98 @@ describe('runCli', () => {
     expect(await code).toBe(130);
     expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 });
     expect(seen.stdout).toBe('');
+  });
+});
+
+describe('--kv-transfer-config', () => {
+  const json = '{"kv_connector":"SharedStorageConnector","kv_role":"kv_both"}';
+  const dotted = (field: string) => `--kv-transfer-config.${field}`;
+
+  it('comes as JSON, in dotted fields, or both, where dotted ones win', async () => {
+    const config = async (...flags: string[]) => (await optionsOf(...flags)).options?.kvTransferConfig;
+    const path = dotted('kv_connector_extra_config.shared_storage_path');
+    const rest = { kvLoadFailurePolicy: 'recompute' };
+    expect(await config('--kv-transfer-config', json)).toEqual({
+      kvConnector: 'SharedStorageConnector',
+      kvRole: 'kv_both',
+      kvConnectorExtraConfig: {},
+      ...rest,
+    });
+    expect(await config(dotted('kv_connector'), 'X', dotted('kv-role=kv_consumer'), path, '/x')).toEqual({
+      kvConnector: 'X',
+      kvRole: 'kv_consumer',
+      kvConnectorExtraConfig: { shared_storage_path: '/x' },
+      ...rest,
+    });
+    expect(await config(path, '/y', '--kv-transfer-config', json, dotted('kv_role'), 'kv_producer')).toEqual({
+      kvConnector: 'SharedStorageConnector',
+      kvRole: 'kv_producer',
+      kvConnectorExtraConfig: { shared_storage_path: '/y' },
+      ...rest,
+    });
+    expect(await config()).toBeUndefined();
+  });
+
+  it.each<[string, string[], RegExp]>([
+    ['no JSON', ['--kv-transfer-config', '{'], /^error: --kv-transfer-config is not JSON/m],
+    [
+      'a role that is none',
+      ['--kv-transfer-config', json, dotted('kv_role'), 'both'],
+      /`kv_role` must be one of .*"both"/,
+    ],
+    ['a field that is none', [dotted('kv_rol'), 'x'], /`kv_rol` must be absent.*Did you mean `kv_role`/],
+    ['a field without a value', [dotted('kv_role')], /`kv_role` must be followed by a value, got nothing/],
+  ])('is refused with code 2 before anything is loaded: %s', async (_, flags, message) => {
+    const { run, seen } = cli();
+    expect(await run('generate', '--prompt', 'abc', ...flags)).toBe(2);
+    expect(seen.stderr).toMatch(message);
+    expect(seen.options).toEqual([]);
+  });
+
+  it('is not taken where no engine is', async () => {
+    let err = '';
+    const silent = { write: () => undefined };
+    const context: CliContext = {
+      version: '1.2.3',
+      createEngine: never,
+      stdout: silent,
+      stderr: { write: (text) => (err += text) },
+      readStdin: never,
+      signals: new EventEmitter(),
+    };
+    expect(await runCli(['sim', dotted('kv_role'), 'kv_both'], context, [simCommand])).toBe(2);
+    expect(err).toContain("unknown option '--kv-transfer-config.kv_role'");
+  });
+});
+
+it('splits the model over ranks when told to', async () => {
+  const flags = ['--pipeline-parallel-size', '2', '--distributed-executor-backend', 'mp'];
+  expect(await optionsOf(...flags)).toMatchObject({
+    code: 0,
+    options: { pipelineParallelSize: 2, distributedExecutorBackend: 'mp' },
+  });
+  const { options } = await optionsOf();
+  expect(options).toMatchObject({ pipelineParallelSize: 1 });
+  expect(options).not.toHaveProperty('distributedExecutorBackend');
+  expect((await optionsOf('--pipeline-parallel-size', '0')).code).toBe(2);
+  expect((await optionsOf('--distributed-executor-backend', 'ray')).code).toBe(2);
+});
+
+it("writes an engine's notices to standard error, not among the text", async () => {
+  const engine = new LetterEngine();
+  const { run, seen } = cli(
+    {},
+    {
+      createEngine: async ({ onNotice }) => {
+        onNotice?.({ level: 'warn', message: 'KV was lost.', fields: {} });
+        onNotice?.({ level: 'error', message: 'KV was lost again.', fields: {} });
+        return engine;
+      },
+    },
+  );
+  await run('generate', '--prompt', 'abc', '--max-tokens', '4');
+  expect(seen).toMatchObject({
+    stdout: `${lettersOf(3, 4)}\n`,
+    stderr: 'warning: KV was lost.\nerror: KV was lost again.\n',
   });
 });

@@ -3,6 +3,7 @@ import { Command, Option } from 'commander';
 import type { KvasirError } from '../base/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { readableLog } from '../server/log-format.ts';
+import { noticeLog } from '../server/notice-log.ts';
 import type { Server } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
 import { addEngineFlags, bytesFlag, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from './args.ts';
@@ -67,7 +68,9 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   // Told now rather than after minutes of loading.
   await checkPortFree(flags.host, flags.port);
   using shutdown = new ShutdownSignals(context);
-  const loading = context.createEngine(await optionsOf(model, flags, context));
+  const logDestination = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
+  const onNotice = noticeLog(logDestination, flags.logLevel);
+  const loading = context.createEngine({ ...(await optionsOf(model, flags, context)), onNotice });
   const engine = await orInterrupted(loading, shutdown.first);
   if (engine === undefined) return 130;
   try {
@@ -77,7 +80,7 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
       version: context.version,
       bodyMaxBytes: flags.maxBodySize,
       logLevel: flags.logLevel,
-      logDestination: flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr),
+      logDestination,
       ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
     });
     const port = await listen(server, flags.host, flags.port);
@@ -86,6 +89,7 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
     context.stderr.write(`shutting down: waiting for ${engine.stats().running + engine.stats().waiting} requests\n`);
     const outcome = await server.drain(flags.shutdownTimeout * 1000, shutdown.second);
     context.stderr.write(outcome === 'drained' ? 'all requests ended\n' : 'the remaining requests were aborted\n');
+    if (flags.kvTransferConfig !== undefined) context.stderr.write(transferSummary(engine));
     return 0;
   } finally {
     await engine.close();
@@ -126,7 +130,7 @@ function listenFault(error: unknown, host: string, port: number): KvasirError {
 }
 
 function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: string): string {
-  const { name, architecture, maxModelLen, hasChatTemplate, attention } = engine.model;
+  const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
   const poolTokens = engine.stats().blocks.total * flags.blockSize;
   const reachable = flags.host === '0.0.0.0' ? '127.0.0.1' : flags.host === '::' ? '[::1]' : flags.host;
   const address = `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
@@ -139,7 +143,7 @@ function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: s
   model     ${name} (${architecture})
   context   ${maxModelLen} tokens
   KV pool   ${poolTokens} tokens in blocks of ${flags.blockSize}
-${attention === undefined ? '' : `  attention ${attention}\n`}  address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
+${bannerExtras(engine, flags)}  address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
 
   Try it:
   curl ${address}/v1/${path} -H 'Content-Type: application/json' ${key}-d '${body}'
@@ -148,6 +152,28 @@ ${attention === undefined ? '' : `  attention ${attention}\n`}  address   ${addr
   Ctrl-C stops it.
 
 `;
+}
+
+/** Lines for what not every server has. */
+function bannerExtras({ model: { attention } }: AsyncEngine, flags: ServeFlags): string {
+  const { kvTransferConfig: transfer, pipelineParallelSize: ranks } = flags;
+  const lines: string[] = [];
+  if (attention !== undefined) lines.push(`attention ${attention}`);
+  if (ranks > 1) lines.push(`ranks     ${ranks}, each with its part of the layers`);
+  if (transfer !== undefined) {
+    const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig } = transfer;
+    const { shared_storage_path: path } = kvConnectorExtraConfig;
+    const place = typeof path === 'string' ? `, in ${path}` : '';
+    lines.push(`connector ${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`);
+  }
+  return lines.map((line) => `  ${line}\n`).join('');
+}
+
+/** Saves that are under way go on while the engine closes, and are not counted any more. */
+function transferSummary(engine: AsyncEngine): string {
+  const { transfers, externalTokens } = engine.stats();
+  const { savedBlocks = 0, loadedBlocks = 0 } = transfers.counters;
+  return `KV outside: ${savedBlocks} blocks saved, ${loadedBlocks} loaded for ${externalTokens} tokens, ${transfers.failedLoads} lost\n`;
 }
 
 /** The first SIGINT or SIGTERM asks to finish, the second to stop at once. */

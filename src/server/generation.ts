@@ -1,10 +1,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
 import { promptEmpty, promptTooLong } from '../core/errors.ts';
+import type { RequestStats } from '../core/request.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { mergeStreams } from './merge-streams.ts';
 import type { ParsedGeneration } from './openai-parse.ts';
 import type { Usage } from './openai-types.ts';
+import { promptTokensDetails, reusedTokens } from './prompt-usage.ts';
 import { generationFailed } from './server-errors.ts';
 
 /** One prompt of a request, as the engine takes it. */
@@ -81,6 +83,7 @@ export async function* generateAll(
         requestId: prompts.length === 1 ? id : `${id}-${i}`,
         ...(parsed.cacheSalt === undefined ? {} : { cacheSalt: parsed.cacheSalt }),
         ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),
+        ...(parsed.kvTransferParams === undefined ? {} : { kvTransferParams: parsed.kvTransferParams }),
       };
       streams.push(engine.generate(request, { signal: controller.signal }));
     }
@@ -125,17 +128,36 @@ export class GenerationMeter {
       prompt_tokens: this.promptTokens,
       completion_tokens: outputTokens,
       total_tokens: this.promptTokens + outputTokens,
-      prompt_tokens_details: { cached_tokens: this.cachedTokens },
+      prompt_tokens_details: promptTokensDetails({
+        cached_tokens: this.cachedTokens,
+        external_tokens: this.externalTokens,
+        recomputed_tokens: this.recomputedTokens,
+        failed_loads: this.failedLoads,
+      }),
     };
   }
 
   get outputTokens(): number {
-    return this.#choices.reduce((sum, last) => sum + (last?.stats.outputTokens ?? 0), 0);
+    return this.#sum(({ outputTokens }) => outputTokens);
   }
 
-  /** A prompt counts once, however many completions it has: what its first one found in the cache. */
+  /** A prompt counts once, however many completions it has: what its first one found in the cache and could use. */
   get cachedTokens(): number {
-    return this.#choices.reduce((sum, last, i) => sum + (i % this.#n === 0 ? (last?.stats.cachedTokens ?? 0) : 0), 0);
+    return this.#sum(reusedTokens, this.#n);
+  }
+
+  /** Likewise: what a connector promised to the first completion of each prompt. */
+  get externalTokens(): number {
+    return this.#sum(({ externalTokens = 0 }) => externalTokens, this.#n);
+  }
+
+  /** Work that was done: over all completions. */
+  get recomputedTokens(): number {
+    return this.#sum(({ recomputedTokens }) => recomputedTokens);
+  }
+
+  get failedLoads(): number {
+    return this.#sum(({ failedLoads = 0 }) => failedLoads);
   }
 
   /** From the request's arrival. */
@@ -146,5 +168,13 @@ export class GenerationMeter {
   /** Of all choices, `stop` for one and `stop,length` for two; `running` where one has none yet. */
   get finishReasons(): string {
     return this.#choices.map((last) => last?.finish?.reason ?? 'running').join(',');
+  }
+
+  /** Over every choice, or every `stride`-th. */
+  #sum(count: (stats: RequestStats) => number, stride = 1): number {
+    return this.#choices.reduce(
+      (sum, last, i) => sum + (last !== undefined && i % stride === 0 ? count(last.stats) : 0),
+      0,
+    );
   }
 }

@@ -1,3 +1,4 @@
+import { isJsonObject, type JsonObject } from '../base/json.ts';
 import { promptEmpty } from '../core/errors.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
@@ -30,6 +31,8 @@ export interface ParsedGeneration {
   readonly addSpecial: boolean;
   readonly cacheSalt?: string;
   readonly priority?: number;
+  /** A word to the connector. */
+  readonly kvTransferParams?: JsonObject;
 }
 
 export interface ParsedCompletion extends ParsedGeneration {
@@ -134,7 +137,6 @@ const REFUSED = [
   'guided_choice',
   'guided_grammar',
   'logits_processors',
-  'kv_transfer_params',
 ];
 
 function readGeneration(
@@ -160,7 +162,12 @@ function readGeneration(
   reader.refuse('length_penalty', (value) => value === 1);
   for (const name of REFUSED) reader.refuse(name, asksForNothing);
   return {
-    ...withoutUndefined({ model: reader.string('model'), cacheSalt, priority: readPriority(reader) }),
+    ...withoutUndefined({
+      model: reader.string('model'),
+      cacheSalt,
+      priority: readPriority(reader),
+      kvTransferParams: readKvTransferParams(reader),
+    }),
     params,
     stream,
     includeUsage,
@@ -172,6 +179,12 @@ function readGeneration(
 
 function readPriority(reader: FieldReader): number | undefined {
   return reader.integer('priority', { min: -(2 ** 31), max: 2 ** 31 - 1 });
+}
+
+function readKvTransferParams(reader: FieldReader): JsonObject | undefined {
+  const value = reader.raw('kv_transfer_params');
+  if (value === undefined || isJsonObject(value)) return value;
+  throw reader.invalid('kv_transfer_params', 'an object', describeValue(value));
 }
 
 function readPrompts(reader: FieldReader, limits: ParseLimits): (string | Int32Array)[] {

@@ -1,3 +1,4 @@
+import type { JsonObject } from '../base/json.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import type { Prompt } from './generation.ts';
 import { chatLogprobs, completionLogprobs } from './openai-logprobs.ts';
@@ -66,10 +67,10 @@ export function completionRenderer(context: RenderContext): Renderer {
   return {
     chunks: (delta, usage) =>
       isVisible(delta, returnTokenIds) || (!isBegun[delta.index] && context.echoes !== undefined)
-        ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage) }]
+        ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage), ...connectorWord([delta]) }]
         : [],
     usageChunk: (usage) => ({ ...head, choices: [], usage }),
-    body: (choices, usage) => ({ ...head, choices: choices.map(choiceOf), usage }),
+    body: (choices, usage) => ({ ...head, choices: choices.map(choiceOf), usage, ...connectorWord(choices) }),
   };
 }
 
@@ -101,7 +102,7 @@ export function chatRenderer(context: RenderContext): Renderer {
         chunks.push({ ...chunkHead, choices: [opening(delta.index)], ...promptIds, ...usageField(usage) });
       }
       if (isVisible(delta, returnTokenIds)) {
-        chunks.push({ ...chunkHead, choices: [continuation(delta)], ...usageField(usage) });
+        chunks.push({ ...chunkHead, choices: [continuation(delta)], ...usageField(usage), ...connectorWord([delta]) });
       }
       return chunks;
     },
@@ -119,6 +120,7 @@ export function chatRenderer(context: RenderContext): Renderer {
       })),
       usage,
       ...promptIds,
+      ...connectorWord(choices),
     }),
   };
 }
@@ -130,4 +132,10 @@ function isVisible(delta: OutputDelta, returnTokenIds: boolean): boolean {
 
 function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
   return usage === undefined ? {} : { usage };
+}
+
+/** In a stream it comes with the chunk that ends its choice. */
+function connectorWord(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
+  const word = deltas.find(({ finish }) => finish?.kvTransferParams !== undefined)?.finish?.kvTransferParams;
+  return word === undefined ? {} : { kv_transfer_params: word };
 }

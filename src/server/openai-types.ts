@@ -1,12 +1,31 @@
+import type { JsonObject } from '../base/json.ts';
+
 /**
- * What goes over the wire, in OpenAI's words, with vLLM's extras (`stop_reason`, `token_ids`, `max_model_len`).
+ * What goes over the wire, in OpenAI's words, with vLLM's extras (`stop_reason`, `token_ids`, `kv_transfer_params`,
+ * `max_model_len`) and ours about KV from outside.
  * Requests have no types here: they come as `unknown`, and `openai-parse.ts` makes of them what the engine takes.
  */
 export interface Usage {
   readonly prompt_tokens: number;
   readonly completion_tokens: number;
   readonly total_tokens: number;
-  readonly prompt_tokens_details: { readonly cached_tokens: number };
+  readonly prompt_tokens_details: PromptTokensDetails;
+}
+
+export interface PromptTokensDetails {
+  /** Found in the pool or outside, and really used. */
+  readonly cached_tokens: number;
+  /** Promised by a connector, lost ones among them. */
+  readonly external_tokens?: number;
+  /** Computed again, because a connector had promised them or because the request was preempted. */
+  readonly recomputed_tokens?: number;
+  /** Blocks that a connector had promised and that did not arrive. */
+  readonly failed_loads?: number;
+}
+
+interface ConnectorWord {
+  /** What the connector says to the client about the first choice for which it says anything. */
+  readonly kv_transfer_params?: JsonObject;
 }
 
 /** Of the chunks of a stream, all but the last carry `usage: null` when usage was asked for, and no field when not. */
@@ -40,13 +59,13 @@ export interface CompletionChoice {
   readonly prompt_token_ids?: readonly number[];
 }
 
-export interface CompletionBody extends ResponseHead<'text_completion'> {
+export interface CompletionBody extends ResponseHead<'text_completion'>, ConnectorWord {
   readonly choices: readonly CompletionChoice[];
   readonly usage: Usage;
 }
 
 /** A piece of a streamed completion. */
-export interface CompletionChunk extends ResponseHead<'text_completion'>, ChunkUsage {
+export interface CompletionChunk extends ResponseHead<'text_completion'>, ChunkUsage, ConnectorWord {
   readonly choices: readonly CompletionChoice[];
 }
 
@@ -73,7 +92,7 @@ export interface ChatChoice extends ChatChoiceEnd {
   readonly message: { readonly role: 'assistant'; readonly content: string; readonly refusal: null };
 }
 
-export interface ChatBody extends ResponseHead<'chat.completion'> {
+export interface ChatBody extends ResponseHead<'chat.completion'>, ConnectorWord {
   readonly choices: readonly ChatChoice[];
   readonly usage: Usage;
   readonly prompt_token_ids?: readonly number[];
@@ -83,7 +102,7 @@ export interface ChatChunkChoice extends ChatChoiceEnd {
   readonly delta: { readonly role?: 'assistant'; readonly content?: string };
 }
 
-export interface ChatChunk extends ResponseHead<'chat.completion.chunk'>, ChunkUsage {
+export interface ChatChunk extends ResponseHead<'chat.completion.chunk'>, ChunkUsage, ConnectorWord {
   readonly choices: readonly ChatChunkChoice[];
   readonly prompt_token_ids?: readonly number[];
 }

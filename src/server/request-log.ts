@@ -42,6 +42,9 @@ function meterFields(meter: GenerationMeter): Record<string, string | number> {
   return {
     promptTokens: meter.promptTokens,
     cachedTokens: meter.cachedTokens,
+    ...(meter.externalTokens === 0 ? {} : { externalTokens: meter.externalTokens }),
+    ...(meter.recomputedTokens === 0 ? {} : { recomputedTokens: meter.recomputedTokens }),
+    ...(meter.failedLoads === 0 ? {} : { failedLoads: meter.failedLoads }),
     outputTokens: meter.outputTokens,
     ...(ttftMs === undefined ? {} : { ttftMs: round(ttftMs) }),
     finish: meter.finishReasons,

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
 import { Server, type ServerOptions } from './server.ts';
 
@@ -374,5 +374,75 @@ describe('failures', () => {
     const data = streamed.text.split('\n\n').filter((event) => event !== '');
     expect(data).toHaveLength(3);
     expect(JSON.parse(data[2]!.slice(6)).error.code).toBe('KVASIR_GENERATION_FAILED');
+  });
+});
+
+describe('KV from outside', () => {
+  const paths = [
+    ['/v1/completions', { prompt: 'abc', max_tokens: 3 }],
+    ['/v1/chat/completions', { messages: [{ role: 'user', content: 'abc' }], max_tokens: 3 }],
+  ] as const;
+
+  it.each(paths)('%s hands the word of the client to the engine as it is', async (path, body) => {
+    const { engine, json } = await serve();
+    const word = { do_remote_prefill: true, remote_block_ids: [1, [2, null]], 'any name': { x: 'y' } };
+    expect((await json(path, { ...body, kv_transfer_params: word })).status).toBe(200);
+    expect(engine.requests[0]!.kvTransferParams).toEqual(word);
+    expect((await json(path, { ...body, kv_transfer_params: null })).status).toBe(200);
+    expect(engine.requests[1]).not.toHaveProperty('kvTransferParams');
+  });
+
+  it.each(paths)('%s refuses a word that is no object, and names the field', async (path, body) => {
+    const { engine, json } = await serve();
+    for (const wrong of ['text', 3, true, [], [{ a: 1 }]]) {
+      const { status, error } = await json(path, { ...body, kv_transfer_params: wrong });
+      expect(status).toBe(400);
+      expect(error).toMatchObject({ param: 'kv_transfer_params', code: 'invalid_value' });
+      expect(error.message).toContain('`kv_transfer_params` must be an object');
+    }
+    expect(engine.requests).toEqual([]);
+  });
+
+  it.each(paths)(
+    '%s brings the word of the connector: in the body, or with the end of a choice',
+    async (path, body) => {
+      const word = { remote_engine_id: 'e1', remote_block_ids: [4, 5] };
+      const { post, json } = await serve({ kvTransferParams: (index) => (index === 0 ? undefined : word) });
+      expect(await json(path, body)).not.toHaveProperty('kv_transfer_params');
+      expect((await json(path, { ...body, n: 2 })).kv_transfer_params).toEqual(word);
+      const chunks = events((await post(path, { ...body, n: 2, stream: true })).text);
+      const spoken = chunks.filter((chunk) => 'kv_transfer_params' in chunk);
+      expect(spoken).toHaveLength(1);
+      expect(spoken[0]).toMatchObject({ kv_transfer_params: word, choices: [{ index: 1, finish_reason: 'length' }] });
+    },
+  );
+
+  it('tells what was loaded and lost, and calls cached only what was used', async () => {
+    const stats = { cachedTokens: 48, externalTokens: 32, recomputedTokens: 16, failedLoads: 1 };
+    const { post, json } = await serve({ stats });
+    const details = { cached_tokens: 32, external_tokens: 32, recomputed_tokens: 16, failed_loads: 1 };
+    const body = { prompt: 'abc', max_tokens: 2 };
+    expect((await json('/v1/completions', body)).usage.prompt_tokens_details).toEqual(details);
+    const streamed = await post('/v1/completions', { ...body, stream: true, stream_options: { include_usage: true } });
+    expect(events(streamed.text).at(-1).usage.prompt_tokens_details).toEqual(details);
+    // A prompt counts once; what was computed again was computed again for each of its completions.
+    expect((await json('/v1/completions', { ...body, n: 2 })).usage.prompt_tokens_details).toEqual({
+      cached_tokens: 32,
+      external_tokens: 32,
+      recomputed_tokens: 32,
+      failed_loads: 2,
+    });
+  });
+
+  it('says so in the line of the log', async () => {
+    const lines: string[] = [];
+    const stats = { cachedTokens: 48, externalTokens: 32, recomputedTokens: 16, failedLoads: 1 };
+    const { json } = await serve(
+      { stats },
+      { logLevel: 'info', logDestination: { write: (line) => lines.push(line) } },
+    );
+    await json('/v1/completions', { prompt: 'abc', max_tokens: 2 });
+    const counts = { cachedTokens: 32, externalTokens: 32, recomputedTokens: 16, failedLoads: 1 };
+    await vi.waitFor(() => expect(JSON.parse(lines.at(-1) ?? '{}')).toMatchObject({ msg: 'request', ...counts }));
   });
 });

@@ -1,5 +1,7 @@
+import type { JsonObject } from '../../src/base/json.ts';
 import { engineClosed, promptEmpty, promptTooLong, queueFull } from '../../src/core/errors.ts';
 import { type TokenId, tokenId } from '../../src/core/ids.ts';
+import type { RequestStats } from '../../src/core/request.ts';
 import type { SamplingParams } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
 import type { TokenLogprobs } from '../../src/core/step.ts';
@@ -23,6 +25,10 @@ export interface LetterEngineOptions {
   readonly failAtStep?: number;
   /** What `generate` throws instead of generating. */
   readonly throws?: unknown;
+  /** What every request reports besides its lengths. */
+  readonly stats?: Partial<RequestStats>;
+  /** What the n-th completion brings from a connector that there is none of. */
+  readonly kvTransferParams?: (index: number) => JsonObject | undefined;
 }
 
 const IM_START = 256;
@@ -95,7 +101,8 @@ export class LetterEngine implements AsyncEngine {
     const stopped = new Promise<void>((resolve) => stop.addEventListener('abort', () => resolve(), { once: true }));
     for (let step = 1; open.size > 0; step++) {
       if (!stop.aborted) await Promise.race([this.#options.beforeStep?.() ?? Promise.resolve(), stopped]);
-      const stats = { promptTokens, cachedTokens: 0, outputTokens: step, recomputedTokens: 0, preemptions: 0 };
+      const nothing = { cachedTokens: 0, recomputedTokens: 0, preemptions: 0 };
+      const stats = { ...nothing, promptTokens, outputTokens: step, ...this.#options.stats };
       for (const index of [...open]) {
         if (stop.aborted || step === this.#options.failAtStep) {
           open.delete(index);
@@ -109,8 +116,10 @@ export class LetterEngine implements AsyncEngine {
         const stopString = params.stop.find((text) => texts[index]!.includes(text));
         const text = stopString === undefined ? String.fromCharCode(token) : '';
         const base = { index, text, tokenIds: [token], stats, ...logprobsOf(params, token) };
-        if (stopString !== undefined) yield { ...base, finish: { reason: 'stop', stopReason: stopString } };
-        else if (step === params.maxTokens) yield { ...base, finish: { reason: 'length' } };
+        const word = this.#options.kvTransferParams?.(index);
+        const kv = word === undefined ? {} : { kvTransferParams: word };
+        if (stopString !== undefined) yield { ...base, finish: { reason: 'stop', stopReason: stopString, ...kv } };
+        else if (step === params.maxTokens) yield { ...base, finish: { reason: 'length', ...kv } };
         else yield base;
         if (stopString !== undefined || step === params.maxTokens) open.delete(index);
       }

@@ -3,7 +3,7 @@ import { basename } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import type { EngineOptions } from '../../engine/options.ts';
 import { type LlamaReference, openReference, type ReferenceOptions } from '../../ggml/llama-reference.ts';
-import { addEngineFlags, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from '../args.ts';
+import { addEngineFlags, type EngineFlags, engineOptionsOf, integerFrom, noticesTo, oneOf } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { orInterrupted } from '../interrupt.ts';
 import { loadProgress } from '../load-progress.ts';
@@ -148,7 +148,10 @@ async function withSubjects(
 /** The context of a bench is a cached prefix, so prefixes are cached whatever the flags say. */
 function benchOptions(flags: BenchFlags, context: CliContext): EngineOptions {
   const model = flags.model ?? demoModelPath();
-  const options = engineOptionsOf(model, flags, { onProgress: loadProgress(model, context.stderr) });
+  const options = engineOptionsOf(model, flags, {
+    onProgress: loadProgress(model, context.stderr),
+    onNotice: noticesTo(context.stderr),
+  });
   return { ...options, enablePrefixCaching: true };
 }
 

@@ -1,0 +1,23 @@
+import { hostname } from 'node:os';
+import type { EngineNotice } from '../engine/contract.ts';
+import type { LogLevel } from './server-options.ts';
+
+/** Pino's numbers. */
+const severities = { warn: 40, error: 50 } as const;
+const thresholds: Readonly<Record<LogLevel, number>> = { silent: Infinity, error: 50, warn: 40, info: 30, debug: 20 };
+
+/**
+ * An engine's notices as lines of the server's log. Not through the server's own logger: an engine may have something to
+ * say while it is put together, and then there is no server yet.
+ */
+export function noticeLog(
+  destination: { write(line: string): void },
+  logLevel: LogLevel,
+  nowMs: () => number = Date.now,
+): (notice: EngineNotice) => void {
+  return ({ level, message, fields }) => {
+    if (severities[level] < thresholds[logLevel]) return;
+    const head = { level: severities[level], time: nowMs(), pid: process.pid, hostname: hostname() };
+    destination.write(`${JSON.stringify({ ...head, ...fields, msg: message })}\n`);
+  };
+}

@@ -1,0 +1,29 @@
+import { expect, it } from 'vitest';
+import type { RequestStats } from '../core/request.ts';
+import { promptTokensDetails, reusedTokens } from './prompt-usage.ts';
+
+const stats = (change: Partial<RequestStats>): RequestStats => ({
+  promptTokens: 100,
+  cachedTokens: 64,
+  outputTokens: 1,
+  recomputedTokens: 0,
+  preemptions: 0,
+  ...change,
+});
+
+it.each<[string, Partial<RequestStats>, number]>([
+  ['found in the pool', {}, 64],
+  ['loaded', { externalTokens: 48 }, 64],
+  ['one block of three lost', { externalTokens: 48, failedLoads: 1, recomputedTokens: 16 }, 48],
+  ['all lost', { externalTokens: 64, failedLoads: 4, recomputedTokens: 64 }, 0],
+  ['all loaded, then preempted', { externalTokens: 48, recomputedTokens: 90, preemptions: 1 }, 64],
+  ['one lost, then preempted', { externalTokens: 48, failedLoads: 1, recomputedTokens: 90, preemptions: 1 }, 16],
+])('%s: what is called cached was used', (_, change, cached) => {
+  expect(reusedTokens(stats(change))).toBe(cached);
+});
+
+it('leaves out what is 0, but never what OpenAI has', () => {
+  const none = { cached_tokens: 0, external_tokens: 0, recomputed_tokens: 0, failed_loads: 0 };
+  expect(promptTokensDetails(none)).toEqual({ cached_tokens: 0 });
+  expect(promptTokensDetails({ ...none, failed_loads: 2 })).toEqual({ cached_tokens: 0, failed_loads: 2 });
+});
