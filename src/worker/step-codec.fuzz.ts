@@ -1,0 +1,130 @@
+import { deserialize, serialize } from 'node:v8';
+import { describe, expect, test } from 'vitest';
+import { Prng } from '../base/prng.ts';
+import { type RequestId, requestId, stepId, type TokenCount, type TokenId, tokenCount } from '../core/ids.ts';
+import { parseSamplingParams } from '../core/sampling-parse.ts';
+import type { BlockTable, SampleRequest, SequencePlan } from '../core/step.ts';
+import { TokenBuffer } from '../core/tokens.ts';
+import type { ScheduledStep } from '../scheduler/contract.ts';
+import { StepDecoder, StepEncoder } from './step-codec.ts';
+
+/**
+ * Random steps through the codec against a clone of the whole plan: requests that come and go, grow, are preempted and
+ * there again in one step, lose blocks behind a window, write elsewhere than they read, have the names of others before
+ * them; and workers that die. More runs: KVASIR_FUZZ_RUNS; another start: KVASIR_FUZZ_SEED.
+ */
+const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 200);
+const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
+
+interface Actor {
+  readonly id: RequestId;
+  readonly tokens: TokenBuffer;
+  readonly sample: SampleRequest;
+  tables: number[][];
+}
+
+describe('the step codec', () => {
+  test(`gives a worker what a clone of the plan would, in ${runs} random runs`, () => {
+    for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
+      try {
+        runOnce(new Prng(seed));
+      } catch (error) {
+        throw new Error(`rerun with KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`, { cause: error });
+      }
+    }
+  });
+});
+
+function runOnce(prng: Prng): void {
+  const groups = prng.between(1, 3);
+  let actors: Actor[] = [];
+  let encoder = new StepEncoder();
+  let decoder = new StepDecoder();
+  for (let step = 1; step <= 30; step++) {
+    const released: RequestId[] = [];
+    // Ended: their names may be used again at once.
+    actors = actors.filter(({ id }) => !prng.chance(0.1) || released.push(id) < 0);
+    while (actors.length < 6 && prng.chance(0.5)) actors.push(makeActor(prng, actors, groups));
+    for (const actor of actors) {
+      if (prng.chance(0.1)) {
+        released.push(actor.id);
+        for (const table of actor.tables) table.length = 0;
+      }
+      grow(prng, actor);
+    }
+    const sequences = actors.filter(() => prng.chance(0.7)).map((actor) => sequenceOf(prng, actor));
+    const plan: ScheduledStep = { stepId: stepId(step), sequences, tokenCount: tokenCount(step), released };
+    const message = deserialize(serialize(encoder.encode(plan)));
+    expect(plain(decoder.decode(message))).toEqual(structuredClone(plain(plan)));
+    expect(decoder.requestCount).toBe(encoder.requestCount);
+    if (prng.chance(0.05)) {
+      encoder = new StepEncoder();
+      decoder = new StepDecoder();
+    }
+  }
+}
+
+function makeActor(prng: Prng, others: readonly Actor[], groups: number): Actor {
+  const free = ['a', 'b', 'c', 'd', 'e', 'f', 'g'].filter((name) => others.every(({ id }) => id !== name));
+  const options = { temperature: prng.unit(), seed: prng.uint32(), maxTokens: 9, logitBias: { 3: prng.unit() } };
+  const params = parseSamplingParams(options, { vocabSize: 100, maxTokensDefault: 9, drawSeed: () => 1n });
+  return {
+    id: requestId(prng.pick(free)),
+    tokens: new TokenBuffer(Array.from({ length: prng.between(1, 40) }, () => prng.between(0, 99))),
+    sample: { params, promptLength: tokenCount(prng.between(1, 9)), eosTokenIds: [2 as TokenId] },
+    tables: Array.from({ length: groups }, () => []),
+  };
+}
+
+function grow(prng: Prng, { tokens, tables }: Actor): void {
+  for (let count = prng.pick([0, 1, 1, 1, 20]); count > 0; count--) tokens.push(prng.between(0, 99) as TokenId);
+  for (const table of tables) {
+    for (let count = prng.pick([0, 0, 0, 1, 7]); count > 0; count--) table.push(prng.between(1, 1000));
+    if (table.length > 0 && prng.chance(0.2)) table[prng.between(0, table.length - 1)] = 0;
+    if (prng.chance(0.05)) table.length = prng.between(0, table.length);
+  }
+}
+
+function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): SequencePlan {
+  const spans: { start: TokenCount; end: TokenCount }[] = [];
+  for (let at = prng.between(0, 5); at < tokens.length && spans.length < 3; at += prng.between(1, 9)) {
+    const start = at;
+    at = Math.min(tokens.length, at + prng.between(1, 9));
+    spans.push({ start: tokenCount(start), end: tokenCount(at) });
+  }
+  const blockTables = tables.map((table) => tableOf(prng, table));
+  const elsewhere = tables.map((table) =>
+    tableOf(
+      prng,
+      table.map((page) => (prng.chance(0.3) ? 0 : page)),
+    ),
+  );
+  return {
+    requestId: id,
+    tokens,
+    spans,
+    blockTables,
+    ...(prng.chance(0.2) ? { writeTables: elsewhere } : {}),
+    ...(prng.chance(0.5) ? { sample } : {}),
+  };
+}
+
+/** Behind `length` stands what means nothing. */
+const tableOf = (prng: Prng, pages: readonly number[]): BlockTable => ({
+  ids: Int32Array.from([...pages, prng.between(0, 99), prng.between(0, 99)]),
+  length: pages.length,
+});
+
+/** A step as data that can be compared. */
+function plain({ sequences, ...step }: ScheduledStep) {
+  const idsOf = ({ ids, length }: BlockTable): number[] => [...ids.subarray(0, length)];
+  return {
+    ...step,
+    sequences: sequences.map(({ tokens, blockTables, writeTables, ...sequence }) => ({
+      ...sequence,
+      tokens: [...tokens.view()],
+      blockTables: blockTables.map(idsOf),
+      ...(writeTables === undefined ? {} : { writeTables: writeTables.map(idsOf) }),
+    })),
+  };
+}

@@ -1,0 +1,34 @@
+import { serialize } from 'node:v8';
+import { describe, expect, it } from 'vitest';
+import { requestId, stepId, type TokenId, tokenCount } from '../core/ids.ts';
+import { parseSamplingParams } from '../core/sampling-parse.ts';
+import type { SequencePlan } from '../core/step.ts';
+import { TokenBuffer } from '../core/tokens.ts';
+import { StepEncoder } from './step-codec.ts';
+
+/** Bytes of a step that decodes one token of a request with so many before it. */
+function decodeBytes(context: number): number {
+  const tokens = new TokenBuffer(Array.from({ length: context }, (_, i) => i % 200));
+  const params = parseSamplingParams({}, { vocabSize: 256, maxTokensDefault: 9, drawSeed: () => 1n });
+  const sample = { params, promptLength: tokenCount(context), eosTokenIds: [] };
+  const pages = Int32Array.from({ length: Math.ceil((context + 9) / 16) }, (_, i) => i + 1);
+  const blockTables = [{ ids: pages, length: pages.length }];
+  const encoder = new StepEncoder();
+  const send = (start: number): number => {
+    const spans = [{ start: tokenCount(start), end: tokenCount(tokens.length) }];
+    const sequence: SequencePlan = { requestId: requestId('a'), tokens, spans, blockTables, sample };
+    const plan = { stepId: stepId(1), sequences: [sequence], tokenCount: tokenCount(1), released: [] };
+    return serialize(encoder.encode(plan)).byteLength;
+  };
+  const first = send(0);
+  expect(first).toBeGreaterThan(context * 4);
+  tokens.push(7 as TokenId);
+  return send(context);
+}
+
+describe('the bytes of a step', () => {
+  it('of decoding do not grow with the context', () => {
+    expect(decodeBytes(100_000)).toBe(decodeBytes(100));
+    expect(decodeBytes(100)).toBeLessThan(256);
+  });
+});

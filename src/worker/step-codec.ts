@@ -1,0 +1,217 @@
+/**
+ * What crosses to a worker process for a step. Both ends keep a mirror of each request, so that a step of decoding costs
+ * bytes for what is new and not for the context: a token, perhaps a block. `released` drops mirrors. A new process
+ * starts with none: so does its encoder.
+ */
+import { assert, assertDefined } from '../base/assert.ts';
+import type { ConnectorMetadata } from '../connector/connector.ts';
+import type { RequestId, StepId, TokenCount } from '../core/ids.ts';
+import type { SampleRequest, SequencePlan, Span } from '../core/step.ts';
+import { TokenBuffer } from '../core/tokens.ts';
+import type { ScheduledStep } from '../scheduler/contract.ts';
+import { NumberReader, NumberWriter } from './number-stream.ts';
+import { applyDelta, TableMirror, writeDelta } from './table-delta.ts';
+
+export interface StepMessage {
+  readonly stepId: StepId;
+  readonly tokenCount: TokenCount;
+  readonly sequenceCount: number;
+  readonly released: readonly RequestId[];
+  /** Requests that the worker has not heard of, and how they are sampled: each is sent once. */
+  readonly requests: readonly RequestId[];
+  readonly samples: readonly SampleRequest[];
+  /**
+   * Per sequence: slot, flags, new tokens (count, ids), spans (count, pairs), tables (count, deltas), and the deltas of the
+   * tables to write to where they differ. A view, valid until the next step is encoded.
+   */
+  readonly numbers: Int32Array;
+  readonly connectorMetadata?: ConnectorMetadata;
+}
+
+const isNew = 1;
+const isSampled = 2;
+const hasNewSample = 4;
+const hasWriteTables = 8;
+
+interface SentRequest {
+  readonly slot: number;
+  tokenCount: number;
+  sample: SampleRequest | undefined;
+  readonly tables: TableMirror[];
+}
+
+/** The engine's end. One per life of a worker. */
+export class StepEncoder {
+  readonly #sent = new Map<RequestId, SentRequest>();
+  readonly #freeSlots: number[] = [];
+  readonly #numbers = new NumberWriter();
+  #slotCount = 0;
+
+  /** Requests that have a mirror. */
+  get requestCount(): number {
+    return this.#sent.size;
+  }
+
+  /** Each call's message must reach the decoder, in order. */
+  encode(step: ScheduledStep): StepMessage {
+    const { stepId, tokenCount, sequences, released, connectorMetadata } = step;
+    for (const id of released) this.#release(id);
+    this.#numbers.clear();
+    const requests: RequestId[] = [];
+    const samples: SampleRequest[] = [];
+    for (const sequence of sequences) this.#encodeSequence(sequence, requests, samples);
+    return {
+      stepId,
+      tokenCount,
+      sequenceCount: sequences.length,
+      released,
+      requests,
+      samples,
+      numbers: this.#numbers.view(),
+      ...(connectorMetadata === undefined ? {} : { connectorMetadata }),
+    };
+  }
+
+  #encodeSequence(sequence: SequencePlan, requests: RequestId[], samples: SampleRequest[]): void {
+    const { requestId, tokens, spans, writeTables, sample } = sequence;
+    const out = this.#numbers;
+    let sent = this.#sent.get(requestId);
+    let flags = sent === undefined ? isNew : 0;
+    if (sent === undefined) {
+      sent = this.#add(requestId);
+      requests.push(requestId);
+    }
+    if (sample !== undefined) flags |= isSampled;
+    if (sample !== undefined && sample !== sent.sample) {
+      flags |= hasNewSample;
+      sent.sample = sample;
+      samples.push(sample);
+    }
+    if (writeTables !== undefined) flags |= hasWriteTables;
+    out.push(sent.slot);
+    out.push(flags);
+    assert(tokens.length >= sent.tokenCount, `${requestId} has lost tokens`);
+    out.push(tokens.length - sent.tokenCount);
+    out.pushAll(tokens.view(sent.tokenCount));
+    sent.tokenCount = tokens.length;
+    out.push(spans.length);
+    for (const { start, end } of spans) {
+      out.push(start);
+      out.push(end);
+    }
+    this.#encodeTables(sent, sequence);
+  }
+
+  #encodeTables({ tables }: SentRequest, { blockTables, writeTables }: SequencePlan): void {
+    const out = this.#numbers;
+    out.push(blockTables.length);
+    for (const [group, table] of blockTables.entries()) {
+      const mirror = mirrorOf(tables, group);
+      writeDelta(out, mirror, table);
+      mirror.copy(table);
+    }
+    if (writeTables === undefined) return;
+    assert(writeTables.length === blockTables.length, 'a table to write to for each group');
+    for (const [group, table] of writeTables.entries()) writeDelta(out, blockTables[group]!, table);
+  }
+
+  #add(id: RequestId): SentRequest {
+    const slot = this.#freeSlots.pop() ?? this.#slotCount++;
+    const sent: SentRequest = { slot, tokenCount: 0, sample: undefined, tables: [] };
+    this.#sent.set(id, sent);
+    return sent;
+  }
+
+  /** Ids that this worker never saw are released too: another life of it may have. */
+  #release(id: RequestId): void {
+    const sent = this.#sent.get(id);
+    if (sent === undefined) return;
+    this.#sent.delete(id);
+    this.#freeSlots.push(sent.slot);
+  }
+}
+
+interface KnownRequest {
+  readonly id: RequestId;
+  readonly tokens: TokenBuffer;
+  readonly tables: TableMirror[];
+  sample: SampleRequest | undefined;
+}
+
+/** The worker's end. What it returns is valid until the next message is decoded. */
+export class StepDecoder {
+  readonly #known: (KnownRequest | undefined)[] = [];
+  readonly #slots = new Map<RequestId, number>();
+
+  get requestCount(): number {
+    return this.#slots.size;
+  }
+
+  decode(message: StepMessage): ScheduledStep {
+    const { stepId, tokenCount, released, connectorMetadata } = message;
+    for (const id of released) this.#release(id);
+    const from = new NumberReader(message.numbers);
+    const requests = message.requests.values();
+    const samples = message.samples.values();
+    const sequences: SequencePlan[] = [];
+    for (let i = 0; i < message.sequenceCount; i++) sequences.push(this.#decodeSequence(from, requests, samples));
+    const isUsedUp = from.isAtEnd && requests.next().done === true && samples.next().done === true;
+    assert(isUsedUp, 'a message has more than its sequences');
+    return {
+      stepId,
+      tokenCount,
+      sequences,
+      released,
+      ...(connectorMetadata === undefined ? {} : { connectorMetadata }),
+    };
+  }
+
+  #decodeSequence(from: NumberReader, requests: Iterator<RequestId>, samples: Iterator<SampleRequest>): SequencePlan {
+    const slot = from.next();
+    const flags = from.next();
+    const known =
+      (flags & isNew) === 0 ? assertDefined(this.#known[slot], 'a request that is known') : this.#add(slot, requests);
+    if ((flags & hasNewSample) !== 0) known.sample = samples.next().value;
+    for (const token of from.take(from.next())) known.tokens.push(token as never);
+    const spans: Span[] = [];
+    for (let count = from.next(); count > 0; count--) {
+      spans.push({ start: from.next() as TokenCount, end: from.next() as TokenCount });
+    }
+    const groups = from.next();
+    for (let group = 0; group < groups; group++) applyDelta(from, mirrorOf(known.tables, group));
+    const sequence: SequencePlan = { requestId: known.id, tokens: known.tokens, spans, blockTables: known.tables };
+    return {
+      ...sequence,
+      ...((flags & hasWriteTables) === 0 ? {} : { writeTables: known.tables.map((table) => changed(from, table)) }),
+      ...((flags & isSampled) === 0 ? {} : { sample: assertDefined(known.sample, 'how to sample was sent before') }),
+    };
+  }
+
+  #add(slot: number, requests: Iterator<RequestId>): KnownRequest {
+    assert(this.#known[slot] === undefined, `slot ${slot} is taken`);
+    const id: RequestId = requests.next().value;
+    const known: KnownRequest = { id, tokens: new TokenBuffer([]), tables: [], sample: undefined };
+    this.#known[slot] = known;
+    this.#slots.set(id, slot);
+    return known;
+  }
+
+  #release(id: RequestId): void {
+    const slot = this.#slots.get(id);
+    if (slot === undefined) return;
+    this.#slots.delete(id);
+    this.#known[slot] = undefined;
+  }
+}
+
+function mirrorOf(tables: TableMirror[], group: number): TableMirror {
+  for (let missing = tables.length; missing <= group; missing++) tables.push(new TableMirror());
+  return tables[group]!;
+}
+
+function changed(from: NumberReader, base: TableMirror): TableMirror {
+  const table = new TableMirror();
+  table.copy(base);
+  applyDelta(from, table);
+  return table;
+}

@@ -1,0 +1,66 @@
+import { assert } from '../base/assert.ts';
+import type { BlockTable } from '../core/step.ts';
+import type { NumberReader, NumberWriter } from './number-stream.ts';
+
+/** A block table that is kept from step to step. */
+export class TableMirror implements BlockTable {
+  #ids = new Int32Array(16);
+  #length = 0;
+
+  get ids(): Int32Array {
+    return this.#ids;
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  resize(length: number): void {
+    if (length > this.#ids.length) {
+      const grown = new Int32Array(Math.max(length, this.#ids.length * 2));
+      grown.set(this.#ids.subarray(0, this.#length));
+      this.#ids = grown;
+    }
+    this.#length = length;
+  }
+
+  copy(other: BlockTable): void {
+    this.resize(other.length);
+    this.#ids.set(other.ids.subarray(0, other.length));
+  }
+}
+
+/**
+ * What makes `table` out of `base`: its length, and runs of ids that differ (`count; start, length, ids...`). A request
+ * that grows changes the end of its table, one behind whose window blocks are let go a place in the middle too.
+ * O(length) comparisons, but bytes only for what differs.
+ */
+export function writeDelta(out: NumberWriter, base: BlockTable, table: BlockTable): void {
+  out.push(table.length);
+  const countAt = out.skip();
+  const { ids } = table;
+  const before = base.ids;
+  const shared = Math.min(base.length, table.length);
+  let runs = 0;
+  for (let i = 0; i < table.length; i++) {
+    if (i < shared && ids[i] === before[i]) continue;
+    const start = i;
+    while (i < table.length && (i >= shared || ids[i] !== before[i])) i++;
+    out.push(start);
+    out.push(i - start);
+    out.pushAll(ids.subarray(start, i));
+    runs++;
+  }
+  out.at(countAt, runs);
+}
+
+/** Turns `table`, which is equal to the `base` that the delta was made from, into what it was made for. */
+export function applyDelta(from: NumberReader, table: TableMirror): void {
+  table.resize(from.next());
+  for (let runs = from.next(); runs > 0; runs--) {
+    const start = from.next();
+    const ids = from.take(from.next());
+    assert(start + ids.length <= table.length, 'a run beyond its block table');
+    table.ids.set(ids, start);
+  }
+}
