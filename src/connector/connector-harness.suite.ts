@@ -142,7 +142,7 @@ export class EngineHarness {
 
   /** Ends a request in whatever state it is. */
   end(request: HarnessRequest): void {
-    this.#scheduler.requestFinished(this.#view(request));
+    this.#scheduler.requestFinished(this.#view(request), () => []);
     this.ledger.forget(request.id);
     this.#dropPages(request);
     request.status = 'gone';

@@ -233,9 +233,14 @@ export interface SchedulerConnector {
   updateConnectorOutput(output: ConnectorOutput): void;
   /**
    * Once per request, when it ends for whatever reason, before its pages are given back. Transfers may still be under
-   * way: their pages are held by the engine, so nothing needs to be delayed. The answer goes to the client.
+   * way, and the newest blocks are offered to be saved with the next step: their pages are held by the engine, so nothing
+   * needs to be delayed. The answer goes to the client with the end of the completion. `valid`: the full blocks that the
+   * request holds and whose KV is valid, computed by it or found; O(blocks), so ask only when the answer needs them.
    */
-  requestFinished(request: ConnectorRequest): { readonly kvTransferParams?: JsonObject };
+  requestFinished(
+    request: ConnectorRequest,
+    valid: () => readonly KvBlock[],
+  ): { readonly kvTransferParams?: JsonObject };
   /** After each step: what the stores have gained and lost since the last call. */
   takeEvents(): readonly KvEvent[];
   /** Whether it would have more to do if it got a step, even one without tokens. */

@@ -4,9 +4,9 @@ import { type Clock, systemClock } from '../base/clock.ts';
 import type { KvEvent, SchedulerConnector } from '../connector/connector.ts';
 import { engineClosed, queueFull } from '../core/errors.ts';
 import { type RequestId, requestId, tokenId } from '../core/ids.ts';
-import type { EngineRequest, FinishReason, RequestStats, RequestUpdate } from '../core/request.ts';
+import type { EngineRequest, FinishReason, RequestUpdate } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
-import type { SchedulerApi, SchedulerOptions } from '../scheduler/contract.ts';
+import type { AbortedRequest, SchedulerApi, SchedulerOptions } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
@@ -250,15 +250,12 @@ export class Engine implements AsyncEngine {
     const handle = this.#live.get(update.requestId);
     if (handle === undefined) return;
     this.#totals.add(handle.stats, update.stats);
-    handle.receive(update);
-    if (!handle.hasEnded) return;
-    if (update.finish === undefined) this.#parts.scheduler.abort(update.requestId);
-    this.#forget(handle);
+    handle.receive(update, () => this.#parts.scheduler.abort(update.requestId));
+    if (handle.hasEnded) this.#forget(handle);
   }
 
   #abort(handle: RequestHandle, reason: FinishReason): void {
-    const stats = this.#endInScheduler(handle);
-    handle.end(reason, stats);
+    handle.end(reason, this.#endInScheduler(handle));
     this.#forget(handle);
   }
 
@@ -268,11 +265,11 @@ export class Engine implements AsyncEngine {
     this.#forget(handle);
   }
 
-  #endInScheduler(handle: RequestHandle): RequestStats | undefined {
-    const stats = this.#parts.scheduler.abort(handle.request.id);
-    if (stats !== undefined) this.#totals.add(handle.stats, stats);
+  #endInScheduler(handle: RequestHandle): AbortedRequest | undefined {
+    const aborted = this.#parts.scheduler.abort(handle.request.id);
+    if (aborted !== undefined) this.#totals.add(handle.stats, aborted.stats);
     this.#totals.countAbort();
-    return stats;
+    return aborted;
   }
 
   #forget(handle: RequestHandle): void {

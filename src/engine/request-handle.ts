@@ -1,7 +1,9 @@
 import { assert } from '../base/assert.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { EngineRequest, FinishReason, RequestStats, RequestUpdate } from '../core/request.ts';
 import type { TokenLogprobs } from '../core/step.ts';
+import type { AbortedRequest } from '../scheduler/contract.ts';
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import { StreamDecoder } from '../tokenizer/stream-decoder.ts';
 import type { OutputDelta } from './contract.ts';
@@ -46,10 +48,10 @@ export class RequestHandle {
   }
 
   /**
-   * Takes what a step did and pushes a delta. Afterwards `hasEnded` tells whether it was the last; when the update itself
-   * brought no end, a stop string did, and the scheduler has yet to be told.
+   * Takes what a step did and pushes a delta. Afterwards `hasEnded` tells whether it was the last. `stopInScheduler` is
+   * called when the update itself brings no end, but a stop string does; it returns what the end is to say besides.
    */
-  receive(update: RequestUpdate): void {
+  receive(update: RequestUpdate, stopInScheduler: () => AbortedRequest | undefined): void {
     assert(!this.#hasEnded, `request ${this.request.id} gets a token after its end`);
     this.#stats = update.stats;
     const tokenIds: TokenId[] = [];
@@ -70,16 +72,19 @@ export class RequestHandle {
       text += rest.text;
       stop = rest.stop;
     }
-    const finish = stop === undefined ? this.#finishOf(update) : { reason: 'stop' as const, stopReason: stop };
-    this.#push(text, tokenIds, logprobs, finish, update.stats);
+    if (stop === undefined) this.#push(text, tokenIds, logprobs, this.#finishOf(update), update.stats);
+    else {
+      const ended = update.finish ?? stopInScheduler();
+      this.#push(text, tokenIds, logprobs, { reason: 'stop', stopReason: stop, ...wordOf(ended) }, update.stats);
+    }
   }
 
-  /** Ends it from outside, with the text that was held back. `stats` are the scheduler's last word, when it had one. */
-  end(reason: FinishReason, stats: RequestStats | undefined): void {
+  /** Ends it from outside, with the text that was held back. `aborted` is the scheduler's last word, when it had one. */
+  end(reason: FinishReason, aborted: AbortedRequest | undefined): void {
     assert(!this.#hasEnded, `request ${this.request.id} ends twice`);
-    const last = stats ?? this.#stats ?? emptyStats(this.request);
+    const last = aborted?.stats ?? this.#stats ?? emptyStats(this.request);
     this.#stats = last;
-    this.#push(this.#flush().text, [], [], { reason }, last);
+    this.#push(this.#flush().text, [], [], { reason, ...wordOf(aborted) }, last);
   }
 
   /** Ends it without a word, because nobody listens. */
@@ -107,8 +112,8 @@ export class RequestHandle {
 
   #finishOf({ finish }: RequestUpdate): Finish | undefined {
     if (finish === undefined) return undefined;
-    const { reason, stopToken, error, kvTransferParams } = finish;
-    const ended = kvTransferParams === undefined ? { reason } : { reason, kvTransferParams };
+    const { reason, stopToken, error } = finish;
+    const ended = { reason, ...wordOf(finish) };
     if (error !== undefined) return { ...ended, error };
     // As in vLLM: the model's own end needs no reason; a stop token that the caller named does.
     const isNamed = stopToken !== undefined && this.request.params.stopTokenIds.includes(stopToken);
@@ -132,6 +137,11 @@ export class RequestHandle {
       stats,
     });
   }
+}
+
+/** The connector's word to the client. */
+function wordOf(ended: Pick<AbortedRequest, 'kvTransferParams'> | undefined): { kvTransferParams?: JsonObject } {
+  return ended?.kvTransferParams === undefined ? {} : { kvTransferParams: ended.kvTransferParams };
 }
 
 function emptyStats(request: EngineRequest): RequestStats {

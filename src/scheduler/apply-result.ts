@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
@@ -36,7 +37,14 @@ export function commitStep(
   return counts;
 }
 
-/** Tokens are appended, requests end; one update for each that got a token. `close` gives a request's pages back. */
+export interface RequestEnds {
+  /** Ends a request: its pages are given back, and the connector is told. Returns the connector's word to the client. */
+  finish(state: RequestState): { readonly kvTransferParams?: JsonObject } | undefined;
+  /** Gives back the pages of a request that was aborted while the step was out. */
+  close(state: RequestState): void;
+}
+
+/** Tokens are appended, requests end; one update for each that got a token. */
 export function appendSamples(
   plan: StepPlan,
   result: StepResult,
@@ -44,13 +52,13 @@ export function appendSamples(
   counts: readonly boolean[],
   kv: KvCache,
   maxModelLen: number,
-  close: (state: RequestState) => void,
+  ends: RequestEnds,
 ): RequestUpdate[] {
   const updates: RequestUpdate[] = [];
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
     if (state.status !== 'running') {
-      if (state.kv.isOpen) close(state);
+      if (state.kv.isOpen) ends.close(state);
       continue;
     }
     if (plan.sequences[i]!.sample === undefined || !counts[i]) continue;
@@ -58,22 +66,19 @@ export function appendSamples(
     if (sampled === undefined) {
       const failure = result.failures?.find(({ sequence }) => sequence === i);
       assert(failure !== undefined, `no sample for request ${state.request.id}`);
-      state.status = 'ended';
-      close(state);
-      const finish = { reason: 'error', error: failure.error } as const;
+      const finish = { reason: 'error', error: failure.error, ...ends.finish(state) } as const;
       updates.push({ requestId: state.request.id, newTokens: [], stats: state.stats(), finish });
       continue;
     }
     state.tokens.push(sampled.token);
     const finish = finishOf(state, sampled.token, maxModelLen);
-    const update = { requestId: state.request.id, newTokens: [sampled], stats: state.stats() };
+    const requestId = state.request.id;
     if (finish === undefined) {
       kv.tokenAppended(state.kv);
-      updates.push(update);
+      updates.push({ requestId, newTokens: [sampled], stats: state.stats() });
     } else {
-      state.status = 'ended';
-      close(state);
-      updates.push({ ...update, finish });
+      const ended = { ...finish, ...ends.finish(state) };
+      updates.push({ requestId, newTokens: [sampled], stats: state.stats(), finish: ended });
     }
   }
   return updates;

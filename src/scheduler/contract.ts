@@ -1,3 +1,4 @@
+import type { JsonObject } from '../base/json.ts';
 import type { ConnectorMetadata, ConnectorOutput, TransferId } from '../connector/connector.ts';
 import type { BlockId, RequestId } from '../core/ids.ts';
 import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
@@ -28,9 +29,9 @@ export interface SchedulerApi {
   add(request: EngineRequest): void;
   /**
    * Ends a request in whatever state it is. If a plan that contains it is out, its blocks stay held until `apply`.
-   * An unknown or finished id is ignored: clients go away at any time. Returns the final counters if it was known.
+   * An unknown or finished id is ignored: clients go away at any time. Returns its last word if it was known.
    */
-  abort(id: RequestId): RequestStats | undefined;
+  abort(id: RequestId): AbortedRequest | undefined;
   /**
    * The next step, or undefined when there is nothing to do before `nextWakeMs`, `ringTransfers` or another `add`.
    * `nowMs`: any monotonic clock; needed with a connector, because every wait for one has a deadline.
@@ -54,6 +55,13 @@ export interface SchedulerApi {
   stats(): SchedulerStats;
   /** Crashes by assertion when any invariant (I4, I5, I7) does not hold. O(blocks). */
   checkInvariants(): void;
+}
+
+/** What is left to be said of a request that was ended from outside. */
+export interface AbortedRequest {
+  readonly stats: RequestStats;
+  /** The connector's word to the client; absent when it has none. */
+  readonly kvTransferParams?: JsonObject;
 }
 
 export interface SchedulerOptions {

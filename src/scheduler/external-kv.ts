@@ -1,5 +1,6 @@
 import { assert } from '../base/assert.ts';
-import { blockKey } from '../connector/block-key.ts';
+import type { JsonObject } from '../base/json.ts';
+import { type BlockKey, blockKey } from '../connector/block-key.ts';
 import {
   type ConnectorMetadata,
   type ConnectorOutput,
@@ -232,9 +233,9 @@ export class ExternalKv {
     });
   }
 
-  /** Right before a request that has ended gives its pages back. */
-  ending(state: RequestState): void {
-    this.#connector.requestFinished(this.#requestOf(state, []));
+  /** Once, when a request has ended and before it gives its pages back. Returns the connector's word to the client. */
+  ended(state: RequestState): JsonObject | undefined {
+    return this.#connector.requestFinished(this.#requestOf(state, []), () => this.#valid(state)).kvTransferParams;
   }
 
   /** A request has given its pages back: loads that nobody waits for any more are cancelled. */
@@ -296,10 +297,18 @@ export class ExternalKv {
     return state;
   }
 
-  #wanted({ kv }: RequestState): KvBlock[] {
-    return this.#kv
-      .wanted(kv)
-      .map(({ group, block }) => ({ group, index: block, key: blockKey(group, kv.chains[group]!.words, block) }));
+  #wanted(state: RequestState): KvBlock[] {
+    return this.#kv.wanted(state.kv).map(({ group, block }) => blockOf(state, group, block));
+  }
+
+  /** What it holds that was offered to be saved, by itself or by those before it. */
+  #valid(state: RequestState): KvBlock[] {
+    const { published } = this.#kv.parts;
+    const blocks: KvBlock[] = [];
+    for (const [group, table] of state.kv.tables.entries())
+      for (let block = state.kv.firstHeld[group]!; block < table.length; block++)
+        if (published.has(table.at(block))) blocks.push(blockOf(state, group, block));
+    return blocks;
   }
 
   #requestOf(state: RequestState, wanted: readonly KvBlock[]): ConnectorRequest {
@@ -314,6 +323,11 @@ export interface OpenLoadOutcome extends OpenLoad {
 }
 
 export const nothingFound: Match = Object.freeze({ blocks: [], mode: 'sync' });
+
+function blockOf({ kv }: RequestState, group: number, block: number): KvBlock {
+  const key: BlockKey = blockKey(group, kv.chains[group]!.words, block);
+  return { group, index: block, key };
+}
 
 /** For loops over all pages: the sentence is made only when it is needed. */
 function fail(message: string): never {

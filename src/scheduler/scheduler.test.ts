@@ -197,7 +197,7 @@ describe('abort', () => {
   test('while it waits, and when it is unknown', () => {
     const { scheduler } = harness(100);
     scheduler.add(short('a', range(4), 4));
-    expect(scheduler.abort(requestId('a'))).toMatchObject({ promptTokens: 4, outputTokens: 0 });
+    expect(scheduler.abort(requestId('a'))?.stats).toMatchObject({ promptTokens: 4, outputTokens: 0 });
     expect(scheduler.abort(requestId('a'))).toBeUndefined();
     expect(scheduler.plan()).toBeUndefined();
     expect(scheduler.hasWork()).toBe(false);

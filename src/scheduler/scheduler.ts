@@ -1,9 +1,10 @@
 import { assert } from '../base/assert.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { TransferId } from '../connector/connector.ts';
 import { kvLoadFailed } from '../core/errors.ts';
 import { type BlockId, type RequestId, stepId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
+import type { EngineRequest, RequestUpdate } from '../core/request.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import type { HashFunction } from '../kv/block-hash.ts';
 import { PageSet } from '../kv/invalidate.ts';
@@ -11,7 +12,14 @@ import { KvCache } from '../kv/kv-cache.ts';
 import type { KvRequest } from '../kv/kv-request.ts';
 import { type AdmissionParts, admitWaiting, spansOf } from './admit.ts';
 import { appendSamples, commitStep } from './apply-result.ts';
-import type { ExecutedStep, ScheduledStep, SchedulerApi, SchedulerOptions, SchedulerStats } from './contract.ts';
+import type {
+  AbortedRequest,
+  ExecutedStep,
+  ScheduledStep,
+  SchedulerApi,
+  SchedulerOptions,
+  SchedulerStats,
+} from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions, type OpenLoadOutcome } from './external-kv.ts';
 import { serve } from './preempt.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
@@ -77,7 +85,7 @@ export class Scheduler implements SchedulerApi {
     this.#waiting.push(state);
   }
 
-  abort(id: RequestId): RequestStats | undefined {
+  abort(id: RequestId): AbortedRequest | undefined {
     const state = this.#requests.get(id);
     if (state === undefined) return undefined;
     if (state.isDeferred) this.#deferred = this.#deferred.filter((other) => other !== state);
@@ -86,9 +94,10 @@ export class Scheduler implements SchedulerApi {
     state.status = 'ended';
     this.#forget(state);
     this.#running.dropEnded();
+    const kvTransferParams = this.#external?.ended(state);
     // In flight, its pages are being written: `apply` gives them back.
     if (!state.inFlight) this.#close(state);
-    return state.stats();
+    return { stats: state.stats(), ...(kvTransferParams === undefined ? {} : { kvTransferParams }) };
   }
 
   isOpenTransfer(id: TransferId): boolean {
@@ -149,8 +158,11 @@ export class Scheduler implements SchedulerApi {
     const counts = commitStep(plan, states, this.#kv, [...invalid, ...missing], result.leftOut ?? nothing);
     const failures = [...this.#endLoads(plan, outcomes), ...this.invalidate(invalid)];
     const { maxModelLen } = this.#options;
-    const close = (state: RequestState): void => this.#close(state);
-    const updates = appendSamples(plan, result, states, counts, this.#kv, maxModelLen, close);
+    const ends = {
+      finish: (state: RequestState) => this.#finish(state),
+      close: (state: RequestState) => this.#close(state),
+    };
+    const updates = appendSamples(plan, result, states, counts, this.#kv, maxModelLen, ends);
     for (let i = 0; i < updates.length; i++) {
       const { finish, requestId } = updates[i]!;
       if (finish !== undefined) this.#forget(this.#requests.get(requestId)!);
@@ -332,19 +344,30 @@ export class Scheduler implements SchedulerApi {
     const finish = { reason: 'error', error: kvLoadFailed() } as const;
     for (const state of [...this.#requests.values()]) {
       if (!users.has(state.kv)) continue;
-      state.status = 'ended';
       this.#forget(state);
-      this.#close(state);
-      updates.push({ requestId: state.request.id, newTokens: [], finish, stats: state.stats() });
+      const word = this.#finish(state);
+      updates.push({
+        requestId: state.request.id,
+        newTokens: [],
+        finish: { ...finish, ...word },
+        stats: state.stats(),
+      });
     }
     this.#running.dropEnded();
     this.#parked = this.#parked.filter(({ status }) => status !== 'ended');
     return updates;
   }
 
+  /** A request ends by what came of a step. Returns the connector's word to the client, if it has one. */
+  #finish(state: RequestState): { readonly kvTransferParams?: JsonObject } | undefined {
+    state.status = 'ended';
+    const kvTransferParams = this.#external?.ended(state);
+    this.#close(state);
+    return kvTransferParams === undefined ? undefined : { kvTransferParams };
+  }
+
   /** A request that has ended gives its pages back. */
   #close(state: RequestState): void {
-    this.#external?.ending(state);
     this.#kv.close(state.kv);
     this.#external?.released(state);
   }
