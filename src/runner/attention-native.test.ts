@@ -5,8 +5,9 @@ import { F16, Q8_0 } from '../ggml/types.ts';
 import { GatherAttention } from './attention-gather.ts';
 import { type AttentionVariant, NativeAttention } from './attention-native.ts';
 import { KvMemory, type KvType, keyPart, rowElements, valuePart } from './kv-memory.ts';
-import { type AttentionKernel, loadAttentionKernel } from './native/attention-kernel.ts';
+import { type AttentionKernel, kernelSizes, loadAttentionKernel } from './native/attention-kernel.ts';
 import { attendOnce, fillRandomKv, type ProbeSequence, probeBatch, randomFloats } from './native/self-test.ts';
+import { findSharedPrefixes } from './native/shared-prefixes.ts';
 
 interface Shape {
   readonly headDim: number;
@@ -256,6 +257,96 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
       expect(found.slice(i * width, (i + 1) * width)).toEqual(whole.slice(row * width, (row + 1) * width));
     }
     memory.close();
+  });
+});
+
+describe('requests that begin with the same blocks', () => {
+  /** Tables that have their first blocks in common: `[common with the first, own]` blocks each. */
+  function tablesOf(parts: readonly (readonly [common: number, own: number])[], chance: Chance) {
+    const common = Math.max(...parts.map(([count]) => count));
+    const pages = dealPages([common * 16, ...parts.map(([, own]) => own * 16)], 16, chance);
+    const [first, ...rest] = pages.tables;
+    const tables = parts.map(([count], i) => Int32Array.from([...first!.subarray(0, count), ...rest[i]!]));
+    return { tables, pageCount: pages.pageCount };
+  }
+
+  it.each([
+    { headDim: 64, group: 1, headsKv: 2, blockSize: 16, kvType: F16 },
+    { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: Q8_0 },
+    { headDim: 64, group: 7, headsKv: 1, blockSize: 16, kvType: F16 },
+  ])('get the bits that each gets alone: $kvType.name, $group to a KV head', async (shape) => {
+    const parts = [
+      [70, 3],
+      [70, 30],
+      [0, 90],
+      [40, 60],
+      [70, 1],
+      [64, 0],
+      [40, 2],
+      [70, 20],
+      [3, 80],
+      [70, 7],
+      ...Array.from({ length: 14 }, (_, i) => [70, 1 + i] as const),
+    ] as const;
+    const { tables, pageCount } = tablesOf(parts, new Chance(11));
+    const memory = randomPool(shape, pageCount);
+    const sequences: ProbeSequence[] = tables.map((blocks, i) => {
+      const end = i === 5 ? blocks.length * 16 : blocks.length * 16 - (i % 16);
+      // A prompt's chunk among them.
+      return { spans: [[i === 3 ? end - 40 : end - 1, end]], blocks };
+    });
+    const heads = shape.group * shape.headsKv;
+    const width = heads * shape.headDim;
+    const values = randomFloats(rowsOf(sequences) * width, 8);
+    const kernel = await kernelOf(shape);
+    for (const threads of [1, 3, 16]) {
+      const device = { ...deviceOf(1), threads };
+      const native = new NativeAttention(device, memory, heads, kernel);
+      const query = { values, headDim: shape.headDim, heads };
+      const together = bitsOf(attendOnce(device, native, probeBatch(sequences, memory), query));
+      let row = 0;
+      for (const sequence of sequences) {
+        const rows = rowsOf([sequence]);
+        const own = values.slice(row * width, (row + rows) * width);
+        const alone = attendOnce(device, native, probeBatch([sequence], memory), { ...query, values: own });
+        expect(bitsOf(alone)).toEqual(together.slice(row * width, (row + rows) * width));
+        row += rows;
+      }
+    }
+    memory.close();
+  });
+
+  it('are found, however they are mixed, and part where they differ', () => {
+    const { tables } = tablesOf(
+      [
+        [64, 4],
+        [64, 9],
+        [16, 80],
+        [64, 1],
+        [0, 70],
+        [16, 64],
+      ],
+      new Chance(5),
+    );
+    const words = Int32Array.from(tables.flatMap((table) => [...table]));
+    let at = 0;
+    const runs = tables.map((table, row) => {
+      const run = { table: at, firstRow: row, rowCount: 1 };
+      at += table.length;
+      return run;
+    });
+    const positions = Int32Array.from(tables, ({ length }) => length * 16 - 1);
+    const { trees, alone } = findSharedPrefixes(runs, positions, words, 16);
+    expect(kernelSizes.range).toBe(256);
+    expect(alone.map(({ firstRow }) => firstRow)).toEqual([4]);
+    expect(trees).toHaveLength(1);
+    const [tree] = trees;
+    expect(tree!.runs.map(({ firstRow }) => firstRow)).toEqual([0, 1, 3, 2, 5]);
+    expect(tree!.shared).toEqual([
+      { firstRun: 0, runCount: 5, first: 0, end: 1 },
+      { firstRun: 0, runCount: 3, first: 1, end: 4 },
+    ]);
+    expect(tree!.aloneFrom).toEqual([4, 4, 4, 1, 1]);
   });
 });
 

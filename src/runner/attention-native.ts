@@ -17,13 +17,15 @@ const viewField = {
   pool: 0,
   pageStride: 8,
   tables: 16,
-  positions: 24,
-  units: 32,
-  partials: 40,
-  done: 48,
-  scratch: 56,
-  unitCount: 64,
-  heads: 68,
+  rowOf: 24,
+  positions: 32,
+  partialOf: 40,
+  units: 48,
+  partials: 56,
+  done: 64,
+  scratch: 72,
+  unitCount: 80,
+  heads: 84,
 } as const;
 
 /** What differs between models beside their shapes. */
@@ -39,7 +41,6 @@ export interface AttentionVariant {
 /** The rows of q that one call of the kernel computes: the whole batch, or the rows to be sampled. */
 interface View {
   readonly record: NativeMemory;
-  readonly positions: NativeMemory;
   readonly work: WorkUnits;
 }
 
@@ -82,7 +83,6 @@ export class NativeAttention implements Attention {
     this.#scratch = new NativeMemory(native, 64 + device.threads * kernel.scratchBytes);
     const newView = (): View => ({
       record: new NativeMemory(native, viewBytes),
-      positions: new NativeMemory(native),
       work: new WorkUnits(native, kernel.shape, headCountKv, device.threads, variant.window ?? 0),
     });
     this.#views = { all: newView(), outputs: newView() };
@@ -122,12 +122,12 @@ export class NativeAttention implements Attention {
     const all: RowRun[] = [];
     const outputs: RowRun[] = [];
     this.#layOutTables(batch, all, outputs);
-    this.#prepareView(this.#views.all, all, batch.positions);
-    this.#prepareView(this.#views.outputs, outputs, batch.outputPositions);
     // Layers run one after another, and so do views: they share what is written and read within one call.
     const { all: whole, outputs: sampled } = this.#views;
+    whole.work.plan(all, batch.positions, this.#tables.words);
+    sampled.work.plan(outputs, batch.outputPositions, this.#tables.words);
     this.#partials.reserve(4 * Math.max(whole.work.partialFloats, sampled.work.partialFloats));
-    this.#done.reserve(4 * Math.max(whole.work.groupCount, sampled.work.groupCount));
+    this.#done.reserve(4 * Math.max(whole.work.rowCount, sampled.work.rowCount));
     this.#writeView(whole);
     this.#writeView(sampled);
   }
@@ -162,18 +162,14 @@ export class NativeAttention implements Attention {
     }
   }
 
-  #prepareView(view: View, runs: readonly RowRun[], positions: Int32Array): void {
-    view.work.plan(runs, positions);
-    view.positions.reserve(positions.byteLength);
-    view.positions.words.set(positions);
-  }
-
-  #writeView({ record, positions, work }: View): void {
+  #writeView({ record, work }: View): void {
     const { bytes } = record;
     record.setPointer(viewField.pool, this.#memory.baseAddress);
     record.setInt64(viewField.pageStride, this.#memory.pageBytes);
     record.setPointer(viewField.tables, this.#tables.address);
-    record.setPointer(viewField.positions, positions.address);
+    record.setPointer(viewField.rowOf, work.rowOf.address);
+    record.setPointer(viewField.positions, work.positions.address);
+    record.setPointer(viewField.partialOf, work.partialOf.address);
     record.setPointer(viewField.units, work.units.address);
     record.setPointer(viewField.partials, this.#partials.address);
     record.setPointer(viewField.done, this.#done.address);

@@ -17,7 +17,7 @@ export async function modelFingerprint(
   kvType: KvType,
 ): Promise<string> {
   const hash = createHash('sha256');
-  hash.update(`kvasir kv 1\0${kvType.name.toLowerCase()}\0${numerics}\0${blockSize}\0${file.fileBytes}\0`);
+  hash.update(`kvasir kv 2\0${kvType.name.toLowerCase()}\0${numerics}\0${blockSize}\0${file.fileBytes}\0`);
   const handle = await open(file.path, 'r');
   try {
     const buffer = new Uint8Array(1 << 20);

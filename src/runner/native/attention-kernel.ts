@@ -31,7 +31,7 @@ export const kernelSizes = {
   /** Tokens whose weights are computed together. */
   tile: 64,
   /** Tokens that one unit of work computes at least; a row's ranges are joined in ascending order. */
-  range: 512,
+  range: 256,
   /** Queries (rows times heads) of one unit at most. */
   queriesMax: 96,
   /** From so many queries of one KV head on, K is turned on its side for them. */

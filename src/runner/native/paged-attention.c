@@ -55,28 +55,27 @@ INLINE vec load_kv(bytes head, int i) { return load_half((const half *)head + i 
 #endif
 #define QUERIES_PADDED ((QUERIES_MAX + QUERY_BLOCK - 1) / QUERY_BLOCK * QUERY_BLOCK)
 
-/* Written by TypeScript: records.ts has the same fields. */
+/* Written by TypeScript (work-units.ts, attention-native.ts). Rows are counted in the order of `row_of`. */
 struct unit {
-  int32_t table;      /* index of the sequence's first block in `tables` */
-  int32_t first_row;  /* of q */
-  int32_t row_count;
+  int32_t table;     /* index of the sequence's first block in `tables` */
+  int32_t first_row;
+  int32_t row_count; /* several sequences' rows where all of them see all of these ranges in the same blocks */
   int32_t head_first; /* KV heads */
   int32_t head_end;
   int32_t range_first;
   int32_t range_end;
-  int32_t group;      /* of units that are joined in the end, or -1 */
-  int32_t group_size; /* ranges of the group */
-  int32_t group_part; /* index of range_first among them */
-  int64_t partials;   /* where the group's partial results begin, in floats */
+  int32_t is_split; /* other units compute the rows' other ranges, or other heads of split rows */
 };
 struct view {
   bytes pool;
   int64_t page_stride; /* bytes */
   const int32_t *tables;
-  const int32_t *positions; /* of the rows of q, ascending within a unit */
+  const int32_t *row_of;    /* where the row lies in q */
+  const int32_t *positions; /* of the rows, ascending within a unit unless they see all of it */
+  const int32_t *partial_of; /* of split rows: index of the first range's partial results, counted in rows of heads */
   const struct unit *units;
   float *partials;
-  int32_t *done; /* per group: ranges that have ended; all 0 between calls */
+  int32_t *done; /* of split rows: heads times ranges that have ended; all 0 between calls */
   void *scratch; /* 64 bytes more than all threads' */
   int32_t unit_count;
   int32_t heads; /* KV heads */
@@ -404,12 +403,13 @@ INLINE void finish(const struct layer *layer, int head, float top, float weight,
 
 static void load_queries(const struct layer *layer, const struct unit *u, struct scratch *s, const float *q, int heads,
                          int is_wide) {
+  const int32_t *row_of = layer->view->row_of;
   const float factor = layer->soft_cap != 0 ? layer->scale / layer->soft_cap : layer->scale * LOG2E;
   int index = 0;
   for (int head = u->head_first; head < u->head_end; head++) {
     for (int row = u->first_row; row < u->first_row + u->row_count; row++) {
       for (int g = 0; g < GROUP; g++, index++) {
-        const float *from = q + ((int64_t)row * heads * GROUP + head * GROUP + g) * HEAD_DIM;
+        const float *from = q + ((int64_t)row_of[row] * heads * GROUP + head * GROUP + g) * HEAD_DIM;
         float *to = s->query + index * HEAD_DIM;
         if (is_wide) {
           for (int c = 0; c < LANES; c++) {
@@ -461,35 +461,43 @@ static void walk_range(const struct layer *layer, const struct unit *u, struct s
   }
 }
 
-static float *result_of(const struct layer *layer, const struct unit *u, int query, float *out, int *head) {
-  const int per_head = u->row_count * GROUP;
-  const int row = u->first_row + query % per_head / GROUP;
-  *head = (u->head_first + query / per_head) * GROUP + query % GROUP;
-  return out + ((int64_t)row * layer->view->heads * GROUP + *head) * HEAD_DIM;
+INLINE int first_range(const struct layer *layer, int position) {
+  const int64_t from = layer->window == 0 ? 0 : position + 1 - (int64_t)layer->window;
+  return from < 0 ? 0 : (int)(from / RANGE);
+}
+INLINE int end_range(int position) { return position / RANGE + 1; }
+
+/* Where a range's result (top, weight, sum) of a split row and a query head lies. */
+INLINE float *partial_at(const struct layer *layer, int row, int range, int head) {
+  const struct view *view = layer->view;
+  const int64_t index = view->partial_of[row] + range - first_range(layer, view->positions[row]);
+  return view->partials + (index * view->heads * GROUP + head) * PARTIAL_FLOATS;
 }
 
-/* The unit that ends last in its group joins the ranges, in their order. */
-static void join_group(const struct layer *layer, const struct unit *u, struct scratch *s, int queries, float *out) {
+/* Whoever ends a split row's last unit joins its ranges, in their order. */
+static void join_row(const struct layer *layer, struct scratch *s, int row, int ended, float *out) {
   const struct view *view = layer->view;
-  const int ranges = u->range_end - u->range_first;
-  if (__atomic_add_fetch(view->done + u->group, ranges, __ATOMIC_ACQ_REL) != u->group_size) return;
-  view->done[u->group] = 0;
-  for (int query = 0; query < queries; query++) {
+  const int position = view->positions[row];
+  const int from = first_range(layer, position), to = end_range(position);
+  if (__atomic_add_fetch(view->done + row, ended, __ATOMIC_ACQ_REL) != (to - from) * view->heads) return;
+  view->done[row] = 0;
+  for (int head = 0; head < view->heads * GROUP; head++) {
     float top = NONE, weight = 0;
-    for (int part = 0; part < u->group_size; part++) {
-      const float *p = view->partials + u->partials + ((int64_t)part * queries + query) * PARTIAL_FLOATS;
+    for (int range = from; range < to; range++) {
+      const float *p = partial_at(layer, row, range, head);
       join(&top, &weight, s->total, p[0], p[1], p + 2);
     }
-    int head;
-    float *result = result_of(layer, u, query, out, &head);
-    finish(layer, head, top, weight, s->total, result);
+    finish(layer, head, top, weight, s->total,
+           out + ((int64_t)view->row_of[row] * view->heads * GROUP + head) * HEAD_DIM);
   }
 }
 
 static void run_unit(const struct layer *layer, const struct unit *u, struct scratch *s, const float *q, float *out) {
-  const int queries = (u->head_end - u->head_first) * u->row_count * GROUP;
+  const struct view *view = layer->view;
+  const int per_head = u->row_count * GROUP;
+  const int queries = (u->head_end - u->head_first) * per_head;
   const int is_wide = u->head_end - u->head_first == 1 && queries >= QUERIES_WIDE;
-  load_queries(layer, u, s, q, layer->view->heads, is_wide);
+  load_queries(layer, u, s, q, view->heads, is_wide);
   for (int64_t range = u->range_first; range < u->range_end; range++) {
     for (int query = 0; query < queries; query++) {
       s->top[query] = NONE;
@@ -500,25 +508,33 @@ static void run_unit(const struct layer *layer, const struct unit *u, struct scr
     for (int query = 0; query < queries; query++) {
       const float weight = sum_lanes(load(s->weight + query * LANES));
       const float *sum = s->sum + query * HEAD_DIM;
-      if (u->group < 0) {
+      if (!u->is_split) {
         join(s->total_top + query, s->total_weight + query, s->total + query * HEAD_DIM, s->top[query], weight, sum);
-      } else {
-        const int64_t part = u->group_part + range - u->range_first;
-        float *p = layer->view->partials + u->partials + (part * queries + query) * PARTIAL_FLOATS;
-        p[0] = s->top[query];
-        p[1] = weight;
-        memcpy(p + 2, sum, HEAD_DIM * sizeof(float));
+        continue;
       }
+      const int row = u->first_row + query % per_head / GROUP;
+      const int head = (u->head_first + query / per_head) * GROUP + query % GROUP;
+      /* A chunk of a prompt may have rows that end before this range, or windows that begin behind it. */
+      if (range >= end_range(view->positions[row]) || range < first_range(layer, view->positions[row])) continue;
+      float *p = partial_at(layer, row, (int)range, head);
+      p[0] = s->top[query];
+      p[1] = weight;
+      memcpy(p + 2, sum, HEAD_DIM * sizeof(float));
     }
   }
-  if (u->group >= 0) {
-    join_group(layer, u, s, queries, out);
+  if (u->is_split) {
+    for (int row = u->first_row; row < u->first_row + u->row_count; row++) {
+      const int from = first_range(layer, view->positions[row]), to = end_range(view->positions[row]);
+      const int begun = u->range_first > from ? u->range_first : from, ended = u->range_end < to ? u->range_end : to;
+      if (ended > begun) join_row(layer, s, row, (ended - begun) * (u->head_end - u->head_first), out);
+    }
     return;
   }
   for (int query = 0; query < queries; query++) {
-    int head;
-    float *result = result_of(layer, u, query, out, &head);
-    finish(layer, head, s->total_top[query], s->total_weight[query], s->total + query * HEAD_DIM, result);
+    const int row = view->row_of[u->first_row + query % per_head / GROUP];
+    const int head = (u->head_first + query / per_head) * GROUP + query % GROUP;
+    finish(layer, head, s->total_top[query], s->total_weight[query], s->total + query * HEAD_DIM,
+           out + ((int64_t)row * view->heads * GROUP + head) * HEAD_DIM);
   }
 }
 
