@@ -202,10 +202,10 @@ export class GraphBuilder {
     }
   }
 
-  /** Writes an input. One that no node reads was given no memory and needs no data. */
-  write(tensor: TensorPtr, data: ArrayBufferView): void {
+  /** Writes an input, from a byte offset on. One that no node reads was given no memory and needs no data. */
+  write(tensor: TensorPtr, data: ArrayBufferView, offset = 0): void {
     if (this.#fields.getBigUint64(this.#fieldsOf(tensor) + tensorField.data, true) === 0n) return;
-    this.#device.native.ggml_backend_tensor_set(tensor, data, 0, data.byteLength);
+    this.#device.native.ggml_backend_tensor_set(tensor, data, offset, data.byteLength);
   }
 
   read(tensor: TensorPtr, into: ArrayBufferView): void {

@@ -1,3 +1,4 @@
+import { defineError } from '../base/errors.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
@@ -47,13 +48,33 @@ export interface KvPages {
   blockBytes(page: BlockId): Uint8Array;
 }
 
+export const pipelineTooLong = defineError(
+  'KVASIR_PIPELINE_TOO_LONG',
+  'A pipeline of {stages} stages needs {stages} layers, and this model has {layers}. Use --pipeline-parallel-size {layers} or less.',
+  400,
+);
+
 /** The stage that is a whole model. */
 export const wholeModel = (layerCount: number): PipelineStage => ({ firstLayer: 0, endLayer: layerCount, layerCount });
 
-/** Layers dealt out evenly, earlier stages first: 5 layers over 2 stages are 3 and 2. */
+/**
+ * Layers dealt out evenly, earlier stages first: 5 layers over 2 stages are 3 and 2.
+ * @throws KvasirError `pipelineTooLong` when a stage would have no layer.
+ */
 export function pipelineStage(rank: number, worldSize: number, layerCount: number): PipelineStage {
+  if (worldSize > layerCount) throw pipelineTooLong({ stages: worldSize, layers: layerCount });
   const small = Math.floor(layerCount / worldSize);
   const larger = layerCount % worldSize;
   const firstLayer = rank * small + Math.min(rank, larger);
   return { firstLayer, endLayer: firstLayer + small + (rank < larger ? 1 : 0), layerCount };
 }
+
+/** Whether it begins with tokens, and not with hidden states. */
+export const isFirstStage = ({ firstLayer }: PipelineStage): boolean => firstLayer === 0;
+
+/** Whether it ends with logits, and not with hidden states. */
+export const isLastStage = ({ endLayer, layerCount }: PipelineStage): boolean => endLayer === layerCount;
+
+/** The model's numbers of the stage's layers. */
+export const layersOf = ({ firstLayer, endLayer }: PipelineStage): number[] =>
+  Array.from({ length: endLayer - firstLayer }, (_, index) => firstLayer + index);

@@ -1,30 +1,38 @@
 import { assert } from '../base/assert.ts';
-import { KvasirError } from '../base/errors.ts';
 import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import type { SampledToken, SequenceFailure, SequencePlan, StepPlan, StepResult } from '../core/step.ts';
+import type { StepPlan } from '../core/step.ts';
 import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
-import { F16 } from '../ggml/types.ts';
-import { buildDecoder, type DecoderGraph, logitsRowBytes } from './arch/decoder.ts';
-import type { Attention } from './attention.ts';
+import { F16, F32 } from '../ggml/types.ts';
+import { buildDecoder, type DecoderGraph, type DecoderParts } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import { type KvPages, type PipelineStage, type Runner, wholeModel } from './contract.ts';
+import { BatchSampler, type LogitsObserver } from './batch-sampler.ts';
+import {
+  type HiddenStates,
+  type KvPages,
+  layersOf,
+  type PipelineStage,
+  type Runner,
+  type StageResult,
+  wholeModel,
+} from './contract.ts';
 import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { openRowProduct } from './native/row-product.ts';
 import { type ExactKernels, findExactRowRule } from './numerics.ts';
-import { anyRows } from './row-rule.ts';
-import { Sampler } from './sampler.ts';
+import { anyRows, type RowRule } from './row-rule.ts';
 import { loadWeights, type ModelWeights } from './weights.ts';
 
 export interface GgmlRunnerOptions {
   readonly file: GgufFile;
   readonly config: ModelConfig;
+  /** Which layers this runner computes; default: all. */
+  readonly stage?: PipelineStage;
   readonly device: DeviceChoice;
   readonly threads: number;
   /** `exact`: a token's KV and logits have the same bits whatever else is in the batch (CPU only). */
@@ -32,15 +40,18 @@ export interface GgmlRunnerOptions {
   readonly blockSize: TokenCount;
   /** Of K and V in the pool; default F16. */
   readonly kvType?: KvType;
-  /** Bytes of the pool, rounded down to whole pages; asked for when the weights are in memory. */
+  /**
+   * Bytes of the pool, rounded down to whole pages; asked for when the weights are in memory, with the bytes that a page
+   * has in this stage. Stages of one model must have equally many: `pageCount * pageBytes` gives just that on a CPU.
+   */
   readonly kvCacheBytes: (pageBytes: number) => number;
   /** What computes attention; default `auto`. */
   readonly attention?: AttentionOption;
   /** ggml's rearranged CPU weights; on unless a test compares with plain ones. */
   readonly repack?: boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
-  /** Sees each sampled row of logits, in place, before it is sampled. For tests and benches. */
-  readonly onLogits?: (sequence: SequencePlan, logits: Float32Array) => void;
+  /** For tests and benches. */
+  readonly onLogits?: LogitsObserver;
 }
 
 /** Where the time of all steps went, in milliseconds. */
@@ -53,7 +64,7 @@ export interface RunnerTimings {
   sampleMs: number;
 }
 
-/** Computes steps of one model on ggml, in this process. */
+/** Computes steps of one model, or of one stage of it, on ggml, in this process. */
 export class GgmlRunner implements Runner {
   readonly kvCacheSpec: KvCacheSpec;
   readonly vocabSize: number;
@@ -63,15 +74,14 @@ export class GgmlRunner implements Runner {
   readonly attentionDescription: string;
   readonly timings: RunnerTimings = { steps: 0, prepareMs: 0, computeMs: 0, sampleMs: 0 };
   readonly #device: ComputeDevice;
-  readonly #config: ModelConfig;
   readonly #weights: ModelWeights;
-  readonly #kernels: ExactKernels;
-  readonly #attention: Attention;
+  readonly #rowRule: RowRule;
   readonly #graph: GraphBuilder;
-  readonly #sampler: Sampler;
-  readonly #onLogits: GgmlRunnerOptions['onLogits'];
+  readonly #parts: DecoderParts;
+  /** Of the last stage. */
+  readonly #sampler: BatchSampler | undefined;
   #decoder: DecoderGraph | undefined;
-  #running: Promise<StepResult> | undefined;
+  #running: Promise<StageResult> | undefined;
   #isClosed: boolean = false;
 
   /** Reads the weights and allocates the pool. Throws what the catalogues of ggml and runner list. */
@@ -82,6 +92,7 @@ export class GgmlRunner implements Runner {
     let weights: ModelWeights | undefined;
     try {
       weights = await loadWeights(device, file, config, {
+        stage: stageOf(options),
         repack: options.repack ?? true,
         onProgress: options.onProgress,
       });
@@ -115,35 +126,35 @@ export class GgmlRunner implements Runner {
     fingerprint: string,
   ) {
     const { config, blockSize } = options;
+    this.stage = stageOf(options);
+    const layers = layersOf(this.stage);
     const layout = {
       type: options.kvType ?? F16,
-      layerCount: config.layerCount,
+      layerCount: layers.length,
       blockSize,
       headCountKv: config.headCountKv,
       headDim: config.headDim,
     };
     const poolBytes = Math.min(options.kvCacheBytes(pageBytes(layout)), largestBuffer(device));
     const pageCount = Math.max(2, Math.floor(poolBytes / pageBytes(layout)));
-    this.stage = wholeModel(config.layerCount);
     this.#device = device;
-    this.#config = config;
     this.#weights = weights;
-    this.#kernels = kernels;
+    this.#rowRule = kernels.rule;
     this.memory = new KvMemory(device, layout, pageCount);
-    this.#attention = attention.create(this.memory);
-    this.attentionDescription = attention.description;
     this.#graph = new GraphBuilder(device);
-    this.#sampler = new Sampler(config.vocabSize);
-    this.#onLogits = options.onLogits;
+    this.#parts = {
+      graph: this.#graph,
+      config,
+      weights,
+      memory: this.memory,
+      attention: attention.create(this.memory),
+      rowProduct: kernels.rowProduct,
+    };
+    this.attentionDescription = attention.description;
+    this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, options.onLogits);
     this.vocabSize = config.vocabSize;
     this.kvCacheSpec = {
-      groups: [
-        {
-          kind: 'full',
-          blockSize: tokenCount(blockSize),
-          layers: Array.from({ length: config.layerCount }, (_, i) => i),
-        },
-      ],
+      groups: [{ kind: 'full', blockSize: tokenCount(blockSize), layers }],
       pageBytes: pageBytes(layout),
       pageCount: blockCount(pageCount),
       fingerprint,
@@ -159,10 +170,10 @@ export class GgmlRunner implements Runner {
     return this.#device.description;
   }
 
-  execute(plan: StepPlan): Promise<StepResult> {
+  execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult> {
     assert(this.#running === undefined, 'one step at a time');
     assert(!this.#isClosed, 'the runner is closed');
-    this.#running = this.#run(plan).finally(() => {
+    this.#running = this.#run(plan, hidden).finally(() => {
       this.#running = undefined;
     });
     return this.#running;
@@ -178,69 +189,61 @@ export class GgmlRunner implements Runner {
     this.#device.close();
   }
 
-  async #run(plan: StepPlan): Promise<StepResult> {
+  async #run(plan: StepPlan, hidden: HiddenStates | undefined): Promise<StageResult> {
     const started = performance.now();
-    const batch = layOutBatch(plan, this.memory, this.#kernels.rule);
+    const batch = layOutBatch(plan, this.memory, this.#rowRule);
     const decoder = this.#decoderFor(batch);
-    decoder.writeInputs();
+    decoder.writeInputs(hidden);
     const prepared = performance.now();
     await this.#graph.compute();
     const computed = performance.now();
-    const { sampled, failures } = this.#sample(batch, decoder.logits);
+    const result = this.#resultOf(plan, batch, decoder);
     this.timings.steps++;
     this.timings.prepareMs += prepared - started;
     this.timings.computeMs += computed - prepared;
     this.timings.sampleMs += performance.now() - computed;
-    return { stepId: plan.stepId, sampled, ...(failures.length === 0 ? {} : { failures }) };
+    return result;
   }
 
   /** The last step's graph where it fits (a GPU's scheduler wants its graphs fresh), else a new one with memory. */
   #decoderFor(batch: Batch): DecoderGraph {
     const last = this.#decoder;
-    const isAlike = last?.rowCount === batch.paddedRowCount && last.outputCount === batch.outputRows.length;
-    if (last !== undefined && isAlike && this.#device.kind === 'cpu' && last.rebind(batch)) return last;
+    if (last !== undefined && this.#device.kind === 'cpu' && last.rebind(batch)) return last;
     this.#decoder = undefined;
-    const decoder = buildDecoder(
-      this.#graph,
-      this.#config,
-      this.#weights,
-      this.memory,
-      this.#attention,
-      batch,
-      this.#kernels.rowProduct,
-    );
+    const decoder = buildDecoder(this.#parts, batch);
     this.#graph.allocate();
     this.#decoder = decoder;
     return decoder;
   }
 
-  #sample(batch: Batch, logits: TensorPtr | undefined): Pick<StepResult, 'sampled'> & { failures: SequenceFailure[] } {
-    const sampled: (SampledToken | undefined)[] = batch.sequences.map(() => undefined);
-    const failures: SequenceFailure[] = [];
-    if (logits === undefined) return { sampled, failures };
-    const rows = this.#logitsRows(batch, logits);
-    for (const [sequence, { plan, outputIndex }] of batch.sequences.entries()) {
-      if (plan.sample === undefined || outputIndex === undefined) continue;
-      const row = rows.subarray(outputIndex * this.vocabSize, (outputIndex + 1) * this.vocabSize);
-      this.#onLogits?.(plan, row);
-      try {
-        sampled[sequence] = this.#sampler.sample(row, plan.sample, plan.tokens);
-      } catch (error) {
-        // Values that overflow F16 are one prompt's fault; the engine and its other requests go on.
-        if (!(error instanceof KvasirError)) throw error;
-        failures.push({ sequence, error });
-      }
+  #resultOf({ stepId }: StepPlan, batch: Batch, { result }: DecoderGraph): StageResult {
+    const nothing = batch.sequences.map(() => undefined);
+    if (result === undefined) return { stepId, sampled: nothing };
+    if (this.#sampler === undefined) {
+      const rows = this.#read(result, batch.rowCount * this.#parts.config.embeddingLength);
+      // The graph's memory is written again in the next step, when the next stage may not be done yet.
+      return { stepId, sampled: nothing, hidden: this.#device.kind === 'cpu' ? rows.slice() : rows };
     }
-    return { sampled, failures };
+    const logits = this.#read(result, batch.outputCount * this.vocabSize);
+    const { sampled, failures } = this.#sampler.sample(batch, logits);
+    return { stepId, sampled, ...(failures.length === 0 ? {} : { failures }) };
   }
 
-  #logitsRows(batch: Batch, logits: TensorPtr): Float32Array {
-    const bytes = batch.outputCount * logitsRowBytes(this.#config);
-    if (this.#device.kind === 'cpu') return new Float32Array(this.#graph.dataOf(logits, bytes));
-    const rows = new Float32Array(bytes / 4);
-    this.#graph.read(logits, rows);
-    return rows;
+  /** The first values of a result: in place on a CPU, valid until the next step; else a copy. */
+  #read(result: TensorPtr, length: number): Float32Array {
+    if (this.#device.kind === 'cpu') return new Float32Array(this.#graph.dataOf(result, length * F32.typeSize));
+    const values = new Float32Array(length);
+    this.#graph.read(result, values);
+    return values;
   }
+}
+
+function stageOf({ stage, config }: GgmlRunnerOptions): PipelineStage {
+  if (stage === undefined) return wholeModel(config.layerCount);
+  assert(stage.layerCount === config.layerCount, 'a stage of a model with other layers');
+  assert(stage.firstLayer >= 0 && stage.firstLayer < stage.endLayer, 'a stage has a layer');
+  assert(stage.endLayer <= stage.layerCount, 'a stage lies within the model');
+  return stage;
 }
 
 /** The pool is one tensor: on a GPU it cannot be larger than what its driver binds at once. */

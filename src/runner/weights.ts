@@ -7,6 +7,7 @@ import { canMultiply, canTakeRows } from '../ggml/operation-support.ts';
 import { ROPE_FREQS } from '../ggml/rope-config.ts';
 import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
 import { dataPointer } from '../ggml/tensor-struct.ts';
+import { isFirstStage, isLastStage, layersOf, type PipelineStage } from './contract.ts';
 
 export interface LayerWeights {
   readonly attentionNorm: TensorPtr;
@@ -32,11 +33,21 @@ export interface PlacedMatrix {
   readonly buffers: BufferType;
 }
 
-export interface ModelWeights {
-  readonly tokenEmbedding: TensorPtr;
-  readonly outputNorm: TensorPtr;
+/** What turns the last layer's output into logits. */
+export interface OutputHead {
+  readonly norm: TensorPtr;
+  /** The matrix of the vocabulary. */
   readonly output: TensorPtr;
+}
+
+/** The weights of one pipeline stage; of a whole model there is everything. */
+export interface ModelWeights {
+  /** Of the first stage only. */
+  readonly tokenEmbedding: TensorPtr | undefined;
+  /** Of the last stage only. */
+  readonly head: OutputHead | undefined;
   readonly ropeFreqs: TensorPtr | undefined;
+  /** The stage's layers in order. */
   readonly layers: readonly LayerWeights[];
   /** Everything that `ggml_mul_mat` is called with. */
   readonly matrices: readonly PlacedMatrix[];
@@ -45,13 +56,15 @@ export interface ModelWeights {
 }
 
 export interface WeightOptions {
+  /** Whose weights: what another stage computes with is not read. */
+  readonly stage: PipelineStage;
   /** Whether matrices may lie in ggml's repacked CPU buffers, as llama.cpp does by default. */
   readonly repack: boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
 }
 
 /**
- * Places and reads a model's weights. A matrix goes to the repacked buffers where this CPU has a kernel for its type
+ * Places and reads the weights of a model, or of one stage of it. A matrix goes to the repacked buffers where this CPU has a kernel for its type
  * and shape, everything else to the device's plain ones (what the device cannot compute with, to the CPU's).
  * Throws `outOfNativeMemory`, and what reading the file throws.
  */
@@ -62,13 +75,12 @@ export async function loadWeights(
   options: WeightOptions,
 ): Promise<ModelWeights> {
   const store = new WeightStore(device, file, options.repack);
-  const tokenEmbedding = store.table('token_embd.weight');
+  const { stage } = options;
   const weights = {
-    tokenEmbedding,
-    outputNorm: store.vector('output_norm.weight'),
-    output: store.matrix(config.tiedEmbeddings ? 'token_embd.weight' : 'output.weight'),
+    tokenEmbedding: isFirstStage(stage) ? store.table('token_embd.weight') : undefined,
+    head: isLastStage(stage) ? outputHead(store, config) : undefined,
     ropeFreqs: config.rope.hasFreqFactors ? store.vector(ROPE_FREQS) : undefined,
-    layers: Array.from({ length: config.layerCount }, (_, index) => layerWeights(store, config, index)),
+    layers: layersOf(stage).map((layer) => layerWeights(store, config, layer)),
   };
   try {
     await store.load(options.onProgress);
@@ -77,6 +89,13 @@ export async function loadWeights(
     throw error;
   }
   return { ...weights, matrices: store.matrices, byteLength: store.byteLength, close: () => store.close() };
+}
+
+function outputHead(store: WeightStore, config: ModelConfig): OutputHead {
+  return {
+    norm: store.vector('output_norm.weight'),
+    output: store.matrix(config.tiedEmbeddings ? 'token_embd.weight' : 'output.weight'),
+  };
 }
 
 function layerWeights(store: WeightStore, config: ModelConfig, index: number): LayerWeights {

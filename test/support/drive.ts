@@ -4,9 +4,10 @@ import { blockId, requestId, tokenCount } from '../../src/core/ids.ts';
 import type { RequestStats } from '../../src/core/request.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
-import { blockAt, type StepPlan } from '../../src/core/step.ts';
+import { blockAt, type StepPlan, type StepResult } from '../../src/core/step.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { type HiddenStates, pipelineStage } from '../../src/runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from '../../src/runner/ggml-runner.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
@@ -30,6 +31,18 @@ export interface RequestTrace {
 
 export type RunnerOverrides = Partial<Omit<GgmlRunnerOptions, 'file' | 'config'>>;
 
+/** A model as a pipeline of so many stages, with equally many pages each. */
+export async function openStages(path: string, stages: number, overrides: RunnerOverrides = {}): Promise<GgmlRunner[]> {
+  const { layerCount } = readModelConfig(await readGguf(path));
+  const opened: GgmlRunner[] = [];
+  for (let rank = 0; rank < stages; rank++) {
+    const stage = pipelineStage(rank, stages, layerCount);
+    const kvCacheBytes = (pageBytes: number): number => 256 * pageBytes;
+    opened.push(await openRunner(path, { kvCacheBytes, ...overrides, stage }));
+  }
+  return opened;
+}
+
 export async function openRunner(path: string, overrides: RunnerOverrides = {}): Promise<GgmlRunner> {
   const file = await readGguf(path);
   return GgmlRunner.open({
@@ -46,33 +59,38 @@ export async function openRunner(path: string, overrides: RunnerOverrides = {}):
 }
 
 /**
- * Runs requests to their end through the real scheduler and the real runner, and records the bits of everything.
+ * Runs requests to their end through the real scheduler and the real runner, or a pipeline of them, and records the bits
+ * of everything.
  * `arrive` says after how many steps each request comes; default: all at once.
  */
 export class Drive {
-  readonly #runner: GgmlRunner;
+  readonly stages: readonly GgmlRunner[];
   readonly #traces = new Map<string, RequestTrace>();
   /** Steps of the last run, and the most rows and sequences of any. */
   steps = 0;
   largestBatch = 0;
 
-  private constructor(runner: GgmlRunner) {
-    this.#runner = runner;
+  private constructor(stages: readonly GgmlRunner[]) {
+    this.stages = stages;
   }
 
-  static async open(path: string, overrides: RunnerOverrides = {}): Promise<Drive> {
+  static async open(path: string, overrides: RunnerOverrides & { readonly stageCount?: number } = {}): Promise<Drive> {
+    const { stageCount, ...options } = overrides;
     const drives: Drive[] = [];
-    const runner = await openRunner(path, {
-      ...overrides,
+    const traced: RunnerOverrides = {
+      ...options,
       onLogits: ({ requestId: id }, logits) => drives[0]?.trace(id).logits.push(crcOf(logits)),
-    });
-    const drive = new Drive(runner);
+    };
+    const stages =
+      stageCount === undefined ? [await openRunner(path, traced)] : await openStages(path, stageCount, traced);
+    const drive = new Drive(stages);
     drives.push(drive);
     return drive;
   }
 
+  /** The first stage: the runner, when there is only one. */
   get runner(): GgmlRunner {
-    return this.#runner;
+    return this.stages[0]!;
   }
 
   async run(
@@ -80,7 +98,7 @@ export class Drive {
     options: Partial<SchedulerOptions> & { readonly pages?: number; readonly arrive?: (index: number) => number } = {},
   ): Promise<Map<string, RequestTrace>> {
     const { pages, arrive = () => 0, ...scheduling } = options;
-    const spec = this.#runner.kvCacheSpec;
+    const spec = this.runner.kvCacheSpec;
     const scheduler = new Scheduler(
       pages === undefined ? spec : { ...spec, pageCount: pages as typeof spec.pageCount },
       {
@@ -106,7 +124,7 @@ export class Drive {
       const plan = scheduler.plan();
       this.steps++;
       if (plan === undefined) continue;
-      const result = await this.#runner.execute(plan);
+      const result = await this.#execute(plan);
       this.#recordBlocks(plan);
       this.largestBatch = Math.max(this.largestBatch, plan.sequences.length);
       for (const update of scheduler.apply(plan, result)) {
@@ -128,8 +146,18 @@ export class Drive {
     return trace;
   }
 
-  close(): Promise<void> {
-    return this.#runner.close();
+  async close(): Promise<void> {
+    for (const stage of this.stages) await stage.close();
+  }
+
+  async #execute(plan: StepPlan): Promise<StepResult> {
+    let hidden: HiddenStates | undefined;
+    for (const stage of this.stages) {
+      const result = await stage.execute(plan, hidden);
+      if (stage === this.stages.at(-1)) return result;
+      hidden = result.hidden;
+    }
+    throw new Error('a drive without stages');
   }
 
   #add(scheduler: Scheduler, { id, prompt, params, cacheSalt }: DriveRequest): true {
@@ -137,7 +165,7 @@ export class Drive {
       id: requestId(id),
       promptTokens: Int32Array.from(prompt),
       params: parseSamplingParams({ temperature: 0, seed: 7n, maxTokens: 16, ignoreEos: true, ...params }, {
-        vocabSize: this.#runner.vocabSize,
+        vocabSize: this.runner.vocabSize,
         maxTokensDefault: 16,
         seedDefault: 0n,
       } as never),
@@ -149,13 +177,15 @@ export class Drive {
   }
 
   #recordBlocks(plan: StepPlan): void {
-    const { blockSize } = this.#runner.memory.layout;
+    const { blockSize } = this.runner.memory.layout;
     for (const { requestId: id, spans, blockTables } of plan.sequences) {
       const table = blockTables[0];
       if (table === undefined) continue;
       for (const { start, end } of spans) {
         for (let index = Math.floor(start / blockSize); (index + 1) * blockSize <= end; index++) {
-          const crc = crc32(this.#runner.memory.blockBytes(blockId(blockAt(table, index))));
+          const page = blockId(blockAt(table, index));
+          // Stages hold a page's layers one after the other.
+          const crc = this.stages.reduce((sum, { memory }) => crc32(memory.blockBytes(page), sum), 0);
           const known = this.trace(id).blocks.get(index);
           if (known !== undefined && known !== crc) throw new Error(`${id}: block ${index} came out with other bits`);
           this.trace(id).blocks.set(index, crc);

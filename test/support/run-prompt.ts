@@ -1,7 +1,8 @@
 import { requestId, stepId, tokenCount } from '../../src/core/ids.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
-import type { BlockTable, Span, StepResult } from '../../src/core/step.ts';
+import type { BlockTable, Span, StepPlan } from '../../src/core/step.ts';
 import { TokenBuffer } from '../../src/core/tokens.ts';
+import type { HiddenStates, StageResult } from '../../src/runner/contract.ts';
 import type { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 
 /** Pages `first`, `first + 1`, ... */
@@ -18,13 +19,14 @@ export function runPrompt(
   prompt: ArrayLike<number>,
   table: BlockTable,
   spans: readonly (readonly [number, number])[] = [[0, prompt.length]],
-): Promise<StepResult> {
+  hidden?: HiddenStates,
+): Promise<StageResult> {
   const params = parseSamplingParams({ temperature: 0, maxTokens: 1, seed: 0n }, {
     vocabSize: runner.vocabSize,
   } as never);
   const planned: Span[] = spans.map(([start, end]) => ({ start: tokenCount(start), end: tokenCount(end) }));
   const isLast = planned.at(-1)?.end === prompt.length;
-  return runner.execute({
+  const plan: StepPlan = {
     stepId: stepId(++steps),
     tokenCount: tokenCount(planned.reduce((sum, { start, end }) => sum + end - start, 0)),
     released: [],
@@ -37,5 +39,6 @@ export function runPrompt(
         ...(isLast ? { sample: { params, promptLength: tokenCount(prompt.length), eosTokenIds: [] } } : {}),
       },
     ],
-  });
+  };
+  return runner.execute(plan, hidden);
 }

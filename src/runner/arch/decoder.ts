@@ -1,9 +1,11 @@
+import { assert } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import { F32, I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention.ts';
 import type { Batch } from '../batch.ts';
+import type { HiddenStates } from '../contract.ts';
 import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
 import type { RowProduct } from '../native/row-product.ts';
 import type { LayerWeights, ModelWeights } from '../weights.ts';
@@ -11,13 +13,25 @@ import type { LayerWeights, ModelWeights } from '../weights.ts';
 /** Tensors that one layer adds besides attention, at most (views and reshapes included). */
 const nodesPerLayer = 56;
 
+/** What all graphs of one runner are built from. */
+export interface DecoderParts {
+  readonly graph: GraphBuilder;
+  readonly config: ModelConfig;
+  readonly weights: ModelWeights;
+  /** Of the layers that the weights have. */
+  readonly memory: KvMemory;
+  readonly attention: Attention;
+  readonly rowProduct?: RowProduct | undefined;
+}
+
 export interface DecoderGraph {
-  /** F32 `[vocab, outputRows]`; absent when no row is sampled. */
-  readonly logits: TensorPtr | undefined;
-  /** Rows and sampled rows, padding included: what the graph's shape depends on, besides attention. */
-  readonly rowCount: number;
-  readonly outputCount: number;
-  writeInputs(): void;
+  /**
+   * Of the last stage: logits, F32 `[vocab, outputRows]`; absent when no row is sampled. Of all others: hidden states, F32
+   * `[embedding, rows]`. Padding rows come last.
+   */
+  readonly result: TensorPtr | undefined;
+  /** `hidden`: of the batch's rows, without padding; for all stages but the first. */
+  writeInputs(hidden?: HiddenStates): void;
   /**
    * Makes the graph, which has been built and allocated, compute another batch with as many rows and outputs. False
    * when it has to be built anew. Steps of decoding are alike: building and allocating are most of what a step costs
@@ -33,24 +47,19 @@ export interface DecoderGraph {
  *
  *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> + x -> norm -> SwiGLU -> + x
  *
- * The last layer computes k and v for all rows, and everything else only for the rows that are sampled.
+ * The model's last layer computes k and v for all rows, and everything else only for the rows that are sampled.
+ *
+ * A stage of a pipeline is cut out between two layers: where the weights have no token embedding, x comes from outside;
+ * where they have no output head, x of all rows is the result.
  */
-export function buildDecoder(
-  graph: GraphBuilder,
-  config: ModelConfig,
-  weights: ModelWeights,
-  memory: KvMemory,
-  attention: Attention,
-  batch: Batch,
-  rowProduct?: RowProduct,
-): DecoderGraph {
-  graph.begin(64 + config.layerCount * nodesPerLayer + attention.nodeCount(batch, config.layerCount));
-  const builder = new DecoderBuilder(graph, config, weights, memory, attention, batch, rowProduct);
+export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
+  const { graph, weights, attention } = parts;
+  const layerCount = weights.layers.length;
+  graph.begin(64 + layerCount * nodesPerLayer + attention.nodeCount(batch, layerCount));
+  const builder = new DecoderBuilder(parts, batch);
   return {
-    logits: builder.build(),
-    rowCount: batch.paddedRowCount,
-    outputCount: batch.outputRows.length,
-    writeInputs: () => builder.writeInputs(),
+    result: builder.build(),
+    writeInputs: (hidden) => builder.writeInputs(hidden),
     rebind: (other) => builder.rebind(other),
   };
 }
@@ -63,21 +72,14 @@ class DecoderBuilder {
   readonly #attention: Attention;
   #batch: Batch;
   readonly #rowProduct: RowProduct | undefined;
-  readonly #tokens: TensorPtr;
+  /** I32 `[rows]` for the first stage; for all others, hidden states. */
+  readonly #entry: TensorPtr;
   readonly #slots: TensorPtr;
   readonly #positions: TensorPtr;
   readonly #outputRows: TensorPtr;
   readonly #outputPositions: TensorPtr;
 
-  constructor(
-    graph: GraphBuilder,
-    config: ModelConfig,
-    weights: ModelWeights,
-    memory: KvMemory,
-    attention: Attention,
-    batch: Batch,
-    rowProduct: RowProduct | undefined,
-  ) {
+  constructor({ graph, config, weights, memory, attention, rowProduct }: DecoderParts, batch: Batch) {
     this.#graph = graph;
     this.#config = config;
     this.#weights = weights;
@@ -85,7 +87,10 @@ class DecoderBuilder {
     this.#attention = attention;
     this.#batch = batch;
     this.#rowProduct = rowProduct;
-    this.#tokens = graph.input(I32, batch.paddedRowCount);
+    const isFirst = weights.tokenEmbedding !== undefined;
+    this.#entry = isFirst
+      ? graph.input(I32, batch.paddedRowCount)
+      : graph.input(F32, config.embeddingLength, batch.paddedRowCount);
     this.#positions = graph.input(I32, batch.paddedRowCount);
     this.#slots = graph.input(I32, batch.paddedRowCount);
     this.#outputRows = graph.input(I32, Math.max(1, batch.outputRows.length));
@@ -95,13 +100,14 @@ class DecoderBuilder {
 
   build(): TensorPtr | undefined {
     const graph = this.#graph;
-    const { rmsEpsilon, layerCount } = this.#config;
-    let x = graph.getRows(this.#weights.tokenEmbedding, this.#tokens);
-    for (const [index, layer] of this.#weights.layers.entries()) {
+    const { rmsEpsilon } = this.#config;
+    const { tokenEmbedding, layers, head } = this.#weights;
+    let x = tokenEmbedding === undefined ? this.#entry : graph.getRows(tokenEmbedding, this.#entry);
+    for (const [index, layer] of layers.entries()) {
       let h = graph.rmsNorm(x, layer.attentionNorm, rmsEpsilon);
       this.#store(index, layer, h);
       let rows: AttentionRows = 'all';
-      if (index === layerCount - 1) {
+      if (head !== undefined && index === layers.length - 1) {
         if (this.#batch.outputCount === 0) return undefined;
         rows = 'outputs';
         h = graph.getRows(h, this.#outputRows);
@@ -110,27 +116,45 @@ class DecoderBuilder {
       x = graph.add(x, this.#attend(index, layer, h, rows));
       x = graph.add(x, this.#feedForward(layer, graph.rmsNorm(x, layer.feedForwardNorm, rmsEpsilon)));
     }
-    const logits = this.#multiply(this.#weights.output, graph.rmsNorm(x, this.#weights.outputNorm, rmsEpsilon));
-    graph.output(logits);
-    return logits;
+    const result = head === undefined ? x : this.#multiply(head.output, graph.rmsNorm(x, head.norm, rmsEpsilon));
+    graph.output(result);
+    return result;
   }
 
   rebind(batch: Batch): boolean {
+    if (batch.paddedRowCount !== this.#batch.paddedRowCount) return false;
+    const hasOutputs = this.#weights.head !== undefined;
+    if (hasOutputs && batch.outputRows.length !== this.#batch.outputRows.length) return false;
     if (!this.#attention.rebind(batch)) return false;
     this.#batch = batch;
     return true;
   }
 
-  writeInputs(): void {
+  writeInputs(hidden?: HiddenStates): void {
     const graph = this.#graph;
-    graph.write(this.#tokens, this.#batch.tokens);
+    this.#writeEntry(hidden);
     graph.write(this.#positions, this.#batch.positions);
     graph.write(this.#slots, this.#batch.slots);
-    if (this.#batch.outputCount > 0) {
+    if (this.#weights.head !== undefined && this.#batch.outputCount > 0) {
       graph.write(this.#outputRows, this.#batch.outputRows);
       graph.write(this.#outputPositions, this.#batch.outputPositions);
     }
     this.#attention.writeInputs(graph);
+  }
+
+  #writeEntry(hidden: HiddenStates | undefined): void {
+    const { tokens, rowCount, paddedRowCount } = this.#batch;
+    assert((hidden === undefined) === (this.#weights.tokenEmbedding !== undefined), 'the first stage alone has tokens');
+    if (hidden === undefined) {
+      this.#graph.write(this.#entry, tokens);
+      return;
+    }
+    const { embeddingLength } = this.#config;
+    assert(hidden.length === rowCount * embeddingLength, 'one row of hidden states for each row of the batch');
+    this.#graph.write(this.#entry, hidden);
+    // Padding: the graph's memory holds what the last step left there, and rows must be numbers.
+    const padding = new Float32Array((paddedRowCount - rowCount) * embeddingLength);
+    if (padding.length > 0) this.#graph.write(this.#entry, padding, hidden.byteLength);
   }
 
   /** Computes the rows' K and V and writes them into the pool, before anything of this layer reads it. */
@@ -183,6 +207,3 @@ class DecoderBuilder {
     return graph.rope(shaped, positions, this.#weights.ropeFreqs, this.#config.rope);
   }
 }
-
-/** Bytes of one row of logits. */
-export const logitsRowBytes = (config: ModelConfig): number => config.vocabSize * F32.typeSize;
