@@ -1,8 +1,20 @@
 import { assert } from '../src/base/assert.ts';
-import { NULL_BLOCK } from '../src/core/ids.ts';
+import { NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { BlockTable, SampledToken, SequencePlan, StepPlan, StepResult } from '../src/core/step.ts';
 import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.ts';
+
+/** A row has read something else than the KV that an engine without a cache would have there. */
+export interface UntrueRead {
+  readonly row: number;
+  readonly group: number;
+  /** The position whose KV was read, and the page in which it was looked for. */
+  readonly position: number;
+  readonly page: number;
+}
+
+/** Per group, the entries of a request's tokens. */
+export type Truth = readonly Int32Array[];
 
 /**
  * Executes plans with the fake model over a pool of its own: it writes and reads entries through the block tables, as a
@@ -17,6 +29,8 @@ export class FakeRunner {
   readonly #entriesPerPage: number;
   #garbage = 0x2545f491;
   rowsComputed = 0;
+  #untrue: UntrueRead | undefined;
+  #untrueReads: (UntrueRead | undefined)[] = [];
 
   constructor(spec: KvCacheSpec, vocabSize: number) {
     this.kvCacheSpec = spec;
@@ -26,22 +40,38 @@ export class FakeRunner {
     for (let i = 0; i < this.#entries.length; i++) this.#entries[i] = this.#nextGarbage();
   }
 
-  /** `leftOut`: sequences (indices) that are not computed because something they read is missing. */
-  execute(plan: StepPlan, leftOut: readonly number[] = []): StepResult {
+  /** The first untrue read of each sequence of the last plan, as far as its truth was known. */
+  get untrueReads(): readonly (UntrueRead | undefined)[] {
+    return this.#untrueReads;
+  }
+
+  /**
+   * `leftOut`: sequences (indices) that are not computed because something they read is missing. `truthOf`: what
+   * requests ought to read, to be compared with what they do read.
+   */
+  execute(
+    plan: StepPlan,
+    leftOut: readonly number[] = [],
+    truthOf: (id: RequestId) => Truth | undefined = () => undefined,
+  ): StepResult {
     let rows = 0;
+    this.#untrueReads = [];
     const sampled: (SampledToken | undefined)[] = [];
     for (const [index, sequence] of plan.sequences.entries()) {
       let last = 0;
       const isLeftOut = leftOut.includes(index);
+      const truth = truthOf(sequence.requestId);
+      this.#untrue = undefined;
       for (const { start, end } of sequence.spans) {
         assert(
           start < end && end <= sequence.tokens.length,
           `span [${start}, ${end}) of ${sequence.tokens.length} tokens`,
         );
         for (let position: number = start; position < end && !isLeftOut; position++)
-          last = this.#row(sequence, position);
+          last = this.#row(sequence, position, truth);
         rows += end - start;
       }
+      this.#untrueReads.push(this.#untrue);
       sampled.push(
         isLeftOut
           ? undefined
@@ -72,13 +102,18 @@ export class FakeRunner {
   }
 
   /** Computes one token; returns what the next token is made of. */
-  #row(sequence: SequencePlan, position: number): number {
+  #row(sequence: SequencePlan, position: number, truth: Truth | undefined): number {
     const groups = this.kvCacheSpec.groups;
     let hidden = hiddenSeed(sequence.tokens.at(position), position);
     for (let g = 0; g < groups.length; g++) {
       let read = g;
-      for (let q = firstRead(groups[g]!, position); q < position; q++)
-        read = mix(read, this.#entries[this.#placeOf(sequence.blockTables[g]!, g, q)]!);
+      const table = sequence.blockTables[g]!;
+      for (let q = firstRead(groups[g]!, position); q < position; q++) {
+        const entry = this.#entries[this.#placeOf(table, g, q)]!;
+        if (truth !== undefined && truth[g]![q] !== entry)
+          this.#untrue ??= { row: position, group: g, position: q, page: this.#pageOf(table, g, q) };
+        read = mix(read, entry);
+      }
       hidden = mix(hidden, read);
     }
     const writeTables = sequence.writeTables ?? sequence.blockTables;
@@ -94,10 +129,14 @@ export class FakeRunner {
 
   #placeOf(table: BlockTable, g: number, position: number): number {
     const { kind, blockSize } = this.kvCacheSpec.groups[g]!;
-    const block = Math.floor(position / blockSize);
+    const offset = kind === 'state' ? 0 : position % blockSize;
+    return this.#pageOf(table, g, position) * this.#entriesPerPage + offset;
+  }
+
+  #pageOf(table: BlockTable, g: number, position: number): number {
+    const block = Math.floor(position / this.kvCacheSpec.groups[g]!.blockSize);
     assert(block < table.length, `position ${position} lies outside a table of ${table.length} blocks`);
-    const offset = kind === 'state' ? 0 : position - block * blockSize;
-    return table.ids[block]! * this.#entriesPerPage + offset;
+    return table.ids[block]!;
   }
 
   #nextGarbage(): number {

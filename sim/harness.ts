@@ -17,8 +17,12 @@ export const onePoolSpec = (pages: number, blockSize = 4): KvCacheSpec => ({
 });
 
 /** A scheduler over a fake runner, stepped by hand. Invariants are checked after each step. */
-export function harness(pages: number, options: Partial<SchedulerOptions> = {}, blockSize = 4) {
-  const cacheSpec = onePoolSpec(pages, blockSize);
+export function harness(
+  pages: number,
+  options: Partial<SchedulerOptions> = {},
+  blockSize = 4,
+  cacheSpec: KvCacheSpec = onePoolSpec(pages, blockSize),
+) {
   const scheduler = new Scheduler(
     cacheSpec,
     { maxNumBatchedTokens: 64, maxNumSeqs: 8, maxModelLen: 200, enablePrefixCaching: true, policy: 'fcfs', ...options },

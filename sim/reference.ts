@@ -5,6 +5,8 @@ import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.t
 export interface ReferenceOutput {
   readonly tokens: readonly number[];
   readonly reason: FinishReason;
+  /** Per group, the KV of all tokens but the last: what a request must read wherever it looks (I1). */
+  readonly entries: readonly Int32Array[];
 }
 
 /** The naive engine: one request, no blocks, no cache, no batch, no scheduler. What it says is the truth (I2). */
@@ -16,7 +18,7 @@ export function referenceOutput(
 ): ReferenceOutput {
   const { params } = request;
   const tokens = [...request.promptTokens];
-  const entries = spec.groups.map((): number[] => []);
+  const entries = spec.groups.map(() => new Int32Array(tokens.length + params.maxTokens));
   const output: number[] = [];
   for (let position = 0; ; position++) {
     let hidden = hiddenSeed(tokens[position]!, position);
@@ -35,7 +37,8 @@ export function referenceOutput(
     tokens.push(token);
     output.push(token);
     const stops = [...(params.ignoreEos ? [] : request.eosTokenIds), ...params.stopTokenIds] as number[];
-    if (output.length >= params.minTokens && stops.includes(token)) return { tokens: output, reason: 'stop' };
-    if (output.length >= params.maxTokens || tokens.length >= maxModelLen) return { tokens: output, reason: 'length' };
+    if (output.length >= params.minTokens && stops.includes(token)) return { tokens: output, reason: 'stop', entries };
+    if (output.length >= params.maxTokens || tokens.length >= maxModelLen)
+      return { tokens: output, reason: 'length', entries };
   }
 }

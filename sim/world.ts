@@ -7,7 +7,7 @@ import { pagesMax } from '../src/kv/create-group.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
-import { FakeRunner } from './fake-runner.ts';
+import { FakeRunner, type Truth } from './fake-runner.ts';
 import { FaultTier, noFaults, type TierFaults } from './fault-tier.ts';
 import { sha256 } from './hash.ts';
 import { type ReferenceOutput, referenceOutput } from './reference.ts';
@@ -22,6 +22,8 @@ export type Scenario = (typeof scenarios)[number];
 export interface WorldOptions {
   readonly checks?: boolean;
   readonly scenario?: Scenario;
+  /** Just these faults instead of random ones, and always a connector. */
+  readonly faults?: TierFaults;
 }
 
 /**
@@ -54,7 +56,7 @@ export class World {
   finished = 0;
 
   /** Without `checks`, only texts and ends are compared: what a bug does to users when no assertion sees it. */
-  constructor(seed: number, { checks = true, scenario = 'mixed' }: WorldOptions = {}) {
+  constructor(seed: number, { checks = true, scenario = 'mixed', faults }: WorldOptions = {}) {
     this.seed = seed;
     this.#checks = checks;
     const prng = new Prng(seed);
@@ -77,8 +79,8 @@ export class World {
     // A generator of its own, so that worlds without a connector are what they are whatever is added here.
     const tierPrng = new Prng(seed + 2 ** 40);
     const hasTier = tierPrng.chance(0.6);
-    if (scenario === 'mixed' ? hasTier : scenario !== 'local')
-      this.#tier = new FaultTier(tierPrng, this.#runner, randomFaults(tierPrng));
+    if (faults !== undefined || (scenario === 'mixed' ? hasTier : scenario !== 'local'))
+      this.#tier = new FaultTier(tierPrng, this.#runner, faults ?? randomFaults(tierPrng));
     this.#tierPrng = tierPrng;
     this.#deathRate = scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]);
     this.#scheduler = new Scheduler(this.#spec, this.#options, sha256, this.#tier, {
@@ -145,12 +147,22 @@ export class World {
       this.#abortSome();
       this.#loseMemory();
     }
-    for (const update of this.#scheduler.apply(plan, result, this.#nowMs)) this.#check(update);
+    for (const update of this.#scheduler.apply(plan, result, this.#nowMs)) {
+      const sequence = plan.sequences.findIndex(({ requestId }) => requestId === update.requestId);
+      const untrue = this.#runner.untrueReads[sequence];
+      assert(
+        update.newTokens.length === 0 || untrue === undefined,
+        `I1: a token counts that read ${JSON.stringify(untrue)}`,
+      );
+      this.#check(update);
+    }
     if (this.#checks) this.#scheduler.checkInvariants();
   }
 
+  readonly #truthOf = (id: RequestId): Truth | undefined => this.#live.get(id)?.expected.entries;
+
   #execute(plan: ScheduledStep, lost: readonly BlockId[]): ExecutedStep {
-    if (this.#tier === undefined) return { ...this.#runner.execute(plan), invalidBlocks: lost };
+    if (this.#tier === undefined) return { ...this.#runner.execute(plan, [], this.#truthOf), invalidBlocks: lost };
     const metadata = plan.connectorMetadata;
     assert(metadata !== undefined, 'a step without metadata');
     const failed = this.#tier.begin(metadata, plan.sequences.length > 0, lost);
@@ -162,7 +174,7 @@ export class World {
             : [],
         )
       : [];
-    const result = this.#runner.execute(plan, leftOut);
+    const result = this.#runner.execute(plan, leftOut, this.#truthOf);
     this.#passTime(this.#tierPrng.between(0, 20));
     return { ...result, invalidBlocks: lost, leftOut, connectorOutput: this.#tier.finish() };
   }

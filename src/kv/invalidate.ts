@@ -73,6 +73,8 @@ function spoilRows(parts: KvParts, request: KvRequest, spans: readonly Span[], f
         if (parts.residency.isFilledBy(table.at(block), request.slot)) spoiled.add(table.at(block));
     }
   }
+  // Others may have counted on these rows without having read them yet: they look again whom they wait for.
+  for (const other of parts.requests) if (other !== undefined) other.nextAwaited = 0;
 }
 
 /**

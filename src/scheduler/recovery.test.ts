@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { harness, pagesOf, range, shape, short } from '../../sim/harness.ts';
-import { blockId } from '../core/ids.ts';
+import { harness, onePoolSpec, pagesOf, range, shape, short } from '../../sim/harness.ts';
+import { referenceOutput } from '../../sim/reference.ts';
+import { blockId, type TokenCount } from '../core/ids.ts';
 import type { SchedulerOptions } from './contract.ts';
 
 /**
@@ -196,4 +197,28 @@ test('pages reported while a plan is out join its result', () => {
   expect(scheduler.invalidate([page!])).toEqual([]);
   expect(apply(plan)).toEqual([]);
   expect(shape(scheduler.plan()!)).toEqual([`one: ${block(7)} ${block(99)}`]);
+});
+
+test('rows that were counted on and do not count are waited for again', () => {
+  const full = { kind: 'full', blockSize: 16 as TokenCount, layers: [0] } as const;
+  const window = { kind: 'window', blockSize: 1 as TokenCount, window: 2 as TokenCount, layers: [1] } as const;
+  const spec = { ...onePoolSpec(200), groups: [full, window] };
+  const prompts = { one: [...range(14), 50], two: [...range(14), 60] };
+  const { scheduler, apply, step, drain, outputs } = harness(
+    200,
+    { maxNumBatchedTokens: 14, longPrefillTokenThreshold: 7 },
+    16,
+    spec,
+  );
+  scheduler.add(short('one', prompts.one, 3));
+  step();
+  scheduler.add(short('two', prompts.two, 3));
+  const plan = scheduler.plan()!;
+  expect(shape(plan)).toEqual(['one: 7-14', 'two: 0-7']);
+  // Request two has its own page in the full group, so it is not affected; but it reads what rows 7-14 were to write.
+  apply(plan, pagesOf(plan, 'one', [0]));
+  expect(shape(step())).toEqual(['one: 0-7']);
+  drain();
+  for (const id of ['one', 'two'] as const)
+    expect(outputs.get(id)).toEqual(referenceOutput(short(id, prompts[id], 3), spec, 1000, 200).tokens);
 });
