@@ -49,7 +49,7 @@ export class IntrusiveList {
   }
 
   remove(id: number): void {
-    assert(id >= 0 && id < this.#ring && this.has(id), `list does not hold ${id}`);
+    if (id < 0 || id >= this.#ring || !this.has(id)) fail(`list does not hold ${id}`);
     const next = this.#next[id]!;
     const previous = this.#previous[id]!;
     this.#next[previous] = next;
@@ -70,7 +70,7 @@ export class IntrusiveList {
   }
 
   #link(id: number, previous: number, next: number): void {
-    assert(id >= 0 && id < this.#ring && !this.has(id), `list cannot take ${id}`);
+    if (id < 0 || id >= this.#ring || this.has(id)) fail(`list cannot take ${id}`);
     this.#next[id] = next;
     this.#previous[id] = previous;
     this.#next[previous] = id;
@@ -80,3 +80,8 @@ export class IntrusiveList {
 }
 
 const UNLINKED = -1;
+
+/** Links change once per page: the sentence is made only when it is needed. */
+function fail(message: string): never {
+  assert(false, message);
+}

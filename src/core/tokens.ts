@@ -20,7 +20,7 @@ export class TokenBuffer {
   }
 
   at(position: number): TokenId {
-    assert(position >= 0 && position < this.#length, `token position ${position} outside [0, ${this.#length})`);
+    if (position < 0 || position >= this.#length) failAt(position, this.#length);
     return this.#data[position] as TokenId;
   }
 
@@ -35,10 +35,16 @@ export class TokenBuffer {
 
   /** A view, valid until the next `push`. */
   view(start = 0, end = this.#length): Int32Array {
-    assert(
-      start >= 0 && start <= end && end <= this.#length,
-      `token range [${start}, ${end}) outside [0, ${this.#length})`,
-    );
+    if (start < 0 || start > end || end > this.#length) failRange(start, end, this.#length);
     return this.#data.subarray(start, end);
   }
+}
+
+/** Tokens are read one by one: the sentences are made only when they are needed. */
+function failAt(position: number, length: number): never {
+  assert(false, `token position ${position} outside [0, ${length})`);
+}
+
+function failRange(start: number, end: number, length: number): never {
+  assert(false, `token range [${start}, ${end}) outside [0, ${length})`);
 }

@@ -12,6 +12,8 @@ import type { TokenBuffer } from '../core/tokens.ts';
  * group is not in the digest: groups with one block size share one chain, and the group is part of the *key* beside it
  * (I10). sha256 in practice; the function is passed in, because this room imports nothing from outside.
  */
+
+/** May return the same array at every call: its caller copies what it wants of it before the next one. */
 export type HashFunction = (bytes: Uint8Array) => Uint8Array;
 
 /** 32-bit words of a digest. All of them are compared: a collision would be a wrong token. */
@@ -59,8 +61,8 @@ export class HashChain {
     const full = Math.floor(tokens.length / this.blockSize);
     while (this.#count < full) {
       const start = this.#count * this.blockSize;
-      const view = tokens.view(start, start + this.blockSize);
-      for (let i = 0; i < view.length; i++) this.#messageWords.setInt32(DIGEST_BYTES + i * 4, view[i]!, true);
+      for (let i = 0; i < this.blockSize; i++)
+        this.#messageWords.setInt32(DIGEST_BYTES + i * 4, tokens.at(start + i), true);
       const digest = this.#hash(this.#message);
       this.#append(digest);
       this.#setParent(digest);

@@ -62,7 +62,7 @@ export class BlockPool {
     const page = assertDefined(this.#idle.first(), 'no page is available: ask `available` first') as BlockId;
     this.#takeFromIdle(page);
     if (this.#index.has(page)) this.#index.remove(page);
-    assert(this.#holds[page] === 0 && this.#references[page] === 0, `page ${page} is in use`);
+    if (this.#holds[page] !== 0 || this.#references[page] !== 0) fail(`page ${page} is in use`);
     this.#references[page] = 1;
     return page;
   }
@@ -71,7 +71,7 @@ export class BlockPool {
   reference(page: BlockId): void {
     assert(page !== NULL_BLOCK, 'the null page is not counted');
     if (this.#idle.has(page)) {
-      assert(this.#index.has(page), `page ${page} is free: nothing to refer to`);
+      if (!this.#index.has(page)) fail(`page ${page} is free: nothing to refer to`);
       this.#takeFromIdle(page);
     }
     this.#references[page]!++;
@@ -79,7 +79,7 @@ export class BlockPool {
 
   /** One table less. Call it from a request's last block to its first, so that of its blocks the prefix survives longest. */
   release(page: BlockId): void {
-    assert(this.#references[page]! > 0, `page ${page} has no reference to release`);
+    if (this.#references[page]! <= 0) fail(`page ${page} has no reference to release`);
     this.#references[page]!--;
     this.#idleIfUnused(page);
   }
@@ -93,7 +93,7 @@ export class BlockPool {
 
   /** The transfer has really ended. */
   unhold(page: BlockId): void {
-    assert(this.#holds[page]! > 0, `page ${page} is not held`);
+    if (this.#holds[page]! <= 0) fail(`page ${page} is not held`);
     this.#holds[page]!--;
     this.#idleIfUnused(page);
   }
@@ -143,7 +143,7 @@ export class BlockPool {
   }
 }
 
-/** For loops over all pages: the sentence is made only when it is needed. */
+/** For what is done for each page: the sentence is made only when it is needed. */
 function fail(message: string): never {
   assert(false, message);
 }

@@ -107,7 +107,7 @@ function isParked(request: KvRequest, g: number, block: number): boolean {
 function providePage(parts: KvParts, request: KvRequest, g: number, block: number): void {
   const table = request.tables[g]!;
   if (block >= table.length) {
-    assert(block === table.length, `block ${block} would leave a gap in a table of ${table.length}`);
+    if (block !== table.length) assert(false, `block ${block} would leave a gap in a table of ${table.length}`);
     pushFresh(parts, request, g);
     return;
   }

@@ -16,7 +16,7 @@ export class PageTable implements BlockTable {
   }
 
   at(block: number): BlockId {
-    assert(block >= 0 && block < this.#length, `block ${block} outside a table of ${this.#length}`);
+    if (block < 0 || block >= this.#length) failOutside(block, this.#length);
     return this.#ids[block] as BlockId;
   }
 
@@ -30,7 +30,7 @@ export class PageTable implements BlockTable {
   }
 
   set(block: number, page: BlockId): void {
-    assert(block >= 0 && block < this.#length, `block ${block} outside a table of ${this.#length}`);
+    if (block < 0 || block >= this.#length) failOutside(block, this.#length);
     this.#ids[block] = page;
   }
 
@@ -43,4 +43,9 @@ export class PageTable implements BlockTable {
   clear(): void {
     this.#length = 0;
   }
+}
+
+/** The sentence is made only when it is needed: tables are read several times per token. */
+function failOutside(block: number, length: number): never {
+  assert(false, `block ${block} outside a table of ${length}`);
 }

@@ -49,8 +49,8 @@ export class PrefixIndex {
   }
 
   insert(page: BlockId, group: number, words: Uint32Array, block: number): void {
-    assert(page !== NULL_BLOCK && page < this.#pageCount, `page ${page} cannot be indexed`);
-    assert(!this.has(page), `page ${page} is in the index already`);
+    if (page === NULL_BLOCK || page >= this.#pageCount) fail(`page ${page} cannot be indexed`);
+    if (this.has(page)) fail(`page ${page} is in the index already`);
     const at = block * DIGEST_WORDS;
     const own = page * DIGEST_WORDS;
     for (let i = 0; i < DIGEST_WORDS; i++) this.#digests[own + i] = words[at + i]!;
@@ -68,7 +68,7 @@ export class PrefixIndex {
   }
 
   remove(page: BlockId): void {
-    assert(this.has(page), `page ${page} is not in the index`);
+    if (!this.has(page)) fail(`page ${page} is not in the index`);
     const next = this.#next[page]!;
     const previous = this.#previous[page]!;
     if (previous !== NULL_BLOCK) this.#next[previous] = next;
@@ -84,9 +84,9 @@ export class PrefixIndex {
     for (let bucket = 0; bucket < this.#buckets.length; bucket++) {
       let previous = NULL_BLOCK as number;
       for (let page = this.#buckets[bucket]!; page !== NULL_BLOCK; page = this.#next[page]!) {
-        if (this.#previous[page] !== previous) assert(false, `page ${page}: link back is broken`);
+        if (this.#previous[page] !== previous) fail(`page ${page}: link back is broken`);
         const home = this.#bucketOf(this.#digests, page * DIGEST_WORDS, this.#groups[page]!);
-        if (home !== bucket) assert(false, `page ${page} hangs in bucket ${bucket}, its digest says ${home}`);
+        if (home !== bucket) fail(`page ${page} hangs in bucket ${bucket}, its digest says ${home}`);
         assert(++reached <= this.#size, 'the chains are longer than the index');
         previous = page;
       }
@@ -108,3 +108,8 @@ export class PrefixIndex {
 }
 
 const ABSENT = -1;
+
+/** For what is done for each page: the sentence is made only when it is needed. */
+function fail(message: string): never {
+  assert(false, message);
+}

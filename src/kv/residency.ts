@@ -55,14 +55,14 @@ export class Residency {
    * are thrown away when it fails; or later (0), and rows that read it wait.
    */
   startLoading(page: BlockId, whole: number): void {
-    assert(this.isOwned(page) && this.validTo[page] === 0, `page ${page} cannot be loaded`);
+    if (!this.isOwned(page) || this.validTo[page] !== 0) fail(page, 'cannot be loaded');
     this.#loading[page] = 1;
     this.plannedTo[page] = whole;
   }
 
   /** The transfer has filled all of the page, and what it brought was verified (I1). */
   loadArrived(page: BlockId, whole: number): void {
-    assert(this.isLoading(page), `nobody waits for a load of page ${page}`);
+    if (!this.isLoading(page)) fail(page, 'is not waited for');
     this.#loading[page] = 0;
     this.validTo[page] = whole;
     this.plannedTo[page] = whole;
@@ -76,7 +76,7 @@ export class Residency {
 
   /** A page whose content means nothing (any more) is to be filled by `slot`. */
   begin(page: BlockId, slot: number): void {
-    assert(!this.isLoading(page), `page ${page} is being loaded`);
+    if (this.isLoading(page)) fail(page, 'is being loaded');
     this.empty(page);
     this.#owners[page] = slot + 1;
   }
@@ -104,17 +104,20 @@ export class Residency {
 
   /** The owner is done or gone: nobody writes to the page any more. */
   disown(page: BlockId, slot: number): void {
-    assert(this.isOwnedBy(page, slot), `page ${page} is not owned by slot ${slot}`);
+    if (!this.isOwnedBy(page, slot)) fail(page, `is not owned by slot ${slot}`);
     this.#owners[page] = 0;
   }
 
   /** The owner is gone; another of the page's users goes on where it stopped. */
   bequeath(page: BlockId, slot: number, heir: number): void {
-    assert(
-      this.isLoading(page) || this.plannedTo[page] === this.validTo[page],
-      `page ${page} changes owners within a step`,
-    );
+    if (!this.isLoading(page) && this.plannedTo[page] !== this.validTo[page])
+      fail(page, 'changes owners within a step');
     this.disown(page, slot);
     this.#owners[page] = heir + 1;
   }
+}
+
+/** For what is done for each page: the sentence is made only when it is needed. */
+function fail(page: BlockId, what: string): never {
+  assert(false, `page ${page} ${what}`);
 }

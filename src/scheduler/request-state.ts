@@ -93,12 +93,17 @@ export class RequestState {
   }
 
   stats(): RequestStats {
-    return {
+    const stats = {
       promptTokens: this.sample.promptLength,
       cachedTokens: this.#cachedTokens,
       outputTokens: this.outputTokens,
       recomputedTokens: this.#recomputedTokens,
       preemptions: this.#preemptions,
+    };
+    // Once per token: most requests have nothing from outside, and pay for nothing more than this one object.
+    if (this.#externalTokens === 0 && this.#failedLoads === 0) return stats;
+    return {
+      ...stats,
       ...(this.#externalTokens === 0 ? {} : { externalTokens: this.#externalTokens }),
       ...(this.#failedLoads === 0 ? {} : { failedLoads: this.#failedLoads }),
     };
