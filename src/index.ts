@@ -1,6 +1,23 @@
 /** The public face of the package: re-exports only. */
 export { KvasirError } from './base/errors.ts';
 export { createEngine } from './compose.ts';
+export { BlockCodec, headerBytes } from './connector/block-header.ts';
+export type { BlockKey } from './connector/block-key.ts';
+export type {
+  KvConnector,
+  KvIdentity,
+  KvLoadFailurePolicy,
+  KvRole,
+  KvTransferConfig,
+  SchedulerConnector,
+  SchedulerConnectorContext,
+  WorkerConnector,
+  WorkerConnectorContext,
+} from './connector/connector.ts';
+export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
+export type { StoreAnswer, Tier, TierContext } from './connector/tier.ts';
+export { TierScheduler, type TierSchedulerOptions } from './connector/tier-scheduler.ts';
+export { TierWorker, type TierWorkerOptions } from './connector/tier-worker.ts';
 export type { TokenId } from './core/ids.ts';
 export type { FinishReason, RequestStats } from './core/request.ts';
 export type { SamplingOptions, SamplingParams } from './core/sampling.ts';
@@ -8,6 +25,7 @@ export type { TokenLogprobs } from './core/step.ts';
 export type {
   AsyncEngine,
   ChatMessage,
+  EngineNotice,
   EngineStats,
   GenerateRequest,
   ModelInfo,

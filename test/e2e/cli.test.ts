@@ -1,47 +1,19 @@
-import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { buildCommand, killCommands, run, serve, smallPool, start } from '../support/cli-process.ts';
 
-/** The built command in processes of its own, with the bundled model: what a user's shell sees. */
-const main = join(process.cwd(), 'dist', 'src', 'main.js');
-const SMALL_POOL = ['--kv-cache-memory', '64MiB', '--threads', '1'];
-
-beforeAll(() => {
-  const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
-  expect(status, stdout).toBe(0);
-});
+beforeAll(buildCommand);
+afterEach(killCommands);
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-cli-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const children: ChildProcessWithoutNullStreams[] = [];
-afterEach(() => {
-  for (const child of children.splice(0)) child.kill('SIGKILL');
-});
-
-function start(args: readonly string[], environment: Record<string, string> = {}): ChildProcessWithoutNullStreams {
-  const child = spawn(process.execPath, [main, ...args], { env: { ...process.env, ...environment } });
-  children.push(child);
-  return child;
-}
-
-async function run(args: readonly string[], input = '') {
-  const child = start(args);
-  child.stdin.end(input);
-  const [stdout, stderr, [code]] = await Promise.all([
-    readText(child.stdout),
-    readText(child.stderr),
-    once(child, 'close') as Promise<[number | null]>,
-  ]);
-  return { code, stdout, stderr };
-}
-
-const generate = (args: readonly string[], input = '') => run(['generate', ...SMALL_POOL, ...args], input);
+const generate = (args: readonly string[], input = '') => run(['generate', ...smallPool, ...args], input);
 
 describe('kvasir generate', () => {
   const greedy = ['--max-tokens', '24', '--temperature', '0'];
@@ -122,14 +94,14 @@ describe('kvasir generate', () => {
   });
 
   it('ends at Ctrl-C', async () => {
-    const child = start(['generate', ...SMALL_POOL, '--prompt', 'Once', '--max-tokens', '8000', '--ignore-eos']);
+    const child = start(['generate', ...smallPool, '--prompt', 'Once', '--max-tokens', '8000', '--ignore-eos']);
     await once(child.stdout, 'data');
     child.kill('SIGINT');
     expect(await once(child, 'exit')).toEqual([130, null]);
   });
 
   it('ends when nobody reads on', async () => {
-    const child = start(['generate', ...SMALL_POOL, '--prompt', 'Once', '--max-tokens', '8000', '--ignore-eos']);
+    const child = start(['generate', ...smallPool, '--prompt', 'Once', '--max-tokens', '8000', '--ignore-eos']);
     await once(child.stdout, 'data');
     child.stdout.destroy();
     expect(await once(child, 'exit')).toEqual([0, null]);
@@ -137,31 +109,6 @@ describe('kvasir generate', () => {
 });
 
 describe('kvasir serve', () => {
-  /** A server on a port of the system's choice, and what it says on stderr so far. */
-  async function serve(args: readonly string[] = [], environment: Record<string, string> = {}) {
-    const child = start(['serve', '--port', '0', ...SMALL_POOL, ...args], environment);
-    let log = '';
-    child.stderr.on('data', (piece) => {
-      log += piece;
-    });
-    const said = async (pattern: RegExp): Promise<RegExpExecArray> => {
-      for (;;) {
-        const match = pattern.exec(log);
-        if (match !== null) return match;
-        if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}: ${log}`);
-        await Promise.race([once(child.stderr, 'data'), once(child, 'exit')]);
-      }
-    };
-    const origin = (await said(/address +(http:\S+)/))[1]!;
-    const complete = (body: object, headers: Record<string, string> = {}) =>
-      fetch(`${origin}/v1/completions`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json', ...headers },
-        body: JSON.stringify({ prompt: 'Once upon a time', ...body }),
-      });
-    return { child, origin, said, complete, exited: once(child, 'exit') };
-  }
-
   it('says where it is and what to try, and that works', async () => {
     const { said } = await serve();
     const curl = (await said(/curl http.*/))[0];

@@ -1,0 +1,138 @@
+/**
+ * A KV connector of one's own: blocks as compressed files in a folder. Whatever goes wrong in it is a block that is
+ * computed again, never a wrong text. Run it with
+ *
+ *   kvasir serve --kv-transfer-config.kv_connector CompressedConnector --kv-transfer-config.kv_role kv_both \
+ *     --kv-transfer-config.kv_connector_module_path examples/compressed-kv-connector.js \
+ *     --kv-transfer-config.kv_connector_extra_config.folder /var/kv
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { access, mkdir, readFile, rename, unlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { deflateRaw, inflateRaw } from 'node:zlib';
+// biome-ignore lint/correctness/noUnresolvedImports: a package finds itself by its name; the linter does not know.
+import { BlockCodec, headerBytes, TierScheduler, TierWorker } from 'kvasir';
+
+const compress = promisify(deflateRaw);
+const decompress = promisify(inflateRaw);
+
+/** Opens both halves of a connector on a tier; which blocks to load and save, deadlines and retries are theirs. */
+export class CompressedConnector {
+  #folder;
+  #role;
+
+  /** The constructor checks the settings: it runs before the model is loaded. */
+  constructor({ kvConnectorExtraConfig: { folder }, kvRole }) {
+    if (typeof folder !== 'string') throw new Error('kv_connector_extra_config.folder must be a directory');
+    this.#folder = folder;
+    this.#role = kvRole;
+  }
+
+  async openScheduler(context) {
+    const tiers = await Promise.all(context.identities.map((identity) => CompressedTier.open(this.#folder, identity)));
+    return new TierScheduler(tiers, context, { role: this.#role, mode: 'async', lookupTimeoutMs: 1000 });
+  }
+
+  async openWorker(context) {
+    return new TierWorker(await CompressedTier.open(this.#folder, context.identity), context, {
+      loadsAtOnce: 4,
+      savesAtOnce: 2,
+      saveBufferBytes: 64 * 1024 * 1024,
+      saveTimeoutMs: 30_000,
+    });
+  }
+}
+
+/** A place for blocks. Missing or wrong data is an answer; a promise rejects when the place itself fails. */
+class CompressedTier {
+  name = 'compressed';
+  #folder;
+  #codec;
+
+  constructor(folder, identity) {
+    this.#folder = folder;
+    this.#codec = new BlockCodec(identity);
+  }
+
+  /** Models, layouts and ranks each have a folder of their own: what one has saved means nothing to another. */
+  static async open(root, identity) {
+    const name = createHash('sha256').update(JSON.stringify(identity)).digest('hex').slice(0, 16);
+    const folder = join(root, name);
+    await mkdir(folder, { recursive: true });
+    return new CompressedTier(folder, identity);
+  }
+
+  has(keys, signal) {
+    signal.throwIfAborted();
+    return Promise.all(keys.map((key) => this.#exists(key)));
+  }
+
+  /** Fills `into` and answers undefined, or the reason why it could not. */
+  async load(key, into, signal) {
+    const reason = await this.#read(key, into, signal);
+    // What is spoilt goes, so that the block can be saved again when it has been computed again.
+    if (reason !== undefined && reason !== 'absent') await this.delete(key);
+    return reason;
+  }
+
+  async #read(key, into, signal) {
+    let stored;
+    try {
+      stored = await decompress(await readFile(this.#fileOf(key), { signal }));
+    } catch (error) {
+      if (error.code === 'ENOENT') return 'absent';
+      if (String(error.code).startsWith('Z_')) return 'corrupt';
+      throw error;
+    }
+    signal.throwIfAborted();
+    const header = new Uint8Array(headerBytes);
+    header.set(stored.subarray(0, headerBytes));
+    into.set(stored.subarray(headerBytes, headerBytes + into.length));
+    return this.#codec.verify(key, header, into, stored.length);
+  }
+
+  /** All or nothing: whoever reads sees the whole file or none. */
+  async store(key, bytes, signal) {
+    if (await this.#exists(key)) return 'alreadyStored';
+    const temporary = join(this.#folder, `${randomUUID()}.tmp`);
+    try {
+      const stored = await compress(Buffer.concat([this.#codec.encode(key, bytes), bytes]));
+      await writeFile(temporary, stored, { signal });
+      await rename(temporary, this.#fileOf(key));
+      return 'stored';
+    } catch (error) {
+      await unlink(temporary).catch(() => {});
+      if (error.code === 'ENOSPC') return 'full';
+      throw error;
+    }
+  }
+
+  async delete(key) {
+    await unlink(this.#fileOf(key)).catch(() => {});
+  }
+
+  /** This folder grows; a tier that makes room says here what it has let go of. */
+  takeEvicted() {
+    return [];
+  }
+
+  counters() {
+    return {};
+  }
+
+  async close() {}
+
+  #fileOf(key) {
+    return join(this.#folder, key);
+  }
+
+  async #exists(key) {
+    try {
+      await access(this.#fileOf(key));
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}

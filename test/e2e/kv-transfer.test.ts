@@ -1,0 +1,309 @@
+import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { buildCommand, killCommands, run, serve, smallPool } from '../support/cli-process.ts';
+
+/** Servers and commands in processes of their own that share nothing but a directory. */
+beforeAll(buildCommand);
+afterEach(killCommands);
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-kv-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+type Server = Awaited<ReturnType<typeof serve>>;
+type Rule = Readonly<Record<string, unknown>>;
+
+const BLOCK = 16;
+const field = (name: string, value: string): string[] => [`--kv-transfer-config.${name}`, value];
+
+/** A connector on a directory, in vLLM's dotted flags. Look-ups may take their time: the machine may be busy. */
+function shared(path: string, role: string, extra: Readonly<Record<string, unknown>> = {}): string[] {
+  return [
+    ...field('kv_connector', 'SharedStorageConnector'),
+    ...field('kv_role', role),
+    ...field(
+      'kv_connector_extra_config',
+      JSON.stringify({ shared_storage_path: path, lookup_timeout_seconds: 60, ...extra }),
+    ),
+  ];
+}
+
+/** A copy of what was stored, which may be spoilt. */
+function copyOf(path: string, name: string): string {
+  const copy = join(folder, name.replace(/\W+/g, '-'));
+  cpSync(path, copy, { recursive: true });
+  return copy;
+}
+
+const story = 'a little fox who lived in the garden and wanted to find the red ball before the evening. '.repeat(8);
+
+/** Prompts with nothing in common, so that none finds another one's KV in the pool; each in another way of asking. */
+const questions = [
+  { prompt: `Once upon a time there was ${story}`, temperature: 0 },
+  { prompt: `The story begins with ${story}`, temperature: 0, stream: true },
+  { prompt: `In the morning came ${story}`, temperature: 0.8, seed: 7 },
+  { prompt: `Every day, ${story}`, temperature: 0.8, seed: 8, stream: true },
+] as const;
+
+interface Answer {
+  readonly text: string;
+  readonly tokenIds: readonly number[];
+  readonly promptTokens: number;
+  readonly details: Readonly<Record<string, number>>;
+}
+
+async function ask({ complete }: Server, question: object): Promise<Answer> {
+  const isStream = 'stream' in question;
+  const response = await complete({
+    ...question,
+    max_tokens: 40,
+    ignore_eos: true,
+    return_token_ids: true,
+    ...(isStream ? { stream_options: { include_usage: true } } : {}),
+  });
+  const body = await response.text();
+  expect(response.status, body).toBe(200);
+  const parts = isStream
+    ? body
+        .split('\n\n')
+        .filter((event) => event.startsWith('data: {'))
+        .map((event) => JSON.parse(event.slice(6)))
+    : [JSON.parse(body)];
+  const choices = parts.flatMap((part) => part.choices);
+  const { usage } = parts.at(-1);
+  return {
+    text: choices.map(({ text }) => text).join(''),
+    tokenIds: choices.flatMap(({ token_ids }) => token_ids),
+    promptTokens: usage.prompt_tokens,
+    details: usage.prompt_tokens_details,
+  };
+}
+
+async function askAll(server: Server): Promise<Answer[]> {
+  const answers: Answer[] = [];
+  for (const question of questions) answers.push(await ask(server, question));
+  return answers;
+}
+
+const wordsOf = (answers: readonly Answer[]) => answers.map(({ text, tokenIds }) => ({ text, tokenIds }));
+
+describe('servers that share a directory', () => {
+  const store = join(folder, 'store');
+  let expected: Answer[] = [];
+
+  beforeAll(async () => {
+    const server = await serve(shared(store, 'kv_producer'));
+    expected = await askAll(server);
+    const log = await server.stop();
+    expect(log).toContain(
+      `connector SharedStorageConnector (kv_producer), in ${store}; load failure policy: recompute`,
+    );
+    expect(log).toMatch(/^KV outside: \d\d+ blocks saved, 0 loaded for 0 tokens, 0 lost$/m);
+    for (const { tokenIds, details } of expected) {
+      expect(tokenIds).toHaveLength(40);
+      expect(details).toEqual({ cached_tokens: 0 });
+    }
+  });
+
+  it('load what another one has computed, and say so', async () => {
+    const server = await serve([...shared(store, 'kv_consumer'), '--log-format', 'json']);
+    const answers = await askAll(server);
+    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    for (const { promptTokens, details } of answers) {
+      const whole = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
+      expect(details).toEqual({ cached_tokens: whole, external_tokens: whole });
+    }
+    const log = await server.stop();
+    const { externalTokens } = JSON.parse(/^\{.*"msg":"request"\}$/m.exec(log)![0]);
+    expect(externalTokens).toBe(answers[0]!.details.external_tokens);
+    expect(log).toMatch(/^KV outside: 0 blocks saved, \d\d+ loaded for \d+ tokens, 0 lost$/m);
+  });
+
+  it.each<[string, Rule, boolean, number]>([
+    ['flipped bits, loads beside the steps', { fault: 'bitFlip', blocks: [0, 3] }, true, 2],
+    ['flipped bits, loads within the steps', { fault: 'bitFlip', blocks: [0, 3] }, false, 2],
+    ['a hole', { fault: 'missing', blocks: [2] }, true, 1],
+    ['nothing but the header of another model', { fault: 'wrongModel' }, false, Infinity],
+    ['half of a file', { fault: 'truncated', blocks: [1] }, true, 1],
+    ['a store that never answers', { fault: 'hung', blocks: [1], requests: [0, 2] }, true, 1],
+  ])('give the same text with %s', async (name, rule, isAsync, failed) => {
+    const extra = { async_load: isAsync, fault_injection: { rules: [rule] } };
+    const server = await serve([...shared(copyOf(store, name), 'kv_both', extra), '--log-format', 'json']);
+    const answers = await askAll(server);
+    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    for (const [i, { promptTokens, details }] of answers.entries()) {
+      const whole = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
+      const isHit = !('requests' in rule) || (rule.requests as number[]).includes(i);
+      const blocks = isHit ? Math.min(failed, whole / BLOCK) : 0;
+      const lost = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
+      expect(details).toEqual({ cached_tokens: whole - blocks * BLOCK, external_tokens: whole, ...lost });
+    }
+    const notices = [...(await server.stop()).matchAll(/^\{"level":40.*\}$/gm)].map(([line]) => JSON.parse(line));
+    expect(notices).toHaveLength('requests' in rule ? 2 : questions.length);
+    for (const { msg, requests, tokens } of notices) {
+      expect(requests).toBe(1);
+      expect(msg).toBe(`Recovered from KV load failure: 1 request(s) rescheduled (${tokens} tokens affected).`);
+    }
+  });
+
+  it.each([true, false])('tell the client by the policy fail, and go on (async_load %s)', async (isAsync) => {
+    // The first two requests meet a spoilt block; by then it is gone from the store, and from the pool.
+    const rules = [{ fault: 'bitFlip', blocks: [1], requests: [0, 1] }];
+    const path = copyOf(store, `policy ${isAsync}`);
+    const args = shared(path, 'kv_both', { async_load: isAsync, fault_injection: { rules } });
+    const server = await serve([...args, ...field('kv_load_failure_policy', 'fail')]);
+    for (const question of questions.slice(0, 2)) {
+      const response = await server.complete({ ...question, max_tokens: 40 });
+      expect(response.status).toBe(500);
+      expect(JSON.parse(await response.text())).toEqual({
+        error: {
+          message: expect.stringContaining('kv_load_failure_policy is fail'),
+          type: 'server_error',
+          param: null,
+          code: 'KVASIR_KV_LOAD_FAILED',
+        },
+      });
+    }
+    expect((await fetch(`${server.origin}/health`)).status).toBe(200);
+    const answers = await askAll(server);
+    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    for (const { details } of answers) expect(details).not.toHaveProperty('failed_loads');
+    const log = await server.stop();
+    expect(log).toContain('load failure policy: fail');
+    expect(log).toMatch(
+      / error Failing 1 request\(s\) due to KV load failure \(failure_policy=fail, \d+ tokens affected\)\. requests=1 tokens=\d+$/m,
+    );
+  });
+});
+
+describe('kvasir generate', () => {
+  const generate = (...args: string[]) =>
+    run(['generate', ...smallPool, '--prompt', story, '--temperature', '0', '--max-tokens', '24', '--json', ...args]);
+
+  it('prefills in one process and decodes in another, also when the bytes between them are lost', async () => {
+    const path = join(folder, 'generate');
+    const first = await generate(...shared(path, 'kv_producer'));
+    const second = await generate(...shared(path, 'kv_consumer'));
+    expect(first.stderr + second.stderr).toBe('');
+    const [alone, loaded] = [JSON.parse(first.stdout), JSON.parse(second.stdout)];
+    expect(loaded.token_ids).toEqual(alone.token_ids);
+    expect(loaded.usage.prompt_tokens_details.external_tokens).toBeGreaterThan(64);
+    const faults = { fault_injection: { seed: 1, rules: [{ fault: 'bitFlip', probability: 0.5 }] } };
+    const third = await generate(...shared(path, 'kv_consumer', faults));
+    expect(JSON.parse(third.stdout).token_ids).toEqual(alone.token_ids);
+    expect(third.stderr).toMatch(
+      /^warning: Recovered from KV load failure: 1 request\(s\) rescheduled \(\d+ tokens affected\)\.$/m,
+    );
+  });
+
+  it('takes a connector from a module of the user, whose store may break like any other', async () => {
+    const path = join(folder, 'compressed');
+    const args = [
+      ...field('kv_connector', 'CompressedConnector'),
+      ...field('kv_role', 'kv_both'),
+      ...field('kv_connector_module_path', 'examples/compressed-kv-connector.js'),
+      ...field('kv_connector_extra_config.folder', path),
+    ];
+    const alone = JSON.parse((await generate(...args)).stdout);
+    expect(alone.usage.prompt_tokens_details).toEqual({ cached_tokens: 0 });
+    const loaded = JSON.parse((await generate(...args)).stdout);
+    expect(loaded.token_ids).toEqual(alone.token_ids);
+    const { external_tokens } = loaded.usage.prompt_tokens_details;
+    expect(external_tokens).toBeGreaterThan(64);
+    const files = readdirSync(path, { recursive: true, encoding: 'utf8' }).filter((name) =>
+      /\d-[0-9a-f]{64}$/.test(name),
+    );
+    expect(files.length * BLOCK).toBeGreaterThanOrEqual(external_tokens);
+    for (const [i, file] of files.entries()) writeFileSync(join(path, file), i % 2 === 0 ? 'rot' : '');
+    const { stdout, stderr } = await generate(...args);
+    expect(JSON.parse(stdout).token_ids).toEqual(alone.token_ids);
+    expect(stderr).toMatch(/^warning: Recovered from KV load failure/m);
+    // What was computed again was saved again.
+    const again = JSON.parse((await generate(...args)).stdout);
+    expect(again.token_ids).toEqual(alone.token_ids);
+    expect(again.usage.prompt_tokens_details).toEqual(loaded.usage.prompt_tokens_details);
+  });
+});
+
+describe('what is wrong with a connector is said', () => {
+  const json = (value: object): string[] => ['--kv-transfer-config', JSON.stringify(value)];
+  const base = { kv_connector: 'SharedStorageConnector', kv_role: 'kv_both' };
+  const module = join(folder, 'no-connector.mjs');
+  const broken = join(folder, 'broken.mjs');
+  beforeAll(() => {
+    writeFileSync(module, 'export class Conector {}\nexport class Half { openWorker() {} }\n');
+    writeFileSync(broken, 'import "nothing-of-this-name";\n');
+  });
+
+  it.each<[string, () => string[], number, RegExp]>([
+    ['text that is no JSON', () => ['--kv-transfer-config', 'oops'], 2, /--kv-transfer-config is not JSON/],
+    [
+      'an unknown connector',
+      () => json({ ...base, kv_connector: 'SharedStorageConector' }),
+      2,
+      /no connector `SharedStorageConector`\. Did you mean `SharedStorageConnector`\?/,
+    ],
+    ['a bad role', () => json({ ...base, kv_role: 'both' }), 2, /`kv_role` must be one of kv_producer.*got "both"/],
+    ['no directory', () => json(base), 2, /shared_storage_path` must be a directory, got nothing/],
+    [
+      'a bad setting',
+      () => shared(folder, 'kv_both', { loads_at_once: 0 }),
+      2,
+      /loads_at_once` must be a number from 1 to 1024, got 0/,
+    ],
+    [
+      'a misspelt setting',
+      () => shared(folder, 'kv_both', { fsink: true }),
+      2,
+      /fsink` must be absent.*Did you mean `fsync`/,
+    ],
+    [
+      'a module without the class',
+      () => json({ ...base, kv_connector: 'Connector', kv_connector_module_path: module }),
+      2,
+      /exports no `Connector`\. Did you mean `Conector`\? It exports: Conector, Half/,
+    ],
+    [
+      'a class that is no connector',
+      () => json({ ...base, kv_connector: 'Half', kv_connector_module_path: module }),
+      2,
+      /`Half` from .* is no connector: it has no method openScheduler/,
+    ],
+    [
+      'a module that cannot be imported',
+      () => json({ ...base, kv_connector_module_path: broken }),
+      2,
+      /broken\.mjs` of kv_connector_module_path cannot be imported: .*nothing-of-this-name/,
+    ],
+  ])('%s', async (_, args, expectedCode, message) => {
+    // The model is not there either: the connector is looked at first.
+    for (const command of [
+      ['generate', '--prompt', 'x', '--model', 'no.gguf'],
+      ['serve', 'no.gguf', '--port', '0'],
+    ]) {
+      const { code, stdout, stderr } = await run([...command, ...args()]);
+      expect(stderr).toMatch(message);
+      expect(stderr).toMatch(/^error: .*\n$/);
+      expect(stdout).toBe('');
+      expect(code).toBe(expectedCode);
+    }
+  });
+
+  it('and a directory that cannot be used, which is the fault of the world', async () => {
+    const file = join(folder, 'a-file');
+    writeFileSync(file, '');
+    const { code, stderr } = await run(['generate', ...smallPool, '--prompt', 'x', ...shared(file, 'kv_both')]);
+    expect(stderr).toMatch(/^error: The KV storage directory `.*a-file` cannot be used/);
+    expect(code).toBe(1);
+  });
+
+  it('and what can be said is in the help', async () => {
+    for (const command of [['serve'], ['generate'], ['bench', 'latency']]) {
+      const { stdout } = await run([...command, '--help']);
+      expect(stdout).toContain(`--kv-transfer-config '{"kv_connector":"SharedStorageConnector"`);
+      expect(stdout).toContain('--kv-transfer-config.kv_connector_extra_config.shared_storage_path /');
+      expect(stdout).toMatch(/--pipeline-parallel-size <n>[\s\S]*--distributed-executor-backend <kind>/);
+    }
+  });
+});

@@ -1,0 +1,97 @@
+import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, rmdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { text as readText } from 'node:stream/consumers';
+import { setTimeout as wait } from 'node:timers/promises';
+
+/** The built command in processes of its own, with the bundled model: what a user's shell sees. */
+const main = join(process.cwd(), 'dist', 'src', 'main.js');
+const lock = join(process.cwd(), 'dist', '.building');
+export const smallPool = ['--kv-cache-memory', '64MiB', '--threads', '1'];
+
+/**
+ * Test files run beside each other, and none may start the command while another one's compiler writes it. A lock that
+ * a killed run has left is waited for no longer than a build can take.
+ */
+export async function buildCommand(): Promise<void> {
+  for (let attempt = 0; attempt < 300 && !takeLock(); attempt++) await wait(100);
+  try {
+    const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
+    if (status !== 0) throw new Error(stdout);
+  } finally {
+    rmdirSync(lock);
+  }
+}
+
+function takeLock(): boolean {
+  try {
+    mkdirSync(join(lock, '..'), { recursive: true });
+    mkdirSync(lock);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const children: ChildProcessWithoutNullStreams[] = [];
+
+/** For `afterEach`. */
+export function killCommands(): void {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+}
+
+export function start(
+  args: readonly string[],
+  environment: Record<string, string> = {},
+): ChildProcessWithoutNullStreams {
+  const child = spawn(process.execPath, [main, ...args], { env: { ...process.env, ...environment } });
+  children.push(child);
+  return child;
+}
+
+export async function run(args: readonly string[], input = '') {
+  const child = start(args);
+  child.stdin.end(input);
+  const [stdout, stderr, [code]] = await Promise.all([
+    readText(child.stdout),
+    readText(child.stderr),
+    once(child, 'close') as Promise<[number | null]>,
+  ]);
+  return { code, stdout, stderr };
+}
+
+/** A server on a port of the system's choice, and what it says on stderr so far. */
+export async function serve(args: readonly string[] = [], environment: Record<string, string> = {}) {
+  const child = start(['serve', '--port', '0', ...smallPool, ...args], environment);
+  let log = '';
+  child.stderr.on('data', (piece) => {
+    log += piece;
+  });
+  const said = async (pattern: RegExp): Promise<RegExpExecArray> => {
+    for (;;) {
+      const match = pattern.exec(log);
+      if (match !== null) return match;
+      if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}: ${log}`);
+      await Promise.race([once(child.stderr, 'data'), once(child, 'exit')]);
+    }
+  };
+  const origin = (await said(/address +(http:\S+)/))[1]!;
+  const post = (path: string, body: object, headers: Record<string, string> = {}) =>
+    fetch(origin + path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: JSON.stringify(body),
+    });
+  const complete = (body: object, headers: Record<string, string> = {}) =>
+    post('/v1/completions', { prompt: 'Once upon a time', ...body }, headers);
+  const exited = once(child, 'exit');
+  /** Asks it to end, and gives all that it said. */
+  const stop = async (): Promise<string> => {
+    const closed = once(child.stderr, 'close');
+    child.kill('SIGTERM');
+    await Promise.all([exited, closed]);
+    return log;
+  };
+  return { child, origin, said, post, complete, exited, stop };
+}
