@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { toyEngine } from '../../test/support/toy-model.ts';
+import { toyEngine, untilIdle } from '../../test/support/toy-model.ts';
 import type { AsyncEngine, OutputDelta } from './contract.ts';
 
 /**
@@ -84,7 +84,7 @@ test('requests that share an engine get what each gets alone', async () => {
         }),
       );
       await engine.drain();
-      expect(blocks.hasWork()).toBe(false);
+      await untilIdle(blocks);
       expect(blocks.stats().blocks.referenced).toBe(0);
       blocks.checkInvariants();
       await engine.close();

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { bos, eos, type ToyOptions, toyEngine, toyVocabSize } from '../../test/support/toy-model.ts';
+import { bos, eos, type ToyOptions, toyEngine, toyVocabSize, untilIdle } from '../../test/support/toy-model.ts';
 import type { AsyncEngine, GenerateRequest, OutputDelta } from './contract.ts';
 
 interface Completion {
@@ -31,7 +31,7 @@ async function withEngine<T>(options: ToyOptions, use: (toy: ReturnType<typeof t
   } finally {
     await toy.engine.close();
     toy.scheduler.checkInvariants();
-    expect(toy.scheduler.hasWork()).toBe(false);
+    await untilIdle(toy.scheduler);
     expect(toy.scheduler.stats().blocks.referenced).toBe(0);
     expect(toy.executor.isClosed && toy.tokenizer.isClosed).toBe(true);
   }
@@ -264,7 +264,7 @@ describe('going away', () => {
       const last = deltas.filter(({ finish }) => finish !== undefined);
       expect(last.map(({ finish }) => finish)).toEqual([{ reason: 'abort' }, { reason: 'abort' }]);
       for (const { text, stats } of last) expect(text).toBe('a'.repeat(stats.outputTokens));
-      expect(scheduler.hasWork()).toBe(false);
+      await untilIdle(scheduler);
       expect(engine.stats().aborts).toBe(2);
     });
   });

@@ -1,4 +1,3 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assert } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { KvEvent, SchedulerConnector } from '../connector/connector.ts';
@@ -13,6 +12,7 @@ import type { Executor } from '../worker/executor.ts';
 import type { AsyncEngine, ChatMessage, EngineNotice, EngineStats, GenerateRequest, ModelInfo } from './contract.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
 import { LoadFailureLog } from './load-failure-log.ts';
+import { Outbox } from './outbox.ts';
 import { OutputStream } from './output-stream.ts';
 import { type PreparedRequest, prepareRequest } from './prepare.ts';
 import { RequestHandle } from './request-handle.ts';
@@ -90,7 +90,7 @@ export class Engine implements AsyncEngine {
     this.#drawSeed = settings.drawSeed ?? randomSeed;
     this.#clock = settings.clock ?? systemClock;
     this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onNotice);
-    this.#parts = { ...parts, nowMs: () => this.#clock.nowMs(), deliver: (update) => this.#deliver(update) };
+    this.#parts = { ...parts, nowMs: () => this.#clock.nowMs(), outbox: new Outbox((update) => this.#deliver(update)) };
     this.#loop = this.#run().catch((cause: unknown) => this.#break(cause));
   }
 
@@ -230,12 +230,10 @@ export class Engine implements AsyncEngine {
       if (await step(this.#parts)) {
         this.#totals.countStep();
         this.#report();
-        // An executor may resolve without ever leaving this turn of the event loop; sockets and timers need theirs.
-        await nextTurn();
-      } else {
-        const wakeMs = this.#parts.scheduler.nextWakeMs();
-        await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
+        continue;
       }
+      const wakeMs = this.#parts.scheduler.nextWakeMs();
+      await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
     }
   }
 
@@ -255,6 +253,9 @@ export class Engine implements AsyncEngine {
   }
 
   #abort(handle: RequestHandle, reason: FinishReason): void {
+    // What the last step brought it may not have been delivered yet, and is its own.
+    this.#parts.outbox.deliverTo(handle.request.id);
+    if (handle.hasEnded) return;
     handle.end(reason, this.#endInScheduler(handle));
     this.#forget(handle);
   }

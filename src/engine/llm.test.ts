@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { bos, toyEngine } from '../../test/support/toy-model.ts';
+import { bos, toyEngine, untilIdle } from '../../test/support/toy-model.ts';
 import { OfflineLlm } from './llm.ts';
 
 const params = { maxTokens: 12, seed: 1n, ignoreEos: true };
@@ -78,7 +78,7 @@ describe('OfflineLlm', () => {
     withLlm(async (llm, { scheduler }) => {
       const prompts = ['x', [], 'y'];
       await expect(llm.generate(prompts, params)).rejects.toMatchObject({ code: 'KVASIR_PROMPT_EMPTY' });
-      expect(scheduler.hasWork()).toBe(false);
+      await untilIdle(scheduler);
       await expect(llm.generate('')).rejects.toMatchObject({ code: 'KVASIR_PROMPT_EMPTY' });
       await expect(llm.generate([[1.5]], params)).rejects.toMatchObject({ code: 'KVASIR_INVALID_PARAMETER' });
       await expect(llm.generate(['x'], [])).rejects.toMatchObject({ code: 'KVASIR_INVALID_PARAMETER' });

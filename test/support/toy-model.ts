@@ -168,3 +168,9 @@ export function toyEngine(options: ToyOptions = {}) {
   );
   return { engine, scheduler, executor, tokenizer };
 }
+
+/** Until nothing is left of requests that have ended: the step that they were in may still be out. */
+export async function untilIdle(scheduler: Pick<Scheduler, 'hasWork'>): Promise<void> {
+  for (let turn = 0; turn < 1000 && scheduler.hasWork(); turn++) await new Promise(setImmediate);
+  assert(!scheduler.hasWork(), 'the scheduler still has work');
+}

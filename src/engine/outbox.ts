@@ -1,0 +1,30 @@
+import type { RequestId } from '../core/ids.ts';
+import type { RequestUpdate } from '../core/request.ts';
+
+/** What steps have brought and is not yet told: it is told while the next step is computed. */
+export class Outbox {
+  readonly #deliver: (update: RequestUpdate) => void;
+  #updates: readonly RequestUpdate[] = [];
+
+  /** `deliver` is synchronous and must not throw. */
+  constructor(deliver: (update: RequestUpdate) => void) {
+    this.#deliver = deliver;
+  }
+
+  put(updates: readonly RequestUpdate[]): void {
+    this.#updates = this.#updates.length === 0 ? updates : [...this.#updates, ...updates];
+  }
+
+  deliver(): void {
+    const updates = this.#updates;
+    this.#updates = [];
+    for (const update of updates) this.#deliver(update);
+  }
+
+  /** Only what is for one request, because it is about to end. */
+  deliverTo(id: RequestId): void {
+    const updates = this.#updates;
+    this.#updates = updates.filter(({ requestId }) => requestId !== id);
+    for (const update of updates) if (update.requestId === id) this.#deliver(update);
+  }
+}
