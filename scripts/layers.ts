@@ -52,7 +52,10 @@ export function checkLayers(root: string): Violation[] {
       }
       const target = roomOf(src, normalize(join(dirname(file), imported)));
       if (isTest || room === '' || room === target) continue;
-      if (target === '') report('only the roots (main, compose, index) import the roots');
+      if (target === '')
+        report(
+          'only the roots (main, worker-main, compose, compose-pipeline, compose-rank, llm, index) import the roots',
+        );
       const edge = `${room} -> ${target}`;
       const reason = forbidden.get(edge);
       if (reason !== undefined) report(reason);

@@ -1,41 +1,29 @@
-/** The composition root: the one file that knows which concrete part stands behind each contract. */
-import { createHash } from 'node:crypto';
+/** The composition root, with `compose-pipeline.ts` and `compose-rank.ts`: they know which concrete part stands behind each contract. */
 import { basename } from 'node:path';
+import { assertDefined } from './base/assert.ts';
 import { systemClock } from './base/clock.ts';
 import type { JsonObject } from './base/json.ts';
 import { uniform } from './base/philox.ts';
+import { sha256 } from './base/sha256.ts';
+import { openRanks } from './compose-pipeline.ts';
 import { readKvTransferConfig } from './connector/config.ts';
-import type {
-  KvConnector,
-  KvIdentity,
-  KvTransferConfig,
-  SchedulerConnector,
-  WorkerConnector,
-} from './connector/connector.ts';
-import { connectorNeedsHostMemory } from './connector/errors.ts';
+import type { KvConnector, KvTransferConfig, SchedulerConnector } from './connector/connector.ts';
 import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
-import { tokenCount } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import type { ModelInfo } from './engine/contract.ts';
 import { Engine, type RenderChat } from './engine/engine.ts';
-import {
-  defaultKvCacheMemory,
-  type EngineOptions,
-  type ResolvedEngineOptions,
-  resolveEngineOptions,
-} from './engine/options.ts';
-import { type GgufFile, readGguf } from './ggml/gguf.ts';
+import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
+import { readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
-import { GgmlRunner, type GgmlRunnerOptions, type RunnerTimings } from './runner/ggml-runner.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
 import { compileChatTemplate } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
 import { PipelineExecutor } from './worker/executor-pipeline.ts';
-import type { Rank } from './worker/rank.ts';
-import { InlineRank } from './worker/rank-inline.ts';
+import type { OpenedRank, RankTimings } from './worker/rank.ts';
+import type { RestartPolicy } from './worker/restart-budget.ts';
 
 /**
  * Reads a model and puts an engine together. The caller closes it.
@@ -45,10 +33,17 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
   return (await openMeasuredEngine(options)).engine;
 }
 
-/** The same, and how much of its time the runner spent computing; for benches. */
-export async function openMeasuredEngine(
-  options: EngineOptions,
-): Promise<{ readonly engine: Engine; timings(): RunnerTimings }> {
+/** An engine, and what benches and tests want to know of its ranks. */
+export interface MeasuredEngine {
+  readonly engine: Engine;
+  /** Where the time of its ranks went: steps, and milliseconds summed over the ranks. */
+  timings(): RankTimings;
+  /** The process of each rank, in rank order: this one, or a worker's. */
+  processIds(): readonly number[];
+}
+
+/** The same. `restarts`: when a worker process that dies again and again is given up. */
+export async function openMeasuredEngine(options: EngineOptions, restarts?: RestartPolicy): Promise<MeasuredEngine> {
   const resolved = resolveEngineOptions(options);
   const transfer = await openTransfer(resolved);
   const file = await readGguf(resolved.model);
@@ -56,40 +51,33 @@ export async function openMeasuredEngine(
   const tokenizer = await openTokenizer(file);
   // Connectors ring before there is an engine: look-ups may begin when a half is opened.
   let ring = (): void => undefined;
-  const rankContext: RankContext = {
-    ...transfer,
-    file,
-    model: config,
-    modelName: modelName(resolved),
-    wake: () => ring(),
-  };
-  let rank: OpenRank | undefined;
+  const wake = (): void => ring();
+  let ranks: readonly OpenedRank[] = [];
   let connector: SchedulerConnector | undefined;
   try {
     const renderChat = chatRenderer(resolved, tokenizer);
-    rank = await openRank(resolved, rankContext);
-    const ranks: readonly Rank[] = [rank];
+    const name = modelName(resolved);
+    ranks = await openRanks(resolved, {
+      ...transfer,
+      file,
+      model: config,
+      modelName: name,
+      wake,
+      ...(restarts === undefined ? {} : { restarts }),
+    });
     connector = await transfer.connector?.openScheduler({
       clock: systemClock,
       timers: systemTimers,
-      wake: () => ring(),
+      wake,
       identities: ranks.map(({ identity }) => identity),
     });
     const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
     const model = {
       ...describeModel(resolved, config, executor.kvCacheSpec, renderChat !== undefined),
-      attention: rank.attentionDescription,
+      attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
-    const scheduling: SchedulerOptions = {
-      maxNumBatchedTokens: resolved.maxNumBatchedTokens,
-      maxNumSeqs: resolved.maxNumSeqs,
-      maxModelLen: model.maxModelLen,
-      enablePrefixCaching: resolved.enablePrefixCaching,
-      policy: resolved.schedulingPolicy,
-      ...(transfer.config === undefined ? {} : { kvLoadFailurePolicy: transfer.config.kvLoadFailurePolicy }),
-    };
+    const scheduling = schedulerOptionsOf(resolved, model, transfer);
     const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, connector);
-    const { timings } = rank;
     const engine = new Engine(
       {
         scheduler,
@@ -107,17 +95,21 @@ export async function openMeasuredEngine(
       },
     );
     ring = () => engine.ringTransfers();
-    return { engine, timings: () => timings };
+    return {
+      engine,
+      timings: () => summed(ranks.map((rank) => rank.timings())),
+      processIds: () => ranks.map(({ processId }) => processId),
+    };
   } catch (error) {
     await connector?.close();
-    await rank?.close({ timeoutMs: 0 });
+    await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
     tokenizer.close();
     throw error;
   }
 }
 
 interface Transfer {
-  readonly config?: KvTransferConfig;
+  readonly transfer?: KvTransferConfig;
   readonly connector?: KvConnector;
 }
 
@@ -125,71 +117,31 @@ interface Transfer {
 async function openTransfer({ kvTransferConfig }: ResolvedEngineOptions): Promise<Transfer> {
   if (kvTransferConfig === undefined) return {};
   const config = readKvTransferConfig(kvTransferConfig as JsonObject);
-  return { config, connector: await createConnector(config) };
+  return { transfer: config, connector: await createConnector(config) };
 }
 
-interface RankContext extends Transfer {
-  readonly file: GgufFile;
-  readonly model: ModelConfig;
-  readonly modelName: string;
-  wake(): void;
-}
-
-/** A rank in this process, and what is known of it for people. */
-type OpenRank = InlineRank & { readonly attentionDescription: string; readonly timings: RunnerTimings };
-
-async function openRank(options: ResolvedEngineOptions, context: RankContext): Promise<OpenRank> {
-  const runner = await GgmlRunner.open(runnerOptions(options, context.file, context.model));
-  try {
-    const identity = identityOf(runner.kvCacheSpec, context.modelName, 0, 1);
-    let half: WorkerConnector | undefined;
-    if (context.connector !== undefined) {
-      if (runner.kvPages === undefined) throw connectorNeedsHostMemory({ device: runner.deviceDescription });
-      const { wake } = context;
-      half = await context.connector.openWorker({ clock: systemClock, timers: systemTimers, wake, identity });
-      half.registerKvCaches(runner.kvPages);
-    }
-    const rank = new InlineRank(runner, identity, half);
-    return Object.assign(rank, { attentionDescription: runner.attentionDescription, timings: runner.timings });
-  } catch (error) {
-    await runner.close();
-    throw error;
-  }
-}
-
-function identityOf(spec: KvCacheSpec, name: string, rank: number, worldSize: number): KvIdentity {
-  const { fingerprint, pageBytes, groups } = spec;
+function schedulerOptionsOf(
+  options: ResolvedEngineOptions,
+  model: ModelInfo,
+  { transfer }: Transfer,
+): SchedulerOptions {
   return {
-    fingerprint,
-    modelName: name,
-    dtype: 'f16',
-    rank,
-    worldSize,
-    pageBytes,
-    groups: groups.map(({ blockSize, layers }) => ({ blockSize, layers })),
+    maxNumBatchedTokens: options.maxNumBatchedTokens,
+    maxNumSeqs: options.maxNumSeqs,
+    maxModelLen: model.maxModelLen,
+    enablePrefixCaching: options.enablePrefixCaching,
+    policy: options.schedulingPolicy,
+    ...(transfer === undefined ? {} : { kvLoadFailurePolicy: transfer.kvLoadFailurePolicy }),
   };
 }
 
-/** Everything a runner of this model needs; benches and tests open runners without an engine. */
-export function runnerOptions(options: ResolvedEngineOptions, file: GgufFile, config: ModelConfig): GgmlRunnerOptions {
-  return {
-    file,
-    config,
-    device: options.device,
-    threads: options.threads,
-    numerics: options.numerics,
-    attention: options.attention,
-    blockSize: tokenCount(options.blockSize),
-    kvCacheBytes: (pageBytes) => options.kvCacheMemory ?? defaultPoolBytes(options, config, pageBytes),
-    onProgress: options.onProgress,
-  };
-}
-
-/** Half of the memory that is free, the weights being in it already, and no more than all seats can fill. */
-function defaultPoolBytes(options: ResolvedEngineOptions, config: ModelConfig, pageBytes: number): number {
-  const blocksPerRequest = Math.ceil((options.maxModelLen ?? config.contextLength) / options.blockSize);
-  return Math.min(defaultKvCacheMemory(0), (1 + options.maxNumSeqs * blocksPerRequest) * pageBytes);
-}
+/** Every rank runs every step. */
+const summed = (all: readonly RankTimings[]): RankTimings => ({
+  steps: Math.max(...all.map(({ steps }) => steps)),
+  prepareMs: all.reduce((sum, { prepareMs }) => sum + prepareMs, 0),
+  computeMs: all.reduce((sum, { computeMs }) => sum + computeMs, 0),
+  sampleMs: all.reduce((sum, { sampleMs }) => sum + sampleMs, 0),
+});
 
 const modelName = (options: ResolvedEngineOptions): string =>
   options.servedModelName ?? basename(options.model).replace(/\.gguf$/i, '');
@@ -223,8 +175,6 @@ function chatRenderer(options: ResolvedEngineOptions, tokenizer: Tokenizer): Ren
   });
   return (messages, renderOptions) => template.render(messages, renderOptions);
 }
-
-const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
 
 /** The seeds of requests that bring none, when the user wants a run to repeat: the n-th request gets the n-th. */
 function seedSequence(seed: number): () => bigint {

@@ -6,7 +6,7 @@ import type { StepResult } from '../core/step.ts';
 import type { HiddenStates, Runner, StageResult } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { sequencesWith, withoutRows, withoutSequences } from './leave-out.ts';
-import type { Rank, RankOutput } from './rank.ts';
+import type { HandedOn, Rank, RankOutput } from './rank.ts';
 
 /** A rank in this process: what the library uses, and what a worker process runs. */
 export class InlineRank implements Rank {
@@ -24,7 +24,7 @@ export class InlineRank implements Rank {
     this.#connector = connector;
   }
 
-  async execute(step: ScheduledStep, upstream: Promise<RankOutput> | undefined): Promise<RankOutput> {
+  async execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput> {
     if (this.#connector === undefined) return this.#forward(step, upstream, []);
     const metadata = assertDefined(step.connectorMetadata, 'a step for a connector has its metadata');
     const forward =
@@ -50,7 +50,7 @@ export class InlineRank implements Rank {
 
   async #forward(
     step: ScheduledStep,
-    upstream: Promise<RankOutput> | undefined,
+    upstream: Promise<HandedOn> | undefined,
     failures: readonly BlockLoadFailure[],
   ): Promise<RankOutput> {
     if (step.sequences.length === 0) {

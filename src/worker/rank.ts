@@ -3,6 +3,7 @@ import type { BlockId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
 import type { HiddenStates } from '../runner/contract.ts';
+import type { RunnerTimings } from '../runner/ggml-runner.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 
 /**
@@ -18,18 +19,37 @@ export interface Rank {
   readonly kvCacheSpec: KvCacheSpec;
   readonly identity: KvIdentity;
   /** `upstream`: what the rank before makes of the step; undefined for rank 0. It may reject: then so does this. */
-  execute(step: ScheduledStep, upstream: Promise<RankOutput> | undefined): Promise<RankOutput>;
+  execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput>;
   /** Saves that are under way get `timeoutMs` to finish, then native memory is freed. Idempotent. */
   close(options: { readonly timeoutMs: number }): Promise<void>;
 }
 
-/** What a rank made of a step. Of the last rank, `sampled` and `failures` count; of all others, `hidden`. */
-export interface RankOutput {
-  readonly result: StepResult;
+/** A rank, and what is known of it for people. */
+export interface OpenedRank extends Rank {
+  /** What computes attention, and why not something faster. */
+  readonly attentionDescription: string;
+  /** The process that it is in. */
+  readonly processId: number;
+  /** Where the time of all its steps went. */
+  timings(): RankTimings;
+}
+
+export type RankTimings = Readonly<RunnerTimings>;
+
+/** What the next rank needs of a step. */
+export interface HandedOn {
   /** F32 `[embedding, rows]` of all sequences that are not in `leftOut`, in batch order; absent from the last rank. */
   readonly hidden?: HiddenStates;
-  /** Sequences (indices in the plan) that this rank or one before it did not compute, because a load had failed. */
+  /**
+   * Sequences (indices in the plan) that this rank or one before it did not compute, because a load had failed or its
+   * process had died.
+   */
   readonly leftOut: readonly number[];
+}
+
+/** What a rank made of a step. Of the last rank, `sampled` and `failures` count; of all others, `hidden`. */
+export interface RankOutput extends HandedOn {
+  readonly result: StepResult;
   readonly connectorOutput?: ConnectorOutput;
   /** Pages whose content this rank has lost: all of them, when its process died and came back empty. */
   readonly lostPages?: readonly BlockId[];

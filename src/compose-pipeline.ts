@@ -1,0 +1,126 @@
+/** All ranks of an engine: how many, in which processes, and what is done when one of these dies. */
+import { fileURLToPath } from 'node:url';
+import { systemClock } from './base/clock.ts';
+import { openRank, pageCountOf, type RankSetup, rankOptionsOf } from './compose-rank.ts';
+import type { KvConnector, KvTransferConfig } from './connector/connector.ts';
+import type { EngineNotice } from './engine/contract.ts';
+import type { LoadProgress, ResolvedEngineOptions } from './engine/options.ts';
+import type { GgufFile } from './ggml/gguf.ts';
+import type { ModelConfig } from './ggml/model-config.ts';
+import { tooManyRanks } from './worker/errors.ts';
+import type { OpenedRank } from './worker/rank.ts';
+import { ProcessRank, type WorkerDeath } from './worker/rank-process.ts';
+import { type RestartPolicy, restartDefaults } from './worker/restart-budget.ts';
+
+export interface PipelineContext {
+  readonly file: GgufFile;
+  readonly model: ModelConfig;
+  readonly modelName: string;
+  readonly transfer?: KvTransferConfig;
+  readonly connector?: KvConnector;
+  readonly restarts?: RestartPolicy;
+  wake(): void;
+}
+
+/** Opens all ranks at once. Those that are open are closed when one fails. */
+export async function openRanks(
+  options: ResolvedEngineOptions,
+  context: PipelineContext,
+): Promise<readonly OpenedRank[]> {
+  const { model } = context;
+  const worldSize = options.pipelineParallelSize;
+  if (!Number.isInteger(worldSize) || worldSize < 1 || worldSize > model.layerCount) {
+    throw tooManyRanks({ ranks: worldSize, layers: model.layerCount });
+  }
+  const isApart = (options.distributedExecutorBackend ?? (worldSize > 1 ? 'mp' : 'uni')) === 'mp';
+  const progress = new SummedProgress(worldSize, options.onProgress);
+  const setups = setupsOf(options, context, isApart);
+  const settled = await Promise.allSettled(
+    setups.map((setup) => {
+      const onProgress: LoadProgress = (loaded, total) => progress.report(setup.rank, loaded, total);
+      if (!isApart) return openRank(setup, { ...context, onProgress });
+      const name = `rank ${setup.rank} of ${worldSize}`;
+      return openProcess(setup, name, onProgress, context, options.onNotice);
+    }),
+  );
+  const ranks = settled.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
+  const failed = settled.find((outcome) => outcome.status === 'rejected');
+  if (failed === undefined) return ranks;
+  await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
+  throw failed.reason;
+}
+
+function setupsOf(options: ResolvedEngineOptions, context: PipelineContext, isApart: boolean): RankSetup[] {
+  const { modelName, transfer, file, model } = context;
+  const worldSize = options.pipelineParallelSize;
+  const rankOptions = rankOptionsOf(options);
+  const isFixed = isApart || worldSize > 1;
+  const common = {
+    options: rankOptions,
+    modelName,
+    worldSize,
+    ...(isFixed ? { pageCount: pageCountOf(rankOptions, file, model) } : {}),
+    ...(transfer === undefined ? {} : { transfer }),
+  };
+  return Array.from({ length: worldSize }, (_, rank) => ({ ...common, rank }));
+}
+
+function openProcess(
+  setup: RankSetup,
+  name: string,
+  onProgress: LoadProgress,
+  context: PipelineContext,
+  onNotice: ((notice: EngineNotice) => void) | undefined,
+): Promise<OpenedRank> {
+  return ProcessRank.open({
+    name,
+    entry: workerEntry(),
+    setup,
+    clock: systemClock,
+    restarts: context.restarts ?? restartDefaults,
+    onProgress,
+    onWake: () => context.wake(),
+    onDeath: (death) => onNotice?.(noticeOf(death)),
+  });
+}
+
+/** Processes run what was built, also when this file is run as TypeScript by a test. */
+function workerEntry(): string {
+  const isSource = import.meta.url.endsWith('.ts');
+  return fileURLToPath(new URL(isSource ? '../dist/src/worker-main.js' : './worker-main.js', import.meta.url));
+}
+
+const noticeOf = ({ rank, processId, reason, isGivenUp }: WorkerDeath): EngineNotice => ({
+  level: isGivenUp ? 'error' : 'warn',
+  message: isGivenUp
+    ? `The worker process of ${rank} ${reason}, and is not started again.`
+    : `The worker process of ${rank} ${reason}. It is started again, and what it knew is computed again.`,
+  fields: { rank, processId, reason },
+});
+
+/** What all ranks have read so far, as soon as each has said how much there is. */
+class SummedProgress {
+  readonly #loaded: (number | undefined)[];
+  readonly #totals: number[];
+  readonly #onProgress: LoadProgress | undefined;
+
+  constructor(ranks: number, onProgress: LoadProgress | undefined) {
+    this.#loaded = new Array<undefined>(ranks).fill(undefined);
+    this.#totals = new Array<number>(ranks).fill(0);
+    this.#onProgress = onProgress;
+  }
+
+  report(rank: number, loaded: number, total: number): void {
+    this.#loaded[rank] = loaded;
+    this.#totals[rank] = total;
+    let sum = 0;
+    for (const bytes of this.#loaded) {
+      if (bytes === undefined) return;
+      sum += bytes;
+    }
+    this.#onProgress?.(
+      sum,
+      this.#totals.reduce((all, bytes) => all + bytes, 0),
+    );
+  }
+}

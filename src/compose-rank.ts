@@ -1,0 +1,131 @@
+/** One rank of the pipeline, put together: in the engine's process, or in one of its own (`worker-main.ts`). */
+import { systemClock } from './base/clock.ts';
+import type { KvConnector, KvIdentity, KvTransferConfig, WorkerConnector } from './connector/connector.ts';
+import { connectorNeedsHostMemory } from './connector/errors.ts';
+import { createConnector } from './connector/registry.ts';
+import { systemTimers } from './connector/system-timers.ts';
+import { tokenCount } from './core/ids.ts';
+import type { KvCacheSpec } from './core/kv-spec.ts';
+import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
+import { type GgufFile, readGguf } from './ggml/gguf.ts';
+import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
+import { F16 } from './ggml/types.ts';
+import { pipelineStage } from './runner/contract.ts';
+import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
+import { type KvLayout, pageBytes } from './runner/kv-memory.ts';
+import type { OpenedRank } from './worker/rank.ts';
+import { InlineRank } from './worker/rank-inline.ts';
+import type { WorkerHooks } from './worker/worker-serve.ts';
+
+/** What a rank is opened by: plain data, because it may have to travel to another process. */
+export interface RankSetup {
+  readonly options: RankOptions;
+  readonly modelName: string;
+  readonly rank: number;
+  readonly worldSize: number;
+  /** Absent where the rank is alone and may see for itself how much memory the weights have left. */
+  readonly pageCount?: number;
+  readonly transfer?: KvTransferConfig;
+}
+
+const rankOptionNames = [
+  'model',
+  'device',
+  'threads',
+  'numerics',
+  'attention',
+  'blockSize',
+  'kvCacheMemory',
+  'maxModelLen',
+  'maxNumSeqs',
+] as const satisfies readonly (keyof ResolvedEngineOptions)[];
+/** The part of an engine's options that concerns its ranks. */
+export type RankOptions = Pick<ResolvedEngineOptions, (typeof rankOptionNames)[number]>;
+
+export const rankOptionsOf = (options: ResolvedEngineOptions): RankOptions =>
+  Object.fromEntries(rankOptionNames.map((name) => [name, options[name]])) as unknown as RankOptions;
+
+/** What is read or made once in each process, for all of its ranks. */
+export interface RankContext extends WorkerHooks {
+  readonly file: GgufFile;
+  readonly model: ModelConfig;
+  readonly connector?: KvConnector;
+}
+
+/** Reads what the setup names, and opens the rank: for a process that was started for it. */
+export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promise<OpenedRank> {
+  const connector = setup.transfer === undefined ? {} : { connector: await createConnector(setup.transfer) };
+  const file = await readGguf(setup.options.model);
+  return openRank(setup, { ...hooks, ...connector, file, model: readModelConfig(file) });
+}
+
+/** @throws KvasirError for missing native libraries, too little memory, or a connector on a device that it cannot reach. */
+export async function openRank(setup: RankSetup, context: RankContext): Promise<OpenedRank> {
+  const runner = await GgmlRunner.open(runnerOptions(setup, context));
+  try {
+    const { modelName, rank, worldSize } = setup;
+    const identity = identityOf(runner.kvCacheSpec, modelName, rank, worldSize);
+    let half: WorkerConnector | undefined;
+    if (context.connector !== undefined) {
+      if (runner.kvPages === undefined) throw connectorNeedsHostMemory({ device: runner.deviceDescription });
+      const { wake } = context;
+      half = await context.connector.openWorker({ clock: systemClock, timers: systemTimers, wake, identity });
+      half.registerKvCaches(runner.kvPages);
+    }
+    return Object.assign(new InlineRank(runner, identity, half), {
+      attentionDescription: runner.attentionDescription,
+      processId: process.pid,
+      timings: () => runner.timings,
+    });
+  } catch (error) {
+    await runner.close();
+    throw error;
+  }
+}
+
+function runnerOptions(setup: RankSetup, { file, model, onProgress }: RankContext): GgmlRunnerOptions {
+  const { options, rank, worldSize, pageCount } = setup;
+  return {
+    file,
+    config: model,
+    stage: pipelineStage(rank, worldSize, model.layerCount),
+    device: options.device,
+    threads: options.threads,
+    numerics: options.numerics,
+    attention: options.attention,
+    blockSize: tokenCount(options.blockSize),
+    kvCacheBytes: (bytes) => (pageCount === undefined ? poolBytes(options, model, bytes, 0) : pageCount * bytes),
+    onProgress,
+  };
+}
+
+/**
+ * How many pages each rank has when there are several, or when one must come back as it was: one block is a page on every
+ * rank, so the memory for KV is divided by the bytes of a page of all layers. Known before any rank is opened.
+ */
+export function pageCountOf(options: RankOptions, file: GgufFile, model: ModelConfig): number {
+  const { layerCount, headCountKv, headDim } = model;
+  const layout: KvLayout = { type: F16, layerCount, blockSize: options.blockSize, headCountKv, headDim };
+  const bytes = pageBytes(layout);
+  return Math.max(2, Math.floor(poolBytes(options, model, bytes, file.fileBytes) / bytes));
+}
+
+/** Half of the memory that the weights leave, of which `unreadBytes` are still to be read, and no more than all seats can fill. */
+function poolBytes(options: RankOptions, model: ModelConfig, bytesPerPage: number, unreadBytes: number): number {
+  if (options.kvCacheMemory !== undefined) return options.kvCacheMemory;
+  const blocksPerRequest = Math.ceil((options.maxModelLen ?? model.contextLength) / options.blockSize);
+  return Math.min(defaultKvCacheMemory(unreadBytes), (1 + options.maxNumSeqs * blocksPerRequest) * bytesPerPage);
+}
+
+function identityOf(spec: KvCacheSpec, modelName: string, rank: number, worldSize: number): KvIdentity {
+  const { fingerprint, pageBytes: bytes, groups } = spec;
+  return {
+    fingerprint,
+    modelName,
+    dtype: 'f16',
+    rank,
+    worldSize,
+    pageBytes: bytes,
+    groups: groups.map(({ blockSize, layers }) => ({ blockSize, layers })),
+  };
+}

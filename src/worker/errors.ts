@@ -1,0 +1,25 @@
+import { defineError } from '../base/errors.ts';
+
+export const workerStartFailed = defineError(
+  'KVASIR_WORKER_START_FAILED',
+  'The worker process of {rank} {reason} before it was ready.',
+  500,
+);
+
+export const workerGone = defineError(
+  'KVASIR_WORKER_GONE',
+  'The worker process of {rank} {reason}. It is not started again: {lives} lives of it in a row have lasted {seconds} s together.',
+  500,
+);
+
+export const workerChanged = defineError(
+  'KVASIR_WORKER_CHANGED',
+  'The worker process of {rank} came back with another model or another cache: has the model file changed since the start?',
+  500,
+);
+
+export const tooManyRanks = defineError(
+  'KVASIR_TOO_MANY_RANKS',
+  'pipelineParallelSize is {ranks}, and the model has {layers} layers: it must be a whole number from 1 to {layers}.',
+  400,
+);

@@ -1,0 +1,69 @@
+import {
+  type BlockLoadFailure,
+  type BlockSaveFailure,
+  type ConnectorMetadata,
+  type ConnectorOutput,
+  emptyOutput,
+  type LoadJob,
+  type SaveJob,
+  type TransferId,
+} from '../connector/connector.ts';
+
+type Open = { isDecided: boolean; isDrained: boolean } & ({ readonly load: LoadJob } | { readonly save: SaveJob });
+
+/**
+ * The transfers that one rank has been told of and has not reported the end of. When its process dies, nobody else can say
+ * what became of them: loads have failed, saves are not there, and no I/O touches its pages, which died with it.
+ */
+export class OpenTransfers {
+  readonly #open = new Map<TransferId, Open>();
+
+  get count(): number {
+    return this.#open.size;
+  }
+
+  /** The rank is told, or would have been. */
+  ordered({ loads, saves }: ConnectorMetadata): void {
+    for (const load of loads) this.#open.set(load.transfer, { load, isDecided: false, isDrained: false });
+    for (const save of saves) this.#open.set(save.transfer, { save, isDecided: false, isDrained: false });
+  }
+
+  reported({ finishedRecving, finishedSending, drained }: ConnectorOutput): void {
+    for (const id of [...finishedRecving, ...finishedSending]) this.#mark(id, 'isDecided');
+    for (const id of drained) this.#mark(id, 'isDrained');
+  }
+
+  /** What the dead process would have had to report, so that nobody waits for it. Nothing is open afterwards. */
+  settle(): ConnectorOutput {
+    const finishedSending: TransferId[] = [];
+    const finishedRecving: TransferId[] = [];
+    const drained: TransferId[] = [];
+    const loadFailures: BlockLoadFailure[] = [];
+    const saveFailures: BlockSaveFailure[] = [];
+    for (const [transfer, open] of this.#open) {
+      if (!open.isDrained) drained.push(transfer);
+      if (open.isDecided) continue;
+      if ('load' in open) {
+        finishedRecving.push(transfer);
+        for (const { page } of open.load.blocks)
+          loadFailures.push({ transfer, page, reason: 'lost', isPageBusy: false });
+      } else {
+        finishedSending.push(transfer);
+        for (const { key } of open.save.blocks) saveFailures.push({ transfer, key, reason: 'lost' });
+      }
+    }
+    this.#open.clear();
+    const counters = {
+      ...(loadFailures.length === 0 ? {} : { 'loadFailed.lost': loadFailures.length }),
+      ...(saveFailures.length === 0 ? {} : { 'saveFailed.lost': saveFailures.length }),
+    };
+    return { ...emptyOutput, finishedSending, finishedRecving, drained, loadFailures, saveFailures, counters };
+  }
+
+  #mark(id: TransferId, what: 'isDecided' | 'isDrained'): void {
+    const open = this.#open.get(id);
+    if (open === undefined) return;
+    open[what] = true;
+    if (open.isDecided && open.isDrained) this.#open.delete(id);
+  }
+}

@@ -1,0 +1,171 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Clock } from '../base/clock.ts';
+import { KvasirError } from '../base/errors.ts';
+import type { KvIdentity } from '../connector/connector.ts';
+import type { BlockId } from '../core/ids.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { ScheduledStep } from '../scheduler/contract.ts';
+import { workerChanged, workerGone, workerStartFailed } from './errors.ts';
+import { OpenTransfers } from './open-transfers.ts';
+import type { HandedOn, OpenedRank, RankOutput, RankTimings } from './rank.ts';
+import { RestartBudget, type RestartPolicy } from './restart-budget.ts';
+import { StepEncoder } from './step-codec.ts';
+import { decodeOutput, type RankFacts } from './worker-messages.ts';
+import { type WorkerEnd, type WorkerOptions, WorkerProcess } from './worker-process.ts';
+
+export interface ProcessRankOptions<Setup> extends WorkerOptions<Setup> {
+  /** For people: `rank 1 of 2`. */
+  readonly name: string;
+  readonly clock: Clock;
+  readonly restarts: RestartPolicy;
+  /** A worker has died; a new one is started unless `isGivenUp`. */
+  readonly onDeath: (death: WorkerDeath) => void;
+}
+
+export interface WorkerDeath {
+  readonly rank: string;
+  readonly processId: number;
+  /** Half a sentence: `died of SIGKILL`. */
+  readonly reason: string;
+  readonly isGivenUp: boolean;
+}
+
+/**
+ * A rank in a process of its own. When the process dies, of a signal or of a bug in native code, the engine goes on: the
+ * step, or the next one if none is out, reports that every page of this rank is lost and that its transfers have failed,
+ * and a new process takes over. All that was lost is computed again, and the text is the same.
+ */
+export class ProcessRank<Setup> implements OpenedRank {
+  readonly kvCacheSpec: KvCacheSpec;
+  readonly identity: KvIdentity;
+  readonly attentionDescription: string;
+  readonly #options: ProcessRankOptions<Setup>;
+  readonly #transfers = new OpenTransfers();
+  readonly #budget: RestartBudget;
+  /** The process that serves now, or the next one while it starts. */
+  #worker: Promise<WorkerProcess<Setup>>;
+  #latest: WorkerProcess<Setup>;
+  #encoder = new StepEncoder();
+  /** A process that had served has died, and no step has said so yet. */
+  #isLossUntold: boolean = false;
+  #timings = noTimings;
+  #closing: Promise<void> | undefined;
+
+  /** @throws what the worker could not open its rank for, or `workerStartFailed`. */
+  static async open<Setup>(options: ProcessRankOptions<Setup>): Promise<ProcessRank<Setup>> {
+    const worker = new WorkerProcess(options);
+    try {
+      return new ProcessRank(options, worker, await worker.ready);
+    } catch (error) {
+      const { reason } = await worker.gone;
+      throw error instanceof KvasirError ? error : workerStartFailed({ rank: options.name, reason }, error);
+    }
+  }
+
+  private constructor(options: ProcessRankOptions<Setup>, worker: WorkerProcess<Setup>, facts: RankFacts) {
+    this.kvCacheSpec = facts.kvCacheSpec;
+    this.identity = facts.identity;
+    this.attentionDescription = facts.attentionDescription;
+    this.#options = options;
+    this.#budget = new RestartBudget(options.restarts);
+    this.#latest = worker;
+    this.#worker = Promise.resolve(worker);
+    this.#watch(worker);
+  }
+
+  get processId(): number {
+    return this.#latest.processId;
+  }
+
+  timings(): RankTimings {
+    return added(this.#timings, this.#latest.timings);
+  }
+
+  async execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput> {
+    if (step.connectorMetadata !== undefined) this.#transfers.ordered(step.connectorMetadata);
+    if (!this.#isLossUntold) {
+      const worker = await this.#worker;
+      const answer = this.#isLossUntold ? undefined : await worker.run(this.#encoder.encode(step), upstream);
+      if (answer !== undefined) {
+        const output = decodeOutput(answer);
+        if (output.connectorOutput !== undefined) this.#transfers.reported(output.connectorOutput);
+        return output;
+      }
+    }
+    this.#isLossUntold = false;
+    return this.#lossIn(step);
+  }
+
+  close({ timeoutMs }: { readonly timeoutMs: number }): Promise<void> {
+    this.#closing ??= this.#latest.close(timeoutMs);
+    return this.#closing;
+  }
+
+  #lossIn({ stepId, sequences, connectorMetadata }: ScheduledStep): RankOutput {
+    const lostPages = Array.from({ length: this.kvCacheSpec.pageCount - 1 }, (_, i) => (i + 1) as BlockId);
+    return {
+      result: { stepId, sampled: sequences.map(() => undefined) },
+      leftOut: sequences.map((_, index) => index),
+      lostPages,
+      ...(connectorMetadata === undefined ? {} : { connectorOutput: this.#transfers.settle() }),
+    };
+  }
+
+  #watch(worker: WorkerProcess<Setup>): void {
+    const readyMs = this.#options.clock.nowMs();
+    void worker.gone.then((end) => {
+      if (this.#closing !== undefined) return;
+      this.#isLossUntold = true;
+      this.#timings = this.timings();
+      this.#encoder = new StepEncoder();
+      this.#worker = this.#startAgain(worker, end, this.#options.clock.nowMs() - readyMs);
+      // If nobody asks for another step, nobody needs to know that there will be none.
+      this.#worker.catch(() => undefined);
+      // Whoever waits for a transfer of the dead process is to be told.
+      this.#options.onWake();
+    });
+  }
+
+  async #startAgain(dead: WorkerProcess<Setup>, how: WorkerEnd, servedMs: number): Promise<WorkerProcess<Setup>> {
+    const { name: rank, onDeath } = this.#options;
+    const next = this.#budget.ended(servedMs);
+    const isGivenUp = !('delayMs' in next);
+    onDeath({ rank, processId: dead.processId, reason: how.reason, isGivenUp });
+    if (isGivenUp) throw workerGone({ rank, reason: how.reason, ...next }, how.error);
+    if (next.delayMs > 0) await delay(next.delayMs);
+    if (this.#closing !== undefined) throw workerGone({ rank, reason: how.reason, lives: 1, seconds: 0 });
+    const worker = new WorkerProcess({ ...this.#options, onProgress: undefined });
+    this.#latest = worker;
+    try {
+      this.#checkSame(await worker.ready);
+    } catch (error) {
+      worker.kill();
+      const end = await worker.gone;
+      if (this.#closing !== undefined || isFinal(error)) throw error;
+      return this.#startAgain(worker, end, 0);
+    }
+    this.#watch(worker);
+    return worker;
+  }
+
+  #checkSame({ kvCacheSpec }: RankFacts): void {
+    const { fingerprint, pageCount, pageBytes } = this.kvCacheSpec;
+    const isSame =
+      kvCacheSpec.fingerprint === fingerprint &&
+      kvCacheSpec.pageCount === pageCount &&
+      kvCacheSpec.pageBytes === pageBytes;
+    if (!isSame) throw workerChanged({ rank: this.#options.name });
+  }
+}
+
+const isFinal = (error: unknown): boolean =>
+  error instanceof KvasirError && error.code === workerChanged.definition.code;
+
+const noTimings: RankTimings = { steps: 0, prepareMs: 0, computeMs: 0, sampleMs: 0 };
+
+const added = (a: RankTimings, b: RankTimings = noTimings): RankTimings => ({
+  steps: a.steps + b.steps,
+  prepareMs: a.prepareMs + b.prepareMs,
+  computeMs: a.computeMs + b.computeMs,
+  sampleMs: a.sampleMs + b.sampleMs,
+});

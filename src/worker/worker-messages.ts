@@ -1,0 +1,64 @@
+import type { KvasirError } from '../base/errors.ts';
+import type { KvIdentity } from '../connector/connector.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { StepResult } from '../core/step.ts';
+import { decodeError, type ErrorMessage, encodeError } from './error-codec.ts';
+import type { HandedOn, RankOutput, RankTimings } from './rank.ts';
+import type { StepMessage } from './step-codec.ts';
+
+/** From the engine to a worker process. One step is out at a time. KV never travels this way. */
+export type ToWorker<Setup> =
+  /** First, and once. */
+  | { readonly kind: 'open'; readonly setup: Setup }
+  /** At once when there is a step, so that its loads begin; `upstream` follows if `hasUpstream`. */
+  | { readonly kind: 'step'; readonly step: StepMessage; readonly hasUpstream: boolean }
+  | { readonly kind: 'upstream'; readonly handedOn: HandedOn }
+  /** The rank before is broken: the step is given up. Answered by nothing. */
+  | { readonly kind: 'upstreamFailed' }
+  /** Answered by the end of the process. */
+  | { readonly kind: 'close'; readonly timeoutMs: number };
+
+export type FromWorker =
+  | { readonly kind: 'progress'; readonly loadedBytes: number; readonly totalBytes: number }
+  | { readonly kind: 'ready'; readonly facts: RankFacts }
+  | { readonly kind: 'openFailed'; readonly error: ErrorMessage }
+  | { readonly kind: 'output'; readonly output: OutputMessage; readonly timings: RankTimings }
+  /** Transfers have ended between steps. At most one until the next step. */
+  | { readonly kind: 'wake' }
+  /** The rank is broken for good; the process ends. */
+  | { readonly kind: 'broken'; readonly error: ErrorMessage };
+
+export interface RankFacts {
+  readonly kvCacheSpec: KvCacheSpec;
+  readonly identity: KvIdentity;
+  readonly attentionDescription: string;
+}
+
+/** A rank's output whose errors are data. */
+export type OutputMessage = Omit<RankOutput, 'result'> & {
+  readonly result: Omit<StepResult, 'failures'> & {
+    readonly failures?: readonly { readonly sequence: number; readonly error: ErrorMessage }[];
+  };
+};
+
+export function encodeOutput({ result, ...rest }: RankOutput): OutputMessage {
+  const { failures, ...plain } = result;
+  if (failures === undefined) return { ...rest, result: plain };
+  return {
+    ...rest,
+    result: { ...plain, failures: failures.map(({ sequence, error }) => ({ sequence, error: encodeError(error) })) },
+  };
+}
+
+export function decodeOutput({ result, ...rest }: OutputMessage): RankOutput {
+  const { failures, ...plain } = result;
+  if (failures === undefined) return { ...rest, result: plain };
+  return {
+    ...rest,
+    result: {
+      ...plain,
+      // What fails a sequence is always an entry of a catalogue.
+      failures: failures.map(({ sequence, error }) => ({ sequence, error: decodeError(error) as KvasirError })),
+    },
+  };
+}

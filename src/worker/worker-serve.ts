@@ -1,0 +1,128 @@
+import { assert, assertDefined } from '../base/assert.ts';
+import { encodeError } from './error-codec.ts';
+import type { HandedOn, OpenedRank } from './rank.ts';
+import { StepDecoder } from './step-codec.ts';
+import { encodeOutput, type FromWorker, type ToWorker } from './worker-messages.ts';
+
+export interface WorkerHooks {
+  readonly onProgress: (loadedBytes: number, totalBytes: number) => void;
+  /** Transfers have ended outside a step. */
+  readonly wake: () => void;
+}
+
+/** Opens what this process is for, from what the engine's process has said. */
+export type OpenRank<Setup> = (setup: Setup, hooks: WorkerHooks) => Promise<OpenedRank>;
+
+/**
+ * Makes this process a worker: it opens a rank and serves its steps until it is told to close. It lives as long as the
+ * process of the engine and no longer. Signals that a terminal sends to all its processes are the engine's affair: it
+ * drains, and then closes its workers.
+ */
+export function serveRank<Setup>(open: OpenRank<Setup>): void {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
+  const server = new RankServer(open);
+  process.on('message', (message) => server.receive(message as ToWorker<Setup>));
+  process.on('disconnect', dieNow);
+  if (!process.connected) dieNow();
+}
+
+class RankServer<Setup> {
+  readonly #open: OpenRank<Setup>;
+  readonly #decoder = new StepDecoder();
+  #rank: OpenedRank | undefined;
+  #upstream: { resolve(handedOn: HandedOn): void; reject(error: Error): void } | undefined;
+  #running: Promise<void> | undefined;
+  #hasRung: boolean = false;
+
+  constructor(open: OpenRank<Setup>) {
+    this.#open = open;
+  }
+
+  receive(message: ToWorker<Setup>): void {
+    switch (message.kind) {
+      case 'open':
+        void this.#openRank(message.setup);
+        break;
+      case 'step':
+        this.#running = this.#runStep(message);
+        break;
+      case 'upstream':
+        this.#upstream?.resolve(message.handedOn);
+        break;
+      case 'upstreamFailed':
+        this.#upstream?.reject(new UpstreamFailed('the rank before is broken'));
+        break;
+      case 'close':
+        void this.#close(message.timeoutMs);
+        break;
+    }
+  }
+
+  async #openRank(setup: Setup): Promise<void> {
+    try {
+      const rank = await this.#open(setup, {
+        onProgress: (loadedBytes, totalBytes) => send({ kind: 'progress', loadedBytes, totalBytes }),
+        wake: () => this.#wake(),
+      });
+      this.#rank = rank;
+      const { kvCacheSpec, identity, attentionDescription } = rank;
+      send({ kind: 'ready', facts: { kvCacheSpec, identity, attentionDescription } });
+    } catch (error) {
+      send({ kind: 'openFailed', error: encodeError(error) }, dieNow);
+    }
+  }
+
+  async #runStep({ step, hasUpstream }: Extract<ToWorker<Setup>, { kind: 'step' }>): Promise<void> {
+    const rank = assertDefined(this.#rank, 'a step before the rank is open');
+    this.#hasRung = false;
+    try {
+      const plan = this.#decoder.decode(step);
+      const output = await rank.execute(plan, hasUpstream ? this.#awaitUpstream() : undefined);
+      send({ kind: 'output', output: encodeOutput(output), timings: rank.timings() });
+    } catch (error) {
+      // Nobody is to be told: the engine ends because of the other rank.
+      if (error instanceof UpstreamFailed) return;
+      send({ kind: 'broken', error: encodeError(error) }, dieNow);
+    } finally {
+      this.#upstream = undefined;
+    }
+  }
+
+  #awaitUpstream(): Promise<HandedOn> {
+    assert(this.#upstream === undefined, 'one step at a time');
+    const upstream = new Promise<HandedOn>((resolve, reject) => {
+      this.#upstream = { resolve, reject };
+    });
+    // The step may wait for its loads first.
+    upstream.catch(() => undefined);
+    return upstream;
+  }
+
+  /** A store may end thousands of transfers between two steps; the first one brings the step that collects them all. */
+  #wake(): void {
+    if (this.#hasRung) return;
+    this.#hasRung = true;
+    send({ kind: 'wake' });
+  }
+
+  async #close(timeoutMs: number): Promise<void> {
+    await this.#running;
+    await this.#rank?.close({ timeoutMs });
+    process.exit(0);
+  }
+}
+
+/** The engine's process ends the step for another rank's sake. */
+class UpstreamFailed extends Error {}
+
+function send(message: FromWorker, onSent: () => void = () => undefined): void {
+  process.send?.(message, undefined, undefined, onSent);
+}
+
+/**
+ * Without the destructors of native libraries, whose threads may be in the middle of something: nothing of this process is
+ * needed any more.
+ */
+function dieNow(): void {
+  process.kill(process.pid, 'SIGKILL');
+}
