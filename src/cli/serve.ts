@@ -172,8 +172,12 @@ function bannerExtras({ model: { attention } }: AsyncEngine, flags: ServeFlags):
 /** Saves that are under way go on while the engine closes, and are not counted any more. */
 function transferSummary(engine: AsyncEngine): string {
   const { transfers, externalTokens } = engine.stats();
-  const { savedBlocks = 0, loadedBlocks = 0 } = transfers.counters;
-  return `KV outside: ${savedBlocks} blocks saved, ${loadedBlocks} loaded for ${externalTokens} tokens, ${transfers.failedLoads} lost\n`;
+  const { savedBlocks = 0, loadedBlocks = 0, ...others } = transfers.counters;
+  const reasons = Object.entries(others).flatMap(([name, count]) =>
+    name.startsWith('loadFailed.') ? [`${name.slice('loadFailed.'.length)} ${count}`] : [],
+  );
+  const lost = `${transfers.failedLoads} lost${reasons.length === 0 ? '' : ` (${reasons.join(', ')})`}`;
+  return `KV outside: ${savedBlocks} blocks saved, ${loadedBlocks} loaded for ${externalTokens} tokens, ${lost}\n`;
 }
 
 /** The first SIGINT or SIGTERM asks to finish, the second to stop at once. */

@@ -1,6 +1,7 @@
 import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, run, serve, smallPool } from '../support/cli-process.ts';
 
@@ -139,7 +140,9 @@ describe('servers that share a directory', () => {
       const lost = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
       expect(details).toEqual({ cached_tokens: whole - blocks * BLOCK, external_tokens: whole, ...lost });
     }
-    const notices = [...(await server.stop()).matchAll(/^\{"level":40.*\}$/gm)].map(([line]) => JSON.parse(line));
+    const log = await server.stop();
+    expect(log).toMatch(/^KV outside: .* [1-9]\d* lost \(\w+ \d+(, \w+ \d+)*\)$/m);
+    const notices = [...log.matchAll(/^\{"level":40.*\}$/gm)].map(([line]) => JSON.parse(line));
     expect(notices).toHaveLength('requests' in rule ? 2 : questions.length);
     for (const { msg, requests, tokens } of notices) {
       expect(requests).toBe(1);
@@ -177,18 +180,62 @@ describe('servers that share a directory', () => {
   });
 });
 
+it('kv_transfer_params reach a connector, and its word comes back', async () => {
+  const module = join(folder, 'echo.mjs');
+  const example = pathToFileURL(join(process.cwd(), 'examples', 'compressed-kv-connector.js')).href;
+  writeFileSync(
+    module,
+    `import { CompressedConnector } from '${example}';
+     export class EchoConnector extends CompressedConnector {
+       async openScheduler(context) {
+         const half = await super.openScheduler(context);
+         const finished = half.requestFinished.bind(half);
+         half.requestFinished = (request, valid) => {
+           finished(request, valid);
+           const { kvTransferParams } = request;
+           return kvTransferParams === undefined ? {} : { kvTransferParams: { heard: kvTransferParams } };
+         };
+         return half;
+       }
+     }`,
+  );
+  const server = await serve([
+    ...field('kv_connector', 'EchoConnector'),
+    ...field('kv_role', 'kv_both'),
+    ...field('kv_connector_module_path', module),
+    ...field('kv_connector_extra_config.folder', join(folder, 'echo')),
+  ]);
+  const word = { do_remote_decode: true, blocks: [1, 2] };
+  const chat = { messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 3, kv_transfer_params: word };
+  const completion = await server.complete({ max_tokens: 3, kv_transfer_params: word });
+  expect(JSON.parse(await completion.text()).kv_transfer_params).toEqual({ heard: word });
+  const answer = await server.post('/v1/chat/completions', chat);
+  expect(JSON.parse(await answer.text()).kv_transfer_params).toEqual({ heard: word });
+  const stream = await (await server.post('/v1/chat/completions', { ...chat, stream: true })).text();
+  const chunks = stream.split('\n\n').filter((event) => event.startsWith('data: {'));
+  const last = JSON.parse(chunks.at(-1)!.slice(6));
+  expect(last).toMatchObject({ kv_transfer_params: { heard: word }, choices: [{ finish_reason: expect.any(String) }] });
+  expect(chunks.slice(0, -1).join('')).not.toContain('kv_transfer_params');
+  expect(JSON.parse(await (await server.complete({ max_tokens: 3 })).text())).not.toHaveProperty('kv_transfer_params');
+  expect(await server.stop()).toContain('connector EchoConnector (kv_both); load failure policy: recompute');
+});
+
 describe('kvasir generate', () => {
   const generate = (...args: string[]) =>
     run(['generate', ...smallPool, '--prompt', story, '--temperature', '0', '--max-tokens', '24', '--json', ...args]);
 
   it('prefills in one process and decodes in another, also when the bytes between them are lost', async () => {
     const path = join(folder, 'generate');
-    const first = await generate(...shared(path, 'kv_producer'));
+    const alone = JSON.parse((await generate()).stdout);
+    // It has hardly computed the prompt when it ends, and has saved it all the same.
+    const first = await generate(...shared(path, 'kv_producer'), '--max-tokens', '1');
     const second = await generate(...shared(path, 'kv_consumer'));
     expect(first.stderr + second.stderr).toBe('');
-    const [alone, loaded] = [JSON.parse(first.stdout), JSON.parse(second.stdout)];
+    expect(JSON.parse(first.stdout).token_ids).toEqual(alone.token_ids.slice(0, 1));
+    const loaded = JSON.parse(second.stdout);
     expect(loaded.token_ids).toEqual(alone.token_ids);
-    expect(loaded.usage.prompt_tokens_details.external_tokens).toBeGreaterThan(64);
+    const { prompt_tokens, prompt_tokens_details } = loaded.usage;
+    expect(prompt_tokens_details.external_tokens).toBeGreaterThan(prompt_tokens - 1 - BLOCK);
     const faults = { fault_injection: { seed: 1, rules: [{ fault: 'bitFlip', probability: 0.5 }] } };
     const third = await generate(...shared(path, 'kv_consumer', faults));
     expect(JSON.parse(third.stdout).token_ids).toEqual(alone.token_ids);

@@ -1,0 +1,60 @@
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { readKvTransferConfig } from '../src/connector/config.ts';
+import { faultKinds } from '../src/connector/fault-rules.ts';
+import { missReasons } from '../src/connector/reasons.ts';
+import { createConnector } from '../src/connector/registry.ts';
+
+/** The guide is prose; that it names all there is, and nothing else, is checked here. */
+const guide = readFileSync('docs/kv-transfer.md', 'utf8');
+const firstCells = (heading: string): string[] => {
+  const section = guide
+    .slice(guide.indexOf(`\n${heading}\n`))
+    .split(/\n#/, 2)
+    .join('');
+  return [...section.matchAll(/^\| ((?:`[^`|]+`(?:, )?)+) \|/gm)].flatMap(([, cell]) =>
+    [...cell!.matchAll(/`(\w+)/g)].map(([, name]) => name!),
+  );
+};
+/** An unknown name is answered with all names that are known. */
+const knownIn = async (extra: object): Promise<string[]> => {
+  const config = { kvConnector: 'SharedStorageConnector', kvRole: 'kv_both', kvConnectorExtraConfig: { ...extra } };
+  const error: unknown = await createConnector(readKvTransferConfig(config)).catch((cause: unknown) => cause);
+  return /\(known: ([^)]*)\)/.exec(String(error))![1]!.split(', ');
+};
+
+it('lists the settings of SharedStorageConnector', async () => {
+  const known = await knownIn({ shared_storage_path: 'x', nonsense: 1 });
+  expect(firstCells('### Settings of SharedStorageConnector').sort()).toEqual(known.sort());
+});
+
+it('lists the fields of a fault, and the faults', async () => {
+  const known = await knownIn({
+    shared_storage_path: 'x',
+    fault_injection: { rules: [{ fault: 'bitFlip', nonsense: 1 }] },
+  });
+  expect(firstCells('## Breaking it on purpose').sort()).toEqual(known.sort());
+  const row = /^\| `fault` \| (.*) \|$/m.exec(guide)![1]!;
+  expect([...row.matchAll(/`(\w+)`/g)].map(([, name]) => name).sort()).toEqual([...faultKinds].sort());
+});
+
+it('lists the fields of the configuration, and each example of it is one', () => {
+  const config = Object.fromEntries(firstCells('## Fields').map((name) => [name, exampleOf(name)]));
+  expect(Object.keys(readKvTransferConfig(config as never))).toHaveLength(6);
+  const json = /^KV='(.*)'$/m.exec(guide)![1]!;
+  expect(readKvTransferConfig(JSON.parse(json))).toMatchObject({ kvConnector: 'SharedStorageConnector' });
+});
+
+it('names reasons that exist', () => {
+  const named = /miss with a reason: (.*?), \.\.\./.exec(guide)![1]!;
+  for (const [, reason] of named.matchAll(/`(\w+)`/g)) expect(missReasons).toContain(reason);
+});
+
+const exampleOf = (name: string): unknown =>
+  name === 'kv_role'
+    ? 'kv_both'
+    : name === 'kv_connector_extra_config'
+      ? {}
+      : name === 'kv_load_failure_policy'
+        ? 'fail'
+        : 'x';
