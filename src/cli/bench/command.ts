@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { basename } from 'node:path';
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 import type { EngineOptions } from '../../engine/options.ts';
 import { type LlamaReference, openReference, type ReferenceOptions } from '../../ggml/llama-reference.ts';
 import { addEngineFlags, type EngineFlags, engineOptionsOf, integerFrom, noticesTo, oneOf } from '../args.ts';
@@ -11,8 +11,10 @@ import { demoModelPath } from '../package-files.ts';
 import type { CommandFactory } from '../run-cli.ts';
 import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from './engine-subject.ts';
 import { interrupted } from './errors.ts';
+import { wholeNumbersFlag } from './flags.ts';
 import { type LatencyRow, measureLatency } from './latency.ts';
 import { PeerSubject } from './peer-subject.ts';
+import { schedulerCommand } from './scheduler-command.ts';
 import { formatTable } from './table.ts';
 import { measureThroughput, REFERENCE_BATCH, type ThroughputRow } from './throughput.ts';
 
@@ -38,9 +40,10 @@ export const benchCommand =
   (context, exit) => {
     const bench = new Command('bench')
       .summary('measure speed, also against libllama')
-      .description('Measure speed on this machine, also against libllama on the same file.');
+      .description('Measure speed on this machine, also against libllama on the same file, and the scheduler alone.');
     bench.addCommand(latencyCommand(openEngine, context, exit));
     bench.addCommand(throughputCommand(openEngine, context, exit));
+    bench.addCommand(schedulerCommand(context, exit));
     return bench;
   };
 
@@ -50,7 +53,7 @@ function latencyCommand(openEngine: OpenMeasuredEngine, context: CliContext, exi
   const command = addBenchFlags(new Command('latency'), { promptLen: 512, repetitions: 5 })
     .summary('one request at a time: prefill and decode, at some depths of context')
     .description('Prefill and decode of one request at a time, in tokens per second, behind contexts of some depths.')
-    .option('--depth <tokens,...>', 'tokens that lie in the KV cache before', depthsFlag, [0, 2048]);
+    .option('--depth <tokens,...>', 'tokens that lie in the KV cache before', wholeNumbersFlag, [0, 2048]);
   return addEngineFlags(command).action(async (flags: LatencyFlags) => {
     const length = Math.max(...flags.depth) + flags.promptLen + flags.genLen + 1;
     const reference = { contextLength: length, batch: REFERENCE_BATCH, sequences: 1 };
@@ -102,12 +105,6 @@ function addBenchFlags(command: Command, defaults: { promptLen: number; repetiti
     .option('--repetitions <n>', 'how often to measure; medians are reported', integerFrom(1), defaults.repetitions)
     .addOption(oneOf('--peer <peer>', 'whom to compare with', ['none', 'libllama'], 'none'))
     .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false);
-}
-
-function depthsFlag(text: string): number[] {
-  const depths = text.split(',').map(Number);
-  if (depths.every((depth) => Number.isSafeInteger(depth) && depth >= 0)) return depths;
-  throw new InvalidArgumentError('It must be whole numbers with commas between them, like 0,2048.');
 }
 
 type Measure = (measured: MeasuredEngine, peer: LlamaReference | undefined, signal: AbortSignal) => Promise<void>;

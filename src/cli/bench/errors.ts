@@ -5,4 +5,9 @@ export const contextNotCached = defineError(
   'The KV pool is too small to keep a context of {depth} tokens. Give more with --kv-cache-memory.',
   500,
 );
+export const poolTooSmall = defineError(
+  'KVASIR_BENCH_POOL_TOO_SMALL',
+  'So many requests with their prompts need {needed} blocks, the pool has {blocks}. Give more with --blocks, or measure shorter prompts or fewer steps.',
+  400,
+);
 export const interrupted = defineError('KVASIR_BENCH_INTERRUPTED', 'Interrupted.', 500);

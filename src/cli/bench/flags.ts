@@ -1,0 +1,8 @@
+import { InvalidArgumentError } from 'commander';
+
+/** Whole numbers with commas between them. */
+export function wholeNumbersFlag(text: string): number[] {
+  const values = text.split(',').map(Number);
+  if (values.every((value) => Number.isSafeInteger(value) && value >= 0)) return values;
+  throw new InvalidArgumentError('It must be whole numbers with commas between them, like 0,2048.');
+}
