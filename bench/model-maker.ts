@@ -16,6 +16,8 @@ export interface ModelOptions {
   readonly architecture: Architecture;
   /** Of the matrices; `Q4_K_M` mixes Q4_K and Q6_K as llama.cpp does. Norms and biases are F32. */
   readonly type: WeightTypeName | 'Q4_K_M';
+  /** Another type for the matrices of some layers; undefined leaves it at `type`. */
+  readonly typeOfLayer?: (layer: number) => WeightTypeName | undefined;
   readonly layers?: number;
   readonly embedding?: number;
   readonly heads?: number;
@@ -58,7 +60,11 @@ export function writeQwen06Shaped(path: string, type: ModelOptions['type']): Pro
 async function writeModel(path: string, options: ModelOptions): Promise<void> {
   const config = configOf(options);
   const shapes = expectedTensors(config);
-  const typeOf = (name: string): string => tensorType(name, shapes.get(name)?.length ?? 1, options.type, config);
+  const typeOf = (name: string): string => {
+    const layer = /^blk\.(\d+)\./.exec(name)?.[1];
+    const type = layer === undefined ? undefined : options.typeOfLayer?.(Number(layer));
+    return tensorType(name, shapes.get(name)?.length ?? 1, type ?? options.type, config);
+  };
   writeHeader(path, options, config, shapes, typeOf);
   const elements = [...shapes.values()].reduce((sum, [columns = 1, rows = 1]) => sum + columns * rows, 0);
   const random = new RandomRows(options.seed ?? 1, elements);
