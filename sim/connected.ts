@@ -1,15 +1,18 @@
+import type { JsonObject } from '../src/base/json.ts';
 import {
   type ConnectorOutput,
   type ConnectorPlan,
   type ConnectorRequest,
   type ConnectorStep,
   emptyOutput,
+  type LoadBlock,
   type LoadJob,
   type LoadMode,
   type MatchAnswer,
   type ValidBlock,
 } from '../src/connector/connector.ts';
-import type { RequestUpdate } from '../src/core/request.ts';
+import type { KvGroupSpec } from '../src/core/kv-spec.ts';
+import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
 import type { ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import type { ConnectorPort, ExternalKvOptions } from '../src/scheduler/external-kv.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
@@ -19,8 +22,10 @@ import { sha256 } from './hash.ts';
 
 /** A connector that says what the test tells it to, and writes down what it is asked. */
 export class ToldConnector implements ConnectorPort {
-  /** How many of a request's first blocks it has. */
-  blocks: (request: ConnectorRequest) => number = () => 0;
+  /** How many of a request's first blocks it has, in every group. */
+  blocks: (request: ConnectorRequest, group: number) => number = () => 0;
+  /** Its answer when a request ends. */
+  word: JsonObject | undefined;
   mode: LoadMode = 'async';
   /** Until then it says "ask later". */
   askLaterUntilMs: number | undefined;
@@ -31,7 +36,7 @@ export class ToldConnector implements ConnectorPort {
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     this.asked.push(request.id);
     if (this.askLaterUntilMs !== undefined) return { kind: 'askLater', deadlineMs: this.askLaterUntilMs };
-    const blocks = request.wanted.filter(({ index }) => index < this.blocks(request));
+    const blocks = request.wanted.filter(({ group, index }) => index < this.blocks(request, group));
     return { kind: 'found', blocks: blocks.map((block) => ({ ...block, place: 'told' })), mode: this.mode };
   }
 
@@ -44,9 +49,9 @@ export class ToldConnector implements ConnectorPort {
 
   updateConnectorOutput(): void {}
 
-  requestFinished({ id }: ConnectorRequest): Record<string, never> {
+  requestFinished({ id }: ConnectorRequest): { readonly kvTransferParams?: JsonObject } {
     this.finished.push(id);
-    return {};
+    return this.word === undefined ? {} : { kvTransferParams: this.word };
   }
 
   hasPendingWork(): boolean {
@@ -59,6 +64,8 @@ export interface LoadReport {
   readonly load: LoadJob;
   /** Indices of blocks that failed. */
   readonly failed?: readonly number[];
+  /** In which group; default: in every one. */
+  readonly failedGroup?: number;
   /** Default true. */
   readonly isDecided?: boolean;
   /** Default: when it is decided. */
@@ -72,8 +79,9 @@ export function connected(
   options: Partial<SchedulerOptions> = {},
   blockSize = 16,
   external: ExternalKvOptions = {},
+  groups: readonly KvGroupSpec[] = onePoolSpec(pages, blockSize).groups,
 ) {
-  const spec = onePoolSpec(pages, blockSize);
+  const spec = { ...onePoolSpec(pages, blockSize), groups };
   const connector = new ToldConnector();
   const defaults = { maxNumBatchedTokens: 2048, maxNumSeqs: 16, maxModelLen: 10_000 };
   const scheduler = new Scheduler(
@@ -110,15 +118,34 @@ export function connected(
   return { scheduler, connector, runner, updates, clock, loads, plan, apply, step };
 }
 
+/** Writes into the pages of a load what a store would: the request's true KV, but for blocks that are to fail. */
+export function fillTruly(
+  { runner }: ReturnType<typeof connected>,
+  load: LoadJob,
+  request: EngineRequest,
+  fails: (block: LoadBlock) => boolean = () => false,
+): void {
+  const { groups, pageCount } = runner.kvCacheSpec;
+  const store = connected(pageCount, { maxNumBatchedTokens: request.promptTokens.length }, 0, {}, groups);
+  store.scheduler.add(request);
+  const plan = store.plan()!;
+  const pages = plan.sequences[0]!.blockTables.map(({ ids }) => ids.slice());
+  store.apply(plan);
+  for (const block of load.blocks) {
+    if (!fails(block))
+      runner.writePage(block.page, store.runner.readBlock(pages[block.group]![block.index]!, block.group));
+  }
+}
+
 function outputOf(reports: readonly LoadReport[]): ConnectorOutput {
   const decided = reports.filter(({ isDecided }) => isDecided !== false);
   return {
     ...emptyOutput,
     finishedRecving: decided.map(({ load }) => load.transfer),
     drained: decided.filter(({ isDrained }) => isDrained !== false).map(({ load }) => load.transfer),
-    loadFailures: reports.flatMap(({ load, failed, isPageBusy }) =>
+    loadFailures: reports.flatMap(({ load, failed, failedGroup, isPageBusy }) =>
       load.blocks
-        .filter(({ index }) => failed?.includes(index) === true)
+        .filter(({ group, index }) => failed?.includes(index) === true && group === (failedGroup ?? group))
         .map(({ page }) => ({
           transfer: load.transfer,
           page,

@@ -95,6 +95,12 @@ export class KvCache {
     return headroom === 0 && this.#proposal.draw(request, false, nothingFound) <= pool.available;
   }
 
+  /** Whether the request that `canAdmit` has just looked at would wait for a load. O(blocks). */
+  wouldAwaitLoad(request: KvRequest, mode: 'sync' | 'async'): boolean {
+    assert(this.#proposedFor === request, 'ask `canAdmit` right before');
+    return this.#proposal.countsOnLoads(mode === 'async');
+  }
+
   /** The full blocks that the pool lacks for a request without pages: what connectors are asked for. O(blocks). */
   wanted(request: KvRequest): BlockPlace[] {
     this.#proposedFor = undefined;
@@ -130,6 +136,11 @@ export class KvCache {
     request.admission = ++this.#admissions;
     planRequest(this.parts, this.#proposal.groups, request);
     return loads;
+  }
+
+  /** Whether one row is all that is missing before the next token can be sampled, and it waits for nobody. */
+  isDecode(request: KvRequest): boolean {
+    return request.isLastRow() && awaitedFrom(this.parts, request) === Infinity;
   }
 
   /**

@@ -71,13 +71,12 @@ export class KvRequest {
     return this.nextSpan === this.spans.count || this.nextToken <= this.spans.start(this.nextSpan);
   }
 
-  /** Whether one row is all that is missing before the next token can be sampled, and it waits for nobody: a decode. */
+  /** Whether one row is all that is missing before the next token can be sampled. */
   isLastRow(): boolean {
     return (
       !this.needsPlan &&
       this.nextSpan === this.spans.count - 1 &&
-      this.spans.end(this.nextSpan) - Math.max(this.spans.start(this.nextSpan), this.nextToken) === 1 &&
-      this.nextAwaited === this.awaited.length
+      this.spans.end(this.nextSpan) - Math.max(this.spans.start(this.nextSpan), this.nextToken) === 1
     );
   }
 

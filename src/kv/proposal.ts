@@ -53,6 +53,19 @@ export class Proposal {
     return pages;
   }
 
+  /** Whether it counts on a load: on one that is under way, or (`includesFound`) on blocks that were found outside. */
+  countsOnLoads(includesFound: boolean): boolean {
+    const { residency } = this.#parts;
+    for (const { pages, outside, blockCount, blockSize } of this.groups)
+      for (let block = 0; block < blockCount; block++) {
+        const page = pages[block] as BlockId;
+        // What is loaded within the step is not waited for.
+        if (residency.isLoading(page) && residency.plannedTo[page] !== blockSize) return true;
+        if (includesFound && outside[block] === 1) return true;
+      }
+    return false;
+  }
+
   /** The full blocks of the request that no page has or will have. */
   lacking(request: KvRequest): BlockPlace[] {
     const places: BlockPlace[] = [];

@@ -27,7 +27,9 @@ export interface AdmissionParts {
  */
 export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
   const { waiting, running, parked, kv, options, external } = parts;
-  while (draft.rowsLeft > 0 && running.size < options.maxNumSeqs) {
+  while (running.size < options.maxNumSeqs) {
+    // Loading costs no rows: it is begun beside a step that is full.
+    if (draft.rowsLeft === 0 && external === undefined) return;
     const next = waiting.peek();
     if (next === undefined) return;
     // A page for each that has some already: without it, a request that has just been preempted would come back, take the
@@ -39,6 +41,7 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
       return;
     }
     const match = external === undefined ? nothingFound : findOutside(kv, next, headroom, external);
+    if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
     waiting.remove(next);
     if (match === undefined) {
       next.isDeferred = true;
@@ -57,6 +60,15 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
     running.insert(next);
     draft.add(next);
   }
+}
+
+/**
+ * Rows for those that compute at once, a place for those that wait for a load. There are as many places as seats, so that
+ * loads fill the next batch while this one runs, and do not fill the pool with requests that nobody will run for long.
+ */
+function hasRoom({ kv, parked, options }: AdmissionParts, draft: StepDraft, next: RequestState, match: Match): boolean {
+  if (draft.rowsLeft > 0 && parked.length < options.maxNumSeqs) return true;
+  return kv.wouldAwaitLoad(next.kv, match.mode) ? parked.length < options.maxNumSeqs : draft.rowsLeft > 0;
 }
 
 /** What is to be counted on from outside; the proposal that is drawn last is the one for it. */

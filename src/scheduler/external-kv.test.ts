@@ -259,29 +259,6 @@ describe('remote_prefill lifecycle', () => {
     world.step();
     expect(world.scheduler.stats()).toMatchObject({ loading: 1, waiting: 0 });
   });
-
-  test('async_load_deadlock_head_of_line_blocking: a head that finds no room does not keep a finished load from running', () => {
-    const world = connected(24);
-    world.connector.blocks = ({ id }) => (id === 'remote' ? 15 : 0);
-    world.scheduler.add(short('remote', range(16 * 16), 1));
-    world.step();
-    world.scheduler.add(short('big', prompt(5, 12), 1));
-    world.step([{ load: world.loads.get('remote')! }]);
-    expect(world.scheduler.stats()).toMatchObject({ loading: 1, waiting: 1 });
-    expect(shape(world.step())).toEqual(['remote: 240-256']);
-    expect(shape(world.step())).toEqual(['big: 0-192']);
-  });
-
-  test('async_loads_count_toward_active_request_limit: here they do not, pages are what limits them', () => {
-    const world = connected(100, { maxNumSeqs: 2 });
-    world.connector.blocks = () => 1;
-    for (const own of [1, 2, 3]) world.scheduler.add(short(`${own}`, prompt(own, 2), 1));
-    world.step();
-    // vLLM: 2 loading, the third untouched. Here all three wait for their bytes at once, and two of them run afterwards.
-    expect(counts(world)).toEqual({ running: 0, waiting: 0, loading: 3 });
-    world.step([...world.loads.values()].map((load) => ({ load })));
-    expect(shape(world.step())).toEqual(['1: 16-32', '2: 16-32']);
-  });
 });
 
 test('what a step has computed is offered to be saved, once, with the page that holds it', () => {

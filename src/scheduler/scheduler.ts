@@ -230,7 +230,7 @@ export class Scheduler implements SchedulerApi {
     // The list shrinks from its end while this loop preempts.
     for (let i = 0; i < this.#running.size && draft.rowsLeft > 0; i++) {
       const state = this.#running.at(i);
-      if (state.kv.isLastRow()) this.#serve(state, draft);
+      if (this.#kv.isDecode(state.kv)) this.#serve(state, draft);
     }
   }
 

@@ -1,0 +1,156 @@
+import { describe, expect, test } from 'vitest';
+import { connected, fillTruly } from '../../sim/connected.ts';
+import { range, shape, short } from '../../sim/harness.ts';
+import { referenceOutput } from '../../sim/reference.ts';
+import type { LoadMode } from '../connector/connector.ts';
+import type { TokenCount } from '../core/ids.ts';
+import type { KvGroupSpec } from '../core/kv-spec.ts';
+import type { SchedulerOptions } from './contract.ts';
+
+/**
+ * vLLM's tests of failed loads with several KV groups, with their names and numbers, and ours. There a report about
+ * blocks stops the engine (a connector must fail the request as a whole, and it is computed from its first token on); the
+ * pull requests preempt it and start from nothing. Here a failure names its attempt and its page, a page belongs to one
+ * group, and the planner says what is missing: nothing that is valid is computed, but a running state goes back to its
+ * nearest checkpoint, which may be the beginning.
+ */
+const full: KvGroupSpec = { kind: 'full', blockSize: 16 as TokenCount, layers: [0] };
+const state: KvGroupSpec = { kind: 'state', blockSize: 16 as TokenCount, layers: [1] };
+const sliding: KvGroupSpec = {
+  kind: 'window',
+  blockSize: 32 as TokenCount,
+  window: 128 as TokenCount,
+  layers: [1],
+};
+const prompt = (own: number) => range(1600, own * 10_000);
+
+type World = ReturnType<typeof connected>;
+function open(groups: readonly KvGroupSpec[], mode: LoadMode, options: Partial<SchedulerOptions> = {}): World {
+  const world = connected(1000, options, 16, {}, groups);
+  world.connector.mode = mode;
+  return world;
+}
+
+/** One load fails at this block of this group; all others arrive. Returns what the failing step brought. */
+function failAt(world: World, requests: readonly ReturnType<typeof short>[], id: string, group: number, index: number) {
+  const plan = world.plan()!;
+  const failing = (requestId: string) => requestId === id;
+  for (const load of world.loads.values()) {
+    const request = requests.find((other) => other.id === load.requestId)!;
+    fillTruly(world, load, request, (block) => failing(request.id) && block.group === group && block.index === index);
+  }
+  const reports = [...world.loads.values()].map((load) =>
+    failing(load.requestId) ? { load, failed: [index], failedGroup: group } : { load },
+  );
+  return world.apply(plan, reports);
+}
+
+function textOf({ updates }: World, id: string): number[] {
+  return updates
+    .filter(({ requestId }) => requestId === id)
+    .flatMap(({ newTokens }) => newTokens.map(({ token }) => token));
+}
+const truthOf = ({ runner }: World, request: ReturnType<typeof short>) =>
+  referenceOutput(request, runner.kvCacheSpec, runner.vocabSize, 10_000).tokens;
+function finish(world: World): void {
+  while (world.scheduler.stats().running + world.scheduler.stats().loading > 0) world.step();
+}
+
+/**
+ * Of the states only the last that is found is loaded; with 51 of them, full blocks behind it are not worth loading.
+ * vLLM: computed 0, so 1600 rows, in all of these.
+ */
+const cases = [
+  { where: 'full', group: 0, states: 99, repair: '0-816 1584-1600' },
+  { where: 'full', group: 0, states: 51, repair: '0-1600' },
+  { where: 'state', group: 1, states: 51, repair: '0-1600' },
+] as const;
+
+describe('test_hybrid_kv_load_failure_recovery', () => {
+  describe.each(['sync', 'async'] as const)('%s', (mode) => {
+    test.each(cases)(
+      '100 and 99, index 50 of the $where group fails, $states states: $repair',
+      ({ group, states, repair }) => {
+        const world = open([full, state], mode);
+        world.connector.blocks = (_, g) => (g === 0 ? 99 : states);
+        const requests = [short('1', prompt(1), 3), short('2', prompt(2), 3)];
+        for (const request of requests) world.scheduler.add(request);
+        const said = failAt(world, requests, '1', group, 50);
+        // Its sample is thrown away; its sibling is not touched. (vLLM preempts it: here it keeps its pages.)
+        expect(said.map(({ requestId }) => requestId)).toEqual(mode === 'sync' ? ['2'] : []);
+        expect(world.scheduler.stats()).toMatchObject({ preemptions: 0, waiting: 0 });
+        const next = world.step();
+        expect(shape(next).find((line) => line.startsWith('1'))).toBe(`1: ${repair}`);
+        finish(world);
+        for (const request of requests) expect(textOf(world, request.id)).toEqual(truthOf(world, request));
+      },
+    );
+
+    test('policy fail: one output with reason error, its pages are free, its sibling goes on', () => {
+      const world = open([full, state], mode, { kvLoadFailurePolicy: 'fail' });
+      world.connector.blocks = () => 99;
+      const requests = [short('1', prompt(1), 3), short('2', prompt(2), 3)];
+      for (const request of requests) world.scheduler.add(request);
+      const said = failAt(world, requests, '1', 0, 50);
+      expect(said[0]).toMatchObject({ requestId: '1', newTokens: [], finish: { reason: 'error' } });
+      expect(world.scheduler.stats()).toMatchObject({ waiting: 0, running: mode === 'sync' ? 1 : 0 });
+      finish(world);
+      expect(textOf(world, '2')).toEqual(truthOf(world, requests[1]!));
+      expect(world.scheduler.stats().blocks.referenced).toBe(0);
+      expect(world.updates.filter(({ requestId }) => requestId === '1')).toHaveLength(1);
+    });
+  });
+});
+
+describe('multi-group fail (test_invalid_blocks_correctness, pull request 35223)', () => {
+  /** Full blocks of 16, windows of 128 in blocks of 32: 75 blocks are 1200 tokens, of which 37 whole window blocks. */
+  const found = (_: unknown, group: number): number => (group === 0 ? 75 : 37);
+
+  test('1000 blocks, 75 of 100 outside, the second block of the last group fails: the request goes, nothing is left', () => {
+    const world = open([full, sliding], 'sync', { kvLoadFailurePolicy: 'fail' });
+    world.connector.blocks = found;
+    const request = short('1', prompt(1), 3);
+    world.scheduler.add(request);
+    const said = failAt(world, [request], '1', 1, 34);
+    // What a window cannot see is not loaded.
+    const indices = world.loads.get('1')!.blocks.filter(({ group }) => group === 1);
+    expect(indices.map(({ index }) => index)).toEqual([33, 34, 35, 36]);
+    expect(said).toMatchObject([{ requestId: '1', finish: { reason: 'error' } }]);
+    expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 0, blocks: { referenced: 0 } });
+    expect(world.scheduler.hasWork()).toBe(false);
+  });
+
+  test.each(['sync', 'async'] as const)(
+    '%s, policy recompute: same text, and no row more than windows need',
+    (mode) => {
+      const world = open([full, sliding], mode);
+      world.connector.blocks = found;
+      const request = short('1', prompt(1), 3);
+      world.scheduler.add(request);
+      failAt(world, [request], '1', 1, 34);
+      // Block 34 is [1088, 1120): its rows see a window before it that is not here, and so on to the beginning. What was
+      // loaded around it, [1056, 1088) and [1120, 1184), is used.
+      expect(shape(world.step())).toEqual(['1: 0-1056 1088-1120 1184-1600']);
+      finish(world);
+      expect(textOf(world, '1')).toEqual(truthOf(world, request));
+    },
+  );
+});
+
+describe('block_level_load_failure_fails_closed_with_multiple_groups', () => {
+  test('a page that is reported by its bare number: vLLM raises an error, here it is one group’s page and is computed', () => {
+    const world = open([full, sliding], 'sync');
+    const request = short('1', range(40), 3);
+    world.scheduler.add(request);
+    const first = world.step();
+    const page = first.sequences[0]!.blockTables[0]!.ids[0]!;
+    world.runner.scribble(page);
+    const plan = world.plan()!;
+    const result = { ...world.runner.execute(plan), invalidBlocks: [page as never] };
+    expect(world.scheduler.apply(plan, result, 0)).toEqual([]);
+    // The full block is gone; the window's rows of it are valid, and their KV is not written again.
+    expect(shape(world.step())).toEqual(['1: 0-16 40-41']);
+    finish(world);
+    expect(textOf(world, '1')).toEqual(truthOf(world, request));
+  });
+});
