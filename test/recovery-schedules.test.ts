@@ -1,0 +1,228 @@
+/**
+ * I1, I2, I3, I5, I6, I8 on real weights: hundreds of random schedules of faults, arrivals, aborts and preemptions. Every
+ * text, token and logprob is that of a run without stores and alone; what is recomputed is what was lost; nothing leaks.
+ * What it does not cover: several KV groups (the simulator does), processes (`pipeline.test.ts`, `recovery-kill.test.ts`).
+ */
+import { afterAll, describe, expect, it } from 'vitest';
+import { Prng } from '../src/base/prng.ts';
+import type { FaultPlan } from '../src/connector/fault-rules.ts';
+import { type FaultKind, type FaultRule, faultKinds, faultRule } from '../src/connector/fault-rules.ts';
+import type { SamplingOptions } from '../src/core/sampling.ts';
+import { promptOf } from './support/drive.ts';
+import type { StoredBlocks } from './support/memory-connector.ts';
+import {
+  blockSize,
+  type Completion,
+  type Life,
+  type LifeOptions,
+  RecoveryRig,
+  type RigRequest,
+} from './support/recovery-rig.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+/** `RECOVERY_SEED=12345 npx vitest run test/recovery-schedules.test.ts` runs one schedule again, on each model. */
+const onlySeed = process.env.RECOVERY_SEED === undefined ? undefined : Number(process.env.RECOVERY_SEED);
+const schedulesPerWorkload = 10;
+
+interface Subject {
+  readonly name: string;
+  readonly model: () => Promise<string>;
+  readonly ranks: number;
+  readonly workloads: number;
+}
+
+const tiny = (architecture: 'llama' | 'qwen2' | 'qwen3', type: 'Q8_0' | 'F16' | 'Q4_0') => async () => {
+  const path = folder.file(`${architecture}.gguf`);
+  await writeTinyModel(path, { architecture, type });
+  return path;
+};
+const subjects: readonly Subject[] = [
+  { name: 'the demo model', model: async () => 'models/kvasir-demo.gguf', ranks: 1, workloads: 8 },
+  { name: 'a random llama', model: tiny('llama', 'Q4_0'), ranks: 1, workloads: 10 },
+  { name: 'a random qwen2', model: tiny('qwen2', 'F16'), ranks: 1, workloads: 10 },
+  { name: 'a random qwen3', model: tiny('qwen3', 'Q8_0'), ranks: 1, workloads: 10 },
+  { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2, workloads: 7 },
+  { name: 'a random qwen3 on two ranks', model: tiny('qwen3', 'Q8_0'), ranks: 2, workloads: 8 },
+];
+
+describe.each(subjects)('$name', ({ model, ranks, workloads }) => {
+  it(`${workloads * schedulesPerWorkload} random schedules`, async () => {
+    const rig = await RecoveryRig.open(await model(), ranks);
+    const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0 };
+    try {
+      for (let w = 0; w < workloads; w++) {
+        const first = (w + 1) * 1000;
+        if (onlySeed !== undefined && Math.floor(onlySeed / 1000) !== w + 1) continue;
+        const workload = await Workload.prepare(rig, first);
+        for (let seed = first; seed < first + schedulesPerWorkload; seed++) {
+          if (onlySeed !== undefined && onlySeed !== seed) continue;
+          await withSeed(seed, async () => {
+            const life = await workload.runSchedule(seed);
+            seen.failed += life.failedBlocks;
+            seen.preempted += life.stats.preemptions;
+            seen.aborted += life.stats.aborts;
+            seen.recomputed += life.stats.recomputedTokens;
+            seen.ignored += life.stats.transfers.ignored;
+          });
+        }
+      }
+    } finally {
+      await rig.close();
+    }
+    // Schedules that hurt nobody would show nothing.
+    if (onlySeed === undefined)
+      for (const count of Object.values(seen)) expect(count, JSON.stringify(seen)).toBeGreaterThan(0);
+  });
+});
+
+async function withSeed(seed: number, run: () => Promise<void>): Promise<void> {
+  try {
+    await run();
+  } catch (error) {
+    const again = `RECOVERY_SEED=${seed} npx vitest run test/recovery-schedules.test.ts`;
+    throw new Error(`schedule ${seed} failed; again: ${again}`, { cause: error });
+  }
+}
+
+/** Requests, what they answer when nothing goes wrong, and the KV that an earlier life has stored. */
+class Workload {
+  readonly #rig: RecoveryRig;
+  readonly #requests: readonly RigRequest[];
+  readonly #reference: readonly Completion[];
+  readonly #stored: StoredBlocks;
+
+  private constructor(rig: RecoveryRig, requests: readonly RigRequest[], reference: Life, stored: StoredBlocks) {
+    this.#rig = rig;
+    this.#requests = requests;
+    this.#reference = reference.completions;
+    this.#stored = stored;
+  }
+
+  static async prepare(rig: RecoveryRig, seed: number): Promise<Workload> {
+    const prng = new Prng(seed);
+    const requests = randomRequests(prng, rig.vocabSize);
+    const alone: Completion[] = [];
+    let reference: Life | undefined;
+    for (const request of requests) {
+      reference = await rig.live({ requests: [request] });
+      alone.push(...reference.completions);
+    }
+    const saver = await rig.live({ requests, store: { mode: 'async' } });
+    expectSame(saver.completions, alone);
+    return new Workload(rig, requests, { ...reference!, completions: alone }, saver.stored);
+  }
+
+  async runSchedule(seed: number): Promise<Life> {
+    const prng = new Prng(seed);
+    const schedule = randomSchedule(prng, this.#requests, this.#rig.identities.length);
+    const store = { ...schedule.store!, stored: randomPart(prng, this.#stored) };
+    const life = await this.#rig.live({ ...schedule, store });
+    expectSame(life.completions, this.#reference, schedule);
+    const { preemptions, aborts, recomputedTokens } = life.stats;
+    // Whoever is preempted repeats his own rows; a load of this step whose report is late costs the rows that counted on it.
+    const isComparable = preemptions === 0 && aborts === 0 && schedule.store?.reports === undefined;
+    if (isComparable) expect(recomputedTokens, 'I3').toBe(life.failedBlocks * blockSize);
+    return life;
+  }
+}
+
+function expectSame(
+  completions: readonly Completion[],
+  reference: readonly Completion[],
+  schedule?: LifeOptions,
+): void {
+  for (const [i, { text, tokens, logprobs, reason }] of completions.entries()) {
+    const wanted = reference[i]!;
+    const isCut = reason === 'abort';
+    if (schedule?.requests[i]?.abortAfter === undefined && schedule?.closeAfter === undefined)
+      expect(reason, `request ${i}`).toBe(wanted.reason);
+    const count = isCut ? tokens.length : wanted.tokens.length;
+    expect(tokens, `tokens of request ${i}`).toEqual(wanted.tokens.slice(0, count));
+    expect(logprobs, `logprobs of request ${i}`).toEqual(wanted.logprobs.slice(0, count));
+    if (!isCut) expect(text, `text of request ${i}`).toBe(wanted.text);
+  }
+}
+
+/** Two to six requests, most of them beginning alike. */
+function randomRequests(prng: Prng, vocabSize: number): RigRequest[] {
+  const vocab = Math.min(vocabSize, 250);
+  const shared = promptOf(112, prng.uint32(), vocab);
+  return Array.from({ length: prng.between(2, 6) }, () => {
+    const prefix = prng.chance(0.75) ? shared.slice(0, prng.between(20, 112)) : [];
+    const prompt = [...prefix, ...promptOf(prng.between(1, 60), prng.uint32(), vocab)];
+    const params: SamplingOptions = prng.chance(0.5)
+      ? { temperature: 0 }
+      : { temperature: 0.8, seed: prng.uint32(), topP: 0.95, ...(prng.chance(0.3) ? { repetitionPenalty: 1.1 } : {}) };
+    return {
+      prompt,
+      params: {
+        maxTokens: prng.pick([prng.between(1, 8), prng.between(8, 24)]),
+        ignoreEos: true,
+        logprobs: 2,
+        ...params,
+      },
+    };
+  });
+}
+
+function randomSchedule(prng: Prng, requests: readonly RigRequest[], ranks: number): LifeOptions {
+  const isTight = prng.chance(0.4);
+  const blocksOf = ({ prompt, params }: RigRequest): number =>
+    Math.ceil(((prompt as number[]).length + params!.maxTokens!) / blockSize);
+  const largest = Math.max(...requests.map(blocksOf));
+  const loadTimeoutMs = prng.between(15, 40);
+  return {
+    requests: requests.map((request) => ({
+      ...request,
+      ...(prng.chance(0.4) ? { arriveMs: prng.between(1, 15) } : {}),
+      ...(prng.chance(0.08) ? { abortAfter: prng.between(0, 4) } : {}),
+    })),
+    loadTimeoutMs,
+    // The longest request must fit; beside it there may be room for hardly anything.
+    ...(isTight ? { pages: 1 + largest + prng.between(1, 8) } : {}),
+    ...(prng.chance(0.05) ? { closeAfter: prng.between(1, 12) } : {}),
+    scheduler: {
+      maxNumBatchedTokens: prng.pick([16, 33, 64, 256]),
+      maxNumSeqs: prng.pick([2, 16]),
+      ...(prng.chance(0.2) ? { longPrefillTokenThreshold: 24 } : {}),
+    },
+    store: {
+      mode: prng.chance(0.5) ? 'sync' : 'async',
+      faults: Array.from({ length: ranks }, () => randomFaults(prng, loadTimeoutMs)),
+      ...(prng.chance(0.2) ? { reports: randomReports(prng) } : {}),
+      ...(prng.chance(0.1) ? { maxBytes: 200_000 } : {}),
+    },
+  };
+}
+
+const randomReports = (prng: Prng) => ({ seed: prng.uint32(), duplicate: 0.3, late: 0.3, unknown: 0.3 });
+
+function randomFaults(prng: Prng, loadTimeoutMs: number): FaultPlan {
+  const rules = Array.from({ length: prng.between(1, 3) }, () => randomRule(prng, loadTimeoutMs));
+  return { seed: prng.between(0, 2 ** 20), rules };
+}
+
+function randomRule(prng: Prng, loadTimeoutMs: number): FaultRule {
+  // Each hung call costs a deadline: often enough to be met, seldom enough for hundreds of schedules.
+  const kinds: readonly FaultKind[] = prng.chance(0.1) ? ['hung'] : faultKinds.filter((kind) => kind !== 'hung');
+  const fault = prng.pick(kinds);
+  return faultRule({
+    fault,
+    on: prng.chance(0.8) ? 'load' : 'store',
+    probability: prng.pick([0.15, 0.5, 1]),
+    delayMs: prng.between(1, Math.floor(loadTimeoutMs * 1.5)),
+    ignoresAbort: prng.chance(0.5),
+    limit: prng.pick([2, 5, 1000]),
+    ...(prng.chance(0.3) ? { blocks: [prng.between(0, 3), prng.between(2, 8)] } : {}),
+    ...(prng.chance(0.1) ? { requests: [prng.between(0, 3)] } : {}),
+  });
+}
+
+/** Usually all of it; sometimes much has been lost before. */
+function randomPart(prng: Prng, stored: StoredBlocks): StoredBlocks {
+  const kept = prng.pick([1, 1, 0.7]);
+  return stored.map((blocks) => new Map([...blocks].filter(() => prng.chance(kept))));
+}

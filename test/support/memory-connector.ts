@@ -1,0 +1,136 @@
+/**
+ * A connector whose stores are memory, one per rank, for tests that open hundreds of them: the real halves, queue, breakers,
+ * headers and verification, with faults in the stores and in what the workers report.
+ */
+import { assertDefined } from '../../src/base/assert.ts';
+import type { BlockKey } from '../../src/connector/block-key.ts';
+import type {
+  BlockLoadFailure,
+  KvIdentity,
+  LoadMode,
+  SchedulerConnector,
+  SchedulerConnectorContext,
+  WorkerConnector,
+  WorkerConnectorContext,
+} from '../../src/connector/connector.ts';
+import { FaultInjector } from '../../src/connector/fault-injector.ts';
+import type { FaultPlan } from '../../src/connector/fault-rules.ts';
+import { FaultyReports, type ReportFaults } from '../../src/connector/faulty-reports.ts';
+import type { TamperableTier } from '../../src/connector/tier.ts';
+import { HostTier } from '../../src/connector/tier-host.ts';
+import { TierScheduler } from '../../src/connector/tier-scheduler.ts';
+import { TierWorker } from '../../src/connector/tier-worker.ts';
+
+/** What a store holds at the start: the bytes of each block, by rank. */
+export type StoredBlocks = readonly ReadonlyMap<BlockKey, Uint8Array>[];
+
+export interface MemoryConnectorOptions {
+  readonly identities: readonly KvIdentity[];
+  readonly mode: LoadMode;
+  readonly stored?: StoredBlocks;
+  /** One per rank; a rank without one has a store that works. */
+  readonly faults?: readonly FaultPlan[];
+  readonly reports?: ReportFaults;
+  /** Of each rank's store; small ones evict. */
+  readonly maxBytes?: number;
+}
+
+const never = new AbortController().signal;
+
+export class MemoryConnector {
+  /** Blocks that a worker reported as failed, on any rank: `transfer/page`, independent of what the scheduler counts. */
+  readonly failedBlocks = new Set<string>();
+  readonly #options: MemoryConnectorOptions;
+  readonly #tiers: readonly HostTier[];
+  readonly #injectors: FaultInjector[] = [];
+
+  private constructor(options: MemoryConnectorOptions, tiers: readonly HostTier[]) {
+    this.#options = options;
+    this.#tiers = tiers;
+  }
+
+  static async open(options: MemoryConnectorOptions): Promise<MemoryConnector> {
+    const tiers = options.identities.map(
+      (identity) => new HostTier({ identity, maxBytes: options.maxBytes ?? 64 << 20 }),
+    );
+    for (const [rank, blocks] of (options.stored ?? []).entries())
+      for (const [key, bytes] of blocks) await tiers[rank]!.store(key, bytes, never);
+    return new MemoryConnector(options, tiers);
+  }
+
+  openScheduler(context: SchedulerConnectorContext): SchedulerConnector {
+    return new TierScheduler(this.#tiers.map(viewOf), context, {
+      role: 'kv_both',
+      mode: this.#options.mode,
+      lookupTimeoutMs: 1000,
+    });
+  }
+
+  openWorker(context: WorkerConnectorContext): WorkerConnector {
+    const { identity, timers } = context;
+    const tier = viewOf(this.#tiers[identity.rank]!);
+    const plan = this.#options.faults?.[identity.rank];
+    const injector = plan === undefined ? undefined : new FaultInjector(tier, { identity, timers, plan });
+    if (injector !== undefined) this.#injectors.push(injector);
+    const worker = new TierWorker(injector ?? tier, context, {
+      loadsAtOnce: 4,
+      savesAtOnce: 2,
+      saveBufferBytes: 16 << 20,
+      saveTimeoutMs: 40,
+    });
+    const half = watched(worker, this.failedBlocks);
+    const { reports } = this.#options;
+    return reports === undefined ? half : new FaultyReports(half, { ...reports, seed: reports.seed + identity.rank });
+  }
+
+  /** Calls that would hang for ever end with an error: as a store that comes back. */
+  releaseHung(): void {
+    for (const injector of this.#injectors) injector.releaseHung();
+  }
+
+  /** What of these keys is stored, as another process would find it. */
+  async contents(keys: Iterable<BlockKey>): Promise<StoredBlocks> {
+    const wanted = [...keys];
+    const contents: Map<BlockKey, Uint8Array>[] = [];
+    for (const [rank, tier] of this.#tiers.entries()) {
+      const blocks = new Map<BlockKey, Uint8Array>();
+      for (const key of wanted) {
+        const bytes = new Uint8Array(assertDefined(this.#options.identities[rank], 'a rank has an identity').pageBytes);
+        if ((await tier.load(key, bytes, never)) === undefined) blocks.set(key, bytes);
+      }
+      contents.push(blocks);
+    }
+    return contents;
+  }
+}
+
+/** The same store, but closing it closes it for nobody else: it outlives the engine, as stores do. */
+function viewOf(tier: HostTier): TamperableTier {
+  return {
+    name: tier.name,
+    has: (keys, signal) => tier.has(keys, signal),
+    load: (key, into, signal) => tier.load(key, into, signal),
+    store: (key, bytes, signal) => tier.store(key, bytes, signal),
+    delete: (key) => tier.delete(key),
+    tamper: (key, spoil) => tier.tamper(key, spoil),
+    takeEvicted: () => tier.takeEvicted(),
+    counters: () => tier.counters(),
+    close: () => Promise.resolve(),
+  };
+}
+
+/** Notes what the half reports as failed, and changes nothing. */
+function watched(half: WorkerConnector, failed: Set<string>): WorkerConnector {
+  const note = (failures: readonly BlockLoadFailure[]): readonly BlockLoadFailure[] => {
+    for (const { transfer, page } of failures) failed.add(`${transfer}/${page}`);
+    return failures;
+  };
+  return new Proxy(half, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name, target);
+      if (typeof value !== 'function') return value;
+      if (name === 'getBlockIdsWithLoadErrors') return () => note(target.getBlockIdsWithLoadErrors());
+      return value.bind(target) as unknown;
+    },
+  });
+}

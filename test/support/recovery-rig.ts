@@ -1,0 +1,299 @@
+/**
+ * A real model behind the real engine, scheduler, ranks and connector halves, opened once and used for hundreds of short
+ * lives: each has its own scheduler, connector and stores, and finds in the pool the garbage that the last one left.
+ */
+import { createHash } from 'node:crypto';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { assert } from '../../src/base/assert.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import type { BlockKey } from '../../src/connector/block-key.ts';
+import type { KvIdentity } from '../../src/connector/connector.ts';
+import { systemTimers } from '../../src/connector/system-timers.ts';
+import { blockId, tokenCount } from '../../src/core/ids.ts';
+import type { RequestStats } from '../../src/core/request.ts';
+import type { TokenLogprobs } from '../../src/core/step.ts';
+import type { EngineStats, GenerateRequest } from '../../src/engine/contract.ts';
+import { Engine } from '../../src/engine/engine.ts';
+import { readGguf } from '../../src/ggml/gguf.ts';
+import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { pipelineStage, type Runner } from '../../src/runner/contract.ts';
+import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
+import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import { Scheduler } from '../../src/scheduler/scheduler.ts';
+import type { Tokenizer } from '../../src/tokenizer/contract.ts';
+import { openTokenizer } from '../../src/tokenizer/llama-tokenizer.ts';
+import type { Executor } from '../../src/worker/executor.ts';
+import { PipelineExecutor } from '../../src/worker/executor-pipeline.ts';
+import { InlineRank } from '../../src/worker/rank-inline.ts';
+import { MemoryConnector, type MemoryConnectorOptions, type StoredBlocks } from './memory-connector.ts';
+
+export const blockSize = 16;
+
+export interface RigRequest extends GenerateRequest {
+  /** Milliseconds after the first one. */
+  readonly arriveMs?: number;
+  /** It is aborted when it has so many tokens; 0: as soon as it was submitted. */
+  readonly abortAfter?: number;
+}
+
+export interface Completion {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  readonly logprobs: readonly TokenLogprobs[];
+  readonly reason: string;
+  readonly stats: RequestStats;
+}
+
+export interface LifeOptions {
+  readonly requests: readonly RigRequest[];
+  readonly scheduler?: Partial<SchedulerOptions>;
+  /** Of the pool, the null page included. */
+  readonly pages?: number;
+  /** Absent: nothing is kept outside. */
+  readonly store?: Omit<MemoryConnectorOptions, 'identities'>;
+  readonly loadTimeoutMs?: number;
+  /** The engine is closed as soon as so many deltas have come from all requests together. */
+  readonly closeAfter?: number;
+}
+
+export interface Life {
+  readonly completions: readonly Completion[];
+  readonly stats: EngineStats;
+  /** Blocks that a worker reported as failed; see `MemoryConnector`. */
+  readonly failedBlocks: number;
+  /** All that was stored by this life, by rank; empty without a store. */
+  readonly stored: StoredBlocks;
+}
+
+const maxModelLen = 512;
+
+export class RecoveryRig {
+  readonly #runners: readonly GgmlRunner[];
+  readonly #tokenizer: Tokenizer;
+  readonly identities: readonly KvIdentity[];
+
+  private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer) {
+    this.#runners = runners;
+    this.#tokenizer = tokenizer;
+    this.identities = runners.map(({ kvCacheSpec: { fingerprint, pageBytes, groups } }, rank) => ({
+      fingerprint,
+      modelName: 'rig',
+      dtype: 'f16',
+      rank,
+      worldSize: runners.length,
+      pageBytes,
+      groups,
+    }));
+  }
+
+  /** `ranks`: over how many of them the layers are split, all in this process. */
+  static async open(path: string, ranks = 1): Promise<RecoveryRig> {
+    const file = await readGguf(path);
+    const config = readModelConfig(file);
+    const runners: GgmlRunner[] = [];
+    for (let rank = 0; rank < ranks; rank++) {
+      runners.push(
+        await GgmlRunner.open({
+          file,
+          config,
+          device: 'cpu',
+          threads: 1,
+          numerics: 'exact',
+          blockSize: tokenCount(blockSize),
+          kvCacheBytes: (pageBytes) => pagesMax * pageBytes,
+          ...(ranks === 1 ? {} : { stage: pipelineStage(rank, ranks, config.layerCount) }),
+        }),
+      );
+    }
+    return new RecoveryRig(runners, await openTokenizer(file));
+  }
+
+  get vocabSize(): number {
+    return this.#tokenizer.vocabSize;
+  }
+
+  /** Runs the requests to their ends, sees that nothing is left behind, and says what came of them. */
+  async live(options: LifeOptions): Promise<Life> {
+    const { requests, store, pages = pagesMax, closeAfter = Infinity } = options;
+    // Whatever is read without having been written or verified is now certainly wrong.
+    for (const { kvPages } of this.#runners)
+      for (let page = 0; page < pagesMax; page++) kvPages!.blockBytes(blockId(page)).fill(0x5a);
+    const connector =
+      store === undefined ? undefined : await MemoryConnector.open({ ...store, identities: this.identities });
+    const { engine, scheduler, storedKeys } = this.#open(options, pages, connector);
+    let deltas = 0;
+    const runs = requests.map((request) =>
+      this.#run(engine, request, () => {
+        if (++deltas >= closeAfter) void engine.close();
+      }),
+    );
+    // Calls that cannot be stopped hold their pages, and a pool may be too small to do without: sooner or later they end.
+    const releasing = setInterval(() => connector?.releaseHung(), 100);
+    // I8: a schedule takes milliseconds, so whoever has not ended by then never will.
+    const watchdog = new AbortController();
+    const completions = await Promise.race([
+      Promise.all(runs),
+      sleep(15_000, undefined, { signal: watchdog.signal }).then(() => {
+        throw new Error(`I8: requests never end: ${JSON.stringify(engine.stats())}`);
+      }),
+    ]).finally(() => {
+      watchdog.abort();
+    });
+    if (deltas < closeAfter) await settled(engine, connector);
+    await engine.close();
+    clearInterval(releasing);
+    scheduler.checkInvariants();
+    const stats = engine.stats();
+    assert(
+      stats.blocks.referenced === 0 || deltas >= closeAfter,
+      `${stats.blocks.referenced} blocks are still referenced`,
+    );
+    assert(stats.running + stats.waiting === 0, 'requests are left');
+    return {
+      completions,
+      stats,
+      failedBlocks: connector?.failedBlocks.size ?? 0,
+      stored: (await connector?.contents(storedKeys)) ?? [],
+    };
+  }
+
+  async close(): Promise<void> {
+    for (const runner of this.#runners) await runner.close();
+    this.#tokenizer.close();
+  }
+
+  #open(options: LifeOptions, pages: number, connector: MemoryConnector | undefined) {
+    let ring = (): void => undefined;
+    const context = { clock: systemClock, timers: systemTimers, wake: () => ring() };
+    const ranks = this.#runners.map((runner, rank) => {
+      const identity = this.identities[rank]!;
+      const half = connector?.openWorker({ ...context, identity });
+      half?.registerKvCaches(runner.kvPages!);
+      return new InlineRank(lent(runner, pages), identity, half);
+    });
+    const half = connector?.openScheduler({ ...context, identities: this.identities });
+    const executor = checkedBefore(new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id)), () =>
+      scheduler.checkInvariants(),
+    );
+    const scheduling: SchedulerOptions = {
+      maxNumBatchedTokens: 64,
+      maxNumSeqs: 16,
+      maxModelLen: Math.min(maxModelLen, (pages - 1) * blockSize),
+      enablePrefixCaching: true,
+      policy: 'fcfs',
+      ...options.scheduler,
+    };
+    const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, half, {
+      loadTimeoutMs: () => options.loadTimeoutMs ?? 2000,
+      askLaterMaxMs: 2000,
+      pollMs: 3,
+    });
+    const storedKeys = new Set<BlockKey>();
+    const engine = new Engine(
+      {
+        scheduler,
+        executor,
+        tokenizer: kept(this.#tokenizer),
+        model: {
+          name: 'rig',
+          path: '',
+          architecture: 'rig',
+          vocabSize: this.vocabSize,
+          maxModelLen: scheduling.maxModelLen,
+          hasChatTemplate: false,
+        },
+        ...(half === undefined ? {} : { connector: half }),
+      },
+      {
+        scheduler: scheduling,
+        maxWaiting: 1000,
+        onKvEvents: (events) => {
+          for (const { kind, keys } of events) if (kind === 'stored') for (const key of keys) storedKeys.add(key);
+        },
+      },
+    );
+    ring = () => engine.ringTransfers();
+    return { engine, scheduler, storedKeys };
+  }
+
+  async #run(engine: Engine, request: RigRequest, onDelta: () => void): Promise<Completion> {
+    const { arriveMs = 0, abortAfter = Infinity, ...rest } = request;
+    if (arriveMs > 0) await sleep(arriveMs);
+    const abort = new AbortController();
+    const tokens: number[] = [];
+    const logprobs: TokenLogprobs[] = [];
+    let text = '';
+    let stats: RequestStats | undefined;
+    let reason = 'none';
+    if (abortAfter === 0) setImmediate(() => abort.abort());
+    if (!engine.isHealthy()) return neverTaken;
+    for await (const delta of engine.generate(rest, { signal: abort.signal })) {
+      text += delta.text;
+      tokens.push(...delta.tokenIds);
+      logprobs.push(...(delta.logprobs ?? []));
+      stats = delta.stats;
+      reason = delta.finish?.reason ?? reason;
+      if (tokens.length >= abortAfter) abort.abort();
+      onDelta();
+    }
+    return { text, tokens, logprobs, reason, stats: stats! };
+  }
+}
+
+/** What a request is told that comes to an engine that was closed: nothing. */
+const neverTaken: Completion = {
+  text: '',
+  tokens: [],
+  logprobs: [],
+  reason: 'abort',
+  stats: { promptTokens: 0, cachedTokens: 0, outputTokens: 0, recomputedTokens: 0, preemptions: 0 },
+};
+
+const pagesMax = 160;
+const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
+
+/** After the last request: transfers come to their ends, and the pages that they held are free. */
+async function settled(engine: Engine, connector: MemoryConnector | undefined): Promise<void> {
+  const deadline = performance.now() + 10_000;
+  connector?.releaseHung();
+  while (engine.stats().transfers.open > 0) {
+    assert(performance.now() < deadline, `${engine.stats().transfers.open} transfers never end`);
+    connector?.releaseHung();
+    await sleep(2);
+  }
+  await nextTurn();
+}
+
+/** A runner with fewer pages, that stays open. */
+function lent(runner: GgmlRunner, pages: number): Runner {
+  return {
+    kvCacheSpec: { ...runner.kvCacheSpec, pageCount: pages as typeof runner.kvCacheSpec.pageCount },
+    vocabSize: runner.vocabSize,
+    stage: runner.stage,
+    kvPages: runner.kvPages,
+    execute: (plan, hidden) => runner.execute(plan, hidden),
+    close: async () => {},
+  };
+}
+
+function checkedBefore(executor: Executor, check: () => void): Executor {
+  return {
+    kvCacheSpec: executor.kvCacheSpec,
+    execute: (step) => {
+      check();
+      return executor.execute(step);
+    },
+    close: () => executor.close(),
+  };
+}
+
+/** The tokenizer of many engines: none of them closes it. */
+function kept(tokenizer: Tokenizer): Tokenizer {
+  return new Proxy(tokenizer, {
+    get(target, name) {
+      if (name === 'close') return () => {};
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
