@@ -11,10 +11,23 @@ export interface UntrueRead {
   /** The position whose KV was read, and the page in which it was looked for. */
   readonly position: number;
   readonly page: number;
+  /** The page was filled for another salt, model or group, whatever is in it (I10). */
+  readonly isForeign: boolean;
 }
 
-/** Per group, the entries of a request's tokens. */
-export type Truth = readonly Int32Array[];
+/** What a request ought to read. */
+export interface Truth {
+  /** Per group, the entries of its tokens. */
+  readonly entries: readonly Int32Array[];
+  /** Whose KV it is: one number for each salt. Pages are labelled with it when they are filled. */
+  readonly label: number;
+}
+
+/** A block as transfers move it. */
+export interface StoredBlock {
+  readonly entries: Int32Array;
+  readonly label: number;
+}
 
 /**
  * Executes plans with the fake model over a pool of its own: it writes and reads entries through the block tables, as a
@@ -27,6 +40,8 @@ export class FakeRunner {
   /** Entry of (page, offset); state groups use offset 0. Starts as garbage, as memory does. */
   readonly #entries: Int32Array;
   readonly #entriesPerPage: number;
+  /** For whom each page was filled last; see `labelOf`. */
+  readonly #labels: Int32Array;
   #garbage = 0x2545f491;
   rowsComputed = 0;
   #untrue: UntrueRead | undefined;
@@ -37,6 +52,7 @@ export class FakeRunner {
     this.vocabSize = vocabSize;
     this.#entriesPerPage = Math.max(...spec.groups.map((group) => group.blockSize));
     this.#entries = new Int32Array(spec.pageCount * this.#entriesPerPage);
+    this.#labels = new Int32Array(spec.pageCount).fill(-1);
     for (let i = 0; i < this.#entries.length; i++) this.#entries[i] = this.#nextGarbage();
   }
 
@@ -84,15 +100,17 @@ export class FakeRunner {
   }
 
   /** What a transfer reads: the block's entries; a state is one. */
-  readBlock(page: number, group: number): Int32Array {
+  readBlock(page: number, group: number): StoredBlock {
     const { kind, blockSize } = this.kvCacheSpec.groups[group]!;
     const first = page * this.#entriesPerPage;
-    return this.#entries.slice(first, first + (kind === 'state' ? 1 : blockSize));
+    const entries = this.#entries.slice(first, first + (kind === 'state' ? 1 : blockSize));
+    return { entries, label: this.#labels[page]! };
   }
 
   /** What a transfer writes. */
-  writePage(page: number, entries: Int32Array): void {
+  writePage(page: number, { entries, label }: StoredBlock): void {
     this.#entries.set(entries, page * this.#entriesPerPage);
+    this.#labels[page] = label;
   }
 
   /** The page's memory is lost or overwritten by somebody else. */
@@ -104,38 +122,42 @@ export class FakeRunner {
   /** Computes one token; returns what the next token is made of. */
   #row(sequence: SequencePlan, position: number, truth: Truth | undefined): number {
     const groups = this.kvCacheSpec.groups;
+    const { blockTables } = sequence;
     let hidden = hiddenSeed(sequence.tokens.at(position), position);
     for (let g = 0; g < groups.length; g++) {
       let read = g;
-      const table = sequence.blockTables[g]!;
+      const expected = truth?.entries[g];
+      const label = truth === undefined ? 0 : labelOf(truth, g);
       for (let q = firstRead(groups[g]!, position); q < position; q++) {
-        const entry = this.#entries[this.#placeOf(table, g, q)]!;
-        if (truth !== undefined && truth[g]![q] !== entry)
-          this.#untrue ??= { row: position, group: g, position: q, page: this.#pageOf(table, g, q) };
+        const page = this.#pageOf(blockTables[g]!, g, q);
+        const entry = this.#entries[this.#placeOf(page, g, q)]!;
+        if (expected !== undefined && (expected[q] !== entry || this.#labels[page] !== label))
+          this.#untrue ??= { row: position, group: g, position: q, page, isForeign: this.#labels[page] !== label };
         read = mix(read, entry);
       }
       hidden = mix(hidden, read);
     }
-    const writeTables = sequence.writeTables ?? sequence.blockTables;
+    const writeTables = sequence.writeTables ?? blockTables;
     let output = hidden;
     for (let g = 0; g < groups.length; g++) {
-      this.#entries[this.#placeOf(writeTables[g]!, g, position)] = entryOf(hidden, g);
-      output = mix(output, this.#entries[this.#placeOf(sequence.blockTables[g]!, g, position)]!);
+      const page = this.#pageOf(writeTables[g]!, g, position);
+      this.#entries[this.#placeOf(page, g, position)] = entryOf(hidden, g);
+      if (truth !== undefined) this.#labels[page] = labelOf(truth, g);
+      output = mix(output, this.#entries[this.#placeOf(this.#pageOf(blockTables[g]!, g, position), g, position)]!);
+      // What went to the null page means nothing, and must not be found there by luck.
+      if (page === NULL_BLOCK) this.scribble(NULL_BLOCK);
     }
-    // What went to the null page means nothing, and must not be found there by luck.
-    this.scribble(NULL_BLOCK);
     return output;
   }
 
-  #placeOf(table: BlockTable, g: number, position: number): number {
+  #placeOf(page: number, g: number, position: number): number {
     const { kind, blockSize } = this.kvCacheSpec.groups[g]!;
-    const offset = kind === 'state' ? 0 : position % blockSize;
-    return this.#pageOf(table, g, position) * this.#entriesPerPage + offset;
+    return page * this.#entriesPerPage + (kind === 'state' ? 0 : position % blockSize);
   }
 
   #pageOf(table: BlockTable, g: number, position: number): number {
     const block = Math.floor(position / this.kvCacheSpec.groups[g]!.blockSize);
-    assert(block < table.length, `position ${position} lies outside a table of ${table.length} blocks`);
+    if (block >= table.length) assert(false, `position ${position} lies outside a table of ${table.length} blocks`);
     return table.ids[block]!;
   }
 
@@ -144,3 +166,6 @@ export class FakeRunner {
     return this.#garbage;
   }
 }
+
+/** Pages of different groups never stand for each other either. */
+const labelOf = ({ label }: Truth, group: number): number => label * 16 + group;

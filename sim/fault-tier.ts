@@ -1,4 +1,4 @@
-import { assert, assertDefined } from '../src/base/assert.ts';
+import { assert } from '../src/base/assert.ts';
 import type { Prng } from '../src/base/prng.ts';
 import { OutputAggregator } from '../src/connector/aggregator.ts';
 import { type BlockKey, groupOfKey } from '../src/connector/block-key.ts';
@@ -17,55 +17,28 @@ import {
 } from '../src/connector/connector.ts';
 import type { BlockId, RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
-import type { FakeRunner } from './fake-runner.ts';
+import type { FakeRunner, StoredBlock } from './fake-runner.ts';
+import { FaultStores, places } from './fault-stores.ts';
+import { noFaults, type TierFaults } from './faults.ts';
 
-/** How often what goes wrong, as shares of one. */
-export interface TierFaults {
-  /** The answer is "ask later". */
-  readonly askLater: number;
-  /** A block is promised that no store has. */
-  readonly lies: number;
-  /** A block's bytes are wrong; the checksum shows it. */
-  readonly corrupt: number;
-  /** A load that was to be there within the step is not. */
-  readonly slow: number;
-  /** I/O does not end by the deadline, and goes on writing. */
-  readonly hung: number;
-  /** A worker says nothing about a load, ever or until long after. */
-  readonly silent: number;
-  /** A report is repeated. */
-  readonly twice: number;
-  /** A report about nothing that there is. */
-  readonly unknown: number;
-  /** A save does not reach its store. */
-  readonly saveFails: number;
-}
-
-export const noFaults: TierFaults = {
-  askLater: 0,
-  lies: 0,
-  corrupt: 0,
-  slow: 0,
-  hung: 0,
-  silent: 0,
-  twice: 0,
-  unknown: 0,
-  saveFails: 0,
-};
-
-const ranks = [0, 1] as const;
-const places = ['near', 'far'] as const;
+const ranksMax = 3;
 
 /** One rank's part in a load. */
 interface RankLoad {
   readonly job: LoadJob;
   readonly rank: number;
+  /** What it will bring, by page; nothing for those that fail. */
+  readonly content: ReadonlyMap<BlockId, StoredBlock>;
   decideAtMs: number;
   drainAtMs: number;
   readonly failed: Set<BlockId>;
   isHung: boolean;
   isSilent: boolean;
+  /** It is reported as one failure of everything. */
+  readonly isWhole: boolean;
   isDecided: boolean;
+  /** Its bytes are there, or never will be; a worker that keeps silent has not verified them yet. */
+  isArrived: boolean;
 }
 
 interface OpenSave {
@@ -73,27 +46,34 @@ interface OpenSave {
   readonly readAtMs: number;
   readonly endAtMs: number;
   fails: boolean;
-  bytes: (Int32Array | undefined)[];
+  read: readonly StoredBlock[];
   isRead: boolean;
 }
 
 /**
- * Both halves of a connector over two stores and two ranks, in which everything goes wrong that can. While a transfer
+ * Both halves of a connector over two stores and one to three ranks, in which everything goes wrong that can. While a transfer
  * is open it treats its pages as I/O does: a load leaves garbage in them until it has arrived, also long after it was
  * given up; a save reads them when it likes. So whoever frees, reads or writes a page too early says a wrong word.
  */
 export class FaultTier implements ConnectorPort {
   readonly #prng: Prng;
   readonly #runner: FakeRunner;
-  readonly #stores = new Map<string, Map<BlockKey, Int32Array>>(places.map((place) => [place, new Map()]));
+  readonly #stores: FaultStores;
+  readonly #ranks: readonly number[];
   readonly #aggregator: OutputAggregator;
   #loads: RankLoad[] = [];
   #saves: OpenSave[] = [];
   #repeats: { readonly rank: number; readonly output: ConnectorOutput }[] = [];
   readonly #finished = new Set<RequestId>();
   readonly #mode: 'sync' | 'async' | 'mixed';
-  /** Blocks promised per request, place and key, that failed: they must not be ordered again (the promise was broken). */
+  /** Loads by id, what failed of those that are open, and which were taken back. */
+  readonly #ordered = new Map<TransferId, LoadJob>();
+  readonly #failing = new Map<TransferId, Set<BlockId>>();
+  readonly #cancelled = new Set<TransferId>();
+  #decided: TransferId[] = [];
+  /** Request, place and key of what failed while it was waited for: it must not be ordered from there again. */
   readonly #broken = new Set<string>();
+  readonly #reported = new Set<RankLoad>();
   faults: TierFaults;
   nowMs = 0;
   isOpen: (id: TransferId) => boolean = () => true;
@@ -105,18 +85,27 @@ export class FaultTier implements ConnectorPort {
     this.#runner = runner;
     this.faults = faults;
     this.#mode = prng.pick(['sync', 'async', 'mixed'] as const);
-    this.#aggregator = new OutputAggregator(ranks.length, (id) => this.isOpen(id));
+    this.#stores = new FaultStores(prng);
+    this.#ranks = Array.from({ length: prng.between(1, ranksMax) }, (_, rank) => rank);
+    this.#aggregator = new OutputAggregator(this.#ranks.length, (id) => this.isOpen(id));
   }
 
-  getMatchedBlocks({ wanted }: ConnectorRequest): MatchAnswer {
+  getMatchedBlocks({ id, wanted }: ConnectorRequest): MatchAnswer {
     const prng = this.#prng;
     if (prng.chance(this.faults.askLater)) return { kind: 'askLater', deadlineMs: this.nowMs + prng.between(1, 200) };
     const share = prng.pick([1, 1, 1, 0.7]);
+    // A connector may know what has failed from where, or leave it to the engine to refuse it.
+    const knowsFailures = prng.chance(0.7);
     const blocks: FoundBlock[] = [];
     for (const block of wanted) {
-      const place = places.find((name) => this.#stores.get(name)!.has(block.key));
+      const isUsable = (place: string): boolean => !knowsFailures || !this.#broken.has(`${id} ${place} ${block.key}`);
+      const place = this.#stores.placeOf(block.key, isUsable);
       if (place !== undefined && prng.chance(share)) blocks.push({ ...block, place });
       else if (prng.chance(this.faults.lies)) blocks.push({ ...block, place: prng.pick(places) });
+    }
+    if (prng.chance(this.faults.foreign)) {
+      const [block, key] = [prng.pick(wanted), this.#stores.anyKey()];
+      if (key !== undefined) blocks.unshift({ ...block, key, place: prng.pick(places) });
     }
     if (blocks.length > 0 && prng.chance(this.faults.unknown)) blocks.push({ ...blocks[0]!, index: 10_000 });
     const mode = this.#mode === 'mixed' ? prng.pick(['sync', 'async'] as const) : this.#mode;
@@ -125,10 +114,7 @@ export class FaultTier implements ConnectorPort {
 
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined): void {
     assert(!this.#finished.has(request.id), `${request.id} is admitted after its end`);
-    for (const block of load?.blocks ?? []) {
-      const name = `${request.id} ${block.place} ${block.key}`;
-      assert(!this.#broken.has(name), `I8: ${name} was promised again after it had failed`);
-    }
+    if (load !== undefined) this.#ordered.set(load.transfer, load);
   }
 
   buildConnectorMeta({ newlyValid, newTransferId }: ConnectorStep): ConnectorPlan {
@@ -141,6 +127,10 @@ export class FaultTier implements ConnectorPort {
   updateConnectorOutput(output: ConnectorOutput): void {
     for (const id of [...output.finishedRecving, ...output.finishedSending])
       assert(id < unknownIds, `I6: the unknown transfer ${id} was let through`);
+    for (const { transfer, page } of output.loadFailures) this.#failingOf(transfer).add(page);
+    for (const id of output.failedRecving)
+      for (const { page } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(page);
+    this.#decided.push(...output.finishedRecving);
   }
 
   requestFinished({ id }: ConnectorRequest): Record<string, never> {
@@ -166,26 +156,29 @@ export class FaultTier implements ConnectorPort {
 
   /** The first half of a step, before the forward pass: orders are taken; in-step loads are waited for if there is one. */
   begin(metadata: ConnectorMetadata, hasRows: boolean, lost: readonly BlockId[]): Set<BlockId> {
+    this.#checkPromises(metadata);
     for (const id of [...metadata.cancelled, ...metadata.flushed]) this.#cancel(id);
-    for (const job of metadata.loads) for (const rank of ranks) this.#loads.push(this.#fateOf(job, rank, hasRows));
+    if (this.#prng.chance(this.faults.vanish)) this.#stores.lose();
+    for (const job of metadata.loads)
+      for (const rank of this.#ranks) this.#loads.push(this.#fateOf(job, rank, hasRows));
     for (const job of metadata.saves) {
       const readAtMs = this.nowMs + this.#prng.pick([0, 0, 30]);
       const endAtMs = readAtMs + this.#prng.pick([0, 0, 50]);
       const fails = this.#prng.chance(this.faults.saveFails);
-      this.#saves.push({ job, readAtMs, endAtMs, fails, bytes: [], isRead: false });
+      this.#saves.push({ job, readAtMs, endAtMs, fails, read: [], isRead: false });
     }
     this.memoryLost(lost);
     this.#move(true);
     const failed = new Set<BlockId>();
-    for (const { job, failed: pages, isDecided } of this.#loads)
-      if (job.mode === 'sync' && isDecided) for (const page of pages) failed.add(page);
+    for (const { job, failed: pages, isArrived } of this.#loads)
+      if (job.mode === 'sync' && isArrived) for (const page of pages) failed.add(page);
     return failed;
   }
 
   /** The second half: what all ranks report. */
   finish(): ConnectorOutput {
     this.#move(false);
-    const outputs = ranks.map((rank) => this.#reportOf(rank));
+    const outputs = this.#ranks.map((rank) => this.#reportOf(rank));
     this.#loads = this.#loads.filter(({ drainAtMs, isDecided }) => !(isDecided && drainAtMs <= this.nowMs));
     this.#saves = this.#saves.filter((save) => !save.isRead || save.endAtMs > this.nowMs);
     return this.#aggregator.aggregate(outputs);
@@ -216,8 +209,12 @@ export class FaultTier implements ConnectorPort {
     const prng = this.#prng;
     const { faults } = this;
     const failed = new Set<BlockId>();
-    for (const { page, key, place } of job.blocks)
-      if (!this.#stores.get(place)!.has(key) || prng.chance(faults.corrupt)) failed.add(page);
+    const content = new Map<BlockId, StoredBlock>();
+    for (const { page, key, place } of job.blocks) {
+      const stored = this.#stores.get(place, key);
+      if (stored === undefined || prng.chance(faults.corrupt)) failed.add(page);
+      else content.set(page, stored);
+    }
     const isHung = prng.chance(faults.hung);
     const isSilent = prng.chance(faults.silent);
     const inStep = job.mode === 'sync' && hasRows && !prng.chance(faults.slow);
@@ -225,7 +222,9 @@ export class FaultTier implements ConnectorPort {
     const decideAtMs = isHung ? deadline : inStep ? this.nowMs : this.nowMs + prng.between(0, 120);
     const drainAtMs = isHung ? deadline + prng.between(0, 20_000) : decideAtMs;
     if (isHung) for (const { page } of job.blocks) if (prng.chance(0.5)) failed.add(page);
-    const load = { job, rank, decideAtMs, drainAtMs, failed, isHung, isSilent, isDecided: false };
+    const isWhole = prng.chance(faults.whole) && !isHung;
+    if (isWhole) for (const { page } of job.blocks) failed.add(page);
+    const load = { job, rank, content, decideAtMs, drainAtMs, failed, isHung, isSilent, isWhole, ...underWay };
     if (isSilent) load.drainAtMs = prng.chance(0.5) ? decideAtMs : deadline + prng.between(5000, 30_000);
     return load;
   }
@@ -244,33 +243,36 @@ export class FaultTier implements ConnectorPort {
     for (const save of this.#saves) {
       if (save.isRead || save.readAtMs > this.nowMs) continue;
       save.isRead = true;
-      save.bytes = save.job.blocks.map(({ page, key }) => this.#runner.readBlock(page, groupOfKey(key)));
+      save.read = save.job.blocks.map(({ page, key }) => this.#runner.readBlock(page, groupOfKey(key)));
     }
     for (const load of this.#loads) {
-      const isDone = load.isDecided || load.decideAtMs <= this.nowMs;
+      const isDone = load.isArrived || load.decideAtMs <= this.nowMs;
       for (const { page } of load.job.blocks) {
         const isBusy = load.isHung && load.failed.has(page) && load.drainAtMs > this.nowMs;
         if (!isDone || isBusy) this.#runner.scribble(page);
       }
-      if (load.isDecided || load.decideAtMs > this.nowMs) continue;
-      if (load.job.mode === 'sync' && !isBeforeForward) continue;
-      load.isDecided = true;
+      if (!load.isDecided) {
+        if (load.decideAtMs > this.nowMs || (load.job.mode === 'sync' && !isBeforeForward)) continue;
+        load.isDecided = true;
+      }
+      if (load.isArrived || (load.isSilent && load.drainAtMs > this.nowMs)) continue;
+      load.isArrived = true;
       this.#arrive(load);
     }
   }
 
   /** The last rank to arrive completes the pages; a page that failed anywhere is garbage. */
-  #arrive({ job, rank }: RankLoad): void {
-    const both = this.#loads.filter((load) => load.job === job);
-    if (both.some((load) => load.rank !== rank && !load.isDecided)) return;
-    for (const { page, key, place } of job.blocks) {
-      const bytes = this.#stores.get(place)!.get(key);
-      if (both.some(({ failed }) => failed.has(page))) {
+  #arrive({ job, content }: RankLoad): void {
+    const all = this.#loads.filter((load) => load.job === job);
+    if (all.some((load) => !load.isArrived)) return;
+    for (const { page } of job.blocks) {
+      const block = content.get(page);
+      if (block === undefined || all.some(({ failed }) => failed.has(page))) {
         this.failedBlocks++;
         this.#runner.scribble(page);
       } else {
         this.loadedBlocks++;
-        this.#runner.writePage(page, assertDefined(bytes, 'nothing was stored'));
+        this.#runner.writePage(page, block);
       }
     }
   }
@@ -278,7 +280,7 @@ export class FaultTier implements ConnectorPort {
   #reportOf(rank: number): ConnectorOutput {
     const mine = this.#loads.filter((load) => load.rank === rank);
     // What a worker keeps silent about it tells, if ever, when the I/O is over.
-    const decided = mine.filter((load) => load.isDecided && (!load.isSilent || load.drainAtMs <= this.nowMs));
+    const decided = mine.filter((load) => load.isArrived);
     const fresh = decided.filter((load) => !this.#reported.has(load));
     for (const load of fresh) this.#reported.add(load);
     const ended = this.#saves.filter((save) => save.isRead && save.endAtMs <= this.nowMs);
@@ -286,10 +288,12 @@ export class FaultTier implements ConnectorPort {
     const output: ConnectorOutput = {
       ...emptyOutput,
       finishedRecving: fresh.map(({ job }) => job.transfer),
+      failedRecving: fresh.filter(({ isWhole }) => isWhole).map(({ job }) => job.transfer),
       loadFailures: fresh.flatMap((load) => {
+        if (load.isWhole) return [];
         const isPageBusy = load.isHung && load.drainAtMs > this.nowMs;
         return [...load.failed].map(
-          (page) => ({ transfer: load.job.transfer, page, reason: 'corrupt', isPageBusy }) as const,
+          (page) => ({ transfer: load.job.transfer, page, reason: this.#prng.pick(reasons), isPageBusy }) as const,
         );
       }),
       drained: [
@@ -297,33 +301,45 @@ export class FaultTier implements ConnectorPort {
         ...ended.map(({ job }) => job.transfer),
       ],
       finishedSending: ended.map(({ job }) => job.transfer),
+      saveFailures: ended.flatMap(({ job, fails }) =>
+        fails ? job.blocks.map(({ key }) => ({ transfer: job.transfer, key, reason: 'storeFailed' }) as const) : [],
+      ),
     };
-    for (const { job, failed } of fresh)
-      for (const { page, place, key } of job.blocks)
-        if (failed.has(page)) this.#noteBroken(`${job.requestId} ${place} ${key}`, job.transfer);
     return this.#withNoise(rank, output);
   }
 
-  readonly #reported = new Set<RankLoad>();
-
-  /** Only what the engine still waited for counts as a broken promise. */
-  #noteBroken(name: string, transfer: TransferId): void {
-    if (this.isOpen(transfer) && this.isAwaited(transfer)) this.#broken.add(name);
+  #failingOf(transfer: TransferId): Set<BlockId> {
+    const known = this.#failing.get(transfer) ?? new Set();
+    this.#failing.set(transfer, known);
+    return known;
   }
 
-  isAwaited: (id: TransferId) => boolean = () => false;
+  /** What was decided and not taken back counts; then nothing of it may be among the new orders. */
+  #checkPromises({ loads, cancelled }: ConnectorMetadata): void {
+    for (const id of cancelled) this.#cancelled.add(id);
+    for (const id of this.#decided) {
+      const job = this.#ordered.get(id)!;
+      for (const { page, place, key } of job.blocks)
+        if (this.#failing.get(id)?.has(page) === true && !this.#cancelled.has(id))
+          this.#broken.add(`${job.requestId} ${place} ${key}`);
+    }
+    this.#decided = [];
+    for (const { requestId, blocks } of loads)
+      for (const { place, key } of blocks)
+        assert(
+          !this.#broken.has(`${requestId} ${place} ${key}`),
+          `I8: ${requestId} believes again in ${key} from ${place}`,
+        );
+  }
 
-  #store({ job, bytes, fails }: OpenSave): void {
+  #store({ job, read, fails }: OpenSave): void {
     if (fails) return;
-    job.blocks.forEach(({ key }, i) => {
-      const place = this.#prng.pick(places);
-      const known = this.#stores.get(place)!.get(key);
-      assert(
-        known === undefined || known.every((value, at) => value === bytes[i]![at]),
-        `I5: two different contents were saved under ${key}`,
-      );
-      this.#stores.get(place)!.set(key, bytes[i]!);
-    });
+    for (const [i, { key }] of job.blocks.entries()) this.#stores.save(key, read[i]!);
+  }
+
+  /** Another model's block: same tokens, other numbers. */
+  storeForeign(key: BlockKey): void {
+    this.#stores.save(key, { entries: new Int32Array(16), label: -2 });
   }
 
   #withNoise(rank: number, output: ConnectorOutput): ConnectorOutput {
@@ -339,6 +355,7 @@ export class FaultTier implements ConnectorPort {
       finishedRecving: outputs.flatMap(({ finishedRecving }) => finishedRecving),
       finishedSending: outputs.flatMap(({ finishedSending }) => finishedSending),
       drained: outputs.flatMap(({ drained }) => drained),
+      failedRecving: outputs.flatMap(({ failedRecving }) => failedRecving),
       loadFailures: outputs.flatMap(({ loadFailures }) => loadFailures),
     };
     if (this.#prng.chance(this.faults.unknown)) made.finishedRecving.push((unknownIds + 1) as TransferId);
@@ -347,3 +364,5 @@ export class FaultTier implements ConnectorPort {
 }
 
 const unknownIds = 1e9;
+const underWay = { isDecided: false, isArrived: false };
+const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'absent', 'storeFailed', 'timedOut'] as const;

@@ -118,6 +118,13 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
+    bug: 'rows that were counted on and do not count are not waited for again',
+    seed: 1,
+    file: 'src/kv/invalidate.ts',
+    find: 'other.nextAwaited = 0;',
+    replace: '{}',
+  },
+  {
     bug: 'a sample that depended on an invalid page counts',
     seed: 7,
     file: 'src/scheduler/apply-result.ts',

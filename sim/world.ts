@@ -1,35 +1,51 @@
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
-import type { BlockCount, BlockId, RequestId, TokenCount } from '../src/core/ids.ts';
-import type { KvCacheSpec, KvGroupSpec } from '../src/core/kv-spec.ts';
+import { blockKey } from '../src/connector/block-key.ts';
+import { kvLoadFailed } from '../src/core/errors.ts';
+import type { BlockId, RequestId } from '../src/core/ids.ts';
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
-import { pagesMax } from '../src/kv/create-group.ts';
+import type { SequenceFailure } from '../src/core/step.ts';
+import { TokenBuffer } from '../src/core/tokens.ts';
+import { HashChain } from '../src/kv/block-hash.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
-import { FakeRunner, type Truth } from './fake-runner.ts';
-import { FaultTier, noFaults, type TierFaults } from './fault-tier.ts';
+import { FakeRunner, type UntrueRead } from './fake-runner.ts';
+import { FaultTier } from './fault-tier.ts';
+import { randomFaults, type TierFaults, withoutFaults } from './faults.ts';
 import { sha256 } from './hash.ts';
-import { type ReferenceOutput, referenceOutput } from './reference.ts';
+import { Judge } from './judge.ts';
+import { randomSpec } from './random-spec.ts';
 import { Workload } from './workload.ts';
 
 const vocabSize = 24;
+/** A longer queue would only make the calm longer. */
+const liveMax = 24;
 
-/** `local`: no connector; `tiers`: always one; `crash`: with workers that die. */
-export const scenarios = ['mixed', 'local', 'tiers', 'crash'] as const;
+/** `local`: no connector; `tiers`: always one; `crash`: workers that die; `storm`: far too few pages for too many requests. */
+export const scenarios = ['mixed', 'local', 'tiers', 'crash', 'storm'] as const;
 export type Scenario = (typeof scenarios)[number];
 
 export interface WorldOptions {
+  /** Off: only texts and ends are compared: what a bug does to users when no assertion sees it. Default on. */
   readonly checks?: boolean;
   readonly scenario?: Scenario;
   /** Just these faults instead of random ones, and always a connector. */
   readonly faults?: TierFaults;
+  /** For what is left of a failure when it was shrunk: faults that do not happen, and requests that are not sent. */
+  readonly off?: ReadonlySet<string>;
+  readonly without?: ReadonlySet<string>;
 }
+
+/** What may go wrong besides stores, and `off` can name. */
+export const worldFaultNames = ['aborts', 'losses', 'deaths', 'rowFaults'] as const;
 
 /**
  * One small universe: the real scheduler and KV cache, a fake runner, random requests. Chaos for a number of steps
- * (arrivals, aborts before and during a step), then calm, in which everything must end. After each step all
- * invariants are checked, and each token is compared with the naive reference. The seed decides everything.
+ * (arrivals, aborts before and during a step, lost pages, dying workers, a store in which everything goes wrong), then
+ * calm, in which everything must end. After each step all invariants are checked, and each token and each read is
+ * compared with the naive reference. The seed decides everything.
  */
 export class World {
   readonly seed: number;
@@ -39,94 +55,104 @@ export class World {
   readonly #options: SchedulerOptions;
   readonly #scheduler: Scheduler;
   readonly #runner: FakeRunner;
+  readonly #judge: Judge;
   readonly #workload: Workload;
   readonly #tier: FaultTier | undefined;
   readonly #tierPrng: Prng;
-  readonly #deathRate: number;
-  #nowMs = 0;
-  readonly #live = new Map<RequestId, { request: EngineRequest; expected: ReferenceOutput; output: number[] }>();
+  readonly #without: ReadonlySet<string>;
   readonly #arrivalRate: number;
   readonly #abortRate: number;
   readonly #lossRate: number;
+  readonly #deathRate: number;
+  readonly #rowFaultRate: number;
+  readonly #foreignRate: number;
+  readonly #allPages: readonly BlockId[];
+  #nowMs = 0;
+  /** Requests that were sent, in order. */
+  readonly sent: string[] = [];
+  /** Pairs of `plan` and `apply`. */
   steps = 0;
-  /** Blocks that a connector has brought, and that it had promised in vain. */
-  get loads(): { readonly arrived: number; readonly failed: number } {
-    return { arrived: this.#tier?.loadedBlocks ?? 0, failed: this.#tier?.failedBlocks ?? 0 };
-  }
-  finished = 0;
+  #turns = 0;
 
-  /** Without `checks`, only texts and ends are compared: what a bug does to users when no assertion sees it. */
-  constructor(seed: number, { checks = true, scenario = 'mixed', faults }: WorldOptions = {}) {
+  constructor(seed: number, options: WorldOptions = {}) {
+    const { checks = true, scenario = 'mixed', faults, off = new Set(), without = new Set() } = options;
     this.seed = seed;
     this.#checks = checks;
+    this.#without = without;
     const prng = new Prng(seed);
     this.#prng = prng;
+    const isStorm = prng.chance(0.1) || scenario === 'storm';
     // A crowd: many requests with one long prefix, cut into small chunks, so that much is shared while it is computed.
     const isCrowd = prng.chance(0.3);
     const promptTokensMax = isCrowd ? 40 : prng.pick([8, 30, 60]);
-    const outputTokensMax = prng.pick([2, 10, 30]);
-    this.#spec = randomSpec(prng, promptTokensMax + outputTokensMax);
+    const outputTokensMax = isStorm ? 30 : prng.pick([2, 10, 30]);
+    this.#spec = randomSpec(prng, promptTokensMax + outputTokensMax, isStorm);
+    this.#allPages = Array.from({ length: this.#spec.pageCount - 1 }, (_, i) => (i + 1) as BlockId);
     this.#options = {
       maxNumBatchedTokens: isCrowd ? 64 : prng.pick([1, 3, 7, 16, 64, 512]),
       ...(isCrowd || prng.chance(0.5) ? { longPrefillTokenThreshold: prng.pick([1, 5, 20]) } : {}),
-      maxNumSeqs: isCrowd ? 16 : prng.pick([1, 2, 4, 16]),
+      maxNumSeqs: isCrowd || isStorm ? 16 : prng.pick([1, 2, 4, 16]),
       maxModelLen: prng.chance(0.2) ? promptTokensMax + 1 : promptTokensMax + outputTokensMax,
       enablePrefixCaching: prng.chance(0.85),
       kvLoadFailurePolicy: prng.chance(0.1) ? 'fail' : 'recompute',
       policy: prng.pick(['fcfs', 'priority'] as const),
     };
     this.#runner = new FakeRunner(this.#spec, vocabSize);
+    this.#judge = new Judge(this.#spec, vocabSize, this.#options.maxModelLen);
     // A generator of its own, so that worlds without a connector are what they are whatever is added here.
     const tierPrng = new Prng(seed + 2 ** 40);
-    const hasTier = tierPrng.chance(0.6);
-    if (faults !== undefined || (scenario === 'mixed' ? hasTier : scenario !== 'local'))
-      this.#tier = new FaultTier(tierPrng, this.#runner, faults ?? randomFaults(tierPrng));
+    const hasTier = tierPrng.chance(0.7);
+    if (faults !== undefined || (scenario === 'mixed' || scenario === 'storm' ? hasTier : scenario !== 'local'))
+      this.#tier = new FaultTier(tierPrng, this.#runner, withoutFaults(faults ?? randomFaults(tierPrng), off));
     this.#tierPrng = tierPrng;
-    this.#deathRate = scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]);
+    const rate = (name: string, drawn: number): number => (off.has(name) ? 0 : drawn);
+    this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]));
     this.#scheduler = new Scheduler(this.#spec, this.#options, sha256, this.#tier, {
       loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]),
       askLaterMaxMs: 150,
       pollMs: 5000,
     });
     if (this.#tier !== undefined) this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
-    this.#workload = new Workload(prng.fork(), {
-      vocabSize,
-      promptTokensMax,
-      outputTokensMax,
-      isCrowd,
-    });
-    this.#arrivalRate = isCrowd ? 1 : prng.pick([0.05, 0.3, 1]);
-    this.#abortRate = prng.pick([0, 0.02, 0.2]);
-    this.#lossRate = prng.pick([0, 0.02, 0.3]);
+    this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd });
+    this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
+    this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
+    this.#lossRate = rate('losses', prng.pick([0, 0.02, 0.3]));
+    this.#rowFaultRate = rate('rowFaults', prng.pick([0, 0, 0.01, 0.05]));
+    this.#foreignRate = prng.pick([0, 0, 0.3]);
   }
 
-  /** `chaosSteps` of chaos, then calm to the end. Throws when anything is not as it must be. */
-  run(chaosSteps: number): void {
+  /** Blocks that a connector has brought, and that it had promised in vain. */
+  get loads(): { readonly arrived: number; readonly failed: number } {
+    return { arrived: this.#tier?.loadedBlocks ?? 0, failed: this.#tier?.failedBlocks ?? 0 };
+  }
+
+  get finished(): number {
+    return this.#judge.finished;
+  }
+
+  /** `chaosTurns` of chaos, then calm to the end. Throws when anything is not as it must be. */
+  run(chaosTurns: number): void {
     try {
-      while (this.steps < chaosSteps) this.#step(true);
+      while (this.#turns < chaosTurns) this.#turn(true);
       this.#tier?.calm();
       let calmSteps = 0;
       const bound = this.#stepsBound();
       while (this.#scheduler.hasWork() || this.#scheduler.stats().transfers.open > 0) {
-        this.#step(false);
-        assert(++calmSteps <= bound, `I8: ${this.#live.size} requests have not ended after ${bound} calm steps`);
+        this.#turn(false);
+        assert(++calmSteps <= bound, `I8: ${this.#judge.liveCount} requests have not ended after ${bound} calm steps`);
       }
-      assert(this.#live.size === 0, `${this.#live.size} requests were forgotten`);
+      assert(this.#judge.liveCount === 0, `I8: ${this.#judge.liveCount} requests were forgotten`);
       const { blocks, transfers } = this.#scheduler.stats();
       assert(transfers.open === 0, `I5: ${transfers.open} transfers are open when all is over`);
       assert(blocks.referenced === 0, `I7: ${blocks.referenced} pages are still referenced when all is over`);
     } catch (error) {
-      throw new Error(
-        `seed ${this.seed}, step ${this.steps}: ${String(error)}\n${JSON.stringify(this.#options)}\n${JSON.stringify(this.#spec)}`,
-        {
-          cause: error,
-        },
-      );
+      const told = [String(error), JSON.stringify(this.#options), JSON.stringify(this.#spec)].join('\n');
+      throw new Error(`seed ${this.seed}, turn ${this.#turns}: ${told}`, { cause: error });
     }
   }
 
-  #step(chaos: boolean): void {
-    this.steps++;
+  #turn(chaos: boolean): void {
+    this.#turns++;
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate)) this.#add();
       this.#abortSome();
@@ -138,31 +164,24 @@ export class World {
       this.#sleep();
       return;
     }
+    this.steps++;
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step is over its budget');
-    const lost = chaos ? this.#lostPages() : [];
+    if (this.#checks) this.#judge.checkTables(plan);
+    const lost = chaos ? this.#lostPages() : nothing;
     for (const page of lost) this.#runner.scribble(page);
-    const result = this.#execute(plan, lost);
+    const result = this.#withRowFaults(plan, this.#execute(plan, lost), chaos);
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();
       this.#abortSome();
       this.#loseMemory();
     }
-    for (const update of this.#scheduler.apply(plan, result, this.#nowMs)) {
-      const sequence = plan.sequences.findIndex(({ requestId }) => requestId === update.requestId);
-      const untrue = this.#runner.untrueReads[sequence];
-      assert(
-        update.newTokens.length === 0 || untrue === undefined,
-        `I1: a token counts that read ${JSON.stringify(untrue)}`,
-      );
-      this.#check(update);
-    }
+    this.#judgeAll(this.#scheduler.apply(plan, result, this.#nowMs), plan, result);
     if (this.#checks) this.#scheduler.checkInvariants();
   }
 
-  readonly #truthOf = (id: RequestId): Truth | undefined => this.#live.get(id)?.expected.entries;
-
   #execute(plan: ScheduledStep, lost: readonly BlockId[]): ExecutedStep {
-    if (this.#tier === undefined) return { ...this.#runner.execute(plan, [], this.#truthOf), invalidBlocks: lost };
+    const { truthOf } = this.#judge;
+    if (this.#tier === undefined) return { ...this.#runner.execute(plan, nothing, truthOf), invalidBlocks: lost };
     const metadata = plan.connectorMetadata;
     assert(metadata !== undefined, 'a step without metadata');
     const failed = this.#tier.begin(metadata, plan.sequences.length > 0, lost);
@@ -174,9 +193,34 @@ export class World {
             : [],
         )
       : [];
-    const result = this.#runner.execute(plan, leftOut, this.#truthOf);
+    const result = this.#runner.execute(plan, leftOut, truthOf);
     this.#passTime(this.#tierPrng.between(0, 20));
     return { ...result, invalidBlocks: lost, leftOut, connectorOutput: this.#tier.finish() };
+  }
+
+  /** A row whose logits make no sense, say: a fault of one request, which ends it and nobody else (I9). */
+  #withRowFaults(plan: ScheduledStep, result: ExecutedStep, chaos: boolean): ExecutedStep {
+    if (this.#rowFaultRate === 0 || !chaos) return result;
+    const failures: SequenceFailure[] = [];
+    plan.sequences.forEach(({ sample }, sequence) => {
+      if (sample !== undefined && this.#tierPrng.chance(this.#rowFaultRate))
+        failures.push({ sequence, error: kvLoadFailed() });
+    });
+    if (failures.length === 0) return result;
+    const bad = new Set(failures.map(({ sequence }) => sequence));
+    return { ...result, failures, sampled: result.sampled.map((token, i) => (bad.has(i) ? undefined : token)) };
+  }
+
+  #judgeAll(updates: readonly RequestUpdate[], plan?: ScheduledStep, result?: ExecutedStep): void {
+    if (updates.length === 0) return;
+    const untrue = new Map<RequestId, UntrueRead | undefined>();
+    for (const [i, { requestId }] of plan?.sequences.entries() ?? nothing)
+      untrue.set(requestId, this.#runner.untrueReads[i]);
+    const excuses = {
+      ownFaults: new Set(result?.failures?.map(({ sequence }) => plan!.sequences[sequence]!.requestId)),
+      lossEndsRequests: this.#options.kvLoadFailurePolicy === 'fail',
+    };
+    for (const update of updates) this.#judge.judge(update, untrue.get(update.requestId), excuses);
   }
 
   /** The engine sleeps until something happens. Without transfers and deadlines nothing ever will. */
@@ -195,16 +239,29 @@ export class World {
 
   #add(): void {
     const request = this.#workload.next();
+    if (this.#without.has(request.id) || this.#judge.liveCount >= liveMax) return;
     if (!requestFits(this.#spec, this.#options, request.promptTokens.length, request.params.maxTokens)) return;
-    const expected = referenceOutput(request, this.#spec, vocabSize, this.#options.maxModelLen);
-    this.#live.set(request.id, { request, expected, output: [] });
+    this.sent.push(request.id);
+    this.#judge.add(request);
     this.#scheduler.add(request);
+    if (this.#prng.chance(this.#foreignRate)) this.#storeForeign(request);
+  }
+
+  /** Another model has stored KV of the same tokens in the same stores (I10). */
+  #storeForeign(request: EngineRequest): void {
+    const tokens = new TokenBuffer(request.promptTokens);
+    this.#spec.groups.forEach(({ blockSize }, group) => {
+      const root = { fingerprint: 'another model', cacheSalt: request.cacheSalt };
+      const chain = new HashChain(sha256, blockSize, root);
+      chain.extend(tokens);
+      for (let block = 0; block < chain.count; block++) this.#tier?.storeForeign(blockKey(group, chain.words, block));
+    });
   }
 
   #abortSome(): void {
-    if (this.#live.size === 0 || !this.#prng.chance(this.#abortRate)) return;
-    const id = this.#prng.pick([...this.#live.keys()]);
-    this.#live.delete(id);
+    if (this.#judge.liveCount === 0 || !this.#prng.chance(this.#abortRate)) return;
+    const id = this.#prng.pick(this.#judge.liveIds);
+    this.#judge.aborted(id);
     assert(this.#scheduler.abort(id) !== undefined, `request ${id} was unknown to the scheduler`);
     assert(this.#scheduler.abort(id) === undefined, `request ${id} was aborted twice`);
   }
@@ -213,87 +270,28 @@ export class World {
   #loseMemory(): void {
     // With a store to load from, a worker that comes back empty is what makes everybody load at once.
     const died = this.#tier !== undefined && this.#tierPrng.chance(this.#deathRate);
-    const pages = died ? this.#allPages() : this.#lostPages();
+    const pages = died ? this.#allPages : this.#lostPages();
+    if (pages.length === 0) return;
     for (const page of pages) this.#runner.scribble(page);
     this.#tier?.memoryLost(pages);
-    if (pages.length === this.#spec.pageCount - 1) this.#tier?.workerDied();
-    for (const update of this.#scheduler.invalidate(pages)) this.#check(update);
+    if (pages.length === this.#allPages.length) this.#tier?.workerDied();
+    this.#judgeAll(this.#scheduler.invalidate(pages));
   }
 
-  #allPages(): BlockId[] {
-    return Array.from({ length: this.#spec.pageCount - 1 }, (_, i) => (i + 1) as BlockId);
-  }
-
-  #lostPages(): BlockId[] {
-    if (!this.#prng.chance(this.#lossRate)) return [];
-    const all = this.#allPages();
-    if (this.#prng.chance(0.05)) return all;
+  #lostPages(): readonly BlockId[] {
+    if (!this.#prng.chance(this.#lossRate)) return nothing;
+    if (this.#prng.chance(0.05)) return this.#allPages;
     const share = this.#prng.pick([0.02, 0.2]);
-    return all.filter(() => this.#prng.chance(share));
-  }
-
-  #check(update: RequestUpdate): void {
-    const live = this.#live.get(update.requestId);
-    assert(live !== undefined, `an update for ${update.requestId}, which is gone`);
-    for (const { token } of update.newTokens) {
-      const wanted = live.expected.tokens[live.output.length];
-      assert(token === wanted, `I2: token ${live.output.length} of ${update.requestId} is ${token}, must be ${wanted}`);
-      live.output.push(token);
-    }
-    assert(update.stats.outputTokens === live.output.length, `wrong output count for ${update.requestId}`);
-    if (update.finish === undefined) return;
-    if (update.finish.reason === 'error') {
-      assert(this.#options.kvLoadFailurePolicy === 'fail', `${update.requestId} failed under the policy to recompute`);
-      this.#live.delete(update.requestId);
-      return;
-    }
-    assert(live.output.length === live.expected.tokens.length, `${update.requestId} ended early`);
-    assert(update.finish.reason === live.expected.reason, `${update.requestId} ended by ${update.finish.reason}`);
-    this.#live.delete(update.requestId);
-    this.finished++;
+    return this.#allPages.filter(() => this.#prng.chance(share));
   }
 
   /** Generous: each request alone, row by row, each preempted by each other one. */
   #stepsBound(): number {
-    let tokens = 0;
-    for (const { request } of this.#live.values()) tokens += request.promptTokens.length + request.params.maxTokens;
+    const tokens = this.#judge.liveTokens;
     // A transfer takes an order, a report, a deadline and a drain; and looking for them takes steps, too.
     const transfers = this.#tier === undefined ? 0 : 40 + 20 * this.#scheduler.stats().transfers.open + 2 * tokens;
-    return tokens * (this.#live.size + 1) + 10 + transfers;
+    return tokens * (this.#judge.liveCount + 1) + 10 + transfers;
   }
 }
 
-/** Each world has its own bad luck: most have little of many faults, some much of one. */
-function randomFaults(prng: Prng): TierFaults {
-  if (prng.chance(0.2)) return noFaults;
-  const rate = (): number => prng.pick([0, 0, 0.02, 0.2, prng.chance(0.2) ? 0.8 : 0.05]);
-  return {
-    askLater: rate(),
-    lies: rate(),
-    corrupt: rate(),
-    slow: rate(),
-    hung: rate(),
-    silent: rate(),
-    twice: rate(),
-    unknown: rate(),
-    saveFails: rate(),
-  };
-}
-
-/** One full-attention group mostly, else any mix of groups, block sizes and windows; pools from just enough to plenty. */
-function randomSpec(prng: Prng, tokensMax: number): KvCacheSpec {
-  const sizes = [1, 2, 4, 8, 16] as TokenCount[];
-  const one = prng.pick(sizes);
-  const group = (): KvGroupSpec => {
-    const blockSize = prng.chance(0.5) ? one : prng.pick(sizes);
-    const kind = prng.pick(['full', 'full', 'window', 'state'] as const);
-    if (kind !== 'window') return { kind, blockSize, layers: [0] };
-    return { kind, blockSize, layers: [0], window: prng.pick([2, 3, 5, 16, 40]) as TokenCount };
-  };
-  const groups: KvGroupSpec[] = prng.chance(0.4)
-    ? [{ kind: 'full', blockSize: one, layers: [0] }]
-    : Array.from({ length: prng.between(1, 3) }, group);
-  const spec = { groups, pageBytes: 64, pageCount: 2 as BlockCount, fingerprint: 'simulated' };
-  const tight = pagesMax(spec, tokensMax - 1) + 1;
-  return { ...spec, pageCount: prng.pick([tight, tight + 3, tight * 2, tight * 8]) as BlockCount };
-}
+const nothing: readonly never[] = [];

@@ -1,0 +1,53 @@
+import { assert } from '../src/base/assert.ts';
+import type { Prng } from '../src/base/prng.ts';
+import type { BlockKey } from '../src/connector/block-key.ts';
+import type { StoredBlock } from './fake-runner.ts';
+
+export const places = ['near', 'far'] as const;
+
+/** Two stores behind one connector: what fails in one of them may be had from the other. */
+export class FaultStores {
+  readonly #prng: Prng;
+  readonly #stores = new Map<string, Map<BlockKey, StoredBlock>>(places.map((place) => [place, new Map()]));
+  /** Everything that was ever stored, to pick from. */
+  readonly #keys: BlockKey[] = [];
+
+  constructor(prng: Prng) {
+    this.#prng = prng;
+  }
+
+  get(place: string, key: BlockKey): StoredBlock | undefined {
+    return this.#stores.get(place)!.get(key);
+  }
+
+  /** Where the block is; `isUsable` is asked first, and a place that is not is named only when there is no other. */
+  placeOf(key: BlockKey, isUsable: (place: string) => boolean): string | undefined {
+    const having = places.filter((place) => this.#stores.get(place)!.has(key));
+    return having.find(isUsable) ?? having[0];
+  }
+
+  anyKey(): BlockKey | undefined {
+    return this.#keys.length === 0 ? undefined : this.#prng.pick(this.#keys);
+  }
+
+  /** In one place, or in both. */
+  save(key: BlockKey, block: StoredBlock): void {
+    const where = this.#prng.pick([[places[0]], [places[1]], places]);
+    for (const place of where) {
+      const known = this.get(place, key);
+      assert(
+        known === undefined || known.entries.every((value, at) => value === block.entries[at]),
+        `I5: two different contents were saved under ${key}`,
+      );
+      assert(known === undefined || known.label === block.label, `I10: ${key} is the key of two salts or models`);
+      this.#stores.get(place)!.set(key, block);
+    }
+    this.#keys.push(key);
+  }
+
+  /** One block is lost, in whatever places it is. */
+  lose(): void {
+    const key = this.anyKey();
+    for (const place of places) if (key !== undefined) this.#stores.get(place)!.delete(key);
+  }
+}

@@ -1,0 +1,128 @@
+import { assert } from '../src/base/assert.ts';
+import type { RequestId } from '../src/core/ids.ts';
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
+import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
+import type { BlockTable } from '../src/core/step.ts';
+import type { ScheduledStep } from '../src/scheduler/contract.ts';
+import type { Truth, UntrueRead } from './fake-runner.ts';
+import { type ReferenceOutput, referenceOutput } from './reference.ts';
+
+interface Case {
+  readonly request: EngineRequest;
+  readonly expected: ReferenceOutput;
+  readonly truth: Truth;
+  readonly output: number[];
+}
+
+/** What has gone wrong since the last updates, as far as it excuses a request that ends with an error. */
+export interface Excuses {
+  /** Requests whose own row failed in the runner. */
+  readonly ownFaults: ReadonlySet<RequestId>;
+  /** By the policy, KV that was lost in this step ends whoever had it. */
+  readonly lossEndsRequests: boolean;
+}
+
+/**
+ * Compares everything that leaves the scheduler with the naive reference: what was read (I1), what was said (I2), who
+ * ended and why (I9), and for whom pages were filled (I10).
+ */
+export class Judge {
+  readonly #spec: KvCacheSpec;
+  readonly #vocabSize: number;
+  readonly #maxModelLen: number;
+  readonly #cases = new Map<RequestId, Case>();
+  readonly #truths = new Map<RequestId, Truth>();
+  readonly #salts = new Map<string | undefined, number>();
+  readonly #pageUsers: Int32Array;
+  #stamp = 0;
+  finished = 0;
+
+  constructor(spec: KvCacheSpec, vocabSize: number, maxModelLen: number) {
+    this.#spec = spec;
+    this.#vocabSize = vocabSize;
+    this.#maxModelLen = maxModelLen;
+    this.#pageUsers = new Int32Array(spec.pageCount * 2);
+  }
+
+  get liveCount(): number {
+    return this.#cases.size;
+  }
+
+  get liveIds(): RequestId[] {
+    return [...this.#cases.keys()];
+  }
+
+  /** Tokens that the live requests may need at most. */
+  get liveTokens(): number {
+    let tokens = 0;
+    for (const { request } of this.#cases.values()) tokens += request.promptTokens.length + request.params.maxTokens;
+    return tokens;
+  }
+
+  /** Also of requests that have ended: rows of theirs may be out, and are as good as any. */
+  readonly truthOf = (id: RequestId): Truth | undefined => this.#truths.get(id);
+
+  add(request: EngineRequest): void {
+    const expected = referenceOutput(request, this.#spec, this.#vocabSize, this.#maxModelLen);
+    const label = this.#salts.get(request.cacheSalt) ?? this.#salts.size;
+    this.#salts.set(request.cacheSalt, label);
+    const truth = { entries: expected.entries, label };
+    this.#truths.set(request.id, truth);
+    this.#cases.set(request.id, { request, expected, truth, output: [] });
+  }
+
+  aborted(id: RequestId): void {
+    this.#cases.delete(id);
+  }
+
+  /**
+   * I10: requests share a page only in one group and for equal salts. Whether what they share is the same content is
+   * seen by whoever reads it.
+   */
+  checkTables(plan: ScheduledStep): void {
+    this.#stamp++;
+    for (const { requestId, blockTables } of plan.sequences) {
+      const user = this.#cases.get(requestId);
+      if (user !== undefined) for (let g = 0; g < blockTables.length; g++) this.#checkTable(blockTables[g]!, user, g);
+    }
+  }
+
+  #checkTable({ ids, length }: BlockTable, { request, truth }: Case, group: number): void {
+    for (let block = 0; block < length; block++) {
+      const page = ids[block]!;
+      if (page === 0) continue;
+      const use = truth.label * 16 + group;
+      const [stampAt, useAt] = [page * 2, page * 2 + 1];
+      if (this.#pageUsers[stampAt] === this.#stamp && this.#pageUsers[useAt] !== use)
+        assert(false, `I10: ${request.id} shares page ${page} with another salt or group`);
+      this.#pageUsers[stampAt] = this.#stamp;
+      this.#pageUsers[useAt] = use;
+    }
+  }
+
+  /** `untrue`: what the request has read in this step that it must not have read. */
+  judge(update: RequestUpdate, untrue: UntrueRead | undefined, excuses: Excuses): void {
+    const id = update.requestId;
+    const known = this.#cases.get(id);
+    assert(known !== undefined, `I9: an update for ${id}, which is gone`);
+    if (untrue !== undefined && update.newTokens.length > 0)
+      assert(false, `${untrue.isForeign ? 'I10' : 'I1'}: a token of ${id} counts that read ${JSON.stringify(untrue)}`);
+    const { output, expected } = known;
+    for (const { token } of update.newTokens) {
+      const wanted = expected.tokens[output.length];
+      assert(token === wanted, `I2: token ${output.length} of ${id} is ${token}, must be ${wanted}`);
+      output.push(token);
+    }
+    assert(update.stats.outputTokens === output.length, `wrong output count for ${id}`);
+    if (update.finish === undefined) return;
+    this.#cases.delete(id);
+    if (update.finish.reason === 'error') {
+      const isExcused = excuses.ownFaults.has(id) || excuses.lossEndsRequests;
+      assert(isExcused, `I9: ${id} ended with an error that is not its own`);
+      return;
+    }
+    assert(output.length === expected.tokens.length, `I2: ${id} ended early`);
+    assert(update.finish.reason === expected.reason, `I2: ${id} ended by ${update.finish.reason}`);
+    this.finished++;
+  }
+}

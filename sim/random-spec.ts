@@ -1,0 +1,23 @@
+import type { Prng } from '../src/base/prng.ts';
+import type { BlockCount, TokenCount } from '../src/core/ids.ts';
+import type { KvCacheSpec, KvGroupSpec } from '../src/core/kv-spec.ts';
+import { pagesMax } from '../src/kv/create-group.ts';
+
+/** One full-attention group mostly, else any mix of groups, block sizes and windows; pools from just enough to plenty. */
+export function randomSpec(prng: Prng, tokensMax: number, isTight: boolean): KvCacheSpec {
+  const sizes = [1, 2, 4, 8, 16] as TokenCount[];
+  const one = prng.pick(sizes);
+  const group = (): KvGroupSpec => {
+    const blockSize = prng.chance(0.5) ? one : prng.pick(sizes);
+    const kind = prng.pick(['full', 'full', 'window', 'state'] as const);
+    if (kind !== 'window') return { kind, blockSize, layers: [0] };
+    return { kind, blockSize, layers: [0], window: prng.pick([2, 3, 5, 16, 40]) as TokenCount };
+  };
+  const groups: KvGroupSpec[] = prng.chance(0.4)
+    ? [{ kind: 'full', blockSize: one, layers: [0] }]
+    : Array.from({ length: prng.between(1, 3) }, group);
+  const spec = { groups, pageBytes: 64, pageCount: 2 as BlockCount, fingerprint: 'simulated' };
+  const tight = pagesMax(spec, tokensMax - 1) + 1;
+  const pageCount = prng.pick(isTight ? [tight, tight + 3, tight + 9] : [tight, tight + 3, tight * 2, tight * 8]);
+  return { ...spec, pageCount: pageCount as BlockCount };
+}
