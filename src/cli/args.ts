@@ -119,7 +119,7 @@ export function addEngineFlags(command: Command): Command {
     .addOption(
       new Option(
         '--distributed-executor-backend <kind>',
-        'uni: one rank in this process; mp: each rank in a process of its own (default: mp for several ranks)',
+        'uni: ranks in this process; mp: each in a process of its own (default: mp for several ranks)',
       ).choices(['uni', 'mp']),
     )
     .option(

@@ -10,6 +10,7 @@ import {
   kvConfigNotJson,
 } from '../connector/errors.ts';
 import { invalidParameter } from '../core/errors.ts';
+import { tooManyRanks } from '../worker/errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { readKvTransferFlags } from './kv-transfer-flags.ts';
 
@@ -62,6 +63,7 @@ const commandLineFaults = new Set(
     connectorModuleFailed,
     connectorClassMissing,
     connectorClassInvalid,
+    tooManyRanks,
   ].map(({ definition }) => definition.code),
 );
 
@@ -80,6 +82,9 @@ function report(error: unknown, { stderr }: CliContext): ExitCode {
 /** The engine says `topK` where the command line says --top-k; a connector's settings are spelt as in its JSON. */
 function withFlagNames(error: KvasirError): string {
   const parameter = error.fields.parameter;
+  if (error.code === tooManyRanks.definition.code) {
+    return error.message.replace('pipelineParallelSize', '--pipeline-parallel-size');
+  }
   if (typeof parameter !== 'string' || error.code !== invalidParameter.definition.code) return error.message;
   const flag = `--${parameter.replace(/(?<=[a-z])[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
   return error.message.replaceAll(`\`${parameter}\``, flag);
