@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { decodeError } from './error-codec.ts';
+import { inheritedFlags } from './node-flags.ts';
 import type { HandedOn, RankTimings } from './rank.ts';
 import type { StepMessage } from './step-codec.ts';
 import type { FromWorker, OutputMessage, RankFacts, ToWorker } from './worker-messages.ts';
@@ -49,7 +50,11 @@ export class WorkerProcess<Setup> {
   constructor(options: WorkerOptions<Setup>) {
     this.#options = options;
     // What a connector or a native library prints is for people: the engine's standard output may be for programs.
-    this.#child = fork(options.entry, [], { serialization: 'advanced', stdio: ['ignore', 2, 2, 'ipc'] });
+    this.#child = fork(options.entry, [], {
+      serialization: 'advanced',
+      stdio: ['ignore', 2, 2, 'ipc'],
+      execArgv: inheritedFlags(),
+    });
     this.processId = this.#child.pid ?? 0;
     this.ready = this.#opened.promise;
     this.ready.catch(() => undefined);

@@ -1,0 +1,68 @@
+import { describe, expect, it } from 'vitest';
+import type { BlockKey } from '../connector/block-key.ts';
+import {
+  type ConnectorMetadata,
+  emptyMetadata,
+  emptyOutput,
+  type LoadJob,
+  type SaveJob,
+  type TransferId,
+} from '../connector/connector.ts';
+import { blockId, requestId } from '../core/ids.ts';
+import { OpenTransfers } from './open-transfers.ts';
+
+const id = (value: number): TransferId => value as TransferId;
+const key = (value: number): BlockKey => `0:${value}` as BlockKey;
+
+const load = (transfer: number, ...pages: number[]): LoadJob => ({
+  transfer: id(transfer),
+  requestId: requestId('a'),
+  mode: 'async',
+  timeoutMs: 1000,
+  blocks: pages.map((page) => ({ group: 0, index: page, key: key(page), place: 'disk', page: blockId(page) })),
+});
+const save = (transfer: number, ...pages: number[]): SaveJob => ({
+  transfer: id(transfer),
+  blocks: pages.map((page) => ({ key: key(page), page: blockId(page) })),
+});
+const ordered = (loads: LoadJob[], saves: SaveJob[] = []): ConnectorMetadata => ({ ...emptyMetadata, loads, saves });
+const failedLoad = (transfer: number, page: number) => ({
+  transfer: id(transfer),
+  page: blockId(page),
+  reason: 'lost',
+  isPageBusy: false,
+});
+
+describe('the transfers of a process that died', () => {
+  it('are reported as ended, each once, as far as it had not said so itself', () => {
+    const transfers = new OpenTransfers();
+    transfers.ordered(ordered([load(1, 7, 8), load(2, 9), load(3, 4)], [save(4, 5), save(6, 6), save(7, 7)]));
+    transfers.reported({
+      ...emptyOutput,
+      // 2 is over. 3 is decided, but its store still writes; 4 is copied, but not stored; 6 is over.
+      finishedRecving: [id(2), id(3)],
+      finishedSending: [id(6)],
+      drained: [id(2), id(4), id(6)],
+    });
+    expect(transfers.count).toBe(4);
+    expect(transfers.settle()).toEqual({
+      ...emptyOutput,
+      finishedRecving: [id(1)],
+      loadFailures: [failedLoad(1, 7), failedLoad(1, 8)],
+      finishedSending: [id(4), id(7)],
+      saveFailures: [
+        { transfer: id(4), key: key(5), reason: 'lost' },
+        { transfer: id(7), key: key(7), reason: 'lost' },
+      ],
+      drained: [id(1), id(3), id(7)],
+      counters: { 'loadFailed.lost': 2, 'saveFailed.lost': 2 },
+    });
+    expect(transfers.settle()).toEqual(emptyOutput);
+  });
+
+  it('reports about others are ignored', () => {
+    const transfers = new OpenTransfers();
+    transfers.reported({ ...emptyOutput, finishedRecving: [id(1)], drained: [id(1), id(2)] });
+    expect(transfers.count).toBe(0);
+  });
+});

@@ -1,0 +1,35 @@
+import { spawnSync } from 'node:child_process';
+import { setTimeout as wait } from 'node:timers/promises';
+
+/** Every process by id, with its parent; zombies are processes that nobody needs to end any more. */
+function table(): Map<number, { readonly parent: number; readonly isZombie: boolean }> {
+  const { stdout } = spawnSync('ps', ['-A', '-o', 'pid=,ppid=,stat='], { encoding: 'utf8' });
+  const rows = stdout
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/));
+  return new Map(
+    rows.map(([id, parent, state]) => [
+      Number(id),
+      { parent: Number(parent), isZombie: state?.startsWith('Z') === true },
+    ]),
+  );
+}
+
+export function isRunning(processId: number): boolean {
+  const found = table().get(processId);
+  return found !== undefined && !found.isZombie;
+}
+
+/** A zombie child is one that its parent has not asked after: it is listed. */
+export const childrenOf = (processId: number): number[] =>
+  [...table()].filter(([, { parent }]) => parent === processId).map(([id]) => id);
+
+/** Resolves when none of them runs any more; rejects after ten seconds. */
+export async function allGone(processIds: readonly number[]): Promise<void> {
+  for (let attempt = 0; attempt < 100; attempt++) {
+    if (!processIds.some(isRunning)) return;
+    await wait(100);
+  }
+  throw new Error(`still running: ${processIds.filter(isRunning).join(', ')}`);
+}

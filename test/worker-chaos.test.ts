@@ -1,0 +1,134 @@
+/**
+ * I2 and I9 with real processes: workers of two ranks are killed with -9 at random moments, and every text and every
+ * logprob is the one of the undisturbed run. Nobody notices but by the clock.
+ */
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { Prng } from '../src/base/prng.ts';
+import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
+import type { AsyncEngine, OutputDelta } from '../src/engine/contract.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { buildCommand } from './support/cli-process.ts';
+import { allGone, childrenOf } from './support/processes.ts';
+import { temporaryFolder } from './support/tiny-model.ts';
+
+const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
+const folder = temporaryFolder();
+const opened: MeasuredEngine[] = [];
+
+beforeAll(buildCommand);
+afterEach(async () => {
+  for (const { engine } of opened.splice(0)) await engine.close();
+  await allGone(childrenOf(process.pid));
+});
+afterAll(() => folder.remove());
+
+const demo: EngineOptions = {
+  model: 'models/kvasir-demo.gguf',
+  threads: 1,
+  kvCacheMemory: 8 << 20,
+  maxModelLen: 512,
+  maxNumBatchedTokens: 64,
+};
+
+/** Killed as often as a test likes. */
+const patient = { livesMax: Infinity, withinMs: 60_000, backoffMs: 0 };
+
+async function open(options: Partial<EngineOptions>): Promise<MeasuredEngine> {
+  const measured = await openMeasuredEngine({ ...demo, ...options }, patient);
+  opened.push(measured);
+  return measured;
+}
+
+/** Long prompts with a common beginning, short ones; greedy and seeded. */
+const prompts = ['Once upon a time', 'There was a fox. '.repeat(20), 'There was a fox. '.repeat(14), 'Rain fell'];
+
+async function complete(engine: AsyncEngine, index: number, maxTokens: number, onToken: () => void = () => undefined) {
+  const params = { maxTokens, temperature: index % 2 === 0 ? 0 : 0.8, seed: 3n, ignoreEos: true, logprobs: 2 };
+  const deltas: OutputDelta[] = [];
+  for await (const delta of engine.generate({ prompt: prompts[index]!, params })) {
+    deltas.push(delta);
+    onToken();
+  }
+  return {
+    text: deltas.map(({ text }) => text).join(''),
+    logprobs: deltas.flatMap(({ logprobs }) => logprobs ?? []),
+    finish: deltas.at(-1)?.finish?.reason,
+  };
+}
+
+const completeAll = (engine: AsyncEngine, maxTokens: number, onToken?: () => void) =>
+  Promise.all(prompts.map((_, index) => complete(engine, index, maxTokens, onToken)));
+
+/** Kills one of the workers; how many there were to kill. */
+function killOne({ processIds }: MeasuredEngine, prng: Prng): number {
+  try {
+    process.kill(prng.pick(processIds()), 'SIGKILL');
+    return 1;
+  } catch {
+    // The one before it died only now, and the next is not started yet.
+    return 0;
+  }
+}
+
+describe('kill -9 of workers', () => {
+  it('at random moments changes no text and no logprob', async () => {
+    const undisturbed = await open({});
+    const expected = await completeAll(undisturbed.engine, 80);
+    const measured = await open({ pipelineParallelSize: 2 });
+    for (let seed = firstSeed; seed < firstSeed + 3; seed++) {
+      const prng = new Prng(seed);
+      let kills = 0;
+      // Between two tokens, and while the next ones are computed.
+      const onToken = (): void => {
+        if (kills < 5 && prng.chance(0.03)) setTimeout(() => (kills += killOne(measured, prng)), prng.between(0, 20));
+      };
+      expect(await completeAll(measured.engine, 80, onToken), `KVASIR_FUZZ_SEED=${seed}`).toEqual(expected);
+      expect(kills, `kills with KVASIR_FUZZ_SEED=${seed}`).toBeGreaterThan(0);
+    }
+    const { recomputedTokens, blocks, transfers } = measured.engine.stats();
+    expect(recomputedTokens).toBeGreaterThan(0);
+    expect(transfers.recoveries).toBeGreaterThan(0);
+    expect(blocks.referenced).toBe(0);
+  });
+
+  it.each(['sync', 'async'])(
+    'settles what it loaded and saved (%s): nobody waits, nothing stays held',
+    async (mode) => {
+      const expected = await completeAll((await open({})).engine, 40);
+      const storeAt = (path: string, rules: readonly object[]) => ({
+        kv_connector: 'SharedStorageConnector',
+        kv_role: 'kv_both',
+        kv_connector_extra_config: {
+          shared_storage_path: path,
+          async_load: mode === 'async',
+          fault_injection: { seed: firstSeed, rules },
+        },
+      });
+      const path = folder.file(`store-${mode}`);
+      const writer = await open({ pipelineParallelSize: 2, kvTransferConfig: storeAt(path, []) });
+      expect(await completeAll(writer.engine, 40)).toEqual(expected);
+      await writer.engine.close();
+
+      // Stores that answer late: there is always something under way that a kill can catch.
+      const rules = [
+        { fault: 'slow', on: 'load', probability: 0.5, delay_ms: 400 },
+        { fault: 'slow', on: 'store', delay_ms: 300 },
+      ];
+      const measured = await open({ pipelineParallelSize: 2, kvTransferConfig: storeAt(path, rules) });
+      const prng = new Prng(firstSeed);
+      let kills = 0;
+      // While the first loads are under way, and once more later.
+      const early = setTimeout(() => (kills += killOne(measured, prng)), 150);
+      const onToken = (): void => {
+        if (kills < 3 && prng.chance(0.05)) kills += killOne(measured, prng);
+      };
+      expect(await completeAll(measured.engine, 40, onToken)).toEqual(expected);
+      clearTimeout(early);
+      expect(kills).toBeGreaterThan(0);
+      await expect.poll(() => measured.engine.stats().transfers.open, { timeout: 20_000 }).toBe(0);
+      const { blocks, transfers } = measured.engine.stats();
+      expect(transfers.counters['loadFailed.lost'], JSON.stringify(transfers)).toBeGreaterThan(0);
+      expect(blocks.referenced).toBe(0);
+    },
+  );
+});

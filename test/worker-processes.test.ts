@@ -1,0 +1,224 @@
+/** Worker processes on the bundled model: the same text as in one process, and nothing left of them afterwards. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
+import type { AsyncEngine, EngineNotice, OutputDelta } from '../src/engine/contract.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import type { RestartPolicy } from '../src/worker/restart-budget.ts';
+import { buildCommand } from './support/cli-process.ts';
+import { poisonToken } from './support/poison-token.ts';
+import { allGone, childrenOf, isRunning } from './support/processes.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+const opened: MeasuredEngine[] = [];
+const children: ChildProcess[] = [];
+
+beforeAll(buildCommand);
+afterEach(async () => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+  for (const { engine } of opened.splice(0)) await engine.close();
+  await allGone(childrenOf(process.pid));
+});
+afterAll(() => folder.remove());
+
+const demo: EngineOptions = {
+  model: 'models/kvasir-demo.gguf',
+  threads: 1,
+  kvCacheMemory: 8 << 20,
+  maxModelLen: 512,
+  maxNumBatchedTokens: 64,
+};
+
+async function open(options: Partial<EngineOptions>, restarts?: RestartPolicy): Promise<MeasuredEngine> {
+  const measured = await openMeasuredEngine({ ...demo, ...options }, restarts);
+  opened.push(measured);
+  return measured;
+}
+
+async function completion(engine: AsyncEngine, prompt: string | number[], temperature = 0) {
+  const params = { maxTokens: 30, temperature, seed: 3n, ignoreEos: true, logprobs: 2 };
+  const deltas: OutputDelta[] = [];
+  for await (const delta of engine.generate({ prompt, params })) deltas.push(delta);
+  return {
+    text: deltas.map(({ text }) => text).join(''),
+    logprobs: deltas.flatMap(({ logprobs }) => logprobs ?? []),
+    finish: deltas.at(-1)?.finish,
+  };
+}
+
+const prompts = ['Once upon a time', 'There was a fox. '.repeat(12), 'There was a fox. '.repeat(10), 'Rain fell'];
+const completions = (engine: AsyncEngine) =>
+  Promise.all(prompts.map((prompt, index) => completion(engine, prompt, index % 2 === 0 ? 0 : 0.8)));
+
+describe('worker processes', () => {
+  it('give the same text and logprobs as one process, one rank or several', async () => {
+    const expected = await completions((await open({})).engine);
+    for (const options of [
+      { distributedExecutorBackend: 'mp' },
+      { pipelineParallelSize: 3 },
+      { pipelineParallelSize: 2, distributedExecutorBackend: 'uni' },
+    ] as const) {
+      const { engine, processIds } = await open(options);
+      const isApart = options.distributedExecutorBackend !== 'uni';
+      expect(new Set(processIds()).size, 'processes').toBe(isApart ? (options.pipelineParallelSize ?? 1) : 1);
+      expect(processIds().includes(process.pid)).toBe(!isApart);
+      expect(await completions(engine)).toEqual(expected);
+      // And again, from the prefix cache.
+      expect(await completions(engine)).toEqual(expected);
+      expect(engine.stats().blocks.referenced).toBe(0);
+    }
+  });
+
+  it('have together the memory that was asked for, in equally many pages', async () => {
+    const [one, two] = [await open({}), await open({ pipelineParallelSize: 2, distributedExecutorBackend: 'uni' })];
+    expect(two.engine.stats().blocks.total).toBe(one.engine.stats().blocks.total);
+  });
+
+  it('report how much all of them have read, up to the end', async () => {
+    const seen: (readonly [number, number])[] = [];
+    await open({ pipelineParallelSize: 2, onProgress: (...report) => seen.push(report) });
+    const last = seen.at(-1)!;
+    expect(last[0]).toBe(last[1]);
+    for (const [i, [loaded, total]] of seen.entries()) {
+      expect(total).toBe(last[1]);
+      expect(loaded).toBeGreaterThanOrEqual(seen[i - 1]?.[0] ?? 0);
+    }
+  });
+
+  it('tell what is wrong with a request, whole: the fault of one prompt is an error of the catalogue', async () => {
+    const model = folder.file('poisoned.gguf');
+    await writeTinyModel(model, { architecture: 'llama', type: 'F32', tied: false });
+    await poisonToken(model, 77);
+    const { engine } = await open({ model, maxModelLen: 64, distributedExecutorBackend: 'mp' });
+    const [bad, good] = await Promise.all([completion(engine, [5, 77, 6]), completion(engine, [5, 6, 7])]);
+    expect(bad.finish?.error).toMatchObject({ code: 'KVASIR_BROKEN_LOGITS', httpStatus: 500, fields: { position: 3 } });
+    expect(good.finish?.reason).toBe('length');
+  });
+
+  it('that cannot be opened say why, and leave nothing behind', async () => {
+    await expect(open({ pipelineParallelSize: 2, kvCacheMemory: 2 ** 46 })).rejects.toMatchObject({
+      code: 'KVASIR_OUT_OF_NATIVE_MEMORY',
+    });
+    await expect(open({ pipelineParallelSize: 99 })).rejects.toMatchObject({
+      code: 'KVASIR_TOO_MANY_RANKS',
+      httpStatus: 400,
+      fields: { ranks: 99 },
+    });
+    expect(childrenOf(process.pid).filter(isRunning)).toEqual([]);
+  });
+
+  it('are gone when the engine is closed', async () => {
+    const { engine, processIds } = await open({ pipelineParallelSize: 2 });
+    const ids = processIds();
+    expect(ids.every(isRunning)).toBe(true);
+    await engine.close();
+    expect(ids.some(isRunning)).toBe(false);
+  });
+});
+
+describe('a worker that is killed', () => {
+  const patient: RestartPolicy = { livesMax: 100, withinMs: 60_000, backoffMs: 0 };
+
+  it('while nobody asks anything is replaced, and its cache is not believed', async () => {
+    const notices: EngineNotice[] = [];
+    const { engine, processIds } = await open(
+      { pipelineParallelSize: 2, onNotice: (notice) => notices.push(notice) },
+      patient,
+    );
+    const expected = await completion(engine, prompts[1]!);
+    const before = processIds();
+    process.kill(before[1]!, 'SIGKILL');
+    await expect.poll(() => processIds()[1]).not.toBe(before[1]);
+    expect(await completion(engine, prompts[1]!)).toEqual(expected);
+    expect(notices[0]).toEqual({
+      level: 'warn',
+      message:
+        'The worker process of rank 1 of 2 died of SIGKILL. It is started again, and what it knew is computed again.',
+      fields: { rank: 'rank 1 of 2', processId: before[1], reason: 'died of SIGKILL' },
+    });
+    expect(processIds()[0]).toBe(before[0]);
+  });
+
+  it('again and again is given up, and the engine says why', async () => {
+    const notices: EngineNotice[] = [];
+    const { engine, processIds } = await open(
+      { distributedExecutorBackend: 'mp', onNotice: (notice) => notices.push(notice) },
+      { livesMax: 2, withinMs: 60_000, backoffMs: 0 },
+    );
+    const [first] = processIds();
+    process.kill(first!, 'SIGKILL');
+    expect((await completion(engine, 'Once')).finish?.reason).toBe('length');
+    process.kill(processIds()[0]!, 'SIGKILL');
+    expect((await completion(engine, 'Once')).finish?.reason).toBe('error');
+    expect(engine.isHealthy()).toBe(false);
+    await expect(completion(engine, 'Once')).rejects.toMatchObject({
+      code: 'KVASIR_ENGINE_BROKEN',
+      message: expect.stringMatching(/rank 0 of 1 died of SIGKILL\. It is not started again: 2 lives/),
+      cause: { code: 'KVASIR_WORKER_GONE', fields: { lives: 2 } },
+    });
+    expect(notices.filter(({ level }) => level === 'error')).toEqual([
+      expect.objectContaining({ message: expect.stringContaining('is not started again') }),
+    ]);
+  });
+});
+
+describe('the process of the engine', () => {
+  const main = join(process.cwd(), 'dist', 'src', 'main.js');
+
+  /** A command that generates without end, in a process group of its own, and its workers. */
+  async function startCommand() {
+    const flags = ['--pipeline-parallel-size', '2', '--threads', '1', '--kv-cache-memory', '8MiB'];
+    const what = ['--prompt', 'Once upon a time', '--max-tokens', '1500', '--ignore-eos'];
+    const child = spawn(process.execPath, [main, 'generate', ...flags, ...what], {
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    children.push(child);
+    let log = '';
+    child.stderr.on('data', (piece) => {
+      log += piece;
+    });
+    const exited = once(child, 'exit');
+    await Promise.race([once(child.stdout, 'data'), exited]);
+    child.stdout.resume();
+    const workers = childrenOf(child.pid!);
+    expect(workers.length, log).toBe(2);
+    return { child, workers, exited, log: () => log };
+  }
+
+  it('killed with -9 takes its workers with it', async () => {
+    const { child, workers, exited } = await startCommand();
+    child.kill('SIGKILL');
+    await exited;
+    await allGone(workers);
+  });
+
+  it('interrupted from a terminal, which tells all its processes, closes its workers in order', async () => {
+    const { child, workers, exited, log } = await startCommand();
+    process.kill(-child.pid!, 'SIGINT');
+    expect(await exited).toEqual([130, null]);
+    expect(workers.some(isRunning)).toBe(false);
+    expect(log()).not.toContain('died');
+  });
+
+  it('may end without closing its engine', async () => {
+    const script = `
+      const { createEngine } = await import(${JSON.stringify(join(process.cwd(), 'dist', 'src', 'index.js'))});
+      const engine = await createEngine(${JSON.stringify({ ...demo, pipelineParallelSize: 2 })});
+      for await (const { text } of engine.generate({ prompt: 'Once', params: { maxTokens: 5 } })) process.stdout.write(text);
+    `;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    children.push(child);
+    const exited = once(child, 'exit');
+    await Promise.race([once(child.stdout, 'data'), exited]);
+    child.stdout.resume();
+    const workers = childrenOf(child.pid!);
+    expect(await exited).toEqual([0, null]);
+    await allGone(workers);
+  });
+});
