@@ -3,6 +3,7 @@
  * logprob is the one of the undisturbed run. Nobody notices but by the clock.
  */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { JsonObject } from '../src/base/json.ts';
 import { Prng } from '../src/base/prng.ts';
 import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
 import type { AsyncEngine, OutputDelta } from '../src/engine/contract.ts';
@@ -95,7 +96,7 @@ describe('kill -9 of workers', () => {
     'settles what it loaded and saved (%s): nobody waits, nothing stays held',
     async (mode) => {
       const expected = await completeAll((await open({})).engine, 40);
-      const storeAt = (path: string, rules: readonly object[]) => ({
+      const storeAt = (path: string, rules: readonly JsonObject[]) => ({
         kv_connector: 'SharedStorageConnector',
         kv_role: 'kv_both',
         kv_connector_extra_config: {
