@@ -181,7 +181,7 @@ export class FaultTier implements ConnectorPort {
     const outputs = this.#ranks.map((rank) => this.#reportOf(rank));
     this.#loads = this.#loads.filter(({ drainAtMs, isDecided }) => !(isDecided && drainAtMs <= this.nowMs));
     this.#saves = this.#saves.filter((save) => !save.isRead || save.endAtMs > this.nowMs);
-    return this.#aggregator.aggregate(outputs);
+    return outputs.every((output) => output === emptyOutput) ? emptyOutput : this.#aggregator.aggregate(outputs);
   }
 
   /** A save of lost content that has not been read yet stores nothing: its worker died, or it says what it found. */
@@ -278,6 +278,7 @@ export class FaultTier implements ConnectorPort {
   }
 
   #reportOf(rank: number): ConnectorOutput {
+    if (this.#loads.length === 0 && this.#saves.length === 0) return this.#withNoise(rank, emptyOutput);
     const mine = this.#loads.filter((load) => load.rank === rank);
     // What a worker keeps silent about it tells, if ever, when the I/O is over.
     const decided = mine.filter((load) => load.isArrived);
@@ -343,6 +344,8 @@ export class FaultTier implements ConnectorPort {
   }
 
   #withNoise(rank: number, output: ConnectorOutput): ConnectorOutput {
+    const isAlone = this.#repeats.length === 0 && this.faults.twice === 0 && this.faults.unknown === 0;
+    if (isAlone) return output;
     const outputs = [output];
     this.#repeats = this.#repeats.filter((repeat) => {
       if (repeat.rank !== rank || !this.#prng.chance(0.3)) return true;

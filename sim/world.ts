@@ -186,13 +186,14 @@ export class World {
     assert(metadata !== undefined, 'a step without metadata');
     const failed = this.#tier.begin(metadata, plan.sequences.length > 0, lost);
     // A worker may leave out whoever has one of the pages that failed, or compute it for nothing.
-    const leftOut = this.#tierPrng.chance(0.5)
-      ? plan.sequences.flatMap(({ blockTables }, i) =>
-          blockTables.some(({ ids, length }) => ids.subarray(0, length).some((page) => failed.has(page as BlockId)))
-            ? [i]
-            : [],
-        )
-      : [];
+    const leftOut =
+      failed.size > 0 && this.#tierPrng.chance(0.5)
+        ? plan.sequences.flatMap(({ blockTables }, i) =>
+            blockTables.some(({ ids, length }) => ids.subarray(0, length).some((page) => failed.has(page as BlockId)))
+              ? [i]
+              : [],
+          )
+        : [];
     const result = this.#runner.execute(plan, leftOut, truthOf);
     this.#passTime(this.#tierPrng.between(0, 20));
     return { ...result, invalidBlocks: lost, leftOut, connectorOutput: this.#tier.finish() };
