@@ -44,6 +44,7 @@ export class SharedStorageConnector implements KvConnector {
   readonly #saveBufferBytes: number;
   readonly #saveTimeoutMs: number;
   readonly #lookupTimeoutMs: number;
+  readonly #engineId: string | undefined;
   readonly #faults: FaultPlan | undefined;
 
   constructor(config: KvTransferConfig) {
@@ -51,6 +52,7 @@ export class SharedStorageConnector implements KvConnector {
     const root = extra.text('shared_storage_path');
     if (root === undefined) throw extra.wrong('shared_storage_path', 'a directory', undefined);
     this.#role = config.kvRole;
+    this.#engineId = config.engineId;
     this.#root = root;
     this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
     this.#maxBytes = extra.integer('max_bytes', 16 * 1024 ** 3, { min: 1 });
@@ -70,6 +72,7 @@ export class SharedStorageConnector implements KvConnector {
       role: this.#role,
       mode: this.#mode,
       lookupTimeoutMs: this.#lookupTimeoutMs,
+      ...(this.#engineId === undefined ? {} : { engineId: this.#engineId }),
     });
   }
 

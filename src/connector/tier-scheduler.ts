@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import type { JsonObject } from '../base/json.ts';
 import type { RequestId } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults } from './circuit-breaker.ts';
@@ -7,6 +8,7 @@ import {
   type ConnectorPlan,
   type ConnectorRequest,
   type ConnectorStep,
+  type KvBlock,
   type KvEvent,
   type KvRole,
   type LoadJob,
@@ -27,6 +29,8 @@ export interface TierSchedulerOptions {
   readonly mode: LoadMode;
   /** A look-up that takes longer has found nothing. */
   readonly lookupTimeoutMs: number;
+  /** This engine's name, for whoever reads the answers to `do_remote_decode`. */
+  readonly engineId?: string;
   readonly breaker?: CircuitBreakerOptions;
 }
 
@@ -123,11 +127,31 @@ export class TierScheduler implements SchedulerConnector {
     }
   }
 
-  requestFinished(request: ConnectorRequest): Record<string, never> {
+  /**
+   * A client that sent `do_remote_decode` (a router that sends the prompt here with `max_tokens` 1 and then elsewhere) is
+   * told what the instance that decodes will find: `{ do_remote_decode: false, do_remote_prefill, remote_engine_id?,
+   * stored_blocks }`. `stored_blocks` counts the blocks that are stored or about to be; none, and there is nothing to
+   * fetch. Their keys follow from the tokens, so no list of them travels, and nothing waits for the other side.
+   */
+  requestFinished(
+    request: ConnectorRequest,
+    valid: () => readonly KvBlock[],
+  ): { readonly kvTransferParams?: JsonObject } {
     this.#endLookup(request.id);
     // An order that was taken back before a worker heard of it is never reported.
     for (const [id, { requestId }] of this.#loads) if (requestId === request.id) this.#loads.delete(id);
-    return {};
+    const { role, engineId } = this.#options;
+    if (request.kvTransferParams?.do_remote_decode !== true) return {};
+    const stored = savesKv(role) ? valid().length : 0;
+    const engine = engineId === undefined ? {} : { remote_engine_id: engineId };
+    return {
+      kvTransferParams: {
+        do_remote_decode: false,
+        do_remote_prefill: stored > 0,
+        ...engine,
+        stored_blocks: stored,
+      },
+    };
   }
 
   takeEvents(): readonly KvEvent[] {

@@ -214,53 +214,6 @@ describe('deadlines', () => {
   });
 });
 
-describe('remote_prefill lifecycle', () => {
-  test('2.5 blocks: nothing is scheduled while it is received, then the rest', () => {
-    const world = connected(100);
-    world.connector.blocks = () => 2;
-    world.scheduler.add(short('1', range(40), 1));
-    expect(world.step().sequences).toEqual([]);
-    expect(world.step().sequences).toEqual([]);
-    expect(world.scheduler.stats().blocks).toMatchObject({ cached: 0, referenced: 3 });
-    world.step([{ load: world.loads.get('1')! }]);
-    expect(shape(world.step())).toEqual(['1: 32-40']);
-    expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 0, loading: 0, blocks: { cached: 2 } });
-  });
-
-  test('interleaved: local requests go on meanwhile, also when there is one seat', () => {
-    const world = connected(100, { maxNumSeqs: 1 });
-    world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
-    world.scheduler.add(short('remote', range(40), 2));
-    world.scheduler.add(short('local', range(20, 500), 2));
-    expect(shape(world.step())).toEqual(['local: 0-20']);
-    expect(shape(world.step([{ load: world.loads.get('remote')! }]))).toEqual(['local: 20-21']);
-    expect(shape(world.step())).toEqual(['remote: 32-40']);
-  });
-
-  test('full_block_prompt: two blocks exactly, one token is computed, no page more', () => {
-    const world = connected(100);
-    world.connector.blocks = () => 2;
-    world.scheduler.add(short('1', range(32), 1));
-    world.step();
-    world.step([{ load: world.loads.get('1')! }]);
-    expect(shape(world.step())).toEqual(['1: 31-32']);
-    expect(world.scheduler.stats().blocks.referenced).toBe(0);
-    expect(world.scheduler.stats().blocks.cached).toBe(2);
-  });
-
-  test('cannot_recv: a load that has no room waits until another has ended', () => {
-    const world = connected(4);
-    world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
-    world.scheduler.add(short('local', range(30, 500), 2));
-    world.scheduler.add(short('remote', range(40), 1));
-    expect(shape(world.step())).toEqual(['local: 0-30']);
-    expect(world.scheduler.stats()).toMatchObject({ loading: 0, waiting: 1 });
-    world.step();
-    world.step();
-    expect(world.scheduler.stats()).toMatchObject({ loading: 1, waiting: 0 });
-  });
-});
-
 test('what a step has computed is offered to be saved, once, with the page that holds it', () => {
   const world = connected(100);
   world.scheduler.add(short('1', range(40), 1));

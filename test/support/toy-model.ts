@@ -6,6 +6,7 @@ import type { StepPlan, StepResult } from '../../src/core/step.ts';
 import { Engine, type EngineSettings, type RenderChat } from '../../src/engine/engine.ts';
 import { Sampler } from '../../src/runner/sampler.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
+import type { ConnectorPort } from '../../src/scheduler/external-kv.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import type { EncodeOptions, TokenBytesOptions, Tokenizer } from '../../src/tokenizer/contract.ts';
 import type { Executor } from '../../src/worker/executor.ts';
@@ -127,6 +128,7 @@ function fillLogits(logits: Float32Array, tokens: Int32Array): void {
 export interface ToyOptions extends ToyExecutorOptions {
   readonly scheduler?: Partial<SchedulerOptions>;
   readonly settings?: Partial<EngineSettings>;
+  readonly connector?: ConnectorPort;
   /** Default true. */
   readonly chatTemplate?: boolean;
 }
@@ -147,7 +149,7 @@ export function toyEngine(options: ToyOptions = {}) {
   const executor = new ToyExecutor(options);
   const tokenizer = new ToyTokenizer();
   const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest();
-  const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256);
+  const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256, options.connector);
   const model = {
     name: 'toy',
     path: 'toy.gguf',

@@ -1,0 +1,245 @@
+import { describe, expect, test } from 'vitest';
+import { connected } from '../../sim/connected.ts';
+import { FakeRunner } from '../../sim/fake-runner.ts';
+import { onePoolSpec, range, shape, short } from '../../sim/harness.ts';
+import { sha256 } from '../../sim/hash.ts';
+import { emptyOutput, type KvRole, type SaveJob } from '../connector/connector.ts';
+import { ManualTime } from '../connector/manual-time.ts';
+import { HostTier } from '../connector/tier-host.ts';
+import { TierScheduler } from '../connector/tier-scheduler.ts';
+import { Scheduler } from './scheduler.ts';
+
+/**
+ * vLLM's tests of the lives of requests whose KV comes from or goes to another instance (test_remote_prefill_lifecycle,
+ * test_remote_decode_lifecycle), with their names and numbers, and ours. Blocks of 16 tokens.
+ */
+type World = ReturnType<typeof connected>;
+const local = (blocks: number) => range(blocks * 16, 500);
+const idle = { running: 0, waiting: 0, loading: 0 };
+const arrive = (world: World) => world.step([{ load: world.loads.get('remote')! }]);
+
+describe('remote_prefill', () => {
+  test('basic: 2.5 blocks; nothing is scheduled while it is received, then the rest', () => {
+    const world = connected(100);
+    world.connector.blocks = () => 2;
+    world.scheduler.add(short('remote', range(40), 1));
+    expect(world.step().sequences).toEqual([]);
+    expect(world.step().sequences).toEqual([]);
+    expect(world.scheduler.stats().blocks).toMatchObject({ cached: 0, referenced: 3 });
+    arrive(world);
+    expect(shape(world.step())).toEqual(['remote: 32-40']);
+    expect(world.scheduler.stats()).toMatchObject({ ...idle, blocks: { cached: 2 } });
+  });
+
+  test('interleaved: local requests go on meanwhile, also when there is one seat', () => {
+    const world = connected(100, { maxNumSeqs: 1 });
+    world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
+    world.scheduler.add(short('remote', range(40), 2));
+    world.scheduler.add(short('local', range(20, 500), 2));
+    expect(shape(world.step())).toEqual(['local: 0-20']);
+    expect(shape(arrive(world))).toEqual(['local: 20-21']);
+    expect(shape(world.step())).toEqual(['remote: 32-40']);
+  });
+
+  test('no_spurious_prefix_caching: what is being loaded is never found as if it were there', () => {
+    const world = connected(100);
+    world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
+    world.scheduler.add(short('remote', range(40), 1));
+    world.step();
+    world.scheduler.add(short('local', range(40), 1));
+    // vLLM: the local one computes its 40 tokens in pages of its own. Here it waits for the load that is under way, but
+    // reads nothing of it and says nothing before it has arrived.
+    expect(world.step().sequences).toEqual([]);
+    expect(world.scheduler.stats()).toMatchObject({ loading: 2, blocks: { cached: 0 } });
+    arrive(world);
+    expect(shape(world.step())).toEqual(['remote: 32-40', 'local: 32-40']);
+    expect(world.updates.map(({ requestId, newTokens }) => [requestId, newTokens.length])).toEqual([
+      ['remote', 1],
+      ['local', 1],
+    ]);
+  });
+
+  test('full_block_prompt: two blocks exactly, one token is computed, no page more', () => {
+    const world = connected(100);
+    world.connector.blocks = () => 2;
+    world.scheduler.add(short('remote', range(32), 1));
+    world.step();
+    arrive(world);
+    expect(shape(world.step())).toEqual(['remote: 31-32']);
+    expect(world.scheduler.stats().blocks).toMatchObject({ referenced: 0, cached: 2 });
+  });
+
+  describe('cannot_schedule_after_recv', () => {
+    test('5 pages: it is not received before it can be scheduled, and never preempted', () => {
+      const world = connected(5);
+      world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
+      world.scheduler.add(short('local', local(2), 4));
+      world.step();
+      world.scheduler.add(short('remote', range(32), 2));
+      // vLLM: received, scheduled once, preempted for want of a page, and resumed when the other has ended. Here each that
+      // runs has a page in reserve, so the load waits for one.
+      for (const row of ['32-33', '33-34', '34-35']) expect(shape(world.step())).toEqual([`local: ${row}`]);
+      expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 1, loading: 0 });
+      world.step();
+      arrive(world);
+      expect(shape(world.step())).toEqual(['remote: 31-32']);
+      expect(shape(world.step())).toEqual(['remote: 32-33']);
+      expect(world.scheduler.stats()).toMatchObject({ ...idle, preemptions: 0 });
+    });
+
+    test('6 pages: received, preempted when both need one more, it resumes with its 2 blocks', () => {
+      const world = connected(6);
+      world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
+      world.scheduler.add(short('local', local(2), 20));
+      world.step();
+      world.scheduler.add(short('remote', range(32), 30));
+      world.step();
+      arrive(world);
+      while (world.scheduler.stats().preemptions === 0) world.step();
+      expect(world.scheduler.stats()).toMatchObject({ running: 1, waiting: 1 });
+      let next = world.step();
+      while (world.scheduler.stats().waiting > 0) next = world.step();
+      // As in vLLM, its two blocks are found again here; what lay in its third page is computed again, and the connector is
+      // not asked for it: there is no full block to ask for.
+      expect(shape(next)).toEqual(['remote: 32-46']);
+      expect(world.connector.asked).toEqual(['local', 'remote']);
+      while (world.scheduler.hasWork()) world.step();
+      expect(world.updates.at(-1)?.stats).toMatchObject({ outputTokens: 30, preemptions: 1, recomputedTokens: 13 });
+      while (world.scheduler.hasWork()) world.step();
+      expect(world.connector.asked.filter((id) => id === 'remote').length).toBeGreaterThan(0);
+    });
+  });
+
+  test('cannot_recv: 5 pages; it needs 3 and there are 2, so it is not received before the other has ended', () => {
+    const world = connected(5);
+    world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
+    world.scheduler.add(short('local', local(2), 3));
+    world.step();
+    world.scheduler.add(short('remote', range(40), 1));
+    world.step();
+    expect(world.scheduler.stats()).toMatchObject({ running: 1, loading: 0, waiting: 1 });
+    world.step();
+    expect(world.scheduler.stats()).toMatchObject({ running: 0, loading: 0, waiting: 1 });
+    world.step();
+    expect(world.scheduler.stats()).toMatchObject({ loading: 1, waiting: 0 });
+    arrive(world);
+    expect(shape(world.step())).toEqual(['remote: 32-40']);
+    expect(world.scheduler.stats()).toMatchObject({ ...idle, blocks: { referenced: 0 } });
+  });
+});
+
+/** An instance that computes prompts for others, with the real scheduler half of a tier; the test plays the worker. */
+function prefillInstance(role: KvRole = 'kv_producer') {
+  const time = new ManualTime();
+  const identity = {
+    fingerprint: 'test',
+    modelName: 'test',
+    dtype: 'f16',
+    rank: 0,
+    worldSize: 1,
+    pageBytes: 64,
+    groups: [{ blockSize: 16, layers: [0] }],
+  };
+  const context = { clock: time, timers: time, wake: () => {}, identities: [identity] };
+  const options = { role, mode: 'async', lookupTimeoutMs: 1000, engineId: 'prefill-1' } as const;
+  const connector = new TierScheduler([new HostTier({ identity, maxBytes: 1 << 20 })], context, options);
+  const spec = onePoolSpec(100, 16);
+  const scheduler = new Scheduler(
+    spec,
+    { maxNumBatchedTokens: 64, maxNumSeqs: 16, maxModelLen: 10_000, enablePrefixCaching: true, policy: 'fcfs' },
+    sha256,
+    connector,
+  );
+  const runner = new FakeRunner(spec, 1000);
+  const step = (sent: readonly SaveJob[] = []) => {
+    scheduler.ringTransfers();
+    const plan = scheduler.plan(0)!;
+    const ids = sent.map(({ transfer }) => transfer);
+    const connectorOutput = { ...emptyOutput, finishedSending: ids, drained: ids };
+    const updates = scheduler.apply(plan, { ...runner.execute(plan), connectorOutput }, 0);
+    scheduler.checkInvariants();
+    return { plan, updates };
+  };
+  return { scheduler, step };
+}
+const remote = { kvTransferParams: { do_remote_decode: true, do_remote_prefill: false } };
+
+describe('remote_decode', () => {
+  test('basic: 2.5 blocks, max_tokens 1: the client is told, the pages are held until they are stored', () => {
+    const { scheduler, step } = prefillInstance();
+    scheduler.add(short('1', range(40), 1, remote));
+    const { plan, updates } = step();
+    expect(shape(plan)).toEqual(['1: 0-40']);
+    // vLLM lists the ids of 3 pages, the last one half full, for the other instance to pull. Here 2 full blocks are on their
+    // way to a store where anybody finds them by their tokens; the 8 tokens behind them are computed there.
+    expect(updates).toMatchObject([
+      {
+        requestId: '1',
+        finish: {
+          reason: 'length',
+          kvTransferParams: {
+            do_remote_decode: false,
+            do_remote_prefill: true,
+            remote_engine_id: 'prefill-1',
+            stored_blocks: 2,
+          },
+        },
+      },
+    ]);
+    expect(scheduler.stats()).toMatchObject(idle);
+    // vLLM keeps the request and its 3 pages until the sends are over. Here the request is gone, and transfers hold the 2
+    // pages by count: nothing is delayed, and nobody can forget to end the delay.
+    expect(scheduler.stats().blocks).toMatchObject({ referenced: 2, cached: 0 });
+    const next = step();
+    expect(next.plan.released).toEqual(['1']);
+    const { saves } = next.plan.connectorMetadata!;
+    expect(saves.map(({ blocks }) => blocks.length)).toEqual([2]);
+    expect(scheduler.stats()).toMatchObject({ blocks: { referenced: 2 }, transfers: { open: 1 } });
+    step(saves);
+    expect(scheduler.stats()).toMatchObject({ ...idle, blocks: { referenced: 0, cached: 2 }, transfers: { open: 0 } });
+    expect(scheduler.hasWork()).toBe(false);
+  });
+
+  test('short_prompt: half a block; vLLM lists 1 page, here there is nothing to fetch', () => {
+    const { scheduler, step } = prefillInstance();
+    scheduler.add(short('1', range(8), 1, remote));
+    expect(step().updates[0]?.finish?.kvTransferParams).toMatchObject({ do_remote_prefill: false, stored_blocks: 0 });
+    expect(scheduler.hasWork()).toBe(false);
+    expect(scheduler.stats().blocks.referenced).toBe(0);
+  });
+
+  test('prefix hit: blocks that were found here count as well, and are not stored twice', () => {
+    const { scheduler, step } = prefillInstance();
+    scheduler.add(short('1', range(40), 1, remote));
+    step();
+    const { saves } = step().plan.connectorMetadata!;
+    step(saves);
+    scheduler.add(short('2', range(40), 1, remote));
+    const { plan, updates } = step();
+    expect(shape(plan)).toEqual(['2: 32-40']);
+    // vLLM: 3 pages, of which 2 were found.
+    expect(updates[0]?.finish?.kvTransferParams).toMatchObject({ stored_blocks: 2 });
+    expect(scheduler.hasWork()).toBe(false);
+  });
+
+  test('who did not ask is not told; who stores nothing says so', () => {
+    const { scheduler, step } = prefillInstance();
+    scheduler.add(short('1', range(40), 1));
+    expect(step().updates[0]?.finish).toEqual({ reason: 'length' });
+    const consumer = prefillInstance('kv_consumer');
+    consumer.scheduler.add(short('1', range(8), 1, remote));
+    expect(consumer.step().updates[0]?.finish?.kvTransferParams).toMatchObject({ stored_blocks: 0 });
+  });
+
+  test('abort_during_kv_transfer: a request that is aborted while a step has it is answered at once', () => {
+    const { scheduler, step } = prefillInstance();
+    scheduler.add(short('1', range(80), 2, remote));
+    step();
+    const plan = scheduler.plan(0)!;
+    // Four blocks are computed, the fifth is being computed by the plan that is out.
+    expect(scheduler.abort(short('1', [0], 1).id)?.kvTransferParams).toMatchObject({ stored_blocks: 4 });
+    scheduler.apply(plan, { stepId: plan.stepId, sampled: plan.sequences.map(() => undefined) }, 0);
+    scheduler.checkInvariants();
+    expect(scheduler.stats()).toMatchObject(idle);
+  });
+});
