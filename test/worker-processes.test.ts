@@ -1,6 +1,7 @@
 /** Worker processes on the bundled model: the same text as in one process, and nothing left of them afterwards. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
@@ -31,6 +32,9 @@ const demo: EngineOptions = {
   maxModelLen: 512,
   maxNumBatchedTokens: 64,
 };
+
+/** For tests that kill more than an engine would stand. */
+const patient: RestartPolicy = { livesMax: 100, withinMs: 60_000, backoffMs: 0 };
 
 async function open(options: Partial<EngineOptions>, restarts?: RestartPolicy): Promise<MeasuredEngine> {
   const measured = await openMeasuredEngine({ ...demo, ...options }, restarts);
@@ -120,8 +124,6 @@ describe('worker processes', () => {
 });
 
 describe('a worker that is killed', () => {
-  const patient: RestartPolicy = { livesMax: 100, withinMs: 60_000, backoffMs: 0 };
-
   it('while nobody asks anything is replaced, and its cache is not believed', async () => {
     const notices: EngineNotice[] = [];
     const { engine, processIds } = await open(
@@ -145,7 +147,7 @@ describe('a worker that is killed', () => {
   it('again and again is given up, and the engine says why', async () => {
     const notices: EngineNotice[] = [];
     const { engine, processIds } = await open(
-      { distributedExecutorBackend: 'mp', onNotice: (notice) => notices.push(notice) },
+      { pipelineParallelSize: 2, onNotice: (notice) => notices.push(notice) },
       { livesMax: 2, withinMs: 60_000, backoffMs: 0 },
     );
     const [first] = processIds();
@@ -156,12 +158,70 @@ describe('a worker that is killed', () => {
     expect(engine.isHealthy()).toBe(false);
     await expect(completion(engine, 'Once')).rejects.toMatchObject({
       code: 'KVASIR_ENGINE_BROKEN',
-      message: expect.stringMatching(/rank 0 of 1 died of SIGKILL\. It is not started again: 2 lives/),
+      message: expect.stringMatching(/rank 0 of 2 died of SIGKILL\. It is not started again: 2 lives/),
       cause: { code: 'KVASIR_WORKER_GONE', fields: { lives: 2 } },
     });
     expect(notices.filter(({ level }) => level === 'error')).toEqual([
       expect.objectContaining({ message: expect.stringContaining('is not started again') }),
     ]);
+  });
+});
+
+describe('a worker that breaks', () => {
+  /** A connector that is sound until its worker half has seen some steps, and then does its worst. */
+  const breaking = (what: string) => {
+    const path = folder.file(`breaking-${what}.mjs`);
+    writeFileSync(
+      path,
+      `const nothing = { finishedSending: [], finishedRecving: [], drained: [], failedRecving: [], saveFailures: [],
+         evicted: [], counters: {}, expectedFinishedCount: 0 };
+       const worst = {
+         throw() { throw new RangeError('one step too many'); },
+         exit() { process.exit(3); },
+         uncaught() { setTimeout(() => { throw new Error('nobody catches this'); }); },
+         disconnect() { process.disconnect(); },
+       };
+       export class Breaking {
+         openScheduler() {
+           return { getMatchedBlocks: () => ({ kind: 'found', blocks: [], mode: 'async' }), updateStateAfterAlloc() {},
+             buildConnectorMeta: () => ({ saves: [] }), updateConnectorOutput() {}, requestFinished: () => ({}),
+             takeEvents: () => [], hasPendingWork: () => false, close: async () => {} };
+         }
+         openWorker() {
+           let steps = 0;
+           return { registerKvCaches() {}, handlePreemptions() {}, bindConnectorMetadata() {},
+             startLoadKv() { if (++steps === 20) worst.${what}(); },
+             waitForLayerLoad: async () => {}, saveKvLayer() {}, waitForSave: async () => {}, getFinished: () => nothing,
+             getBlockIdsWithLoadErrors: () => [], clearConnectorMetadata() {},
+             shutdown: async () => ({ drained: true }) };
+         }
+       }`,
+    );
+    return { kv_connector: 'Breaking', kv_role: 'kv_both', kv_connector_module_path: path };
+  };
+
+  it.each([
+    ['throw', 'died of SIGKILL (one step too many)'],
+    ['exit', 'exited with code 3'],
+    ['uncaught', 'exited with code 1'],
+    ['disconnect', 'died of SIGKILL'],
+  ])('because of what it runs (%s) is replaced, and every request ends as it should', async (what, reason) => {
+    const expected = await completion((await open({})).engine, 'Once');
+    const notices: EngineNotice[] = [];
+    const options = { pipelineParallelSize: 2, kvTransferConfig: breaking(what) };
+    const { engine } = await open({ ...options, onNotice: (notice) => notices.push(notice) }, patient);
+    expect(await completion(engine, 'Once')).toEqual(expected);
+    const deaths = notices.filter(({ fields }) => 'reason' in fields);
+    expect(deaths.length).toBeGreaterThan(0);
+    for (const { fields } of deaths) expect(fields.reason).toBe(reason);
+  });
+
+  it('and does not answer any more is ended with force when the engine closes', async () => {
+    const { engine, processIds } = await open({ pipelineParallelSize: 2 });
+    const ids = processIds();
+    process.kill(ids[1]!, 'SIGSTOP');
+    await engine.close();
+    expect(ids.some(isRunning)).toBe(false);
   });
 });
 
@@ -193,6 +253,17 @@ describe('the process of the engine', () => {
     const { child, workers, exited } = await startCommand();
     child.kill('SIGKILL');
     await exited;
+    await allGone(workers);
+  });
+
+  it('killed with -9 while its workers start takes them with it', async () => {
+    const child = spawn(process.execPath, [main, 'generate', '--pipeline-parallel-size', '2', '--prompt', 'Once'], {
+      stdio: 'ignore',
+    });
+    children.push(child);
+    await expect.poll(() => childrenOf(child.pid!).length, { interval: 5 }).toBe(2);
+    const workers = childrenOf(child.pid!);
+    child.kill('SIGKILL');
     await allGone(workers);
   });
 

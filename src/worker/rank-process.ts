@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { assertDefined } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
 import { KvasirError } from '../base/errors.ts';
 import type { KvIdentity } from '../connector/connector.ts';
@@ -14,8 +15,6 @@ import { decodeOutput, type RankFacts } from './worker-messages.ts';
 import { type WorkerEnd, type WorkerOptions, WorkerProcess } from './worker-process.ts';
 
 export interface ProcessRankOptions<Setup> extends WorkerOptions<Setup> {
-  /** For people: `rank 1 of 2`. */
-  readonly name: string;
   readonly clock: Clock;
   readonly restarts: RestartPolicy;
   /** A worker has died; a new one is started unless `isGivenUp`. */
@@ -42,8 +41,10 @@ export class ProcessRank<Setup> implements OpenedRank {
   readonly #options: ProcessRankOptions<Setup>;
   readonly #transfers = new OpenTransfers();
   readonly #budget: RestartBudget;
-  /** The process that serves now, or the next one while it starts. */
-  #worker: Promise<WorkerProcess<Setup>>;
+  /** The process that serves; absent while the next one starts. */
+  #serving: WorkerProcess<Setup> | undefined;
+  #starting: Promise<WorkerProcess<Setup>> | undefined;
+  /** The one that serves or starts, or was the last to do so. */
   #latest: WorkerProcess<Setup>;
   #encoder = new StepEncoder();
   /** A process that had served has died, and no step has said so yet. */
@@ -69,8 +70,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     this.#options = options;
     this.#budget = new RestartBudget(options.restarts);
     this.#latest = worker;
-    this.#worker = Promise.resolve(worker);
-    this.#watch(worker);
+    this.#serve(worker);
   }
 
   get processId(): number {
@@ -84,7 +84,8 @@ export class ProcessRank<Setup> implements OpenedRank {
   async execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput> {
     if (step.connectorMetadata !== undefined) this.#transfers.ordered(step.connectorMetadata);
     if (!this.#isLossUntold) {
-      const worker = await this.#worker;
+      // Nothing is awaited before the step is sent, if there is somebody to send it to.
+      const worker = this.#serving ?? (await this.#next());
       const answer = this.#isLossUntold ? undefined : await worker.run(this.#encoder.encode(step), upstream);
       if (answer !== undefined) {
         const output = decodeOutput(answer);
@@ -111,16 +112,23 @@ export class ProcessRank<Setup> implements OpenedRank {
     };
   }
 
-  #watch(worker: WorkerProcess<Setup>): void {
+  #next(): Promise<WorkerProcess<Setup>> {
+    return assertDefined(this.#starting, 'a worker serves, or one starts');
+  }
+
+  #serve(worker: WorkerProcess<Setup>): void {
+    this.#serving = worker;
     const readyMs = this.#options.clock.nowMs();
     void worker.gone.then((end) => {
       if (this.#closing !== undefined) return;
+      this.#serving = undefined;
       this.#isLossUntold = true;
       this.#timings = this.timings();
+      worker.timings = undefined;
       this.#encoder = new StepEncoder();
-      this.#worker = this.#startAgain(worker, end, this.#options.clock.nowMs() - readyMs);
+      this.#starting = this.#startAgain(worker, end, this.#options.clock.nowMs() - readyMs);
       // If nobody asks for another step, nobody needs to know that there will be none.
-      this.#worker.catch(() => undefined);
+      this.#starting.catch(() => undefined);
       // Whoever waits for a transfer of the dead process is to be told.
       this.#options.onWake();
     });
@@ -144,7 +152,7 @@ export class ProcessRank<Setup> implements OpenedRank {
       if (this.#closing !== undefined || isFinal(error)) throw error;
       return this.#startAgain(worker, end, 0);
     }
-    this.#watch(worker);
+    this.#serve(worker);
     return worker;
   }
 

@@ -6,6 +6,8 @@ import type { StepMessage } from './step-codec.ts';
 import type { FromWorker, OutputMessage, RankFacts, ToWorker } from './worker-messages.ts';
 
 export interface WorkerOptions<Setup> {
+  /** For people, also in their lists of processes: `rank 1 of 2`. */
+  readonly name: string;
   /** The built file whose process serves the rank. */
   readonly entry: string;
   /** What the worker opens its rank by: plain data. */
@@ -50,7 +52,7 @@ export class WorkerProcess<Setup> {
   constructor(options: WorkerOptions<Setup>) {
     this.#options = options;
     // What a connector or a native library prints is for people: the engine's standard output may be for programs.
-    this.#child = fork(options.entry, [], {
+    this.#child = fork(options.entry, [options.name], {
       serialization: 'advanced',
       stdio: ['ignore', 2, 2, 'ipc'],
       execArgv: inheritedFlags(),
