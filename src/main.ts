@@ -3,6 +3,7 @@
 import { buffer } from 'node:stream/consumers';
 import { benchCommand } from './cli/bench/command.ts';
 import type { CliContext } from './cli/context.ts';
+import { demoCommand } from './cli/demo/command.ts';
 import { generateCommand } from './cli/generate.ts';
 import { packageVersion } from './cli/package-files.ts';
 import { runCli } from './cli/run-cli.ts';
@@ -25,7 +26,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(0);
 });
 
-const commands = [serveCommand, generateCommand, benchCommand(openMeasuredEngine), simCommand];
+const commands = [serveCommand, generateCommand, benchCommand(openMeasuredEngine), demoCommand, simCommand];
 process.exitCode = await runCli(process.argv.slice(2), context, commands);
 // Interrupted while a model was loading: a native call that cannot be stopped must not keep the process.
 if (process.exitCode === 130) process.exit();

@@ -1,0 +1,63 @@
+import { createHash } from 'node:crypto';
+import { open, readdir, readFile } from 'node:fs/promises';
+import { basename, join, sep } from 'node:path';
+import { headerBytes, payloadCrcOf } from '../../connector/block-header.ts';
+import { type BlockKey, blockKey, digestHexOfKey, groupOfKey } from '../../connector/block-key.ts';
+import { TokenBuffer } from '../../core/tokens.ts';
+import { HashChain } from '../../kv/block-hash.ts';
+
+/** What the headers of a directory's blocks say: CRC32 of the KV by rank's folder and block. */
+export type StoredCrcs = ReadonlyMap<string, number>;
+
+/** Reads the header of every block in a store: `<model>/<rank>/<aa>/<digest>-g<group>.kv`. */
+export async function readStoredCrcs(root: string): Promise<StoredCrcs> {
+  const crcs = new Map<string, number>();
+  for (const entry of await readdir(root, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile() || !entry.name.endsWith('.kv')) continue;
+    const file = await open(join(entry.parentPath, entry.name));
+    const header = new Uint8Array(headerBytes);
+    await file.read(header, 0, headerBytes, 0).finally(() => file.close());
+    crcs.set(nameOf(rankOf(entry.parentPath), entry.name), payloadCrcOf(header));
+  }
+  return crcs;
+}
+
+const rankOf = (folder: string): string => folder.split(sep).find((part) => /^rank\d+of\d+$/.test(part)) ?? '';
+const nameOf = (rank: string, file: string): string => `${rank}/${file}`;
+
+/** On how many ranks a block lies in both stores, and on how many of these its KV has the same CRC. */
+export function compareBlock(
+  key: BlockKey,
+  ranks: number,
+  lost: StoredCrcs,
+  computed: StoredCrcs,
+): { readonly isThere: boolean; readonly isEqual: boolean } {
+  const file = `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv`;
+  let [there, equal] = [0, 0];
+  for (let rank = 0; rank < ranks; rank++) {
+    const name = nameOf(`rank${rank}of${ranks}`, file);
+    const [before, after] = [lost.get(name), computed.get(name)];
+    if (before === undefined || after === undefined) continue;
+    there++;
+    if (before === after) equal++;
+  }
+  return { isThere: there === ranks, isEqual: equal === ranks };
+}
+
+/** The model's part of every block's name, from the record beside the blocks. */
+export async function readFingerprint(root: string): Promise<string> {
+  const files = await readdir(root, { recursive: true });
+  const record = files.map(String).find((name) => basename(name) === 'config.json');
+  const { fingerprint } = JSON.parse(await readFile(join(root, record ?? 'config.json'), 'utf8')) as {
+    fingerprint: string;
+  };
+  return fingerprint;
+}
+
+/** The names of a prompt's full blocks, in order, in the one KV group that models here have. */
+export function keysOf(tokens: readonly number[], blockSize: number, fingerprint: string): BlockKey[] {
+  const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
+  const chain = new HashChain(sha256, blockSize, { fingerprint, cacheSalt: undefined });
+  chain.extend(new TokenBuffer(Int32Array.from(tokens)));
+  return Array.from({ length: chain.count }, (_, block) => blockKey(0, chain.words, block));
+}

@@ -1,0 +1,152 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { Command } from 'commander';
+import { engineDefaults } from '../../engine/options.ts';
+import { bytesFlag, integerFrom } from '../args.ts';
+import type { CliContext, ExitCode } from '../context.ts';
+import { demoModelPath } from '../package-files.ts';
+import type { CommandFactory } from '../run-cli.ts';
+import { differencesOf, isProven, rowOf, type StageFacts, type StageRow } from './report.ts';
+import { Scenario } from './scenario.ts';
+import { runStageProcess, stageCommandName } from './stage-process.ts';
+import { runStage, type StageOrder } from './stage-run.ts';
+import { StageTable } from './stage-table.ts';
+import { decodeStages } from './stages.ts';
+
+interface DemoFlags {
+  readonly model?: string;
+  readonly threads?: number;
+  readonly blockSize: number;
+  readonly kvCacheMemory?: number;
+  readonly keep: boolean;
+  readonly json: boolean;
+}
+
+/** `kvasir demo`: KV that one process saved is lost in many ways in others, and the texts stay the same. */
+export const demoCommand: CommandFactory = (context, exit) => {
+  const demo = new Command('demo')
+    .summary('lose KV in every way, and see the same text')
+    .description(
+      'Show what Kvasir is for. One process computes four prompts and saves their KV; then each stage, a process of its\n' +
+        'own, loads it and writes on, while loads fail, bytes rot, the store hangs, or two ranks lose different blocks.\n' +
+        'Every text must be the same, and only what was lost may be computed again. The exit code is 1 if not.',
+    )
+    .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
+    .option('--threads <n>', 'threads that compute in each process (default: all cores)', integerFrom(1))
+    .option('--block-size <tokens>', 'tokens of one KV block', integerFrom(1), engineDefaults.blockSize)
+    .option('--kv-cache-memory <bytes>', 'size of the KV pool, like 2GiB', bytesFlag)
+    .option('--keep', 'keep the stored blocks of all stages, and say where they are', false)
+    .option('--json', 'print one JSON line {"model", "stages", "isProven"} on standard output', false)
+    .addHelpText(
+      'after',
+      `
+Columns:
+  loaded, failed   tokens whose KV was loaded, and tokens whose KV was promised and did not come
+  recomputed       tokens that were computed again, as the engine counts them
+  minimum          tokens that had to be, as the planner says when it is told which blocks were lost
+  first token      median over the prompts, from submission
+  same KV          lost blocks whose recomputed bytes have the checksum of the bytes that were lost
+  text             whether texts, tokens and logprobs are those of the prefill stage, which loads nothing
+
+Examples:
+  kvasir demo
+  kvasir demo --model qwen3-0.6b-q8_0.gguf --keep`,
+    )
+    .action(async (flags: DemoFlags) => exit(await runDemo(flags, context)));
+  demo.addCommand(stageCommand(context), { hidden: true });
+  return demo;
+};
+
+/** What the stages' processes run: an order on standard input, an answer on standard output. */
+function stageCommand(context: CliContext): Command {
+  return new Command(stageCommandName).action(async () => {
+    const order = JSON.parse(Buffer.from(await context.readStdin()).toString()) as StageOrder;
+    context.stdout.write(JSON.stringify(await runStage(order, context)));
+  });
+}
+
+async function runDemo(flags: DemoFlags, context: CliContext): Promise<ExitCode> {
+  const interrupt = new AbortController();
+  const onSignal = (): void => interrupt.abort();
+  context.signals.on('SIGINT', onSignal);
+  context.signals.on('SIGTERM', onSignal);
+  const folder = await mkdtemp(join(tmpdir(), 'kvasir-demo-'));
+  try {
+    return await runScenario(flags, context, folder, interrupt.signal);
+  } catch (error) {
+    if (interrupt.signal.aborted) return 130;
+    throw error;
+  } finally {
+    context.signals.off('SIGINT', onSignal);
+    context.signals.off('SIGTERM', onSignal);
+    if (flags.keep) context.stderr.write(`The stages' directories are in ${folder}\n`);
+    else await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function runScenario(
+  flags: DemoFlags,
+  context: CliContext,
+  folder: string,
+  signal: AbortSignal,
+): Promise<ExitCode> {
+  const { stdout } = context;
+  const model = flags.model ?? demoModelPath();
+  const hasColours = stdout.isTTY === true && process.env.NO_COLOR === undefined;
+  const table = new StageTable(hasColours);
+  const scenario = new Scenario({
+    folder,
+    engine: {
+      model,
+      ...(flags.threads === undefined ? {} : { threads: flags.threads }),
+      ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),
+    },
+    blockSize: flags.blockSize,
+    runProcess: (name, order) => runStageProcess(name, order, signal),
+    plantDifference: process.env.KVASIR_DEMO_PLANT_DIFFERENCE === '1',
+  });
+  const rows: StageRow[] = [];
+  let differences = '';
+  const show = async (name: string, run: () => Promise<StageFacts>): Promise<void> => {
+    const facts = await withProgress(name, context, run);
+    const row = rowOf(facts);
+    rows.push(row);
+    differences += differencesOf(facts);
+    if (!flags.json) stdout.write(table.row(row));
+  };
+  if (!flags.json) stdout.write(`${basename(model)}, each stage a process of its own\n\n${table.header()}`);
+  await show('prefill', () => scenario.prefill('prefill', 1));
+  for (const stage of decodeStages) {
+    if (stage.ranks === 2) await show('prefill, two ranks', () => scenario.prefill('prefill, two ranks', 2));
+    await show(stage.name, () => scenario.decode(stage));
+  }
+  const isGood = rows.every(isProven);
+  if (flags.json) stdout.write(`${JSON.stringify({ model, stages: rows, isProven: isGood })}\n`);
+  else stdout.write(`\n${table.legend()}\n${differences}${table.verdict(verdictOf(rows), isGood)}`);
+  return isGood ? 0 : 1;
+}
+
+function verdictOf(rows: readonly StageRow[]): string {
+  const names = (broken: readonly StageRow[]): string => broken.map(({ name }) => name).join('; ');
+  const different = rows.filter(({ isTextEqual }) => !isTextEqual);
+  if (different.length > 0) return `Outputs differ: ${names(different)}.`;
+  const unproven = rows.filter((row) => !isProven(row));
+  if (unproven.length > 0)
+    return `Outputs match, but the repair was not the smallest and exact one: ${names(unproven)}.`;
+  return 'Outputs match: recovery successful.';
+}
+
+/** Says what runs: on a terminal in a line that the result replaces, elsewhere in lines of the log. */
+async function withProgress<T>(name: string, { stderr }: CliContext, run: () => Promise<T>): Promise<T> {
+  if (stderr.isTTY !== true) {
+    stderr.write(`running: ${name}\n`);
+    return run();
+  }
+  stderr.write(`${name} ...`);
+  try {
+    return await run();
+  } finally {
+    stderr.write('\r\u001b[K');
+  }
+}

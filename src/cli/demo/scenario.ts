@@ -1,0 +1,137 @@
+import { cp, mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { BlockKey } from '../../connector/block-key.ts';
+import type { EngineOptions } from '../../engine/options.ts';
+import { keysOf, readFingerprint, readStoredCrcs, type StoredCrcs } from './blocks.ts';
+import { promptTooShort } from './errors.ts';
+import { minimumOf, type PromptBlocks } from './minimum.ts';
+import type { StageFacts } from './report.ts';
+import type { StageAnswer, StageOrder } from './stage-run.ts';
+import { blocksMin, type DecodeStage, faultPlans, limits, prompts, type SamplingName, samplings } from './stages.ts';
+
+export interface ScenarioOptions {
+  /** Where all stages keep their directories. */
+  readonly folder: string;
+  readonly engine: Pick<EngineOptions, 'model' | 'threads' | 'kvCacheMemory' | 'device'>;
+  readonly blockSize: number;
+  /** Runs an order in a process of its own. */
+  runProcess(name: string, order: StageOrder): Promise<StageAnswer>;
+  /**
+   * For the test of the demo itself: the seeded stage samples with another seed than the one it is compared with, as an
+   * engine that lost the state of its random numbers would.
+   */
+  readonly plantDifference?: boolean;
+}
+
+/** What a prefill stage has left behind: its store, and the texts that it wrote with nothing but its own KV. */
+interface Prefilled {
+  readonly store: string;
+  readonly crcs: StoredCrcs;
+  readonly blocks: readonly PromptBlocks[];
+  readonly completions: Readonly<Record<SamplingName, StageAnswer['completions'][number]>>;
+}
+
+const samplingNames = ['greedy', 'seeded'] as const satisfies readonly SamplingName[];
+
+export class Scenario {
+  readonly #options: ScenarioOptions;
+  readonly #prefilled = new Map<number, Prefilled>();
+  #serial = 0;
+
+  constructor(options: ScenarioOptions) {
+    this.#options = options;
+  }
+
+  /** Computes all prompts on so many ranks, and saves their KV. Later stages load it. */
+  async prefill(name: string, ranks: 1 | 2): Promise<StageFacts> {
+    const started = performance.now();
+    const store = await this.#newFolder('store');
+    const orders = samplingNames.map((sampling) => samplings[sampling]);
+    const answer = await this.#run(name, ranks, { load_path: store, save_path: store }, orders);
+    const fingerprint = await readFingerprint(store);
+    const { blockSize } = this.#options;
+    const blocks = answer.promptTokens.map((tokens, i) => {
+      const keys = keysOf(tokens, blockSize, fingerprint);
+      if (keys.length < blocksMin) throw promptTooShort({ prompt: i + 1, blocks: keys.length, blockSize, blocksMin });
+      return { tokenCount: tokens.length, keys };
+    });
+    const completions = { greedy: answer.completions[0]!, seeded: answer.completions[1]! };
+    const crcs = await readStoredCrcs(store);
+    this.#prefilled.set(ranks, { store, crcs, blocks, completions });
+    return {
+      name,
+      answer,
+      completions: completions.greedy,
+      // The texts of one rank are those of all others.
+      reference: this.#prefilled.get(1)!.completions.greedy,
+      blockSize,
+      ranks,
+      lost: new Set(),
+      minimum: 0,
+      stored: crcs,
+      computed: crcs,
+      seconds: (performance.now() - started) / 1000,
+    };
+  }
+
+  async decode(stage: DecodeStage): Promise<StageFacts> {
+    const started = performance.now();
+    const { store, crcs, blocks, completions } = this.#prefilled.get(stage.ranks)!;
+    const { fault, name, ranks, mode } = stage;
+    const chosen = fault?.choose(blocks) ?? [];
+    const lost = new Set<BlockKey>(chosen.flat());
+    const save_path = await this.#newFolder('computed');
+    // What spoils stored bytes spoils a copy.
+    const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('spoilt') : store;
+    if (load_path !== store) await cp(store, load_path, { recursive: true });
+    const isPlanted = this.#options.plantDifference === true && stage.sampling === 'seeded';
+    const sampling = samplings[stage.sampling];
+    const answer = await this.#run(
+      name,
+      ranks,
+      {
+        load_path,
+        save_path,
+        async_load: mode === 'async',
+        ...(fault === undefined ? {} : { fault_injection: faultPlans(fault.kind, chosen) }),
+      },
+      [isPlanted ? { ...sampling, seed: 43 } : sampling],
+    );
+    const { blockSize } = this.#options;
+    return {
+      name,
+      answer,
+      completions: answer.completions[0]!,
+      reference: completions[stage.sampling],
+      blockSize,
+      ranks,
+      lost,
+      minimum: minimumOf(blocks, lost, blockSize),
+      stored: crcs,
+      computed: await readStoredCrcs(save_path),
+      seconds: (performance.now() - started) / 1000,
+    };
+  }
+
+  #run(name: string, ranks: 1 | 2, store: StageOrder['store'], params: StageOrder['samplings']): Promise<StageAnswer> {
+    const { engine, blockSize } = this.#options;
+    return this.#options.runProcess(name, {
+      engine: {
+        ...engine,
+        ...limits,
+        blockSize,
+        pipelineParallelSize: ranks,
+        distributedExecutorBackend: ranks === 1 ? 'uni' : 'mp',
+      },
+      store,
+      prompts,
+      samplings: params,
+    });
+  }
+
+  async #newFolder(what: string): Promise<string> {
+    const path = join(this.#options.folder, `${++this.#serial}-${what}`);
+    await mkdir(path, { recursive: true });
+    return path;
+  }
+}

@@ -1,0 +1,38 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { text as readText } from 'node:stream/consumers';
+import { stageFailed } from './errors.ts';
+import type { StageAnswer, StageOrder } from './stage-run.ts';
+
+/** The name of the hidden command that a stage's process runs. */
+export const stageCommandName = 'stage';
+
+/**
+ * Runs a stage in an operating system process of its own and waits for its answer. Nothing but directories connects it
+ * with other stages. An aborted signal kills it.
+ * @throws KvasirError `stageFailed` with what the process said on its standard error.
+ */
+export async function runStageProcess(name: string, order: StageOrder, signal: AbortSignal): Promise<StageAnswer> {
+  signal.throwIfAborted();
+  const program = process.argv[1] ?? '';
+  const child = spawn(process.execPath, [program, 'demo', stageCommandName], { stdio: ['pipe', 'pipe', 'pipe'] });
+  const kill = (): void => void child.kill('SIGKILL');
+  signal.addEventListener('abort', kill, { once: true });
+  try {
+    // A child that ends early closes the pipe; its exit says why.
+    child.stdin.on('error', () => {});
+    child.stdin.end(JSON.stringify(order));
+    const closed = once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>;
+    const [stdout, stderr, [code, killedBy]] = await Promise.all([
+      readText(child.stdout),
+      readText(child.stderr),
+      closed,
+    ]);
+    signal.throwIfAborted();
+    if (code !== 0) throw stageFailed({ name, reason: stderr.trim() || `it ended with ${code ?? killedBy}` });
+    return JSON.parse(stdout) as StageAnswer;
+  } finally {
+    signal.removeEventListener('abort', kill);
+    kill();
+  }
+}

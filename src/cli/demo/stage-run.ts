@@ -1,0 +1,94 @@
+import { fileURLToPath } from 'node:url';
+import type { JsonObject } from '../../base/json.ts';
+import type { SamplingOptions } from '../../core/sampling.ts';
+import type { AsyncEngine } from '../../engine/contract.ts';
+import type { EngineOptions } from '../../engine/options.ts';
+import type { CliContext } from '../context.ts';
+
+/** What a stage's process is told, on its standard input. Plain data. */
+export interface StageOrder {
+  readonly engine: Omit<EngineOptions, 'kvTransferConfig' | 'onNotice' | 'onProgress'>;
+  /** `kv_connector_extra_config` of the connector with two directories. */
+  readonly store: JsonObject;
+  /** Named `prompt-0`, `prompt-1`, ... and run all at once, for each of `samplings` in turn. */
+  readonly prompts: readonly string[];
+  readonly samplings: readonly SamplingOptions[];
+}
+
+/** What it answers, on its standard output. */
+export interface StageAnswer {
+  readonly promptTokens: readonly (readonly number[])[];
+  /** By sampling and prompt. */
+  readonly completions: readonly (readonly StageCompletion[])[];
+  /** What the engine told whoever runs it. */
+  readonly notices: readonly string[];
+}
+
+export interface StageCompletion {
+  readonly text: string;
+  readonly tokens: readonly number[];
+  /** Of the chosen tokens. JSON keeps all their bits. */
+  readonly logprobs: readonly number[];
+  readonly firstTokenMs: number;
+  readonly promisedTokens: number;
+  readonly failedBlocks: number;
+  readonly recomputedTokens: number;
+}
+
+/** Runs in the stage's own process. */
+export async function runStage(order: StageOrder, context: CliContext): Promise<StageAnswer> {
+  const notices: string[] = [];
+  const engine = await context.createEngine({
+    ...order.engine,
+    kvTransferConfig: {
+      kv_connector: 'TwoDirectoriesConnector',
+      kv_connector_module_path: connectorModule(),
+      kv_role: 'kv_both',
+      kv_connector_extra_config: order.store,
+    },
+    onNotice: ({ message }) => void notices.push(message),
+  });
+  try {
+    const completions: StageCompletion[][] = [];
+    for (const params of order.samplings) {
+      completions.push(
+        await Promise.all(order.prompts.map((prompt, i) => complete(engine, prompt, `prompt-${i}`, params))),
+      );
+    }
+    return { promptTokens: order.prompts.map((prompt) => Array.from(engine.tokenize(prompt))), completions, notices };
+  } finally {
+    await engine.close();
+  }
+}
+
+/** Beside this file, under the name that it has there: built or not. */
+function connectorModule(): string {
+  const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
+  return fileURLToPath(new URL(`./two-directories-connector.${extension}`, import.meta.url));
+}
+
+async function complete(
+  engine: AsyncEngine,
+  prompt: string,
+  requestId: string,
+  params: SamplingOptions,
+): Promise<StageCompletion> {
+  const started = performance.now();
+  let firstTokenMs = Number.NaN;
+  let text = '';
+  let [promisedTokens, failedBlocks, recomputedTokens] = [0, 0, 0];
+  const tokens: number[] = [];
+  const logprobs: number[] = [];
+  for await (const delta of engine.generate({ prompt, requestId, params: { ...params, logprobs: 0 } })) {
+    if (delta.tokenIds.length > 0 && tokens.length === 0) firstTokenMs = performance.now() - started;
+    text += delta.text;
+    tokens.push(...delta.tokenIds);
+    for (const { logprob } of delta.logprobs ?? []) logprobs.push(logprob);
+    if (delta.finish?.error !== undefined) throw delta.finish.error;
+    const { stats } = delta;
+    promisedTokens = stats.externalTokens ?? 0;
+    failedBlocks = stats.failedLoads ?? 0;
+    recomputedTokens = stats.recomputedTokens;
+  }
+  return { text, tokens, logprobs, firstTokenMs, promisedTokens, failedBlocks, recomputedTokens };
+}

@@ -1,0 +1,93 @@
+import type { JsonObject, JsonValue } from '../../base/json.ts';
+import type { BlockKey } from '../../connector/block-key.ts';
+import type { SamplingOptions } from '../../core/sampling.ts';
+import type { PromptBlocks } from './minimum.ts';
+
+/** Those of vLLM's example `kv_load_failure_recovery`: two pairs that begin alike. */
+export const prompts: readonly string[] = [
+  `${'Hi '.repeat(1000)}Hello, my name is`,
+  `${'Hi '.repeat(1000)}The capital of France is`,
+  `${'Hey '.repeat(500)}Your name is`,
+  `${'Hey '.repeat(500)}The capital of China is`,
+];
+
+/** Its limits too: a step has at most 64 rows, so repairs take several steps, in company. */
+export const limits = { maxNumBatchedTokens: 64, maxNumSeqs: 16 } as const;
+
+const generated = 32;
+export const samplings = {
+  greedy: { temperature: 0, maxTokens: generated, ignoreEos: true },
+  seeded: { temperature: 0.8, seed: 42, maxTokens: generated, ignoreEos: true },
+} as const satisfies Record<string, SamplingOptions>;
+export type SamplingName = keyof typeof samplings;
+
+/** A process that loads what the prefill stage has saved; `undefined` = its store works. */
+export interface DecodeStage {
+  readonly name: string;
+  readonly ranks: 1 | 2;
+  readonly sampling: SamplingName;
+  readonly mode: 'sync' | 'async';
+  readonly fault?: StageFault;
+}
+
+export interface StageFault {
+  readonly kind: 'missing' | 'bitFlip' | 'hung';
+  /** The blocks that are lost, by rank. A block that is lost on one rank is lost. */
+  choose(prompts: readonly PromptBlocks[]): readonly (readonly BlockKey[])[];
+}
+
+/** The fewest full blocks of a prompt with which all stages have something to lose. */
+export const blocksMin = 6;
+
+const keyAt = ({ keys }: PromptBlocks, part: number): BlockKey => keys[Math.floor(keys.length * part)]!;
+const tailFrom = ({ keys }: PromptBlocks, part: number): readonly BlockKey[] =>
+  keys.slice(Math.floor(keys.length * part));
+
+const lastThirds: StageFault = {
+  kind: 'missing',
+  choose: ([first, , third]) => [[...tailFrom(first!, 2 / 3), ...tailFrom(third!, 2 / 3)]],
+};
+const one = { ranks: 1, sampling: 'greedy' } as const;
+
+export const decodeStages: readonly DecodeStage[] = [
+  { ...one, name: 'decode', mode: 'sync' },
+  { ...one, name: 'failed load, sync', mode: 'sync', fault: lastThirds },
+  { ...one, name: 'failed load, async', mode: 'async', fault: lastThirds },
+  {
+    ...one,
+    name: 'corrupt bytes',
+    mode: 'async',
+    fault: {
+      kind: 'bitFlip',
+      choose: ([first, second, third]) => [[keyAt(first!, 0), keyAt(second!, 0.5), keyAt(third!, 0.9)]],
+    },
+  },
+  {
+    ...one,
+    name: 'a hole in the middle',
+    mode: 'sync',
+    fault: { kind: 'missing', choose: ([first]) => [[keyAt(first!, 0.5)]] },
+  },
+  {
+    ...one,
+    name: 'hung store',
+    mode: 'async',
+    fault: { kind: 'hung', choose: ([first, , , fourth]) => [[keyAt(first!, 0.3), keyAt(fourth!, 0.7)]] },
+  },
+  { name: 'seeded, temperature 0.8', ranks: 1, sampling: 'seeded', mode: 'async', fault: lastThirds },
+  {
+    name: 'two ranks, other blocks',
+    ranks: 2,
+    sampling: 'greedy',
+    mode: 'async',
+    fault: {
+      kind: 'missing',
+      choose: ([first, , third]) => [[keyAt(first!, 0.2), keyAt(third!, 0.5)], [keyAt(first!, 0.6)]],
+    },
+  },
+];
+
+/** Faults as the connector reads them: one plan per rank, by the names of the blocks. */
+export function faultPlans(kind: StageFault['kind'], lost: readonly (readonly BlockKey[])[]): JsonValue {
+  return lost.map((keys): JsonObject => ({ seed: 1, rules: [{ fault: kind, on: 'load', keys: [...keys] }] }));
+}
