@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { blockId } from '../core/ids.ts';
 import { isEmptyOutput, mergeOutputs, OutputAggregator } from './aggregator.ts';
+import type { BlockKey } from './block-key.ts';
 import type { BlockLoadFailure, ConnectorOutput, TransferId } from './connector.ts';
 import { emptyOutput } from './connector.ts';
 
@@ -39,7 +40,7 @@ const short = (made: ConnectorOutput) => ({
 });
 const nothing = { s: [], r: [], inv: new Set(), failed: [] };
 
-describe('two ranks (vLLM’s test_output_aggregator)', () => {
+describe('test_output_aggregator: two ranks', () => {
   it('count down sends and receives, tell invalid blocks at once, and failed loads when they are received', () => {
     const aggregator = new OutputAggregator(2);
     const step = (...outputs: Short[]) => short(aggregator.aggregate(outputs.map(output)));
@@ -105,7 +106,7 @@ describe('draining', () => {
   });
 });
 
-describe('merging', () => {
+describe('test_output_aggregator: merging', () => {
   it('keeps what a step has reported that failed elsewhere', () => {
     const aggregator = new OutputAggregator(2);
     const kept = output({ s: [1], inv: [3], failed: [2], counters: { loaded: 2 } });
@@ -115,6 +116,37 @@ describe('merging', () => {
     expect(made.counters).toEqual({ loaded: 3 });
     expect(mergeOutputs(undefined, kept)).toBe(kept);
     expect(mergeOutputs(kept, undefined)).toBe(kept);
+  });
+
+  it('finished ids that were kept count towards the failed ones (vLLM: they seed the intersection)', () => {
+    const aggregator = new OutputAggregator(2);
+    // Rank 0 said in a step that broke elsewhere that 5 was over and had failed; rank 1 says so a step later.
+    const kept = output({ r: [5], failed: [5] });
+    const made = aggregator.aggregate([mergeOutputs(kept, output({})), output({ r: [5], failed: [5] })]);
+    expect(short(made)).toEqual({ ...nothing, r: [5], failed: [5] });
+    // A failure that was kept before its countdown is over is told with the end of it.
+    expect(short(aggregator.aggregate([output({ failed: [6] }), undefined]))).toEqual(nothing);
+    expect(short(aggregator.aggregate([output({ r: [6] }), output({ r: [6] })]))).toEqual({
+      ...nothing,
+      r: [6],
+      failed: [6],
+    });
+  });
+
+  it('what was kept of a rank and what it says next is one rank’s word (vLLM: pending events do not raise the quorum)', () => {
+    const aggregator = new OutputAggregator(2);
+    const evicted = ['0-aa' as BlockKey];
+    const kept = { ...output({ s: [8], r: [7] }), evicted };
+    const again = { ...output({ s: [8], r: [7] }), evicted };
+    const made = aggregator.aggregate([mergeOutputs(kept, again), undefined]);
+    expect(short(made)).toEqual(nothing);
+    expect(made.evicted).toEqual(evicted);
+    expect(made.counters).toEqual({ duplicateReports: 2 });
+    expect(short(aggregator.aggregate([undefined, output({ s: [8], r: [7] })]))).toEqual({
+      ...nothing,
+      s: [8],
+      r: [7],
+    });
   });
 
   it('an empty output is known as one', () => {
