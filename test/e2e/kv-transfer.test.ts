@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, run, serve, smallPool } from '../support/cli-process.ts';
+import { childrenOf } from '../support/processes.ts';
 
 /** Servers and commands in processes of their own that share nothing but a directory. */
 beforeAll(buildCommand);
@@ -51,20 +52,26 @@ interface Answer {
   readonly text: string;
   readonly tokenIds: readonly number[];
   readonly promptTokens: number;
-  readonly details: Readonly<Record<string, number>>;
+  readonly details: Readonly<Record<string, number | undefined>>;
 }
 
 async function ask({ complete }: Server, question: object): Promise<Answer> {
   const isStream = 'stream' in question;
-  const response = await complete({
-    ...question,
-    max_tokens: 40,
-    ignore_eos: true,
-    return_token_ids: true,
-    ...(isStream ? { stream_options: { include_usage: true } } : {}),
-  });
+  const response = await complete(requestOf(question));
   const body = await response.text();
   expect(response.status, body).toBe(200);
+  return answerOf(body, isStream);
+}
+
+const requestOf = (question: object): object => ({
+  ...question,
+  max_tokens: 40,
+  ignore_eos: true,
+  return_token_ids: true,
+  ...('stream' in question ? { stream_options: { include_usage: true } } : {}),
+});
+
+function answerOf(body: string, isStream: boolean): Answer {
   const parts = isStream
     ? body
         .split('\n\n')
@@ -178,6 +185,50 @@ describe('servers that share a directory', () => {
       / error Failing 1 request\(s\) due to KV load failure \(failure_policy=fail, \d+ tokens affected\)\. requests=1 tokens=\d+$/m,
     );
   });
+
+  it('may have ranks in processes of their own, each with its part of every block, and ranks may die', async () => {
+    const path = join(folder, 'ranks');
+    const ranks = ['--pipeline-parallel-size', '2'];
+    const first = await serve([...shared(path, 'kv_producer'), ...ranks]);
+    expect(wordsOf(await askAll(first))).toEqual(wordsOf(expected));
+    expect(await first.stop()).toContain('  ranks     2, each with its part of the layers\n');
+    const rules = [{ fault: 'bitFlip', blocks: [2], requests: [1] }];
+    const second = await serve([...shared(path, 'kv_consumer', { fault_injection: { rules } }), ...ranks]);
+    const answers = await askAll(second);
+    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    for (const [i, { details }] of answers.entries()) {
+      expect(details.external_tokens).toBeGreaterThan(64);
+      expect(details.recomputed_tokens ?? 0).toBe(i === 1 ? BLOCK : 0);
+    }
+    const reader = (await second.complete(requestOf(questions[3]))).body!.getReader();
+    let body = Buffer.from((await reader.read()).value!).toString();
+    process.kill(childrenOf(second.child.pid!)[1]!, 'SIGKILL');
+    for (let next = await reader.read(); !next.done; next = await reader.read()) body += Buffer.from(next.value);
+    expect(wordsOf([answerOf(body, true)])).toEqual(wordsOf(expected.slice(3)));
+    expect(await second.stop()).toMatch(
+      / warn {2}The worker process of rank 1 of 2 died of SIGKILL\. It is started again.* processId=\d+ /,
+    );
+  });
+});
+
+it('a router may send a prompt to one server and its decoding to another, as with vLLM', async () => {
+  const path = join(folder, 'router');
+  const [question] = questions;
+  const prefill = await serve([...shared(path, 'kv_producer'), ...field('engine_id', 'p1')]);
+  const kv_transfer_params = { do_remote_decode: true };
+  const first = await prefill.complete({ ...question, max_tokens: 1, kv_transfer_params });
+  const { kv_transfer_params: word, usage } = JSON.parse(await first.text());
+  const stored = Math.floor(usage.prompt_tokens / BLOCK);
+  expect(word).toEqual({
+    do_remote_decode: false,
+    do_remote_prefill: true,
+    remote_engine_id: 'p1',
+    stored_blocks: stored,
+  });
+  await prefill.stop();
+  const decode = await serve(shared(path, 'kv_consumer'));
+  const { details } = await ask(decode, { ...question, kv_transfer_params: word });
+  expect(details.external_tokens).toBe(Math.min(stored * BLOCK, usage.prompt_tokens - 1));
 });
 
 it('kv_transfer_params reach a connector, and its word comes back', async () => {
@@ -205,7 +256,7 @@ it('kv_transfer_params reach a connector, and its word comes back', async () => 
     ...field('kv_connector_module_path', module),
     ...field('kv_connector_extra_config.folder', join(folder, 'echo')),
   ]);
-  const word = { do_remote_decode: true, blocks: [1, 2] };
+  const word = { anything: true, blocks: [1, 2] };
   const chat = { messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 3, kv_transfer_params: word };
   const completion = await server.complete({ max_tokens: 3, kv_transfer_params: word });
   expect(JSON.parse(await completion.text()).kv_transfer_params).toEqual({ heard: word });
@@ -273,7 +324,7 @@ describe('kvasir generate', () => {
   });
 });
 
-describe('what is wrong with a connector is said', () => {
+describe('what is wrong with a configuration is said', () => {
   const json = (value: object): string[] => ['--kv-transfer-config', JSON.stringify(value)];
   const base = { kv_connector: 'SharedStorageConnector', kv_role: 'kv_both' };
   const module = join(folder, 'no-connector.mjs');
@@ -335,6 +386,12 @@ describe('what is wrong with a connector is said', () => {
       expect(stdout).toBe('');
       expect(code).toBe(expectedCode);
     }
+  });
+
+  it('and more ranks than there are layers', async () => {
+    const { code, stderr } = await run(['generate', ...smallPool, '--prompt', 'x', '--pipeline-parallel-size', '99']);
+    expect(stderr).toMatch(/^error: --pipeline-parallel-size is 99, and the model has \d+ layers: .*\n$/);
+    expect(code).toBe(2);
   });
 
   it('and a directory that cannot be used, which is the fault of the world', async () => {
