@@ -22,6 +22,8 @@ import { FaultStores, places } from './fault-stores.ts';
 import { noFaults, type TierFaults } from './faults.ts';
 
 const ranksMax = 3;
+/** The engine's own limit, whatever a connector says. */
+export const askLaterMaxMs = 150;
 
 /** One rank's part in a load. */
 interface RankLoad {
@@ -71,9 +73,12 @@ export class FaultTier implements ConnectorPort {
   readonly #failing = new Map<TransferId, Set<BlockId>>();
   readonly #cancelled = new Set<TransferId>();
   #decided: TransferId[] = [];
+  #stepPages: readonly BlockId[] = [];
   /** Request, place and key of what failed while it was waited for: it must not be ordered from there again. */
   readonly #broken = new Set<string>();
   readonly #reported = new Set<RankLoad>();
+  /** What was said to have ended, by kind. */
+  readonly #told = { finishedRecving: new Set(), finishedSending: new Set(), drained: new Set() };
   faults: TierFaults;
   nowMs = 0;
   isOpen: (id: TransferId) => boolean = () => true;
@@ -125,8 +130,12 @@ export class FaultTier implements ConnectorPort {
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
-    for (const id of [...output.finishedRecving, ...output.finishedSending])
-      assert(id < unknownIds, `I6: the unknown transfer ${id} was let through`);
+    for (const kind of ['finishedRecving', 'finishedSending', 'drained'] as const)
+      for (const id of output[kind]) {
+        assert(id < unknownIds, `I6: the unknown transfer ${id} was let through`);
+        assert(!this.#told[kind].has(id), `I6: transfer ${id} ends twice (${kind})`);
+        this.#told[kind].add(id);
+      }
     for (const { transfer, page } of output.loadFailures) this.#failingOf(transfer).add(page);
     for (const id of output.failedRecving)
       for (const { page } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(page);
@@ -169,6 +178,7 @@ export class FaultTier implements ConnectorPort {
     }
     this.memoryLost(lost);
     this.#move(true);
+    this.#stepPages = this.#loads.flatMap(({ job }) => job.blocks.map(({ page }) => page));
     const failed = new Set<BlockId>();
     for (const { job, failed: pages, isArrived } of this.#loads)
       if (job.mode === 'sync' && isArrived) for (const page of pages) failed.add(page);
@@ -199,9 +209,15 @@ export class FaultTier implements ConnectorPort {
     }
   }
 
+  /** Pages that loads of this step, decided or not, have to do with. */
+  get loadPages(): readonly BlockId[] {
+    return this.#stepPages;
+  }
+
   /** From now on nothing goes wrong; what has, ends some time. */
   calm(): void {
-    this.faults = noFaults;
+    // A connector that never knows is no reason not to end.
+    this.faults = { ...noFaults, askLater: this.faults.askLater };
     for (const load of this.#loads) load.drainAtMs = Math.min(load.drainAtMs, this.nowMs + 100_000);
   }
 

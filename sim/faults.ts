@@ -53,7 +53,9 @@ export function randomFaults(prng: Prng): TierFaults {
   const usual = [0, 0, 0.02, 0.05, 0.2];
   const harsh = [0, 0, 0.2, 0.5, 0.9];
   const faults = Object.fromEntries(faultNames.map((name) => [name, prng.pick(isHarsh ? harsh : usual)]));
-  return faults as unknown as TierFaults;
+  // A connector that never knows is a world of its own: only deadlines move on there.
+  const askLater = isHarsh && prng.chance(0.2) ? 1 : faults.askLater;
+  return { ...(faults as unknown as TierFaults), askLater: askLater ?? 0 };
 }
 
 /** The same faults without some of them. Whatever is drawn for them is drawn still, so that the rest stays as it was. */

@@ -12,14 +12,16 @@ interface Case {
   readonly expected: ReferenceOutput;
   readonly truth: Truth;
   readonly output: number[];
+  /** As of the first step that it was in; they are the same objects for as long as it lives. */
+  tables: readonly BlockTable[] | undefined;
 }
 
 /** What has gone wrong since the last updates, as far as it excuses a request that ends with an error. */
 export interface Excuses {
   /** Requests whose own row failed in the runner. */
   readonly ownFaults: ReadonlySet<RequestId>;
-  /** By the policy, KV that was lost in this step ends whoever had it. */
-  readonly lossEndsRequests: boolean;
+  /** By the policy, KV that is lost ends whoever had it, but none of these; undefined: by the policy it ends nobody. */
+  readonly innocent: ReadonlySet<RequestId> | undefined;
 }
 
 /**
@@ -68,7 +70,7 @@ export class Judge {
     this.#salts.set(request.cacheSalt, label);
     const truth = { entries: expected.entries, label };
     this.#truths.set(request.id, truth);
-    this.#cases.set(request.id, { request, expected, truth, output: [] });
+    this.#cases.set(request.id, { request, expected, truth, output: [], tables: undefined });
   }
 
   aborted(id: RequestId): void {
@@ -83,8 +85,20 @@ export class Judge {
     this.#stamp++;
     for (const { requestId, blockTables } of plan.sequences) {
       const user = this.#cases.get(requestId);
-      if (user !== undefined) for (let g = 0; g < blockTables.length; g++) this.#checkTable(blockTables[g]!, user, g);
+      if (user === undefined) continue;
+      user.tables = blockTables;
+      for (let g = 0; g < blockTables.length; g++) this.#checkTable(blockTables[g]!, user, g);
     }
+  }
+
+  /** Those whose tables are known and hold none of the pages. With states nobody is sure: some wait beside the tables. */
+  whoHasNone(pages: ReadonlySet<number>): ReadonlySet<RequestId> {
+    const ids = new Set<RequestId>();
+    if (this.#spec.groups.some(({ kind }) => kind === 'state')) return ids;
+    for (const [id, { tables }] of this.#cases)
+      if (tables?.some((table) => table.ids.subarray(0, table.length).some((page) => pages.has(page))) === false)
+        ids.add(id);
+    return ids;
   }
 
   #checkTable({ ids, length }: BlockTable, { request, truth }: Case, group: number): void {
@@ -117,7 +131,7 @@ export class Judge {
     if (update.finish === undefined) return;
     this.#cases.delete(id);
     if (update.finish.reason === 'error') {
-      const isExcused = excuses.ownFaults.has(id) || excuses.lossEndsRequests;
+      const isExcused = excuses.ownFaults.has(id) || excuses.innocent?.has(id) === false;
       assert(isExcused, `I9: ${id} ended with an error that is not its own`);
       return;
     }

@@ -12,7 +12,7 @@ import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/sched
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner, type UntrueRead } from './fake-runner.ts';
-import { FaultTier } from './fault-tier.ts';
+import { askLaterMaxMs, FaultTier } from './fault-tier.ts';
 import { randomFaults, type TierFaults, withoutFaults } from './faults.ts';
 import { sha256 } from './hash.ts';
 import { Judge } from './judge.ts';
@@ -68,6 +68,8 @@ export class World {
   readonly #foreignRate: number;
   readonly #allPages: readonly BlockId[];
   #nowMs = 0;
+  #isOut: boolean = false;
+  #lostWhileOut: BlockId[] = [];
   /** Requests that were sent, in order. */
   readonly sent: string[] = [];
   /** Pairs of `plan` and `apply`. */
@@ -109,7 +111,7 @@ export class World {
     this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]));
     this.#scheduler = new Scheduler(this.#spec, this.#options, sha256, this.#tier, {
       loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]),
-      askLaterMaxMs: 150,
+      askLaterMaxMs,
       pollMs: 5000,
     });
     if (this.#tier !== undefined) this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
@@ -166,6 +168,7 @@ export class World {
     }
     this.steps++;
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step is over its budget');
+    this.#isOut = true;
     if (this.#checks) this.#judge.checkTables(plan);
     const lost = chaos ? this.#lostPages() : nothing;
     for (const page of lost) this.#runner.scribble(page);
@@ -175,7 +178,10 @@ export class World {
       this.#abortSome();
       this.#loseMemory();
     }
-    this.#judgeAll(this.#scheduler.apply(plan, result, this.#nowMs), plan, result);
+    const innocent = this.#innocent([...lost, ...this.#lostWhileOut]);
+    this.#lostWhileOut = [];
+    this.#isOut = false;
+    this.#judgeAll(this.#scheduler.apply(plan, result, this.#nowMs), innocent, plan, result);
     if (this.#checks) this.#scheduler.checkInvariants();
   }
 
@@ -212,14 +218,25 @@ export class World {
     return { ...result, failures, sampled: result.sampled.map((token, i) => (bad.has(i) ? undefined : token)) };
   }
 
-  #judgeAll(updates: readonly RequestUpdate[], plan?: ScheduledStep, result?: ExecutedStep): void {
+  /** Who may not end because of pages that are lost; asked before the scheduler is told of them. */
+  #innocent(lost: readonly BlockId[]): ReadonlySet<RequestId> | undefined {
+    if (this.#options.kvLoadFailurePolicy !== 'fail') return undefined;
+    return this.#judge.whoHasNone(new Set([...lost, ...(this.#tier?.loadPages ?? nothing)]));
+  }
+
+  #judgeAll(
+    updates: readonly RequestUpdate[],
+    innocent: ReadonlySet<RequestId> | undefined,
+    plan?: ScheduledStep,
+    result?: ExecutedStep,
+  ): void {
     if (updates.length === 0) return;
     const untrue = new Map<RequestId, UntrueRead | undefined>();
     for (const [i, { requestId }] of plan?.sequences.entries() ?? nothing)
       untrue.set(requestId, this.#runner.untrueReads[i]);
     const excuses = {
       ownFaults: new Set(result?.failures?.map(({ sequence }) => plan!.sequences[sequence]!.requestId)),
-      lossEndsRequests: this.#options.kvLoadFailurePolicy === 'fail',
+      innocent,
     };
     for (const update of updates) this.#judge.judge(update, untrue.get(update.requestId), excuses);
   }
@@ -276,7 +293,9 @@ export class World {
     for (const page of pages) this.#runner.scribble(page);
     this.#tier?.memoryLost(pages);
     if (pages.length === this.#allPages.length) this.#tier?.workerDied();
-    this.#judgeAll(this.#scheduler.invalidate(pages));
+    if (this.#isOut) this.#lostWhileOut.push(...pages);
+    const innocent = this.#innocent(pages);
+    this.#judgeAll(this.#scheduler.invalidate(pages), innocent);
   }
 
   #lostPages(): readonly BlockId[] {
