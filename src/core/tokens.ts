@@ -9,6 +9,7 @@ export class TokenBuffer {
   #data: Int32Array;
   #length: number;
 
+  /** `capacity`: how many tokens it is made to hold before it must grow. */
   constructor(tokens: ArrayLike<number>, capacity = tokens.length + 64) {
     this.#data = new Int32Array(Math.max(capacity, tokens.length, 1));
     this.#data.set(tokens);
@@ -17,6 +18,11 @@ export class TokenBuffer {
 
   get length(): number {
     return this.#length;
+  }
+
+  /** Tokens that fit before the buffer grows: what is kept per token elsewhere is best made for as many. */
+  get capacity(): number {
+    return this.#data.length;
   }
 
   at(position: number): TokenId {

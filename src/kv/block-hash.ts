@@ -36,13 +36,14 @@ export class HashChain {
   #words: Uint32Array;
   #count = 0;
 
-  constructor(hash: HashFunction, blockSize: number, root: ChainRoot) {
+  /** `capacity`: blocks that it is made to hold before it must grow. */
+  constructor(hash: HashFunction, blockSize: number, root: ChainRoot, capacity = 8) {
     assert(Number.isInteger(blockSize) && blockSize > 0, `block size ${blockSize}`);
     this.blockSize = blockSize;
     this.#hash = hash;
     this.#message = new Uint8Array(DIGEST_BYTES + blockSize * 4);
     this.#messageWords = new DataView(this.#message.buffer);
-    this.#words = new Uint32Array(DIGEST_WORDS * 8);
+    this.#words = new Uint32Array(DIGEST_WORDS * Math.max(capacity, 1));
     this.#setParent(hash(rootBytes(blockSize, root)));
   }
 
@@ -59,10 +60,11 @@ export class HashChain {
   /** Hashes the blocks that `tokens` has filled since the last call. Tokens only ever grow. */
   extend(tokens: TokenBuffer): void {
     const full = Math.floor(tokens.length / this.blockSize);
-    while (this.#count < full) {
-      const start = this.#count * this.blockSize;
+    if (this.#count === full) return;
+    const fresh = tokens.view(this.#count * this.blockSize, full * this.blockSize);
+    for (let start = 0; start < fresh.length; start += this.blockSize) {
       for (let i = 0; i < this.blockSize; i++)
-        this.#messageWords.setInt32(DIGEST_BYTES + i * 4, tokens.at(start + i), true);
+        this.#messageWords.setInt32(DIGEST_BYTES + i * 4, fresh[start + i]!, true);
       const digest = this.#hash(this.#message);
       this.#append(digest);
       this.#setParent(digest);

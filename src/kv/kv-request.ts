@@ -44,7 +44,7 @@ export class KvRequest {
     this.slot = slot;
     this.tokens = tokens;
     this.chains = chains;
-    this.tables = chains.map(() => new PageTable());
+    this.tables = chains.map(({ blockSize }) => new PageTable(Math.ceil(tokens.capacity / blockSize)));
     this.firstHeld = new Int32Array(chains.length);
   }
 

@@ -4,8 +4,13 @@ import type { BlockTable } from '../core/step.ts';
 
 /** A request's pages in one group, in logical order. The array is reused from step to step and grown by doubling. */
 export class PageTable implements BlockTable {
-  #ids = new Int32Array(16);
+  #ids: Int32Array;
   #length = 0;
+
+  /** `capacity`: blocks that it is made to hold before it must grow. */
+  constructor(capacity: number) {
+    this.#ids = new Int32Array(Math.max(capacity, 1));
+  }
 
   get ids(): Int32Array {
     return this.#ids;

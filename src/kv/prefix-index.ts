@@ -42,6 +42,7 @@ export class PrefixIndex {
 
   /** A page with this key, or NULL_BLOCK when there is none; of several, the one that was inserted first. */
   find(group: number, words: Uint32Array, block: number): BlockId {
+    if (this.#size === 0) return NULL_BLOCK;
     const at = block * DIGEST_WORDS;
     let page = this.#buckets[this.#bucketOf(words, at, group)]!;
     while (page !== NULL_BLOCK && !this.#matches(page, group, words, at)) page = this.#next[page]!;

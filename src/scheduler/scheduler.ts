@@ -77,7 +77,10 @@ export class Scheduler implements SchedulerApi {
   add(request: EngineRequest): void {
     assert(!this.#requests.has(request.id), `request ${request.id} is known already`);
     assert(request.promptTokens.length > 0, `request ${request.id} has no tokens`);
-    const tokens = new TokenBuffer(request.promptTokens);
+    const prompt = request.promptTokens;
+    const outputMax = Math.min(request.params.maxTokens, this.#options.maxModelLen - prompt.length);
+    // Room for what is usual at once: many requests that begin together would otherwise grow together, in one step.
+    const tokens = new TokenBuffer(prompt, prompt.length + Math.min(Math.max(outputMax, 1), RESERVED_TOKENS));
     const kv = this.#kv.open(tokens, request.cacheSalt);
     const state = new RequestState(request, tokens, kv, this.#arrivals++);
     this.#requests.set(request.id, state);
@@ -395,5 +398,8 @@ export class Scheduler implements SchedulerApi {
     state.knownToRunner = false;
   }
 }
+
+/** Output tokens that a request has room for from the start; more by doubling. */
+const RESERVED_TOKENS = 4096;
 
 const nothing: readonly never[] = [];
