@@ -74,6 +74,8 @@ export class Engine implements AsyncEngine {
   #drainers: (() => void)[] = [];
   #serial = 0;
   #isDraining: boolean = false;
+  /** The loop has ended: closed or broken. */
+  #hasStopped: boolean = false;
   #closing: Promise<void> | undefined;
   #failure: { readonly cause: unknown } | undefined;
 
@@ -91,7 +93,12 @@ export class Engine implements AsyncEngine {
     this.#clock = settings.clock ?? systemClock;
     this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onNotice);
     this.#parts = { ...parts, nowMs: () => this.#clock.nowMs(), outbox: new Outbox((update) => this.#deliver(update)) };
-    this.#loop = this.#run().catch((cause: unknown) => this.#break(cause));
+    this.#loop = this.#run()
+      .catch((cause: unknown) => this.#break(cause))
+      .finally(() => {
+        this.#hasStopped = true;
+        this.#tellDrained();
+      });
   }
 
   generate(request: GenerateRequest, options: { readonly signal?: AbortSignal } = {}): OutputStream {
@@ -149,8 +156,11 @@ export class Engine implements AsyncEngine {
 
   async drain(): Promise<void> {
     this.#isDraining = true;
-    if (this.#live.size === 0) return;
-    await new Promise<void>((resolve) => this.#drainers.push(resolve));
+    if (this.#hasStopped) return;
+    await new Promise<void>((resolve) => {
+      this.#drainers.push(resolve);
+      this.#work.ring();
+    });
   }
 
   close(): Promise<void> {
@@ -232,6 +242,7 @@ export class Engine implements AsyncEngine {
         this.#report();
         continue;
       }
+      this.#tellDrained();
       const wakeMs = this.#parts.scheduler.nextWakeMs();
       await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
     }
@@ -277,6 +288,10 @@ export class Engine implements AsyncEngine {
     this.#live.delete(handle.request.id);
     // Its blocks may be what another request waits for.
     this.#work.ring();
+  }
+
+  /** Whoever waits for the engine to be drained: nothing runs, and no step is out. */
+  #tellDrained(): void {
     if (this.#live.size > 0) return;
     for (const resolve of this.#drainers) resolve();
     this.#drainers = [];

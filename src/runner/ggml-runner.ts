@@ -23,10 +23,11 @@ import {
 } from './contract.ts';
 import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
+import { openQ8Product, type Q8Product } from './native/q8-product.ts';
 import { openRowProduct } from './native/row-product.ts';
 import { type ExactKernels, findExactRowRule } from './numerics.ts';
 import { anyRows, type RowRule } from './row-rule.ts';
-import { loadWeights, type ModelWeights } from './weights.ts';
+import { loadWeights, type ModelWeights, type PlacedMatrix } from './weights.ts';
 
 export interface GgmlRunnerOptions {
   readonly file: GgufFile;
@@ -49,6 +50,8 @@ export interface GgmlRunnerOptions {
   readonly attention?: AttentionOption;
   /** ggml's rearranged CPU weights; on unless a test compares with plain ones. */
   readonly repack?: boolean;
+  /** Our kernel for Q8_0; on, like `repack`. */
+  readonly q8Kernel?: boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
@@ -102,14 +105,20 @@ export class GgmlRunner implements Runner {
       });
       // ggml's reference kernels cost fusions too, and only its attention needs them.
       if (attention.kind === 'native') device.useExactKernels(false);
+      const q8 = options.q8Kernel === false ? undefined : await openQ8Product(device);
+      const others: PlacedMatrix[] = [];
+      for (const matrix of weights.matrices) {
+        if (q8?.fits(matrix) === true) await q8.take(matrix);
+        else others.push(matrix);
+      }
       const kernels =
         isExact && device.kind === 'cpu'
-          ? await findExactRowRule(device, file, weights.matrices, await openRowProduct(device))
+          ? await findExactRowRule(device, file, others, await openRowProduct(device))
           : { rule: anyRows };
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again.
-      const numerics = isExact ? `exact ${attention.kind}` : 'fast';
+      const numerics = isExact ? `exact ${attention.kind}${q8 === undefined ? '' : ' q8'}` : 'fast';
       const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
-      return new GgmlRunner(options, device, weights, kernels, attention, fingerprint);
+      return new GgmlRunner(options, device, weights, { ...kernels, q8 }, attention, fingerprint);
     } catch (error) {
       weights?.close();
       device.close();
@@ -121,7 +130,7 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     device: ComputeDevice,
     weights: ModelWeights,
-    kernels: ExactKernels,
+    kernels: ExactKernels & { readonly q8: Q8Product | undefined },
     attention: AttentionChoice,
     fingerprint: string,
   ) {
@@ -148,7 +157,7 @@ export class GgmlRunner implements Runner {
       weights,
       memory: this.memory,
       attention: attention.create(this.memory),
-      rowProduct: kernels.rowProduct,
+      kernels: { q8: kernels.q8, row: kernels.rowProduct },
     };
     this.attentionDescription = attention.description;
     this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, options.onLogits);

@@ -7,11 +7,11 @@ import type { Attention, AttentionRows } from '../attention.ts';
 import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
 import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
-import type { RowProduct } from '../native/row-product.ts';
+import { type ProductKernels, Products } from '../products.ts';
 import type { LayerWeights, ModelWeights } from '../weights.ts';
 
 /** Tensors that one layer adds besides attention, at most (views and reshapes included). */
-const nodesPerLayer = 56;
+const nodesPerLayer = 60;
 
 /** What all graphs of one runner are built from. */
 export interface DecoderParts {
@@ -21,7 +21,7 @@ export interface DecoderParts {
   /** Of the layers that the weights have. */
   readonly memory: KvMemory;
   readonly attention: Attention;
-  readonly rowProduct?: RowProduct | undefined;
+  readonly kernels: ProductKernels;
 }
 
 export interface DecoderGraph {
@@ -71,7 +71,7 @@ class DecoderBuilder {
   readonly #memory: KvMemory;
   readonly #attention: Attention;
   #batch: Batch;
-  readonly #rowProduct: RowProduct | undefined;
+  readonly #products: Products;
   /** I32 `[rows]` for the first stage; for all others, hidden states. */
   readonly #entry: TensorPtr;
   readonly #slots: TensorPtr;
@@ -79,14 +79,14 @@ class DecoderBuilder {
   readonly #outputRows: TensorPtr;
   readonly #outputPositions: TensorPtr;
 
-  constructor({ graph, config, weights, memory, attention, rowProduct }: DecoderParts, batch: Batch) {
+  constructor({ graph, config, weights, memory, attention, kernels }: DecoderParts, batch: Batch) {
     this.#graph = graph;
     this.#config = config;
     this.#weights = weights;
     this.#memory = memory;
     this.#attention = attention;
     this.#batch = batch;
-    this.#rowProduct = rowProduct;
+    this.#products = new Products(graph, kernels);
     const isFirst = weights.tokenEmbedding !== undefined;
     this.#entry = isFirst
       ? graph.input(I32, batch.paddedRowCount)
@@ -102,7 +102,10 @@ class DecoderBuilder {
     const graph = this.#graph;
     const { rmsEpsilon } = this.#config;
     const { tokenEmbedding, layers, head } = this.#weights;
-    let x = tokenEmbedding === undefined ? this.#entry : graph.getRows(tokenEmbedding, this.#entry);
+    let x =
+      tokenEmbedding === undefined
+        ? this.#entry
+        : this.#products.takeRows(tokenEmbedding, this.#entry, this.#batch.paddedRowCount);
     for (const [index, layer] of layers.entries()) {
       let h = graph.rmsNorm(x, layer.attentionNorm, rmsEpsilon);
       this.#store(index, layer, h);
@@ -116,7 +119,8 @@ class DecoderBuilder {
       x = graph.add(x, this.#attend(index, layer, h, rows));
       x = graph.add(x, this.#feedForward(layer, graph.rmsNorm(x, layer.feedForwardNorm, rmsEpsilon)));
     }
-    const result = head === undefined ? x : this.#multiply(head.output, graph.rmsNorm(x, head.norm, rmsEpsilon));
+    const result =
+      head === undefined ? x : this.#products.multiply(head.output, graph.rmsNorm(x, head.norm, rmsEpsilon));
     graph.output(result);
     return result;
   }
@@ -178,24 +182,18 @@ class DecoderBuilder {
     const positions = isAll ? this.#positions : this.#outputPositions;
     const projected = this.#project(layer.query, layer.queryBias, h);
     const q = this.#rotate(projected, layer.queryNorm, this.#config.headCount, rowCount, positions);
-    return this.#multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
+    return this.#products.multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
   }
 
   #feedForward(layer: LayerWeights, h: TensorPtr): TensorPtr {
     const graph = this.#graph;
-    const hidden = graph.swiglu(this.#multiply(layer.gate, h), this.#multiply(layer.up, h));
-    return this.#multiply(layer.down, hidden);
-  }
-
-  /** A single row takes the kernel that gives it the bits it has in company. */
-  #multiply(weight: TensorPtr, x: TensorPtr): TensorPtr {
-    const graph = this.#graph;
-    if (this.#rowProduct?.has(weight) && graph.rowCountOf(x) === 1) return this.#rowProduct.multiply(graph, weight, x);
-    return graph.mulMat(weight, x);
+    const gate = this.#products.multiply(layer.gate, h, 'several');
+    const up = this.#products.multiply(layer.up, h, 'several');
+    return this.#products.multiply(layer.down, graph.swiglu(gate, up));
   }
 
   #project(weight: TensorPtr, bias: TensorPtr | undefined, h: TensorPtr): TensorPtr {
-    const product = this.#multiply(weight, h);
+    const product = this.#products.multiply(weight, h, 'several');
     return bias === undefined ? product : this.#graph.add(product, bias);
   }
 
