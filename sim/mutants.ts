@@ -121,7 +121,7 @@ export const mutants: readonly Mutant[] = [
     bug: 'rows that were counted on and do not count are not waited for again',
     seed: 1,
     file: 'src/kv/invalidate.ts',
-    find: 'other.nextAwaited = 0;',
+    find: 'other.needsPlan = true;',
     replace: '{}',
   },
   {

@@ -74,7 +74,12 @@ function spoilRows(parts: KvParts, request: KvRequest, spans: readonly Span[], f
     }
   }
   // Others may have counted on these rows without having read them yet: they look again whom they wait for.
-  for (const other of parts.requests) if (other !== undefined) other.nextAwaited = 0;
+  for (const other of parts.requests) if (other !== undefined && countsOn(other, spoiled)) other.needsPlan = true;
+}
+
+function countsOn({ awaited, nextAwaited }: KvRequest, spoiled: PageSet): boolean {
+  for (let i = 0; i < nextAwaited; i++) if (spoiled.has(awaited[i]!.page)) return true;
+  return false;
 }
 
 /**
