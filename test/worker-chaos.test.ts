@@ -79,11 +79,14 @@ describe('kill -9 of workers', () => {
     for (let seed = firstSeed; seed < firstSeed + 3; seed++) {
       const prng = new Prng(seed);
       let kills = 0;
+      const timers: NodeJS.Timeout[] = [];
       // Between two tokens, and while the next ones are computed.
       const onToken = (): void => {
-        if (kills < 5 && prng.chance(0.03)) setTimeout(() => (kills += killOne(measured, prng)), prng.between(0, 20));
+        if (kills >= 5 || !prng.chance(0.03)) return;
+        timers.push(setTimeout(() => (kills += killOne(measured, prng)), prng.between(0, 20)));
       };
       expect(await completeAll(measured.engine, 80, onToken), `KVASIR_FUZZ_SEED=${seed}`).toEqual(expected);
+      for (const timer of timers) clearTimeout(timer);
       expect(kills, `kills with KVASIR_FUZZ_SEED=${seed}`).toBeGreaterThan(0);
     }
     const { recomputedTokens, blocks, transfers } = measured.engine.stats();
@@ -124,7 +127,7 @@ describe('kill -9 of workers', () => {
         if (kills < 3 && prng.chance(0.05)) kills += killOne(measured, prng);
       };
       expect(await completeAll(measured.engine, 40, onToken)).toEqual(expected);
-      clearTimeout(early);
+      clearInterval(early);
       expect(kills).toBeGreaterThan(0);
       await expect.poll(() => measured.engine.stats().transfers.open, { timeout: 20_000 }).toBe(0);
       const { blocks, transfers } = measured.engine.stats();
@@ -132,4 +135,21 @@ describe('kill -9 of workers', () => {
       expect(blocks.referenced).toBe(0);
     },
   );
+
+  it('ends the requests that have lost KV, and only them, where the policy is to fail', async () => {
+    const kvTransferConfig = {
+      kv_connector: 'SharedStorageConnector',
+      kv_role: 'kv_consumer',
+      kv_load_failure_policy: 'fail',
+      kv_connector_extra_config: { shared_storage_path: folder.file('empty') },
+    };
+    const { engine, processIds } = await open({ pipelineParallelSize: 2, kvTransferConfig });
+    let tokens = 0;
+    const onToken = (): void => {
+      if (++tokens === 10) process.kill(processIds()[0]!, 'SIGKILL');
+    };
+    for (const { finish } of await completeAll(engine, 200, onToken)) expect(finish).toBe('error');
+    expect((await complete(engine, 0, 5)).finish).toBe('length');
+    expect(engine.stats().blocks.referenced).toBe(0);
+  });
 });
