@@ -9,10 +9,9 @@ import type { KvCacheSpec } from './core/kv-spec.ts';
 import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
-import { F16 } from './ggml/types.ts';
 import { pipelineStage } from './runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
-import { type KvLayout, pageBytes } from './runner/kv-memory.ts';
+import { type KvLayout, kvTypes, pageBytes } from './runner/kv-memory.ts';
 import type { OpenedRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
 import type { WorkerHooks } from './worker/worker-serve.ts';
@@ -35,6 +34,7 @@ const rankOptionNames = [
   'numerics',
   'attention',
   'blockSize',
+  'kvCacheDtype',
   'kvCacheMemory',
   'maxModelLen',
   'maxNumSeqs',
@@ -63,8 +63,7 @@ export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promi
 export async function openRank(setup: RankSetup, context: RankContext): Promise<OpenedRank> {
   const runner = await GgmlRunner.open(runnerOptions(setup, context));
   try {
-    const { modelName, rank, worldSize } = setup;
-    const identity = identityOf(runner.kvCacheSpec, modelName, rank, worldSize);
+    const identity = identityOf(runner.kvCacheSpec, setup);
     let half: WorkerConnector | undefined;
     if (context.connector !== undefined) {
       if (runner.kvPages === undefined) throw connectorNeedsHostMemory({ device: runner.deviceDescription });
@@ -94,6 +93,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress }: RankContex
     numerics: options.numerics,
     attention: options.attention,
     blockSize: tokenCount(options.blockSize),
+    kvType: kvTypes[options.kvCacheDtype],
     kvCacheBytes: (bytes) => (pageCount === undefined ? poolBytes(options, model, bytes, 0) : pageCount * bytes),
     onProgress,
   };
@@ -105,7 +105,8 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress }: RankContex
  */
 export function pageCountOf(options: RankOptions, file: GgufFile, model: ModelConfig): number {
   const { layerCount, headCountKv, headDim } = model;
-  const layout: KvLayout = { type: F16, layerCount, blockSize: options.blockSize, headCountKv, headDim };
+  const { blockSize, kvCacheDtype } = options;
+  const layout: KvLayout = { type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim };
   const bytes = pageBytes(layout);
   return Math.max(2, Math.floor(poolBytes(options, model, bytes, file.fileBytes) / bytes));
 }
@@ -117,12 +118,12 @@ function poolBytes(options: RankOptions, model: ModelConfig, bytesPerPage: numbe
   return Math.min(defaultKvCacheMemory(unreadBytes), (1 + options.maxNumSeqs * blocksPerRequest) * bytesPerPage);
 }
 
-function identityOf(spec: KvCacheSpec, modelName: string, rank: number, worldSize: number): KvIdentity {
+function identityOf(spec: KvCacheSpec, { modelName, rank, worldSize, options }: RankSetup): KvIdentity {
   const { fingerprint, pageBytes: bytes, groups } = spec;
   return {
     fingerprint,
     modelName,
-    dtype: 'f16',
+    dtype: options.kvCacheDtype,
     rank,
     worldSize,
     pageBytes: bytes,

@@ -5,6 +5,7 @@
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { blockId } from '../src/core/ids.ts';
+import { kvTypes } from '../src/runner/kv-memory.ts';
 import { Drive, openRunner, promptOf, type RequestTrace } from './support/drive.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
@@ -22,7 +23,14 @@ const others = Array.from({ length: 15 }, (_, i) => ({
   params: { maxTokens: 5 + 3 * i },
 }));
 
-describe.each(['F16', 'Q8_0', 'Q4_0', 'Q4_K'] as const)('%s weights', (type) => {
+const models = [
+  ['F16', 'f16'],
+  ['Q8_0', 'f16'],
+  ['Q4_0', 'f16'],
+  ['Q4_K', 'f16'],
+  ['Q8_0', 'q8_0'],
+] as const;
+describe.each(models)('%s weights, KV of %s', (type, kvCacheDtype) => {
   let drive: Drive;
   let alone: RequestTrace;
   let aloneSeeded: RequestTrace;
@@ -31,7 +39,7 @@ describe.each(['F16', 'Q8_0', 'Q4_0', 'Q4_K'] as const)('%s weights', (type) => 
   beforeAll(async () => {
     const path = folder.file(`${type}.gguf`);
     await writeTinyModel(path, { architecture: 'llama', type });
-    drive = await Drive.open(path);
+    drive = await Drive.open(path, { kvType: kvTypes[kvCacheDtype] });
     alone = subjectOf(await drive.run([subject]));
     aloneSeeded = subjectOf(await drive.run([seeded]));
     return () => drive.close();

@@ -62,6 +62,7 @@ export interface EngineFlags {
   readonly maxNumBatchedTokens: number;
   readonly blockSize: number;
   readonly kvCacheMemory?: number;
+  readonly kvCacheDtype: 'f16' | 'q8_0';
   readonly threads?: number;
   readonly numerics: 'exact' | 'fast';
   readonly attention: 'auto' | 'native' | 'gather';
@@ -91,6 +92,14 @@ export function addEngineFlags(command: Command): Command {
       '--kv-cache-memory <bytes>',
       'size of the KV pool, like 2GiB (default: half of the free memory, at most 4GiB or what all requests can fill)',
       bytesFlag,
+    )
+    .addOption(
+      oneOf(
+        '--kv-cache-dtype <type>',
+        'of K and V; q8_0 takes half the memory, and the text is another than with f16 now and then',
+        ['f16', 'q8_0'],
+        defaults.kvCacheDtype,
+      ),
     )
     .option('--threads <n>', 'threads that compute (default: all cores)', count)
     .addOption(
@@ -152,6 +161,7 @@ export function engineOptionsOf(
     maxNumSeqs,
     maxNumBatchedTokens,
     blockSize,
+    kvCacheDtype: flags.kvCacheDtype,
     numerics,
     attention,
     device,

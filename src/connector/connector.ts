@@ -39,7 +39,7 @@ export interface KvIdentity {
   readonly fingerprint: string;
   /** For people: the name that directories carry. */
   readonly modelName: string;
-  /** Element type of K and V: `f16`. */
+  /** Element type of K and V: `f16` or `q8_0`. */
   readonly dtype: string;
   /** Pipeline rank, and how many there are. */
   readonly rank: number;
