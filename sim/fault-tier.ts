@@ -15,6 +15,7 @@ import {
   type SaveJob,
   type TransferId,
 } from '../src/connector/connector.ts';
+import { graceMs } from '../src/connector/transfer-ledger.ts';
 import type { BlockId, RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
@@ -34,6 +35,8 @@ interface RankLoad {
   decideAtMs: number;
   drainAtMs: number;
   readonly failed: Set<BlockId>;
+  /** What it had brought was lost again before anybody heard of it; it says nothing of that. */
+  readonly lost: Set<BlockId>;
   isHung: boolean;
   isSilent: boolean;
   /** It is reported as one failure of everything. */
@@ -77,6 +80,9 @@ export class FaultTier implements ConnectorPort {
   /** Request, place and key of what failed while it was waited for: it must not be ordered from there again. */
   readonly #broken = new Set<string>();
   readonly #reported = new Set<RankLoad>();
+  /** When the engine gives a load up, and when it last looked. */
+  readonly #lostAtMs = new Map<TransferId, number>();
+  #heardAtMs = 0;
   /** What was said to have ended, by kind. */
   readonly #told = { finishedRecving: new Set(), finishedSending: new Set(), drained: new Set() };
   faults: TierFaults;
@@ -119,7 +125,9 @@ export class FaultTier implements ConnectorPort {
 
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined): void {
     assert(!this.#finished.has(request.id), `${request.id} is admitted after its end`);
-    if (load !== undefined) this.#ordered.set(load.transfer, load);
+    if (load === undefined) return;
+    this.#ordered.set(load.transfer, load);
+    this.#lostAtMs.set(load.transfer, this.nowMs + load.timeoutMs + graceMs);
   }
 
   buildConnectorMeta({ newlyValid, newTransferId }: ConnectorStep): ConnectorPlan {
@@ -136,6 +144,9 @@ export class FaultTier implements ConnectorPort {
         assert(!this.#told[kind].has(id), `I6: transfer ${id} ends twice (${kind})`);
         this.#told[kind].add(id);
       }
+    for (const id of output.finishedRecving)
+      assert(this.#heardAtMs < this.#lostAtMs.get(id)!, `I6: load ${id} was given up, and is believed now`);
+    this.#heardAtMs = this.nowMs;
     for (const { transfer, page } of output.loadFailures) this.#failingOf(transfer).add(page);
     for (const id of output.failedRecving)
       for (const { page } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(page);
@@ -194,10 +205,11 @@ export class FaultTier implements ConnectorPort {
     return outputs.every((output) => output === emptyOutput) ? emptyOutput : this.#aggregator.aggregate(outputs);
   }
 
-  /** A save of lost content that has not been read yet stores nothing: its worker died, or it says what it found. */
+  /** A save of lost content that has not been read yet stores nothing; what loads had brought is gone, too. */
   memoryLost(pages: readonly BlockId[]): void {
     for (const save of this.#saves)
       if (!save.isRead && save.job.blocks.some(({ page }) => pages.includes(page))) save.fails = true;
+    for (const { isDecided, lost } of this.#loads) if (isDecided) for (const page of pages) lost.add(page);
   }
 
   /** All that is in the pool is gone, and so is the I/O of the worker. */
@@ -240,7 +252,19 @@ export class FaultTier implements ConnectorPort {
     if (isHung) for (const { page } of job.blocks) if (prng.chance(0.5)) failed.add(page);
     const isWhole = prng.chance(faults.whole) && !isHung;
     if (isWhole) for (const { page } of job.blocks) failed.add(page);
-    const load = { job, rank, content, decideAtMs, drainAtMs, failed, isHung, isSilent, isWhole, ...underWay };
+    const load = {
+      job,
+      rank,
+      content,
+      decideAtMs,
+      drainAtMs,
+      failed,
+      lost: new Set<BlockId>(),
+      isHung,
+      isSilent,
+      isWhole,
+      ...underWay,
+    };
     if (isSilent) load.drainAtMs = prng.chance(0.5) ? decideAtMs : deadline + prng.between(5000, 30_000);
     return load;
   }
@@ -283,7 +307,8 @@ export class FaultTier implements ConnectorPort {
     if (all.some((load) => !load.isArrived)) return;
     for (const { page } of job.blocks) {
       const block = content.get(page);
-      if (block === undefined || all.some(({ failed }) => failed.has(page))) {
+      if (all.some(({ lost }) => lost.has(page))) this.#runner.scribble(page);
+      else if (block === undefined || all.some(({ failed }) => failed.has(page))) {
         this.failedBlocks++;
         this.#runner.scribble(page);
       } else {

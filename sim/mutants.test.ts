@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { mutants } from './mutants.ts';
-import type { World } from './world.ts';
+import type { Scenario, World } from './world.ts';
 
 const root = join(import.meta.dirname, '..');
 const workshop = mkdtempSync(join(tmpdir(), 'kvasir-mutants-'));
@@ -22,10 +22,15 @@ async function worldOf(name: string, change: (path: string) => void): Promise<ty
   return module.World;
 }
 
-function firstFailure(AnyWorld: typeof World, firstSeed: number, worlds: number): string | undefined {
+function firstFailure(
+  AnyWorld: typeof World,
+  firstSeed: number,
+  worlds: number,
+  scenario: Scenario = 'mixed',
+): string | undefined {
   for (let seed = firstSeed; seed < firstSeed + worlds; seed++) {
     try {
-      new AnyWorld(seed).run(60);
+      new AnyWorld(seed, { scenario }).run(60);
     } catch (error) {
       return String(error);
     }
@@ -36,14 +41,14 @@ function firstFailure(AnyWorld: typeof World, firstSeed: number, worlds: number)
 describe('planted bugs are found', () => {
   test.each(mutants.map((mutant, index) => ({ ...mutant, index })))(
     '$bug',
-    async ({ seed, file, find, replace, index }) => {
+    async ({ seed, scenario, file, find, replace, index }) => {
       const Mutated = await worldOf(`mutant-${index}`, (copy) => {
         const path = join(copy, file);
         const source = readFileSync(path, 'utf8');
         expect(source.split(find), `the piece must be found once in ${file}`).toHaveLength(2);
         writeFileSync(path, source.replace(find, replace));
       });
-      expect(firstFailure(Mutated, seed, 400)).toBeDefined();
+      expect(firstFailure(Mutated, seed, 400, scenario)).toBeDefined();
     },
   );
 

@@ -2,10 +2,14 @@
  * Bugs that we plant to see that the simulator finds them: each replaces one piece of a source file. When a piece is
  * not found any more, the code has moved on and the mutant must move with it.
  */
+import type { Scenario } from './world.ts';
+
 export interface Mutant {
   readonly bug: string;
   /** A world that is known to show it, so that the test need not search; when it no longer does, the next ones are tried. */
   readonly seed: number;
+  /** Default `mixed`. */
+  readonly scenario?: Scenario;
   readonly file: string;
   readonly find: string;
   readonly replace: string;
@@ -317,9 +321,9 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'groups with one block size are not told apart',
     seed: 1,
-    file: 'src/kv/prefix-index.ts',
-    find: 'if (this.#groups[page] !== group) return false;',
-    replace: '',
+    file: 'src/kv/proposal.ts',
+    find: 'let page = published.find(g, chain.words, block);',
+    replace: 'let page = published.find(0, chain.words, block);',
   },
   {
     bug: 'a lost page ends requests that never had it',

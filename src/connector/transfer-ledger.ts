@@ -42,7 +42,7 @@ export interface LedgerChange {
 }
 
 /** How long after a load's deadline the worker must have said something. */
-const graceMs = 5_000;
+export const graceMs = 5_000;
 
 /**
  * The engine's own book of transfers. A connector decides what to move; that ids are never used twice, pages held while
