@@ -4,7 +4,6 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { JsonObject } from '../src/base/json.ts';
 import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
 import type { AsyncEngine, EngineNotice, OutputDelta } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
@@ -215,13 +214,6 @@ describe('a worker that breaks', () => {
     const deaths = notices.filter(({ fields }) => 'reason' in fields);
     expect(deaths.length).toBeGreaterThan(0);
     for (const { fields } of deaths) expect(fields.reason).toBe(reason);
-  });
-
-  it('is not even started with settings that cannot travel', async () => {
-    const extra = { note: () => 'not data' } as unknown as JsonObject;
-    const kvTransferConfig = { ...breaking('exit'), kv_connector_extra_config: extra };
-    await expect(open({ pipelineParallelSize: 2, kvTransferConfig })).rejects.toThrow(/could not be cloned/);
-    expect(childrenOf(process.pid).filter(isRunning)).toEqual([]);
   });
 
   it('and does not answer any more is ended with force when the engine closes', async () => {

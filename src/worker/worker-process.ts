@@ -51,8 +51,6 @@ export class WorkerProcess<Setup> {
 
   constructor(options: WorkerOptions<Setup>) {
     this.#options = options;
-    // What cannot travel, a function among a connector's settings perhaps, is said before there is a process to leave behind.
-    structuredClone(options.setup);
     // What a connector or a native library prints is for people: the engine's standard output may be for programs.
     this.#child = fork(options.entry, [options.name], {
       serialization: 'advanced',
