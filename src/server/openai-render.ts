@@ -134,8 +134,25 @@ function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
   return usage === undefined ? {} : { usage };
 }
 
-/** In a stream it comes with the chunk that ends its choice. */
+/**
+ * What the connector has to say to the client, and what became of the KV that it had promised. In a stream it comes with
+ * the chunk that ends its choice.
+ */
 function connectorWord(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
-  const word = deltas.find(({ finish }) => finish?.kvTransferParams !== undefined)?.finish?.kvTransferParams;
-  return word === undefined ? {} : { kv_transfer_params: word };
+  const ended = deltas.filter(({ finish }) => finish !== undefined);
+  const word = ended.find(({ finish }) => finish?.kvTransferParams !== undefined)?.finish?.kvTransferParams;
+  const loads = loadsOf(ended);
+  return word === undefined && loads === undefined ? {} : { kv_transfer_params: { ...word, ...loads } };
+}
+
+/** Named as in `usage.prompt_tokens_details`. Absent when a connector had promised nothing. */
+function loadsOf(ended: readonly OutputDelta[]): JsonObject | undefined {
+  if (!ended.some(({ stats }) => stats.externalTokens !== undefined)) return undefined;
+  const sum = (count: (stats: OutputDelta['stats']) => number): number =>
+    ended.reduce((all, { stats }) => all + count(stats), 0);
+  return {
+    external_tokens: sum(({ externalTokens }) => externalTokens ?? 0),
+    recomputed_tokens: sum(({ recomputedTokens }) => recomputedTokens),
+    failed_loads: sum(({ failedLoads }) => failedLoads ?? 0),
+  };
 }
