@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { mutants } from './mutants.ts';
+import type * as Run from './run.ts';
 import type { Scenario, World } from './world.ts';
 
 const root = join(import.meta.dirname, '..');
@@ -10,7 +11,7 @@ const workshop = mkdtempSync(join(tmpdir(), 'kvasir-mutants-'));
 afterAll(() => rmSync(workshop, { recursive: true }));
 
 /** A copy of the simulator's world over changed sources. */
-async function worldOf(name: string, change: (path: string) => void): Promise<typeof World> {
+async function copyOf(name: string, change: (path: string) => void): Promise<string> {
   const copy = join(workshop, name);
   for (const folder of ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'])
     cpSync(join(root, folder), join(copy, folder), {
@@ -18,7 +19,11 @@ async function worldOf(name: string, change: (path: string) => void): Promise<ty
       filter: (path) => !/\.(test|fuzz|bench)\.ts$/.test(path),
     });
   change(copy);
-  const module = (await import(join(copy, 'sim/world.ts'))) as { World: typeof World };
+  return copy;
+}
+
+async function worldOf(name: string, change: (path: string) => void): Promise<typeof World> {
+  const module = (await import(join(await copyOf(name, change), 'sim/world.ts'))) as { World: typeof World };
   return module.World;
 }
 
@@ -38,6 +43,15 @@ function firstFailure(
   return undefined;
 }
 
+function messageOf(run: () => unknown): string {
+  try {
+    run();
+    return 'nothing failed';
+  } catch (error) {
+    return String(error);
+  }
+}
+
 describe('planted bugs are found', () => {
   test.each(mutants.map((mutant, index) => ({ ...mutant, index })))(
     '$bug',
@@ -51,6 +65,31 @@ describe('planted bugs are found', () => {
       expect(firstFailure(Mutated, seed, 400, scenario)).toBeDefined();
     },
   );
+
+  test('a failure is shrunk, and the line that it prints runs just that again', async () => {
+    const { file, find, replace } = mutants.find(({ bug }) => bug.startsWith('the planner overlooks'))!;
+    const copy = await copyOf('shrunk', (path) => {
+      const source = readFileSync(join(path, file), 'utf8');
+      writeFileSync(join(path, file), source.replace(find, replace));
+    });
+    const { simulate } = (await import(join(copy, 'sim/run.ts'))) as typeof Run;
+    const failure = /shrunk: (\d+) turns of chaos, (\d+) requests: .*(I\d+: .*)\nrerun: npx kvasir sim (.*)$/.exec(
+      messageOf(() => simulate(1, 100_000)),
+    );
+    const [, turns, requests, what, line] = failure!;
+    expect(Number(turns)).toBeLessThan(60);
+    expect(Number(requests)).toBeLessThan(6);
+    const flag = (name: string): string => new RegExp(`--${name} (\\S+)`).exec(line!)?.[1] ?? '';
+    const again = messageOf(() =>
+      simulate(Number(flag('seed')), 1, {
+        scenario: flag('scenario') as Scenario,
+        turns: Number(flag('turns')),
+        off: new Set(flag('off').split(',')),
+        without: new Set(flag('without').split(',')),
+      }),
+    );
+    expect(again.split('\n')[0]).toContain(what);
+  });
 
   test('and unchanged sources pass', async () => {
     const Same = await worldOf('unchanged', () => undefined);

@@ -1,29 +1,60 @@
+import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import type { CliContext } from './context.ts';
 import { runCli } from './run-cli.ts';
 import { simCommand } from './sim.ts';
 
-async function sim(...flags: string[]) {
-  const out: string[] = [];
-  const sink = { write: (text: string) => out.push(text) > 0 };
-  const context = { version: '0', stdout: sink, stderr: sink } as unknown as CliContext;
+async function sim(flags: readonly string[], { isTTY = false, signals = new EventEmitter() } = {}) {
+  const [out, err]: [string[], string[]] = [[], []];
+  const sink = (into: string[]) => ({ isTTY, write: (text: string) => into.push(text) > 0 });
+  const context = { version: '0', stdout: sink(out), stderr: sink(err), signals } as unknown as CliContext;
   const code = await runCli(['sim', ...flags], context, [simCommand]);
-  return { code, text: out.join('') };
+  return { code, out: out.join(''), err: err.join(''), listeners: signals.listenerCount('SIGINT') };
 }
 
 test('the same seed is the same run', async () => {
-  const first = await sim('--seed', '7', '--steps', '300', '--scenario', 'crash', '--json');
+  const flags = ['--seed', '7', '--steps', '300', '--scenario', 'crash', '--json'];
+  const first = await sim(flags);
   expect(first.code).toBe(0);
-  expect(first.text).toBe((await sim('--seed', '7', '--steps', '300', '--scenario', 'crash', '--json')).text);
-  expect(JSON.parse(first.text)).toMatchObject({ seed: 7, scenario: 'crash' });
+  expect(first.out).toBe((await sim(flags)).out);
+  expect(JSON.parse(first.out)).toMatchObject({ seed: 7, scenario: 'crash' });
 });
 
 test('a summary for people', async () => {
-  expect((await sim('--steps', '100', '--scenario', 'local')).text).toContain('all invariants held');
+  expect((await sim(['--steps', '100', '--scenario', 'local'])).out).toContain('all invariants held');
 });
 
-test('an unknown scenario is refused, and the known ones are named', async () => {
-  const { code, text } = await sim('--scenario', 'sunshine');
+test('parts of a world can be left out', async () => {
+  const { code, out } = await sim([
+    '--steps',
+    '1',
+    '--turns',
+    '3',
+    '--off',
+    'lies,aborts',
+    '--without',
+    'r1,r2',
+    '--json',
+  ]);
+  expect(code).toBe(0);
+  expect(JSON.parse(out)).toMatchObject({ worlds: 1 });
+});
+
+test('Ctrl-C ends a long run with what was found so far, and leaves no listener', async () => {
+  const signals = new EventEmitter();
+  const run = sim(['--steps', '1000000000'], { isTTY: true, signals });
+  setTimeout(() => signals.emit('SIGINT'), 1);
+  const { code, out, listeners } = await run;
+  expect(code).toBe(130);
+  expect(out).toContain('interrupted; so far all invariants held');
+  expect(listeners).toBe(0);
+});
+
+test.each([
+  ['--scenario', 'sunshine', 'crash'],
+  ['--off', 'rain', 'There is no fault "rain"'],
+])('%s %s is refused, and the message helps', async (flag, value, hint) => {
+  const { code, err } = await sim([flag, value]);
   expect(code).toBe(2);
-  expect(text).toContain('crash');
+  expect(err).toContain(hint);
 });

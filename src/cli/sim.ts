@@ -1,15 +1,24 @@
-import { Command } from 'commander';
-import { simulate } from '../../sim/run.ts';
-import { type Scenario, scenarios } from '../../sim/world.ts';
+import { Command, InvalidArgumentError } from 'commander';
+import { faultNames } from '../../sim/faults.ts';
+import { chaosTurns, type SimulationReport, worlds } from '../../sim/run.ts';
+import { type Scenario, scenarios, worldFaultNames } from '../../sim/world.ts';
 import { integerFrom, oneOf } from './args.ts';
+import type { CliContext, ExitCode } from './context.ts';
 import type { CommandFactory } from './run-cli.ts';
 
 interface SimFlags {
   readonly seed: number;
   readonly steps: number;
   readonly scenario: Scenario;
+  readonly turns: number;
+  readonly off: readonly string[];
+  readonly without: readonly string[];
   readonly json: boolean;
 }
+
+/** How long the simulator computes before it lets signals and the terminal have their turn. */
+const sliceMs = 100;
+const progressEveryMs = { person: 500, file: 30_000 };
 
 /** `kvasir sim`: the real scheduler and KV cache in random worlds that try to break them. */
 export const simCommand: CommandFactory = (context, exit) =>
@@ -18,30 +27,119 @@ export const simCommand: CommandFactory = (context, exit) =>
     .description(
       'Run the real scheduler and KV cache on a model of hashes in random worlds: stores that lose, corrupt, delay and ' +
         'repeat, workers that die, pools that are too small. Every token is compared with an engine that has no cache. ' +
-        'The same seed is the same run, bit for bit; a failure names its seed and the line that runs it again.',
+        'The same seed is the same run, bit for bit; a failure names its seed, is shrunk, and prints the line that runs ' +
+        'just that again.',
     )
     .option('--seed <n>', 'the first world; the next ones follow from it', integerFrom(0), 1)
     .option('--steps <n>', 'engine steps to simulate, over as many worlds as it takes', integerFrom(1), 100_000)
     .addOption(oneOf('--scenario <name>', 'what kind of worlds', [...scenarios], 'mixed'))
+    .option('--turns <n>', 'turns of chaos in each world, before the calm', integerFrom(1), chaosTurns)
+    .option(
+      '--off <faults>',
+      `faults that do not happen: ${[...faultNames, ...worldFaultNames].join(', ')}`,
+      faultsFrom,
+      [],
+    )
+    .option('--without <ids>', 'requests that are not sent (r1,r7): what a shrunk failure can do without', listFrom, [])
     .option('--json', 'print one JSON line on standard output', false)
-    .action((flags: SimFlags) => {
-      const { seed, steps, scenario } = flags;
-      const started = performance.now();
-      const onProgress = (done: number): void => void context.stderr.write(`${done} of ${steps} steps\n`);
-      try {
-        const report = simulate(seed, steps, { scenario, onProgress });
-        const seconds = (performance.now() - started) / 1000;
-        if (flags.json) context.stdout.write(`${JSON.stringify({ seed, scenario, ...report })}\n`);
-        else {
-          context.stdout.write(
-            `all invariants held, every token was the reference's\n` +
-              `  ${report.steps} steps in ${report.worlds} worlds from seed ${seed} (${scenario}), ${seconds.toFixed(1)} s\n` +
-              `  ${report.finished} requests finished, ${report.loaded} blocks loaded, ${report.failedLoads} loads failed\n`,
-          );
-        }
-        exit(0);
-      } catch (error) {
-        context.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
-        exit(1);
-      }
-    });
+    .addHelpText(
+      'after',
+      '\nExamples:\n' +
+        '  kvasir sim --steps 1000000                      a million steps from seed 1\n' +
+        '  kvasir sim --seed 4711 --scenario crash         worlds in which workers die\n' +
+        '  kvasir sim --scenario storm --off aborts,twice  without two of the faults\n',
+    )
+    .action(async (flags: SimFlags) => exit(await runSim(context, flags)));
+
+async function runSim(context: CliContext, flags: SimFlags): Promise<ExitCode> {
+  const { seed, steps, scenario, turns } = flags;
+  const started = performance.now();
+  let isInterrupted = false;
+  const onSignal = (): void => {
+    isInterrupted = true;
+  };
+  context.signals.on('SIGINT', onSignal);
+  context.signals.on('SIGTERM', onSignal);
+  const progress = new Progress(context, steps);
+  let report: SimulationReport | undefined;
+  try {
+    const options = { scenario, turns, off: new Set(flags.off), without: new Set(flags.without) };
+    let sliceEnds = started + sliceMs;
+    for (report of worlds(seed, steps, options)) {
+      if (performance.now() < sliceEnds) continue;
+      progress.show(report);
+      await new Promise((resolve) => setImmediate(resolve));
+      if (isInterrupted) break;
+      sliceEnds = performance.now() + sliceMs;
+    }
+  } catch (error) {
+    progress.end();
+    context.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
+    return 1;
+  } finally {
+    context.signals.off('SIGINT', onSignal);
+    context.signals.off('SIGTERM', onSignal);
+  }
+  progress.end();
+  if (report !== undefined) summarize(context, flags, report, (performance.now() - started) / 1000, isInterrupted);
+  return isInterrupted ? 130 : 0;
+}
+
+function summarize(
+  { stdout }: CliContext,
+  { seed, scenario, json }: SimFlags,
+  report: SimulationReport,
+  seconds: number,
+  isInterrupted: boolean,
+): void {
+  if (json) {
+    stdout.write(`${JSON.stringify({ seed, scenario, ...report, ...(isInterrupted ? { interrupted: true } : {}) })}\n`);
+    return;
+  }
+  stdout.write(
+    `${isInterrupted ? 'interrupted; so far ' : ''}all invariants held, every token was the reference's\n` +
+      `  ${report.steps} steps in ${report.worlds} worlds from seed ${seed} (${scenario}), ${seconds.toFixed(1)} s\n` +
+      `  ${report.finished} requests finished, ${report.loaded} blocks loaded, ${report.failedLoads} loads failed\n`,
+  );
+}
+
+/** One line that draws over itself where a person looks on; a line now and then where the output goes to a file. */
+class Progress {
+  readonly #out: CliContext['stderr'];
+  readonly #steps: number;
+  #shownMs = performance.now();
+  #isLineOpen: boolean = false;
+
+  constructor({ stderr }: CliContext, steps: number) {
+    this.#out = stderr;
+    this.#steps = steps;
+  }
+
+  show({ steps, worlds: count }: SimulationReport): void {
+    const isPerson = this.#out.isTTY === true;
+    const nowMs = performance.now();
+    if (nowMs - this.#shownMs < (isPerson ? progressEveryMs.person : progressEveryMs.file)) return;
+    this.#shownMs = nowMs;
+    const percent = Math.min(Math.floor((100 * steps) / this.#steps), 100);
+    const text = `${steps} of ${this.#steps} steps (${percent} %), ${count} worlds`;
+    this.#out.write(isPerson ? `\r${text}\x1b[K` : `${text}\n`);
+    this.#isLineOpen = isPerson;
+  }
+
+  end(): void {
+    if (this.#isLineOpen) this.#out.write('\r\x1b[K');
+    this.#isLineOpen = false;
+  }
+}
+
+function listFrom(text: string): string[] {
+  return text.split(',').filter((name) => name !== '');
+}
+
+function faultsFrom(text: string): string[] {
+  const known: readonly string[] = [...faultNames, ...worldFaultNames];
+  const names = listFrom(text);
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new InvalidArgumentError(`There is no fault "${unknown}".`);
+  return names;
+}
