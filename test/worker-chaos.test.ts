@@ -95,46 +95,46 @@ describe('kill -9 of workers', () => {
     expect(blocks.referenced).toBe(0);
   });
 
-  it.each(['sync', 'async'])(
-    'settles what it loaded and saved (%s): nobody waits, nothing stays held',
-    async (mode) => {
-      const expected = await completeAll((await open({})).engine, 40);
-      const storeAt = (path: string, rules: readonly JsonObject[]) => ({
-        kv_connector: 'SharedStorageConnector',
-        kv_role: 'kv_both',
-        kv_connector_extra_config: {
-          shared_storage_path: path,
-          async_load: mode === 'async',
-          fault_injection: { seed: firstSeed, rules },
-        },
-      });
-      const path = folder.file(`store-${mode}`);
-      const writer = await open({ pipelineParallelSize: 2, kvTransferConfig: storeAt(path, []) });
-      expect(await completeAll(writer.engine, 40)).toEqual(expected);
-      await writer.engine.close();
+  it.each([
+    ['sync', 2],
+    ['async', 3],
+  ])('settles what it loaded and saved (%s, %i ranks): nobody waits, nothing stays held', async (mode, ranks) => {
+    const expected = await completeAll((await open({})).engine, 40);
+    const storeAt = (path: string, rules: readonly JsonObject[]) => ({
+      kv_connector: 'SharedStorageConnector',
+      kv_role: 'kv_both',
+      kv_connector_extra_config: {
+        shared_storage_path: path,
+        async_load: mode === 'async',
+        fault_injection: { seed: firstSeed, rules },
+      },
+    });
+    const path = folder.file(`store-${mode}`);
+    const writer = await open({ pipelineParallelSize: ranks, kvTransferConfig: storeAt(path, []) });
+    expect(await completeAll(writer.engine, 40)).toEqual(expected);
+    await writer.engine.close();
 
-      // Stores that answer late: there is always something under way that a kill can catch.
-      const rules = [
-        { fault: 'slow', on: 'load', probability: 0.5, delay_ms: 400 },
-        { fault: 'slow', on: 'store', delay_ms: 300 },
-      ];
-      const measured = await open({ pipelineParallelSize: 2, kvTransferConfig: storeAt(path, rules) });
-      const prng = new Prng(firstSeed);
-      let kills = 0;
-      // While the first loads are under way, and once more later.
-      const early = setTimeout(() => (kills += killOne(measured, prng)), 150);
-      const onToken = (): void => {
-        if (kills < 3 && prng.chance(0.05)) kills += killOne(measured, prng);
-      };
-      expect(await completeAll(measured.engine, 40, onToken)).toEqual(expected);
-      clearInterval(early);
-      expect(kills).toBeGreaterThan(0);
-      await expect.poll(() => measured.engine.stats().transfers.open, { timeout: 20_000 }).toBe(0);
-      const { blocks, transfers } = measured.engine.stats();
-      expect(transfers.counters['loadFailed.lost'], JSON.stringify(transfers)).toBeGreaterThan(0);
-      expect(blocks.referenced).toBe(0);
-    },
-  );
+    // Stores that answer late: there is always something under way that a kill can catch.
+    const rules = [
+      { fault: 'slow', on: 'load', probability: 0.5, delay_ms: 400 },
+      { fault: 'slow', on: 'store', delay_ms: 300 },
+    ];
+    const measured = await open({ pipelineParallelSize: ranks, kvTransferConfig: storeAt(path, rules) });
+    const prng = new Prng(firstSeed);
+    let kills = 0;
+    // While the first loads are under way, and once more later.
+    const early = setTimeout(() => (kills += killOne(measured, prng)), 150);
+    const onToken = (): void => {
+      if (kills < 3 && prng.chance(0.05)) kills += killOne(measured, prng);
+    };
+    expect(await completeAll(measured.engine, 40, onToken)).toEqual(expected);
+    clearInterval(early);
+    expect(kills).toBeGreaterThan(0);
+    await expect.poll(() => measured.engine.stats().transfers.open, { timeout: 20_000 }).toBe(0);
+    const { blocks, transfers } = measured.engine.stats();
+    expect(transfers.counters['loadFailed.lost'], JSON.stringify(transfers)).toBeGreaterThan(0);
+    expect(blocks.referenced).toBe(0);
+  });
 
   it('ends the requests that have lost KV, and only them, where the policy is to fail', async () => {
     const kvTransferConfig = {
