@@ -14,6 +14,7 @@ import { interrupted } from './errors.ts';
 import { wholeNumbersFlag } from './flags.ts';
 import { type LatencyRow, measureLatency } from './latency.ts';
 import { PeerSubject } from './peer-subject.ts';
+import { addRecoveryCommands } from './recovery-command.ts';
 import { schedulerCommand } from './scheduler-command.ts';
 import { formatTable } from './table.ts';
 import { measureThroughput, REFERENCE_BATCH, type ThroughputRow } from './throughput.ts';
@@ -44,6 +45,7 @@ export const benchCommand =
     bench.addCommand(latencyCommand(openEngine, context, exit));
     bench.addCommand(throughputCommand(openEngine, context, exit));
     bench.addCommand(schedulerCommand(context, exit));
+    addRecoveryCommands(bench, openEngine, context, exit);
     return bench;
   };
 

@@ -11,3 +11,8 @@ export const poolTooSmall = defineError(
   400,
 );
 export const interrupted = defineError('KVASIR_BENCH_INTERRUPTED', 'Interrupted.', 500);
+export const writerFailed = defineError(
+  'KVASIR_BENCH_WRITER_FAILED',
+  'The process that was to write until it is killed ended by itself: {reason}',
+  500,
+);
