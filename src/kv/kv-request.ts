@@ -66,13 +66,6 @@ export class KvRequest {
     return Math.max(this.spans.start(this.nextSpan), this.nextToken);
   }
 
-  /** Whether it still has the page there: in its table, or set aside for a later span. */
-  holds(group: number, block: number, page: BlockId): boolean {
-    if (this.tables[group]!.at(block) === page) return true;
-    for (const aside of this.parked) if (aside.page === page) return true;
-    return false;
-  }
-
   /** Whether the rows so far end where a span ends. */
   isBetweenSpans(): boolean {
     return this.nextSpan === this.spans.count || this.nextToken <= this.spans.start(this.nextSpan);
@@ -121,7 +114,6 @@ export interface ParkedPage {
 
 /** A block that another request fills. */
 export interface AwaitedBlock {
-  readonly group: number;
   readonly page: BlockId;
   /** Position of its first token. */
   readonly start: number;

@@ -96,10 +96,8 @@ export function readTables(parts: KvParts, groups: readonly GroupProposal[], req
 /** The position that waits for another request's rows, or for a load: none of this request's rows from there on can be computed yet. */
 export function awaitedFrom({ residency }: KvParts, request: KvRequest): number {
   for (; request.nextAwaited < request.awaited.length; request.nextAwaited++) {
-    const { group, page, start, blockSize } = request.awaited[request.nextAwaited]!;
-    if (!residency.isOwned(page) || residency.plannedTo[page] === blockSize) continue;
-    // Asked again after rows that did not count: a window may have moved on, and the page be somebody else's by now.
-    if (request.holds(group, start / blockSize, page)) return start;
+    const { page, start, blockSize } = request.awaited[request.nextAwaited]!;
+    if (residency.isOwned(page) && residency.plannedTo[page] !== blockSize) return start;
   }
   return Infinity;
 }
@@ -113,7 +111,7 @@ function collectAwaited({ residency, spec }: KvParts, request: KvRequest): void 
     for (let block = request.firstHeld[g]!; block < table.length; block++) {
       const page = table.at(block);
       if (page === NULL_BLOCK || !residency.isOwned(page) || residency.isFilledBy(page, request.slot)) continue;
-      request.awaited.push({ group: g, page, start: block * blockSize, blockSize });
+      request.awaited.push({ page, start: block * blockSize, blockSize });
     }
   }
   if (request.tables.length > 1) request.awaited.sort((a, b) => a.start - b.start);
