@@ -88,6 +88,7 @@ interface Kinds {
   i64: number;
   size: number;
   f32: number;
+  f64: number;
   /** A NUL-terminated UTF-8 string; copied on return. */
   str: string;
   /** Memory of ours that C reads or writes during the call. */
@@ -442,6 +443,7 @@ function declareTypes(): Record<Kind, TypeObject | string> {
     i64: 'int64_t',
     size: 'size_t',
     f32: 'float',
+    f64: 'double',
     str: 'str',
     data: 'void *',
     strs: 'const char **',

@@ -1,6 +1,7 @@
 import { KvasirError } from '../base/errors.ts';
 import type { SampledToken, SequenceFailure, SequencePlan } from '../core/step.ts';
 import type { Batch } from './batch.ts';
+import type { LogitsPasses } from './logits-candidates.ts';
 import { Sampler } from './sampler.ts';
 
 /** Sees each sampled row of logits, in place, before it is sampled. */
@@ -18,9 +19,9 @@ export class BatchSampler {
   readonly #sampler: Sampler;
   readonly #onLogits: LogitsObserver | undefined;
 
-  constructor(vocabSize: number, onLogits: LogitsObserver | undefined) {
+  constructor(vocabSize: number, passes: LogitsPasses | undefined, onLogits: LogitsObserver | undefined) {
     this.#vocabSize = vocabSize;
-    this.#sampler = new Sampler(vocabSize);
+    this.#sampler = new Sampler(vocabSize, passes);
     this.#onLogits = onLogits;
   }
 

@@ -22,7 +22,9 @@ import {
   wholeModel,
 } from './contract.ts';
 import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
+import type { LogitsPasses } from './logits-candidates.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
+import { openLogitsPasses } from './native/logits-passes.ts';
 import { openQ8Product, type Q8Product } from './native/q8-product.ts';
 import { openRowProduct } from './native/row-product.ts';
 import { type ExactKernels, findExactRowRule } from './numerics.ts';
@@ -118,7 +120,8 @@ export class GgmlRunner implements Runner {
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again.
       const numerics = isExact ? `exact ${attention.kind}${q8 === undefined ? '' : ' q8'}` : 'fast';
       const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
-      return new GgmlRunner(options, device, weights, { ...kernels, q8 }, attention, fingerprint);
+      const passes = await openLogitsPasses(device.native);
+      return new GgmlRunner(options, device, weights, { ...kernels, q8, passes }, attention, fingerprint);
     } catch (error) {
       weights?.close();
       device.close();
@@ -130,7 +133,7 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     device: ComputeDevice,
     weights: ModelWeights,
-    kernels: ExactKernels & { readonly q8: Q8Product | undefined },
+    kernels: ExactKernels & { readonly q8: Q8Product | undefined; readonly passes: LogitsPasses | undefined },
     attention: AttentionChoice,
     fingerprint: string,
   ) {
@@ -160,7 +163,8 @@ export class GgmlRunner implements Runner {
       kernels: { q8: kernels.q8, row: kernels.rowProduct },
     };
     this.attentionDescription = attention.description;
-    this.#sampler = weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, options.onLogits);
+    this.#sampler =
+      weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, kernels.passes, options.onLogits);
     this.vocabSize = config.vocabSize;
     this.kvCacheSpec = {
       groups: [{ kind: 'full', blockSize: tokenCount(blockSize), layers }],

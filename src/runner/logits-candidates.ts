@@ -28,9 +28,9 @@ export const depthMax = 52;
 
 /** Depths are binned by 1/64 nat: fine enough that the bin in which a head ends is small, and a power of two, so exact. */
 const binsPerNat = 64;
-const binCount = depthMax * binsPerNat + 1;
+export const binCount = depthMax * binsPerNat + 1;
 
-const expOfBin = Float64Array.from({ length: binCount }, (_, bin) => Math.exp(-bin / binsPerNat));
+export const expOfBin: Float64Array = Float64Array.from({ length: binCount }, (_, bin) => Math.exp(-bin / binsPerNat));
 
 /**
  * exp(-depth) for depth in [0, depthMax], to 15 digits: the bin's value by table, the rest of the bin by Taylor's
@@ -54,56 +54,103 @@ export function makeCandidates(capacity: number): Candidates {
   };
 }
 
-/** Fills `candidates` with the tokens no deeper than `depthEnd`, and returns their mass, summed by ascending id. */
-export function collect(candidates: Candidates, from: Distribution, depthEnd: number): number {
-  const { logits, max, temperature } = from;
-  const { ids, depths, weights } = candidates;
-  const limit = Math.min(from.depthLimit, depthEnd);
-  let count = 0;
-  let mass = 0;
-  for (let token = 0; token < logits.length; token++) {
-    const depth = (max - logits[token]!) / temperature;
-    // The best token is always in: 0 / temperature is 0 for every temperature, also when other depths overflow.
-    if (depth > limit) continue;
-    const weight = expOfDepth(depth);
-    ids[count] = token;
-    depths[count] = depth;
-    weights[count] = weight;
-    mass += weight;
-    count++;
-  }
-  candidates.count = count;
-  return mass;
+/**
+ * What has to look at every entry of a row. In JavaScript below, in C where there is a compiler
+ * (`native/logits-passes.ts`): the same doubles in the same order, so the same bits.
+ */
+export interface LogitsPasses {
+  /** The first of the greatest logits; `noToken` when all are -Infinity, `brokenAt(token)` for a NaN or +Infinity. */
+  best(row: Float32Array): number;
+  /** Adds 1 per token to the bins of depth. */
+  countBins(from: Distribution, bins: Float64Array): void;
+  /** Adds each token's weight to the bins of depth; returns their sum by ascending id. */
+  weighBins(from: Distribution, bins: Float64Array): number;
+  /** Fills `candidates` with the tokens no deeper than `depthLimit`, and returns their mass, summed by ascending id. */
+  collect(candidates: Candidates, from: Distribution, depthLimit: number): number;
+}
+
+export const noToken = -1;
+export const brokenAt = (token: number): number => -2 - token;
+
+export const scriptPasses: LogitsPasses = {
+  /** One comparison per entry settles both what is greater and what is no number; four at a time, as almost none is either. */
+  best(row) {
+    let best = noToken;
+    let max = -Infinity;
+    for (let start = 0; start < row.length; start += 4) {
+      if (row[start]! <= max && row[start + 1]! <= max && row[start + 2]! <= max && row[start + 3]! <= max) continue;
+      const end = Math.min(start + 4, row.length);
+      for (let token = start; token < end; token++) {
+        const logit = row[token]!;
+        if (logit <= max) continue;
+        if (!(logit < Infinity)) return brokenAt(token);
+        max = logit;
+        best = token;
+      }
+    }
+    return best;
+  },
+
+  countBins({ logits, max, temperature, depthLimit }, bins) {
+    for (let token = 0; token < logits.length; token++) {
+      const depth = (max - logits[token]!) / temperature;
+      if (depth > depthLimit) continue;
+      const bin = (depth * binsPerNat) | 0;
+      bins[bin] = bins[bin]! + 1;
+    }
+  },
+
+  weighBins({ logits, max, temperature, depthLimit }, bins) {
+    let mass = 0;
+    for (let token = 0; token < logits.length; token++) {
+      const depth = (max - logits[token]!) / temperature;
+      if (depth > depthLimit) continue;
+      const weight = expOfDepth(depth);
+      const bin = (depth * binsPerNat) | 0;
+      bins[bin] = bins[bin]! + weight;
+      mass += weight;
+    }
+    return mass;
+  },
+
+  collect(candidates, { logits, max, temperature }, depthLimit) {
+    const { ids, depths, weights } = candidates;
+    let count = 0;
+    let mass = 0;
+    for (let token = 0; token < logits.length; token++) {
+      const depth = (max - logits[token]!) / temperature;
+      // The best token is always in: 0 / temperature is 0 for every temperature, also when other depths overflow.
+      if (depth > depthLimit) continue;
+      const weight = expOfDepth(depth);
+      ids[count] = token;
+      depths[count] = depth;
+      weights[count] = weight;
+      mass += weight;
+      count++;
+    }
+    candidates.count = count;
+    return mass;
+  },
+};
+
+/** Fills `candidates` with the tokens no deeper than `depthEnd`, and returns their mass. */
+export function collect(passes: LogitsPasses, candidates: Candidates, from: Distribution, depthEnd: number): number {
+  return passes.collect(candidates, from, Math.min(from.depthLimit, depthEnd));
 }
 
 const bins = new Float64Array(binCount);
 
 /** A depth that at least `count` tokens do not exceed, and few more: the end of the bin in which the count is reached. */
-export function depthOfCount(from: Distribution, count: number): number {
-  const { logits, max, temperature, depthLimit } = from;
+export function depthOfCount(passes: LogitsPasses, from: Distribution, count: number): number {
   bins.fill(0);
-  for (let token = 0; token < logits.length; token++) {
-    const depth = (max - logits[token]!) / temperature;
-    if (depth > depthLimit) continue;
-    const bin = (depth * binsPerNat) | 0;
-    bins[bin] = bins[bin]! + 1;
-  }
+  passes.countBins(from, bins);
   return depthReaching(count);
 }
 
 /** A depth above which the head of mass `share` x (all mass) lies. The mass itself goes to `massOut[0]`. */
-export function depthOfMass(from: Distribution, share: number, massOut: Float64Array): number {
-  const { logits, max, temperature, depthLimit } = from;
+export function depthOfMass(passes: LogitsPasses, from: Distribution, share: number, massOut: Float64Array): number {
   bins.fill(0);
-  let mass = 0;
-  for (let token = 0; token < logits.length; token++) {
-    const depth = (max - logits[token]!) / temperature;
-    if (depth > depthLimit) continue;
-    const weight = expOfDepth(depth);
-    const bin = (depth * binsPerNat) | 0;
-    bins[bin] = bins[bin]! + weight;
-    mass += weight;
-  }
+  const mass = passes.weighBins(from, bins);
   massOut[0] = mass;
   // The bins' sums round otherwise than the sum by id: a hair more keeps the true head inside, and costs nothing.
   return depthReaching(share * mass * (1 + 1e-9));

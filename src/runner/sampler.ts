@@ -6,6 +6,7 @@ import type { SamplingParams } from '../core/sampling.ts';
 import type { SampledToken, SampleRequest } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import {
+  brokenAt,
   type Candidates,
   collect,
   type Distribution,
@@ -13,7 +14,10 @@ import {
   depthOfCount,
   depthOfMass,
   expOfDepth,
+  type LogitsPasses,
   makeCandidates,
+  noToken,
+  scriptPasses,
 } from './logits-candidates.ts';
 import { LogitsEditor, needsEdits } from './logits-edits.ts';
 import { HeadSelector } from './logits-head.ts';
@@ -39,6 +43,7 @@ export const brokenLogits = defineError(
  * runner, whose rows are sampled one after the other.
  */
 export class Sampler {
+  readonly #passes: LogitsPasses;
   readonly #editor: LogitsEditor;
   readonly #selector: HeadSelector;
   readonly #candidates: Candidates;
@@ -46,7 +51,8 @@ export class Sampler {
   readonly #distribution: Distribution = { logits: new Float32Array(0), max: 0, temperature: 1, depthLimit: depthMax };
   readonly #mass = new Float64Array(1);
 
-  constructor(vocabSize: number) {
+  constructor(vocabSize: number, passes: LogitsPasses = scriptPasses) {
+    this.#passes = passes;
     this.#editor = new LogitsEditor(vocabSize);
     this.#selector = new HeadSelector(vocabSize);
     this.#candidates = makeCandidates(vocabSize);
@@ -68,24 +74,34 @@ export class Sampler {
       row = this.#edited;
       row.set(logits);
       this.#editor.apply(row, request, tokens);
-      best = findBest(row, tokens.length);
+      best = this.#findBest(row, tokens.length);
     }
     // Also when the edits ban every token (a tiny vocabulary): such a request gets the model's own choice, because a
     // request's fault must not look like a broken runner.
     if (best === undefined) {
       row = logits;
-      best = findBest(row, tokens.length);
+      best = this.#findBest(row, tokens.length);
     }
     if (best === undefined) throw brokenLogits({ found: '-Infinity', token: 'every', position: tokens.length });
     const token = params.temperature === 0 ? best : this.#draw(row, best, params, outputLength);
     if (params.logprobs === undefined) return { token };
-    const rawBest = row === logits ? best : (findBest(logits, tokens.length) ?? best);
+    const rawBest = row === logits ? best : (this.#findBest(logits, tokens.length) ?? best);
     return { token, logprobs: computeLogprobs(logits, logits[rawBest]!, token, params.logprobs) };
+  }
+
+  /** Undefined when all are -Infinity. */
+  #findBest(row: Float32Array, position: number): TokenId | undefined {
+    const best = this.#passes.best(row);
+    if (best >= 0) return best as TokenId;
+    if (best === noToken) return undefined;
+    const token = brokenAt(best);
+    throw brokenLogits({ found: String(row[token]), token, position });
   }
 
   #draw(row: Float32Array, best: TokenId, params: SamplingParams, outputLength: number): TokenId {
     const { topK, topP, minP } = params;
     const candidates = this.#candidates;
+    const passes = this.#passes;
     const distribution = this.#distribution;
     distribution.logits = row;
     distribution.max = row[best]!;
@@ -94,15 +110,15 @@ export class Sampler {
     distribution.depthLimit = minP > 0 ? Math.min(depthMax, -Math.log(minP)) : depthMax;
     let mass: number;
     if (topK > 0) {
-      collect(candidates, distribution, depthOfCount(distribution, topK));
+      collect(passes, candidates, distribution, depthOfCount(passes, distribution, topK));
       this.#selector.keepCount(candidates, topK);
       mass = weigh(candidates);
     } else if (topP < 1) {
-      const depthEnd = depthOfMass(distribution, topP, this.#mass);
-      collect(candidates, distribution, depthEnd);
+      const depthEnd = depthOfMass(passes, distribution, topP, this.#mass);
+      collect(passes, candidates, distribution, depthEnd);
       mass = this.#mass[0]!;
     } else {
-      mass = collect(candidates, distribution, depthMax);
+      mass = collect(passes, candidates, distribution, depthMax);
     }
     if (topP < 1) {
       this.#selector.keepMass(candidates, topP * mass);
@@ -110,27 +126,6 @@ export class Sampler {
     }
     return pick(candidates, uniform(params.seed, outputLength) * mass);
   }
-}
-
-/**
- * The first of the greatest logits, undefined when all are -Infinity. One comparison per entry settles both what is
- * greater and what is no number; four at a time, since almost no entry is either.
- */
-function findBest(row: Float32Array, position: number): TokenId | undefined {
-  let best: number | undefined;
-  let max = -Infinity;
-  for (let start = 0; start < row.length; start += 4) {
-    if (row[start]! <= max && row[start + 1]! <= max && row[start + 2]! <= max && row[start + 3]! <= max) continue;
-    const end = Math.min(start + 4, row.length);
-    for (let token = start; token < end; token++) {
-      const logit = row[token]!;
-      if (logit <= max) continue;
-      if (!(logit < Infinity)) throw brokenLogits({ found: String(logit), token, position });
-      max = logit;
-      best = token;
-    }
-  }
-  return best as TokenId | undefined;
 }
 
 function weigh(candidates: Candidates): number {

@@ -1,0 +1,67 @@
+import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
+import { type Distribution, expOfBin, type LogitsPasses } from '../logits-candidates.ts';
+import { CompileFailure, type CompileOptions, compileNative } from './compiler.ts';
+
+/** Passes over rows of logits in C. Absent where there is no compiler. */
+export async function openLogitsPasses(
+  native: NativeApi,
+  options: CompileOptions = {},
+): Promise<LogitsPasses | undefined> {
+  try {
+    const { path } = await compileNative({ file: 'logits.c', headers: ['vector.h'], definitions: {} }, options);
+    return passesIn(native, path);
+  } catch (error) {
+    if (error instanceof CompileFailure) return undefined;
+    throw error;
+  }
+}
+
+function passesIn(native: NativeApi, path: string): LogitsPasses {
+  const best = native.functionIn(path, 'kvasir_best', 'i64', 'data', 'i64');
+  const countBins = native.functionIn(path, 'kvasir_count_bins', 'void', 'data', 'i64', 'raw', 'data');
+  const weighBins = native.functionIn(path, 'kvasir_weigh_bins', 'f64', 'data', 'i64', 'raw', 'data', 'data');
+  const collect = native.functionIn(
+    path,
+    'kvasir_collect',
+    'i64',
+    'data',
+    'i64',
+    'raw',
+    'data',
+    'data',
+    'data',
+    'data',
+    'data',
+  );
+  /** `struct distribution` of logits.c, and one more number for an answer. */
+  const record = new Float64Array(new ArrayBuffer(24));
+  const address = native.addressOf(record.buffer) as RawPtr;
+  const mass = new Float64Array(1);
+  const describe = ({ max, temperature }: Distribution, depthLimit: number): RawPtr => {
+    record[0] = max;
+    record[1] = temperature;
+    record[2] = depthLimit;
+    return address;
+  };
+  return {
+    best: (row) => best(row, row.length),
+    countBins: (from, bins) => countBins(from.logits, from.logits.length, describe(from, from.depthLimit), bins),
+    weighBins: (from, bins) =>
+      weighBins(from.logits, from.logits.length, describe(from, from.depthLimit), expOfBin, bins),
+    collect: (candidates, from, depthLimit) => {
+      const { ids, depths, weights } = candidates;
+      const { logits } = from;
+      candidates.count = collect(
+        logits,
+        logits.length,
+        describe(from, depthLimit),
+        expOfBin,
+        ids,
+        depths,
+        weights,
+        mass,
+      );
+      return mass[0]!;
+    },
+  };
+}
