@@ -68,7 +68,7 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
  */
 function hasRoom({ kv, parked, options }: AdmissionParts, draft: StepDraft, next: RequestState, match: Match): boolean {
   if (draft.rowsLeft > 0 && parked.length < options.maxNumSeqs) return true;
-  return kv.wouldAwaitLoad(next.kv, match.mode === 'async') ? parked.length < options.maxNumSeqs : draft.rowsLeft > 0;
+  return kv.wouldAwaitLoad(next.kv, match.mode !== 'sync') ? parked.length < options.maxNumSeqs : draft.rowsLeft > 0;
 }
 
 /** What is to be counted on from outside; the proposal that is drawn last is the one for it. */
