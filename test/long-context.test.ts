@@ -1,6 +1,6 @@
 /**
- * I2 where contexts are long: logits and KV of a prompt of 16k tokens (8k where KV is gathered) have the same bits however it is cut, in company,
- * behind cached blocks, where holes in it are filled again, and with another number of threads.
+ * I2 where contexts are long: logits and KV of a prompt of 16k tokens (8k where KV is gathered) have the same bits however
+ * it is cut, in company, behind cached blocks, where holes in it are filled again, and with another number of threads.
  */
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
