@@ -7,6 +7,8 @@ import { tokenCount } from '../core/ids.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
 import { TokenBuffer } from '../core/tokens.ts';
+import { loadNative } from '../ggml/ffi.ts';
+import { openLogitsPasses } from './native/logits-passes.ts';
 import { Sampler } from './sampler.ts';
 
 const vocabSize = 151_936;
@@ -31,18 +33,20 @@ const cases: readonly SamplingOptions[] = [
   { temperature: 0.7, topK: 20, topP: 0.8, presencePenalty: 1.5 },
 ];
 
-const sampler = new Sampler(vocabSize);
+const samplers = { script: new Sampler(vocabSize), C: new Sampler(vocabSize, await openLogitsPasses(loadNative())) };
 for (const raw of cases) {
   const params = parseSamplingParams(raw, { vocabSize, maxTokensDefault: runs, drawSeed: () => 4n });
-  const tokens = new TokenBuffer(Array.from({ length: 2000 }, (_, position) => (position * 37) % vocabSize));
-  const request = { params, promptLength: tokenCount(1000), eosTokenIds: [] };
-  const times: number[] = [];
-  for (let run = 0; run < runs; run++) {
-    const started = performance.now();
-    tokens.push(sampler.sample(logits, request, tokens).token);
-    times.push(performance.now() - started);
-  }
-  times.sort((a, b) => a - b);
-  const at = (share: number) => times[Math.floor(runs * share)]!.toFixed(3);
-  console.log(`${JSON.stringify(raw).padEnd(72)} p50 ${at(0.5)} ms  p90 ${at(0.9)} ms`);
+  const found = Object.entries(samplers).map(([name, sampler]) => {
+    const tokens = new TokenBuffer(Array.from({ length: 2000 }, (_, position) => (position * 37) % vocabSize));
+    const request = { params, promptLength: tokenCount(1000), eosTokenIds: [] };
+    const times: number[] = [];
+    for (let run = 0; run < runs; run++) {
+      const started = performance.now();
+      tokens.push(sampler.sample(logits, request, tokens).token);
+      times.push(performance.now() - started);
+    }
+    times.sort((a, b) => a - b);
+    return `${name} ${times[runs / 2]!.toFixed(3)} ms`;
+  });
+  console.log(`${JSON.stringify(raw).padEnd(72)} ${found.join('  ')}`);
 }
