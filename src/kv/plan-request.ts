@@ -5,6 +5,7 @@ import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 import { breakPromise } from './ownership.ts';
 import { planSpans } from './planner.ts';
+import { takeDuplicates } from './take-duplicates.ts';
 
 /** Asks the planner: what is this request to compute, if everything that others compute for it arrives? */
 export function planRequest(parts: KvParts, groups: readonly GroupProposal[], request: KvRequest): void {
@@ -34,11 +35,14 @@ function setSpans(groups: readonly GroupProposal[], request: KvRequest): void {
   request.needsPlan = false;
 }
 
-/** What a window or a state had let go may still be published. (Not what others are computing: they may wait for us.) */
+/** What a window or a state had let go may still be published, and what is lost in one page be in another. (Not what others are computing: they may wait for us.) */
 function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request: KvRequest): void {
   for (let g = 0; g < proposals.length; g++) {
-    if (parts.groups[g]!.takesAllAtOnce) continue;
     const proposal = proposals[g]!;
+    if (parts.groups[g]!.takesAllAtOnce) {
+      takeDuplicates(parts, proposal, request, g);
+      continue;
+    }
     const chain = request.chains[g]!;
     chain.extend(request.tokens);
     for (let block = 0; block < Math.min(proposal.blockCount, chain.count); block++) {

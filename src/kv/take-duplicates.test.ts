@@ -1,0 +1,42 @@
+import { expect, test } from 'vitest';
+import { harness, pagesOf, range, shape, short } from '../../sim/harness.ts';
+
+/** Two requests that say the same, so that each has a page of its own for every block behind the prompt. */
+function twins() {
+  const world = harness(40);
+  world.scheduler.add(short('one', range(8), 12));
+  world.scheduler.add(short('two', range(8), 12));
+  for (let i = 0; i < 6; i++) world.step();
+  const plan = world.scheduler.plan()!;
+  expect(shape(plan)).toEqual(['one: 13-14', 'two: 13-14']);
+  const [ones, twos] = ['one', 'two'].map((id) => pagesOf(plan, id, [0, 1, 2]));
+  expect(ones!.slice(0, 2)).toEqual(twos!.slice(0, 2));
+  expect(ones![2]).not.toBe(twos![2]);
+  return { ...world, plan, ones: ones!, twos: twos! };
+}
+const alone = () => {
+  const world = harness(40);
+  world.scheduler.add(short('one', range(8), 12));
+  world.drain();
+  return world.outputs.get('one');
+};
+
+test('a lost block that another request has computed too is not computed again', () => {
+  const { apply, step, drain, plan, ones, twos, outputs, finished, scheduler } = twins();
+  apply(plan, [ones[2]!]);
+  const next = step();
+  expect(shape(next)).toEqual(['two: 14-15', 'one: 13-14']);
+  expect(pagesOf(next, 'one', [2])).toEqual([twos[2]]);
+  drain();
+  expect(finished.get('one')!.stats.recomputedTokens).toBe(1);
+  for (const id of ['one', 'two']) expect(outputs.get(id)).toEqual(alone());
+  expect(scheduler.stats().blocks.referenced).toBe(0);
+});
+
+test('when the other copy is lost as well, each fills its own again', () => {
+  const { apply, step, drain, plan, ones, twos, outputs } = twins();
+  apply(plan, [ones[2]!, twos[2]!]);
+  expect(shape(step())).toEqual(['one: 8-12 13-14', 'two: 8-12 13-14']);
+  drain();
+  for (const id of ['one', 'two']) expect(outputs.get(id)).toEqual(alone());
+});
