@@ -1,4 +1,5 @@
 import { assert } from '../src/base/assert.ts';
+import type { JsonObject } from '../src/base/json.ts';
 import type { Prng } from '../src/base/prng.ts';
 import { OutputAggregator } from '../src/connector/aggregator.ts';
 import { type BlockKey, groupOfKey } from '../src/connector/block-key.ts';
@@ -10,6 +11,7 @@ import {
   type ConnectorStep,
   emptyOutput,
   type FoundBlock,
+  type KvBlock,
   type LoadJob,
   type MatchAnswer,
   type SaveJob,
@@ -23,8 +25,6 @@ import { FaultStores, places } from './fault-stores.ts';
 import { noFaults, type TierFaults } from './faults.ts';
 
 const ranksMax = 3;
-/** The engine's own limit, whatever a connector says. */
-export const askLaterMaxMs = 150;
 
 /** One rank's part in a load. */
 interface RankLoad {
@@ -153,10 +153,14 @@ export class FaultTier implements ConnectorPort {
     this.#decided.push(...output.finishedRecving);
   }
 
-  requestFinished({ id }: ConnectorRequest): Record<string, never> {
+  requestFinished(
+    { id, kvTransferParams }: ConnectorRequest,
+    valid: () => readonly KvBlock[],
+  ): { readonly kvTransferParams?: JsonObject } {
     assert(!this.#finished.has(id), `${id} has ended twice`);
     this.#finished.add(id);
-    return {};
+    // A prefill instance's word: what the request leaves behind, and what it was asked for.
+    return kvTransferParams === undefined ? {} : { kvTransferParams: { ...kvTransferParams, blocks: valid().length } };
   }
 
   hasPendingWork(): boolean {

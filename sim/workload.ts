@@ -78,6 +78,7 @@ export class Workload {
       eosTokenIds: [0, 1] as TokenId[],
       priority: prng.between(-1, 2),
       ...(salt === undefined ? {} : { cacheSalt: salt }),
+      ...(this.#count % 7 === 0 ? { kvTransferParams: { sequence: this.#count } } : {}),
       params: {
         maxTokens,
         minTokens: prng.chance(0.3) ? prng.between(0, maxTokens) : 0,

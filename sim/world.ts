@@ -1,6 +1,7 @@
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { blockKey } from '../src/connector/block-key.ts';
+import { emptyOutput } from '../src/connector/connector.ts';
 import { kvLoadFailed } from '../src/core/errors.ts';
 import type { BlockId, RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
@@ -12,7 +13,7 @@ import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/sched
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner, type UntrueRead } from './fake-runner.ts';
-import { askLaterMaxMs, FaultTier } from './fault-tier.ts';
+import { FaultTier } from './fault-tier.ts';
 import { randomFaults, type TierFaults, withoutFaults } from './faults.ts';
 import { sha256 } from './hash.ts';
 import { Judge } from './judge.ts';
@@ -93,8 +94,10 @@ export class World {
     this.#options = {
       maxNumBatchedTokens: isCrowd ? 64 : prng.pick([1, 3, 7, 16, 64, 512]),
       ...(isCrowd || prng.chance(0.5) ? { longPrefillTokenThreshold: prng.pick([1, 5, 20]) } : {}),
-      maxNumSeqs: isCrowd || isStorm ? 16 : prng.pick([1, 2, 4, 16]),
-      maxModelLen: prng.chance(0.2) ? promptTokensMax + 1 : promptTokensMax + outputTokensMax,
+      maxNumSeqs: isCrowd || isStorm ? prng.pick([2, 16, 16]) : prng.pick([1, 2, 4, 16]),
+      maxModelLen: prng.chance(0.2)
+        ? prng.pick([promptTokensMax, 2 * promptTokensMax]) / 2 + 1
+        : promptTokensMax + outputTokensMax,
       enablePrefixCaching: prng.chance(0.85),
       kvLoadFailurePolicy: prng.chance(0.1) ? 'fail' : 'recompute',
       policy: prng.pick(['fcfs', 'priority'] as const),
@@ -109,11 +112,15 @@ export class World {
     this.#tierPrng = tierPrng;
     const rate = (name: string, drawn: number): number => (off.has(name) ? 0 : drawn);
     this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]));
-    this.#scheduler = new Scheduler(this.#spec, this.#options, sha256, this.#tier, {
-      loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]),
-      askLaterMaxMs,
-      pollMs: 5000,
-    });
+    const limits = { loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]), askLaterMaxMs: 150 };
+    this.#scheduler = new Scheduler(
+      this.#spec,
+      this.#options,
+      sha256,
+      this.#tier,
+      // Some worlds live by the usual, long deadlines; in none is looked every 100 ms for I/O that hangs for minutes.
+      { ...(tierPrng.chance(0.9) ? limits : {}), pollMs: 5000 },
+    );
     if (this.#tier !== undefined) this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
     this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd });
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
@@ -187,7 +194,9 @@ export class World {
 
   #execute(plan: ScheduledStep, lost: readonly BlockId[]): ExecutedStep {
     const { truthOf } = this.#judge;
-    if (this.#tier === undefined) return { ...this.#runner.execute(plan, nothing, truthOf), invalidBlocks: lost };
+    // What there is nothing to say about is left out, as by a worker that knows no connectors.
+    const loss = lost.length === 0 ? {} : { invalidBlocks: lost };
+    if (this.#tier === undefined) return { ...this.#runner.execute(plan, nothing, truthOf), ...loss };
     const metadata = plan.connectorMetadata;
     assert(metadata !== undefined, 'a step without metadata');
     const failed = this.#tier.begin(metadata, plan.sequences.length > 0, lost);
@@ -202,7 +211,8 @@ export class World {
         : [];
     const result = this.#runner.execute(plan, leftOut, truthOf);
     this.#passTime(this.#tierPrng.between(0, 20));
-    return { ...result, invalidBlocks: lost, leftOut, connectorOutput: this.#tier.finish() };
+    const connectorOutput = this.#tier.finish();
+    return { ...result, ...loss, leftOut, ...(connectorOutput === emptyOutput ? {} : { connectorOutput }) };
   }
 
   /** A row whose logits make no sense, say: a fault of one request, which ends it and nobody else (I9). */

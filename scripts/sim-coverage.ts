@@ -1,0 +1,76 @@
+/**
+ * `npm run sim:coverage [-- steps [seed]]`: which pieces of the planner and the scheduler no world reaches.
+ *
+ * V8 counts blocks while the simulator runs over all scenarios: a branch that never ran is a range with count 0,
+ * whatever made it a branch (if, ?:, ??, &&, a loop, a case, a function). What it cannot see is an `if` without `else`
+ * that is always true, and optional chaining. Positions come from the build's source maps.
+ */
+import { readFileSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
+import { SourceMap } from 'node:module';
+import { dirname, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { simulate } from '../sim/run.ts';
+import { scenarios } from '../sim/world.ts';
+
+interface Unreached {
+  readonly file: string;
+  readonly line: number;
+  readonly text: string;
+}
+
+const rooms = /\/dist\/src\/(kv|scheduler)\//;
+
+const steps = Number(process.argv[2] ?? 500_000);
+const seed = Number(process.argv[3] ?? 1);
+const session = new Session();
+session.connect();
+await session.post('Profiler.enable');
+await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true });
+for (const scenario of scenarios) simulate(seed, Math.ceil(steps / scenarios.length), { scenario });
+const { result } = await session.post('Profiler.takePreciseCoverage');
+
+let blocks = 0;
+let assertions = 0;
+const unreached: Unreached[] = [];
+for (const { url, functions } of result.filter((script) => rooms.test(script.url))) {
+  const path = fileURLToPath(url);
+  const code = readFileSync(path, 'utf8');
+  const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')));
+  for (const { ranges } of functions) {
+    blocks += ranges.length;
+    for (const { count, startOffset, endOffset } of ranges) {
+      const text = code.slice(startOffset, endOffset);
+      // What V8 takes for a block although there is no code in it, and what runs only when an assertion fails.
+      if (count > 0 || /^[\s{}]*$/.test(text)) continue;
+      if (isAssertion(path, text)) {
+        assertions++;
+        continue;
+      }
+      unreached.push({ ...positionOf(path, code, startOffset, map), text: text.replace(/\s+/g, ' ').slice(0, 100) });
+    }
+  }
+}
+
+unreached.sort((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
+for (const { file, line, text } of unreached) console.log(`${file}:${line}  ${text}`);
+blocks -= assertions;
+const reached = (100 * (blocks - unreached.length)) / blocks;
+console.log(`${assertions} more run only when an assertion fails`);
+console.log(
+  `${steps} steps from seed ${seed}: ${blocks - unreached.length} of ${blocks} blocks (${reached.toFixed(1)} %)`,
+);
+
+function isAssertion(path: string, text: string): boolean {
+  return /^[\s{]*(assert\(false|fail\w*\()/.test(text) || (path.endsWith('verify.js') && text.includes('assert(false'));
+}
+
+function positionOf(path: string, code: string, offset: number, map: SourceMap): Omit<Unreached, 'text'> {
+  // The block's first code, not the space before it.
+  const at = offset + /^[\s{?:]*/.exec(code.slice(offset))![0].length;
+  const before = code.slice(0, at).split('\n');
+  const entry = map.findEntry(before.length - 1, before[before.length - 1]!.length);
+  if (!('originalSource' in entry)) return { file: relative(process.cwd(), path), line: before.length };
+  const source = resolve(dirname(path), entry.originalSource);
+  return { file: relative(process.cwd(), source), line: entry.originalLine + 1 };
+}
