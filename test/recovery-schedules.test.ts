@@ -13,6 +13,7 @@ import type { StoredBlocks } from './support/memory-connector.ts';
 import {
   blockSize,
   type Completion,
+  ignoredReports,
   type Life,
   type LifeOptions,
   RecoveryRig,
@@ -65,7 +66,7 @@ describe.each(subjects)('$name', ({ model, ranks, workloads }) => {
             seen.preempted += life.stats.preemptions;
             seen.aborted += life.stats.aborts;
             seen.recomputed += life.stats.recomputedTokens;
-            seen.ignored += life.stats.transfers.ignored;
+            seen.ignored += ignoredReports(life);
           });
         }
       }

@@ -65,6 +65,10 @@ export interface Life {
   readonly stored: StoredBlocks;
 }
 
+/** Reports that were late, double or about nothing known, whoever has noticed: the ranks' aggregator or the ledger. */
+export const ignoredReports = ({ stats: { transfers } }: Life): number =>
+  transfers.ignored + (transfers.counters.duplicateReports ?? 0);
+
 const maxModelLen = 512;
 
 export class RecoveryRig {

@@ -1,0 +1,161 @@
+/**
+ * A directory that processes share, through whole engines: blocks that are not ours are a miss with the reason, and writers
+ * that are killed at any moment leave no half block behind that anybody takes for a whole one.
+ */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { Prng } from '../src/base/prng.ts';
+import type { WriterOrder } from '../src/cli/bench/recovery.ts';
+import { createEngine } from '../src/compose.ts';
+import { BlockCodec, headerBytes } from '../src/connector/block-header.ts';
+import type { BlockKey } from '../src/connector/block-key.ts';
+import type { KvIdentity } from '../src/connector/connector.ts';
+import type { IdentityRecord } from '../src/connector/identity.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { promptOf } from './support/drive.ts';
+import { temporaryFolder } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const prefix = promptOf(320, 3, 250);
+const requests = Array.from({ length: 4 }, (_, i) => ({
+  prompt: [...prefix, ...promptOf(30 + i, i + 10, 250)],
+  params: { maxTokens: 8, temperature: i % 2 === 0 ? 0 : 0.8, seed: i, ignoreEos: true, logprobs: 1 },
+}));
+/** Full blocks of all prompts: the common ones once. */
+const promptBlocks = 20 + requests.reduce((sum, { prompt }) => sum + Math.floor(prompt.length / 16) - 20, 0);
+
+const optionsFor = (store: string | undefined, role = 'kv_both'): EngineOptions => ({
+  model: 'models/kvasir-demo.gguf',
+  threads: 1,
+  kvCacheMemory: 16 << 20,
+  maxModelLen: 512,
+  maxNumBatchedTokens: 64,
+  ...(store === undefined
+    ? {}
+    : {
+        kvTransferConfig: {
+          kv_connector: 'SharedStorageConnector',
+          kv_role: role,
+          kv_connector_extra_config: { shared_storage_path: store },
+        },
+      }),
+});
+
+/** What all requests say together, and what the engine's transfers came to. */
+async function answers(options: EngineOptions) {
+  const engine = await createEngine(options);
+  const texts = await Promise.all(
+    requests.map(async (request) => {
+      const said: unknown[] = [];
+      for await (const { text, tokenIds, logprobs } of engine.generate(request)) said.push(text, tokenIds, logprobs);
+      return JSON.stringify(said);
+    }),
+  );
+  const { transfers, recomputedTokens } = engine.stats();
+  await engine.close();
+  return { texts, transfers, recomputedTokens };
+}
+
+const filesOf = (store: string, end: string): string[] =>
+  existsSync(store)
+    ? readdirSync(store, { recursive: true, encoding: 'utf8' })
+        .filter((name) => name.endsWith(end))
+        .map((name) => join(store, name))
+    : [];
+
+let expected: readonly string[];
+const filled = folder.file('filled');
+beforeAll(async () => {
+  const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
+  expect(status, stdout).toBe(0);
+  expected = (await answers(optionsFor(undefined))).texts;
+  expect((await answers(optionsFor(filled))).texts).toEqual(expected);
+});
+
+describe('blocks that were written by', () => {
+  const others: readonly (readonly [string, string, (ours: KvIdentity) => KvIdentity])[] = [
+    ['another model', 'wrongModel', (ours) => ({ ...ours, fingerprint: `not ${ours.fingerprint}` })],
+    ['another dtype', 'wrongDtype', (ours) => ({ ...ours, dtype: 'bf16' })],
+    ['another block size', 'wrongBlockSize', (ours) => withGroup(ours, { blockSize: 32 })],
+    ['another layout of layers', 'wrongLayers', (ours) => withGroup(ours, { layers: [0, 1] })],
+    ['another number of ranks', 'wrongRank', (ours) => ({ ...ours, worldSize: 2 })],
+  ];
+
+  it.each(others)('%s are a miss, and the counters say so', async (name, reason, change) => {
+    const store = folder.file(name);
+    cpSync(filled, store, { recursive: true });
+    const [record] = filesOf(store, 'config.json');
+    const { model, ...rest } = JSON.parse(readFileSync(record!, 'utf8')) as IdentityRecord;
+    const theirs = new BlockCodec(change({ modelName: model, ...rest }));
+    for (const file of filesOf(store, '.kv')) {
+      const payload = readFileSync(file).subarray(headerBytes);
+      const [digest] = basename(file).split('-');
+      writeFileSync(file, Buffer.concat([theirs.encode(`0-${digest}` as BlockKey, payload), payload]));
+    }
+    const { texts, transfers, recomputedTokens } = await answers(optionsFor(store, 'kv_consumer'));
+    expect(texts).toEqual(expected);
+    expect(transfers.counters).toMatchObject({ [`loadFailed.${reason}`]: promptBlocks });
+    expect(transfers.counters.loadedBlocks).toBeUndefined();
+    expect(recomputedTokens).toBe(promptBlocks * 16);
+  });
+
+  it('an engine with other blocks lie in another folder, where nobody looks', async () => {
+    const { texts, transfers } = await answers({ ...optionsFor(filled, 'kv_consumer'), blockSize: 32 });
+    expect(texts).toEqual(expected);
+    expect(transfers).toMatchObject({ failedLoads: 0 });
+    expect(transfers.counters.loadedBlocks).toBeUndefined();
+  });
+});
+
+const withGroup = (ours: KvIdentity, change: Partial<KvIdentity['groups'][number]>): KvIdentity => ({
+  ...ours,
+  groups: ours.groups.map((group) => ({ ...group, ...change })),
+});
+
+describe('kill -9', () => {
+  const children: ChildProcess[] = [];
+  afterEach(() => {
+    for (const child of children.splice(0)) child.kill('SIGKILL');
+  });
+
+  /** An engine in a process of its own that computes all requests and saves their KV, killed when it has saved so much. */
+  async function killedWriter(store: string, blocks: number, delayMs: number): Promise<void> {
+    const order: WriterOrder = { engine: optionsFor(store), requests };
+    const main = join('dist', 'src', 'main.js');
+    const child = spawn(process.execPath, [main, 'bench', 'recovery-writer'], { stdio: ['pipe', 'ignore', 'inherit'] });
+    children.push(child);
+    const closed = once(child, 'close');
+    let isOver = false;
+    void closed.then(() => (isOver = true));
+    child.stdin!.end(JSON.stringify(order));
+    while (!isOver && filesOf(store, '.kv').length < blocks) await new Promise(setImmediate);
+    await new Promise((resolve) => setTimeout(resolve, delayMs));
+    child.kill('SIGKILL');
+    await closed;
+  }
+
+  it('of an engine that saves, at any moment: what it left is whole blocks or none, and the text is the same', async () => {
+    const seed = 20261120;
+    const prng = new Prng(seed);
+    let interrupted = 0;
+    for (let round = 0; round < 8; round++) {
+      const store = folder.file(`killed-${round}`);
+      await killedWriter(store, prng.between(1, promptBlocks - 1), prng.between(0, 3));
+      const stored = filesOf(store, '.kv').length;
+      if (stored < promptBlocks || filesOf(store, '.tmp').length > 0) interrupted++;
+      const { texts, transfers } = await answers(optionsFor(store));
+      const at = `seed ${seed}, round ${round}, ${stored} blocks`;
+      expect(texts, at).toEqual(expected);
+      // Not one block was half written: every load that was promised came, and was verified.
+      expect(transfers, at).toMatchObject({ failedLoads: 0 });
+      expect(transfers.counters.loadedBlocks, at).toBeGreaterThan(0);
+    }
+    // Otherwise nothing was killed in the middle, and the test has shown nothing.
+    expect(interrupted).toBeGreaterThan(0);
+  });
+});
