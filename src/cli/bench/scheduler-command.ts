@@ -79,7 +79,8 @@ function schedulerTable(rows: readonly SchedulerRow[]): string {
   );
 }
 
-const notes = `p99 alone: of the runs in which the kernel gave the core to nobody else; disturbed: the others.
+const notes = `p99 alone: of the runs in which the kernel took no core from this process; disturbed: the others. On a busy machine these
+include some in which only the collector's threads were interrupted, so there alone flatters; on a quiet one look at p99.
 bytes/token: what plan and apply allocate for each decoded token; it must not grow with the prompt.
 budget: p50 / p99, or p99; unclear: missed, but not by the runs that were alone.
 `;
