@@ -70,6 +70,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       timers: systemTimers,
       wake,
       identities: ranks.map(({ identity }) => identity),
+      notice: (message) => resolved.onNotice?.({ level: 'warn', message, fields: {} }),
     });
     const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
     const model = {

@@ -313,6 +313,8 @@ export interface ConnectorContext {
 export interface SchedulerConnectorContext extends ConnectorContext {
   /** One per rank. */
   readonly identities: readonly KvIdentity[];
+  /** For what whoever runs the engine should know, such as a store that holds another model's KV. Absent: nobody listens. */
+  readonly notice?: (message: string) => void;
 }
 
 export interface WorkerConnectorContext extends ConnectorContext {

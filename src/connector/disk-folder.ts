@@ -18,7 +18,7 @@ import { differences, type IdentityRecord, identityRecord, modelFolder, rankFold
  */
 export class DiskFolder {
   readonly path: string;
-  /** What was found at the start and an operator should know: other models' blocks beside ours, a foreign record. */
+  /** What was found at the start and an operator should know: other models' blocks and none of ours, a foreign record. */
   readonly notices: readonly string[];
   readonly #writer: Writer;
   readonly #wallNowMs: () => number;
@@ -37,7 +37,9 @@ export class DiskFolder {
     try {
       await mkdir(path, { recursive: true });
       const record = identityRecord(identity);
-      const notices = await neighbours(root, path, record);
+      // Several models may share a directory: neighbours are news to somebody who finds nothing of his own.
+      const hasBlocks = (await entriesOf(path)).some(({ name }) => blockFolder.test(name));
+      const notices = hasBlocks ? [] : await neighbours(root, path, record);
       const folder = new DiskFolder(path, notices, thisWriter, wallNowMs);
       const mismatch = await folder.#claim(record);
       if (mismatch !== undefined) notices.unshift(mismatch);
@@ -60,7 +62,7 @@ export class DiskFolder {
   async scan(): Promise<{ readonly key: BlockKey; readonly bytes: number }[]> {
     const found: { key: BlockKey; bytes: number; writtenMs: number }[] = [];
     for (const { name } of await entriesOf(this.path)) {
-      if (!/^[0-9a-f]{2}$/.test(name)) continue;
+      if (!blockFolder.test(name)) continue;
       const files = await entriesOf(join(this.path, name));
       await forEachLimited(files, 8, async (file) => {
         const path = join(this.path, name, file.name);
@@ -161,6 +163,8 @@ async function neighbours(root: string, ours: string, record: IdentityRecord): P
 }
 
 const noticesMax = 8;
+/** The first two digits of the keys in it. */
+const blockFolder = /^[0-9a-f]{2}$/;
 
 async function readRecord(path: string): Promise<Partial<IdentityRecord> | undefined> {
   try {

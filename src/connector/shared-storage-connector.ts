@@ -67,7 +67,13 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
-    const tiers = await Promise.all(context.identities.map((identity) => this.#openTier(identity, context)));
+    const tiers = await Promise.all(
+      context.identities.map(async (identity) => {
+        const tier = await this.#openDisk(identity);
+        for (const notice of tier.notices) context.notice?.(notice);
+        return this.#withFaults(tier, identity, context);
+      }),
+    );
     return new TierScheduler(tiers, context, {
       role: this.#role,
       mode: this.#mode,
@@ -77,7 +83,8 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
-    return new TierWorker(await this.#openTier(context.identity, context), context, {
+    const { identity } = context;
+    return new TierWorker(this.#withFaults(await this.#openDisk(identity), identity, context), context, {
       loadsAtOnce: this.#loadsAtOnce,
       savesAtOnce: this.#savesAtOnce,
       saveBufferBytes: this.#saveBufferBytes,
@@ -85,14 +92,17 @@ export class SharedStorageConnector implements KvConnector {
     });
   }
 
-  async #openTier(identity: KvIdentity, { timers }: ConnectorContext): Promise<Tier> {
-    const tier = await DiskTier.open({
+  #openDisk(identity: KvIdentity): Promise<DiskTier> {
+    return DiskTier.open({
       root: this.#root,
       identity,
       maxBytes: this.#maxBytes,
       fsync: this.#fsync,
       name: 'shared-storage',
     });
+  }
+
+  #withFaults(tier: DiskTier, identity: KvIdentity, { timers }: ConnectorContext): Tier {
     return this.#faults === undefined ? tier : new FaultInjector(tier, { identity, timers, plan: this.#faults });
   }
 }
