@@ -23,13 +23,14 @@ const gathered: Kernels = { microBatch: 32, tolerance: 0.001, nearTie: 0.05 };
 /**
  * Our own kernels. Attention sums in F32, as libllama does from 64 rows on, but in another order. With F32 weights the logits are the
  * same to 1e-5. Other weights are multiplied by activations that were rounded to 8 or 16 bits, where a last bit of
- * attention decides now and then; these models' random weights magnify that. libllama's own two kernels are 0.2 apart.
+ * attention or of a product decides now and then; these models' random weights magnify that. Over 48 pairs of a model and a
+ * prompt our distance was at most 0.12, and that of libllama's own two kernels 0.07 to 0.26.
  */
-const native = (isF32: boolean): Kernels => ({ microBatch: 256, tolerance: isF32 ? 0.001 : 0.1, nearTie: 0.1 });
+const native = (isF32: boolean): Kernels => ({ microBatch: 256, tolerance: isF32 ? 0.001 : 0.15, nearTie: 0.1 });
 const prompt = promptOf(96, 5);
 
 async function compare(path: string, { repack = true, isF32 = false } = {}): Promise<void> {
-  await compareWith(path, { repack, attention: 'gather', q8Kernel: false }, gathered);
+  await compareWith(path, { repack, attention: 'gather', productKernels: false }, gathered);
   await compareWith(path, { repack, attention: 'native' }, native(isF32));
 }
 
@@ -136,7 +137,9 @@ describe('variants', () => {
     const limit = distance(rowFor(gathered.microBatch), theirs) + gathered.tolerance;
     for (const attention of ['gather', 'native'] as const) {
       for (const numerics of ['exact', 'fast'] as const) {
-        expect(distance(await logitsOf(path, { attention, numerics, q8Kernel: false }), theirs)).toBeLessThan(limit);
+        expect(distance(await logitsOf(path, { attention, numerics, productKernels: false }), theirs)).toBeLessThan(
+          limit,
+        );
       }
     }
   });

@@ -25,8 +25,8 @@ import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
 import type { LogitsPasses } from './logits-candidates.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { openLogitsPasses } from './native/logits-passes.ts';
-import { openQ8Product, type Q8Product } from './native/q8-product.ts';
 import { openRowProduct } from './native/row-product.ts';
+import { openTileProducts, type TileProducts } from './native/tile-product.ts';
 import { type ExactKernels, findExactRowRule } from './numerics.ts';
 import { anyRows, type RowRule } from './row-rule.ts';
 import { loadWeights, type ModelWeights, type PlacedMatrix } from './weights.ts';
@@ -52,8 +52,8 @@ export interface GgmlRunnerOptions {
   readonly attention?: AttentionOption;
   /** ggml's rearranged CPU weights; on unless a test compares with plain ones. */
   readonly repack?: boolean;
-  /** Our kernel for Q8_0; on, like `repack`. */
-  readonly q8Kernel?: boolean;
+  /** Our kernels for products; on, like `repack`. */
+  readonly productKernels?: boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
@@ -96,9 +96,13 @@ export class GgmlRunner implements Runner {
     const device = openDevice({ device: options.device, threads: options.threads, exact: isExact });
     let weights: ModelWeights | undefined;
     try {
+      // Of the whole model, whatever this stage has of it: all stages must have one fingerprint.
+      const types = [...file.tensors.values()].map(({ type }) => type.name);
+      const tiles = options.productKernels === false ? undefined : await openTileProducts(device, types);
       weights = await loadWeights(device, file, config, {
         stage: stageOf(options),
         repack: options.repack ?? true,
+        keepPlain: (matrix) => tiles?.fits(matrix) === true,
         onProgress: options.onProgress,
       });
       const kvType = options.kvType ?? F16;
@@ -107,10 +111,9 @@ export class GgmlRunner implements Runner {
       });
       // ggml's reference kernels cost fusions too, and only its attention needs them.
       if (attention.kind === 'native') device.useExactKernels(false);
-      const q8 = options.q8Kernel === false ? undefined : await openQ8Product(device);
       const others: PlacedMatrix[] = [];
       for (const matrix of weights.matrices) {
-        if (q8?.fits(matrix) === true) await q8.take(matrix);
+        if (tiles?.fits(matrix.source) === true) await tiles.take(matrix);
         else others.push(matrix);
       }
       const kernels =
@@ -118,10 +121,10 @@ export class GgmlRunner implements Runner {
           ? await findExactRowRule(device, file, others, await openRowProduct(device))
           : { rule: anyRows };
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again.
-      const numerics = isExact ? `exact ${attention.kind}${q8 === undefined ? '' : ' q8'}` : 'fast';
+      const numerics = isExact ? ['exact', attention.kind, ...(tiles?.types ?? [])].join(' ') : 'fast';
       const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
       const passes = await openLogitsPasses(device.native);
-      return new GgmlRunner(options, device, weights, { ...kernels, q8, passes }, attention, fingerprint);
+      return new GgmlRunner(options, device, weights, { ...kernels, tiles, passes }, attention, fingerprint);
     } catch (error) {
       weights?.close();
       device.close();
@@ -133,7 +136,7 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     device: ComputeDevice,
     weights: ModelWeights,
-    kernels: ExactKernels & { readonly q8: Q8Product | undefined; readonly passes: LogitsPasses | undefined },
+    kernels: ExactKernels & { readonly tiles: TileProducts | undefined; readonly passes: LogitsPasses | undefined },
     attention: AttentionChoice,
     fingerprint: string,
   ) {
@@ -160,7 +163,7 @@ export class GgmlRunner implements Runner {
       weights,
       memory: this.memory,
       attention: attention.create(this.memory),
-      kernels: { q8: kernels.q8, row: kernels.rowProduct },
+      kernels: { tiles: kernels.tiles, row: kernels.rowProduct },
     };
     this.attentionDescription = attention.description;
     this.#sampler =

@@ -1,11 +1,11 @@
 import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
-import type { Q8Product } from './native/q8-product.ts';
 import type { RowProduct } from './native/row-product.ts';
+import type { Rounding, TiledMatrix, TileProducts } from './native/tile-product.ts';
 
 /** Kernels of ours for products with matrices, where they are better than ggml's. */
 export interface ProductKernels {
-  readonly q8?: Q8Product | undefined;
+  readonly tiles?: TileProducts | undefined;
   readonly row?: RowProduct | undefined;
 }
 
@@ -14,7 +14,10 @@ export class Products {
   readonly #graph: GraphBuilder;
   readonly #kernels: ProductKernels;
   /** Rows that were rounded for one matrix and serve others. */
-  readonly #rounded = new Map<TensorPtr, TensorPtr>();
+  readonly #rounded: Readonly<Record<Rounding, Map<TensorPtr, TensorPtr>>> = {
+    'by 32': new Map(),
+    'by 256': new Map(),
+  };
 
   constructor(graph: GraphBuilder, kernels: ProductKernels) {
     this.#graph = graph;
@@ -27,12 +30,12 @@ export class Products {
    */
   multiply(matrix: TensorPtr, x: TensorPtr, sharedBy: 'one' | 'several' = 'one'): TensorPtr {
     const graph = this.#graph;
-    const { q8, row } = this.#kernels;
+    const { tiles, row } = this.#kernels;
     const isSingle = graph.rowCountOf(x) === 1;
-    if (q8?.has(matrix)) {
-      if (isSingle) return q8.multiplyRow(graph, matrix, x);
-      const rounded = sharedBy === 'one' ? q8.roundRows(graph, matrix, x) : this.#roundedOf(q8, matrix, x);
-      return q8.multiply(graph, matrix, rounded);
+    const tiled = tiles?.matrix(matrix);
+    if (tiled !== undefined) {
+      if (isSingle) return tiled.multiplyRow(graph, x);
+      return tiled.multiply(graph, sharedBy === 'one' ? tiled.roundRows(graph, x) : this.#roundedFor(tiled, x));
     }
     // A single row takes the kernel that gives it the bits it has in company.
     if (isSingle && row?.has(matrix)) return row.multiply(graph, matrix, x);
@@ -41,15 +44,16 @@ export class Products {
 
   /** F32 `[inputs, count]`: rows of the matrix itself. */
   takeRows(matrix: TensorPtr, numbers: TensorPtr, count: number): TensorPtr {
-    const { q8 } = this.#kernels;
-    return q8?.has(matrix) ? q8.takeRows(this.#graph, matrix, numbers, count) : this.#graph.getRows(matrix, numbers);
+    const tiled = this.#kernels.tiles?.matrix(matrix);
+    return tiled?.takeRows(this.#graph, numbers, count) ?? this.#graph.getRows(matrix, numbers);
   }
 
-  #roundedOf(q8: Q8Product, matrix: TensorPtr, x: TensorPtr): TensorPtr {
-    let rounded = this.#rounded.get(x);
+  #roundedFor(matrix: TiledMatrix, x: TensorPtr): TensorPtr {
+    const known = this.#rounded[matrix.rounding];
+    let rounded = known.get(x);
     if (rounded === undefined) {
-      rounded = q8.roundRows(this.#graph, matrix, x);
-      this.#rounded.set(x, rounded);
+      rounded = matrix.roundRows(this.#graph, x);
+      known.set(x, rounded);
     }
     return rounded;
   }

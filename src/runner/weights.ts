@@ -60,12 +60,15 @@ export interface WeightOptions {
   readonly stage: PipelineStage;
   /** Whether matrices may lie in ggml's repacked CPU buffers, as llama.cpp does by default. */
   readonly repack: boolean;
+  /** Matrices that must lie in plain host memory on a CPU, as the file has them: kernels of ours lay them out. */
+  readonly keepPlain?: (matrix: GgufTensor) => boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
 }
 
 /**
- * Places and reads the weights of a model, or of one stage of it. A matrix goes to the repacked buffers where this CPU has a kernel for its type
- * and shape, everything else to the device's plain ones (what the device cannot compute with, to the CPU's).
+ * Places and reads the weights of a model, or of one stage of it. A matrix goes to the repacked buffers where ggml has
+ * a kernel for its type and shape on this CPU and `keepPlain` does not forbid it, everything else to the device's plain
+ * ones (what the device cannot compute with, to the CPU's).
  * Throws `outOfNativeMemory`, and what reading the file throws.
  */
 export async function loadWeights(
@@ -74,7 +77,7 @@ export async function loadWeights(
   config: ModelConfig,
   options: WeightOptions,
 ): Promise<ModelWeights> {
-  const store = new WeightStore(device, file, options.repack);
+  const store = new WeightStore(device, file, options);
   const { stage } = options;
   const weights = {
     tokenEmbedding: isFirstStage(stage) ? store.table('token_embd.weight') : undefined,
@@ -134,13 +137,13 @@ class WeightStore {
   byteLength = 0;
   readonly #device: ComputeDevice;
   readonly #file: GgufFile;
-  readonly #repack: boolean;
+  readonly #options: WeightOptions;
   readonly #shelves = new Map<string, Shelf>();
 
-  constructor(device: ComputeDevice, file: GgufFile, repack: boolean) {
+  constructor(device: ComputeDevice, file: GgufFile, options: WeightOptions) {
     this.#device = device;
     this.#file = file;
-    this.#repack = repack;
+    this.#options = options;
   }
 
   /** A vector that is added or multiplied. */
@@ -186,9 +189,9 @@ class WeightStore {
   #placeMatrix(source: GgufTensor): BufferType {
     const { kind, mainBuffers, cpuBuffers, repackedBuffers } = this.#device;
     if (kind === 'gpu') return canMultiply(this.#device, source, mainBuffers) ? mainBuffers : cpuBuffers;
-    const useRepacked =
-      this.#repack && repackedBuffers !== undefined && canMultiply(this.#device, source, repackedBuffers);
-    return useRepacked ? repackedBuffers : cpuBuffers;
+    const { repack, keepPlain } = this.#options;
+    if (!repack || repackedBuffers === undefined || keepPlain?.(source) === true) return cpuBuffers;
+    return canMultiply(this.#device, source, repackedBuffers) ? repackedBuffers : cpuBuffers;
   }
 
   #source(name: string): GgufTensor {

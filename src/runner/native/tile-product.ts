@@ -1,0 +1,188 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { assert, assertDefined } from '../../base/assert.ts';
+import type { ComputeDevice } from '../../ggml/device.ts';
+import type { NativeApi, RawPtr, TensorPtr } from '../../ggml/ffi.ts';
+import type { GgufTensor } from '../../ggml/gguf.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
+import { dataPointer, tensorField } from '../../ggml/tensor-struct.ts';
+import { rowBytes } from '../../ggml/types.ts';
+import type { PlacedMatrix } from '../weights.ts';
+import { CompileFailure, type CompileOptions, compileNative, type NativeSource } from './compiler.ts';
+
+/** Outputs of one tile. */
+const tileOutputs = 16;
+/** A single row is rounded on the stack. */
+const inputsMax = 32768;
+
+/** How rows are rounded to 8 bits: matrices of several types may want it in one way, and share the result. */
+export type Rounding = 'by 32' | 'by 256';
+
+interface Kind {
+  readonly file: string;
+  readonly headers: readonly string[];
+  readonly rounding: Rounding;
+}
+
+const shared = ['vector.h', 'tiles.h', 'tile-operations.h'];
+const kinds: Readonly<Record<string, Kind>> = {
+  Q8_0: { file: 'q8-tiles.c', headers: shared, rounding: 'by 32' },
+  Q4_K: { file: 'q4k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256' },
+  Q6_K: { file: 'q6k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256' },
+};
+
+interface Functions {
+  /** Bytes of a block of a rounded row. */
+  readonly roundedBytes: number;
+  readonly roundRows: RawPtr;
+  readonly multiply: RawPtr;
+  readonly multiplyRow: RawPtr;
+  readonly takeRows: RawPtr;
+  tile(matrix: RawPtr, scratch: RawPtr, inputs: number, first: number, end: number): void;
+}
+
+/**
+ * Products with quantized matrices by kernels of ours (`q8-tiles.c` and its like): two to four times as fast as ggml's for
+ * prompts and batches on a CPU with AVX-512 VNNI, no slower for a single row, and with the same bits for any number of
+ * rows. A matrix that is taken is laid out anew where it lies, and ggml can no longer read it.
+ */
+export class TileProducts {
+  readonly #device: ComputeDevice;
+  readonly #functions: ReadonlyMap<string, Functions>;
+  readonly #taken = new Map<TensorPtr, TiledMatrix>();
+
+  constructor(device: ComputeDevice, functions: ReadonlyMap<string, Functions>) {
+    this.#device = device;
+    this.#functions = functions;
+  }
+
+  /** The types of matrices that there are kernels for. */
+  get types(): readonly string[] {
+    return [...this.#functions.keys()];
+  }
+
+  /** Whether a matrix of this type and shape is one for them; it must lie in plain host buffers. */
+  fits({ type, ne: [inputs, outputs] }: GgufTensor): boolean {
+    const isShaped = inputs % type.blockSize === 0 && inputs <= inputsMax && outputs % tileOutputs === 0;
+    return isShaped && this.#functions.has(type.name);
+  }
+
+  /** Lays a matrix out anew, in place. The event loop gets its turn now and then: large models take seconds. */
+  async take({ tensor, source, buffers }: PlacedMatrix): Promise<void> {
+    if (this.#taken.has(tensor)) return;
+    assert(this.fits(source), 'a matrix of a type and a shape that has a kernel');
+    assert(buffers.isHost && buffers !== this.#device.repackedBuffers, 'a matrix as the file has it');
+    const functions = assertDefined(this.#functions.get(source.type.name), 'a kernel for a matrix that fits');
+    const { native } = this.#device;
+    const [inputs, outputs] = source.ne;
+    const tiles = outputs / tileOutputs;
+    const at = dataPointer(native, tensor);
+    const scratch = new ArrayBuffer(rowBytes(source.type, inputs) * tileOutputs);
+    const step = Math.max(1, Math.floor((64 << 20) / scratch.byteLength));
+    for (let first = 0; first < tiles; first += step) {
+      const end = Math.min(first + step, tiles);
+      functions.tile(at as RawPtr, native.addressOf(scratch) as RawPtr, inputs, first, end);
+      await nextTurn();
+    }
+    this.#taken.set(tensor, new TiledMatrix(native, functions, source, at));
+  }
+
+  /** A matrix that was taken. */
+  matrix(tensor: TensorPtr): TiledMatrix | undefined {
+    return this.#taken.get(tensor);
+  }
+}
+
+/** A matrix that was laid out anew. */
+export class TiledMatrix {
+  readonly rounding: Rounding;
+  readonly #native: NativeApi;
+  readonly #functions: Functions;
+  /** `struct matrix` of tiles.h: tiles, inputs, outputs. */
+  readonly #record: BigInt64Array<ArrayBuffer>;
+  readonly #inputs: number;
+  readonly #outputs: number;
+  /** Of a rounded row, in floats. */
+  readonly #roundedWidth: number;
+
+  constructor(native: NativeApi, functions: Functions, { type, ne }: GgufTensor, at: number) {
+    this.rounding = assertDefined(kinds[type.name], 'a type with a kernel').rounding;
+    this.#native = native;
+    this.#functions = functions;
+    [this.#inputs, this.#outputs] = ne;
+    this.#record = new BigInt64Array(new ArrayBuffer(24));
+    this.#record.set([BigInt(at), BigInt(this.#inputs), BigInt(this.#outputs)]);
+    this.#roundedWidth = ((this.#inputs / type.blockSize) * functions.roundedBytes) / 4;
+  }
+
+  /** x, F32 `[inputs, rows]`, as `multiply` wants it. Matrices of the same inputs and rounding may share it. */
+  roundRows(graph: GraphBuilder, x: TensorPtr): TensorPtr {
+    return this.#custom(graph, x, this.#roundedWidth, graph.rowCountOf(x), this.#functions.roundRows);
+  }
+
+  /** F32 `[outputs, rows]`, of what `roundRows` gave. */
+  multiply(graph: GraphBuilder, rounded: TensorPtr): TensorPtr {
+    return this.#custom(graph, rounded, this.#outputs, graph.rowCountOf(rounded), this.#functions.multiply);
+  }
+
+  /** F32 `[outputs, 1]`, of x `[inputs, 1]`. */
+  multiplyRow(graph: GraphBuilder, x: TensorPtr): TensorPtr {
+    return this.#custom(graph, x, this.#outputs, 1, this.#functions.multiplyRow);
+  }
+
+  /** F32 `[inputs, rows]`: the matrix's own rows of these numbers, I32 `[rows]`. */
+  takeRows(graph: GraphBuilder, numbers: TensorPtr, count: number): TensorPtr {
+    return this.#custom(graph, numbers, this.#inputs, count, this.#functions.takeRows);
+  }
+
+  #custom(graph: GraphBuilder, x: TensorPtr, width: number, rows: number, compute: RawPtr): TensorPtr {
+    const address = this.#native.addressOf(this.#record.buffer) as RawPtr;
+    return graph.custom(x, width, rows, compute, address, this.#record);
+  }
+}
+
+/**
+ * Kernels for those of these types that have one. Absent if none has, on a CPU without the instructions, on a GPU, and
+ * where there is no compiler.
+ */
+export async function openTileProducts(
+  device: ComputeDevice,
+  types: Iterable<string>,
+  options: CompileOptions = {},
+): Promise<TileProducts | undefined> {
+  if (process.arch !== 'x64' || device.kind !== 'cpu') return undefined;
+  const wanted = new Set(types);
+  const functions = new Map<string, Functions>();
+  try {
+    for (const [type, kind] of Object.entries(kinds)) {
+      if (!wanted.has(type)) continue;
+      const { path } = await compileNative(sourceOf(kind), options);
+      functions.set(type, functionsOf(device.native, path));
+    }
+  } catch (error) {
+    if (error instanceof CompileFailure) return undefined;
+    throw error;
+  }
+  return functions.size === 0 ? undefined : new TileProducts(device, functions);
+}
+
+function sourceOf({ file, headers }: Kind): NativeSource {
+  const definitions = {
+    INPUTS_MAX: inputsMax,
+    TENSOR_SOURCE: tensorField.source,
+    TENSOR_DATA: tensorField.data,
+    TENSOR_NE: tensorField.ne,
+  };
+  return { file, headers, definitions };
+}
+
+function functionsOf(native: NativeApi, path: string): Functions {
+  const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
+  return {
+    roundedBytes: Number(native.functionIn(path, 'kvasir_rounded_bytes', 'i64')()),
+    roundRows: pointer('round_rows'),
+    multiply: pointer('multiply'),
+    multiplyRow: pointer('multiply_row'),
+    takeRows: pointer('take_rows'),
+    tile: native.functionIn(path, 'kvasir_tile', 'void', 'raw', 'raw', 'i64', 'i64', 'i64'),
+  };
+}
