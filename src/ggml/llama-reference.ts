@@ -20,6 +20,11 @@ export interface ReferenceOptions {
   readonly flashAttention?: boolean;
   /** Sequences that share the context; default 1. */
   readonly sequences?: number;
+  /**
+   * Default true: the KV of all sequences lies in one buffer, and what they have in common lies there once. False: each has
+   * a buffer of its own, of an equal part of the context.
+   */
+  readonly unified?: boolean;
   /** Whether weights are rearranged for the CPU; default true, as in llama.cpp. */
   readonly repack?: boolean;
   /** Default F16, as in llama.cpp. */
@@ -112,8 +117,8 @@ export class LlamaReference {
     this.#native.llama_memory_seq_rm(this.#native.llama_get_memory(this.#context), sequence, position, -1);
   }
 
-  /** Makes `[0, end)` of one sequence the beginning of another, which must be empty. */
-  copySequence(from: number, to: number, end: number): void {
+  /** Makes `[0, end)` of one sequence, by default all of it, the beginning of another, which must be empty. */
+  copySequence(from: number, to: number, end = -1): void {
     this.#native.llama_memory_seq_cp(this.#native.llama_get_memory(this.#context), from, to, 0, end);
   }
 
@@ -163,7 +168,7 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
     n_threads: options.threads,
     n_threads_batch: options.threads,
     flash_attn_type: (options.flashAttention ?? true) ? 1 : 0,
-    kv_unified: true,
+    kv_unified: options.unified ?? true,
     offload_kqv: false,
     op_offload: false,
     type_k: kvType,

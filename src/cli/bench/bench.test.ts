@@ -47,25 +47,54 @@ describe('kvasir bench', () => {
     }
   });
 
-  it('throughput: generated tokens per second of requests with a common prefix', async () => {
-    const lengths = [
-      '--requests',
-      '3',
-      '--prefix-len',
-      '40',
-      '--prompt-len',
-      '8',
-      '--gen-len',
-      '4',
-      '--repetitions',
-      '1',
-    ];
-    const { code, out } = await kvasir('bench', 'throughput', ...common(), ...lengths, '--json');
+  it('latency: reaches depths of thousands of tokens, each from the one before', async () => {
+    const deep = folder.file('deep.gguf');
+    const shape = { heads: 2, headsKv: 1, feedForward: 256, context: 10_000 };
+    await writeTinyModel(deep, { architecture: 'qwen3', type: 'Q8_0', ...shape });
+    const lengths = ['--prompt-len', '16', '--gen-len', '2', '--depth', '8192,0,2048', '--repetitions', '1'];
+    const { code, out } = await kvasir('bench', 'latency', ...common(), ...lengths, '--model', deep, '--json');
     expect(code).toBe(0);
+    const { rows } = JSON.parse(out) as { rows: LatencyRow[] };
+    expect(rows.map(({ depth }) => depth)).toEqual([0, 2048, 8192]);
+    for (const { decode } of rows) expect(decode.ratio).toBeGreaterThan(0);
+  });
+
+  const workloads: [name: string, flags: string, expected: Partial<ThroughputRow>][] = [
+    [
+      'shared-prefix',
+      '--requests 1,3 --prefix-len 40 --prompt-len 8 --gen-len 4',
+      { prefixLength: 40, promptTokens: 144, generatedTokens: 12 },
+    ],
+    [
+      'independent',
+      '--requests 1,3 --prompt-len 20 --gen-len 3',
+      { prefixLength: 0, promptTokens: 60, generatedTokens: 9 },
+    ],
+    [
+      'multi-turn',
+      '--requests 1,3 --prompt-len 20 --gen-len 4 --turns 3',
+      { prefixLength: 0, promptTokens: 3 * (20 + 44 + 68), generatedTokens: 36 },
+    ],
+  ];
+  it.each(workloads)('throughput: %s, a row for each number of requests', async (workload, flags, expected) => {
+    const args = ['--workload', workload, ...flags.split(' '), '--repetitions', '1'];
+    const { code, out, err } = await kvasir('bench', 'throughput', ...common(), ...args, '--json');
+    expect(code).toBe(0);
+    expect(err).toMatch(new RegExp(`${workload}, 3 requests: generated tok/s +\\d`));
     const { rows } = JSON.parse(out) as { rows: ThroughputRow[] };
-    expect(rows).toMatchObject([{ requests: 3, prefixLength: 40, promptLength: 8, generateLength: 4 }]);
-    expect(rows[0]?.throughput.ratio).toBeGreaterThan(0);
-    expect(rows[0]?.firstTokenMs).toBeGreaterThan(0);
+    expect(rows).toMatchObject([{ requests: 1 }, { requests: 3, ...expected }]);
+    for (const row of rows) {
+      const { throughput, total } = row;
+      const { kvasir: ours = 0, libllama = 0 } = row.lastTokenSeconds;
+      expect(throughput.ratio).toBeCloseTo(libllama / ours, 1);
+      expect(total.kvasir! / throughput.kvasir!).toBeCloseTo(1 + row.promptTokens / row.generatedTokens, 1);
+      for (const name of ['kvasir', 'libllama']) {
+        for (const { p50, p99 } of [row.firstTokenMs[name]!, row.betweenTokensMs[name]!]) {
+          expect(p50).toBeGreaterThan(0);
+          expect(p99).toBeGreaterThanOrEqual(p50);
+        }
+      }
+    }
   });
 
   it('says when the pool cannot keep the context that is to be measured', async () => {
@@ -75,7 +104,18 @@ describe('kvasir bench', () => {
     expect(err).toMatch(/error: /);
   });
 
+  it('says when a context is longer than the model allows', async () => {
+    const lengths = ['--requests', '1', '--prompt-len', '6000', '--repetitions', '1'];
+    const { code, err } = await kvasir('bench', 'throughput', ...common(), ...lengths, '--peer', 'none');
+    expect(code).toBe(1);
+    expect(err).toMatch(/error: /);
+  });
+
   it('refuses what it does not know with the exit code of a wrong command line', async () => {
+    expect((await kvasir('bench', 'throughput', '--requests', '1,0')).err).toContain('from 1 to 256');
+    expect((await kvasir('bench', 'latency', '--peer-url', 'localhost:1')).err).toContain('must be a URL');
+    const both = await kvasir('bench', 'latency', '--peer', 'libllama', '--peer-url', 'http://localhost:1');
+    expect(both).toMatchObject({ code: 2, err: expect.stringContaining('cannot be used with') });
     expect(await kvasir('bench', 'latncy')).toMatchObject({ code: 2 });
     expect((await kvasir('bench', 'latency', '--depth', '1,x')).err).toContain('whole numbers with commas');
   });

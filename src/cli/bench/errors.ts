@@ -16,3 +16,18 @@ export const writerFailed = defineError(
   'The process that was to write until it is killed ended by itself: {reason}',
   500,
 );
+export const turnTooShort = defineError(
+  'KVASIR_BENCH_TURN_TOO_SHORT',
+  'A request ended after {got} of {wanted} tokens. Perhaps the model or the server allows no longer contexts.',
+  500,
+);
+export const peerUnreachable = defineError(
+  'KVASIR_BENCH_PEER_UNREACHABLE',
+  'The server at {url} does not answer: {reason}',
+  502,
+);
+export const peerRefused = defineError(
+  'KVASIR_BENCH_PEER_REFUSED',
+  'The server answered {status} to {path}: {body}',
+  502,
+);

@@ -6,3 +6,10 @@ export function wholeNumbersFlag(text: string): number[] {
   if (values.every((value) => Number.isSafeInteger(value) && value >= 0)) return values;
   throw new InvalidArgumentError('It must be whole numbers with commas between them, like 0,2048.');
 }
+
+/** The same, each at least 1 and at most 256. */
+export function countsFlag(text: string): number[] {
+  const values = wholeNumbersFlag(text);
+  if (values.every((value) => value >= 1 && value <= 256)) return values;
+  throw new InvalidArgumentError('It must be whole numbers from 1 to 256 with commas between them, like 1,8,16,64.');
+}

@@ -20,7 +20,7 @@ export interface LatencyRow {
 export type Comparison = Readonly<Record<string, number>>;
 
 /** Worker threads of one subject spin for a moment after a graph; the other must not pay for it. */
-const PAUSE_MS = 30;
+export const PAUSE_MS = 30;
 
 /**
  * Measures every subject at every depth. Subjects take turns within each repetition, and who begins changes, so that a

@@ -7,15 +7,20 @@ export class PeerSubject implements Subject {
   readonly name = 'libllama';
   readonly #reference: LlamaReference;
   readonly #random: RandomTokens;
+  #depth = 0;
 
   constructor(reference: LlamaReference) {
     this.#reference = reference;
     this.#random = new RandomTokens(Date.now(), reference.vocabSize);
   }
 
+  /** Contexts are beginnings of each other: of a deeper one, what the last one lacks is computed. */
   async prepare(depth: number): Promise<void> {
-    this.#reference.clear();
-    if (depth > 0) this.#reference.decode(contextTokens(depth, this.#reference.vocabSize));
+    const known = Math.min(depth, this.#depth);
+    this.#reference.removeFrom(known);
+    const missing = contextTokens(depth, this.#reference.vocabSize).subarray(known);
+    if (missing.length > 0) this.#reference.decode(missing, { position: known });
+    this.#depth = depth;
   }
 
   async prefill(depth: number, length: number): Promise<Rate> {

@@ -1,0 +1,45 @@
+import { openReference } from '../../ggml/llama-reference.ts';
+import { LibllamaRunner, REFERENCE_BATCH } from './libllama-runner.ts';
+import type { RandomTokens } from './random-tokens.ts';
+import { RunTimes } from './run-times.ts';
+import { fillWorkload, type WorkloadShape, workloadTotals } from './workload.ts';
+
+export interface BestLibllama {
+  readonly runner: LibllamaRunner;
+  /** Whether the sequences share one buffer of KV. */
+  readonly unified: boolean;
+  close(): void;
+}
+
+/**
+ * libllama can keep the KV of several sequences in one buffer or in one for each. Which is quicker depends on the
+ * workload and the machine, so both are tried and the quicker one stays. A buffer for each takes room for the longest in
+ * every sequence: where that is more than twice of what is needed, as with lengths that differ widely, it is not tried.
+ */
+export async function openBestLibllama(
+  path: string,
+  shape: WorkloadShape,
+  threads: number,
+  random: RandomTokens,
+  signal: AbortSignal,
+): Promise<BestLibllama> {
+  const sequences = shape.conversations.length;
+  const { keptTokens, longest } = workloadTotals(shape);
+  const open = (unified: boolean): BestLibllama => {
+    const contextLength = unified ? keptTokens : sequences * longest;
+    const reference = openReference(path, { contextLength, batch: REFERENCE_BATCH, threads, sequences, unified });
+    return { runner: new LibllamaRunner(reference, signal), unified, close: () => reference.close() };
+  };
+  const isWorthTrying = sequences > 1 && sequences * longest <= 2 * (keptTokens + sequences * shape.prefixLength);
+  if (!isWorthTrying) return open(true);
+  const workload = fillWorkload(shape, random);
+  const secondsOf = async (unified: boolean): Promise<number> => {
+    const candidate = open(unified);
+    try {
+      return await candidate.runner.run(workload, new RunTimes());
+    } finally {
+      candidate.close();
+    }
+  };
+  return open((await secondsOf(true)) <= (await secondsOf(false)));
+}
