@@ -2,9 +2,10 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
+import { noFaults } from './faults.ts';
 import { mutants } from './mutants.ts';
 import type * as Run from './run.ts';
-import type { Scenario, World } from './world.ts';
+import type { Scenario, World, WorldOptions } from './world.ts';
 
 const root = join(import.meta.dirname, '..');
 const workshop = mkdtempSync(join(tmpdir(), 'kvasir-mutants-'));
@@ -31,11 +32,11 @@ function firstFailure(
   AnyWorld: typeof World,
   firstSeed: number,
   worlds: number,
-  scenario: Scenario = 'mixed',
+  options: WorldOptions = {},
 ): string | undefined {
   for (let seed = firstSeed; seed < firstSeed + worlds; seed++) {
     try {
-      new AnyWorld(seed, { scenario }).run(60);
+      new AnyWorld(seed, options).run(60);
     } catch (error) {
       return String(error);
     }
@@ -55,14 +56,15 @@ function messageOf(run: () => unknown): string {
 describe('planted bugs are found', () => {
   test.each(mutants.map((mutant, index) => ({ ...mutant, index })))(
     '$bug',
-    async ({ seed, scenario, file, find, replace, index }) => {
+    async ({ seed, scenario = 'mixed', faults, file, find, replace, index }) => {
       const Mutated = await worldOf(`mutant-${index}`, (copy) => {
         const path = join(copy, file);
         const source = readFileSync(path, 'utf8');
         expect(source.split(find), `the piece must be found once in ${file}`).toHaveLength(2);
         writeFileSync(path, source.replace(find, replace));
       });
-      expect(firstFailure(Mutated, seed, 400, scenario)).toBeDefined();
+      const options = { scenario, ...(faults === undefined ? {} : { faults: { ...noFaults, ...faults } }) };
+      expect(firstFailure(Mutated, seed, 400, options)).toBeDefined();
     },
   );
 
