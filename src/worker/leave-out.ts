@@ -1,15 +1,38 @@
-import type { BlockId } from '../core/ids.ts';
+import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import type { SequencePlan, Span, StepPlan } from '../core/step.ts';
 import type { HiddenStates } from '../runner/contract.ts';
 
-/** Indices of the sequences that read or write one of these pages. */
-export function sequencesWith(plan: StepPlan, pages: ReadonlySet<BlockId>): number[] {
+/**
+ * Indices of the sequences that read or write one of these pages, or a page that one of them was to fill: owners come
+ * before those who ride on their rows, so one pass finds all. `blockSizes`: of each KV group.
+ */
+export function sequencesWith(
+  plan: StepPlan,
+  pages: ReadonlySet<BlockId>,
+  blockSizes: readonly number[],
+): readonly number[] {
   if (pages.size === 0) return [];
+  const bad = new Set(pages);
   const found: number[] = [];
-  for (const [index, { blockTables }] of plan.sequences.entries()) {
-    if (blockTables.some(({ ids, length }) => has(ids.subarray(0, length), pages))) found.push(index);
+  for (const [index, sequence] of plan.sequences.entries()) {
+    if (!sequence.blockTables.some(({ ids, length }) => has(ids.subarray(0, length), bad))) continue;
+    found.push(index);
+    addFilled(sequence, blockSizes, bad);
   }
   return found;
+}
+
+/** The pages that the sequence's rows were to be written to. */
+function addFilled(sequence: SequencePlan, blockSizes: readonly number[], pages: Set<BlockId>): void {
+  const tables = sequence.writeTables ?? sequence.blockTables;
+  for (const [group, blockSize] of blockSizes.entries()) {
+    const { ids } = tables[group]!;
+    for (const { start, end } of sequence.spans) {
+      for (let block = Math.floor(start / blockSize); block * blockSize < end; block++) {
+        if (ids[block] !== NULL_BLOCK) pages.add(ids[block] as BlockId);
+      }
+    }
+  }
 }
 
 /** The plan without these sequences. What is left may have no rows. */

@@ -59,7 +59,8 @@ export class InlineRank implements Rank {
     }
     const before = await upstream;
     const missing = before?.leftOut ?? [];
-    const failed = sequencesWith(step, new Set(failures.map(({ page }) => page)));
+    const blockSizes = this.kvCacheSpec.groups.map(({ blockSize }) => blockSize);
+    const failed = sequencesWith(step, new Set(failures.map(({ page }) => page)), blockSizes);
     const leftOut = [...new Set([...missing, ...failed])].sort((a, b) => a - b);
     if (leftOut.length === step.sequences.length) return { ...nothingComputed(step), leftOut };
     let hidden: HiddenStates | undefined;
