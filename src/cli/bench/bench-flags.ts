@@ -103,7 +103,17 @@ export function report(
   rows: readonly unknown[],
 ): void {
   const { architecture, path } = engine.model;
-  const title = `${basename(path)} (${architecture}), ${threadsOf(flags)} threads, ${flags.numerics} numerics, medians of ${flags.repetitions}`;
+  reportOf(context, flags, `${basename(path)} (${architecture}), ${threadsOf(flags)} threads`, table, rows);
+}
+
+export function reportOf(
+  context: CliContext,
+  flags: BenchFlags,
+  subject: string,
+  table: string,
+  rows: readonly unknown[],
+): void {
+  const title = `${subject}, ${flags.numerics} numerics, medians of ${flags.repetitions}`;
   (flags.json ? context.stderr : context.stdout).write(`\n${title}\n\n${table}\n`);
   if (flags.json) context.stdout.write(`${JSON.stringify({ rows })}\n`);
 }

@@ -5,6 +5,7 @@ import { latencyCommand } from './latency-command.ts';
 import { addRecoveryCommands } from './recovery-command.ts';
 import { schedulerCommand } from './scheduler-command.ts';
 import { throughputCommand } from './throughput-command.ts';
+import { transferCommand } from './transfer-command.ts';
 
 /** `kvasir bench`: Kvasir measured on this machine, and libllama on the same file in the same minutes. */
 export const benchCommand =
@@ -12,9 +13,12 @@ export const benchCommand =
   (context, exit) => {
     const bench = new Command('bench')
       .summary('measure speed, also against libllama')
-      .description('Measure speed on this machine, also against libllama on the same file, and the scheduler alone.');
+      .description(
+        'Measure speed on this machine, also against libllama on the same file, KV\ntransfers against plain files, recovery from faults, and the scheduler alone.',
+      );
     bench.addCommand(latencyCommand(openEngine, context, exit));
     bench.addCommand(throughputCommand(openEngine, context, exit));
+    bench.addCommand(transferCommand(openEngine, context, exit));
     bench.addCommand(schedulerCommand(context, exit));
     addRecoveryCommands(bench, openEngine, context, exit);
     return bench;

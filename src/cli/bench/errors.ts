@@ -31,3 +31,18 @@ export const peerRefused = defineError(
   'The server answered {status} to {path}: {body}',
   502,
 );
+export const transferFailed = defineError(
+  'KVASIR_BENCH_TRANSFER_FAILED',
+  'A transfer to or from {tier} failed: {reason}.',
+  500,
+);
+export const prefixNotSaved = defineError(
+  'KVASIR_BENCH_PREFIX_NOT_SAVED',
+  'Only {saved} of {wanted} blocks were stored within a minute.',
+  500,
+);
+export const prefixNotLoaded = defineError(
+  'KVASIR_BENCH_PREFIX_NOT_LOADED',
+  'The prefix did not come from disk: {promised} tokens were promised, {lost} blocks of them were lost.',
+  500,
+);

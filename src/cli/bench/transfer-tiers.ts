@@ -1,0 +1,90 @@
+import type { KvIdentity } from '../../connector/connector.ts';
+import type { Tier } from '../../connector/tier.ts';
+import { DiskTier } from '../../connector/tier-disk.ts';
+import { HostTier } from '../../connector/tier-host.ts';
+import { transferFailed } from './errors.ts';
+import { type Comparison, comparison } from './latency.ts';
+import { RawFiles } from './raw-files.ts';
+import { median } from './subject.ts';
+import { blockKeys, TransferRig } from './transfer-rig.ts';
+
+export interface TierOptions {
+  readonly identity: KvIdentity;
+  /** Blocks of one transfer. */
+  readonly blocks: number;
+  /** A folder of the bench's own. */
+  readonly root: string;
+  readonly repetitions: number;
+  readonly onProgress: (text: string) => void;
+}
+
+/** Blocks through the connector's worker half and a tier: checksums, headers, queues and all. */
+export interface TierRow {
+  readonly kind: 'tier';
+  readonly tier: 'host' | 'disk';
+  readonly what: 'save' | 'load';
+  readonly blocks: number;
+  readonly blockBytes: number;
+  /** 10^9 bytes per second: `kvasir`, and the limit, the same bytes moved by this and nothing else. `ratio` of the two. */
+  readonly gigabytesPerSecond: Comparison;
+  readonly limit: 'memcpy' | 'fs.read' | 'fs.write';
+}
+
+/** Medians over repetitions, in each of which everything is moved once. Files are read from the system's page cache. */
+export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
+  const { identity, blocks, root, repetitions } = options;
+  const { pageBytes } = identity;
+  const pool = Array.from({ length: 2 * blocks }, (_, i) => new Uint8Array(pageBytes).fill(i + 1));
+  const [sources, targets] = [pool.slice(0, blocks), pool.slice(blocks)];
+  const files = new RawFiles(root);
+  const maxBytes = 4 * blocks * (pageBytes + 4096);
+  const host = new TransferRig(new HostTier({ identity, maxBytes }), identity, pool);
+  const disk = new TransferRig(await openDisk(root, identity, maxBytes), identity, pool);
+  const seconds = new Map<string, number[]>();
+  try {
+    // The first round is only to warm up.
+    for (let round = 0; round <= repetitions; round++) {
+      options.onProgress(`tiers: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
+      const keys = blockKeys(blocks, 1 + round * blocks);
+      const time = async (name: string, move: () => Promise<void> | void): Promise<void> => {
+        const started = performance.now();
+        await move();
+        if (round > 0) seconds.set(name, [...(seconds.get(name) ?? []), (performance.now() - started) / 1000]);
+      };
+      for (const target of targets) target.fill(0);
+      await time('memcpy', () => copy(sources, targets));
+      for (const [name, rig] of [['host', host] as const, ['disk', disk] as const]) {
+        await time(`${name} save`, () => rig.save(keys, 0));
+        for (const target of targets) target.fill(0);
+        await time(`${name} load`, () => rig.load(keys, blocks));
+        if (!sources.every((source, i) => Buffer.compare(source, targets[i]!) === 0)) {
+          throw transferFailed({ tier: name, reason: 'other bytes came back' });
+        }
+        await rig.forget(keys);
+      }
+      await time('fs.write', () => files.write(sources));
+      await time('fs.read', () => files.read(targets));
+    }
+  } finally {
+    await host.close();
+    await disk.close();
+  }
+  const rateOf = (name: string): number => (blocks * pageBytes) / 1e9 / median(seconds.get(name) ?? []);
+  const row = (tier: TierRow['tier'], what: TierRow['what'], limit: TierRow['limit']): TierRow => {
+    const gigabytesPerSecond = comparison(['kvasir', limit], [rateOf(`${tier} ${what}`), rateOf(limit)]);
+    return { kind: 'tier', tier, what, blocks, blockBytes: pageBytes, gigabytesPerSecond, limit };
+  };
+  return [
+    row('host', 'save', 'memcpy'),
+    row('host', 'load', 'memcpy'),
+    row('disk', 'save', 'fs.write'),
+    row('disk', 'load', 'fs.read'),
+  ];
+}
+
+const openDisk = (root: string, identity: KvIdentity, maxBytes: number): Promise<Tier> =>
+  DiskTier.open({ root, identity, maxBytes });
+
+function copy(sources: readonly Uint8Array[], targets: readonly Uint8Array[]): void {
+  for (const [i, source] of sources.entries()) targets[i]!.set(source);
+}
