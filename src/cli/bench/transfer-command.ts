@@ -1,11 +1,11 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import type { KvIdentity } from '../../connector/connector.ts';
 import { readGguf } from '../../ggml/gguf.ts';
 import { readModelConfig } from '../../ggml/model-config.ts';
-import { kvTypes, pageBytes } from '../../runner/kv-memory.ts';
+import { kvTypes, pageBytes as pageBytesOf } from '../../runner/kv-memory.ts';
 import { addEngineFlags, integerFrom } from '../args.ts';
 import type { CliContext } from '../context.ts';
 import { demoModelPath } from '../package-files.ts';
@@ -73,9 +73,13 @@ async function measure(
   try {
     const { repetitions, blocks, blockSize } = flags;
     const onProgress = (text: string): void => void context.stderr.write(`${text}\n`);
-    const tiers = await measureTiers({ identity, blocks, root, repetitions, onProgress });
+    // Folders of their own: engines find blocks of another identity strange, and say so.
+    const folders = { tiers: join(root, 'tiers'), engines: join(root, 'engines') };
+    for (const folder of Object.values(folders)) await mkdir(folder);
+    const tiers = await measureTiers({ identity, blocks, root: folders.tiers, repetitions, onProgress });
     const engine = { ...benchOptions(flags, context), blockSize };
-    const options = { openEngine, engine, pageBytes: identity.pageBytes, root, repetitions, signal, onProgress };
+    const { pageBytes } = identity;
+    const options = { openEngine, engine, pageBytes, root: folders.engines, repetitions, signal, onProgress };
     const firstToken = await measureFirstToken(options, flags.prefixLen);
     const { requests, promptLen: promptLength, genLen: generateLength } = flags;
     const cost = await measureConnectorCost(options, { requests, promptLength, generateLength });
@@ -95,7 +99,7 @@ async function identityOf({ model = demoModelPath(), blockSize, kvCacheDtype }: 
     dtype: kvCacheDtype,
     rank: 0,
     worldSize: 1,
-    pageBytes: pageBytes({ type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim }),
+    pageBytes: pageBytesOf({ type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim }),
     groups: [{ blockSize, layers: Array.from({ length: layerCount }, (_, layer) => layer) }],
   };
 }
