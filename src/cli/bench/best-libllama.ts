@@ -6,8 +6,6 @@ import { fillWorkload, type WorkloadShape, workloadTotals } from './workload.ts'
 
 export interface BestLibllama {
   readonly runner: LibllamaRunner;
-  /** Whether the sequences share one buffer of KV. */
-  readonly unified: boolean;
   close(): void;
 }
 
@@ -22,13 +20,14 @@ export async function openBestLibllama(
   threads: number,
   random: RandomTokens,
   signal: AbortSignal,
+  onProgress: (text: string) => void,
 ): Promise<BestLibllama> {
   const sequences = shape.conversations.length;
   const { keptTokens, longest } = workloadTotals(shape);
   const open = (unified: boolean): BestLibllama => {
     const contextLength = unified ? keptTokens : sequences * longest;
     const reference = openReference(path, { contextLength, batch: REFERENCE_BATCH, threads, sequences, unified });
-    return { runner: new LibllamaRunner(reference, signal), unified, close: () => reference.close() };
+    return { runner: new LibllamaRunner(reference, signal), close: () => reference.close() };
   };
   const isWorthTrying = sequences > 1 && sequences * longest <= 2 * (keptTokens + sequences * shape.prefixLength);
   if (!isWorthTrying) return open(true);
@@ -41,5 +40,8 @@ export async function openBestLibllama(
       candidate.close();
     }
   };
-  return open((await secondsOf(true)) <= (await secondsOf(false)));
+  const [unified, separate] = [await secondsOf(true), await secondsOf(false)];
+  const figures = `one buffer of KV ${unified.toFixed(2)} s, one for each sequence ${separate.toFixed(2)} s`;
+  onProgress(`libllama, ${sequences} requests: ${figures}; the quicker one stays`);
+  return open(unified <= separate);
 }

@@ -76,15 +76,14 @@ function measure(
     const random = new RandomTokens(Date.now(), model.vocabSize);
     const ours = new EngineRunner(measured.engine, signal);
     const rows: ThroughputRow[] = [];
+    const onProgress = (text: string): void => void context.stderr.write(`${text}\n`);
     for (const requests of flags.requests) {
       const shape = workloadShape(flags.workload, requests, lengthsOf(flags));
-      const peer = await openPeer(flags, model.path, shape, random, signal);
+      const peer = await openPeer(flags, model.path, shape, random, signal, onProgress);
       try {
         const { workload, repetitions } = flags;
-        const onProgress = (text: string): unknown => context.stderr.write(`${text}\n`);
         const runners = peer === undefined ? [ours] : [ours, peer.runner];
-        const options = { workload, repetitions, onProgress: (text: string) => void onProgress(text) };
-        rows.push(await measureThroughput(runners, shape, random, options));
+        rows.push(await measureThroughput(runners, shape, random, { workload, repetitions, onProgress }));
       } finally {
         peer?.close();
       }
@@ -113,12 +112,13 @@ async function openPeer(
   shape: WorkloadShape,
   random: RandomTokens,
   signal: AbortSignal,
+  onProgress: (text: string) => void,
 ): Promise<OpenedPeer | undefined> {
   if (flags.peerUrl !== undefined) {
     return { runner: new ServerRunner(await ServerPeer.open(flags.peerUrl, signal)), close: () => undefined };
   }
   if (flags.peer === 'none') return undefined;
-  return openBestLibllama(path, shape, threadsOf(flags), random, signal);
+  return openBestLibllama(path, shape, threadsOf(flags), random, signal, onProgress);
 }
 
 /** Of each row: what the machine gets done, and what clients wait for. */
