@@ -6,6 +6,7 @@ import { missReasons } from '../src/connector/reasons.ts';
 import { createConnector } from '../src/connector/registry.ts';
 
 /** The guide is prose; that it names all there is, and nothing else, is checked here. */
+const byText = (a: string | undefined, b: string | undefined): number => ((a ?? '') < (b ?? '') ? -1 : 1);
 const guide = readFileSync('docs/kv-transfer.md', 'utf8');
 const firstCells = (heading: string): string[] => {
   const section = guide
@@ -25,7 +26,7 @@ const knownIn = async (extra: object): Promise<string[]> => {
 
 it('lists the settings of SharedStorageConnector', async () => {
   const known = await knownIn({ shared_storage_path: 'x', nonsense: 1 });
-  expect(firstCells('### Settings of SharedStorageConnector').sort()).toEqual(known.sort());
+  expect(firstCells('### Settings of SharedStorageConnector').sort(byText)).toEqual(known.sort(byText));
 });
 
 it('lists the fields of a fault, and the faults', async () => {
@@ -33,9 +34,9 @@ it('lists the fields of a fault, and the faults', async () => {
     shared_storage_path: 'x',
     fault_injection: { rules: [{ fault: 'bitFlip', nonsense: 1 }] },
   });
-  expect(firstCells('## Breaking it on purpose').sort()).toEqual(known.sort());
+  expect(firstCells('## Breaking it on purpose').sort(byText)).toEqual(known.sort(byText));
   const row = /^\| `fault` \| (.*) \|$/m.exec(guide)![1]!;
-  expect([...row.matchAll(/`(\w+)`/g)].map(([, name]) => name).sort()).toEqual([...faultKinds].sort());
+  expect([...row.matchAll(/`(\w+)`/g)].map(([, name]) => name).sort(byText)).toEqual([...faultKinds].sort(byText));
 });
 
 it('lists the fields of the configuration, and each example of it is one', () => {
