@@ -49,6 +49,7 @@ INLINE void tile_product(const uint8_t *tiles, const struct rounded *x, int64_t 
     __m512 part[ROWS_AT_ONCE];
     UNROLL for (int r = 0; r < rows; r++) part[r] = _mm512_setzero_ps();
     for (int chunk = 0; chunk < 4; chunk++) {
+      prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4);
       UNROLL for (int upper = 0; upper < 2; upper++) {
         const __m512i mask = _mm512_set1_epi8(upper ? -16 : 15);
         __m512i w[8];

@@ -51,6 +51,7 @@ INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t b
     __m512 part[ROWS_AT_ONCE];
     UNROLL for (int r = 0; r < rows; r++) part[r] = _mm512_setzero_ps();
     for (int chunk = 0; chunk < 4; chunk++) {
+      prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4);
       UNROLL for (int s = 0; s < 4; s++) {
         __m512i w[4];
         UNROLL for (int g = 0; g < 4; g++) w[g] = six_bits(t.weights[b][chunk], s, g);

@@ -41,6 +41,7 @@ INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t b
   __m512 sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
   for (int64_t b = 0; b < blocks; b++) {
+    prefetch(weights + b * GROUPS * 64, GROUPS * 64);
     __m512i w[GROUPS];
     UNROLL for (int g = 0; g < GROUPS; g++) w[g] = _mm512_loadu_si512(weights + (b * GROUPS + g) * 64);
     const __m512 scale = load_halves(scales + b * TILE_OUTPUTS);

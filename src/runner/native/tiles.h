@@ -48,6 +48,15 @@ INLINE int64_t int64_at(const char *p, int offset) {
 #define DATA(tensor) pointer_at(tensor, TENSOR_DATA)
 #define ROW_COUNT(tensor) int64_at(tensor, TENSOR_NE + 8)
 
+/*
+ * Few rows are bound by memory, and the CPU's own prefetching stops at the end of each page. The bytes that are wanted
+ * `AHEAD` of these; beyond the end of a matrix it does no harm.
+ */
+#define AHEAD 8192
+INLINE void prefetch(const void *p, int bytes) {
+  UNROLL for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + AHEAD + i, _MM_HINT_T1);
+}
+
 /* The same four bytes in every lane. */
 INLINE __m512i splat_bytes(const void *p) {
   int32_t four;
