@@ -20,7 +20,7 @@ export function plotSvg(results: ResultsFile): string {
     return [
       `<text class="label" x="${labelWidth - 10}" y="${middle}">${escaped(label)}</text>`,
       `<rect x="${labelWidth}" y="${y + (rowHeight - barHeight) / 2}" width="${fixed(ratio * scale)}" height="${barHeight}"/>`,
-      `<text x="${fixed(labelWidth + ratio * scale + 6)}" y="${middle}">${ratio.toFixed(2)}</text>`,
+      `<text x="${fixed(labelWidth + valueAt(ratio) * scale + 6)}" y="${middle}">${ratio.toFixed(2)}</text>`,
     ].join('\n');
   });
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${bottom + 12}" role="img">
@@ -40,6 +40,9 @@ ${bars.join('\n')}
 </svg>
 `;
 }
+
+/** A figure that would lie on the line stands behind it. */
+const valueAt = (ratio: number): number => (ratio < 1 && ratio > 0.85 ? 1 : ratio);
 
 const fixed = (value: number): string => String(Number(value.toFixed(1)));
 

@@ -4,7 +4,10 @@ import { openMeasuredEngine } from '../../compose.ts';
 import type { CliContext } from '../context.ts';
 import { runCli } from '../run-cli.ts';
 import { benchCommand } from './command.ts';
+import { openDecodeBytes } from './decode-limit.ts';
 import { comparison, type LatencyRow, measureLatency } from './latency.ts';
+import type { LimitedRow } from './latency-command.ts';
+import { readBandwidth } from './memory-bandwidth.ts';
 import { median, type Subject } from './subject.ts';
 import { formatTable } from './table.ts';
 import type { ThroughputRow } from './throughput.ts';
@@ -36,8 +39,11 @@ describe('kvasir bench', () => {
     const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
     expect(code).toBe(0);
     expect(err).toMatch(/prefill 32 +48 /);
-    const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: LatencyRow[] };
+    const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: LimitedRow[] };
     expect(rows.map(({ depth }) => depth)).toEqual([0, 48]);
+    // Behind more tokens there is more to read.
+    expect(rows[0]!.decodeLimit).toBeGreaterThan(rows[1]!.decodeLimit);
+    expect(rows[1]!.decodeLimit).toBeGreaterThan(0);
     for (const { prefill, decode, overheadMs } of rows) {
       for (const { kvasir: ours = 0, libllama = 0, ratio = 0 } of [prefill, decode]) {
         expect(Math.min(ours, libllama)).toBeGreaterThan(0);
@@ -118,6 +124,23 @@ describe('kvasir bench', () => {
     expect(both).toMatchObject({ code: 2, err: expect.stringContaining('cannot be used with') });
     expect(await kvasir('bench', 'latncy')).toMatchObject({ code: 2 });
     expect((await kvasir('bench', 'latency', '--depth', '1,x')).err).toContain('whole numbers with commas');
+  });
+});
+
+describe('the limit of decoding', () => {
+  it('counts all weights and the KV of the context; of an embedding that is not the head, nothing', async () => {
+    const tied = folder.file('tied.gguf');
+    await writeTinyModel(tied, { architecture: 'qwen3', type: 'Q8_0', tied: true });
+    const [untiedBytes, tiedBytes] = [await openDecodeBytes(model, 'f16'), await openDecodeBytes(tied, 'f16')];
+    expect(untiedBytes(10) - untiedBytes(0)).toBe(10 * 2 * 2 * 128 * 2);
+    // One matrix of 320 rows of 256 each: once the head, once the head and the embedding.
+    expect(untiedBytes(0)).toBe(tiedBytes(0));
+    const q8Bytes = await openDecodeBytes(model, 'q8_0');
+    expect(q8Bytes(10) - q8Bytes(0)).toBe((10 * 2 * 2 * 128 * 34) / 32);
+  });
+
+  it('is what threads read together', async () => {
+    expect(await readBandwidth(2, 8 << 20)).toBeGreaterThan(1e7);
   });
 });
 

@@ -15,14 +15,16 @@ import {
   untilInterrupted,
   withEngine,
 } from './bench-flags.ts';
+import { openDecodeBytes } from './decode-limit.ts';
 import { EngineSubject, type OpenMeasuredEngine } from './engine-subject.ts';
 import { wholeNumbersFlag } from './flags.ts';
-import { type LatencyRow, measureLatency } from './latency.ts';
+import { type Comparison, type LatencyRow, measureLatency } from './latency.ts';
 import { REFERENCE_BATCH } from './libllama-runner.ts';
+import { readBandwidth } from './memory-bandwidth.ts';
 import { PeerSubject } from './peer-subject.ts';
 import { ServerPeer } from './server-peer.ts';
 import { ServerSubject } from './server-subjects.ts';
-import type { Subject } from './subject.ts';
+import { rounded, type Subject } from './subject.ts';
 import { formatTable } from './table.ts';
 
 interface LatencyFlags extends BenchFlags, PeerFlags {
@@ -54,18 +56,29 @@ function measure(
     const peer = await openPeer(flags, measured.engine.model, signal);
     try {
       const ours = new EngineSubject(measured, flags.blockSize, signal);
-      const rows = await measureLatency(peer === undefined ? [ours] : [ours, peer.subject], {
+      const threads = threadsOf(flags);
+      const bytesAt = await openDecodeBytes(measured.engine.model.path, flags.kvCacheDtype);
+      const before = await readBandwidth(threads, bytesAt(0));
+      const measuredRows = await measureLatency(peer === undefined ? [ours] : [ours, peer.subject], {
         depths: flags.depth.toSorted((a, b) => a - b),
         promptLength: flags.promptLen,
         generateLength: flags.genLen,
         repetitions: flags.repetitions,
         onProgress: (text) => context.stderr.write(`${text}\n`),
       });
+      // The better of the two: what disturbs a limit only ever makes it smaller.
+      const bandwidth = Math.max(before, await readBandwidth(threads, bytesAt(0)));
+      const rows = measuredRows.map((row) => ({ ...row, decodeLimit: rounded(bandwidth / bytesAt(row.depth)) }));
       report(context, flags, measured, latencyTable(rows, flags, peer?.subject.name ?? 'peer'), rows);
     } finally {
       peer?.close();
     }
   });
+}
+
+export interface LimitedRow extends LatencyRow {
+  /** Tokens per second that decoding cannot exceed where memory delivers no faster than it did to `memcmp`. */
+  readonly decodeLimit: number;
 }
 
 interface OpenedPeer {
@@ -88,11 +101,18 @@ async function openPeer(
   return { subject: new PeerSubject(reference), close: () => reference.close() };
 }
 
-function latencyTable(rows: readonly LatencyRow[], flags: LatencyFlags, peer: string): string {
-  const header = ['tok/s', 'depth', 'kvasir', peer, 'ratio', 'overhead ms/step'];
-  const lines = rows.flatMap(({ depth, prefill, decode, overheadMs }) => [
-    [`prefill ${flags.promptLen}`, depth, cell(prefill.kvasir), cell(prefill[peer]), cell(prefill.ratio), ''],
-    [`decode ${flags.genLen}`, depth, cell(decode.kvasir), cell(decode[peer]), cell(decode.ratio), cell(overheadMs)],
+function latencyTable(rows: readonly LimitedRow[], flags: LatencyFlags, peer: string): string {
+  const header = ['tok/s', 'depth', 'kvasir', peer, 'ratio', 'limit', 'overhead ms/step'];
+  const line = (what: string, depth: number, values: Comparison): string[] => [
+    what,
+    String(depth),
+    cell(values.kvasir),
+    cell(values[peer]),
+    cell(values.ratio),
+  ];
+  const lines = rows.flatMap(({ depth, prefill, decode, decodeLimit, overheadMs }) => [
+    [...line(`prefill ${flags.promptLen}`, depth, prefill), '', ''],
+    [...line(`decode ${flags.genLen}`, depth, decode), cell(decodeLimit), cell(overheadMs)],
   ]);
   return formatTable(header, lines);
 }
