@@ -16,7 +16,7 @@ export const standardSet: readonly StandardBench[] = [
   { model: 'Q8_0', args: [...throughput, 'shared-prefix', '--requests', '16', '--repetitions', '2'] },
   { model: 'Q8_0', args: [...throughput, 'multi-turn', '--requests', '8', '--repetitions', '2'] },
   { model: 'Q8_0', args: [...throughput, 'sharegpt', '--requests', '16,64', '--repetitions', '1'] },
-  { model: 'Q8_0', args: ['transfer', '--repetitions', '5'] },
+  { model: 'Q8_0', args: ['transfer', '--repetitions', '3'] },
   { args: ['scheduler'] },
   { args: ['recovery'] },
 ];

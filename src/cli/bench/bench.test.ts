@@ -76,6 +76,7 @@ describe('kvasir bench', () => {
       '--requests 1,3 --prompt-len 20 --gen-len 3',
       { prefixLength: 0, promptTokens: 60, generatedTokens: 9 },
     ],
+    ['sharegpt', '--requests 1,3', { prefixLength: 0 }],
     [
       'multi-turn',
       '--requests 1,3 --prompt-len 20 --gen-len 4 --turns 3',
