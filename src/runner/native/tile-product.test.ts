@@ -13,7 +13,7 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
 afterAll(() => device.close());
 
-const allTypes = ['Q8_0', 'Q4_K', 'Q6_K'] as const;
+const allTypes = ['Q8_0', 'Q4_0', 'Q4_K', 'Q6_K'] as const;
 type TypeName = (typeof allTypes)[number];
 
 /** Kernels of its own for each matrix: they know matrices by where they lie, and ours are closed and come again. */
@@ -73,6 +73,11 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
     [1024, 80],
     [3072, 1008],
   ],
+  Q4_0: [
+    [32, 16],
+    [96, 48],
+    [3072, 1008],
+  ],
   Q4_K: [
     [256, 16],
     [768, 48],
@@ -105,7 +110,7 @@ describe.runIf(isThere).each(allTypes)('products with %s', (type) => {
     }
     expect(worst / typical).toBeLessThan(0.03);
     // Rows are rounded by 256 to the same bytes as ggml's, and sums differ in their last bits.
-    const tolerance = type === 'Q8_0' ? 0.01 : 1e-5;
+    const tolerance = type === 'Q8_0' || type === 'Q4_0' ? 0.01 : 1e-5;
     const apart = ours.reduce((most, value, i) => Math.max(most, Math.abs(value - theirs[i]!)), 0);
     expect(apart / typical).toBeLessThan(tolerance);
     matrix.close();
@@ -231,7 +236,8 @@ describe.runIf(isThere)('products with tiled matrices', () => {
     expect(fits('Q4_K', 384, 32)).toBe(false);
     expect(fits('Q8_0', 64, 24)).toBe(false);
     expect(fits('Q6_K', 1 << 16, 32)).toBe(false);
-    expect(fits('Q4_0', 64, 32)).toBe(false);
+    expect(fits('Q4_0', 64, 32)).toBe(true);
+    expect(fits('Q5_0', 64, 32)).toBe(false);
   });
 
   it('are opened for the types that are asked for', async () => {

@@ -25,7 +25,8 @@ interface Kind {
 
 const shared = ['vector.h', 'tiles.h', 'tile-operations.h'];
 const kinds: Readonly<Record<string, Kind>> = {
-  Q8_0: { file: 'q8-tiles.c', headers: shared, rounding: 'by 32' },
+  Q8_0: { file: 'q8-tiles.c', headers: [...shared, 'q8-rows.h'], rounding: 'by 32' },
+  Q4_0: { file: 'q4-tiles.c', headers: [...shared, 'q8-rows.h'], rounding: 'by 32' },
   Q4_K: { file: 'q4k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256' },
   Q6_K: { file: 'q6k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256' },
 };
