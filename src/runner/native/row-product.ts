@@ -9,7 +9,8 @@ const inputsMax = 32768;
 
 /**
  * One row times a repacked Q4_K matrix, with the bits of ggml's kernel for four rows. ggml has another kernel for one row,
- * so exact numerics would have to pad each decode of a single request to four rows, at nearly twice its time.
+ * so exact numerics would have to pad each decode of a single request to four rows, at nearly twice its time. For CPUs and
+ * shapes that `TileProducts` is not for.
  */
 export class RowProduct {
   readonly #device: ComputeDevice;
