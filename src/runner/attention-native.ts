@@ -125,11 +125,13 @@ export class NativeAttention implements Attention {
     // Layers run one after another, and so do views: they share what is written and read within one call.
     const { all: whole, outputs: sampled } = this.#views;
     whole.work.plan(all, batch.positions, this.#tables.words);
-    sampled.work.plan(outputs, batch.outputPositions, this.#tables.words);
+    // In a step of decoding every row is sampled, and one plan serves both.
+    const isAlike = areAlike(all, outputs);
+    if (!isAlike) sampled.work.plan(outputs, batch.outputPositions, this.#tables.words);
     this.#partials.reserve(4 * Math.max(whole.work.partialFloats, sampled.work.partialFloats));
     this.#done.reserve(4 * Math.max(whole.work.rowCount, sampled.work.rowCount));
-    this.#writeView(whole);
-    this.#writeView(sampled);
+    this.#writeView(whole, whole.work);
+    this.#writeView(sampled, isAlike ? whole.work : sampled.work);
   }
 
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr {
@@ -162,7 +164,7 @@ export class NativeAttention implements Attention {
     }
   }
 
-  #writeView({ record, work }: View): void {
+  #writeView({ record }: View, work: WorkUnits): void {
     const { bytes } = record;
     record.setPointer(viewField.pool, this.#memory.baseAddress);
     record.setInt64(viewField.pageStride, this.#memory.pageBytes);
@@ -177,4 +179,12 @@ export class NativeAttention implements Attention {
     bytes.setInt32(viewField.unitCount, work.unitCount, true);
     bytes.setInt32(viewField.heads, this.#memory.layout.headCountKv, true);
   }
+}
+
+function areAlike(all: readonly RowRun[], outputs: readonly RowRun[]): boolean {
+  if (all.length !== outputs.length) return false;
+  for (const [i, run] of all.entries()) {
+    if (run.rowCount !== 1 || run.firstRow !== outputs[i]!.firstRow) return false;
+  }
+  return true;
 }

@@ -15,6 +15,7 @@ export class Products {
   readonly #kernels: ProductKernels;
   /** Rows that were rounded for one matrix and serve others. */
   readonly #rounded: Readonly<Record<Rounding, Map<TensorPtr, TensorPtr>>> = {
+    none: new Map(),
     'by 32': new Map(),
     'by 256': new Map(),
   };

@@ -38,6 +38,11 @@ describe.runIf(native !== undefined)('passes in C', () => {
     row[17] = Infinity;
     expect(native!.best(row)).toBe(brokenAt(17));
     expect(scriptPasses.best(row)).toBe(brokenAt(17));
+    const long = Float32Array.from({ length: 5000 }, (_, i) => Math.sin(i * i));
+    for (const end of [1023, 1024, 1025, 2049, 4100, 5000]) {
+      const part = long.subarray(7, end);
+      expect(native!.best(part)).toBe(scriptPasses.best(part));
+    }
     // The middle of a buffer, as rows of a batch are.
     expect(native!.best(row.subarray(18, 899))).toBe(0);
   });

@@ -11,36 +11,42 @@
 /* A NaN or +Infinity: -2 - its token. */
 #define BROKEN(token) (-2 - (token))
 
+/* Entries of a stretch: the greatest logit is looked for once in all of them, its place in one. */
+#define STRETCH 1024
+
 /* The first of the greatest logits. */
 int64_t kvasir_best(const float *row, int64_t count) {
-  vec most = splat(-INFINITY);
+  float greatest = -INFINITY;
+  int64_t found = 0; /* where the first stretch with the greatest begins */
   ivec broken = {0};
-  int64_t t = 0;
-  for (; t + LANES <= count; t += LANES) {
-    const vec x = load(row + t);
-    most = max_(most, x);
-    /* Neither a NaN nor +Infinity is less than infinity. */
-    broken |= ~(ivec)(x < INFINITY);
-  }
-  float greatest = max_lanes(most);
   int is_broken = 0;
-  for (int i = 0; i < LANES; i++) is_broken |= broken[i];
-  for (int64_t rest = t; rest < count; rest++) {
-    is_broken |= !(row[rest] < INFINITY);
-    greatest = row[rest] > greatest ? row[rest] : greatest;
+  for (int64_t first = 0; first < count; first += STRETCH) {
+    const int64_t end = first + STRETCH < count ? first + STRETCH : count;
+    vec most = splat(-INFINITY);
+    int64_t t = first;
+    for (; t + LANES <= end; t += LANES) {
+      const vec x = load(row + t);
+      most = max_(most, x);
+      /* Neither a NaN nor +Infinity is less than infinity. */
+      broken |= ~(ivec)(x < INFINITY);
+    }
+    float highest = max_lanes(most);
+    for (; t < end; t++) {
+      is_broken |= !(row[t] < INFINITY);
+      highest = row[t] > highest ? row[t] : highest;
+    }
+    if (highest > greatest) {
+      greatest = highest;
+      found = first;
+    }
   }
+  for (int i = 0; i < LANES; i++) is_broken |= broken[i];
   if (is_broken) {
-    for (t = 0; t < count; t++) if (!(row[t] < INFINITY)) return BROKEN(t);
+    for (int64_t t = 0; t < count; t++) if (!(row[t] < INFINITY)) return BROKEN(t);
   }
   if (greatest == -INFINITY) return NO_TOKEN;
-  for (t = 0; t + LANES <= count; t += LANES) {
-    const ivec equal = (ivec)(load(row + t) == greatest);
-    int any = 0;
-    for (int i = 0; i < LANES; i++) any |= equal[i];
-    if (any) break;
-  }
-  while (row[t] != greatest) t++;
-  return t;
+  while (row[found] != greatest) found++;
+  return found;
 }
 
 struct distribution { /* written by TypeScript: doubles */

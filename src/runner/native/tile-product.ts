@@ -14,21 +14,24 @@ const tileOutputs = 16;
 /** A single row is rounded on the stack. */
 const inputsMax = 32768;
 
-/** How rows are rounded to 8 bits: matrices of several types may want it in one way, and share the result. */
-export type Rounding = 'by 32' | 'by 256';
+/** How rows are rounded to 8 bits, if they are: matrices of several types may want it in one way, and share the result. */
+export type Rounding = 'none' | 'by 32' | 'by 256';
 
 interface Kind {
   readonly file: string;
   readonly headers: readonly string[];
   readonly rounding: Rounding;
+  /** Inputs of a block: `BLOCK` in C. */
+  readonly blockInputs: number;
 }
 
 const shared = ['vector.h', 'tiles.h', 'tile-operations.h'];
 const kinds: Readonly<Record<string, Kind>> = {
-  Q8_0: { file: 'q8-tiles.c', headers: [...shared, 'q8-rows.h'], rounding: 'by 32' },
-  Q4_0: { file: 'q4-tiles.c', headers: [...shared, 'q8-rows.h'], rounding: 'by 32' },
-  Q4_K: { file: 'q4k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256' },
-  Q6_K: { file: 'q6k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256' },
+  F16: { file: 'f16-tiles.c', headers: shared, rounding: 'none', blockInputs: 16 },
+  Q8_0: { file: 'q8-tiles.c', headers: [...shared, 'q8-rows.h'], rounding: 'by 32', blockInputs: 32 },
+  Q4_0: { file: 'q4-tiles.c', headers: [...shared, 'q8-rows.h'], rounding: 'by 32', blockInputs: 32 },
+  Q4_K: { file: 'q4k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256', blockInputs: 256 },
+  Q6_K: { file: 'q6k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256', blockInputs: 256 },
 };
 
 interface Functions {
@@ -42,7 +45,7 @@ interface Functions {
 }
 
 /**
- * Products with quantized matrices by kernels of ours (`q8-tiles.c` and its like): two to seven times as fast as ggml's for
+ * Products with matrices by kernels of ours (`q8-tiles.c` and its like): two to seven times as fast as ggml's for
  * prompts and batches on a CPU with AVX-512 VNNI, one and a half times and more for a single row, and with the same bits for any number of
  * rows. A matrix that is taken is laid out anew where it lies, and ggml can no longer read it.
  */
@@ -63,7 +66,8 @@ export class TileProducts {
 
   /** Whether a matrix of this type and shape is one for them; it must lie in plain host buffers. */
   fits({ type, ne: [inputs, outputs] }: GgufTensor): boolean {
-    const isShaped = inputs % type.blockSize === 0 && inputs <= inputsMax && outputs % tileOutputs === 0;
+    const { blockInputs } = kinds[type.name] ?? { blockInputs: 1 };
+    const isShaped = inputs % blockInputs === 0 && inputs <= inputsMax && outputs % tileOutputs === 0;
     return isShaped && this.#functions.has(type.name);
   }
 
@@ -106,13 +110,14 @@ export class TiledMatrix {
   readonly #roundedWidth: number;
 
   constructor(native: NativeApi, functions: Functions, { type, ne }: GgufTensor, at: number) {
-    this.rounding = assertDefined(kinds[type.name], 'a type with a kernel').rounding;
+    const { rounding, blockInputs } = assertDefined(kinds[type.name], 'a type with a kernel');
+    this.rounding = rounding;
     this.#native = native;
     this.#functions = functions;
     [this.#inputs, this.#outputs] = ne;
     this.#record = new BigInt64Array(new ArrayBuffer(24));
     this.#record.set([BigInt(at), BigInt(this.#inputs), BigInt(this.#outputs)]);
-    this.#roundedWidth = ((this.#inputs / type.blockSize) * functions.roundedBytes) / 4;
+    this.#roundedWidth = ((this.#inputs / blockInputs) * functions.roundedBytes) / 4;
   }
 
   /** x, F32 `[inputs, rows]`, as `multiply` wants it. Matrices of the same inputs and rounding may share it. */
