@@ -13,6 +13,8 @@ export interface ResultsFile {
 export interface ResultsRun {
   /** As typed, but for folders. */
   readonly command: string;
+  /** Where it is not the file's. */
+  readonly commit?: string;
   /** What the bench wrote as JSON. */
   readonly rows: readonly ResultsRow[];
 }
