@@ -2,6 +2,7 @@ import { assertDefined } from '../base/assert.ts';
 import { allocateTensors, type BufferType, type ComputeDevice } from '../ggml/device.ts';
 import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
+import { preferHugePages } from '../ggml/huge-pages.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { canMultiply, canTakeRows } from '../ggml/operation-support.ts';
 import { ROPE_FREQS } from '../ggml/rope-config.ts';
@@ -172,10 +173,17 @@ class WeightStore {
       const bytes = [...shelf.tensors.values()].reduce((sum, { source }) => sum + source.byteLength, 0);
       shelf.buffer = allocateTensors(this.#device, shelf.context, shelf.buffers, 'the weights', bytes);
       this.#device.native.ggml_backend_buffer_set_usage(shelf.buffer, 1);
+      if (shelf.buffers.isHost) this.#preferHugePages(shelf.buffer);
       this.byteLength += bytes;
       for (const { pointer, source } of shelf.tensors.values()) targets.push(this.#target(shelf, pointer, source));
     }
     await readTensors(this.#file, targets, onProgress);
+  }
+
+  #preferHugePages(buffer: BufferPtr): void {
+    const { native } = this.#device;
+    const bytes = native.ggml_backend_buffer_get_size(buffer);
+    preferHugePages(native, native.ggml_backend_buffer_get_base(buffer), bytes);
   }
 
   close(): void {
