@@ -10,6 +10,7 @@ import type { AsyncEngine, OutputDelta } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { allGone, childrenOf } from './support/processes.ts';
+import { smallDemo } from './support/small-demo.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
@@ -23,19 +24,11 @@ afterEach(async () => {
 });
 afterAll(() => folder.remove());
 
-const demo: EngineOptions = {
-  model: 'models/kvasir-demo.gguf',
-  threads: 1,
-  kvCacheMemory: 8 << 20,
-  maxModelLen: 512,
-  maxNumBatchedTokens: 64,
-};
-
 /** Killed as often as a test likes. */
 const patient = { livesMax: Infinity, withinMs: 60_000, backoffMs: 0 };
 
 async function open(options: Partial<EngineOptions>): Promise<MeasuredEngine> {
-  const measured = await openMeasuredEngine({ ...demo, ...options }, patient);
+  const measured = await openMeasuredEngine({ ...smallDemo, ...options }, patient);
   opened.push(measured);
   return measured;
 }

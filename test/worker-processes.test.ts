@@ -11,6 +11,7 @@ import type { RestartPolicy } from '../src/worker/restart-budget.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { poisonToken } from './support/poison-token.ts';
 import { allGone, childrenOf, isRunning } from './support/processes.ts';
+import { smallDemo } from './support/small-demo.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -25,19 +26,11 @@ afterEach(async () => {
 });
 afterAll(() => folder.remove());
 
-const demo: EngineOptions = {
-  model: 'models/kvasir-demo.gguf',
-  threads: 1,
-  kvCacheMemory: 8 << 20,
-  maxModelLen: 512,
-  maxNumBatchedTokens: 64,
-};
-
 /** For tests that kill more than an engine would stand. */
 const patient: RestartPolicy = { livesMax: 100, withinMs: 60_000, backoffMs: 0 };
 
 async function open(options: Partial<EngineOptions>, restarts?: RestartPolicy): Promise<MeasuredEngine> {
-  const measured = await openMeasuredEngine({ ...demo, ...options }, restarts);
+  const measured = await openMeasuredEngine({ ...smallDemo, ...options }, restarts);
   opened.push(measured);
   return measured;
 }
@@ -278,7 +271,7 @@ describe('the process of the engine', () => {
   it('may end without closing its engine', async () => {
     const script = `
       const { createEngine } = await import(${JSON.stringify(join(process.cwd(), 'dist', 'src', 'index.js'))});
-      const engine = await createEngine(${JSON.stringify({ ...demo, pipelineParallelSize: 2 })});
+      const engine = await createEngine(${JSON.stringify({ ...smallDemo, pipelineParallelSize: 2 })});
       for await (const { text } of engine.generate({ prompt: 'Once', params: { maxTokens: 5 } })) process.stdout.write(text);
     `;
     const child = spawn(process.execPath, ['--input-type=module', '-e', script], {

@@ -21,6 +21,7 @@ import {
   type StageResult,
   wholeModel,
 } from './contract.ts';
+import { cpuFeatures } from './cpu-features.ts';
 import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
 import type { LogitsPasses } from './logits-candidates.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
@@ -120,8 +121,11 @@ export class GgmlRunner implements Runner {
         isExact && device.kind === 'cpu'
           ? await findExactRowRule(device, file, others, await openRowProduct(device))
           : { rule: anyRows };
-      // Two kernels give KV two sets of bits: what one computed is not what the other would compute again.
-      const numerics = isExact ? ['exact', attention.kind, ...(tiles?.types ?? [])].join(' ') : 'fast';
+      // Two kernels give KV two sets of bits: what one computed is not what the other would compute again. Which kernels
+      // there are is the CPU's affair, and stores are shared between machines.
+      const numerics = isExact
+        ? ['exact', await cpuFeatures(), attention.kind, ...(tiles?.types ?? [])].join(' ')
+        : 'fast';
       const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
       const passes = await openLogitsPasses(device.native);
       return new GgmlRunner(options, device, weights, { ...kernels, tiles, passes }, attention, fingerprint);
