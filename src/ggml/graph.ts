@@ -34,6 +34,11 @@ export class GraphBuilder {
   /** On a CPU alone: ggml's graph allocator. With a GPU: its scheduler, which also moves tensors between backends. */
   readonly #allocator: AllocatorPtr = nullPtr();
   #sched: SchedPtr = nullPtr();
+  /**
+   * Tensors' memory in place, of the graph that is allocated. Made once for each: to the garbage collector such a view
+   * weighs what it shows, and logits by the step would have it collect without end.
+   */
+  readonly #views = new Map<TensorPtr, ArrayBuffer>();
 
   constructor(device: ComputeDevice) {
     this.#device = device;
@@ -45,6 +50,7 @@ export class GraphBuilder {
     if (nodes > this.#capacity) this.#grow(2 ** Math.ceil(Math.log2(Math.max(nodes, 2048))));
     else this.#device.native.ggml_reset(this.#context);
     this.#owners.clear();
+    this.#views.clear();
     this.#graph = this.#device.native.ggml_new_graph_custom(this.#context, this.#capacity, false);
   }
 
@@ -185,6 +191,7 @@ export class GraphBuilder {
   /** Gives every tensor memory; inputs can be written from here on. Throws `outOfNativeMemory`. */
   allocate(): void {
     const { native } = this.#device;
+    this.#views.clear();
     let ok: boolean;
     if (this.#device.kind === 'cpu') ok = native.ggml_gallocr_alloc_graph(this.#allocator, this.#graph);
     else {
@@ -204,8 +211,13 @@ export class GraphBuilder {
 
   /** Writes an input, from a byte offset on. One that no node reads was given no memory and needs no data. */
   write(tensor: TensorPtr, data: ArrayBufferView, offset = 0): void {
-    if (this.#fields.getBigUint64(this.#fieldsOf(tensor) + tensorField.data, true) === 0n) return;
-    this.#device.native.ggml_backend_tensor_set(tensor, data, offset, data.byteLength);
+    if (this.#dataPointer(tensor) === 0) return;
+    if (this.#device.kind !== 'cpu') {
+      this.#device.native.ggml_backend_tensor_set(tensor, data, offset, data.byteLength);
+      return;
+    }
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    new Uint8Array(this.dataOf(tensor)).set(bytes, offset);
   }
 
   read(tensor: TensorPtr, into: ArrayBufferView): void {
@@ -213,11 +225,14 @@ export class GraphBuilder {
   }
 
   /** The tensor's data in place (CPU buffers only), valid until the next `allocate`. */
-  dataOf(tensor: TensorPtr, byteLength: number): ArrayBuffer {
-    return this.#device.native.memoryAt(
-      Number(this.#fields.getBigUint64(this.#fieldsOf(tensor) + tensorField.data, true)),
-      byteLength,
-    );
+  dataOf(tensor: TensorPtr): ArrayBuffer {
+    let view = this.#views.get(tensor);
+    if (view === undefined) {
+      const { native } = this.#device;
+      view = native.memoryAt(this.#dataPointer(tensor), Number(native.ggml_nbytes(tensor)));
+      this.#views.set(tensor, view);
+    }
+    return view;
   }
 
   /** Runs the graph on ggml's threads; the event loop stays free. */
@@ -247,6 +262,7 @@ export class GraphBuilder {
     if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
     this.#context = nullPtr();
     this.#owners.clear();
+    this.#views.clear();
   }
 
   #grow(capacity: number): void {
@@ -272,6 +288,11 @@ export class GraphBuilder {
     const at = tensor - this.#address;
     assert(at > 0 && at < this.#memory.byteLength, 'a tensor of another context');
     return at;
+  }
+
+  /** 0 when no memory was given to it. */
+  #dataPointer(tensor: TensorPtr): number {
+    return Number(this.#fields.getBigUint64(this.#fieldsOf(tensor) + tensorField.data, true));
   }
 
   #setInt64(at: number, value: number): void {

@@ -7,7 +7,7 @@ import type { TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
-import { F16, F32 } from '../ggml/types.ts';
+import { F16 } from '../ggml/types.ts';
 import { buildDecoder, type DecoderGraph, type DecoderParts } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
@@ -251,7 +251,7 @@ export class GgmlRunner implements Runner {
 
   /** The first values of a result: in place on a CPU, valid until the next step; else a copy. */
   #read(result: TensorPtr, length: number): Float32Array {
-    if (this.#device.kind === 'cpu') return new Float32Array(this.#graph.dataOf(result, length * F32.typeSize));
+    if (this.#device.kind === 'cpu') return new Float32Array(this.#graph.dataOf(result), 0, length);
     const values = new Float32Array(length);
     this.#graph.read(result, values);
     return values;

@@ -186,7 +186,7 @@ class MatrixProbe {
     data.set(this.#rows.subarray(first * this.#inputLength, (first + count) * this.#inputLength));
     graph.write(x, data);
     graph.computeNow();
-    return new Uint32Array(graph.dataOf(product, count * this.#outputLength * F32.typeSize)).slice();
+    return new Uint32Array(graph.dataOf(product), 0, count * this.#outputLength).slice();
   }
 }
 

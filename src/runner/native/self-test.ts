@@ -57,7 +57,7 @@ export function attendOnce(
     graph.write(q, query.values);
     attention.writeInputs(graph);
     graph.computeNow();
-    return new Float32Array(graph.dataOf(result, query.values.byteLength)).slice();
+    return new Float32Array(graph.dataOf(result)).slice();
   } finally {
     graph.close();
   }
