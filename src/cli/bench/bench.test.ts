@@ -5,6 +5,7 @@ import type { CliContext } from '../context.ts';
 import { runCli } from '../run-cli.ts';
 import { benchCommand } from './command.ts';
 import { openDecodeBytes } from './decode-limit.ts';
+import { DecodeWindow } from './decode-window.ts';
 import { comparison, type LatencyRow, measureLatency } from './latency.ts';
 import type { LimitedRow } from './latency-command.ts';
 import { readBandwidth } from './memory-bandwidth.ts';
@@ -45,12 +46,39 @@ describe('kvasir bench', () => {
     expect(rows[0]!.decodeLimit).toBeGreaterThan(rows[1]!.decodeLimit);
     expect(rows[1]!.decodeLimit).toBeGreaterThan(0);
     for (const { prefill, decode, overheadMs } of rows) {
-      for (const { kvasir: ours = 0, libllama = 0, ratio = 0 } of [prefill, decode]) {
+      for (const { kvasir: ours = 0, libllama = 0, ratio = 0 } of [prefill!, decode]) {
         expect(Math.min(ours, libllama)).toBeGreaterThan(0);
         expect(ratio).toBeCloseTo(ours / libllama, 1);
       }
-      expect(overheadMs).toBeGreaterThan(0);
+      expect(overheadMs).toBeLessThan(1000 / decode.kvasir!);
     }
+  });
+
+  it('latency: a row for each number of requests that decode at once, and what a step takes besides computing', async () => {
+    const lengths = ['--prompt-len', '16', '--gen-len', '6', '--depth', '0,48', '--batch', '1,3', '--repetitions', '1'];
+    const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
+    expect(code).toBe(0);
+    expect(err).toMatch(/decode 6 +48 +3 +\d/);
+    const { rows } = JSON.parse(out) as { rows: LimitedRow[] };
+    expect(rows.map(({ batch, depth }) => [batch, depth])).toEqual([
+      [1, 0],
+      [1, 48],
+      [3, 0],
+      [3, 48],
+    ]);
+    for (const row of rows) {
+      expect(row.prefill === undefined).toBe(row.batch > 1);
+      expect(row.decode.ratio).toBeGreaterThan(0);
+      // Of a step, whose length the rate tells where all sequences stay abreast.
+      const stepMs = (1000 * row.batch) / row.decode.kvasir!;
+      expect(row.overheadMs).toBeLessThan(2 * stepMs);
+      expect(row.overheadShare! * stepMs).toBeLessThanOrEqual(2 * row.overheadMs!);
+      expect(row.overheadShare! * stepMs).toBeGreaterThanOrEqual(row.overheadMs! / 2);
+      if (process.platform === 'linux') expect(row.besideMs).toBeGreaterThanOrEqual(0);
+    }
+    // One reading of the weights serves all three.
+    expect(rows[2]!.decodeLimit / rows[0]!.decodeLimit).toBeCloseTo(3, 1);
+    expect(rows[3]!.decodeLimit / rows[1]!.decodeLimit).toBeLessThan(3);
   });
 
   it('latency: reaches depths of thousands of tokens, each from the one before', async () => {
@@ -156,18 +184,43 @@ describe('measuring', () => {
         prefill: async () => ({ tokens: rates[next++ % rates.length] ?? 0, seconds: 1 }),
         decode: async () => {
           calls.push(name);
-          return { tokens: 10, seconds: 2, overheadSeconds: 0.001 };
+          return { tokens: 10, seconds: 2, overhead: { stepMs: 4, outsideMs: 1, besideMs: 0.5 } };
         },
       };
     };
     // The first of each is the warm-up.
     const subjects = [subject('a', [1, 10, 30, 20]), subject('b', [1, 10, 10, 10])];
-    const options = { depths: [7], promptLength: 1, generateLength: 1, repetitions: 3, onProgress: () => undefined };
-    const rows = await measureLatency(subjects, options);
-    expect(rows).toEqual([
-      { depth: 7, prefill: { a: 20, b: 10, ratio: 2 }, decode: { a: 5, b: 5, ratio: 1 }, overheadMs: 1 },
-    ]);
+    const common = { depths: [7], promptLength: 1, generateLength: 1, onProgress: () => undefined };
+    const rows = await measureLatency(subjects, { ...common, batch: 1, repetitions: 3 });
+    const decode = { decode: { a: 5, b: 5, ratio: 1 }, overheadMs: 1, overheadShare: 0.25, besideMs: 0.5 };
+    expect(rows).toEqual([{ depth: 7, batch: 1, prefill: { a: 20, b: 10, ratio: 2 }, ...decode }]);
     expect(calls.join(' ')).toBe('a prepares a b prepares b a b b a a b');
+    // Prompts are measured one at a time.
+    expect(await measureLatency(subjects, { ...common, batch: 2, repetitions: 1 })).toEqual([
+      { depth: 7, batch: 2, ...decode },
+    ]);
+  });
+
+  it('counts decoding from when all have begun until the first is done', () => {
+    let now = 0;
+    const window = new DecodeWindow(2, 4, () => now);
+    const arrivals = [
+      [0, 1], // Alone.
+      [1, 1],
+      [0, 1],
+      [1, 0], // An empty chunk.
+      [1, 2],
+      [0, 2], // Its last.
+      [1, 1],
+    ] as const;
+    for (const [sequence, count] of arrivals) {
+      now++;
+      window.add(sequence, count);
+    }
+    expect(window.result()).toEqual({ from: 2, to: 5, tokens: 3 });
+    const never = new DecodeWindow(2, 2, () => now);
+    for (const sequence of [0, 0, 1, 1]) never.add(sequence, 1);
+    expect(() => never.result()).toThrow('2 requests');
   });
 
   it('knows medians, and no ratio where there is no peer', () => {

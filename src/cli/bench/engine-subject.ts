@@ -1,9 +1,11 @@
 import { assertDefined } from '../../base/assert.ts';
 import type { AsyncEngine, GenerateRequest, OutputDelta } from '../../engine/contract.ts';
 import type { EngineOptions } from '../../engine/options.ts';
+import { DecodeWindow } from './decode-window.ts';
 import { contextNotCached, interrupted } from './errors.ts';
 import { contextTokens, RandomTokens } from './random-tokens.ts';
-import type { Rate, Subject } from './subject.ts';
+import type { Rate, StepOverhead, Subject } from './subject.ts';
+import { threadCpuMs } from './thread-cpu.ts';
 
 /** An engine, and what its runner knows of its own time. */
 export interface MeasuredEngine {
@@ -14,69 +16,115 @@ export interface MeasuredEngine {
 
 export type OpenMeasuredEngine = (options: EngineOptions) => Promise<MeasuredEngine>;
 
-/** Kvasir as its users have it: requests through the engine, the scheduler and the sampler. The context is a cached prefix. */
+/**
+ * Kvasir as its users have it: requests through the engine, the scheduler and the sampler, whose text is read. Contexts
+ * are cached prefixes, each sequence has one of its own.
+ */
 export class EngineSubject implements Subject {
   readonly name = 'kvasir';
   readonly #measured: MeasuredEngine;
   readonly #signal: AbortSignal;
   readonly #blockSize: number;
+  readonly #batch: number;
   readonly #random: RandomTokens;
 
-  constructor(measured: MeasuredEngine, blockSize: number, signal: AbortSignal) {
+  constructor(measured: MeasuredEngine, blockSize: number, batch: number, signal: AbortSignal) {
     this.#measured = measured;
     this.#blockSize = blockSize;
+    this.#batch = batch;
     this.#signal = signal;
     this.#random = new RandomTokens(Date.now(), measured.engine.model.vocabSize);
   }
 
   async prepare(depth: number): Promise<void> {
-    if (depth > 0) await this.#generate(this.#context(depth), 1);
+    if (depth > 0) await this.#generateAll(this.#contexts(depth), 1);
   }
 
   async prefill(depth: number, length: number): Promise<Rate> {
-    const prompt = new Int32Array([...this.#context(depth), ...this.#random.take(length)]);
-    const { started, ended, last } = await this.#generate(prompt, 1);
-    // The last block of the context may be shared with new tokens, so it may be computed again.
-    if (last.stats.cachedTokens < depth - this.#blockSize) throw contextNotCached({ depth });
-    return { tokens: prompt.length - last.stats.cachedTokens, seconds: (ended - started) / 1000 };
+    const prompt = new Int32Array([...this.#context(depth, 0), ...this.#random.take(length)]);
+    const startedMs = performance.now();
+    const { stats } = await this.#generate(prompt, 1);
+    this.#checkCached(stats.cachedTokens, depth);
+    return { tokens: prompt.length - stats.cachedTokens, seconds: (performance.now() - startedMs) / 1000 };
   }
 
   async decode(depth: number, length: number): Promise<Rate> {
-    const prompt = depth > 0 ? this.#context(depth) : this.#random.take(1);
-    const { first, ended, last } = await this.#generate(prompt, length + 1);
-    const { steps, computeMs } = this.#measured.timings();
-    const wallMs = ended - first.at;
-    return {
-      tokens: last.stats.outputTokens - first.tokens,
-      seconds: wallMs / 1000,
-      overheadSeconds:
-        Math.max(0, wallMs - (computeMs - first.timings.computeMs)) / 1000 / (steps - first.timings.steps),
+    const prompts = depth > 0 ? this.#contexts(depth) : Array.from({ length: this.#batch }, () => this.#random.take(1));
+    // The first token belongs to the prompt, and the last is told when no step computes any more.
+    const tokensEach = length + 2;
+    let reading = this.#read();
+    // What comes together was told together, and is read once.
+    const read = (): EngineReading => {
+      if (this.#measured.timings().steps !== reading.steps) reading = this.#read();
+      return reading;
     };
+    const window = new DecodeWindow(this.#batch, tokensEach, read);
+    const ends = await this.#generateAll(prompts, tokensEach, window);
+    for (const { stats } of ends) this.#checkCached(stats.cachedTokens, depth);
+    const { from, to, tokens } = window.result();
+    return { tokens, seconds: (to.atMs - from.atMs) / 1000, overhead: overheadBetween(from, to) };
   }
 
-  #context(depth: number): Int32Array {
-    return contextTokens(depth, this.#measured.engine.model.vocabSize);
+  #read(): EngineReading {
+    const { steps, computeMs } = this.#measured.timings();
+    return { atMs: performance.now(), steps, computeMs, cpuMs: threadCpuMs() };
   }
 
-  /** Runs one request to its end and notes when its first token came. */
-  async #generate(prompt: Int32Array, maxTokens: number) {
+  #context(depth: number, sequence: number): Int32Array {
+    return contextTokens(depth, this.#measured.engine.model.vocabSize, sequence);
+  }
+
+  #contexts(depth: number): Int32Array[] {
+    return Array.from({ length: this.#batch }, (_, sequence) => this.#context(depth, sequence));
+  }
+
+  /** The last block of the context may be shared with new tokens, so it may be computed again. */
+  #checkCached(cachedTokens: number, depth: number): void {
+    if (cachedTokens < depth - this.#blockSize) throw contextNotCached({ depth });
+  }
+
+  #generateAll(
+    prompts: readonly Int32Array[],
+    maxTokens: number,
+    window?: DecodeWindow<EngineReading>,
+  ): Promise<OutputDelta[]> {
+    const hear = (sequence: number) => (delta: OutputDelta) => window?.add(sequence, delta.tokenIds.length);
+    return Promise.all(prompts.map((prompt, sequence) => this.#generate(prompt, maxTokens, hear(sequence))));
+  }
+
+  /** Runs one request to its end. */
+  async #generate(prompt: Int32Array, maxTokens: number, onDelta?: (delta: OutputDelta) => void): Promise<OutputDelta> {
     const request: GenerateRequest = { prompt, params: { maxTokens, temperature: 0, ignoreEos: true } };
-    const started = performance.now();
-    let first:
-      | { readonly at: number; readonly tokens: number; readonly timings: { steps: number; computeMs: number } }
-      | undefined;
     let last: OutputDelta | undefined;
     for await (const delta of this.#measured.engine.generate(request, { signal: this.#signal })) {
-      first ??= { at: performance.now(), tokens: delta.stats.outputTokens, timings: { ...this.#measured.timings() } };
+      onDelta?.(delta);
       last = delta;
     }
     if (this.#signal.aborted) throw interrupted();
-    const ended = performance.now();
-    return {
-      started,
-      ended,
-      first: assertDefined(first, 'a request has a first token'),
-      last: assertDefined(last, 'a request has an end'),
-    };
+    return assertDefined(last, 'a request has an end');
   }
+}
+
+/** What the clocks show when tokens are told. */
+interface EngineReading {
+  readonly atMs: number;
+  readonly steps: number;
+  readonly computeMs: number;
+  readonly cpuMs: number | undefined;
+}
+
+/**
+ * Tokens are told early in the computing of the step after theirs. Of that step the clock of computing shows nothing yet,
+ * at both ends of the time alike, so that whole steps lie between.
+ */
+function overheadBetween(from: EngineReading, to: EngineReading): StepOverhead {
+  const steps = Math.max(1, to.steps - from.steps);
+  const wallMs = to.atMs - from.atMs;
+  const outsideMs = Math.max(0, wallMs - (to.computeMs - from.computeMs));
+  const cpuMs = from.cpuMs === undefined || to.cpuMs === undefined ? undefined : to.cpuMs - from.cpuMs;
+  return {
+    stepMs: wallMs / steps,
+    outsideMs: outsideMs / steps,
+    ...(cpuMs === undefined ? {} : { besideMs: Math.max(0, cpuMs - outsideMs) / steps }),
+  };
 }

@@ -5,6 +5,11 @@ export const contextNotCached = defineError(
   'The KV pool is too small to keep a context of {depth} tokens. Give more with --kv-cache-memory.',
   500,
 );
+export const notAllAtOnce = defineError(
+  'KVASIR_BENCH_NOT_ALL_AT_ONCE',
+  'There was no moment at which {batch} requests generated at once. A server needs as many slots, and --gen-len may be too short.',
+  500,
+);
 export const poolTooSmall = defineError(
   'KVASIR_BENCH_POOL_TOO_SMALL',
   'So many requests with their prompts need {needed} blocks, the pool has {blocks}. Give more with --blocks, or measure shorter prompts or fewer steps.',
@@ -29,6 +34,11 @@ export const peerUnreachable = defineError(
 export const peerRefused = defineError(
   'KVASIR_BENCH_PEER_REFUSED',
   'The server answered {status} to {path}: {body}',
+  502,
+);
+export const peerPromptDiffers = defineError(
+  'KVASIR_BENCH_PEER_PROMPT_DIFFERS',
+  'The server has read {counted} tokens where {sent} were sent: it does not serve the same model, or adds tokens of its own.',
   502,
 );
 export const transferFailed = defineError(

@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import type { AsyncEngine } from '../../engine/contract.ts';
 import { openReference } from '../../ggml/llama-reference.ts';
 import { addEngineFlags, integerFrom } from '../args.ts';
 import type { CliContext } from '../context.ts';
@@ -16,12 +17,13 @@ import {
   withEngine,
 } from './bench-flags.ts';
 import { openDecodeBytes } from './decode-limit.ts';
-import { EngineSubject, type OpenMeasuredEngine } from './engine-subject.ts';
-import { wholeNumbersFlag } from './flags.ts';
+import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from './engine-subject.ts';
+import { countsFlag, wholeNumbersFlag } from './flags.ts';
 import { type Comparison, type LatencyRow, measureLatency } from './latency.ts';
 import { REFERENCE_BATCH } from './libllama-runner.ts';
 import { readBandwidth } from './memory-bandwidth.ts';
 import { PeerSubject } from './peer-subject.ts';
+import { plainToken } from './plain-token.ts';
 import { ServerPeer } from './server-peer.ts';
 import { ServerSubject } from './server-subjects.ts';
 import { rounded, type Subject } from './subject.ts';
@@ -29,22 +31,33 @@ import { formatTable } from './table.ts';
 
 interface LatencyFlags extends BenchFlags, PeerFlags {
   readonly depth: readonly number[];
+  readonly batch: readonly number[];
   readonly promptLen: number;
   readonly genLen: number;
 }
 
 export function latencyCommand(openEngine: OpenMeasuredEngine, context: CliContext, exit: Exit): Command {
   const command = new Command('latency')
-    .summary('one request at a time: prefill and decode, at some depths of context')
-    .description('Prefill and decode of one request at a time, in tokens per second, behind contexts of some depths.')
+    .summary('prefill and decode, at some depths of context; what the engine costs besides')
+    .description(
+      'Prefill of one request and decode of one or several at once, behind contexts of\nsome depths, and what a step of decoding takes besides computing.',
+    )
     .option('--depth <tokens,...>', 'tokens that lie in the KV cache before', wholeNumbersFlag, [0, 2048])
+    .option('--batch <n,...>', 'requests that decode at once, each behind a context of its own', countsFlag, [1])
     .option('--prompt-len <tokens>', 'new tokens of a prompt', integerFrom(1), 512)
     .option('--gen-len <tokens>', 'tokens to generate', integerFrom(1), 64);
-  addPeerFlags(addBenchFlags(command, 5));
+  addPeerFlags(addBenchFlags(command, 5)).addHelpText('after', COLUMNS_HELP);
   return addEngineFlags(command).action(async (flags: LatencyFlags) =>
     exit(await untilInterrupted(context, (signal) => measure(openEngine, context, flags, signal))),
   );
 }
+
+const COLUMNS_HELP = `
+Of a step of decoding:
+  overhead ms  outside of ggml's computing: planning, laying out, sampling, applying
+  % of step    the same, as a share of the whole step
+  beside ms    what the engine's thread works while ggml computes: text, and who is told of it (Linux)
+  limit        tok/s at which memory delivers all weights once a step, and the context of each request`;
 
 function measure(
   openEngine: OpenMeasuredEngine,
@@ -52,28 +65,46 @@ function measure(
   flags: LatencyFlags,
   signal: AbortSignal,
 ): Promise<void> {
-  return withEngine(openEngine, benchOptions(flags, context), signal, async (measured) => {
-    const peer = await openPeer(flags, measured.engine.model, signal);
-    try {
-      const ours = new EngineSubject(measured, flags.blockSize, signal);
-      const threads = threadsOf(flags);
-      const bytesAt = await openDecodeBytes(measured.engine.model.path, flags.kvCacheDtype);
-      const before = await readBandwidth(threads, bytesAt(0));
-      const measuredRows = await measureLatency(peer === undefined ? [ours] : [ours, peer.subject], {
-        depths: flags.depth.toSorted((a, b) => a - b),
-        promptLength: flags.promptLen,
-        generateLength: flags.genLen,
-        repetitions: flags.repetitions,
-        onProgress: (text) => context.stderr.write(`${text}\n`),
-      });
-      // The better of the two: what disturbs a limit only ever makes it smaller.
-      const bandwidth = Math.max(before, await readBandwidth(threads, bytesAt(0)));
-      const rows = measuredRows.map((row) => ({ ...row, decodeLimit: rounded(bandwidth / bytesAt(row.depth)) }));
-      report(context, flags, measured, latencyTable(rows, flags, peer?.subject.name ?? 'peer'), rows);
-    } finally {
-      peer?.close();
-    }
+  const options = benchOptions(flags, context);
+  const maxNumSeqs = Math.max(flags.maxNumSeqs, ...flags.batch);
+  return withEngine(openEngine, { ...options, maxNumSeqs }, signal, async (measured) => {
+    const threads = threadsOf(flags);
+    const bytesAt = await openDecodeBytes(measured.engine.model.path, flags.kvCacheDtype);
+    const before = await readBandwidth(threads, bytesAt(0));
+    const measuredRows: LatencyRow[] = [];
+    for (const batch of flags.batch)
+      measuredRows.push(...(await measureBatch(measured, batch, context, flags, signal)));
+    // The better of the two: what disturbs a limit only ever makes it smaller.
+    const bandwidth = Math.max(before, await readBandwidth(threads, bytesAt(0)));
+    const rows = measuredRows.map((row) => {
+      // A step reads the weights once, whatever the batch, and the context of each.
+      return { ...row, decodeLimit: rounded((row.batch * bandwidth) / bytesAt(row.batch * row.depth)) };
+    });
+    report(context, flags, measured, latencyTable(rows, flags), rows);
   });
+}
+
+async function measureBatch(
+  measured: MeasuredEngine,
+  batch: number,
+  context: CliContext,
+  flags: LatencyFlags,
+  signal: AbortSignal,
+): Promise<LatencyRow[]> {
+  const peer = await openPeer(flags, batch, measured.engine, signal);
+  try {
+    const ours = new EngineSubject(measured, flags.blockSize, batch, signal);
+    return await measureLatency(peer === undefined ? [ours] : [ours, peer.subject], {
+      depths: flags.depth.toSorted((a, b) => a - b),
+      batch,
+      promptLength: flags.promptLen,
+      generateLength: flags.genLen,
+      repetitions: flags.repetitions,
+      onProgress: (text) => context.stderr.write(`${text}\n`),
+    });
+  } finally {
+    peer?.close();
+  }
 }
 
 export interface LimitedRow extends LatencyRow {
@@ -88,31 +119,46 @@ interface OpenedPeer {
 
 async function openPeer(
   flags: LatencyFlags,
-  model: { readonly path: string; readonly vocabSize: number },
+  batch: number,
+  engine: AsyncEngine,
   signal: AbortSignal,
 ): Promise<OpenedPeer | undefined> {
+  const { path, vocabSize } = engine.model;
   if (flags.peerUrl !== undefined) {
-    const subject = new ServerSubject(await ServerPeer.open(flags.peerUrl, signal), model.vocabSize);
-    return { subject, close: () => undefined };
+    const peer = await ServerPeer.open(flags.peerUrl, plainToken(engine), signal);
+    return { subject: new ServerSubject(peer, vocabSize, batch), close: () => undefined };
   }
   if (flags.peer === 'none') return undefined;
-  const contextLength = Math.max(...flags.depth) + flags.promptLen + flags.genLen + 1;
-  const reference = openReference(model.path, { contextLength, batch: REFERENCE_BATCH, threads: threadsOf(flags) });
-  return { subject: new PeerSubject(reference), close: () => reference.close() };
+  const promptLength = batch === 1 ? flags.promptLen : 0;
+  const reference = openReference(path, {
+    contextLength: batch * (Math.max(...flags.depth) + promptLength + flags.genLen + 1),
+    batch: REFERENCE_BATCH,
+    threads: threadsOf(flags),
+    sequences: batch,
+    unified: batch === 1,
+  });
+  return { subject: new PeerSubject(reference, batch), close: () => reference.close() };
 }
 
-function latencyTable(rows: readonly LimitedRow[], flags: LatencyFlags, peer: string): string {
-  const header = ['tok/s', 'depth', 'kvasir', peer, 'ratio', 'limit', 'overhead ms/step'];
-  const line = (what: string, depth: number, values: Comparison): string[] => [
+function latencyTable(rows: readonly LimitedRow[], flags: LatencyFlags): string {
+  const peer = Object.keys(rows[0]?.decode ?? {})[1] ?? 'peer';
+  const header = ['tok/s', 'depth', 'batch', 'kvasir', peer, 'ratio', 'limit', 'overhead ms', '% of step', 'beside ms'];
+  const line = (what: string, { depth, batch }: LatencyRow, values: Comparison): string[] => [
     what,
     String(depth),
+    String(batch),
     cell(values.kvasir),
     cell(values[peer]),
     cell(values.ratio),
   ];
-  const lines = rows.flatMap(({ depth, prefill, decode, decodeLimit, overheadMs }) => [
-    [...line(`prefill ${flags.promptLen}`, depth, prefill), '', ''],
-    [...line(`decode ${flags.genLen}`, depth, decode), cell(decodeLimit), cell(overheadMs)],
-  ]);
+  const lines = rows.flatMap((row) => {
+    const { prefill, decode, decodeLimit, overheadMs, overheadShare, besideMs } = row;
+    const percent = overheadShare === undefined ? undefined : rounded(100 * overheadShare);
+    const cells = [decodeLimit, overheadMs, percent, besideMs].map(cell);
+    return [
+      ...(prefill === undefined ? [] : [[...line(`prefill ${flags.promptLen}`, row, prefill), '', '', '', '']]),
+      [...line(`decode ${flags.genLen}`, row, decode), ...cells],
+    ];
+  });
   return formatTable(header, lines);
 }

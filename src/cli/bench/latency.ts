@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { median, type Rate, rounded, type Subject, tokensPerSecond } from './subject.ts';
+import { median, type Rate, rounded, type StepOverhead, type Subject, tokensPerSecond } from './subject.ts';
 
 export interface LatencyOptions {
   readonly depths: readonly number[];
+  /** Sequences that the subjects decode at once. */
+  readonly batch: number;
   readonly promptLength: number;
   readonly generateLength: number;
   readonly repetitions: number;
@@ -11,16 +13,23 @@ export interface LatencyOptions {
 
 export interface LatencyRow {
   readonly depth: number;
-  /** Medians in tokens per second by subject, and the first subject's relative to the second's. */
-  readonly prefill: Comparison;
+  readonly batch: number;
+  /** Medians in tokens per second by subject, and the first subject's relative to the second's. Prompts come one at a time. */
+  readonly prefill?: Comparison;
   readonly decode: Comparison;
-  /** Milliseconds of a decode step in which the first subject did something else than compute the graph. */
+  /** Milliseconds of a decode step of the first subject in which ggml did not compute, and their share of the step. */
   readonly overheadMs?: number;
+  readonly overheadShare?: number;
+  /** Milliseconds of a step that the engine's thread worked while ggml computed; absent where the system does not tell. */
+  readonly besideMs?: number;
 }
 export type Comparison = Readonly<Record<string, number>>;
 
 /** Worker threads of one subject spin for a moment after a graph; the other must not pay for it. */
 export const PAUSE_MS = 30;
+
+/** Enough for requests that come one after the other over sockets to be under way together. */
+const WARM_UP_TOKENS = 32;
 
 /**
  * Measures every subject at every depth. Subjects take turns within each repetition, and who begins changes, so that a
@@ -29,26 +38,30 @@ export const PAUSE_MS = 30;
 export async function measureLatency(subjects: readonly Subject[], options: LatencyOptions): Promise<LatencyRow[]> {
   const rows: LatencyRow[] = [];
   for (const depth of options.depths) {
-    options.onProgress(`depth ${depth}: filling the cache`);
+    options.onProgress(`${nameOf(depth, options)}: filling the cache`);
     for (const subject of subjects) {
       await subject.prepare(depth);
-      await subject.prefill(depth, options.promptLength);
-      await subject.decode(depth, Math.min(4, options.generateLength));
+      if (options.batch === 1) await subject.prefill(depth, options.promptLength);
+      await subject.decode(depth, Math.min(WARM_UP_TOKENS, options.generateLength));
     }
     rows.push(await measureDepth(subjects, depth, options));
   }
   return rows;
 }
 
+const nameOf = (depth: number, { batch }: LatencyOptions): string =>
+  batch === 1 ? `depth ${depth}` : `depth ${depth}, ${batch} at once`;
+
 async function measureDepth(subjects: readonly Subject[], depth: number, options: LatencyOptions): Promise<LatencyRow> {
+  const { batch, repetitions } = options;
   const prefill = new Map<string, Rate[]>();
   const decode = new Map<string, Rate[]>();
   const note = (rates: Map<string, Rate[]>, name: string, rate: Rate): unknown =>
     rates.set(name, [...(rates.get(name) ?? []), rate]);
-  for (let repetition = 0; repetition < options.repetitions; repetition++) {
-    options.onProgress(`depth ${depth}: repetition ${repetition + 1} of ${options.repetitions}`);
+  for (let repetition = 0; repetition < repetitions; repetition++) {
+    options.onProgress(`${nameOf(depth, options)}: repetition ${repetition + 1} of ${repetitions}`);
     const order = repetition % 2 === 0 ? subjects : subjects.toReversed();
-    for (const subject of order) {
+    for (const subject of batch === 1 ? order : []) {
       await sleep(PAUSE_MS);
       note(prefill, subject.name, await subject.prefill(depth, options.promptLength));
     }
@@ -58,12 +71,24 @@ async function measureDepth(subjects: readonly Subject[], depth: number, options
     }
   }
   const names = subjects.map(({ name }) => name);
-  const overheads = (decode.get(names[0] ?? '') ?? []).flatMap(({ overheadSeconds }) => overheadSeconds ?? []);
+  const overheads = (decode.get(names[0] ?? '') ?? []).flatMap(({ overhead }) => overhead ?? []);
   return {
     depth,
-    prefill: compare(names, prefill),
+    batch,
+    ...(batch === 1 ? { prefill: compare(names, prefill) } : {}),
     decode: compare(names, decode),
-    ...(overheads.length === 0 ? {} : { overheadMs: rounded(median(overheads) * 1000) }),
+    ...(overheads.length === 0 ? {} : overheadFields(overheads)),
+  };
+}
+
+function overheadFields(
+  overheads: readonly StepOverhead[],
+): Pick<LatencyRow, 'overheadMs' | 'overheadShare' | 'besideMs'> {
+  const beside = overheads.flatMap(({ besideMs }) => besideMs ?? []);
+  return {
+    overheadMs: rounded(median(overheads.map(({ outsideMs }) => outsideMs))),
+    overheadShare: rounded(median(overheads.map(({ outsideMs, stepMs }) => outsideMs / stepMs))),
+    ...(beside.length === 0 ? {} : { besideMs: rounded(median(beside)) }),
   };
 }
 

@@ -2,24 +2,35 @@ import type { LlamaReference } from '../../ggml/llama-reference.ts';
 import { contextTokens, RandomTokens } from './random-tokens.ts';
 import type { Rate, Subject } from './subject.ts';
 
-/** libllama as its own bench drives it: nothing but `llama_decode`, no sampling, no scheduling. */
+/**
+ * libllama as its own bench drives it: nothing but `llama_decode`, no scheduling, and tokens that are made up instead of
+ * sampled. Several sequences give one row each to every batch.
+ */
 export class PeerSubject implements Subject {
   readonly name = 'libllama';
   readonly #reference: LlamaReference;
+  readonly #batch: number;
   readonly #random: RandomTokens;
   #depth = 0;
 
-  constructor(reference: LlamaReference) {
+  constructor(reference: LlamaReference, batch: number) {
     this.#reference = reference;
+    this.#batch = batch;
     this.#random = new RandomTokens(Date.now(), reference.vocabSize);
   }
 
-  /** Contexts are beginnings of each other: of a deeper one, what the last one lacks is computed. */
+  /**
+   * Contexts are beginnings of each other: of a deeper one, what the last one lacks is computed. Other sequences get copies
+   * of the first: libllama keeps them apart, so it reads as much as if they were different.
+   */
   async prepare(depth: number): Promise<void> {
     const known = Math.min(depth, this.#depth);
-    this.#reference.removeFrom(known);
-    const missing = contextTokens(depth, this.#reference.vocabSize).subarray(known);
+    for (let sequence = 0; sequence < this.#batch; sequence++) {
+      this.#reference.removeFrom(sequence === 0 ? known : 0, sequence);
+    }
+    const missing = contextTokens(depth, this.#reference.vocabSize, 0).subarray(known);
     if (missing.length > 0) this.#reference.decode(missing, { position: known });
+    for (let sequence = 1; sequence < this.#batch && depth > 0; sequence++) this.#reference.copySequence(0, sequence);
     this.#depth = depth;
   }
 
@@ -32,10 +43,14 @@ export class PeerSubject implements Subject {
   }
 
   async decode(depth: number, length: number): Promise<Rate> {
-    this.#reference.removeFrom(depth);
-    const tokens = this.#random.take(length);
+    const sequences = Array.from({ length: this.#batch }, (_, sequence) => sequence);
+    for (const sequence of sequences) this.#reference.removeFrom(depth, sequence);
+    const wanted = sequences.map(() => 1);
+    const tokens = Array.from({ length }, () => this.#random.take(this.#batch));
     const started = performance.now();
-    for (const [i, token] of tokens.entries()) this.#reference.decode([token], { position: depth + i });
-    return { tokens: length, seconds: (performance.now() - started) / 1000 };
+    for (const [i, row] of tokens.entries()) {
+      this.#reference.decodeBatch({ tokens: row, positions: sequences.map(() => depth + i), sequences, wanted });
+    }
+    return { tokens: length * this.#batch, seconds: (performance.now() - started) / 1000 };
   }
 }

@@ -15,6 +15,6 @@ export class RandomTokens {
   }
 }
 
-/** The context behind which things are measured: the same tokens for every subject and every repetition. */
-export const contextTokens = (depth: number, vocabSize: number): Int32Array =>
-  new RandomTokens(1, vocabSize).take(depth);
+/** The context of a sequence behind which things are measured: the same tokens for every subject and every repetition. */
+export const contextTokens = (depth: number, vocabSize: number, sequence: number): Int32Array =>
+  new RandomTokens(1 + sequence, vocabSize).take(depth);

@@ -1,10 +1,15 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, run, serve, smallPool } from '../../../test/support/cli-process.ts';
+import type { ModelInfo } from '../../engine/contract.ts';
 import type { LatencyRow } from './latency.ts';
+import { plainToken } from './plain-token.ts';
+import { RunTimes } from './run-times.ts';
 import { ServerPeer } from './server-peer.ts';
+import { ServerRunner } from './server-subjects.ts';
 import type { ThroughputRow } from './throughput.ts';
 
 const { signal } = new AbortController();
@@ -26,13 +31,19 @@ describe('kvasir bench --peer-url', () => {
   };
 
   it('latency', async () => {
-    const lengths = ['--prompt-len', '24', '--gen-len', '4', '--depth', '0,64', '--repetitions', '1'];
-    const rows = await bench<LatencyRow>('latency', ...lengths);
-    expect(rows).toHaveLength(2);
+    const lengths = ['--prompt-len', '24', '--gen-len', '64', '--depth', '0,64', '--repetitions', '1'];
+    const rows = await bench<LatencyRow>('latency', ...lengths, '--batch', '1,2');
+    expect(rows.map(({ batch, depth, prefill }) => [batch, depth, prefill !== undefined])).toEqual([
+      [1, 0, true],
+      [1, 64, true],
+      [2, 0, false],
+      [2, 64, false],
+    ]);
     for (const { prefill, decode } of rows) {
-      expect(prefill.server).toBeGreaterThan(0);
-      expect(decode.server).toBeGreaterThan(0);
-      expect(decode.ratio).toBeGreaterThan(0);
+      for (const values of prefill === undefined ? [decode] : [prefill, decode]) {
+        expect(values.server).toBeGreaterThan(0);
+        expect(values.ratio).toBeGreaterThan(0);
+      }
     }
   }, 60_000);
 
@@ -45,7 +56,7 @@ describe('kvasir bench --peer-url', () => {
   }, 60_000);
 
   it('names its tokens, and says what it had cached', async () => {
-    const peer = await ServerPeer.open(`${url}/v1/`, signal);
+    const peer = await ServerPeer.open(`${url}/v1/`, undefined, signal);
     const prompt = Int32Array.from({ length: 40 }, (_, i) => i + 1);
     const answers = [];
     for (let i = 0; i < 2; i++) {
@@ -63,7 +74,7 @@ describe('kvasir bench --peer-url', () => {
   });
 
   it('passes on what the server has against a request', async () => {
-    const peer = await ServerPeer.open(url, signal);
+    const peer = await ServerPeer.open(url, undefined, signal);
     const ask = async () => {
       for await (const chunk of peer.complete(Int32Array.of(-1), 5)) void chunk;
     };
@@ -71,48 +82,87 @@ describe('kvasir bench --peer-url', () => {
   });
 });
 
-/** Chunks as llama.cpp's server sends them: text, no tokens' names, a count and timings at the end. */
-describe('a server that does not name its tokens', () => {
-  const chunks = [
-    '{"choices":[{"text":" a","index":0,"finish_reason":null}]}',
-    // Two tokens were needed for one character.
-    '{"choices":[{"text":"\u00e9","index":0,"finish_reason":null}]}',
-    '{"choices":[{"text":"","index":0,"finish_reason":"length"}]}',
-    '{"choices":[],"usage":{"completion_tokens":3,"prompt_tokens":9},"timings":{"cache_n":7}}',
+/**
+ * What llama.cpp's server (v0.5.0) sent for three tokens of a random model behind a prompt of six: without a bias nothing
+ * before the end, because no token was a whole character; with a bias a chunk for each token.
+ */
+const recorded = {
+  unbiased: [
+    '{"choices":[{"text":"","index":0,"logprobs":null,"finish_reason":"length"}],"usage":{"completion_tokens":3,"prompt_tokens":6,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":0}},"timings":{"cache_n":0,"prompt_n":6}}',
     '[DONE]',
-  ];
-  const server = createServer((request, response) => {
-    if (request.url === '/v1/models') response.end('{"data":[{"id":"m"}]}');
-    // Cut in the middle of lines and of a character.
-    else {
-      const bytes = Buffer.from(chunks.map((data) => `data: ${data}\n\n`).join(''));
-      for (let at = 0; at < bytes.length; at += 7) response.write(bytes.subarray(at, at + 7));
-      response.end();
-    }
+  ],
+  biased: [
+    '{"choices":[{"text":"@","index":0,"logprobs":null,"finish_reason":null}],"object":"text_completion"}',
+    '{"choices":[{"text":"@","index":0,"logprobs":null,"finish_reason":null}],"object":"text_completion"}',
+    '{"choices":[{"text":"@","index":0,"logprobs":null,"finish_reason":null}],"object":"text_completion"}',
+    '{"choices":[{"text":"","index":0,"logprobs":null,"finish_reason":"length"}],"usage":{"completion_tokens":3,"prompt_tokens":6,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":5}},"timings":{"cache_n":5,"prompt_n":1}}',
+    '[DONE]',
+  ],
+};
+
+describe("llama.cpp's server", () => {
+  const server = createServer(async (request, response) => {
+    if (request.url === '/v1/models') return response.end('{"data":[{"id":"m"}]}');
+    const { logit_bias: bias } = JSON.parse(await readText(request)) as { logit_bias?: Record<string, number> };
+    const chunks = recorded[bias?.['64'] === 100 ? 'biased' : 'unbiased'];
+    const bytes = Buffer.from(chunks.map((data) => `data: ${data}\n\n`).join(''));
+    // Cut in the middle of lines.
+    for (let at = 0; at < bytes.length; at += 7) response.write(bytes.subarray(at, at + 7));
+    return response.end();
   });
+  const origin = (): string => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   beforeAll(async () => {
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
   });
   afterAll(() => server.close());
 
-  it('is counted by its usage', async () => {
-    const peer = await ServerPeer.open(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, signal);
+  const prompt = Int32Array.of(100, 200, 300, 400, 500, 600);
+  const seenOf = async (answerToken: number | undefined) => {
+    const peer = await ServerPeer.open(origin(), answerToken, signal);
     const seen = [];
-    for await (const { tokens, cachedTokens } of peer.complete(Int32Array.of(1), 3))
-      seen.push([tokens.length, cachedTokens]);
-    expect(seen).toEqual([
-      [1, undefined],
-      [1, undefined],
-      [0, undefined],
-      [1, 7],
+    for await (const { tokens, cachedTokens } of peer.complete(prompt, 3)) seen.push([tokens, cachedTokens]);
+    return seen;
+  };
+
+  it('is made to say something of each token, and the token is known', async () => {
+    expect(await seenOf(64)).toEqual([
+      [[64], undefined],
+      [[64], undefined],
+      [[64], undefined],
+      [[], 5],
     ]);
   });
 
+  it('is counted by its usage where it says nothing', async () => {
+    expect(await seenOf(undefined)).toEqual([[[0, 0, 0], 0]]);
+  });
+
+  it('is found out when it reads another prompt than was sent, or brings more tokens than were asked for', async () => {
+    const peer = await ServerPeer.open(origin(), 64, signal);
+    const ask = async () => {
+      for await (const chunk of peer.complete(prompt.subarray(1), 3)) void chunk;
+    };
+    await expect(ask()).rejects.toThrow('read 6 tokens where 5 were sent');
+    const turns = [{ prompt, generateLength: 2 }];
+    const run = new ServerRunner(peer).run({ prefix: new Int32Array(), conversations: [turns] }, new RunTimes());
+    await expect(run).rejects.toThrow('after 3 of 2 tokens');
+  });
+
   it('is told from one that is not there', async () => {
-    const { port } = server.address() as AddressInfo;
+    const gone = origin();
     server.close();
     await once(server, 'close');
-    await expect(ServerPeer.open(`http://127.0.0.1:${port}`, signal)).rejects.toThrow(/does not answer: \w/);
+    await expect(ServerPeer.open(gone, undefined, signal)).rejects.toThrow(/does not answer: \w/);
   });
+});
+
+it('a plain token is one character; control tokens are none', () => {
+  const texts = ['', ' ', 'ab', '\u00e9', 'x', 'y'];
+  const engine = (vocabSize: number) => ({
+    model: { vocabSize } as ModelInfo,
+    detokenize: (tokens: ArrayLike<number>) => texts[tokens[0]!]!,
+  });
+  expect(plainToken(engine(6))).toBe(4);
+  expect(plainToken(engine(3))).toBeUndefined();
 });

@@ -1,4 +1,5 @@
 import { converse } from './conversations.ts';
+import { DecodeWindow } from './decode-window.ts';
 import { turnTooShort } from './errors.ts';
 import { contextTokens, RandomTokens } from './random-tokens.ts';
 import type { RunTimes, WorkloadRunner } from './run-times.ts';
@@ -8,57 +9,65 @@ import type { Workload } from './workload.ts';
 
 export const serverName = 'server';
 
-/** A server's latency as its clients see it; the context is what it still has from the request before. */
+/** A server's latency as its clients see it; contexts are what it still has from the requests before. */
 export class ServerSubject implements Subject {
   readonly name = serverName;
   readonly #peer: ServerPeer;
   readonly #vocabSize: number;
+  readonly #batch: number;
   readonly #random: RandomTokens;
 
-  constructor(peer: ServerPeer, vocabSize: number) {
+  constructor(peer: ServerPeer, vocabSize: number, batch: number) {
     this.#peer = peer;
     this.#vocabSize = vocabSize;
+    this.#batch = batch;
     this.#random = new RandomTokens(Date.now(), vocabSize);
   }
 
   async prepare(depth: number): Promise<void> {
-    if (depth > 0) await this.#complete(contextTokens(depth, this.#vocabSize), 1);
+    if (depth > 0) await Promise.all(this.#contexts(depth).map((context) => this.#complete(context, 1)));
   }
 
   async prefill(depth: number, length: number): Promise<Rate> {
-    const context = contextTokens(depth, this.#vocabSize);
-    const prompt = new Int32Array([...context, ...this.#random.take(length)]);
-    const { startedMs, endedMs, cachedTokens } = await this.#complete(prompt, 1);
+    const prompt = new Int32Array([...contextTokens(depth, this.#vocabSize, 0), ...this.#random.take(length)]);
+    const startedMs = performance.now();
+    const { cachedTokens } = await this.#complete(prompt, 1);
     // Where the server does not say what it had cached, it is taken at its best.
-    return { tokens: prompt.length - (cachedTokens ?? depth), seconds: (endedMs - startedMs) / 1000 };
+    return { tokens: prompt.length - (cachedTokens ?? depth), seconds: (performance.now() - startedMs) / 1000 };
   }
 
   async decode(depth: number, length: number): Promise<Rate> {
-    const prompt = depth > 0 ? contextTokens(depth, this.#vocabSize) : this.#random.take(1);
-    const { first, last, count } = await this.#complete(prompt, length + 1);
-    return { tokens: count - first.count, seconds: (last.atMs - first.atMs) / 1000 };
+    const prompts = depth > 0 ? this.#contexts(depth) : Array.from({ length: this.#batch }, () => this.#random.take(1));
+    // The first token belongs to the prompt, and the last may come with what ends the answer.
+    const tokensEach = length + 2;
+    const window = new DecodeWindow(this.#batch, tokensEach, () => performance.now());
+    await Promise.all(prompts.map((prompt, i) => this.#complete(prompt, tokensEach, (count) => window.add(i, count))));
+    const { from, to, tokens } = window.result();
+    return { tokens, seconds: (to - from) / 1000 };
   }
 
-  async #complete(prompt: Int32Array, maxTokens: number) {
-    const startedMs = performance.now();
-    let first: { readonly atMs: number; readonly count: number } | undefined;
-    let last: { readonly atMs: number } | undefined;
+  #contexts(depth: number): Int32Array[] {
+    return Array.from({ length: this.#batch }, (_, sequence) => contextTokens(depth, this.#vocabSize, sequence));
+  }
+
+  async #complete(
+    prompt: Int32Array,
+    maxTokens: number,
+    onTokens?: (count: number) => void,
+  ): Promise<{ readonly cachedTokens: number | undefined }> {
     let count = 0;
     let cachedTokens: number | undefined;
     for await (const chunk of this.#peer.complete(prompt, maxTokens)) {
       cachedTokens = chunk.cachedTokens ?? cachedTokens;
-      if (chunk.tokens.length === 0) continue;
-      const atMs = performance.now();
       count += chunk.tokens.length;
-      first ??= { atMs, count };
-      last = { atMs };
+      onTokens?.(chunk.tokens.length);
     }
-    if (first === undefined || last === undefined) throw turnTooShort({ wanted: maxTokens, got: 0 });
-    return { startedMs, endedMs: performance.now(), first, last, count, cachedTokens };
+    if (count !== maxTokens) throw turnTooShort({ wanted: maxTokens, got: count });
+    return { cachedTokens };
   }
 }
 
-/** The same server under a workload. Where it does not name its tokens, zeros stand for them in what is said later. */
+/** The same server under a workload. */
 export class ServerRunner implements WorkloadRunner {
   readonly name = serverName;
   readonly #peer: ServerPeer;

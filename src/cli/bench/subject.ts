@@ -5,15 +5,27 @@ export interface Subject {
   prepare(depth: number): Promise<void>;
   /** Computes `length` new tokens behind them, up to the next token's logits. */
   prefill(depth: number, length: number): Promise<Rate>;
-  /** Generates `length` tokens behind them, one after the other. */
+  /** Generates `length` tokens behind them, one after the other; of several sequences, `length` of each, all at once. */
   decode(depth: number, length: number): Promise<Rate>;
 }
 
 export interface Rate {
   readonly tokens: number;
   readonly seconds: number;
-  /** Seconds in which the engine did something else than compute the graph, where that is known. */
-  readonly overheadSeconds?: number;
+  /** Of decoding, where it is known. */
+  readonly overhead?: StepOverhead;
+}
+
+/** Where the time of a step of decoding goes, on average: all of it, and what is not ggml's computing. */
+export interface StepOverhead {
+  readonly stepMs: number;
+  /** Planning, laying out, sampling, applying: nothing computes meanwhile. */
+  readonly outsideMs: number;
+  /**
+   * What the engine's thread works while ggml computes: text is made and told. It slows computing down where no core is free
+   * for it. Absent where the system does not tell.
+   */
+  readonly besideMs?: number;
 }
 
 export const tokensPerSecond = ({ tokens, seconds }: Rate): number => tokens / seconds;

@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import type { AsyncEngine } from '../../engine/contract.ts';
 import { addEngineFlags, integerFrom, oneOf } from '../args.ts';
 import type { CliContext } from '../context.ts';
 import {
@@ -18,6 +19,7 @@ import { openBestLibllama } from './best-libllama.ts';
 import { EngineRunner } from './engine-runner.ts';
 import type { OpenMeasuredEngine } from './engine-subject.ts';
 import { countsFlag } from './flags.ts';
+import { plainToken } from './plain-token.ts';
 import { RandomTokens } from './random-tokens.ts';
 import type { WorkloadRunner } from './run-times.ts';
 import { ServerPeer } from './server-peer.ts';
@@ -79,7 +81,7 @@ function measure(
     const onProgress = (text: string): void => void context.stderr.write(`${text}\n`);
     for (const requests of flags.requests) {
       const shape = workloadShape(flags.workload, requests, lengthsOf(flags));
-      const peer = await openPeer(flags, model.path, shape, random, signal, onProgress);
+      const peer = await openPeer(flags, measured.engine, shape, random, signal, onProgress);
       try {
         const { workload, repetitions } = flags;
         const runners = peer === undefined ? [ours] : [ours, peer.runner];
@@ -108,17 +110,18 @@ interface OpenedPeer {
 
 async function openPeer(
   flags: ThroughputFlags,
-  path: string,
+  engine: AsyncEngine,
   shape: WorkloadShape,
   random: RandomTokens,
   signal: AbortSignal,
   onProgress: (text: string) => void,
 ): Promise<OpenedPeer | undefined> {
   if (flags.peerUrl !== undefined) {
-    return { runner: new ServerRunner(await ServerPeer.open(flags.peerUrl, signal)), close: () => undefined };
+    const peer = await ServerPeer.open(flags.peerUrl, plainToken(engine), signal);
+    return { runner: new ServerRunner(peer), close: () => undefined };
   }
   if (flags.peer === 'none') return undefined;
-  return openBestLibllama(path, shape, threadsOf(flags), random, signal, onProgress);
+  return openBestLibllama(engine.model.path, shape, threadsOf(flags), random, signal, onProgress);
 }
 
 /** Of each row: what the machine gets done, and what clients wait for. */
