@@ -7,11 +7,13 @@ import { systemTimers } from './connector/system-timers.ts';
 import { tokenCount } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
+import { loadNative } from './ggml/ffi.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { pipelineStage } from './runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
 import { type KvLayout, kvTypes, pageBytes } from './runner/kv-memory.ts';
+import { openCrc32 } from './runner/native/crc32.ts';
 import type { OpenedRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
 import type { WorkerHooks } from './worker/worker-serve.ts';
@@ -67,8 +69,14 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
     let half: WorkerConnector | undefined;
     if (context.connector !== undefined) {
       if (runner.kvPages === undefined) throw connectorNeedsHostMemory({ device: runner.deviceDescription });
-      const { wake } = context;
-      half = await context.connector.openWorker({ clock: systemClock, timers: systemTimers, wake, identity });
+      const crc32 = await openCrc32(loadNative());
+      half = await context.connector.openWorker({
+        clock: systemClock,
+        timers: systemTimers,
+        wake: context.wake,
+        identity,
+        ...(crc32 === undefined ? {} : { crc32 }),
+      });
       half.registerKvCaches(runner.kvPages);
     }
     return Object.assign(new InlineRank(runner, identity, half), {

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { crc32 } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { BlockCodec, headerBytes, payloadCrcOf } from './block-header.ts';
@@ -49,6 +50,17 @@ describe('a stored block', () => {
   it('is found again', () => {
     expect(codec.verify(key('a'), header, payload, whole)).toBeUndefined();
     expect(payloadCrcOf(header)).toBe(payloadCrcOf(codec.encode(key('b'), payload)));
+  });
+
+  it('is the same by any code that computes its checksum', () => {
+    let bytes = 0;
+    const quick = new BlockCodec(identity, (part) => {
+      bytes += part.length;
+      return crc32(part);
+    });
+    expect(quick.encode(key('a'), payload)).toEqual(header);
+    expect(quick.verify(key('a'), header, payload, whole)).toBeUndefined();
+    expect(bytes).toBe(2 * payload.length);
   });
 
   it.each<[string, Partial<KvIdentity>]>([

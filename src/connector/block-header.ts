@@ -1,7 +1,7 @@
-import { crc32 } from 'node:zlib';
+import { crc32 as zlibCrc32 } from 'node:zlib';
 import { assert } from '../base/assert.ts';
 import { type BlockKey, digestBytes, groupOfKey, isBlockKey, writeKeyDigest } from './block-key.ts';
-import type { KvIdentity } from './connector.ts';
+import type { Crc32, KvIdentity } from './connector.ts';
 import { identityDigest } from './identity.ts';
 import type { MissReason } from './reasons.ts';
 
@@ -62,11 +62,14 @@ const checked: readonly (readonly [reason: MissReason, start: number, end: numbe
 /** Writes and checks the headers of one rank's blocks. */
 export class BlockCodec {
   readonly identity: KvIdentity;
+  readonly #crc32: Crc32;
   /** Per group, everything of a header that is the same for all its blocks. */
   readonly #templates: readonly Uint8Array[];
 
-  constructor(identity: KvIdentity) {
+  /** `crc32`: a quicker one than Node's, if there is one. */
+  constructor(identity: KvIdentity, crc32: Crc32 = zlibCrc32) {
     this.identity = identity;
+    this.#crc32 = crc32;
     this.#templates = identity.groups.map((_, group) => template(identity, group));
   }
 
@@ -75,8 +78,8 @@ export class BlockCodec {
     assert(payload.length === this.identity.pageBytes, `a block of ${payload.length} bytes, not a page`);
     const header = this.#expected(key);
     const view = viewOf(header);
-    view.setUint32(at.payloadCrc, crc32(payload), true);
-    view.setUint32(at.headerCrc, crc32(header.subarray(0, at.headerCrc)), true);
+    view.setUint32(at.payloadCrc, this.#crc32(payload), true);
+    view.setUint32(at.headerCrc, zlibCrc32(header.subarray(0, at.headerCrc)), true);
     return header;
   }
 
@@ -97,7 +100,7 @@ export class BlockCodec {
     if (view.getBigUint64(at.magic, true) !== magic) return 'notABlock';
     if (view.getUint32(at.version, true) !== formatVersion) return 'formatVersion';
     if (storedBytes < headerBytes) return 'truncated';
-    if (view.getUint32(at.headerCrc, true) !== crc32(header.subarray(0, at.headerCrc))) return 'headerCorrupt';
+    if (view.getUint32(at.headerCrc, true) !== zlibCrc32(header.subarray(0, at.headerCrc))) return 'headerCorrupt';
     const expected = this.#expected(key);
     for (const [reason, start, end] of checked) {
       for (let i = start; i < end; i++) if (header[i] !== expected[i]) return reason;
@@ -108,7 +111,7 @@ export class BlockCodec {
   }
 
   #verifyPayload(header: Uint8Array, payload: Uint8Array): MissReason | undefined {
-    return viewOf(header).getUint32(at.payloadCrc, true) === crc32(payload) ? undefined : 'corrupt';
+    return viewOf(header).getUint32(at.payloadCrc, true) === this.#crc32(payload) ? undefined : 'corrupt';
   }
 
   /** A header without its checksums. */

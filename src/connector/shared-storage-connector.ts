@@ -1,5 +1,6 @@
 import type {
   ConnectorContext,
+  Crc32,
   KvConnector,
   KvIdentity,
   KvRole,
@@ -83,8 +84,8 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
-    const { identity } = context;
-    return new TierWorker(this.#withFaults(await this.#openDisk(identity), identity, context), context, {
+    const { identity, crc32 } = context;
+    return new TierWorker(this.#withFaults(await this.#openDisk(identity, crc32), identity, context), context, {
       loadsAtOnce: this.#loadsAtOnce,
       savesAtOnce: this.#savesAtOnce,
       saveBufferBytes: this.#saveBufferBytes,
@@ -92,13 +93,14 @@ export class SharedStorageConnector implements KvConnector {
     });
   }
 
-  #openDisk(identity: KvIdentity): Promise<DiskTier> {
+  #openDisk(identity: KvIdentity, crc32?: Crc32): Promise<DiskTier> {
     return DiskTier.open({
       root: this.#root,
       identity,
       maxBytes: this.#maxBytes,
       fsync: this.#fsync,
       name: 'shared-storage',
+      crc32,
     });
   }
 

@@ -2,7 +2,7 @@ import { access, readFile, unlink, writeFile } from 'node:fs/promises';
 import { KvasirError } from '../base/errors.ts';
 import { BlockCodec, headerBytes } from './block-header.ts';
 import type { BlockKey } from './block-key.ts';
-import type { KvIdentity } from './connector.ts';
+import type { Crc32, KvIdentity } from './connector.ts';
 import { codeOf, isFull, isMissing, readBlockFile, writeBlockFile } from './disk-file.ts';
 import { DiskFolder, forEachLimited } from './disk-folder.ts';
 import { tierClosed, tierFailed } from './errors.ts';
@@ -20,6 +20,8 @@ export interface DiskTierOptions {
   /** Default false: after a power cut a block may be torn, which its checksum finds. */
   readonly fsync?: boolean;
   readonly name?: string;
+  /** Default: Node's. */
+  readonly crc32?: Crc32 | undefined;
   readonly wallNowMs?: () => number;
 }
 
@@ -52,7 +54,7 @@ export class DiskTier implements TamperableTier {
     this.name = options.name ?? 'disk';
     this.notices = folder.notices;
     this.#folder = folder;
-    this.#codec = new BlockCodec(options.identity);
+    this.#codec = new BlockCodec(options.identity, options.crc32);
     this.#maxBytes = options.maxBytes;
     this.#fsync = options.fsync ?? false;
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));

@@ -1,6 +1,6 @@
 import { BlockCodec, headerBytes } from './block-header.ts';
 import type { BlockKey } from './block-key.ts';
-import type { KvIdentity } from './connector.ts';
+import type { Crc32, KvIdentity } from './connector.ts';
 import { tierClosed } from './errors.ts';
 import { LruBytes } from './lru-bytes.ts';
 import { OpenCalls } from './open-calls.ts';
@@ -12,6 +12,8 @@ export interface HostTierOptions {
   /** Headers included. */
   readonly maxBytes: number;
   readonly name?: string;
+  /** Default: Node's. */
+  readonly crc32?: Crc32 | undefined;
 }
 
 /** Blocks in this process's memory, least recently used ones let go. Verified like any other: memory rots too. */
@@ -27,7 +29,7 @@ export class HostTier implements TamperableTier {
 
   constructor(options: HostTierOptions) {
     this.name = options.name ?? 'host';
-    this.#codec = new BlockCodec(options.identity);
+    this.#codec = new BlockCodec(options.identity, options.crc32);
     this.#maxBytes = options.maxBytes;
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }

@@ -3,9 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import type { KvIdentity } from '../../connector/connector.ts';
+import { loadNative } from '../../ggml/ffi.ts';
 import { readGguf } from '../../ggml/gguf.ts';
 import { readModelConfig } from '../../ggml/model-config.ts';
 import { kvTypes, pageBytes as pageBytesOf } from '../../runner/kv-memory.ts';
+import { openCrc32 } from '../../runner/native/crc32.ts';
 import { addEngineFlags, integerFrom } from '../args.ts';
 import type { CliContext } from '../context.ts';
 import { demoModelPath } from '../package-files.ts';
@@ -76,7 +78,8 @@ async function measure(
     // Folders of their own: engines find blocks of another identity strange, and say so.
     const folders = { tiers: join(root, 'tiers'), engines: join(root, 'engines') };
     for (const folder of Object.values(folders)) await mkdir(folder);
-    const tiers = await measureTiers({ identity, blocks, root: folders.tiers, repetitions, onProgress });
+    const crc32 = await openCrc32(loadNative());
+    const tiers = await measureTiers({ identity, crc32, blocks, root: folders.tiers, repetitions, onProgress });
     const engine = { ...benchOptions(flags, context), blockSize };
     const { pageBytes } = identity;
     const options = { openEngine, engine, pageBytes, root: folders.engines, repetitions, signal, onProgress };

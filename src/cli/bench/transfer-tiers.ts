@@ -1,5 +1,4 @@
-import type { KvIdentity } from '../../connector/connector.ts';
-import type { Tier } from '../../connector/tier.ts';
+import type { Crc32, KvIdentity } from '../../connector/connector.ts';
 import { DiskTier } from '../../connector/tier-disk.ts';
 import { HostTier } from '../../connector/tier-host.ts';
 import { transferFailed } from './errors.ts';
@@ -10,6 +9,8 @@ import { blockKeys, TransferRig } from './transfer-rig.ts';
 
 export interface TierOptions {
   readonly identity: KvIdentity;
+  /** The one that engines use; absent: Node's. */
+  readonly crc32: Crc32 | undefined;
   /** Blocks of one transfer. */
   readonly blocks: number;
   /** A folder of the bench's own. */
@@ -32,14 +33,14 @@ export interface TierRow {
 
 /** Medians over repetitions, in each of which everything is moved once. Files are read from the system's page cache. */
 export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
-  const { identity, blocks, root, repetitions } = options;
+  const { identity, crc32, blocks, root, repetitions } = options;
   const { pageBytes } = identity;
   const pool = Array.from({ length: 2 * blocks }, (_, i) => new Uint8Array(pageBytes).fill(i + 1));
   const [sources, targets] = [pool.slice(0, blocks), pool.slice(blocks)];
   const files = new RawFiles(root);
   const maxBytes = 4 * blocks * (pageBytes + 4096);
-  const host = new TransferRig(new HostTier({ identity, maxBytes }), identity, pool);
-  const disk = new TransferRig(await openDisk(root, identity, maxBytes), identity, pool);
+  const host = new TransferRig(new HostTier({ identity, maxBytes, crc32 }), identity, pool);
+  const disk = new TransferRig(await DiskTier.open({ root, identity, maxBytes, crc32 }), identity, pool);
   const seconds = new Map<string, number[]>();
   try {
     // The first round is only to warm up.
@@ -81,9 +82,6 @@ export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
     row('disk', 'load', 'fs.read'),
   ];
 }
-
-const openDisk = (root: string, identity: KvIdentity, maxBytes: number): Promise<Tier> =>
-  DiskTier.open({ root, identity, maxBytes });
 
 function copy(sources: readonly Uint8Array[], targets: readonly Uint8Array[]): void {
   for (const [i, source] of sources.entries()) targets[i]!.set(source);
