@@ -183,7 +183,7 @@ export function allocateTensors(
   const buffer = device.native.ggml_backend_alloc_ctx_tensors_from_buft(context, type.pointer);
   if (buffer === 0) {
     throw outOfNativeMemory({
-      bytes,
+      amount: `${bytes} bytes`,
       purpose,
       device: type.name,
       hint: 'Use a smaller model, a smaller --kv-cache-memory or a smaller --max-model-len.',

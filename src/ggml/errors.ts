@@ -28,7 +28,7 @@ export const deviceUnavailable = defineError(
 );
 export const outOfNativeMemory = defineError(
   'KVASIR_OUT_OF_NATIVE_MEMORY',
-  'Could not allocate {bytes} bytes for {purpose} on {device}. {hint}',
+  'Could not allocate {amount} for {purpose} on {device}. {hint}',
   500,
 );
 export const modelFileUnreadable = defineError(

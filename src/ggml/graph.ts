@@ -201,7 +201,8 @@ export class GraphBuilder {
     }
     if (!ok) {
       throw outOfNativeMemory({
-        bytes: this.#capacity,
+        // ggml does not say how much it wanted.
+        amount: 'memory',
         purpose: 'a step',
         device: this.#device.description,
         hint: 'Use a smaller --max-num-batched-tokens.',
