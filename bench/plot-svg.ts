@@ -1,48 +1,120 @@
-import { comparedFigures, type ResultsFile } from './results-file.ts';
+import { type ComparedFigure, comparedFigures, type ResultsFile } from './results-file.ts';
 
-const width = 820;
-const labelWidth = 330;
-const valueWidth = 60;
-const rowHeight = 26;
-const barHeight = 16;
-const top = 52;
+const width = 860;
+const labelWidth = 262;
+/** For the figures behind the longest bar. */
+const valueWidth = 150;
+const barHeight = 13;
+const groupGap = 11;
+const top = 88;
+/** From the middle of a bar to where its text stands: renderers disagree on `dominant-baseline`. */
+const textDrop = 4;
+/** On white, and on black; more types of weights than colours begin again. */
+const colours = [
+  ['#2f6fc9', '#5f9bf0'],
+  ['#2a9d8f', '#4cc4b5'],
+  ['#b3772e', '#dba45a'],
+  ['#7d5ba6', '#a98ad0'],
+] as const;
 
-/** Bars of the ratio to libllama, one for each figure, with a line at 1. Readable on white and on black. */
+/**
+ * What was measured, each with a bar for each type of weights: our speed as a multiple of libllama's, which is the line at
+ * 1, and behind the bar both figures. Readable on white and on black.
+ */
 export function plotSvg(results: ResultsFile): string {
   const figures = comparedFigures(results);
+  const groups = grouped(figures);
+  const weights = [...new Set(figures.map((figure) => figure.weights))];
   const most = Math.max(1, ...figures.map(({ ratio }) => ratio));
   const scale = (width - labelWidth - valueWidth) / most;
-  const bottom = top + figures.length * rowHeight;
-  const line = labelWidth + scale;
-  const bars = figures.map(({ label, ratio }, i) => {
-    const y = top + i * rowHeight;
-    const middle = y + rowHeight / 2;
-    return [
-      `<text class="label" x="${labelWidth - 10}" y="${middle}">${escaped(label)}</text>`,
-      `<rect x="${labelWidth}" y="${y + (rowHeight - barHeight) / 2}" width="${fixed(ratio * scale)}" height="${barHeight}"/>`,
-      `<text x="${fixed(labelWidth + valueAt(ratio) * scale + 6)}" y="${middle}">${ratio.toFixed(2)}</text>`,
-    ].join('\n');
-  });
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${bottom + 12}" role="img">
+  const heightOf = (group: readonly unknown[]): number => group.length * barHeight + groupGap;
+  const bottom = top + groups.reduce((sum, [, group]) => sum + heightOf(group), 0);
+  let y = top + groupGap / 2;
+  const rows: string[] = [];
+  for (const [what, group] of groups) {
+    const middle = y + (group.length * barHeight) / 2 + textDrop;
+    rows.push(`<text class="label" x="${labelWidth - 10}" y="${fixed(middle)}">${escaped(what)}</text>`);
+    group.forEach((figure, i) => {
+      rows.push(...barOf(figure, weights.indexOf(figure.weights), y + i * barHeight, scale));
+    });
+    y += heightOf(group);
+  }
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${bottom + 14}" role="img">
 <title>Speed of Kvasir relative to libllama, ${escaped(results.date)}</title>
 <style>
-text { font: 13px sans-serif; fill: #222; dominant-baseline: central; }
+text { font: 12.5px sans-serif; fill: #222; }
 .label { text-anchor: end; }
-.head { font-weight: bold; }
-rect { fill: #3b7dd8; }
-line { stroke: #d0342c; stroke-width: 1.5; stroke-dasharray: 4 3; }
-@media (prefers-color-scheme: dark) { text { fill: #ddd; } rect { fill: #5a96e6; } line { stroke: #ff6b61; } }
+.head { font-size: 15px; font-weight: bold; }
+.figures, .grid { font-size: 11px; fill: #666; }
+.axis { text-anchor: middle; }
+line { stroke: #ddd; }
+.one { stroke: #d0342c; stroke-width: 2; }
+.peer { fill: #d0342c; font-weight: bold; }
+${weights.map((_, i) => `.w${i} { fill: ${colourOf(i)[0]}; }`).join('\n')}
+@media (prefers-color-scheme: dark) {
+text { fill: #ddd; } .figures, .grid { fill: #999; } line { stroke: #3a3f46; }
+.one { stroke: #ff6b61; } .peer { fill: #ff6b61; }
+${weights.map((_, i) => `.w${i} { fill: ${colourOf(i)[1]}; }`).join('\n')}
+}
 </style>
-<text class="head" x="${labelWidth}" y="14">speed relative to libllama, exact numerics</text>
-<text class="head" x="${fixed(line)}" y="36" text-anchor="middle">1</text>
-${bars.join('\n')}
-<line x1="${fixed(line)}" y1="${top - 8}" x2="${fixed(line)}" y2="${bottom + 4}"/>
+<text class="head" x="${labelWidth}" y="18">Kvasir's speed as a multiple of libllama's; longer is better</text>
+${legend(weights)}
+${gridLines(most, scale, bottom)}
+${rows.join('\n')}
+${axisLine('one', labelWidth + scale, bottom)}
 </svg>
 `;
 }
 
+/** By what was measured, in the order in which it comes first. */
+function grouped(figures: readonly ComparedFigure[]): [string, ComparedFigure[]][] {
+  const groups = new Map<string, ComparedFigure[]>();
+  for (const figure of figures) groups.set(figure.what, [...(groups.get(figure.what) ?? []), figure]);
+  return [...groups];
+}
+
+function barOf({ ours, theirs, ratio }: ComparedFigure, weights: number, y: number, scale: number): string[] {
+  const x = labelWidth + valueAt(ratio) * scale + 6;
+  const size = `width="${fixed(ratio * scale)}" height="${barHeight - 2}"`;
+  const figures = `<tspan class="figures" dx="7">${rate(ours)} : ${rate(theirs)} tok/s</tspan>`;
+  return [
+    `<rect class="w${weights}" x="${labelWidth}" y="${fixed(y + 1)}" ${size}/>`,
+    `<text x="${fixed(x)}" y="${fixed(y + barHeight / 2 + textDrop)}">${ratio.toFixed(2)}${figures}</text>`,
+  ];
+}
+
+function legend(weights: readonly string[]): string {
+  let x = labelWidth;
+  const entries = weights.map((name, i) => {
+    const entry = `<rect class="w${i}" x="${x}" y="33" width="11" height="11"/>\n<text x="${x + 16}" y="43">${escaped(name)}</text>`;
+    x += 34 + 8 * name.length;
+    return entry;
+  });
+  return [...entries, `<text class="figures" x="${x}" y="43">behind each bar: Kvasir : libllama</text>`].join('\n');
+}
+
+/** A line at each whole multiple; that at 1 is the peer. */
+function gridLines(most: number, scale: number, bottom: number): string {
+  const multiples = Array.from({ length: Math.floor(most) }, (_, i) => i + 1);
+  return multiples
+    .map((multiple) => {
+      const x = labelWidth + multiple * scale;
+      const [name, text] = multiple === 1 ? ['axis peer', 'libllama = 1'] : ['axis grid', `${multiple}`];
+      const label = `<text class="${name}" x="${fixed(x)}" y="${top - 14}">${text}</text>`;
+      return multiple === 1 ? label : `${label}\n${axisLine('grid', x, bottom)}`;
+    })
+    .join('\n');
+}
+
+const axisLine = (name: string, x: number, bottom: number): string =>
+  `<line class="${name}" x1="${fixed(x)}" y1="${top - 8}" x2="${fixed(x)}" y2="${fixed(bottom + 4)}"/>`;
+
 /** A figure that would lie on the line stands behind it. */
 const valueAt = (ratio: number): number => (ratio < 1 && ratio > 0.85 ? 1 : ratio);
+
+const colourOf = (weights: number): readonly [string, string] => colours[weights % colours.length]!;
+
+const rate = (value: number): string => value.toFixed(value < 100 ? 1 : 0);
 
 const fixed = (value: number): string => String(Number(value.toFixed(1)));
 

@@ -1,17 +1,22 @@
 /**
  * Draws a results file: bars of the ratio to libllama.
  *
- *   npm run bench:plot -- bench/results/2026-11-20.json docs/performance.svg
+ *   npm run bench:plot                                              the newest file, for README
+ *   npm run bench:plot -- bench/results/2026-11-20.json plot.svg
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { plotSvg } from './plot-svg.ts';
-import type { ResultsFile } from './results-file.ts';
+import { newestResults, type ResultsFile } from './results-file.ts';
 
-const [from, to] = process.argv.slice(2);
-if (from === undefined || to === undefined) {
-  console.error('usage: plot <results.json> <picture.svg>');
-  process.exitCode = 2;
+const folder = join('bench', 'results');
+const newest = newestResults(readdirSync(folder));
+const [from = newest === undefined ? undefined : join(folder, newest), to = join('docs', 'performance.svg')] =
+  process.argv.slice(2);
+if (from === undefined) {
+  console.error(`nothing to draw: ${folder} is empty`);
+  process.exitCode = 1;
 } else {
   writeFileSync(to, plotSvg(JSON.parse(readFileSync(from, 'utf8')) as ResultsFile));
-  console.log(`wrote ${to}`);
+  console.log(`drew ${from} as ${to}`);
 }

@@ -2,8 +2,6 @@
 export interface ResultsFile {
   readonly date: string;
   readonly machine: string;
-  /** Processes that wanted a core, over a minute, before the first bench began; absent in older files. */
-  readonly loadBefore?: number;
   readonly versions: Readonly<Record<string, string>>;
   readonly commit: string;
   readonly models: string;
@@ -15,6 +13,10 @@ export interface ResultsRun {
   readonly command: string;
   /** Where it is not the file's. */
   readonly commit?: string;
+  /** Processes that wanted a core, over a minute, before it and those that were run with it began. In newer files. */
+  readonly loadBefore?: number;
+  /** How long it took. In newer files. */
+  readonly seconds?: number;
   /** What the bench wrote as JSON. */
   readonly rows: readonly ResultsRow[];
 }
@@ -22,6 +24,7 @@ export interface ResultsRun {
 /** The fields that are compared with a peer; benches write more. */
 export interface ResultsRow {
   readonly depth?: number;
+  readonly batch?: number;
   readonly prefill?: Comparison;
   readonly decode?: Comparison;
   readonly workload?: string;
@@ -31,8 +34,32 @@ export interface ResultsRow {
 }
 export type Comparison = Readonly<Record<string, number>>;
 
+/**
+ * A piece of a run beside the others of its file: instead of an earlier run of the same command, or at the end. The file
+ * keeps its date and its commit; what was run at another one says so.
+ */
+export function withRun(file: ResultsFile, commit: string, run: ResultsRun): ResultsFile {
+  const marked = commit === file.commit ? run : { ...run, commit };
+  const isKnown = file.runs.some(({ command }) => command === run.command);
+  const replaced = file.runs.map((each) => (each.command === run.command ? marked : each));
+  return { ...file, runs: isKnown ? replaced : [...file.runs, marked] };
+}
+
+/** Of `2026-11-20.json`, `2026-11-20-2.json`, ... the last one: by date, then by number. */
+export function newestResults(names: readonly string[]): string | undefined {
+  const dated = names.flatMap((name) => {
+    const match = /^(\d{4}-\d\d-\d\d)(?:-(\d+))?\.json$/.exec(name);
+    return match === null ? [] : [{ name, date: match[1] ?? '', number: Number(match[2] ?? 1) }];
+  });
+  dated.sort((a, b) => (a.date === b.date ? a.number - b.number : a.date < b.date ? -1 : 1));
+  return dated.at(-1)?.name;
+}
+
 /** One figure beside libllama's. */
 export interface ComparedFigure {
+  /** What was measured, and on which weights; `label` says both. */
+  readonly what: string;
+  readonly weights: string;
   readonly label: string;
   readonly ours: number;
   readonly theirs: number;
@@ -50,10 +77,11 @@ function figuresOf(row: ResultsRow, command: string): ComparedFigure[] {
   const weights = /--model (\S+)\.gguf/.exec(command)?.[1] ?? 'the demo model';
   const promptLength = /--prompt-len (\d+)/.exec(command)?.[1] ?? '512';
   const behind = row.depth === undefined || row.depth === 0 ? '' : ` behind ${row.depth} tokens`;
+  const decode = row.batch === undefined || row.batch === 1 ? 'decode' : `decode of ${row.batch} at once`;
   return [
-    ...figure(`${weights}, prompt of ${promptLength}${behind}`, row.prefill),
-    ...figure(`${weights}, decode${behind}`, row.decode),
-    ...figure(`${weights}, ${workloadLabel(row)}`, row.throughput),
+    ...figure(weights, `prompt of ${promptLength}${behind}`, row.prefill),
+    ...figure(weights, `${decode}${behind}`, row.decode),
+    ...figure(weights, workloadLabel(row), row.throughput),
   ];
 }
 
@@ -65,8 +93,8 @@ function workloadLabel({ workload = 'shared-prefix', requests = 0, prefixLength 
   return workload === 'sharegpt' ? `${count} as in ShareGPT` : `${count} at once`;
 }
 
-function figure(label: string, values: Comparison = {}): ComparedFigure[] {
+function figure(weights: string, what: string, values: Comparison = {}): ComparedFigure[] {
   if (!('kvasir' in values && 'libllama' in values && 'ratio' in values)) return [];
   const { kvasir: ours = 0, libllama: theirs = 0, ratio = 0 } = values;
-  return [{ label, ours, theirs, ratio }];
+  return [{ what, weights, label: `${weights}, ${what}`, ours, theirs, ratio }];
 }

@@ -3,9 +3,10 @@ import { expect, it } from 'vitest';
 import { benchCommand } from '../src/cli/bench/command.ts';
 import type { CliContext } from '../src/cli/context.ts';
 import { runCli } from '../src/cli/run-cli.ts';
+import { describeCpu } from './machine.ts';
 import { plotSvg } from './plot-svg.ts';
-import { comparedFigures, type ResultsFile } from './results-file.ts';
-import { standardSet } from './standard-set.ts';
+import { comparedFigures, newestResults, type ResultsFile, withRun } from './results-file.ts';
+import { chosenBenches, commandOf, standardSet } from './standard-set.ts';
 
 const read = (path: string): ResultsFile => JSON.parse(readFileSync(path, 'utf8')) as ResultsFile;
 const readme = readFileSync('README.md', 'utf8');
@@ -61,12 +62,69 @@ it('a plot has a bar for each figure that stands beside libllama, and a line at 
     ],
   };
   const svg = plotSvg(results);
-  const bars = [...svg.matchAll(/<rect x="(\d+)" y="\d+" width="([\d.]+)"/g)];
-  const [from, longest] = [Number(bars[0]![1]), Number(bars[0]![2])];
-  expect(bars.map(([, , width]) => Number(width) / longest)).toEqual([1, 0.25]);
-  expect(svg).toContain(`<line x1="${from + longest / 2}"`);
-  expect(svg).toContain('A&lt;B, prompt of 8 behind 64 tokens');
-  expect(svg).toContain('Q, 8 requests as in ShareGPT');
+  const bars = [...svg.matchAll(/<rect class="(w\d)" x="(\d+)" y="[\d.]+" width="([\d.]+)" height="11"\/>/g)];
+  // The first two are the legend's.
+  const [first, second] = bars.slice(2);
+  expect(bars).toHaveLength(4);
+  const [from, longest] = [Number(first![2]), Number(first![3])];
+  expect(Number(second![3]) / longest).toBe(0.25);
+  expect(svg).toContain(`<line class="one" x1="${from + longest / 2}"`);
+  // Weights have colours, and what was measured a label.
+  expect([first![1], second![1]]).toEqual(['w0', 'w1']);
+  expect(svg).toMatch(/>A&lt;B<.*>Q<.*>prompt of 8 behind 64 tokens<.*>8 requests as in ShareGPT</s);
+});
+
+it('a plot has one label for what was measured on several types of weights', () => {
+  const row = { depth: 0, batch: 8, decode: { kvasir: 4, libllama: 2, ratio: 2 } };
+  const runs = ['A', 'B'].map((name) => ({ command: `kvasir bench latency --model ${name}.gguf`, rows: [row] }));
+  expect(plotSvg({ ...read(quoted), runs }).match(/decode of 8 at once/g)).toHaveLength(1);
+});
+
+it('a file takes a run in pieces: a command that it has is replaced, and another commit is told', () => {
+  const piece = (command: string, depth: number) => ({ command, rows: [{ depth }] });
+  const empty: ResultsFile = { ...read(quoted), commit: 'abcdef0', runs: [] };
+  const both = withRun(withRun(empty, 'abcdef0', piece('a', 1)), 'abcdef0', piece('b', 2));
+  expect(both.runs).toEqual([piece('a', 1), piece('b', 2)]);
+  expect(withRun(both, '1234567', piece('a', 3)).runs).toEqual([
+    { ...piece('a', 3), commit: '1234567' },
+    piece('b', 2),
+  ]);
+});
+
+it('the newest file is found by date and number', () => {
+  const names = ['2026-11-20-2.json', '2026-11-09.json', '2026-11-20-10.json', '2026-11-20.json', 'notes.json'];
+  expect(newestResults(names)).toBe('2026-11-20-10.json');
+  expect(newestResults([])).toBeUndefined();
+});
+
+it('a CPU is told by what its kernels are chosen by, where its name hides that', () => {
+  const details = 'cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx2 avx512f avx512_vnni\n';
+  expect(describeCpu('AMD EPYC', details)).toBe('AMD EPYC (family 26 model 2; AVX2, AVX-512, VNNI)');
+  expect(describeCpu('arm', 'Features\t: fp asimddp i8mm\n')).toBe('arm (dot products, I8MM)');
+  expect(describeCpu('Apple M4', '')).toBe('Apple M4');
+});
+
+it('a part of the set is chosen by numbers or by words', () => {
+  const commands = (only: string) => chosenBenches(standardSet, only, '2').map((bench) => commandOf(bench, '2'));
+  expect(commands('')).toHaveLength(standardSet.length);
+  expect(new Set(commands('')).size).toBe(standardSet.length);
+  expect(commands('2,4-5')).toEqual([1, 3, 4].map((i) => commandOf(standardSet[i]!, '2')));
+  const deep = commands('latency.*8192.*Q4_K_M');
+  expect(deep).toEqual([expect.stringMatching(/^kvasir bench latency .*--threads 2 --model Q4_K_M\.gguf --json$/)]);
+  expect(commands('no such bench')).toEqual([]);
+});
+
+it('the standard set has all that is promised, of both types of weights', () => {
+  for (const model of ['Q8_0', 'Q4_K_M']) {
+    for (const pattern of [
+      '--depth 0,2048,8192 .*libllama',
+      '--batch 8 ',
+      'independent --requests 1,8',
+      'shared-prefix',
+    ]) {
+      expect(chosenBenches(standardSet, `${pattern}.*${model}`, '2'), `${pattern} ${model}`).toHaveLength(1);
+    }
+  }
 });
 
 it('the standard set is what the command understands', async () => {

@@ -36,7 +36,7 @@ export function addPeerFlags(command: Command): Command {
     .addOption(
       new Option(
         '--peer-url <url>',
-        "compare with a server that serves the same model under OpenAI's protocol, such as llama-server",
+        "compare with a server that serves the same model under OpenAI's protocol, such as llama-server -np <requests>",
       )
         .argParser(urlFlag)
         .conflicts('peer'),

@@ -3,7 +3,7 @@ import { type Comparison, comparison, PAUSE_MS } from './latency.ts';
 import type { RandomTokens } from './random-tokens.ts';
 import { type Percentiles, RunTimes, type WorkloadRunner } from './run-times.ts';
 import { median, rounded } from './subject.ts';
-import { fillWorkload, type WorkloadName, type WorkloadShape, workloadTotals } from './workload.ts';
+import { fillWorkload, type WorkloadName, type WorkloadShape, withShortAnswers, workloadTotals } from './workload.ts';
 
 export interface ThroughputOptions {
   readonly workload: WorkloadName;
@@ -30,6 +30,8 @@ export interface ThroughputRow {
   readonly betweenTokensMs: Readonly<Record<string, Percentiles>>;
 }
 
+const WARM_UP_TOKENS = 8;
+
 /** The same prompts through all runners, who take turns; medians over repetitions. The first runner is compared with the second. */
 export async function measureThroughput(
   runners: readonly WorkloadRunner[],
@@ -40,10 +42,11 @@ export async function measureThroughput(
   const measured = runners.map((runner) => ({ runner, seconds: [] as number[], times: new RunTimes() }));
   const { conversations } = shape;
   const name = `${options.workload}, ${conversations.length} requests`;
-  // The first round is only to warm up.
+  // The first round is only to warm up: all prompts, and the beginnings of answers.
+  const warmUp = withShortAnswers(shape, WARM_UP_TOKENS);
   for (let round = 0; round <= options.repetitions; round++) {
     options.onProgress(`${name}: ${round === 0 ? 'warming up' : `repetition ${round} of ${options.repetitions}`}`);
-    const workload = fillWorkload(shape, random);
+    const workload = fillWorkload(round === 0 ? warmUp : shape, random);
     for (const { runner, seconds, times } of round % 2 === 1 ? measured : measured.toReversed()) {
       await sleep(PAUSE_MS);
       const taken = await runner.run(workload, round === 0 ? new RunTimes() : times);

@@ -2,7 +2,14 @@ import { describe, expect, it } from 'vitest';
 import { converse } from './conversations.ts';
 import { RandomTokens } from './random-tokens.ts';
 import { RunTimes } from './run-times.ts';
-import { fillWorkload, shareGptLimits, type WorkloadShape, workloadShape, workloadTotals } from './workload.ts';
+import {
+  fillWorkload,
+  shareGptLimits,
+  type WorkloadShape,
+  withShortAnswers,
+  workloadShape,
+  workloadTotals,
+} from './workload.ts';
 
 const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
 
@@ -33,6 +40,9 @@ describe('workloads', () => {
       keptTokens: 10 + 14 + 7,
       longest: 24,
     });
+    const cut = { promptLength: 5, generateLength: 1 };
+    expect(withShortAnswers(shape, 1)).toEqual({ prefixLength: 10, conversations: [[cut, cut], [cut]] });
+    expect(withShortAnswers(shape, 3)).toEqual(shape);
     const filled = fillWorkload(shape, new RandomTokens(1, 100));
     expect(filled.prefix).toHaveLength(10);
     expect(filled.conversations.map((turns) => turns.map(({ prompt }) => prompt.length))).toEqual([[5, 5], [5]]);

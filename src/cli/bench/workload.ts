@@ -55,6 +55,15 @@ export function workloadShape(name: WorkloadName, requests: number, lengths: Wor
   };
 }
 
+/** The same prompts, and of each answer so many tokens at most. */
+export function withShortAnswers({ prefixLength, conversations }: WorkloadShape, generateMost: number): WorkloadShape {
+  const cut = (turn: TurnShape): TurnShape => ({
+    ...turn,
+    generateLength: Math.min(turn.generateLength, generateMost),
+  });
+  return { prefixLength, conversations: conversations.map((turns) => turns.map(cut)) };
+}
+
 /** Tokens that no cache has seen, in a shape. */
 export function fillWorkload(shape: WorkloadShape, random: RandomTokens): Workload {
   return {
