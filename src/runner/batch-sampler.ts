@@ -7,6 +7,9 @@ import { Sampler } from './sampler.ts';
 /** Sees each sampled row of logits, in place, before it is sampled. */
 export type LogitsObserver = (sequence: SequencePlan, logits: Float32Array) => void;
 
+/** What `LogitsPasses.best` says of a row of logits, where somebody knows it already. */
+export type BestOfRow = (outputIndex: number, logits: Float32Array) => number;
+
 export interface BatchSamples {
   /** Parallel to the batch's sequences; undefined where none was asked for, or where it failed. */
   readonly sampled: readonly (SampledToken | undefined)[];
@@ -26,7 +29,7 @@ export class BatchSampler {
   }
 
   /** `logits`: F32 `[vocab, outputCount]`; read, never written. */
-  sample({ sequences }: Batch, logits: Float32Array): BatchSamples {
+  sample({ sequences }: Batch, logits: Float32Array, bestOfRow?: BestOfRow): BatchSamples {
     const sampled: (SampledToken | undefined)[] = sequences.map(() => undefined);
     const failures: SequenceFailure[] = [];
     for (const [sequence, { plan, outputIndex }] of sequences.entries()) {
@@ -34,7 +37,7 @@ export class BatchSampler {
       const row = logits.subarray(outputIndex * this.#vocabSize, (outputIndex + 1) * this.#vocabSize);
       this.#onLogits?.(plan, row);
       try {
-        sampled[sequence] = this.#sampler.sample(row, plan.sample, plan.tokens);
+        sampled[sequence] = this.#sampler.sample(row, plan.sample, plan.tokens, bestOfRow?.(outputIndex, row));
       } catch (error) {
         // Values that overflow F16 are one prompt's fault; the engine and its other requests go on.
         if (!(error instanceof KvasirError)) throw error;

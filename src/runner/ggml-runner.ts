@@ -11,7 +11,8 @@ import { F16 } from '../ggml/types.ts';
 import { buildDecoder, type DecoderGraph, type DecoderParts } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import { BatchSampler, type LogitsObserver } from './batch-sampler.ts';
+import { BatchSampler, type BestOfRow, type LogitsObserver } from './batch-sampler.ts';
+import { BestTokens } from './best-tokens.ts';
 import {
   type HiddenStates,
   type KvPages,
@@ -23,9 +24,8 @@ import {
 } from './contract.ts';
 import { cpuFeatures } from './cpu-features.ts';
 import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
-import type { LogitsPasses } from './logits-candidates.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
-import { openLogitsPasses } from './native/logits-passes.ts';
+import { type NativeLogitsPasses, openLogitsPasses } from './native/logits-passes.ts';
 import { openRowProduct } from './native/row-product.ts';
 import { openTileProducts, type TileProducts } from './native/tile-product.ts';
 import { type ExactKernels, findExactRowRule } from './numerics.ts';
@@ -140,7 +140,10 @@ export class GgmlRunner implements Runner {
     options: GgmlRunnerOptions,
     device: ComputeDevice,
     weights: ModelWeights,
-    kernels: ExactKernels & { readonly tiles: TileProducts | undefined; readonly passes: LogitsPasses | undefined },
+    kernels: ExactKernels & {
+      readonly tiles: TileProducts | undefined;
+      readonly passes: NativeLogitsPasses | undefined;
+    },
     attention: AttentionChoice,
     fingerprint: string,
   ) {
@@ -161,6 +164,7 @@ export class GgmlRunner implements Runner {
     this.#rowRule = kernels.rule;
     this.memory = new KvMemory(device, layout, pageCount);
     this.#graph = new GraphBuilder(device);
+    const { passes } = kernels;
     this.#parts = {
       graph: this.#graph,
       config,
@@ -168,10 +172,12 @@ export class GgmlRunner implements Runner {
       memory: this.memory,
       attention: attention.create(this.memory),
       kernels: { tiles: kernels.tiles, row: kernels.rowProduct },
+      bestTokens:
+        passes === undefined || device.kind !== 'cpu' ? undefined : new BestTokens(passes.bestOfShares, device.threads),
     };
     this.attentionDescription = attention.description;
     this.#sampler =
-      weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, kernels.passes, options.onLogits);
+      weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options.onLogits);
     this.vocabSize = config.vocabSize;
     this.kvCacheSpec = {
       groups: [{ kind: 'full', blockSize: tokenCount(blockSize), layers }],
@@ -236,7 +242,7 @@ export class GgmlRunner implements Runner {
     return decoder;
   }
 
-  #resultOf({ stepId }: StepPlan, batch: Batch, { result }: DecoderGraph): StageResult {
+  #resultOf({ stepId }: StepPlan, batch: Batch, { result, best }: DecoderGraph): StageResult {
     const nothing = batch.sequences.map(() => undefined);
     if (result === undefined) return { stepId, sampled: nothing };
     if (this.#sampler === undefined) {
@@ -245,8 +251,16 @@ export class GgmlRunner implements Runner {
       return { stepId, sampled: nothing, hidden: this.#device.kind === 'cpu' ? rows.slice() : rows };
     }
     const logits = this.#read(result, batch.outputCount * this.vocabSize);
-    const { sampled, failures } = this.#sampler.sample(batch, logits);
+    const { sampled, failures } = this.#sampler.sample(batch, logits, this.#bestIn(best));
     return { stepId, sampled, ...(failures.length === 0 ? {} : { failures }) };
+  }
+
+  /** Where the graph has looked for the best token of each row. */
+  #bestIn(best: TensorPtr | undefined): BestOfRow | undefined {
+    const { bestTokens } = this.#parts;
+    if (best === undefined || bestTokens === undefined) return undefined;
+    const found = new Int32Array(this.#graph.dataOf(best));
+    return (row, logits) => bestTokens.of(found, row, logits);
   }
 
   /** The first values of a result: in place on a CPU, valid until the next step; else a copy. */

@@ -61,10 +61,10 @@ export class Sampler {
 
   /**
    * `logits`: one row of `vocabSize` values; read, never written (it may be a view of native memory).
-   * `tokens`: prompt and output so far; the chosen token is not pushed.
+   * `tokens`: prompt and output so far; the chosen token is not pushed. `known`: what `LogitsPasses.best` says of `logits`.
    * @throws KvasirError `brokenLogits` for a NaN or +Infinity in the row, or when no token is left to choose.
    */
-  sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer): SampledToken {
+  sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer, known?: number): SampledToken {
     const { params } = request;
     assert(logits.length === this.#edited.length, 'a row of logits has one entry per token of the vocabulary');
     const outputLength = tokens.length - request.promptLength;
@@ -80,18 +80,18 @@ export class Sampler {
     // request's fault must not look like a broken runner.
     if (best === undefined) {
       row = logits;
-      best = this.#findBest(row, tokens.length);
+      best = this.#findBest(row, tokens.length, known);
     }
     if (best === undefined) throw brokenLogits({ found: '-Infinity', token: 'every', position: tokens.length });
     const token = params.temperature === 0 ? best : this.#draw(row, best, params, outputLength);
     if (params.logprobs === undefined) return { token };
-    const rawBest = row === logits ? best : (this.#findBest(logits, tokens.length) ?? best);
+    const rawBest = row === logits ? best : (this.#findBest(logits, tokens.length, known) ?? best);
     return { token, logprobs: computeLogprobs(logits, logits[rawBest]!, token, params.logprobs) };
   }
 
   /** Undefined when all are -Infinity. */
-  #findBest(row: Float32Array, position: number): TokenId | undefined {
-    const best = this.#passes.best(row);
+  #findBest(row: Float32Array, position: number, known?: number): TokenId | undefined {
+    const best = known ?? this.#passes.best(row);
     if (best >= 0) return best as TokenId;
     if (best === noToken) return undefined;
     const token = brokenAt(best);

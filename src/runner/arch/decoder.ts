@@ -5,6 +5,7 @@ import type { ModelConfig } from '../../ggml/model-config.ts';
 import { F32, I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention.ts';
 import type { Batch } from '../batch.ts';
+import type { BestTokens } from '../best-tokens.ts';
 import type { HiddenStates } from '../contract.ts';
 import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
 import { type ProductKernels, Products } from '../products.ts';
@@ -22,6 +23,8 @@ export interface DecoderParts {
   readonly memory: KvMemory;
   readonly attention: Attention;
   readonly kernels: ProductKernels;
+  /** Absent where ggml cannot call functions of ours. */
+  readonly bestTokens: BestTokens | undefined;
 }
 
 export interface DecoderGraph {
@@ -30,6 +33,8 @@ export interface DecoderGraph {
    * `[embedding, rows]`. Padding rows come last.
    */
   readonly result: TensorPtr | undefined;
+  /** With logits: the best token of each row, to be read by `BestTokens`. */
+  readonly best: TensorPtr | undefined;
   /** `hidden`: of the batch's rows, without padding; for all stages but the first. */
   writeInputs(hidden?: HiddenStates): void;
   /**
@@ -57,8 +62,10 @@ export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
   const layerCount = weights.layers.length;
   graph.begin(64 + layerCount * nodesPerLayer + attention.nodeCount(batch, layerCount));
   const builder = new DecoderBuilder(parts, batch);
+  const result = builder.build();
   return {
-    result: builder.build(),
+    result,
+    best: builder.best,
     writeInputs: (hidden) => builder.writeInputs(hidden),
     rebind: (other) => builder.rebind(other),
   };
@@ -78,8 +85,12 @@ class DecoderBuilder {
   readonly #positions: TensorPtr;
   readonly #outputRows: TensorPtr;
   readonly #outputPositions: TensorPtr;
+  readonly #bestTokens: BestTokens | undefined;
+  best: TensorPtr | undefined;
 
-  constructor({ graph, config, weights, memory, attention, kernels }: DecoderParts, batch: Batch) {
+  constructor(parts: DecoderParts, batch: Batch) {
+    const { graph, config, weights, memory, attention, kernels } = parts;
+    this.#bestTokens = parts.bestTokens;
     this.#graph = graph;
     this.#config = config;
     this.#weights = weights;
@@ -122,6 +133,10 @@ class DecoderBuilder {
     const result =
       head === undefined ? x : this.#products.multiply(head.output, graph.rmsNorm(x, head.norm, rmsEpsilon));
     graph.output(result);
+    if (head !== undefined && this.#bestTokens !== undefined) {
+      this.best = this.#bestTokens.node(graph, result, this.#batch.outputRows.length);
+      graph.output(this.best);
+    }
     return result;
   }
 

@@ -1,7 +1,11 @@
 /** Passes over logits in C give the bits of those in JavaScript. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { openDevice } from '../../ggml/device.ts';
 import { loadNative } from '../../ggml/ffi.ts';
+import { GraphBuilder } from '../../ggml/graph.ts';
+import { F32 } from '../../ggml/types.ts';
+import { BestTokens } from '../best-tokens.ts';
 import {
   binCount,
   brokenAt,
@@ -45,6 +49,46 @@ describe.runIf(native !== undefined)('passes in C', () => {
     }
     // The middle of a buffer, as rows of a batch are.
     expect(native!.best(row.subarray(18, 899))).toBe(0);
+  });
+
+  it('find the best of each row in a graph, in as many shares as there are threads', () => {
+    for (const threads of [1, 2, 3]) {
+      const device = openDevice({ device: 'cpu', threads, exact: true });
+      const graph = new GraphBuilder(device);
+      const best = new BestTokens(native!.bestOfShares, threads);
+      // Also vocabularies of fewer tokens than shares, rows without a choice, and broken ones.
+      const row = fc.oneof({ weight: 9, arbitrary: logit }, fc.constantFrom(Number.NaN, Infinity));
+      const table = fc.tuple(fc.integer({ min: 1, max: 300 }), fc.integer({ min: 1, max: 5 })).chain(([vocab, count]) =>
+        fc.array(
+          fc.oneof(
+            fc.array(row, { minLength: vocab, maxLength: vocab }),
+            fc.constant(new Array(vocab).fill(-Infinity)),
+          ),
+          {
+            minLength: count,
+            maxLength: count,
+          },
+        ),
+      );
+      fc.assert(
+        fc.property(table, (values) => {
+          const logits = values.map((each) => Float32Array.from(each as number[]));
+          const vocab = logits[0]!.length;
+          graph.begin(8);
+          const input = graph.input(F32, vocab, logits.length);
+          const node = best.node(graph, input, logits.length);
+          graph.output(node);
+          graph.allocate();
+          for (const [i, each] of logits.entries()) graph.write(input, each, i * each.byteLength);
+          graph.computeNow();
+          const found = new Int32Array(graph.dataOf(node));
+          for (const [i, each] of logits.entries()) expect(best.of(found, i, each)).toBe(scriptPasses.best(each));
+        }),
+        { numRuns: 100 },
+      );
+      graph.close();
+      device.close();
+    }
   });
 
   it('weigh, count and collect', () => {

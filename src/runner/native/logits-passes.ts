@@ -1,14 +1,21 @@
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
+import { tensorField } from '../../ggml/tensor-struct.ts';
 import { type Distribution, expOfBin, type LogitsPasses } from '../logits-candidates.ts';
 import { CompileFailure, type CompileOptions, compileNative } from './compiler.ts';
 
-/** Passes over rows of logits in C. Absent where there is no compiler. */
+/** Passes over rows of logits in C. */
+export interface NativeLogitsPasses extends LogitsPasses {
+  /** `best` of shares of rows, for `GraphBuilder.custom`: F32 `[vocab, rows]` -> int32 `[shares, rows]`, see `logits.c`. */
+  readonly bestOfShares: RawPtr;
+}
+
+/** Absent where there is no compiler. */
 export async function openLogitsPasses(
   native: NativeApi,
   options: CompileOptions = {},
-): Promise<LogitsPasses | undefined> {
+): Promise<NativeLogitsPasses | undefined> {
   try {
-    const { path } = await compileNative({ file: 'logits.c', headers: ['vector.h'], definitions: {} }, options);
+    const { path } = await compileNative({ file: 'logits.c', headers: ['vector.h'], definitions }, options);
     return passesIn(native, path);
   } catch (error) {
     if (error instanceof CompileFailure) return undefined;
@@ -16,7 +23,13 @@ export async function openLogitsPasses(
   }
 }
 
-function passesIn(native: NativeApi, path: string): LogitsPasses {
+const definitions = {
+  TENSOR_NE: tensorField.ne,
+  TENSOR_SOURCE: tensorField.source,
+  TENSOR_DATA: tensorField.data,
+};
+
+function passesIn(native: NativeApi, path: string): NativeLogitsPasses {
   const best = native.functionIn(path, 'kvasir_best', 'i64', 'data', 'i64');
   const countBins = native.functionIn(path, 'kvasir_count_bins', 'void', 'data', 'i64', 'raw', 'data');
   const weighBins = native.functionIn(path, 'kvasir_weigh_bins', 'f64', 'data', 'i64', 'raw', 'data', 'data');
@@ -44,6 +57,7 @@ function passesIn(native: NativeApi, path: string): LogitsPasses {
     return address;
   };
   return {
+    bestOfShares: native.functionIn(path, 'kvasir_best_of_shares_pointer', 'raw')(),
     best: (row) => best(row, row.length),
     countBins: (from, bins) => countBins(from.logits, from.logits.length, describe(from, from.depthLimit), bins),
     weighBins: (from, bins) =>

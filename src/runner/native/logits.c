@@ -49,6 +49,35 @@ int64_t kvasir_best(const float *row, int64_t count) {
   return found;
 }
 
+INLINE const char *pointer_at(const char *p) {
+  const char *q;
+  memcpy(&q, p, sizeof q);
+  return q;
+}
+
+/*
+ * The same in a graph, behind the product that makes the logits: as ggml's custom operation, whose one source is F32
+ * [vocabulary, rows]. The result, int32 [shares, rows], holds what `kvasir_best` says of each share of a row, in tokens of the row.
+ */
+static void best_of_shares(char *tensor, int thread, int threads, void *userdata) {
+  (void)userdata;
+  const char *source = pointer_at(tensor + TENSOR_SOURCE);
+  const float *logits = (const float *)pointer_at(source + TENSOR_DATA);
+  int32_t *best = (int32_t *)pointer_at(tensor + TENSOR_DATA);
+  int64_t count, shares, rows;
+  memcpy(&count, source + TENSOR_NE, sizeof count);
+  memcpy(&shares, tensor + TENSOR_NE, sizeof shares);
+  memcpy(&rows, tensor + TENSOR_NE + 8, sizeof rows);
+  for (int64_t share = thread; share < shares; share += threads) {
+    const int64_t first = count * share / shares, end = count * (share + 1) / shares;
+    for (int64_t row = 0; row < rows; row++) {
+      const int64_t found = kvasir_best(logits + row * count + first, end - first);
+      best[row * shares + share] = (int32_t)(found >= 0 ? found + first : found == NO_TOKEN ? NO_TOKEN : found - first);
+    }
+  }
+}
+uintptr_t kvasir_best_of_shares_pointer(void) { return (uintptr_t)best_of_shares; }
+
 struct distribution { /* written by TypeScript: doubles */
   double max, temperature, depth_limit;
 };
