@@ -90,7 +90,8 @@ function workloadLabel({ workload = 'shared-prefix', requests = 0, prefixLength 
   const count = requests === 1 ? '1 request' : `${requests} requests`;
   if (workload === 'shared-prefix') return `${count} with ${prefixLength} common tokens`;
   if (workload === 'multi-turn') return `${requests === 1 ? '1 conversation' : `${requests} conversations`} of turns`;
-  return workload === 'sharegpt' ? `${count} as in ShareGPT` : `${count} at once`;
+  if (workload === 'sharegpt') return `${count} as in ShareGPT`;
+  return requests === 1 ? '1 request, prompt and answer' : `${count} at once`;
 }
 
 function figure(weights: string, what: string, values: Comparison = {}): ComparedFigure[] {

@@ -74,6 +74,7 @@ describe('kvasir bench', () => {
       expect(row.overheadMs).toBeLessThan(2 * stepMs);
       expect(row.overheadShare! * stepMs).toBeLessThanOrEqual(2 * row.overheadMs!);
       expect(row.overheadShare! * stepMs).toBeGreaterThanOrEqual(row.overheadMs! / 2);
+      expect(row.sampleMs! + row.prepareMs!).toBeGreaterThan(0);
       if (process.platform === 'linux') expect(row.besideMs).toBeGreaterThanOrEqual(0);
     }
     // One reading of the weights serves all three.
@@ -176,6 +177,7 @@ describe('the limit of decoding', () => {
 describe('measuring', () => {
   it('lets subjects take turns and reports medians', async () => {
     const calls: string[] = [];
+    const parts = { prepareMs: 0.2, sampleMs: 0.3, besideMs: 0.5 };
     const subject = (name: string, rates: readonly number[]): Subject => {
       let next = 0;
       return {
@@ -184,7 +186,7 @@ describe('measuring', () => {
         prefill: async () => ({ tokens: rates[next++ % rates.length] ?? 0, seconds: 1 }),
         decode: async () => {
           calls.push(name);
-          return { tokens: 10, seconds: 2, overhead: { stepMs: 4, outsideMs: 1, besideMs: 0.5 } };
+          return { tokens: 10, seconds: 2, overhead: { ...parts, stepMs: 4, outsideMs: 1 } };
         },
       };
     };
@@ -192,7 +194,7 @@ describe('measuring', () => {
     const subjects = [subject('a', [1, 10, 30, 20]), subject('b', [1, 10, 10, 10])];
     const common = { depths: [7], promptLength: 1, generateLength: 1, onProgress: () => undefined };
     const rows = await measureLatency(subjects, { ...common, batch: 1, repetitions: 3 });
-    const decode = { decode: { a: 5, b: 5, ratio: 1 }, overheadMs: 1, overheadShare: 0.25, besideMs: 0.5 };
+    const decode = { decode: { a: 5, b: 5, ratio: 1 }, overheadMs: 1, overheadShare: 0.25, ...parts };
     expect(rows).toEqual([{ depth: 7, batch: 1, prefill: { a: 20, b: 10, ratio: 2 }, ...decode }]);
     expect(calls.join(' ')).toBe('a prepares a b prepares b a b b a a b');
     // Prompts are measured one at a time.

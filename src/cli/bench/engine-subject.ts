@@ -10,8 +10,15 @@ import { threadCpuMs } from './thread-cpu.ts';
 /** An engine, and what its runner knows of its own time. */
 export interface MeasuredEngine {
   readonly engine: AsyncEngine;
-  /** Steps so far, and the milliseconds of them that ggml computed. */
-  timings(): { readonly steps: number; readonly computeMs: number };
+  timings(): StepTimings;
+}
+
+/** Steps so far, and the milliseconds of them in which ggml computed, what it needs was laid out, and tokens were chosen. */
+export interface StepTimings {
+  readonly steps: number;
+  readonly prepareMs: number;
+  readonly computeMs: number;
+  readonly sampleMs: number;
 }
 
 export type OpenMeasuredEngine = (options: EngineOptions) => Promise<MeasuredEngine>;
@@ -66,8 +73,7 @@ export class EngineSubject implements Subject {
   }
 
   #read(): EngineReading {
-    const { steps, computeMs } = this.#measured.timings();
-    return { atMs: performance.now(), steps, computeMs, cpuMs: threadCpuMs() };
+    return { ...this.#measured.timings(), atMs: performance.now(), cpuMs: threadCpuMs() };
   }
 
   #context(depth: number, sequence: number): Int32Array {
@@ -106,10 +112,8 @@ export class EngineSubject implements Subject {
 }
 
 /** What the clocks show when tokens are told. */
-interface EngineReading {
+interface EngineReading extends StepTimings {
   readonly atMs: number;
-  readonly steps: number;
-  readonly computeMs: number;
   readonly cpuMs: number | undefined;
 }
 
@@ -125,6 +129,8 @@ function overheadBetween(from: EngineReading, to: EngineReading): StepOverhead {
   return {
     stepMs: wallMs / steps,
     outsideMs: outsideMs / steps,
+    prepareMs: (to.prepareMs - from.prepareMs) / steps,
+    sampleMs: (to.sampleMs - from.sampleMs) / steps,
     ...(cpuMs === undefined ? {} : { besideMs: Math.max(0, cpuMs - outsideMs) / steps }),
   };
 }

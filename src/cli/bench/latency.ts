@@ -20,6 +20,9 @@ export interface LatencyRow {
   /** Milliseconds of a decode step of the first subject in which ggml did not compute, and their share of the step. */
   readonly overheadMs?: number;
   readonly overheadShare?: number;
+  /** Of these milliseconds, those that laid out what ggml computes, and those that chose tokens; the scheduler has the rest. */
+  readonly prepareMs?: number;
+  readonly sampleMs?: number;
   /** Milliseconds of a step that the engine's thread worked while ggml computed; absent where the system does not tell. */
   readonly besideMs?: number;
 }
@@ -83,11 +86,14 @@ async function measureDepth(subjects: readonly Subject[], depth: number, options
 
 function overheadFields(
   overheads: readonly StepOverhead[],
-): Pick<LatencyRow, 'overheadMs' | 'overheadShare' | 'besideMs'> {
+): Pick<LatencyRow, 'overheadMs' | 'overheadShare' | 'prepareMs' | 'sampleMs' | 'besideMs'> {
+  const medianOf = (value: (overhead: StepOverhead) => number): number => rounded(median(overheads.map(value)));
   const beside = overheads.flatMap(({ besideMs }) => besideMs ?? []);
   return {
-    overheadMs: rounded(median(overheads.map(({ outsideMs }) => outsideMs))),
-    overheadShare: rounded(median(overheads.map(({ outsideMs, stepMs }) => outsideMs / stepMs))),
+    overheadMs: medianOf(({ outsideMs }) => outsideMs),
+    overheadShare: medianOf(({ outsideMs, stepMs }) => outsideMs / stepMs),
+    prepareMs: medianOf(({ prepareMs }) => prepareMs),
+    sampleMs: medianOf(({ sampleMs }) => sampleMs),
     ...(beside.length === 0 ? {} : { besideMs: rounded(median(beside)) }),
   };
 }

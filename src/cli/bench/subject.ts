@@ -21,6 +21,9 @@ export interface StepOverhead {
   readonly stepMs: number;
   /** Planning, laying out, sampling, applying: nothing computes meanwhile. */
   readonly outsideMs: number;
+  /** Of these, laying out, and sampling. */
+  readonly prepareMs: number;
+  readonly sampleMs: number;
   /**
    * What the engine's thread works while ggml computes: text is made and told. It slows computing down where no core is free
    * for it. Absent where the system does not tell.
