@@ -14,7 +14,7 @@ const signal = new AbortController().signal;
 const pageCount = 40;
 
 /** A worker half over memory, in time that passes when it is told to. */
-async function make(rules: readonly FaultRule[] = [], saveBufferPages = 8) {
+async function make(rules: readonly FaultRule[] = [], saveBufferPages = 8, loadsAtOnce = 4) {
   const time = new ManualTime();
   const host = new HostTier({ identity: suiteIdentity, maxBytes: 1e9 });
   for (let i = 0; i < 20; i++) await host.store(suiteKey(i), suiteBytes(suiteKey(i)), signal);
@@ -24,7 +24,7 @@ async function make(rules: readonly FaultRule[] = [], saveBufferPages = 8) {
     tier,
     { clock: time, timers: time, wake: () => wakeups++, identity: suiteIdentity },
     {
-      loadsAtOnce: 4,
+      loadsAtOnce,
       savesAtOnce: 1,
       saveBufferBytes: saveBufferPages * suitePageBytes,
       saveTimeoutMs: 1000,
@@ -58,6 +58,20 @@ async function make(rules: readonly FaultRule[] = [], saveBufferPages = 8) {
 const turns = async (): Promise<void> => {
   for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
 };
+
+test('as many loads at once as one likes: nobody is warned of a leak', async () => {
+  const warnings: Error[] = [];
+  const onWarning = (warning: Error): void => void warnings.push(warning);
+  process.on('warning', onWarning);
+  try {
+    const { load, step } = await make([], 8, 16);
+    const blocks = Array.from({ length: 20 }, (_, i) => i);
+    await step({ loads: [load(blocks)] });
+    expect(warnings).toEqual([]);
+  } finally {
+    process.off('warning', onWarning);
+  }
+});
 
 test('a sync load is decided before the forward pass, and its failures are known to it', async () => {
   const { half, load, page } = await make([faultRule({ fault: 'missing', blocks: [2] })]);

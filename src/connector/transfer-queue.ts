@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { AssertionError, assert, assertDefined } from '../base/assert.ts';
 import type { TransferId } from './connector.ts';
 import type { Timer, Timers } from './timers.ts';
@@ -92,6 +93,9 @@ export class TransferQueue<Item, Reason extends string> {
     options: { readonly timeoutMs: number; readonly urgent?: boolean },
   ): void {
     assert(!this.#open.has(id), `transfer ${id} is under way already`);
+    const controller = new AbortController();
+    // Each item that runs listens: Node takes eleven of them for a leak, and warns.
+    setMaxListeners(0, controller.signal);
     const transfer: Transfer<Item> = {
       id,
       items,
@@ -99,7 +103,7 @@ export class TransferQueue<Item, Reason extends string> {
       phases: new Array<Phase>(items.length).fill('waiting'),
       undecided: items.length,
       running: 0,
-      controller: new AbortController(),
+      controller,
       deadline: undefined,
       waiters: [],
     };
