@@ -26,7 +26,7 @@ export interface DiskTierOptions {
 }
 
 /** How many files are asked for at once in `has`. */
-const lookupsAtOnce = 8;
+const lookupsAtOnce = 32;
 
 /**
  * Blocks as files in a folder, for any number of processes at once. A block is found by its name alone, so nothing has
