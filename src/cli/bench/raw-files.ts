@@ -1,4 +1,4 @@
-import { type FileHandle, open } from 'node:fs/promises';
+import { type FileHandle, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { assert } from '../../base/assert.ts';
 
@@ -9,14 +9,18 @@ const writesAtOnce = 2;
 /** The limit that a disk tier is measured against: the same bytes in as many files, without a header, a checksum or a name. */
 export class RawFiles {
   readonly #root: string;
+  #count = 0;
 
   constructor(root: string) {
     this.#root = root;
   }
 
+  /** Into new files, as blocks go: some file systems write a file that is written over to the disk at once. */
   write(pages: readonly Uint8Array[]): Promise<void> {
+    assert(this.#count === 0, 'the files are there already');
+    this.#count = pages.length;
     return inFlight(pages, writesAtOnce, (page, i) =>
-      withFile(this.#pathOf(i), 'w', async (file) => void (await file.write(page))),
+      withFile(this.#pathOf(i), 'wx', async (file) => void (await file.write(page))),
     );
   }
 
@@ -28,6 +32,11 @@ export class RawFiles {
         assert(bytesRead === page.length, 'a file has the bytes that were written');
       }),
     );
+  }
+
+  async remove(): Promise<void> {
+    for (let i = 0; i < this.#count; i++) await rm(this.#pathOf(i));
+    this.#count = 0;
   }
 
   #pathOf(index: number): string {

@@ -115,6 +115,7 @@ function transferTable(rows: readonly TransferRow[]): string {
     }
     if (row.kind === 'connectorCost') {
       const { connector, none, ratio } = row.throughput;
+      const write = `fs.write ${row.writeMs} ms`;
       return [
         [
           `${row.requests} requests with a connector, tok/s`,
@@ -123,6 +124,7 @@ function transferTable(rows: readonly TransferRow[]): string {
           cell(ratio),
           '>= 0.97',
         ],
+        [`of these, writing ${row.blocks} blocks a run`, '-', write, row.writeOnlyRatio, 'the limit'],
       ];
     }
     const { prefixLength, diskMs, recomputeMs, poolMs, readMs } = row;

@@ -1,3 +1,5 @@
+import { mkdtemp } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RequestStats } from '../../core/request.ts';
 import type { EngineOptions } from '../../engine/options.ts';
@@ -142,15 +144,20 @@ export interface ConnectorCostRow {
   readonly generateLength: number;
   /** Generated tokens per second; the budget of the ratio is 0.97. */
   readonly throughput: Comparison;
+  /** What one run saves, in blocks, and how long it takes to write as many bytes to as many files and do nothing else. */
+  readonly blocks: number;
+  readonly writeMs: number;
+  /** The ratio that would be if those writes alone cost time, beside nothing else. */
+  readonly writeOnlyRatio: number;
 }
 
 export function measureConnectorCost(
   options: TransferEngineOptions,
   lengths: { readonly requests: number; readonly promptLength: number; readonly generateLength: number },
 ): Promise<ConnectorCostRow> {
-  const { openEngine, engine, signal, repetitions } = options;
+  const { openEngine, engine, pageBytes, root, signal, repetitions } = options;
   const shape = workloadShape('independent', lengths.requests, lengths);
-  const withConnector = { ...engine, kvTransferConfig: sharedStorage(options.root) };
+  const withConnector = { ...engine, kvTransferConfig: sharedStorage(root) };
   return withEngine(openEngine, engine, signal, (plain) =>
     withEngine(openEngine, withConnector, signal, async (connected) => {
       const random = new RandomTokens(Date.now(), plain.engine.model.vocabSize);
@@ -159,6 +166,10 @@ export function measureConnectorCost(
         rates: [] as number[],
       }));
       const tokens = lengths.requests * lengths.generateLength;
+      const blocksOfOne = Math.floor((lengths.promptLength + lengths.generateLength - 1) / engine.blockSize);
+      const page = new Uint8Array(pageBytes).fill(1);
+      const pages = new Array<Uint8Array>(lengths.requests * blocksOfOne).fill(page);
+      const writes: number[] = [];
       for (let round = 0; round <= repetitions; round++) {
         options.onProgress(`connector: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
         const workload = fillWorkload(shape, random);
@@ -167,12 +178,26 @@ export function measureConnectorCost(
           const seconds = await runner.run(workload, new RunTimes());
           if (round > 0) rates.push(tokens / seconds);
         }
+        // They stay, as blocks do: what a removed file leaves in memory would make the next one cheaper.
+        const files = new RawFiles(await mkdtemp(join(root, 'raw-')));
+        const started = performance.now();
+        await files.write(pages);
+        if (round > 0) writes.push(performance.now() - started);
       }
+      const writeMs = median(writes);
       const throughput = comparison(
         ['connector', 'none'],
         subjects.map(({ rates }) => median(rates)),
       );
-      return { kind: 'connectorCost', ...lengths, throughput };
+      const runMs = (1000 * tokens) / median(subjects[1]!.rates);
+      return {
+        kind: 'connectorCost',
+        ...lengths,
+        throughput,
+        blocks: pages.length,
+        writeMs: rounded(writeMs),
+        writeOnlyRatio: rounded(runMs / (runMs + writeMs)),
+      };
     }),
   );
 }

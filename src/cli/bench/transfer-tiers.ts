@@ -65,6 +65,7 @@ export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
       }
       await time('fs.write', () => files.write(sources));
       await time('fs.read', () => files.read(targets));
+      await files.remove();
     }
   } finally {
     await host.close();
