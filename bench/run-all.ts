@@ -53,17 +53,28 @@ async function runAll(): Promise<void> {
   const commit = currentCommit();
   let results = openResults(path, commit);
   const startedMs = performance.now();
+  const failed: StandardBench[] = [];
   for (const [i, bench] of chosen.entries()) {
     if (bench.model !== undefined) await makeModel(bench.model);
     const elapsed = clockTime((performance.now() - startedMs) / 1000);
     console.error(`\n== ${i + 1} of ${chosen.length}, ${elapsed} since the start: ${commandOf(bench, values.threads)}`);
-    results = withRun(results, commit, await run(bench, loadBefore));
+    const run = await measured(bench, loadBefore);
+    if (run === undefined) {
+      failed.push(bench);
+      continue;
+    }
+    results = withRun(results, commit, run);
     // After each of them, so that an interrupted run has what it has.
     mkdirSync(folder, { recursive: true });
     writeFileSync(path, `${JSON.stringify(results, null, 2)}\n`);
   }
   const elapsed = clockTime((performance.now() - startedMs) / 1000);
-  console.error(`\n${elapsed}, wrote ${path}; to draw it: npm run bench:plot -- ${path}`);
+  if (results.runs.length > 0) console.error(`\n${elapsed}, wrote ${path}; to draw it: npm run bench:plot -- ${path}`);
+  if (failed.length === 0) return;
+  console.error(
+    `failed; to run again: npm run bench -- --only ${failed.map((bench) => numberOf(bench).trim()).join(',')}`,
+  );
+  process.exitCode = 1;
 }
 
 function numberOf(bench: StandardBench): string {
@@ -110,7 +121,8 @@ async function makeModel(type: NonNullable<StandardBench['model']>): Promise<voi
   renameSync(`${file}.partial`, file);
 }
 
-async function run(bench: StandardBench, loadBefore: number): Promise<ResultsRun> {
+/** Undefined when the bench failed, and has said why: the others are none the worse for it. */
+async function measured(bench: StandardBench, loadBefore: number): Promise<ResultsRun | undefined> {
   const { args, model } = bench;
   const command = commandOf(bench, values.threads);
   const startedMs = performance.now();
@@ -120,7 +132,7 @@ async function run(bench: StandardBench, loadBefore: number): Promise<ResultsRun
   const exited = new Promise<number | null>((resolve) => child.on('exit', resolve));
   const stdout = await readText(child.stdout);
   const code = await exited;
-  if (code !== 0) throw new Error(`${command} ended with ${code}`);
+  if (code !== 0) return undefined;
   const { rows } = JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? '') as { rows: ResultsRow[] };
   return { command, loadBefore, seconds: Math.round((performance.now() - startedMs) / 1000), rows };
 }
