@@ -119,12 +119,12 @@ export class GgmlRunner implements Runner {
       }
       const kernels =
         isExact && device.kind === 'cpu'
-          ? await findExactRowRule(device, file, others, await openRowProduct(device))
+          ? await findExactRowRule(device, file, others, await openRowProduct(device, others))
           : { rule: anyRows };
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again. Which kernels
       // there are is the CPU's affair, and stores are shared between machines.
       const numerics = isExact
-        ? ['exact', await cpuFeatures(), attention.kind, ...(tiles?.types ?? [])].join(' ')
+        ? ['exact', await cpuFeatures(), attention.kind, tiles?.description ?? ''].join(' ')
         : 'fast';
       const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
       const passes = await openLogitsPasses(device.native);

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, readFile, rename, rm } from 'node:fs/promises';
-import { cpus, homedir } from 'node:os';
+import { availableParallelism, cpus, homedir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -24,6 +24,8 @@ export interface CompileOptions {
   readonly compiler?: string | undefined;
   /** Default: the user's cache folder. */
   readonly cacheFolder?: string | undefined;
+  /** For which CPU, in the compiler's words; default: `demandedCpuFlags`, else this one. */
+  readonly cpuFlags?: string | undefined;
 }
 
 export interface Compiled {
@@ -40,7 +42,13 @@ const run = promisify(execFile);
 // Without -ffast-math and with contraction off, what is computed in which order is the source's decision alone.
 const flags = ['-O3', '-ffp-contract=off', '-std=gnu11', '-shared', '-fPIC'];
 /** Compilers disagree about how to say "this CPU" for ARM. */
-const cpuFlags = ['-march=native', '-mcpu=native'];
+const ownCpuFlags = ['-march=native', '-mcpu=native'];
+
+/**
+ * `KVASIR_CPU_FLAGS=-march=haswell` compiles for another CPU than this one: it is how tests and measurements reach the
+ * forms of kernels that other CPUs get. Undefined is the rule.
+ */
+export const demandedCpuFlags = (): string | undefined => process.env.KVASIR_CPU_FLAGS?.trim() || undefined;
 
 /**
  * The shared library for a source; compiled at most once per source, definitions, compiler and CPU. Several processes may
@@ -51,9 +59,18 @@ export async function compileNative(source: NativeSource, options: CompileOption
   const folder = sourceFolder(source.file);
   const definitions = Object.entries(source.definitions).map(([name, value]) => `-D${name}=${value}`);
   const version = await compilerVersion(compiler, compilerArguments);
+  const demanded = options.cpuFlags ?? demandedCpuFlags();
   const hash = createHash('sha256');
   for (const file of [source.file, ...source.headers]) hash.update(await readFile(join(folder, file))).update('\0');
-  for (const part of [compiler, ...compilerArguments, ...flags, ...definitions, version, await cpuIdentity()]) {
+  for (const part of [
+    compiler,
+    ...compilerArguments,
+    ...flags,
+    ...definitions,
+    version,
+    demanded ?? '',
+    await cpuIdentity(),
+  ]) {
     hash.update(part).update('\0');
   }
   const cacheFolder = options.cacheFolder ?? defaultCacheFolder();
@@ -63,7 +80,8 @@ export async function compileNative(source: NativeSource, options: CompileOption
   try {
     await mkdir(cacheFolder, { recursive: true, mode: 0o700 });
     const rest = [...flags, ...definitions, '-o', temporary, join(folder, source.file), '-lm'];
-    await compileFor(compiler, [...compilerArguments], rest);
+    const cpuFlags = demanded === undefined ? ownCpuFlags : [demanded];
+    await inTurn(() => compileFor(cpuFlags, compiler, compilerArguments, rest));
     await rename(temporary, path);
     return { path, wasCached: false };
   } catch (error) {
@@ -72,10 +90,26 @@ export async function compileNative(source: NativeSource, options: CompileOption
   }
 }
 
-async function compileFor(compiler: string, before: string[], after: string[]): Promise<void> {
+/** A model wants several kernels: as many compilers run at once as there are cores. */
+let idleCores = availableParallelism();
+const waiting: (() => void)[] = [];
+
+async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+  if (idleCores > 0) idleCores--;
+  else await new Promise<void>((resolve) => waiting.push(resolve));
+  try {
+    return await work();
+  } finally {
+    const next = waiting.shift();
+    if (next === undefined) idleCores++;
+    else next();
+  }
+}
+
+async function compileFor(cpuFlags: string[], compiler: string, before: string[], after: string[]): Promise<void> {
   for (const [index, cpuFlag] of cpuFlags.entries()) {
     try {
-      await run(compiler, [...before, cpuFlag, ...after], { timeout: 60_000 });
+      await run(compiler, [...before, ...cpuFlag.split(/\s+/), ...after], { timeout: 60_000 });
       return;
     } catch (error) {
       if (index === cpuFlags.length - 1) throw error;

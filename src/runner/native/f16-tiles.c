@@ -5,9 +5,17 @@
  *
  * One fused multiply-add per weight, inputs in ascending order.
  */
+#define TILE_OUTPUTS 16
+/* With as many sums as there are registers for. */
+#if defined(__AVX512F__)
+#define ROWS_AT_ONCE 8
+#else
+#define ROWS_AT_ONCE 6
+#endif
 #include "tiles.h"
 
 #define BLOCK 16
+#define VECTORS (TILE_OUTPUTS / LANES)
 
 struct packed {
   half values[BLOCK];
@@ -15,23 +23,27 @@ struct packed {
 struct rounded {
   float values[BLOCK];
 };
-INLINE void round_block(const float *x, struct rounded *y) { _mm512_storeu_ps(y->values, _mm512_loadu_ps(x)); }
+INLINE void round_block(const float *x, struct rounded *y) { memcpy(y->values, x, sizeof *y); }
 
 INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
   const half *weights = (const half *)tile;
-  __m512 sum[ROWS_AT_ONCE];
-  UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
+  vec sum[ROWS_AT_ONCE][VECTORS];
+  UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
     prefetch(weights + b * BLOCK * TILE_OUTPUTS, BLOCK * TILE_OUTPUTS * sizeof(half));
     UNROLL for (int i = 0; i < BLOCK; i++) {
-      const __m512 w = load_halves(weights + (b * BLOCK + i) * TILE_OUTPUTS);
+      vec w[VECTORS];
+      UNROLL for (int v = 0; v < VECTORS; v++) w[v] = load_half(weights + (b * BLOCK + i) * TILE_OUTPUTS + v * LANES);
       UNROLL for (int r = 0; r < rows; r++) {
-        sum[r] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[r * blocks + b].values[i]), sum[r]);
+        const vec input = splat(x[r * row_blocks(blocks) + b].values[i]);
+        UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] = fma_(w[v], input, sum[r][v]);
       }
     }
   }
-  UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(out + r * out_stride, sum[r]);
+  UNROLL for (int r = 0; r < rows; r++) {
+    UNROLL for (int v = 0; v < VECTORS; v++) store(out + r * out_stride + v * LANES, sum[r][v]);
+  }
 }
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {

@@ -1,49 +1,35 @@
 /*
- * Products with Q4_0 matrices. Of each 32 inputs a weight is scale * (nibble - 8).
+ * Products with Q4_0 matrices. Of each 32 inputs a weight is scale * (nibble - 8). Weights of a tile:
  *
- * Nibbles count sixteen times, the upper ones where they are and the lower ones shifted up; so the 8 is 128, as in Q8_0,
- * and the scale is made sixteen times as small: both exact. A tile:
- *
- *   scales  [inputs / 32][16]              halves
- *   nibbles [inputs / 32][4][16][4]        bytes: in the lower halves the first 16 inputs, in the upper ones the others
+ *   [inputs / 32][4][TILE_OUTPUTS][4]      bytes: in the lower halves the first 16 inputs, in the upper ones the others
  */
 #include "tiles.h"
 #include "q8-rows.h"
 
 #define GROUPS 4 /* of four inputs, in half a block */
+#define WEIGHT_BYTES (BLOCK / 2 * TILE_OUTPUTS)
+#define UNIT (1.0f / NIBBLE) /* a power of two: exact */
 
 struct packed {
   half scale;
   uint8_t nibbles[BLOCK / 2];
 };
 
-INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t blocks, float *out, int64_t out_stride,
-                         int rows) {
-  const half *scales = (const half *)tile;
-  const uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * sizeof(half);
-  const __m512i mask = _mm512_set1_epi8(-16);
-  __m512 sum[ROWS_AT_ONCE];
-  UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
-  for (int64_t b = 0; b < blocks; b++) {
-    prefetch(nibbles + b * GROUPS * 64, GROUPS * 64);
-    __m512i w[2 * GROUPS];
-    UNROLL for (int g = 0; g < GROUPS; g++) {
-      const __m512i two = _mm512_loadu_si512(nibbles + (b * GROUPS + g) * 64);
-      w[g] = _mm512_and_si512(_mm512_slli_epi16(two, 4), mask);
-      w[GROUPS + g] = _mm512_and_si512(two, mask);
-    }
-    const __m512 scale = _mm512_mul_ps(load_halves(scales + b * TILE_OUTPUTS), _mm512_set1_ps(0x1p-4f));
-    UNROLL for (int r = 0; r < rows; r++) {
-      const struct rounded *y = x + r * blocks + b;
-      __m512i products = _mm512_set1_epi32(y->correction);
-      UNROLL for (int g = 0; g < 2 * GROUPS; g++) {
-        products = _mm512_dpbusd_epi32(products, w[g], splat_bytes(y->values + 4 * g));
-      }
-      sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), _mm512_mul_ps(scale, _mm512_set1_ps(y->scale)), sum[r]);
-    }
+INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) {
+  UNROLL for (int g = 0; g < GROUPS; g++) {
+    const ivec two = load_ints(nibbles + g * TILE_OUTPUTS * 4);
+    w[g] = lower_nibbles(two);
+    w[GROUPS + g] = upper_nibbles(two);
   }
-  UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(out + r * out_stride, sum[r]);
 }
+
+INLINE ivec dot(const ivec w[2 * GROUPS], const struct rounded *y) {
+  ivec products = splat_four(&y->correction);
+  UNROLL for (int g = 0; g < 2 * GROUPS; g++) products = add_products(products, w[g], splat_four(y->values + 4 * g));
+  return integers(products);
+}
+
+#include "q8-product.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
   half *scales = (half *)tile;

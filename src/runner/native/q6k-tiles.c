@@ -4,9 +4,9 @@
  * Of 64 inputs the first three times 16 lie in the lower six bits of three bytes, and the last 16 in the upper two bits of
  * the same three. A tile:
  *
- *   weights [inputs / 256][4][3][4][16][4]  bytes: of 64 inputs, three sixteens, four groups of four, 16 outputs
- *   scales  [inputs / 256][16][16]          signed bytes
- *   d       [inputs / 256][16]              halves
+ *   weights [inputs / 256][4][3][4][TILE_OUTPUTS][4]  bytes: of 64 inputs, three sixteens, four groups of four
+ *   scales  [inputs / 256][16][TILE_OUTPUTS]          signed bytes
+ *   d       [inputs / 256][TILE_OUTPUTS]              halves
  */
 #include "tiles.h"
 #include "k-rows.h"
@@ -29,49 +29,43 @@ INLINE struct tile parts_of(const uint8_t *tile, int64_t blocks) {
   return (struct tile){(void *)tile, (void *)scales, (void *)d};
 }
 
-INLINE __m512i select_bits(__m512i mask, __m512i yes, __m512i no) { return _mm512_ternarylogic_epi32(mask, yes, no, 0xca); }
-
-/* Four inputs of 16 outputs, of sixteen s. */
-INLINE __m512i six_bits(const uint8_t bytes[3][4][TILE_OUTPUTS][4], int s, int g) {
-  const __m512i six = _mm512_set1_epi8(63);
-  if (s < 3) return _mm512_and_si512(_mm512_loadu_si512(bytes[s][g]), six);
-  const __m512i a = _mm512_srli_epi16(_mm512_loadu_si512(bytes[0][g]), 6);
-  const __m512i b = _mm512_srli_epi16(_mm512_loadu_si512(bytes[1][g]), 4);
-  const __m512i c = _mm512_srli_epi16(_mm512_loadu_si512(bytes[2][g]), 2);
-  const __m512i two = select_bits(_mm512_set1_epi8(3), a, b);
-  return _mm512_and_si512(select_bits(_mm512_set1_epi8(15), two, c), six);
+/* Four inputs of each output, of sixteen s. */
+INLINE ivec six_bits(const uint8_t bytes[3][4][TILE_OUTPUTS][4], int s, int g) {
+  const ivec six = splat_byte(63);
+  if (s < 3) return load_ints(bytes[s][g]) & six;
+  const ivec a = load_ints(bytes[0][g]) >> 6, b = load_ints(bytes[1][g]) >> 4, c = load_ints(bytes[2][g]) >> 2;
+  return select_bits(splat_byte(15), select_bits(splat_byte(3), a, b), c) & six;
 }
 
 INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
   const struct tile t = parts_of(tile, blocks);
-  __m512 sum[ROWS_AT_ONCE];
-  UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
+  vec sum[ROWS_AT_ONCE];
+  UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
-    __m512 part[ROWS_AT_ONCE];
-    UNROLL for (int r = 0; r < rows; r++) part[r] = _mm512_setzero_ps();
+    scaled part[ROWS_AT_ONCE];
+    UNROLL for (int r = 0; r < rows; r++) part[r] = (scaled){0};
     for (int chunk = 0; chunk < 4; chunk++) {
       prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4);
       UNROLL for (int s = 0; s < 4; s++) {
-        __m512i w[4];
+        ivec w[4];
         UNROLL for (int g = 0; g < 4; g++) w[g] = six_bits(t.weights[b][chunk], s, g);
-        const __m128i scales = _mm_loadu_si128((const __m128i *)t.scales[b][chunk * 4 + s]);
-        const __m512 scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(scales));
+        const scales scale = scales_of(widen_signed(t.scales[b][chunk * 4 + s]));
         UNROLL for (int r = 0; r < rows; r++) {
-          const struct rounded *y = x + r * blocks + b;
+          const struct rounded *y = x + r * row_blocks(blocks) + b;
           const int8_t *values = y->values + chunk * 64 + s * 16;
-          __m512i products = _mm512_set1_epi32(y->corrections[chunk * 4 + s]);
-          UNROLL for (int g = 0; g < 4; g++) products = _mm512_dpbusd_epi32(products, w[g], splat_bytes(values + 4 * g));
-          part[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), scale, part[r]);
+          ivec products = splat_four(y->corrections + chunk * 4 + s);
+          UNROLL for (int g = 0; g < 4; g++) products = add_products(products, w[g], splat_four(values + 4 * g));
+          part[r] = add_scaled(part[r], products, scale);
         }
       }
     }
-    const __m512 d = load_halves(t.d[b]);
+    const vec d = load_half(t.d[b]);
     UNROLL for (int r = 0; r < rows; r++) {
-      sum[r] = _mm512_fmadd_ps(part[r], _mm512_mul_ps(d, _mm512_set1_ps(x[r * blocks + b].scale)), sum[r]);
+      sum[r] = fma_(floats_of(part[r]), d * splat(x[r * row_blocks(blocks) + b].scale), sum[r]);
     }
   }
-  UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(out + r * out_stride, sum[r]);
+  UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);
 }
 
 /* Of each 128 inputs 64 bytes hold the lower four bits and 32 bytes the upper two. */

@@ -1,40 +1,31 @@
 /*
- * Products with Q8_0 matrices. A tile:
+ * Products with Q8_0 matrices. Weights of a tile:
  *
- *   scales  [inputs / 32][16]              halves
- *   weights [inputs / 32][8][16][4]        bytes, each 128 more than the weight: the instruction wants one side unsigned
+ *   [inputs / 32][8][TILE_OUTPUTS][4]      bytes, their upper bit as SIGN_BITS says
  */
 #include "tiles.h"
 #include "q8-rows.h"
 
 #define GROUPS 8 /* of four inputs, in a block */
+#define WEIGHT_BYTES (BLOCK * TILE_OUTPUTS)
+#define UNIT 1.0f
 
 struct packed {
   half scale;
   int8_t values[BLOCK];
 };
-INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t blocks, float *out, int64_t out_stride,
-                         int rows) {
-  const half *scales = (const half *)tile;
-  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * sizeof(half);
-  __m512 sum[ROWS_AT_ONCE];
-  UNROLL for (int r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();
-  for (int64_t b = 0; b < blocks; b++) {
-    prefetch(weights + b * GROUPS * 64, GROUPS * 64);
-    __m512i w[GROUPS];
-    UNROLL for (int g = 0; g < GROUPS; g++) w[g] = _mm512_loadu_si512(weights + (b * GROUPS + g) * 64);
-    const __m512 scale = load_halves(scales + b * TILE_OUTPUTS);
-    UNROLL for (int r = 0; r < rows; r++) {
-      const struct rounded *y = x + r * blocks + b;
-      __m512i products = _mm512_set1_epi32(y->correction);
-      UNROLL for (int g = 0; g < GROUPS; g++) {
-        products = _mm512_dpbusd_epi32(products, w[g], splat_bytes(y->values + 4 * g));
-      }
-      sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(products), _mm512_mul_ps(scale, _mm512_set1_ps(y->scale)), sum[r]);
-    }
-  }
-  UNROLL for (int r = 0; r < rows; r++) _mm512_storeu_ps(out + r * out_stride, sum[r]);
+
+INLINE void load_weights(const uint8_t *weights, ivec w[GROUPS]) {
+  UNROLL for (int g = 0; g < GROUPS; g++) w[g] = load_ints(weights + g * TILE_OUTPUTS * 4);
 }
+
+INLINE ivec dot(const ivec w[GROUPS], const struct rounded *y) {
+  ivec products = signed_start(y->correction);
+  UNROLL for (int g = 0; g < GROUPS; g++) products = add_signed_products(products, w[g], splat_four(y->values + 4 * g));
+  return products;
+}
+
+#include "q8-product.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
   half *scales = (half *)tile;
@@ -46,7 +37,7 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
       for (int g = 0; g < GROUPS; g++) {
         uint32_t four;
         memcpy(&four, from->values + 4 * g, 4);
-        four ^= 0x80808080u;
+        four ^= SIGN_BITS;
         memcpy(weights + ((b * GROUPS + g) * TILE_OUTPUTS + row) * 4, &four, 4);
       }
     }
@@ -57,8 +48,8 @@ INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, 
   const uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(half);
   const float scale = float_of(((const half *)tile)[b * TILE_OUTPUTS + row]);
   for (int i = 0; i < BLOCK; i++) {
-    const int weight = weights[((b * GROUPS + i / 4) * TILE_OUTPUTS + row) * 4 + i % 4] - 128;
-    out[i] = (float)weight * scale;
+    const uint8_t weight = weights[((b * GROUPS + i / 4) * TILE_OUTPUTS + row) * 4 + i % 4];
+    out[i] = (float)(int8_t)(weight ^ (uint8_t)SIGN_BITS) * scale;
   }
 }
 

@@ -4,6 +4,7 @@ import { allocateTensors, openDevice } from '../../ggml/device.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
+import type { PlacedMatrix } from '../weights.ts';
 import { openRowProduct } from './row-product.ts';
 import { randomFloats } from './self-test.ts';
 
@@ -12,7 +13,10 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
 afterAll(() => device.close());
 
-const rowProduct = await openRowProduct(device);
+/** As `loadWeights` would have placed it. */
+const placed = (typeName: string, inputs: number, outputs: number, buffers = device.repackedBuffers): PlacedMatrix =>
+  ({ source: { type: { name: typeName }, ne: [inputs, outputs] }, buffers }) as never;
+const rowProduct = await openRowProduct(device, [placed('Q4_K', 256, 8)]);
 
 describe.runIf(rowProduct !== undefined)('one row of repacked Q4_K', () => {
   const shapes: [inputs: number, outputs: number][] = [
@@ -60,4 +64,9 @@ describe.runIf(rowProduct !== undefined)('one row of repacked Q4_K', () => {
     graph.close();
     return bits;
   }
+});
+
+it('is there only for a matrix that wants it', async () => {
+  const others = [placed('Q6_K', 256, 8), placed('Q4_K', 256, 12), placed('Q4_K', 256, 8, device.cpuBuffers)];
+  expect(await openRowProduct(device, others)).toBeUndefined();
 });

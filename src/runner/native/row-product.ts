@@ -24,10 +24,8 @@ export class RowProduct {
   }
 
   /** Whether a matrix of this type, shape and place is one for it. */
-  fits({ source, buffers }: PlacedMatrix): boolean {
-    const [inputs, outputs] = source.ne;
-    const isRepacked = buffers === this.#device.repackedBuffers;
-    return isRepacked && source.type.name === 'Q4_K' && inputs <= inputsMax && inputs % 256 === 0 && outputs % 8 === 0;
+  fits(matrix: PlacedMatrix): boolean {
+    return isForRowProduct(this.#device, matrix);
   }
 
   /** Makes it responsible for a matrix that lies in memory already. */
@@ -49,12 +47,20 @@ export class RowProduct {
   }
 }
 
-/** Absent where ggml does not repack so (ARM), and where there is no compiler. */
+function isForRowProduct(device: ComputeDevice, { source, buffers }: PlacedMatrix): boolean {
+  const [inputs, outputs] = source.ne;
+  const isRepacked = buffers === device.repackedBuffers;
+  return isRepacked && source.type.name === 'Q4_K' && inputs <= inputsMax && inputs % 256 === 0 && outputs % 8 === 0;
+}
+
+/** Absent where no matrix is one for it, where ggml does not repack so (ARM), and where there is no compiler. */
 export async function openRowProduct(
   device: ComputeDevice,
+  matrices: readonly PlacedMatrix[],
   options: CompileOptions = {},
 ): Promise<RowProduct | undefined> {
   if (process.arch !== 'x64' || device.kind !== 'cpu' || device.repackedBuffers === undefined) return undefined;
+  if (!matrices.some((matrix) => isForRowProduct(device, matrix))) return undefined;
   const definitions = { INPUTS_MAX: inputsMax, TENSOR_SOURCE: tensorField.source, TENSOR_DATA: tensorField.data };
   try {
     const { path } = await compileNative({ file: 'q4k-row.c', headers: [], definitions }, options);

@@ -1,32 +1,28 @@
 /* ggml's custom operations over a tiled matrix, of what tiles.h lists. */
 
-/* F32 [inputs, rows] becomes [inputs / BLOCK, rows] of `rounded`. */
+/* F32 [inputs, rows] becomes [row_blocks(inputs / BLOCK), rows] of `rounded`. */
 static void round_rows(char *tensor, int thread, int threads, void *userdata) {
-  const int64_t blocks = ((const struct matrix *)userdata)->inputs / BLOCK * ROW_COUNT(tensor);
+  const int64_t blocks = ((const struct matrix *)userdata)->inputs / BLOCK, all = blocks * ROW_COUNT(tensor);
+  const int64_t begin = all * thread / threads, end = all * (thread + 1) / threads;
   const float *x = (const float *)DATA(SOURCE(tensor));
   struct rounded *out = (struct rounded *)DATA(tensor);
-  for (int64_t b = blocks * thread / threads; b < blocks * (thread + 1) / threads; b++) {
-    round_block(x + b * BLOCK, out + b);
+  for (int64_t b = begin, row = begin / blocks; b < end; row++) {
+    struct rounded *to = out + row * (row_blocks(blocks) - blocks);
+    for (; b < end && b < (row + 1) * blocks; b++) round_block(x + b * BLOCK, to + b);
   }
 }
 
-#define PRODUCT(rows)                                                                                                \
-  static void product_##rows(const uint8_t *t, const struct rounded *x, int64_t blocks, float *out, int64_t stride) { \
-    tile_product(t, x, blocks, out, stride, rows);                                                                   \
-  }
-PRODUCT(16) PRODUCT(8) PRODUCT(4) PRODUCT(2) PRODUCT(1)
-
+/* Rows times one tile, as many rows at once as are left. */
 static void rows_product(const uint8_t *tile, const struct rounded *x, int64_t blocks, float *out, int64_t stride,
                          int64_t rows) {
   int64_t r = 0;
-  for (; r + 16 <= rows; r += 16) product_16(tile, x + r * blocks, blocks, out + r * stride, stride);
-  if (rows - r >= 8) product_8(tile, x + r * blocks, blocks, out + r * stride, stride), r += 8;
-  if (rows - r >= 4) product_4(tile, x + r * blocks, blocks, out + r * stride, stride), r += 4;
-  if (rows - r >= 2) product_2(tile, x + r * blocks, blocks, out + r * stride, stride), r += 2;
-  if (rows - r >= 1) product_1(tile, x + r * blocks, blocks, out + r * stride, stride);
+#define TIMES(n)                                                                             \
+  for (; n <= ROWS_AT_ONCE && rows - r >= n; r += n) {                                       \
+    tile_product(tile, x + r * row_blocks(blocks), blocks, out + r * stride, stride, n);     \
+  }
+  TIMES(ROWS_AT_ONCE) TIMES(8) TIMES(4) TIMES(2) TIMES(1)
+#undef TIMES
 }
-
-INLINE int64_t tile_bytes(int64_t blocks) { return blocks * TILE_OUTPUTS * (int64_t)sizeof(struct packed); }
 
 /* Rounded rows become F32 [outputs, rows]. */
 static void multiply(char *tensor, int thread, int threads, void *userdata) {
@@ -34,12 +30,12 @@ static void multiply(char *tensor, int thread, int threads, void *userdata) {
   const int64_t rows = ROW_COUNT(tensor), blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS;
   const struct rounded *x = (const struct rounded *)DATA(SOURCE(tensor));
   float *out = (float *)DATA(tensor);
-  int64_t together = ROWS_BYTES / (blocks * (int64_t)sizeof(struct rounded)) / ROWS_AT_ONCE * ROWS_AT_ONCE;
+  int64_t together = ROWS_BYTES / (row_blocks(blocks) * (int64_t)sizeof(struct rounded)) / ROWS_AT_ONCE * ROWS_AT_ONCE;
   if (together < ROWS_AT_ONCE) together = ROWS_AT_ONCE;
   for (int64_t first = 0; first < rows; first += together) {
     const int64_t count = rows - first < together ? rows - first : together;
     for (int64_t t = tiles * thread / threads; t < tiles * (thread + 1) / threads; t++) {
-      rows_product(m->tiles + t * tile_bytes(blocks), x + first * blocks, blocks,
+      rows_product(m->tiles + t * tile_bytes(blocks), x + first * row_blocks(blocks), blocks,
                    out + first * m->outputs + t * TILE_OUTPUTS, m->outputs, count);
     }
   }
@@ -54,7 +50,7 @@ static void multiply_row(char *tensor, int thread, int threads, void *userdata) 
   struct rounded row[INPUTS_MAX / BLOCK];
   for (int64_t b = 0; b < blocks; b++) round_block(x + b * BLOCK, row + b);
   for (int64_t t = tiles * thread / threads; t < tiles * (thread + 1) / threads; t++) {
-    product_1(m->tiles + t * tile_bytes(blocks), row, blocks, out + t * TILE_OUTPUTS, m->outputs);
+    tile_product(m->tiles + t * tile_bytes(blocks), row, blocks, out + t * TILE_OUTPUTS, m->outputs, 1);
   }
 }
 
@@ -82,7 +78,9 @@ void kvasir_tile(uint8_t *matrix, uint8_t *scratch, int64_t inputs, int64_t firs
   }
 }
 
-int64_t kvasir_rounded_bytes(void) { return sizeof(struct rounded); }
+const char *kvasir_form(void) { return FORM; }
+int64_t kvasir_tile_outputs(void) { return TILE_OUTPUTS; }
+int64_t kvasir_rounded_bytes(int64_t inputs) { return row_blocks(inputs / BLOCK) * (int64_t)sizeof(struct rounded); }
 uintptr_t kvasir_round_rows_pointer(void) { return (uintptr_t)round_rows; }
 uintptr_t kvasir_multiply_pointer(void) { return (uintptr_t)multiply; }
 uintptr_t kvasir_multiply_row_pointer(void) { return (uintptr_t)multiply_row; }

@@ -4,6 +4,7 @@ import { allocateTensors, openDevice } from '../../ggml/device.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32, ggmlTypeNamed, I32, rowBytes } from '../../ggml/types.ts';
+import { cpuFeatures } from '../cpu-features.ts';
 import { Products } from '../products.ts';
 import type { PlacedMatrix } from '../weights.ts';
 import { randomFloats } from './self-test.ts';
@@ -16,9 +17,25 @@ afterAll(() => device.close());
 const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K'] as const;
 type TypeName = (typeof allTypes)[number];
 
+interface Form {
+  readonly name: string;
+  /** This CPU's own, or what CPUs with less have. */
+  readonly cpuFlags: string | undefined;
+}
+
+/** The forms of the kernels that this machine can run. */
+const features = (await cpuFeatures()).split(' ');
+const avx2: Form = { name: 'AVX2', cpuFlags: '-mavx2 -mfma -mf16c' };
+const forms: Form[] = [{ name: 'this CPU', cpuFlags: undefined }];
+if (['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature))) forms.push(avx2);
+if (features.includes('avx_vnni')) forms.push({ name: 'AVX-VNNI', cpuFlags: `${avx2.cpuFlags} -mavxvnni` });
+
 /** Kernels of its own for each matrix: they know matrices by where they lie, and ours are closed and come again. */
-const fresh = async (): Promise<TileProducts> => (await openTileProducts(device, allTypes))!;
+const fresh = async ({ cpuFlags }: Form): Promise<TileProducts> =>
+  (await openTileProducts(device, allTypes, { cpuFlags }))!;
 const isThere = (await openTileProducts(device, allTypes)) !== undefined;
+
+const formsOfTypes = allTypes.flatMap((type) => forms.map((form) => ({ type, form, name: form.name })));
 
 interface Matrix {
   readonly placed: PlacedMatrix;
@@ -27,13 +44,19 @@ interface Matrix {
   close(): void;
 }
 
-function randomMatrix(typeName: TypeName, inputs: number, outputs: number, buffers = device.cpuBuffers): Matrix {
+function randomMatrix(typeName: TypeName, inputs: number, outputs: number): Matrix {
   const type = ggmlTypeNamed(typeName)!;
+  const packed = new Uint8Array(rowBytes(type, inputs) * outputs);
+  native.ggml_quantize_chunk(type.id, randomFloats(inputs * outputs, 3), packed, 0, outputs, inputs, null);
+  return matrixOf(typeName, inputs, outputs, packed);
+}
+
+function matrixOf(typeName: TypeName, inputs: number, outputs: number, packed: Uint8Array): Matrix {
+  const type = ggmlTypeNamed(typeName)!;
+  const buffers = device.cpuBuffers;
   const context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
   const tensor = native.ggml_new_tensor_2d(context, type.id, inputs, outputs);
   const buffer = allocateTensors(device, context, buffers, 'a test', 0);
-  const packed = new Uint8Array(rowBytes(type, inputs) * outputs);
-  native.ggml_quantize_chunk(type.id, randomFloats(inputs * outputs, 3), packed, 0, outputs, inputs, null);
   native.ggml_backend_tensor_set(tensor, packed, 0, packed.length);
   const all = Int32Array.from({ length: outputs }, (_, i) => i);
   return {
@@ -95,12 +118,12 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
   ],
 };
 
-describe.runIf(isThere).each(allTypes)('products with %s', (type) => {
+describe.runIf(isThere).each(formsOfTypes)('products with $type, compiled for $name', ({ type, form }) => {
   it.each(shapes[type])('%i inputs, %i outputs: as in doubles, and as ggml', async (inputs, outputs) => {
     const matrix = randomMatrix(type, inputs, outputs);
     const rows = randomFloats(inputs * 37, 9);
     const theirs = multiply(undefined, matrix, rows);
-    const tiles = await fresh();
+    const tiles = await fresh(form);
     await tiles.take(matrix.placed);
     const ours = multiply(tiles, matrix, rows);
     // Rounding the rows to 8 bits is most of the error, ours and ggml's.
@@ -121,10 +144,49 @@ describe.runIf(isThere).each(allTypes)('products with %s', (type) => {
     matrix.close();
   });
 
+  it.skipIf(type === 'F16')('hold the largest sums that weights and rows can have', async () => {
+    const [inputs, outputs] = [512, 32];
+    const rows = new Float32Array(inputs * 4).fill(1);
+    rows.fill(-1, inputs, 2 * inputs);
+    for (let i = 0; i < inputs; i++) rows[2 * inputs + i] = i % 2 === 0 ? 1 : -1;
+    for (let i = 0; i < inputs; i++) rows[3 * inputs + i] = i % 4 < 2 ? 1 : -1;
+    // -128 and 127, nibbles of 15 and 0, six bits of 63 and 0; and scales that are as large.
+    for (const [even, odd] of [
+      [0x80, 0x80],
+      [0x7f, 0x7f],
+      [0xff, 0xff],
+      [0x00, 0xff],
+      [0x80, 0x7f],
+      [0x00, 0x00],
+    ] as const) {
+      const { typeSize } = ggmlTypeNamed(type)!;
+      const packed = new Uint8Array(rowBytes(ggmlTypeNamed(type)!, inputs) * outputs);
+      for (let i = 0; i < packed.length; i++) packed[i] = i % 2 === 0 ? even : odd;
+      // A scale of 2^-7 where blocks have theirs, and minima's scale of Q4_K.
+      for (let at = type === 'Q6_K' ? typeSize - 2 : 0; at < packed.length; at += typeSize) {
+        packed.set([0x00, 0x20], at);
+        if (type === 'Q4_K') packed.set([0x00, 0x20], at + 2);
+      }
+      const matrix = matrixOf(type, inputs, outputs, packed);
+      const tiles = await fresh(form);
+      await tiles.take(matrix.placed);
+      const products = multiply(tiles, matrix, rows);
+      for (let row = 0; row < 4; row++) {
+        for (const output of [0, 13, outputs - 1]) {
+          const weights = matrix.values.subarray(output * inputs, (output + 1) * inputs);
+          const expected = weights.reduce((sum, weight, i) => sum + weight * rows[row * inputs + i]!, 0);
+          const size = weights.reduce((sum, weight) => sum + Math.abs(weight), 0);
+          expect(Math.abs(products[row * outputs + output]! - expected)).toBeLessThanOrEqual(0.001 * size);
+        }
+      }
+      matrix.close();
+    }
+  });
+
   it('give a row the same bits in any batch', async () => {
     const [inputs, outputs] = [512, 64];
     const matrix = randomMatrix(type, inputs, outputs);
-    const tiles = await fresh();
+    const tiles = await fresh(form);
     await tiles.take(matrix.placed);
     // More rows than are kept in the cache at a time.
     const total = 900;
@@ -142,7 +204,7 @@ describe.runIf(isThere).each(allTypes)('products with %s', (type) => {
   it('leave a row that is no number one, and its neighbours alone', async () => {
     const [inputs, outputs] = [512, 32];
     const matrix = randomMatrix(type, inputs, outputs);
-    const tiles = await fresh();
+    const tiles = await fresh(form);
     await tiles.take(matrix.placed);
     const rows = randomFloats(inputs * 6, 5);
     const before = bitsOf(multiply(tiles, matrix, rows));
@@ -175,7 +237,7 @@ describe.runIf(isThere).each(allTypes)('products with %s', (type) => {
     for (let i = 0; i < inputs; i++) rows[5 * inputs + i]! *= 1e-20;
     for (let i = 0; i < inputs; i += 97) rows[6 * inputs + i]! *= 1000;
     const theirs = multiply(undefined, matrix, rows);
-    const tiles = await fresh();
+    const tiles = await fresh(form);
     await tiles.take(matrix.placed);
     const ours = multiply(tiles, matrix, rows);
     for (let row = 0; row < 8; row++) {
@@ -200,17 +262,17 @@ describe.runIf(isThere).each(allTypes)('products with %s', (type) => {
         ),
       );
     const theirs = take(undefined);
-    const tiles = await fresh();
+    const tiles = await fresh(form);
     await tiles.take(matrix.placed);
     expect(take(tiles)).toEqual(theirs);
     matrix.close();
   });
 });
 
-describe.runIf(isThere)('products with tiled matrices', () => {
+describe.runIf(isThere).each(forms)('products with tiled matrices, compiled for $name', (form) => {
   it('share rows that are rounded in the same way, and only those', async () => {
     const matrices = allTypes.flatMap((type) => [randomMatrix(type, 512, 32), randomMatrix(type, 512, 48)]);
-    const tiles = await fresh();
+    const tiles = await fresh(form);
     for (const { placed } of matrices) await tiles.take(placed);
     const rows = randomFloats(512 * 5, 8);
     const apart = matrices.map((matrix) => bitsOf(multiply(tiles, matrix, rows)));
@@ -230,8 +292,14 @@ describe.runIf(isThere)('products with tiled matrices', () => {
     for (const matrix of matrices) matrix.close();
   });
 
+  it('say which instructions they are compiled for', async () => {
+    const { description } = await fresh(form);
+    expect(description).toMatch(/^F16 \(AVX.*\) Q8_0 .* Q6_K \(AVX.*\)$/);
+    if (form.cpuFlags !== undefined) expect(description).toContain(`Q8_0 (${form.name})`);
+  });
+
   it('are not for other shapes and types', async () => {
-    const tiles = await fresh();
+    const tiles = await fresh(form);
     const fits = (name: string, inputs: number, outputs: number): boolean =>
       tiles.fits({ type: ggmlTypeNamed(name)!, ne: [inputs, outputs] } as never);
     expect(fits('Q8_0', 64, 32)).toBe(true);
@@ -241,15 +309,34 @@ describe.runIf(isThere)('products with tiled matrices', () => {
     expect(fits('F16', 40, 32)).toBe(false);
     expect(fits('Q8_0', 48, 32)).toBe(false);
     expect(fits('Q4_K', 384, 32)).toBe(false);
-    expect(fits('Q8_0', 64, 24)).toBe(false);
+    expect(fits('Q8_0', 64, 20)).toBe(false);
+    expect(fits('F16', 48, 24)).toBe(false);
     expect(fits('Q6_K', 1 << 16, 32)).toBe(false);
     expect(fits('Q4_0', 64, 32)).toBe(true);
     expect(fits('Q5_0', 64, 32)).toBe(false);
   });
 
   it('are opened for the types that are asked for', async () => {
-    expect((await openTileProducts(device, ['F32', 'Q6_K']))!.types).toEqual(['Q6_K']);
+    expect((await openTileProducts(device, ['F32', 'Q6_K'], form))!.types).toEqual(['Q6_K']);
     expect(await openTileProducts(device, ['F32'])).toBeUndefined();
     expect(await openTileProducts(device, ['Q8_0'], { compiler: 'no-such-compiler' })).toBeUndefined();
   });
 });
+
+it.runIf(isThere && forms.length > 1).each(['F16', 'Q8_0', 'Q4_0'] as const)(
+  'products with %s have the same bits in each form',
+  async (type) => {
+    const rows = randomFloats(768 * 9, 10);
+    const [first, ...others] = await Promise.all(
+      forms.map(async (form) => {
+        const matrix = randomMatrix(type, 768, 64);
+        const tiles = await fresh(form);
+        await tiles.take(matrix.placed);
+        const bits = bitsOf(multiply(tiles, matrix, rows));
+        matrix.close();
+        return bits;
+      }),
+    );
+    for (const other of others) expect(other).toEqual(first);
+  },
+);

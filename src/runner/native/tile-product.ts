@@ -9,8 +9,6 @@ import { rowBytes } from '../../ggml/types.ts';
 import type { PlacedMatrix } from '../weights.ts';
 import { CompileFailure, type CompileOptions, compileNative, type NativeSource } from './compiler.ts';
 
-/** Outputs of one tile. */
-const tileOutputs = 16;
 /** A single row is rounded on the stack. */
 const inputsMax = 32768;
 
@@ -25,18 +23,22 @@ interface Kind {
   readonly blockInputs: number;
 }
 
-const shared = ['vector.h', 'tiles.h', 'tile-operations.h'];
+const shared = ['vector.h', 'dot.h', 'tiles.h', 'tile-operations.h'];
 const kinds: Readonly<Record<string, Kind>> = {
   F16: { file: 'f16-tiles.c', headers: shared, rounding: 'none', blockInputs: 16 },
-  Q8_0: { file: 'q8-tiles.c', headers: [...shared, 'q8-rows.h'], rounding: 'by 32', blockInputs: 32 },
-  Q4_0: { file: 'q4-tiles.c', headers: [...shared, 'q8-rows.h'], rounding: 'by 32', blockInputs: 32 },
+  Q8_0: { file: 'q8-tiles.c', headers: [...shared, 'q8-rows.h', 'q8-product.h'], rounding: 'by 32', blockInputs: 32 },
+  Q4_0: { file: 'q4-tiles.c', headers: [...shared, 'q8-rows.h', 'q8-product.h'], rounding: 'by 32', blockInputs: 32 },
   Q4_K: { file: 'q4k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256', blockInputs: 256 },
   Q6_K: { file: 'q6k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256', blockInputs: 256 },
 };
 
 interface Functions {
-  /** Bytes of a block of a rounded row. */
-  readonly roundedBytes: number;
+  /** Which instructions it was compiled for, in words: `FORM` in C. */
+  readonly form: string;
+  /** Outputs of one tile. */
+  readonly tileOutputs: number;
+  /** Bytes of a rounded row. */
+  roundedBytes(inputs: number): number;
   readonly roundRows: RawPtr;
   readonly multiply: RawPtr;
   readonly multiplyRow: RawPtr;
@@ -46,8 +48,8 @@ interface Functions {
 
 /**
  * Products with matrices by kernels of ours (`q8-tiles.c` and its like): two to seven times as fast as ggml's for
- * prompts and batches on a CPU with AVX-512 VNNI, one and a half times and more for a single row, and with the same bits for any number of
- * rows. A matrix that is taken is laid out anew where it lies, and ggml can no longer read it.
+ * prompts and batches on a CPU with AVX-512 VNNI, one and a half times and more for a single row, twice and a little more with
+ * AVX2; and with the same bits for any number of rows. A matrix that is taken is laid out anew where it lies, and ggml can no longer read it.
  */
 export class TileProducts {
   readonly #device: ComputeDevice;
@@ -64,11 +66,17 @@ export class TileProducts {
     return [...this.#functions.keys()];
   }
 
+  /** What decides about bits: types, and which form of their kernels it is. */
+  get description(): string {
+    return [...this.#functions].map(([type, { form }]) => `${type} (${form})`).join(' ');
+  }
+
   /** Whether a matrix of this type and shape is one for them; it must lie in plain host buffers. */
   fits({ type, ne: [inputs, outputs] }: GgufTensor): boolean {
-    const { blockInputs } = kinds[type.name] ?? { blockInputs: 1 };
-    const isShaped = inputs % blockInputs === 0 && inputs <= inputsMax && outputs % tileOutputs === 0;
-    return isShaped && this.#functions.has(type.name);
+    const functions = this.#functions.get(type.name);
+    const kind = kinds[type.name];
+    if (functions === undefined || kind === undefined) return false;
+    return inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % functions.tileOutputs === 0;
   }
 
   /** Lays a matrix out anew, in place. The event loop gets its turn now and then: large models take seconds. */
@@ -79,6 +87,7 @@ export class TileProducts {
     const functions = assertDefined(this.#functions.get(source.type.name), 'a kernel for a matrix that fits');
     const { native } = this.#device;
     const [inputs, outputs] = source.ne;
+    const { tileOutputs } = functions;
     const tiles = outputs / tileOutputs;
     const at = dataPointer(native, tensor);
     const scratch = new ArrayBuffer(rowBytes(source.type, inputs) * tileOutputs);
@@ -110,14 +119,13 @@ export class TiledMatrix {
   readonly #roundedWidth: number;
 
   constructor(native: NativeApi, functions: Functions, { type, ne }: GgufTensor, at: number) {
-    const { rounding, blockInputs } = assertDefined(kinds[type.name], 'a type with a kernel');
-    this.rounding = rounding;
+    this.rounding = assertDefined(kinds[type.name], 'a type with a kernel').rounding;
     this.#native = native;
     this.#functions = functions;
     [this.#inputs, this.#outputs] = ne;
     this.#record = new BigInt64Array(new ArrayBuffer(24));
     this.#record.set([BigInt(at), BigInt(this.#inputs), BigInt(this.#outputs)]);
-    this.#roundedWidth = ((this.#inputs / blockInputs) * functions.roundedBytes) / 4;
+    this.#roundedWidth = functions.roundedBytes(this.#inputs) / 4;
   }
 
   /** x, F32 `[inputs, rows]`, as `multiply` wants it. Matrices of the same inputs and rounding may share it. */
@@ -157,17 +165,18 @@ export async function openTileProducts(
 ): Promise<TileProducts | undefined> {
   if (process.arch !== 'x64' || device.kind !== 'cpu') return undefined;
   const wanted = new Set(types);
-  const functions = new Map<string, Functions>();
-  try {
-    for (const [type, kind] of Object.entries(kinds)) {
-      if (!wanted.has(type)) continue;
-      const { path } = await compileNative(sourceOf(kind), options);
-      functions.set(type, functionsOf(device.native, path));
+  const compile = async ([type, kind]: [string, Kind]): Promise<[string, Functions] | undefined> => {
+    try {
+      return [type, functionsOf(device.native, (await compileNative(sourceOf(kind), options)).path)];
+    } catch (error) {
+      if (error instanceof CompileFailure) return undefined;
+      throw error;
     }
-  } catch (error) {
-    if (error instanceof CompileFailure) return undefined;
-    throw error;
-  }
+  };
+  const compiled = await Promise.all(
+    Object.entries(kinds).flatMap((entry) => (wanted.has(entry[0]) ? compile(entry) : [])),
+  );
+  const functions = new Map(compiled.filter((entry) => entry !== undefined));
   return functions.size === 0 ? undefined : new TileProducts(device, functions);
 }
 
@@ -183,8 +192,11 @@ function sourceOf({ file, headers }: Kind): NativeSource {
 
 function functionsOf(native: NativeApi, path: string): Functions {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
+  const roundedBytes = native.functionIn(path, 'kvasir_rounded_bytes', 'i64', 'i64');
   return {
-    roundedBytes: Number(native.functionIn(path, 'kvasir_rounded_bytes', 'i64')()),
+    form: native.functionIn(path, 'kvasir_form', 'str')(),
+    tileOutputs: Number(native.functionIn(path, 'kvasir_tile_outputs', 'i64')()),
+    roundedBytes: (inputs) => Number(roundedBytes(inputs)),
     roundRows: pointer('round_rows'),
     multiply: pointer('multiply'),
     multiplyRow: pointer('multiply_row'),

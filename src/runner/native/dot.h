@@ -1,0 +1,160 @@
+/*
+ * What differs between CPUs: how four bytes of each output's weights are multiplied by four bytes of a row that all
+ * outputs share, and in what such products are added up.
+ *
+ *   VNNI   One instruction adds a lane's four products to a sum of 32 bits.
+ *   AVX2   They go to two sums of 16 bits: vpmaddubsw, vpaddw. Two products must fit at once, so weights are below 64;
+ *          sums may wrap on their way, and fit at the end.
+ *
+ * Weights are unsigned because the instructions want one side so. Where something was added to make them so, sums begin
+ * with a `correction`, which depends on the row alone. All sums are exact, so both forms come to the same integers.
+ */
+
+#if LANES == 16 && defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__AVX512BW__)
+#define VNNI
+#define FORM "AVX-512 VNNI"
+#elif LANES == 8 && defined(__AVXVNNI__)
+#define VNNI
+#define FORM "AVX-VNNI"
+#elif LANES == 8
+#define FORM "AVX2"
+#else
+#error "without AVX2 and without AVX-512 VNNI"
+#endif
+
+#if LANES == 16
+
+INLINE ivec nearest(vec x) { return (ivec)_mm512_cvtps_epi32((__m512)x); }
+INLINE vec floats(ivec x) { return (vec)_mm512_cvtepi32_ps((__m512i)x); }
+INLINE ivec widen_unsigned(const uint8_t *p) { return (ivec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+INLINE ivec widen_signed(const int8_t *p) { return (ivec)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+INLINE void store_bytes(int8_t *p, ivec x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8((__m512i)x)); }
+INLINE ivec select_bits(ivec mask, ivec yes, ivec no) {
+  return (ivec)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)yes, (__m512i)no, 0xca);
+}
+/* Adds to each lane the products of its two times 16 bits. */
+INLINE ivec add_pairs(ivec sum, ivec a, ivec b) {
+  return (ivec)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+
+#else
+
+INLINE ivec nearest(vec x) { return (ivec)_mm256_cvtps_epi32((__m256)x); }
+INLINE vec floats(ivec x) { return (vec)_mm256_cvtepi32_ps((__m256i)x); }
+INLINE ivec widen_unsigned(const uint8_t *p) { return (ivec)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
+INLINE ivec widen_signed(const int8_t *p) { return (ivec)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
+INLINE void store_bytes(int8_t *p, ivec x) {
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+  _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(halves, halves));
+}
+INLINE ivec select_bits(ivec mask, ivec yes, ivec no) { return (yes & mask) | (no & ~mask); }
+INLINE ivec add_pairs(ivec sum, ivec a, ivec b) { return sum + (ivec)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+
+#endif
+
+INLINE ivec load_ints(const void *p) {
+  ivec v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+INLINE void store_ints(void *p, ivec v) { memcpy(p, &v, sizeof v); }
+INLINE ivec splat_int(int32_t x) { return x - (ivec){0}; }
+INLINE ivec splat_byte(int8_t x) { return splat_int(0x01010101 * (uint8_t)x); }
+/* The same four bytes in every lane. */
+INLINE ivec splat_four(const void *p) {
+  int32_t four;
+  memcpy(&four, p, 4);
+  return splat_int(four);
+}
+INLINE vec magnitude(vec x) { return (vec)((ivec)x & splat_int(0x7fffffff)); }
+
+/* Sums of a row's bytes, sixteen at a time, as `add_products` would add them up in a lane of its own. */
+typedef __m128i byte_sums;
+INLINE __m128i sixteen(const int8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
+
+#if defined(VNNI)
+
+#if LANES == 16
+INLINE ivec add_products(ivec sum, ivec w, ivec x) {
+  return (ivec)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)x);
+}
+INLINE byte_sums add_bytes(byte_sums sum, const int8_t *p) { return _mm_dpbusd_epi32(sum, _mm_set1_epi8(1), sixteen(p)); }
+#else
+INLINE ivec add_products(ivec sum, ivec w, ivec x) {
+  return (ivec)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)x);
+}
+INLINE byte_sums add_bytes(byte_sums sum, const int8_t *p) {
+  return _mm_dpbusd_avx_epi32(sum, _mm_set1_epi8(1), sixteen(p));
+}
+#endif
+INLINE ivec integers(ivec sum) { return sum; }
+
+/* What sums begin with when `added` was added to each weight. */
+INLINE int32_t correction(byte_sums x, int added) {
+  const __m128i two = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+  return -added * _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+INLINE int16_t total(byte_sums x) { return (int16_t)correction(x, -1); }
+
+/* Signed weights: 128 is added, by turning their upper bit. */
+#define SIGN_BITS 0x80808080u
+INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) { return add_products(sum, w, x); }
+INLINE ivec signed_start(int32_t correction) { return splat_int(correction); }
+
+/* What a nibble of 1 counts: upper ones stay where they are. */
+#define NIBBLE 16
+INLINE ivec lower_nibbles(ivec two) { return two << 4 & splat_byte(-16); }
+INLINE ivec upper_nibbles(ivec two) { return two & splat_byte(-16); }
+
+/* Sums times scales of up to eight bits, and the sum of these. */
+typedef vec scaled;
+typedef vec scales;
+INLINE scales scales_of(ivec x) { return floats(x); }
+INLINE scales scales_of_nibbles(ivec x) { return floats(x) * splat(1.0f / NIBBLE); }
+INLINE scaled add_scaled(scaled part, ivec sum, scales scale) { return fma_(floats(sum), scale, part); }
+INLINE vec floats_of(scaled part) { return part; }
+
+#else
+
+INLINE ivec add_products(ivec sum, ivec w, ivec x) {
+  return (ivec)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)w, (__m256i)x));
+}
+INLINE byte_sums add_bytes(byte_sums sum, const int8_t *p) {
+  return _mm_add_epi16(sum, _mm_maddubs_epi16(_mm_set1_epi8(1), sixteen(p)));
+}
+INLINE ivec integers(ivec sum) { return add_pairs(splat_int(0), sum, splat_int(0x00010001)); }
+
+INLINE int32_t correction(byte_sums x, int added) {
+  const __m128i two = _mm_add_epi16(x, _mm_shuffle_epi32(x, 0x4e));
+  const __m128i both = _mm_add_epi16(two, _mm_shuffle_epi32(two, 0xb1));
+  return _mm_cvtsi128_si32(_mm_mullo_epi16(both, _mm_set1_epi16((int16_t)-added)));
+}
+INLINE int16_t total(byte_sums x) {
+  const int32_t both = correction(x, -1);
+  return (int16_t)(both + (both >> 16));
+}
+
+/* Signed weights stay so: their sign goes to the row's byte, and two products of 128 and 127 fit. */
+#define SIGN_BITS 0u
+INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) {
+  const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), _mm256_sign_epi8((__m256i)x, (__m256i)w));
+  return sum + integers((ivec)products);
+}
+INLINE ivec signed_start(int32_t correction) {
+  (void)correction;
+  return splat_int(0);
+}
+
+#define NIBBLE 1
+INLINE ivec lower_nibbles(ivec two) { return two & splat_byte(15); }
+INLINE ivec upper_nibbles(ivec two) { return two >> 4 & splat_byte(15); }
+
+/* As integers: a scale stands in both halves of a lane. 256 inputs come to less than 2^31. */
+typedef ivec scaled;
+typedef ivec scales;
+INLINE scales scales_of(ivec x) { return (x & splat_int(0xffff)) | x << 16; }
+INLINE scales scales_of_nibbles(ivec x) { return scales_of(x); }
+INLINE scaled add_scaled(scaled part, ivec sum, scales scale) { return add_pairs(part, sum, scale); }
+INLINE vec floats_of(scaled part) { return floats(part); }
+
+#endif
