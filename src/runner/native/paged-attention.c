@@ -147,7 +147,7 @@ INLINE void weigh(const struct layer *layer, float *scores, int from, int to, fl
   store(weight, w);
 }
 
-/* ---- narrow form: one row, the queries of one group ---------------------------------------------------------- */
+/* ---- narrow form: few rows, the queries of one group at a time ----------------------------------------------- */
 
 /* Scores are computed GROUP_PART queries times LANES / GROUP_PART tokens at a time, which fills one `sums`. */
 #if GROUP <= LANES && GROUP <= 8
@@ -165,16 +165,36 @@ INLINE void weigh(const struct layer *layer, float *scores, int from, int to, fl
 #endif
 #define TOKENS (LANES / GROUP_PART)
 
-INLINE void narrow_scores(const float *query, const bytes *rows, int64_t at, int from, int to, float *scores) {
+/*
+ * Few queries are little arithmetic, and reading KV is what takes the time. It lies token after token, each with all
+ * heads, and is read about as it lies: CHUNK tokens for one head after the other, then the next. A head at a time for a
+ * whole tile would jump from row to row, and memory takes twice as long for that. While a chunk is computed the same
+ * part of the next one is fetched, of V behind K and of the next tile's K behind V: the fetches are spread among the
+ * arithmetic, as a processor drops them where too many are under way.
+ */
+#define CHUNK ((8 + TOKENS - 1) / TOKENS * TOKENS)
+#define LINE_ELEMENTS (KV_Q8_0 ? 64 : 32) /* of K or V, in a cache line */
+
+/* Of a head's part of a row, vector i. */
+INLINE void fetch(bytes head, int i) {
+  if (i * LANES % LINE_ELEMENTS == 0) __builtin_prefetch(head + KV_BYTES(i * LANES), 0, 0);
+}
+
+/* `rows`: of the first of `count` tokens, and beyond these as many as are read next. */
+INLINE void narrow_scores(const float *query, const bytes *rows, int64_t at, int count, float *scores) {
   for (int part = 0; part < GROUP; part += GROUP_PART) {
-    for (int t = from; t < to; t += TOKENS) {
-      bytes k[TOKENS];
-      UNROLL for (int j = 0; j < TOKENS; j++) k[j] = rows[t + j < to ? t + j : to - 1] + at;
+    for (int t = 0; t < count; t += TOKENS) {
+      bytes k[TOKENS], next[TOKENS];
+      UNROLL for (int j = 0; j < TOKENS; j++) {
+        k[j] = rows[t + j < count ? t + j : count - 1] + at;
+        next[j] = rows[t + j + CHUNK] + at;
+      }
       vec x[LANES];
       UNROLL for (int j = 0; j < LANES; j++) x[j] = (vec){0};
       UNROLL for (int i = 0; i < VECTORS; i++) {
         UNROLL for (int j = 0; j < TOKENS; j++) {
           const vec key = load_kv(k[j], i);
+          fetch(next[j], i);
           UNROLL for (int g = 0; g < GROUP_PART; g++) {
             x[g * TOKENS + j] = fma_(load(query + (part + g) * HEAD_DIM + i * LANES), key, x[g * TOKENS + j]);
           }
@@ -189,47 +209,85 @@ INLINE void narrow_scores(const float *query, const bytes *rows, int64_t at, int
   }
 }
 
-/* sum += weights * V for `count` vectors of the head from vector `first` on. */
-INLINE void narrow_values(const float *weights, const bytes *rows, int64_t at, int from, int to, float *sum,
-                          int first, int queries, int count) {
+/* sum += weights * V for `vectors` vectors of the head from vector `first` on. */
+INLINE void narrow_values(const float *weights, const bytes *rows, int64_t at, int count, float *sum, int first,
+                          int vectors) {
   vec x[NARROW_BLOCK];
-  UNROLL for (int g = 0; g < queries; g++) {
-    UNROLL for (int i = 0; i < count; i++) x[g * count + i] = load(sum + g * HEAD_DIM + (first + i) * LANES);
+  UNROLL for (int g = 0; g < GROUP_PART; g++) {
+    UNROLL for (int i = 0; i < vectors; i++) x[g * vectors + i] = load(sum + g * HEAD_DIM + (first + i) * LANES);
   }
-  for (int t = from; t < to; t++) {
-    bytes v = rows[t] + at;
-    UNROLL for (int i = 0; i < count; i++) {
+  for (int t = 0; t < count; t++) {
+    bytes v = rows[t] + at, next = rows[t + CHUNK] + at;
+    UNROLL for (int i = 0; i < vectors; i++) {
       const vec value = load_kv(v, first + i);
-      UNROLL for (int g = 0; g < queries; g++) {
-        x[g * count + i] = fma_(splat(weights[g * SCORES + t]), value, x[g * count + i]);
+      fetch(next, first + i);
+      UNROLL for (int g = 0; g < GROUP_PART; g++) {
+        x[g * vectors + i] = fma_(splat(weights[g * SCORES + t]), value, x[g * vectors + i]);
       }
     }
   }
-  UNROLL for (int g = 0; g < queries; g++) {
-    UNROLL for (int i = 0; i < count; i++) store(sum + g * HEAD_DIM + (first + i) * LANES, x[g * count + i]);
+  UNROLL for (int g = 0; g < GROUP_PART; g++) {
+    UNROLL for (int i = 0; i < vectors; i++) store(sum + g * HEAD_DIM + (first + i) * LANES, x[g * vectors + i]);
   }
 }
 
 #define NARROW_VECTORS (NARROW_BLOCK / GROUP_PART < VECTORS ? NARROW_BLOCK / GROUP_PART : VECTORS)
 
-static void narrow_tile(const struct layer *layer, struct scratch *s, int query, const bytes *rows, int64_t at,
-                        int64_t value_offset, int from, int to) {
-  float *scores = s->scores;
-  float *sum = s->sum + query * HEAD_DIM;
-  narrow_scores(s->query + query * HEAD_DIM, rows, at, from, to, scores);
-  for (int g = 0; g < GROUP; g++) {
-    weigh(layer, scores + g * SCORES, from, to, s->top + query + g, s->weight + (query + g) * LANES,
-          sum + g * HEAD_DIM);
-  }
-  const int64_t v = at + value_offset;
+static void values_of_group(const float *weights, const bytes *rows, int64_t at, int count, float *sum) {
+  const int whole = VECTORS / NARROW_VECTORS * NARROW_VECTORS;
   for (int part = 0; part < GROUP; part += GROUP_PART) {
-    const float *weights = scores + part * SCORES;
+    const float *part_weights = weights + part * SCORES;
     float *part_sum = sum + part * HEAD_DIM;
-    int i = 0;
-    for (; i + NARROW_VECTORS <= VECTORS; i += NARROW_VECTORS) {
-      narrow_values(weights, rows, v, from, to, part_sum, i, GROUP_PART, NARROW_VECTORS);
+    UNROLL for (int i = 0; i < whole; i += NARROW_VECTORS) {
+      narrow_values(part_weights, rows, at, count, part_sum, i, NARROW_VECTORS);
     }
-    for (; i < VECTORS; i++) narrow_values(weights, rows, v, from, to, part_sum, i, GROUP_PART, 1);
+    UNROLL for (int i = whole; i < VECTORS; i++) narrow_values(part_weights, rows, at, count, part_sum, i, 1);
+  }
+}
+
+/* What rows see together of a tile: tokens [from, to). */
+struct narrow {
+  int64_t tile;
+  const int32_t *positions;
+  int row_count;
+  int heads;
+  int from;
+  int to;
+  /* Of the first head: rows of K, then of V, then what is read next. */
+  bytes rows[2 * TILE + CHUNK + TOKENS];
+};
+
+static void narrow_tile(const struct layer *layer, struct scratch *s, const struct narrow *n) {
+  const int from = n->from, to = n->to;
+  for (int t = from; t < to; t += CHUNK) {
+    const int end = t + CHUNK < to ? t + CHUNK : to;
+    for (int head = 0, query = 0; head < n->heads; head++) {
+      for (int row = 0; row < n->row_count; row++, query += GROUP) {
+        /* Of a chunk that the row sees in part, `weigh` drops the rest. */
+        const int position = n->positions[row];
+        if (end <= seen_from(layer, position, n->tile) || t >= seen_to(position, n->tile)) continue;
+        narrow_scores(s->query + query * HEAD_DIM, n->rows + t - from, head * KV_BYTES(HEAD_DIM), end - t,
+                      s->scores + query * SCORES + t);
+      }
+    }
+  }
+  for (int query = 0; query < n->heads * n->row_count * GROUP; query++) {
+    const int position = n->positions[query / GROUP % n->row_count];
+    const int row_from = seen_from(layer, position, n->tile), row_to = seen_to(position, n->tile);
+    if (row_from >= row_to) continue;
+    weigh(layer, s->scores + query * SCORES, row_from, row_to, s->top + query, s->weight + query * LANES,
+          s->sum + query * HEAD_DIM);
+  }
+  const bytes *values = n->rows + to - from;
+  for (int t = from; t < to; t += CHUNK) {
+    for (int head = 0, query = 0; head < n->heads; head++) {
+      for (int row = 0; row < n->row_count; row++, query += GROUP) {
+        const int row_from = seen_from(layer, n->positions[row], n->tile), row_to = seen_to(n->positions[row], n->tile);
+        const int first = t > row_from ? t : row_from, end = t + CHUNK < row_to ? t + CHUNK : row_to;
+        values_of_group(s->scores + query * SCORES + first, values + first - from, head * KV_BYTES(HEAD_DIM),
+                        end - first, s->sum + query * HEAD_DIM);
+      }
+    }
   }
 }
 
@@ -430,34 +488,58 @@ static void load_queries(const struct layer *layer, const struct unit *u, struct
   }
 }
 
-static void walk_range(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t range, int is_wide) {
+/* Where K of a layer's token lies, from its first head on. */
+INLINE bytes key_row(const struct layer *layer, const struct unit *u, int64_t token) {
   const struct view *view = layer->view;
-  const int32_t *positions = view->positions + u->first_row;
-  const int32_t *table = view->tables + u->table;
   const int64_t row_stride = KV_BYTES((int64_t)view->heads * HEAD_DIM);
-  const int64_t value_offset = BLOCK_SIZE * row_stride;
-  const int per_head = u->row_count * GROUP;
+  const int64_t page = view->tables[u->table + token / BLOCK_SIZE];
+  return view->pool + page * view->page_stride + layer->part + token % BLOCK_SIZE * row_stride;
+}
+
+INLINE int64_t value_offset(const struct layer *layer) {
+  return BLOCK_SIZE * KV_BYTES((int64_t)layer->view->heads * HEAD_DIM);
+}
+
+static void walk_narrow(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t tile, int from,
+                        int to) {
+  const int64_t at = u->head_first * KV_BYTES(HEAD_DIM);
+  const int32_t *positions = layer->view->positions + u->first_row;
+  struct narrow n;
+  n.tile = tile;
+  n.positions = positions;
+  n.row_count = u->row_count;
+  n.heads = u->head_end - u->head_first;
+  n.from = from;
+  n.to = to;
+  const int count = to - from;
+  for (int t = 0; t < count; t++) {
+    n.rows[t] = key_row(layer, u, tile + from + t) + at;
+    n.rows[count + t] = n.rows[t] + value_offset(layer);
+  }
+  const int64_t last = positions[u->row_count - 1], end = (int64_t)u->range_end * RANGE;
+  for (int t = 0; t < CHUNK + TOKENS; t++) {
+    const int64_t token = tile + TILE + t;
+    n.rows[2 * count + t] = token <= last && token < end ? key_row(layer, u, token) + at : n.rows[2 * count + t - 1];
+  }
+  narrow_tile(layer, s, &n);
+}
+
+static void walk_wide(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t tile, int from,
+                      int to) {
+  const int32_t *positions = layer->view->positions + u->first_row;
+  bytes rows[TILE];
+  for (int t = from; t < to; t++) rows[t] = key_row(layer, u, tile + t);
+  wide_tile(layer, s, positions, u->row_count * GROUP, rows, u->head_first * KV_BYTES(HEAD_DIM), value_offset(layer),
+            tile, from, to);
+}
+
+static void walk_range(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t range, int is_wide) {
+  const int32_t *positions = layer->view->positions + u->first_row;
   for (int64_t tile = range * RANGE; tile < (range + 1) * RANGE; tile += TILE) {
     const int from = seen_from(layer, positions[0], tile), to = seen_to(positions[u->row_count - 1], tile);
     if (from >= to) continue;
-    bytes rows[TILE];
-    for (int t = from; t < to; t++) {
-      const int64_t token = tile + t;
-      rows[t] = view->pool + table[token / BLOCK_SIZE] * view->page_stride + layer->part + token % BLOCK_SIZE * row_stride;
-    }
-    for (int head = u->head_first; head < u->head_end; head++) {
-      const int64_t at = head * KV_BYTES(HEAD_DIM);
-      if (is_wide) {
-        wide_tile(layer, s, positions, per_head, rows, at, value_offset, tile, from, to);
-        continue;
-      }
-      for (int row = 0; row < u->row_count; row++) {
-        const int row_from = seen_from(layer, positions[row], tile), row_to = seen_to(positions[row], tile);
-        if (row_from >= row_to) continue;
-        const int query = (head - u->head_first) * per_head + row * GROUP;
-        narrow_tile(layer, s, query, rows, at, value_offset, row_from, row_to);
-      }
-    }
+    if (is_wide) walk_wide(layer, u, s, tile, from, to);
+    else walk_narrow(layer, u, s, tile, from, to);
   }
 }
 

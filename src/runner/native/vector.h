@@ -159,10 +159,10 @@ INLINE float sum_lanes(vec v) {
 }
 
 INLINE float max_lanes(vec v) {
-  float x[LANES];
-  store(x, v);
-  UNROLL for (int h = LANES / 2; h > 0; h /= 2) for (int i = 0; i < h; i++) x[i] = x[i] > x[i + h] ? x[i] : x[i + h];
-  return x[0];
+#define MAX(h, LOW, HIGH) v = max_(v, HIGH(v, v));
+  EACH_STAGE(MAX)
+#undef MAX
+  return v[0];
 }
 
 /* 2^x for x <= 126, to 3e-7 of the value; exactly 1 at 0, and 0 below -126. The polynomial is 2^x interpolated at
