@@ -144,7 +144,9 @@ describe.runIf(isThere).each(formsOfTypes)('products with $type, compiled for $n
     matrix.close();
   });
 
-  it.skipIf(type === 'F16')('hold the largest sums that weights and rows can have', async () => {
+  // Weights of F16 are no integers: their sums have no limit to come near to.
+  const integers = [type].filter((name) => name !== 'F16');
+  it.each(integers)('%s: hold the largest sums that weights and rows can have', async () => {
     const [inputs, outputs] = [512, 32];
     const rows = new Float32Array(inputs * 4).fill(1);
     rows.fill(-1, inputs, 2 * inputs);
