@@ -305,6 +305,22 @@ describe('going away', () => {
       await stream.return();
       expect(listeners).toBe(0);
     }));
+
+  it('by one signal for many requests warns of no leak', async () => {
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error): void => void warnings.push(warning);
+    process.on('warning', onWarning);
+    try {
+      await withEngine({}, async ({ engine }) => {
+        const { signal } = new AbortController();
+        const params = { maxTokens: 2 };
+        await Promise.all(Array.from({ length: 12 }, () => generate(engine, { prompt: 'x', params }, signal)));
+      });
+      expect(warnings).toEqual([]);
+    } finally {
+      process.off('warning', onWarning);
+    }
+  });
 });
 
 describe('the end of an engine', () => {

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { assert } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { KvEvent, SchedulerConnector } from '../connector/connector.ts';
@@ -206,6 +207,8 @@ export class Engine implements AsyncEngine {
       // Whoever has not ended by now has lost its reader.
       for (const handle of handles) if (!handle.hasEnded) this.#abandon(handle);
     });
+    // One signal may stand for any number of requests, and Node would warn of a leak from the eleventh on.
+    if (signal !== undefined) setMaxListeners(0, signal);
     const serial = ++this.#serial;
     for (let index = 0; index < params.n; index++) {
       const id = requestId(`${name ?? 'request'}#${serial}.${index}`);

@@ -1,4 +1,3 @@
-import { setMaxListeners } from 'node:events';
 import { assertDefined } from '../base/assert.ts';
 import { engineClosed, invalidParameter, promptEmpty } from '../core/errors.ts';
 import type { TokenId } from '../core/ids.ts';
@@ -149,8 +148,6 @@ async function runBatch(
 ): Promise<RequestOutput[]> {
   const paramsOf = perRequest(params, requests.length);
   const stop = new AbortController();
-  // Every request of the batch listens, and Node warns from the eleventh listener on.
-  setMaxListeners(0, stop.signal);
   const onAbort = (): void => stop.abort();
   if (signal?.aborted === true) stop.abort();
   signal?.addEventListener('abort', onAbort, { once: true });
