@@ -19,7 +19,7 @@ export interface AsyncEngine {
    * a full queue (`queueFull`) or a closed engine. With an aborted signal the stream ends with finish reason `abort`.
    */
   generate(request: GenerateRequest, options?: { readonly signal?: AbortSignal }): AsyncIterableIterator<OutputDelta>;
-  tokenize(text: string, options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean }): Int32Array;
+  tokenize(text: string, options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean }): number[];
   detokenize(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string;
   /** The raw bytes of one token, perhaps a part of a character; a control token gives its name. For logprobs' `bytes`. */
   tokenBytes(token: number): Uint8Array;

@@ -117,9 +117,9 @@ export class Engine implements AsyncEngine {
     }
   }
 
-  tokenize(text: string, options: EncodeOptions = {}): Int32Array {
+  tokenize(text: string, options: EncodeOptions = {}): number[] {
     this.#checkNotClosed();
-    return this.#parts.tokenizer.encode(text, options);
+    return Array.from(this.#parts.tokenizer.encode(text, options));
   }
 
   detokenize(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { bos, toyEngine, untilIdle } from '../../test/support/toy-model.ts';
+import type { OutputDelta } from './contract.ts';
 import { OfflineLlm } from './llm.ts';
 
 const params = { maxTokens: 12, seed: 1n, ignoreEos: true };
@@ -25,7 +26,7 @@ describe('OfflineLlm', () => {
       for (const [index, prompt] of prompts.entries()) {
         const [alone] = await llm.generate(prompt, params);
         expect(together[index]!.outputs).toEqual(alone!.outputs);
-        expect(alone!.promptTokenIds).toEqual(Int32Array.from([bos, ...new TextEncoder().encode(prompt)]));
+        expect(alone!.promptTokenIds).toEqual([bos, ...new TextEncoder().encode(prompt)]);
         expect(alone!.stats).toMatchObject({ promptTokens: prompt.length + 1, outputTokens: 12 });
       }
     }));
@@ -40,7 +41,7 @@ describe('OfflineLlm', () => {
         ],
       );
       expect(one).not.toHaveProperty('prompt');
-      expect(one!.promptTokenIds).toEqual(Int32Array.of(bos, 0x61));
+      expect(one!.promptTokenIds).toEqual([bos, 0x61]);
       expect(one!.outputs.map(({ index }) => index)).toEqual([0, 1]);
       expect(one!.outputs[0]!.logprobs!.length).toBe(12);
       expect(one!.outputs[0]!.finishReason).toBe('length');
@@ -48,6 +49,23 @@ describe('OfflineLlm', () => {
       expect(two!.outputs[0]).toMatchObject({ finishReason: 'stop', stopReason: 'bird' });
       const [single] = await llm.generate([bos, 0x61], params);
       expect(single!.outputs[0]!.text).toBe(one!.outputs[0]!.text);
+    }));
+
+  it('gives outputs that JSON keeps as they are', () =>
+    withLlm(async (llm, { engine }) => {
+      const asked = { ...params, n: 2, logprobs: 2, stop: ['bird'] };
+      for (const prompt of ['x', [bos, 0x61], Int32Array.of(bos, 0x62)]) {
+        const outputs = await llm.generate([prompt], asked);
+        expect(JSON.parse(JSON.stringify(outputs))).toEqual(outputs);
+        expect(Array.isArray(outputs[0]!.promptTokenIds)).toBe(true);
+      }
+      const deltas: OutputDelta[] = [];
+      for await (const delta of engine.generate({ prompt: 'x', params: asked })) deltas.push(delta);
+      expect(JSON.parse(JSON.stringify(deltas))).toEqual(deltas);
+      const tokens = engine.tokenize('x');
+      expect(JSON.parse(JSON.stringify(tokens))).toEqual(tokens);
+      expect(JSON.parse(JSON.stringify(engine.stats()))).toEqual(engine.stats());
+      expect(JSON.parse(JSON.stringify(engine.model))).toEqual(engine.model);
     }));
 
   it('renders one conversation or several', () =>

@@ -21,10 +21,11 @@ export interface CompletionOutput {
   readonly logprobs?: readonly TokenLogprobs[];
 }
 
+/** Plain data: `JSON.parse(JSON.stringify(output))` equals the output, except a logprob of minus infinity (null in JSON). */
 export interface RequestOutput {
   /** The text that was given, or that the chat template made; absent for a prompt of tokens. */
   readonly prompt?: string;
-  readonly promptTokenIds: Int32Array;
+  readonly promptTokenIds: readonly number[];
   /** One per completion, by index. */
   readonly outputs: readonly CompletionOutput[];
   /** Prompt and cached tokens are those of the first completion, the other counters are sums over all. */
@@ -201,7 +202,7 @@ async function collectOutput(
     totals.reduce((total, stats) => total + stats[counter], 0);
   return {
     ...(text === undefined ? {} : { prompt: text }),
-    promptTokenIds: Int32Array.from(prompt),
+    promptTokenIds: Array.from(prompt),
     outputs: completions.map(joinDeltas),
     stats: {
       ...totals[0]!,

@@ -52,7 +52,8 @@ export async function preparePrompts(
  */
 export function tokenizePrompt(engine: AsyncEngine, text: string, addSpecial: boolean): Int32Array {
   const { maxModelLen } = engine.model;
-  const tokenize = (part: string): Int32Array => engine.tokenize(part, { addSpecial, parseSpecial: true });
+  const tokenize = (part: string): Int32Array =>
+    Int32Array.from(engine.tokenize(part, { addSpecial, parseSpecial: true }));
   const likelyMax = maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
   // Twice over: where the beginning is cut, it may have a few tokens more than it has within the whole.
   const isTooLong =

@@ -79,7 +79,7 @@ describe('completions', () => {
     }
     const together = await client.completions.create({ ...common, prompt: prompts });
     expect(together.choices.map((choice) => choice.text)).toEqual(alone);
-    const tokens = prompts.map((text) => [...engine.tokenize(text)]);
+    const tokens = prompts.map((text) => engine.tokenize(text));
     const asTokens = await client.completions.create({ ...common, prompt: tokens });
     expect(asTokens.choices.map((choice) => choice.text)).toEqual(alone);
   });

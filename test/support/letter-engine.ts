@@ -126,12 +126,10 @@ export class LetterEngine implements AsyncEngine {
     }
   }
 
-  tokenize(text: string, options: { readonly parseSpecial?: boolean } = {}): Int32Array {
+  tokenize(text: string, options: { readonly parseSpecial?: boolean } = {}): number[] {
     const pieces = options.parseSpecial === true ? text.split(/(<\|im_start\|>|<\|im_end\|>)/) : [text];
-    return Int32Array.from(
-      pieces.flatMap((piece) =>
-        piece === '<|im_start|>' ? [IM_START] : piece === '<|im_end|>' ? [IM_END] : [...Buffer.from(piece)],
-      ),
+    return pieces.flatMap((piece) =>
+      piece === '<|im_start|>' ? [IM_START] : piece === '<|im_end|>' ? [IM_END] : [...Buffer.from(piece)],
     );
   }
 

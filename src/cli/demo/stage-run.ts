@@ -55,7 +55,7 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
         await Promise.all(order.prompts.map((prompt, i) => complete(engine, prompt, `prompt-${i}`, params))),
       );
     }
-    return { promptTokens: order.prompts.map((prompt) => Array.from(engine.tokenize(prompt))), completions, notices };
+    return { promptTokens: order.prompts.map((prompt) => engine.tokenize(prompt)), completions, notices };
   } finally {
     await engine.close();
   }
