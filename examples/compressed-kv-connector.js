@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { deflateRaw, inflateRaw } from 'node:zlib';
 // biome-ignore lint/correctness/noUnresolvedImports: a package finds itself by its name; the linter does not know.
-import { BlockCodec, headerBytes, TierScheduler, TierWorker } from 'kvasir';
+import { BlockCodec, headerBytes, lookUpEach, TierScheduler, TierWorker } from 'kvasir';
 
 const compress = promisify(deflateRaw);
 const decompress = promisify(inflateRaw);
@@ -63,9 +63,9 @@ class CompressedTier {
     return new CompressedTier(folder, identity);
   }
 
+  /** A key whose call fails is unknown, and the others are answered; an abort ends it with what is known so far. */
   has(keys, signal) {
-    signal.throwIfAborted();
-    return Promise.all(keys.map((key) => this.#exists(key)));
+    return lookUpEach(keys, signal, (key) => this.#exists(key), { limit: 32 });
   }
 
   /** Fills `into` and answers undefined, or the reason why it could not. */
@@ -131,8 +131,9 @@ class CompressedTier {
     try {
       await access(this.#fileOf(key));
       return true;
-    } catch {
-      return false;
+    } catch (error) {
+      if (error.code === 'ENOENT') return false;
+      throw error;
     }
   }
 }

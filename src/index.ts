@@ -14,6 +14,7 @@ export type {
   WorkerConnector,
   WorkerConnectorContext,
 } from './connector/connector.ts';
+export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/look-up.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
 export type { StoreAnswer, Tier, TierContext } from './connector/tier.ts';
 export { TierScheduler, type TierSchedulerOptions } from './connector/tier-scheduler.ts';

@@ -1,9 +1,11 @@
+import { setMaxListeners } from 'node:events';
 import { assertNever } from '../base/assert.ts';
 import { BlockCodec, headerBytes } from './block-header.ts';
 import type { BlockKey } from './block-key.ts';
 import type { KvIdentity } from './connector.ts';
 import { tierFailed } from './errors.ts';
 import { FaultDice, type FaultKind, type FaultPlan, type FaultRule } from './fault-rules.ts';
+import { type LookupAnswers, lookUpEach } from './look-up.ts';
 import type { MissReason } from './reasons.ts';
 import type { StoreAnswer, TamperableTier, Tier, TierContext } from './tier.ts';
 import type { Timers } from './timers.ts';
@@ -37,16 +39,24 @@ export class FaultInjector implements Tier {
     this.#stranger = new BlockCodec({ ...identity, fingerprint: `not ${identity.fingerprint}` });
   }
 
-  async has(keys: readonly BlockKey[], signal: AbortSignal): Promise<readonly boolean[]> {
-    const missing = new Set<BlockKey>();
-    for (const key of keys) {
-      const drawn = this.#draw('has', key, undefined);
-      if (drawn === undefined) continue;
-      if (drawn.rule.fault === 'missing') missing.add(key);
-      else await this.#stall(drawn.rule, signal, 'look up blocks');
-    }
-    const found = await this.#tier.has(keys, signal);
-    return found.map((isThere, i) => isThere && !missing.has(keys[i]!));
+  /** Each key meets its own fault: one that fails or hangs is unknown, and the others are answered. */
+  async has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
+    const rules = new Map(keys.map((key) => [key, this.#draw('has', key, undefined)?.rule]));
+    const sound = keys.filter((key) => rules.get(key) === undefined);
+    const found = await this.#tier.has(sound, signal);
+    const answers = new Map(sound.map((key, i) => [key, found[i]]));
+    if (sound.length === keys.length) return found;
+    // Each key that stalls listens for the abort; Node warns of more than ten listeners.
+    setMaxListeners(0, signal);
+    // A store that hangs and ignores its signal gives no answer at all, until it is released.
+    const isDeaf = [...rules.values()].some((rule) => rule?.fault === 'hung' && rule.ignoresAbort);
+    return lookUpEach(keys, isDeaf ? never : signal, async (key) => {
+      const rule = rules.get(key);
+      if (rule === undefined) return answers.get(key);
+      if (rule.fault === 'missing') return false;
+      await this.#stall(rule, signal, 'look up blocks');
+      return (await this.#tier.has([key], signal))[0];
+    });
   }
 
   async load(

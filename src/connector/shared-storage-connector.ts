@@ -70,7 +70,7 @@ export class SharedStorageConnector implements KvConnector {
   async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
     const tiers = await Promise.all(
       context.identities.map(async (identity) => {
-        const tier = await this.#openDisk(identity);
+        const tier = await this.#openDisk(identity, undefined, context.notice);
         for (const notice of tier.notices) context.notice?.(notice);
         return this.#withFaults(tier, identity, context);
       }),
@@ -93,7 +93,7 @@ export class SharedStorageConnector implements KvConnector {
     });
   }
 
-  #openDisk(identity: KvIdentity, crc32?: Crc32): Promise<DiskTier> {
+  #openDisk(identity: KvIdentity, crc32?: Crc32, notice?: (message: string) => void): Promise<DiskTier> {
     return DiskTier.open({
       root: this.#root,
       identity,
@@ -101,6 +101,7 @@ export class SharedStorageConnector implements KvConnector {
       fsync: this.#fsync,
       name: 'shared-storage',
       crc32,
+      ...(notice === undefined ? {} : { notice }),
     });
   }
 

@@ -1,4 +1,13 @@
-import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -143,6 +152,36 @@ describe('a folder of blocks', () => {
     const file = join(root, 'a-file');
     writeFileSync(file, '');
     await expect(open(file)).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
+  });
+
+  it('with one unreadable part is looked up around it: counted by reason, told once', async () => {
+    const notices: string[] = [];
+    const at = newRoot();
+    const options = {
+      root: at,
+      identity: suiteIdentity,
+      maxBytes: 1e9,
+      notice: (text: string) => void notices.push(text),
+    };
+    const tier = await DiskTier.open(options);
+    const names = Array.from({ length: 40 }, (_, i) => i);
+    for (const name of names) await put(tier, name);
+    // A symbolic link to itself: ELOOP, also for root.
+    const broken = dirname(tier.fileOf(suiteKey(7)));
+    rmSync(broken, { recursive: true });
+    symlinkSync(basename(broken), broken);
+    const isBroken = (name: number): boolean => dirname(tier.fileOf(suiteKey(name))) === broken;
+    for (let i = 0; i < 2; i++)
+      expect(
+        await tier.has(
+          names.map((name) => suiteKey(name)),
+          signal,
+        ),
+      ).toEqual(names.map((name) => (isBroken(name) ? undefined : true)));
+    expect(notices).toHaveLength(1);
+    expect(notices[0]).toContain(`${broken} cannot be read (ELOOP)`);
+    expect(tier.counters()['lookupFailed.ELOOP']).toBe(2 * names.filter(isBroken).length);
+    await tier.close();
   });
 
   it('whose disk fails rejects and deletes nothing', async () => {

@@ -1,11 +1,13 @@
 import { access, readFile, unlink, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { KvasirError } from '../base/errors.ts';
 import { BlockCodec, headerBytes } from './block-header.ts';
 import type { BlockKey } from './block-key.ts';
 import type { Crc32, KvIdentity } from './connector.ts';
 import { codeOf, isFull, isMissing, readBlockFile, writeBlockFile } from './disk-file.ts';
-import { DiskFolder, forEachLimited } from './disk-folder.ts';
+import { DiskFolder } from './disk-folder.ts';
 import { tierClosed, tierFailed } from './errors.ts';
+import { type LookupAnswers, lookUpEach } from './look-up.ts';
 import { LruBytes } from './lru-bytes.ts';
 import { OpenCalls } from './open-calls.ts';
 import type { MissReason } from './reasons.ts';
@@ -23,6 +25,8 @@ export interface DiskTierOptions {
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
   readonly wallNowMs?: () => number;
+  /** For what an operator should know while it runs: a folder that cannot be read. Absent: nobody listens. */
+  readonly notice?: (message: string) => void;
 }
 
 /** How many files are asked for at once in `has`. */
@@ -46,6 +50,9 @@ export class DiskTier implements TamperableTier {
   readonly #counters: Record<string, number> = {};
   /** In the books, not yet on the disk: not to be let go, and not to be written twice at once. */
   readonly #storing = new Map<BlockKey, Promise<StoreAnswer>>();
+  readonly #notice: ((message: string) => void) | undefined;
+  /** Reasons for failed look-ups of which somebody was told. */
+  readonly #noticed = new Set<string>();
   #evicted: BlockKey[] = [];
   #scan: Promise<void> | undefined;
   #storedSinceScan = 0;
@@ -57,6 +64,7 @@ export class DiskTier implements TamperableTier {
     this.#codec = new BlockCodec(options.identity, options.crc32);
     this.#maxBytes = options.maxBytes;
     this.#fsync = options.fsync ?? false;
+    this.#notice = options.notice;
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
 
@@ -75,15 +83,11 @@ export class DiskTier implements TamperableTier {
     return this.#folder.fileOf(key);
   }
 
-  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<readonly boolean[]> {
-    return this.#call('look up blocks', async () => {
-      const found: boolean[] = new Array<boolean>(keys.length).fill(false);
-      await forEachLimited(keys, lookupsAtOnce, async (key, i) => {
-        signal.throwIfAborted();
-        found[i] = await this.#exists(key);
-      });
-      return found;
-    });
+  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
+    const failed = (key: BlockKey, error: unknown): void => this.#lookUpFailed(key, error);
+    return this.#calls.run(() =>
+      lookUpEach(keys, signal, (key) => this.#exists(key), { limit: lookupsAtOnce, failed }),
+    );
   }
 
   load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {
@@ -251,6 +255,18 @@ export class DiskTier implements TamperableTier {
     } catch (error) {
       if (!isMissing(error)) throw error;
     }
+  }
+
+  /** Counted by reason; told once per reason, because each prompt may meet the same folder a hundred times. */
+  #lookUpFailed(key: BlockKey, error: unknown): void {
+    const reason = codeOf(error) ?? 'error';
+    this.#count(`lookupFailed.${reason}`);
+    if (this.#noticed.has(reason)) return;
+    this.#noticed.add(reason);
+    const folder = dirname(this.#folder.fileOf(key));
+    this.#notice?.(
+      `${folder} cannot be read (${reason}): blocks in it are computed again. Check its type, owner and mode. Other folders with this error are not reported.`,
+    );
   }
 
   async #call<T>(action: string, call: () => Promise<T>): Promise<T> {

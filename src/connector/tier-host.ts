@@ -2,6 +2,7 @@ import { BlockCodec, headerBytes } from './block-header.ts';
 import type { BlockKey } from './block-key.ts';
 import type { Crc32, KvIdentity } from './connector.ts';
 import { tierClosed } from './errors.ts';
+import type { LookupAnswers } from './look-up.ts';
 import { LruBytes } from './lru-bytes.ts';
 import { OpenCalls } from './open-calls.ts';
 import type { MissReason } from './reasons.ts';
@@ -34,11 +35,8 @@ export class HostTier implements TamperableTier {
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
 
-  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<readonly boolean[]> {
-    return this.#calls.run(async () => {
-      signal.throwIfAborted();
-      return keys.map((key) => this.#stored.has(key));
-    });
+  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
+    return this.#calls.run(async () => keys.map((key) => (signal.aborted ? undefined : this.#stored.has(key))));
   }
 
   load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {

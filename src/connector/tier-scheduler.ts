@@ -21,6 +21,7 @@ import {
   savesKv,
   type TransferId,
 } from './connector.ts';
+import type { LookupAnswers } from './look-up.ts';
 import { LruBytes } from './lru-bytes.ts';
 import type { Tier } from './tier.ts';
 
@@ -189,7 +190,7 @@ export class TierScheduler implements SchedulerConnector {
     const controller = new AbortController();
     const running = { deadlineMs: clock.nowMs() + lookupTimeoutMs, controller };
     lookup.running = running;
-    const answer = (found: readonly (readonly boolean[])[]): void => {
+    const answer = (found: readonly LookupAnswers[]): void => {
       timer.cancel();
       if (lookup.running !== running) return;
       lookup.running = undefined;

@@ -207,14 +207,26 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       }
     });
 
-    it('rejects with the reason of an aborted signal', async () => {
+    it('rejects loads and stores with the reason of an aborted signal', async () => {
       const tier = await begin();
       await put(tier, suiteKey('a'));
       const aborted = AbortSignal.abort(new Error('not wanted any more'));
-      await expect(tier.has([suiteKey('a')], aborted)).rejects.toThrow('not wanted any more');
       await expect(tier.load(suiteKey('a'), fresh(), aborted)).rejects.toThrow('not wanted any more');
       await expect(tier.store(suiteKey('b'), suiteBytes(suiteKey('b')), aborted)).rejects.toThrow('not wanted');
       expect(await tier.has([suiteKey('a'), suiteKey('b')], open)).toEqual([true, false]);
+      await tier.close();
+    });
+
+    it('answers a look-up whose signal is aborted with what it knows, and does not reject', async () => {
+      const tier = await begin();
+      const keys = [suiteKey('a'), suiteKey('b')];
+      await put(tier, keys[0]!);
+      expect(await tier.has(keys, AbortSignal.abort())).toEqual([undefined, undefined]);
+      const controller = new AbortController();
+      const asked = tier.has(keys, controller.signal);
+      controller.abort();
+      for (const [i, answer] of (await asked).entries()) expect([undefined, i === 0]).toContain(answer);
+      expect(await tier.has(keys, open)).toEqual([true, false]);
       await tier.close();
     });
 

@@ -1,20 +1,26 @@
 import type { RequestId } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
+import type { LookupAnswers } from './look-up.ts';
 import type { MissReason } from './reasons.ts';
 
 /**
  * A place that keeps blocks: memory, a disk, a server. Much smaller than a connector, and what most people will write.
  *
  * Any number of calls may be under way at once, also for one key. Data that is missing or wrong is an answer; a promise
- * rejects only when the place itself fails (it is down, its disk has errors) or when the signal was aborted, and then with
- * the signal's reason. Nothing that was stored is ever changed: equal keys mean equal bytes.
+ * rejects only when the place itself fails (it is down, its disk has errors) or, but for `has`, when the signal was aborted,
+ * and then with the signal's reason. Nothing that was stored is ever changed: equal keys mean equal bytes.
  */
 export interface Tier {
   /** For logs, counters and events; also the `place` of found blocks. */
   readonly name: string;
 
-  /** Parallel to `keys`: whether a load is worth trying. Cheap, and a guess: only `load` verifies. */
-  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<readonly boolean[]>;
+  /**
+   * Parallel to `keys`: whether a load is worth trying; undefined = not known, because the call for that key failed or the
+   * signal was aborted before its answer. Cheap, and a guess: only `load` verifies. Each key is answered by itself: a key
+   * that fails never fails the look-up. An abort resolves at once with what is known so far. It rejects only when the
+   * tier is closed or wholly down. `lookUpEach` does all this for a tier that asks one key at a time.
+   */
+  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers>;
 
   /**
    * Fills `into` (one page) in place. Undefined = `into` holds the block, verified; a reason = it does not, and its content
