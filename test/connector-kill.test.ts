@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
+import { abandonedAfterMs } from '../src/connector/disk-folder.ts';
 import { DiskTier } from '../src/connector/tier-disk.ts';
 import { writerBytes, writerIdentity, writerKey } from './support/block-writer.ts';
 
@@ -59,7 +60,8 @@ async function startWriter(root: string, first: number, step: number, maxBytes: 
 }
 
 const signal = new AbortController().signal;
-const openTier = (root: string) => DiskTier.open({ root, identity: writerIdentity, maxBytes: 1e9 });
+const openTier = (root: string, wallNowMs: () => number = Date.now) =>
+  DiskTier.open({ root, identity: writerIdentity, maxBytes: 1e9, wallNowMs });
 const filesOf = (path: string, end: string): string[] =>
   readdirSync(path, { recursive: true })
     .map(String)
@@ -93,10 +95,12 @@ describe('kill -9', () => {
       interrupted += filesOf(tier.path, '.tmp').length;
       const found = await readAll(tier, Math.max(...written) + 8);
       for (const n of written) expect(found.has(n), `seed ${seed}, round ${round}: block ${n}`).toBe(true);
-      // The first store of a later life clears away what the dead one left.
-      await tier.store(writerKey(1e6), writerBytes(1e6), signal);
-      expect(filesOf(tier.path, '.tmp')).toEqual([]);
       await tier.close();
+      // The first store of a process that comes a day later removes the temporary files of the killed one.
+      const later = await openTier(root, () => Date.now() + 2 * abandonedAfterMs);
+      await later.store(writerKey(1e6), writerBytes(1e6), signal);
+      expect(filesOf(later.path, '.tmp')).toEqual([]);
+      await later.close();
       rmSync(root, { recursive: true });
     }
     // Otherwise nothing was killed in the middle of writing, and the test has shown nothing.

@@ -37,7 +37,7 @@ export type TransferId = Brand<number, 'TransferId'>;
 export interface KvIdentity {
   /** `KvCacheSpec.fingerprint`: model, numerics, layout. */
   readonly fingerprint: string;
-  /** For people: the name that directories carry. */
+  /** For people: no part of the identity. */
   readonly modelName: string;
   /** Element type of K and V: `f16` or `q8_0`. */
   readonly dtype: string;

@@ -1,7 +1,8 @@
 import { close, open as openNumbered, readv } from 'node:fs';
-import { type FileHandle, mkdir, open, rename, unlink } from 'node:fs/promises';
+import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
+import { makeFolders } from '../base/make-folders.ts';
 import { headerBytes } from './block-header.ts';
 
 /**
@@ -100,7 +101,7 @@ async function createFile(path: string): Promise<FileHandle> {
     return await open(path, 'wx');
   } catch (error) {
     if (!isMissing(error)) throw error;
-    await mkdir(dirname(path), { recursive: true });
+    await makeFolders(dirname(path));
     return open(path, 'wx');
   }
 }
@@ -147,21 +148,11 @@ export function codeOf(error: unknown): string | undefined {
 export const isMissing = (error: unknown): boolean => codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR';
 export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(error) ?? '');
 
-/** `.<file>.<host>.<process>.<instance>.<serial>.tmp`: says who was writing. */
-const temporaryPattern = /^\..+\.([A-Za-z0-9-]+)\.(\d+)\.([0-9a-f]+)\.\d+\.tmp$/;
+/**
+ * `.<file>.<instance>.<serial>.tmp`. The instance is random and new in each process: containers may share a host name and
+ * process ids, so neither of them tells two writers apart.
+ */
+export const temporaryNameFor = (path: string, instance: string, serial: number): string =>
+  `.${basename(path)}.${instance}.${serial}.tmp`;
 
-export interface Writer {
-  readonly host: string;
-  readonly processId: number;
-  /** Process ids come again, in containers at once: this does not. */
-  readonly instance: string;
-}
-
-export const temporaryNameFor = (path: string, { host, processId, instance }: Writer, serial: number): string =>
-  `.${basename(path)}.${host}.${processId}.${instance}.${serial}.tmp`;
-
-export function writerOfTemporary(name: string): Writer | undefined {
-  const match = temporaryPattern.exec(name);
-  if (match === null) return undefined;
-  return { host: match[1]!, processId: Number(match[2]), instance: match[3]! };
-}
+export const isTemporary = (name: string): boolean => /^\..+\.tmp$/.test(name);

@@ -1,33 +1,30 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
-import { hostname } from 'node:os';
+import { readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isJsonObject } from '../base/json.ts';
+import { makeFolders } from '../base/make-folders.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from './block-key.ts';
 import type { KvIdentity } from './connector.ts';
-import { isMissing, temporaryNameFor, type Writer, writerOfTemporary } from './disk-file.ts';
+import { isMissing, isTemporary, temporaryNameFor } from './disk-file.ts';
 import { storageUnusable } from './errors.ts';
 import { differences, type IdentityRecord, identityRecord, modelFolder, rankFolder } from './identity.ts';
 
 /**
  * How blocks lie on a disk:
  *
- *   <root>/<model>_<digest of fingerprint, dtype, block sizes>/rank0of1/config.json     what this is, in clear text
- *                                                                       /3f/<digest>-g0.kv
- *                                                                       /quarantine/<file>.<reason>
+ *   <root>/kv-<digest of fingerprint, dtype, block sizes>/rank0of1/config.json     what this is, in clear text
+ *                                                                 /3f/<digest>-g0.kv
+ *                                                                 /quarantine/<file>.<reason>
  */
 export class DiskFolder {
   readonly path: string;
   /** What was found at the start and an operator should know: other models' blocks and none of ours, a foreign record. */
   readonly notices: readonly string[];
-  readonly #writer: Writer;
   readonly #wallNowMs: () => number;
-  #serial = 0;
 
-  private constructor(path: string, notices: readonly string[], writer: Writer, wallNowMs: () => number) {
+  private constructor(path: string, notices: readonly string[], wallNowMs: () => number) {
     this.path = path;
     this.notices = notices;
-    this.#writer = writer;
     this.#wallNowMs = wallNowMs;
   }
 
@@ -35,12 +32,12 @@ export class DiskFolder {
   static async open(root: string, identity: KvIdentity, wallNowMs: () => number): Promise<DiskFolder> {
     const path = join(root, modelFolder(identity), rankFolder(identity));
     try {
-      await mkdir(path, { recursive: true });
+      await makeFolders(path);
       const record = identityRecord(identity);
       // Several models may share a directory: neighbours are news to somebody who finds nothing of his own.
       const hasBlocks = (await entriesOf(path)).some(({ name }) => blockFolder.test(name));
       const notices = hasBlocks ? [] : await neighbours(root, path, record);
-      const folder = new DiskFolder(path, notices, thisWriter, wallNowMs);
+      const folder = new DiskFolder(path, notices, wallNowMs);
       const mismatch = await folder.#claim(record);
       if (mismatch !== undefined) notices.unshift(mismatch);
       return folder;
@@ -55,27 +52,30 @@ export class DiskFolder {
   }
 
   newTemporaryName(path: string): string {
-    return temporaryNameFor(path, this.#writer, this.#serial++);
+    return temporaryNameFor(path, thisInstance, serial++);
   }
 
-  /** Every block with its size, oldest first. Removes what dead writers have left behind. */
+  /** Every block with its size, oldest first. Removes temporary files that dead writers have left. */
   async scan(): Promise<{ readonly key: BlockKey; readonly bytes: number }[]> {
     const found: { key: BlockKey; bytes: number; writtenMs: number }[] = [];
+    const visit = async (folder: string, name: string): Promise<void> => {
+      const path = join(folder, name);
+      const key = keyOfFile(name);
+      if (key === undefined && !isTemporary(name)) return;
+      try {
+        const { size, mtimeMs } = await stat(path);
+        if (key !== undefined) found.push({ key, bytes: size, writtenMs: mtimeMs });
+        else if (this.#wallNowMs() - mtimeMs > abandonedAfterMs) await unlink(path);
+      } catch (error) {
+        // Another process was quicker.
+        if (!isMissing(error)) throw error;
+      }
+    };
     for (const { name } of await entriesOf(this.path)) {
+      if (isTemporary(name)) await visit(this.path, name);
       if (!blockFolder.test(name)) continue;
-      const files = await entriesOf(join(this.path, name));
-      await forEachLimited(files, 8, async (file) => {
-        const path = join(this.path, name, file.name);
-        const key = keyOfFile(file.name);
-        try {
-          const { size, mtimeMs } = await stat(path);
-          if (key !== undefined) found.push({ key, bytes: size, writtenMs: mtimeMs });
-          else if (this.#isAbandoned(file.name, mtimeMs)) await unlink(path);
-        } catch (error) {
-          // Another process was quicker.
-          if (!isMissing(error)) throw error;
-        }
-      });
+      const folder = join(this.path, name);
+      await forEachLimited(await entriesOf(folder), 8, (file) => visit(folder, file.name));
     }
     return found.sort((a, b) => a.writtenMs - b.writtenMs);
   }
@@ -88,7 +88,7 @@ export class DiskFolder {
       const kept = await entriesOf(folder);
       if (kept.length >= quarantinedMax) await unlink(file);
       else {
-        await mkdir(folder, { recursive: true });
+        await makeFolders(folder);
         await rename(file, join(folder, `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv.${reason}`));
       }
     } catch (error) {
@@ -107,36 +107,19 @@ export class DiskFolder {
     await rename(temporary, path);
     return theirs === undefined ? undefined : `${path} was another's: ${different.join('; ')}`;
   }
-
-  #isAbandoned(name: string, writtenMs: number): boolean {
-    const writer = writerOfTemporary(name);
-    if (writer === undefined) return false;
-    if (writer.host === this.#writer.host) {
-      if (writer.processId === this.#writer.processId) return writer.instance !== this.#writer.instance;
-      return !isAlive(writer.processId);
-    }
-    return this.#wallNowMs() - writtenMs > abandonedAfterMs;
-  }
 }
 
 const quarantinedMax = 64;
-/** Nobody writes one block for an hour. */
-const abandonedAfterMs = 3_600_000;
+/**
+ * A temporary file that was not written for so long has no living writer: no save takes a fraction of this time, and clocks
+ * of machines that share a directory do not differ by as much. A writer that lives all the same finds its file gone, its
+ * save fails, and the block is a miss.
+ */
+export const abandonedAfterMs = 24 * 3_600_000;
 
-const thisWriter: Writer = {
-  host: hostname().replace(/[^A-Za-z0-9-]/g, '-') || 'host',
-  processId: process.pid,
-  instance: randomBytes(6).toString('hex'),
-};
-
-function isAlive(processId: number): boolean {
-  try {
-    process.kill(processId, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
-}
+/** Of this process and thread: one for all folders, because a rank may open one folder twice. */
+const thisInstance = randomBytes(12).toString('hex');
+let serial = 0;
 
 function keyOfFile(name: string): BlockKey | undefined {
   const match = /^([0-9a-f]{64})-g(\d+)\.kv$/.exec(name);

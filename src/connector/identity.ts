@@ -4,13 +4,13 @@ import type { KvIdentity } from './connector.ts';
 /** 32 bytes that stand for a fingerprint of any length. */
 export const identityDigest = (text: string): Uint8Array => createHash('sha256').update(text).digest();
 
-/** The name of the folder that holds the blocks of one model in one layout: readable in front, unique behind. */
-export function modelFolder(identity: KvIdentity): string {
-  const { fingerprint, dtype, groups } = identity;
+/**
+ * The name of the folder that holds the blocks of one model in one layout. The name that a model is served under does not
+ * matter: two names of one file share their blocks.
+ */
+export function modelFolder({ fingerprint, dtype, groups }: KvIdentity): string {
   const what = JSON.stringify([fingerprint, dtype, groups.map(({ blockSize }) => blockSize)]);
-  const digest = Buffer.from(identityDigest(what)).toString('hex').slice(0, 12);
-  const name = identity.modelName.replace(/[^A-Za-z0-9.-]+/g, '-').replace(/^[.-]+/, '');
-  return `${name.slice(0, 60) || 'model'}_${digest}`;
+  return `kv-${Buffer.from(identityDigest(what)).toString('hex').slice(0, 32)}`;
 }
 
 export const rankFolder = ({ rank, worldSize }: KvIdentity): string => `rank${rank}of${worldSize}`;

@@ -1,4 +1,5 @@
 import {
+  existsSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -12,6 +13,7 @@ import { hostname, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { KvIdentity } from './connector.ts';
+import { DiskFolder } from './disk-folder.ts';
 import { storedBlockBytes, suiteBytes, suiteIdentity, suiteKey, suitePageBytes, tierSuite } from './tier.suite.ts';
 import { DiskTier } from './tier-disk.ts';
 
@@ -52,7 +54,7 @@ describe('a folder of blocks', () => {
     expect(into).toEqual(suiteBytes(suiteKey('a')));
     expect(second.notices).toEqual([]);
     const [model] = readdirSync(at);
-    expect(model).toMatch(/^Tiny-Model-1\.0_[0-9a-f]{12}$/);
+    expect(model).toMatch(/^kv-[0-9a-f]{32}$/);
     const record = JSON.parse(readFileSync(join(second.path, 'config.json'), 'utf8'));
     expect(record).toMatchObject({ model: 'Tiny/Model 1.0', dtype: 'f16', worldSize: 1, pageBytes: suitePageBytes });
     await second.close();
@@ -79,11 +81,19 @@ describe('a folder of blocks', () => {
     expect(readdirSync(join(ours, 'quarantine'))[0]).toMatch(new RegExp(`-g0\\.kv\\.${reason}$`));
   });
 
+  it('is the same whatever name the model is served under', async () => {
+    const at = newRoot();
+    await put(await open(at), 'a');
+    const renamed = await open(at, { ...suiteIdentity, modelName: 'another name' });
+    expect(await renamed.load(suiteKey('a'), page(), signal)).toBeUndefined();
+    expect(renamed.notices).toEqual([]);
+  });
+
   it('names the neighbours that do not match', async () => {
     const at = newRoot();
     await (await open(at, { ...suiteIdentity, dtype: 'q8_0', modelName: 'Other' })).close();
     const tier = await open(at);
-    expect(tier.notices.join()).toMatch(/Other_.*does not match: dtype: "q8_0", ours "f16"/);
+    expect(tier.notices.join()).toMatch(/kv-[0-9a-f]{32}.*does not match: dtype: "q8_0", ours "f16"/);
   });
 
   it('takes a block under another name for what it is', async () => {
@@ -126,26 +136,41 @@ describe('a folder of blocks', () => {
     expect(await tier.load(suiteKey('a'), page(), signal)).toBeUndefined();
   });
 
-  it('clears away what dead writers left, and nothing else', async () => {
+  it('loses temporary files only when they have not been written for a day, whoever wrote them', async () => {
     const at = newRoot();
     const tier = await open(at);
     await put(tier, 'a');
     const folder = dirname(tier.fileOf(suiteKey('a')));
+    const left = (path: string, ageHours: number): void => {
+      writeFileSync(path, 'half a block');
+      const seconds = Date.now() / 1000 - ageHours * 3600;
+      utimesSync(path, seconds, seconds);
+    };
     const host = hostname().replace(/[^A-Za-z0-9-]/g, '-');
-    const left = (name: string): void => writeFileSync(join(folder, name), 'half a block');
-    left(`.x.kv.${host}.999999999.abc.0.tmp`); // no such process
-    left(`.x.kv.${host}.${process.pid}.abc.0.tmp`); // this process id, in an earlier life
-    left(`.x.kv.${host}.${process.ppid}.abc.0.tmp`); // a process that lives
-    left('.x.kv.elsewhere.1.abc.0.tmp'); // another machine, just now
-    left('.x.kv.elsewhere.1.abc.1.tmp'); // another machine, long ago
-    utimesSync(join(folder, '.x.kv.elsewhere.1.abc.1.tmp'), 0, 0);
-    left('notes.txt');
+    // Containers share a host name and process id 1: only the age tells an abandoned file from a live writer's.
+    left(join(folder, `.x.kv.${host}.${process.pid}.abc.0.tmp`), 23);
+    left(join(folder, '.x.kv.abc.0.tmp'), 23);
+    left(join(folder, `.x.kv.${host}.${process.pid}.abc.1.tmp`), 25);
+    left(join(folder, '.x.kv.abc.1.tmp'), 25);
+    left(join(tier.path, '.config.json.abc.0.tmp'), 25);
+    left(join(folder, 'notes.txt'), 25);
     await put(await open(at), 'b');
-    expect(
-      readdirSync(folder)
-        .filter((name) => !name.endsWith('.kv'))
-        .sort(),
-    ).toEqual(['.x.kv.elsewhere.1.abc.0.tmp', `.x.kv.${host}.${process.ppid}.abc.0.tmp`, 'notes.txt']);
+    const others = (path: string): string[] => readdirSync(path).filter((name) => /tmp$|txt$/.test(name));
+    const kept = [`.x.kv.${host}.${process.pid}.abc.0.tmp`, '.x.kv.abc.0.tmp', 'notes.txt'];
+    expect(new Set(others(folder))).toEqual(new Set(kept));
+    expect(others(tier.path)).toEqual([]);
+  });
+
+  it('gives no temporary name twice, and none that says host or process', async () => {
+    const at = newRoot();
+    const folders = await Promise.all([1, 2].map(() => DiskFolder.open(at, suiteIdentity, Date.now)));
+    const names = folders.flatMap((folder) => [folder.newTemporaryName('/x/a.kv'), folder.newTemporaryName('/x/a.kv')]);
+    expect(new Set(names).size).toBe(4);
+    for (const name of names) expect(name).toMatch(/^\.a\.kv\.[0-9a-f]{24}\.\d+\.tmp$/);
+  });
+
+  it.runIf(existsSync('/proc/self'))('below /proc is an error at the start, and no endless loop', async () => {
+    await expect(open('/proc/nothing/kv')).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
   });
 
   it('that cannot be made is an error at the start', async () => {
