@@ -12,6 +12,7 @@ import {
   nullPtr,
   type RawPtr,
 } from './ffi.ts';
+import { NativeThread } from './native-thread.ts';
 
 /** ggml's `enum ggml_backend_dev_type`. */
 const deviceTypes = ['cpu', 'gpu', 'igpu', 'accel', 'meta'] as const;
@@ -53,6 +54,8 @@ export interface ComputeDevice {
   readonly cpuBuffers: BufferType;
   /** ggml's rearranged weights for the CPU's matrix kernels (`CPU_REPACK`), where this CPU has any. */
   readonly repackedBuffers: BufferType | undefined;
+  /** The thread that graphs compute on; started at the first call. */
+  computeThread(): NativeThread;
   /** Changes what `DeviceOptions.exact` decided: attention of ours needs no such kernels of ggml. */
   useExactKernels(isExact: boolean): void;
   close(): void;
@@ -88,6 +91,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   const setUseReference = native.functionAt(cpuFunction('ggml_backend_cpu_set_use_ref'), 'void', 'backend', 'bool');
   setUseReference(cpu, options.exact);
   const closeThreads = keepThreads(native, cpu, threads, cpuFunction);
+  let computeThread: NativeThread | undefined;
   return {
     native,
     kind: gpuDevice === undefined ? 'cpu' : 'gpu',
@@ -100,8 +104,10 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
     mainBuffers: bufferType(native, native.ggml_backend_dev_buffer_type(chosen.pointer)),
     cpuBuffers: bufferType(native, native.ggml_backend_dev_buffer_type(cpuDevice.pointer)),
     repackedBuffers: findRepackedBuffers(native, cpuDevice.pointer, cpuFunction('ggml_backend_dev_get_extra_bufts')),
+    computeThread: () => (computeThread ??= new NativeThread(native, 'compute')),
     useExactKernels: (isExact) => setUseReference(cpu, isExact),
     close() {
+      void computeThread?.close();
       if (main !== cpu) native.ggml_backend_free(main);
       native.ggml_backend_free(cpu);
       closeThreads();

@@ -282,9 +282,6 @@ export type Functions = { readonly [Name in keyof Table]: Native<Table[Name]> };
 
 export interface NativeApi extends Functions {
   readonly libraries: NativeLibraries;
-  /** The same call on a background thread: the event loop stays free until the promise is settled. */
-  computeGraphAsync(backend: BackendPtr, graph: GraphPtr): Promise<number>;
-  computeSchedAsync(sched: SchedPtr, graph: GraphPtr): Promise<number>;
   /** A C function pointer as a function, typed like a row of the table. */
   functionAt<R extends Kind, T extends readonly Kind[]>(
     pointer: RawPtr,
@@ -312,6 +309,26 @@ let loaded: NativeApi | undefined;
 export function loadNative(): NativeApi {
   loaded ??= bind(findNativeLibraries());
   return loaded;
+}
+
+/**
+ * Binds single symbols for another thread of a process that has loaded and checked the libraries. Memory (`data`) is given
+ * by its address there. Logs go where the first thread has them go.
+ */
+export function bindByAddress(libraries: NativeLibraries): (name: keyof Functions) => (...args: unknown[]) => unknown {
+  koffi.config({ ...koffi.config(), ...stackBytes });
+  const types = { ...declareTypes(), data: 'uintptr_t' };
+  const bound = new Map<string, (...args: unknown[]) => unknown>();
+  return (name) => {
+    let call = bound.get(name);
+    if (call === undefined) {
+      const [library, returns, ...takes]: Signature = table[name];
+      const parameters = takes.map((kind) => types[kind]);
+      call = libraryAt(libraries[library]).func(name, types[returns], parameters);
+      bound.set(name, call);
+    }
+    return call;
+  };
 }
 
 /**
@@ -354,8 +371,6 @@ function bind(libraries: NativeLibraries): NativeApi {
   return {
     ...bound,
     libraries,
-    computeGraphAsync: inBackground(bound.ggml_backend_graph_compute),
-    computeSchedAsync: inBackground(bound.ggml_backend_sched_graph_compute),
     functionAt: (pointer, returns, ...takes) =>
       koffi.decode(
         BigInt(pointer),
@@ -376,7 +391,7 @@ function bind(libraries: NativeLibraries): NativeApi {
   };
 }
 
-/** Libraries of `functionIn`: koffi unloads what nobody holds, and pointers into it would dangle. */
+/** Libraries besides those that `bind` holds: koffi unloads what nobody holds, and pointers into it would dangle. */
 const otherLibraries = new Map<string, LibraryHandle>();
 
 function libraryAt(path: string): LibraryHandle {
@@ -402,14 +417,6 @@ function checkVersion(base: LibraryHandle, libraries: NativeLibraries): void {
       version: NATIVE_PACKAGE_VERSION,
     });
   }
-}
-
-function inBackground<A extends readonly unknown[]>(call: (...args: A) => number): (...args: A) => Promise<number> {
-  const { async: start } = call as unknown as { async: (...args: unknown[]) => void };
-  return (...args) =>
-    new Promise((resolve, reject) => {
-      start(...args, (error: unknown, status: number) => (error ? reject(error) : resolve(status)));
-    });
 }
 
 /** Keeps the last lines of the native logs, for error messages; they go nowhere else. */

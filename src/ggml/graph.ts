@@ -236,13 +236,14 @@ export class GraphBuilder {
     return view;
   }
 
-  /** Runs the graph on ggml's threads; the event loop stays free. */
+  /** Runs the graph on the device's thread; the event loop stays free. */
   async compute(): Promise<void> {
     const { native, main, kind } = this.#device;
+    const thread = this.#device.computeThread();
     const status =
       kind === 'cpu'
-        ? await native.computeGraphAsync(main, this.#graph)
-        : await native.computeSchedAsync(this.#sched, this.#graph);
+        ? await thread.call('ggml_backend_graph_compute', main, this.#graph)
+        : await thread.call('ggml_backend_sched_graph_compute', this.#sched, this.#graph);
     assert(status === 0, `ggml could not compute the graph (status ${status}): ${native.recentLog().at(-1) ?? ''}`);
   }
 

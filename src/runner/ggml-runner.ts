@@ -95,6 +95,9 @@ export class GgmlRunner implements Runner {
     const { config, file } = options;
     const isExact = options.numerics === 'exact';
     const device = openDevice({ device: options.device, threads: options.threads, exact: isExact });
+    // It starts while the weights are read.
+    const thread = device.computeThread().started();
+    thread.catch(() => undefined);
     let weights: ModelWeights | undefined;
     try {
       // Of the whole model, whatever this stage has of it: all stages must have one fingerprint.
@@ -128,6 +131,7 @@ export class GgmlRunner implements Runner {
         : 'fast';
       const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
       const passes = await openLogitsPasses(device.native);
+      await thread;
       return new GgmlRunner(options, device, weights, { ...kernels, tiles, passes }, attention, fingerprint);
     } catch (error) {
       weights?.close();
