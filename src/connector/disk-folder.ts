@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, stat, unlink, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isJsonObject } from '../base/json.ts';
 import { makeFolders } from '../base/make-folders.ts';
@@ -57,6 +57,7 @@ export class DiskFolder {
 
   /** Every block with its size, oldest first. Removes temporary files that dead writers have left. */
   async scan(): Promise<{ readonly key: BlockKey; readonly bytes: number }[]> {
+    await this.#markUsed();
     const found: { key: BlockKey; bytes: number; writtenMs: number }[] = [];
     const visit = async (folder: string, name: string): Promise<void> => {
       const path = join(folder, name);
@@ -96,12 +97,22 @@ export class DiskFolder {
     }
   }
 
+  /** The date of the record tells engines of other models that this folder is in use (`other-folders.ts`). */
+  async #markUsed(): Promise<void> {
+    const now = this.#wallNowMs() / 1000;
+    // A store that cannot be written is still read.
+    await utimes(join(this.path, 'config.json'), now, now).catch(() => undefined);
+  }
+
   /** Writes the record, or says how the one that lies there differs. Blocks are judged by their headers either way. */
   async #claim(record: IdentityRecord): Promise<string | undefined> {
     const path = join(this.path, 'config.json');
     const theirs = await readRecord(path);
     const different = theirs === undefined ? ['nothing readable'] : differences(theirs, record);
-    if (different.length === 0) return undefined;
+    if (different.length === 0) {
+      await this.#markUsed();
+      return undefined;
+    }
     const temporary = join(this.path, this.newTemporaryName(path));
     await writeFile(temporary, `${JSON.stringify(record, undefined, 2)}\n`);
     await rename(temporary, path);
@@ -121,7 +132,7 @@ export const abandonedAfterMs = 24 * 3_600_000;
 const thisInstance = randomBytes(12).toString('hex');
 let serial = 0;
 
-function keyOfFile(name: string): BlockKey | undefined {
+export function keyOfFile(name: string): BlockKey | undefined {
   const match = /^([0-9a-f]{64})-g(\d+)\.kv$/.exec(name);
   if (match === null) return undefined;
   const key = `${match[2]}-${match[1]}`;
@@ -147,9 +158,9 @@ async function neighbours(root: string, ours: string, record: IdentityRecord): P
 
 const noticesMax = 8;
 /** The first two digits of the keys in it. */
-const blockFolder = /^[0-9a-f]{2}$/;
+export const blockFolder = /^[0-9a-f]{2}$/;
 
-async function readRecord(path: string): Promise<Partial<IdentityRecord> | undefined> {
+export async function readRecord(path: string): Promise<Partial<IdentityRecord> | undefined> {
   try {
     const value: unknown = JSON.parse(await readFile(path, 'utf8'));
     return isJsonObject(value) ? (value as Partial<IdentityRecord>) : undefined;
@@ -158,7 +169,7 @@ async function readRecord(path: string): Promise<Partial<IdentityRecord> | undef
   }
 }
 
-async function entriesOf(path: string) {
+export async function entriesOf(path: string) {
   try {
     return await readdir(path, { withFileTypes: true });
   } catch (error) {

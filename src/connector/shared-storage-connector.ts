@@ -1,19 +1,21 @@
-import type {
-  ConnectorContext,
-  Crc32,
-  KvConnector,
-  KvIdentity,
-  KvRole,
-  KvTransferConfig,
-  LoadMode,
-  SchedulerConnector,
-  SchedulerConnectorContext,
-  WorkerConnector,
-  WorkerConnectorContext,
+import {
+  type ConnectorContext,
+  type Crc32,
+  type KvConnector,
+  type KvIdentity,
+  type KvRole,
+  type KvTransferConfig,
+  type LoadMode,
+  type SchedulerConnector,
+  type SchedulerConnectorContext,
+  savesKv,
+  type WorkerConnector,
+  type WorkerConnectorContext,
 } from './connector.ts';
 import { ExtraConfig } from './extra-config.ts';
 import { FaultInjector } from './fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from './fault-rules.ts';
+import { countOthers, describeOthers } from './other-folders.ts';
 import type { Tier } from './tier.ts';
 import { DiskTier } from './tier-disk.ts';
 import { TierScheduler } from './tier-scheduler.ts';
@@ -26,6 +28,7 @@ import { TierWorker } from './tier-worker.ts';
  *   shared_storage_path      the directory; needed
  *   async_load               true: a request that waits for its blocks lets others run; default true
  *   max_bytes                of one model and rank, least recently used blocks go first; default 16 GiB
+ *   others_max_bytes         of blocks of other models and layouts in the directory; default: as max_bytes
  *   fsync                    default false: after a power cut a block may be torn, which its checksum finds
  *   loads_at_once            reads in flight; default 4
  *   saves_at_once            writes in flight; default 2
@@ -39,6 +42,7 @@ export class SharedStorageConnector implements KvConnector {
   readonly #root: string;
   readonly #mode: LoadMode;
   readonly #maxBytes: number;
+  readonly #othersMaxBytes: number;
   readonly #fsync: boolean;
   readonly #loadsAtOnce: number;
   readonly #savesAtOnce: number;
@@ -57,6 +61,7 @@ export class SharedStorageConnector implements KvConnector {
     this.#root = root;
     this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
     this.#maxBytes = extra.integer('max_bytes', 16 * 1024 ** 3, { min: 1 });
+    this.#othersMaxBytes = extra.integer('others_max_bytes', this.#maxBytes, { min: 0 });
     this.#fsync = extra.boolean('fsync', false);
     this.#loadsAtOnce = extra.integer('loads_at_once', 4, { min: 1, max: 1024 });
     this.#savesAtOnce = extra.integer('saves_at_once', 2, { min: 1, max: 1024 });
@@ -75,6 +80,7 @@ export class SharedStorageConnector implements KvConnector {
         return this.#withFaults(tier, identity, context);
       }),
     );
+    void this.#tellOfOthers(context);
     return new TierScheduler(tiers, context, {
       role: this.#role,
       mode: this.#mode,
@@ -93,11 +99,21 @@ export class SharedStorageConnector implements KvConnector {
     });
   }
 
+  /** Counting takes time in a large store, and nobody waits for it. A store that cannot be read is told of elsewhere. */
+  async #tellOfOthers({ identities, notice }: SchedulerConnectorContext): Promise<void> {
+    const [identity] = identities;
+    if (identity === undefined || notice === undefined) return;
+    const found = await countOthers(this.#root, identity).catch(() => undefined);
+    const message = found && describeOthers(this.#root, found, savesKv(this.#role) ? this.#othersMaxBytes : undefined);
+    if (message !== undefined) notice(message);
+  }
+
   #openDisk(identity: KvIdentity, crc32?: Crc32, notice?: (message: string) => void): Promise<DiskTier> {
     return DiskTier.open({
       root: this.#root,
       identity,
       maxBytes: this.#maxBytes,
+      othersMaxBytes: this.#othersMaxBytes,
       fsync: this.#fsync,
       name: 'shared-storage',
       crc32,

@@ -10,6 +10,7 @@ import { tierClosed, tierFailed } from './errors.ts';
 import { type LookupAnswers, lookUpEach } from './look-up.ts';
 import { LruBytes } from './lru-bytes.ts';
 import { OpenCalls } from './open-calls.ts';
+import { OtherFoldersBound } from './other-folders.ts';
 import type { MissReason } from './reasons.ts';
 import type { StoreAnswer, TamperableTier } from './tier.ts';
 
@@ -19,6 +20,8 @@ export interface DiskTierOptions {
   readonly identity: KvIdentity;
   /** Of this rank's folder, headers included. Other processes' blocks are counted when the folder is read again. */
   readonly maxBytes: number;
+  /** Of the blocks in `root` that belong to other models, layouts and numbers of ranks. Absent: they are left alone. */
+  readonly othersMaxBytes?: number;
   /** Default false: after a power cut a block may be torn, which its checksum finds. */
   readonly fsync?: boolean;
   readonly name?: string;
@@ -53,6 +56,8 @@ export class DiskTier implements TamperableTier {
   readonly #notice: ((message: string) => void) | undefined;
   /** Reasons for failed look-ups of which somebody was told. */
   readonly #noticed = new Set<string>();
+  /** One rank does it for all. */
+  readonly #others: OtherFoldersBound | undefined;
   #evicted: BlockKey[] = [];
   #scan: Promise<void> | undefined;
   #storedSinceScan = 0;
@@ -65,6 +70,10 @@ export class DiskTier implements TamperableTier {
     this.#maxBytes = options.maxBytes;
     this.#fsync = options.fsync ?? false;
     this.#notice = options.notice;
+    const { root, identity, othersMaxBytes, wallNowMs = Date.now } = options;
+    if (othersMaxBytes !== undefined && identity.rank === 0) {
+      this.#others = new OtherFoldersBound(root, identity, othersMaxBytes, wallNowMs);
+    }
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
 
@@ -144,10 +153,16 @@ export class DiskTier implements TamperableTier {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return { ...this.#counters, bytes: this.#lru.totalBytes, blocks: this.#lru.count };
+    return { ...this.#counters, ...this.#others?.counters, bytes: this.#lru.totalBytes, blocks: this.#lru.count };
+  }
+
+  /** The removal of other models' blocks that is under way, if there is one. */
+  get othersBounded(): Promise<void> {
+    return this.#others?.running ?? Promise.resolve();
   }
 
   close(): Promise<void> {
+    this.#others?.close();
     return this.#calls.close();
   }
 
@@ -226,6 +241,7 @@ export class DiskTier implements TamperableTier {
   async #knowFolder(): Promise<void> {
     if (this.#scan !== undefined && this.#storedSinceScan <= this.#maxBytes / 8) return this.#scan;
     this.#storedSinceScan = 0;
+    this.#others?.start();
     this.#scan = this.#folder.scan().then((found) => {
       // What we have not seen yet was written since we last looked: it is newer than what we know.
       for (const { key, bytes } of found) if (!this.#lru.has(key)) this.#lru.set(key, bytes);
