@@ -46,7 +46,15 @@ export interface RequestStats {
   /** Of these, the ones that a connector had promised; absent is none. */
   readonly externalTokens?: number;
   readonly outputTokens: number;
-  /** Tokens that were computed although they had been computed, or promised by a connector, for this request before. */
+  /**
+   * Tokens whose rows were computed for this request, counted in every step that computed them. Sequences that a worker
+   * left out of a step (a load had failed) were not computed.
+   */
+  readonly computedTokens: number;
+  /**
+   * Of these, the tokens beyond those that had to be computed: tokens computed again, and tokens whose KV was in the pool or
+   * promised by a connector when the request was first admitted.
+   */
   readonly recomputedTokens: number;
   /** Blocks that a connector had promised this request and that did not arrive; absent is none. */
   readonly failedLoads?: number;

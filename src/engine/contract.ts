@@ -101,6 +101,8 @@ export interface EngineStats {
   readonly promptTokens: number;
   readonly cachedTokens: number;
   readonly generatedTokens: number;
+  /** Tokens that the workers computed, over all requests; `recomputedTokens` of them beyond those that had to be. */
+  readonly computedTokens: number;
   readonly recomputedTokens: number;
   readonly preemptions: number;
   readonly aborts: number;

@@ -198,7 +198,7 @@ async function collectOutput(
     completions[delta.index]!.push(delta);
   }
   const totals = completions.map((deltas) => deltas.at(-1)!.stats);
-  const sum = (counter: 'outputTokens' | 'recomputedTokens' | 'preemptions') =>
+  const sum = (counter: 'outputTokens' | 'computedTokens' | 'recomputedTokens' | 'preemptions') =>
     totals.reduce((total, stats) => total + stats[counter], 0);
   return {
     ...(text === undefined ? {} : { prompt: text }),
@@ -207,6 +207,7 @@ async function collectOutput(
     stats: {
       ...totals[0]!,
       outputTokens: sum('outputTokens'),
+      computedTokens: sum('computedTokens'),
       recomputedTokens: sum('recomputedTokens'),
       preemptions: sum('preemptions'),
     },

@@ -149,6 +149,7 @@ function emptyStats(request: EngineRequest): RequestStats {
     promptTokens: request.promptTokens.length,
     cachedTokens: 0,
     outputTokens: 0,
+    computedTokens: 0,
     recomputedTokens: 0,
     preemptions: 0,
   };

@@ -8,6 +8,7 @@ export class EngineTotals {
   #promptTokens = 0;
   #cachedTokens = 0;
   #generatedTokens = 0;
+  #computedTokens = 0;
   #recomputedTokens = 0;
   #aborts = 0;
   #externalTokens = 0;
@@ -26,6 +27,7 @@ export class EngineTotals {
     this.#cachedTokens += after.cachedTokens - (before?.cachedTokens ?? 0);
     this.#generatedTokens += after.outputTokens - (before?.outputTokens ?? 0);
     this.#externalTokens += (after.externalTokens ?? 0) - (before?.externalTokens ?? 0);
+    this.#computedTokens += after.computedTokens - (before?.computedTokens ?? 0);
     this.#recomputedTokens += after.recomputedTokens - (before?.recomputedTokens ?? 0);
   }
 
@@ -38,6 +40,7 @@ export class EngineTotals {
       promptTokens: this.#promptTokens,
       cachedTokens: this.#cachedTokens,
       generatedTokens: this.#generatedTokens,
+      computedTokens: this.#computedTokens,
       recomputedTokens: this.#recomputedTokens,
       preemptions: scheduler.preemptions,
       aborts: this.#aborts,

@@ -29,14 +29,16 @@ export class RequestState {
   knownToRunner: boolean = false;
   #admittedOnce: boolean = false;
   #cachedTokens = 0;
-  #recomputedTokens = 0;
+  #computedTokens = 0;
+  /** Of these, the ones that were computed for the first time and had to be: see `#due`. */
+  #firstTimeTokens = 0;
   #preemptions = 0;
   #externalTokens = 0;
   #failedLoads = 0;
-  /** Promised tokens that did not arrive; those at or behind `#reached` count as recomputed when they are computed. */
-  #lost: Span[] = [];
-  /** Below it every token has been valid for this request once. */
-  #reached = 0;
+  /** Prompt tokens that the first plan has to compute and that no step has computed yet. Ascending and disjoint. */
+  #due: Span[] = [];
+  /** Output tokens below this position were computed at least once. */
+  #outputReached: number;
 
   constructor(request: EngineRequest, tokens: TokenBuffer, kv: KvRequest, arrival: number) {
     this.request = request;
@@ -48,6 +50,7 @@ export class RequestState {
       eosTokenIds: request.eosTokenIds,
       promptLength: request.promptTokens.length as TokenCount,
     };
+    this.#outputReached = this.sample.promptLength;
   }
 
   get outputTokens(): number {
@@ -60,6 +63,7 @@ export class RequestState {
     this.#admittedOnce = true;
     this.#cachedTokens = this.tokens.length - this.kv.rowsLeft();
     const { spans } = this.kv;
+    for (let i = 0; i < spans.count; i++) this.#due.push(spanOf(spans.start(i), spans.end(i)));
     for (const { start, end } of promised) {
       this.#externalTokens += end - start;
       for (let i = 0; i < spans.count; i++)
@@ -67,9 +71,8 @@ export class RequestState {
     }
   }
 
-  loadsFailed(blocks: number, lost: readonly Span[]): void {
+  loadsFailed(blocks: number): void {
     this.#failedLoads += blocks;
-    this.#lost.push(...lost);
   }
 
   preempted(): void {
@@ -77,19 +80,32 @@ export class RequestState {
     this.#preemptions++;
   }
 
-  /** Counts the rows that repeat earlier work. Spans ascend, so one mark tells repeated from new. */
+  /** Counts the tokens of a step, all of them, and those that no earlier step has computed and the first plan had to. */
   computed(spans: readonly Span[]): void {
     for (let i = 0; i < spans.length; i++) {
       const { start, end } = spans[i]!;
-      this.#recomputedTokens += Math.max(Math.min(end, this.#reached) - start, 0);
-      if (this.#lost.length > 0) this.#countLost(Math.max(start, this.#reached), end);
-      this.#reached = Math.max(this.#reached, end);
+      this.#computedTokens += end - start;
+      if (this.#due.length > 0) this.#countDue(start, end);
+      if (end <= this.#outputReached) continue;
+      this.#firstTimeTokens += end - Math.max(start, this.#outputReached);
+      this.#outputReached = end;
     }
   }
 
-  #countLost(start: number, end: number): void {
-    for (let token = start; token < end; token++)
-      if (this.#lost.some((range) => range.start <= token && token < range.end)) this.#recomputedTokens++;
+  #countDue(start: number, end: number): void {
+    const left: Span[] = [];
+    for (const due of this.#due) {
+      const from = Math.max(start, due.start);
+      const to = Math.min(end, due.end);
+      if (from >= to) {
+        left.push(due);
+        continue;
+      }
+      this.#firstTimeTokens += to - from;
+      if (due.start < from) left.push(spanOf(due.start, from));
+      if (to < due.end) left.push(spanOf(to, due.end));
+    }
+    this.#due = left;
   }
 
   stats(): RequestStats {
@@ -97,7 +113,8 @@ export class RequestState {
       promptTokens: this.sample.promptLength,
       cachedTokens: this.#cachedTokens,
       outputTokens: this.outputTokens,
-      recomputedTokens: this.#recomputedTokens,
+      computedTokens: this.#computedTokens,
+      recomputedTokens: this.#computedTokens - this.#firstTimeTokens,
       preemptions: this.#preemptions,
     };
     // Once per token: most requests have nothing from outside, and pay for nothing more than this one object.
@@ -109,6 +126,8 @@ export class RequestState {
     };
   }
 }
+
+const spanOf = (start: number, end: number): Span => ({ start: start as TokenCount, end: end as TokenCount });
 
 /** Negative when `a` goes before `b`. A total order: arrivals differ. */
 export type RequestOrder = (a: RequestState, b: RequestState) => number;

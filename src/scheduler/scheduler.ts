@@ -320,8 +320,7 @@ export class Scheduler implements SchedulerApi {
     for (const { decided, state } of outcomes) {
       if (decided.failed.length === 0) continue;
       this.#failedLoads += decided.failed.length;
-      const places = decided.failed.map(({ group, index }) => ({ group, block: index }));
-      state.loadsFailed(decided.failed.length, spansOf(this.#kv, places));
+      state.loadsFailed(decided.failed.length);
       for (const { page, isPageBusy } of decided.failed)
         for (const user of this.#kv.loadFailed(page, isPageBusy)) users.add(user);
     }

@@ -152,6 +152,7 @@ function loadsOf(ended: readonly OutputDelta[]): JsonObject | undefined {
     ended.reduce((all, { stats }) => all + count(stats), 0);
   return {
     external_tokens: sum(({ externalTokens }) => externalTokens ?? 0),
+    computed_tokens: sum(({ computedTokens }) => computedTokens),
     recomputed_tokens: sum(({ recomputedTokens }) => recomputedTokens),
     failed_loads: sum(({ failedLoads }) => failedLoads ?? 0),
   };

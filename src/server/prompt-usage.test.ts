@@ -6,6 +6,7 @@ const stats = (change: Partial<RequestStats>): RequestStats => ({
   promptTokens: 100,
   cachedTokens: 64,
   outputTokens: 1,
+  computedTokens: 100,
   recomputedTokens: 0,
   preemptions: 0,
   ...change,

@@ -418,14 +418,14 @@ describe('KV from outside', () => {
   );
 
   it('tells what was loaded and lost, and calls cached only what was used', async () => {
-    const stats = { cachedTokens: 48, externalTokens: 32, recomputedTokens: 16, failedLoads: 1 };
+    const stats = { cachedTokens: 48, externalTokens: 32, computedTokens: 19, recomputedTokens: 16, failedLoads: 1 };
     const { post, json } = await serve({ stats });
     const details = { cached_tokens: 32, external_tokens: 32, recomputed_tokens: 16, failed_loads: 1 };
     const body = { prompt: 'abc', max_tokens: 2 };
     const answer = await json('/v1/completions', body);
     expect(answer.usage.prompt_tokens_details).toEqual(details);
     const { cached_tokens: _, ...loads } = details;
-    expect(answer.kv_transfer_params).toEqual(loads);
+    expect(answer.kv_transfer_params).toEqual({ ...loads, computed_tokens: 19 });
     const streamed = await post('/v1/completions', { ...body, stream: true, stream_options: { include_usage: true } });
     expect(events(streamed.text).at(-1).usage.prompt_tokens_details).toEqual(details);
     // A prompt counts once; what was computed again was computed again for each of its completions.

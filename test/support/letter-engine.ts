@@ -101,7 +101,7 @@ export class LetterEngine implements AsyncEngine {
     const stopped = new Promise<void>((resolve) => stop.addEventListener('abort', () => resolve(), { once: true }));
     for (let step = 1; open.size > 0; step++) {
       if (!stop.aborted) await Promise.race([this.#options.beforeStep?.() ?? Promise.resolve(), stopped]);
-      const nothing = { cachedTokens: 0, recomputedTokens: 0, preemptions: 0 };
+      const nothing = { cachedTokens: 0, computedTokens: 0, recomputedTokens: 0, preemptions: 0 };
       const stats = { ...nothing, promptTokens, outputTokens: step, ...this.#options.stats };
       for (const index of [...open]) {
         if (stop.aborted || step === this.#options.failAtStep) {
@@ -165,6 +165,7 @@ export class LetterEngine implements AsyncEngine {
       promptTokens: 0,
       cachedTokens: 0,
       generatedTokens: this.#generated,
+      computedTokens: 0,
       recomputedTokens: 0,
       preemptions: 0,
       aborts: this.#aborts,

@@ -250,7 +250,7 @@ const neverTaken: Completion = {
   tokens: [],
   logprobs: [],
   reason: 'abort',
-  stats: { promptTokens: 0, cachedTokens: 0, outputTokens: 0, recomputedTokens: 0, preemptions: 0 },
+  stats: { promptTokens: 0, cachedTokens: 0, outputTokens: 0, computedTokens: 0, recomputedTokens: 0, preemptions: 0 },
 };
 
 const pagesMax = 160;

@@ -1,0 +1,52 @@
+import { afterEach, describe, expect, test } from 'vitest';
+import { connected, fillTruly } from '../../sim/connected.ts';
+import { range, short } from '../../sim/harness.ts';
+import { type PlantedBug, plant } from '../../test/support/planted-bugs.ts';
+import { KvCache } from '../kv/kv-cache.ts';
+import { ExternalKv } from './external-kv.ts';
+
+/** `computedTokens` and `recomputedTokens` say what was computed, whatever the reason: a bug that computes too much is counted. */
+const prompt = range(160, 500);
+let takeOut = (): void => undefined;
+afterEach(() => takeOut());
+
+/** One request of ten blocks, nine of them outside; blocks 2 and 5 fail. */
+function statsOf(bug: PlantedBug | undefined, mode: 'sync' | 'async') {
+  takeOut = bug === undefined ? () => undefined : plant(bug, { KvCache, ExternalKv });
+  const world = connected(50);
+  world.connector.mode = mode;
+  world.connector.blocks = () => 9;
+  const request = short('1', prompt, 3);
+  world.scheduler.add(request);
+  const first = world.plan()!;
+  const load = world.loads.get('1')!;
+  fillTruly(world, load, request, ({ index }) => index === 2 || index === 5);
+  world.apply(first, [{ load, failed: [2, 5] }]);
+  while (world.scheduler.hasWork()) world.step();
+  return world.updates.at(-1)!.stats;
+}
+
+describe.each(['sync', 'async'] as const)('%s loads', (mode) => {
+  // In a step with a sync load the fake runner computes the last block's rows, and the scheduler throws them away.
+  const wasted = mode === 'sync' ? 16 : 0;
+
+  test('two lost blocks cost two blocks', () => {
+    expect(statsOf(undefined, mode)).toMatchObject({
+      cachedTokens: 144,
+      computedTokens: 16 + 32 + 2 + wasted,
+      recomputedTokens: 32 + wasted,
+      failedLoads: 2,
+    });
+  });
+
+  test.each([
+    ['recompute-from-first', 7 * 16],
+    ['discard-load', 9 * 16],
+  ] as const)('the bug %s is counted', (bug, recomputed) => {
+    expect(statsOf(bug, mode)).toMatchObject({
+      computedTokens: 16 + recomputed + 2 + wasted,
+      recomputedTokens: recomputed + wasted,
+      failedLoads: 2,
+    });
+  });
+});
