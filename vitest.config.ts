@@ -14,5 +14,7 @@ export default defineConfig({
     pool: 'forks',
     testTimeout: 120_000,
     hookTimeout: 120_000,
+    // A poll waits for an event. The default of one second is too short on a busy machine.
+    expect: { poll: { timeout: 60_000 } },
   },
 });

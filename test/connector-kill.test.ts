@@ -120,7 +120,7 @@ describe('kill -9', () => {
     }
     expect(seen).toBeGreaterThan(0);
     const before = odd.written.length;
-    await expect.poll(() => odd.written.length, { timeout: 20_000 }).toBeGreaterThan(before);
+    await expect.poll(() => odd.written.length).toBeGreaterThan(before);
     await odd.kill();
     expect(filesOf(tier.path, '.kv').length).toBeLessThan(24 * 2);
   });

@@ -143,10 +143,10 @@ function resolveThreads(threads: number): number {
   return threads > 0 ? threads : availableParallelism();
 }
 
-/** Makes the installed backends known to ggml and libllama; once per process. */
-export function loadBackends(native: NativeApi): void {
+/** Makes the backends in these folders known to ggml and libllama; only the first call of a process does anything. */
+export function loadBackends(native: NativeApi, folders = native.libraries.backendFolders): void {
   if (backendsLoaded) return;
-  for (const folder of native.libraries.backendFolders) native.ggml_backend_load_all_from_path(folder);
+  for (const folder of folders) native.ggml_backend_load_all_from_path(folder);
   backendsLoaded = true;
 }
 

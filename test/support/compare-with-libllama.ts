@@ -1,0 +1,66 @@
+/** Our logits and greedy tokens against libllama's own `llama_decode` on the same file, in this process. */
+import { expect } from 'vitest';
+import { type LlamaReference, openReference } from '../../src/ggml/llama-reference.ts';
+import { Drive, openRunner, promptOf, type RunnerOverrides } from './drive.ts';
+import { blockTable, runPrompt } from './run-prompt.ts';
+
+export interface Comparison {
+  readonly options: RunnerOverrides;
+  /** Rows that libllama computes at a time, so that its attention does the same arithmetic as ours. */
+  readonly microBatch: number;
+  /** How far a logit may be from libllama's, as a part of the row's standard deviation. */
+  readonly tolerance: number;
+  /** Logits this close, in standard deviations, are a tie. */
+  readonly nearTie: number;
+}
+
+export const referencePrompt = promptOf(96, 5);
+const maxTokens = 64;
+
+/** Compares the logits after the prompt, and then each token of a greedy answer. */
+export async function compareWithLibllama(path: string, comparison: Comparison): Promise<void> {
+  const { options, microBatch, tolerance, nearTie } = comparison;
+  const repack = options.repack ?? true;
+  const reference = openReference(path, { contextLength: 256, threads: 1, batch: 256, microBatch, repack });
+  const drive = await Drive.open(path, options);
+  try {
+    reference.decode(referencePrompt);
+    expect(distance(await logitsAfterPrompt(path, options), reference.logits())).toBeLessThan(tolerance);
+    const trace = (await drive.run([{ id: 'a', prompt: referencePrompt, params: { maxTokens } }])).get('a')!;
+    expectGreedy(reference, trace.tokens, nearTie);
+  } finally {
+    await drive.close();
+    reference.close();
+  }
+}
+
+export async function logitsAfterPrompt(path: string, options: RunnerOverrides): Promise<Float32Array> {
+  const rows: Float32Array[] = [];
+  const runner = await openRunner(path, { ...options, onLogits: (_, row) => rows.push(row.slice()) });
+  await runPrompt(runner, referencePrompt, blockTable(1, 6));
+  await runner.close();
+  return rows[0]!;
+}
+
+/** The largest difference of two rows, in standard deviations of the second. */
+export function distance(a: Float32Array, b: Float32Array): number {
+  return b.reduce((most, value, i) => Math.max(most, Math.abs(value - a[i]!)), 0) / deviation(b);
+}
+
+/** Each of our tokens is libllama's choice too, unless two logits of libllama are nearly equal. */
+function expectGreedy(reference: LlamaReference, tokens: readonly number[], nearTie: number): void {
+  expect(tokens).toHaveLength(maxTokens);
+  // All at once: single rows would take other kernels.
+  reference.clear();
+  reference.decode([...referencePrompt, ...tokens], { wantAllLogits: true });
+  for (const [i, token] of tokens.entries()) {
+    const row = reference.logits(referencePrompt.length - 1 + i);
+    const best = row.reduce((most, value) => Math.max(most, value));
+    if (row.indexOf(best) !== token) expect((best - row[token]!) / deviation(row), `token ${i}`).toBeLessThan(nearTie);
+  }
+}
+
+function deviation(row: Float32Array): number {
+  const mean = row.reduce((sum, value) => sum + value, 0) / row.length;
+  return Math.sqrt(row.reduce((sum, value) => sum + (value - mean) ** 2, 0) / row.length);
+}
