@@ -57,14 +57,17 @@ it('loses KV in every way and writes the same texts, repairing exactly what was 
     'prefill, two ranks',
     'two ranks, other blocks',
   ]);
-  for (const { name, recomputed, minimum, failed, blocksLost, blocksEqual, isTextEqual } of stages) {
-    expect({ name, recomputed, blocksEqual, isTextEqual }).toEqual({
+  for (const row of stages) {
+    const { name, computed, minimum, recomputed, repairMinimum, failed, blocksLost, blocksEqual, isTextEqual } = row;
+    expect({ name, computed, recomputed, blocksEqual, isTextEqual }).toEqual({
       name,
-      recomputed: minimum,
+      computed: minimum,
+      recomputed: repairMinimum,
       blocksEqual: blocksLost,
       isTextEqual: true,
     });
     expect(failed).toBe(blocksLost * 16);
+    expect(repairMinimum).toBe(blocksLost * 16);
   }
   expect(stages.find(({ name }) => name === 'a hole in the middle')?.recomputed).toBe(16);
   expect(stages[2]?.notices.join('\n')).toMatch(/Recovered from KV load failure: \d+ request\(s\) rescheduled/);

@@ -43,8 +43,9 @@ export const demoCommand: CommandFactory = (context, exit) => {
       `
 Columns:
   loaded, failed   tokens whose KV was loaded, and tokens whose KV was promised and did not come
-  recomputed       tokens that were computed again, as the engine counts them
-  minimum          tokens that had to be, as the planner says when it is told which blocks were lost
+  recomputed       tokens that were computed beyond those that had to be without the loss, as the engine counts them
+  computed         tokens that were computed, prompts and generated tokens, each as often as it was
+  minimum          tokens that had to be computed, as a naive reference says that knows which blocks were lost
   first token      median over the prompts, from submission
   same KV          lost blocks whose recomputed bytes have the checksum of the bytes that were lost
   text             whether texts, tokens and logprobs are those of the prefill stage, which loads nothing

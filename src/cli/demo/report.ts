@@ -1,5 +1,5 @@
 import type { BlockKey } from '../../connector/block-key.ts';
-import { compareBlock, type StoredCrcs } from './blocks.ts';
+import { compareBlock, type StoredCrcs } from '../proof/stored-blocks.ts';
 import type { StageAnswer, StageCompletion } from './stage-run.ts';
 import { unifiedDiff } from './unified-diff.ts';
 
@@ -8,9 +8,12 @@ export interface StageRow {
   readonly name: string;
   readonly loaded: number;
   readonly failed: number;
-  readonly recomputed: number;
-  /** What the planner says had to be computed again; see `minimum.ts`. */
+  /** All tokens that the stage computed, and what the reference says it had to (`needed-tokens.ts`). */
+  readonly computed: number;
   readonly minimum: number;
+  /** Of the computed tokens, those beyond what had to be computed without the loss: as the engine says, and as the reference does. */
+  readonly recomputed: number;
+  readonly repairMinimum: number;
   /** Median over the prompts. */
   readonly firstTokenMs: number;
   /** Blocks that were lost, and how many of them came out of the recomputation with the CRC of what was lost. */
@@ -30,6 +33,7 @@ export interface StageFacts {
   readonly ranks: number;
   readonly lost: ReadonlySet<BlockKey>;
   readonly minimum: number;
+  readonly repairMinimum: number;
   /** CRCs of what the prefill stage stored, and of what this stage did. */
   readonly stored: StoredCrcs;
   readonly computed: StoredCrcs;
@@ -46,8 +50,10 @@ export function rowOf(facts: StageFacts): StageRow {
     name: facts.name,
     loaded: sum(({ promisedTokens }) => promisedTokens) - failed,
     failed,
-    recomputed: sum(({ recomputedTokens }) => recomputedTokens),
+    computed: sum(({ computedTokens }) => computedTokens),
     minimum: facts.minimum,
+    recomputed: sum(({ recomputedTokens }) => recomputedTokens),
+    repairMinimum: facts.repairMinimum,
     firstTokenMs: medianOf(completions.map(({ firstTokenMs }) => firstTokenMs)),
     blocksLost: lost.size,
     blocksEqual: equal.length,
@@ -72,7 +78,8 @@ function medianOf(values: readonly number[]): number {
 /** Whether a stage has shown what it is there to show: every fault was met, and nobody would have noticed. */
 export const isProven = (row: StageRow): boolean =>
   row.isTextEqual &&
-  row.recomputed === row.minimum &&
+  row.computed === row.minimum &&
+  row.recomputed === row.repairMinimum &&
   row.blocksEqual === row.blocksLost &&
   row.failed > 0 === row.blocksLost > 0;
 

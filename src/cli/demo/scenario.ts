@@ -2,12 +2,21 @@ import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BlockKey } from '../../connector/block-key.ts';
 import type { EngineOptions } from '../../engine/options.ts';
-import { keysOf, readFingerprint, readStoredCrcs, type StoredCrcs } from './blocks.ts';
+import { neededTokens } from '../proof/needed-tokens.ts';
+import { keysOf, readFingerprint, readStoredCrcs, type StoredCrcs, storedKeys } from '../proof/stored-blocks.ts';
 import { promptTooShort } from './errors.ts';
-import { minimumOf, type PromptBlocks } from './minimum.ts';
 import type { StageFacts } from './report.ts';
-import type { StageAnswer, StageOrder } from './stage-run.ts';
-import { blocksMin, type DecodeStage, faultPlans, limits, prompts, type SamplingName, samplings } from './stages.ts';
+import type { StageAnswer, StageCompletion, StageOrder } from './stage-run.ts';
+import {
+  blocksMin,
+  type DecodeStage,
+  faultPlans,
+  limits,
+  type PromptBlocks,
+  prompts,
+  type SamplingName,
+  samplings,
+} from './stages.ts';
 
 export interface ScenarioOptions {
   /** Where all stages keep their directories. */
@@ -67,7 +76,8 @@ export class Scenario {
       blockSize,
       ranks,
       lost: new Set(),
-      minimum: 0,
+      // Its store was empty.
+      ...this.#minimum(blocks, completions.greedy, new Set(), new Set()),
       stored: crcs,
       computed: crcs,
       seconds: (performance.now() - started) / 1000,
@@ -84,6 +94,11 @@ export class Scenario {
     // What spoils stored bytes spoils a copy.
     const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('spoilt') : store;
     if (load_path !== store) await cp(store, load_path, { recursive: true });
+    const stored = await storedKeys(
+      load_path,
+      blocks.flatMap(({ keys }) => keys),
+      ranks,
+    );
     const isPlanted = this.#options.plantDifference === true && stage.sampling === 'seeded';
     const sampling = samplings[stage.sampling];
     const answer = await this.#run(
@@ -106,7 +121,7 @@ export class Scenario {
       blockSize,
       ranks,
       lost,
-      minimum: minimumOf(blocks, lost, blockSize),
+      ...this.#minimum(blocks, answer.completions[0]!, stored, lost),
       stored: crcs,
       computed: await readStoredCrcs(save_path),
       seconds: (performance.now() - started) / 1000,
@@ -127,6 +142,20 @@ export class Scenario {
       prompts,
       samplings: params,
     });
+  }
+
+  /** What the reference says must be computed, of what was stored and what the fault takes away; and how much of it is repair. */
+  #minimum(
+    blocks: readonly PromptBlocks[],
+    completions: readonly StageCompletion[],
+    stored: ReadonlySet<BlockKey>,
+    lost: ReadonlySet<BlockKey>,
+  ): Pick<StageFacts, 'minimum' | 'repairMinimum'> {
+    const requests = blocks.map((prompt, i) => ({ ...prompt, outputTokens: completions[i]!.tokens.length }));
+    const { blockSize } = this.#options;
+    const available = new Set([...stored].filter((key) => !lost.has(key)));
+    const minimum = neededTokens(requests, available, blockSize);
+    return { minimum, repairMinimum: minimum - neededTokens(requests, stored, blockSize) };
   }
 
   async #newFolder(what: string): Promise<string> {

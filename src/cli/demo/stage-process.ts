@@ -9,13 +9,20 @@ export const stageCommandName = 'stage';
 
 /**
  * Runs a stage in an operating system process of its own and waits for its answer. Nothing but directories connects it
- * with other stages. An aborted signal kills it.
+ * with other stages. An aborted signal kills it. `program`: the built command; this one, unless a test says otherwise.
  * @throws KvasirError `stageFailed` with what the process said on its standard error.
  */
-export async function runStageProcess(name: string, order: StageOrder, signal: AbortSignal): Promise<StageAnswer> {
+export async function runStageProcess(
+  name: string,
+  order: StageOrder,
+  signal: AbortSignal,
+  program: { readonly path: string; readonly env: NodeJS.ProcessEnv } = { path: process.argv[1]!, env: process.env },
+): Promise<StageAnswer> {
   signal.throwIfAborted();
-  const program = process.argv[1] ?? '';
-  const child = spawn(process.execPath, [program, 'demo', stageCommandName], { stdio: ['pipe', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [program.path, 'demo', stageCommandName], {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    env: program.env,
+  });
   const kill = (): void => void child.kill('SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
   try {

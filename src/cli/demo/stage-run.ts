@@ -32,6 +32,7 @@ export interface StageCompletion {
   readonly firstTokenMs: number;
   readonly promisedTokens: number;
   readonly failedBlocks: number;
+  readonly computedTokens: number;
   readonly recomputedTokens: number;
 }
 
@@ -76,7 +77,7 @@ async function complete(
   const started = performance.now();
   let firstTokenMs = Number.NaN;
   let text = '';
-  let [promisedTokens, failedBlocks, recomputedTokens] = [0, 0, 0];
+  let counts = { promisedTokens: 0, failedBlocks: 0, computedTokens: 0, recomputedTokens: 0 };
   const tokens: number[] = [];
   const logprobs: number[] = [];
   for await (const delta of engine.generate({ prompt, requestId, params: { ...params, logprobs: 0 } })) {
@@ -85,10 +86,8 @@ async function complete(
     tokens.push(...delta.tokenIds);
     for (const { logprob } of delta.logprobs ?? []) logprobs.push(logprob);
     if (delta.finish?.error !== undefined) throw delta.finish.error;
-    const { stats } = delta;
-    promisedTokens = stats.externalTokens ?? 0;
-    failedBlocks = stats.failedLoads ?? 0;
-    recomputedTokens = stats.recomputedTokens;
+    const { externalTokens = 0, failedLoads = 0, computedTokens, recomputedTokens } = delta.stats;
+    counts = { promisedTokens: externalTokens, failedBlocks: failedLoads, computedTokens, recomputedTokens };
   }
-  return { text, tokens, logprobs, firstTokenMs, promisedTokens, failedBlocks, recomputedTokens };
+  return { text, tokens, logprobs, firstTokenMs, ...counts };
 }

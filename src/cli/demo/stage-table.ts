@@ -5,6 +5,7 @@ const columns = [
   { title: 'loaded', width: 8 },
   { title: 'failed', width: 8 },
   { title: 'recomputed', width: 12 },
+  { title: 'computed', width: 10 },
   { title: 'minimum', width: 9 },
   { title: 'first token', width: 13 },
   { title: 'same KV', width: 9 },
@@ -31,6 +32,7 @@ export class StageTable {
       tokens(row.loaded),
       tokens(row.failed),
       tokens(row.recomputed),
+      tokens(row.computed),
       tokens(row.minimum),
       `${row.firstTokenMs.toFixed(0)} ms`,
       row.blocksLost === 0 ? '-' : `${row.blocksEqual}/${row.blocksLost}`,
@@ -44,8 +46,9 @@ export class StageTable {
   legend(): string {
     return this.#paint(
       2,
-      'Tokens, over four prompts. minimum: what the planner says must be computed again, counted apart. same KV: lost\n' +
-        'blocks whose recomputed bytes have the CRC32 of the lost ones. text: tokens and logprobs are compared too.\n',
+      'Tokens, over four prompts. minimum: what must be computed, by a naive reference that is told only which blocks\n' +
+        'were stored and which were lost. same KV: lost blocks whose recomputed bytes have the CRC32 of the lost ones.\n' +
+        'text: tokens and logprobs are compared too.\n',
     );
   }
 

@@ -1,7 +1,12 @@
 import type { JsonObject, JsonValue } from '../../base/json.ts';
 import type { BlockKey } from '../../connector/block-key.ts';
 import type { SamplingOptions } from '../../core/sampling.ts';
-import type { PromptBlocks } from './minimum.ts';
+
+export interface PromptBlocks {
+  readonly tokenCount: number;
+  /** Of its full blocks. */
+  readonly keys: readonly BlockKey[];
+}
 
 /** Those of vLLM's example `kv_load_failure_recovery`: two pairs that begin alike. */
 export const prompts: readonly string[] = [

@@ -25,6 +25,19 @@ export async function readStoredCrcs(root: string): Promise<StoredCrcs> {
 const rankOf = (folder: string): string => folder.split(sep).find((part) => /^rank\d+of\d+$/.test(part)) ?? '';
 const nameOf = (rank: string, file: string): string => `${rank}/${file}`;
 
+const fileOf = (key: BlockKey): string => `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv`;
+const onRank = (rank: number, ranks: number): string => `rank${rank}of${ranks}`;
+
+/** Those of the blocks whose files a store has on every rank. What is in the files is not looked at. */
+export async function storedKeys(root: string, keys: Iterable<BlockKey>, ranks: number): Promise<Set<BlockKey>> {
+  const files = new Set<string>();
+  for (const entry of await readdir(root, { recursive: true, withFileTypes: true }))
+    if (entry.isFile()) files.add(nameOf(rankOf(entry.parentPath), entry.name));
+  const isOn = (key: BlockKey, rank: number): boolean => files.has(nameOf(onRank(rank, ranks), fileOf(key)));
+  const everyRank = Array.from({ length: ranks }, (_, rank) => rank);
+  return new Set([...keys].filter((key) => everyRank.every((rank) => isOn(key, rank))));
+}
+
 /** On how many ranks a block lies in both stores, and on how many of these its KV has the same CRC. */
 export function compareBlock(
   key: BlockKey,
@@ -32,10 +45,10 @@ export function compareBlock(
   lost: StoredCrcs,
   computed: StoredCrcs,
 ): { readonly isThere: boolean; readonly isEqual: boolean } {
-  const file = `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv`;
+  const file = fileOf(key);
   let [there, equal] = [0, 0];
   for (let rank = 0; rank < ranks; rank++) {
-    const name = nameOf(`rank${rank}of${ranks}`, file);
+    const name = nameOf(onRank(rank, ranks), file);
     const [before, after] = [lost.get(name), computed.get(name)];
     if (before === undefined || after === undefined) continue;
     there++;

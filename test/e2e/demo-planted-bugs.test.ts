@@ -1,0 +1,53 @@
+/** What `kvasir demo` says of an engine that repairs more than was lost: the stages run as they do there, the bug is in their processes. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { isProven, rowOf, type StageRow } from '../../src/cli/demo/report.ts';
+import { Scenario } from '../../src/cli/demo/scenario.ts';
+import { runStageProcess } from '../../src/cli/demo/stage-process.ts';
+import { decodeStages } from '../../src/cli/demo/stages.ts';
+import { buildCommand } from '../support/cli-process.ts';
+import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
+import { environmentWith } from '../support/preload.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-demo-bugs-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** What the stage's processes run with, so that all stages share one prefill. */
+let bug: PlantedBug | undefined;
+const scenario = new Scenario({
+  folder,
+  engine: { model: 'models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 64 << 20 },
+  blockSize: 16,
+  runProcess: (name, order) =>
+    runStageProcess(name, order, new AbortController().signal, {
+      path: join('dist', 'src', 'main.js'),
+      env: { ...process.env, ...(bug === undefined ? {} : environmentWith(bug, folder)) },
+    }),
+});
+
+beforeAll(async () => {
+  await buildCommand();
+  await scenario.prefill('prefill', 1);
+});
+
+async function rowWith(planted: PlantedBug | undefined, stage: string): Promise<StageRow> {
+  bug = planted;
+  return rowOf(await scenario.decode(decodeStages.find(({ name }) => name === stage)!));
+}
+
+// One stage with async loads, one with sync loads; in both there are valid blocks behind the lost ones.
+describe.each(['corrupt bytes', 'a hole in the middle'])('the stage "%s"', (stage) => {
+  it('is proven', async () => {
+    expect(isProven(await rowWith(undefined, stage))).toBe(true);
+  });
+
+  it.each(plantedBugs)('is not proven with the bug %s, although the text is the same', async (planted) => {
+    const row = await rowWith(planted, stage);
+    expect(row).toMatchObject({ isTextEqual: true, blocksEqual: row.blocksLost });
+    expect(row.computed).toBeGreaterThan(row.minimum);
+    expect(row.recomputed).toBeGreaterThan(row.repairMinimum);
+    expect(isProven(row)).toBe(false);
+  });
+});
