@@ -13,6 +13,8 @@ export interface CliContext {
   readStdin(): Promise<Uint8Array>;
   /** Where SIGINT and SIGTERM arrive: the process. */
   readonly signals: SignalSource;
+  /** Ends the process and its child processes at once, whatever hangs. What was not written yet is lost. */
+  exitNow(code: ExitCode): void;
 }
 
 export interface TextSink {
@@ -26,5 +28,8 @@ export interface SignalSource {
   off(signal: 'SIGINT' | 'SIGTERM', listener: () => void): unknown;
 }
 
-/** What the shell gets: 0 all is well, 1 the world's fault, 2 the command line's; 130 as shells say for Ctrl-C. */
-export type ExitCode = 0 | 1 | 2 | 130;
+/**
+ * What the shell gets: 0 all is well, 1 the world's fault, 2 the command line's; 130 and 143 when SIGINT or SIGTERM has cut
+ * work off.
+ */
+export type ExitCode = 0 | 1 | 2 | 130 | 143;

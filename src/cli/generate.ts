@@ -15,7 +15,7 @@ import {
   numberFlag,
 } from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
-import { orInterrupted } from './interrupt.ts';
+import { Interruption, orInterrupted } from './interrupt.ts';
 import { loadProgress } from './load-progress.ts';
 import { demoModelPath } from './package-files.ts';
 import { readTextFile, readTextFlag } from './text-input.ts';
@@ -85,25 +85,24 @@ Examples:
 }
 
 async function generate(promptFlag: string, flags: GenerateFlags, context: CliContext): Promise<ExitCode> {
-  const interrupt = new AbortController();
-  const onSignal = (): void => interrupt.abort();
-  context.signals.on('SIGINT', onSignal);
-  context.signals.on('SIGTERM', onSignal);
+  using interruption = new Interruption(context);
+  const { signal } = interruption;
+  // Everything until the first token: a file on storage that does not answer must not keep Ctrl-C waiting.
+  const opening = open(promptFlag, flags, context);
+  const opened = await orInterrupted(opening, signal);
+  if (opened === undefined) return interruption.exitCode;
+  const { engine, prompt } = opened;
   try {
-    const prompt = await readTextFlag('prompt', promptFlag, context.readStdin);
-    const loading = context.createEngine(await optionsOf(flags, context));
-    const engine = await orInterrupted(loading, interrupt.signal);
-    if (engine === undefined) return 130;
-    try {
-      await run(engine, prompt, flags, context, interrupt.signal);
-    } finally {
-      await engine.close();
-    }
-    return interrupt.signal.aborted ? 130 : 0;
+    await run(engine, prompt, flags, context, signal);
   } finally {
-    context.signals.off('SIGINT', onSignal);
-    context.signals.off('SIGTERM', onSignal);
+    await engine.close();
   }
+  return signal.aborted ? interruption.exitCode : 0;
+}
+
+async function open(promptFlag: string, flags: GenerateFlags, context: CliContext) {
+  const prompt = await readTextFlag('prompt', promptFlag, context.readStdin);
+  return { prompt, engine: await context.createEngine(await optionsOf(flags, context)) };
 }
 
 async function optionsOf(flags: GenerateFlags, context: CliContext) {

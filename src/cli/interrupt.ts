@@ -1,6 +1,74 @@
-/** Undefined when the user has lost patience; work that cannot be stopped then ends with the process. */
+import type { CliContext, ExitCode, SignalSource } from './context.ts';
+
+/** Saves of KV may take 5 s when an engine closes, and worker processes 2 s more. */
+const graceMsDefault = 10_000;
+
+export interface InterruptionOptions {
+  /** How long the command may take to end after the first signal. Then the process ends. */
+  readonly graceMs?: number;
+  /** Called before the process ends early: writes what is lost, and may choose another exit code. */
+  readonly onCutOff?: (cause: 'deadline' | 'signal') => ExitCode | undefined;
+}
+
+/**
+ * SIGINT and SIGTERM for one command. The first one asks the command to end. The second one ends the process at once, and
+ * so does the end of the grace period: whatever hangs, the user gets the shell back.
+ */
+export class Interruption implements Disposable {
+  readonly #first = new AbortController();
+  readonly #context: Pick<CliContext, 'exitNow'>;
+  readonly #source: SignalSource;
+  readonly #options: InterruptionOptions;
+  readonly #onInterrupt = (): void => this.#receive(130);
+  readonly #onTerminate = (): void => this.#receive(143);
+  #exitCode: 130 | 143 = 130;
+  #deadline: NodeJS.Timeout | undefined;
+
+  constructor(context: Pick<CliContext, 'signals' | 'exitNow'>, options: InterruptionOptions = {}) {
+    this.#context = context;
+    this.#source = context.signals;
+    this.#options = options;
+    this.#source.on('SIGINT', this.#onInterrupt);
+    this.#source.on('SIGTERM', this.#onTerminate);
+  }
+
+  /** Aborted at the first signal. */
+  get signal(): AbortSignal {
+    return this.#first.signal;
+  }
+
+  /** 128 plus the number of the last signal, as shells report it. */
+  get exitCode(): 130 | 143 {
+    return this.#exitCode;
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.#deadline);
+    this.#source.off('SIGINT', this.#onInterrupt);
+    this.#source.off('SIGTERM', this.#onTerminate);
+  }
+
+  #receive(exitCode: 130 | 143): void {
+    this.#exitCode = exitCode;
+    if (this.#first.signal.aborted) {
+      this.#cutOff('signal');
+      return;
+    }
+    const { graceMs = graceMsDefault } = this.#options;
+    this.#deadline = setTimeout(() => this.#cutOff('deadline'), graceMs).unref();
+    this.#first.abort();
+  }
+
+  #cutOff(cause: 'deadline' | 'signal'): void {
+    const exitCode = this.#options.onCutOff?.(cause);
+    this.#context.exitNow(exitCode ?? this.#exitCode);
+  }
+}
+
+/** Undefined when the user has interrupted first. Work that cannot be stopped ends with the process. */
 export async function orInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   const stopListening = new AbortController();
+  work.catch(() => undefined);
   try {
     return await Promise.race([work, aborted(signal, stopListening.signal).then(() => undefined)]);
   } finally {

@@ -12,7 +12,7 @@ import { simCommand } from './sim.ts';
 function cli(engineOptions: LetterEngineOptions = {}, change: Partial<CliContext> = {}) {
   const signals = new EventEmitter();
   const engine = new LetterEngine(engineOptions);
-  const seen = { stdout: '', stderr: '', options: [] as EngineOptions[] };
+  const seen = { stdout: '', stderr: '', options: [] as EngineOptions[], exits: [] as number[] };
   const sink = (name: 'stdout' | 'stderr') => ({
     write(text: string) {
       seen[name] += text;
@@ -28,6 +28,7 @@ function cli(engineOptions: LetterEngineOptions = {}, change: Partial<CliContext
     stderr: sink('stderr'),
     readStdin: async () => Buffer.from('abc\n'),
     signals,
+    exitNow: (code) => void seen.exits.push(code),
     ...change,
   };
   const run = (...argv: string[]) => runCli(argv, context, [serveCommand, generateCommand]);
@@ -113,7 +114,17 @@ describe('runCli', () => {
     signals.emit('SIGINT');
     expect(await code).toBe(130);
     expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 });
-    expect(seen.stdout).toBe('');
+    expect(seen).toMatchObject({ stdout: '', exits: [] });
+  });
+
+  it('ends the process at a second signal, with the code of that signal', async () => {
+    const { run, signals, seen } = cli({}, { createEngine: never });
+    const code = run('generate', '--prompt', 'abc');
+    await vi.waitFor(() => expect(signals.listenerCount('SIGINT')).toBe(1), { timeout: 30_000, interval: 1 });
+    signals.emit('SIGINT');
+    signals.emit('SIGTERM');
+    expect(seen.exits).toEqual([143]);
+    expect(await code).toBe(143);
   });
 });
 
@@ -172,6 +183,7 @@ describe('--kv-transfer-config', () => {
       stderr: { write: (text) => (err += text) },
       readStdin: never,
       signals: new EventEmitter(),
+      exitNow: never,
     };
     expect(await runCli(['sim', dotted('kv_role'), 'kv_both'], context, [simCommand])).toBe(2);
     expect(err).toContain("unknown option '--kv-transfer-config.kv_role'");

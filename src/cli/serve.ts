@@ -8,10 +8,11 @@ import type { Server } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
 import { addEngineFlags, bytesFlag, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from './args.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
-import type { CliContext, ExitCode, SignalSource } from './context.ts';
-import { aborted, orInterrupted } from './interrupt.ts';
+import type { CliContext, ExitCode } from './context.ts';
+import { aborted, Interruption, orInterrupted } from './interrupt.ts';
 import { loadProgress } from './load-progress.ts';
 import { demoModelPath } from './package-files.ts';
+import { ServerEnd } from './server-end.ts';
 import { readTextFile } from './text-input.ts';
 
 interface ServeFlags extends EngineFlags {
@@ -43,7 +44,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     )
     .option(
       '--shutdown-timeout <seconds>',
-      'how long running requests may go on after SIGTERM',
+      'how long running requests may go on after SIGTERM; a second signal ends the server at once',
       integerFrom(0, 86_400),
       30,
     )
@@ -67,12 +68,13 @@ Examples:
 async function serve(model: string, flags: ServeFlags, context: CliContext): Promise<ExitCode> {
   // Told now rather than after minutes of loading.
   await checkPortFree(flags.host, flags.port);
-  using shutdown = new ShutdownSignals(context);
+  const end = new ServerEnd(flags.shutdownTimeout, context.stderr);
+  using interruption = new Interruption(context, end.limits);
   const logDestination = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
   const onNotice = noticeLog(logDestination, flags.logLevel);
-  const loading = context.createEngine({ ...(await optionsOf(model, flags, context)), onNotice });
-  const engine = await orInterrupted(loading, shutdown.first);
-  if (engine === undefined) return 130;
+  const loading = optionsOf(model, flags, context).then((options) => context.createEngine({ ...options, onNotice }));
+  const engine = await orInterrupted(loading, interruption.signal);
+  if (engine === undefined) return interruption.exitCode;
   try {
     // Loaded only now: fastify would double the time that the other commands take to start.
     const { Server } = await import('../server/server.ts');
@@ -85,12 +87,10 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
     });
     const port = await listen(server, flags.host, flags.port);
     context.stderr.write(banner(engine, flags, port, context.version));
-    await aborted(shutdown.first);
-    context.stderr.write(`shutting down: waiting for ${engine.stats().running + engine.stats().waiting} requests\n`);
-    const outcome = await server.drain(flags.shutdownTimeout * 1000, shutdown.second);
-    context.stderr.write(outcome === 'drained' ? 'all requests ended\n' : 'the remaining requests were aborted\n');
+    await aborted(interruption.signal);
+    const isDrained = await end.drain(server);
     if (flags.kvTransferConfig !== undefined) context.stderr.write(transferSummary(engine));
-    return 0;
+    return isDrained ? 0 : interruption.exitCode;
   } finally {
     await engine.close();
   }
@@ -178,34 +178,4 @@ function transferSummary(engine: AsyncEngine): string {
   );
   const lost = `${transfers.failedLoads} lost${reasons.length === 0 ? '' : ` (${reasons.join(', ')})`}`;
   return `KV outside: ${savedBlocks} blocks saved, ${loadedBlocks} loaded for ${externalTokens} tokens, ${lost}\n`;
-}
-
-/** The first SIGINT or SIGTERM asks to finish, the second to stop at once. */
-class ShutdownSignals implements Disposable {
-  readonly #first = new AbortController();
-  readonly #second = new AbortController();
-  readonly #source: SignalSource;
-  readonly #listener = (): void => {
-    if (this.#first.signal.aborted) this.#second.abort();
-    this.#first.abort();
-  };
-
-  constructor({ signals }: CliContext) {
-    this.#source = signals;
-    signals.on('SIGINT', this.#listener);
-    signals.on('SIGTERM', this.#listener);
-  }
-
-  get first(): AbortSignal {
-    return this.#first.signal;
-  }
-
-  get second(): AbortSignal {
-    return this.#second.signal;
-  }
-
-  [Symbol.dispose](): void {
-    this.#source.off('SIGINT', this.#listener);
-    this.#source.off('SIGTERM', this.#listener);
-  }
 }

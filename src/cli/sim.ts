@@ -4,6 +4,7 @@ import { chaosTurns, type SimulationReport, worlds } from '../../sim/run.ts';
 import { type Scenario, scenarios, worldFaultNames } from '../../sim/world.ts';
 import { integerFrom, oneOf } from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
+import { Interruption } from './interrupt.ts';
 import type { CommandFactory } from './run-cli.ts';
 
 interface SimFlags {
@@ -54,12 +55,7 @@ export const simCommand: CommandFactory = (context, exit) =>
 async function runSim(context: CliContext, flags: SimFlags): Promise<ExitCode> {
   const { seed, steps, scenario, turns } = flags;
   const started = performance.now();
-  let isInterrupted = false;
-  const onSignal = (): void => {
-    isInterrupted = true;
-  };
-  context.signals.on('SIGINT', onSignal);
-  context.signals.on('SIGTERM', onSignal);
+  using interruption = new Interruption(context);
   const progress = new Progress(context, steps);
   let report: SimulationReport | undefined;
   try {
@@ -69,20 +65,18 @@ async function runSim(context: CliContext, flags: SimFlags): Promise<ExitCode> {
       if (performance.now() < sliceEnds) continue;
       progress.show(report);
       await new Promise((resolve) => setImmediate(resolve));
-      if (isInterrupted) break;
+      if (interruption.signal.aborted) break;
       sliceEnds = performance.now() + sliceMs;
     }
   } catch (error) {
     progress.end();
     context.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
     return 1;
-  } finally {
-    context.signals.off('SIGINT', onSignal);
-    context.signals.off('SIGTERM', onSignal);
   }
   progress.end();
+  const isInterrupted = interruption.signal.aborted;
   if (report !== undefined) summarize(context, flags, report, (performance.now() - started) / 1000, isInterrupted);
-  return isInterrupted ? 130 : 0;
+  return isInterrupted ? interruption.exitCode : 0;
 }
 
 function summarize(

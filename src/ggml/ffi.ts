@@ -8,6 +8,7 @@ import koffi, { type LibraryHandle, type TypeObject } from 'koffi';
 import type { Brand } from '../base/brand.ts';
 import { nativeSymbolMissing, nativeVersionMismatch } from './errors.ts';
 import { llamaBatch, llamaContextParams, llamaModelParams } from './ffi-structs.ts';
+import { configureKoffi } from './koffi-config.ts';
 import {
   findNativeLibraries,
   GGML_COMMIT,
@@ -316,7 +317,7 @@ export function loadNative(): NativeApi {
  * by its address there. Logs go where the first thread has them go.
  */
 export function bindByAddress(libraries: NativeLibraries): (name: keyof Functions) => (...args: unknown[]) => unknown {
-  koffi.config({ ...koffi.config(), ...stackBytes });
+  configureKoffi();
   const types = { ...declareTypes(), data: 'uintptr_t' };
   const bound = new Map<string, (...args: unknown[]) => unknown>();
   return (name) => {
@@ -331,14 +332,8 @@ export function bindByAddress(libraries: NativeLibraries): (name: keyof Function
   };
 }
 
-/**
- * koffi runs C functions on stacks of its own, of 2 MiB and 128 KiB by default. libllama's pre-tokenizers recurse once per
- * character of a word (360 bytes each were measured), and kernels are written for the stack of a real thread.
- */
-const stackBytes = { sync_stack_size: 16 << 20, async_stack_size: 4 << 20 };
-
 function bind(libraries: NativeLibraries): NativeApi {
-  koffi.config({ ...koffi.config(), ...stackBytes });
+  configureKoffi();
   const opened = {
     base: koffi.load(libraries.base),
     ggml: koffi.load(libraries.ggml),

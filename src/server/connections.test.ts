@@ -164,13 +164,13 @@ describe('a shutdown', () => {
     const { engine, server, port } = await serve({ beforeStep });
     const socket = ask(port, { prompt: 'abc', max_tokens: 3, stream: true });
     await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
-    const outcome = server.drain(30_000, new AbortController().signal);
+    const outcome = server.drain(30_000);
     expect((await fetch(`http://127.0.0.1:${port}/health`)).status).toBe(503);
     const answer = readUntil(socket, /\[DONE\]/);
     const stepping = setInterval(step, 1);
     cleanups.push(() => clearInterval(stepping));
     expect(await answer).toContain('"finish_reason":"length"');
-    expect(await outcome).toBe('drained');
+    expect(await outcome).toEqual({ how: 'drained' });
     await expect(fetch(`http://127.0.0.1:${port}/health`)).rejects.toThrow();
   });
 
@@ -181,7 +181,7 @@ describe('a shutdown', () => {
     socket.pause();
     await vi.waitFor(() => expect(engine.stats()).toMatchObject({ running: 0, generatedTokens: 32 }), PATIENCE);
     let outcome = '';
-    void server.drain(600_000, new AbortController().signal).then((how) => {
+    void server.drain(600_000).then(({ how }) => {
       outcome = how;
     });
     await sleep(200);
@@ -196,21 +196,29 @@ describe('a shutdown', () => {
     expect(bytes).toBeGreaterThan(32 * long.length);
   });
 
-  it('cuts what does not end in time, or at a second signal', async () => {
-    for (const how of ['deadline', 'signal'] as const) {
-      const { engine, server, port } = await serve({ beforeStep: gate().beforeStep });
-      const socket = ask(port, { prompt: 'abc', stream: true });
-      const closed = once(socket, 'close');
-      socket.resume();
-      await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
-      const second = new AbortController();
-      const outcome = server.drain(how === 'deadline' ? 100 : 600_000, second.signal);
-      // Whatever measures the time must not be garbage.
-      collectGarbage();
-      if (how === 'signal') second.abort();
-      expect(await outcome).toBe('cut');
-      await closed;
-      expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 });
-    }
+  it('cuts what does not end in time, and counts it', async () => {
+    const { engine, server, port } = await serve({ beforeStep: gate().beforeStep });
+    const [first, second] = [ask(port, { prompt: 'abc', stream: true }), ask(port, { prompt: 'abc' })];
+    const closed = Promise.all([once(first, 'close'), once(second, 'close')]);
+    for (const socket of [first, second]) socket.resume();
+    await vi.waitFor(() => expect(engine.stats().running).toBe(2), PATIENCE);
+    const outcome = server.drain(100);
+    // Whatever measures the time must not be garbage.
+    collectGarbage();
+    expect(await outcome).toEqual({ how: 'cut', aborted: 2 });
+    await closed;
+    expect(engine.stats()).toMatchObject({ running: 0, aborts: 2 });
+  });
+
+  it('closes a kept connection after the response that was under way', async () => {
+    const { beforeStep, step } = gate();
+    const { engine, server, port } = await serve({ beforeStep });
+    const socket = ask(port, { prompt: 'abc', max_tokens: 1 });
+    await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
+    const outcome = server.drain(86_400_000);
+    const answer = readUntil(socket, /"usage"/);
+    step();
+    expect(await answer).toMatch(/^HTTP\/1\.1 200 OK[\s\S]*\r\nconnection: close\r\n/i);
+    expect(await outcome).toEqual({ how: 'drained' });
   });
 });

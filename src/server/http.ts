@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify';
 import type { Clock } from '../base/clock.ts';
-import type { OpenResponses } from './open-responses.ts';
+import type { Connections } from './connections.ts';
 import { RequestLog } from './request-log.ts';
 import {
   bodyNotJson,
@@ -26,7 +26,7 @@ export interface HttpOptions {
   readonly logDestination: { write(line: string): void };
   readonly clock: Clock;
   /** Gets every response. */
-  readonly responses: OpenResponses;
+  readonly connections: Connections;
 }
 
 declare module 'fastify' {
@@ -81,8 +81,8 @@ export function createHttp(options: HttpOptions): FastifyInstance {
   return app;
 }
 
-function begin(request: FastifyRequest, reply: FastifyReply, { clock, responses }: HttpOptions): void {
-  responses.add(reply.raw);
+function begin(request: FastifyRequest, reply: FastifyReply, { clock, connections }: HttpOptions): void {
+  connections.add(reply.raw);
   const log = new RequestLog(clock);
   request.requestLog = log;
   reply.header('x-request-id', request.id);

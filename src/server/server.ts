@@ -2,16 +2,19 @@ import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { systemClock } from '../base/clock.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
+import { Connections } from './connections.ts';
 import { createHttp } from './http.ts';
 import { readableLog } from './log-format.ts';
-import { OpenResponses } from './open-responses.ts';
 import { registerRoutes } from './routes.ts';
 import { type ServerOptions, serverDefaults } from './server-options.ts';
 
 export type { ServerOptions };
 
-/** How a shutdown went: whether every request ended by itself. */
-export type DrainOutcome = 'drained' | 'cut';
+/** How a shutdown went. `aborted`: requests that were cut off because the time was over. */
+export type DrainOutcome = { readonly how: 'drained' } | { readonly how: 'cut'; readonly aborted: number };
+
+/** How long clients get to read that their requests were aborted. */
+const lastWordsMs = 250;
 
 /**
  * An engine behind HTTP. The engine stays its maker's: `close` ends connections, not the engine.
@@ -21,13 +24,14 @@ export type DrainOutcome = 'drained' | 'cut';
 export class Server {
   readonly app: FastifyInstance;
   readonly #engine: AsyncEngine;
-  readonly #responses = new OpenResponses();
+  readonly #connections = new Connections();
   #isAccepting = true;
 
   constructor(engine: AsyncEngine, options: ServerOptions) {
     const full = { ...serverDefaults, logDestination: readableLog(process.stderr), clock: systemClock, ...options };
     this.#engine = engine;
-    this.app = createHttp({ ...full, responses: this.#responses });
+    this.app = createHttp({ ...full, connections: this.#connections });
+    this.#connections.watch(this.app.server);
     registerRoutes(this.app, engine, { ...full, isAccepting: () => this.#isAccepting });
   }
 
@@ -37,37 +41,55 @@ export class Server {
     return (this.app.server.address() as AddressInfo).port;
   }
 
-  /** Takes no new work. Connections stay possible, so that probes see the 503 and routers look elsewhere. */
-  beginDrain(): void {
-    this.#isAccepting = false;
+  /** Requests that are not answered to the last byte. */
+  get requestCount(): number {
+    return this.#connections.requestCount;
   }
 
-  /** Waits for the engine's requests and their last bytes; what is left at the deadline, or at `cut`, is cut off. */
-  async drain(timeoutMs: number, cut: AbortSignal): Promise<DrainOutcome> {
+  /**
+   * Takes no new work, and closes connections that have no request. New connections stay possible, so that probes see the
+   * 503 and routers look elsewhere.
+   */
+  beginDrain(): void {
+    this.#isAccepting = false;
+    this.#connections.beginDrain();
+  }
+
+  /**
+   * Waits for the running requests and their last bytes. After `timeoutMs` the requests that are left are aborted: the engine
+   * is closed then, or is closing. No connection is left afterwards.
+   */
+  async drain(timeoutMs: number): Promise<DrainOutcome> {
     this.beginDrain();
-    let deadline: NodeJS.Timeout | undefined;
-    const cutOff = new Promise<'cut'>((resolve) => {
-      // Not AbortSignal.any over AbortSignal.timeout: on Node 20 such a signal may be collected before it fires.
-      deadline = setTimeout(() => resolve('cut'), timeoutMs);
-      if (cut.aborted) resolve('cut');
-      cut.addEventListener('abort', () => resolve('cut'), { once: true });
-    });
-    const finished = this.#finish();
-    const outcome = await Promise.race([finished.then(() => 'drained' as const), cutOff]);
-    clearTimeout(deadline);
-    if (outcome === 'cut') {
-      // What it still finds out after the cut is of no interest.
-      finished.catch(() => {});
-      await this.#engine.close();
-      this.app.server.closeAllConnections();
-      await this.app.close();
+    const hasFinished = await within(timeoutMs, this.#finish());
+    const aborted = hasFinished ? 0 : this.requestCount;
+    if (!hasFinished) {
+      // A step that hangs would hold up the end of the engine, and must not hold up the end of the connections.
+      this.#engine.close().catch(() => undefined);
+      await within(lastWordsMs, this.#connections.sent());
     }
-    return outcome;
+    const closing = this.app.close();
+    this.#connections.close();
+    await closing;
+    return hasFinished ? { how: 'drained' } : { how: 'cut', aborted };
   }
 
   async #finish(): Promise<void> {
     await this.#engine.drain();
-    await this.#responses.sent();
-    await this.app.close();
+    await this.#connections.sent();
+  }
+}
+
+/** Whether `work` was done in time. What it throws after that is dropped. */
+async function within(timeoutMs: number, work: Promise<void>): Promise<boolean> {
+  let deadline: NodeJS.Timeout | undefined;
+  const late = new Promise<false>((resolve) => {
+    deadline = setTimeout(() => resolve(false), timeoutMs);
+  });
+  try {
+    return await Promise.race([work.then(() => true), late]);
+  } finally {
+    work.catch(() => undefined);
+    clearTimeout(deadline);
   }
 }

@@ -1,4 +1,5 @@
 import { type ChildProcess, fork } from 'node:child_process';
+import { trackChild } from '../base/child-processes.ts';
 import { decodeError } from './error-codec.ts';
 import { inheritedFlags } from './node-flags.ts';
 import type { HandedOn, RankTimings } from './rank.ts';
@@ -57,6 +58,7 @@ export class WorkerProcess<Setup> {
       stdio: ['ignore', 2, 2, 'ipc'],
       execArgv: inheritedFlags(),
     });
+    trackChild(this.#child);
     this.processId = this.#child.pid ?? 0;
     this.ready = this.#opened.promise;
     this.ready.catch(() => undefined);

@@ -1,4 +1,5 @@
 import { assert, assertDefined } from '../base/assert.ts';
+import { dieWithParent, exitAtOnce } from '../ggml/libc.ts';
 import { encodeError } from './error-codec.ts';
 import type { HandedOn, OpenedRank } from './rank.ts';
 import { StepDecoder } from './step-codec.ts';
@@ -23,6 +24,7 @@ export function serveRank<Setup>(open: OpenRank<Setup>): void {
   const server = new RankServer(open);
   process.on('message', (message) => server.receive(message as ToWorker<Setup>));
   process.on('disconnect', dieNow);
+  dieWithParent();
   if (!process.connected) dieNow();
 }
 
@@ -108,7 +110,7 @@ class RankServer<Setup> {
   async #close(timeoutMs: number): Promise<void> {
     await this.#running;
     await this.#rank?.close({ timeoutMs });
-    process.exit(0);
+    exitAtOnce(0);
   }
 }
 

@@ -123,7 +123,7 @@ describe('kvasir serve', () => {
     const reader = response.body!.getReader();
     const first = await reader.read();
     child.kill('SIGTERM');
-    await said(/shutting down: waiting for 1 requests/);
+    await said(/shutting down: 1 request is running/);
     expect((await fetch(`${origin}/health`)).status).toBe(503);
     expect((await complete({})).status).toBe(503);
     let text = Buffer.from(first.value!).toString();
@@ -145,8 +145,8 @@ describe('kvasir serve', () => {
       await said(/shutting down/);
       child.kill('SIGINT');
     }
-    expect(await exited).toEqual([0, null]);
-    await said(/the remaining requests were aborted/);
+    expect(await exited).toEqual([130, null]);
+    await said(/: 1 request was aborted/);
   });
 
   it('says that a port is in use', async () => {

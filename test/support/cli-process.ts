@@ -93,5 +93,5 @@ export async function serve(args: readonly string[] = [], environment: Record<st
     await Promise.all([exited, closed]);
     return log;
   };
-  return { child, origin, said, post, complete, exited, stop };
+  return { child, origin, said, log: () => log, post, complete, exited, stop };
 }

@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { EngineOptions } from '../../engine/options.ts';
 import { type EngineFlags, engineOptionsOf, integerFrom, noticesTo, oneOf } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
-import { orInterrupted } from '../interrupt.ts';
+import { Interruption, orInterrupted } from '../interrupt.ts';
 import { loadProgress } from '../load-progress.ts';
 import { demoModelPath } from '../package-files.ts';
 import type { MeasuredEngine, OpenMeasuredEngine } from './engine-subject.ts';
@@ -65,17 +65,13 @@ export async function untilInterrupted(
   context: CliContext,
   measure: (signal: AbortSignal) => Promise<void>,
 ): Promise<ExitCode> {
-  const interrupt = new AbortController();
-  const onSignal = (): void => interrupt.abort();
-  context.signals.on('SIGINT', onSignal);
+  using interruption = new Interruption(context);
   try {
-    await measure(interrupt.signal);
+    await measure(interruption.signal);
     return 0;
   } catch (error) {
-    if (interrupt.signal.aborted) return 130;
+    if (interruption.signal.aborted) return interruption.exitCode;
     throw error;
-  } finally {
-    context.signals.off('SIGINT', onSignal);
   }
 }
 

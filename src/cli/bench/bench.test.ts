@@ -28,6 +28,7 @@ async function kvasir(...args: string[]) {
     stderr: { write: (text) => (err += text) },
     readStdin: () => Promise.reject(new Error('nothing to read')),
     signals: process,
+    exitNow: () => undefined,
   };
   const code = await runCli(args, context, [benchCommand(openMeasuredEngine)]);
   return { code, out, err };

@@ -7,6 +7,7 @@ import type { KvTransferConfig } from '../../connector/connector.ts';
 import type { EngineOptions } from '../../engine/options.ts';
 import { addEngineFlags, type EngineFlags, engineOptionsOf, integerFrom, numberFlag } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
+import { Interruption } from '../interrupt.ts';
 import { loadProgress } from '../load-progress.ts';
 import { demoModelPath } from '../package-files.ts';
 import type { OpenMeasuredEngine } from './engine-subject.ts';
@@ -63,15 +64,12 @@ function recoveryCommand(openEngine: OpenMeasuredEngine, context: CliContext, ex
 }
 
 async function run(openEngine: OpenMeasuredEngine, context: CliContext, flags: RecoveryFlags): Promise<ExitCode> {
-  const interrupt = new AbortController();
+  using interruption = new Interruption(context);
+  const { signal } = interruption;
   // Every request of the workload listens.
-  setMaxListeners(0, interrupt.signal);
-  const onSignal = (): void => interrupt.abort();
-  context.signals.on('SIGINT', onSignal);
-  context.signals.on('SIGTERM', onSignal);
+  setMaxListeners(0, signal);
   const folder = await mkdtemp(join(tmpdir(), 'kvasir-bench-recovery-'));
   try {
-    const { signal } = interrupt;
     const model = flags.model ?? demoModelPath();
     const engine: EngineOptions = {
       ...engineOptionsOf(model, flags, { onProgress: loadProgress(model, context.stderr) }),
@@ -104,11 +102,9 @@ async function run(openEngine: OpenMeasuredEngine, context: CliContext, flags: R
       ? 0
       : 1;
   } catch (error) {
-    if (interrupt.signal.aborted) return 130;
+    if (signal.aborted) return interruption.exitCode;
     throw error;
   } finally {
-    context.signals.off('SIGINT', onSignal);
-    context.signals.off('SIGTERM', onSignal);
     await rm(folder, { recursive: true, force: true });
   }
 }

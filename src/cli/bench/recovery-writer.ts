@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { mkdir, readdir } from 'node:fs/promises';
 import { text as readText } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { trackChild } from '../../base/child-processes.ts';
 import type { Prng } from '../../base/prng.ts';
 import type { EngineOptions } from '../../engine/options.ts';
 import type { CliContext } from '../context.ts';
@@ -35,6 +36,7 @@ export async function runWriter(openEngine: OpenMeasuredEngine, context: CliCont
 export async function killWriter(order: WriterOrder, folder: string, prng: Prng, signal: AbortSignal): Promise<void> {
   const program = process.argv[1] ?? '';
   const child = spawn(process.execPath, [program, 'bench', writerCommandName], { stdio: ['pipe', 'ignore', 'pipe'] });
+  trackChild(child);
   const kill = (): void => void child.kill('SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
   try {

@@ -16,6 +16,7 @@ async function kvasir(...args: string[]) {
     stderr: { write: (text) => (err += text) },
     readStdin: noModel,
     signals: process,
+    exitNow: () => undefined,
   };
   return { code: await runCli(args, context, [benchCommand(noModel)]), out, err };
 }

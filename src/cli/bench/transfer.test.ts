@@ -26,6 +26,7 @@ it('bench transfer: tiers against their limits, the first token from disk, the c
     stderr: { write: (text) => (err += text) },
     readStdin: () => Promise.reject(new Error('nothing to read')),
     signals: process,
+    exitNow: () => undefined,
   };
   const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--storage-path', storage];
   const lengths = '--blocks 6 --prefix-len 200 --requests 2 --prompt-len 40 --gen-len 4 --repetitions 1'.split(' ');

@@ -5,6 +5,7 @@ import { Command } from 'commander';
 import { engineDefaults } from '../../engine/options.ts';
 import { bytesFlag, integerFrom } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
+import { Interruption } from '../interrupt.ts';
 import { demoModelPath } from '../package-files.ts';
 import type { CommandFactory } from '../run-cli.ts';
 import { differencesOf, isProven, rowOf, type StageFacts, type StageRow } from './report.ts';
@@ -68,19 +69,14 @@ function stageCommand(context: CliContext): Command {
 }
 
 async function runDemo(flags: DemoFlags, context: CliContext): Promise<ExitCode> {
-  const interrupt = new AbortController();
-  const onSignal = (): void => interrupt.abort();
-  context.signals.on('SIGINT', onSignal);
-  context.signals.on('SIGTERM', onSignal);
+  using interruption = new Interruption(context);
   const folder = await mkdtemp(join(tmpdir(), 'kvasir-demo-'));
   try {
-    return await runScenario(flags, context, folder, interrupt.signal);
+    return await runScenario(flags, context, folder, interruption.signal);
   } catch (error) {
-    if (interrupt.signal.aborted) return 130;
+    if (interruption.signal.aborted) return interruption.exitCode;
     throw error;
   } finally {
-    context.signals.off('SIGINT', onSignal);
-    context.signals.off('SIGTERM', onSignal);
     if (flags.keep) context.stderr.write(`The stages' directories are in ${folder}\n`);
     else await rm(folder, { recursive: true, force: true });
   }

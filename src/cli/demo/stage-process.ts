@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text as readText } from 'node:stream/consumers';
+import { trackChild } from '../../base/child-processes.ts';
 import { stageFailed } from './errors.ts';
 import type { StageAnswer, StageOrder } from './stage-run.ts';
 
@@ -23,6 +24,7 @@ export async function runStageProcess(
     stdio: ['pipe', 'pipe', 'pipe'],
     env: program.env,
   });
+  trackChild(child);
   const kill = (): void => void child.kill('SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
   try {

@@ -1,0 +1,63 @@
+import type { Server } from '../server/server.ts';
+import type { ExitCode, TextSink } from './context.ts';
+import type { InterruptionOptions } from './interrupt.ts';
+
+/** After the shutdown timeout, how long the engine and its worker processes may take to close. */
+const closeMs = 750;
+
+/** How `kvasir serve` ends, and what it says about it. */
+export class ServerEnd {
+  readonly #timeoutSeconds: number;
+  readonly #stderr: TextSink;
+  /** Set while requests are waited for. */
+  #draining: Server | undefined;
+  #isDrained: boolean = false;
+
+  constructor(timeoutSeconds: number, stderr: TextSink) {
+    this.#timeoutSeconds = timeoutSeconds;
+    this.#stderr = stderr;
+  }
+
+  /** The process ends within the shutdown timeout plus one second, and at once at a second signal. */
+  get limits(): InterruptionOptions {
+    return { graceMs: this.#timeoutSeconds * 1000 + closeMs, onCutOff: (cause) => this.#cutOff(cause) };
+  }
+
+  /** @returns whether every request ended by itself. */
+  async drain(server: Server): Promise<boolean> {
+    this.#draining = server;
+    const running = server.requestCount;
+    const limit = `for ${this.#timeoutSeconds} s at most`;
+    this.#say(
+      running === 0 ? 'shutting down: no request is running' : `shutting down: ${areRunning(running)}, ${limit}`,
+    );
+    const outcome = await server.drain(this.#timeoutSeconds * 1000);
+    this.#draining = undefined;
+    this.#isDrained = outcome.how === 'drained';
+    if (outcome.how === 'cut') this.#say(`${this.#timeoutIsOver()}: ${wereAborted(outcome.aborted)}`);
+    else if (running > 0) this.#say(running === 1 ? 'the running request ended' : `all ${running} requests ended`);
+    return this.#isDrained;
+  }
+
+  #cutOff(cause: 'deadline' | 'signal'): ExitCode | undefined {
+    const how = cause === 'signal' ? 'stopped by a second signal' : this.#timeoutIsOver();
+    // Later, only saves of KV and worker processes are left.
+    const what =
+      this.#draining === undefined ? 'the engine was not closed yet' : wereAborted(this.#draining.requestCount);
+    this.#say(`${how}: ${what}`);
+    return this.#isDrained ? 0 : undefined;
+  }
+
+  #timeoutIsOver(): string {
+    return `the shutdown timeout of ${this.#timeoutSeconds} s is over`;
+  }
+
+  #say(line: string): void {
+    this.#stderr.write(`${line}\n`);
+  }
+}
+
+const areRunning = (count: number): string => (count === 1 ? '1 request is running' : `${count} requests are running`);
+
+const wereAborted = (count: number): string =>
+  count === 1 ? '1 request was aborted' : `${count === 0 ? 'no' : count} requests were aborted`;

@@ -1,0 +1,200 @@
+/**
+ * How the built command ends: SIGTERM and SIGINT against real processes with real connections. The shutdown timeout is a day
+ * wherever a test shows that nothing waits for it: the test waits for the end of the process.
+ */
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-shutdown-'));
+const sockets: Socket[] = [];
+const writers: number[] = [];
+
+beforeAll(buildCommand, 60_000);
+afterEach(() => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+  killCommands();
+  for (const writer of writers.splice(0)) closeSync(writer);
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const aDay = ['--shutdown-timeout', '86400'];
+const long = { max_tokens: 1500, ignore_eos: true, stream: true };
+const endless = { max_tokens: 8000, ignore_eos: true, stream: true };
+
+type Served = Awaited<ReturnType<typeof serve>>;
+
+/** A connection that has sent `text` and nothing more. */
+async function connection({ origin }: Served, text = ''): Promise<Socket> {
+  const { hostname, port } = new URL(origin);
+  const socket = connect(Number(port), hostname);
+  sockets.push(socket);
+  // A server that closes while bytes are on their way resets the connection.
+  socket.on('error', () => undefined);
+  await once(socket, 'connect');
+  if (text !== '') await new Promise<void>((resolve) => socket.write(text, () => resolve()));
+  return socket;
+}
+
+const closeOf = (socket: Socket): Promise<unknown> => {
+  socket.resume();
+  return socket.closed ? Promise.resolve() : new Promise((resolve) => socket.once('close', resolve));
+};
+
+/** An answer means that the server has accepted every connection before it. */
+const hasAccepted = async ({ origin }: Served): Promise<void> => {
+  await (await fetch(`${origin}/health`, { headers: { connection: 'close' } })).text();
+};
+
+/** A named pipe that `child` has opened: the system call of the reader does not return until the test ends. */
+async function hungFile(name: string, startReader: (path: string) => void): Promise<void> {
+  const path = join(folder, name);
+  expect(spawnSync('mkfifo', [path]).status).toBe(0);
+  startReader(path);
+  for (;;) {
+    try {
+      writers.push(openSync(path, constants.O_WRONLY | constants.O_NONBLOCK));
+      return;
+    } catch (error) {
+      // Nobody reads yet.
+      if ((error as NodeJS.ErrnoException).code !== 'ENXIO') throw error;
+      await sleep(5);
+    }
+  }
+}
+
+describe('connections without a request', () => {
+  const head = 'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n';
+
+  it.each([
+    ['has sent nothing', ''],
+    ['has sent a half of its headers', head],
+    ['has sent a half of its body', `${head}content-length: 1000\r\n\r\n{"prompt"`],
+  ])('do not delay the end: a connection that %s', async (_, text) => {
+    const server = await serve(aDay);
+    const socket = await connection(server, text);
+    await hasAccepted(server);
+    const closed = closeOf(socket);
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([0, null]);
+    await closed;
+    await server.said(/shutting down: no request is running\n/);
+    expect(server.log()).not.toMatch(/aborted|requests? ended/);
+  });
+
+  it('do not delay the end: clients that keep their connections after a load test', async () => {
+    const server = await serve(aDay);
+    const agent = new Agent({ keepAlive: true, maxSockets: 20 });
+    const answer = (): Promise<number | undefined> =>
+      new Promise((resolve, reject) => {
+        const request = httpRequest(`${server.origin}/health`, { agent }, (response: IncomingMessage) => {
+          response.resume().once('end', () => resolve(response.statusCode));
+        });
+        request.on('error', reject);
+        request.end();
+      });
+    expect(await Promise.all(Array.from({ length: 40 }, answer))).toEqual(new Array(40).fill(200));
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([0, null]);
+    agent.destroy();
+  });
+
+  it('are closed at once while a request runs on to its end, and probes still get an answer', async () => {
+    const server = await serve(aDay);
+    const [silent, kept] = [
+      await connection(server),
+      await connection(server, 'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'),
+    ];
+    await once(kept, 'data');
+    const reader = (await server.complete(long)).body!.getReader();
+    await reader.read();
+    const closed = Promise.all([closeOf(silent), closeOf(kept)]);
+    server.child.kill('SIGTERM');
+    await server.said(/shutting down: 1 request is running, for 86400 s at most\n/);
+    await closed;
+    const probe = await fetch(`${server.origin}/health`);
+    expect(probe.status).toBe(503);
+    expect(probe.headers.get('connection')).toBe('close');
+    let text = '';
+    for (let next = await reader.read(); !next.done; next = await reader.read()) text += Buffer.from(next.value);
+    expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
+    expect(await server.exited).toEqual([0, null]);
+    expect(server.log()).toContain('the running request ended\n');
+  });
+});
+
+describe('a request that does not end', () => {
+  it('is aborted when the shutdown timeout is over, and the exit code says so', async () => {
+    const server = await serve(['--shutdown-timeout', '0']);
+    await (await server.complete(endless)).body!.getReader().read();
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([143, null]);
+    expect(server.log()).toContain('the shutdown timeout of 0 s is over: 1 request was aborted\n');
+  });
+
+  it('is aborted even if its client reads nothing', async () => {
+    const server = await serve(['--shutdown-timeout', '1']);
+    const body = JSON.stringify({ prompt: 'Once upon a time', ...endless, n: 4 });
+    const head = `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    const socket = await connection(server, `${head}\r\n\r\n${body}`);
+    await once(socket, 'data');
+    socket.pause();
+    server.child.kill('SIGINT');
+    expect(await server.exited).toEqual([130, null]);
+  });
+
+  it.each([
+    ['SIGTERM', 'SIGTERM', 143],
+    ['SIGINT', 'SIGINT', 130],
+    ['SIGTERM', 'SIGINT', 130],
+  ] as const)('is aborted at once by a second signal: %s, then %s', async (first, second, code) => {
+    const server = await serve(aDay);
+    await (await server.complete(endless)).body!.getReader().read();
+    server.child.kill(first);
+    await server.said(/shutting down/);
+    server.child.kill(second);
+    expect(await server.exited).toEqual([code, null]);
+    expect(server.log()).toContain('stopped by a second signal: 1 request was aborted\n');
+  });
+
+  it('is aborted by two signals that arrive together', async () => {
+    const server = await serve(aDay);
+    await (await server.complete(endless)).body!.getReader().read();
+    server.child.kill('SIGTERM');
+    server.child.kill('SIGINT');
+    const [code] = await server.exited;
+    expect([130, 143]).toContain(code);
+  });
+});
+
+describe('a system call that does not return', () => {
+  it.each([
+    ['SIGTERM', 143],
+    ['SIGINT', 130],
+  ] as const)('does not keep a server that loads its model: %s', async (signal, code) => {
+    let child: ReturnType<typeof start> | undefined;
+    await hungFile(`model-${signal}.gguf`, (path) => {
+      child = start(['serve', '--port', '0', ...smallPool, path]);
+    });
+    const exited = once(child!, 'exit');
+    child!.kill(signal);
+    expect(await exited).toEqual([code, null]);
+  });
+
+  it('does not keep `kvasir generate` that reads its prompt', async () => {
+    let child: ReturnType<typeof start> | undefined;
+    await hungFile('prompt', (path) => {
+      child = start(['generate', ...smallPool, '--prompt', `@${path}`]);
+    });
+    const exited = once(child!, 'exit');
+    child!.kill('SIGINT');
+    expect(await exited).toEqual([130, null]);
+  });
+});
