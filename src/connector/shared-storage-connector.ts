@@ -77,7 +77,7 @@ export class SharedStorageConnector implements KvConnector {
       context.identities.map(async (identity) => {
         const tier = await this.#openDisk(identity, undefined, context.notice);
         for (const notice of tier.notices) context.notice?.(notice);
-        return this.#withFaults(tier, identity, context);
+        return this.tierFor(tier, identity, context);
       }),
     );
     void this.#tellOfOthers(context);
@@ -91,7 +91,7 @@ export class SharedStorageConnector implements KvConnector {
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
     const { identity, crc32 } = context;
-    return new TierWorker(this.#withFaults(await this.#openDisk(identity, crc32), identity, context), context, {
+    return new TierWorker(this.tierFor(await this.#openDisk(identity, crc32), identity, context), context, {
       loadsAtOnce: this.#loadsAtOnce,
       savesAtOnce: this.#savesAtOnce,
       saveBufferBytes: this.#saveBufferBytes,
@@ -121,7 +121,8 @@ export class SharedStorageConnector implements KvConnector {
     });
   }
 
-  #withFaults(tier: DiskTier, identity: KvIdentity, { timers }: ConnectorContext): Tier {
+  /** The tier of one rank, as each half uses it. A subclass may wrap it. */
+  protected tierFor(tier: DiskTier, identity: KvIdentity, { timers }: ConnectorContext): Tier {
     return this.#faults === undefined ? tier : new FaultInjector(tier, { identity, timers, plan: this.#faults });
   }
 }

@@ -36,7 +36,10 @@ it('has the same texts under every fault, loses no request, and computes again o
   expect(status, stderr).toBe(0);
   const { rows } = JSON.parse(stdout) as { rows: RecoveryRow[] };
   expect(rows).toHaveLength(9);
-  for (const { name, textsEqual, requests, requestsLost, overMinimum } of rows) {
+  for (const { name, textsEqual, requests, requestsLost, overMinimum, computedTokens, minimumTokens } of rows) {
+    expect(computedTokens, name).toBe(minimumTokens);
+    // Of each prompt at least the last token, and all generated tokens but the last.
+    expect(minimumTokens, name).toBeGreaterThanOrEqual(4 * (1 + 3));
     expect({ name, textsEqual, requestsLost, overMinimum }).toEqual({
       name,
       textsEqual: requests,

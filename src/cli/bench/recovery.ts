@@ -1,26 +1,26 @@
 import { cp, mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { JsonObject } from '../../base/json.ts';
 import { Prng } from '../../base/prng.ts';
-import type { SamplingOptions } from '../../core/sampling.ts';
+import type { BlockKey } from '../../connector/block-key.ts';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import type { EngineOptions } from '../../engine/options.ts';
-import { interrupted } from './errors.ts';
-import { RandomTokens } from './random-tokens.ts';
+import { neededTokens, type ReferenceRequest } from '../proof/needed-tokens.ts';
+import { keysOf, readFingerprint, storedKeys } from '../proof/stored-blocks.ts';
+import type { PlannedFaults, RecoveryScenario } from './recovery-scenarios.ts';
+import { readArrived, witnessModule } from './recovery-witness.ts';
+import {
+  completeAll,
+  type Outcome,
+  type WorkloadRequest,
+  type WorkloadShape,
+  workloadOf,
+} from './recovery-workload.ts';
 import { rounded } from './subject.ts';
 
-export interface RecoveryOptions {
+export interface RecoveryOptions extends WorkloadShape {
   readonly engine: EngineOptions;
   readonly blockSize: number;
-  readonly seed: number;
-  /** Requests that arrive at once, and how many different beginnings they have. */
-  readonly requests: number;
-  readonly prefixes: number;
-  readonly prefixLength: number;
-  readonly promptLength: number;
-  readonly generateLength: number;
-  /** How probable it is that a load meets a fault, where the fault is a matter of chance. */
-  readonly probability: number;
+  readonly scenarios: readonly RecoveryScenario[];
   readonly repetitions: number;
   /** For all stores of the bench. */
   readonly folder: string;
@@ -38,10 +38,13 @@ export interface RecoveryRow {
   /** Requests that did not come to their end. */
   readonly requestsLost: number;
   readonly loadedTokens: number;
-  /** Tokens of blocks that were promised and did not come: what must be computed again, and no more. */
+  /** Tokens of blocks that were promised and did not come. */
   readonly failedTokens: number;
+  /** Tokens computed beyond those that had to be if nothing had been lost, as the engine says. */
   readonly recomputedTokens: number;
-  /** What was recomputed beyond that. */
+  /** All tokens that were computed, and what the reference says had to be. */
+  readonly computedTokens: number;
+  readonly minimumTokens: number;
   readonly overMinimum: number;
   /** Milliseconds from arrival, over all requests and repetitions. */
   readonly firstTokenMs: { readonly p50: number; readonly p99: number };
@@ -53,48 +56,18 @@ export interface WriterOrder {
   readonly requests: readonly WorkloadRequest[];
 }
 
-export interface WorkloadRequest {
-  readonly prompt: readonly number[];
-  readonly params: SamplingOptions;
-}
-
-interface Scenario {
-  readonly name: string;
-  /** Absent: nothing is stored. `full`: everything that could be; `empty`: nothing yet; `killed`: what a killed writer left. */
-  readonly store?: 'full' | 'empty' | 'killed';
-  readonly rule?: JsonObject;
-}
-
-/** Faults one after the other. `probability`: of those that strike by chance. */
-const scenarios = (probability: number): readonly Scenario[] => [
-  { name: 'no store' },
-  { name: 'no fault', store: 'full' },
-  { name: `missing, p = ${probability}`, store: 'full', rule: { fault: 'missing', probability } },
-  { name: `bit flip, p = ${probability}`, store: 'full', rule: { fault: 'bitFlip', probability } },
-  {
-    name: `latency spike of 200 ms, p = ${probability}`,
-    store: 'full',
-    rule: { fault: 'slow', probability, delay_ms: 200 },
-  },
-  { name: 'hang, two blocks', store: 'full', rule: { fault: 'hung', limit: 2 } },
-  { name: 'store down for 20 loads', store: 'full', rule: { fault: 'error', limit: 20 } },
-  { name: 'disk full (injected)', store: 'empty', rule: { fault: 'full', on: 'store' } },
-  { name: 'kill -9 of a writer', store: 'killed' },
-];
-
-interface Outcome {
-  /** Text, tokens and logprobs, bit for bit. */
-  readonly answer: string;
-  readonly isLost: boolean;
-  readonly firstTokenMs: number;
-}
-
 interface Run {
   readonly outcomes: readonly Outcome[];
   readonly loadedTokens: number;
   readonly failedTokens: number;
   readonly recomputedTokens: number;
+  readonly computedTokens: number;
+  readonly minimumTokens: number;
 }
+
+/** Whether a row shows what the bench is there to show. */
+export const isRowGood = (row: RecoveryRow): boolean =>
+  row.textsEqual === row.requests && row.requestsLost === 0 && row.overMinimum === 0;
 
 /**
  * One workload against one fault after the other, in each repetition, so that a machine that slows down slows all of
@@ -103,34 +76,35 @@ interface Run {
 export async function measureRecovery(options: RecoveryOptions, signal: AbortSignal): Promise<RecoveryRow[]> {
   const bench = new RecoveryBench(options, signal);
   const runs = new Map<string, Run[]>();
-  const list = scenarios(options.probability);
   await bench.fillStore();
   const reference = (await bench.run({ name: 'reference' })).outcomes;
   for (let repetition = 0; repetition < options.repetitions; repetition++) {
-    for (const scenario of list) {
+    for (const scenario of options.scenarios) {
       options.onProgress(`${scenario.name}: repetition ${repetition + 1} of ${options.repetitions}`);
       const run = await bench.run(scenario);
       runs.set(scenario.name, [...(runs.get(scenario.name) ?? []), run]);
     }
   }
-  return list.map(({ name }) => rowOf(name, runs.get(name) ?? [], reference));
+  return options.scenarios.map(({ name }) => rowOf(name, runs.get(name) ?? [], reference));
 }
 
 function rowOf(name: string, runs: readonly Run[], reference: readonly Outcome[]): RecoveryRow {
   const outcomes = runs.flatMap((run) => run.outcomes.map((outcome, i) => ({ outcome, expected: reference[i]! })));
   const sum = (of: (run: Run) => number): number => runs.reduce((total, run) => total + of(run), 0);
   const firsts = outcomes.map(({ outcome }) => outcome.firstTokenMs).filter((ms) => !Number.isNaN(ms));
-  const failedTokens = sum((run) => run.failedTokens);
-  const recomputedTokens = sum((run) => run.recomputedTokens);
+  const computedTokens = sum((run) => run.computedTokens);
+  const minimumTokens = sum((run) => run.minimumTokens);
   return {
     name,
     textsEqual: outcomes.filter(({ outcome, expected }) => outcome.answer === expected.answer).length,
     requests: outcomes.length,
     requestsLost: outcomes.filter(({ outcome }) => outcome.isLost).length,
     loadedTokens: sum((run) => run.loadedTokens),
-    failedTokens,
-    recomputedTokens,
-    overMinimum: recomputedTokens - failedTokens,
+    failedTokens: sum((run) => run.failedTokens),
+    recomputedTokens: sum((run) => run.recomputedTokens),
+    computedTokens,
+    minimumTokens,
+    overMinimum: computedTokens - minimumTokens,
     firstTokenMs: { p50: rounded(percentile(firsts, 0.5)), p99: rounded(percentile(firsts, 0.99)) },
   };
 }
@@ -146,7 +120,10 @@ class RecoveryBench {
   readonly #signal: AbortSignal;
   readonly #prng: Prng;
   readonly #store: string;
+  readonly #ranks: number;
   #workload: readonly WorkloadRequest[] = [];
+  /** Names of the full blocks of each prompt. */
+  #keys: readonly (readonly BlockKey[])[] = [];
   #serial = 0;
 
   constructor(options: RecoveryOptions, signal: AbortSignal) {
@@ -154,98 +131,106 @@ class RecoveryBench {
     this.#signal = signal;
     this.#prng = new Prng(options.seed);
     this.#store = join(options.folder, 'store');
+    this.#ranks = options.engine.pipelineParallelSize ?? 1;
   }
 
   /** Draws the workload for the model's vocabulary, computes it, and leaves its KV in the store. */
   async fillStore(): Promise<void> {
     this.#options.onProgress('filling the store');
-    const engine = await this.#options.openEngine(this.#engineOptions(this.#store));
+    const engine = await this.#options.openEngine(this.#engineOptions(this.#store, await this.#newFolder('witness')));
     try {
       this.#workload = workloadOf(this.#options, engine.model.vocabSize);
-      await this.#complete(engine);
+      await completeAll(engine, this.#workload, this.#signal);
     } finally {
       await engine.close();
     }
+    const fingerprint = await readFingerprint(this.#store);
+    this.#keys = this.#workload.map(({ prompt }) => keysOf(prompt, this.#options.blockSize, fingerprint));
   }
 
-  async run(scenario: Scenario): Promise<Run> {
+  async run(scenario: RecoveryScenario): Promise<Run> {
     const store = await this.#storeOf(scenario);
-    const engine = await this.#options.openEngine(this.#engineOptions(store, scenario.rule));
+    const witness = await this.#newFolder('witness');
+    const stored = store === undefined ? new Set<BlockKey>() : await storedKeys(store, this.#keys.flat(), this.#ranks);
+    const faults = scenario.faults?.(this.#prng, [...stored]) ?? noFaults;
+    const engine = await this.#options.openEngine(this.#engineOptions(store, witness, faults));
     try {
-      const outcomes = await this.#complete(engine);
-      const { externalTokens, recomputedTokens, transfers } = engine.stats();
+      const outcomes = await completeAll(engine, this.#workload, this.#signal);
+      const { externalTokens, recomputedTokens, computedTokens, transfers } = engine.stats();
       const failedTokens = transfers.failedLoads * this.#options.blockSize;
-      return { outcomes, loadedTokens: externalTokens - failedTokens, failedTokens, recomputedTokens };
+      const available = await this.#availableOf(stored, faults, witness);
+      return {
+        outcomes,
+        loadedTokens: externalTokens - failedTokens,
+        failedTokens,
+        recomputedTokens,
+        computedTokens,
+        minimumTokens: neededTokens(this.#referenceRequests(outcomes), available, this.#options.blockSize),
+      };
     } finally {
       await engine.close();
       if (store !== undefined && store !== this.#store) await rm(store, { recursive: true, force: true });
     }
   }
 
-  async #storeOf({ store, rule }: Scenario): Promise<string | undefined> {
+  /** What a perfect engine could have loaded. */
+  async #availableOf(
+    stored: ReadonlySet<BlockKey>,
+    { lost }: PlannedFaults,
+    witness: string,
+  ): Promise<ReadonlySet<string>> {
+    if (lost === undefined) return readArrived(witness, this.#ranks);
+    return new Set([...stored].filter((key) => !lost.has(key)));
+  }
+
+  #referenceRequests(outcomes: readonly Outcome[]): ReferenceRequest[] {
+    return this.#workload.map(({ prompt }, i) => ({
+      tokenCount: prompt.length,
+      keys: this.#keys[i] ?? [],
+      outputTokens: outcomes[i]!.outputTokens,
+    }));
+  }
+
+  async #storeOf({ store, spoilsStore }: RecoveryScenario): Promise<string | undefined> {
     if (store === undefined) return undefined;
-    // Only what spoils stored bytes needs a copy of its own.
-    if (store === 'full' && rule?.fault !== 'bitFlip') return this.#store;
-    const path = join(this.#options.folder, `store-${++this.#serial}`);
+    if (store === 'full' && spoilsStore !== true) return this.#store;
+    const path = await this.#newFolder('store');
     if (store === 'full') await cp(this.#store, path, { recursive: true });
-    else await mkdir(path);
     if (store === 'killed') {
-      await this.#options.killWriter({ engine: this.#engineOptions(path), requests: this.#workload }, this.#prng);
+      const engine = this.#engineOptions(path, await this.#newFolder('witness'));
+      await this.#options.killWriter({ engine, requests: this.#workload }, this.#prng);
     }
     return path;
   }
 
-  #engineOptions(store: string | undefined, rule?: JsonObject): EngineOptions {
+  #engineOptions(store: string | undefined, witness: string, faults: PlannedFaults = noFaults): EngineOptions {
     if (store === undefined) return this.#options.engine;
-    const faults =
-      rule === undefined ? {} : { fault_injection: { seed: this.#prng.between(0, 2 ** 31), rules: [rule] } };
+    const { rules } = faults;
     return {
       ...this.#options.engine,
       kvTransferConfig: {
-        kv_connector: 'SharedStorageConnector',
+        kv_connector: 'WitnessedStorageConnector',
+        kv_connector_module_path: witnessModule,
         kv_role: 'kv_both',
-        kv_connector_extra_config: { shared_storage_path: store, save_buffer_bytes: 1024 ** 3, ...faults },
+        kv_connector_extra_config: {
+          shared_storage_path: store,
+          witness_path: witness,
+          save_buffer_bytes: 1024 ** 3,
+          // A busy machine must not turn a slow look-up into a miss.
+          lookup_timeout_seconds: 20,
+          ...(rules.length === 0
+            ? {}
+            : { fault_injection: { seed: this.#prng.between(0, 2 ** 31), rules: [...rules] } }),
+        },
       },
     };
   }
 
-  #complete(engine: AsyncEngine): Promise<Outcome[]> {
-    return Promise.all(this.#workload.map((request) => completeOne(engine, request, this.#signal)));
+  async #newFolder(what: string): Promise<string> {
+    const path = join(this.#options.folder, `${what}-${++this.#serial}`);
+    await mkdir(path);
+    return path;
   }
 }
 
-function workloadOf(options: RecoveryOptions, vocabSize: number): WorkloadRequest[] {
-  const random = new RandomTokens(options.seed, vocabSize);
-  const prefixes = Array.from({ length: options.prefixes }, () => [...random.take(options.prefixLength)]);
-  return Array.from({ length: options.requests }, (_, i) => ({
-    prompt: [...prefixes[i % prefixes.length]!, ...random.take(options.promptLength)],
-    params: {
-      maxTokens: options.generateLength,
-      ignoreEos: true,
-      logprobs: 0,
-      // Greedy and seeded sampling by turns, so that each prefix has both.
-      ...(Math.floor(i / prefixes.length) % 2 === 0
-        ? { temperature: 0 }
-        : { temperature: 0.8, seed: options.seed + i }),
-    },
-  }));
-}
-
-async function completeOne(engine: AsyncEngine, request: WorkloadRequest, signal: AbortSignal): Promise<Outcome> {
-  const started = performance.now();
-  let firstTokenMs = Number.NaN;
-  let text = '';
-  let reason: string | undefined;
-  const tokens: number[] = [];
-  const logprobs: number[] = [];
-  for await (const delta of engine.generate(request, { signal })) {
-    if (delta.tokenIds.length > 0 && tokens.length === 0) firstTokenMs = performance.now() - started;
-    text += delta.text;
-    tokens.push(...delta.tokenIds);
-    for (const { logprob } of delta.logprobs ?? []) logprobs.push(logprob);
-    reason = delta.finish?.reason ?? reason;
-  }
-  if (signal.aborted) throw interrupted();
-  const isLost = reason !== 'length' && reason !== 'stop';
-  return { answer: JSON.stringify([text, tokens, logprobs]), isLost, firstTokenMs };
-}
+const noFaults: PlannedFaults = { rules: [], lost: new Set() };
