@@ -35,12 +35,13 @@ export async function openRanks(
   const isApart = (options.distributedExecutorBackend ?? (worldSize > 1 ? 'mp' : 'uni')) === 'mp';
   const progress = new SummedProgress(worldSize, options.onProgress);
   const setups = setupsOf(options, context, isApart);
+  const notice = onceEach((message) => options.onNotice?.({ level: 'warn', message, fields: {} }));
   const settled = await Promise.allSettled(
     setups.map((setup) => {
       const onProgress: LoadProgress = (loaded, total) => progress.report(setup.rank, loaded, total);
-      if (!isApart) return openRank(setup, { ...context, onProgress });
+      if (!isApart) return openRank(setup, { ...context, onProgress, notice });
       const name = `rank ${setup.rank} of ${worldSize}`;
-      return openProcess(setup, name, onProgress, context, options.onNotice);
+      return openProcess(setup, name, { onProgress, notice }, context, options.onNotice);
     }),
   );
   const ranks = settled.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
@@ -68,7 +69,7 @@ function setupsOf(options: ResolvedEngineOptions, context: PipelineContext, isAp
 function openProcess(
   setup: RankSetup,
   name: string,
-  onProgress: LoadProgress,
+  hooks: { readonly onProgress: LoadProgress; readonly notice: (message: string) => void },
   context: PipelineContext,
   onNotice: ((notice: EngineNotice) => void) | undefined,
 ): Promise<OpenedRank> {
@@ -78,10 +79,21 @@ function openProcess(
     setup,
     clock: systemClock,
     restarts: context.restarts ?? restartDefaults,
-    onProgress,
+    onProgress: hooks.onProgress,
+    onNotice: hooks.notice,
     onWake: () => context.wake(),
     onDeath: (death) => onNotice?.(noticeOf(death)),
   });
+}
+
+/** All ranks of a machine, and those that replace dead ones, say the same. */
+function onceEach(tell: (message: string) => void): (message: string) => void {
+  const told = new Set<string>();
+  return (message) => {
+    if (told.has(message)) return;
+    told.add(message);
+    tell(message);
+  };
 }
 
 /** Processes run what was built, also when this file is run as TypeScript by a test. */

@@ -69,7 +69,7 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
     let half: WorkerConnector | undefined;
     if (context.connector !== undefined) {
       if (runner.kvPages === undefined) throw connectorNeedsHostMemory({ device: runner.deviceDescription });
-      const crc32 = await openCrc32(loadNative());
+      const crc32 = await openCrc32(loadNative(), { notice: context.notice });
       half = await context.connector.openWorker({
         clock: systemClock,
         timers: systemTimers,
@@ -90,7 +90,7 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
   }
 }
 
-function runnerOptions(setup: RankSetup, { file, model, onProgress }: RankContext): GgmlRunnerOptions {
+function runnerOptions(setup: RankSetup, { file, model, onProgress, notice }: RankContext): GgmlRunnerOptions {
   const { options, rank, worldSize, pageCount } = setup;
   return {
     file,
@@ -104,6 +104,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress }: RankContex
     kvType: kvTypes[options.kvCacheDtype],
     kvCacheBytes: (bytes) => (pageCount === undefined ? poolBytes(options, model, bytes, 0) : pageCount * bytes),
     onProgress,
+    onNotice: notice,
   };
 }
 

@@ -7,7 +7,7 @@ import { GatherAttention } from './attention-gather.ts';
 import { NativeAttention } from './attention-native.ts';
 import type { KvMemory, KvType } from './kv-memory.ts';
 import { type AttentionKernel, loadAttentionKernel } from './native/attention-kernel.ts';
-import { CompileFailure, type CompileOptions } from './native/compiler.ts';
+import { CompileFailure, type CompileOptions, doWithout } from './native/compiler.ts';
 import { selfTest } from './native/self-test.ts';
 
 /** `auto`: the native kernel where it can be had, else ggml over gathered blocks. */
@@ -28,6 +28,8 @@ export const kvTypeUnsupported = defineError(
 /** Decided before the pool exists, because it decides what KV's bits are. */
 export interface AttentionChoice {
   readonly kind: 'native' | 'gather';
+  /** What decides the bits of KV: the kind, and from what the kernel was compiled. */
+  readonly identity: string;
   /** For people: which it is, and why not the other. */
   readonly description: string;
   create(memory: KvMemory): Attention;
@@ -50,12 +52,16 @@ export async function chooseAttention(
     const kernel = await loadTested(device, config, blockSize, kvType, compile);
     return {
       kind: 'native',
+      identity: `native ${kernel.sourceDigest}`,
       description: `native kernel (heads of ${config.headDim}, ${kernel.shape.group} to a KV head, blocks of ${blockSize})`,
       create: (memory) => new NativeAttention(device, memory, config.headCount, kernel),
     };
   } catch (error) {
     if (!(error instanceof CompileFailure)) throw error;
     if (option === 'native') throw nativeAttentionUnavailable({ reason: error.message }, error);
+    const instead =
+      'ggml computes attention instead: slower, and the text may differ from engines that have the kernel.';
+    doWithout(error, 'The native attention kernel', instead, compile);
     return gather(device, config, `no native kernel: ${error.message}`);
   }
 }
@@ -71,7 +77,7 @@ async function loadTested(
   const shape = { headDim: config.headDim, group: config.headCount / config.headCountKv, blockSize, kvType };
   const kernel = await loadAttentionKernel(device.native, shape, compile);
   const fault = selfTest(device, kernel, config.headCountKv);
-  if (fault !== undefined) throw new CompileFailure(`compiled here, it ${fault}`);
+  if (fault !== undefined) throw new CompileFailure(`compiled here, it ${fault}`, { isAvoidable: true });
   return kernel;
 }
 
@@ -80,6 +86,7 @@ const gpuKvMultiple = 256;
 
 const gather = (device: ComputeDevice, config: ModelConfig, why: string): AttentionChoice => ({
   kind: 'gather',
+  identity: 'gather',
   description: `ggml over gathered blocks (${why})`,
   create: (memory) => new GatherAttention(memory, config.headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple),
 });

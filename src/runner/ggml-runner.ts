@@ -55,6 +55,8 @@ export interface GgmlRunnerOptions {
   readonly repack?: boolean;
   /** Our kernels for products; on, like `repack`. */
   readonly productKernels?: boolean;
+  /** Called when this machine does without a kernel that it could have; at most once per sentence. */
+  readonly onNotice?: ((message: string) => void) | undefined;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
@@ -94,6 +96,7 @@ export class GgmlRunner implements Runner {
   static async open(options: GgmlRunnerOptions): Promise<GgmlRunner> {
     const { config, file } = options;
     const isExact = options.numerics === 'exact';
+    const compile = { notice: options.onNotice };
     const device = openDevice({ device: options.device, threads: options.threads, exact: isExact });
     // It starts while the weights are read.
     const thread = device.computeThread().started();
@@ -102,7 +105,7 @@ export class GgmlRunner implements Runner {
     try {
       // Of the whole model, whatever this stage has of it: all stages must have one fingerprint.
       const types = [...file.tensors.values()].map(({ type }) => type.name);
-      const tiles = options.productKernels === false ? undefined : await openTileProducts(device, types);
+      const tiles = options.productKernels === false ? undefined : await openTileProducts(device, types, compile);
       weights = await loadWeights(device, file, config, {
         stage: stageOf(options),
         repack: options.repack ?? true,
@@ -111,6 +114,7 @@ export class GgmlRunner implements Runner {
       });
       const kvType = options.kvType ?? F16;
       const attention = await chooseAttention(device, config, options.blockSize, options.attention ?? 'auto', {
+        ...compile,
         kvType,
       });
       // ggml's reference kernels cost fusions too, and only its attention needs them.
@@ -122,15 +126,15 @@ export class GgmlRunner implements Runner {
       }
       const kernels =
         isExact && device.kind === 'cpu'
-          ? await findExactRowRule(device, file, others, await openRowProduct(device, others))
+          ? await findExactRowRule(device, file, others, await openRowProduct(device, others, compile))
           : { rule: anyRows };
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again. Which kernels
       // there are is the CPU's affair, and stores are shared between machines.
       const numerics = isExact
-        ? ['exact', await cpuFeatures(), attention.kind, tiles?.description ?? ''].join(' ')
+        ? ['exact', await cpuFeatures(), attention.identity, tiles?.identity ?? ''].join(' ')
         : 'fast';
       const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
-      const passes = await openLogitsPasses(device.native);
+      const passes = await openLogitsPasses(device.native, compile);
       await thread;
       return new GgmlRunner(options, device, weights, { ...kernels, tiles, passes }, attention, fingerprint);
     } catch (error) {

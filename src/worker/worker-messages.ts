@@ -20,6 +20,7 @@ export type ToWorker<Setup> =
 
 export type FromWorker =
   | { readonly kind: 'progress'; readonly loadedBytes: number; readonly totalBytes: number }
+  | { readonly kind: 'notice'; readonly message: string }
   | { readonly kind: 'ready'; readonly facts: RankFacts }
   | { readonly kind: 'openFailed'; readonly error: ErrorMessage }
   | { readonly kind: 'output'; readonly output: OutputMessage; readonly timings: RankTimings }

@@ -16,6 +16,8 @@ export interface WorkerOptions<Setup> {
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Transfers have ended outside a step. */
   readonly onWake: () => void;
+  /** For what an operator should know of the process. */
+  readonly onNotice?: (message: string) => void;
 }
 
 /** How a worker process ended. */
@@ -137,6 +139,9 @@ export class WorkerProcess<Setup> {
     switch (message.kind) {
       case 'progress':
         this.#options.onProgress?.(message.loadedBytes, message.totalBytes);
+        break;
+      case 'notice':
+        this.#options.onNotice?.(message.message);
         break;
       case 'ready':
         this.#isReady = true;

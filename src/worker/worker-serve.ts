@@ -9,6 +9,8 @@ export interface WorkerHooks {
   readonly onProgress: (loadedBytes: number, totalBytes: number) => void;
   /** Transfers have ended outside a step. */
   readonly wake: () => void;
+  /** For what an operator should know of this process: a kernel that it does without. */
+  readonly notice?: (message: string) => void;
 }
 
 /** Opens what this process is for, from what the engine's process has said. */
@@ -65,6 +67,7 @@ class RankServer<Setup> {
       const rank = await this.#open(setup, {
         onProgress: (loadedBytes, totalBytes) => send({ kind: 'progress', loadedBytes, totalBytes }),
         wake: () => this.#wake(),
+        notice: (message) => send({ kind: 'notice', message }),
       });
       this.#rank = rank;
       const { kvCacheSpec, identity, attentionDescription } = rank;

@@ -2,7 +2,7 @@ import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import { tensorField } from '../../ggml/tensor-struct.ts';
 import { Q8_0 } from '../../ggml/types.ts';
 import type { KvType } from '../kv-memory.ts';
-import { CompileFailure, type CompileOptions, compileNative } from './compiler.ts';
+import { CompileFailure, type CompileOptions, openNative } from './compiler.ts';
 
 /** The C kernel, compiled for one shape of heads and blocks. */
 export interface AttentionKernel {
@@ -12,6 +12,8 @@ export interface AttentionKernel {
   /** Bytes that each thread works in. */
   readonly scratchBytes: number;
   readonly wasCached: boolean;
+  /** What decides the bits that it computes: see `Compiled`. */
+  readonly sourceDigest: string;
 }
 
 export interface AttentionShape {
@@ -47,17 +49,13 @@ export async function loadAttentionKernel(
   if (shape.headDim % 16 !== 0 || !Number.isInteger(shape.group) || shape.group > kernelSizes.queriesMax) {
     throw new CompileFailure(`heads of ${shape.headDim}, ${shape.group} to a KV head, are not its shape`);
   }
-  const { path, wasCached } = await compileNative(sourceFor(shape), options);
-  try {
-    return {
-      shape,
-      pointer: native.functionIn(path, 'kvasir_attend_pointer', 'raw')(),
-      scratchBytes: native.functionIn(path, 'kvasir_scratch_bytes', 'i64')(),
-      wasCached,
-    };
-  } catch (error) {
-    throw new CompileFailure(`${path} cannot be loaded: ${(error as Error).message}`);
-  }
+  return openNative(sourceFor(shape), options, ({ path, wasCached, sourceDigest }) => ({
+    shape,
+    pointer: native.functionIn(path, 'kvasir_attend_pointer', 'raw')(),
+    scratchBytes: native.functionIn(path, 'kvasir_scratch_bytes', 'i64')(),
+    wasCached,
+    sourceDigest,
+  }));
 }
 
 const sourceFor = ({ headDim, group, blockSize, kvType }: AttentionShape) => ({

@@ -1,17 +1,22 @@
 /** What happens around the compiler: found, missing, failing, raced, and asked a second time. */
-import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { loadNative } from '../../ggml/ffi.ts';
 import { F16 } from '../../ggml/types.ts';
 import { loadAttentionKernel } from './attention-kernel.ts';
-import { CompileFailure } from './compiler.ts';
+import { CompileFailure, doWithout } from './compiler.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-compiler-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 const shape = { headDim: 32, group: 1, blockSize: 16, kvType: F16 };
-const load = (options: { compiler?: string; cacheFolder?: string }, of = shape) =>
+interface Options {
+  readonly compiler?: string;
+  readonly cacheFolder?: string;
+  readonly notice?: (message: string) => void;
+}
+const load = (options: Options, of = shape) =>
   loadAttentionKernel(loadNative(), of, { cacheFolder: join(folder, 'cache'), ...options });
 
 function script(name: string, lines: string): string {
@@ -44,7 +49,7 @@ describe('the cache of compiled kernels', () => {
 });
 
 describe('without a kernel', () => {
-  const reasonOf = (options: { compiler?: string; cacheFolder?: string }, of = shape) =>
+  const reasonOf = (options: Options, of = shape) =>
     load(options, of).then(
       () => undefined,
       (error: unknown) => (error instanceof CompileFailure ? error.message : error),
@@ -61,7 +66,7 @@ describe('without a kernel', () => {
       'test "$1" = --version && exit 0; echo "x.c:1: error: no such thing" >&2; exit 1',
     );
     expect(await reasonOf({ compiler, cacheFolder })).toBe('x.c:1: error: no such thing');
-    expect(readdirSync(cacheFolder)).toEqual([]);
+    expect(existsSync(cacheFolder)).toBe(false);
   });
 
   it('says when what was compiled cannot be loaded', async () => {
@@ -74,5 +79,25 @@ describe('without a kernel', () => {
 
   it('says when heads have a size that vectors do not divide', async () => {
     expect(await reasonOf({}, { ...shape, headDim: 72 })).toMatch(/heads of 72/);
+  });
+
+  it('tells an operator only what this machine could have', async () => {
+    const told = async (options: Options, of = shape): Promise<string[]> => {
+      const notices: string[] = [];
+      const notice = (message: string): void => void notices.push(message);
+      const error: unknown = await load(options, of).catch((reason: unknown) => reason);
+      doWithout(error, 'The kernel', 'Something else is used.', { notice });
+      return notices;
+    };
+    const says = (name: string, message: string): string =>
+      script(name, `test "$1" = --version && exit 0; echo "${message}" >&2; exit 1`);
+    expect(await told({ compiler: '/nonexistent' })).toEqual([]);
+    expect(await told({}, { ...shape, headDim: 72 })).toEqual([]);
+    expect(await told({ compiler: says('old-cpu', 'dot.h:1: error: #error this CPU lacks AVX2') })).toEqual([]);
+    expect(await told({ compiler: says('broken-cc', 'x.c:1: error: no such thing') })).toEqual([
+      'The kernel cannot be used: x.c:1: error: no such thing. Something else is used.',
+    ]);
+    expect(await told({ compiler: script('dying-cc', 'kill -9 $$') })).toHaveLength(1);
+    expect(() => doWithout(new TypeError('a bug'), 'x', 'y', {})).toThrow('a bug');
   });
 });

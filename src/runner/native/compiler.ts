@@ -1,11 +1,13 @@
 import { execFile } from 'node:child_process';
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdir, readFile, rename, rm } from 'node:fs/promises';
-import { availableParallelism, cpus, homedir } from 'node:os';
+import { readFile, rm } from 'node:fs/promises';
+import { availableParallelism, cpus } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { defaultCacheFolder } from '../../base/cache-folder.ts';
+import { findLibrary, keepLibrary, keepUntilExit, newWorkFolder, removeWorkFolder } from './kernel-cache.ts';
 
 /**
  * C that is compiled on the machine that runs it, when a model is loaded: for this very CPU, and for the shapes of this
@@ -26,23 +28,47 @@ export interface CompileOptions {
   readonly cacheFolder?: string | undefined;
   /** For which CPU, in the compiler's words; default: `demandedCpuFlags`, else this one. */
   readonly cpuFlags?: string | undefined;
+  /** Called when this machine does without something that it could have: a sentence with the reason. */
+  readonly notice?: ((message: string) => void) | undefined;
 }
 
 export interface Compiled {
   readonly path: string;
   /** Whether an earlier process had compiled it. */
   readonly wasCached: boolean;
+  /** Of the source, its definitions and the flags: what decides the bits that it computes, on a CPU with given features. */
+  readonly sourceDigest: string;
 }
 
-/** A reason in words, for one line of a log: the caller does without. */
-export class CompileFailure extends Error {}
+/**
+ * A reason in words why there is no library: the caller does without. `isAvoidable`: this machine could have it, so an
+ * operator should know. A machine without a compiler, a CPU without the instructions and a model of another shape cannot.
+ */
+export class CompileFailure extends Error {
+  readonly isAvoidable: boolean;
+
+  constructor(message: string, { isAvoidable = false }: { readonly isAvoidable?: boolean } = {}) {
+    super(message);
+    this.isAvoidable = isAvoidable;
+  }
+}
+
+/**
+ * What a caller does that can do without a library: says so to an operator if this machine could have it. Throws errors that
+ * are no `CompileFailure`. `what` and `instead` are parts of one sentence.
+ */
+export function doWithout(error: unknown, what: string, instead: string, { notice }: CompileOptions): undefined {
+  if (!(error instanceof CompileFailure)) throw error;
+  if (error.isAvoidable) notice?.(`${what} cannot be used: ${error.message}. ${instead}`);
+  return undefined;
+}
 
 const run = promisify(execFile);
 
 // Without -ffast-math and with contraction off, what is computed in which order is the source's decision alone.
 const flags = ['-O3', '-ffp-contract=off', '-std=gnu11', '-shared', '-fPIC'];
-/** Compilers disagree about how to say "this CPU" for ARM. */
-const ownCpuFlags = ['-march=native', '-mcpu=native'];
+/** Compilers disagree about how to say "this CPU" for ARM. On x86, `-mcpu=native` would be accepted and mean any x86 CPU. */
+const ownCpuFlags = process.arch === 'x64' ? ['-march=native'] : ['-march=native', '-mcpu=native'];
 
 /**
  * `KVASIR_CPU_FLAGS=-march=haswell` compiles for another CPU than this one: it is how tests and measurements reach the
@@ -51,42 +77,131 @@ const ownCpuFlags = ['-march=native', '-mcpu=native'];
 export const demandedCpuFlags = (): string | undefined => process.env.KVASIR_CPU_FLAGS?.trim() || undefined;
 
 /**
+ * Compiles a source, or finds it compiled, and has `take` load it. A library that cannot be loaded is compiled once more.
+ * Throws `CompileFailure`.
+ */
+export async function openNative<T>(
+  source: NativeSource,
+  options: CompileOptions,
+  take: (compiled: Compiled) => T,
+): Promise<T> {
+  const found = await compileNative(source, options);
+  try {
+    return take(found);
+  } catch (error) {
+    if (!found.wasCached) throw unloadable(found, error);
+  }
+  await rm(found.path, { force: true }).catch(() => undefined);
+  const again = await compileNative(source, options);
+  try {
+    return take(again);
+  } catch (error) {
+    throw unloadable(again, error);
+  }
+}
+
+const unloadable = ({ path }: Compiled, error: unknown): CompileFailure =>
+  new CompileFailure(`${path} cannot be loaded: ${(error as Error).message}`, { isAvoidable: true });
+
+/** Libraries that are being compiled, and those that no cache has taken; by cache folder and key. */
+const ofThisProcess = new Map<string, Promise<Compiled>>();
+
+/**
  * The shared library for a source; compiled at most once per source, definitions, compiler and CPU. Several processes may
- * do so at once: each writes a file of its own and renames it. Throws `CompileFailure`.
+ * do so at once. Where no cache can be written, the library is this process's own. Throws `CompileFailure`.
  */
 export async function compileNative(source: NativeSource, options: CompileOptions = {}): Promise<Compiled> {
+  const job = await jobOf(source, options);
+  const place = `${job.cacheFolder ?? ''}\0${job.key}`;
+  const known = ofThisProcess.get(place);
+  if (known !== undefined) return known;
+  const compiled = findOrCompile(job);
+  ofThisProcess.set(place, compiled);
+  try {
+    if ((await compiled).isCacheable) ofThisProcess.delete(place);
+  } catch (error) {
+    ofThisProcess.delete(place);
+    throw error;
+  }
+  return compiled;
+}
+
+interface CompileJob {
+  readonly compiler: string;
+  readonly compilerArguments: readonly string[];
+  readonly cpuFlags: readonly string[];
+  /** What follows the flags for the CPU and the output. */
+  readonly rest: readonly string[];
+  /** Begins the library's name: the source's name and a digest of all that it is compiled from. */
+  readonly key: string;
+  readonly sourceDigest: string;
+  readonly cacheFolder: string | undefined;
+  readonly notice: CompileOptions['notice'];
+}
+
+async function jobOf(source: NativeSource, options: CompileOptions): Promise<CompileJob> {
   const [compiler = 'cc', ...compilerArguments] = (options.compiler ?? (process.env.CC || 'cc')).trim().split(/\s+/);
   const folder = sourceFolder(source.file);
   const definitions = Object.entries(source.definitions).map(([name, value]) => `-D${name}=${value}`);
+  const digest = createHash('sha256');
+  for (const file of [source.file, ...source.headers]) digest.update(await readFile(join(folder, file))).update('\0');
+  for (const part of [...flags, ...definitions]) digest.update(part).update('\0');
+  const sourceDigest = digest.digest('hex');
   const version = await compilerVersion(compiler, compilerArguments);
   const demanded = options.cpuFlags ?? demandedCpuFlags();
   const hash = createHash('sha256');
-  for (const file of [source.file, ...source.headers]) hash.update(await readFile(join(folder, file))).update('\0');
-  for (const part of [
-    compiler,
-    ...compilerArguments,
-    ...flags,
-    ...definitions,
-    version,
-    demanded ?? '',
-    await cpuIdentity(),
-  ]) {
+  for (const part of [sourceDigest, compiler, ...compilerArguments, version, demanded ?? '', await cpuIdentity()]) {
     hash.update(part).update('\0');
   }
-  const cacheFolder = options.cacheFolder ?? defaultCacheFolder();
-  const path = join(cacheFolder, `${source.file.replace(/\.c$/, '')}-${hash.digest('hex').slice(0, 32)}.so`);
-  if (existsSync(path)) return { path, wasCached: true };
-  const temporary = `${path}.${process.pid}.${randomUUID()}`;
+  return {
+    compiler,
+    compilerArguments,
+    cpuFlags: demanded === undefined ? ownCpuFlags : [demanded],
+    rest: [...flags, ...definitions, join(folder, source.file), '-lm'],
+    key: `${source.file.replace(/\.c$/, '')}-${hash.digest('hex').slice(0, 32)}`,
+    sourceDigest,
+    cacheFolder: options.cacheFolder ?? defaultCacheFolder(),
+    notice: options.notice,
+  };
+}
+
+async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isCacheable: boolean }> {
+  const { cacheFolder, key, sourceDigest, notice } = job;
+  if (cacheFolder !== undefined) {
+    const { path, damaged } = await findLibrary(cacheFolder, key);
+    if (path !== undefined) return { path, wasCached: true, sourceDigest, isCacheable: true };
+    if (damaged > 0) notice?.(`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`);
+  }
+  const workFolder = await newWorkFolder().catch((error: unknown) => {
+    throw new CompileFailure(`no temporary folder can be made: ${reasonOf(error)}`, { isAvoidable: true });
+  });
+  const output = join(workFolder, `${key}.so`);
   try {
-    await mkdir(cacheFolder, { recursive: true, mode: 0o700 });
-    const rest = [...flags, ...definitions, '-o', temporary, join(folder, source.file), '-lm'];
-    const cpuFlags = demanded === undefined ? ownCpuFlags : [demanded];
-    await inTurn(() => compileFor(cpuFlags, compiler, compilerArguments, rest));
-    await rename(temporary, path);
-    return { path, wasCached: false };
+    await inTurn(() => compileFor(job, output));
+    const path = await keep(job, output);
+    if (path === undefined) keepUntilExit(workFolder);
+    else await removeWorkFolder(workFolder);
+    return { path: path ?? output, wasCached: false, sourceDigest, isCacheable: path !== undefined };
   } catch (error) {
-    await rm(temporary, { force: true }).catch(() => undefined);
-    throw new CompileFailure(reasonOf(error));
+    await removeWorkFolder(workFolder);
+    const said = saidBy(error);
+    throw new CompileFailure(reasonOf(error), { isAvoidable: !/#error.*this CPU lacks/.test(said) });
+  }
+}
+
+/** Where the cache keeps the library; undefined when it cannot. */
+async function keep({ cacheFolder, key, notice }: CompileJob, output: string): Promise<string | undefined> {
+  const library = await readFile(output);
+  const useless = 'Kernels are compiled again at each start. Set XDG_CACHE_HOME to a folder that can be written.';
+  if (cacheFolder === undefined) {
+    notice?.(`There is no cache folder: the user has no home. ${useless}`);
+    return undefined;
+  }
+  try {
+    return await keepLibrary(cacheFolder, key, library);
+  } catch (error) {
+    notice?.(`The cache folder ${cacheFolder} cannot be used: ${reasonOf(error)}. ${useless}`);
+    return undefined;
   }
 }
 
@@ -106,10 +221,10 @@ async function inTurn<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-async function compileFor(cpuFlags: string[], compiler: string, before: string[], after: string[]): Promise<void> {
+async function compileFor({ compiler, compilerArguments, cpuFlags, rest }: CompileJob, output: string): Promise<void> {
   for (const [index, cpuFlag] of cpuFlags.entries()) {
     try {
-      await run(compiler, [...before, ...cpuFlag.split(/\s+/), ...after], { timeout: 60_000 });
+      await run(compiler, [...compilerArguments, ...cpuFlag.split(/\s+/), '-o', output, ...rest], { timeout: 60_000 });
       return;
     } catch (error) {
       if (index === cpuFlags.length - 1) throw error;
@@ -122,7 +237,8 @@ async function compilerVersion(compiler: string, before: readonly string[]): Pro
     return (await run(compiler, [...before, '--version'], { timeout: 20_000 })).stdout;
   } catch (error) {
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
-    throw new CompileFailure(isMissing ? `there is no C compiler \`${compiler}\`` : reasonOf(error));
+    if (isMissing) throw new CompileFailure(`there is no C compiler \`${compiler}\``);
+    throw new CompileFailure(reasonOf(error), { isAvoidable: true });
   }
 }
 
@@ -132,15 +248,6 @@ async function cpuIdentity(): Promise<string> {
   const details = await readFile('/proc/cpuinfo', 'utf8').catch(() => '');
   const features = /^(?:flags|Features)\s*:.*$/m.exec(details)?.[0] ?? '';
   return `${process.platform} ${process.arch} ${model} ${features}`;
-}
-
-/** Where the platform keeps what can be made again. */
-function defaultCacheFolder(): string {
-  const { XDG_CACHE_HOME, LOCALAPPDATA } = process.env;
-  if (XDG_CACHE_HOME) return join(XDG_CACHE_HOME, 'kvasir');
-  if (process.platform === 'darwin') return join(homedir(), 'Library', 'Caches', 'kvasir');
-  if (process.platform === 'win32' && LOCALAPPDATA) return join(LOCALAPPDATA, 'kvasir', 'cache');
-  return join(homedir(), '.cache', 'kvasir');
 }
 
 /** C is not built into `dist`: it lies beside this file in the repository, and under `src` in the package. */
@@ -153,7 +260,13 @@ function sourceFolder(file: string): string {
 
 /** The first line that says something. */
 function reasonOf(error: unknown): string {
-  const { stderr, message } = error as { stderr?: string; message?: string };
-  const lines = (stderr || message || String(error)).split('\n').filter((line) => line.trim() !== '');
+  const lines = saidBy(error)
+    .split('\n')
+    .filter((line) => line.trim() !== '');
   return (lines.find((line) => /error/i.test(line)) ?? lines[0] ?? 'the compiler failed').trim();
+}
+
+function saidBy(error: unknown): string {
+  const { stderr, message } = error as { stderr?: string; message?: string };
+  return stderr || message || String(error);
 }

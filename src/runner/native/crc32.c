@@ -8,7 +8,7 @@
 #include <string.h>
 
 #if !defined(__PCLMUL__) || !defined(__SSE4_1__)
-#error "this CPU has no products without carries"
+#error "this CPU lacks products without carries"
 #endif
 #include <immintrin.h>
 

@@ -1,6 +1,6 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import type { NativeApi } from '../../ggml/ffi.ts';
-import { CompileFailure, type CompileOptions, compileNative } from './compiler.ts';
+import { CompileFailure, type CompileOptions, doWithout, openNative } from './compiler.ts';
 
 /**
  * zlib's CRC32, several times as fast as Node's. Absent where there is no compiler, or where the CPU has no instruction for
@@ -11,13 +11,15 @@ export async function openCrc32(
   options: CompileOptions = {},
 ): Promise<((bytes: Uint8Array) => number) | undefined> {
   try {
-    const { path } = await compileNative({ file: 'crc32.c', headers: [], definitions: {} }, options);
-    const compiled = native.functionIn(path, 'kvasir_crc32', 'i64', 'data', 'i64');
+    const source = { file: 'crc32.c', headers: [], definitions: {} };
+    const compiled = await openNative(source, options, ({ path }) =>
+      native.functionIn(path, 'kvasir_crc32', 'i64', 'data', 'i64'),
+    );
     const crc32 = (bytes: Uint8Array): number => compiled(bytes, bytes.length);
-    return probes.every((probe) => crc32(probe) === zlibCrc32(probe)) ? crc32 : undefined;
+    if (probes.every((probe) => crc32(probe) === zlibCrc32(probe))) return crc32;
+    throw new CompileFailure('compiled here, it gives wrong checksums', { isAvoidable: true });
   } catch (error) {
-    if (error instanceof CompileFailure) return undefined;
-    throw error;
+    return doWithout(error, 'The kernel for checksums', "Node's is used instead, which is slower.", options);
   }
 }
 

@@ -19,7 +19,7 @@
 #elif LANES == 8
 #define FORM "AVX2"
 #else
-#error "without AVX2 and without AVX-512 VNNI"
+#error "this CPU lacks AVX2 and AVX-512 VNNI"
 #endif
 
 #if LANES == 16

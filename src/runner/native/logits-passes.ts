@@ -1,7 +1,7 @@
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import { tensorField } from '../../ggml/tensor-struct.ts';
 import { type Distribution, expOfBin, type LogitsPasses } from '../logits-candidates.ts';
-import { CompileFailure, type CompileOptions, compileNative } from './compiler.ts';
+import { type CompileOptions, doWithout, type NativeSource, openNative } from './compiler.ts';
 
 /** Passes over rows of logits in C. */
 export interface NativeLogitsPasses extends LogitsPasses {
@@ -15,18 +15,20 @@ export async function openLogitsPasses(
   options: CompileOptions = {},
 ): Promise<NativeLogitsPasses | undefined> {
   try {
-    const { path } = await compileNative({ file: 'logits.c', headers: ['vector.h'], definitions }, options);
-    return passesIn(native, path);
+    return await openNative(logitsSource, options, ({ path }) => passesIn(native, path));
   } catch (error) {
-    if (error instanceof CompileFailure) return undefined;
-    throw error;
+    return doWithout(error, 'The kernel for sampling', 'Sampling is slower without it; the text is the same.', options);
   }
 }
 
-const definitions = {
-  TENSOR_NE: tensorField.ne,
-  TENSOR_SOURCE: tensorField.source,
-  TENSOR_DATA: tensorField.data,
+export const logitsSource: NativeSource = {
+  file: 'logits.c',
+  headers: ['vector.h'],
+  definitions: {
+    TENSOR_NE: tensorField.ne,
+    TENSOR_SOURCE: tensorField.source,
+    TENSOR_DATA: tensorField.data,
+  },
 };
 
 function passesIn(native: NativeApi, path: string): NativeLogitsPasses {

@@ -3,7 +3,7 @@ import type { RawPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { dataPointer, tensorField } from '../../ggml/tensor-struct.ts';
 import type { PlacedMatrix } from '../weights.ts';
-import { CompileFailure, type CompileOptions, compileNative } from './compiler.ts';
+import { type CompileOptions, doWithout, openNative } from './compiler.ts';
 
 const inputsMax = 32768;
 
@@ -63,10 +63,12 @@ export async function openRowProduct(
   if (!matrices.some((matrix) => isForRowProduct(device, matrix))) return undefined;
   const definitions = { INPUTS_MAX: inputsMax, TENSOR_SOURCE: tensorField.source, TENSOR_DATA: tensorField.data };
   try {
-    const { path } = await compileNative({ file: 'q4k-row.c', headers: [], definitions }, options);
-    return new RowProduct(device, device.native.functionIn(path, 'kvasir_multiply_pointer', 'raw')());
+    const pointer = await openNative({ file: 'q4k-row.c', headers: [], definitions }, options, ({ path }) =>
+      device.native.functionIn(path, 'kvasir_multiply_pointer', 'raw')(),
+    );
+    return new RowProduct(device, pointer);
   } catch (error) {
-    if (error instanceof CompileFailure) return undefined;
-    throw error;
+    const instead = 'Decoding of a single request is slower without it; the text is the same.';
+    return doWithout(error, 'The kernel for single rows', instead, options);
   }
 }

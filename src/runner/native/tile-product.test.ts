@@ -294,10 +294,10 @@ describe.runIf(isThere).each(forms)('products with tiled matrices, compiled for 
     for (const matrix of matrices) matrix.close();
   });
 
-  it('say which instructions they are compiled for', async () => {
-    const { description } = await fresh(form);
-    expect(description).toMatch(/^F16 \(AVX.*\) Q8_0 .* Q6_K \(AVX.*\)$/);
-    if (form.cpuFlags !== undefined) expect(description).toContain(`Q8_0 (${form.name})`);
+  it('say which instructions and which source they are compiled for', async () => {
+    const { identity } = await fresh(form);
+    expect(identity).toMatch(/^F16 \(AVX[^,]*, [0-9a-f]{64}\) Q8_0 .* Q6_K \(AVX.*\)$/);
+    if (form.cpuFlags !== undefined) expect(identity).toContain(`Q8_0 (${form.name},`);
   });
 
   it('are not for other shapes and types', async () => {

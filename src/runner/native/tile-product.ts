@@ -7,7 +7,7 @@ import type { GraphBuilder } from '../../ggml/graph.ts';
 import { dataPointer, tensorField } from '../../ggml/tensor-struct.ts';
 import { rowBytes } from '../../ggml/types.ts';
 import type { PlacedMatrix } from '../weights.ts';
-import { CompileFailure, type CompileOptions, compileNative, type NativeSource } from './compiler.ts';
+import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from './compiler.ts';
 
 /** A single row is rounded on the stack. */
 const inputsMax = 32768;
@@ -35,6 +35,7 @@ const kinds: Readonly<Record<string, Kind>> = {
 interface Functions {
   /** Which instructions it was compiled for, in words: `FORM` in C. */
   readonly form: string;
+  readonly sourceDigest: string;
   /** Outputs of one tile. */
   readonly tileOutputs: number;
   /** Bytes of a rounded row. */
@@ -66,9 +67,9 @@ export class TileProducts {
     return [...this.#functions.keys()];
   }
 
-  /** What decides about bits: types, and which form of their kernels it is. */
-  get description(): string {
-    return [...this.#functions].map(([type, { form }]) => `${type} (${form})`).join(' ');
+  /** What decides about bits: types, which form of their kernels it is, and from what these were compiled. */
+  get identity(): string {
+    return [...this.#functions].map(([type, { form, sourceDigest }]) => `${type} (${form}, ${sourceDigest})`).join(' ');
   }
 
   /** Whether a matrix of this type and shape is one for them; it must lie in plain host buffers. */
@@ -167,10 +168,11 @@ export async function openTileProducts(
   const wanted = new Set(types);
   const compile = async ([type, kind]: [string, Kind]): Promise<[string, Functions] | undefined> => {
     try {
-      return [type, functionsOf(device.native, (await compileNative(sourceOf(kind), options)).path)];
+      return [type, await openNative(sourceOf(kind), options, (compiled) => functionsOf(device.native, compiled))];
     } catch (error) {
-      if (error instanceof CompileFailure) return undefined;
-      throw error;
+      const instead =
+        "ggml's kernels multiply instead: slower, and the text may differ from engines that have the kernel.";
+      return doWithout(error, `The kernel for ${type} matrices`, instead, options);
     }
   };
   const compiled = await Promise.all(
@@ -190,11 +192,12 @@ function sourceOf({ file, headers }: Kind): NativeSource {
   return { file, headers, definitions };
 }
 
-function functionsOf(native: NativeApi, path: string): Functions {
+function functionsOf(native: NativeApi, { path, sourceDigest }: Compiled): Functions {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
   const roundedBytes = native.functionIn(path, 'kvasir_rounded_bytes', 'i64', 'i64');
   return {
     form: native.functionIn(path, 'kvasir_form', 'str')(),
+    sourceDigest,
     tileOutputs: Number(native.functionIn(path, 'kvasir_tile_outputs', 'i64')()),
     roundedBytes: (inputs) => Number(roundedBytes(inputs)),
     roundRows: pointer('round_rows'),

@@ -1,0 +1,25 @@
+import { homedir } from 'node:os';
+import { isAbsolute, join } from 'node:path';
+
+/**
+ * Where the platform keeps what can be made again; undefined where the user has no such place. A relative `XDG_CACHE_HOME`
+ * is ignored, as its specification demands.
+ */
+export function defaultCacheFolder(env: NodeJS.ProcessEnv = process.env): string | undefined {
+  const { XDG_CACHE_HOME, LOCALAPPDATA } = env;
+  if (XDG_CACHE_HOME && isAbsolute(XDG_CACHE_HOME)) return join(XDG_CACHE_HOME, 'kvasir');
+  if (process.platform === 'win32' && LOCALAPPDATA) return join(LOCALAPPDATA, 'kvasir', 'cache');
+  const home = homeFolder();
+  if (home === undefined) return undefined;
+  return process.platform === 'darwin' ? join(home, 'Library', 'Caches', 'kvasir') : join(home, '.cache', 'kvasir');
+}
+
+/** A container may run as a user that the system does not know. */
+function homeFolder(): string | undefined {
+  try {
+    const home = homedir();
+    return isAbsolute(home) ? home : undefined;
+  } catch {
+    return undefined;
+  }
+}

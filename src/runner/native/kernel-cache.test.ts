@@ -1,0 +1,147 @@
+/** A library that is not what was compiled is never loaded, and a folder that cannot be used costs time and nothing else. */
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { loadNative } from '../../ggml/ffi.ts';
+import { type CompileOptions, compileNative, openNative } from './compiler.ts';
+import { logitsSource } from './logits-passes.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-kernels-'));
+// Libraries that no cache takes stay until the process ends, and a test runner's may end without notice.
+process.env.TMPDIR = folder;
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Loads the smallest kernel there is. */
+const load = (options: CompileOptions) =>
+  openNative(logitsSource, options, ({ path, wasCached }) => {
+    const best = loadNative().functionIn(path, 'kvasir_best', 'i64', 'data', 'i64');
+    return { wasCached, best: best(Float32Array.of(1, 3, 2), 3) };
+  });
+
+/** A cache folder with a library that this process has not loaded: damage to a loaded one would end it. */
+async function filled(name: string): Promise<{ readonly cacheFolder: string; readonly path: string }> {
+  const cacheFolder = join(folder, name);
+  const { path } = await compileNative(logitsSource, { cacheFolder });
+  return { cacheFolder, path };
+}
+
+function file(name: string, content = ''): string {
+  const path = join(folder, name);
+  writeFileSync(path, content, { mode: 0o755 });
+  return path;
+}
+
+describe('a library in the cache', () => {
+  const damages: readonly (readonly [string, (path: string) => void])[] = [
+    ['that is empty', (path) => truncateSync(path, 0)],
+    // Loading it would end the process with SIGBUS.
+    ['that was cut in half', (path) => truncateSync(path, statSync(path).size >> 1)],
+    [
+      'of which one bit is another',
+      (path) => {
+        const bytes = readFileSync(path);
+        bytes[bytes.length >> 1]! ^= 1;
+        writeFileSync(path, bytes);
+      },
+    ],
+    ['that has a byte too many', (path) => writeFileSync(path, Buffer.concat([readFileSync(path), Buffer.of(0)]))],
+    [
+      'that is a folder',
+      (path) => {
+        rmSync(path);
+        mkdirSync(path);
+      },
+    ],
+    [
+      'that is a link to nothing',
+      (path) => {
+        rmSync(path);
+        symlinkSync('/nonexistent', path);
+      },
+    ],
+  ];
+
+  it.each(damages)('%s is compiled again', async (name, damage) => {
+    const { cacheFolder, path } = await filled(name);
+    damage(path);
+    const kernel = await load({ cacheFolder });
+    expect(kernel).toEqual({ wasCached: false, best: 1 });
+  });
+
+  it('that is damaged is reported and replaced', async () => {
+    const { cacheFolder, path } = await filled('reported');
+    const whole = readFileSync(path);
+    truncateSync(path, whole.length >> 1);
+    const notices: string[] = [];
+    const notice = (message: string): void => void notices.push(message);
+    expect((await load({ cacheFolder, notice })).wasCached).toBe(false);
+    expect(notices).toEqual([`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`]);
+    expect(readFileSync(path)).toEqual(whole);
+    expect((await load({ cacheFolder, notice })).wasCached).toBe(true);
+    expect(notices).toHaveLength(1);
+  });
+
+  it('that is whole but no library is compiled again', async () => {
+    const cacheFolder = join(folder, 'never-linked');
+    const broken = join(folder, 'is-broken');
+    writeFileSync(broken, '');
+    const lines = `test "$1" = --version && exit 0; test -e ${broken} || exec cc "$@"; while test "$1" != -o; do shift; done; echo nothing > "$2"`;
+    const compiler = file('sometimes-lying-cc', `#!/bin/sh\n${lines}\n`);
+    await expect(load({ cacheFolder, compiler })).rejects.toThrow(/cannot be loaded/);
+    rmSync(broken);
+    expect((await load({ cacheFolder, compiler })).wasCached).toBe(false);
+    expect(readdirSync(cacheFolder)).toHaveLength(1);
+  });
+
+  it('leaves temporary files to their writers for a day', async () => {
+    const cacheFolder = join(folder, 'temporaries');
+    mkdirSync(cacheFolder);
+    for (const [name, hours] of [
+      ['.young.tmp', 23],
+      ['.old.tmp', 25],
+    ] as const) {
+      writeFileSync(join(cacheFolder, name), '');
+      const seconds = Date.now() / 1000 - hours * 3600;
+      utimesSync(join(cacheFolder, name), seconds, seconds);
+    }
+    await load({ cacheFolder });
+    expect(readdirSync(cacheFolder).filter((name) => name.endsWith('.tmp'))).toEqual(['.young.tmp']);
+  });
+});
+
+describe('a cache folder that cannot be used', () => {
+  const isRoot = process.getuid?.() === 0;
+  const folders: readonly (readonly [string, () => string, boolean])[] = [
+    ['below /proc', () => '/proc/nothing/kvasir', existsSync('/proc/self')],
+    ['that is a file', () => file('a-file'), true],
+    ['below a file', () => join(file('another-file'), 'below'), true],
+    ['on a full device', () => '/dev/full/kvasir', existsSync('/dev/full')],
+    ['that is read-only', () => '/sys/kvasir', existsSync('/sys/kernel') && isRoot],
+  ];
+
+  it.each(folders.filter(([, , isHere]) => isHere))(
+    '%s costs a compilation and a warning, once for each process',
+    async (_name, at) => {
+      const cacheFolder = at();
+      const notices: string[] = [];
+      const notice = (message: string): void => void notices.push(message);
+      expect((await load({ cacheFolder, notice })).best).toBe(1);
+      expect((await load({ cacheFolder, notice })).best).toBe(1);
+      expect(notices).toHaveLength(1);
+      expect(notices[0]).toMatch(/^The cache folder .* cannot be used: .*Kernels are compiled again at each start\./);
+    },
+  );
+});
