@@ -71,6 +71,8 @@ export interface LoadReport {
   /** Default: when it is decided. */
   readonly isDrained?: boolean;
   readonly isPageBusy?: boolean;
+  /** The worker died while it loaded. */
+  readonly died?: boolean;
 }
 
 /** A scheduler with a connector over a fake runner, stepped by hand; the tests play the workers. */
@@ -143,13 +145,13 @@ function outputOf(reports: readonly LoadReport[]): ConnectorOutput {
     ...emptyOutput,
     finishedRecving: decided.map(({ load }) => load.transfer),
     drained: decided.filter(({ isDrained }) => isDrained !== false).map(({ load }) => load.transfer),
-    loadFailures: reports.flatMap(({ load, failed, failedGroup, isPageBusy }) =>
+    loadFailures: reports.flatMap(({ load, failed, failedGroup, isPageBusy, died }) =>
       load.blocks
         .filter(({ group, index }) => failed?.includes(index) === true && group === (failedGroup ?? group))
         .map(({ page }) => ({
           transfer: load.transfer,
           page,
-          reason: 'corrupt' as const,
+          reason: died === true ? ('workerDied' as const) : ('corrupt' as const),
           isPageBusy: isPageBusy === true,
         })),
     ),

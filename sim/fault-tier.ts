@@ -17,6 +17,7 @@ import {
   type SaveJob,
   type TransferId,
 } from '../src/connector/connector.ts';
+import type { LoadFailureReason } from '../src/connector/reasons.ts';
 import { graceMs } from '../src/connector/transfer-ledger.ts';
 import type { BlockId, RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
@@ -39,6 +40,8 @@ interface RankLoad {
   readonly lost: Set<BlockId>;
   isHung: boolean;
   isSilent: boolean;
+  /** Its worker died before it was decided: that says nothing about the stores. */
+  hasDied: boolean;
   /** It is reported as one failure of everything. */
   readonly isWhole: boolean;
   isDecided: boolean;
@@ -147,7 +150,8 @@ export class FaultTier implements ConnectorPort {
     for (const id of output.finishedRecving)
       assert(this.#heardAtMs < this.#lostAtMs.get(id)!, `I6: load ${id} was given up, and is believed now`);
     this.#heardAtMs = this.nowMs;
-    for (const { transfer, page } of output.loadFailures) this.#failingOf(transfer).add(page);
+    for (const { transfer, page, reason } of output.loadFailures)
+      if (reason !== 'workerDied') this.#failingOf(transfer).add(page);
     for (const id of output.failedRecving)
       for (const { page } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(page);
     this.#decided.push(...output.finishedRecving);
@@ -220,7 +224,10 @@ export class FaultTier implements ConnectorPort {
   workerDied(): void {
     for (const load of this.#loads) {
       if (load.rank !== 0) continue;
-      if (!load.isDecided) for (const { page } of load.job.blocks) load.failed.add(page);
+      if (!load.isDecided) {
+        load.hasDied = true;
+        for (const { page } of load.job.blocks) load.failed.add(page);
+      }
       Object.assign(load, { isSilent: false, decideAtMs: this.nowMs, drainAtMs: this.nowMs });
     }
   }
@@ -339,7 +346,7 @@ export class FaultTier implements ConnectorPort {
         if (load.isWhole) return [];
         const isPageBusy = load.isHung && load.drainAtMs > this.nowMs;
         return [...load.failed].map(
-          (page) => ({ transfer: load.job.transfer, page, reason: this.#prng.pick(reasons), isPageBusy }) as const,
+          (page) => ({ transfer: load.job.transfer, page, reason: this.#reasonOf(load), isPageBusy }) as const,
         );
       }),
       drained: [
@@ -352,6 +359,11 @@ export class FaultTier implements ConnectorPort {
       ),
     };
     return this.#withNoise(rank, output);
+  }
+
+  #reasonOf({ hasDied }: RankLoad): LoadFailureReason {
+    const reason = this.#prng.pick(reasons);
+    return hasDied ? 'workerDied' : reason;
   }
 
   #failingOf(transfer: TransferId): Set<BlockId> {
@@ -412,5 +424,5 @@ export class FaultTier implements ConnectorPort {
 }
 
 const unknownIds = 1e9;
-const underWay = { isDecided: false, isArrived: false };
+const underWay = { hasDied: false, isDecided: false, isArrived: false };
 const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'absent', 'storeFailed', 'timedOut'] as const;

@@ -45,6 +45,8 @@ export type LoadFailureReason =
   | 'queueFull'
   /** The connector is shutting down. */
   | 'closed'
+  /** The worker that loaded it has died. This says nothing about the store. */
+  | 'workerDied'
   /** The worker never reported: the engine's own deadline passed. */
   | 'lost';
 

@@ -121,16 +121,20 @@ export class TransferLedger {
 
   /** The request has gone (aborted, preempted, ended): its loads are cancelled, their pages stay held until drained. */
   abandon(requestId: RequestId): void {
-    for (const open of this.#loads.values()) {
-      if (open.load.requestId !== requestId || open.isAbandoned) continue;
-      open.isAbandoned = true;
-      const at = this.#ordered.indexOf(open.load);
-      if (at >= 0) {
-        // No worker has heard of it: nothing to cancel.
-        this.#ordered.splice(at, 1);
-        this.#closeLoad(open);
-      } else this.#cancelled.push(open.load.transfer);
-    }
+    for (const [id, { load }] of this.#loads) if (load.requestId === requestId) this.abandonLoad(id);
+  }
+
+  /** As `abandon`, for one load. Ids that are not open are ignored. */
+  abandonLoad(id: TransferId): void {
+    const open = this.#loads.get(id);
+    if (open === undefined || open.isAbandoned) return;
+    open.isAbandoned = true;
+    const at = this.#ordered.indexOf(open.load);
+    if (at >= 0) {
+      // No worker has heard of it: nothing to cancel.
+      this.#ordered.splice(at, 1);
+      this.#closeLoad(open);
+    } else this.#cancelled.push(id);
   }
 
   /** The request has ended: what failed for it is of no interest any more. */
@@ -173,12 +177,7 @@ export class TransferLedger {
     const accepted = this.#accept(output);
     for (const { transfer, page, reason, isPageBusy } of accepted.loadFailures) {
       const { failures } = this.#loads.get(transfer)!;
-      // Ranks may differ: the first reason counts, and a page that is busy on one of them is busy.
-      const before = failures.get(page);
-      failures.set(page, {
-        reason: before?.reason ?? reason,
-        isPageBusy: isPageBusy || before?.isPageBusy === true,
-      });
+      failures.set(page, merged(failures.get(page), { reason, isPageBusy }));
     }
     for (const id of accepted.failedRecving) failWhole(this.#loads.get(id)!, 'storeFailed', false);
     const decided = accepted.finishedRecving.map((id) => this.#decide(this.#loads.get(id)!));
@@ -273,10 +272,12 @@ export class TransferLedger {
   }
 
   #remember(requestId: RequestId, failed: readonly FailedBlock[]): void {
-    if (failed.length === 0) return;
+    // What a dead worker was loading may be loaded again: by another worker, from the same place.
+    const told = failed.filter(({ reason }) => reason !== 'workerDied');
+    if (told.length === 0) return;
     const broken = this.#broken.get(requestId) ?? new Set();
     this.#broken.set(requestId, broken);
-    for (const block of failed) broken.add(nameOf(block));
+    for (const block of told) broken.add(nameOf(block));
   }
 
   #closeLoad(open: OpenLoad): void {
@@ -291,9 +292,21 @@ export class TransferLedger {
   }
 }
 
+interface PageFailure {
+  readonly reason: LoadFailureReason;
+  readonly isPageBusy: boolean;
+}
+
+/** Ranks may differ: the first reason that tells about the store counts, and a page that is busy on one rank is busy. */
+function merged(before: PageFailure | undefined, now: PageFailure): PageFailure {
+  if (before === undefined) return now;
+  const { reason } = before.reason === 'workerDied' ? now : before;
+  return { reason, isPageBusy: before.isPageBusy || now.isPageBusy };
+}
+
 interface OpenLoad {
   readonly load: LoadJob;
-  readonly failures: Map<BlockId, { readonly reason: LoadFailureReason; readonly isPageBusy: boolean }>;
+  readonly failures: Map<BlockId, PageFailure>;
   /** Pages that I/O may touch: all until it is decided, then the busy ones until it is drained. */
   readonly held: Set<BlockId>;
   readonly lostAtMs: number;
@@ -309,11 +322,7 @@ interface OpenSave {
 
 function failWhole(open: OpenLoad, reason: LoadFailureReason, isPageBusy: boolean): void {
   for (const { page } of open.load.blocks) {
-    const before = open.failures.get(page);
-    open.failures.set(page, {
-      reason: before?.reason ?? reason,
-      isPageBusy: isPageBusy || before?.isPageBusy === true,
-    });
+    open.failures.set(page, merged(open.failures.get(page), { reason, isPageBusy }));
   }
 }
 

@@ -10,7 +10,15 @@ import { createGroup } from './create-group.ts';
 import { blocksOn, firstSpoiledRow, invalidatePages, type PageSet } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
-import { isAwaitingLoad, loadArrived, loadFailed, loadLate, type PlacedBlock } from './loading.ts';
+import {
+  isAwaitingLoad,
+  loadArrived,
+  loadFailed,
+  loadLate,
+  loadMissing,
+  missingBlocks,
+  type PlacedBlock,
+} from './loading.ts';
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { type BlockPlace, Proposal } from './proposal.ts';
@@ -246,6 +254,23 @@ export class KvCache {
   loadInStep(loads: readonly PlacedBlock[]): void {
     for (const { group, page } of loads)
       this.parts.residency.startLoading(page, this.parts.spec.groups[group]!.blockSize);
+  }
+
+  /** Whether others, or transfers, are still to fill blocks of the request. */
+  awaitsOthers(request: KvRequest): boolean {
+    return awaitedFrom(this.parts, request) !== Infinity;
+  }
+
+  /** The full blocks of a request with pages that it is to compute from their first token on. No step is out. */
+  missing(request: KvRequest): BlockPlace[] {
+    if (request.needsPlan) replanRequest(this.parts, this.#proposal.groups, request);
+    return missingBlocks(this.parts, request);
+  }
+
+  /** See `loading.ts`. Returns what is to be loaded, and where to. */
+  loadMissing(request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
+    this.#proposedFor = undefined;
+    return loadMissing(this.parts, request, places);
   }
 
   /** Whether the request waits for a load, its own or another's. */

@@ -11,6 +11,8 @@ import type { BlockPlace } from './proposal.ts';
  *   admit --> loading --arrived--> valid, published
  *                |-----failed----> the owner computes it; in another page when I/O may still write this one (I5)
  *                |-----late------> rows of this step do not count on it any more; it may still arrive
+ *
+ *   lost --> loading, in the page that has lost its content; then as above
  */
 export interface PlacedBlock extends BlockPlace {
   readonly page: BlockId;
@@ -49,6 +51,50 @@ export function loadFailed(parts: KvParts, page: BlockId, isBusy: boolean): KvRe
   for (const { request } of holders) request.needsPlan = true;
   if (isBusy) leaveToIo(parts, page, holders);
   return holders.map(({ request }) => request);
+}
+
+/**
+ * The full blocks of an admitted request that it has a page for and is to compute whole: what a transfer could bring
+ * instead. None where a group lets go of pages: there the plan decides which pages are needed. O(blocks).
+ */
+export function missingBlocks({ groups, residency }: KvParts, request: KvRequest): BlockPlace[] {
+  const places: BlockPlace[] = [];
+  if (!groups.every(({ takesAllAtOnce }) => takesAllAtOnce)) return places;
+  for (let group = 0; group < groups.length; group++) {
+    const table = request.tables[group]!;
+    const count = Math.min(table.length, request.chains[group]!.count);
+    for (let block = 0; block < count; block++) {
+      const page = table.at(block);
+      if (page === NULL_BLOCK || !residency.isFilledBy(page, request.slot) || residency.validTo[page] !== 0) continue;
+      places.push({ group, block });
+    }
+  }
+  return places;
+}
+
+/**
+ * Transfers are to fill these blocks, which `missingBlocks` has just named, in the pages that the request has for them.
+ * A page that an earlier transfer still holds is replaced; without a page for that, the block is computed.
+ */
+export function loadMissing(parts: KvParts, request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
+  const { residency, computing, pool } = parts;
+  const placed: PlacedBlock[] = [];
+  for (const { group, block } of places) {
+    const table = request.tables[group]!;
+    if (pool.isHeld(table.at(block))) {
+      if (pool.available === 0) continue;
+      const holders = holdersOf(parts, table.at(block));
+      leaveToIo(parts, table.at(block), holders);
+      for (const holder of holders) holder.request.needsPlan = true;
+    }
+    const page = table.at(block);
+    // Requests that come from now on share the page, and wait for the load.
+    if (!computing.has(page)) computing.insert(page, group, request.chains[group]!.words, block);
+    residency.startLoading(page, 0);
+    placed.push({ group, block, page });
+  }
+  if (placed.length > 0) request.needsPlan = true;
+  return placed;
 }
 
 export function isAwaitingLoad({ residency }: KvParts, { awaited }: KvRequest): boolean {

@@ -94,7 +94,7 @@ export class ExternalKv {
     kv.parts.onPublished = (page, request, group, index) => {
       // Until the connector has been told of it, nobody may overwrite it.
       pool.hold(page);
-      const state = this.#stateOf(request.slot);
+      const state = this.stateOf(request.slot);
       const key = blockKey(group, request.chains[group]!.words, index);
       this.#newlyValid.push({ group, index, key, page, requestId: state.request.id });
     };
@@ -124,13 +124,16 @@ export class ExternalKv {
     return this.#isRung;
   }
 
-  /** What could be loaded for a request without pages; undefined: it is to be asked again, in time. */
-  match(state: RequestState): Match | undefined {
-    const wanted = this.#wanted(state);
+  /**
+   * Which of these blocks could be loaded; undefined: it is to be asked again, in time. `places`: what a request without
+   * pages lacks, or what a request has lost.
+   */
+  match(state: RequestState, places = this.#kv.wanted(state.kv)): Match | undefined {
+    const wanted = places.map(({ group, block }) => blockOf(state, group, block));
     if (wanted.length === 0) return nothingFound;
     const answer = this.#connector.getMatchedBlocks(this.#requestOf(state, wanted));
     if (answer.kind === 'askLater') {
-      // The first deadline holds for the request's life, so that no row of small delays becomes a long one.
+      // The first deadline holds until the admission, so that no row of small delays becomes a long one.
       state.askUntilMs ??= Math.min(answer.deadlineMs, this.#nowMs + this.#askLaterMaxMs);
       return this.#nowMs < state.askUntilMs ? undefined : nothingFound;
     }
@@ -149,8 +152,10 @@ export class ExternalKv {
     return { blocks, mode: answer.mode };
   }
 
-  /** The request has pages now; `placed` are those that wait for a load. */
+  /** The request has pages, and knows what can be loaded; `placed` are the pages that wait for a load. */
   admitted(state: RequestState, match: Match, placed: readonly PlacedBlock[]): void {
+    // Another question, after a preemption or a loss, has a deadline of its own.
+    state.askUntilMs = undefined;
     const request = this.#requestOf(state, []);
     if (placed.length === 0) {
       this.#connector.updateStateAfterAlloc(request, undefined);
@@ -209,7 +214,7 @@ export class ExternalKv {
       const open = this.#loads.get(decided.load.transfer);
       if (open === undefined) continue;
       this.#loads.delete(decided.load.transfer);
-      if (open.state.status === 'ended') this.ledger.forget(open.job.requestId);
+      this.#forgetIfOver(open.state);
       outcomes.push({ decided, ...open });
     }
     return outcomes;
@@ -240,17 +245,21 @@ export class ExternalKv {
 
   /** A request has given its pages back: loads that nobody waits for any more are cancelled. */
   released(state: RequestState): void {
-    let waits = false;
     for (const [transfer, open] of this.#loads) {
-      if (open.placed.some(({ page }) => this.#kv.parts.residency.isLoading(page))) {
-        waits ||= open.state === state;
-        continue;
-      }
+      if (open.placed.some(({ page }) => this.#kv.parts.residency.isLoading(page))) continue;
       this.#loads.delete(transfer);
-      this.ledger.abandon(open.job.requestId);
-      if (open.state.status === 'ended') this.ledger.forget(open.job.requestId);
+      // Just this load: the request may have another one that somebody waits for.
+      this.ledger.abandonLoad(transfer);
+      this.#forgetIfOver(open.state);
     }
-    if (state.status === 'ended' && !waits) this.ledger.forget(state.request.id);
+    this.#forgetIfOver(state);
+  }
+
+  /** A request has ended, and nobody waits for a load that it has ordered. */
+  #forgetIfOver(state: RequestState): void {
+    if (state.status !== 'ended') return;
+    for (const open of this.#loads.values()) if (open.state === state) return;
+    this.ledger.forget(state.request.id);
   }
 
   /** The pool is short of pages: what nobody uses is not kept to be saved. Whether that has freed any. */
@@ -291,14 +300,10 @@ export class ExternalKv {
     }
   }
 
-  #stateOf(slot: number): RequestState {
+  stateOf(slot: number): RequestState {
     const state = this.#states[slot];
     assert(state !== undefined, `slot ${slot} has no request`);
     return state;
-  }
-
-  #wanted(state: RequestState): KvBlock[] {
-    return this.#kv.wanted(state.kv).map(({ group, block }) => blockOf(state, group, block));
   }
 
   /** What it holds that was offered to be saved, by itself or by those before it. */

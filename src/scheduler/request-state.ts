@@ -11,6 +11,8 @@ import type { KvRequest } from '../kv/kv-request.ts';
  *      | ^                | ^
  *      | +----preempt-----+ |  loads decided
  *      +-----admit-----> loading --abort--> ended
+ *                         ^ |  has lost KV: asks its connector again, and loads what there is
+ *                         +-+
  */
 export class RequestState {
   readonly request: EngineRequest;
@@ -20,9 +22,14 @@ export class RequestState {
   readonly arrival: number;
   readonly sample: SampleRequest;
   status: 'waiting' | 'loading' | 'running' | 'ended' = 'waiting';
-  /** It waits outside the queue because a connector has no answer yet; it asks until this time at the latest. */
+  /** It waits outside the queue because a connector has no answer yet. */
   isDeferred: boolean = false;
+  /** It holds pages, has lost KV, and waits until its connector has said what can be loaded. */
+  isAsking: boolean = false;
+  /** It waits for its connector's answer until this time at the latest; set by the first "ask later", unset by the admission. */
   askUntilMs: number | undefined;
+  /** How often it has asked again because a load failed. */
+  failedLoadRetries = 0;
   /** A plan that is out contains it: its pages stay as they are until `apply`. */
   inFlight: boolean = false;
   /** A runner may keep state for it. */
@@ -77,6 +84,8 @@ export class RequestState {
 
   preempted(): void {
     this.status = 'waiting';
+    this.isAsking = false;
+    this.askUntilMs = undefined;
     this.#preemptions++;
   }
 

@@ -36,6 +36,12 @@ export class RunningList {
     return assertDefined(this.#states.pop(), 'nothing runs');
   }
 
+  remove(state: RequestState): void {
+    const place = this.#states.indexOf(state);
+    assert(place >= 0, `request ${state.request.id} does not run`);
+    this.#states.splice(place, 1);
+  }
+
   /** Drops those that have ended; O(size), once per step. */
   dropEnded(): void {
     let kept = 0;

@@ -21,6 +21,7 @@ import type {
   SchedulerStats,
 } from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions, type OpenLoadOutcome } from './external-kv.ts';
+import { LostKv } from './lost-kv.ts';
 import { serve } from './preempt.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
@@ -44,6 +45,7 @@ export class Scheduler implements SchedulerApi {
   /** Waiting for their connector's answer, outside the queue. */
   #deferred: RequestState[] = [];
   readonly #external: ExternalKv | undefined;
+  readonly #lostKv: LostKv | undefined;
   #failedLoads = 0;
   #recoveries = 0;
   #lostTokens = 0;
@@ -69,6 +71,7 @@ export class Scheduler implements SchedulerApi {
     this.#options = options;
     this.#kv = new KvCache(spec, { enablePrefixCaching: options.enablePrefixCaching, hash });
     this.#external = connector === undefined ? undefined : new ExternalKv(this.#kv, connector, external);
+    this.#lostKv = this.#external === undefined ? undefined : new LostKv(this.#kv, this.#external);
     const order = options.policy === 'priority' ? byPriority : byArrival;
     this.#waiting = new WaitingQueue(order);
     this.#running = new RunningList(options.policy === 'priority' ? order : undefined);
@@ -113,7 +116,7 @@ export class Scheduler implements SchedulerApi {
 
   nextWakeMs(): number | undefined {
     let next = this.#external?.nextWakeMs();
-    for (const { askUntilMs } of this.#deferred)
+    for (const { askUntilMs } of [...this.#deferred, ...this.#parked.filter(({ isAsking }) => isAsking)])
       if (askUntilMs !== undefined && (next === undefined || askUntilMs < next)) next = askUntilMs;
     return next;
   }
@@ -122,6 +125,7 @@ export class Scheduler implements SchedulerApi {
     assert(this.#out === undefined, 'a plan is out: apply its result first');
     this.#setTime(nowMs);
     this.#askAgain();
+    this.#lostKv?.ask(this.#running, this.#parked);
     const draft = new StepDraft(this.#kv, this.#options);
     let preemptionsBefore: number;
     let promoted: number;
@@ -186,6 +190,7 @@ export class Scheduler implements SchedulerApi {
     // What a transfer has written so far is lost too, and nobody can say what it will write: it is not waited for.
     for (const page of blocks) for (const user of this.#kv.loadFailed(page, true)) users.add(user);
     for (const user of this.#kv.invalidate(blocks)) users.add(user);
+    this.#lostKv?.pagesLost(users);
     return this.#failUsers(users);
   }
 
@@ -257,7 +262,7 @@ export class Scheduler implements SchedulerApi {
       const state = this.#parked[i]!;
       const isFull = this.#running.size >= this.#options.maxNumSeqs;
       // When nobody who has a seat can do anything, they may be waiting for this very request's pages.
-      if (this.#kv.awaitsLoad(state.kv) || (isFull && !draft.isEmpty)) {
+      if (this.#lostKv?.isAsking(state) === true || this.#kv.awaitsLoad(state.kv) || (isFull && !draft.isEmpty)) {
         this.#parked[kept++] = state;
         continue;
       }
@@ -321,8 +326,12 @@ export class Scheduler implements SchedulerApi {
       if (decided.failed.length === 0) continue;
       this.#failedLoads += decided.failed.length;
       state.loadsFailed(decided.failed.length);
+      const places = decided.failed.map(({ group, index }) => ({ group, block: index }));
+      const robbed = new Set<KvRequest>();
       for (const { page, isPageBusy } of decided.failed)
-        for (const user of this.#kv.loadFailed(page, isPageBusy)) users.add(user);
+        for (const user of this.#kv.loadFailed(page, isPageBusy)) robbed.add(user);
+      this.#lostKv?.loadsFailed(robbed, places);
+      for (const user of robbed) users.add(user);
     }
     return this.#failUsers(users);
   }

@@ -29,7 +29,7 @@ const ordered = (loads: LoadJob[], saves: SaveJob[] = []): ConnectorMetadata => 
 const failedLoad = (transfer: number, page: number) => ({
   transfer: id(transfer),
   page: blockId(page),
-  reason: 'lost',
+  reason: 'workerDied',
   isPageBusy: false,
 });
 

@@ -46,7 +46,7 @@ export class OpenTransfers {
       if ('load' in open) {
         finishedRecving.push(transfer);
         for (const { page } of open.load.blocks)
-          loadFailures.push({ transfer, page, reason: 'lost', isPageBusy: false });
+          loadFailures.push({ transfer, page, reason: 'workerDied', isPageBusy: false });
       } else {
         finishedSending.push(transfer);
         for (const { key } of open.save.blocks) saveFailures.push({ transfer, key, reason: 'lost' });
