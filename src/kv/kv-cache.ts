@@ -263,7 +263,8 @@ export class KvCache {
 
   /** The full blocks of a request with pages that it is to compute from their first token on. No step is out. */
   missing(request: KvRequest): BlockPlace[] {
-    if (request.needsPlan) replanRequest(this.parts, this.#proposal.groups, request);
+    // Plans again first, if that is due: other pages may hold some of them.
+    this.awaitsLoad(request);
     return missingBlocks(this.parts, request);
   }
 
