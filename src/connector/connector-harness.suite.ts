@@ -179,6 +179,7 @@ export class EngineHarness {
       stepId: stepId(++this.#steps),
       newlyValid: this.#newlyValid.filter(({ page }) => this.#owners[page] !== undefined || this.#holds[page]! > 0),
       newTransferId: () => this.ledger.newTransferId(),
+      validPage: (key) => this.#owners.find((owner) => owner?.key === key && owner.state === 'valid')?.page,
     });
     // What crosses a process border is data.
     const metadata = structuredClone(this.ledger.composeMetadata(JSON.parse(JSON.stringify(plan))));
@@ -257,14 +258,14 @@ export class EngineHarness {
     const loads = found.filter((block) => this.ledger.isPromisable(request.id, block));
     for (const block of request.blocks) block.page = this.#takePage(block);
     if (loads.length === 0 || answer.kind !== 'found') {
-      this.#scheduler.updateStateAfterAlloc(view, undefined);
+      this.#scheduler.updateStateAfterAlloc(view, undefined, () => []);
       request.status = 'running';
       return;
     }
     const blocks = loads.map((block) => ({ ...block, page: request.blocks[block.index]!.page! }));
     for (const { index } of blocks) request.blocks[index]!.state = 'loading';
     const load = this.ledger.openLoad(request.id, answer.mode, this.#options.loadTimeoutMs, blocks);
-    this.#scheduler.updateStateAfterAlloc(view, load);
+    this.#scheduler.updateStateAfterAlloc(view, load, () => []);
     // A sync load's rows are in the same step.
     request.status = answer.mode === 'sync' ? 'running' : 'loading';
   }

@@ -145,7 +145,7 @@ export function connectorSuite(name: string, { newStorage, create }: ConnectorUn
           const storage = newStorage();
           const keys = keysOf('a', 6);
           await fill(storage, [keys, keysOf('b', 2)], identities);
-          const rules = [faultRule({ fault, blocks: [2, 4], requests: [0], limit: 2, delayMs: 400 })];
+          const rules = [faultRule({ fault, blocks: [2, 4], requests: ['serve 0'], limit: 2, delayMs: 400 })];
           const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs: 150 });
           const [request, other] = await serve(engine, [keys, keysOf('b', 2)]);
           expect([request!.loadedBlocks, request!.computedBlocks]).toEqual([4, 2]);

@@ -190,7 +190,8 @@ export type MatchAnswer =
   | { readonly kind: 'found'; readonly blocks: readonly FoundBlock[]; readonly mode: LoadMode }
   /**
    * Not known yet; the connector rings `wake` when it is. At `deadlineMs` (the clock of the context) at the latest
-   * it answers; the engine then goes on without it whatever it says. A second `askLater` does not move the deadline.
+   * it answers; the engine then goes on without it whatever it says. A second `askLater` does not move the deadline,
+   * before the request is admitted or preempted.
    */
   | { readonly kind: 'askLater'; readonly deadlineMs: number };
 
@@ -201,6 +202,8 @@ export interface ConnectorStep {
    * it was applied, so KV that depended on a failed load reaches no store. The engine holds these pages during the call.
    */
   readonly newlyValid: readonly ValidBlock[];
+  /** A page that holds the block and is valid, of whatever request or of none; undefined when the pool has none. */
+  validPage(key: BlockKey): BlockId | undefined;
   newTransferId(): TransferId;
 }
 
@@ -217,16 +220,18 @@ export type KvEvent =
 /** Lives beside the scheduler, one per engine. Synchronous: what takes time goes on behind it and ends with `wake`. */
 export interface SchedulerConnector {
   /**
-   * Which of the wanted blocks could be loaded? At each attempt to admit a request that holds no pages: perhaps many
-   * times, perhaps again after a preemption or a failed load. May start look-ups; must not change what other requests
+   * Which of the wanted blocks could be loaded? At each attempt to admit a request that holds no pages, perhaps many
+   * times, perhaps again after a preemption; and when a request has lost KV: its worker died, a page was corrupt, a load
+   * failed (then only for the blocks that failed, which another place may have). May start look-ups; must not change what other requests
    * are told. A store's failure is an answer without its blocks.
    */
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer;
   /**
-   * Once per admission, after pages were taken: `load` says which of the found blocks will be loaded and where to,
-   * or is undefined when none will. What was found but is not in it is not wanted.
+   * Once per question that was answered, in time or not, after pages were taken: `load` says which of the found blocks
+   * will be loaded and where to, or is undefined when none will. What was found but is not in it is not wanted. `valid`:
+   * the full blocks that the request holds and whose KV is valid; O(blocks).
    */
-  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined): void;
+  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void;
   /** Once per step, also for steps without tokens. Resets what was gathered for the step. */
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan;
   /** After each step, with all ranks' reports in one. Only ids that are open reach it: late and double ones do not. */

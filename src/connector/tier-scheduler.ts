@@ -1,8 +1,8 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
-import type { RequestId } from '../core/ids.ts';
+import type { BlockId, RequestId } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
-import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults } from './circuit-breaker.ts';
+import { type CircuitBreakerOptions, circuitBreakerDefaults } from './circuit-breaker.ts';
 import {
   type ConnectorOutput,
   type ConnectorPlan,
@@ -22,13 +22,13 @@ import {
   type TransferId,
 } from './connector.ts';
 import type { LookupAnswers } from './look-up.ts';
-import { LruBytes } from './lru-bytes.ts';
 import type { Tier } from './tier.ts';
+import { type RunningLookup, TierLookups } from './tier-lookups.ts';
 
 export interface TierSchedulerOptions {
   readonly role: KvRole;
   readonly mode: LoadMode;
-  /** A look-up that takes longer has found nothing. */
+  /** What a look-up has not found by then is not found. */
   readonly lookupTimeoutMs: number;
   /** This engine's name, for whoever reads the answers to `do_remote_decode`. */
   readonly engineId?: string;
@@ -37,12 +37,20 @@ export interface TierSchedulerOptions {
 
 /** What the stores were asked for one request. */
 interface Lookup {
-  readonly answers: Map<BlockKey, boolean>;
-  running: { readonly deadlineMs: number; readonly controller: AbortController } | undefined;
+  /** Undefined: not known. It is not asked again before the next admission. */
+  readonly answers: Map<BlockKey, boolean | undefined>;
+  running: RunningLookup | undefined;
 }
 
 /** Keys of which it is remembered that they are stored. */
 const knownMax = 1 << 18;
+/**
+ * How long a block is believed to be stored that was seen there or saved. Other processes empty and evict; when the time is
+ * over, a block that is used is looked for again, and saved again if it is gone.
+ */
+const storedTrustMs = 60_000;
+/** Blocks in use are looked for at most so often: a look-up takes keys, and keys take time. */
+const refreshMs = 1_000;
 
 /**
  * The scheduler half of every connector that keeps blocks in a tier. A block is there when all ranks have their part of
@@ -54,15 +62,21 @@ export class TierScheduler implements SchedulerConnector {
   readonly #place: string;
   readonly #context: SchedulerConnectorContext;
   readonly #options: TierSchedulerOptions;
-  readonly #breaker: CircuitBreaker;
+  readonly #asker: TierLookups;
   readonly #lookups = new Map<RequestId, Lookup>();
   readonly #loads = new Map<TransferId, LoadJob>();
   readonly #saves = new Map<TransferId, Set<BlockKey>>();
   /** Keys that some save is out for. */
   readonly #saving = new Set<BlockKey>();
-  readonly #stored = new LruBytes<BlockKey>();
+  /** When it was last seen that the key is stored; the one that was seen longest ago first. */
+  readonly #stored = new Map<BlockKey, number>();
+  /** Keys that were stored and are gone: saved again if the pool still has them. */
+  readonly #gone = new Set<BlockKey>();
+  /** Per request, keys that failed to load: where they are, they are broken. */
+  readonly #failed = new Map<RequestId, Set<BlockKey>>();
+  #refresh: RunningLookup | undefined;
+  #refreshedMs = -Infinity;
   #events: KvEvent[] = [];
-  #isClosed: boolean = false;
 
   constructor(tiers: readonly Tier[], context: SchedulerConnectorContext, options: TierSchedulerOptions) {
     assert(tiers.length === context.identities.length && tiers.length > 0, 'one tier per rank');
@@ -70,7 +84,7 @@ export class TierScheduler implements SchedulerConnector {
     this.#place = tiers[0]!.name;
     this.#context = context;
     this.#options = options;
-    this.#breaker = new CircuitBreaker(context.clock, options.breaker ?? circuitBreakerDefaults);
+    this.#asker = new TierLookups(tiers, context, options.lookupTimeoutMs, options.breaker ?? circuitBreakerDefaults);
   }
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
@@ -82,29 +96,39 @@ export class TierScheduler implements SchedulerConnector {
       this.#lookups.set(request.id, lookup);
     }
     if (lookup.running === undefined) {
-      const unasked = request.wanted.map(({ key }) => key).filter((key) => !lookup.answers.has(key));
-      if (unasked.length > 0) this.#startLookup(lookup, [...new Set(unasked)]);
+      const failed = this.#failed.get(request.id);
+      const { answers } = lookup;
+      const unasked = new Set<BlockKey>();
+      for (const { key } of request.wanted)
+        if (!answers.has(key) && failed?.has(key) !== true && !this.#asker.isQuiet(key)) unasked.add(key);
+      if (unasked.size > 0) this.#startLookup(lookup, [...unasked]);
     }
     if (lookup.running !== undefined) return { kind: 'askLater', deadlineMs: lookup.running.deadlineMs };
     const found = request.wanted.filter(({ key }) => lookup.answers.get(key) === true);
-    for (const { key } of found) this.#remember(key);
     return { kind: 'found', blocks: found.map((block) => ({ ...block, place: this.#place })), mode };
   }
 
-  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined): void {
-    // Another admission, after a preemption perhaps, is to see what the stores have then.
+  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
+    // Another question, after a preemption or a loss, is to see what the stores have then.
     this.#endLookup(request.id);
     if (load !== undefined) this.#loads.set(load.transfer, load);
+    this.#refreshStored(valid);
   }
 
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
     if (!savesKv(this.#options.role)) return nothingToSave;
     const blocks: SaveBlock[] = [];
-    for (const { key, page } of step.newlyValid) {
-      if (this.#stored.touch(key) || this.#saving.has(key)) continue;
+    const save = (key: BlockKey, page: BlockId): void => {
+      if (this.#isStored(key) || this.#saving.has(key)) return;
       this.#saving.add(key);
       blocks.push({ key, page });
+    };
+    for (const { key, page } of step.newlyValid) save(key, page);
+    for (const key of this.#gone) {
+      const page = step.validPage(key);
+      if (page !== undefined) save(key, page);
     }
+    this.#gone.clear();
     if (blocks.length === 0) return nothingToSave;
     const transfer = step.newTransferId();
     this.#saves.set(transfer, new Set(blocks.map(({ key }) => key)));
@@ -112,10 +136,15 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
-    for (const { transfer, page } of output.loadFailures) {
-      const block = this.#loads.get(transfer)?.blocks.find((candidate) => candidate.page === page);
-      // Whatever the reason: when it has been computed again, it is to be stored again if it is not there.
-      if (block !== undefined) this.#stored.delete(block.key);
+    for (const { transfer, page, reason } of output.loadFailures) {
+      const load = this.#loads.get(transfer);
+      const block = load?.blocks.find((candidate) => candidate.page === page);
+      // A worker's death says nothing about what is stored.
+      if (load === undefined || block === undefined || reason === 'workerDied') continue;
+      // When it has been computed again, it is to be stored again if it is not there.
+      this.#stored.delete(block.key);
+      const failed = this.#failed.get(load.requestId) ?? new Set();
+      this.#failed.set(load.requestId, failed.add(block.key));
     }
     for (const id of output.finishedRecving) this.#loads.delete(id);
     for (const { transfer, key } of output.saveFailures) {
@@ -139,6 +168,7 @@ export class TierScheduler implements SchedulerConnector {
     valid: () => readonly KvBlock[],
   ): { readonly kvTransferParams?: JsonObject } {
     this.#endLookup(request.id);
+    this.#failed.delete(request.id);
     // An order that was taken back before a worker heard of it is never reported.
     for (const [id, { requestId }] of this.#loads) if (requestId === request.id) this.#loads.delete(id);
     const { role, engineId } = this.#options;
@@ -161,13 +191,14 @@ export class TierScheduler implements SchedulerConnector {
     return events;
   }
 
-  /** Look-ups go on without steps, and saves are ordered in the step that offers them. */
+  /** Look-ups go on without steps; what they found to be gone is saved in a step. */
   hasPendingWork(): boolean {
-    return false;
+    return this.#gone.size > 0;
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.#asker.close();
+    this.#refresh?.cancel();
     for (const id of [...this.#lookups.keys()]) this.#endLookup(id);
     // Not waited for: one that hangs would keep the engine from closing, and nothing of ours is at stake.
     for (const tier of this.#tiers) void tier.close();
@@ -180,50 +211,51 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   #startLookup(lookup: Lookup, keys: readonly BlockKey[]): void {
-    const permit = this.#isClosed ? undefined : this.#breaker.tryAcquire();
-    if (permit === undefined) {
-      for (const key of keys) lookup.answers.set(key, false);
-      return;
-    }
-    const { clock, timers, wake } = this.#context;
-    const { lookupTimeoutMs } = this.#options;
-    const controller = new AbortController();
-    const running = { deadlineMs: clock.nowMs() + lookupTimeoutMs, controller };
-    lookup.running = running;
-    const answer = (found: readonly LookupAnswers[]): void => {
-      timer.cancel();
-      if (lookup.running !== running) return;
+    lookup.running = this.#asker.start(keys, (answers) => {
       lookup.running = undefined;
-      for (const [i, key] of keys.entries()) {
-        lookup.answers.set(key, found.length > 0 && found.every((ofRank) => ofRank[i] === true));
-      }
-      wake();
-    };
-    const timer = timers.after(lookupTimeoutMs, () => {
-      permit.fail();
-      controller.abort();
-      answer([]);
+      this.#learn(keys, answers, (key, answer) => void lookup.answers.set(key, answer));
+      this.#context.wake();
     });
-    controller.signal.addEventListener('abort', () => permit.withdraw());
-    Promise.all(this.#tiers.map((tier) => tier.has(keys, controller.signal))).then(
-      (found) => {
-        permit.succeed();
-        answer(found);
-      },
-      () => {
-        permit.fail();
-        answer([]);
-      },
-    );
+    if (lookup.running === undefined) for (const key of keys) lookup.answers.set(key, undefined);
   }
 
   #endLookup(id: RequestId): void {
     const lookup = this.#lookups.get(id);
     if (lookup === undefined) return;
     this.#lookups.delete(id);
-    const { running } = lookup;
-    lookup.running = undefined;
-    running?.controller.abort();
+    lookup.running?.cancel();
+  }
+
+  /** Blocks that a request uses are looked for where they were stored long ago: others may have removed them. */
+  #refreshStored(valid: () => readonly KvBlock[]): void {
+    const nowMs = this.#context.clock.nowMs();
+    if (!savesKv(this.#options.role) || this.#refresh !== undefined || nowMs - this.#refreshedMs < refreshMs) return;
+    this.#refreshedMs = nowMs;
+    const keys = [...new Set(valid().map(({ key }) => key))].filter(
+      (key) => this.#stored.has(key) && !this.#isStored(key) && !this.#saving.has(key) && !this.#asker.isQuiet(key),
+    );
+    if (keys.length === 0) return;
+    this.#refresh = this.#asker.start(keys, (answers) => {
+      this.#refresh = undefined;
+      this.#learn(keys, answers, (key, answer) => {
+        if (answer === false) this.#gone.add(key);
+      });
+      if (this.#gone.size > 0) this.#context.wake();
+    });
+  }
+
+  /** What the stores say of a key is believed: one that is gone is stored again when it is valid. */
+  #learn(
+    keys: readonly BlockKey[],
+    answers: LookupAnswers,
+    each: (key: BlockKey, answer: boolean | undefined) => void,
+  ): void {
+    for (const [i, key] of keys.entries()) {
+      const answer = answers[i];
+      if (answer === true) this.#remember(key);
+      else if (answer === false) this.#stored.delete(key);
+      each(key, answer);
+    }
   }
 
   #finishSave(id: TransferId): void {
@@ -237,10 +269,17 @@ export class TierScheduler implements SchedulerConnector {
     if (keys.size > 0) this.#events.push({ kind: 'stored', keys: [...keys], place: this.#place });
   }
 
+  /** Whether the key was seen in the store, or saved, not long ago. */
+  #isStored(key: BlockKey): boolean {
+    const seenMs = this.#stored.get(key);
+    return seenMs !== undefined && this.#context.clock.nowMs() - seenMs < storedTrustMs;
+  }
+
   #remember(key: BlockKey): void {
-    this.#stored.set(key, 1);
-    if (this.#stored.count <= knownMax) return;
-    for (const oldest of this.#stored.names()) {
+    this.#stored.delete(key);
+    this.#stored.set(key, this.#context.clock.nowMs());
+    if (this.#stored.size <= knownMax) return;
+    for (const oldest of this.#stored.keys()) {
       this.#stored.delete(oldest);
       return;
     }

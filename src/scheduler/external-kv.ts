@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
-import { type BlockKey, blockKey } from '../connector/block-key.ts';
+import { type BlockKey, blockKey, digestBytes, groupOfKey, writeKeyDigest } from '../connector/block-key.ts';
 import {
   type ConnectorMetadata,
   type ConnectorOutput,
@@ -15,7 +15,7 @@ import {
   type ValidBlock,
 } from '../connector/connector.ts';
 import { type DecidedLoad, TransferLedger } from '../connector/transfer-ledger.ts';
-import type { BlockId, StepId } from '../core/ids.ts';
+import { type BlockId, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { PlacedBlock } from '../kv/loading.ts';
 import type { RequestState } from './request-state.ts';
@@ -158,7 +158,7 @@ export class ExternalKv {
     state.askUntilMs = undefined;
     const request = this.#requestOf(state, []);
     if (placed.length === 0) {
-      this.#connector.updateStateAfterAlloc(request, undefined);
+      this.#connector.updateStateAfterAlloc(request, undefined, () => this.#valid(state));
       return;
     }
     const finds = new Map(match.blocks.map((find) => [`${find.group}/${find.block}`, find.found]));
@@ -166,7 +166,7 @@ export class ExternalKv {
     const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
     this.#loads.set(job.transfer, { job, placed, state });
-    this.#connector.updateStateAfterAlloc(request, job);
+    this.#connector.updateStateAfterAlloc(request, job, () => this.#valid(state));
   }
 
   /** Whether the workers are to get a step even if there is nothing to compute. */
@@ -192,7 +192,12 @@ export class ExternalKv {
     this.#lastStepMs = this.#nowMs;
     const newTransferId = (): TransferId => this.ledger.newTransferId();
     const metadata = this.ledger.composeMetadata(
-      this.#connector.buildConnectorMeta({ stepId, newlyValid, newTransferId }),
+      this.#connector.buildConnectorMeta({
+        stepId,
+        newlyValid,
+        newTransferId,
+        validPage: (key) => this.#validPage(key),
+      }),
     );
     for (const { page } of newlyValid) this.#kv.parts.pool.unhold(page);
     return metadata;
@@ -314,6 +319,13 @@ export class ExternalKv {
       for (let block = state.kv.firstHeld[group]!; block < table.length; block++)
         if (published.has(table.at(block))) blocks.push(blockOf(state, group, block));
     return blocks;
+  }
+
+  #validPage(key: BlockKey): BlockId | undefined {
+    const digest = new Uint8Array(digestBytes);
+    writeKeyDigest(key, digest, 0);
+    const page = this.#kv.parts.published.find(groupOfKey(key), new Uint32Array(digest.buffer), 0);
+    return page === NULL_BLOCK ? undefined : page;
   }
 
   #requestOf(state: RequestState, wanted: readonly KvBlock[]): ConnectorRequest {
