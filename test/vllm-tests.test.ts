@@ -1,30 +1,95 @@
-import { existsSync, readFileSync } from 'node:fs';
-import { expect, test } from 'vitest';
+/**
+ * The table in docs/vllm-tests.md names our tests by file and title. This file proves that each title belongs to a test which
+ * `npm test` runs: Vitest itself lists the titles, so a word in a comment or in a string does not count. What a test asserts
+ * is not checked here; that two tests mean the same is for a reader to judge.
+ */
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { promisify } from 'node:util';
+import { beforeAll, describe, expect, it } from 'vitest';
 
-/** The table in docs/vllm-tests.md names tests; they must be where it says. */
-const rows = readFileSync('docs/vllm-tests.md', 'utf8')
+interface Row {
+  /** Of vLLM's test. */
+  readonly name: string;
+  readonly cells: readonly string[];
+  readonly references: readonly { readonly file: string; readonly title: string }[];
+}
+
+const rows: readonly Row[] = readFileSync('docs/vllm-tests.md', 'utf8')
   .split('\n')
   .filter((line) => line.startsWith('| ') && !line.startsWith("| vLLM's test"))
-  .map((line) => line.replaceAll('\\|', '/').split(' | '));
+  .map((line) => {
+    const cells = line.replaceAll('\\|', '/').split(' | ');
+    return { name: cells[0]!, cells, references: readReferences(cells.at(-1)!) };
+  });
 
-test('every row of the table has four cells, and every test that it names exists under that name', () => {
-  expect(rows.length).toBeGreaterThan(30);
-  let texts: string[] = [];
-  for (const cells of rows) {
-    expect(cells, cells[0]).toHaveLength(4);
-    const [name, , , shown] = cells as [string, string, string, string];
-    const files = [...shown.matchAll(/`([\w./-]+\.test\.ts)`/g)].map(([, file]) =>
-      file!.includes('/') ? file! : `src/scheduler/${file}`,
-    );
-    for (const file of files) expect(existsSync(file), `${file}, of ${name}`).toBe(true);
-    // "The same" is where the row before is.
-    if (files.length > 0) texts = files.map((file) => readFileSync(file, 'utf8'));
-    const inShown = shown.match(/\b[a-z]+(_[a-z]+)+\b/g);
-    const wanted = inShown ?? name.match(/\b[a-z]+(_[a-z]+)+\b/g)?.slice(0, 1) ?? [];
-    for (const word of wanted)
-      expect(
-        texts.some((text) => text.includes(word)),
-        `${word}, of ${name}`,
-      ).toBe(true);
+/** `file` "title", "title"; a file holds for all titles up to the next file. */
+function readReferences(cell: string): Row['references'] {
+  const references: { file: string; title: string }[] = [];
+  let file = '';
+  for (const [, path, title] of cell.matchAll(/`([\w./-]+\.test\.ts)`|"([^"]+)"/g)) {
+    if (path !== undefined) file = path.includes('/') ? path : `src/scheduler/${path}`;
+    else references.push({ file, title: title! });
   }
+  return references;
+}
+
+/** The full titles of all tests in these files, as `suite > test`. */
+async function titlesOf(files: readonly string[]): Promise<Map<string, string[]>> {
+  const vitest = join('node_modules', 'vitest', 'vitest.mjs');
+  const { stdout } = await promisify(execFile)(process.execPath, [
+    vitest,
+    'list',
+    ...files,
+    '--static-parse',
+    '--json',
+  ]);
+  const titles = new Map<string, string[]>();
+  for (const test of JSON.parse(stdout.slice(stdout.indexOf('['))) as { name: string; file: string }[]) {
+    const file = relative(process.cwd(), test.file);
+    titles.set(file, [...(titles.get(file) ?? []), test.name]);
+  }
+  return titles;
+}
+
+const isNamed = (titles: readonly string[] | undefined, title: string): boolean =>
+  titles?.some((full) => full.startsWith(title) && !/^\w/.test(full.slice(title.length))) ?? false;
+
+describe('the table of vLLM’s tests', () => {
+  let titles: Map<string, string[]>;
+  beforeAll(async () => {
+    titles = await titlesOf([...new Set(rows.flatMap(({ references }) => references.map(({ file }) => file)))]);
+  });
+
+  it('has rows of four cells, each with a test of ours', () => {
+    expect(rows.length).toBeGreaterThan(30);
+    for (const { name, cells, references } of rows) {
+      expect(cells, name).toHaveLength(4);
+      expect(references, name).not.toEqual([]);
+    }
+  });
+
+  it('names only tests that exist, under their titles', () => {
+    const missing = rows.flatMap(({ references }) => references.filter((r) => !isNamed(titles.get(r.file), r.title)));
+    expect(missing).toEqual([]);
+  });
+
+  it('names each test of vLLM that has a name of its own by that name', () => {
+    for (const { name, references } of rows) {
+      const [word] = name.match(/\b[a-z]+(_[a-z]+)+\b/) ?? [];
+      if (word !== undefined)
+        expect(
+          references.some(({ title }) => title.includes(word)),
+          name,
+        ).toBe(true);
+    }
+  });
+
+  it('would not take a title that is cut within a word, or a test of another file', () => {
+    const [{ file, title } = { file: '', title: '' }] = rows[0]!.references;
+    expect(isNamed(titles.get(file), title)).toBe(true);
+    expect(isNamed(titles.get(file), title.slice(0, -1))).toBe(false);
+    expect(isNamed(titles.get('src/scheduler/vllm-hybrid.test.ts'), title)).toBe(false);
+  });
 });

@@ -1,9 +1,12 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { testsNeed } from '../../test/support/needs.ts';
 import { defaultCacheFolder } from './cache-folder.ts';
 
-describe.runIf(process.platform === 'linux')('the cache folder', () => {
+describe('the cache folder', () => {
+  testsNeed(process.platform === 'linux', 'not Linux');
+
   const ofHome = join(homedir(), '.cache', 'kvasir');
 
   it.each([

@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { itNeeds } from '../../test/support/needs.ts';
 import { makeFolders } from './make-folders.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-folders-'));
@@ -23,7 +24,12 @@ describe('makeFolders', () => {
     await expect(makeFolders(join(file, 'below'))).rejects.toMatchObject({ code: 'ENOTDIR' });
   });
 
-  it.runIf(existsSync('/proc/self'))('throws below /proc, where the recursive mkdir of Node never ends', async () => {
-    await expect(makeFolders('/proc/nothing/kvasir/deeper')).rejects.toMatchObject({ code: 'ENOENT' });
-  });
+  itNeeds(
+    existsSync('/proc/self'),
+    'no /proc',
+    'throws below /proc, where the recursive mkdir of Node never ends',
+    async () => {
+      await expect(makeFolders('/proc/nothing/kvasir/deeper')).rejects.toMatchObject({ code: 'ENOENT' });
+    },
+  );
 });

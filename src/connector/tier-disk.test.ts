@@ -12,6 +12,7 @@ import {
 import { hostname, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { itNeeds } from '../../test/support/needs.ts';
 import type { KvIdentity } from './connector.ts';
 import { DiskFolder } from './disk-folder.ts';
 import { storedBlockBytes, suiteBytes, suiteIdentity, suiteKey, suitePageBytes, tierSuite } from './tier.suite.ts';
@@ -169,9 +170,14 @@ describe('a folder of blocks', () => {
     for (const name of names) expect(name).toMatch(/^\.a\.kv\.[0-9a-f]{24}\.\d+\.tmp$/);
   });
 
-  it.runIf(existsSync('/proc/self'))('below /proc is an error at the start, and no endless loop', async () => {
-    await expect(open('/proc/nothing/kv')).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
-  });
+  itNeeds(
+    existsSync('/proc/self'),
+    'no /proc',
+    'below /proc is an error at the start, and no endless loop',
+    async () => {
+      await expect(open('/proc/nothing/kv')).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
+    },
+  );
 
   it('that cannot be made is an error at the start', async () => {
     const file = join(root, 'a-file');

@@ -1,12 +1,14 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { expect, it } from 'vitest';
+import { itNeeds } from '../../../test/support/needs.ts';
 import { Prng } from '../../base/prng.ts';
 import { loadNative } from '../../ggml/ffi.ts';
 import { openCrc32 } from './crc32.ts';
 
 const crc32 = await openCrc32(loadNative());
+const notHere = 'no C compiler, or a CPU without PCLMULQDQ';
 
-it.skipIf(crc32 === undefined)('is zlib’s CRC32, wherever bytes begin and end', () => {
+itNeeds(crc32 !== undefined, notHere, 'is zlib’s CRC32, wherever bytes begin and end', () => {
   const random = new Prng(1);
   const bytes = Uint8Array.from({ length: 5_000 }, () => random.between(0, 255));
   for (let length = 0; length < 600; length++) {

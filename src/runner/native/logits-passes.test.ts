@@ -1,6 +1,7 @@
 /** Passes over logits in C give the bits of those in JavaScript. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { testsNeed } from '../../../test/support/needs.ts';
 import { openDevice } from '../../ggml/device.ts';
 import { loadNative } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
@@ -26,7 +27,9 @@ const logit = fc.oneof(
 );
 const rows = fc.array(logit, { minLength: 1, maxLength: 300 }).map((values) => Float32Array.from(values));
 
-describe.runIf(native !== undefined)('passes in C', () => {
+describe('passes in C', () => {
+  testsNeed(native !== undefined, 'no C compiler');
+
   it('find the best, and what is no number', () => {
     const spoil = fc.option(fc.tuple(fc.nat(), fc.constantFrom(Number.NaN, Infinity)), { nil: undefined });
     fc.assert(

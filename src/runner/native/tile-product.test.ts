@@ -1,5 +1,6 @@
 /** Products with tiled matrices: our kernels against arithmetic in doubles, against ggml, and against themselves in other company. */
 import { afterAll, describe, expect, it } from 'vitest';
+import { testsNeed } from '../../../test/support/needs.ts';
 import { allocateTensors, openDevice } from '../../ggml/device.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
@@ -19,21 +20,29 @@ type TypeName = (typeof allTypes)[number];
 
 interface Form {
   readonly name: string;
+  /** Whether this machine can run it. */
+  readonly isThere: boolean;
   /** This CPU's own, or what CPUs with less have. */
   readonly cpuFlags: string | undefined;
 }
 
-/** The forms of the kernels that this machine can run. */
 const features = (await cpuFeatures()).split(' ');
-const avx2: Form = { name: 'AVX2', cpuFlags: '-mavx2 -mfma -mf16c' };
-const forms: Form[] = [{ name: 'this CPU', cpuFlags: undefined }];
-if (['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature))) forms.push(avx2);
-if (features.includes('avx_vnni')) forms.push({ name: 'AVX-VNNI', cpuFlags: `${avx2.cpuFlags} -mavxvnni` });
+const hasKernels = (await openTileProducts(device, allTypes)) !== undefined;
+const avx2Flags = '-mavx2 -mfma -mf16c';
+const hasAvx2 = hasKernels && ['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature));
+/** The forms of the kernels: tests of a form that the machine cannot run are listed as skipped. */
+const forms: Form[] = [
+  { name: 'this CPU', isThere: hasKernels, cpuFlags: undefined },
+  { name: 'AVX2', isThere: hasAvx2, cpuFlags: avx2Flags },
+  { name: 'AVX-VNNI', isThere: hasAvx2 && features.includes('avx_vnni'), cpuFlags: `${avx2Flags} -mavxvnni` },
+];
+const formsHere = forms.filter(({ isThere }) => isThere);
+const missing = ({ name }: Form): string =>
+  hasKernels ? `the CPU lacks ${name}` : 'no C compiler, or a CPU for which there are no kernels';
 
 /** Kernels of its own for each matrix: they know matrices by where they lie, and ours are closed and come again. */
 const fresh = async ({ cpuFlags }: Form): Promise<TileProducts> =>
   (await openTileProducts(device, allTypes, { cpuFlags }))!;
-const isThere = (await openTileProducts(device, allTypes)) !== undefined;
 
 const formsOfTypes = allTypes.flatMap((type) => forms.map((form) => ({ type, form, name: form.name })));
 
@@ -118,7 +127,9 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
   ],
 };
 
-describe.runIf(isThere).each(formsOfTypes)('products with $type, compiled for $name', ({ type, form }) => {
+describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, form }) => {
+  testsNeed(form.isThere, missing(form));
+
   it.each(shapes[type])('%i inputs, %i outputs: as in doubles, and as ggml', async (inputs, outputs) => {
     const matrix = randomMatrix(type, inputs, outputs);
     const rows = randomFloats(inputs * 37, 9);
@@ -271,7 +282,9 @@ describe.runIf(isThere).each(formsOfTypes)('products with $type, compiled for $n
   });
 });
 
-describe.runIf(isThere).each(forms)('products with tiled matrices, compiled for $name', (form) => {
+describe.each(forms)('products with tiled matrices, compiled for $name', (form) => {
+  testsNeed(form.isThere, missing(form));
+
   it('share rows that are rounded in the same way, and only those', async () => {
     const matrices = allTypes.flatMap((type) => [randomMatrix(type, 512, 32), randomMatrix(type, 512, 48)]);
     const tiles = await fresh(form);
@@ -325,12 +338,13 @@ describe.runIf(isThere).each(forms)('products with tiled matrices, compiled for 
   });
 });
 
-it.runIf(isThere && forms.length > 1).each(['F16', 'Q8_0', 'Q4_0'] as const)(
-  'products with %s have the same bits in each form',
-  async (type) => {
+describe('all forms', () => {
+  testsNeed(formsHere.length > 1, 'one form of the kernels at most, so there is nothing to compare');
+
+  it.each(['F16', 'Q8_0', 'Q4_0'] as const)('give products with %s the same bits', async (type) => {
     const rows = randomFloats(768 * 9, 10);
     const [first, ...others] = await Promise.all(
-      forms.map(async (form) => {
+      formsHere.map(async (form) => {
         const matrix = randomMatrix(type, 768, 64);
         const tiles = await fresh(form);
         await tiles.take(matrix.placed);
@@ -340,5 +354,5 @@ it.runIf(isThere && forms.length > 1).each(['F16', 'Q8_0', 'Q4_0'] as const)(
       }),
     );
     for (const other of others) expect(other).toEqual(first);
-  },
-);
+  });
+});
