@@ -1,0 +1,150 @@
+/**
+ * KV that a store holds is loaded and not computed again, with whole engines and a real directory: after a preemption,
+ * after a worker's death, beside an unreadable folder, and after others have emptied the directory.
+ */
+import { existsSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
+import type { RequestStats } from '../src/core/request.ts';
+import type { AsyncEngine } from '../src/engine/contract.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { buildCommand } from './support/cli-process.ts';
+import { promptOf } from './support/drive.ts';
+import { allGone, childrenOf } from './support/processes.ts';
+import { temporaryFolder } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+const opened: MeasuredEngine[] = [];
+beforeAll(buildCommand);
+afterEach(async () => {
+  for (const { engine } of opened.splice(0)) await engine.close();
+  await allGone(childrenOf(process.pid));
+});
+afterAll(() => folder.remove());
+
+async function open(store: string, options: Partial<EngineOptions> = {}, extra: object = {}): Promise<MeasuredEngine> {
+  const measured = await openMeasuredEngine(
+    {
+      model: 'models/kvasir-demo.gguf',
+      threads: 1,
+      kvCacheMemory: 16 << 20,
+      maxModelLen: 1024,
+      ...options,
+      kvTransferConfig: {
+        kv_connector: 'SharedStorageConnector',
+        kv_role: 'kv_both',
+        kv_connector_extra_config: { shared_storage_path: store, ...extra },
+      },
+    },
+    { livesMax: Infinity, withinMs: 60_000, backoffMs: 0 },
+  );
+  opened.push(measured);
+  return measured;
+}
+
+async function answer(
+  engine: AsyncEngine,
+  seed: number,
+  promptTokens: number,
+  maxTokens: number,
+  onToken?: () => void,
+) {
+  const tokens: number[] = [];
+  let stats: RequestStats | undefined;
+  const request = {
+    prompt: [...promptOf(promptTokens, seed, 250)],
+    params: { maxTokens, temperature: 0, ignoreEos: true },
+  };
+  for await (const delta of engine.generate(request)) {
+    tokens.push(...delta.tokenIds);
+    stats = delta.stats;
+    onToken?.();
+  }
+  return { tokens, stats: stats! };
+}
+
+const filesOf = (store: string): string[] =>
+  existsSync(store)
+    ? readdirSync(store, { recursive: true, encoding: 'utf8' })
+        .filter((name) => name.endsWith('.kv'))
+        .map((name) => join(store, name))
+    : [];
+/** Saves are over when nothing is open any more. */
+const settled = (engine: AsyncEngine) => expect.poll(() => engine.stats().transfers.open, { interval: 5 }).toBe(0);
+const loadedBlocks = (engine: AsyncEngine): number => engine.stats().transfers.counters.loadedBlocks ?? 0;
+const stop = async (measured: MeasuredEngine): Promise<void> => {
+  await settled(measured.engine);
+  opened.splice(opened.indexOf(measured), 1);
+  await measured.engine.close();
+};
+
+describe('hits are kept', () => {
+  it('when a folder of the store is unreadable: all other blocks are loaded, and the operator is told once', async () => {
+    const store = folder.file('unreadable');
+    const writer = await open(store);
+    const expected = await answer(writer.engine, 1, 960, 4);
+    await stop(writer);
+    const files = filesOf(store);
+    const broken = dirname(files[0]!);
+    const lost = files.filter((file) => dirname(file) === broken).length;
+    rmSync(broken, { recursive: true });
+    // A symbolic link to itself: nobody can follow it, root included.
+    symlinkSync(basename(broken), broken);
+    const notices: string[] = [];
+    const { engine } = await open(store, { onNotice: ({ message }) => void notices.push(message) });
+    const { tokens, stats } = await answer(engine, 1, 960, 4);
+    expect(tokens).toEqual(expected.tokens);
+    expect(loadedBlocks(engine)).toBeGreaterThanOrEqual(60 - 1 - lost);
+    expect(stats.externalTokens).toBeGreaterThan(0);
+    expect(notices.filter((text) => text.includes(`${broken} cannot be read (ELOOP)`))).toHaveLength(1);
+  });
+
+  it('when a worker is killed: the requests in flight load what the store has', async () => {
+    const store = folder.file('killed');
+    const alone = await open(store, { pipelineParallelSize: 2 });
+    const expected = await answer(alone.engine, 2, 800, 40);
+    await stop(alone);
+    const measured = await open(store, { pipelineParallelSize: 2 });
+    const { engine } = measured;
+    let tokens = 0;
+    let loadedBefore = 0;
+    const answered = await answer(engine, 2, 800, 40, () => {
+      if (++tokens !== 20) return;
+      loadedBefore = loadedBlocks(engine);
+      process.kill(measured.processIds()[0]!, 'SIGKILL');
+    });
+    expect(answered.tokens).toEqual(expected.tokens);
+    expect(engine.stats().transfers.recoveries).toBeGreaterThan(0);
+    // 50 blocks of the prompt on two ranks; what was generated meanwhile may be stored or not.
+    expect(loadedBlocks(engine) - loadedBefore).toBeGreaterThanOrEqual(2 * 50);
+    expect(answered.stats.recomputedTokens).toBeLessThan(40);
+  });
+
+  it('when a request was preempted long after its first look-up: it loads what it had saved', async () => {
+    const store = folder.file('preempted');
+    // The two requests need 76 pages; the pool forgets some of the pages of the one that is preempted.
+    const kvCacheMemory = 64 * 48 * 1024;
+    const { engine } = await open(store, { kvCacheMemory, maxModelLen: 640 }, { lookup_timeout_seconds: 0.05 });
+    await Promise.all([answer(engine, 3, 100, 500), answer(engine, 4, 100, 500)]);
+    const { preemptions } = engine.stats();
+    expect(preemptions).toBeGreaterThan(0);
+    expect(loadedBlocks(engine)).toBeGreaterThan(0);
+  });
+
+  it('when others have emptied the directory: what is computed again is stored again', async () => {
+    const store = folder.file('emptied');
+    const { engine } = await open(store, { enablePrefixCaching: true });
+    await answer(engine, 5, 320, 2);
+    await settled(engine);
+    const files = filesOf(store);
+    expect(files.length).toBeGreaterThanOrEqual(20);
+    for (const file of files) rmSync(file);
+    // Other prompts fill the pool, which forgets the first.
+    const { total } = engine.stats().blocks;
+    for (let seed = 100; (seed - 100) * 60 < total; seed++) await answer(engine, seed, 960, 1);
+    await answer(engine, 5, 320, 2);
+    await settled(engine);
+    expect(files.filter((file) => !existsSync(file))).toEqual([]);
+  });
+});
