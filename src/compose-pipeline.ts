@@ -5,6 +5,7 @@ import { openRank, pageCountOf, type RankSetup, rankOptionsOf } from './compose-
 import type { KvConnector, KvTransferConfig } from './connector/connector.ts';
 import type { EngineNotice } from './engine/contract.ts';
 import type { LoadProgress, ResolvedEngineOptions } from './engine/options.ts';
+import type { FileDigest } from './ggml/file-digest.ts';
 import type { GgufFile } from './ggml/gguf.ts';
 import type { ModelConfig } from './ggml/model-config.ts';
 import { tooManyRanks } from './worker/errors.ts';
@@ -18,6 +19,8 @@ export interface PipelineContext {
   readonly modelName: string;
   readonly transfer?: KvTransferConfig;
   readonly connector?: KvConnector;
+  /** Of the model's file: present if there is a connector. */
+  readonly digest?: Promise<FileDigest>;
   readonly restarts?: RestartPolicy;
   wake(): void;
 }
@@ -34,7 +37,9 @@ export async function openRanks(
   }
   const isApart = (options.distributedExecutorBackend ?? (worldSize > 1 ? 'mp' : 'uni')) === 'mp';
   const progress = new SummedProgress(worldSize, options.onProgress);
-  const setups = setupsOf(options, context, isApart);
+  // Ranks in processes of their own would each hash the file: it is hashed here, before they start.
+  const digest = isApart ? await context.digest : undefined;
+  const setups = setupsOf(options, context, isApart).map((setup) => ({ ...setup, ...(digest && { digest }) }));
   const notice = onceEach((message) => options.onNotice?.({ level: 'warn', message, fields: {} }));
   const settled = await Promise.allSettled(
     setups.map((setup) => {

@@ -8,6 +8,8 @@ import { tokenCount } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
 import { loadNative } from './ggml/ffi.ts';
+import { digestFile, type FileDigest } from './ggml/file-digest.ts';
+import { isSameState } from './ggml/file-state.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { pipelineStage } from './runner/contract.ts';
@@ -27,6 +29,8 @@ export interface RankSetup {
   /** Absent where the rank is alone and may see for itself how much memory the weights have left. */
   readonly pageCount?: number;
   readonly transfer?: KvTransferConfig;
+  /** Of the model's file, for a rank in another process: it takes it if the file is still the same. */
+  readonly digest?: FileDigest;
 }
 
 const rankOptionNames = [
@@ -52,13 +56,25 @@ export interface RankContext extends WorkerHooks {
   readonly file: GgufFile;
   readonly model: ModelConfig;
   readonly connector?: KvConnector;
+  /** Of the model's file: present if there is a connector. */
+  readonly digest?: Promise<FileDigest>;
 }
 
 /** Reads what the setup names, and opens the rank: for a process that was started for it. */
 export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promise<OpenedRank> {
   const connector = setup.transfer === undefined ? {} : { connector: await createConnector(setup.transfer) };
   const file = await readGguf(setup.options.model);
-  return openRank(setup, { ...hooks, ...connector, file, model: readModelConfig(file) });
+  const digest = setup.transfer === undefined ? {} : { digest: digestAgain(file, setup.digest, hooks) };
+  return openRank(setup, { ...hooks, ...connector, ...digest, file, model: readModelConfig(file) });
+}
+
+/** A rank that replaces a dead one may find another file. */
+function digestAgain(file: GgufFile, known: FileDigest | undefined, { notice }: WorkerHooks): Promise<FileDigest> {
+  if (known !== undefined && isSameState(known.state, file.state)) return Promise.resolve(known);
+  const digest = digestFile(file.path, { notice });
+  // The rank asks for it when it has read the weights.
+  digest.catch(() => undefined);
+  return digest;
 }
 
 /** @throws KvasirError for missing native libraries, too little memory, or a connector on a device that it cannot reach. */
@@ -90,7 +106,7 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
   }
 }
 
-function runnerOptions(setup: RankSetup, { file, model, onProgress, notice }: RankContext): GgmlRunnerOptions {
+function runnerOptions(setup: RankSetup, { file, model, onProgress, notice, digest }: RankContext): GgmlRunnerOptions {
   const { options, rank, worldSize, pageCount } = setup;
   return {
     file,
@@ -105,6 +121,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, notice }: Ra
     kvCacheBytes: (bytes) => (pageCount === undefined ? poolBytes(options, model, bytes, 0) : pageCount * bytes),
     onProgress,
     onNotice: notice,
+    digest,
   };
 }
 

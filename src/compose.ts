@@ -14,7 +14,8 @@ import type { KvCacheSpec } from './core/kv-spec.ts';
 import type { ModelInfo } from './engine/contract.ts';
 import { Engine, type RenderChat } from './engine/engine.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
-import { readGguf } from './ggml/gguf.ts';
+import { digestFile, type FileDigest } from './ggml/file-digest.ts';
+import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
@@ -49,6 +50,8 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   const file = await readGguf(resolved.model);
   const config = readModelConfig(file);
   const tokenizer = await openTokenizer(file);
+  const hashing = new AbortController();
+  const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };
   // Connectors ring before there is an engine: look-ups may begin when a half is opened.
   let ring = (): void => undefined;
   const wake = (): void => ring();
@@ -63,6 +66,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       model: config,
       modelName: name,
       wake,
+      ...digest,
       ...(restarts === undefined ? {} : { restarts }),
     });
     connector = await transfer.connector?.openScheduler({
@@ -102,6 +106,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       processIds: () => ranks.map(({ processId }) => processId),
     };
   } catch (error) {
+    hashing.abort();
     await connector?.close();
     await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
     tokenizer.close();
@@ -119,6 +124,15 @@ async function openTransfer({ kvTransferConfig }: ResolvedEngineOptions): Promis
   if (kvTransferConfig === undefined) return {};
   const config = readKvTransferConfig(kvTransferConfig as JsonObject);
   return { transfer: config, connector: await createConnector(config) };
+}
+
+/** Begins while the weights are loaded: both read the same file. Ranks ask for it when theirs are in memory. */
+function startDigest(file: GgufFile, options: ResolvedEngineOptions, signal: AbortSignal): Promise<FileDigest> {
+  const { onNotice, onDigestProgress: onProgress } = options;
+  const notice = (message: string): void => onNotice?.({ level: 'warn', message, fields: {} });
+  const digest = digestFile(file.path, { signal, notice, onProgress });
+  digest.catch(() => undefined);
+  return digest;
 }
 
 function schedulerOptionsOf(

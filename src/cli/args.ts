@@ -153,7 +153,10 @@ export function noticesTo(stderr: TextSink): (notice: EngineNotice) => void {
 export function engineOptionsOf(
   model: string,
   flags: EngineFlags,
-  more: Pick<EngineOptions, 'servedModelName' | 'chatTemplate' | 'onProgress' | 'onNotice' | 'seed'>,
+  more: Pick<
+    EngineOptions,
+    'servedModelName' | 'chatTemplate' | 'onProgress' | 'onDigestProgress' | 'onNotice' | 'seed'
+  >,
 ): EngineOptions {
   const { maxNumSeqs, maxNumBatchedTokens, blockSize, numerics, attention, device } = flags;
   return {

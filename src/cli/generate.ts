@@ -108,7 +108,7 @@ async function open(promptFlag: string, flags: GenerateFlags, context: CliContex
 async function optionsOf(flags: GenerateFlags, context: CliContext) {
   const model = flags.model ?? demoModelPath();
   return engineOptionsOf(model, flags, {
-    onProgress: loadProgress(model, context.stderr),
+    ...loadProgress(model, context.stderr),
     onNotice: noticesTo(context.stderr),
     ...(flags.chatTemplate === undefined
       ? {}

@@ -5,7 +5,7 @@ const GIB = 1024 ** 3;
 
 function shown(isTTY: boolean, totalBytes: number, parts: number): string[] {
   const written: string[] = [];
-  const progress = loadProgress('/models/m.gguf', { isTTY, write: (text) => written.push(text) });
+  const { onProgress: progress } = loadProgress('/models/m.gguf', { isTTY, write: (text) => written.push(text) });
   for (let part = 0; part <= parts; part++) progress((totalBytes * part) / parts, totalBytes);
   return written;
 }
@@ -31,6 +31,27 @@ describe('the progress of loading', () => {
   it('ends with a hundred percent even when it comes in two steps', () => {
     expect(shown(false, 2 * GIB, 1)).toHaveLength(2);
     expect(shown(true, 2 * GIB, 1).at(-1)).toContain('100 %');
+  });
+
+  it('shows hashing before and after loading, and not between the lines of a bar', () => {
+    const written: string[] = [];
+    const { onProgress, onDigestProgress } = loadProgress('m.gguf', {
+      isTTY: false,
+      write: (text) => written.push(text),
+    });
+    onDigestProgress(0, GIB);
+    onProgress(0, GIB);
+    onDigestProgress(GIB / 2, GIB);
+    onProgress(GIB, GIB);
+    onDigestProgress((3 * GIB) / 4, GIB);
+    onDigestProgress(GIB, GIB);
+    expect(written.map((line) => line.split(' (')[0])).toEqual([
+      'hashing m.gguf: 0 %',
+      'loading m.gguf: 0 %',
+      'loading m.gguf: 100 %',
+      'hashing m.gguf: 75 %',
+      'hashing m.gguf: 100 %',
+    ]);
   });
 
   it('is silent for small files', () => {

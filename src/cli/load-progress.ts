@@ -6,28 +6,50 @@ import type { TextSink } from './context.ts';
 const BYTES_WORTH_A_BAR = 64 * 1024 * 1024;
 const BAR_WIDTH = 30;
 
+/** For an engine's options: what it tells while it opens. */
+export interface OpeningProgress {
+  readonly onProgress: LoadProgress;
+  readonly onDigestProgress: LoadProgress;
+}
+
 /**
- * Shows how far a large model is loaded: a bar that draws over itself where a person looks on, a line at each quarter
- * where the output goes to a file.
+ * Shows how far a large model is loaded, and hashed if its digest is not known: a bar that draws over itself where a person
+ * looks on, a line at each quarter where the output goes to a file. Of two things at once it shows loading; most of the
+ * file is hashed by then.
  */
-export function loadProgress(model: string, out: TextSink): LoadProgress {
+export function loadProgress(model: string, out: TextSink): OpeningProgress {
   const name = basename(model);
+  const load = progressOf(`loading ${name}`, out);
+  const hash = progressOf(`hashing ${name}`, out);
+  let isLoading = false;
+  return {
+    onProgress: (loadedBytes, totalBytes) => {
+      isLoading = loadedBytes < totalBytes;
+      load(loadedBytes, totalBytes);
+    },
+    onDigestProgress: (hashedBytes, totalBytes) => {
+      if (!isLoading) hash(hashedBytes, totalBytes);
+    },
+  };
+}
+
+function progressOf(what: string, out: TextSink): LoadProgress {
   let shownPercent = Number.NEGATIVE_INFINITY;
-  return (loadedBytes, totalBytes) => {
+  return (doneBytes, totalBytes) => {
     if (totalBytes < BYTES_WORTH_A_BAR) return;
-    const percent = Math.floor((100 * loadedBytes) / totalBytes);
+    const percent = Math.floor((100 * doneBytes) / totalBytes);
     const step = out.isTTY === true ? 1 : 25;
-    if (percent < shownPercent + step && loadedBytes < totalBytes) return;
+    if (percent < shownPercent + step && doneBytes < totalBytes) return;
     if (percent === shownPercent) return;
     shownPercent = percent - (percent % step);
-    const amount = `${gibibytes(loadedBytes)} of ${gibibytes(totalBytes)} GiB`;
+    const amount = `${gibibytes(doneBytes)} of ${gibibytes(totalBytes)} GiB`;
     if (out.isTTY !== true) {
-      out.write(`loading ${name}: ${percent} % (${amount})\n`);
+      out.write(`${what}: ${percent} % (${amount})\n`);
       return;
     }
-    const filled = Math.round((BAR_WIDTH * loadedBytes) / totalBytes);
+    const filled = Math.round((BAR_WIDTH * doneBytes) / totalBytes);
     const bar = '='.repeat(filled).padEnd(BAR_WIDTH);
-    out.write(`\rloading ${name} [${bar}] ${String(percent).padStart(3)} % ${amount}${percent === 100 ? '\n' : ''}`);
+    out.write(`\r${what} [${bar}] ${String(percent).padStart(3)} % ${amount}${percent === 100 ? '\n' : ''}`);
   };
 }
 

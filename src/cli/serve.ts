@@ -98,7 +98,7 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
 
 async function optionsOf(model: string, flags: ServeFlags, context: CliContext) {
   return engineOptionsOf(model, flags, {
-    onProgress: loadProgress(model, context.stderr),
+    ...loadProgress(model, context.stderr),
     ...(flags.servedModelName === undefined ? {} : { servedModelName: flags.servedModelName }),
     ...(flags.seed === undefined ? {} : { seed: flags.seed }),
     ...(flags.chatTemplate === undefined

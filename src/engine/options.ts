@@ -49,6 +49,8 @@ export interface EngineOptions {
   readonly onNotice?: (notice: EngineNotice) => void;
   /** Called while the weights are read, in bytes; the last call has `loadedBytes === totalBytes`. */
   readonly onProgress?: LoadProgress;
+  /** Called while the model's file is hashed: for KV connectors, once for each file. It may go on at the same time. */
+  readonly onDigestProgress?: LoadProgress;
 }
 
 export type KvCacheDtype = 'f16' | 'q8_0';
@@ -68,7 +70,8 @@ type DecidedLater =
   | 'kvTransferConfig'
   | 'distributedExecutorBackend'
   | 'onNotice'
-  | 'onProgress';
+  | 'onProgress'
+  | 'onDigestProgress';
 
 /** Every default filled in but for those that need the model's file or are absent by nature. */
 export type ResolvedEngineOptions = Required<Omit<EngineOptions, DecidedLater>> & Pick<EngineOptions, DecidedLater>;

@@ -7,6 +7,7 @@
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { ggufSplit, ggufTruncated, ggufVersionUnsupported, modelFileUnreadable } from './errors.ts';
+import { type FileState, stateOf } from './file-state.ts';
 import { GgufCursor } from './gguf-cursor.ts';
 import {
   GGUF_ARRAY,
@@ -25,8 +26,8 @@ export type { GgufTensor } from './gguf-tensors.ts';
 export interface GgufFile {
   readonly path: string;
   readonly fileBytes: number;
-  /** With `fileBytes`, tells whether the file is still the one that was checked. */
-  readonly modifiedMs: number;
+  /** Tells whether the file is still the one that was checked. */
+  readonly state: FileState;
   readonly version: number;
   readonly alignment: number;
   /** Where the tensor data begins. */
@@ -47,7 +48,8 @@ const ALIGNMENT_MAX = 65_536;
 
 /** Reads and checks the header of a GGUF file. Throws what `errors.ts` lists, and nothing else. */
 export function readGguf(path: string): Promise<GgufFile> {
-  return withFile(path, async (handle, fileBytes, modifiedMs) => {
+  return withFile(path, async (handle, state) => {
+    const { bytes: fileBytes } = state;
     const cursor = new GgufCursor(handle, path, fileBytes);
     const { version, tensorCount, keyCount } = await readPreamble(cursor);
     const values = await readKeys(cursor, keyCount);
@@ -57,7 +59,7 @@ export function readGguf(path: string): Promise<GgufFile> {
     const infos = await readTensorInfos(cursor, tensorCount);
     const dataOffset = tensorCount === 0 ? cursor.position : padded(cursor.position, alignment);
     const tensors = placeTensors(cursor, infos, dataOffset, alignment);
-    return { path, fileBytes, modifiedMs, version, alignment, dataOffset, metadata, tensors };
+    return { path, fileBytes, state, version, alignment, dataOffset, metadata, tensors };
   });
 }
 
@@ -122,16 +124,13 @@ const numberArrays = {
 } as const;
 
 /** Opens the file, and turns what the file system says into errors of the catalogue. */
-async function withFile<T>(
-  path: string,
-  use: (handle: FileHandle, fileBytes: number, modifiedMs: number) => Promise<T>,
-): Promise<T> {
+async function withFile<T>(path: string, use: (handle: FileHandle, state: FileState) => Promise<T>): Promise<T> {
   let handle: FileHandle | undefined;
   try {
     handle = await open(path, 'r');
-    const status = await handle.stat();
+    const status = await handle.stat({ bigint: true });
     if (!status.isFile()) throw modelFileUnreadable({ path, reason: 'it is not a file' });
-    return await use(handle, status.size, status.mtimeMs);
+    return await use(handle, stateOf(status));
   } catch (error) {
     if (!(error instanceof Error) || !('syscall' in error)) throw error;
     const code = 'code' in error ? String(error.code) : '';

@@ -1,5 +1,6 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { modelFileChanged } from './errors.ts';
+import { isSameFile, stateOf } from './file-state.ts';
 import type { GgufFile, GgufTensor } from './gguf.ts';
 
 /** Where a tensor's data goes: into memory in place, or handed over whole in a staging buffer that is used again later. */
@@ -71,7 +72,7 @@ async function readInto(
 }
 
 async function checkUnchanged(handle: FileHandle, file: GgufFile): Promise<void> {
-  const { size, mtimeMs } = await handle.stat();
-  if (size !== file.fileBytes || mtimeMs !== file.modifiedMs)
+  const state = stateOf(await handle.stat({ bigint: true }));
+  if (!isSameFile(state, file.state))
     throw modelFileChanged({ path: file.path, problem: 'its size or date is another' });
 }

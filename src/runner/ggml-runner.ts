@@ -3,7 +3,10 @@ import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan } from '../core/step.ts';
 import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
+import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
+import type { FileDigest } from '../ggml/file-digest.ts';
+import { checkState, isSameState } from '../ggml/file-state.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
@@ -22,13 +25,13 @@ import {
   type StageResult,
   wholeModel,
 } from './contract.ts';
-import { cpuFeatures } from './cpu-features.ts';
 import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './native/logits-passes.ts';
 import { openRowProduct } from './native/row-product.ts';
 import { openTileProducts, type TileProducts } from './native/tile-product.ts';
 import { type ExactKernels, findExactRowRule } from './numerics.ts';
+import { numericsIdentity } from './numerics-identity.ts';
 import { anyRows, type RowRule } from './row-rule.ts';
 import { loadWeights, type ModelWeights, type PlacedMatrix } from './weights.ts';
 
@@ -57,6 +60,11 @@ export interface GgmlRunnerOptions {
   readonly productKernels?: boolean;
   /** Called when this machine does without a kernel that it could have; at most once per sentence. */
   readonly onNotice?: ((message: string) => void) | undefined;
+  /**
+   * Of the whole file, asked for when the weights are in memory. Absent where KV stays in this machine: then the fingerprint
+   * means nothing elsewhere.
+   */
+  readonly digest?: Promise<FileDigest> | undefined;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
@@ -130,10 +138,14 @@ export class GgmlRunner implements Runner {
           : { rule: anyRows };
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again. Which kernels
       // there are is the CPU's affair, and stores are shared between machines.
-      const numerics = isExact
-        ? ['exact', await cpuFeatures(), attention.identity, tiles?.identity ?? ''].join(' ')
-        : 'fast';
-      const fingerprint = await modelFingerprint(file, numerics, options.blockSize, kvType);
+      const numerics = await numericsIdentity(device, {
+        isExact,
+        repack: options.repack ?? true,
+        attention: attention.identity,
+        tiles: tiles?.identity ?? '',
+      });
+      const digest = await digestOf(options);
+      const fingerprint = modelFingerprint(file, digest, { numerics, blockSize: options.blockSize, kvType });
       const passes = await openLogitsPasses(device.native, compile);
       await thread;
       return new GgmlRunner(options, device, weights, { ...kernels, tiles, passes }, attention, fingerprint);
@@ -278,6 +290,17 @@ export class GgmlRunner implements Runner {
     this.#graph.read(result, values);
     return values;
   }
+}
+
+/** The digest must be that of the bytes that were loaded. */
+async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<FileDigest | undefined> {
+  if (digest === undefined) return undefined;
+  const found = await digest;
+  if (!isSameState(found.state, file.state)) {
+    throw modelFileChanged({ path: file.path, problem: 'its size or date is another' });
+  }
+  await checkState(file.path, file.state);
+  return found;
 }
 
 function stageOf({ stage, config }: GgmlRunnerOptions): PipelineStage {

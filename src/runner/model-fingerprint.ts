@@ -1,40 +1,31 @@
 import { createHash } from 'node:crypto';
-import { open } from 'node:fs/promises';
+import type { FileDigest } from '../ggml/file-digest.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { KvType } from './kv-memory.ts';
 
-const sampleBytes = 4096;
+export interface FingerprintSettings {
+  /** `NumericsIdentity`: all that decides the bits of what is computed, beside the file. */
+  readonly numerics: string;
+  readonly blockSize: number;
+  readonly kvType: KvType;
+}
 
 /**
- * A name for "KV computed by this model in this way": blocks match only when it is equal (I10). It covers the whole
- * header (every hyperparameter, shape and type), the beginning of every tensor (weights of a fine-tune differ in all of
- * them), and what decides the meaning and the bits of a block. Reading all weights once more would cost seconds.
+ * A name for "KV computed by this model in this way": blocks match only when it is equal (I10). It covers every byte of the
+ * model's file, and what decides the meaning and the bits of a block. The name that the model is served under, its path and
+ * the number of threads are not part of it.
+ *
+ * Without a digest the name is good on this machine only, for as long as the file is not touched: nobody outside asks for it
+ * when no connector is configured, and reading all weights once more would cost seconds.
  */
-export async function modelFingerprint(
+export function modelFingerprint(
   file: GgufFile,
-  numerics: string,
-  blockSize: number,
-  kvType: KvType,
-): Promise<string> {
-  const hash = createHash('sha256');
-  hash.update(`kvasir kv 2\0${kvType.name.toLowerCase()}\0${numerics}\0${blockSize}\0${file.fileBytes}\0`);
-  const handle = await open(file.path, 'r');
-  try {
-    const buffer = new Uint8Array(1 << 20);
-    const add = async (start: number, end: number): Promise<void> => {
-      for (let at = start; at < end; ) {
-        const { bytesRead } = await handle.read(buffer, 0, Math.min(buffer.length, end - at), at);
-        if (bytesRead === 0) break;
-        hash.update(buffer.subarray(0, bytesRead));
-        at += bytesRead;
-      }
-    };
-    await add(0, file.dataOffset);
-    for (const { fileOffset, byteLength } of file.tensors.values()) {
-      await add(fileOffset, fileOffset + Math.min(sampleBytes, byteLength));
-    }
-  } finally {
-    await handle.close();
-  }
-  return hash.digest('hex');
+  digest: FileDigest | undefined,
+  { numerics, blockSize, kvType }: FingerprintSettings,
+): string {
+  const { bytes, inode, modifiedNs } = file.state;
+  const content =
+    digest === undefined ? `local ${bytes} ${inode} ${modifiedNs} ${file.path}` : `sha256 ${digest.sha256}`;
+  const parts = ['kvasir kv 3', content, kvType.name.toLowerCase(), `${blockSize}`, numerics];
+  return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }

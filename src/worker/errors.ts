@@ -18,6 +18,12 @@ export const workerChanged = defineError(
   500,
 );
 
+export const ranksDiffer = defineError(
+  'KVASIR_RANKS_DIFFER',
+  'The ranks would compute different KV: the model file has changed between two of them, or one has a kernel that another has not. Start again; a warning says which kernel is missing.',
+  500,
+);
+
 export const tooManyRanks = defineError(
   'KVASIR_TOO_MANY_RANKS',
   'pipelineParallelSize is {ranks}, and the model has {layers} layers: it must be a whole number from 1 to {layers}.',

@@ -3,6 +3,7 @@ import { OutputAggregator } from '../connector/aggregator.ts';
 import type { TransferId } from '../connector/connector.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
+import { ranksDiffer } from './errors.ts';
 import type { Executor } from './executor.ts';
 import type { Rank, RankOutput } from './rank.ts';
 
@@ -55,7 +56,7 @@ function specOfAll(specs: readonly KvCacheSpec[]): KvCacheSpec {
   assert(first !== undefined, 'an executor needs a rank');
   for (const { pageCount, fingerprint, groups } of specs) {
     assert(pageCount === first.pageCount, `ranks with ${first.pageCount} and ${pageCount} pages`);
-    assert(fingerprint === first.fingerprint, 'ranks of different models');
+    if (fingerprint !== first.fingerprint) throw ranksDiffer({});
     assert(groups.length === first.groups.length, 'ranks with different KV groups');
   }
   return {

@@ -54,7 +54,7 @@ export const threadsOf = (flags: EngineFlags): number => flags.threads ?? availa
 export function benchOptions(flags: BenchFlags, context: CliContext): EngineOptions {
   const model = flags.model ?? demoModelPath();
   const options = engineOptionsOf(model, flags, {
-    onProgress: loadProgress(model, context.stderr),
+    ...loadProgress(model, context.stderr),
     onNotice: noticesTo(context.stderr),
   });
   return { ...options, enablePrefixCaching: true };

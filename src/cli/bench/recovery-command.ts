@@ -74,7 +74,7 @@ async function run(openEngine: OpenMeasuredEngine, context: CliContext, flags: R
   try {
     const model = flags.model ?? demoModelPath();
     const engine: EngineOptions = {
-      ...engineOptionsOf(model, flags, { onProgress: loadProgress(model, context.stderr) }),
+      ...engineOptionsOf(model, flags, loadProgress(model, context.stderr)),
       enablePrefixCaching: true,
     };
     const rows = await measureRecovery(

@@ -7,7 +7,7 @@ import type { CliContext } from '../context.ts';
 
 /** What a stage's process is told, on its standard input. Plain data. */
 export interface StageOrder {
-  readonly engine: Omit<EngineOptions, 'kvTransferConfig' | 'onNotice' | 'onProgress'>;
+  readonly engine: Omit<EngineOptions, 'kvTransferConfig' | 'onNotice' | 'onProgress' | 'onDigestProgress'>;
   /** `kv_connector_extra_config` of the connector with two directories. */
   readonly store: JsonObject;
   /** Named `prompt-0`, `prompt-1`, ... and run all at once, for each of `samplings` in turn. */

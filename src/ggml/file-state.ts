@@ -1,0 +1,32 @@
+import type { BigIntStats } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { modelFileChanged } from './errors.ts';
+
+/** Tells whether a file is still the one that was read. Plain data: it goes to other processes and into files. */
+export interface FileState {
+  readonly bytes: number;
+  readonly inode: string;
+  readonly modifiedNs: string;
+  /** Of the content or of anything else that is known of the file; users cannot set it, as they can `modifiedNs`. */
+  readonly changedNs: string;
+}
+
+export const stateOf = ({ size, ino, mtimeNs, ctimeNs }: BigIntStats): FileState => ({
+  bytes: Number(size),
+  inode: `${ino}`,
+  modifiedNs: `${mtimeNs}`,
+  changedNs: `${ctimeNs}`,
+});
+
+/** Whether it is the same file with the same size and date. */
+export const isSameFile = (a: FileState, b: FileState): boolean =>
+  a.bytes === b.bytes && a.inode === b.inode && a.modifiedNs === b.modifiedNs;
+
+/** Whether nothing at all has changed, also where somebody has set back the date. */
+export const isSameState = (a: FileState, b: FileState): boolean => isSameFile(a, b) && a.changedNs === b.changedNs;
+
+/** @throws modelFileChanged */
+export async function checkState(path: string, state: FileState): Promise<void> {
+  const found = stateOf(await stat(path, { bigint: true }));
+  if (!isSameState(found, state)) throw modelFileChanged({ path, problem: 'its size or date is another' });
+}

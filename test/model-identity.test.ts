@@ -1,0 +1,125 @@
+/** Whose KV an engine takes: that of the same bytes under any name, and of no other model however much alike. */
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createEngine } from '../src/compose.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { readGguf } from '../src/ggml/gguf.ts';
+import { promptOf } from './support/drive.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+const prompt = promptOf(200, 3, 250);
+
+/** What one engine says, and how many tokens it took from a store. */
+async function answer(model: string, more: Partial<EngineOptions> = {}, store?: string) {
+  const extra = { shared_storage_path: store ?? '' };
+  const kvTransferConfig = {
+    kv_connector: 'SharedStorageConnector',
+    kv_role: 'kv_both',
+    kv_connector_extra_config: extra,
+  };
+  const engine = await createEngine({
+    model,
+    threads: 1,
+    kvCacheMemory: 16 << 20,
+    maxModelLen: 512,
+    ...(store === undefined ? {} : { kvTransferConfig }),
+    ...more,
+  });
+  try {
+    const said: unknown[] = [];
+    const params = { maxTokens: 12, temperature: 0, ignoreEos: true, logprobs: 1 };
+    for await (const { tokenIds, logprobs } of engine.generate({ prompt, params })) said.push(tokenIds, logprobs);
+    return { text: JSON.stringify(said), externalTokens: engine.stats().externalTokens };
+  } finally {
+    await engine.close();
+  }
+}
+
+/** Another model with the same name, header and size, and with the same first 4096 bytes in each tensor. */
+async function writeTwin(path: string, twin: string): Promise<void> {
+  const bytes = readFileSync(path);
+  for (const { fileOffset, byteLength, type } of (await readGguf(path)).tensors.values()) {
+    if (type.name !== 'F16') continue;
+    for (let at = fileOffset + 4096; at < fileOffset + byteLength; at += 2) bytes[at + 1]! ^= 0x80;
+  }
+  mkdirSync(dirname(twin), { recursive: true });
+  writeFileSync(twin, bytes);
+}
+
+const model = folder.file('model.gguf');
+const twin = folder.file('twin/model.gguf');
+beforeAll(async () => {
+  await writeTinyModel(model, { architecture: 'llama', type: 'F16', layers: 2 });
+  await writeTwin(model, twin);
+});
+
+describe('KV in a store', () => {
+  it('is not taken from a model that differs only after the first 4096 bytes of each tensor', async () => {
+    const store = folder.file('twins');
+    const expected = (await answer(twin)).text;
+    expect((await answer(model, {}, store)).text).not.toBe(expected);
+    expect(await answer(twin, {}, store)).toEqual({ text: expected, externalTokens: 0 });
+    expect(readdirSync(store)).toHaveLength(2);
+  });
+
+  it('is not taken from such a model by ranks in processes of their own', async () => {
+    const store = folder.file('twins of two ranks');
+    const two: Partial<EngineOptions> = { pipelineParallelSize: 2 };
+    const expected = (await answer(twin)).text;
+    await answer(model, two, store);
+    expect(await answer(twin, two, store)).toEqual({ text: expected, externalTokens: 0 });
+    expect(await answer(twin, two, store)).toEqual({ text: expected, externalTokens: prompt.length - 8 });
+  });
+
+  it('is shared by all names and copies of one file, with any number of threads', async () => {
+    const store = folder.file('names');
+    const { text } = await answer(model, { servedModelName: 'one' }, store);
+    const copy = folder.file('copy.gguf');
+    copyFileSync(model, copy);
+    const shared = { text, externalTokens: prompt.length - 8 };
+    expect(await answer(model, { servedModelName: 'another/name' }, store)).toEqual(shared);
+    expect(await answer(copy, { threads: 2, maxNumBatchedTokens: 48 }, store)).toEqual(shared);
+    expect(readdirSync(store)).toHaveLength(1);
+  });
+
+  it.each<[string, Partial<EngineOptions>]>([
+    ['another size of blocks', { blockSize: 32 }],
+    ['another type of KV', { kvCacheDtype: 'q8_0' }],
+    ['fast numerics', { numerics: 'fast' }],
+    ["ggml's attention", { attention: 'gather' }],
+  ])('is not taken by an engine with %s', async (what, more) => {
+    const store = folder.file(what);
+    await answer(model, {}, store);
+    const { text } = await answer(model, more);
+    expect(await answer(model, more, store)).toEqual({ text, externalTokens: 0 });
+  });
+});
+
+describe('a model file', () => {
+  it('is hashed for a connector only', async () => {
+    let hashed = 0;
+    const copy = folder.file('never seen.gguf');
+    copyFileSync(model, copy);
+    const onDigestProgress = (): void => void hashed++;
+    await answer(copy, { onDigestProgress });
+    expect(hashed).toBe(0);
+    await answer(copy, { onDigestProgress }, folder.file('hashed'));
+    expect(hashed).toBeGreaterThan(0);
+  });
+
+  it('that is replaced between its header and its weights is an error', async () => {
+    const replaced = folder.file('replaced.gguf');
+    copyFileSync(model, replaced);
+    let isReplaced = false;
+    const onDigestProgress = (): void => {
+      if (!isReplaced) copyFileSync(twin, replaced);
+      isReplaced = true;
+    };
+    await expect(answer(replaced, { onDigestProgress }, folder.file('replaced'))).rejects.toMatchObject({
+      code: 'KVASIR_MODEL_FILE_CHANGED',
+    });
+  });
+});
