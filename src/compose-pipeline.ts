@@ -46,7 +46,7 @@ export async function openRanks(
       const onProgress: LoadProgress = (loaded, total) => progress.report(setup.rank, loaded, total);
       if (!isApart) return openRank(setup, { ...context, onProgress, notice });
       const name = `rank ${setup.rank} of ${worldSize}`;
-      return openProcess(setup, name, { onProgress, notice }, context, options.onNotice);
+      return openProcess(setup, name, { onProgress, notice }, context, options);
     }),
   );
   const ranks = settled.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
@@ -76,12 +76,13 @@ function openProcess(
   name: string,
   hooks: { readonly onProgress: LoadProgress; readonly notice: (message: string) => void },
   context: PipelineContext,
-  onNotice: ((notice: EngineNotice) => void) | undefined,
+  { onNotice, workerTimeout }: ResolvedEngineOptions,
 ): Promise<OpenedRank> {
   return ProcessRank.open({
     name,
     entry: workerEntry(),
     setup,
+    timeoutMs: workerTimeout > 0 ? workerTimeout * 1000 : Infinity,
     clock: systemClock,
     restarts: context.restarts ?? restartDefaults,
     onProgress: hooks.onProgress,
@@ -107,11 +108,9 @@ function workerEntry(): string {
   return fileURLToPath(new URL(isSource ? '../dist/src/worker-main.js' : './worker-main.js', import.meta.url));
 }
 
-const noticeOf = ({ rank, processId, reason, isGivenUp }: WorkerDeath): EngineNotice => ({
+const noticeOf = ({ rank, processId, reason, message, isGivenUp }: WorkerDeath): EngineNotice => ({
   level: isGivenUp ? 'error' : 'warn',
-  message: isGivenUp
-    ? `The worker process of ${rank} ${reason}, and is not started again.`
-    : `The worker process of ${rank} ${reason}. It is started again, and what it knew is computed again.`,
+  message,
   fields: { rank, processId, reason },
 });
 

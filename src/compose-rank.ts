@@ -16,7 +16,7 @@ import { pipelineStage } from './runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
 import { type KvLayout, kvTypes, pageBytes } from './runner/kv-memory.ts';
 import { openCrc32 } from './runner/native/crc32.ts';
-import type { OpenedRank } from './worker/rank.ts';
+import type { LocalRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
 import type { WorkerHooks } from './worker/worker-serve.ts';
 
@@ -61,7 +61,7 @@ export interface RankContext extends WorkerHooks {
 }
 
 /** Reads what the setup names, and opens the rank: for a process that was started for it. */
-export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promise<OpenedRank> {
+export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promise<LocalRank> {
   const connector = setup.transfer === undefined ? {} : { connector: await createConnector(setup.transfer) };
   const file = await readGguf(setup.options.model);
   const digest = setup.transfer === undefined ? {} : { digest: digestAgain(file, setup.digest, hooks) };
@@ -78,7 +78,7 @@ function digestAgain(file: GgufFile, known: FileDigest | undefined, { notice }: 
 }
 
 /** @throws KvasirError for missing native libraries, too little memory, or a connector on a device that it cannot reach. */
-export async function openRank(setup: RankSetup, context: RankContext): Promise<OpenedRank> {
+export async function openRank(setup: RankSetup, context: RankContext): Promise<LocalRank> {
   const runner = await GgmlRunner.open(runnerOptions(setup, context));
   try {
     const identity = identityOf(runner.kvCacheSpec, setup);

@@ -20,6 +20,12 @@ export function numberFlag(text: string): number {
   throw new InvalidArgumentError('It must be a number.');
 }
 
+function secondsFlag(text: string): number {
+  const value = numberFlag(text);
+  if (value >= 0) return value;
+  throw new InvalidArgumentError('It must be 0 or more.');
+}
+
 const UNITS: Readonly<Record<string, number>> = {
   '': 1,
   b: 1,
@@ -76,6 +82,7 @@ export interface EngineFlags {
   readonly kvTransferConfig?: KvTransferConfig;
   readonly pipelineParallelSize: number;
   readonly distributedExecutorBackend?: ExecutorBackend;
+  readonly workerTimeout: number;
 }
 
 /** The flags of every command that runs an engine, under vLLM's names. */
@@ -132,6 +139,12 @@ export function addEngineFlags(command: Command): Command {
       ).choices(['uni', 'mp']),
     )
     .option(
+      '--worker-timeout <seconds>',
+      'a worker process that does not answer for so long is killed and replaced; 0: never',
+      secondsFlag,
+      defaults.workerTimeout,
+    )
+    .option(
       '--kv-transfer-config <json>',
       'keep KV outside the engine, as in vLLM; single fields as --kv-transfer-config.<field> <value>',
     )
@@ -178,6 +191,7 @@ export function engineOptionsOf(
     ...(flags.distributedExecutorBackend === undefined
       ? {}
       : { distributedExecutorBackend: flags.distributedExecutorBackend }),
+    workerTimeout: flags.workerTimeout,
     ...(flags.kvTransferConfig === undefined ? {} : { kvTransferConfig: flags.kvTransferConfig }),
     ...more,
   };

@@ -5,6 +5,7 @@ import type { FinishReason, RequestStats } from '../core/request.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
+import type { RankTrouble } from '../worker/rank.ts';
 
 /**
  * The asynchronous engine as its users (server, CLI, library) see it. `LLM` (offline, batch) is a few lines on top.
@@ -29,6 +30,8 @@ export interface AsyncEngine {
     options?: { readonly addGenerationPrompt?: boolean; readonly variables?: Readonly<Record<string, unknown>> },
   ): string;
   stats(): EngineStats;
+  /** Whether it serves right now, and if not, why and for how long. */
+  health(): EngineHealth;
   /** True until `close`, or until the runner broke (then every request ends with `error`). */
   isHealthy(): boolean;
   /** Waits until every accepted request has ended, taking no new ones. */
@@ -91,6 +94,18 @@ export interface ModelInfo {
   readonly hasChatTemplate: boolean;
   /** What computes attention, and why not something faster; for people. */
   readonly attention?: string;
+}
+
+/**
+ * `ok`: serves. `recovering`: a worker process does not answer or is being replaced; requests wait, and go on by themselves.
+ * `broken`: nothing will be served any more, only a new engine helps. `closed`: it was told to close.
+ */
+export interface EngineHealth {
+  readonly status: 'ok' | 'recovering' | 'broken' | 'closed';
+  /** Why it is not `ok`: a sentence. */
+  readonly message?: string;
+  /** The ranks that do not serve. */
+  readonly ranks?: readonly RankTrouble[];
 }
 
 export interface EngineStats {

@@ -10,7 +10,15 @@ import type { AbortedRequest, SchedulerApi, SchedulerOptions } from '../schedule
 import { requestFits } from '../scheduler/request-fits.ts';
 import type { DecodeOptions, EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
-import type { AsyncEngine, ChatMessage, EngineNotice, EngineStats, GenerateRequest, ModelInfo } from './contract.ts';
+import type {
+  AsyncEngine,
+  ChatMessage,
+  EngineHealth,
+  EngineNotice,
+  EngineStats,
+  GenerateRequest,
+  ModelInfo,
+} from './contract.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
 import { LoadFailureLog } from './load-failure-log.ts';
 import { Outbox } from './outbox.ts';
@@ -151,6 +159,16 @@ export class Engine implements AsyncEngine {
     return this.#totals.report(this.#parts.scheduler.stats());
   }
 
+  health(): EngineHealth {
+    if (this.#closing !== undefined) return { status: 'closed' };
+    if (this.#failure !== undefined) return { status: 'broken', message: reasonOf(this.#failure.cause) };
+    const ranks = this.#parts.executor.troubles?.() ?? [];
+    if (ranks.length === 0) return { status: 'ok' };
+    // A rank that is given up breaks the engine at the next step.
+    const status = ranks.some(({ state }) => state === 'gone') ? 'broken' : 'recovering';
+    return { status, message: ranks.map(({ message }) => message).join(' '), ranks };
+  }
+
   isHealthy(): boolean {
     return this.#closing === undefined && this.#failure === undefined;
   }
@@ -182,7 +200,7 @@ export class Engine implements AsyncEngine {
     if (this.#isDraining) throw engineClosed();
     if (this.#failure !== undefined) {
       const { cause } = this.#failure;
-      throw engineBroken({ reason: cause instanceof Error ? cause.message : String(cause) }, cause);
+      throw engineBroken({ reason: reasonOf(cause) }, cause);
     }
   }
 
@@ -327,6 +345,8 @@ export class Engine implements AsyncEngine {
 
 const withSeed = (params: SamplingParams, seed: bigint): SamplingParams =>
   Object.freeze({ ...params, seed: BigInt.asUintN(64, seed) });
+
+const reasonOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));
 
 const randomSeed = (): bigint => crypto.getRandomValues(new BigUint64Array(1))[0]!;
 

@@ -45,6 +45,11 @@ export interface EngineOptions {
   readonly pipelineParallelSize?: number;
   /** `uni`: one rank in this process. `mp`: each rank in a process of its own. Default: `mp` for several ranks. */
   readonly distributedExecutorBackend?: ExecutorBackend;
+  /**
+   * Seconds after which a worker process that does not answer is killed and replaced; 0: never. A step that computes without
+   * end gets six times as long, and more if steps are known to be slow.
+   */
+  readonly workerTimeout?: number;
   /** Told what whoever runs the engine should know. */
   readonly onNotice?: (notice: EngineNotice) => void;
   /** Called while the weights are read, in bytes; the last call has `loadedBytes === totalBytes`. */
@@ -88,6 +93,7 @@ export const engineDefaults = {
   schedulingPolicy: 'fcfs',
   maxWaiting: 1024,
   pipelineParallelSize: 1,
+  workerTimeout: 10,
 } as const satisfies Partial<EngineOptions>;
 
 /** An option that is present but undefined counts as absent, as users of a library expect. */

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
+import type { EngineHealth } from '../engine/contract.ts';
 import { Server, type ServerOptions } from './server.ts';
 
 const servers: Server[] = [];
@@ -306,6 +307,20 @@ describe('the other routes', () => {
     expect(list).toMatchObject({ object: 'list', data: [{ id: 'letters', object: 'model', max_model_len: 256 }] });
     expect((await get('/v1/models/letters')).body).toEqual(list.data[0]);
     expect((await get('/v1/models/other')).status).toBe(404);
+  });
+
+  it('tells which worker processes do not serve, and that a restart would not help', async () => {
+    const message = 'The worker process of rank 1 of 2 has not answered for 6 s.';
+    const ranks = [{ rank: 'rank 1 of 2', processId: 7, state: 'silent' as const, message }];
+    let health: EngineHealth = { status: 'recovering', message, ranks };
+    const { get } = await serve({ health: () => health });
+    expect(await get('/health')).toMatchObject({ status: 503, body: health });
+    expect(await get('/health/live')).toMatchObject({ status: 200, body: { status: 'ok' } });
+    health = { status: 'broken', message: 'It is given up.' };
+    expect(await get('/health')).toMatchObject({ status: 503, body: health });
+    expect(await get('/health/live')).toMatchObject({ status: 503, body: health });
+    health = { status: 'ok' };
+    expect(await get('/health')).toMatchObject({ status: 200, body: { status: 'ok' } });
   });
 
   it('tells its health and its version', async () => {

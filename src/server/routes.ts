@@ -97,8 +97,14 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   });
   app.get('/health', { config: { isPublic: true } }, (_, reply) => {
     if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
-    if (!engine.isHealthy()) return reply.status(503).send({ status: 'broken' });
-    return { status: 'ok' };
+    const health = engine.health();
+    return reply.status(health.status === 'ok' ? 200 : 503).send(health);
+  });
+  // A worker process that is replaced is no reason to restart the server, which would lose every request.
+  app.get('/health/live', { config: { isPublic: true } }, (_, reply) => {
+    const { status, message } = engine.health();
+    if (status !== 'broken') return { status: 'ok' };
+    return reply.status(503).send({ status, ...(message === undefined ? {} : { message }) });
   });
   app.get('/', { config: { isPublic: true } }, (_, reply) => reply.headers(chatPage.headers).send(chatPage.html));
   app.get('/version', () => ({ version: options.version }));

@@ -5,7 +5,7 @@ import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import { ranksDiffer } from './errors.ts';
 import type { Executor } from './executor.ts';
-import type { Rank, RankOutput } from './rank.ts';
+import type { Rank, RankOutput, RankTrouble } from './rank.ts';
 
 /** How long saves may take when the engine is closed. */
 const closeTimeoutMs = 5_000;
@@ -43,6 +43,10 @@ export class PipelineExecutor implements Executor {
         ? {}
         : { connectorOutput: this.#aggregator.aggregate(done.map(({ connectorOutput }) => connectorOutput)) }),
     };
+  }
+
+  troubles(): readonly RankTrouble[] {
+    return this.#ranks.flatMap((rank) => rank.trouble?.() ?? []);
   }
 
   async close(): Promise<void> {

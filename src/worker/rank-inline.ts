@@ -15,6 +15,7 @@ export class InlineRank implements Rank {
   readonly #runner: Runner;
   readonly #connector: WorkerConnector | undefined;
   #closing: Promise<void> | undefined;
+  #isComputing: boolean = false;
 
   /** The connector's worker half is opened for `identity` and has the runner's pool registered. The rank owns both. */
   constructor(runner: Runner, identity: KvIdentity, connector?: WorkerConnector) {
@@ -22,6 +23,10 @@ export class InlineRank implements Rank {
     this.identity = identity;
     this.#runner = runner;
     this.#connector = connector;
+  }
+
+  get isComputing(): boolean {
+    return this.#isComputing;
   }
 
   async execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput> {
@@ -68,8 +73,12 @@ export class InlineRank implements Rank {
       assert(before.hidden !== undefined, 'the rank before hands on hidden states');
       hidden = withoutRows(before.hidden, step, missing, leftOut);
     }
-    const result = await this.#runner.execute(withoutSequences(step, leftOut), hidden);
-    return spread(step, result, leftOut);
+    this.#isComputing = true;
+    try {
+      return spread(step, await this.#runner.execute(withoutSequences(step, leftOut), hidden), leftOut);
+    } finally {
+      this.#isComputing = false;
+    }
   }
 }
 

@@ -8,11 +8,12 @@ import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { workerChanged, workerGone, workerStartFailed } from './errors.ts';
 import { OpenTransfers } from './open-transfers.ts';
-import type { HandedOn, OpenedRank, RankOutput, RankTimings } from './rank.ts';
+import type { HandedOn, OpenedRank, RankOutput, RankTimings, RankTrouble } from './rank.ts';
 import { RestartBudget, type RestartPolicy } from './restart-budget.ts';
 import { StepEncoder } from './step-codec.ts';
-import { decodeOutput, type RankFacts } from './worker-messages.ts';
+import { decodeOutput, type OutputMessage, type RankFacts } from './worker-messages.ts';
 import { type WorkerEnd, type WorkerOptions, WorkerProcess } from './worker-process.ts';
+import { StepDeadlines, stepCost } from './worker-watch.ts';
 
 export interface ProcessRankOptions<Setup> extends WorkerOptions<Setup> {
   readonly clock: Clock;
@@ -26,11 +27,14 @@ export interface WorkerDeath {
   readonly processId: number;
   /** Half a sentence: `died of SIGKILL`. */
   readonly reason: string;
+  /** The whole sentence. */
+  readonly message: string;
   readonly isGivenUp: boolean;
 }
 
 /**
- * A rank in a process of its own. When the process dies, of a signal or of a bug in native code, the engine goes on: the
+ * A rank in a process of its own. When the process dies, of a signal, of a bug in native code, or because it hung and was
+ * killed (`worker-watch.ts`), the engine goes on: the
  * step, or the next one if none is out, reports that every page of this rank is lost and that its transfers have failed,
  * and a new process takes over. All that was lost is computed again, and the text is the same.
  */
@@ -41,6 +45,7 @@ export class ProcessRank<Setup> implements OpenedRank {
   readonly #options: ProcessRankOptions<Setup>;
   readonly #transfers = new OpenTransfers();
   readonly #budget: RestartBudget;
+  readonly #deadlines: StepDeadlines;
   /** The process that serves; absent while the next one starts. */
   #serving: WorkerProcess<Setup> | undefined;
   #starting: Promise<WorkerProcess<Setup>> | undefined;
@@ -49,25 +54,34 @@ export class ProcessRank<Setup> implements OpenedRank {
   #encoder = new StepEncoder();
   /** A process that had served has died, and no step has said so yet. */
   #isLossUntold: boolean = false;
+  /** Why no process serves. */
+  #lost: Omit<RankTrouble, 'rank' | 'processId'> | undefined;
   #timings = noTimings;
   #closing: Promise<void> | undefined;
 
   /** @throws what the worker could not open its rank for, or `workerStartFailed`. */
   static async open<Setup>(options: ProcessRankOptions<Setup>): Promise<ProcessRank<Setup>> {
-    const worker = new WorkerProcess(options);
+    const deadlines = new StepDeadlines(options.timeoutMs);
+    const worker = new WorkerProcess(options, deadlines);
     try {
-      return new ProcessRank(options, worker, await worker.ready);
+      return new ProcessRank(options, worker, deadlines, await worker.ready);
     } catch (error) {
       const { reason } = await worker.gone;
       throw error instanceof KvasirError ? error : workerStartFailed({ rank: options.name, reason }, error);
     }
   }
 
-  private constructor(options: ProcessRankOptions<Setup>, worker: WorkerProcess<Setup>, facts: RankFacts) {
+  private constructor(
+    options: ProcessRankOptions<Setup>,
+    worker: WorkerProcess<Setup>,
+    deadlines: StepDeadlines,
+    facts: RankFacts,
+  ) {
     this.kvCacheSpec = facts.kvCacheSpec;
     this.identity = facts.identity;
     this.attentionDescription = facts.attentionDescription;
     this.#options = options;
+    this.#deadlines = deadlines;
     this.#budget = new RestartBudget(options.restarts);
     this.#latest = worker;
     this.#serve(worker);
@@ -81,12 +95,22 @@ export class ProcessRank<Setup> implements OpenedRank {
     return added(this.#timings, this.#latest.timings);
   }
 
+  trouble(): RankTrouble | undefined {
+    const { name: rank } = this.#options;
+    const { processId } = this.#latest;
+    const silentMs = this.#latest.unansweredMs();
+    if (this.#lost !== undefined) return { rank, processId, ...this.#lost };
+    if (silentMs === undefined) return undefined;
+    const message = `The worker process of ${rank} has not answered for ${Math.round(silentMs / 1000)} s.`;
+    return { rank, processId, state: 'silent', message };
+  }
+
   async execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput> {
     if (step.connectorMetadata !== undefined) this.#transfers.ordered(step.connectorMetadata);
     if (!this.#isLossUntold) {
       // Nothing is awaited before the step is sent, if there is somebody to send it to.
       const worker = this.#serving ?? (await this.#next());
-      const answer = this.#isLossUntold ? undefined : await worker.run(this.#encoder.encode(step), upstream);
+      const answer = this.#isLossUntold ? undefined : await this.#run(worker, step, upstream);
       if (answer !== undefined) {
         const output = decodeOutput(answer);
         if (output.connectorOutput !== undefined) this.#transfers.reported(output.connectorOutput);
@@ -95,6 +119,18 @@ export class ProcessRank<Setup> implements OpenedRank {
     }
     this.#isLossUntold = false;
     return this.#lossIn(step);
+  }
+
+  async #run(
+    worker: WorkerProcess<Setup>,
+    step: ScheduledStep,
+    upstream: Promise<HandedOn> | undefined,
+  ): Promise<OutputMessage | undefined> {
+    const cost = stepCost(step);
+    const before = worker.timings?.computeMs ?? 0;
+    const answer = await worker.run(this.#encoder.encode(step), upstream, cost);
+    if (answer !== undefined) this.#deadlines.learn(cost, (worker.timings?.computeMs ?? 0) - before);
+    return answer;
   }
 
   close({ timeoutMs }: { readonly timeoutMs: number }): Promise<void> {
@@ -118,6 +154,7 @@ export class ProcessRank<Setup> implements OpenedRank {
 
   #serve(worker: WorkerProcess<Setup>): void {
     this.#serving = worker;
+    this.#lost = undefined;
     const readyMs = this.#options.clock.nowMs();
     void worker.gone.then((end) => {
       if (this.#closing !== undefined) return;
@@ -138,17 +175,22 @@ export class ProcessRank<Setup> implements OpenedRank {
     const { name: rank, onDeath } = this.#options;
     const next = this.#budget.ended(servedMs);
     const isGivenUp = !('delayMs' in next);
-    onDeath({ rank, processId: dead.processId, reason: how.reason, isGivenUp });
+    const what = `The worker process of ${rank} ${how.reason}`;
+    this.#lost = isGivenUp
+      ? { state: 'gone', message: `${what}, and is not started again.` }
+      : { state: 'restarting', message: `${what}. It is started again, and what it knew is computed again.` };
+    onDeath({ rank, processId: dead.processId, reason: how.reason, isGivenUp, message: this.#lost.message });
     if (isGivenUp) throw workerGone({ rank, reason: how.reason, ...next }, how.error);
     if (next.delayMs > 0) await delay(next.delayMs);
     if (this.#closing !== undefined) throw workerGone({ rank, reason: how.reason, lives: 1, seconds: 0 });
-    const worker = new WorkerProcess({ ...this.#options, onProgress: undefined });
+    const worker = new WorkerProcess({ ...this.#options, onProgress: undefined }, this.#deadlines);
     this.#latest = worker;
     try {
       this.#checkSame(await worker.ready);
     } catch (error) {
       worker.kill();
       const end = await worker.gone;
+      if (isFinal(error)) this.#lost = { state: 'gone', message: (error as Error).message };
       if (this.#closing !== undefined || isFinal(error)) throw error;
       return this.#startAgain(worker, end, 0);
     }

@@ -20,6 +20,8 @@ export interface Rank {
   readonly identity: KvIdentity;
   /** `upstream`: what the rank before makes of the step; undefined for rank 0. It may reject: then so does this. */
   execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput>;
+  /** Absent where a rank is always there: in this process. */
+  trouble?(): RankTrouble | undefined;
   /** Saves that are under way get `timeoutMs` to finish, then native memory is freed. Idempotent. */
   close(options: { readonly timeoutMs: number }): Promise<void>;
 }
@@ -32,6 +34,22 @@ export interface OpenedRank extends Rank {
   readonly processId: number;
   /** Where the time of all its steps went. */
   timings(): RankTimings;
+}
+
+/** A rank in this process. */
+export interface LocalRank extends OpenedRank {
+  /** Whether kernels run for a step right now. */
+  readonly isComputing: boolean;
+}
+
+/** A rank that does not serve at the moment. */
+export interface RankTrouble {
+  readonly rank: string;
+  readonly processId: number;
+  /** `silent`: does not answer. `restarting`: its process has died, and the next one loads. `gone`: it is given up. */
+  readonly state: 'silent' | 'restarting' | 'gone';
+  /** A sentence. */
+  readonly message: string;
 }
 
 export type RankTimings = Readonly<RunnerTimings>;

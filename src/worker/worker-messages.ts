@@ -15,6 +15,8 @@ export type ToWorker<Setup> =
   | { readonly kind: 'upstream'; readonly handedOn: HandedOn }
   /** The rank before is broken: the step is given up. Answered by nothing. */
   | { readonly kind: 'upstreamFailed' }
+  /** Answered by `pong` at any time, also while a step is computed. */
+  | { readonly kind: 'ping' }
   /** Answered by the end of the process. */
   | { readonly kind: 'close'; readonly timeoutMs: number };
 
@@ -24,6 +26,8 @@ export type FromWorker =
   | { readonly kind: 'ready'; readonly facts: RankFacts }
   | { readonly kind: 'openFailed'; readonly error: ErrorMessage }
   | { readonly kind: 'output'; readonly output: OutputMessage; readonly timings: RankTimings }
+  /** `isComputing`: kernels run for the step that is out; false while it waits for loads or for the rank before. */
+  | { readonly kind: 'pong'; readonly isComputing: boolean }
   /** Transfers have ended between steps. At most one until the next step. */
   | { readonly kind: 'wake' }
   /** The rank is broken for good; the process ends. */

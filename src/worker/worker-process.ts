@@ -5,12 +5,15 @@ import { inheritedFlags } from './node-flags.ts';
 import type { HandedOn, RankTimings } from './rank.ts';
 import type { StepMessage } from './step-codec.ts';
 import type { FromWorker, OutputMessage, RankFacts, ToWorker } from './worker-messages.ts';
+import { type StepDeadlines, WorkerWatch } from './worker-watch.ts';
 
 export interface WorkerOptions<Setup> {
   /** For people, also in their lists of processes: `rank 1 of 2`. */
   readonly name: string;
   /** The built file whose process serves the rank. */
   readonly entry: string;
+  /** A worker that does not answer for so long is killed; Infinity: never. */
+  readonly timeoutMs: number;
   /** What the worker opens its rank by: plain data. */
   readonly setup: Setup;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
@@ -46,13 +49,16 @@ export class WorkerProcess<Setup> {
   readonly #options: WorkerOptions<Setup>;
   readonly #opened = new Settlement<RankFacts>();
   #step: Settlement<OutputMessage | undefined> | undefined;
+  readonly #watched: WorkerWatch;
   #said: Error | undefined;
+  /** Why this process has killed it. */
+  #killedBecause: string | undefined;
   #isReady: boolean = false;
   #isGone: boolean = false;
   #isClosing: boolean = false;
   #waiters = 0;
 
-  constructor(options: WorkerOptions<Setup>) {
+  constructor(options: WorkerOptions<Setup>, deadlines: StepDeadlines) {
     this.#options = options;
     // What a connector or a native library prints is for people: the engine's standard output may be for programs.
     this.#child = fork(options.entry, [options.name], {
@@ -65,18 +71,33 @@ export class WorkerProcess<Setup> {
     this.ready = this.#opened.promise;
     this.ready.catch(() => undefined);
     this.#wait();
+    this.#watched = new WorkerWatch({
+      timeoutMs: options.timeoutMs,
+      deadlines,
+      ping: () => this.#send({ kind: 'ping' }),
+      onStuck: (reason) => {
+        this.#killedBecause = reason;
+        this.kill();
+      },
+    });
     this.gone = this.#watch();
     this.#send({ kind: 'open', setup: options.setup });
   }
 
+  /** How long it has not answered, if that is too long for a live process. */
+  unansweredMs(): number | undefined {
+    return this.#isGone ? undefined : this.#watched.unansweredMs();
+  }
+
   /**
    * The worker's answer to a step; undefined when the process has ended without one. The step is sent before this returns.
-   * Rejects when `upstream` does.
+   * Rejects when `upstream` does. `cost`: as the deadlines count it.
    */
-  run(step: StepMessage, upstream: Promise<HandedOn> | undefined): Promise<OutputMessage | undefined> {
+  run(step: StepMessage, upstream: Promise<HandedOn> | undefined, cost: number): Promise<OutputMessage | undefined> {
     if (this.#isGone) return Promise.resolve(undefined);
     const answer = new Settlement<OutputMessage | undefined>();
     this.#step = answer;
+    this.#watched.stepBegins(cost);
     this.#wait();
     this.#send({ kind: 'step', step, hasUpstream: upstream !== undefined });
     upstream?.then(
@@ -95,7 +116,7 @@ export class WorkerProcess<Setup> {
   async close(timeoutMs: number): Promise<void> {
     this.#isClosing = true;
     this.#wait();
-    if (this.#isReady) this.#send({ kind: 'close', timeoutMs });
+    if (this.#isReady && this.unansweredMs() === undefined) this.#send({ kind: 'close', timeoutMs });
     else this.kill();
     const timer = setTimeout(() => this.kill(), timeoutMs + closeGraceMs);
     await this.gone;
@@ -111,9 +132,11 @@ export class WorkerProcess<Setup> {
     const child = this.#child;
     child.on('message', (message) => this.#receive(message as FromWorker));
     return new Promise((resolve) => {
-      const end = (how: string): void => {
+      const end = (found: string): void => {
         if (this.#isGone) return;
         this.#isGone = true;
+        this.#watched.stop();
+        const how = this.#killedBecause ?? found;
         const error = this.#said;
         const reason = error === undefined ? how : `${how} (${error.message})`;
         this.#opened.reject(error ?? new Error(how));
@@ -136,6 +159,7 @@ export class WorkerProcess<Setup> {
   #receive(message: FromWorker): void {
     // What it sent before it died arrives perhaps after its end is known: that is too late.
     if (this.#isGone) return;
+    this.#watched.heard();
     switch (message.kind) {
       case 'progress':
         this.#options.onProgress?.(message.loadedBytes, message.totalBytes);
@@ -145,6 +169,7 @@ export class WorkerProcess<Setup> {
         break;
       case 'ready':
         this.#isReady = true;
+        this.#watched.started();
         this.#opened.resolve(message.facts);
         this.#waited();
         break;
@@ -155,7 +180,11 @@ export class WorkerProcess<Setup> {
         break;
       case 'output':
         this.timings = message.timings;
+        this.#watched.stepEnded();
         this.#step?.resolve(message.output);
+        break;
+      case 'pong':
+        this.#watched.answered(message.isComputing);
         break;
       case 'wake':
         this.#options.onWake();

@@ -1,7 +1,7 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import { dieWithParent, exitAtOnce } from '../ggml/libc.ts';
 import { encodeError } from './error-codec.ts';
-import type { HandedOn, OpenedRank } from './rank.ts';
+import type { HandedOn, LocalRank } from './rank.ts';
 import { StepDecoder } from './step-codec.ts';
 import { encodeOutput, type FromWorker, type ToWorker } from './worker-messages.ts';
 
@@ -14,7 +14,7 @@ export interface WorkerHooks {
 }
 
 /** Opens what this process is for, from what the engine's process has said. */
-export type OpenRank<Setup> = (setup: Setup, hooks: WorkerHooks) => Promise<OpenedRank>;
+export type OpenRank<Setup> = (setup: Setup, hooks: WorkerHooks) => Promise<LocalRank>;
 
 /**
  * Makes this process a worker: it opens a rank and serves its steps until it is told to close. It lives as long as the
@@ -33,7 +33,7 @@ export function serveRank<Setup>(open: OpenRank<Setup>): void {
 class RankServer<Setup> {
   readonly #open: OpenRank<Setup>;
   readonly #decoder = new StepDecoder();
-  #rank: OpenedRank | undefined;
+  #rank: LocalRank | undefined;
   #upstream: { resolve(handedOn: HandedOn): void; reject(error: Error): void } | undefined;
   #running: Promise<void> | undefined;
   #hasRung: boolean = false;
@@ -55,6 +55,9 @@ class RankServer<Setup> {
         break;
       case 'upstreamFailed':
         this.#upstream?.reject(new UpstreamFailed('the rank before is broken'));
+        break;
+      case 'ping':
+        send({ kind: 'pong', isComputing: this.#rank?.isComputing ?? false });
         break;
       case 'close':
         void this.#close(message.timeoutMs);

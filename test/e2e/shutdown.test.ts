@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
+import { allGone, childrenOf, isRunning } from '../support/processes.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-shutdown-'));
 const sockets: Socket[] = [];
@@ -26,7 +27,7 @@ afterEach(() => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const aDay = ['--shutdown-timeout', '86400'];
-const long = { max_tokens: 1500, ignore_eos: true, stream: true };
+const long = { max_tokens: 1500, ignore_eos: true, stream: true, temperature: 0 };
 const endless = { max_tokens: 8000, ignore_eos: true, stream: true };
 
 type Served = Awaited<ReturnType<typeof serve>>;
@@ -196,5 +197,90 @@ describe('a system call that does not return', () => {
     const exited = once(child!, 'exit');
     child!.kill('SIGINT');
     expect(await exited).toEqual([130, null]);
+  });
+});
+
+describe('worker processes that are stopped', () => {
+  const ranks = ['--pipeline-parallel-size', '2'];
+
+  /** A server whose ranks hang in the middle of a stream. */
+  async function hung(...args: string[]) {
+    const server = await serve([...ranks, ...args]);
+    const workers = childrenOf(server.child.pid!);
+    expect(workers).toHaveLength(2);
+    await (await server.complete(endless)).body!.getReader().read();
+    for (const id of workers) process.kill(id, 'SIGSTOP');
+    return { server, workers };
+  }
+
+  it('do not keep the server at SIGTERM, and are gone', async () => {
+    const { server, workers } = await hung('--worker-timeout', '0', '--shutdown-timeout', '1');
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([143, null]);
+    await allGone(workers);
+  });
+
+  it('do not keep the server at a second signal, and are gone', async () => {
+    const { server, workers } = await hung('--worker-timeout', '0', ...aDay);
+    server.child.kill('SIGTERM');
+    await server.said(/shutting down/);
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([143, null]);
+    await allGone(workers);
+  });
+
+  // The kernel kills them with their parent on Linux only.
+  it.runIf(process.platform === 'linux')('do not outlive a server that is killed with -9', async () => {
+    const { server, workers } = await hung('--worker-timeout', '0');
+    server.child.kill('SIGKILL');
+    await server.exited;
+    await allGone(workers);
+  });
+
+  it('are named by the health until they are replaced, and the server stays live', async () => {
+    const server = await serve([...ranks, '--worker-timeout', '1']);
+    const health = async (path = '') => {
+      const response = await fetch(`${server.origin}/health${path}`);
+      return { status: response.status, body: JSON.parse(await response.text()) };
+    };
+    const [first] = childrenOf(server.child.pid!);
+    process.kill(first!, 'SIGSTOP');
+    const patience = { timeout: 60_000, interval: 20 };
+    await expect
+      .poll(() => health(), patience)
+      .toMatchObject({
+        status: 503,
+        body: { status: 'recovering', ranks: [{ processId: first, state: 'silent' }] },
+      });
+    expect(await health('/live')).toEqual({ status: 200, body: { status: 'ok' } });
+    await server.said(/The worker process of rank 0 of 2 did not answer for 1 s and was killed\./);
+    await expect.poll(() => health(), patience).toEqual({ status: 200, body: { status: 'ok' } });
+    expect(isRunning(first!)).toBe(false);
+  });
+
+  it('are gone after SIGTERM while they load', async () => {
+    const child = start(['serve', '--port', '0', ...smallPool, ...ranks]);
+    const exited = once(child, 'exit');
+    await expect.poll(() => childrenOf(child.pid!).length, { timeout: 30_000, interval: 2 }).toBe(2);
+    const workers = childrenOf(child.pid!);
+    for (const id of workers) process.kill(id, 'SIGSTOP');
+    child.kill('SIGTERM');
+    expect(await exited).toEqual([143, null]);
+    await allGone(workers);
+  });
+
+  it('are not replaced when the server itself is stopped for longer than their timeout', async () => {
+    const server = await serve([...ranks, '--worker-timeout', '1']);
+    const workers = childrenOf(server.child.pid!);
+    const response = await server.complete({ ...long, stream: false });
+    const expected = JSON.parse(await response.text()).choices[0].text;
+    const again = server.complete({ ...long, stream: false });
+    server.child.kill('SIGSTOP');
+    // The only test that lets time pass: nothing can happen meanwhile that it could wait for.
+    await sleep(3_000);
+    server.child.kill('SIGCONT');
+    expect(JSON.parse(await (await again).text()).choices[0].text).toBe(expected);
+    expect(childrenOf(server.child.pid!)).toEqual(workers);
+    expect(server.log()).not.toContain('did not answer');
   });
 });

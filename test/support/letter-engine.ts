@@ -8,6 +8,7 @@ import type { TokenLogprobs } from '../../src/core/step.ts';
 import type {
   AsyncEngine,
   ChatMessage,
+  EngineHealth,
   EngineStats,
   GenerateRequest,
   ModelInfo,
@@ -21,6 +22,8 @@ export interface LetterEngineOptions {
   readonly maxModelLen?: number;
   readonly maxRequests?: number;
   readonly hasChatTemplate?: boolean;
+  /** What it says of itself. */
+  readonly health?: () => EngineHealth;
   /** The step, counted from 1, at which every request ends with `error`. */
   readonly failAtStep?: number;
   /** What `generate` throws instead of generating. */
@@ -172,6 +175,10 @@ export class LetterEngine implements AsyncEngine {
       externalTokens: 0,
       transfers: { open: 0, ignored: 0, failedLoads: 0, recoveries: 0, lostTokens: 0, counters: {} },
     };
+  }
+
+  health(): EngineHealth {
+    return this.#options.health?.() ?? { status: this.#isClosed ? 'closed' : 'ok' };
   }
 
   isHealthy(): boolean {

@@ -1,0 +1,156 @@
+import type { ScheduledStep } from '../scheduler/contract.ts';
+
+export interface WorkerWatchOptions {
+  /** How long a worker may leave a ping unanswered; the other limits are multiples of it. Infinity: no limits. */
+  readonly timeoutMs: number;
+  readonly deadlines: StepDeadlines;
+  /** Asks the worker for a sign of life. */
+  readonly ping: () => void;
+  /** `reason`: half a sentence, `did not answer for 10 s and was killed`. Called once. */
+  readonly onStuck: (reason: string) => void;
+}
+
+/** Loading may block the event loop of a worker longer than a step does. */
+const startTimeouts = 6;
+const tickMsMax = 1_000;
+
+/**
+ * Tells a worker that hangs from one that is slow.
+ *
+ * Silence: the event loop of a worker is free while kernels compute, so a live worker answers pings at any time. A worker
+ * whose process is stopped (SIGSTOP, a frozen container) answers nothing.
+ * A step without end: a worker that answers pings and has computed one step for many times what the step should take.
+ *
+ * Time is counted in ticks of this process, and a late tick counts as two at most. If this process was stopped too, or the
+ * machine was suspended, hardly any time has passed here, and no worker is killed for it.
+ */
+export class WorkerWatch {
+  readonly #options: WorkerWatchOptions;
+  readonly #tickMs: number;
+  #timer: NodeJS.Timeout | undefined;
+  #lastTickMs = performance.now();
+  #isStarting: boolean = true;
+  #isPinged: boolean = false;
+  #silentMs = 0;
+  #isComputing: boolean = false;
+  #computingMs = 0;
+  #stepLimitMs = Infinity;
+
+  constructor(options: WorkerWatchOptions) {
+    this.#options = options;
+    this.#tickMs = Math.min(tickMsMax, options.timeoutMs / 4);
+    if (options.timeoutMs < Infinity) {
+      this.#timer = setInterval(() => this.tickAt(performance.now()), this.#tickMs).unref();
+    }
+  }
+
+  /** Time since a ping that has no answer yet, once it is longer than an idle machine would take. */
+  unansweredMs(): number | undefined {
+    return this.#silentMs >= this.#options.timeoutMs / 2 ? this.#silentMs : undefined;
+  }
+
+  /** The worker has said something, whatever it was. */
+  heard(): void {
+    this.#silentMs = 0;
+  }
+
+  /** It has answered a ping. */
+  answered(isComputing: boolean): void {
+    this.#isPinged = false;
+    this.#isComputing = isComputing;
+  }
+
+  /** It serves from now on. */
+  started(): void {
+    this.#isStarting = false;
+  }
+
+  stepBegins(cost: number): void {
+    this.#isComputing = false;
+    this.#computingMs = 0;
+    this.#stepLimitMs = this.#options.deadlines.limitMs(cost);
+  }
+
+  stepEnded(): void {
+    this.#stepLimitMs = Infinity;
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  /** `elapsedMs`: time in which this process ran. */
+  tick(elapsedMs: number): void {
+    if (!this.#isPinged) {
+      this.#isPinged = true;
+      this.#silentMs = 0;
+      this.#options.ping();
+    } else {
+      this.#silentMs += elapsedMs;
+    }
+    if (this.#isComputing) this.#computingMs += elapsedMs;
+    const { timeoutMs } = this.#options;
+    const limitMs = this.#isStarting ? startTimeouts * timeoutMs : timeoutMs;
+    if (this.#silentMs >= limitMs) this.#stuck(`did not answer for ${seconds(limitMs)} s and was killed`);
+    else if (this.#computingMs >= this.#stepLimitMs) {
+      this.#stuck(`computed one step for ${seconds(this.#computingMs)} s and was killed`);
+    }
+  }
+
+  /** `nowMs`: of a monotonic clock. It goes on while this process is stopped, so only a little of a long gap counts. */
+  tickAt(nowMs: number): void {
+    const elapsedMs = Math.min(nowMs - this.#lastTickMs, 2 * this.#tickMs);
+    this.#lastTickMs = nowMs;
+    this.tick(elapsedMs);
+  }
+
+  #stuck(reason: string): void {
+    this.stop();
+    this.#options.onStuck(reason);
+  }
+}
+
+const seconds = (ms: number): number => Math.round(ms / 100) / 10;
+
+/** So many answered steps teach how fast a rank is; until then a step gets the allowance of a cold start. */
+const stepsToLearn = 3;
+const coldTimeouts = 30;
+const leastTimeouts = 6;
+/** A step may take so many times what it should. */
+const slack = 20;
+/** The slowest rate is forgotten slowly, so that a burst of quick steps does not shorten the deadline of a slow one. */
+const memory = 0.99;
+
+/** How long one step of a rank may compute, learned from the steps before. It outlives the rank's processes. */
+export class StepDeadlines {
+  readonly #timeoutMs: number;
+  #steps = 0;
+  #msPerCost = 0;
+
+  constructor(timeoutMs: number) {
+    this.#timeoutMs = timeoutMs;
+  }
+
+  learn(cost: number, computeMs: number): void {
+    if (cost === 0) return;
+    this.#steps++;
+    this.#msPerCost = Math.max(computeMs / cost, this.#msPerCost * memory);
+  }
+
+  limitMs(cost: number): number {
+    if (this.#steps < stepsToLearn) return coldTimeouts * this.#timeoutMs;
+    return Math.max(leastTimeouts * this.#timeoutMs, slack * this.#msPerCost * cost);
+  }
+}
+
+/** A token of this context costs about twice a token without context. */
+const contextOfOneToken = 2_048;
+
+/** What a step costs, in tokens without context: enough for a deadline that has a slack of twenty. */
+export function stepCost({ sequences }: ScheduledStep): number {
+  let cost = 0;
+  for (const { spans } of sequences) {
+    for (const { start, end } of spans) cost += (end - start) * (1 + (start + end) / 2 / contextOfOneToken);
+  }
+  return cost;
+}

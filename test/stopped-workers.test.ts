@@ -1,0 +1,204 @@
+/** Worker processes that are stopped (SIGSTOP): they are killed and replaced, and the text is the same. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
+import type { AsyncEngine, EngineNotice, OutputDelta } from '../src/engine/contract.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import type { RestartPolicy } from '../src/worker/restart-budget.ts';
+import { buildCommand } from './support/cli-process.ts';
+import { allGone, childrenOf, isRunning } from './support/processes.ts';
+import { smallDemo } from './support/small-demo.ts';
+import { temporaryFolder } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+const opened: MeasuredEngine[] = [];
+const patient: RestartPolicy = { livesMax: 100, withinMs: 60_000, backoffMs: 0 };
+/** For whatever waits for an event. */
+const patience = { timeout: 60_000, interval: 10 };
+
+beforeAll(buildCommand, 60_000);
+afterEach(async () => {
+  for (const { engine } of opened.splice(0)) await engine.close();
+  await allGone(childrenOf(process.pid));
+});
+
+afterAll(() => folder.remove());
+
+async function open(options: Partial<EngineOptions> = {}) {
+  const notices: EngineNotice[] = [];
+  const measured = await openMeasuredEngine(
+    {
+      ...smallDemo,
+      pipelineParallelSize: 2,
+      workerTimeout: 1,
+      onNotice: (notice) => notices.push(notice),
+      ...options,
+    },
+    patient,
+  );
+  opened.push(measured);
+  return { ...measured, notices };
+}
+
+/** `onToken`: called after each token, with their number. */
+async function complete(engine: AsyncEngine, onToken: (count: number) => void = () => undefined) {
+  const params = { maxTokens: 60, temperature: 0.8, seed: 3n, ignoreEos: true, logprobs: 2 };
+  const deltas: OutputDelta[] = [];
+  for await (const delta of engine.generate({ prompt: 'There was a fox. '.repeat(12), params })) {
+    deltas.push(delta);
+    onToken(deltas.length);
+  }
+  return {
+    text: deltas.map(({ text }) => text).join(''),
+    logprobs: deltas.flatMap(({ logprobs }) => logprobs ?? []),
+    finish: deltas.at(-1)?.finish?.reason,
+  };
+}
+
+const stop = (processId: number | undefined): boolean => process.kill(processId!, 'SIGSTOP');
+
+/** A connector whose worker half makes a kernel of the 20th step endless, as the engine sees it: once. */
+function endlessStep() {
+  const path = folder.file('endless.mjs');
+  const [rank, marker] = [join(process.cwd(), 'dist/src/worker/rank-inline.js'), folder.file('has-hung')];
+  writeFileSync(
+    path,
+    `import { existsSync, writeFileSync } from 'node:fs';
+     import { InlineRank } from ${JSON.stringify(rank)};
+     const nothing = { finishedSending: [], finishedRecving: [], drained: [], failedRecving: [], saveFailures: [],
+       evicted: [], counters: {}, expectedFinishedCount: 0 };
+     export class Endless {
+       openScheduler() {
+         return { getMatchedBlocks: () => ({ kind: 'found', blocks: [], mode: 'async' }), updateStateAfterAlloc() {},
+           buildConnectorMeta: () => ({ saves: [] }), updateConnectorOutput() {}, requestFinished: () => ({}),
+           takeEvents: () => [], hasPendingWork: () => false, close: async () => {} };
+       }
+       openWorker() {
+         let steps = 0;
+         return { registerKvCaches() {}, handlePreemptions() {}, bindConnectorMetadata() {},
+           startLoadKv() { steps++; },
+           async waitForLayerLoad() {
+             if (steps !== 20 || existsSync(${JSON.stringify(marker)})) return;
+             writeFileSync(${JSON.stringify(marker)}, '');
+             Object.defineProperty(InlineRank.prototype, 'isComputing', { get: () => true });
+             await new Promise(() => {});
+           },
+           saveKvLayer() {}, waitForSave: async () => {}, getFinished: () => nothing,
+           getBlockIdsWithLoadErrors: () => [], clearConnectorMetadata() {},
+           shutdown: async () => ({ drained: true }) };
+       }
+     }`,
+  );
+  return { kv_connector: 'Endless', kv_role: 'kv_both', kv_connector_module_path: path };
+}
+
+it('a worker that computes a step without end, and answers, is replaced', async () => {
+  const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
+  const { engine, notices } = await open({ kvTransferConfig: endlessStep() });
+  expect(await complete(engine)).toEqual(expected);
+  expect(notices.map(({ message }) => message).join('\n')).toMatch(
+    /The worker process of rank \d of 2 computed one step for 6(\.\d)? s and was killed\. It is started again/,
+  );
+});
+
+describe('a worker that is stopped', () => {
+  it.each([
+    ['the first rank', [0]],
+    ['the last rank', [1]],
+    ['all ranks', [0, 1]],
+  ])('while it computes is replaced, and the text is the same: %s', async (_, ranks) => {
+    const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
+    const { engine, processIds, notices } = await open();
+    const before = processIds();
+    const statuses = new Set<string>();
+    const looking = setInterval(() => statuses.add(engine.health().status), 5);
+    const onToken = (count: number): void => {
+      if (count === 20) for (const rank of ranks) stop(before[rank]);
+    };
+    expect(await complete(engine, onToken)).toEqual(expected);
+    clearInterval(looking);
+    expect(statuses).toEqual(new Set(['ok', 'recovering']));
+    // A machine that is busy enough may make a live worker miss its second.
+    expect(notices.map(({ message }) => message)).toEqual(
+      expect.arrayContaining(
+        ranks.map(
+          (rank) =>
+            `The worker process of rank ${rank} of 2 did not answer for 1 s and was killed. It is started again, and what it knew is computed again.`,
+        ),
+      ),
+    );
+    for (const rank of ranks) expect(isRunning(before[rank]!)).toBe(false);
+    await expect.poll(() => engine.health(), patience).toEqual({ status: 'ok' });
+    expect(engine.stats().blocks.referenced).toBe(0);
+  });
+
+  it('while nobody asks anything is replaced, and the health says which', async () => {
+    const { engine, processIds } = await open();
+    const expected = await complete(engine);
+    const [, second] = processIds();
+    stop(second);
+    await expect
+      .poll(() => engine.health(), patience)
+      .toMatchObject({
+        status: 'recovering',
+        ranks: [{ rank: 'rank 1 of 2', state: 'silent', processId: second }],
+      });
+    await expect
+      .poll(() => engine.health(), patience)
+      .toMatchObject({
+        status: 'recovering',
+        ranks: [{ rank: 'rank 1 of 2', state: 'restarting' }],
+      });
+    await expect.poll(() => engine.health(), patience).toEqual({ status: 'ok' });
+    expect(await complete(engine)).toEqual(expected);
+  });
+
+  it('and goes on in time is not replaced', async () => {
+    const { engine, processIds, notices } = await open({ workerTimeout: 3600 });
+    const expected = await complete(engine);
+    const before = processIds();
+    const onToken = (count: number): void => {
+      if (count !== 20) return;
+      stop(before[1]);
+      setTimeout(() => process.kill(before[1]!, 'SIGCONT'), 300);
+    };
+    expect(await complete(engine, onToken)).toEqual(expected);
+    expect(processIds()).toEqual(before);
+    expect(notices).toEqual([]);
+  });
+
+  it('while its replacement loads is replaced again', async () => {
+    const { engine, processIds, notices } = await open({ pipelineParallelSize: 1, distributedExecutorBackend: 'mp' });
+    const expected = await complete(engine);
+    const [first] = processIds();
+    process.kill(first!, 'SIGKILL');
+    await expect.poll(() => processIds()[0], { ...patience, interval: 1 }).not.toBe(first);
+    stop(processIds()[0]);
+    expect(await complete(engine)).toEqual(expected);
+    expect(notices.map(({ message }) => message).join('\n')).toMatch(/died of SIGKILL[\s\S]*did not answer for 6 s/);
+  });
+
+  it('when the engine closes does not keep it waiting, and is gone', async () => {
+    const { engine, processIds } = await open({ workerTimeout: 3600 });
+    const before = processIds();
+    for (const id of before) stop(id);
+    await engine.close();
+    expect(before.filter(isRunning)).toEqual([]);
+  });
+
+  it('again and again is given up, and the health says that it is for good', async () => {
+    const { engine, processIds } = await openMeasuredEngine(
+      { ...smallDemo, distributedExecutorBackend: 'mp', workerTimeout: 1 },
+      { livesMax: 1, withinMs: 60_000, backoffMs: 0 },
+    );
+    stop(processIds()[0]);
+    await expect
+      .poll(() => engine.health(), patience)
+      .toMatchObject({
+        status: 'broken',
+        message: 'The worker process of rank 0 of 1 did not answer for 1 s and was killed, and is not started again.',
+      });
+    await engine.close();
+  });
+});
