@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
+import { itNeeds } from '../support/needs.ts';
 import { allGone, childrenOf, isRunning } from '../support/processes.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-shutdown-'));
@@ -229,8 +230,8 @@ describe('worker processes that are stopped', () => {
     await allGone(workers);
   });
 
-  // The kernel kills them with their parent on Linux only.
-  it.runIf(process.platform === 'linux')('do not outlive a server that is killed with -9', async () => {
+  const isLinux = process.platform === 'linux';
+  itNeeds(isLinux, 'no Linux', 'do not outlive a server that is killed with -9', async () => {
     const { server, workers } = await hung('--worker-timeout', '0');
     server.child.kill('SIGKILL');
     await server.exited;
