@@ -5,6 +5,7 @@
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { blockId } from '../src/core/ids.ts';
+import { weightTypeNames } from '../src/ggml/types.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
 import { Drive, openRunner, promptOf, type RequestTrace } from './support/drive.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
@@ -102,6 +103,42 @@ describe.each(models)('%s weights, KV of %s, %s products', (type, kvCacheDtype, 
     expect(subjectOf(traces).stats?.preemptions).toBeGreaterThan(0);
     expectSame(subjectOf(traces), aloneSeeded);
   });
+});
+
+describe('every type of weights', () => {
+  // Short requests on one layer: what differs between types is how a row is multiplied alone and in company.
+  const short = { id: 'subject', prompt: prompt.slice(0, 70), params: { maxTokens: 24 } };
+  const company = others.slice(0, 6).map((other) => ({ ...other, params: { maxTokens: 6 } }));
+  /** They fill 15 pages in the end and the subject 6, so a pool of 20 preempts the subject, which is admitted last. */
+  const rivals = [1, 2, 3].map((i) => ({ id: `rival ${i}`, prompt: promptOf(40, i + 90), params: { maxTokens: 40 } }));
+
+  /** For other types ggml multiplies in any case. */
+  const typesWithKernels = ['F16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K'] as const;
+  const types = [
+    ...weightTypeNames.map((type) => [type, 'default'] as const),
+    ...typesWithKernels.map((type) => [type, "ggml's"] as const),
+  ];
+  it.each(types)(
+    '%s, %s products: the same bits alone, in pieces, in a batch and after a preemption',
+    async (type, products) => {
+      const path = folder.file(`one-layer-${type}.gguf`);
+      await writeTinyModel(path, { architecture: 'llama', type, layers: 1, feedForward: 256 });
+      const drive = await Drive.open(path, { productKernels: products === 'default' });
+      const [alone, pieces, batch, crowded] = [
+        await drive.run([short]),
+        await drive.run([short], { maxNumBatchedTokens: 7 }),
+        await drive.run([...company, short], { maxNumBatchedTokens: 64 }),
+        await drive.run([...rivals, short], { maxNumBatchedTokens: 64, pages: 20 }),
+      ].map((traces) => traces.get('subject')!);
+      await drive.close();
+      expect(new Set(alone!.logits).size).toBe(24);
+      expect(crowded!.stats?.preemptions).toBeGreaterThan(0);
+      for (const { tokens, logits, blocks } of [pieces!, batch!, crowded!]) {
+        expect({ tokens, logits }).toEqual({ tokens: alone!.tokens, logits: alone!.logits });
+        for (const [index, crc] of blocks) expect(crc, `KV of block ${index}`).toBe(alone!.blocks.get(index));
+      }
+    },
+  );
 });
 
 describe('several spans of one request in one step', () => {
