@@ -101,6 +101,7 @@ export class World {
       enablePrefixCaching: prng.chance(0.85),
       kvLoadFailurePolicy: prng.chance(0.1) ? 'fail' : 'recompute',
       policy: prng.pick(['fcfs', 'priority'] as const),
+      targetInterTokenLatency: new Prng(seed + 2 ** 41).pick([0, 0, 'auto', 3, 20] as const),
     };
     this.#runner = new FakeRunner(this.#spec, vocabSize);
     this.#judge = new Judge(this.#spec, vocabSize, this.#options.maxModelLen);
@@ -179,6 +180,8 @@ export class World {
     if (this.#checks) this.#judge.checkTables(plan);
     const lost = chaos ? this.#lostPages() : nothing;
     for (const page of lost) this.#runner.scribble(page);
+    // Steps take time where that matters: a fixed part, and a part for each token.
+    if (this.#options.targetInterTokenLatency !== 0) this.#passTime(2 + plan.tokenCount / 10);
     const result = this.#withRowFaults(plan, this.#execute(plan, lost), chaos);
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();

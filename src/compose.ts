@@ -142,6 +142,7 @@ function schedulerOptionsOf(
 ): SchedulerOptions {
   return {
     maxNumBatchedTokens: options.maxNumBatchedTokens,
+    targetInterTokenLatency: options.targetInterTokenLatency,
     maxNumSeqs: options.maxNumSeqs,
     maxModelLen: model.maxModelLen,
     enablePrefixCaching: options.enablePrefixCaching,

@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { bytesFlag, integerFrom, numberFlag } from './args.ts';
+import { bytesFlag, integerFrom, latencyFlag, numberFlag } from './args.ts';
 
 describe('values of flags', () => {
   it.each([
@@ -28,6 +28,12 @@ describe('values of flags', () => {
       expect(() => port(text), text).toThrow(InvalidArgumentError);
     }
     expect(integerFrom(-1)('-1')).toBe(-1);
+  });
+
+  it('are a latency: milliseconds, 0 for no limit, or "auto"', () => {
+    expect(['auto', '0', '12.5'].map(latencyFlag)).toEqual(['auto', 0, 12.5]);
+    for (const text of ['', '-1', 'Infinity', 'fast', '10ms'])
+      expect(() => latencyFlag(text), text).toThrow(InvalidArgumentError);
   });
 
   it('are finite numbers', () => {

@@ -52,6 +52,14 @@ export function bytesFlag(text: string): number {
   throw new InvalidArgumentError('It must be a number of bytes, like 2GiB, 512MiB or 1000000.');
 }
 
+/** A duration in milliseconds, or a word that stands for one. */
+export function latencyFlag(text: string): number | 'auto' {
+  if (text === 'auto') return text;
+  const value = Number(text);
+  if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value;
+  throw new InvalidArgumentError('It must be "auto", or a number of milliseconds; 0 stands for no limit.');
+}
+
 /** For flags that may come several times. */
 export function collect(text: string, previous: readonly string[] = []): string[] {
   return [...previous, text];
@@ -66,6 +74,7 @@ export interface EngineFlags {
   readonly maxModelLen?: number;
   readonly maxNumSeqs: number;
   readonly maxNumBatchedTokens: number;
+  readonly targetInterTokenLatency: number | 'auto';
   readonly blockSize: number;
   readonly kvCacheMemory?: number;
   readonly kvCacheDtype: 'f16' | 'q8_0';
@@ -94,6 +103,12 @@ export function addEngineFlags(command: Command): Command {
     .option('--max-model-len <tokens>', "longest prompt plus output (default: the model's own)", count)
     .option('--max-num-seqs <n>', 'requests that run at once', count, defaults.maxNumSeqs)
     .option('--max-num-batched-tokens <n>', 'tokens computed in one step', count, defaults.maxNumBatchedTokens)
+    .option(
+      '--target-inter-token-latency <ms>',
+      'limit the time of steps with streams by cutting prompts smaller; auto: a few times a step without prompts; 0: no limit',
+      latencyFlag,
+      defaults.targetInterTokenLatency,
+    )
     .option('--block-size <tokens>', 'tokens of one KV block', count, defaults.blockSize)
     .option(
       '--kv-cache-memory <bytes>',
@@ -176,6 +191,7 @@ export function engineOptionsOf(
     model,
     maxNumSeqs,
     maxNumBatchedTokens,
+    targetInterTokenLatency: flags.targetInterTokenLatency,
     blockSize,
     kvCacheDtype: flags.kvCacheDtype,
     numerics,

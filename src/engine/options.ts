@@ -18,6 +18,11 @@ export interface EngineOptions {
   readonly maxNumSeqs?: number;
   /** Tokens computed in one step at most: how finely long prompts are cut so that others keep streaming. */
   readonly maxNumBatchedTokens?: number;
+  /**
+   * Milliseconds that a step may take while streams wait for a token: prompts beside them are cut into smaller chunks.
+   * `auto`: relative to the duration of a step without prompts. 0: no bound.
+   */
+  readonly targetInterTokenLatency?: number | 'auto';
   /** Tokens of one KV block. */
   readonly blockSize?: number;
   /** Bytes of the KV pool; default: `defaultKvCacheMemory`. */
@@ -84,6 +89,7 @@ export type ResolvedEngineOptions = Required<Omit<EngineOptions, DecidedLater>> 
 export const engineDefaults = {
   maxNumSeqs: 64,
   maxNumBatchedTokens: 512,
+  targetInterTokenLatency: 'auto',
   blockSize: 16,
   kvCacheDtype: 'f16',
   numerics: 'exact',

@@ -34,7 +34,8 @@ export interface SchedulerApi {
   abort(id: RequestId): AbortedRequest | undefined;
   /**
    * The next step, or undefined when there is nothing to do before `nextWakeMs`, `ringTransfers` or another `add`.
-   * `nowMs`: any monotonic clock; needed with a connector, because every wait for one has a deadline.
+   * `nowMs`: any monotonic clock; needed with a connector, because every wait for one has a deadline, and with a target
+   * latency, because the time from `plan` to `apply` is the duration of the step.
    */
   plan(nowMs?: number): ScheduledStep | undefined;
   /** Turns a result into new state: one update for each request that got a token or ended. */
@@ -69,6 +70,11 @@ export interface SchedulerOptions {
   readonly maxNumBatchedTokens: number;
   /** Rows of one step that one request takes at most, so that a long prompt does not keep others waiting. Default: no limit. */
   readonly longPrefillTokenThreshold?: number;
+  /**
+   * Bounds the duration of steps in which streams wait for a token: prompts are cut into smaller chunks. Milliseconds, or
+   * `auto`: relative to a step of the decodes alone. Default 0: no bound. `plan` and `apply` then need the time.
+   */
+  readonly targetInterTokenLatency?: number | 'auto';
   /** Requests running at once at most. Default 64. */
   readonly maxNumSeqs: number;
   /** Prompt plus output tokens of a request at most. */

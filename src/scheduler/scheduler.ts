@@ -22,6 +22,7 @@ import type {
 } from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions, type OpenLoadOutcome } from './external-kv.ts';
 import { LostKv } from './lost-kv.ts';
+import { Pace, type StepLoad } from './pace.ts';
 import { serve } from './preempt.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
@@ -46,10 +47,11 @@ export class Scheduler implements SchedulerApi {
   #deferred: RequestState[] = [];
   readonly #external: ExternalKv | undefined;
   readonly #lostKv: LostKv | undefined;
+  readonly #pace: Pace | undefined;
   #failedLoads = 0;
   #recoveries = 0;
   #lostTokens = 0;
-  #out: { readonly plan: ScheduledStep; readonly states: readonly RequestState[] } | undefined;
+  #out: PlanOut | undefined;
   /** Pages that were reported invalid while the plan was out. */
   #invalid: BlockId[] = [];
   #steps = 0;
@@ -72,6 +74,8 @@ export class Scheduler implements SchedulerApi {
     this.#kv = new KvCache(spec, { enablePrefixCaching: options.enablePrefixCaching, hash });
     this.#external = connector === undefined ? undefined : new ExternalKv(this.#kv, connector, external);
     this.#lostKv = this.#external === undefined ? undefined : new LostKv(this.#kv, this.#external);
+    const { targetInterTokenLatency: target = 0 } = options;
+    this.#pace = target === 0 ? undefined : new Pace(target);
     const order = options.policy === 'priority' ? byPriority : byArrival;
     this.#waiting = new WaitingQueue(order);
     this.#running = new RunningList(options.policy === 'priority' ? order : undefined);
@@ -126,12 +130,13 @@ export class Scheduler implements SchedulerApi {
     this.#setTime(nowMs);
     this.#askAgain();
     this.#lostKv?.ask(this.#running, this.#parked);
-    const draft = new StepDraft(this.#kv, this.#options);
+    const draft = new StepDraft(this.#kv, this.#options, this.#pace);
     let preemptionsBefore: number;
     let promoted: number;
     do {
       preemptionsBefore = this.#preemptions;
       this.#planDecodes(draft);
+      draft.beginPrompts();
       this.#planPrompts(draft);
       promoted = this.#promote(draft);
       // A victim may have been the one that all others waited for: they have inherited its work, and can start now.
@@ -143,7 +148,7 @@ export class Scheduler implements SchedulerApi {
     const plan =
       this.#external === undefined ? bare : { ...bare, connectorMetadata: this.#external.compose(bare.stepId) };
     this.#released = [];
-    this.#out = { plan, states: draft.states };
+    this.#out = { plan, states: draft.states, load: draft.load, plannedMs: nowMs };
     return plan;
   }
 
@@ -151,6 +156,7 @@ export class Scheduler implements SchedulerApi {
     assert(this.#out?.plan === plan, `step ${plan.stepId} is not the plan that is out`);
     assert(result.stepId === plan.stepId, `result of step ${result.stepId}, plan of step ${plan.stepId}`);
     const { states } = this.#out;
+    this.#measure(this.#out, result, nowMs);
     assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
     this.#setTime(nowMs);
     const invalid = [...(result.invalidBlocks ?? nothing), ...this.#invalid];
@@ -227,6 +233,7 @@ export class Scheduler implements SchedulerApi {
     this.#kv.checkInvariants(this.#out !== undefined);
     this.#waiting.checkInvariants();
     this.#running.checkInvariants();
+    this.#pace?.checkInvariants();
     if (this.#out === undefined) this.#external?.checkInvariants();
     for (const state of this.#parked)
       assert(state.status === 'loading' && state.kv.admitted, `request ${state.request.id} is parked: ${state.status}`);
@@ -300,6 +307,15 @@ export class Scheduler implements SchedulerApi {
       options: this.#options,
       external: this.#external,
     };
+  }
+
+  /** The pace learns what the step cost, unless the step waited for storage or left rows out. */
+  #measure({ plan, load, plannedMs }: PlanOut, result: ExecutedStep, nowMs: number | undefined): void {
+    if (this.#pace === undefined) return;
+    assert(plannedMs !== undefined && nowMs !== undefined, 'with a target latency steps are timed: pass the time');
+    const hasWaited = plan.connectorMetadata?.loads.some(({ mode }) => mode === 'sync') === true;
+    const isComplete = !hasWaited && (result.leftOut ?? nothing).length === 0;
+    this.#pace.observe(load, isComplete ? nowMs - plannedMs : undefined);
   }
 
   #setTime(nowMs: number | undefined): void {
@@ -405,6 +421,14 @@ export class Scheduler implements SchedulerApi {
     if (state.knownToRunner) this.#released.push(state.request.id);
     state.knownToRunner = false;
   }
+}
+
+/** A plan that is out, and what `apply` needs to know of it. */
+interface PlanOut {
+  readonly plan: ScheduledStep;
+  readonly states: readonly RequestState[];
+  readonly load: StepLoad;
+  readonly plannedMs: number | undefined;
 }
 
 /** Output tokens that a request has room for from the start; more by doubling. */

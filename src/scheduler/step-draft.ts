@@ -3,6 +3,7 @@ import type { RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { SequencePlan, Span, StepPlan } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
+import { addPrompt, emptyLoad, type Pace, type StepLoad } from './pace.ts';
 import type { RequestState } from './request-state.ts';
 
 /** The step under construction: takes rows from requests as long as the token budget lasts. */
@@ -13,16 +14,27 @@ export class StepDraft {
   readonly #rowsMax: number;
   readonly #rowsMaxPerRequest: number;
   #rowsLeft: number;
+  readonly #pace: Pace | undefined;
+  readonly #load: StepLoad = emptyLoad();
+  #hasBegunPrompts: boolean = false;
+  /** The step has all prompt tokens that the pace allows. */
+  #isPaceFull: boolean = false;
 
-  constructor(kv: KvCache, options: SchedulerOptions) {
+  /** `pace`: limits the prompt tokens of a step with streams; absent: no limit but the token budget. */
+  constructor(kv: KvCache, options: SchedulerOptions, pace?: Pace) {
     this.#kv = kv;
+    this.#pace = pace;
     this.#rowsMax = options.maxNumBatchedTokens;
     this.#rowsMaxPerRequest = options.longPrefillTokenThreshold ?? Infinity;
     this.#rowsLeft = options.maxNumBatchedTokens;
   }
 
   get rowsLeft(): number {
-    return this.#rowsLeft;
+    return this.#isPaceFull ? 0 : this.#rowsLeft;
+  }
+
+  get load(): StepLoad {
+    return this.#load;
   }
 
   get isEmpty(): boolean {
@@ -34,15 +46,26 @@ export class StepDraft {
     return this.#states;
   }
 
+  /** The decodes are in: from here on rows are prompt tokens. */
+  beginPrompts(): void {
+    this.#hasBegunPrompts = true;
+    this.#isPaceFull = this.#pace?.promptRows(this.#load, 0) === 0;
+  }
+
   /**
    * Adds what the budget allows of the request's next rows; none when it waits for another request's. False when there
    * would be rows, but no page for them.
    */
   add(state: RequestState): boolean {
     assert(!state.inFlight, `request ${state.request.id} is in the step already`);
-    const spans = this.#kv.takeRows(state.kv, Math.min(this.#rowsLeft, this.#rowsMaxPerRequest));
+    const paced = this.#pacedRows(state);
+    if (paced === 0) return true;
+    const spans = this.#kv.takeRows(state.kv, Math.min(this.rowsLeft, this.#rowsMaxPerRequest, paced));
     if (spans.length === 0) return !state.kv.isStarved;
+    const rowsBefore = this.#rowsLeft;
     for (let i = 0; i < spans.length; i++) this.#rowsLeft -= spans[i]!.end - spans[i]!.start;
+    if (rowsBefore - this.#rowsLeft === paced) this.#isPaceFull = true;
+    this.#count(state, spans);
     this.#sequences.push(this.#sequence(state, spans));
     this.#states.push(state);
     state.inFlight = true;
@@ -53,6 +76,25 @@ export class StepDraft {
   finish(stepId: StepId, released: readonly RequestId[]): StepPlan {
     const tokenCount = (this.#rowsMax - this.#rowsLeft) as TokenCount;
     return { stepId, sequences: this.#sequences, tokenCount, released };
+  }
+
+  /** Rows that the pace allows the request; the first request that gets none ends the step's prompts. */
+  #pacedRows(state: RequestState): number {
+    if (!this.#hasBegunPrompts || this.#pace === undefined) return Infinity;
+    const rows = this.#isPaceFull ? 0 : this.#pace.promptRows(this.#load, state.kv.nextPosition());
+    if (rows === 0) this.#isPaceFull = true;
+    return rows;
+  }
+
+  #count(state: RequestState, spans: readonly Span[]): void {
+    if (this.#pace === undefined) return;
+    if (this.#hasBegunPrompts) {
+      for (let i = 0; i < spans.length; i++) addPrompt(this.#load, spans[i]!.start, spans[i]!.end);
+      return;
+    }
+    this.#load.decodes++;
+    this.#load.decodeContext += state.tokens.length;
+    if (state.outputTokens > 0) this.#load.streams++;
   }
 
   #sequence(state: RequestState, spans: readonly Span[]): SequencePlan {

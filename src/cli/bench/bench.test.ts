@@ -9,6 +9,7 @@ import { DecodeWindow } from './decode-window.ts';
 import { comparison, type LatencyRow, measureLatency } from './latency.ts';
 import type { LimitedRow } from './latency-command.ts';
 import { readBandwidth } from './memory-bandwidth.ts';
+import type { SmoothnessRow } from './smoothness.ts';
 import { median, type Subject } from './subject.ts';
 import { formatTable } from './table.ts';
 import type { ThroughputRow } from './throughput.ts';
@@ -52,6 +53,28 @@ describe('kvasir bench', () => {
         expect(ratio).toBeCloseTo(ours / libllama, 1);
       }
       expect(overheadMs).toBeLessThan(1000 / decode.kvasir!);
+    }
+  });
+
+  it('smoothness: a stream alone and beside prompts, with a limit and without', async () => {
+    const lengths = ['--prompts', '2', '--prompt-len', '150', '--stream-prompt-len', '8', '--gen-len', '6'];
+    const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--max-num-batched-tokens', '32'];
+    const { code, out, err } = await kvasir(
+      'bench',
+      'smoothness',
+      ...engine,
+      ...lengths,
+      '--repetitions',
+      '1',
+      '--json',
+    );
+    expect(code).toBe(0);
+    expect(err).toContain('prompt tok/s');
+    const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: SmoothnessRow[] };
+    expect(rows.map(({ target }) => target)).toEqual(['auto', 0]);
+    for (const { aloneMs, besideMs, ratio, promptTokensPerSecond } of rows) {
+      expect(Math.min(aloneMs, besideMs.p50, ratio, promptTokensPerSecond)).toBeGreaterThan(0);
+      expect(besideMs.max).toBeGreaterThanOrEqual(besideMs.p99);
     }
   });
 

@@ -4,6 +4,7 @@ import type { OpenMeasuredEngine } from './engine-subject.ts';
 import { latencyCommand } from './latency-command.ts';
 import { addRecoveryCommands } from './recovery-command.ts';
 import { schedulerCommand } from './scheduler-command.ts';
+import { smoothnessCommand } from './smoothness-command.ts';
 import { throughputCommand } from './throughput-command.ts';
 import { transferCommand } from './transfer-command.ts';
 
@@ -18,6 +19,7 @@ export const benchCommand =
       );
     bench.addCommand(latencyCommand(openEngine, context, exit));
     bench.addCommand(throughputCommand(openEngine, context, exit));
+    bench.addCommand(smoothnessCommand(openEngine, context, exit));
     bench.addCommand(transferCommand(openEngine, context, exit));
     bench.addCommand(schedulerCommand(context, exit));
     addRecoveryCommands(bench, openEngine, context, exit);

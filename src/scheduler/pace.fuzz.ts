@@ -1,0 +1,135 @@
+import { describe, expect, test } from 'vitest';
+import { Prng } from '../base/prng.ts';
+import { AUTO_FACTOR, addPrompt, emptyLoad, Pace, type StepLoad } from './pace.ts';
+
+/**
+ * Random machines: what weights, rows and contexts cost, noise, pauses, and a speed that changes. Streams decode while
+ * prompts arrive. The naive model knows the true costs and computes the largest chunk that keeps the target.
+ *
+ * Not covered: several prompts in one step, and a number of streams that changes. More runs: KVASIR_FUZZ_RUNS;
+ * another start: KVASIR_FUZZ_SEED.
+ */
+const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 300);
+const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
+const budget = 512;
+/** Chunks may be too long until each kind of step was measured a few times. */
+const warmUpSteps = 12;
+
+interface Machine {
+  readonly fixedMs: number;
+  /** Reading the weights takes at least this long, however few rows there are. */
+  readonly memoryMs: number;
+  readonly rowMs: number;
+  /** Of one row and one token of its context. */
+  readonly contextMs: number;
+  /** Of one token of a request's context, for all its rows. */
+  readonly reachMs: number;
+  readonly noise: number;
+  readonly pauseRate: number;
+}
+
+function randomMachine(prng: Prng): Machine {
+  const speed = 10 ** (3 * prng.unit() - 1.5);
+  const rowMs = speed * (0.5 + prng.unit());
+  return {
+    rowMs,
+    fixedMs: rowMs * (2 + 12 * prng.unit()),
+    memoryMs: prng.chance(0.5) ? rowMs * (2 + 18 * prng.unit()) : 0,
+    contextMs: (rowMs * prng.unit()) / 1000,
+    reachMs: (rowMs * prng.unit()) / 200,
+    noise: prng.pick([0, 0.03, 0.1]),
+    pauseRate: prng.pick([0, 0, 0.02]),
+  };
+}
+
+const trueMs = ({ fixedMs, memoryMs, rowMs, contextMs, reachMs }: Machine, load: StepLoad): number =>
+  Math.max(fixedMs + rowMs * (load.decodes + load.promptTokens), memoryMs) +
+  contextMs * (load.promptContext + load.decodeContext) +
+  reachMs * (load.promptReach + load.decodeContext);
+
+const withPrompt = (load: StepLoad, start: number, count: number): StepLoad => {
+  const whole = { ...load };
+  addPrompt(whole, start, start + count);
+  return whole;
+};
+
+/** The largest chunk that keeps the limit, one by one. */
+function naiveRows(machine: Machine, load: StepLoad, start: number, limitMs: number): number {
+  let count = 0;
+  while (count < budget && trueMs(machine, withPrompt(load, start, count + 1)) <= limitMs) count++;
+  return count;
+}
+
+interface Outcome {
+  readonly over: number;
+  readonly steps: number;
+  readonly tokens: number;
+  readonly naiveTokens: number;
+}
+
+/** Prompts one after another beside some streams. */
+function live(seed: number): Outcome {
+  const prng = new Prng(seed);
+  const machine = randomMachine(prng);
+  const decodes = prng.between(1, 8);
+  const streamContext = prng.between(1, 2000);
+  const isAuto = prng.chance(0.5);
+  const target = isAuto ? 'auto' : machine.rowMs * prng.between(30, 200);
+  const pace = new Pace(target);
+  const load = (): StepLoad => ({ ...emptyLoad(), decodes, streams: decodes, decodeContext: decodes * streamContext });
+  const run = (work: StepLoad): number => {
+    const ms = trueMs(machine, work) * (1 + machine.noise * (2 * prng.unit() - 1));
+    pace.observe(work, prng.chance(machine.pauseRate) ? ms * prng.between(3, 1000) : ms);
+    pace.checkInvariants();
+    return ms;
+  };
+  const [cold, alone] = [withPrompt(emptyLoad(), 0, prng.between(1, budget)), load()];
+  run(cold);
+  for (let i = 0; i < 4; i++) run(load());
+  const limitMs = isAuto ? AUTO_FACTOR * trueMs(machine, alone) : (target as number);
+  let [over, steps, tokens, naiveTokens] = [0, 0, 0, 0];
+  for (let prompt = 0; prompt < 4; prompt++) {
+    const length = prng.between(300, 3000);
+    for (let start = 0, idle = 0; start < length; ) {
+      const work = load();
+      const count = Math.min(pace.promptRows(work, start), length - start, budget);
+      idle = count === 0 ? idle + 1 : 0;
+      if (idle > 1) throw new Error(`seed ${seed}: two steps without prompt tokens`);
+      if (count > 0) {
+        const ms = trueMs(machine, withPrompt(work, start, count));
+        const naive = naiveRows(machine, work, start, limitMs);
+        if (++steps > warmUpSteps) {
+          if (ms > limitMs * 1.25 && count > 16) over++;
+          tokens += count;
+          naiveTokens += Math.min(Math.max(naive, 9), length - start);
+        }
+      }
+      run(count === 0 ? work : withPrompt(work, start, count));
+      start += count;
+    }
+  }
+  return { over, steps, tokens, naiveTokens };
+}
+
+describe('pace', () => {
+  test(`on ${runs} random machines steps keep the target, and prompts progress nearly as fast as they could`, () => {
+    let [over, steps, tokens, naiveTokens] = [0, 0, 0, 0];
+    for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
+      const outcome = live(seed);
+      if (outcome.over > Math.max(2, 0.03 * outcome.steps))
+        throw new Error(
+          `${outcome.over} of ${outcome.steps} steps were too long: KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`,
+        );
+      if (outcome.tokens < 0.5 * outcome.naiveTokens)
+        throw new Error(
+          `${outcome.tokens} of ${outcome.naiveTokens} tokens: KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`,
+        );
+      over += outcome.over;
+      steps += outcome.steps;
+      tokens += outcome.tokens;
+      naiveTokens += outcome.naiveTokens;
+    }
+    expect(over / steps).toBeLessThan(0.01);
+    expect(tokens / naiveTokens).toBeGreaterThan(0.75);
+  });
+});

@@ -1,0 +1,169 @@
+import { describe, expect, test } from 'vitest';
+import { onePoolSpec, range, shape, short } from '../../sim/harness.ts';
+import { sha256 } from '../../sim/hash.ts';
+import type { TokenId } from '../core/ids.ts';
+import type { StepPlan } from '../core/step.ts';
+import type { SchedulerOptions } from './contract.ts';
+import { AUTO_FACTOR, PROMPT_STEPS_MAX } from './pace.ts';
+import { Scheduler } from './scheduler.ts';
+
+/**
+ * Milliseconds of a step as two cores take them for a model of 0.6B: the weights are read or the rows are multiplied,
+ * whichever takes longer, and each row attends to its context.
+ */
+function stepMs({ sequences, tokenCount }: StepPlan): number {
+  let context = 0;
+  for (const { spans } of sequences)
+    for (const { start, end } of spans) context += ((start + end + 1) * (end - start)) / 2;
+  return Math.max(12 + 0.7 * tokenCount, 1.15 * tokenCount) + context / 1500;
+}
+
+/** A scheduler whose steps take the time that `costOf` says. */
+function rig(targetInterTokenLatency: number | 'auto', costOf = stepMs, more: Partial<SchedulerOptions> = {}) {
+  const options: SchedulerOptions = {
+    maxNumBatchedTokens: 512,
+    maxNumSeqs: 8,
+    maxModelLen: 8192,
+    enablePrefixCaching: true,
+    policy: 'fcfs',
+    targetInterTokenLatency,
+    ...more,
+  };
+  const scheduler = new Scheduler(onePoolSpec(700, 16), options, sha256);
+  let nowMs = 0;
+  const step = () => {
+    const plan = scheduler.plan(nowMs)!;
+    const ms = costOf(plan);
+    nowMs += ms;
+    const sampled = plan.sequences.map(({ sample }) => sample && { token: 7 as TokenId });
+    scheduler.apply(plan, { stepId: plan.stepId, sampled }, nowMs);
+    scheduler.checkInvariants();
+    return { plan, ms };
+  };
+  return { scheduler, step };
+}
+
+const has = ({ sequences }: StepPlan, id: string) => sequences.some(({ requestId }) => requestId === id);
+const promptTokens = ({ tokenCount, sequences }: StepPlan, id: string) =>
+  has({ sequences } as StepPlan, id) ? tokenCount - sequences.length + 1 : 0;
+const prompt = (id: string, length = 2048, from = 500) => short(id, range(length, from), 1);
+
+/** A stream that has generated a few tokens, and the time of its last step. */
+function withStream(target: number | 'auto', costOf = stepMs) {
+  const made = rig(target, costOf);
+  made.scheduler.add(short('stream', range(100), 4000));
+  for (let i = 0; i < 5; i++) made.step();
+  return { ...made, aloneMs: made.step().ms };
+}
+
+/** The steps until the prompt is computed. */
+function computePrompt({ scheduler, step }: ReturnType<typeof rig>, id: string, length = 2048, from = 500) {
+  scheduler.add(prompt(id, length, from));
+  const steps: { plan: StepPlan; ms: number }[] = [];
+  for (let left = length; left > 0; left -= promptTokens(steps.at(-1)!.plan, id)) steps.push(step());
+  return steps;
+}
+
+describe('a long prompt beside a stream', () => {
+  test('steps take at most the target once costs are known, and the prompt takes no more steps than it must', () => {
+    const world = withStream('auto');
+    const first = computePrompt(world, 'first');
+    const second = computePrompt(world, 'second', 2048, 5000);
+    const times = second.map(({ ms }) => ms);
+    expect(Math.max(...first.map(({ ms }) => ms))).toBeLessThan(1.2 * AUTO_FACTOR * world.aloneMs);
+    expect(Math.max(...times)).toBeLessThan(1.05 * AUTO_FACTOR * world.aloneMs);
+    // The least number of tokens in each step would take 137 steps.
+    expect(times.length).toBeLessThan(112);
+  });
+
+  test('a target in milliseconds is kept', () => {
+    const world = withStream(80);
+    computePrompt(world, 'first');
+    const times = computePrompt(world, 'second', 2048, 5000).map(({ ms }) => ms);
+    expect(Math.max(...times)).toBeLessThan(84);
+    expect(times.reduce((sum, ms) => sum + ms) / times.length).toBeGreaterThan(60);
+  });
+
+  test('prompts progress under a target that no step can keep', () => {
+    const steps = computePrompt(withStream(1), 'prompt', 320);
+    for (const { plan } of steps) expect(promptTokens(plan, 'prompt')).toBeGreaterThan(0);
+    expect(steps.length).toBeLessThan(320 / 9);
+  });
+
+  test('a target of 0 is no limit: one step takes the whole token budget', () => {
+    const { scheduler, step } = withStream(0);
+    scheduler.add(prompt('prompt'));
+    expect(step().plan.tokenCount).toBe(512);
+  });
+
+  test('chunks fill the rows that kernels multiply together', () => {
+    const steps = computePrompt(withStream('auto'), 'prompt');
+    for (const { plan } of steps.slice(0, -1).filter(({ plan: { tokenCount } }) => tokenCount > 1))
+      expect(plan.tokenCount % 8).toBe(0);
+  });
+
+  test('after some steps with prompt tokens, one step measures the stream alone', () => {
+    const alone = computePrompt(withStream('auto'), 'prompt', 4096).map(({ plan }) => plan.tokenCount === 1);
+    expect(alone.indexOf(true)).toBe(PROMPT_STEPS_MAX);
+    expect(alone.lastIndexOf(true) % (PROMPT_STEPS_MAX + 1)).toBe(PROMPT_STEPS_MAX);
+  });
+});
+
+describe('the limit holds', () => {
+  test('not for steps without streams: prompts of new requests take the token budget', () => {
+    const { scheduler, step } = rig('auto');
+    scheduler.add(prompt('a', 300));
+    scheduler.add(prompt('b', 300, 5000));
+    expect(shape(step().plan)).toEqual(['a: 0-300', 'b: 0-212']);
+  });
+
+  test('on a cold engine: costs are measured before a prompt beside the first stream gets more than a few tokens', () => {
+    const { scheduler, step } = rig('auto');
+    scheduler.add(short('stream', range(8), 50));
+    scheduler.add(prompt('prompt', 3000));
+    expect(step().plan.tokenCount).toBe(512);
+    expect([step(), step()].map(({ plan }) => plan.tokenCount)).toEqual([1, 1]);
+    const times = Array.from({ length: 20 }, () => step().ms);
+    expect(Math.max(...times)).toBeLessThan(1.2 * AUTO_FACTOR * 13);
+  });
+
+  test('when the machine becomes slower, and when it becomes quicker again', () => {
+    let slowness = 1;
+    const world = withStream(60, (plan) => slowness * stepMs(plan));
+    computePrompt(world, 'first');
+    slowness = 2;
+    const slow = computePrompt(world, 'second', 512, 5000);
+    expect(Math.max(...slow.slice(6).map(({ ms }) => ms))).toBeLessThan(72);
+    slowness = 1;
+    const quick = computePrompt(world, 'third', 2048, 10_000);
+    expect(Math.max(...quick.slice(10).map(({ ms }) => ms))).toBeLessThan(72);
+    expect(quick.length).toBeLessThan(85);
+  });
+
+  test('after a pause of the process: one long step changes few plans', () => {
+    const chunks = (pauseAt: number) => {
+      let steps = 0;
+      const world = withStream('auto', (plan) => stepMs(plan) + (++steps === pauseAt ? 5000 : 0));
+      return computePrompt(world, 'prompt', 1500).map(({ plan }) => plan.tokenCount);
+    };
+    expect(Math.abs(chunks(20).length - chunks(Infinity).length)).toBeLessThan(4);
+  });
+
+  test('for several prompts together, first come first served', () => {
+    const { scheduler, step } = withStream('auto');
+    for (const [i, id] of ['a', 'b', 'c'].entries()) scheduler.add(prompt(id, 200, 500 * (i + 1)));
+    const order: string[] = [];
+    for (let i = 0; i < 40; i++)
+      for (const { requestId } of step().plan.sequences) if (order.at(-1) !== requestId) order.push(requestId);
+    expect(order.filter((id, i) => id !== 'stream' && order.indexOf(id) === i)).toEqual(['a', 'b', 'c']);
+    const lastOfA = order.lastIndexOf('a');
+    expect(order.indexOf('c')).toBeGreaterThan(lastOfA);
+  });
+});
+
+test('with a target, plans need the time', () => {
+  const { scheduler } = rig('auto');
+  scheduler.add(prompt('a', 4));
+  const plan = scheduler.plan()!;
+  expect(() => scheduler.apply(plan, { stepId: plan.stepId, sampled: [undefined] })).toThrow('pass the time');
+});

@@ -1,0 +1,145 @@
+import { assert } from '../base/assert.ts';
+import { StepCost } from './step-cost.ts';
+
+/** The work of a step, as far as its duration depends on it. */
+export interface StepLoad {
+  /** Rows of requests that need one row for their next token. */
+  decodes: number;
+  /** Of these, requests that have sent a token already: their readers notice how long the step takes. */
+  streams: number;
+  /** Tokens of context that the decodes attend to, in sum. */
+  decodeContext: number;
+  promptTokens: number;
+  /** Tokens that each prompt token attends to, summed over the prompt tokens. */
+  promptContext: number;
+  /** Tokens whose KV is read for prompts: each chunk of a prompt reads its context once for all of its tokens. */
+  promptReach: number;
+}
+
+export const emptyLoad = (): StepLoad => ({
+  decodes: 0,
+  streams: 0,
+  decodeContext: 0,
+  promptTokens: 0,
+  promptContext: 0,
+  promptReach: 0,
+});
+
+/** Adds the rows [start, end) of a prompt. */
+export function addPrompt(load: StepLoad, start: number, end: number): void {
+  load.promptTokens += end - start;
+  load.promptContext += ((start + end + 1) * (end - start)) / 2;
+  load.promptReach += end;
+}
+
+/**
+ * Bounds the duration of steps in which streams wait for their next token, by limiting the prompt tokens in them.
+ * `auto`: a step takes at most `AUTO_FACTOR` times as long as its decodes alone. A number: milliseconds.
+ *
+ * Two models, because decodes alone are bound by memory, and steps with prompts by arithmetic: one of steps of decodes
+ * only, and one of steps with prompts. Both learn from the measured duration of each step.
+ *
+ * Prompts always progress: a step without prompt tokens comes twice at the start, and then once in
+ * `PROMPT_STEPS_MAX + 1` steps, to measure decodes alone. All other steps take at least 9 prompt tokens.
+ */
+export class Pace {
+  readonly #target: number | 'auto';
+  readonly #decodesOnly = new StepCost([12, 1, 1 / 400]);
+  readonly #withPrompts = new StepCost([4, 1, 1 / 1500, 1 / 100, 1 / 400]);
+  /** Steps with streams since the last step of decodes only. */
+  #promptSteps = 0;
+  /** Prompt tokens of the last steps with streams; chunks grow from there. */
+  #lastChunk = 0;
+  /** Steps of decodes only that were planned to be measured, and not learned from. */
+  #attempts = 0;
+
+  constructor(target: number | 'auto') {
+    assert(target === 'auto' || target > 0, 'a target is a positive number of milliseconds');
+    this.#target = target;
+  }
+
+  /** How many tokens of a prompt, the first of them at position `start`, the step may take besides its load. */
+  promptRows(load: StepLoad, start: number): number {
+    if (load.streams === 0) return Infinity;
+    if (this.#isToMeasure()) return 0;
+    const rows = load.decodes + load.promptTokens;
+    const least = load.promptTokens > 0 ? 0 : leastPromptRows(rows);
+    const limitMs = this.#limitMs(load);
+    if (limitMs === undefined || this.#withPrompts.observations === 0) return least;
+    const leftMs = limitMs - this.#withPrompts.predict(promptFeatures(load));
+    const fitting = Math.floor((rows + this.#rowsIn(leftMs, start)) / ROWS_TOGETHER) * ROWS_TOGETHER - rows;
+    return Math.max(Math.min(fitting, this.#chunkMax(rows) - load.promptTokens), least);
+  }
+
+  /** Learns from a step. `ms` is absent when the duration says nothing of computing: the step waited for storage. */
+  observe(load: StepLoad, ms: number | undefined): void {
+    const isDecodesOnly = load.promptTokens === 0;
+    if (isDecodesOnly) {
+      if (this.#isToMeasure()) this.#attempts++;
+      this.#promptSteps = 0;
+    } else if (load.streams > 0) {
+      this.#promptSteps++;
+      this.#lastChunk = Math.max(load.promptTokens, Math.ceil(this.#lastChunk / 2));
+    }
+    if (ms === undefined || load.decodes + load.promptTokens === 0) return;
+    if (isDecodesOnly) this.#decodesOnly.observe(decodeFeatures(load), ms);
+    else this.#withPrompts.observe(promptFeatures(load), ms);
+    if (this.#withPrompts.isInDoubt) this.#lastChunk = Math.ceil(this.#lastChunk / 2);
+  }
+
+  checkInvariants(): void {
+    this.#decodesOnly.checkInvariants();
+    this.#withPrompts.checkInvariants();
+    assert(this.#promptSteps <= PROMPT_STEPS_MAX || this.#target !== 'auto', 'decodes alone were not measured in time');
+  }
+
+  /** Milliseconds that a step with this load may take; undefined while decodes alone are not measured. */
+  #limitMs(load: StepLoad): number | undefined {
+    if (this.#target !== 'auto') return this.#target;
+    if (this.#decodesOnly.observations === 0) return undefined;
+    return AUTO_FACTOR * this.#decodesOnly.predict(decodeFeatures(load));
+  }
+
+  /** Chunks grow step by step: what much larger chunks cost is known less well. */
+  #chunkMax(rows: number): number {
+    return Math.floor((1.25 * this.#lastChunk) / ROWS_TOGETHER + 2) * ROWS_TOGETHER - (rows % ROWS_TOGETHER);
+  }
+
+  #isToMeasure(): boolean {
+    if (this.#target !== 'auto') return false;
+    if (this.#promptSteps >= PROMPT_STEPS_MAX) return true;
+    return this.#decodesOnly.observations < FIRST_MEASUREMENTS && this.#attempts < FIRST_MEASUREMENTS;
+  }
+
+  /** The largest n with `b n + c (start + 1 + ... + start + n) + d (start + n) <= ms`. */
+  #rowsIn(ms: number, start: number): number {
+    const perReach = this.#withPrompts.weight(3);
+    const leftMs = ms - perReach * start;
+    if (leftMs <= 0) return 0;
+    const perContext = this.#withPrompts.weight(2);
+    const perToken = this.#withPrompts.weight(1) + perContext * (start + 0.5) + perReach;
+    const slope = perToken + Math.sqrt(perToken ** 2 + 2 * perContext * leftMs);
+    return slope === 0 ? Infinity : (2 * leftMs) / slope;
+  }
+}
+
+const decodeFeatures = ({ decodes, decodeContext }: StepLoad): number[] => [1, decodes, decodeContext];
+
+const promptFeatures = ({ decodes, decodeContext, promptTokens, promptContext, promptReach }: StepLoad): number[] => [
+  1,
+  decodes + promptTokens,
+  promptContext,
+  promptReach,
+  decodeContext,
+];
+
+/** 9 to 16 rows, so that the step has a multiple of `ROWS_TOGETHER`. */
+const leastPromptRows = (rows: number): number => 2 * ROWS_TOGETHER - (rows % ROWS_TOGETHER);
+
+/** A step with prompt tokens takes at most about this many times as long as its decodes alone. */
+export const AUTO_FACTOR = 3.5;
+/** Kernels of products take 16 or 8 rows at a time (ADR 10). Further rows need one more pass over the weights. */
+const ROWS_TOGETHER = 8;
+/** Steps with prompt tokens in a row, before a step of decodes only measures these again. */
+export const PROMPT_STEPS_MAX = 64;
+const FIRST_MEASUREMENTS = 2;

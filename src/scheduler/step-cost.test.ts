@@ -1,0 +1,73 @@
+import { describe, expect, test } from 'vitest';
+import { Prng } from '../base/prng.ts';
+import { StepCost } from './step-cost.ts';
+
+const cost = ([, rows = 0, context = 0]: readonly number[]): number => 10 + 2 * rows + context / 100;
+const features = (rows: number, context: number): number[] => [1, rows, context];
+const learned = (seed = 1, noise = 0): StepCost => {
+  const prng = new Prng(seed);
+  const model = new StepCost([8, 1, 1 / 400]);
+  for (let i = 0; i < 200; i++) {
+    const step = features(prng.between(1, 60), prng.between(0, 3000));
+    model.observe(step, cost(step) * (1 + noise * (2 * prng.unit() - 1)));
+    model.checkInvariants();
+  }
+  return model;
+};
+
+describe('the cost of steps', () => {
+  test('is nothing before the first step, and the first step in proportion after it', () => {
+    const model = new StepCost([8, 1, 1 / 400]);
+    expect(model.predict(features(10, 0))).toBe(0);
+    model.observe(features(12, 0), 40);
+    expect(model.predict(features(12, 0))).toBeCloseTo(40, 0);
+    expect(model.predict(features(32, 0))).toBeCloseTo(80, 0);
+  });
+
+  test('is learned, with noise and without', () => {
+    for (const [noise, tolerance] of [
+      [0, 0.02],
+      [0.1, 0.15],
+    ] as const)
+      for (const step of [features(1, 0), features(30, 500), features(60, 3000)])
+        expect(Math.abs(learned(3, noise).predict(step) / cost(step) - 1)).toBeLessThan(tolerance);
+  });
+
+  test('of other steps is not forgotten in a thousand equal ones', () => {
+    const model = learned();
+    for (let i = 0; i < 1000; i++) model.observe(features(1, 100), cost(features(1, 100)));
+    model.checkInvariants();
+    expect(model.predict(features(50, 2000)) / cost(features(50, 2000))).toBeCloseTo(1, 1);
+  });
+
+  test('one long step is not believed, a second one is, and a short one at once', () => {
+    const step = features(20, 0);
+    const model = learned();
+    const before = model.predict(step);
+    model.observe(step, 5000);
+    expect(model.isInDoubt).toBe(true);
+    expect(model.predict(step)).toBe(before);
+    model.observe(step, cost(step));
+    expect(model.isInDoubt).toBe(false);
+    model.observe(step, 4 * cost(step));
+    model.observe(step, 4 * cost(step));
+    expect(model.predict(step) / cost(step)).toBeGreaterThan(3.5);
+    model.observe(step, cost(step));
+    expect(model.predict(step) / cost(step)).toBeLessThan(1.5);
+  });
+
+  test('a clock that stands still teaches nothing', () => {
+    const model = new StepCost([1, 1, 1]);
+    for (const ms of [0, -1, Number.NaN]) model.observe(features(3, 3), ms);
+    expect(model.observations).toBe(0);
+  });
+
+  test('durations of any size leave finite weights', () => {
+    const prng = new Prng(5);
+    const model = new StepCost([8, 1, 1 / 400]);
+    for (let i = 0; i < 5000; i++) {
+      model.observe(features(prng.between(0, 60), prng.between(0, 3000)), 10 ** (12 * prng.unit() - 6));
+      model.checkInvariants();
+    }
+  });
+});

@@ -1,0 +1,177 @@
+import { assert } from '../base/assert.ts';
+
+/**
+ * Learns the duration of steps from measured steps: a linear function of a few features, with weights that are never
+ * negative, times the present speed of the machine. Deterministic, and O(features²) per step.
+ *
+ * The weights change slowly: recursive least squares of the relative error, so that a step of 10 ms counts as much as a
+ * step of 1 s. Forgetting is directional (Kulhavý 1987): a step replaces only what it tells about. A hundred equal
+ * steps do not make the model forget what other steps cost. The speed follows the last few steps.
+ *
+ * A pause of the process only ever makes a step longer. So a step of more than twice the predicted time counts only if
+ * the next step is as long: then the machine has become slower.
+ */
+export class StepCost {
+  /** Milliseconds per unit of each feature; zeros until the first observation. */
+  readonly #weights: Float64Array;
+  /** Covariance of the weights in units of the noise, row by row. */
+  readonly #covariance: Float64Array;
+  readonly #gain: Float64Array;
+  readonly #shape: readonly number[];
+  /** Measured by predicted time in the last steps. */
+  #slowness = 1;
+  #observations = 0;
+  /** Measured by predicted time of the step before, if that step was too long to be believed. */
+  #doubted: number | undefined;
+
+  /** `shape`: what features cost in proportion to each other on a typical machine. The first observation scales it. */
+  constructor(shape: readonly number[]) {
+    assert(shape.length > 0 && shape.every((weight) => weight > 0), 'a typical machine has positive costs');
+    this.#shape = shape;
+    this.#weights = new Float64Array(shape.length);
+    this.#covariance = new Float64Array(shape.length ** 2);
+    this.#gain = new Float64Array(shape.length);
+  }
+
+  /** Steps that were learned from. */
+  get observations(): number {
+    return this.#observations;
+  }
+
+  /** The last step took more than twice the predicted time, and it is not known yet why. */
+  get isInDoubt(): boolean {
+    return this.#doubted !== undefined;
+  }
+
+  /** Milliseconds per unit of the feature, at the present speed. */
+  weight(feature: number): number {
+    return this.#slowness * this.#weights[feature]!;
+  }
+
+  /** Milliseconds of a step with these features; 0 before the first observation. */
+  predict(features: readonly number[]): number {
+    return this.#slowness * this.#average(features);
+  }
+
+  observe(features: readonly number[], ms: number): void {
+    assert(features.length === this.#shape.length, `${features.length} features, ${this.#shape.length} weights`);
+    // A clock that stands still measures nothing.
+    if (!(ms > 0)) return;
+    if (this.#average(features) <= 0) this.#begin(features, ms);
+    else if (!this.#believes(features, ms)) return;
+    this.#observations++;
+    this.#learn(features, ms);
+    // Durations of many orders of magnitude leave rounding errors as large as what is known.
+    if (!this.#isSound()) this.#begin(features, ms);
+    const ratio = ms / this.predict(features);
+    this.#slowness *= Math.min(Math.max(ratio, 1 / OUTLIER_RATIO), OUTLIER_RATIO) ** SPEED_GAIN;
+  }
+
+  checkInvariants(): void {
+    assert(Number.isFinite(this.#slowness) && this.#slowness > 0, `the machine is ${this.#slowness} times slower`);
+    const count = this.#weights.length;
+    for (let i = 0; i < count; i++) {
+      const weight = this.#weights[i]!;
+      assert(Number.isFinite(weight) && weight >= 0, `the weight of feature ${i} is ${weight}`);
+      const variance = this.#covariance[i * count + i]!;
+      assert(Number.isFinite(variance) && variance >= 0, `the variance of feature ${i} is ${variance}`);
+      for (let j = 0; j < i; j++)
+        assert(
+          this.#covariance[i * count + j] === this.#covariance[j * count + i],
+          `the covariance of features ${i} and ${j} is not symmetric`,
+        );
+    }
+  }
+
+  /** Without weights for this work, the step says how fast the machine is; that its costs have the typical shape is a guess. */
+  #begin(features: readonly number[], ms: number): void {
+    const count = this.#weights.length;
+    this.#slowness = 1;
+    this.#covariance.fill(0);
+    let typical = 0;
+    for (let i = 0; i < count; i++) typical += this.#shape[i]! * features[i]!;
+    assert(typical > 0, 'a step without work was measured');
+    for (let i = 0; i < count; i++) {
+      this.#weights[i] = (this.#shape[i]! * ms) / typical;
+      this.#covariance[i * count + i] = PRIOR_VARIANCE * this.#weights[i]! ** 2;
+    }
+  }
+
+  #believes(features: readonly number[], ms: number): boolean {
+    const ratio = ms / this.predict(features);
+    const isFar = ratio > OUTLIER_RATIO || ratio < 1 / OUTLIER_RATIO;
+    if (!isFar) {
+      this.#doubted = undefined;
+      return true;
+    }
+    if (ratio > 1 && this.#doubted === undefined) {
+      this.#doubted = ratio;
+      return false;
+    }
+    // Without knowledge of such steps the weights are wrong, and not the speed.
+    const isNews = this.#uncertainty(features) / ms ** 2 > CERTAIN;
+    const closest = ratio > 1 ? Math.min(ratio, this.#doubted ?? ratio) : ratio;
+    this.#doubted = undefined;
+    if (!isNews) this.#slowness *= closest;
+    return true;
+  }
+
+  #isSound(): boolean {
+    const count = this.#weights.length;
+    let sum = 0;
+    for (let i = 0; i < count; i++) {
+      if (this.#covariance[i * count + i]! < 0) return false;
+      sum += this.#weights[i]!;
+    }
+    return sum > 0 && Number.isFinite(sum);
+  }
+
+  #average(features: readonly number[]): number {
+    let sum = 0;
+    for (let i = 0; i < this.#weights.length; i++) sum += this.#weights[i]! * features[i]!;
+    return sum;
+  }
+
+  /** The variance of the prediction, in units of the noise. Leaves `covariance * features` in `#gain`. */
+  #uncertainty(features: readonly number[]): number {
+    const count = this.#weights.length;
+    let variance = 0;
+    for (let i = 0; i < count; i++) {
+      let sum = 0;
+      for (let j = 0; j < count; j++) sum += this.#covariance[i * count + j]! * features[j]!;
+      this.#gain[i] = sum;
+      variance += sum * features[i]!;
+    }
+    return variance;
+  }
+
+  #learn(features: readonly number[], ms: number): void {
+    const count = this.#weights.length;
+    const variance = this.#uncertainty(features) / ms ** 2;
+    if (!(variance > 0)) return;
+    const error = (ms - this.#average(features)) / ms;
+    // With variance v the step makes it λ (1 + v) / v more certain: v goes to (1 - λ) / λ, and stays there.
+    const information = KEPT - (1 - KEPT) / variance;
+    const shrink = information / (1 + information * variance) / ms ** 2;
+    for (let i = 0; i < count; i++)
+      for (let j = 0; j <= i; j++) {
+        const value = this.#covariance[i * count + j]! - this.#gain[i]! * this.#gain[j]! * shrink;
+        this.#covariance[i * count + j] = value;
+        this.#covariance[j * count + i] = value;
+      }
+    for (let i = 0; i < count; i++) {
+      const weight = this.#weights[i]! + ((this.#gain[i]! / ms) * error) / (1 + variance);
+      this.#weights[i] = Math.max(weight, 0);
+    }
+  }
+}
+
+/** Of what is known about a kind of steps, a step of that kind keeps this share. */
+const KEPT = 0.97;
+/** Of a ratio of measured to predicted time, the exponent that the speed takes over. */
+const SPEED_GAIN = 0.3;
+/** Before anything but the speed is known: weights are within half their size, where the noise is a tenth. */
+const PRIOR_VARIANCE = 25;
+/** Twice the noise's variance: about one earlier observation of such a step. */
+const CERTAIN = 2;
+const OUTLIER_RATIO = 2;
