@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import { defineError } from '../base/errors.ts';
 import type { BlockId } from '../core/ids.ts';
 import { allocateTensors, type ComputeDevice } from '../ggml/device.ts';
 import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
@@ -32,6 +33,40 @@ export const pageBytes = (layout: KvLayout): number => layout.layerCount * 2 * l
 /** Bytes of a row of the pool. */
 export const kvRowBytes = (layout: KvLayout): number => rowBytes(layout.type, rowElements(layout));
 
+export const kvPoolTooLarge = defineError(
+  'KVASIR_KV_POOL_TOO_LARGE',
+  'A KV cache of {bytes} bytes has more rows than kernels can count: of this model at most {maxBytes} bytes. Use --kv-cache-memory {maxBytes}, or less.',
+  400,
+);
+
+/** Kernels of ggml's and of ours count rows, and the pieces that a gather copies, in 32 bits with a sign. */
+const rowsMax = 2 ** 31 - 1;
+
+/** How many pages a pool can have at most; `granuleBytes` as in `KvMemory`. Block ids are smaller than row numbers. */
+export function pageCountMax(layout: KvLayout, granuleBytes: number): number {
+  const rowsPerPage = layout.layerCount * 2 * layout.blockSize;
+  return Math.floor(rowsMax / Math.max(rowsPerPage, pageBytes(layout) / granuleBytes));
+}
+
+/**
+ * What a gather copies at a time: on a CPU, all of a block's K (or V) in a layer. ggml's Vulkan backend copies only the first
+ * 512 elements of a longer I32 row.
+ */
+function granuleBytesOf(layout: KvLayout, device: Pick<ComputeDevice, 'kind'>): number {
+  const partBytes = layout.blockSize * kvRowBytes(layout);
+  return device.kind === 'cpu' ? partBytes : greatestCommonDivisor(partBytes, 2048);
+}
+
+/** Before any memory is asked for. @throws kvPoolTooLarge */
+export function checkPool(device: Pick<ComputeDevice, 'kind'>, layout: KvLayout, pageCount: number): void {
+  const most = pageCountMax(layout, granuleBytesOf(layout, device));
+  const bytes = pageBytes(layout);
+  if (pageCount > most) throw kvPoolTooLarge({ bytes: pageCount * bytes, maxBytes: most * bytes });
+}
+
+/** Node 20 has no views of 4 GiB and more: larger pools are seen through several. */
+const viewBytesMax = 2 ** 30;
+
 /**
  * The device pool: the memory attention reads. ggml sees it as one 2-D tensor of rows, the row of
  * (block, layer, part, offset) being `((block * layers + layer) * 2 + part) * blockSize + offset`.
@@ -43,24 +78,27 @@ export class KvMemory {
   readonly #context: ContextPtr;
   readonly #buffer: BufferPtr;
   readonly #pool: TensorPtr;
-  readonly #bytes: Uint8Array | undefined;
+  /** Where page 0 lies in host memory; undefined on other devices. */
+  readonly #base: number | undefined;
+  readonly #views: Uint8Array[] = [];
+  readonly #pagesPerView: number;
   readonly #rowBytes: number;
   /** Bytes of one block's K (or V) in one layer. */
   readonly #partBytes: number;
-  /** What a gather copies at a time: on a CPU, all of a block's K (or V) in a layer. */
   readonly granuleBytes: number;
 
-  /** Throws `outOfNativeMemory`. Pages that were never written cost no physical memory where the system allocates lazily. */
+  /** Throws `kvPoolTooLarge` or `outOfNativeMemory`. Pages that were never written cost no physical memory where the system allocates lazily. */
   constructor(device: ComputeDevice, layout: KvLayout, pageCount: number) {
     assert(pageCount >= 2, 'a pool needs the null page and one more');
+    checkPool(device, layout, pageCount);
     const { native } = device;
     this.#device = device;
     this.layout = layout;
     this.pageCount = pageCount;
     this.#rowBytes = kvRowBytes(layout);
     this.#partBytes = layout.blockSize * this.#rowBytes;
-    // ggml's Vulkan backend copies only the first 512 elements of a longer I32 row.
-    this.granuleBytes = device.kind === 'cpu' ? this.#partBytes : greatestCommonDivisor(this.#partBytes, 2048);
+    this.granuleBytes = granuleBytesOf(layout, device);
+    this.#pagesPerView = Math.max(1, Math.floor(viewBytesMax / this.pageBytes));
     this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
     this.#pool = native.ggml_new_tensor_2d(
       this.#context,
@@ -71,7 +109,7 @@ export class KvMemory {
     const bytes = pageCount * this.pageBytes;
     this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, 'the KV cache', bytes);
     if (device.mainBuffers.isHost) {
-      this.#bytes = new Uint8Array(native.memoryAt(native.ggml_backend_buffer_get_base(this.#buffer), bytes));
+      this.#base = native.ggml_backend_buffer_get_base(this.#buffer);
       // Rows of the null page are read where a mask hides them; they must be numbers.
       this.blockBytes(0 as BlockId).fill(0);
     } else native.ggml_backend_buffer_clear(this.#buffer, 0);
@@ -125,15 +163,25 @@ export class KvMemory {
 
   /** Where page 0 begins; on a CPU only. */
   get baseAddress(): number {
-    assert(this.#bytes !== undefined, 'the pool is not in host memory');
-    return this.#device.native.ggml_backend_buffer_get_base(this.#buffer);
+    assert(this.#base !== undefined, 'the pool is not in host memory');
+    return this.#base;
   }
 
   /** A page's bytes in place; on a CPU only. */
   blockBytes(block: BlockId): Uint8Array {
-    assert(this.#bytes !== undefined, 'the pool is not in host memory');
-    assert(block >= 0 && block < this.pageCount, `block ${block} outside the pool`);
-    return this.#bytes.subarray(block * this.pageBytes, (block + 1) * this.pageBytes);
+    if (block < 0 || block >= this.pageCount) assert(false, `block ${block} outside the pool`);
+    const index = Math.floor(block / this.#pagesPerView);
+    const start = (block - index * this.#pagesPerView) * this.pageBytes;
+    return (this.#views[index] ?? this.#newView(index)).subarray(start, start + this.pageBytes);
+  }
+
+  #newView(index: number): Uint8Array {
+    const first = index * this.#pagesPerView;
+    const pages = Math.min(this.#pagesPerView, this.pageCount - first);
+    const memory = this.#device.native.memoryAt(this.baseAddress + first * this.pageBytes, pages * this.pageBytes);
+    const view = new Uint8Array(memory);
+    this.#views[index] = view;
+    return view;
   }
 
   close(): void {
