@@ -119,6 +119,19 @@ export class FakeRunner {
     for (let i = 0; i < this.#entriesPerPage; i++) this.#entries[first + i] = this.#nextGarbage();
   }
 
+  /** The KV of one token is lost; in a state group, the state. */
+  scribbleAt(page: number, group: number, position: number): void {
+    this.#entries[this.#placeOf(page, group, position)] = this.#nextGarbage();
+  }
+
+  /** Whether the page holds the KV of this token (in a state group, the state after it), for those with this truth. */
+  isTrue(page: number, group: number, position: number, truth: Truth): boolean {
+    return (
+      this.#entries[this.#placeOf(page, group, position)] === truth.entries[group]![position] &&
+      this.#labels[page] === labelOf(truth, group)
+    );
+  }
+
   /** Computes one token; returns what the next token is made of. */
   #row(sequence: SequencePlan, position: number, truth: Truth | undefined): number {
     const groups = this.kvCacheSpec.groups;

@@ -70,6 +70,8 @@ export class FaultTier implements ConnectorPort {
   readonly #ranks: readonly number[];
   readonly #aggregator: OutputAggregator;
   #loads: RankLoad[] = [];
+  /** All ranks' parts in a load, also those that are over: a page is lost when one rank has lost its part. */
+  readonly #parts = new Map<TransferId, RankLoad[]>();
   #saves: OpenSave[] = [];
   #repeats: { readonly rank: number; readonly output: ConnectorOutput }[] = [];
   readonly #finished = new Set<RequestId>();
@@ -188,7 +190,11 @@ export class FaultTier implements ConnectorPort {
     for (const id of [...metadata.cancelled, ...metadata.flushed]) this.#cancel(id);
     if (this.#prng.chance(this.faults.vanish)) this.#stores.lose();
     for (const job of metadata.loads)
-      for (const rank of this.#ranks) this.#loads.push(this.#fateOf(job, rank, hasRows));
+      this.#parts.set(
+        job.transfer,
+        this.#ranks.map((rank) => this.#fateOf(job, rank, hasRows)),
+      );
+    for (const { transfer } of metadata.loads) this.#loads.push(...this.#parts.get(transfer)!);
     for (const job of metadata.saves) {
       const readAtMs = this.nowMs + this.#prng.pick([0, 0, 30]);
       const endAtMs = readAtMs + this.#prng.pick([0, 0, 50]);
@@ -314,7 +320,7 @@ export class FaultTier implements ConnectorPort {
 
   /** The last rank to arrive completes the pages; a page that failed anywhere is garbage. */
   #arrive({ job, content }: RankLoad): void {
-    const all = this.#loads.filter((load) => load.job === job);
+    const all = this.#parts.get(job.transfer)!;
     if (all.some((load) => !load.isArrived)) return;
     for (const { page } of job.blocks) {
       const block = content.get(page);

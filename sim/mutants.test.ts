@@ -56,15 +56,17 @@ function messageOf(run: () => unknown): string {
 describe('planted bugs are found', () => {
   test.each(mutants.map((mutant, index) => ({ ...mutant, index })))(
     '$bug',
-    async ({ seed, scenario = 'mixed', faults, file, find, replace, index }) => {
+    async ({ breaks, seed, scenario = 'mixed', faults, checks = true, file, find, replace, index }) => {
       const Mutated = await worldOf(`mutant-${index}`, (copy) => {
         const path = join(copy, file);
         const source = readFileSync(path, 'utf8');
         expect(source.split(find), `the piece must be found once in ${file}`).toHaveLength(2);
         writeFileSync(path, source.replace(find, replace));
       });
-      const options = { scenario, ...(faults === undefined ? {} : { faults: { ...noFaults, ...faults } }) };
-      expect(firstFailure(Mutated, seed, 400, options)).toBeDefined();
+      const options = { scenario, checks, ...(faults === undefined ? {} : { faults: { ...noFaults, ...faults } }) };
+      const failure = firstFailure(Mutated, seed, 400, options)?.split('\n')[0] ?? 'nothing failed';
+      const isNamed = breaks.some((what) => failure.includes(/^I\d+$/.test(what) ? `${what}:` : what));
+      expect(isNamed, `${failure}\nmust name one of ${breaks.join(', ')}`).toBe(true);
     },
   );
 

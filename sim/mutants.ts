@@ -7,6 +7,13 @@ import type { Scenario } from './world.ts';
 
 export interface Mutant {
   readonly bug: string;
+  /**
+   * What the failure must say one of: the invariant that the bug breaks, or the words of the assertion that guards it. A bug that
+   * is found by another error is not understood.
+   */
+  readonly breaks: readonly string[];
+  /** False: assertions inside the engine are off, and only what it does is judged. Default true. */
+  readonly checks?: boolean;
   /** A world that is known to show it, so that the test need not search; when it no longer does, the next ones are tried. */
   readonly seed: number;
   /** Default `mixed`. */
@@ -21,6 +28,7 @@ export interface Mutant {
 export const mutants: readonly Mutant[] = [
   {
     bug: 'a sharer’s reference is not counted',
+    breaks: ['I7'],
     seed: 1,
     file: 'src/kv/block-pool.ts',
     find: 'this.#references[page]!++;',
@@ -28,6 +36,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a release is forgotten',
+    breaks: ['I7'],
     seed: 1,
     file: 'src/kv/coverage.ts',
     find: 'parts.pool.release(page);',
@@ -35,6 +44,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a block is published when its first token is computed',
+    breaks: ['I4'],
     seed: 1,
     file: 'src/kv/kv-cache.ts',
     find: 'if (residency.validTo[page] !== blockSize) return;',
@@ -42,6 +52,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'sharers do not wait for the owner',
+    breaks: ['I1'],
     seed: 15,
     file: 'src/kv/plan-request.ts',
     find: 'residency.plannedTo[page] !== blockSize) return start;',
@@ -49,6 +60,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'an heir does not learn that it has inherited',
+    breaks: ['I3'],
     seed: 82,
     file: 'src/kv/ownership.ts',
     find: 'heir.needsPlan = true;',
@@ -56,6 +68,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'ownership ends with the owner',
+    breaks: ['is not whole, and nobody fills it'],
     seed: 11,
     file: 'src/kv/residency.ts',
     find: 'this.#owners[page] = heir + 1;',
@@ -63,6 +76,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'pages of an aborted request are freed while a step writes them',
+    breaks: ['outside a table of 0'],
     seed: 5,
     file: 'src/scheduler/scheduler.ts',
     find: 'if (!state.inFlight) this.#close(state);',
@@ -70,6 +84,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'an evicted page can still be found',
+    breaks: ['is in the index already'],
     seed: 1,
     file: 'src/kv/block-pool.ts',
     find: 'if (this.#index.has(page)) this.#index.remove(page);',
@@ -77,6 +92,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a block’s digest does not contain its past',
+    breaks: ['I5'],
     seed: 8,
     file: 'src/kv/block-hash.ts',
     find: 'this.#append(digest);\n      this.#setParent(digest);',
@@ -84,6 +100,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'the planner overlooks the last token of a hole',
+    breaks: ['I1'],
     seed: 1,
     file: 'src/kv/planner.ts',
     find: 'offset >= validTo[block]!) return block * blockSize + offset;',
@@ -91,6 +108,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'what was found can be evicted while the rest is allocated',
+    breaks: ['I7'],
     seed: 1,
     file: 'src/kv/kv-cache.ts',
     find: 'if (pages[block] !== NULL_BLOCK) pool.reference(pages[block] as BlockId);',
@@ -98,6 +116,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'the planner’s window is one token too short',
+    breaks: ['I1', 'I5'],
     seed: 75,
     file: 'src/kv/planner.ts',
     find: 'candidate > low - group.window',
@@ -105,6 +124,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a window lets go of a block one token too early',
+    breaks: ['I1', 'I3'],
     seed: 14,
     file: 'src/kv/group-window.ts',
     find: '(position - this.#window + 1) / this.#blockSize',
@@ -112,6 +132,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a state is let go before it is read',
+    breaks: ['I1', 'I3'],
     seed: 5,
     file: 'src/kv/group-state.ts',
     find: 'Math.floor((position - 1) / this.#blockSize)',
@@ -119,6 +140,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'rows that rode on spoiled rows count',
+    breaks: ['I1'],
     seed: 1168,
     file: 'src/kv/invalidate.ts',
     find: 'if (first !== Infinity) spoilRows(parts, request, spans, first, spoiled);',
@@ -126,6 +148,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a sample that depended on an invalid page counts',
+    breaks: ['I1'],
     seed: 8,
     file: 'src/scheduler/apply-result.ts',
     find: 'counts.push(below === Infinity);',
@@ -133,6 +156,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'sharers of an invalid page do not wait until its new owner has filled it (vLLM issue 49250)',
+    breaks: ['I1', 'I3'],
     seed: 8,
     file: 'src/kv/invalidate.ts',
     find: 'for (const user of users) user.needsPlan = true;',
@@ -140,6 +164,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'an invalid page can still be found',
+    breaks: ['I4'],
     seed: 1,
     file: 'src/kv/invalidate.ts',
     find: 'if (published.has(page)) pool.unpublish(page);',
@@ -147,6 +172,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a running state that went too far is taken for valid',
+    breaks: ['I1', 'I5'],
     seed: 8,
     file: 'src/kv/residency.ts',
     find: 'if (below < this.plannedTo[page]!) this.empty(page);\n    else ',
@@ -154,6 +180,8 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'everything from the first lost block on is computed again',
+    breaks: ['I3'],
+    checks: false,
     seed: 10,
     file: 'src/kv/plan-request.ts',
     find: 'request.nextSpan = 0;',
@@ -161,7 +189,19 @@ export const mutants: readonly Mutant[] = [
       'request.nextSpan = 0; const first = request.spans.start(0); request.spans.clear(); request.spans.push(first, request.tokens.length);',
   },
   {
+    bug: 'one block that fails discards its whole load',
+    breaks: ['I3'],
+    checks: false,
+    seed: 1,
+    scenario: 'tiers',
+    file: 'src/scheduler/scheduler.ts',
+    find: '      for (const { page, isPageBusy } of decided.failed)\n',
+    replace:
+      '      for (const user of this.#kv.invalidate(decided.load.blocks.map((block) => block.page))) users.add(user);\n      for (const { page, isPageBusy } of decided.failed)\n',
+  },
+  {
     bug: 'a running state overwrites a checkpoint that others use',
+    breaks: ['I1', 'I3'],
     seed: 116,
     file: 'src/kv/group-state.ts',
     find: 'rowsNeedOwnPage = true',
@@ -169,6 +209,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a checkpoint that rows pass by does not come back',
+    breaks: ['I7'],
     seed: 102,
     file: 'src/kv/coverage.ts',
     find: 'table.set(block, page);\n    request.firstHeld[group]',
@@ -176,6 +217,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'pages that were lent for a repair are never let go',
+    breaks: ['below the first that is held'],
     seed: 8,
     file: 'src/kv/coverage.ts',
     find: 'request.firstHeld[g] = Math.min(request.firstHeld[g]!, block);\n  const { spans',
@@ -183,6 +225,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'sharers keep a window’s page that its owner has left',
+    breaks: ['is not whole, and nobody fills it'],
     seed: 291,
     file: 'src/kv/ownership.ts',
     find: 'dropFromOthers(parts, owner, g, block, page);\n  }',
@@ -190,6 +233,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a page is not held while a load writes it',
+    breaks: ['I5', 'is not held'],
     seed: 4,
     file: 'src/connector/transfer-ledger.ts',
     find: '      this.#holds.hold(block.page);',
@@ -197,6 +241,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a page that I/O may still write is computed into',
+    breaks: ['I1', 'I5'],
     seed: 28,
     file: 'src/kv/loading.ts',
     find: 'if (isBusy) leaveToIo(parts, page, holders);',
@@ -204,6 +249,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a promise that was broken is believed again',
+    breaks: ['failed for'],
     seed: 5,
     scenario: 'storm',
     faults: { corrupt: 0.5, lies: 0.5 },
@@ -213,6 +259,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a worker that says nothing is waited for without a deadline',
+    breaks: ['I8'],
     seed: 29,
     file: 'src/scheduler/external-kv.ts',
     find: '...change.decided, ...this.ledger.takeLost()',
@@ -220,6 +267,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a load that is decided is still waited for',
+    breaks: ['I6'],
     seed: 4,
     file: 'src/scheduler/external-kv.ts',
     find: 'this.#loads.delete(decided.load.transfer);',
@@ -227,6 +275,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a load ends with the request that ordered it, though others wait for it',
+    breaks: ['I5'],
     seed: 235,
     file: 'src/scheduler/external-kv.ts',
     find: 'if (open.placed.some(({ page }) => this.#kv.parts.residency.isLoading(page))) {',
@@ -234,6 +283,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'rows that counted on a load count before it is there',
+    breaks: ['I1', 'I10'],
     seed: 28,
     file: 'src/scheduler/scheduler.ts',
     find: 'const missing = this.#external.lateIn(plan.connectorMetadata);',
@@ -241,6 +291,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'rows that counted on a load count when it has failed',
+    breaks: ['I1'],
     seed: 12,
     file: 'src/scheduler/scheduler.ts',
     find: 'for (const { decided } of outcomes) for (const { page } of decided.failed) missing.push(page);',
@@ -248,6 +299,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a page is read while it is loaded',
+    breaks: ['I1'],
     seed: 8,
     file: 'src/kv/kv-cache.ts',
     find: 'this.parts.residency.startLoading(table.at(block), 0);',
@@ -255,6 +307,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'rows are written into a page that a load fills',
+    breaks: ['is loaded for nobody'],
     seed: 8,
     file: 'src/kv/residency.ts',
     find: 'return this.#owners[page] === slot + 1 && this.#loading[page] === 0;',
@@ -262,6 +315,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a load of a page whose content was lost meanwhile is trusted',
+    breaks: ['I1'],
     seed: 406,
     scenario: 'crash',
     faults: { silent: 0.5, slow: 0.5 },
@@ -271,6 +325,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a late completion is accepted',
+    breaks: ['I6'],
     seed: 29,
     file: 'src/connector/transfer-ledger.ts',
     find: 'this.#loads.get(id)?.isDecided === false;',
@@ -278,6 +333,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a completion of an earlier attempt is taken for the current one’s',
+    breaks: ['I1', 'I5'],
     seed: 1643,
     scenario: 'storm',
     faults: { slow: 0.9, lies: 0.5 },
@@ -287,6 +343,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a connector that says "ask later" is asked for ever',
+    breaks: ['I8'],
     seed: 34,
     file: 'src/scheduler/external-kv.ts',
     find: 'return this.#nowMs < state.askUntilMs ? undefined : nothingFound;',
@@ -294,6 +351,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'each "ask later" moves the deadline',
+    breaks: ['I8'],
     seed: 34,
     file: 'src/scheduler/external-kv.ts',
     find: 'state.askUntilMs ??= Math.min',
@@ -301,6 +359,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a block is taken without a look at its key',
+    breaks: ['I1', 'I10'],
     seed: 1,
     file: 'src/scheduler/external-kv.ts',
     find: 'open.get(place)?.key !== found.key',
@@ -308,6 +367,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'the salt is not in the digest',
+    breaks: ['I10'],
     seed: 1,
     file: 'src/kv/block-hash.ts',
     find: 'if (cacheSalt !== undefined) text(cacheSalt);',
@@ -315,6 +375,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'the model’s fingerprint is not in the digest',
+    breaks: ['I10'],
     seed: 4,
     file: 'src/kv/block-hash.ts',
     find: 'text(fingerprint);',
@@ -322,6 +383,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'groups with one block size are not told apart',
+    breaks: ['I10'],
     seed: 19,
     file: 'src/kv/proposal.ts',
     find: 'let page = published.find(g, chain.words, block);',
@@ -329,6 +391,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a lost page ends requests that never had it',
+    breaks: ['I9', 'waits, but is ended'],
     seed: 16,
     file: 'src/scheduler/scheduler.ts',
     find: 'if (!users.has(state.kv)) continue;',
@@ -336,6 +399,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a page is not held while it is saved',
+    breaks: ['I5', 'is not held'],
     seed: 1,
     file: 'src/connector/transfer-ledger.ts',
     find: 'for (const { page } of save.blocks) this.#holds.hold(page);',
@@ -343,10 +407,11 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a save’s pages come back before it has read them',
+    breaks: ['I5'],
     seed: 1,
     file: 'src/connector/transfer-ledger.ts',
-    find: 'if (load === undefined) this.#drainSave(this.#saves.get(id)!);',
+    find: 'if (load === undefined) this.#drainSave(this.#saves.get(id)!);\n      else this.#closeLoad(load);',
     replace:
-      'if (load === undefined) this.#drainSave(this.#saves.get(id)!);\n      for (const open of this.#saves.values()) if (!open.isDrained) this.#drainSave(open);',
+      'if (load !== undefined) this.#closeLoad(load);\n      for (const open of this.#saves.values()) if (!open.isDrained) this.#drainSave(open);',
   },
 ];

@@ -15,8 +15,10 @@ import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner, type UntrueRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
 import { randomFaults, type TierFaults, withoutFaults } from './faults.ts';
+import { tellingHandedOut } from './handed-out.ts';
 import { sha256 } from './hash.ts';
 import { Judge } from './judge.ts';
+import { MinimalRepair } from './minimal-repair.ts';
 import { randomSpec } from './random-spec.ts';
 import { Workload } from './workload.ts';
 
@@ -57,6 +59,7 @@ export class World {
   readonly #scheduler: Scheduler;
   readonly #runner: FakeRunner;
   readonly #judge: Judge;
+  readonly #repair: MinimalRepair;
   readonly #workload: Workload;
   readonly #tier: FaultTier | undefined;
   readonly #tierPrng: Prng;
@@ -105,6 +108,7 @@ export class World {
     };
     this.#runner = new FakeRunner(this.#spec, vocabSize);
     this.#judge = new Judge(this.#spec, vocabSize, this.#options.maxModelLen);
+    this.#repair = new MinimalRepair(this.#runner, this.#judge.truthOf);
     // A generator of its own, so that worlds without a connector are what they are whatever is added here.
     const tierPrng = new Prng(seed + 2 ** 40);
     const hasTier = tierPrng.chance(0.7);
@@ -142,6 +146,13 @@ export class World {
 
   /** `chaosTurns` of chaos, then calm to the end. Throws when anything is not as it must be. */
   run(chaosTurns: number): void {
+    tellingHandedOut(
+      (page) => this.#runner.scribble(page),
+      () => this.#run(chaosTurns),
+    );
+  }
+
+  #run(chaosTurns: number): void {
     try {
       while (this.#turns < chaosTurns) this.#turn(true);
       this.#tier?.calm();
@@ -178,6 +189,7 @@ export class World {
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step is over its budget');
     this.#isOut = true;
     if (this.#checks) this.#judge.checkTables(plan);
+    this.#repair.checkPlan(plan);
     const lost = chaos ? this.#lostPages() : nothing;
     for (const page of lost) this.#runner.scribble(page);
     // Steps take time where that matters: a fixed part, and a part for each token.
@@ -188,7 +200,9 @@ export class World {
       this.#abortSome();
       this.#loseMemory();
     }
-    const innocent = this.#innocent([...lost, ...this.#lostWhileOut]);
+    const allLost = [...lost, ...this.#lostWhileOut];
+    this.#repair.stepDone(plan, result.leftOut ?? nothing, allLost);
+    const innocent = this.#innocent(allLost);
     this.#lostWhileOut = [];
     this.#isOut = false;
     this.#judgeAll(this.#scheduler.apply(plan, result, this.#nowMs), innocent, plan, result);
@@ -251,7 +265,13 @@ export class World {
       ownFaults: new Set(result?.failures?.map(({ sequence }) => plan!.sequences[sequence]!.requestId)),
       innocent,
     };
-    for (const update of updates) this.#judge.judge(update, untrue.get(update.requestId), excuses);
+    for (const update of updates) {
+      const { requestId, stats } = update;
+      const computed = this.#repair.computedTokens(requestId);
+      if (stats.computedTokens !== computed)
+        assert(false, `I3: ${requestId} says ${stats.computedTokens} computed tokens, its steps had ${computed}`);
+      this.#judge.judge(update, untrue.get(requestId), excuses);
+    }
   }
 
   /** The engine sleeps until something happens. Without transfers and deadlines nothing ever will. */

@@ -1,0 +1,169 @@
+import { assert } from '../src/base/assert.ts';
+import { type BlockId, NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
+import type { BlockTable, SequencePlan } from '../src/core/step.ts';
+import type { ScheduledStep } from '../src/scheduler/contract.ts';
+import { firstRead } from './fake-model.ts';
+import type { FakeRunner, Truth } from './fake-runner.ts';
+
+/**
+ * I3, seen from outside: no step computes a token whose KV is valid or that nothing needs. What is valid is read from the fake
+ * runner's memory and compared with the reference's KV; what is needed is the definition, token by token. Nothing of the KV
+ * core (residency, planner, index) is asked.
+ *
+ * Where memory is true and the engine cannot know it, the memory is destroyed, so that the two agree:
+ *   - a page that is handed out loses its content (`handed-out.ts`);
+ *   - pages that are said to be lost in a step are lost at its end, too;
+ *   - of a request's rows in a step, the first that depends on a lost page and all after it do not count. What lies behind such
+ *     a row in its page is lost, too: a page is valid up to its first untrue token.
+ *
+ * It also counts the tokens that each request's steps compute, for the comparison with `RequestStats.computedTokens`.
+ *
+ * It does not see work that a better search of the pool would spare: a block that is valid in a page outside the request's tables.
+ */
+export class MinimalRepair {
+  readonly #runner: FakeRunner;
+  readonly #truthOf: (id: RequestId) => Truth | undefined;
+  readonly #computed = new Map<RequestId, number>();
+  /** What the rows and loads of the plan so far will have brought: entries by place, states by page. */
+  readonly #coming = new Set<number>();
+  readonly #comingStates = new Map<number, number>();
+  #needed = new Uint8Array(0);
+  /** Sequences that compute more than one token, whose rows were looked at. */
+  checked = 0;
+
+  constructor(runner: FakeRunner, truthOf: (id: RequestId) => Truth | undefined) {
+    this.#runner = runner;
+    this.#truthOf = truthOf;
+  }
+
+  computedTokens(id: RequestId): number {
+    return this.#computed.get(id) ?? 0;
+  }
+
+  /** Before the plan is executed. */
+  checkPlan(plan: ScheduledStep): void {
+    this.#coming.clear();
+    this.#comingStates.clear();
+    const { groups } = this.#runner.kvCacheSpec;
+    for (const { mode, blocks } of plan.connectorMetadata?.loads ?? [])
+      if (mode === 'sync')
+        for (const { page, group } of blocks) this.#willCome(page, group, 0, groups[group]!.blockSize);
+    for (const sequence of plan.sequences) {
+      // The last token's logits are wanted, whatever is valid.
+      if (sequence.spans[0]!.start < sequence.tokens.length - 1) this.#checkSequence(sequence);
+      const tables = sequence.writeTables ?? sequence.blockTables;
+      for (const { start, end } of sequence.spans)
+        for (let token: number = start; token < end; token++)
+          for (const [group, { blockSize }] of groups.entries())
+            this.#willCome(pageAt(tables[group]!, token, blockSize), group, token % blockSize, 1);
+    }
+  }
+
+  /** After the step. `lost`: pages whose content was lost before its result was applied. */
+  stepDone(plan: ScheduledStep, leftOut: readonly number[], lost: readonly BlockId[]): void {
+    for (const page of lost) this.#runner.scribble(page);
+    const spoiled = new Set<number>(lost);
+    for (const [index, sequence] of plan.sequences.entries()) {
+      const isLeftOut = leftOut.includes(index);
+      if (!isLeftOut) this.#count(sequence);
+      const first = isLeftOut ? 0 : this.#firstSpoiled(sequence, this.#runner.untrueReads[index]?.row, spoiled);
+      if (first !== Infinity) this.#destroyRows(sequence, first, spoiled);
+    }
+  }
+
+  #count({ requestId, spans }: SequencePlan): void {
+    const rows = spans.reduce((sum, { start, end }) => sum + end - start, 0);
+    this.#computed.set(requestId, this.computedTokens(requestId) + rows);
+  }
+
+  #checkSequence(sequence: SequencePlan): void {
+    this.checked++;
+    const { requestId, spans, tokens } = sequence;
+    const truth = this.#truthOf(requestId);
+    assert(truth !== undefined, `${requestId} is scheduled, and nobody has sent it`);
+    const needed = this.#neededTokens(sequence, truth);
+    for (const { start, end } of spans)
+      for (let token: number = start; token < end; token++)
+        if (needed[token] === 0)
+          assert(false, `I3: ${requestId} computes token ${token} of ${tokens.length} without need: ${showOf(spans)}`);
+  }
+
+  /** 1 for the last token, and for each token that a token of the set reads in any group where it is not valid. */
+  #neededTokens(sequence: SequencePlan, truth: Truth): Uint8Array {
+    const count = sequence.tokens.length;
+    if (this.#needed.length < count) this.#needed = new Uint8Array(2 * count);
+    const needed = this.#needed.fill(0, 0, count);
+    needed[count - 1] = 1;
+    const { groups } = this.#runner.kvCacheSpec;
+    const valid = groups.map((_, group) => this.#validTokens(sequence, truth, group));
+    for (let token = count - 1; token > 0; token--) {
+      if (needed[token] === 0) continue;
+      for (const [group, spec] of groups.entries())
+        for (let read = firstRead(spec, token); read < token; read++) if (valid[group]![read] === 0) needed[read] = 1;
+    }
+    return needed;
+  }
+
+  /** 1 for each token whose KV (in a state group: the state after it) is in its page. */
+  #validTokens({ tokens, blockTables }: SequencePlan, truth: Truth, group: number): Uint8Array {
+    const { kind, blockSize } = this.#runner.kvCacheSpec.groups[group]!;
+    const table = blockTables[group]!;
+    const valid = new Uint8Array(tokens.length);
+    for (let token = 0; token < tokens.length; token++) {
+      const page = pageAt(table, token, blockSize);
+      if (page === NULL_BLOCK) continue;
+      const offset = token % blockSize;
+      if (kind === 'state') {
+        const coming = this.#comingStates.get(page);
+        if (coming === undefined ? this.#runner.isTrue(page, group, token, truth) : coming === offset) valid[token] = 1;
+      } else if (offset === 0 || valid[token - 1] === 1) {
+        if (this.#coming.has(this.#placeOf(page, offset)) || this.#runner.isTrue(page, group, token, truth))
+          valid[token] = 1;
+      }
+    }
+    return valid;
+  }
+
+  #willCome(page: number, group: number, offset: number, count: number): void {
+    if (page === NULL_BLOCK) return;
+    if (this.#runner.kvCacheSpec.groups[group]!.kind === 'state') this.#comingStates.set(page, offset + count - 1);
+    else for (let i = 0; i < count; i++) this.#coming.add(this.#placeOf(page, offset + i));
+  }
+
+  #placeOf = (page: number, offset: number): number => page * 256 + offset;
+
+  #firstSpoiled(sequence: SequencePlan, untrueRow: number | undefined, spoiled: ReadonlySet<number>): number {
+    const limit = untrueRow ?? Infinity;
+    if (spoiled.size === 0) return limit;
+    const { groups } = this.#runner.kvCacheSpec;
+    for (const { start, end } of sequence.spans)
+      for (let token: number = start; token < Math.min(end, limit); token++)
+        for (const [group, spec] of groups.entries()) {
+          const table = sequence.blockTables[group]!;
+          const last = Math.floor(token / spec.blockSize);
+          for (let block = Math.floor(firstRead(spec, token) / spec.blockSize); block <= last; block++)
+            if (spoiled.has(table.ids[block]!)) return token;
+        }
+    return limit;
+  }
+
+  #destroyRows(sequence: SequencePlan, first: number, spoiled: Set<number>): void {
+    const tables = sequence.writeTables ?? sequence.blockTables;
+    for (const { start, end } of sequence.spans)
+      for (let token = Math.max(start, first); token < end; token++)
+        for (const [group, { blockSize }] of this.#runner.kvCacheSpec.groups.entries()) {
+          const page = pageAt(tables[group]!, token, blockSize);
+          if (page === NULL_BLOCK) continue;
+          for (let lost = token; lost < token + blockSize - (token % blockSize); lost++)
+            this.#runner.scribbleAt(page, group, lost);
+          spoiled.add(page);
+        }
+  }
+}
+
+const showOf = (spans: SequencePlan['spans']): string => spans.map(({ start, end }) => `${start}-${end}`).join(' ');
+
+function pageAt({ ids, length }: BlockTable, token: number, blockSize: number): number {
+  const block = Math.floor(token / blockSize);
+  return block < length ? ids[block]! : NULL_BLOCK;
+}
