@@ -16,7 +16,7 @@ import type {
 import { FaultInjector } from '../../src/connector/fault-injector.ts';
 import type { FaultPlan } from '../../src/connector/fault-rules.ts';
 import { FaultyReports, type ReportFaults } from '../../src/connector/faulty-reports.ts';
-import type { TamperableTier } from '../../src/connector/tier.ts';
+import type { TamperableTier, Tier } from '../../src/connector/tier.ts';
 import { HostTier } from '../../src/connector/tier-host.ts';
 import { TierScheduler } from '../../src/connector/tier-scheduler.ts';
 import { TierWorker } from '../../src/connector/tier-worker.ts';
@@ -40,6 +40,8 @@ const never = new AbortController().signal;
 export class MemoryConnector {
   /** Blocks that a worker reported as failed, on any rank: `transfer/page`, independent of what the scheduler counts. */
   readonly failedBlocks = new Set<string>();
+  /** Blocks that arrived, by rank, as the stores saw it; not those that were given up before. */
+  readonly arrived: readonly Set<BlockKey>[];
   readonly #options: MemoryConnectorOptions;
   readonly #tiers: readonly HostTier[];
   readonly #injectors: FaultInjector[] = [];
@@ -47,6 +49,7 @@ export class MemoryConnector {
   private constructor(options: MemoryConnectorOptions, tiers: readonly HostTier[]) {
     this.#options = options;
     this.#tiers = tiers;
+    this.arrived = tiers.map(() => new Set());
   }
 
   static async open(options: MemoryConnectorOptions): Promise<MemoryConnector> {
@@ -72,7 +75,7 @@ export class MemoryConnector {
     const plan = this.#options.faults?.[identity.rank];
     const injector = plan === undefined ? undefined : new FaultInjector(tier, { identity, timers, plan });
     if (injector !== undefined) this.#injectors.push(injector);
-    const worker = new TierWorker(injector ?? tier, context, {
+    const worker = new TierWorker(witnessed(injector ?? tier, this.arrived[identity.rank]!), context, {
       loadsAtOnce: 4,
       savesAtOnce: 2,
       saveBufferBytes: 16 << 20,
@@ -117,6 +120,22 @@ function viewOf(tier: HostTier): TamperableTier {
     counters: () => tier.counters(),
     close: () => Promise.resolve(),
   };
+}
+
+/** Notes which blocks arrive, and changes nothing. A load that was given up does not count, even if its bytes come later. */
+export function witnessed(tier: Tier, arrived: Set<BlockKey>): Tier {
+  const load: Tier['load'] = async (key, into, signal, context) => {
+    const reason = await tier.load(key, into, signal, context);
+    if (reason === undefined && !signal.aborted) arrived.add(key);
+    return reason;
+  };
+  return new Proxy(tier, {
+    get(target, name) {
+      if (name === 'load') return load;
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
 }
 
 /** Notes what the half reports as failed, and changes nothing. */

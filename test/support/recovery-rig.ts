@@ -61,6 +61,8 @@ export interface Life {
   readonly stats: EngineStats;
   /** Blocks that a worker reported as failed; see `MemoryConnector`. */
   readonly failedBlocks: number;
+  /** Blocks that arrived on all ranks, as the stores saw it. */
+  readonly arrived: ReadonlySet<string>;
   /** All that was stored by this life, by rank; empty without a store. */
   readonly stored: StoredBlocks;
 }
@@ -157,6 +159,7 @@ export class RecoveryRig {
       completions,
       stats,
       failedBlocks: connector?.failedBlocks.size ?? 0,
+      arrived: onAllRanks(connector?.arrived ?? []),
       stored: (await connector?.contents(storedKeys)) ?? [],
     };
   }
@@ -252,6 +255,12 @@ const neverTaken: Completion = {
   reason: 'abort',
   stats: { promptTokens: 0, cachedTokens: 0, outputTokens: 0, computedTokens: 0, recomputedTokens: 0, preemptions: 0 },
 };
+
+/** Keys that are in every set. */
+export function onAllRanks(sets: readonly ReadonlySet<string>[]): ReadonlySet<string> {
+  const [first = new Set<string>(), ...others] = sets;
+  return new Set([...first].filter((key) => others.every((keys) => keys.has(key))));
+}
 
 const pagesMax = 160;
 const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
