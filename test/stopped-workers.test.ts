@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { JsonObject } from '../src/base/json.ts';
 import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
 import type { AsyncEngine, EngineNotice, OutputDelta } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
@@ -152,6 +153,34 @@ describe('a worker that is stopped', () => {
       });
     await expect.poll(() => engine.health(), patience).toEqual({ status: 'ok' });
     expect(await complete(engine)).toEqual(expected);
+  });
+
+  it.each(['sync', 'async'])('while it loads KV is replaced, and no transfer stays open (%s)', async (mode) => {
+    const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
+    const storeWith = (rules: readonly JsonObject[]) => ({
+      kv_connector: 'SharedStorageConnector',
+      kv_role: 'kv_both',
+      kv_connector_extra_config: {
+        shared_storage_path: folder.file(`store-${mode}`),
+        async_load: mode === 'async',
+        fault_injection: { seed: 1, rules },
+      },
+    });
+    const writer = await open({ kvTransferConfig: storeWith([]) });
+    expect(await complete(writer.engine)).toEqual(expected);
+    await writer.engine.close();
+
+    // The load is under way for longer than this test takes to see it.
+    const rules = [{ fault: 'slow', on: 'load', delay_ms: 700 }];
+    const { engine, processIds, notices } = await open({ kvTransferConfig: storeWith(rules) });
+    const [, second] = processIds();
+    const completed = complete(engine);
+    await expect.poll(() => engine.stats().transfers.open, { ...patience, interval: 1 }).toBeGreaterThan(0);
+    stop(second);
+    expect(await completed).toEqual(expected);
+    expect(notices.map(({ message }) => message).join('\n')).toContain('rank 1 of 2 did not answer for 1 s');
+    await expect.poll(() => engine.stats().transfers.open, patience).toBe(0);
+    expect(engine.stats().blocks.referenced).toBe(0);
   });
 
   it('and goes on in time is not replaced', async () => {
