@@ -12,16 +12,17 @@ import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import type { ModelInfo } from './engine/contract.ts';
-import { Engine, type RenderChat } from './engine/engine.ts';
+import { type ChatRenderers, Engine } from './engine/engine.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
 import { digestFile, type FileDigest } from './ggml/file-digest.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
-import { compileChatTemplate } from './tokenizer/chat-template.ts';
+import { compileChatTemplate, renderInBackground } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
+import { TextThread } from './tokenizer/text-thread.ts';
 import { PipelineExecutor } from './worker/executor-pipeline.ts';
 import type { OpenedRank, RankTimings } from './worker/rank.ts';
 import type { RestartPolicy } from './worker/restart-budget.ts';
@@ -49,7 +50,8 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   const transfer = await openTransfer(resolved);
   const file = await readGguf(resolved.model);
   const config = readModelConfig(file);
-  const tokenizer = await openTokenizer(file);
+  const thread = new TextThread();
+  const tokenizer = await openTokenizer(file, thread);
   const hashing = new AbortController();
   const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };
   // Connectors ring before there is an engine: look-ups may begin when a half is opened.
@@ -58,7 +60,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   let ranks: readonly OpenedRank[] = [];
   let connector: SchedulerConnector | undefined;
   try {
-    const renderChat = chatRenderer(resolved, tokenizer);
+    const chat = chatRenderers(resolved, tokenizer, thread);
     const name = modelName(resolved);
     ranks = await openRanks(resolved, {
       ...transfer,
@@ -78,7 +80,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
     });
     const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
     const model = {
-      ...describeModel(resolved, config, executor.kvCacheSpec, renderChat !== undefined),
+      ...describeModel(resolved, config, executor.kvCacheSpec, chat !== undefined),
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
     const scheduling = schedulerOptionsOf(resolved, model, transfer);
@@ -90,7 +92,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
         tokenizer,
         model,
         ...(connector === undefined ? {} : { connector }),
-        ...(renderChat === undefined ? {} : { renderChat }),
+        ...chat,
       },
       {
         scheduler: scheduling,
@@ -180,16 +182,22 @@ function describeModel(
   };
 }
 
-function chatRenderer(options: ResolvedEngineOptions, tokenizer: Tokenizer): RenderChat | undefined {
+function chatRenderers(
+  options: ResolvedEngineOptions,
+  tokenizer: Tokenizer,
+  thread: TextThread,
+): ChatRenderers | undefined {
   const source = options.chatTemplate ?? tokenizer.chatTemplate;
   if (source === undefined) return undefined;
   const textOf = (id: number | undefined): string =>
     id === undefined ? '' : Buffer.from(tokenizer.tokenBytes(id, { special: true })).toString();
-  const template = compileChatTemplate(source, {
-    bosToken: textOf(tokenizer.bosTokenId),
-    eosToken: textOf(tokenizer.eosTokenIds[0]),
-  });
-  return (messages, renderOptions) => template.render(messages, renderOptions);
+  const context = { bosToken: textOf(tokenizer.bosTokenId), eosToken: textOf(tokenizer.eosTokenIds[0]) };
+  const template = compileChatTemplate(source, context);
+  return {
+    renderChat: (messages, renderOptions) => template.render(messages, renderOptions),
+    renderLongChat: (messages, renderOptions, signal) =>
+      renderInBackground({ ...context, thread, source }, messages, renderOptions, signal),
+  };
 }
 
 /** The seeds of requests that bring none, when the user wants a run to repeat: the n-th request gets the n-th. */

@@ -3,7 +3,7 @@ import { assertDefined } from '../base/assert.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { ChoiceCollector } from '../server/choice-collector.ts';
-import { tokenizePrompt } from '../server/generation.ts';
+import { tokenizeText } from '../server/generation.ts';
 import { promptTokensDetails, reusedTokens } from '../server/prompt-usage.ts';
 import {
   addEngineFlags,
@@ -123,7 +123,8 @@ async function run(
   context: CliContext,
   signal: AbortSignal,
 ): Promise<void> {
-  const tokens = tokenizePrompt(engine, flags.chat ? asChat(engine, prompt, flags.system) : prompt, !flags.chat);
+  const text = flags.chat ? asChat(engine, prompt, flags.system) : prompt;
+  const tokens = await tokenizeText(engine, text, !flags.chat, signal);
   const collector = new ChoiceCollector(1);
   let lastText = '';
   for await (const delta of engine.generate({ prompt: tokens, params: paramsOf(flags) }, { signal })) {

@@ -17,18 +17,26 @@ export interface AsyncEngine {
   readonly model: ModelInfo;
   /**
    * Starts at the call, not at the first `next()`. Throws (rejects the first `next()`) KvasirError for a bad request,
-   * a full queue (`queueFull`) or a closed engine. With an aborted signal the stream ends with finish reason `abort`.
+   * a full queue (`queueFull`) or a closed engine. A long text is tokenized on another thread first. With an aborted signal the stream ends with finish reason `abort`.
    */
   generate(request: GenerateRequest, options?: { readonly signal?: AbortSignal }): AsyncIterableIterator<OutputDelta>;
+  /** Tokenizes at once: the event loop waits, about a microsecond per character. */
   tokenize(text: string, options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean }): number[];
+  /**
+   * The same tokens, for a prompt. A long text is tokenized on another thread, and counts as a waiting request until then.
+   * Rejects with `promptTooLong` (at once, where no tokens of the text would fit the model), `queueFull`, or the signal's
+   * reason.
+   */
+  tokenizePrompt(text: string, options?: TokenizePromptOptions): Promise<number[]>;
   detokenize(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string;
+  /** The text that `detokenize` gives, in parts that take a few milliseconds each. */
+  detokenizeParts(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): Iterable<string>;
   /** The raw bytes of one token, perhaps a part of a character; a control token gives its name. For logprobs' `bytes`. */
   tokenBytes(token: number): Uint8Array;
   /** Renders the model's chat template; `variables` are what else the template may read (`enable_thinking`, ...). */
-  applyChatTemplate(
-    messages: readonly ChatMessage[],
-    options?: { readonly addGenerationPrompt?: boolean; readonly variables?: Readonly<Record<string, unknown>> },
-  ): string;
+  applyChatTemplate(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
+  /** The same. A long conversation is rendered on another thread. */
+  renderChat(messages: readonly ChatMessage[], options?: RenderChatOptions): Promise<string>;
   stats(): EngineStats;
   /** Whether it serves right now, and if not, why and for how long. */
   health(): EngineHealth;
@@ -38,6 +46,23 @@ export interface AsyncEngine {
   drain(): Promise<void>;
   /** Aborts what still runs and frees everything. Idempotent. */
   close(): Promise<void>;
+}
+
+export interface TokenizePromptOptions {
+  /** As in `GenerateRequest`. */
+  readonly addSpecial?: boolean;
+  readonly parseSpecial?: boolean;
+  readonly signal?: AbortSignal;
+}
+
+export interface ChatTemplateOptions {
+  /** Default true. */
+  readonly addGenerationPrompt?: boolean;
+  readonly variables?: Readonly<Record<string, unknown>>;
+}
+
+export interface RenderChatOptions extends ChatTemplateOptions {
+  readonly signal?: AbortSignal;
 }
 
 export interface GenerateRequest {

@@ -13,33 +13,46 @@ import type { Executor } from '../worker/executor.ts';
 import type {
   AsyncEngine,
   ChatMessage,
+  ChatTemplateOptions,
   EngineHealth,
   EngineNotice,
   EngineStats,
   GenerateRequest,
   ModelInfo,
+  RenderChatOptions,
+  TokenizePromptOptions,
 } from './contract.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
+import { LateStream } from './late-stream.ts';
 import { LoadFailureLog } from './load-failure-log.ts';
 import { Outbox } from './outbox.ts';
 import { OutputStream } from './output-stream.ts';
-import { type PreparedRequest, prepareRequest } from './prepare.ts';
+import { hasLongText, type LongRequest, type PreparedRequest, prepareLongRequest, prepareRequest } from './prepare.ts';
+import { checkTextFits, isLongConversation, isLongText } from './prompt-limits.ts';
 import { RequestHandle } from './request-handle.ts';
 import { EngineTotals } from './stats.ts';
 import { type StepParts, step } from './step.ts';
+import { TextQueue } from './text-queue.ts';
 import { Wakeup } from './wakeup.ts';
 
 /** What an engine is put together from. It owns the executor, the connector and the tokenizer: `close` closes them. */
-export interface EngineParts {
+export interface EngineParts extends ChatRenderers {
   readonly scheduler: SchedulerApi;
   readonly executor: Executor;
   readonly tokenizer: Tokenizer;
   readonly model: ModelInfo;
   /** Its scheduler half, where KV is kept outside: the scheduler asks it, the engine ends it. */
   readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close'>;
-  /** Absent when the model has no chat template. */
-  readonly renderChat?: RenderChat;
 }
+
+/** Absent when the model has no chat template. */
+export interface ChatRenderers {
+  readonly renderChat?: RenderChat;
+  /** The same on another thread, for long conversations; by default they are rendered at once. */
+  readonly renderLongChat?: RenderLongChat;
+}
+
+export type RenderLongChat = (...args: [...Parameters<RenderChat>, signal?: AbortSignal]) => Promise<string>;
 
 export type RenderChat = (
   messages: readonly ChatMessage[],
@@ -79,6 +92,7 @@ export class Engine implements AsyncEngine {
   readonly #clock: Clock;
   readonly #loadFailures: LoadFailureLog;
   readonly #work = new Wakeup();
+  readonly #texts: TextQueue;
   readonly #loop: Promise<void>;
   #drainers: (() => void)[] = [];
   #serial = 0;
@@ -101,6 +115,10 @@ export class Engine implements AsyncEngine {
     this.#drawSeed = settings.drawSeed ?? randomSeed;
     this.#clock = settings.clock ?? systemClock;
     this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onNotice);
+    this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
+      this.#work.ring();
+      if (this.#hasStopped) this.#tellDrained();
+    });
     this.#parts = { ...parts, nowMs: () => this.#clock.nowMs(), outbox: new Outbox((update) => this.#deliver(update)) };
     this.#loop = this.#run()
       .catch((cause: unknown) => this.#break(cause))
@@ -110,19 +128,25 @@ export class Engine implements AsyncEngine {
       });
   }
 
-  generate(request: GenerateRequest, options: { readonly signal?: AbortSignal } = {}): OutputStream {
+  generate(request: GenerateRequest, { signal }: { readonly signal?: AbortSignal } = {}): OutputStream | LateStream {
     try {
       this.#checkOpen();
-      const prepared = prepareRequest(request, {
-        tokenizer: this.#parts.tokenizer,
-        model: this.model,
-        drawSeed: this.#drawSeed,
-      });
+      const parts = { tokenizer: this.#parts.tokenizer, model: this.model, drawSeed: this.#drawSeed };
+      if (hasLongText(request)) return this.#startLong(prepareLongRequest(request, parts), request.requestId, signal);
+      const prepared = prepareRequest(request, parts);
       this.#checkRoom(prepared.params.n);
-      return this.#start(prepared, request.requestId, options.signal);
+      return this.#start(prepared, request.requestId, signal);
     } catch (error) {
       return OutputStream.failed(error);
     }
+  }
+
+  async tokenizePrompt(text: string, { signal, ...options }: TokenizePromptOptions = {}): Promise<number[]> {
+    this.#checkNotClosed();
+    checkTextFits(text, this.#parts.tokenizer, this.model);
+    if (!isLongText(text)) return this.tokenize(text, options);
+    this.#checkRoom(1);
+    return this.#texts.run({ text, options, completions: 1 }, signal, (tokens) => Array.from(tokens));
   }
 
   tokenize(text: string, options: EncodeOptions = {}): number[] {
@@ -135,15 +159,25 @@ export class Engine implements AsyncEngine {
     return this.#parts.tokenizer.decode(tokens, options);
   }
 
+  detokenizeParts(tokens: ArrayLike<number>, options: DecodeOptions = {}): Iterable<string> {
+    this.#checkNotClosed();
+    return this.#parts.tokenizer.decodeParts(tokens, options);
+  }
+
   tokenBytes(token: number): Uint8Array {
     this.#checkNotClosed();
     return this.#parts.tokenizer.tokenBytes(token, { special: true });
   }
 
-  applyChatTemplate(
-    messages: readonly ChatMessage[],
-    options: { readonly addGenerationPrompt?: boolean; readonly variables?: Readonly<Record<string, unknown>> } = {},
-  ): string {
+  async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<string> {
+    const { renderLongChat } = this.#parts;
+    if (renderLongChat === undefined || !isLongConversation(messages)) return this.applyChatTemplate(messages, options);
+    this.#checkNotClosed();
+    const { signal, ...others } = options;
+    return renderLongChat(messages, { ...others, addGenerationPrompt: options.addGenerationPrompt ?? true }, signal);
+  }
+
+  applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {
     const { renderChat } = this.#parts;
     if (renderChat === undefined) throw chatTemplateMissing({ model: this.model.name });
     return renderChat(messages, { ...options, addGenerationPrompt: options.addGenerationPrompt ?? true });
@@ -156,7 +190,8 @@ export class Engine implements AsyncEngine {
   }
 
   stats(): EngineStats {
-    return this.#totals.report(this.#parts.scheduler.stats());
+    const report = this.#totals.report(this.#parts.scheduler.stats());
+    return { ...report, waiting: report.waiting + this.#texts.completions };
   }
 
   health(): EngineHealth {
@@ -210,8 +245,38 @@ export class Engine implements AsyncEngine {
    */
   #checkRoom(completions: number): void {
     const { maxWaiting, scheduler } = this.#settings;
-    if (this.#live.size === 0 || this.#live.size + completions <= scheduler.maxNumSeqs + maxWaiting) return;
-    throw queueFull({ waiting: Math.max(0, this.#live.size - scheduler.maxNumSeqs), limit: maxWaiting });
+    const accepted = this.#live.size + this.#texts.completions;
+    if (accepted === 0 || accepted + completions <= scheduler.maxNumSeqs + maxWaiting) return;
+    throw queueFull({ waiting: Math.max(0, accepted - scheduler.maxNumSeqs), limit: maxWaiting });
+  }
+
+  /**
+   * Its place in the scheduler's queue is taken when the tokens are there: short requests that came later may be before
+   * it, long ones are not.
+   */
+  #startLong(long: LongRequest, name: string | undefined, signal: AbortSignal | undefined): LateStream {
+    this.#checkRoom(long.n);
+    const stop = new AbortController();
+    const onAbort = (): void => stop.abort();
+    if (signal?.aborted === true) onAbort();
+    // One signal may stand for any number of requests, and Node would warn of a leak from the eleventh on.
+    if (signal !== undefined) setMaxListeners(0, signal);
+    signal?.addEventListener('abort', onAbort, { once: true });
+    const started = this.#texts
+      .run({ text: long.text, options: long.options, completions: long.n }, stop.signal, (tokens) =>
+        this.#start(long.finish(tokens), name, signal),
+      )
+      .catch((error: unknown) => this.#notStarted(long.n, error, stop.signal))
+      .finally(() => signal?.removeEventListener('abort', onAbort));
+    return new LateStream(started, onAbort);
+  }
+
+  /** What a request gets that ended before it had tokens. */
+  #notStarted(completions: number, error: unknown, stop: AbortSignal): OutputStream {
+    const isAborted = stop.aborted || this.#closing !== undefined;
+    if (!isAborted && this.#failure === undefined) return OutputStream.failed(error);
+    if (isAborted) for (let index = 0; index < completions; index++) this.#totals.countAbort();
+    return OutputStream.ended(completions, isAborted ? 'abort' : 'error');
   }
 
   #start(prepared: PreparedRequest, name: string | undefined, signal: AbortSignal | undefined): OutputStream {
@@ -313,7 +378,7 @@ export class Engine implements AsyncEngine {
 
   /** Whoever waits for the engine to be drained: nothing runs, and no step is out. */
   #tellDrained(): void {
-    if (this.#live.size > 0) return;
+    if (this.#live.size + this.#texts.completions > 0) return;
     for (const resolve of this.#drainers) resolve();
     this.#drainers = [];
   }
@@ -321,6 +386,7 @@ export class Engine implements AsyncEngine {
   /** The executor or the scheduler failed: no later token could be trusted. The scheduler is not asked again. */
   #break(cause: unknown): void {
     this.#failure = { cause };
+    this.#texts.abortAll(cause);
     for (const handle of [...this.#live.values()]) {
       // The end of an earlier one may have been the end of its siblings' reader.
       if (handle.hasEnded) continue;
@@ -331,6 +397,7 @@ export class Engine implements AsyncEngine {
   }
 
   async #close(): Promise<void> {
+    this.#texts.abortAll(engineClosed());
     for (const handle of [...this.#live.values()]) if (!handle.hasEnded) this.#abort(handle, 'abort');
     this.#work.ring();
     await this.#loop;

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assertDefined } from '../base/assert.ts';
 import { engineClosed, invalidParameter, promptEmpty } from '../core/errors.ts';
 import type { TokenId } from '../core/ids.ts';
@@ -96,12 +97,14 @@ export class OfflineLlm {
     options: BatchOptions = {},
   ): Promise<RequestOutput[]> {
     const engine = await this.engine();
-    const requests = (isPrompt(prompts) ? [prompts] : prompts).map((prompt) => {
-      if (typeof prompt !== 'string') return { prompt };
-      if (prompt === '') throw promptEmpty();
-      return { text: prompt, prompt: engine.tokenize(prompt) };
-    });
-    return runBatch(engine, requests, params, options);
+    const list: readonly Prompt[] = isPrompt(prompts) ? [prompts] : prompts;
+    if (list.includes('')) throw promptEmpty();
+    return runBatch(
+      engine,
+      list.map((prompt) => ({ prompt })),
+      params,
+      options,
+    );
   }
 
   /** Like `generate`, for one conversation or several: each is rendered by the model's chat template. */
@@ -111,14 +114,13 @@ export class OfflineLlm {
     { addGenerationPrompt = true, variables, ...options }: ChatOptions = {},
   ): Promise<RequestOutput[]> {
     const engine = await this.engine();
-    const requests = (isConversation(conversations) ? [conversations] : conversations).map((messages) => {
-      const text = engine.applyChatTemplate(messages, {
-        addGenerationPrompt,
-        ...(variables === undefined ? {} : { variables }),
-      });
+    const template = { addGenerationPrompt, ...(variables === undefined ? {} : { variables }) };
+    const requests: BatchRequest[] = [];
+    for (const messages of isConversation(conversations) ? [conversations] : conversations) {
+      const prompt = await engine.renderChat(messages, template);
       // The template has written BOS and the like itself.
-      return { text, prompt: engine.tokenize(text, { addSpecial: false, parseSpecial: true }) };
-    });
+      requests.push({ prompt, encode: { addSpecial: false, parseSpecial: true } });
+    }
     return runBatch(engine, requests, params, options);
   }
 
@@ -135,9 +137,12 @@ export class OfflineLlm {
 }
 
 interface BatchRequest {
-  readonly text?: string;
-  readonly prompt: ArrayLike<number>;
+  readonly prompt: Prompt;
+  readonly encode?: { readonly addSpecial: boolean; readonly parseSpecial: boolean };
 }
+
+/** Characters that are tokenized between two turns of the event loop, when many short prompts begin together. */
+const TEXT_LENGTH_PER_TURN = 65_536;
 
 type Params = SamplingOptions;
 
@@ -156,14 +161,28 @@ async function runBatch(
   const outputs: RequestOutput[] = [];
   let failure: { readonly error: unknown } | undefined;
   let next = 0;
+  let textLength = 0;
+  const salt = cacheSalt === undefined ? {} : { cacheSalt };
+  const begin = async (index: number) => {
+    const { prompt, encode = {} } = requests[index]!;
+    const tokens = typeof prompt === 'string' ? await tokensOf(engine, prompt, encode, stop.signal) : prompt;
+    if (typeof prompt === 'string') textLength += prompt.length;
+    if (textLength > TEXT_LENGTH_PER_TURN) {
+      textLength = 0;
+      await nextTurn();
+    }
+    const stream = engine.generate({ prompt: tokens ?? prompt, params: paramsOf(index), ...encode, ...salt }, stop);
+    return { prompt, tokens: tokens ?? [], stream };
+  };
+  // One after the other, because requests without a seed get theirs in the order in which they begin.
+  let begun: Promise<unknown> = Promise.resolve();
   const runInTurn = async (): Promise<void> => {
     while (next < requests.length && failure === undefined) {
       const index = next++;
-      const request = requests[index]!;
-      const salt = cacheSalt === undefined ? {} : { cacheSalt };
       try {
-        const stream = engine.generate({ prompt: request.prompt, params: paramsOf(index), ...salt }, stop);
-        outputs[index] = await collectOutput(request, stream);
+        const beginning = begun.then(() => begin(index));
+        begun = beginning.catch(() => undefined);
+        outputs[index] = await collectOutput(await beginning);
       } catch (error) {
         failure ??= { error };
         stop.abort();
@@ -179,6 +198,27 @@ async function runBatch(
   return outputs;
 }
 
+/** Undefined when the signal aborts before the tokens of a long text are there. */
+async function tokensOf(
+  engine: AsyncEngine,
+  text: string,
+  encode: Partial<BatchRequest['encode']>,
+  signal: AbortSignal,
+): Promise<ArrayLike<number> | undefined> {
+  try {
+    return await engine.tokenizePrompt(text, { ...encode, signal });
+  } catch (error) {
+    if (signal.aborted) return undefined;
+    throw error;
+  }
+}
+
+interface BegunRequest {
+  readonly prompt: Prompt;
+  readonly tokens: ArrayLike<number>;
+  readonly stream: AsyncIterable<OutputDelta>;
+}
+
 function perRequest(params: Params | readonly Params[], count: number): (index: number) => Params {
   if (!isList(params)) return () => params;
   if (params.length !== count) {
@@ -188,10 +228,7 @@ function perRequest(params: Params | readonly Params[], count: number): (index: 
   return (index) => params[index]!;
 }
 
-async function collectOutput(
-  { text, prompt }: BatchRequest,
-  stream: AsyncIterable<OutputDelta>,
-): Promise<RequestOutput> {
+async function collectOutput({ prompt, tokens, stream }: BegunRequest): Promise<RequestOutput> {
   const completions: OutputDelta[][] = [];
   for await (const delta of stream) {
     completions[delta.index] ??= [];
@@ -201,8 +238,8 @@ async function collectOutput(
   const sum = (counter: 'outputTokens' | 'computedTokens' | 'recomputedTokens' | 'preemptions') =>
     totals.reduce((total, stats) => total + stats[counter], 0);
   return {
-    ...(text === undefined ? {} : { prompt: text }),
-    promptTokenIds: Array.from(prompt),
+    ...(typeof prompt === 'string' ? { prompt } : {}),
+    promptTokenIds: Array.from(tokens),
     outputs: completions.map(joinDeltas),
     stats: {
       ...totals[0]!,

@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import type { FinishReason } from '../core/request.ts';
 import type { OutputDelta } from './contract.ts';
 
 /**
@@ -26,6 +27,23 @@ export class OutputStream implements AsyncIterableIterator<OutputDelta> {
   static failed(error: unknown): OutputStream {
     const stream = new OutputStream(0, () => {});
     stream.#error = error;
+    return stream;
+  }
+
+  /** A stream of completions that ended before they began. */
+  static ended(completions: number, reason: FinishReason): OutputStream {
+    const stream = new OutputStream(completions, () => {});
+    const stats = {
+      promptTokens: 0,
+      cachedTokens: 0,
+      outputTokens: 0,
+      computedTokens: 0,
+      recomputedTokens: 0,
+      preemptions: 0,
+    };
+    for (let index = 0; index < completions; index++) {
+      stream.push({ index, text: '', tokenIds: [], finish: { reason }, stats });
+    }
     return stream;
   }
 

@@ -3,8 +3,9 @@ import { invalidParameter, promptEmpty, promptTooLong } from '../core/errors.ts'
 import type { SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
-import type { Tokenizer } from '../tokenizer/contract.ts';
+import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import type { GenerateRequest, ModelInfo } from './contract.ts';
+import { checkTextFits, isLongText } from './prompt-limits.ts';
 
 /** A request that is known to be sound: it fits the model, and everything about it is decided. */
 export interface PreparedRequest {
@@ -27,8 +28,36 @@ export interface PrepareParts {
  * @throws KvasirError `invalidParameter`, `promptEmpty` or `promptTooLong`.
  */
 export function prepareRequest(request: GenerateRequest, parts: PrepareParts): PreparedRequest {
-  const { maxModelLen, vocabSize } = parts.model;
-  const { cacheSalt, kvTransferParams, priority = 0 } = request;
+  checkFields(request);
+  return withTokens(request, readPrompt(request, parts), parts);
+}
+
+/** A request with a long text, whose tokens are still to come. */
+export interface LongRequest {
+  readonly text: string;
+  readonly options: EncodeOptions;
+  /** Completions. */
+  readonly n: number;
+  /** What is left to check when the tokens are there. Throws as `prepareRequest` does. */
+  finish(promptTokens: Int32Array): PreparedRequest;
+}
+
+export const hasLongText = (request: GenerateRequest): request is GenerateRequest & { prompt: string } =>
+  typeof request.prompt === 'string' && isLongText(request.prompt);
+
+/** The same for a request whose text is to be tokenized elsewhere: everything but the tokens is checked now. */
+export function prepareLongRequest(request: GenerateRequest & { prompt: string }, parts: PrepareParts): LongRequest {
+  checkFields(request);
+  const { prompt: text, addSpecial = true, parseSpecial = false } = request;
+  checkTextFits(text, parts.tokenizer, parts.model);
+  // The caller's object may change meanwhile. The seed is drawn now, so that seeds follow the order of the calls.
+  const kept = { ...request, ...(request.params === undefined ? {} : { params: { ...request.params } }) };
+  const { n, seed } = readParams(kept, 1, parts);
+  const finish = (promptTokens: Int32Array) => withTokens(kept, promptTokens, { ...parts, drawSeed: () => seed });
+  return { text, options: { addSpecial, parseSpecial }, n, finish };
+}
+
+function checkFields({ cacheSalt, kvTransferParams, priority = 0 }: GenerateRequest): void {
   if (!Number.isFinite(priority)) throw wrong('priority', 'a finite number', priority);
   if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === '')) {
     throw wrong('cacheSalt', 'a string that is not empty', cacheSalt);
@@ -36,14 +65,13 @@ export function prepareRequest(request: GenerateRequest, parts: PrepareParts): P
   if (kvTransferParams !== undefined && !isJsonObject(kvTransferParams)) {
     throw wrong('kvTransferParams', 'an object', kvTransferParams);
   }
-  const promptTokens = readPrompt(request, parts);
+}
+
+function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: PrepareParts): PreparedRequest {
+  const { maxModelLen } = parts.model;
+  const { cacheSalt, kvTransferParams, priority = 0 } = request;
   if (promptTokens.length === 0) throw promptEmpty();
-  const params = parseSamplingParams(request.params, {
-    vocabSize,
-    // At least 1, so that an overlong prompt is told of its own length and not of a limit of zero.
-    maxTokensDefault: Math.max(1, maxModelLen - promptTokens.length),
-    drawSeed: parts.drawSeed,
-  });
+  const params = readParams(request, promptTokens.length, parts);
   if (promptTokens.length + params.maxTokens > maxModelLen) throw tooLong(promptTokens.length, params, maxModelLen);
   return {
     promptTokens,
@@ -54,12 +82,24 @@ export function prepareRequest(request: GenerateRequest, parts: PrepareParts): P
   };
 }
 
+function readParams({ params }: GenerateRequest, promptTokens: number, { model, drawSeed }: PrepareParts) {
+  return parseSamplingParams(params, {
+    vocabSize: model.vocabSize,
+    // At least 1, so that an overlong prompt is told of its own length and not of a limit of zero.
+    maxTokensDefault: Math.max(1, model.maxModelLen - promptTokens),
+    drawSeed,
+  });
+}
+
 function readPrompt(request: GenerateRequest, { tokenizer, model }: PrepareParts): Int32Array {
   const { addSpecial = true, parseSpecial = false } = request;
   const prompt: unknown = request.prompt;
   // Also where BOS would make it one token: whoever wants to begin from nothing says so in tokens.
   if (prompt === '') throw promptEmpty();
-  if (typeof prompt === 'string') return tokenizer.encode(prompt, { addSpecial, parseSpecial });
+  if (typeof prompt === 'string') {
+    checkTextFits(prompt, tokenizer, model);
+    return tokenizer.encode(prompt, { addSpecial, parseSpecial });
+  }
   if (!isArrayLike(prompt)) throw wrong('prompt', 'a text or an array of token ids', prompt);
   // Before anything is copied: the length is the caller's claim.
   if (prompt.length >= model.maxModelLen) {

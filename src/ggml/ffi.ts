@@ -332,6 +332,21 @@ export function bindByAddress(libraries: NativeLibraries): (name: keyof Function
   };
 }
 
+/**
+ * `llama_tokenize` alone, for a thread of its own: it must not set the log's callback, which belongs to the thread that
+ * called `loadNative`. llama.cpp keeps this function thread-safe: the vocabulary is read, and each call has its own state.
+ */
+export function bindTokenize(path: string): NativeApi['llama_tokenize'] {
+  configureKoffi();
+  const [, returns, ...takes] = table.llama_tokenize;
+  const types = declareTypes();
+  return libraryAt(path).func(
+    'llama_tokenize',
+    types[returns],
+    takes.map((kind) => types[kind]),
+  ) as unknown as NativeApi['llama_tokenize'];
+}
+
 function bind(libraries: NativeLibraries): NativeApi {
   configureKoffi();
   const opened = {

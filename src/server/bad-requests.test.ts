@@ -62,7 +62,7 @@ describe('completions with a wrong field', () => {
     ['half a token', { prompt: [1.5] }, 'prompt[0]', /from 0 to 257, got 1.5/],
     ['half a character', { prompt: 'a\ud800b' }, 'prompt', /well-formed Unicode/],
     ['an over-long prompt', { prompt: 'x'.repeat(300) }, null, /The prompt has 300 tokens.*takes 256 tokens/],
-    ['an absurd prompt', { prompt: 'x'.repeat(256 * 256 + 1) }, null, /The prompt has more than 256 tokens/],
+    ['an absurd prompt', { prompt: 'x'.repeat(256 * 256 + 1) }, null, /The prompt has 65537 tokens/],
     [
       'a prompt and max_tokens beyond the context',
       { prompt, max_tokens: 254 },

@@ -11,15 +11,10 @@ import { generationFailed } from './server-errors.ts';
 
 /** One prompt of a request, as the engine takes it. */
 export interface Prompt {
-  readonly tokens: Int32Array;
+  readonly tokens: readonly number[] | Int32Array;
   /** How many tokens to generate at most, unless the request says it. */
   readonly maxTokensDefault: number;
 }
-
-/** No vocabulary has a longer token, so a text longer than this per token of context cannot fit and need not be read. */
-const TOKEN_LENGTH_MAX = 256;
-/** Of a text longer than this per token of context, the beginning tells whether the rest is worth reading. */
-const TOKEN_LENGTH_LIKELY_MAX = 16;
 
 /**
  * Turns texts into tokens. `maxTokensDefault`: what the endpoint generates when the request does not say; cut to what
@@ -30,11 +25,12 @@ export async function preparePrompts(
   prompts: readonly (string | Int32Array)[],
   parsed: ParsedGeneration,
   maxTokensDefault: number,
+  signal: AbortSignal,
 ): Promise<Prompt[]> {
   const prepared: Prompt[] = [];
   for (const prompt of prompts) {
     if (prepared.length > 0) await nextTurn();
-    const tokens = typeof prompt === 'string' ? tokenizePrompt(engine, prompt, parsed.addSpecial) : prompt;
+    const tokens = typeof prompt === 'string' ? await tokenizeText(engine, prompt, parsed.addSpecial, signal) : prompt;
     if (tokens.length === 0) throw promptEmpty();
     const { maxModelLen } = engine.model;
     const room = maxModelLen - tokens.length;
@@ -45,22 +41,14 @@ export async function preparePrompts(
   return prepared;
 }
 
-/**
- * Control tokens written in a prompt count as such: whoever writes the whole prompt could as well send tokens. Tokenizing
- * blocks the event loop (a second or two for two million characters), so a text that is far too long is refused before
- * most of it is read.
- */
-export function tokenizePrompt(engine: AsyncEngine, text: string, addSpecial: boolean): Int32Array {
-  const { maxModelLen } = engine.model;
-  const tokenize = (part: string): Int32Array =>
-    Int32Array.from(engine.tokenize(part, { addSpecial, parseSpecial: true }));
-  const likelyMax = maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
-  // Twice over: where the beginning is cut, it may have a few tokens more than it has within the whole.
-  const isTooLong =
-    text.length > maxModelLen * TOKEN_LENGTH_MAX ||
-    (text.length > likelyMax && tokenize(text.slice(0, likelyMax)).length > 2 * maxModelLen);
-  if (isTooLong) throw promptTooLong({ promptTokens: `more than ${maxModelLen}`, maxTokens: 1, maxModelLen });
-  return tokenize(text);
+/** Control tokens written in a prompt count as such: whoever writes the whole prompt could as well send tokens. */
+export function tokenizeText(
+  engine: AsyncEngine,
+  text: string,
+  addSpecial: boolean,
+  signal?: AbortSignal,
+): Promise<number[]> {
+  return engine.tokenizePrompt(text, { addSpecial, parseSpecial: true, ...(signal === undefined ? {} : { signal }) });
 }
 
 /**

@@ -5,13 +5,17 @@ import { fieldNotSupported } from './server-errors.ts';
 
 const ROLES = ['system', 'developer', 'user', 'assistant'];
 
-/** The conversation of a chat request, in the shape that templates read: every content one string. */
-export function readMessages(reader: FieldReader): ChatMessage[] {
-  const messages = reader.list('messages', readMessage, { min: 1 });
+/**
+ * The conversation of a chat request, in the shape that templates read: every content one string. `messagesMax`: the model's
+ * length, because every message has at least one token.
+ */
+export function readMessages(reader: FieldReader, messagesMax: number): ChatMessage[] {
+  const messages = reader.list('messages', readMessage, { min: 1, max: messagesMax });
   return reader.required('messages', messages, 'a list of messages with `role` and `content`');
 }
 
 function readMessage(item: unknown, itemName: string): ChatMessage {
+  if (isPlainMessage(item)) return { role: item.role === 'developer' ? 'system' : item.role, content: item.content };
   const reader = new FieldReader(item, `${itemName}.`);
   const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
   if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
@@ -31,6 +35,16 @@ function readMessage(item: unknown, itemName: string): ChatMessage {
     ...(name === undefined ? {} : { name }),
     ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
   };
+}
+
+/** What nearly all messages are. A conversation of 100,000 messages takes a second when each is read field by field. */
+function isPlainMessage(item: unknown): item is { readonly role: string; readonly content: string } {
+  if (!isObject(item)) return false;
+  for (const name in item) if (name !== 'role' && name !== 'content') return false;
+  const { role, content } = item;
+  return (
+    typeof role === 'string' && ROLES.includes(role) && typeof content === 'string' && !/\p{Surrogate}/u.test(content)
+  );
 }
 
 /** A string, or a list of text parts, which are joined by newlines as in vLLM. */

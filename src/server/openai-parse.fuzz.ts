@@ -8,7 +8,7 @@ import { errorAnswer } from './server-errors.ts';
  * Whatever a body holds, parsing gives a request that keeps its limits or an answer in the 400s that names what is wrong.
  * What it does not cover: whether a body that is taken means what its sender meant; the examples do that.
  */
-const limits: ParseLimits = { vocabSize: 100, choicesMax: 8 };
+const limits: ParseLimits = { vocabSize: 100, maxModelLen: 1000, choicesMax: 8 };
 
 const names = [
   ...['prompt', 'messages', 'tokens', 'model', 'stream', 'stream_options', 'n', 'echo', 'logprobs', 'top_logprobs'],

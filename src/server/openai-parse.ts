@@ -1,5 +1,5 @@
 import { isJsonObject, type JsonObject } from '../base/json.ts';
-import { promptEmpty } from '../core/errors.ts';
+import { promptEmpty, promptTooLong } from '../core/errors.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
@@ -12,6 +12,8 @@ import { fieldNotSupported, tooManyChoices } from './server-errors.ts';
 /** What a request may ask for, decided by the model and the server's options. */
 export interface ParseLimits {
   readonly vocabSize: number;
+  /** Longer prompts, and conversations of more messages, are refused before they are read. */
+  readonly maxModelLen: number;
   /** Prompts times `n` of one request at most. */
   readonly choicesMax: number;
 }
@@ -69,7 +71,7 @@ export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompl
 
 export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const reader = new FieldReader(body);
-  const conversation = readConversation(reader);
+  const conversation = readConversation(reader, limits);
   const wanted = reader.boolean('logprobs') ?? false;
   const top = reader.integer('top_logprobs', { min: 0, max: logprobsMax });
   if (top !== undefined && !wanted) {
@@ -100,8 +102,8 @@ const CHAT_ONLY_REFUSED = [
   'echo',
 ];
 
-export function readConversation(reader: FieldReader): ParsedConversation {
-  const messages = readMessages(reader);
+export function readConversation(reader: FieldReader, { maxModelLen }: ParseLimits): ParsedConversation {
+  const messages = readMessages(reader, maxModelLen);
   const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? true;
   const variables = reader.raw('chat_template_kwargs') ?? {};
   if (!isObject(variables)) throw reader.invalid('chat_template_kwargs', 'an object', describeValue(variables));
@@ -194,20 +196,30 @@ function readPrompts(reader: FieldReader, limits: ParseLimits): (string | Int32A
   if (!Array.isArray(value)) throw reader.invalid('prompt', expected, describeValue(value));
   const first: unknown = value[0];
   if (first === undefined) throw promptEmpty();
-  if (typeof first === 'number') return [readTokens(reader, value, 'prompt', limits)];
+  if (typeof first === 'number') return [readPromptTokens(reader, value, 'prompt', limits)];
   // Told before the prompts are looked at, so that a million of them cost nothing.
   if (value.length > limits.choicesMax) throw tooManyChoices({ prompts: value.length, n: 1, limit: limits.choicesMax });
   return value.map((item: unknown, i) => {
     const name = `prompt[${i}]`;
     if (!Array.isArray(first)) return reader.text(name, item);
     if (!Array.isArray(item)) throw reader.invalid(name, 'a list of token ids', describeValue(item));
-    return readTokens(reader, item, name, limits);
+    return readPromptTokens(reader, item, name, limits);
   });
+}
+
+/** The length is checked first, so that a million tokens cost nothing. */
+function readPromptTokens(reader: FieldReader, items: readonly unknown[], name: string, limits: ParseLimits) {
+  const { maxModelLen } = limits;
+  if (items.length >= maxModelLen) {
+    throw promptTooLong({ promptTokens: items.length, maxTokens: 1, maxModelLen });
+  }
+  return readTokens(reader, items, name, limits);
 }
 
 function readTokens(reader: FieldReader, items: readonly unknown[], name: string, limits: ParseLimits): Int32Array {
   const tokens = new Int32Array(items.length);
-  for (const [i, item] of items.entries()) {
+  for (let i = 0; i < items.length; i++) {
+    const item = items[i];
     if (!Number.isInteger(item) || (item as number) < 0 || (item as number) >= limits.vocabSize) {
       throw reader.invalid(`${name}[${i}]`, `a token id from 0 to ${limits.vocabSize - 1}`, describeValue(item));
     }
@@ -235,11 +247,11 @@ export interface ParsedTokenize {
 }
 
 /** vLLM's: `{prompt}` or `{messages}`. */
-export function parseTokenize(body: unknown): ParsedTokenize {
+export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokenize {
   const reader = new FieldReader(body);
   const isChat = reader.raw('messages') !== undefined;
   const input = isChat
-    ? readConversation(reader)
+    ? readConversation(reader, limits)
     : reader.required('prompt', reader.string('prompt'), 'a string (or `messages`, a list of messages)');
   const addSpecial = reader.boolean('add_special_tokens') ?? !isChat;
   const tokenStrings = reader.boolean('return_token_strs') ?? false;

@@ -1,12 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import { engineClosed } from '../core/errors.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { chatPage } from './chat-page.ts';
 import { ChoiceCollector } from './choice-collector.ts';
-import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizePrompt } from './generation.ts';
+import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
 import { noteError } from './http.ts';
 import {
   type ParsedConversation,
@@ -44,7 +45,11 @@ interface Generation {
 
 export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, options: RouteOptions): void {
   const { model } = engine;
-  const limits: ParseLimits = { vocabSize: model.vocabSize, choicesMax: options.choicesMax };
+  const limits: ParseLimits = {
+    vocabSize: model.vocabSize,
+    maxModelLen: model.maxModelLen,
+    choicesMax: options.choicesMax,
+  };
   const created = Math.floor(Date.now() / 1000);
   const card: ModelCard = {
     id: model.name,
@@ -58,20 +63,20 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   const generations = new GenerationRoute(engine, options);
 
   app.post('/v1/completions', (request, reply) =>
-    generations.answer(request, reply, async () => {
+    generations.answer(request, reply, async (signal) => {
       const parsed = parseCompletion(request.body, limits);
       checkModel(engine, parsed.model);
-      const prompts = await preparePrompts(engine, parsed.prompts, parsed, COMPLETION_MAX_TOKENS_DEFAULT);
+      const prompts = await preparePrompts(engine, parsed.prompts, parsed, COMPLETION_MAX_TOKENS_DEFAULT, signal);
       const generation: Generation = { parsed, prompts, render: completionRenderer, idPrefix: 'cmpl' };
       return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
     }),
   );
   app.post('/v1/chat/completions', (request, reply) =>
-    generations.answer(request, reply, async () => {
+    generations.answer(request, reply, async (signal) => {
       const parsed = parseChat(request.body, limits);
       checkModel(engine, parsed.model);
-      const text = renderConversation(engine, parsed);
-      const prompts = await preparePrompts(engine, [text], parsed, model.maxModelLen);
+      const text = await renderConversation(engine, parsed, signal);
+      const prompts = await preparePrompts(engine, [text], parsed, model.maxModelLen, signal);
       return { parsed, prompts, render: chatRenderer, idPrefix: 'chatcmpl' };
     }),
   );
@@ -80,20 +85,25 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     checkModel(engine, request.params.model);
     return card;
   });
-  app.post('/tokenize', (request) => {
-    const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body);
+  app.post('/tokenize', async (request, reply) => {
+    const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body, limits);
     checkModel(engine, asked);
-    const text = typeof input === 'string' ? input : renderConversation(engine, input);
-    const tokens = [...tokenizePrompt(engine, text, addSpecial)];
-    const strings = tokenStrings
-      ? tokens.map((token) => engine.detokenize([token], { skipSpecialTokens: false }))
-      : null;
-    return { count: tokens.length, max_model_len: model.maxModelLen, tokens, token_strs: strings };
+    return unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
+      const text = typeof input === 'string' ? input : await renderConversation(engine, input, signal);
+      const tokens = await tokenizeText(engine, text, addSpecial, signal);
+      const strings = tokenStrings ? await tokenStringsOf(engine, tokens) : null;
+      return { count: tokens.length, max_model_len: model.maxModelLen, tokens, token_strs: strings };
+    });
   });
-  app.post('/detokenize', (request) => {
+  app.post('/detokenize', async (request) => {
     const { model: asked, tokens } = parseDetokenize(request.body, limits);
     checkModel(engine, asked);
-    return { prompt: engine.detokenize(tokens, { skipSpecialTokens: false }) };
+    let prompt = '';
+    for (const part of engine.detokenizeParts(tokens, { skipSpecialTokens: false })) {
+      prompt += part;
+      await nextTurn();
+    }
+    return { prompt };
   });
   app.get('/health', { config: { isPublic: true } }, (_, reply) => {
     if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
@@ -117,9 +127,24 @@ function checkModel(engine: AsyncEngine, requested: string | undefined): void {
   }
 }
 
-function renderConversation(engine: AsyncEngine, conversation: ParsedConversation): string {
-  const { messages, addGenerationPrompt, variables } = conversation;
-  return engine.applyChatTemplate(messages, { addGenerationPrompt, variables });
+function renderConversation(
+  engine: AsyncEngine,
+  { messages, addGenerationPrompt, variables }: ParsedConversation,
+  signal: AbortSignal,
+): Promise<string> {
+  return engine.renderChat(messages, { addGenerationPrompt, variables, signal });
+}
+
+/** Tokens between two turns of the event loop. */
+const STRINGS_AT_ONCE = 2048;
+
+async function tokenStringsOf(engine: AsyncEngine, tokens: readonly number[]): Promise<string[]> {
+  const strings: string[] = [];
+  for (const token of tokens) {
+    strings.push(engine.detokenize([token], { skipSpecialTokens: false }));
+    if (strings.length % STRINGS_AT_ONCE === 0) await nextTurn();
+  }
+  return strings;
 }
 
 function echoesOf(engine: AsyncEngine, prompts: readonly (string | Int32Array)[]): string[] {
@@ -139,11 +164,23 @@ class GenerationRoute {
   async answer(
     request: FastifyRequest,
     reply: FastifyReply,
-    prepare: () => Promise<Generation>,
+    prepare: (signal: AbortSignal) => Promise<Generation>,
   ): Promise<FastifyReply | object> {
     if (!this.#options.isAccepting()) throw engineClosed();
     const controller = abortWhenGone(reply);
-    const generation = await prepare();
+    // Not what follows: it aborts the signal itself when one prompt of several fails.
+    const prepared = await unlessGone(reply, controller.signal, async (signal) => ({
+      generation: await prepare(signal),
+    }));
+    return 'generation' in prepared ? this.#generate(request, reply, controller, prepared.generation) : prepared;
+  }
+
+  async #generate(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    controller: AbortController,
+    generation: Generation,
+  ): Promise<FastifyReply | object> {
     const { parsed, prompts } = generation;
     const n = parsed.params.n ?? 1;
     const { clock } = this.#options;
@@ -205,6 +242,20 @@ interface StreamParts {
   readonly renderer: Renderer;
   readonly meter: GenerationMeter;
   readonly controller: AbortController;
+}
+
+/** Work that fails because the client went away needs no answer: its socket takes none. */
+async function unlessGone<T>(
+  reply: FastifyReply,
+  signal: AbortSignal,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T | FastifyReply> {
+  try {
+    return await work(signal);
+  } catch (error) {
+    if (signal.aborted) return reply.hijack();
+    throw error;
+  }
 }
 
 /** Aborts when the connection closes before the whole response was written. */

@@ -3,19 +3,22 @@ import { modelLoadFailed } from '../ggml/errors.ts';
 import { loadNative, type ModelPtr, type NativeApi, type VocabPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import type { DecodeOptions, EncodeOptions, TokenBytesOptions, Tokenizer } from './contract.ts';
+import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
-import { cutLongRuns } from './long-runs.ts';
+import { TextThread } from './text-thread.ts';
 import { checkVocabulary } from './vocabulary-check.ts';
 
 const SPACE = 0x20;
 const NO_BYTES = new Uint8Array(0);
+/** A few milliseconds. */
+const DECODE_PART_TOKENS = 16_384;
 
 /**
  * Opens the vocabulary of a model by libllama, which knows every tokenizer that GGUF files name, and so gives exactly
- * llama.cpp's tokens. Throws KvasirErrors of `errors.ts` here and in `ggml`.
+ * llama.cpp's tokens. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
-export async function openTokenizer(file: GgufFile): Promise<Tokenizer> {
-  await checkVocabulary(file);
+export async function openTokenizer(file: GgufFile, thread = new TextThread()): Promise<Tokenizer> {
+  const { tokenBytesMax } = await checkVocabulary(file);
   const native = loadNative();
   const params = { ...native.llama_model_default_params(), vocab_only: true };
   const model = native.llama_model_load_from_file(file.path, params);
@@ -26,7 +29,7 @@ export async function openTokenizer(file: GgufFile): Promise<Tokenizer> {
     native.llama_model_free(model);
     throw vocabularyInvalid({ path: file.path, problem: `it puts ${missing} around prompts, but has no such token` });
   }
-  return new LlamaTokenizer(native, model, vocab, file);
+  return new LlamaTokenizer(native, model, vocab, { file, thread, tokenBytesMax });
 }
 
 /** The error that libllama logged, without the name of the C function. */
@@ -42,30 +45,43 @@ function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undef
   return undefined;
 }
 
+/** Unlike `ignoreBOM: false`, keeps U+FEFF, which is text like any other. */
+const textDecoder = () => new TextDecoder('utf-8', { ignoreBOM: true });
+
+interface VocabularySource {
+  readonly file: GgufFile;
+  readonly thread: TextThread;
+  readonly tokenBytesMax: number;
+}
+
 class LlamaTokenizer implements Tokenizer {
   readonly vocabSize: number;
+  readonly tokenBytesMax: number;
   readonly bosTokenId?: number;
   readonly eosTokenIds: readonly number[];
   readonly chatTemplate?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
-  readonly #encoder = new TextEncoder();
-  /** Unlike `ignoreBOM: false`, keeps U+FEFF, which is text like any other. */
-  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  /** Decodes whole texts only, and so is without a state. */
+  readonly #decoder = textDecoder();
+  readonly #thread: TextThread;
+  readonly #encoding: TextEncoding;
+  readonly #encodingVocab: EncodingVocab;
   /** What `tokenBytes` answered before, without and with names of control tokens. */
   readonly #bytes: (Uint8Array | undefined)[];
   readonly #bytesWithNames: (Uint8Array | undefined)[];
-  readonly #isSentencePiece: boolean;
   /** SentencePiece puts a space before a text when it encodes it, and takes it away when it decodes. */
   readonly #addsSpacePrefix: boolean;
-  #tokens = new Int32Array(1024);
   #piece = new Uint8Array(256);
   /** Until `close`. */
   #model: ModelPtr | undefined;
 
-  constructor(native: NativeApi, model: ModelPtr, vocab: VocabPtr, file: GgufFile) {
+  constructor(native: NativeApi, model: ModelPtr, vocab: VocabPtr, { file, thread, tokenBytesMax }: VocabularySource) {
     const { metadata } = file;
     this.#native = native;
+    this.#thread = thread;
+    this.tokenBytesMax = tokenBytesMax;
+    this.#encoding = new TextEncoding(native.llama_tokenize);
     this.#model = model;
     this.#vocab = vocab;
     this.vocabSize = native.llama_vocab_n_tokens(vocab);
@@ -77,53 +93,55 @@ class LlamaTokenizer implements Tokenizer {
     this.eosTokenIds = ids.filter((id) => native.llama_vocab_is_eog(vocab, id));
     const template = metadata.string('tokenizer.chat_template');
     if (template !== undefined) this.chatTemplate = template;
-    this.#isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
-    this.#addsSpacePrefix = this.#isSentencePiece && (metadata.bool('tokenizer.ggml.add_space_prefix') ?? true);
+    const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';
+    this.#encodingVocab = {
+      pointer: vocab,
+      isSentencePiece,
+      before: native.llama_vocab_get_add_bos(vocab) ? [bos] : [],
+      after: native.llama_vocab_get_add_eos(vocab) ? [native.llama_vocab_eos(vocab)] : [],
+    };
+    this.#addsSpacePrefix = isSentencePiece && (metadata.bool('tokenizer.ggml.add_space_prefix') ?? true);
   }
 
-  encode(text: string, options: EncodeOptions = {}): Int32Array {
-    const { addSpecial = true, parseSpecial = false } = options;
-    const cuts = this.#isSentencePiece ? [] : cutLongRuns(text);
-    if (cuts.length === 0) return this.#tokenize(text, addSpecial, parseSpecial);
-    const pieces = [0, ...cuts].map((start, i) => this.#tokenize(text.slice(start, cuts[i]), false, parseSpecial));
-    const native = this.#native;
-    const vocab = this.#openVocab();
-    if (addSpecial && native.llama_vocab_get_add_bos(vocab))
-      pieces.unshift(Int32Array.of(native.llama_vocab_bos(vocab)));
-    if (addSpecial && native.llama_vocab_get_add_eos(vocab)) pieces.push(Int32Array.of(native.llama_vocab_eos(vocab)));
-    return Int32Array.from(pieces.flatMap((piece) => [...piece]));
+  encode(text: string, { addSpecial = true, parseSpecial = false }: EncodeOptions = {}): Int32Array {
+    this.#openVocab();
+    return this.#encoding.encode(this.#encodingVocab, text, addSpecial, parseSpecial);
   }
 
-  #tokenize(text: string, addSpecial: boolean, parseSpecial: boolean): Int32Array {
-    // TextEncoder writes U+FFFD where a surrogate has no partner.
-    const bytes = this.#encoder.encode(text);
-    const tokenize = (): number =>
-      this.#native.llama_tokenize(
-        this.#openVocab(),
-        bytes,
-        bytes.length,
-        this.#tokens,
-        this.#tokens.length,
-        addSpecial,
-        parseSpecial,
-      );
-    let count = tokenize();
-    if (count < 0) {
-      // Negative is the number of tokens that did not fit.
-      this.#tokens = new Int32Array(Math.max(-count, this.#tokens.length * 2));
-      count = tokenize();
-    }
-    assert(count >= 0, `llama_tokenize answered ${count} for ${bytes.length} bytes`);
-    return this.#tokens.slice(0, count);
+  async encodeInBackground(
+    text: string,
+    { addSpecial = true, parseSpecial = false }: EncodeOptions = {},
+    signal?: AbortSignal,
+  ): Promise<Int32Array> {
+    this.#openVocab();
+    const library = this.#native.libraries.llama;
+    const vocab = this.#encodingVocab;
+    const answer = await this.#thread.run({ kind: 'encode', library, vocab, text, addSpecial, parseSpecial }, signal);
+    assert('tokens' in answer, `the text thread failed: ${JSON.stringify(answer)}`);
+    return answer.tokens;
   }
 
   decode(tokens: ArrayLike<number>, options: DecodeOptions = {}): string {
+    return [...this.decodeParts(tokens, options)].join('');
+  }
+
+  *decodeParts(tokens: ArrayLike<number>, options: DecodeOptions = {}): Generator<string, void, void> {
     const special = { special: !(options.skipSpecialTokens ?? true) };
-    const pieces = Array.from(tokens, (id) => this.tokenBytes(id, special));
-    const bytes = Buffer.concat(pieces);
-    const first = pieces.findIndex((piece) => piece.length > 0);
-    const hasPrefix = this.#addsSpacePrefix && bytes[0] === SPACE && !this.isControl(tokens[first] ?? 0);
-    return this.#decoder.decode(hasPrefix ? bytes.subarray(1) : bytes);
+    const isOnePart = tokens.length <= DECODE_PART_TOKENS;
+    const decoder = isOnePart ? this.#decoder : textDecoder();
+    let isAtStart = true;
+    for (let start = 0; start < tokens.length; start += DECODE_PART_TOKENS) {
+      const end = Math.min(start + DECODE_PART_TOKENS, tokens.length);
+      const pieces: Uint8Array[] = [];
+      for (let at = start; at < end; at++) {
+        const id = tokens[at]!;
+        const piece = this.tokenBytes(id, special);
+        const hasPrefix = isAtStart && this.#addsSpacePrefix && piece[0] === SPACE && !this.isControl(id);
+        if (piece.length > 0) isAtStart = false;
+        pieces.push(hasPrefix ? piece.subarray(1) : piece);
+      }
+      yield decoder.decode(Buffer.concat(pieces), { stream: end < tokens.length });
+    }
   }
 
   tokenBytes(id: number, options: TokenBytesOptions = {}): Uint8Array {
@@ -148,9 +166,11 @@ class LlamaTokenizer implements Tokenizer {
   }
 
   close(): void {
-    if (this.#model === undefined) return;
-    this.#native.llama_model_free(this.#model);
+    const model = this.#model;
+    if (model === undefined) return;
     this.#model = undefined;
+    // The thread may be in a call that reads the vocabulary. Nothing waits for the end of that call.
+    void this.#thread.close().then(() => this.#native.llama_model_free(model));
   }
 
   #readPiece(id: number, special: boolean): Uint8Array {

@@ -12,8 +12,10 @@ const BYTE_TYPE = 6;
 /**
  * What libllama takes for granted when it builds a vocabulary and uses it: where one of these does not hold, it aborts
  * the process instead of answering. Throws `vocabularyUnsupported`, `vocabularyInvalid`, `metadataMissing`.
+ *
+ * `tokenBytesMax`: no token stands for more bytes of text.
  */
-export async function checkVocabulary(file: GgufFile): Promise<void> {
+export async function checkVocabulary(file: GgufFile): Promise<{ readonly tokenBytesMax: number }> {
   const { metadata, path } = file;
   const kind = metadata.require('tokenizer.ggml.model', metadata.string('tokenizer.ggml.model'));
   if (!kinds.includes(kind)) throw vocabularyUnsupported({ path, found: kind, supported: kinds.join(', ') });
@@ -31,6 +33,8 @@ export async function checkVocabulary(file: GgufFile): Promise<void> {
   const ids = checkDistinct(path, texts);
   await checkByteTokens(file, texts);
   if (kind === 'llama') checkEveryByteHasToken(path, ids);
+  // A token is stored with at least as many bytes as the text that it stands for.
+  return { tokenBytesMax: texts.reduce((most, text) => Math.max(most, text.length), 1) };
 }
 
 /** Strings as C sees them: up to the first zero byte, and the empty ones under the name that libllama gives them. */

@@ -8,11 +8,13 @@ import type { TokenLogprobs } from '../../src/core/step.ts';
 import type {
   AsyncEngine,
   ChatMessage,
+  ChatTemplateOptions,
   EngineHealth,
   EngineStats,
   GenerateRequest,
   ModelInfo,
   OutputDelta,
+  TokenizePromptOptions,
 } from '../../src/engine/contract.ts';
 import { chatTemplateMissing } from '../../src/engine/errors.ts';
 
@@ -134,6 +136,18 @@ export class LetterEngine implements AsyncEngine {
     return pieces.flatMap((piece) =>
       piece === '<|im_start|>' ? [IM_START] : piece === '<|im_end|>' ? [IM_END] : [...Buffer.from(piece)],
     );
+  }
+
+  async tokenizePrompt(text: string, options: TokenizePromptOptions = {}): Promise<number[]> {
+    return this.tokenize(text, options);
+  }
+
+  detokenizeParts(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string[] {
+    return [this.detokenize(tokens, options)];
+  }
+
+  async renderChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): Promise<string> {
+    return this.applyChatTemplate(messages, options);
   }
 
   detokenize(tokens: ArrayLike<number>, options: { readonly skipSpecialTokens?: boolean } = {}): string {

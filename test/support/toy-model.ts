@@ -8,7 +8,7 @@ import { Sampler } from '../../src/runner/sampler.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import type { ConnectorPort } from '../../src/scheduler/external-kv.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
-import type { EncodeOptions, TokenBytesOptions, Tokenizer } from '../../src/tokenizer/contract.ts';
+import type { DecodeOptions, EncodeOptions, TokenBytesOptions, Tokenizer } from '../../src/tokenizer/contract.ts';
 import type { Executor } from '../../src/worker/executor.ts';
 
 const pieces = ['the ', 'bird ', 'sings', '. ', '##', '#', 'END', ' and', '\n\n', 'é'];
@@ -20,6 +20,11 @@ export const toyVocabSize = eos + 1;
 /** Tokens are bytes, a few longer pieces and two control tokens, `<bos>` and `<eos>`. Text becomes bytes only. */
 export class ToyTokenizer implements Tokenizer {
   readonly vocabSize = toyVocabSize;
+  readonly tokenBytesMax: number;
+  /** Texts that were given to `encodeInBackground`. */
+  readonly backgroundTexts: string[] = [];
+  /** Awaited by `encodeInBackground`. */
+  holdEncoding: ((text: string) => Promise<void>) | undefined;
   readonly bosTokenId = bos;
   readonly eosTokenIds = [eos];
   isClosed: boolean = false;
@@ -27,10 +32,29 @@ export class ToyTokenizer implements Tokenizer {
     id < firstPiece ? Uint8Array.of(id) : new TextEncoder().encode(pieces[id - firstPiece]),
   );
 
+  constructor(tokenBytesMax = 5) {
+    this.tokenBytesMax = tokenBytesMax;
+  }
+
   encode(text: string, { addSpecial = true, parseSpecial = false }: EncodeOptions = {}): Int32Array {
     const parts = parseSpecial ? text.split(/(<eos>)/) : [text];
     const tokens = parts.flatMap((part, index) => (index % 2 === 1 ? [eos] : [...new TextEncoder().encode(part)]));
     return Int32Array.from(addSpecial ? [bos, ...tokens] : tokens);
+  }
+
+  /** Answers after a turn of the event loop, or when `holdEncoding` says so. */
+  async encodeInBackground(text: string, options?: EncodeOptions, signal?: AbortSignal): Promise<Int32Array> {
+    this.backgroundTexts.push(text);
+    const aborted = new Promise<never>((_, reject) => {
+      if (signal?.aborted === true) reject(signal.reason);
+      signal?.addEventListener('abort', () => reject(signal.reason), { once: true });
+    });
+    await Promise.race([this.holdEncoding?.(text) ?? new Promise(setImmediate), aborted]);
+    return this.encode(text, options);
+  }
+
+  decodeParts(tokens: ArrayLike<number>, options?: DecodeOptions): string[] {
+    return [this.decode(tokens, options)];
   }
 
   decode(tokens: ArrayLike<number>, { skipSpecialTokens = true } = {}): string {
@@ -131,6 +155,8 @@ export interface ToyOptions extends ToyExecutorOptions {
   readonly connector?: ConnectorPort;
   /** Default true. */
   readonly chatTemplate?: boolean;
+  /** What the tokenizer says of its longest token. */
+  readonly tokenBytesMax?: number;
 }
 
 const renderChat: RenderChat = (messages, { addGenerationPrompt }) =>
@@ -147,7 +173,7 @@ export function toyEngine(options: ToyOptions = {}) {
     ...options.scheduler,
   };
   const executor = new ToyExecutor(options);
-  const tokenizer = new ToyTokenizer();
+  const tokenizer = new ToyTokenizer(options.tokenBytesMax);
   const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest();
   const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256, options.connector);
   const model = {

@@ -1,0 +1,70 @@
+import { promptTooLong } from '../core/errors.ts';
+import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
+
+/** Where a text is cut, its beginning may have a few more tokens than within the whole: hence twice the model's length. */
+const TOKEN_LENGTH_LIKELY_MAX = 16;
+
+/**
+ * Long prompts that are being tokenized in the background. They are requests that wait: they count towards the engine's
+ * room, an engine that drains waits for them, and one that closes aborts them.
+ */
+export class TextQueue {
+  readonly #tokenizer: Tokenizer;
+  readonly #open = new Map<AbortController, number>();
+  readonly #maxModelLen: number;
+  readonly #onEnd: () => void;
+
+  /** `onEnd` is called after each text. */
+  constructor(tokenizer: Tokenizer, maxModelLen: number, onEnd: () => void) {
+    this.#maxModelLen = maxModelLen;
+    this.#tokenizer = tokenizer;
+    this.#onEnd = onEnd;
+  }
+
+  /** Completions that wait for their prompt's tokens. */
+  get completions(): number {
+    let sum = 0;
+    for (const completions of this.#open.values()) sum += completions;
+    return sum;
+  }
+
+  /**
+   * Rejects with the signal's reason when `signal` aborts, and with `abortAll`'s. `take` gets the tokens before the text
+   * leaves the queue, so that a request is counted without a gap.
+   */
+  async run<T>(
+    { text, options, completions }: LongText,
+    signal: AbortSignal | undefined,
+    take: (tokens: Int32Array) => T,
+  ): Promise<T> {
+    const controller = new AbortController();
+    const onAbort = (): void => controller.abort(signal?.reason);
+    if (signal?.aborted === true) onAbort();
+    signal?.addEventListener('abort', onAbort, { once: true });
+    this.#open.set(controller, completions);
+    try {
+      const encode = (part: string) => this.#tokenizer.encodeInBackground(part, options, controller.signal);
+      // The beginning of a text that is far too long tells it, in less time.
+      const likelyMax = this.#maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
+      if (text.length > likelyMax && (await encode(text.slice(0, likelyMax))).length > 2 * this.#maxModelLen) {
+        const promptTokens = `more than ${this.#maxModelLen}`;
+        throw promptTooLong({ promptTokens, maxTokens: 1, maxModelLen: this.#maxModelLen });
+      }
+      return take(await encode(text));
+    } finally {
+      signal?.removeEventListener('abort', onAbort);
+      this.#open.delete(controller);
+      this.#onEnd();
+    }
+  }
+
+  abortAll(reason: unknown): void {
+    for (const controller of [...this.#open.keys()]) controller.abort(reason);
+  }
+}
+
+export interface LongText {
+  readonly text: string;
+  readonly options: EncodeOptions;
+  readonly completions: number;
+}
