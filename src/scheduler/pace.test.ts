@@ -84,6 +84,11 @@ describe('a long prompt beside a stream', () => {
     expect(times.reduce((sum, ms) => sum + ms) / times.length).toBeGreaterThan(60);
   });
 
+  test('equal times give equal plans', () => {
+    const plans = () => computePrompt(withStream('auto'), 'prompt').map(({ plan }) => shape(plan));
+    expect(plans()).toEqual(plans());
+  });
+
   test('prompts progress under a target that no step can keep', () => {
     const steps = computePrompt(withStream(1), 'prompt', 320);
     for (const { plan } of steps) expect(promptTokens(plan, 'prompt')).toBeGreaterThan(0);
