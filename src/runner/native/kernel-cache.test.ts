@@ -1,4 +1,5 @@
 /** A library that is not what was compiled is never loaded, and a folder that cannot be used costs time and nothing else. */
+import { spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -15,6 +16,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { itNeeds, testsNeed } from '../../../test/support/needs.ts';
 import { loadNative } from '../../ggml/ffi.ts';
 import { type CompileOptions, compileNative, openNative } from './compiler.ts';
 import { logitsSource } from './logits-passes.ts';
@@ -23,6 +25,8 @@ const folder = mkdtempSync(join(tmpdir(), 'kvasir-kernels-'));
 // Libraries that no cache takes stay until the process ends, and a test runner's may end without notice.
 process.env.TMPDIR = folder;
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const hasCompiler = spawnSync('cc', ['--version']).status === 0;
 
 /** Loads the smallest kernel there is. */
 const load = (options: CompileOptions) =>
@@ -45,6 +49,7 @@ function file(name: string, content = ''): string {
 }
 
 describe('a library in the cache', () => {
+  testsNeed(hasCompiler, 'no C compiler');
   const damages: readonly (readonly [string, (path: string) => void])[] = [
     ['that is empty', (path) => truncateSync(path, 0)],
     // Loading it would end the process with SIGBUS.
@@ -123,6 +128,7 @@ describe('a library in the cache', () => {
 });
 
 describe('a cache folder that cannot be used', () => {
+  testsNeed(hasCompiler, 'no C compiler');
   const isRoot = process.getuid?.() === 0;
   const folders: readonly (readonly [string, () => string, boolean])[] = [
     ['below /proc', () => '/proc/nothing/kvasir', existsSync('/proc/self')],
@@ -132,16 +138,20 @@ describe('a cache folder that cannot be used', () => {
     ['that is read-only', () => '/sys/kvasir', existsSync('/sys/kernel') && isRoot],
   ];
 
-  it.each(folders.filter(([, , isHere]) => isHere))(
-    '%s costs a compilation and a warning, once for each process',
-    async (_name, at) => {
-      const cacheFolder = at();
-      const notices: string[] = [];
-      const notice = (message: string): void => void notices.push(message);
-      expect((await load({ cacheFolder, notice })).best).toBe(1);
-      expect((await load({ cacheFolder, notice })).best).toBe(1);
-      expect(notices).toHaveLength(1);
-      expect(notices[0]).toMatch(/^The cache folder .* cannot be used: .*Kernels are compiled again at each start\./);
-    },
-  );
+  for (const [name, at, isHere] of folders) {
+    itNeeds(
+      isHere,
+      'no such folder here',
+      `${name} costs a compilation and a warning, once for each process`,
+      async () => {
+        const cacheFolder = at();
+        const notices: string[] = [];
+        const notice = (message: string): void => void notices.push(message);
+        expect((await load({ cacheFolder, notice })).best).toBe(1);
+        expect((await load({ cacheFolder, notice })).best).toBe(1);
+        expect(notices).toHaveLength(1);
+        expect(notices[0]).toMatch(/^The cache folder .* cannot be used: .*Kernels are compiled again at each start\./);
+      },
+    );
+  }
 });
