@@ -2,7 +2,7 @@
  * A directory that processes share, through whole engines: blocks that are not ours are a miss with the reason, and writers
  * that are killed at any moment leave no half block behind that anybody takes for a whole one.
  */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -15,6 +15,7 @@ import type { BlockKey } from '../src/connector/block-key.ts';
 import type { KvIdentity } from '../src/connector/connector.ts';
 import type { IdentityRecord } from '../src/connector/identity.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
+import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
@@ -41,7 +42,8 @@ const optionsFor = (store: string | undefined, role = 'kv_both'): EngineOptions 
         kvTransferConfig: {
           kv_connector: 'SharedStorageConnector',
           kv_role: role,
-          kv_connector_extra_config: { shared_storage_path: store },
+          // What is not found in time is computed, and these tests count what was found.
+          kv_connector_extra_config: { shared_storage_path: store, lookup_timeout_seconds: 60 },
         },
       }),
 });
@@ -71,8 +73,7 @@ const filesOf = (store: string, end: string): string[] =>
 let expected: readonly string[];
 const filled = folder.file('filled');
 beforeAll(async () => {
-  const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
-  expect(status, stdout).toBe(0);
+  await buildCommand();
   expected = (await answers(optionsFor(undefined))).texts;
   expect((await answers(optionsFor(filled))).texts).toEqual(expected);
 });
@@ -101,7 +102,9 @@ describe('blocks that were written by', () => {
     expect(texts).toEqual(expected);
     expect(transfers.counters).toMatchObject({ [`loadFailed.${reason}`]: promptBlocks });
     expect(transfers.counters.loadedBlocks).toBeUndefined();
-    expect(recomputedTokens).toBe(promptBlocks * 16);
+    // The last token of a prompt that ends with a block is computed in any case.
+    const inAnyCase = requests.filter(({ prompt }) => prompt.length % 16 === 0).length;
+    expect(recomputedTokens).toBe(promptBlocks * 16 - inAnyCase);
   });
 
   it('an engine with other blocks lie in another folder, where nobody looks', async () => {
@@ -143,7 +146,8 @@ describe('kill -9', () => {
     const seed = 20261120;
     const prng = new Prng(seed);
     let interrupted = 0;
-    for (let round = 0; round < 8; round++) {
+    // Until one engine was killed in the middle of saving: otherwise the test has shown nothing.
+    for (let round = 0; round < 8 || interrupted === 0; round++) {
       const store = folder.file(`killed-${round}`);
       await killedWriter(store, prng.between(1, promptBlocks - 1), prng.between(0, 3));
       const stored = filesOf(store, '.kv').length;
@@ -155,7 +159,5 @@ describe('kill -9', () => {
       expect(transfers, at).toMatchObject({ failedLoads: 0 });
       expect(transfers.counters.loadedBlocks, at).toBeGreaterThan(0);
     }
-    // Otherwise nothing was killed in the middle, and the test has shown nothing.
-    expect(interrupted).toBeGreaterThan(0);
   });
 });

@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import type { CliContext } from './context.ts';
 import { runCli } from './run-cli.ts';
 import { simCommand } from './sim.ts';
@@ -43,7 +43,8 @@ test('parts of a world can be left out', async () => {
 test('Ctrl-C ends a long run with what was found so far, and leaves no listener', async () => {
   const signals = new EventEmitter();
   const run = sim(['--steps', '1000000000'], { isTTY: true, signals });
-  setTimeout(() => signals.emit('SIGINT'), 1);
+  await vi.waitFor(() => expect(signals.listenerCount('SIGINT')).toBe(1), { timeout: 60_000, interval: 1 });
+  signals.emit('SIGINT');
   const { code, out, listeners } = await run;
   expect(code).toBe(130);
   expect(out).toContain('interrupted; so far all invariants held');

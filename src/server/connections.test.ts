@@ -11,7 +11,7 @@ setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
 /** Long enough for a slow machine; a test that succeeds never waits for it. */
-const PATIENCE = { timeout: 30_000, interval: 5 };
+const PATIENCE = { timeout: 120_000, interval: 5 };
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
 import type { EngineHealth } from '../engine/contract.ts';
 import { Server, type ServerOptions } from './server.ts';
@@ -461,6 +461,6 @@ describe('KV from outside', () => {
     );
     await json('/v1/completions', { prompt: 'abc', max_tokens: 2 });
     const counts = { cachedTokens: 32, externalTokens: 32, recomputedTokens: 16, failedLoads: 1 };
-    await vi.waitFor(() => expect(JSON.parse(lines.at(-1) ?? '{}')).toMatchObject({ msg: 'request', ...counts }));
+    await expect.poll(() => JSON.parse(lines.at(-1) ?? '{}')).toMatchObject({ msg: 'request', ...counts });
   });
 });

@@ -5,13 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { RecoveryRow } from '../../src/cli/bench/recovery.ts';
+import { buildCommand } from '../support/cli-process.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-bench-test-'));
 afterAll(() => rmSync(folder, { recursive: true }));
-beforeAll(() => {
-  const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
-  expect(status, stdout).toBe(0);
-});
+beforeAll(buildCommand);
 
 const small = ['--requests', '4', '--prefixes', '2', '--prefix-len', '64', '--prompt-len', '20', '--gen-len', '4'];
 

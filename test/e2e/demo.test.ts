@@ -1,5 +1,5 @@
 /** `kvasir demo` as a user's shell sees it: the built command, every stage a process of its own. */
-import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,16 +7,14 @@ import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { StageRow } from '../../src/cli/demo/report.ts';
+import { buildCommand } from '../support/cli-process.ts';
 
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
 /** Where the demo keeps its directories while it runs. */
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-demo-test-'));
 const children: ChildProcessWithoutNullStreams[] = [];
 
-beforeAll(() => {
-  const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
-  expect(status, stdout).toBe(0);
-});
+beforeAll(buildCommand);
 afterEach(() => {
   for (const child of children.splice(0)) child.kill('SIGKILL');
 });

@@ -9,7 +9,7 @@ import { Server } from '../../src/server/server.ts';
 /** The bundled model, the real engine and OpenAI's own client, over real sockets. */
 const model = 'models/kvasir-demo.gguf';
 const name = 'kvasir-demo';
-const PATIENCE = { timeout: 60_000, interval: 10 };
+const PATIENCE = { timeout: 120_000, interval: 10 };
 
 let engine: AsyncEngine;
 let server: Server;

@@ -1,36 +1,59 @@
 import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, rmdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { setTimeout as wait } from 'node:timers/promises';
 
 /** The built command in processes of its own, with the bundled model: what a user's shell sees. */
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
-const lock = join(process.cwd(), 'dist', '.building');
+const lock = join(process.cwd(), 'dist', '.building.lock');
 export const smallPool = ['--kv-cache-memory', '64MiB', '--threads', '1'];
 
 /**
- * Test files run beside each other, and none may start the command while another one's compiler writes it. A lock that
- * a killed run has left is waited for no longer than a build can take.
+ * Test files run beside each other, and none may start the command while another one's compiler writes it. The lock names its
+ * process, so a lock that a killed run has left is removed.
  */
 export async function buildCommand(): Promise<void> {
-  for (let attempt = 0; attempt < 300 && !takeLock(); attempt++) await wait(100);
+  while (!takeLock()) await wait(50);
   try {
     const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
     if (status !== 0) throw new Error(stdout);
   } finally {
-    rmdirSync(lock);
+    rmSync(lock, { force: true });
   }
 }
 
 function takeLock(): boolean {
+  mkdirSync(dirname(lock), { recursive: true });
+  // A file with another name that is linked: the lock is never there without its process id.
+  const mine = `${lock}-${process.pid}`;
+  writeFileSync(mine, String(process.pid));
   try {
-    mkdirSync(join(lock, '..'), { recursive: true });
-    mkdirSync(lock);
+    linkSync(mine, lock);
     return true;
   } catch {
+    if (!isAlive(ownerOf(lock))) rmSync(lock, { force: true });
     return false;
+  } finally {
+    rmSync(mine);
+  }
+}
+
+function isAlive(processId: number): boolean {
+  try {
+    return process.kill(processId, 0);
+  } catch {
+    return false;
+  }
+}
+
+function ownerOf(path: string): number {
+  try {
+    return Number(readFileSync(path, 'utf8'));
+  } catch {
+    // Released just now.
+    return process.pid;
   }
 }
 

@@ -25,9 +25,9 @@ export function isRunning(processId: number): boolean {
 export const childrenOf = (processId: number): number[] =>
   [...table()].filter(([, { parent }]) => parent === processId).map(([id]) => id);
 
-/** Resolves when none of them runs any more; rejects after ten seconds. */
+/** Resolves when none of them runs any more; rejects after two minutes. */
 export async function allGone(processIds: readonly number[]): Promise<void> {
-  for (let attempt = 0; attempt < 100; attempt++) {
+  for (let attempt = 0; attempt < 1200; attempt++) {
     if (!processIds.some(isRunning)) return;
     await wait(100);
   }
