@@ -24,6 +24,7 @@ import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
 import { FaultStores, places } from './fault-stores.ts';
 import { noFaults, type TierFaults } from './faults.ts';
+import type { HitChecker } from './hit-checker.ts';
 
 const ranksMax = 3;
 
@@ -84,6 +85,8 @@ export class FaultTier implements ConnectorPort {
   #stepPages: readonly BlockId[] = [];
   /** Request, place and key of what failed while it was waited for: it must not be ordered from there again. */
   readonly #broken = new Set<string>();
+  /** The same as soon as it is heard, also of loads that were taken back: the engine may believe in it or not. */
+  readonly #doubted = new Set<string>();
   readonly #reported = new Set<RankLoad>();
   /** When the engine gives a load up, and when it last looked. */
   readonly #lostAtMs = new Map<TransferId, number>();
@@ -93,6 +96,7 @@ export class FaultTier implements ConnectorPort {
   faults: TierFaults;
   nowMs = 0;
   isOpen: (id: TransferId) => boolean = () => true;
+  hits: HitChecker | undefined;
   loadedBlocks = 0;
   failedBlocks = 0;
 
@@ -106,7 +110,18 @@ export class FaultTier implements ConnectorPort {
     this.#aggregator = new OutputAggregator(this.#ranks.length, (id) => this.isOpen(id));
   }
 
-  getMatchedBlocks({ id, wanted }: ConnectorRequest): MatchAnswer {
+  getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
+    const answer = this.#match(request);
+    // What the engine has given up without a report is broken, too.
+    for (const [id, { requestId, blocks }] of this.hits === undefined ? [] : this.#ordered)
+      if (requestId === request.id && this.#lostAtMs.get(id)! <= this.nowMs)
+        for (const { place, key } of blocks) this.#doubted.add(`${requestId} ${place} ${key}`);
+    const isUsable = (key: string, place: string): boolean => !this.#doubted.has(`${request.id} ${place} ${key}`);
+    this.hits?.asked(request, answer, this.nowMs, isUsable);
+    return answer;
+  }
+
+  #match({ id, wanted }: ConnectorRequest): MatchAnswer {
     const prng = this.#prng;
     if (prng.chance(this.faults.askLater)) return { kind: 'askLater', deadlineMs: this.nowMs + prng.between(1, 200) };
     const share = prng.pick([1, 1, 1, 0.7]);
@@ -130,12 +145,16 @@ export class FaultTier implements ConnectorPort {
 
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined): void {
     assert(!this.#finished.has(request.id), `${request.id} is admitted after its end`);
+    this.hits?.allocated(request, load, this.nowMs);
     if (load === undefined) return;
     this.#ordered.set(load.transfer, load);
     this.#lostAtMs.set(load.transfer, this.nowMs + load.timeoutMs + graceMs);
   }
 
   buildConnectorMeta({ newlyValid, newTransferId }: ConnectorStep): ConnectorPlan {
+    if (this.hits !== undefined)
+      for (const [id, { blocks }] of this.#ordered)
+        if (this.#lostAtMs.get(id)! <= this.nowMs) this.hits.loadsFailed(blocks);
     const saves: SaveJob[] = [];
     for (const { key, page } of newlyValid)
       if (this.#prng.chance(0.8)) saves.push({ transfer: newTransferId(), blocks: [{ key, page }] });
@@ -156,6 +175,14 @@ export class FaultTier implements ConnectorPort {
       if (reason !== 'workerDied') this.#failingOf(transfer).add(page);
     for (const id of output.failedRecving)
       for (const { page } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(page);
+    for (const { transfer, page } of output.loadFailures)
+      this.hits?.loadsFailed(this.#ordered.get(transfer)!.blocks.filter((block) => block.page === page));
+    for (const id of output.failedRecving) this.hits?.loadsFailed(this.#ordered.get(id)!.blocks);
+    for (const id of output.finishedRecving) {
+      const { requestId, blocks } = this.#ordered.get(id)!;
+      for (const { page, place, key } of blocks)
+        if (this.#failing.get(id)?.has(page) === true) this.#doubted.add(`${requestId} ${place} ${key}`);
+    }
     this.#decided.push(...output.finishedRecving);
   }
 
@@ -165,6 +192,7 @@ export class FaultTier implements ConnectorPort {
   ): { readonly kvTransferParams?: JsonObject } {
     assert(!this.#finished.has(id), `${id} has ended twice`);
     this.#finished.add(id);
+    this.hits?.ended(id);
     // A prefill instance's word: what the request leaves behind, and what it was asked for.
     return kvTransferParams === undefined ? {} : { kvTransferParams: { ...kvTransferParams, blocks: valid().length } };
   }

@@ -17,6 +17,7 @@ import { FaultTier } from './fault-tier.ts';
 import { randomFaults, type TierFaults, withoutFaults } from './faults.ts';
 import { tellingHandedOut } from './handed-out.ts';
 import { sha256 } from './hash.ts';
+import { HitChecker } from './hit-checker.ts';
 import { Judge } from './judge.ts';
 import { MinimalRepair } from './minimal-repair.ts';
 import { randomSpec } from './random-spec.ts';
@@ -118,15 +119,25 @@ export class World {
     const rate = (name: string, drawn: number): number => (off.has(name) ? 0 : drawn);
     this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]));
     const limits = { loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]), askLaterMaxMs: 150 };
+    const isLimited = tierPrng.chance(0.9);
     this.#scheduler = new Scheduler(
       this.#spec,
       this.#options,
       sha256,
       this.#tier,
       // Some worlds live by the usual, long deadlines; in none is looked every 100 ms for I/O that hangs for minutes.
-      { ...(tierPrng.chance(0.9) ? limits : {}), pollMs: 5000 },
+      { ...(isLimited ? limits : {}), pollMs: 5000 },
     );
-    if (this.#tier !== undefined) this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
+    if (this.#tier !== undefined) {
+      this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
+      const { enablePrefixCaching, kvLoadFailurePolicy } = this.#options;
+      const isAsked = enablePrefixCaching && kvLoadFailurePolicy !== 'fail';
+      const available = (): number => {
+        const { free, cached } = this.#scheduler.stats().blocks;
+        return free + cached;
+      };
+      if (checks) this.#tier.hits = new HitChecker(this.#spec, isLimited ? 150 : 30_000, isAsked, available);
+    }
     this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd });
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
@@ -180,7 +191,9 @@ export class World {
       this.#loseMemory();
     }
     if (this.#tier !== undefined) this.#passTime(this.#tierPrng.between(0, 20));
+    this.#tier?.hits?.planning();
     const plan = this.#scheduler.plan(this.#nowMs);
+    if (plan !== undefined) this.#tier?.hits?.planned(plan);
     if (plan === undefined) {
       this.#sleep();
       return;
@@ -191,6 +204,7 @@ export class World {
     if (this.#checks) this.#judge.checkTables(plan);
     this.#repair.checkPlan(plan);
     const lost = chaos ? this.#lostPages() : nothing;
+    this.#tier?.hits?.pagesLost(lost);
     for (const page of lost) this.#runner.scribble(page);
     // Steps take time where that matters: a fixed part, and a part for each token.
     if (this.#options.targetInterTokenLatency !== 0) this.#passTime(2 + plan.tokenCount / 10);
@@ -325,6 +339,7 @@ export class World {
     if (pages.length === 0) return;
     for (const page of pages) this.#runner.scribble(page);
     this.#tier?.memoryLost(pages);
+    this.#tier?.hits?.pagesLost(pages);
     if (pages.length === this.#allPages.length) this.#tier?.workerDied();
     if (this.#isOut) this.#lostWhileOut.push(...pages);
     const innocent = this.#innocent(pages);

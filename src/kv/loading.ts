@@ -54,8 +54,7 @@ export function loadFailed(parts: KvParts, page: BlockId, isBusy: boolean): KvRe
 }
 
 /**
- * The full blocks of an admitted request that it has a page for and is to compute whole: what a transfer could bring
- * instead. None where a group lets go of pages: there the plan decides which pages are needed. O(blocks).
+ * The full blocks of an admitted request that it is to compute whole: what a transfer could bring instead. None where a group lets go of pages: there the plan decides which pages are needed. O(blocks).
  */
 export function missingBlocks({ groups, residency }: KvParts, request: KvRequest): BlockPlace[] {
   const places: BlockPlace[] = [];
@@ -65,7 +64,8 @@ export function missingBlocks({ groups, residency }: KvParts, request: KvRequest
     const count = Math.min(table.length, request.chains[group]!.count);
     for (let block = 0; block < count; block++) {
       const page = table.at(block);
-      if (page === NULL_BLOCK || !residency.isFilledBy(page, request.slot) || residency.validTo[page] !== 0) continue;
+      // Without a page is what lost its page to a transfer when the pool had no other.
+      if (page !== NULL_BLOCK && !(residency.isFilledBy(page, request.slot) && residency.validTo[page] === 0)) continue;
       places.push({ group, block });
     }
   }
@@ -81,8 +81,12 @@ export function loadMissing(parts: KvParts, request: KvRequest, places: readonly
   const placed: PlacedBlock[] = [];
   for (const { group, block } of places) {
     const table = request.tables[group]!;
-    if (pool.isHeld(table.at(block))) {
-      if (pool.available === 0) continue;
+    const isWithoutPage = table.at(block) === NULL_BLOCK;
+    if ((isWithoutPage || pool.isHeld(table.at(block))) && pool.available === 0) continue;
+    if (isWithoutPage) {
+      table.set(block, pool.allocate());
+      residency.begin(table.at(block), request.slot);
+    } else if (pool.isHeld(table.at(block))) {
       const holders = holdersOf(parts, table.at(block));
       leaveToIo(parts, table.at(block), holders);
       for (const holder of holders) holder.request.needsPlan = true;

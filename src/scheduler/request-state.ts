@@ -85,7 +85,6 @@ export class RequestState {
   preempted(): void {
     this.status = 'waiting';
     this.isAsking = false;
-    this.askUntilMs = undefined;
     this.#preemptions++;
   }
 

@@ -1,0 +1,144 @@
+import { assert } from '../src/base/assert.ts';
+import type { ConnectorRequest, LoadJob, MatchAnswer } from '../src/connector/connector.ts';
+import type { BlockId, RequestId } from '../src/core/ids.ts';
+import type { KvCacheSpec } from '../src/core/kv-spec.ts';
+import type { BlockTable } from '../src/core/step.ts';
+import type { ScheduledStep } from '../src/scheduler/contract.ts';
+
+interface Seen {
+  readonly tables: readonly BlockTable[];
+  readonly tokens: { readonly length: number };
+}
+
+/**
+ * I3 for stores: no hit is thrown away. A request that waits for its connector's answer waits until the deadline of this
+ * question, and a request that has lost full blocks does not compute them before it has asked for them; what it is promised
+ * then is loaded. Knows only what goes in and out: plans, losses, questions, answers, orders.
+ *
+ * Blocks that failed to load are not its business: the ledger decides whether they are worth another question.
+ */
+export class HitChecker {
+  readonly #spec: KvCacheSpec;
+  readonly #askLaterMaxMs: number;
+  readonly #isAsked: boolean;
+  readonly #available: () => number;
+  readonly #seen = new Map<RequestId, Seen>();
+  /** Blocks (`group/index`) that were lost and not asked for since. */
+  readonly #lost = new Map<RequestId, Set<string>>();
+  /** Blocks that were lost, asked for and promised, and are not ordered yet. */
+  readonly #promised = new Map<RequestId, Set<string>>();
+  /** Until when a request is to wait for an answer, and the plan in which it was last told so. */
+  readonly #waits = new Map<RequestId, { readonly untilMs: number; plan: number }>();
+  #plans = 0;
+
+  /** `isAsked`: false where nobody asks for lost blocks: without prefix caching, or when the policy is to fail. */
+  constructor(spec: KvCacheSpec, askLaterMaxMs: number, isAsked: boolean, available: () => number) {
+    this.#spec = spec;
+    this.#askLaterMaxMs = askLaterMaxMs;
+    this.#isAsked = isAsked && spec.groups.every(({ kind }) => kind === 'full');
+    this.#available = available;
+  }
+
+  /** Before the scheduler plans. */
+  planning(): void {
+    this.#plans++;
+  }
+
+  planned({ sequences }: ScheduledStep): void {
+    for (const { requestId, blockTables, spans, tokens } of sequences) {
+      this.#seen.set(requestId, { tables: blockTables, tokens });
+      for (const name of this.#lost.get(requestId) ?? []) {
+        const [group, index] = name.split('/').map(Number);
+        const first = index! * this.#spec.groups[group!]!.blockSize;
+        const isComputed = spans.some(({ start, end }) => start <= first && first < end);
+        assert(!isComputed, `I3: ${requestId} computes block ${name}, which it has lost, and has not asked for it`);
+      }
+    }
+  }
+
+  /** The content of these pages is lost: whoever has one of them. */
+  pagesLost(pages: readonly BlockId[]): void {
+    if (!this.#isAsked || pages.length === 0) return;
+    const bad = new Set<number>(pages);
+    for (const [id, { tables, tokens }] of this.#seen) {
+      const lost = this.#lost.get(id) ?? new Set<string>();
+      for (const [group, { ids, length }] of tables.entries()) {
+        const full = Math.min(length, Math.floor(tokens.length / this.#spec.groups[group]!.blockSize));
+        for (let index = 0; index < full; index++) if (bad.has(ids[index]!)) lost.add(`${group}/${index}`);
+      }
+      if (lost.size > 0) this.#lost.set(id, lost);
+    }
+  }
+
+  /** `isUsable`: whether the engine may believe a promise of this block. */
+  asked(
+    request: ConnectorRequest,
+    answer: MatchAnswer,
+    nowMs: number,
+    isUsable: (key: string, place: string) => boolean,
+  ) {
+    const { id, wanted } = request;
+    if (answer.kind === 'askLater') {
+      const untilMs = Math.min(answer.deadlineMs, nowMs + this.#askLaterMaxMs);
+      const wait = this.#waits.get(id) ?? { untilMs, plan: this.#plans };
+      wait.plan = this.#plans;
+      this.#waits.set(id, wait);
+    } else {
+      const wait = this.#waits.get(id);
+      if (wait !== undefined) wait.plan = answered;
+    }
+    const lost = this.#lost.get(id);
+    if (lost === undefined) return;
+    for (const { group, index } of wanted) this.#askedForSharers(id, group, index);
+    const keys = new Map<string, string>(wanted.map(({ group, index, key }) => [`${group}/${index}`, key]));
+    const holdsPages = this.#seen.get(id)?.tables.some(({ length }) => length > 0) === true;
+    if (answer.kind === 'found' && holdsPages) {
+      const first = new Map(answer.blocks.map((block) => [`${block.group}/${block.index}`, block] as const).reverse());
+      const promised = [...first].filter(
+        ([name, { key, place }]) => lost.has(name) && keys.get(name) === key && isUsable(key, place),
+      );
+      this.#promised.set(id, new Set(promised.map(([name]) => name)));
+    }
+    if (answer.kind !== 'found') return;
+    for (const { group, index } of wanted) lost.delete(`${group}/${index}`);
+  }
+
+  /** Who shares the page of a block need not ask for it too, also when it inherits the page. */
+  #askedForSharers(id: RequestId, group: number, index: number): void {
+    const page = this.#pageOf(id, group, index);
+    if (page === undefined) return;
+    for (const [other, lost] of this.#lost)
+      if (other !== id && this.#pageOf(other, group, index) === page) lost.delete(`${group}/${index}`);
+  }
+
+  #pageOf(id: RequestId, group: number, index: number): number | undefined {
+    const table = this.#seen.get(id)?.tables[group];
+    return table === undefined || index >= table.length ? undefined : table.ids[index];
+  }
+
+  /** The question is over. */
+  allocated({ id }: ConnectorRequest, load: LoadJob | undefined, nowMs: number): void {
+    const wait = this.#waits.get(id);
+    this.#waits.delete(id);
+    // What the pool has by now needs no answer: then it was not asked in this plan.
+    if (wait?.plan === this.#plans)
+      assert(nowMs >= wait.untilMs, `I3: ${id} is not waited for: its answer may come until ${wait.untilMs}`);
+    const promised = this.#promised.get(id);
+    this.#promised.delete(id);
+    this.#lost.delete(id);
+    if (promised === undefined || this.#available() === 0) return;
+    for (const { group, index } of load?.blocks ?? []) promised.delete(`${group}/${index}`);
+    assert(promised.size === 0, `I3: ${id} does not load ${[...promised].join(', ')}, lost by it and promised to it`);
+  }
+
+  /** Loads of these blocks have failed, or were given up: perhaps often enough not to be asked for again, by whoever has them. */
+  loadsFailed(blocks: readonly { readonly group: number; readonly index: number }[]): void {
+    for (const lost of this.#lost.values()) for (const { group, index } of blocks) lost.delete(`${group}/${index}`);
+  }
+
+  ended(id: RequestId): void {
+    for (const map of [this.#seen, this.#lost, this.#promised, this.#waits]) map.delete(id);
+  }
+}
+
+const answered = -1;
