@@ -8,14 +8,11 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
 import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
 import { keysOf } from '../src/cli/proof/stored-blocks.ts';
-import type { FaultPlan } from '../src/connector/fault-rules.ts';
-import { type FaultKind, type FaultRule, faultKinds, faultRule } from '../src/connector/fault-rules.ts';
-import type { SamplingOptions } from '../src/core/sampling.ts';
 import { KvCache } from '../src/kv/kv-cache.ts';
 import { ExternalKv } from '../src/scheduler/external-kv.ts';
-import { promptOf } from './support/drive.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
 import { plant, plantedBugs } from './support/planted-bugs.ts';
+import { randomFaults, randomRequests } from './support/random-schedules.ts';
 import {
   blockSize,
   type Completion,
@@ -188,28 +185,6 @@ function expectSame(
   }
 }
 
-/** Two to six requests, most of them beginning alike. */
-function randomRequests(prng: Prng, vocabSize: number): RigRequest[] {
-  const vocab = Math.min(vocabSize, 250);
-  const shared = promptOf(112, prng.uint32(), vocab);
-  return Array.from({ length: prng.between(2, 6) }, () => {
-    const prefix = prng.chance(0.75) ? shared.slice(0, prng.between(20, 112)) : [];
-    const prompt = [...prefix, ...promptOf(prng.between(1, 60), prng.uint32(), vocab)];
-    const params: SamplingOptions = prng.chance(0.5)
-      ? { temperature: 0 }
-      : { temperature: 0.8, seed: prng.uint32(), topP: 0.95, ...(prng.chance(0.3) ? { repetitionPenalty: 1.1 } : {}) };
-    return {
-      prompt,
-      params: {
-        maxTokens: prng.pick([prng.between(1, 8), prng.between(8, 24)]),
-        ignoreEos: true,
-        logprobs: 2,
-        ...params,
-      },
-    };
-  });
-}
-
 function randomSchedule(prng: Prng, requests: readonly RigRequest[], ranks: number): LifeOptions {
   const isTight = prng.chance(0.4);
   const blocksOf = ({ prompt, params }: RigRequest): number =>
@@ -241,27 +216,6 @@ function randomSchedule(prng: Prng, requests: readonly RigRequest[], ranks: numb
 }
 
 const randomReports = (prng: Prng) => ({ seed: prng.uint32(), duplicate: 0.3, late: 0.3, unknown: 0.3 });
-
-function randomFaults(prng: Prng, loadTimeoutMs: number): FaultPlan {
-  const rules = Array.from({ length: prng.between(1, 3) }, () => randomRule(prng, loadTimeoutMs));
-  return { seed: prng.between(0, 2 ** 20), rules };
-}
-
-function randomRule(prng: Prng, loadTimeoutMs: number): FaultRule {
-  // Each hung call costs a deadline: often enough to be met, seldom enough for hundreds of schedules.
-  const kinds: readonly FaultKind[] = prng.chance(0.1) ? ['hung'] : faultKinds.filter((kind) => kind !== 'hung');
-  const fault = prng.pick(kinds);
-  return faultRule({
-    fault,
-    on: prng.chance(0.8) ? 'load' : 'store',
-    probability: prng.pick([0.15, 0.5, 1]),
-    delayMs: prng.between(1, Math.floor(loadTimeoutMs * 1.5)),
-    ignoresAbort: prng.chance(0.5),
-    limit: prng.pick([2, 5, 1000]),
-    ...(prng.chance(0.3) ? { blocks: [prng.between(0, 3), prng.between(2, 8)] } : {}),
-    ...(prng.chance(0.1) ? { requests: [prng.between(0, 3)] } : {}),
-  });
-}
 
 /** Usually all of it; sometimes much has been lost before. */
 function randomPart(prng: Prng, stored: StoredBlocks): StoredBlocks {

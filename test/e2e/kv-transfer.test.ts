@@ -3,7 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { neededTokens } from '../../src/cli/proof/needed-tokens.ts';
 import { buildCommand, killCommands, run, serve, smallPool } from '../support/cli-process.ts';
+import { plantedBugs } from '../support/planted-bugs.ts';
+import { environmentWith } from '../support/preload.ts';
 import { childrenOf } from '../support/processes.ts';
 
 /** Servers and commands in processes of their own that share nothing but a directory. */
@@ -53,6 +56,8 @@ interface Answer {
   readonly tokenIds: readonly number[];
   readonly promptTokens: number;
   readonly details: Readonly<Record<string, number | undefined>>;
+  /** What it says of a connector's KV: `computed_tokens` and others. */
+  readonly transfer: Readonly<Record<string, number | undefined>>;
 }
 
 async function ask({ complete }: Server, question: object): Promise<Answer> {
@@ -85,7 +90,15 @@ function answerOf(body: string, isStream: boolean): Answer {
     tokenIds: choices.flatMap(({ token_ids }) => token_ids),
     promptTokens: usage.prompt_tokens,
     details: usage.prompt_tokens_details,
+    transfer: parts.find((part) => 'kv_transfer_params' in part)?.kv_transfer_params ?? {},
   };
+}
+
+/** What the reference says must be computed for a prompt whose blocks are all stored, and of which these are lost, and 40 tokens. */
+function needed(promptTokens: number, lost: readonly number[] | 'all'): number {
+  const keys = Array.from({ length: Math.floor(promptTokens / BLOCK) }, (_, block) => `${block}`);
+  const available = keys.filter((_, block) => lost !== 'all' && !lost.includes(block));
+  return neededTokens([{ tokenCount: promptTokens, keys, outputTokens: 40 }], new Set(available), BLOCK);
 }
 
 async function askAll(server: Server): Promise<Answer[]> {
@@ -140,12 +153,14 @@ describe('servers that share a directory', () => {
     const server = await serve([...shared(copyOf(store, name), 'kv_both', extra), '--log-format', 'json']);
     const answers = await askAll(server);
     expect(wordsOf(answers)).toEqual(wordsOf(expected));
-    for (const [i, { promptTokens, details }] of answers.entries()) {
+    for (const [i, { promptTokens, details, transfer }] of answers.entries()) {
       const whole = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
       const isHit = !('requests' in rule) || (rule.requests as number[]).includes(i);
       const blocks = isHit ? Math.min(failed, whole / BLOCK) : 0;
       const lost = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
       expect(details).toEqual({ cached_tokens: whole - blocks * BLOCK, external_tokens: whole, ...lost });
+      const lostBlocks = isHit ? ('blocks' in rule ? (rule.blocks as readonly number[]) : 'all') : [];
+      expect(transfer.computed_tokens, 'I3').toBe(needed(promptTokens, lostBlocks));
     }
     const log = await server.stop();
     expect(log).toMatch(/^KV outside: .* [1-9]\d* lost \(\w+ \d+(, \w+ \d+)*\)$/m);
@@ -154,6 +169,18 @@ describe('servers that share a directory', () => {
     for (const { msg, requests, tokens } of notices) {
       expect(requests).toBe(1);
       expect(msg).toBe(`Recovered from KV load failure: 1 request(s) rescheduled (${tokens} tokens affected).`);
+    }
+  });
+
+  it.each(plantedBugs)('say so when they compute more than was lost (%s)', async (bug) => {
+    const rules = [{ fault: 'bitFlip', blocks: [0, 3] }];
+    const args = shared(copyOf(store, bug), 'kv_consumer', { fault_injection: { rules } });
+    const answers = await askAll(await serve(args, environmentWith(bug, folder)));
+    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    for (const { promptTokens, details, transfer } of answers) {
+      expect(details).toMatchObject({ failed_loads: 2 });
+      expect(details.recomputed_tokens).toBeGreaterThan(2 * BLOCK);
+      expect(transfer.computed_tokens).toBeGreaterThan(needed(promptTokens, [0, 3]));
     }
   });
 

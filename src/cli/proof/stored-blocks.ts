@@ -68,9 +68,14 @@ export async function readFingerprint(root: string): Promise<string> {
 }
 
 /** The names of a prompt's full blocks, in order, in the one KV group that models here have. */
-export function keysOf(tokens: readonly number[], blockSize: number, fingerprint: string): BlockKey[] {
+export function keysOf(
+  tokens: readonly number[],
+  blockSize: number,
+  fingerprint: string,
+  cacheSalt?: string,
+): BlockKey[] {
   const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
-  const chain = new HashChain(sha256, blockSize, { fingerprint, cacheSalt: undefined });
+  const chain = new HashChain(sha256, blockSize, { fingerprint, cacheSalt });
   chain.extend(new TokenBuffer(Int32Array.from(tokens)));
   return Array.from({ length: chain.count }, (_, block) => blockKey(0, chain.words, block));
 }

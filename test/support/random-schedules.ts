@@ -1,0 +1,54 @@
+import type { Prng } from '../../src/base/prng.ts';
+import {
+  type FaultKind,
+  type FaultPlan,
+  type FaultRule,
+  faultKinds,
+  faultRule,
+} from '../../src/connector/fault-rules.ts';
+import type { SamplingOptions } from '../../src/core/sampling.ts';
+import { promptOf } from './drive.ts';
+import type { RigRequest } from './recovery-rig.ts';
+
+/** Two to six requests, most of them beginning alike. */
+export function randomRequests(prng: Prng, vocabSize: number): RigRequest[] {
+  const vocab = Math.min(vocabSize, 250);
+  const shared = promptOf(112, prng.uint32(), vocab);
+  return Array.from({ length: prng.between(2, 6) }, () => {
+    const prefix = prng.chance(0.75) ? shared.slice(0, prng.between(20, 112)) : [];
+    const prompt = [...prefix, ...promptOf(prng.between(1, 60), prng.uint32(), vocab)];
+    const params: SamplingOptions = prng.chance(0.5)
+      ? { temperature: 0 }
+      : { temperature: 0.8, seed: prng.uint32(), topP: 0.95, ...(prng.chance(0.3) ? { repetitionPenalty: 1.1 } : {}) };
+    return {
+      prompt,
+      params: {
+        maxTokens: prng.pick([prng.between(1, 8), prng.between(8, 24)]),
+        ignoreEos: true,
+        logprobs: 2,
+        ...params,
+      },
+    };
+  });
+}
+
+export function randomFaults(prng: Prng, loadTimeoutMs: number): FaultPlan {
+  const rules = Array.from({ length: prng.between(1, 3) }, () => randomRule(prng, loadTimeoutMs));
+  return { seed: prng.between(0, 2 ** 20), rules };
+}
+
+function randomRule(prng: Prng, loadTimeoutMs: number): FaultRule {
+  // Each hung call costs a deadline: often enough to be met, seldom enough for hundreds of schedules.
+  const kinds: readonly FaultKind[] = prng.chance(0.1) ? ['hung'] : faultKinds.filter((kind) => kind !== 'hung');
+  const fault = prng.pick(kinds);
+  return faultRule({
+    fault,
+    on: prng.chance(0.8) ? 'load' : 'store',
+    probability: prng.pick([0.15, 0.5, 1]),
+    delayMs: prng.between(1, Math.floor(loadTimeoutMs * 1.5)),
+    ignoresAbort: prng.chance(0.5),
+    limit: prng.pick([2, 5, 1000]),
+    ...(prng.chance(0.3) ? { blocks: [prng.between(0, 3), prng.between(2, 8)] } : {}),
+    ...(prng.chance(0.1) ? { requests: [prng.between(0, 3)] } : {}),
+  });
+}
