@@ -18,6 +18,8 @@ export interface FaultInjectorOptions {
 
 const never = new AbortController().signal;
 
+const isTamperable = (tier: Tier): tier is TamperableTier => 'tamper' in tier && typeof tier.tamper === 'function';
+
 /**
  * A tier whose calls fail as the rules say. Faults are as real as can be: bytes are spoilt where they are stored, memory is
  * written late, so that what finds them is the code that would find them in earnest.
@@ -25,13 +27,13 @@ const never = new AbortController().signal;
 export class FaultInjector implements Tier {
   readonly name: string;
   readonly dice: FaultDice;
-  readonly #tier: TamperableTier;
+  readonly #tier: Tier;
   readonly #timers: Timers;
   readonly #stranger: BlockCodec;
   readonly #hung = new Set<() => void>();
   #injected: Record<string, number> = {};
 
-  constructor(tier: TamperableTier, { identity, timers, plan }: FaultInjectorOptions) {
+  constructor(tier: Tier, { identity, timers, plan }: FaultInjectorOptions) {
     this.name = tier.name;
     this.dice = new FaultDice(plan);
     this.#tier = tier;
@@ -75,6 +77,11 @@ export class FaultInjector implements Tier {
       case 'truncated':
       case 'bitFlip':
       case 'wrongModel':
+        if (!isTamperable(this.#tier)) {
+          // Nothing but the tier can spoil what it stores: the answer is the one that its verification would give.
+          into.fill(0x5a);
+          return rule.fault === 'bitFlip' ? 'corrupt' : rule.fault;
+        }
         await this.#tier.tamper(key, (stored) => this.#spoil(rule.fault, key, stored, chance));
         return load();
       case 'partial':
@@ -111,6 +118,8 @@ export class FaultInjector implements Tier {
       case 'truncated':
       case 'bitFlip':
       case 'wrongModel': {
+        // Where nothing but the tier can spoil it, the block is not stored: it is as lost.
+        if (!isTamperable(this.#tier)) return 'stored';
         const answer = await store();
         await this.#tier.tamper(key, (stored) => this.#spoil(rule.fault, key, stored, chance));
         return answer;

@@ -6,6 +6,7 @@ import { KvasirError } from '../base/errors.ts';
 import { didYouMean } from '../base/nearest-name.ts';
 import type { KvConnector, KvConnectorClass, KvTransferConfig } from './connector.ts';
 import { connectorClassInvalid, connectorClassMissing, connectorModuleFailed, connectorUnknown } from './errors.ts';
+import { FaultyConnector, takeFaults } from './faulty-connector.ts';
 
 /** Built in, imported when asked for. */
 const loaders = new Map<string, () => Promise<KvConnectorClass>>([
@@ -24,7 +25,13 @@ export function registerConnector(name: string, load: () => Promise<KvConnectorC
  * @throws KvasirError `connectorUnknown`, `connectorModuleFailed`, `connectorClassMissing`, `connectorClassInvalid`, or
  * what the class finds wrong.
  */
-export async function createConnector(config: KvTransferConfig): Promise<KvConnector> {
+export async function createConnector(given: KvTransferConfig): Promise<KvConnector> {
+  const { config, plan } = takeFaults(given);
+  const connector = await createBare(config);
+  return plan === undefined ? connector : new FaultyConnector(connector, config.kvConnector, plan);
+}
+
+async function createBare(config: KvTransferConfig): Promise<KvConnector> {
   const path = config.kvConnectorModulePath;
   const connectorClass =
     path === undefined ? await loadBuiltIn(config.kvConnector) : await loadFromModule(path, config.kvConnector);

@@ -22,7 +22,7 @@ import {
   type TransferId,
 } from './connector.ts';
 import type { LookupAnswers } from './look-up.ts';
-import type { Tier } from './tier.ts';
+import type { Tier, TierWrapping } from './tier.ts';
 import { type RunningLookup, TierLookups } from './tier-lookups.ts';
 
 export interface TierSchedulerOptions {
@@ -78,8 +78,9 @@ export class TierScheduler implements SchedulerConnector {
   #refreshedMs = -Infinity;
   #events: KvEvent[] = [];
 
-  constructor(tiers: readonly Tier[], context: SchedulerConnectorContext, options: TierSchedulerOptions) {
-    assert(tiers.length === context.identities.length && tiers.length > 0, 'one tier per rank');
+  constructor(bare: readonly Tier[], context: SchedulerConnectorContext & TierWrapping, options: TierSchedulerOptions) {
+    assert(bare.length === context.identities.length && bare.length > 0, 'one tier per rank');
+    const tiers = bare.map((tier, rank) => context.wrapTier?.(tier, context.identities[rank]!) ?? tier);
     this.#tiers = tiers;
     this.#place = tiers[0]!.name;
     this.#context = context;

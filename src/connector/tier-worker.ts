@@ -15,7 +15,7 @@ import type {
 } from './connector.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 import { StagingBuffers } from './staging-buffers.ts';
-import type { Tier } from './tier.ts';
+import type { Tier, TierWrapping } from './tier.ts';
 import { endOf, TransferQueue } from './transfer-queue.ts';
 
 export interface TierWorkerOptions {
@@ -64,8 +64,8 @@ export class TierWorker implements WorkerConnector {
   #lateSeen = 0;
   #shutdown: Promise<{ readonly drained: boolean }> | undefined;
 
-  constructor(tier: Tier, context: WorkerConnectorContext, options: TierWorkerOptions) {
-    this.#tier = tier;
+  constructor(tier: Tier, context: WorkerConnectorContext & TierWrapping, options: TierWorkerOptions) {
+    this.#tier = context.wrapTier?.(tier, context.identity) ?? tier;
     this.#context = context;
     this.#options = options;
     const { timers, wake: onChange, clock, identity } = context;

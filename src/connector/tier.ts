@@ -1,5 +1,6 @@
 import type { RequestId } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
+import type { KvIdentity } from './connector.ts';
 import type { LookupAnswers } from './look-up.ts';
 import type { MissReason } from './reasons.ts';
 
@@ -46,6 +47,12 @@ export interface Tier {
 
   /** Waits for calls under way; later ones reject with `tierClosed`. Idempotent. */
   close(): Promise<void>;
+}
+
+/** What a connector's context has besides where tiers are wrapped, such as by faults to inject. */
+export interface TierWrapping {
+  /** `TierScheduler` and `TierWorker` call it for their tiers. */
+  readonly wrapTier?: (tier: Tier, identity: KvIdentity) => Tier;
 }
 
 export type StoreAnswer =
