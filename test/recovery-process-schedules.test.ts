@@ -1,0 +1,192 @@
+/**
+ * I1, I2, I3 where everything is real: random schedules of faults, arrivals and aborts on a directory, two ranks in processes of
+ * their own, two threads each. One engine computes a workload and saves it, another loads it while its store breaks; then they
+ * change places. Each schedule has a salt of its own, so that nothing is found in the pools.
+ */
+import { mkdirSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { Prng } from '../src/base/prng.ts';
+import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
+import { keysOf, readFingerprint } from '../src/cli/proof/stored-blocks.ts';
+import { createEngine } from '../src/compose.ts';
+import type { FaultPlan } from '../src/connector/fault-rules.ts';
+import type { AsyncEngine, EngineStats } from '../src/engine/contract.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { buildCommand } from './support/cli-process.ts';
+import { allGone, childrenOf } from './support/processes.ts';
+import { randomFaults, randomRequests } from './support/random-schedules.ts';
+import type { RigRequest } from './support/recovery-rig.ts';
+import { ScheduledFaults } from './support/scheduled-connector.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+
+const ranks = 2;
+const blockSize = 16;
+const workloads = 5;
+const schedulesPerWorkload = 20;
+
+const folder = temporaryFolder();
+const model = folder.file('qwen3.gguf');
+const store = folder.file('store');
+const opened: AsyncEngine[] = [];
+
+/** An engine, and the faults of its store. */
+interface Side {
+  readonly engine: AsyncEngine;
+  readonly faults: ScheduledFaults;
+}
+const sides: Side[] = [];
+let alone: AsyncEngine;
+let fingerprint: string;
+
+beforeAll(async () => {
+  await buildCommand();
+  await writeTinyModel(model, { architecture: 'qwen3', type: 'Q8_0' });
+  alone = await open({ threads: 1 });
+  for (const mode of ['sync', 'async'] as const) sides.push(await openSide(mode));
+  await complete(sides[0]!.engine, { prompt: Array.from({ length: 40 }, (_, i) => i), params: { maxTokens: 1 } });
+  await settled(sides[0]!.engine);
+  fingerprint = await readFingerprint(store);
+});
+afterAll(async () => {
+  for (const engine of opened) await engine.close();
+  await allGone(childrenOf(process.pid));
+  folder.remove();
+});
+
+async function open(options: Partial<EngineOptions>): Promise<AsyncEngine> {
+  const engine = await createEngine({
+    model,
+    kvCacheMemory: 16 << 20,
+    maxModelLen: 512,
+    maxNumBatchedTokens: 256,
+    ...options,
+  });
+  opened.push(engine);
+  return engine;
+}
+
+async function openSide(mode: 'sync' | 'async'): Promise<Side> {
+  const control = folder.file(mode);
+  mkdirSync(control);
+  const faults = new ScheduledFaults(control, ranks);
+  const kvTransferConfig = {
+    kv_connector: 'ScheduledConnector',
+    kv_connector_module_path: faults.modulePath,
+    kv_role: 'kv_both',
+    kv_connector_extra_config: {
+      shared_storage_path: store,
+      control_path: faults.controlPath,
+      async_load: mode === 'async',
+      lookup_timeout_seconds: 60,
+    },
+  };
+  const engine = await open({ threads: 2, pipelineParallelSize: ranks, kvTransferConfig });
+  return { engine, faults };
+}
+
+async function complete(engine: AsyncEngine, { arriveMs = 0, abortAfter = Infinity, ...request }: RigRequest) {
+  if (arriveMs > 0) await sleep(arriveMs);
+  const abort = new AbortController();
+  const said = { text: '', tokens: [] as number[], logprobs: [] as unknown[], reason: 'none' };
+  for await (const delta of engine.generate(request, { signal: abort.signal })) {
+    said.text += delta.text;
+    said.tokens.push(...delta.tokenIds);
+    said.logprobs.push(...(delta.logprobs ?? []));
+    said.reason = delta.finish?.reason ?? said.reason;
+    if (said.tokens.length >= abortAfter) abort.abort();
+  }
+  return said;
+}
+type Said = Awaited<ReturnType<typeof complete>>;
+
+/** Transfers come to their ends, and a step that is out gives back the pages of requests that were aborted meanwhile (I7). */
+async function settled(engine: AsyncEngine): Promise<void> {
+  const isBusy = ({ transfers, blocks }: EngineStats): boolean => transfers.open > 0 || blocks.referenced > 0;
+  for (let turn = 0; isBusy(engine.stats()); turn++) {
+    if (turn > 30_000) throw new Error(`I7, I8: something never ends: ${JSON.stringify(engine.stats())}`);
+    await sleep(1);
+  }
+}
+
+/** Runs the requests under these faults, and compares what they say and what is computed. Returns whether the minimum was knowable. */
+async function run(
+  { engine, faults }: Side,
+  requests: readonly RigRequest[],
+  expected: readonly Said[],
+  cacheSalt: string,
+  plans: readonly FaultPlan[],
+) {
+  faults.next(plans);
+  const before = engine.stats();
+  const said = await Promise.all(requests.map((request) => complete(engine, { ...request, cacheSalt })));
+  await settled(engine);
+  const after = engine.stats();
+  for (const [i, { reason, text, tokens, logprobs }] of said.entries()) {
+    const wanted = expected[i]!;
+    const isCut = reason === 'abort';
+    expect(isCut ? requests[i]!.abortAfter : reason).toBe(isCut ? requests[i]!.abortAfter : wanted.reason);
+    const count = isCut ? tokens.length : wanted.tokens.length;
+    expect(tokens).toEqual(wanted.tokens.slice(0, count));
+    expect(logprobs).toEqual(wanted.logprobs.slice(0, count));
+    if (!isCut) expect(text).toBe(wanted.text);
+  }
+  const isCompared = after.preemptions === before.preemptions && after.aborts === before.aborts;
+  const failed = after.transfers.failedLoads - before.transfers.failedLoads;
+  if (!isCompared) return { isCompared, failed, arrived: 0 };
+  const arrived = await faults.arrived();
+  const reference = requests.map(({ prompt }, i) => ({
+    tokenCount: prompt.length,
+    keys: keysOf(prompt as number[], blockSize, fingerprint, cacheSalt),
+    outputTokens: said[i]!.tokens.length,
+  }));
+  expect(after.computedTokens - before.computedTokens, 'I3').toBe(neededTokens(reference, arrived, blockSize));
+  return { isCompared, failed, arrived: arrived.size };
+}
+
+/** Deadlines are those of users, seconds: few schedules have a call that hangs until then. */
+function faultsOf(prng: Prng, canHang: boolean): FaultPlan[] {
+  return Array.from({ length: ranks }, () => {
+    const plan = randomFaults(prng, 20);
+    const rules = plan.rules.map((rule) => ({ ...rule, ignoresAbort: false, limit: Math.min(rule.limit, 40) }));
+    return { ...plan, rules: rules.filter(({ fault, on }) => fault !== 'hung' || (canHang && on === 'load')) };
+  });
+}
+
+const title = `${workloads * schedulesPerWorkload} random schedules on disk, with ranks in processes and two threads`;
+it(title, { timeout: 600_000 }, async () => {
+  const seen = { compared: 0, failed: 0, arrived: 0 };
+  for (let w = 1; w <= workloads; w++) {
+    // Few steps: ggml's threads spin while they wait, so that a step takes long when they share a CPU with other tests.
+    const drawn = randomRequests(new Prng(w), alone.model.vocabSize).slice(0, 4);
+    const requests = drawn.map((request) => ({
+      ...request,
+      params: { ...request.params, maxTokens: Math.min(request.params!.maxTokens!, 3) },
+    }));
+    const expected: Said[] = [];
+    for (const request of requests) expected.push(await complete(alone, request));
+    for (let i = 0; i < schedulesPerWorkload; i++) {
+      const seed = w * 1000 + i;
+      const prng = new Prng(seed);
+      const salt = `schedule ${seed}`;
+      const [writer, reader] = i % 2 === 0 ? [sides[0]!, sides[1]!] : [sides[1]!, sides[0]!];
+      const schedule = requests.map((request) => ({
+        ...request,
+        ...(prng.chance(0.4) ? { arriveMs: prng.between(1, 15) } : {}),
+        ...(prng.chance(0.04) ? { abortAfter: prng.between(1, 4) } : {}),
+      }));
+      try {
+        await run(writer, requests, expected, salt, []);
+        const { isCompared, failed, arrived } = await run(reader, schedule, expected, salt, faultsOf(prng, i === 7));
+        if (isCompared) seen.compared++;
+        seen.failed += failed;
+        seen.arrived += arrived;
+      } catch (error) {
+        throw new Error(`schedule ${seed} failed`, { cause: error });
+      }
+    }
+  }
+  expect(seen.compared, JSON.stringify(seen)).toBeGreaterThan((workloads * schedulesPerWorkload) / 2);
+  expect(seen.failed, JSON.stringify(seen)).toBeGreaterThan(workloads * schedulesPerWorkload);
+  expect(seen.arrived, JSON.stringify(seen)).toBeGreaterThan(workloads * schedulesPerWorkload);
+});
