@@ -3,10 +3,13 @@
  * build of ggml's CPU kernels, so the result does not depend on the machine. `reference-this-cpu.test.ts` compares with
  * libllama as it runs on this CPU.
  */
+import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ModelOptions } from '../bench/model-maker.ts';
 import { openReference } from '../src/ggml/llama-reference.ts';
 import { compareWithLibllama, distance, logitsAfterPrompt, referencePrompt } from './support/compare-with-libllama.ts';
+import { hasCompiler } from './support/has-compiler.ts';
+import { testsNeed } from './support/needs.ts';
 import { pinKernels } from './support/pinned-kernels.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -27,52 +30,71 @@ const gathered = { microBatch: 32, tolerance: 0.001, nearTie: 0.05 };
  */
 const native = (isF32: boolean) => ({ microBatch: 256, tolerance: isF32 ? 0.001 : 0.2, nearTie: 0.1 });
 
-async function compare(path: string, { repack = true, isF32 = false } = {}): Promise<void> {
-  const onGgml = { repack, attention: 'gather', productKernels: false } as const;
-  await compareWithLibllama(path, { ...gathered, options: onGgml });
-  await compareWithLibllama(path, { ...native(isF32), options: { repack, attention: 'native' } });
+type Compare = (path: string, options?: { readonly repack?: boolean; readonly isF32?: boolean }) => Promise<void>;
+
+const onGgml: Compare = (path, { repack = true } = {}) =>
+  compareWithLibllama(path, { ...gathered, options: { repack, attention: 'gather', productKernels: false } });
+const onOurs: Compare = (path, { repack = true, isF32 = false } = {}) =>
+  compareWithLibllama(path, { ...native(isF32), options: { repack, attention: 'native' } });
+
+/** Each file is written once and compared twice. */
+async function modelFor(name: string, options: ModelOptions): Promise<string> {
+  const path = folder.file(`${name}.gguf`);
+  if (!existsSync(path)) await writeTinyModel(path, options);
+  return path;
 }
 
-describe.each(['llama', 'qwen2', 'qwen3'] as const)('%s', (architecture) => {
-  it.each(['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M'] as const)('%s', async (type) => {
-    const path = folder.file(`${architecture}-${type}.gguf`);
-    await writeTinyModel(path, { architecture, type });
-    await compare(path, { isF32: type === 'F32' });
+const kernels = [
+  ['ggml’s kernels', onGgml, true],
+  ['our kernels', onOurs, hasCompiler],
+] as const;
+describe.each(kernels)('with %s', (_, compare, areThere) => {
+  testsNeed(areThere, 'no C compiler');
+
+  describe.each(['llama', 'qwen2', 'qwen3'] as const)('%s', (architecture) => {
+    it.each(['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M'] as const)('%s', async (type) => {
+      await compare(await modelFor(`${architecture}-${type}`, { architecture, type }), { isF32: type === 'F32' });
+    });
+  });
+
+  describe('variants', () => {
+    it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K'] as const)('%s weights', async (type) => {
+      await compare(await modelFor(`llama-${type}`, { architecture: 'llama', type }));
+    });
+
+    const variants: [name: string, options: Partial<ModelOptions>][] = [
+      ['tied embeddings', { tied: true }],
+      ['tied embeddings that are repacked', { tied: true, type: 'Q4_0' }],
+      ['no grouped queries', { headsKv: 4 }],
+      ['one KV head', { headsKv: 1 }],
+      ['a head that is not embedding / heads', { headDim: 128 }],
+      ['one layer', { layers: 1 }],
+      ['biases', { qkvBias: true }],
+      ['linear RoPE scaling', { ropeScaling: 'linear' }],
+      ['YaRN', { ropeScaling: 'yarn' }],
+      ['frequency factors of Llama 3', { ropeScaling: 'llama3' }],
+    ];
+    it.each(variants)('%s', async (name, options) => {
+      await compare(await modelFor(name.replaceAll(/\W/g, '-'), { architecture: 'llama', type: 'Q8_0', ...options }));
+    });
+
+    it('weights that are not repacked', async () => {
+      for (const type of ['Q4_K', 'Q4_0'] as const) {
+        await compare(await modelFor(`llama-${type}`, { architecture: 'llama', type }), { repack: false });
+      }
+    });
+
+    it('the bundled model', async () => {
+      await compare('models/kvasir-demo.gguf');
+    });
   });
 });
 
-describe('variants', () => {
-  it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K'] as const)('%s weights', async (type) => {
-    const path = folder.file(`llama-${type}.gguf`);
-    await writeTinyModel(path, { architecture: 'llama', type });
-    await compare(path);
-  });
+describe('libllama with its default batches', () => {
+  testsNeed(hasCompiler, 'no C compiler');
 
-  const variants: [name: string, options: Partial<ModelOptions>][] = [
-    ['tied embeddings', { tied: true }],
-    ['tied embeddings that are repacked', { tied: true, type: 'Q4_0' }],
-    ['no grouped queries', { headsKv: 4 }],
-    ['one KV head', { headsKv: 1 }],
-    ['a head that is not embedding / heads', { headDim: 128 }],
-    ['one layer', { layers: 1 }],
-    ['biases', { qkvBias: true }],
-    ['linear RoPE scaling', { ropeScaling: 'linear' }],
-    ['YaRN', { ropeScaling: 'yarn' }],
-    ['frequency factors of Llama 3', { ropeScaling: 'llama3' }],
-  ];
-  it.each(variants)('%s', async (name, options) => {
-    const path = folder.file(`${name.replaceAll(/\W/g, '-')}.gguf`);
-    await writeTinyModel(path, { architecture: 'llama', type: 'Q8_0', ...options });
-    await compare(path);
-  });
-
-  it('weights that are not repacked', async () => {
-    await compare(folder.file('llama-Q4_K.gguf'), { repack: false });
-    await compare(folder.file('llama-Q4_0.gguf'), { repack: false });
-  });
-
-  it('libllama with its default batches, which is as far from us as from itself with small ones', async () => {
-    const path = folder.file('llama-Q8_0.gguf');
+  it('is as far from us as from itself with small ones', async () => {
+    const path = await modelFor('llama-Q8_0', { architecture: 'llama', type: 'Q8_0' });
     const rowFor = (microBatch: number): Float32Array => {
       const reference = openReference(path, { contextLength: 256, threads: 1, batch: 128, microBatch });
       reference.decode(referencePrompt);
@@ -89,9 +111,5 @@ describe('variants', () => {
         ).toBeLessThan(limit);
       }
     }
-  });
-
-  it('the bundled model', async () => {
-    await compare('models/kvasir-demo.gguf');
   });
 });

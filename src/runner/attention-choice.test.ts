@@ -2,6 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../test/support/has-compiler.ts';
+import { itNeeds } from '../../test/support/needs.ts';
 import { openDevice } from '../ggml/device.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { chooseAttention } from './attention-choice.ts';
@@ -16,7 +18,7 @@ const config = { headDim: 64, headCount: 4, headCountKv: 2 } as ModelConfig;
 const noCompiler = { compiler: '/nonexistent', cacheFolder: folder };
 
 describe('which attention', () => {
-  it('is native where the kernel passes its test', async () => {
+  itNeeds(hasCompiler, 'no C compiler', 'is native where the kernel passes its test', async () => {
     expect((await chooseAttention(device, config, 16, 'auto')).kind).toBe('native');
   });
 

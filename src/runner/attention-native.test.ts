@@ -1,5 +1,7 @@
 /** The native kernel against arithmetic in double precision, against ggml, and against itself in other company. */
 import { afterAll, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../test/support/has-compiler.ts';
+import { testsNeed } from '../../test/support/needs.ts';
 import { type ComputeDevice, openDevice } from '../ggml/device.ts';
 import { F16, Q8_0 } from '../ggml/types.ts';
 import { GatherAttention } from './attention-gather.ts';
@@ -8,6 +10,8 @@ import { KvMemory, type KvType, keyPart, rowElements, valuePart } from './kv-mem
 import { type AttentionKernel, kernelSizes, loadAttentionKernel } from './native/attention-kernel.ts';
 import { attendOnce, fillRandomKv, type ProbeSequence, probeBatch, randomFloats } from './native/self-test.ts';
 import { findSharedPrefixes } from './native/shared-prefixes.ts';
+
+testsNeed(hasCompiler, 'no C compiler');
 
 interface Shape {
   readonly headDim: number;

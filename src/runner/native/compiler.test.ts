@@ -3,6 +3,8 @@ import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../../test/support/has-compiler.ts';
+import { testsNeed } from '../../../test/support/needs.ts';
 import { loadNative } from '../../ggml/ffi.ts';
 import { F16 } from '../../ggml/types.ts';
 import { loadAttentionKernel } from './attention-kernel.ts';
@@ -27,6 +29,8 @@ function script(name: string, lines: string): string {
 }
 
 describe('the cache of compiled kernels', () => {
+  testsNeed(hasCompiler, 'no C compiler');
+
   it('is filled once, even by loads at the same time, and then used', async () => {
     const cacheFolder = join(folder, 'raced');
     const together = await Promise.all([load({ cacheFolder }), load({ cacheFolder }), load({ cacheFolder })]);

@@ -1,5 +1,4 @@
 /** A library that is not what was compiled is never loaded, and a folder that cannot be used costs time and nothing else. */
-import { spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -16,6 +15,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { itNeeds, testsNeed } from '../../../test/support/needs.ts';
 import { loadNative } from '../../ggml/ffi.ts';
 import { type CompileOptions, compileNative, openNative } from './compiler.ts';
@@ -25,8 +25,6 @@ const folder = mkdtempSync(join(tmpdir(), 'kvasir-kernels-'));
 // Libraries that no cache takes stay until the process ends, and a test runner's may end without notice.
 process.env.TMPDIR = folder;
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
-
-const hasCompiler = spawnSync('cc', ['--version']).status === 0;
 
 /** Loads the smallest kernel there is. */
 const load = (options: CompileOptions) =>
