@@ -59,10 +59,18 @@ export class MinimalRepair {
     }
   }
 
-  /** After the step. `lost`: pages whose content was lost before its result was applied. */
-  stepDone(plan: ScheduledStep, leftOut: readonly number[], lost: readonly BlockId[]): void {
+  /**
+   * After the step. `lost`: pages whose content was lost before its result was applied; `notLoaded`: pages that loads within
+   * the step were to fill, and have not filled.
+   */
+  stepDone(
+    plan: ScheduledStep,
+    leftOut: readonly number[],
+    lost: readonly BlockId[],
+    notLoaded: readonly BlockId[],
+  ): void {
     for (const page of lost) this.#runner.scribble(page);
-    const spoiled = new Set<number>(lost);
+    const spoiled = new Set<number>([...lost, ...notLoaded]);
     for (const [index, sequence] of plan.sequences.entries()) {
       const isLeftOut = leftOut.includes(index);
       if (!isLeftOut) this.#count(sequence);

@@ -215,7 +215,7 @@ export class World {
       this.#loseMemory();
     }
     const allLost = [...lost, ...this.#lostWhileOut];
-    this.#repair.stepDone(plan, result.leftOut ?? nothing, allLost);
+    this.#repair.stepDone(plan, result.leftOut ?? nothing, allLost, notLoaded(plan, result));
     const innocent = this.#innocent(allLost);
     this.#lostWhileOut = [];
     this.#isOut = false;
@@ -360,6 +360,19 @@ export class World {
     const transfers = this.#tier === undefined ? 0 : 40 + 20 * this.#scheduler.stats().transfers.open + 2 * tokens;
     return tokens * (this.#judge.liveCount + 1) + 10 + transfers;
   }
+}
+
+/** Pages of the step's sync loads that failed or are late: rows that counted on one of them do not count. */
+function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutput: output = emptyOutput }: ExecutedStep) {
+  const pages: BlockId[] = [];
+  for (const { transfer, mode, blocks } of connectorMetadata?.loads ?? []) {
+    if (mode !== 'sync') continue;
+    const isWhole = output.finishedRecving.includes(transfer) && !output.failedRecving.includes(transfer);
+    for (const { page } of blocks)
+      if (!isWhole || output.loadFailures.some((failure) => failure.transfer === transfer && failure.page === page))
+        pages.push(page);
+  }
+  return pages;
 }
 
 const nothing: readonly never[] = [];
