@@ -1,6 +1,7 @@
 /** The composition root, with `compose-pipeline.ts` and `compose-rank.ts`: they know which concrete part stands behind each contract. */
 import { basename } from 'node:path';
 import { assertDefined } from './base/assert.ts';
+import { blockedThreadCount } from './base/call-thread.ts';
 import { systemClock } from './base/clock.ts';
 import type { JsonObject } from './base/json.ts';
 import { uniform } from './base/philox.ts';
@@ -16,6 +17,7 @@ import { type ChatRenderers, Engine } from './engine/engine.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
 import { digestFile, type FileDigest } from './ggml/file-digest.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
+import { exitAtOnce } from './ggml/libc.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
@@ -125,7 +127,19 @@ interface Transfer {
 async function openTransfer({ kvTransferConfig }: ResolvedEngineOptions): Promise<Transfer> {
   if (kvTransferConfig === undefined) return {};
   const config = readKvTransferConfig(kvTransferConfig as JsonObject);
+  letProcessExit();
   return { transfer: config, connector: await createConnector(config) };
+}
+
+let isExitWatched = false;
+
+/** Node waits for its threads when the process exits, also for those that a dead store blocks for ever. */
+function letProcessExit(): void {
+  if (isExitWatched) return;
+  isExitWatched = true;
+  process.on('exit', (code) => {
+    if (blockedThreadCount() > 0) exitAtOnce(code);
+  });
 }
 
 /** Begins while the weights are loaded: both read the same file. Ranks ask for it when theirs are in memory. */

@@ -1,4 +1,4 @@
-import { isMainThread, parentPort, Worker } from 'node:worker_threads';
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { AssertionError, assert, assertDefined } from './assert.ts';
 
 /**
@@ -7,33 +7,56 @@ import { AssertionError, assert, assertDefined } from './assert.ts';
  * libuv has four threads for all of a process: file calls that never return stop everything else that waits for them. Work
  * that must not wait for such calls, or that may itself never return, runs on threads of its own.
  *
- * The thread keeps the process alive only while a call is open. Calls and answers are copied (structured clone), memory in
+ * The thread keeps the process alive only while it starts or a call is open. Calls and answers are copied (structured clone), memory in
  * a SharedArrayBuffer is shared.
  */
 export class CallThread<Call, Answer> {
   readonly #worker: Worker;
+  readonly #started: Promise<void>;
   readonly #open = new Map<number, Waiter<Answer>>();
-  readonly #gone: Promise<void>;
+  readonly #gone: Promise<Error>;
   #serial = 0;
+  #hasStarted: boolean = false;
+  #hasEnded: boolean = false;
   #isIgnored: boolean = false;
   #failure: Error | undefined;
   #idle: (() => void) | undefined;
 
-  /**
-   * `entry`: the built file that calls `serveCalls`. `setup`: plain data for it. `name`: for lists of threads.
-   */
+  /** `entry`: the built file that calls `serveCalls`. `setup`: plain data for it. `name`: for lists of threads. */
   constructor(entry: URL, setup: unknown, name: string) {
+    const start = new StartSign();
+    const data: ThreadData = { setup, start: start.memory };
     // Without Node's flags of this process: they may load sources, and the thread runs what was built.
-    this.#worker = new Worker(entry, { workerData: setup, name, execArgv: [] });
-    this.#worker.unref();
-    this.#worker.on('message', (answer: Settled<Answer>) => this.#settle(answer));
+    this.#worker = new Worker(entry, { workerData: data, name, execArgv: [] });
+    let onStart = (): void => undefined;
+    this.#started = new Promise((resolve) => {
+      onStart = () => {
+        start.seen();
+        this.#hasStarted = true;
+        this.#updateRef();
+        resolve();
+      };
+    });
+    this.#worker.on('message', (message: Settled<Answer> | 'started') => {
+      if (message === 'started') onStart();
+      else this.#settle(message);
+    });
     this.#worker.on('error', (error) => this.#fail(error instanceof Error ? error : new Error(String(error))));
     this.#gone = new Promise((resolve) => {
       this.#worker.once('exit', (code) => {
-        this.#fail(new Error(`the thread ${name} has ended with code ${code}`));
-        resolve();
+        this.#hasEnded = true;
+        blocked.delete(this);
+        onStart();
+        const error = new Error(`the thread ${name} has ended with code ${code}`);
+        this.#fail(Object.assign(error, { code: 'KVASIR_THREAD_ENDED' }));
+        resolve(assertDefined(this.#failure, 'a thread ends for a reason'));
       });
     });
+  }
+
+  /** Resolves when the thread answers calls, or has ended. */
+  get started(): Promise<void> {
+    return this.#started;
   }
 
   /** Calls without an answer. */
@@ -41,8 +64,12 @@ export class CallThread<Call, Answer> {
     return this.#open.size;
   }
 
-  /** Resolves when the thread has ended; perhaps never. */
-  get gone(): Promise<void> {
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  /** Resolves with the reason when the thread has ended; perhaps never. */
+  get gone(): Promise<Error> {
     return this.#gone;
   }
 
@@ -63,12 +90,14 @@ export class CallThread<Call, Answer> {
    */
   ignore(): void {
     this.#isIgnored = true;
+    blocked.add(this);
     this.#updateRef();
   }
 
   /** The opposite of `ignore`. */
   heed(): void {
     this.#isIgnored = false;
+    blocked.delete(this);
     this.#updateRef();
   }
 
@@ -80,13 +109,18 @@ export class CallThread<Call, Answer> {
         this.#idle = resolve;
       });
     }
+    await this.#started;
     await this.#worker.terminate();
   }
 
   /** Ends the thread as soon as it does not block. Does not wait, and open calls reject when the thread has ended. */
   end(): void {
     this.#failure ??= new Error('the thread is closed');
-    void this.#worker.terminate();
+    void this.#started.then(() => {
+      void this.#worker.terminate();
+      // Node makes the process wait for a thread that it has told to end.
+      this.#updateRef();
+    });
   }
 
   #settle({ id, answer, error }: Settled<Answer>): void {
@@ -107,15 +141,29 @@ export class CallThread<Call, Answer> {
   }
 
   #updateRef(): void {
-    if (this.#open.size > 0 && !this.#isIgnored) this.#worker.ref();
+    const isNeeded = !this.#hasStarted || (this.#open.size > 0 && !this.#isIgnored);
+    if (isNeeded) this.#worker.ref();
     else this.#worker.unref();
   }
 }
 
-/** What the thread runs: answers each call, in the order in which they come. `answer` may throw. */
-export function serveCalls<Call, Answer>(answer: (call: Call) => Answer): void {
+const blocked = new Set<object>();
+
+/**
+ * Threads of this process whose calls were given up and have not returned. While there is one, Node's own ways to exit wait
+ * for it: only the system's `_exit` or a signal ends the process.
+ */
+export const blockedThreadCount = (): number => blocked.size;
+
+/**
+ * What the thread runs: answers each call, in the order in which they come. `open` gets the thread's setup; what it returns
+ * may throw.
+ */
+export function serveCalls<Setup, Call, Answer>(open: (setup: Setup) => (call: Call) => Answer): void {
   assert(!isMainThread, 'calls are served on a thread of their own');
   const port = assertDefined(parentPort, 'a thread has a parent');
+  const { setup, start } = workerData as ThreadData;
+  const answer = open(setup as Setup);
   port.on('message', ({ id, call }: { readonly id: number; readonly call: Call }) => {
     let settled: Settled<Answer>;
     try {
@@ -125,6 +173,46 @@ export function serveCalls<Call, Answer>(answer: (call: Call) => Answer): void {
     }
     port.postMessage(settled);
   });
+  StartSign.give(start);
+  port.postMessage('started');
+}
+
+/**
+ * A native module (koffi) that is being loaded when its thread is told to end brings down the whole process. So threads end
+ * only after they have started, and the process waits for threads that start before it exits.
+ */
+class StartSign {
+  static readonly #starting = new Set<StartSign>();
+  static #isWatching: boolean = false;
+  readonly memory = new SharedArrayBuffer(4);
+
+  constructor() {
+    StartSign.#starting.add(this);
+    if (StartSign.#isWatching) return;
+    StartSign.#isWatching = true;
+    process.on('exit', () => {
+      for (const { memory } of StartSign.#starting) Atomics.wait(new Int32Array(memory), 0, 0, startMaxMs);
+    });
+  }
+
+  seen(): void {
+    StartSign.#starting.delete(this);
+  }
+
+  static give(memory: SharedArrayBuffer): void {
+    const sign = new Int32Array(memory);
+    Atomics.store(sign, 0, 1);
+    Atomics.notify(sign, 0);
+  }
+}
+
+/** Some 50 ms on an idle machine. */
+const startMaxMs = 5_000;
+
+interface ThreadData {
+  readonly setup: unknown;
+  /** Memory of the start sign. */
+  readonly start: SharedArrayBuffer;
 }
 
 /**

@@ -1,3 +1,4 @@
+import { mkdirSync, statSync } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 
@@ -25,5 +26,34 @@ async function makeFolder(path: string, mode: number): Promise<void> {
   } catch (error) {
     const found = await stat(path).catch(() => undefined);
     if (found?.isDirectory() !== true) throw error;
+  }
+}
+
+/** The same for a thread that may block. */
+export function makeFoldersSync(path: string, mode = 0o777): void {
+  const whole = resolve(path);
+  try {
+    makeFolderSync(whole, mode);
+  } catch (error) {
+    const parent = dirname(whole);
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || parent === whole) throw error;
+    makeFoldersSync(parent, mode);
+    makeFolderSync(whole, mode);
+  }
+}
+
+function makeFolderSync(path: string, mode: number): void {
+  try {
+    mkdirSync(path, { mode });
+  } catch (error) {
+    if (!isFolder(path)) throw error;
+  }
+}
+
+function isFolder(path: string): boolean {
+  try {
+    return statSync(path).isDirectory();
+  } catch {
+    return false;
   }
 }

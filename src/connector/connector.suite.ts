@@ -157,8 +157,10 @@ export function connectorSuite(
             const storage = newStorage();
             const keys = keysOf('a', 6);
             await fill(storage, [keys, keysOf('b', 2)], identities);
-            const rules = [faultRule({ fault, blocks: [2, 4], requests: ['serve 0'], limit: 2, delayMs: 400 })];
-            const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs: 150 });
+            const rules = [faultRule({ fault, blocks: [2, 4], requests: ['serve 0'], limit: 2, delayMs: 2000 })];
+            // Only what is to time out gets little time: sound blocks of the same load need a thread for a moment.
+            const loadTimeoutMs = reason === 'timedOut' ? 1000 : 30_000;
+            const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs });
             const [request, other] = await serve(engine, [keys, keysOf('b', 2)]);
             expect([request!.loadedBlocks, request!.computedBlocks]).toEqual([4, 2]);
             if (reason !== undefined) expect(request!.failures).toEqual([reason, reason]);
@@ -185,7 +187,7 @@ export function connectorSuite(
           const keys = keysOf('a', 6);
           await fill(storage, [keys], identities);
           const rules = [faultRule({ fault: 'hung', blocks: [1], limit: 1, ignoresAbort: true })];
-          const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs: 50 });
+          const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs: 1000 });
           const request = engine.add('r', keys);
           await engine.runToEnd();
           expect(request.failures).toEqual(['timedOut']);

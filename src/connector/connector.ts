@@ -323,7 +323,11 @@ export interface SchedulerConnectorContext extends ConnectorContext {
 }
 
 /** CRC32 as zlib has it. */
-export type Crc32 = (bytes: Uint8Array) => number;
+export interface Crc32 {
+  (bytes: Uint8Array): number;
+  /** The library whose `kvasir_crc32` computes it: other threads can load it too. */
+  readonly library?: string;
+}
 
 export interface WorkerConnectorContext extends ConnectorContext {
   /** This rank's. */

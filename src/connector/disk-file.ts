@@ -1,66 +1,46 @@
-import { close, open as openNumbered, readv } from 'node:fs';
-import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
+import { closeSync, fdatasyncSync, fsyncSync, openSync, readvSync, renameSync, unlinkSync, writevSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { promisify } from 'node:util';
-import { makeFolders } from '../base/make-folders.ts';
-import { headerBytes } from './block-header.ts';
+import { makeFoldersSync } from '../base/make-folders.ts';
 
 /**
  * One block in one file, header first. Writing is atomic: the bytes go into a temporary file of the same folder, which
  * is renamed when it is whole, so that a reader, another process or a crash meets the whole file or none.
+ *
+ * All calls block, perhaps for ever: they run on I/O threads (`disk-thread-main.ts`).
  */
 
-// Reads go by numbers and not by handles, which take more of the event loop than the bytes do of the disk's cache.
-const [openFile, readFile, closeFile] = [promisify(openNumbered), promisify(readv), promisify(close)];
-
-/** What a read found. `storedBytes` counts at most one byte more than a block has: enough to know that it is too long. */
-export interface ReadBlock {
-  readonly header: Uint8Array;
-  readonly storedBytes: number;
-}
+/** Called between two calls of the system: throws when nobody waits for the result any more. */
+export type StillWanted = () => void;
 
 /**
- * Reads header and payload in one call, the payload straight into `into`. Undefined when there is no file. When it has
- * settled, nothing writes `into` any more.
+ * Fills the buffers from the file, one after the other, and returns how many bytes there were; undefined when there is no
+ * file. The last buffer only asks whether there is more: a file that ends before it has ended.
  */
-export async function readBlockFile(
+export function readBlockFile(
   path: string,
-  into: Uint8Array,
-  signal: AbortSignal,
-): Promise<ReadBlock | undefined> {
-  const file = await openIfThere(path);
-  if (file === undefined) return undefined;
+  buffers: readonly Uint8Array[],
+  stillWanted: StillWanted,
+): number | undefined {
+  let file: number;
   try {
-    signal.throwIfAborted();
-    const header = new Uint8Array(headerBytes);
-    const storedBytes = await readInto(file, [header, into, new Uint8Array(1)]);
-    return { header, storedBytes };
-  } finally {
-    // Not waited for: the bytes can be looked at meanwhile, and of a file that was read there is nothing left to fail.
-    closeFile(file).catch(() => {});
-  }
-}
-
-async function openIfThere(path: string): Promise<number | undefined> {
-  try {
-    return await openFile(path, 'r');
+    file = openSync(path, 'r');
   } catch (error) {
     if (isMissing(error)) return undefined;
     throw error;
   }
-}
-
-/** Fills the buffers one after the other; returns how many bytes there were. A file that ends a byte early ends. */
-async function readInto(file: number, buffers: readonly Uint8Array[]): Promise<number> {
-  const wanted = buffers.reduce((sum, { length }) => sum + length, 0);
-  let total = 0;
-  while (total < wanted) {
-    const { bytesRead } = await readFile(file, remaining(buffers, total), total);
-    total += bytesRead;
-    // All but the last buffer, which only asks whether there is more: a regular file is read short at its end only.
-    if (bytesRead === 0 || total === wanted - 1) break;
+  try {
+    const wanted = buffers.reduce((sum, { length }) => sum + length, 0) - buffers.at(-1)!.length;
+    let total = 0;
+    for (;;) {
+      stillWanted();
+      const bytesRead = readvSync(file, remaining(buffers, total));
+      total += bytesRead;
+      // A regular file is read short at its end only.
+      if (bytesRead === 0 || total >= wanted) return total;
+    }
+  } finally {
+    closeSync(file);
   }
-  return total;
 }
 
 export interface WriteOptions {
@@ -71,45 +51,45 @@ export interface WriteOptions {
 }
 
 /** Throws what the file system throws; nothing is left behind then but perhaps a temporary file. */
-export async function writeBlockFile(
+export function writeBlockFile(
   path: string,
   parts: readonly Uint8Array[],
-  signal: AbortSignal,
+  stillWanted: StillWanted,
   options: WriteOptions,
-): Promise<void> {
+): void {
   const temporary = join(dirname(path), options.temporaryName);
-  const handle = await createFile(temporary);
+  const file = createFile(temporary);
   try {
     try {
-      signal.throwIfAborted();
-      await writeAll(handle, parts);
-      if (options.fsync) await handle.datasync();
+      stillWanted();
+      writeAll(file, parts);
+      if (options.fsync) fdatasyncSync(file);
     } finally {
-      await handle.close();
+      closeSync(file);
     }
-    signal.throwIfAborted();
-    await rename(temporary, path);
+    stillWanted();
+    renameSync(temporary, path);
   } catch (error) {
-    await unlink(temporary).catch(() => {});
+    removeIfThere(temporary);
     throw error;
   }
-  if (options.fsync) await syncFolder(dirname(path));
+  if (options.fsync) syncFolder(dirname(path));
 }
 
-async function createFile(path: string): Promise<FileHandle> {
+function createFile(path: string): number {
   try {
-    return await open(path, 'wx');
+    return openSync(path, 'wx');
   } catch (error) {
     if (!isMissing(error)) throw error;
-    await makeFolders(dirname(path));
-    return open(path, 'wx');
+    makeFoldersSync(dirname(path));
+    return openSync(path, 'wx');
   }
 }
 
-async function writeAll(handle: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
+function writeAll(file: number, parts: readonly Uint8Array[]): void {
   const wanted = parts.reduce((sum, { length }) => sum + length, 0);
   for (let total = 0; total < wanted; ) {
-    const { bytesWritten } = await handle.writev(remaining(parts, total), total);
+    const bytesWritten = writevSync(file, remaining(parts, total), total);
     if (bytesWritten === 0) throw new Error('the file system takes no more bytes');
     total += bytesWritten;
   }
@@ -126,14 +106,22 @@ function remaining(buffers: readonly Uint8Array[], skip: number): Uint8Array[] {
 }
 
 /** Not every system lets a folder be synced; without it a power cut may lose the newest names, nothing more. */
-async function syncFolder(path: string): Promise<void> {
+function syncFolder(path: string): void {
   try {
-    const handle = await open(path, 'r');
+    const file = openSync(path, 'r');
     try {
-      await handle.sync();
+      fsyncSync(file);
     } finally {
-      await handle.close();
+      closeSync(file);
     }
+  } catch {
+    return;
+  }
+}
+
+function removeIfThere(path: string): void {
+  try {
+    unlinkSync(path);
   } catch {
     return;
   }
@@ -149,7 +137,7 @@ export const isMissing = (error: unknown): boolean => codeOf(error) === 'ENOENT'
 export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(error) ?? '');
 
 /**
- * `.<file>.<instance>.<serial>.tmp`. The instance is random and new in each process: containers may share a host name and
+ * `.<file>.<instance>.<serial>.tmp`. The instance is random and new in each thread: containers may share a host name and
  * process ids, so neither of them tells two writers apart.
  */
 export const temporaryNameFor = (path: string, instance: string, serial: number): string =>

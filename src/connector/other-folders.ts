@@ -1,8 +1,8 @@
-import { rmdir, stat, unlink } from 'node:fs/promises';
+import { rmdirSync, statSync, unlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import type { KvIdentity } from './connector.ts';
-import { isMissing } from './disk-file.ts';
-import { abandonedAfterMs, blockFolder, entriesOf, forEachLimited, keyOfFile, readRecord } from './disk-folder.ts';
+import { isMissing, type StillWanted } from './disk-file.ts';
+import { abandonedAfterMs, blockFolder, entriesOf, keyOfFile, readRecord } from './disk-folder.ts';
 import { modelFolder, rankFolder } from './identity.ts';
 
 /**
@@ -22,6 +22,9 @@ export interface OtherBlocks {
   readonly models: readonly string[];
 }
 
+/** What a pass left. */
+export type OthersLeft = OtherBlocks & { readonly removed: number };
+
 interface OtherFolder {
   readonly path: string;
   readonly model: string;
@@ -37,51 +40,52 @@ interface OtherFile {
 }
 
 /** Counts them. */
-export async function countOthers(root: string, ours: KvIdentity): Promise<OtherBlocks> {
-  return totalOf(await findOthers(root, ours));
+export function countOthers(root: string, ours: KvIdentity, stillWanted: StillWanted = () => undefined): OtherBlocks {
+  return totalOf(findOthers(root, ours, stillWanted));
 }
 
 /** Removes the oldest until `maxBytes` are left, and folders that were empty for a day. Returns what is left. */
-export async function boundOthers(
+export function boundOthers(
   root: string,
   ours: KvIdentity,
   maxBytes: number,
-  wallNowMs: () => number,
-  signal?: AbortSignal,
-): Promise<OtherBlocks & { readonly removed: number }> {
-  const found = await findOthers(root, ours, signal);
+  nowMs: number,
+  stillWanted: StillWanted = () => undefined,
+): OthersLeft {
+  const found = findOthers(root, ours, stillWanted);
   let { bytes } = totalOf(found);
   let removed = 0;
   for (const folder of found.sort((a, b) => a.usedMs - b.usedMs)) {
     folder.files.sort((a, b) => b.writtenMs - a.writtenMs);
     for (let oldest = folder.files.at(-1); oldest !== undefined && bytes > maxBytes; oldest = folder.files.at(-1)) {
-      signal?.throwIfAborted();
-      await removeIfThere(oldest.path, unlink);
+      stillWanted();
+      removeIfThere(oldest.path, unlinkSync);
       folder.files.pop();
       bytes -= oldest.bytes;
       removed++;
     }
-    if (folder.files.length === 0 && wallNowMs() - folder.usedMs > abandonedAfterMs) await removeEmpty(folder.path);
+    if (folder.files.length === 0 && nowMs - folder.usedMs > abandonedAfterMs) removeEmpty(folder.path);
   }
   return { ...totalOf(found), removed };
 }
 
 /** Bounds them while a tier stores blocks of its own: in the background, one pass at a time. */
 export class OtherFoldersBound {
-  readonly #pass: (signal: AbortSignal) => Promise<OtherBlocks & { readonly removed: number }>;
-  readonly #end = new AbortController();
+  readonly #pass: () => Promise<OthersLeft>;
+  #isClosed: boolean = false;
   #running: Promise<void> | undefined;
   #left: OtherBlocks | undefined;
   #removed = 0;
 
-  constructor(root: string, ours: KvIdentity, maxBytes: number, wallNowMs: () => number) {
-    this.#pass = (signal) => boundOthers(root, ours, maxBytes, wallNowMs, signal);
+  /** `pass`: `boundOthers`, on a thread that may block. */
+  constructor(pass: () => Promise<OthersLeft>) {
+    this.#pass = pass;
   }
 
   /** Starts a pass unless one is running. A pass that fails is tried again by the next call. */
   start(): void {
-    if (this.#end.signal.aborted) return;
-    this.#running ??= this.#pass(this.#end.signal)
+    if (this.#isClosed) return;
+    this.#running ??= this.#pass()
       .then(({ removed, ...left }) => {
         this.#removed += removed;
         this.#left = left;
@@ -104,9 +108,9 @@ export class OtherFoldersBound {
     return this.#running ?? Promise.resolve();
   }
 
-  /** Stops the pass under way at its next file; does not wait for it. */
+  /** No pass starts any more; whoever runs the one under way ends it. */
   close(): void {
-    this.#end.abort();
+    this.#isClosed = true;
   }
 }
 
@@ -136,18 +140,18 @@ function totalOf(found: readonly OtherFolder[]): OtherBlocks {
   };
 }
 
-async function findOthers(root: string, ours: KvIdentity, signal?: AbortSignal): Promise<OtherFolder[]> {
+function findOthers(root: string, ours: KvIdentity, stillWanted: StillWanted): OtherFolder[] {
   const found: OtherFolder[] = [];
   // The other ranks of this very run are not others.
   const ourRanks = new Set(
     Array.from({ length: ours.worldSize }, (_, rank) => join(root, modelFolder(ours), rankFolder({ ...ours, rank }))),
   );
-  for (const model of await entriesOf(root)) {
+  for (const model of entriesOf(root)) {
     if (!model.isDirectory() || !modelFolderName.test(model.name)) continue;
-    for (const rank of await entriesOf(join(root, model.name))) {
+    for (const rank of entriesOf(join(root, model.name))) {
       const path = join(root, model.name, rank.name);
-      signal?.throwIfAborted();
-      if (rank.isDirectory() && rankFolderName.test(rank.name) && !ourRanks.has(path)) found.push(await look(path));
+      stillWanted();
+      if (rank.isDirectory() && rankFolderName.test(rank.name) && !ourRanks.has(path)) found.push(look(path));
     }
   }
   return found;
@@ -157,48 +161,48 @@ async function findOthers(root: string, ours: KvIdentity, signal?: AbortSignal):
 const modelFolderName = /^kv-[0-9a-f]{32}$|_[0-9a-f]{12}$/;
 const rankFolderName = /^rank\d+of\d+$/;
 
-async function look(path: string): Promise<OtherFolder> {
+function look(path: string): OtherFolder {
   const record = join(path, 'config.json');
-  const model = (await readRecord(record))?.model;
-  const used = await statIfThere(record);
+  const model = readRecord(record)?.model;
+  const used = statIfThere(record);
   const files: OtherFile[] = [];
-  for (const { name } of await entriesOf(path)) {
+  for (const { name } of entriesOf(path)) {
     const isQuarantine = name === 'quarantine';
     if (!isQuarantine && !blockFolder.test(name)) continue;
-    await forEachLimited(await entriesOf(join(path, name)), 4, async (file) => {
-      if (!file.isFile() || (!isQuarantine && keyOfFile(file.name) === undefined)) return;
+    for (const file of entriesOf(join(path, name))) {
+      if (!file.isFile() || (!isQuarantine && keyOfFile(file.name) === undefined)) continue;
       const at = join(path, name, file.name);
-      const stats = await statIfThere(at);
+      const stats = statIfThere(at);
       if (stats !== undefined) files.push({ path: at, bytes: stats.size, writtenMs: stats.mtimeMs });
-    });
+    }
   }
   const usedMs = used?.mtimeMs ?? Math.max(0, ...files.map(({ writtenMs }) => writtenMs));
   return { path, model: typeof model === 'string' ? model : 'unknown', usedMs, files };
 }
 
 /** What is not empty stays: another process has stored something meanwhile. */
-async function removeEmpty(path: string): Promise<void> {
-  for (const { name } of await entriesOf(path)) {
-    if (blockFolder.test(name) || name === 'quarantine') await removeIfThere(join(path, name), rmdir);
+function removeEmpty(path: string): void {
+  for (const { name } of entriesOf(path)) {
+    if (blockFolder.test(name) || name === 'quarantine') removeIfThere(join(path, name), rmdirSync);
   }
-  const left = await entriesOf(path);
-  if (left.length === 1 && left[0]?.name === 'config.json') await removeIfThere(join(path, 'config.json'), unlink);
-  await removeIfThere(path, rmdir);
-  await removeIfThere(join(path, '..'), rmdir);
+  const left = entriesOf(path);
+  if (left.length === 1 && left[0]?.name === 'config.json') removeIfThere(join(path, 'config.json'), unlinkSync);
+  removeIfThere(path, rmdirSync);
+  removeIfThere(join(path, '..'), rmdirSync);
 }
 
-async function removeIfThere(path: string, remove: (path: string) => Promise<void>): Promise<void> {
+function removeIfThere(path: string, remove: (path: string) => void): void {
   try {
-    await remove(path);
+    remove(path);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code ?? '';
     if (!isMissing(error) && !['ENOTEMPTY', 'EEXIST'].includes(code)) throw error;
   }
 }
 
-async function statIfThere(path: string) {
+function statIfThere(path: string) {
   try {
-    return await stat(path);
+    return statSync(path);
   } catch (error) {
     if (isMissing(error)) return undefined;
     throw error;

@@ -1,6 +1,5 @@
 import {
   type ConnectorContext,
-  type Crc32,
   type KvConnector,
   type KvIdentity,
   type KvRole,
@@ -15,11 +14,14 @@ import {
 import { ExtraConfig } from './extra-config.ts';
 import { FaultInjector } from './fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from './fault-rules.ts';
-import { countOthers, describeOthers } from './other-folders.ts';
+import { describeOthers } from './other-folders.ts';
 import type { Tier } from './tier.ts';
-import { DiskTier } from './tier-disk.ts';
+import { DiskTier, type DiskTierOptions } from './tier-disk.ts';
 import { TierScheduler } from './tier-scheduler.ts';
 import { TierWorker } from './tier-worker.ts';
+
+/** Each takes some 10 MB. */
+const threadsMax = 16;
 
 /**
  * Keeps blocks as files in a directory that processes share: on this machine, or on a network file system. Settings, in
@@ -30,7 +32,7 @@ import { TierWorker } from './tier-worker.ts';
  *   max_bytes                of one model and rank, least recently used blocks go first; default 16 GiB
  *   others_max_bytes         of blocks of other models and layouts in the directory; default: as max_bytes
  *   fsync                    default false: after a power cut a block may be torn, which its checksum finds
- *   loads_at_once            reads in flight; default 4
+ *   loads_at_once            reads in flight; default 4. All reads and writes together have at most 16 threads
  *   saves_at_once            writes in flight; default 2
  *   save_buffer_bytes        of blocks that wait to be written; what does not fit is not saved; default 64 MiB
  *   save_timeout_seconds     default 30
@@ -75,12 +77,13 @@ export class SharedStorageConnector implements KvConnector {
   async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
     const tiers = await Promise.all(
       context.identities.map(async (identity) => {
-        const tier = await this.#openDisk(identity, undefined, context.notice);
+        const { notice } = context;
+        const tier = await this.#openDisk(identity, notice === undefined ? {} : { notice });
         for (const notice of tier.notices) context.notice?.(notice);
+        if (identity.rank === 0) void this.#tellOfOthers(tier, context);
         return this.tierFor(tier, identity, context);
       }),
     );
-    void this.#tellOfOthers(context);
     return new TierScheduler(tiers, context, {
       role: this.#role,
       mode: this.#mode,
@@ -91,7 +94,13 @@ export class SharedStorageConnector implements KvConnector {
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
     const { identity, crc32 } = context;
-    return new TierWorker(this.tierFor(await this.#openDisk(identity, crc32), identity, context), context, {
+    const tier = await this.#openDisk(identity, {
+      crc32,
+      // Loads and saves beside each other: the queues of the worker bound each by itself.
+      threads: Math.min(this.#loadsAtOnce + this.#savesAtOnce, threadsMax),
+      startThreads: this.#loadsAtOnce,
+    });
+    return new TierWorker(this.tierFor(tier, identity, context), context, {
       loadsAtOnce: this.#loadsAtOnce,
       savesAtOnce: this.#savesAtOnce,
       saveBufferBytes: this.#saveBufferBytes,
@@ -100,15 +109,14 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   /** Counting takes time in a large store, and nobody waits for it. A store that cannot be read is told of elsewhere. */
-  async #tellOfOthers({ identities, notice }: SchedulerConnectorContext): Promise<void> {
-    const [identity] = identities;
-    if (identity === undefined || notice === undefined) return;
-    const found = await countOthers(this.#root, identity).catch(() => undefined);
+  async #tellOfOthers(tier: DiskTier, { notice }: SchedulerConnectorContext): Promise<void> {
+    if (notice === undefined) return;
+    const found = await tier.countOthers().catch(() => undefined);
     const message = found && describeOthers(this.#root, found, savesKv(this.#role) ? this.#othersMaxBytes : undefined);
     if (message !== undefined) notice(message);
   }
 
-  #openDisk(identity: KvIdentity, crc32?: Crc32, notice?: (message: string) => void): Promise<DiskTier> {
+  #openDisk(identity: KvIdentity, options: Partial<DiskTierOptions>): Promise<DiskTier> {
     return DiskTier.open({
       root: this.#root,
       identity,
@@ -116,8 +124,7 @@ export class SharedStorageConnector implements KvConnector {
       othersMaxBytes: this.#othersMaxBytes,
       fsync: this.#fsync,
       name: 'shared-storage',
-      crc32,
-      ...(notice === undefined ? {} : { notice }),
+      ...options,
     });
   }
 

@@ -164,7 +164,7 @@ describe('a folder of blocks', () => {
 
   it('gives no temporary name twice, and none that says host or process', async () => {
     const at = newRoot();
-    const folders = await Promise.all([1, 2].map(() => DiskFolder.open(at, suiteIdentity, Date.now)));
+    const folders = [1, 2].map(() => new DiskFolder(at, suiteIdentity));
     const names = folders.flatMap((folder) => [folder.newTemporaryName('/x/a.kv'), folder.newTemporaryName('/x/a.kv')]);
     expect(new Set(names).size).toBe(4);
     for (const name of names) expect(name).toMatch(/^\.a\.kv\.[0-9a-f]{24}\.\d+\.tmp$/);

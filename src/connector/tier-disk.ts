@@ -1,16 +1,20 @@
-import { access, readFile, unlink, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { AssertionError } from '../base/assert.ts';
+import { threadEntry } from '../base/call-thread.ts';
 import { KvasirError } from '../base/errors.ts';
-import { BlockCodec, headerBytes } from './block-header.ts';
+import { addressOfBytes } from '../base/native-memory.ts';
+import { headerBytes } from './block-header.ts';
 import type { BlockKey } from './block-key.ts';
 import type { Crc32, KvIdentity } from './connector.ts';
-import { codeOf, isFull, isMissing, readBlockFile, writeBlockFile } from './disk-file.ts';
+import { type DiskAnswer, type DiskAnswers, type DiskCall, type DiskThreadSetup, SharedAnswers } from './disk-calls.ts';
+import { codeOf, isFull } from './disk-file.ts';
 import { DiskFolder } from './disk-folder.ts';
-import { tierClosed, tierFailed } from './errors.ts';
-import { type LookupAnswers, lookUpEach } from './look-up.ts';
+import { storageUnusable, tierClosed, tierFailed } from './errors.ts';
+import { IoPool } from './io-pool.ts';
+import type { LookupAnswers } from './look-up.ts';
 import { LruBytes } from './lru-bytes.ts';
 import { OpenCalls } from './open-calls.ts';
-import { OtherFoldersBound } from './other-folders.ts';
+import { type OtherBlocks, OtherFoldersBound, type OthersLeft } from './other-folders.ts';
 import type { MissReason } from './reasons.ts';
 import type { StoreAnswer, TamperableTier } from './tier.ts';
 
@@ -28,59 +32,85 @@ export interface DiskTierOptions {
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
   readonly wallNowMs?: () => number;
+  /** Threads that read and write at once; default 4. They start when they are needed first. */
+  readonly threads?: number;
+  /** How many of them start at once; default 1. */
+  readonly startThreads?: number;
+  /** How long the directory may take to answer at the start; default 30 s. */
+  readonly openTimeoutMs?: number;
   /** For what an operator should know while it runs: a folder that cannot be read. Absent: nobody listens. */
   readonly notice?: (message: string) => void;
 }
 
-/** How many files are asked for at once in `has`. */
-const lookupsAtOnce = 32;
+const defaultThreads = 4;
+/** Calls that do not return: with so many threads in them the store is down. */
+const stuckMax = 16;
+/** A look-up of fewer keys is one thread's. */
+const keysPerThread = 64;
+const openTimeoutMs = 30_000;
+const deleteTimeoutMs = 30_000;
+/** Of as many files as fit into a folder. */
+const scanTimeoutMs = 120_000;
+const othersTimeoutMs = 600_000;
 
 /**
  * Blocks as files in a folder, for any number of processes at once. A block is found by its name alone, so nothing has
  * to be agreed on: whoever stores renames a whole file into place, whoever evicts unlinks it, and a reader that was
  * late finds nothing.
+ *
+ * Files are read and written by threads of this tier alone. A call that does not return costs its thread, which is replaced,
+ * and never the engine (ADR 12).
  */
 export class DiskTier implements TamperableTier {
   readonly name: string;
   readonly notices: readonly string[];
+  readonly #options: DiskTierOptions;
   readonly #folder: DiskFolder;
-  readonly #codec: BlockCodec;
+  readonly #pool: IoPool<DiskCall, DiskAnswer>;
   readonly #maxBytes: number;
-  readonly #fsync: boolean;
   /** What is known to lie in the folder, least recently used first; after a restart, least recently written first. */
   readonly #lru = new LruBytes<BlockKey>();
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
   /** In the books, not yet on the disk: not to be let go, and not to be written twice at once. */
   readonly #storing = new Map<BlockKey, Promise<StoreAnswer>>();
-  readonly #notice: ((message: string) => void) | undefined;
   /** Reasons for failed look-ups of which somebody was told. */
   readonly #noticed = new Set<string>();
   /** One rank does it for all. */
   readonly #others: OtherFoldersBound | undefined;
+  readonly #closing = new AbortController();
   #evicted: BlockKey[] = [];
   #scan: Promise<void> | undefined;
   #storedSinceScan = 0;
 
-  private constructor(options: DiskTierOptions, folder: DiskFolder) {
-    this.name = options.name ?? 'disk';
-    this.notices = folder.notices;
-    this.#folder = folder;
-    this.#codec = new BlockCodec(options.identity, options.crc32);
+  private constructor(options: DiskTierOptions, pool: IoPool<DiskCall, DiskAnswer>, notices: readonly string[]) {
+    this.name = nameOf(options);
+    this.notices = notices;
+    this.#options = options;
+    this.#pool = pool;
+    this.#folder = new DiskFolder(options.root, options.identity);
     this.#maxBytes = options.maxBytes;
-    this.#fsync = options.fsync ?? false;
-    this.#notice = options.notice;
-    const { root, identity, othersMaxBytes, wallNowMs = Date.now } = options;
-    if (othersMaxBytes !== undefined && identity.rank === 0) {
-      this.#others = new OtherFoldersBound(root, identity, othersMaxBytes, wallNowMs);
+    const { othersMaxBytes } = options;
+    if (othersMaxBytes !== undefined && options.identity.rank === 0) {
+      this.#others = new OtherFoldersBound(() => this.#boundOthers(othersMaxBytes));
     }
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
 
-  /** Throws `storageUnusable`. */
+  /** Throws `storageUnusable`, also when the directory does not answer. */
   static async open(options: DiskTierOptions): Promise<DiskTier> {
-    const folder = await DiskFolder.open(options.root, options.identity, options.wallNowMs ?? Date.now);
-    return new DiskTier(options, folder);
+    const pool = newPool(options);
+    try {
+      const notices = await withTimeout(options.openTimeoutMs ?? openTimeoutMs, (signal) =>
+        pool.run({ kind: 'prepare', nowMs: (options.wallNowMs ?? Date.now)() }, signal),
+      );
+      pool.start(options.startThreads ?? 1);
+      return new DiskTier(options, pool, notices as DiskAnswers['prepare']);
+    } catch (error) {
+      await pool.close();
+      if (error instanceof AssertionError) throw error;
+      throw storageUnusable({ path: options.root, reason: messageOf(error) }, error);
+    }
   }
 
   /** This rank's folder. */
@@ -92,32 +122,41 @@ export class DiskTier implements TamperableTier {
     return this.#folder.fileOf(key);
   }
 
+  /** Threads whose call was given up and has not returned. */
+  get stuckCount(): number {
+    return this.#pool.stuckCount;
+  }
+
+  /** Threads in a call that somebody waits for. */
+  get busyCount(): number {
+    return this.#pool.busyCount;
+  }
+
   has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
-    const failed = (key: BlockKey, error: unknown): void => this.#lookUpFailed(key, error);
-    return this.#calls.run(() =>
-      lookUpEach(keys, signal, (key) => this.#exists(key), { limit: lookupsAtOnce, failed }),
-    );
+    return this.#calls.run(() => this.#lookUp(keys, signal));
   }
 
   load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {
     return this.#call('load a block', async () => {
-      signal.throwIfAborted();
-      const reason = await this.#read(key, into, signal);
-      if (reason === undefined) {
+      const answer = await this.#ask({ kind: 'load', key, into: addressOfBytes(into) }, signal, into);
+      this.#count(answer);
+      if (answer === 'loaded') {
         if (!this.#lru.touch(key)) this.#lru.set(key, headerBytes + into.length);
-      } else {
-        this.#lru.delete(key);
-        if (reason !== 'absent') await this.#folder.quarantine(key, reason);
+        return undefined;
       }
-      this.#count(reason ?? 'loaded');
-      return reason;
+      this.#lru.delete(key);
+      return answer;
     });
   }
 
   store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
     return this.#call('store a block', async () => {
+      signal.throwIfAborted();
       for (let other = this.#storing.get(key); other !== undefined; other = this.#storing.get(key)) {
-        await other.catch(() => {});
+        await unlessAborted(
+          other.catch(() => undefined),
+          signal,
+        );
       }
       const storing = this.#store(key, bytes, signal);
       this.#storing.set(key, storing);
@@ -130,20 +169,18 @@ export class DiskTier implements TamperableTier {
   }
 
   delete(key: BlockKey): Promise<void> {
-    return this.#call('delete a block', () => this.#remove(key));
+    return this.#call('delete a block', () => withTimeout(deleteTimeoutMs, (signal) => this.#remove([key], signal)));
   }
 
   tamper(key: BlockKey, spoil: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
-    return this.#call('tamper with a block', async () => {
-      try {
-        const path = this.#folder.fileOf(key);
-        await writeFile(path, spoil(await readFile(path)));
+    return this.#call('tamper with a block', () =>
+      withTimeout(deleteTimeoutMs, async (signal) => {
+        const stored = await this.#ask({ kind: 'read', key }, signal);
+        if (stored === undefined) return false;
+        await this.#ask({ kind: 'overwrite', key, bytes: spoil(stored) }, signal);
         return true;
-      } catch (error) {
-        if (isMissing(error)) return false;
-        throw error;
-      }
-    });
+      }),
+    );
   }
 
   takeEvicted(): readonly BlockKey[] {
@@ -153,7 +190,13 @@ export class DiskTier implements TamperableTier {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return { ...this.#counters, ...this.#others?.counters, bytes: this.#lru.totalBytes, blocks: this.#lru.count };
+    return {
+      ...this.#counters,
+      ...this.#others?.counters,
+      bytes: this.#lru.totalBytes,
+      blocks: this.#lru.count,
+      stuckThreads: this.stuckCount,
+    };
   }
 
   /** The removal of other models' blocks that is under way, if there is one. */
@@ -161,29 +204,53 @@ export class DiskTier implements TamperableTier {
     return this.#others?.running ?? Promise.resolve();
   }
 
-  close(): Promise<void> {
+  /** Blocks in the directory that this tier cannot use. */
+  countOthers(): Promise<OtherBlocks> {
+    return this.#call('count other blocks', () =>
+      withTimeout(othersTimeoutMs, (signal) => this.#ask({ kind: 'countOthers' }, signal), this.#closing.signal),
+    );
+  }
+
+  /** Does not wait for threads that are stuck. */
+  async close(): Promise<void> {
     this.#others?.close();
-    return this.#calls.close();
+    await this.#calls.close();
+    this.#closing.abort(new Error('the tier is closed'));
+    await this.#pool.close();
+  }
+
+  get #threads(): number {
+    return this.#options.threads ?? defaultThreads;
+  }
+
+  async #lookUp(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
+    const answers = SharedAnswers.for(keys.length);
+    const threads = Math.min(this.#threads, Math.ceil(keys.length / keysPerThread));
+    const lane = async (): Promise<void> => {
+      const failed = await this.#ask({ kind: 'has', keys, answers: answers.memory }, signal);
+      for (const [key, code] of failed) this.#lookUpFailed(key, code);
+    };
+    const lanes = await Promise.allSettled(Array.from({ length: threads }, lane));
+    const failure = lanes.find((outcome) => outcome.status === 'rejected');
+    if (failure !== undefined && !signal.aborted && lanes.every(({ status }) => status === 'rejected')) {
+      throw this.#failed('look up blocks', failure.reason);
+    }
+    return answers.all();
   }
 
   async #store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
-    signal.throwIfAborted();
     const size = headerBytes + bytes.length;
     if (size > this.#maxBytes) return 'full';
-    if (await this.#exists(key)) {
-      if (!this.#lru.touch(key)) this.#lru.set(key, size);
-      return 'alreadyStored';
-    }
-    await this.#knowFolder();
-    const header = this.#codec.encode(key, bytes);
+    await unlessAborted(this.#knowFolder(), signal);
+    const isNew = !this.#lru.touch(key);
     // In the books before it is on the disk: several stores at once must not each take the last free bytes.
-    this.#lru.set(key, size);
+    if (isNew) this.#lru.set(key, size);
     try {
-      if (!(await this.#makeRoom(this.#maxBytes))) {
-        this.#lru.delete(key);
-        return 'full';
+      const answer = await this.#write(key, bytes, signal);
+      if (answer !== 'stored') {
+        if (answer === 'full') this.#lru.delete(key);
+        return answer;
       }
-      await this.#write(key, [header, bytes], signal);
     } catch (error) {
       this.#lru.delete(key);
       if (isFull(error)) return 'full';
@@ -194,42 +261,44 @@ export class DiskTier implements TamperableTier {
     return 'stored';
   }
 
-  async #read(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {
-    try {
-      const read = await readBlockFile(this.#folder.fileOf(key), into, signal);
-      return read === undefined ? 'absent' : this.#codec.verify(key, read.header, into, read.storedBytes);
-    } catch (error) {
-      if (codeOf(error) === 'EISDIR') return 'notABlock';
-      throw error;
-    }
-  }
-
   /** A full disk is not the end: other blocks of ours may go. Once, for we may not be the ones who fill it. */
-  async #write(key: BlockKey, parts: readonly Uint8Array[], signal: AbortSignal): Promise<void> {
-    const path = this.#folder.fileOf(key);
-    const write = (): Promise<void> =>
-      writeBlockFile(path, parts, signal, { temporaryName: this.#folder.newTemporaryName(path), fsync: this.#fsync });
+  async #write(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
+    const isThere = async (): Promise<boolean> => (await this.#lookUp([key], signal))[0] === true;
+    if (this.#lru.totalBytes > this.#maxBytes) {
+      // Nothing goes for a block that is there.
+      if (await isThere()) return 'alreadyStored';
+      if (!(await this.#makeRoom(this.#maxBytes, signal))) return 'full';
+    }
+    const write = (): Promise<StoreAnswer> =>
+      this.#ask({ kind: 'store', key, bytes: addressOfBytes(bytes) }, signal, bytes);
     try {
-      await write();
+      return await write();
     } catch (error) {
       if (!isFull(error)) throw error;
       this.#count('diskFull');
-      const size = parts.reduce((sum, { length }) => sum + length, 0);
-      if (!(await this.#makeRoom(Math.max(0, this.#lru.totalBytes - size)))) throw error;
-      await write();
+      const rest = Math.max(0, this.#lru.totalBytes - headerBytes - bytes.length);
+      if (!(await this.#makeRoom(rest, signal))) throw error;
+      return write();
     }
   }
 
   /** Lets the oldest go until so many bytes are left; false when that is more than can go. */
-  async #makeRoom(maxBytes: number): Promise<boolean> {
+  async #makeRoom(maxBytes: number, signal: AbortSignal): Promise<boolean> {
+    const victims: BlockKey[] = [];
+    let isEnough = true;
     while (this.#lru.totalBytes > maxBytes) {
       const oldest = this.#oldest();
-      if (oldest === undefined) return false;
-      await this.#remove(oldest);
+      if (oldest === undefined) {
+        isEnough = false;
+        break;
+      }
+      this.#lru.delete(oldest);
       this.#evicted.push(oldest);
       this.#count('evicted');
+      victims.push(oldest);
     }
-    return true;
+    if (victims.length > 0) await this.#remove(victims, signal);
+    return isEnough;
   }
 
   #oldest(): BlockKey | undefined {
@@ -242,10 +311,7 @@ export class DiskTier implements TamperableTier {
     if (this.#scan !== undefined && this.#storedSinceScan <= this.#maxBytes / 8) return this.#scan;
     this.#storedSinceScan = 0;
     this.#others?.start();
-    this.#scan = this.#folder.scan().then((found) => {
-      // What we have not seen yet was written since we last looked: it is newer than what we know.
-      for (const { key, bytes } of found) if (!this.#lru.has(key)) this.#lru.set(key, bytes);
-    });
+    this.#scan = this.#readFolder();
     try {
       await this.#scan;
     } catch (error) {
@@ -254,48 +320,118 @@ export class DiskTier implements TamperableTier {
     }
   }
 
-  async #exists(key: BlockKey): Promise<boolean> {
-    try {
-      await access(this.#folder.fileOf(key));
-      return true;
-    } catch (error) {
-      if (isMissing(error)) return false;
-      throw error;
-    }
+  async #readFolder(): Promise<void> {
+    const nowMs = (this.#options.wallNowMs ?? Date.now)();
+    const found = await withTimeout(
+      scanTimeoutMs,
+      (signal) => this.#ask({ kind: 'scan', nowMs }, signal),
+      this.#closing.signal,
+    );
+    // What we have not seen yet was written since we last looked: it is newer than what we know.
+    for (const { key, bytes } of found) if (!this.#lru.has(key)) this.#lru.set(key, bytes);
   }
 
-  async #remove(key: BlockKey): Promise<void> {
-    this.#lru.delete(key);
-    try {
-      await unlink(this.#folder.fileOf(key));
-    } catch (error) {
-      if (!isMissing(error)) throw error;
-    }
+  #boundOthers(maxBytes: number): Promise<OthersLeft> {
+    const nowMs = (this.#options.wallNowMs ?? Date.now)();
+    const call = { kind: 'boundOthers', maxBytes, nowMs } as const;
+    return withTimeout(othersTimeoutMs, (signal) => this.#ask(call, signal), this.#closing.signal);
+  }
+
+  async #remove(keys: readonly BlockKey[], signal: AbortSignal): Promise<void> {
+    for (const key of keys) this.#lru.delete(key);
+    await this.#ask({ kind: 'remove', keys }, signal);
   }
 
   /** Counted by reason; told once per reason, because each prompt may meet the same folder a hundred times. */
-  #lookUpFailed(key: BlockKey, error: unknown): void {
-    const reason = codeOf(error) ?? 'error';
+  #lookUpFailed(key: BlockKey, reason: string): void {
     this.#count(`lookupFailed.${reason}`);
     if (this.#noticed.has(reason)) return;
     this.#noticed.add(reason);
     const folder = dirname(this.#folder.fileOf(key));
-    this.#notice?.(
+    this.#options.notice?.(
       `${folder} cannot be read (${reason}): blocks in it are computed again. Check its type, owner and mode. Other folders with this error are not reported.`,
     );
+  }
+
+  /** `held`: memory that the call names by its address. */
+  #ask<Call extends DiskCall>(call: Call, signal: AbortSignal, held?: Uint8Array): Promise<DiskAnswers[Call['kind']]> {
+    return this.#pool.run(call, signal, held) as Promise<DiskAnswers[Call['kind']]>;
   }
 
   async #call<T>(action: string, call: () => Promise<T>): Promise<T> {
     try {
       return await this.#calls.run(call);
     } catch (error) {
-      if (codeOf(error) === undefined || error instanceof KvasirError) throw error;
-      this.#count('failed');
-      throw tierFailed({ tier: this.name, action, reason: (error as Error).message }, error);
+      throw this.#failed(action, error);
     }
+  }
+
+  /** What the system or the threads say becomes `tierFailed`; an aborted signal's reason stays what it is. */
+  #failed(action: string, error: unknown): unknown {
+    if (codeOf(error) === undefined || error instanceof KvasirError) return error;
+    this.#count('failed');
+    return tierFailed({ tier: this.name, action, reason: messageOf(error) }, error);
   }
 
   #count(name: string): void {
     this.#counters[name] = (this.#counters[name] ?? 0) + 1;
   }
 }
+
+const nameOf = ({ name }: DiskTierOptions): string => name ?? 'disk';
+
+function newPool(options: DiskTierOptions): IoPool<DiskCall, DiskAnswer> {
+  const { root, identity, fsync = false, crc32 } = options;
+  const setup: Omit<DiskThreadSetup, 'cell'> = { root, identity, fsync, crc32Library: crc32?.library };
+  return new IoPool({
+    entry: threadEntry(import.meta.url, 'disk-thread-main'),
+    setup,
+    threadsMax: options.threads ?? defaultThreads,
+    stuckMax,
+    tooManyStuck: (count) =>
+      tierFailed({
+        tier: nameOf(options),
+        action: 'take a call',
+        reason: `${count} calls of the file system at ${root} do not return`,
+      }),
+  });
+}
+
+/** Runs a call that nobody else bounds. */
+async function withTimeout<T>(
+  timeoutMs: number,
+  call: (signal: AbortSignal) => Promise<T>,
+  closing?: AbortSignal,
+): Promise<T> {
+  const controller = new AbortController();
+  const timer = setTimeout(() => {
+    const error = new Error(`no answer in ${timeoutMs / 1000} s`);
+    controller.abort(Object.assign(error, { code: 'ETIMEDOUT' }));
+  }, timeoutMs);
+  timer.unref();
+  const onClose = (): void => controller.abort(closing?.reason);
+  closing?.addEventListener('abort', onClose, { once: true });
+  try {
+    return await call(controller.signal);
+  } finally {
+    clearTimeout(timer);
+    closing?.removeEventListener('abort', onClose);
+  }
+}
+
+/** Waits for what goes on without this caller, too. */
+async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  let onAbort = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    onAbort = () => reject(signal.reason as Error);
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -221,9 +221,9 @@ export class TierWorker implements WorkerConnector {
     }
     const saves = this.#saves.takeReport();
     this.#decidedSaves.push(...saves.decided);
-    for (const { transfer, item, reason, isBusy } of saves.failures) {
+    for (const { transfer, item, reason, wasRunning } of saves.failures) {
       // What never ran gives its copy back here, what ran when it is over.
-      if (isQueueReason(reason) && !isBusy) this.#staging.give(item.bytes);
+      if (isQueueReason(reason) && !wasRunning) this.#staging.give(item.bytes);
       this.#failSave({ transfer, key: item.key, reason });
     }
   }

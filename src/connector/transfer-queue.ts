@@ -30,7 +30,9 @@ export interface QueueReport<Item, Reason extends string> {
     readonly transfer: TransferId;
     readonly item: Item;
     readonly reason: Reason | QueueReason;
-    /** It was given up while it ran: its memory is busy until the transfer is drained. */
+    /** It was given up while it ran. */
+    readonly wasRunning: boolean;
+    /** It was given up and still runs: its memory is busy until the transfer is drained. */
     readonly isBusy: boolean;
   }[];
 }
@@ -68,7 +70,7 @@ export class TransferQueue<Item, Reason extends string> {
   #isClosed: boolean = false;
   #decided: TransferId[] = [];
   #drained: TransferId[] = [];
-  #failures: { transfer: TransferId; item: Item; reason: Reason | QueueReason; isBusy: boolean }[] = [];
+  #failures: { transfer: Transfer<Item>; index: number; reason: Reason | QueueReason; wasRunning: boolean }[] = [];
   #idlers: (() => void)[] = [];
 
   constructor(options: TransferQueueOptions<Item, Reason>) {
@@ -157,7 +159,12 @@ export class TransferQueue<Item, Reason extends string> {
 
   /** What has happened since the last call. */
   takeReport(): QueueReport<Item, Reason> {
-    const report = { decided: this.#decided, drained: this.#drained, failures: this.#failures };
+    const failures = this.#failures.map(({ transfer, index, reason, wasRunning }) => {
+      // As of now, and not of when it was given up: most runs end as soon as they are aborted.
+      const isBusy = transfer.phases[index] === 'running';
+      return { transfer: transfer.id, item: transfer.items[index]!, reason, wasRunning, isBusy };
+    });
+    const report = { decided: this.#decided, drained: this.#drained, failures };
     this.#decided = [];
     this.#drained = [];
     this.#failures = [];
@@ -249,8 +256,7 @@ export class TransferQueue<Item, Reason extends string> {
   #count(transfer: Transfer<Item>, index: number, reason: Reason | QueueReason | undefined): void {
     transfer.undecided--;
     if (reason === undefined) return;
-    const isBusy = transfer.phases[index] === 'running';
-    this.#failures.push({ transfer: transfer.id, item: transfer.items[index]!, reason, isBusy });
+    this.#failures.push({ transfer, index, reason, wasRunning: transfer.phases[index] === 'running' });
   }
 
   #settle(transfer: Transfer<Item>): void {

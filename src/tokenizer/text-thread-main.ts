@@ -9,7 +9,11 @@ import type { EncodeJob, RenderJob, TextAnswer, TextJob } from './text-thread-me
 const encodings = new Map<string, TextEncoding>();
 const templates = new Map<string, ChatTemplate>();
 
-serveCalls((job: TextJob): TextAnswer => (job.kind === 'encode' ? { tokens: encode(job) } : render(job)));
+serveCalls(
+  () =>
+    (job: TextJob): TextAnswer =>
+      job.kind === 'encode' ? { tokens: encode(job) } : render(job),
+);
 
 function encode({ library, vocab, text, addSpecial, parseSpecial }: EncodeJob): Int32Array {
   let encoding = encodings.get(library);

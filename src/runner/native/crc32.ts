@@ -9,14 +9,15 @@ import { CompileFailure, type CompileOptions, doWithout, openNative } from './co
 export async function openCrc32(
   native: NativeApi,
   options: CompileOptions = {},
-): Promise<((bytes: Uint8Array) => number) | undefined> {
+): Promise<(((bytes: Uint8Array) => number) & { readonly library: string }) | undefined> {
   try {
     const source = { file: 'crc32.c', headers: [], definitions: {} };
-    const compiled = await openNative(source, options, ({ path }) =>
-      native.functionIn(path, 'kvasir_crc32', 'i64', 'data', 'i64'),
-    );
+    const { compiled, path } = await openNative(source, options, (found) => ({
+      compiled: native.functionIn(found.path, 'kvasir_crc32', 'i64', 'data', 'i64'),
+      path: found.path,
+    }));
     const crc32 = (bytes: Uint8Array): number => compiled(bytes, bytes.length);
-    if (probes.every((probe) => crc32(probe) === zlibCrc32(probe))) return crc32;
+    if (probes.every((probe) => crc32(probe) === zlibCrc32(probe))) return Object.assign(crc32, { library: path });
     throw new CompileFailure('compiled here, it gives wrong checksums', { isAvoidable: true });
   } catch (error) {
     return doWithout(error, 'The kernel for checksums', "Node's is used instead, which is slower.", options);

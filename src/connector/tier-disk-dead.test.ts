@@ -1,0 +1,158 @@
+/** Storage that does not answer: block files are FIFOs, whose `open` does not return until somebody writes. */
+import { spawnSync } from 'node:child_process';
+import { closeSync, mkdirSync, mkdtempSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { blockedThreadCount } from '../base/call-thread.ts';
+import { suiteBytes, suiteIdentity, suiteKey, suitePageBytes } from './tier.suite.ts';
+import { DiskTier, type DiskTierOptions } from './tier-disk.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kvasir-dead-'));
+afterAll(() => rmSync(root, { recursive: true }));
+let serial = 0;
+const open = (options: Partial<DiskTierOptions> = {}) =>
+  DiskTier.open({ root: join(root, `${serial++}`), identity: suiteIdentity, maxBytes: 1e9, ...options });
+const never = new AbortController().signal;
+const page = (): Uint8Array => new Uint8Array(suitePageBytes);
+const put = (tier: DiskTier, name: number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), never);
+
+const makeFifo = (path: string): void => {
+  mkdirSync(dirname(path), { recursive: true });
+  expect(spawnSync('mkfifo', [path]).status).toBe(0);
+};
+/** Puts a FIFO into the place of a block; returns what lets its readers go and puts the block back. */
+function kill(tier: DiskTier, name: number): () => void {
+  const path = tier.fileOf(suiteKey(name));
+  renameSync(path, `${path}.kept`);
+  makeFifo(path);
+  return () => {
+    letGo(path);
+    renameSync(`${path}.kept`, path);
+  };
+}
+/** Opens and closes the other end: whoever waits in `open` goes on, and reads the end of the file. */
+const letGo = (path: string): void => closeSync(openSync(path, 'r+'));
+const until = async (condition: () => boolean): Promise<void> => {
+  while (!condition()) await new Promise((resolve) => setImmediate(resolve));
+};
+
+it('a load that does not return ends at its deadline, and its page is not written afterwards', async () => {
+  const tier = await open();
+  await put(tier, 1);
+  const mend = kill(tier, 1);
+  const into = page();
+  const controller = new AbortController();
+  const load = tier.load(suiteKey(1), into, controller.signal);
+  controller.abort(new Error('the deadline'));
+  await expect(load).rejects.toThrow('the deadline');
+  // The reader gets a whole, sound block, too late.
+  const whole = await readFile(`${tier.fileOf(suiteKey(1))}.kept`);
+  const path = tier.fileOf(suiteKey(1));
+  const end = openSync(path, 'r+');
+  writeSync(end, whole);
+  closeSync(end);
+  mend();
+  await until(() => tier.stuckCount === 0);
+  expect(into).toEqual(page());
+  expect(await tier.load(suiteKey(1), into, never)).toBeUndefined();
+  expect(into).toEqual(suiteBytes(suiteKey(1)));
+  await tier.close();
+});
+
+it('more loads that do not return than there are threads hold no other call up', async () => {
+  const tier = await open({ threads: 2 });
+  const names = Array.from({ length: 10 }, (_, i) => i);
+  for (const name of names) await put(tier, name);
+  const dead = names.slice(0, 6);
+  const mends = dead.map((name) => kill(tier, name));
+  const controller = new AbortController();
+  const loads = dead.map((name) => tier.load(suiteKey(name), page(), controller.signal).catch(() => 'aborted'));
+  await until(() => tier.busyCount === 2);
+  controller.abort();
+  expect(new Set(await Promise.all(loads))).toEqual(new Set(['aborted']));
+  for (const name of names.slice(6)) expect(await tier.load(suiteKey(name), page(), never)).toBeUndefined();
+  expect(await put(tier, 100)).toBe('stored');
+  const keys = [...names, 101].map((name) => suiteKey(name));
+  expect(await tier.has(keys, never)).toEqual([...names.map(() => true), false]);
+  for (const mend of mends) mend();
+  await until(() => tier.stuckCount === 0);
+  for (const name of names) expect(await tier.load(suiteKey(name), page(), never)).toBeUndefined();
+  await tier.close();
+});
+
+it('with too many calls that do not return it fails at once, until one of them returns', async () => {
+  const tier = await open({ threads: 2 });
+  for (let name = 0; name < 17; name++) await put(tier, name);
+  const mends: (() => void)[] = [];
+  for (let name = 0; name < 16; name++) {
+    mends.push(kill(tier, name));
+    const controller = new AbortController();
+    const load = tier.load(suiteKey(name), page(), controller.signal);
+    await until(() => tier.busyCount === 1);
+    controller.abort(new Error('the deadline'));
+    await expect(load).rejects.toThrow('the deadline');
+  }
+  expect(tier.stuckCount).toBe(16);
+  expect(blockedThreadCount()).toBe(16);
+  await expect(tier.load(suiteKey(16), page(), never)).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
+  await expect(tier.has([suiteKey(16)], never)).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
+  mends.shift()!();
+  await until(() => tier.stuckCount === 15);
+  expect(await tier.load(suiteKey(16), page(), never)).toBeUndefined();
+  for (const mend of mends) mend();
+  await until(() => tier.stuckCount === 0);
+  expect(blockedThreadCount()).toBe(0);
+  await tier.close();
+});
+
+it('closes at once while calls do not return', async () => {
+  const tier = await open();
+  await put(tier, 1);
+  const mend = kill(tier, 1);
+  const controller = new AbortController();
+  const load = tier.load(suiteKey(1), page(), controller.signal).catch(() => 'aborted');
+  await until(() => tier.busyCount === 1);
+  controller.abort();
+  expect(await load).toBe('aborted');
+  await tier.close();
+  expect(tier.stuckCount).toBe(1);
+  mend();
+  await until(() => blockedThreadCount() === 0);
+});
+
+it('a directory that does not answer at the start is an error, and no endless wait', async () => {
+  const at = join(root, 'no-answer');
+  const first = await open({ root: at });
+  await first.close();
+  const record = join(first.path, 'config.json');
+  rmSync(record);
+  makeFifo(record);
+  await expect(open({ root: at, openTimeoutMs: 300 })).rejects.toMatchObject({
+    code: 'KVASIR_STORAGE_UNUSABLE',
+    message: expect.stringContaining('no answer in 0.3 s'),
+  });
+  letGo(record);
+  await until(() => blockedThreadCount() === 0);
+});
+
+it('a block that arrives slowly is loaded when it has arrived, and other blocks meanwhile', async () => {
+  const tier = await open();
+  for (const name of [1, 2]) await put(tier, name);
+  const whole = await readFile(tier.fileOf(suiteKey(1)));
+  const path = tier.fileOf(suiteKey(1));
+  renameSync(path, `${path}.kept`);
+  makeFifo(path);
+  const into = page();
+  const load = tier.load(suiteKey(1), into, never);
+  const end = openSync(path, 'r+');
+  for (let at = 0; at < whole.length; at += 400) {
+    writeSync(end, whole.subarray(at, at + 400));
+    expect(await tier.load(suiteKey(2), page(), never)).toBeUndefined();
+  }
+  expect(await load).toBeUndefined();
+  closeSync(end);
+  expect(into).toEqual(suiteBytes(suiteKey(1)));
+  await tier.close();
+});

@@ -1,0 +1,142 @@
+/**
+ * A store that does not answer, through whole engines: blocks are FIFOs, whose `open` does not return, as on a dead NFS
+ * mount. There are more of them than libuv has threads.
+ */
+import { spawnSync } from 'node:child_process';
+import { closeSync, cpSync, openSync, readdirSync, renameSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { blockedThreadCount } from '../src/base/call-thread.ts';
+import { createEngine } from '../src/compose.ts';
+import type { Engine } from '../src/engine/engine.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { promptOf } from './support/drive.ts';
+import { temporaryFolder } from './support/tiny-model.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const request = (seed: number) => ({
+  prompt: [...promptOf(320, seed, 250)],
+  params: { maxTokens: 8, temperature: 0, ignoreEos: true, logprobs: 1 },
+});
+const [stored, storedToo, other] = [request(3), request(5), request(4)];
+
+const optionsFor = (store: string | undefined, role = 'kv_both'): EngineOptions => ({
+  model: 'models/kvasir-demo.gguf',
+  threads: 1,
+  kvCacheMemory: 16 << 20,
+  maxModelLen: 512,
+  maxNumBatchedTokens: 64,
+  enablePrefixCaching: true,
+  ...(store === undefined
+    ? {}
+    : {
+        kvTransferConfig: {
+          kv_connector: 'SharedStorageConnector',
+          kv_role: role,
+          kv_connector_extra_config: { shared_storage_path: store, loads_at_once: 8 },
+        },
+      }),
+});
+
+async function textOf(engine: Engine, asked: ReturnType<typeof request>): Promise<string> {
+  const said: unknown[] = [];
+  for await (const { text, tokenIds, logprobs } of engine.generate(asked)) said.push(text, tokenIds, logprobs);
+  return JSON.stringify(said);
+}
+
+/** Puts FIFOs into the places of all blocks; returns what lets their readers go and puts the blocks back. */
+function killBlocks(store: string): () => void {
+  const blocks = readdirSync(store, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.kv'))
+    .map((name) => join(store, name));
+  expect(blocks.length).toBeGreaterThan(6);
+  for (const path of blocks) {
+    renameSync(path, `${path}.kept`);
+    expect(spawnSync('mkfifo', [path]).status).toBe(0);
+  }
+  return () => {
+    for (const path of blocks) {
+      closeSync(openSync(path, 'r+'));
+      renameSync(`${path}.kept`, path);
+    }
+  };
+}
+
+const filled = folder.file('filled');
+let expected: readonly [string, string, string];
+beforeAll(async () => {
+  const plain = await createEngine(optionsFor(undefined));
+  expected = [await textOf(plain, stored), await textOf(plain, other), await textOf(plain, storedToo)];
+  await plain.close();
+  const producer = await createEngine(optionsFor(filled));
+  for (const asked of [stored, storedToo]) await textOf(producer, asked);
+  await producer.close();
+});
+const deadStore = (name: string): { readonly store: string; readonly mend: () => void } => {
+  const store = folder.file(name);
+  cpSync(filled, store, { recursive: true });
+  return { store, mend: killBlocks(store) };
+};
+
+it('ends loads at their deadline, holds no other request up, and is used again when it answers', async () => {
+  const { store, mend } = deadStore('dead');
+  const engine = await createEngine(optionsFor(store, 'kv_consumer'));
+  const order: string[] = [];
+  const done = async (name: string, text: Promise<string>): Promise<string> => {
+    const said = await text;
+    order.push(name);
+    return said;
+  };
+  const waiting = done('stored', textOf(engine, stored));
+  while (engine.stats().transfers.open === 0) await new Promise((next) => setImmediate(next));
+  // The load has begun and lasts until its deadline: a request without stored KV overtakes it.
+  expect(await done('other', textOf(engine, other))).toBe(expected[1]);
+  expect(await waiting).toBe(expected[0]);
+  expect(order).toEqual(['other', 'stored']);
+  const { counters } = engine.stats().transfers;
+  expect(counters['loadFailed.timedOut']).toBeGreaterThan(6);
+  expect(blockedThreadCount()).toBeGreaterThan(0);
+  // The breaker has opened: the store is not asked again, and nothing waits for a deadline.
+  expect(await textOf(engine, storedToo)).toBe(expected[2]);
+  expect(engine.stats().transfers.counters['loadFailed.storeDown']).toBeGreaterThan(6);
+  // The pages of the loads are given back although their threads still block.
+  while (engine.stats().transfers.open > 0) await new Promise((next) => setImmediate(next));
+  expect(engine.stats().blocks.referenced).toBe(0);
+  mend();
+  while (blockedThreadCount() > 0) await new Promise((next) => setImmediate(next));
+  await engine.close();
+  const again = await createEngine(optionsFor(store, 'kv_consumer'));
+  expect(await textOf(again, stored)).toBe(expected[0]);
+  expect(again.stats().transfers.counters.loadedBlocks).toBeGreaterThan(6);
+  await again.close();
+});
+
+it('does not keep an engine from closing', async () => {
+  const { store, mend } = deadStore('closing');
+  const engine = await createEngine(optionsFor(store, 'kv_consumer'));
+  expect(await textOf(engine, stored)).toBe(expected[0]);
+  expect(blockedThreadCount()).toBeGreaterThan(0);
+  await engine.close();
+  mend();
+  while (blockedThreadCount() > 0) await new Promise((next) => setImmediate(next));
+});
+
+it.each(['process.exit(3)', 'process.exitCode = 3'])('does not keep the process of a library user alive: %s', (end) => {
+  const { store } = deadStore(`exit ${end}`);
+  const script = `
+    import { createEngine } from ${JSON.stringify(resolve('dist/src/index.js'))};
+    const engine = await createEngine(${JSON.stringify(optionsFor(store, 'kv_consumer'))});
+    let count = 0;
+    for await (const { tokenIds } of engine.generate(${JSON.stringify(stored)})) count += tokenIds.length;
+    await engine.close();
+    console.log(count);
+    ${end};
+  `;
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+    encoding: 'utf8',
+    timeout: 100_000,
+  });
+  expect([status, stdout], stderr).toEqual([3, '8\n']);
+});
