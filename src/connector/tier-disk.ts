@@ -59,7 +59,7 @@ const othersTimeoutMs = 600_000;
  * late finds nothing.
  *
  * Files are read and written by threads of this tier alone. A call that does not return costs its thread, which is replaced,
- * and never the engine (ADR 12).
+ * and never the engine (ADR 14).
  */
 export class DiskTier implements TamperableTier {
   readonly name: string;
