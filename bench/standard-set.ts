@@ -33,6 +33,7 @@ export const standardSet: readonly StandardBench[] = [
   { model: 'Q8_0', args: ['transfer', '--repetitions', '3'] },
   { args: ['scheduler'] },
   { args: ['recovery'] },
+  { args: ['recovery', '--schedules', '1000'] },
 ];
 
 /** As it stands in a results file: as typed, but for folders. */

@@ -6,9 +6,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
-import type { WriterOrder } from '../src/cli/bench/recovery.ts';
 import { createEngine } from '../src/compose.ts';
 import { BlockCodec, headerBytes } from '../src/connector/block-header.ts';
 import type { BlockKey } from '../src/connector/block-key.ts';
@@ -120,6 +120,19 @@ const withGroup = (ours: KvIdentity, change: Partial<KvIdentity['groups'][number
   groups: ours.groups.map((group) => ({ ...group, ...change })),
 });
 
+/** Computes the requests that it reads from its standard input, and saves their KV. */
+const writer = `
+  import { text } from 'node:stream/consumers';
+  import { createEngine } from ${JSON.stringify(pathToFileURL(join('dist', 'src', 'compose.js')).href)};
+  const { engine: options, requests } = JSON.parse(await text(process.stdin));
+  const engine = await createEngine(options);
+  const complete = async (request) => {
+    for await (const { finish } of engine.generate(request)) if (finish !== undefined) return;
+  };
+  await Promise.all(requests.map(complete));
+  await engine.close();
+`;
+
 describe('kill -9', () => {
   const children: ChildProcess[] = [];
   afterEach(() => {
@@ -128,9 +141,9 @@ describe('kill -9', () => {
 
   /** An engine in a process of its own that computes all requests and saves their KV, killed when it has saved so much. */
   async function killedWriter(store: string, blocks: number, delayMs: number): Promise<void> {
-    const order: WriterOrder = { engine: optionsFor(store), requests };
-    const main = join('dist', 'src', 'main.js');
-    const child = spawn(process.execPath, [main, 'bench', 'recovery-writer'], { stdio: ['pipe', 'ignore', 'inherit'] });
+    const order = { engine: optionsFor(store), requests };
+    const arguments_ = ['--input-type=module', '-e', writer];
+    const child = spawn(process.execPath, arguments_, { stdio: ['pipe', 'ignore', 'inherit'] });
     children.push(child);
     const closed = once(child, 'close');
     let isOver = false;

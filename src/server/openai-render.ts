@@ -141,13 +141,12 @@ function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
 function connectorWord(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
   const ended = deltas.filter(({ finish }) => finish !== undefined);
   const word = ended.find(({ finish }) => finish?.kvTransferParams !== undefined)?.finish?.kvTransferParams;
-  const loads = loadsOf(ended);
-  return word === undefined && loads === undefined ? {} : { kv_transfer_params: { ...word, ...loads } };
+  const isLoaded = ended.some(({ stats }) => stats.externalTokens !== undefined);
+  return word === undefined && !isLoaded ? {} : { kv_transfer_params: { ...word, ...loadsOf(ended) } };
 }
 
-/** Named as in `usage.prompt_tokens_details`. Absent when a connector had promised nothing. */
-function loadsOf(ended: readonly OutputDelta[]): JsonObject | undefined {
-  if (!ended.some(({ stats }) => stats.externalTokens !== undefined)) return undefined;
+/** Named as in `usage.prompt_tokens_details`. */
+function loadsOf(ended: readonly OutputDelta[]): JsonObject {
   const sum = (count: (stats: OutputDelta['stats']) => number): number =>
     ended.reduce((all, { stats }) => all + count(stats), 0);
   return {

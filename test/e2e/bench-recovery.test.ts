@@ -1,55 +1,68 @@
-/** `kvasir bench recovery` as a user's shell sees it, in a small form: its killed writer is a process of its own. */
+/** `kvasir bench recovery` as a user's shell sees it, in a small form: servers, ranks and files are real. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { RecoveryRow } from '../../src/cli/bench/recovery.ts';
+import type { CaseRow } from '../../src/cli/bench/recovery/case-run.ts';
+import { faultsOf } from '../../src/cli/bench/recovery/faults.ts';
+import type { ScheduleOutcome } from '../../src/cli/bench/recovery/schedules.ts';
 import { buildCommand } from '../support/cli-process.ts';
+import { plantedBugs } from '../support/planted-bugs.ts';
+import { environmentWith } from '../support/preload.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-bench-test-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+const bugs = mkdtempSync(join(tmpdir(), 'kvasir-bench-bugs-'));
+afterAll(() => {
+  for (const path of [folder, bugs]) rmSync(path, { recursive: true });
+});
 beforeAll(buildCommand);
 
-const small = ['--requests', '4', '--prefixes', '2', '--prefix-len', '64', '--prompt-len', '20', '--gen-len', '4'];
+const small = '--requests 4 --prefixes 2 --prefix-len 64 --prompt-len 20 --gen-len 8 --part 0.3 --threads 1'.split(' ');
 
-it('has the same texts under every fault, loses no request, and computes again only what was lost', () => {
+function bench(args: readonly string[], environment: Record<string, string> = {}) {
   const main = join(process.cwd(), 'dist', 'src', 'main.js');
-  const args = [
-    'bench',
-    'recovery',
-    '--threads',
-    '1',
-    '--repetitions',
-    '1',
-    '--probability',
-    '0.4',
-    '--json',
-    ...small,
-  ];
-  const { status, stdout, stderr } = spawnSync(process.execPath, [main, ...args], {
-    encoding: 'utf8',
-    env: { ...process.env, TMPDIR: folder },
-  });
-  expect(status, stderr).toBe(0);
-  const { rows } = JSON.parse(stdout) as { rows: RecoveryRow[] };
-  expect(rows).toHaveLength(9);
-  for (const { name, textsEqual, requests, requestsLost, overMinimum, computedTokens, minimumTokens } of rows) {
-    expect(computedTokens, name).toBe(minimumTokens);
-    // Of each prompt at least the last token, and all generated tokens but the last.
-    expect(minimumTokens, name).toBeGreaterThanOrEqual(4 * (1 + 3));
-    expect({ name, textsEqual, requestsLost, overMinimum }).toEqual({
-      name,
-      textsEqual: requests,
-      requestsLost: 0,
-      overMinimum: 0,
-    });
-  }
-  const named = (name: string) => rows.find((row) => row.name.startsWith(name));
-  expect(named('no fault')?.loadedTokens).toBeGreaterThan(0);
-  for (const fault of ['missing', 'bit flip', 'hang', 'store down']) {
-    expect(named(fault)?.failedTokens, fault).toBeGreaterThan(0);
-  }
-  expect(stderr).toContain('over minimum');
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    [main, 'bench', 'recovery', '--json', '--kv-cache-memory', '64MiB', ...small, ...args],
+    { encoding: 'utf8', env: { ...process.env, ...environment, TMPDIR: folder } },
+  );
+  // Stores and mounts are gone.
   expect(readdirSync(folder)).toEqual([]);
+  return { status, rows: (JSON.parse(stdout || '{"rows":[]}') as { rows: unknown[] }).rows, stderr };
+}
+
+it.each([
+  ['1', 'sync', 'greedy'],
+  ['2', 'async', 'seeded'],
+])('every fault leaves the texts as they are, with %s rank(s), %s loads, %s', (ranks, mode, sampling) => {
+  const shape = ['--ranks', ranks, '--mode', mode, '--sampling', sampling, '--down-seconds', '1'];
+  const { status, rows, stderr } = bench(shape);
+  expect(status, stderr).toBe(0);
+  const faults = faultsOf({ part: 0.3, slowMs: 200, downSeconds: 1 });
+  expect(rows).toHaveLength(1 + faults.length);
+  for (const row of rows as CaseRow[]) {
+    expect(row).toMatchObject({ textsEqual: 4, requests: 4, requestsLost: 0, overMinimum: 0 });
+    expect(row.computedTokens, row.fault).toBeGreaterThan(0);
+  }
+  expect(stderr).toContain('over the minimum');
+});
+
+it('random schedules leave the texts as they are', () => {
+  const [outcome] = bench(['--schedules', '6', '--seed', '3']).rows as ScheduleOutcome[];
+  expect(outcome).toMatchObject({ schedules: 6, requestsLost: 0, failed: [] });
+  expect(outcome!.textsEqual).toBe(outcome!.requests);
+});
+
+it.each(plantedBugs)('an engine with the bug %s has equal texts, and computes more than the minimum', (bug) => {
+  const shape = ['--ranks', '1', '--mode', 'async', '--sampling', 'greedy', '--only', 'bit flip|hung'];
+  const { status, rows } = bench(shape, environmentWith(bug, bugs));
+  expect(status).toBe(1);
+  const [none, ...faulty] = rows as CaseRow[];
+  expect(none).toMatchObject({ textsEqual: 4, overMinimum: 0 });
+  expect(faulty).toHaveLength(2);
+  for (const row of faulty) {
+    expect(row).toMatchObject({ textsEqual: 4, requestsLost: 0 });
+    expect(row.overMinimum, row.fault).toBeGreaterThan(0);
+  }
 });

@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import type { CommandFactory } from '../run-cli.ts';
 import type { OpenMeasuredEngine } from './engine-subject.ts';
 import { latencyCommand } from './latency-command.ts';
-import { addRecoveryCommands } from './recovery-command.ts';
+import { recoveryCommand } from './recovery/command.ts';
 import { schedulerCommand } from './scheduler-command.ts';
 import { smoothnessCommand } from './smoothness-command.ts';
 import { throughputCommand } from './throughput-command.ts';
@@ -22,6 +22,6 @@ export const benchCommand =
     bench.addCommand(smoothnessCommand(openEngine, context, exit));
     bench.addCommand(transferCommand(openEngine, context, exit));
     bench.addCommand(schedulerCommand(context, exit));
-    addRecoveryCommands(bench, openEngine, context, exit);
+    bench.addCommand(recoveryCommand(context, exit));
     return bench;
   };

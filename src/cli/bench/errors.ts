@@ -16,11 +16,6 @@ export const poolTooSmall = defineError(
   400,
 );
 export const interrupted = defineError('KVASIR_BENCH_INTERRUPTED', 'Interrupted.', 500);
-export const writerFailed = defineError(
-  'KVASIR_BENCH_WRITER_FAILED',
-  'The process that was to write until it is killed ended by itself: {reason}',
-  500,
-);
 export const turnTooShort = defineError(
   'KVASIR_BENCH_TURN_TOO_SHORT',
   'A request ended after {got} of {wanted} tokens. Perhaps the model or the server allows no longer contexts.',

@@ -2,11 +2,11 @@ import { appendFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { BlockKey } from '../../connector/block-key.ts';
-import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../connector/connector.ts';
-import { SharedStorageConnector } from '../../connector/shared-storage-connector.ts';
-import type { Tier } from '../../connector/tier.ts';
-import type { DiskTier } from '../../connector/tier-disk.ts';
+import type { BlockKey } from '../../../connector/block-key.ts';
+import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../../connector/connector.ts';
+import { SharedStorageConnector } from '../../../connector/shared-storage-connector.ts';
+import type { Tier } from '../../../connector/tier.ts';
+import type { DiskTier } from '../../../connector/tier-disk.ts';
 
 /**
  * SharedStorageConnector with a witness at the store: it writes down which blocks arrived, on each rank, in
