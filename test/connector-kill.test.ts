@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -26,10 +26,15 @@ beforeAll(() => {
       typeRoots: [join(project, 'node_modules', '@types')],
     },
     include: [],
-    files: [join(project, 'test', 'support', 'block-writer.ts')],
+    files: [
+      join(project, 'test', 'support', 'block-writer.ts'),
+      // The writer's threads.
+      join(project, 'src', 'connector', 'disk-thread-main.ts'),
+    ],
   };
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
+  symlinkSync(join(project, 'node_modules'), join(folder, 'node_modules'));
   const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', join(folder, 'tsconfig.json')], {
     encoding: 'utf8',
   });

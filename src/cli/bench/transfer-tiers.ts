@@ -35,12 +35,19 @@ export interface TierRow {
 export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
   const { identity, crc32, blocks, root, repetitions } = options;
   const { pageBytes } = identity;
-  const pool = Array.from({ length: 2 * blocks }, (_, i) => new Uint8Array(pageBytes).fill(i + 1));
+  // In one buffer, as pages of the KV pool are.
+  const memory = new Uint8Array(2 * blocks * pageBytes);
+  const pageAt = (i: number): Uint8Array => memory.subarray(i * pageBytes, (i + 1) * pageBytes);
+  const pool = Array.from({ length: 2 * blocks }, (_, i) => pageAt(i).fill(i + 1));
   const [sources, targets] = [pool.slice(0, blocks), pool.slice(blocks)];
   const files = new RawFiles(root);
   const maxBytes = 4 * blocks * (pageBytes + 4096);
   const host = new TransferRig(new HostTier({ identity, maxBytes, crc32 }), identity, pool);
-  const disk = new TransferRig(await DiskTier.open({ root, identity, maxBytes, crc32 }), identity, pool);
+  const disk = new TransferRig(
+    await DiskTier.open({ root, identity, maxBytes, crc32, startThreads: 4 }),
+    identity,
+    pool,
+  );
   const seconds = new Map<string, number[]>();
   try {
     // The first round is only to warm up.
