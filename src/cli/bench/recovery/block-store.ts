@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { cp, readdir, readFile, rename, rm, stat, symlink, truncate, unlink, writeFile } from 'node:fs/promises';
-import { basename, dirname, join, sep } from 'node:path';
+import { join, sep } from 'node:path';
 import { promisify } from 'node:util';
 import type { Prng } from '../../../base/prng.ts';
 
@@ -44,27 +44,36 @@ export class BlockStore {
     return sizes.reduce((total, size) => total + size, 0);
   }
 
-  copyTo(path: string): Promise<BlockStore> {
-    return cp(this.path, path, { recursive: true }).then(() => new BlockStore(path));
+  /** The copy is reached through a symbolic link, so that it can be taken away and brought back in one step. */
+  async copyTo(path: string): Promise<BlockStore> {
+    await cp(this.path, blocksOf(path), { recursive: true });
+    const copy = new BlockStore(path);
+    await copy.#pointTo(blocksOf(path));
+    return copy;
   }
 
-  /** Takes the whole directory away: every call of the file system fails with ELOOP, as on a mount that is gone. */
-  async takeDown(): Promise<void> {
-    await rename(this.path, awayFrom(this.path));
-    await symlink(basename(this.path), this.path);
+  /** Takes a copy away: every call of the file system fails with ELOOP, as on a mount that is gone. */
+  takeDown(): Promise<void> {
+    return this.#pointTo(this.path);
   }
 
-  async bringBack(): Promise<void> {
-    await unlink(this.path);
-    await rename(awayFrom(this.path), this.path);
+  bringBack(): Promise<void> {
+    return this.#pointTo(blocksOf(this.path));
   }
 
-  remove(): Promise<void> {
-    return rm(this.path, { recursive: true, force: true });
+  async remove(): Promise<void> {
+    await rm(this.path, { recursive: true, force: true });
+    await rm(blocksOf(this.path), { recursive: true, force: true });
+  }
+
+  async #pointTo(target: string): Promise<void> {
+    const link = `${this.path}.link`;
+    await symlink(target, link);
+    await rename(link, this.path);
   }
 }
 
-const awayFrom = (path: string): string => join(dirname(path), `${basename(path)}.away`);
+const blocksOf = (path: string): string => `${path}.blocks`;
 
 /** What can be done to one stored block. */
 export type Damage = (block: StoredBlock, prng: Prng) => Promise<void>;

@@ -80,7 +80,7 @@ export async function runCase(options: CaseOptions): Promise<CaseRow> {
   } finally {
     signal.throwIfAborted();
     if (isMounted) await unmount(folder);
-    await rm(folder, { recursive: true, force: true });
+    await store.remove();
     await rm(`${folder}-witness`, { recursive: true, force: true });
   }
 }

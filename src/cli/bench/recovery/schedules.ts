@@ -1,4 +1,4 @@
-import { copyFile, mkdir, rm } from 'node:fs/promises';
+import { copyFile, mkdir } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Prng } from '../../../base/prng.ts';
@@ -118,7 +118,7 @@ class World {
 
   async close(): Promise<void> {
     await this.#server.kill();
-    await rm(this.#store.path, { recursive: true, force: true });
+    await this.#store.remove();
   }
 
   async run(prng: Prng) {
