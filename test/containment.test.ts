@@ -36,4 +36,35 @@ describe('a prompt whose values are no numbers', () => {
     expect(engine.stats().blocks.referenced).toBe(0);
     await engine.close();
   });
+
+  it.each([
+    ['exact', 'auto'],
+    ['exact', 'gather'],
+    ['fast', 'auto'],
+    ['fast', 'gather'],
+  ] as const)(
+    'leaves the cached blocks before the wrong values usable: %s numerics, attention %s',
+    async (numerics, attention) => {
+      const path = folder.file(`prefix ${numerics} ${attention}.gguf`);
+      await writeTinyModel(path, { architecture: 'llama', type: 'F32', tied: false, layers: 3 });
+      const poison = 77;
+      await poisonToken(path, poison);
+      const options = { model: path, threads: 1, kvCacheMemory: 8 << 20, numerics, attention };
+      // ggml's quickest attention takes 64 tokens of KV at a time: tokens 64 to 95 share such a tile with the poisoned token.
+      const prefix = Array.from({ length: 100 }, (_, i) => 100 + i);
+      const healthy = [...prefix, 5, 6, 7, 8];
+      const reference = await createEngine({ ...options, enablePrefixCaching: false });
+      const alone = tokensOf(await collect(reference, healthy));
+      await reference.close();
+
+      const engine = await createEngine(options);
+      const bad = await collect(engine, [...prefix, 5, poison, 7, 8]);
+      expect(bad.at(-1)!.finish).toMatchObject({ reason: 'error', error: { code: 'KVASIR_BROKEN_LOGITS' } });
+      const deltas = await collect(engine, healthy);
+      expect(deltas.at(-1)!.finish).toMatchObject({ reason: 'length' });
+      expect(deltas.at(-1)!.stats!.cachedTokens).toBe(96);
+      if (numerics === 'exact') expect(tokensOf(deltas)).toEqual(alone);
+      await engine.close();
+    },
+  );
 });

@@ -7,6 +7,7 @@ import { blockId, NULL_BLOCK } from '../src/core/ids.ts';
 import { readGguf } from '../src/ggml/gguf.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
 import { Drive, type DriveRequest, openRunner, openStages, promptOf, type RunnerOverrides } from './support/drive.ts';
+import { hasCompiler } from './support/has-compiler.ts';
 import { poisonToken } from './support/poison-token.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import { type ModelOptions, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
@@ -181,12 +182,40 @@ describe('a stage', () => {
     for (const stage of [first!, last!]) await stage.close();
   });
 
-  it('pads with numbers, whatever the last step left in memory: where a group has no KV, attention reads what padding wrote', async () => {
-    const [first, last] = await openStages(untied, 2);
+  it.each(['auto', 'gather'] as const)(
+    'computes the same bits whatever the null page holds: attention %s',
+    async (attention) => {
+      const runner = await openRunner(untied, { attention });
+      const computed = async (nullPageByte: number): Promise<unknown> => {
+        const tokens: unknown[] = [];
+        for (let page = 1; page < 8; page++) runner.memory.blockBytes(blockId(page)).fill(0);
+        // One row is padded on its own, and so are chunks of a prompt.
+        for (const spans of [[[0, 1]], [[1, 67]], [[67, 90]], [[89, 90]]] as const) {
+          runner.memory.blockBytes(NULL_BLOCK).fill(nullPageByte);
+          tokens.push((await runPrompt(runner, prompt, blockTable(1, 6), spans)).sampled);
+        }
+        const pages = Array.from({ length: 7 }, (_, index) =>
+          Buffer.from(runner.memory.blockBytes(blockId(index + 1))),
+        );
+        return { tokens, pages };
+      };
+      const expected = await computed(0);
+      // 0xffff is NaN as F16.
+      expect(await computed(0xff)).toEqual(expected);
+      await runner.close();
+    },
+  );
+
+  it('pads hidden states with zeros, whatever the last step left in memory', async () => {
+    const attention = hasCompiler ? 'native' : 'gather';
+    const [first, last] = await openStages(untied, 2, { attention });
     await runPrompt(last!, prompt.slice(0, 2), blockTable(1, 1), undefined, new Float32Array(2 * 256).fill(Number.NaN));
     await runPrompt(last!, prompt.slice(0, 1), blockTable(2, 1), undefined, new Float32Array(256).fill(1));
     const nullPage = last!.memory.blockBytes(NULL_BLOCK);
-    const halves = new Uint16Array(nullPage.buffer, nullPage.byteOffset, nullPage.byteLength / 2);
+    // ggml's attention computes no padding rows: only the first layer of the stage has the KV of zeros.
+    const layerBytes = last!.memory.pageBytes / last!.memory.layout.layerCount;
+    const bytes = attention === 'native' ? nullPage : nullPage.subarray(0, layerBytes);
+    const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
     expect(halves.filter((bits) => (bits & 0x7c00) === 0x7c00)).toHaveLength(0);
     for (const stage of [first!, last!]) await stage.close();
   });

@@ -56,7 +56,7 @@ export interface ComputeDevice {
   readonly repackedBuffers: BufferType | undefined;
   /** The thread that graphs compute on; started at the first call. */
   computeThread(): NativeThread;
-  /** Changes what `DeviceOptions.exact` decided: attention of ours needs no such kernels of ggml. */
+  /** Changes what `DeviceOptions.exact` decided. Reference kernels disable ggml's fusions, and only ggml's attention needs them. */
   useExactKernels(isExact: boolean): void;
   close(): void;
 }

@@ -97,7 +97,7 @@ export class GatherAttention implements Attention {
   writeInputs(graph: GraphBuilder): void {
     for (const { sequence, kvLength, blockCount, granules, mask } of this.#inputs) {
       const table = sequence.plan.blockTables[0];
-      // Beyond the request's own blocks stands the null page.
+      // Padding reads the null page. Only a GPU pads KV, and there no batch has padding rows that write to this page.
       const ids = new Int32Array(blockCount);
       if (table !== undefined) ids.set(table.ids.subarray(0, Math.min(blockCount, table.length)));
       graph.write(granules, this.#memory.granulesOf(ids));

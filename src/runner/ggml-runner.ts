@@ -125,8 +125,9 @@ export class GgmlRunner implements Runner {
         ...compile,
         kvType,
       });
-      // ggml's reference kernels cost fusions too, and only its attention needs them.
-      if (attention.kind === 'native') device.useExactKernels(false);
+      // On a CPU, ggml's attention needs its reference kernels with fast numerics too: its fastest kernel multiplies values that
+      // the mask hides by 0, so a NaN spreads to earlier tokens, whose blocks other requests share.
+      if (device.kind === 'cpu') device.useExactKernels(attention.kind === 'gather');
       const others: PlacedMatrix[] = [];
       for (const matrix of weights.matrices) {
         if (tiles?.fits(matrix.source) === true) await tiles.take(matrix);

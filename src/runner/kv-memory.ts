@@ -110,7 +110,7 @@ export class KvMemory {
     this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, 'the KV cache', bytes);
     if (device.mainBuffers.isHost) {
       this.#base = native.ggml_backend_buffer_get_base(this.#buffer);
-      // Rows of the null page are read where a mask hides them; they must be numbers.
+      // Where KV is padded, a mask hides rows of the null page, and a kernel may multiply them by 0: they must not be NaN.
       this.blockBytes(0 as BlockId).fill(0);
     } else native.ggml_backend_buffer_clear(this.#buffer, 0);
   }
