@@ -122,6 +122,9 @@ describe('parseSamplingParams', () => {
     ['stopTokenIds', [-1]],
     ['stopTokenIds', [1.5]],
     ['stopTokenIds', Array.from({ length: 129 }, (_, index) => index)],
+    ['stop', 'x'.repeat(4097)],
+    ['logitBias', new Map(Array.from({ length: 1025 }, (_, index) => [`${index}`, 1]))],
+    ['logitBias', Object.fromEntries(Array.from({ length: 1025 }, (_, index) => [index, 1]))],
     ['logitBias', [1]],
     ['logitBias', 'x'],
     ['logitBias', { 1000: 1 }],
@@ -139,6 +142,13 @@ describe('parseSamplingParams', () => {
     expect(error.httpStatus).toBe(400);
     expect(error.fields.parameter).toBe(parameter);
     expect(error.message).toContain(`\`${parameter}\` must be `);
+  });
+
+  it('refuses a logitBias with too many entries before it reads them', () => {
+    const wrong = Object.fromEntries(Array.from({ length: 1025 }, (_, index) => [`x${index}`, 'wrong']));
+    expect(errorOf({ logitBias: wrong }).message).toBe(
+      '`logitBias` must be a map with at most 1024 entries, got 1025 entries.',
+    );
   });
 
   it('refuses minTokens above maxTokens, given or default', () => {

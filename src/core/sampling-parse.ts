@@ -25,6 +25,7 @@ export const completionsMax = 128;
 export const stopStringsMax = 16;
 export const stopTokenIdsMax = 128;
 export const logprobsMax = 20;
+export const logitBiasMax = 1024;
 
 const known: ReadonlySet<string> = new Set<keyof SamplingParams>([
   'n',
@@ -76,7 +77,7 @@ export function parseSamplingParams(input: unknown, limits: SamplingLimits): Sam
     repetitionPenalty: readNumber(raw, 'repetitionPenalty', 1, { above: 0 }),
     presencePenalty: readNumber(raw, 'presencePenalty', 0, { min: -2, max: 2 }),
     frequencyPenalty: readNumber(raw, 'frequencyPenalty', 0, { min: -2, max: 2 }),
-    logitBias: readLogitBias(raw.logitBias, limits.vocabSize),
+    logitBias: readLogitBias(raw.logitBias, logitBiasMax, limits.vocabSize),
     seed: isAbsent(raw.seed) ? BigInt.asUintN(64, limits.drawSeed()) : readSeed(raw.seed),
     maxTokens,
     minTokens,

@@ -5,6 +5,8 @@ import { type TokenId, tokenId } from './ids.ts';
 type Raw = Readonly<Record<string, unknown>>;
 
 const biasMax = 100;
+/** Each completion builds a table that is as long as its stop strings. */
+const stopLengthMax = 4096;
 const seedEnd = 2n ** 64n;
 
 export function readNumber(
@@ -56,6 +58,9 @@ export function readStopStrings(value: unknown, countMax: number): readonly stri
   if (!Array.isArray(list)) throw wrong('stop', 'a string or an array of strings', value);
   if (list.length > countMax) throw wrong('stop', `at most ${countMax} strings`, `${list.length} strings`, true);
   for (const text of list) {
+    if (typeof text === 'string' && text.length > stopLengthMax) {
+      throw wrong('stop', `strings of at most ${stopLengthMax} characters`, `${text.length} characters`, true);
+    }
     if (typeof text !== 'string' || text === '') throw wrong('stop', 'an array of strings that are not empty', text);
     if (loneSurrogate.test(text)) throw wrong('stop', 'well-formed Unicode text', 'a lone surrogate', true);
   }
@@ -72,12 +77,14 @@ export function readTokenIds(value: unknown, countMax: number, vocabSize: number
   return Object.freeze([...new Set(value as TokenId[])]);
 }
 
-export function readLogitBias(value: unknown, vocabSize: number): ReadonlyMap<TokenId, number> {
+export function readLogitBias(value: unknown, countMax: number, vocabSize: number): ReadonlyMap<TokenId, number> {
   const result = new Map<TokenId, number>();
   if (value === undefined || value === null) return result;
   if (typeof value !== 'object' || Array.isArray(value)) {
     throw wrong('logitBias', 'a map or an object from token id to bias', value);
   }
+  const count = value instanceof Map ? value.size : Object.keys(value).length;
+  if (count > countMax) throw wrong('logitBias', `a map with at most ${countMax} entries`, `${count} entries`, true);
   for (const [key, bias] of value instanceof Map ? value : Object.entries(value)) {
     // JSON has string keys only. Decimal digits and nothing else: Number('') is 0 and Number('1e2') is 100.
     const id = typeof key === 'string' && /^\d{1,15}$/.test(key) ? Number(key) : key;

@@ -45,6 +45,7 @@ async function expectAlive(): Promise<void> {
   expect(engine.stats().running).toBe(0);
 }
 
+const nested = (levels: number): unknown => (levels === 0 ? 1 : [nested(levels - 1)]);
 const prompt = 'abc';
 const messages = [{ role: 'user', content: 'hi' }];
 
@@ -90,6 +91,20 @@ describe('completions with a wrong field', () => {
     ['min_tokens above max_tokens', { prompt, max_tokens: 2, min_tokens: 3 }, 'min_tokens', /at most max_tokens \(2\)/],
     ['a bias for no token', { prompt, logit_bias: { x: 1 } }, 'logit_bias', /`logit_bias` must be/],
     ['a bias beyond the range', { prompt, logit_bias: { 1: 101 } }, 'logit_bias', /`logit_bias` must be/],
+    [
+      'too many biases, before any is read',
+      { prompt, logit_bias: Object.fromEntries(Array.from({ length: 1025 }, (_, i) => [`x${i}`, 1])) },
+      'logit_bias',
+      /at most 1024 entries, got 1025 entries/,
+    ],
+    ['a long stop string', { prompt, stop: ['a', 'x'.repeat(4097)] }, 'stop', /at most 4096 characters, got 4097/],
+    ['deep nesting', { prompt, metadata: nested(64) }, 'metadata', /more than 64 nested levels/],
+    [
+      'too many field names',
+      { prompt, ...Object.fromEntries(Array.from({ length: 4096 }, (_, i) => [`x${i}`, 1])) },
+      'x4095',
+      /more than 4096 different field names/,
+    ],
     ['too many logprobs', { prompt, logprobs: 21 }, 'logprobs', /at most 20/],
     ['echo with logprobs', { prompt, logprobs: 1, echo: true }, 'echo', /together with `logprobs`/],
     ['an empty salt', { prompt, cache_salt: '' }, 'cache_salt', /non-empty/],
@@ -133,6 +148,17 @@ describe('chats with a wrong field', () => {
     ['a strange role', { messages: [{ role: 'king', content: 'hi' }] }, 'messages[0].role', /one of system/],
     ['no content', { messages: [{ role: 'user' }] }, 'messages[0].content', /is required/],
     ['an unknown field', { messages: [{ role: 'user', content: 'a', x: 1 }] }, 'messages[0].x', /no field/],
+    [
+      'more parts than tokens, before any is read',
+      {
+        messages: [
+          { role: 'user', content: Array(200).fill({ type: 'text', text: '' }) },
+          { role: 'user', content: Array(57).fill(1) },
+        ],
+      },
+      'messages[1].content',
+      /at most 256 of them in all messages together, got 57 parts, which makes 257/,
+    ],
     [
       'an image',
       { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:' } }] }] },

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import type { Connections } from './connections.ts';
+import { checkJsonLimits } from './json-limits.ts';
 import { RequestLog } from './request-log.ts';
 import {
   bodyNotJson,
@@ -105,6 +106,7 @@ export function noteError(error: unknown, request: FastifyRequest): void {
 
 /** Strict: bytes that are not UTF-8 must not become U+FFFD and then tokens. */
 function parseJson(body: Buffer): unknown {
+  checkJsonLimits(body);
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(body);

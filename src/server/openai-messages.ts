@@ -10,16 +10,26 @@ const ROLES = ['system', 'developer', 'user', 'assistant'];
  * length, because every message has at least one token.
  */
 export function readMessages(reader: FieldReader, messagesMax: number): ChatMessage[] {
-  const messages = reader.list('messages', readMessage, { min: 1, max: messagesMax });
+  const limit: PartLimit = { partsMax: messagesMax, parts: 0 };
+  const messages = reader.list('messages', (item, name) => readMessage(item, name, limit), {
+    min: 1,
+    max: messagesMax,
+  });
   return reader.required('messages', messages, 'a list of messages with `role` and `content`');
 }
 
-function readMessage(item: unknown, itemName: string): ChatMessage {
+/** Content parts of all messages together: a newline follows each part, so there are at most as many parts as tokens. */
+interface PartLimit {
+  readonly partsMax: number;
+  parts: number;
+}
+
+function readMessage(item: unknown, itemName: string, limit: PartLimit): ChatMessage {
   if (isPlainMessage(item)) return { role: item.role === 'developer' ? 'system' : item.role, content: item.content };
   const reader = new FieldReader(item, `${itemName}.`);
   const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
   if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
-  const content = readContent(reader, itemName);
+  const content = readContent(reader, itemName, limit);
   const name = reader.string('name');
   // Templates of models that think look for it in earlier turns.
   const reasoning = reader.string('reasoning_content');
@@ -47,11 +57,24 @@ function isPlainMessage(item: unknown): item is { readonly role: string; readonl
   );
 }
 
+/** The usual part, without the cost of a reader. */
+function isPlainPart(part: unknown): part is { readonly type: 'text'; readonly text: string } {
+  if (!isObject(part)) return false;
+  for (const name in part) if (name !== 'type' && name !== 'text') return false;
+  return part.type === 'text' && typeof part.text === 'string' && !/\p{Surrogate}/u.test(part.text);
+}
+
 /** A string, or a list of text parts, which are joined by newlines as in vLLM. */
-function readContent(reader: FieldReader, itemName: string): string {
+function readContent(reader: FieldReader, itemName: string, limit: PartLimit): string {
   const value = reader.raw('content');
   if (!Array.isArray(value)) return reader.text('content', reader.required('content', value, 'a string'));
+  limit.parts += value.length;
+  if (limit.parts > limit.partsMax) {
+    const expected = `a list of parts, at most ${limit.partsMax} of them in all messages together`;
+    throw reader.invalid('content', expected, `${value.length} parts, which makes ${limit.parts}`);
+  }
   const texts = reader.list('content', (part, name) => {
+    if (isPlainPart(part)) return part.text;
     const type = isObject(part) ? part.type : undefined;
     if (typeof type === 'string' && type !== 'text') {
       throw fieldNotSupported({

@@ -269,6 +269,10 @@ export function parseDetokenize(body: unknown, limits: ParseLimits): ParsedDetok
   const reader = new FieldReader(body);
   const value = reader.required('tokens', reader.raw('tokens'), 'a list of token ids');
   if (!Array.isArray(value)) throw reader.invalid('tokens', 'a list of token ids', describeValue(value));
+  const { maxModelLen } = limits;
+  if (value.length > maxModelLen) {
+    throw reader.invalid('tokens', `a list of at most ${maxModelLen} token ids`, `${value.length} ids`);
+  }
   const tokens = readTokens(reader, value, 'tokens', limits);
   const model = reader.string('model');
   reader.finish();

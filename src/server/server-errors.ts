@@ -10,6 +10,11 @@ export const fieldNotSupported = defineError(
 );
 export const bodyNotUtf8 = defineError('KVASIR_BODY_NOT_UTF8', 'The body is not valid UTF-8.', 400);
 export const bodyNotJson = defineError('KVASIR_BODY_NOT_JSON', 'The body is not valid JSON: {reason}.', 400);
+export const jsonOverLimit = defineError(
+  'KVASIR_JSON_OVER_LIMIT',
+  'The JSON of the body has more than {limit} {what}; the limit was exceeded in `{parameter}`. Send a smaller request.',
+  400,
+);
 export const bodyNotObject = defineError(
   'KVASIR_BODY_NOT_OBJECT',
   'The body must be a JSON object, got {actual}.',
@@ -63,6 +68,7 @@ const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_FIELD_MISSING: 'missing_required_parameter',
   KVASIR_FIELD_NOT_SUPPORTED: 'unsupported_parameter',
   KVASIR_INVALID_PARAMETER: 'invalid_value',
+  KVASIR_JSON_OVER_LIMIT: 'invalid_value',
 };
 
 /** Seconds a client should wait before it repeats what failed for want of room. */
