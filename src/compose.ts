@@ -133,12 +133,26 @@ async function openTransfer({ kvTransferConfig }: ResolvedEngineOptions): Promis
 
 let isExitWatched = false;
 
-/** Node waits for its threads when the process exits, also for those that a dead store blocks for ever. */
+/**
+ * Node waits for its threads when the process exits, also for those that a dead store blocks for ever. A library must not end the
+ * process otherwise: only a process that exits anyway, with such a thread, ends here, after the listeners of the user's program.
+ */
 function letProcessExit(): void {
   if (isExitWatched) return;
   isExitWatched = true;
-  process.on('exit', (code) => {
-    if (blockedThreadCount() > 0) exitAtOnce(code);
+  process.on('exit', function endDespiteThreads(code) {
+    if (blockedThreadCount() === 0) return;
+    const listeners = process.listeners('exit');
+    let exitCode = Number(process.exitCode ?? code);
+    try {
+      for (const listener of listeners.slice(listeners.indexOf(endDespiteThreads) + 1))
+        listener.call(process, exitCode);
+      exitCode = Number(process.exitCode ?? code);
+    } catch (error) {
+      console.error(error);
+      exitCode = 1;
+    }
+    exitAtOnce(exitCode);
   });
 }
 

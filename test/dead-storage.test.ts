@@ -132,11 +132,12 @@ it.each(['process.exit(3)', 'process.exitCode = 3'])('does not keep the process 
     for await (const { tokenIds } of engine.generate(${JSON.stringify(stored)})) count += tokenIds.length;
     await engine.close();
     console.log(count);
+    process.on('exit', (code) => console.log('at exit', code));
     ${end};
   `;
   const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
     encoding: 'utf8',
     timeout: 100_000,
   });
-  expect([status, stdout], stderr).toEqual([3, '8\n']);
+  expect([status, stdout], stderr).toEqual([3, '8\nat exit 3\n']);
 });
