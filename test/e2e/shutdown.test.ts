@@ -4,7 +4,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { closeSync, constants, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
+import { hasCompiler } from '../support/has-compiler.ts';
 import { itNeeds } from '../support/needs.ts';
 import { allGone, childrenOf, isRunning } from '../support/processes.ts';
 
@@ -198,6 +199,70 @@ describe('a system call that does not return', () => {
     const exited = once(child!, 'exit');
     child!.kill('SIGINT');
     expect(await exited).toEqual([130, null]);
+  });
+});
+
+describe('a thread that computes without end', () => {
+  /** A server whose compute thread is in a kernel that does not return: `hang` makes the kernel loop and tells that it does. */
+  async function hangingKernel(name: string, ...args: string[]): Promise<Served> {
+    const [header, hang, hangs] = ['h', 'hang', 'hangs'].map((end) => join(folder, `${name}.${end}`));
+    const source = `
+      #include <fcntl.h>
+      #include <unistd.h>
+      static int hang_if_told(void) {
+        if (access("${hang}", F_OK) != 0) return 0;
+        close(open("${hangs}", O_CREAT | O_WRONLY, 0600));
+        for (;;) usleep(1000);
+      }
+      #define __atomic_fetch_add(...) (hang_if_told(), __atomic_fetch_add(__VA_ARGS__))`;
+    writeFileSync(header!, source);
+    const environment = { CC: `cc -include ${header}`, XDG_CACHE_HOME: join(folder, `${name}-cache`) };
+    const server = await serve([...args, '--attention', 'native'], environment);
+    await (await server.complete(endless)).body!.getReader().read();
+    writeFileSync(hang!, '');
+    await expect.poll(() => existsSync(hangs!), { timeout: 60_000, interval: 2 }).toBe(true);
+    return server;
+  }
+
+  itNeeds(hasCompiler, 'no C compiler', 'does not keep the server: a kernel, and the shutdown timeout', async () => {
+    const server = await hangingKernel('timeout', '--shutdown-timeout', '1');
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([143, null]);
+    expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
+  });
+
+  itNeeds(hasCompiler, 'no C compiler', 'does not keep the server: a kernel, and a second signal', async () => {
+    const server = await hangingKernel('signals', ...aDay);
+    server.child.kill('SIGTERM');
+    await server.said(/shutting down: 1 request is running/);
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([143, null]);
+  });
+
+  it('does not keep the server: a chat template', async () => {
+    const template = join(folder, 'endless.jinja');
+    const loops = '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}';
+    writeFileSync(template, `{% if messages|length > 256 %}${loops}{% endif %}text`);
+    const server = await serve(['--shutdown-timeout', '1', '--chat-template', template]);
+    const messages = Array.from({ length: 300 }, () => ({ role: 'user', content: 'a' }));
+    const body = JSON.stringify({ messages });
+    const head = `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
+    await connection(server, `${head}\r\n\r\n${body}`);
+    await hasAccepted(server);
+    server.child.kill('SIGTERM');
+    expect(await server.exited).toEqual([143, null]);
+    expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
+  });
+
+  it('does not keep the server: tokens of long texts', async () => {
+    const server = await serve(['--shutdown-timeout', '0', '--max-body-size', '16MiB']);
+    const body = JSON.stringify({ prompt: 'a\u00e9 '.repeat(1 << 21) });
+    const head = `POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}`;
+    for (let i = 0; i < 4; i++) await connection(server, `${head}\r\n\r\n${body}`);
+    await hasAccepted(server);
+    server.child.kill('SIGTERM');
+    // A fast machine may have refused or answered all of them.
+    expect([0, 143]).toContain((await server.exited)[0]);
   });
 });
 
