@@ -96,7 +96,7 @@ describe('worker processes', () => {
   });
 
   it('that cannot be opened say why, and leave nothing behind', async () => {
-    await expect(open({ pipelineParallelSize: 2, kvCacheMemory: 2 ** 46 })).rejects.toMatchObject({
+    await expect(open({ pipelineParallelSize: 2, kvCacheMemory: 2 ** 37 })).rejects.toMatchObject({
       code: 'KVASIR_OUT_OF_NATIVE_MEMORY',
     });
     await expect(open({ pipelineParallelSize: 99 })).rejects.toMatchObject({

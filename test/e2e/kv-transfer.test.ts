@@ -251,6 +251,10 @@ it('a router may send a prompt to one server and its decoding to another, as wit
     do_remote_prefill: true,
     remote_engine_id: 'p1',
     stored_blocks: stored,
+    external_tokens: 0,
+    computed_tokens: usage.prompt_tokens,
+    recomputed_tokens: 0,
+    failed_loads: 0,
   });
   await prefill.stop();
   const decode = await serve(shared(path, 'kv_consumer'));
@@ -286,9 +290,9 @@ it('kv_transfer_params reach a connector, and its word comes back', async () => 
   const word = { anything: true, blocks: [1, 2] };
   const chat = { messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 3, kv_transfer_params: word };
   const completion = await server.complete({ max_tokens: 3, kv_transfer_params: word });
-  expect(JSON.parse(await completion.text()).kv_transfer_params).toEqual({ heard: word });
+  expect(JSON.parse(await completion.text()).kv_transfer_params).toMatchObject({ heard: word, external_tokens: 0 });
   const answer = await server.post('/v1/chat/completions', chat);
-  expect(JSON.parse(await answer.text()).kv_transfer_params).toEqual({ heard: word });
+  expect(JSON.parse(await answer.text()).kv_transfer_params).toMatchObject({ heard: word });
   const stream = await (await server.post('/v1/chat/completions', { ...chat, stream: true })).text();
   const chunks = stream.split('\n\n').filter((event) => event.startsWith('data: {'));
   const last = JSON.parse(chunks.at(-1)!.slice(6));

@@ -108,7 +108,7 @@ export class Scenario {
         load_path,
         save_path,
         async_load: mode === 'async',
-        ...(fault === undefined ? {} : { fault_injection: faultPlans(fault.kind, chosen) }),
+        ...(fault === undefined ? {} : { faults: faultPlans(fault.kind, chosen) }),
       },
       [isPlanted ? { ...sampling, seed: 43 } : sampling],
     );

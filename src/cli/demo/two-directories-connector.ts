@@ -23,7 +23,7 @@ import { TierWorker } from '../../connector/tier-worker.ts';
  *   load_path        where blocks are looked for
  *   save_path        where blocks go that were not found, or not whole
  *   async_load       as in SharedStorageConnector
- *   fault_injection  an array with one plan per rank: see `fault-rules.ts`
+ *   faults           an array with one plan per rank, as `fault_injection` has one for all: see `fault-rules.ts`
  */
 export class TwoDirectoriesConnector implements KvConnector {
   readonly #extra: ExtraConfig;
@@ -42,7 +42,7 @@ export class TwoDirectoriesConnector implements KvConnector {
     this.#loadPath = path('load_path');
     this.#savePath = path('save_path');
     this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
-    extra.objects('fault_injection').forEach(readFaultPlan);
+    extra.objects('faults').forEach(readFaultPlan);
     extra.finish();
   }
 
@@ -54,7 +54,7 @@ export class TwoDirectoriesConnector implements KvConnector {
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
     const { identity, timers } = context;
     const disk = await openTier(this.#loadPath, identity);
-    const plan = readFaultPlan(this.#extra.objects('fault_injection')[identity.rank]);
+    const plan = readFaultPlan(this.#extra.objects('faults')[identity.rank]);
     const source = plan === undefined ? disk : new FaultInjector(disk, { identity, timers, plan });
     const tier = joined(source, await openTier(this.#savePath, identity));
     // Everything is to be kept: what a full buffer dropped could not be compared.

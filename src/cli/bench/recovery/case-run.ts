@@ -109,6 +109,8 @@ class CaseRun {
     this.#server = await this.#startServer();
     try {
       const striking = fault.strike?.(this.#scene());
+      // Told where the fault is waited for.
+      striking?.catch(() => undefined);
       const outcomes = await Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
       // A fault that waits for tokens which never came is over, too.
       this.#wake(Number.POSITIVE_INFINITY);

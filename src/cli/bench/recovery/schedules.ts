@@ -138,6 +138,8 @@ class World {
     const sampling = prng.pick(samplingNames);
     const chosen = Array.from({ length: prng.between(1, 4) }, () => prng.between(0, workloads[sampling].length - 1));
     const striking = this.#strikeAll(faults, prng);
+    // Told where the faults are waited for.
+    striking.catch(() => undefined);
     const outcomes = await Promise.allSettled(
       chosen.map((index) => complete(workloads[sampling][index]!, { origin: this.#server.origin, signal })),
     );

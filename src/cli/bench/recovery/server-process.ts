@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { trackChild } from '../../../base/child-processes.ts';
 import type { JsonObject } from '../../../base/json.ts';
 import { childProcessIds } from './child-processes.ts';
 import { serverEnded } from './errors.ts';
@@ -22,6 +23,7 @@ export class ServerProcess {
     const child = spawn(process.execPath, [program, 'serve', '--port', '0', ...args], {
       stdio: ['ignore', 'ignore', 'pipe'],
     });
+    trackChild(child);
     const kill = (): void => void child.kill('SIGKILL');
     signal.addEventListener('abort', kill, { once: true });
     const ended = once(child, 'exit').then(() => signal.removeEventListener('abort', kill));
