@@ -1,4 +1,14 @@
-import { closeSync, fdatasyncSync, fsyncSync, openSync, readvSync, renameSync, unlinkSync, writevSync } from 'node:fs';
+import {
+  closeSync,
+  fdatasyncSync,
+  fstatSync,
+  fsyncSync,
+  openSync,
+  readvSync,
+  renameSync,
+  unlinkSync,
+  writevSync,
+} from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { makeFoldersSync } from '../base/make-folders.ts';
 
@@ -35,6 +45,8 @@ export function readBlockFile(
       stillWanted();
       const bytesRead = readvSync(file, remaining(buffers, total));
       total += bytesRead;
+      // A FIFO whose writer went away says nothing about the block.
+      if (total === 0 && !fstatSync(file).isFile()) throw notAFile(path);
       // A regular file is read short at its end only.
       if (bytesRead === 0 || total >= wanted) return total;
     }
@@ -42,6 +54,9 @@ export function readBlockFile(
     closeSync(file);
   }
 }
+
+const notAFile = (path: string): Error =>
+  Object.assign(new Error(`${path} is not a regular file, and has no content`), { code: 'EINVAL' });
 
 export interface WriteOptions {
   /** Distinguishes temporary files of this process from all others'. */

@@ -7,7 +7,7 @@ import { tierFailed } from './errors.ts';
 import { FaultDice, type FaultKind, type FaultPlan, type FaultRule } from './fault-rules.ts';
 import { type LookupAnswers, lookUpEach } from './look-up.ts';
 import type { MissReason } from './reasons.ts';
-import type { StoreAnswer, TamperableTier, Tier, TierContext } from './tier.ts';
+import type { HangableTier, StoreAnswer, TamperableTier, Tier, TierContext } from './tier.ts';
 import type { Timers } from './timers.ts';
 
 export interface FaultInjectorOptions {
@@ -19,6 +19,7 @@ export interface FaultInjectorOptions {
 const never = new AbortController().signal;
 
 const isTamperable = (tier: Tier): tier is TamperableTier => 'tamper' in tier && typeof tier.tamper === 'function';
+const isHangable = (tier: Tier): tier is HangableTier => 'hang' in tier && typeof tier.hang === 'function';
 
 /**
  * A tier whose calls fail as the rules say. Faults are as real as can be: bytes are spoilt where they are stored, memory is
@@ -31,6 +32,8 @@ export class FaultInjector implements Tier {
   readonly #timers: Timers;
   readonly #stranger: BlockCodec;
   readonly #hung = new Set<() => void>();
+  /** Blocks whose reads block in the system. `waiting`: loads in such a read, of those that a rule chose. */
+  readonly #hanging = new Map<BlockKey, { waiting: number }>();
   #injected: Record<string, number> = {};
 
   constructor(tier: Tier, { identity, timers, plan }: FaultInjectorOptions) {
@@ -69,6 +72,8 @@ export class FaultInjector implements Tier {
   ): Promise<MissReason | undefined> {
     const drawn = this.#draw('load', key, context);
     const load = (until = signal): Promise<MissReason | undefined> => this.#tier.load(key, into, until, context);
+    // A rule that is over lets the block load again, as soon as no load waits that the rule chose.
+    if (drawn?.rule.fault !== 'hung' && this.#hanging.get(key)?.waiting === 0) this.#mend(key);
     if (drawn === undefined) return load();
     const { rule, chance } = drawn;
     switch (rule.fault) {
@@ -94,8 +99,11 @@ export class FaultInjector implements Tier {
       case 'duplicate':
         await load();
         return load();
-      case 'slow':
       case 'hung':
+        if (isHangable(this.#tier) && this.#tier.hang(key)) return this.#loadHung(key, rule, load);
+        await this.#stall(rule, signal, 'load a block');
+        return load();
+      case 'slow':
       case 'error':
       case 'full':
         await this.#stall(rule, signal, 'load a block');
@@ -155,6 +163,7 @@ export class FaultInjector implements Tier {
 
   /** Ends the calls that hang, with an error. */
   releaseHung(): void {
+    for (const key of [...this.#hanging.keys()]) this.#mend(key);
     for (const release of [...this.#hung]) release();
   }
 
@@ -170,6 +179,29 @@ export class FaultInjector implements Tier {
       this.#injected[name] = (this.#injected[name] ?? 0) + 1;
     }
     return drawn;
+  }
+
+  /** The real read hangs. It ends when it is told to, and otherwise when the block is mended. */
+  async #loadHung(
+    key: BlockKey,
+    rule: FaultRule,
+    load: () => Promise<MissReason | undefined>,
+  ): Promise<MissReason | undefined> {
+    const hanging = this.#hanging.get(key) ?? { waiting: 0 };
+    this.#hanging.set(key, hanging);
+    hanging.waiting++;
+    const released = rule.ignoresAbort ? this.#hang(never) : undefined;
+    try {
+      return await load();
+    } finally {
+      await released;
+      hanging.waiting--;
+    }
+  }
+
+  #mend(key: BlockKey): void {
+    this.#hanging.delete(key);
+    if (isHangable(this.#tier)) this.#tier.mend(key);
   }
 
   /** Waits as the rule says, then fails unless it was only slow. */

@@ -21,7 +21,10 @@ export const faultKinds = [
   'slow',
   /** It takes `delayMs` and cannot be stopped: memory is written although nobody waits any more. */
   'late',
-  /** It never ends; with `ignoresAbort` not even when it is told to. */
+  /**
+   * It never ends; with `ignoresAbort` not even when it is told to. A load from a `HangableTier` blocks in the system; every
+   * other call is a promise that does not settle.
+   */
   'hung',
   /** The bytes arrive twice. */
   'duplicate',

@@ -10,13 +10,14 @@ import { type DiskAnswer, type DiskAnswers, type DiskCall, type DiskThreadSetup,
 import { codeOf, isFull } from './disk-file.ts';
 import { DiskFolder } from './disk-folder.ts';
 import { storageUnusable, tierClosed, tierFailed } from './errors.ts';
+import { HungFiles } from './hung-files.ts';
 import { IoPool } from './io-pool.ts';
 import type { LookupAnswers } from './look-up.ts';
 import { LruBytes } from './lru-bytes.ts';
 import { OpenCalls } from './open-calls.ts';
 import { type OtherBlocks, OtherFoldersBound, type OthersLeft } from './other-folders.ts';
 import type { MissReason } from './reasons.ts';
-import type { StoreAnswer, TamperableTier } from './tier.ts';
+import type { HangableTier, StoreAnswer, TamperableTier } from './tier.ts';
 
 export interface DiskTierOptions {
   /** Shared by all models, ranks and processes; each finds its own folder in it. */
@@ -61,7 +62,7 @@ const othersTimeoutMs = 600_000;
  * Files are read and written by threads of this tier alone. A call that does not return costs its thread, which is replaced,
  * and never the engine (ADR 14).
  */
-export class DiskTier implements TamperableTier {
+export class DiskTier implements TamperableTier, HangableTier {
   readonly name: string;
   readonly notices: readonly string[];
   readonly #options: DiskTierOptions;
@@ -79,6 +80,7 @@ export class DiskTier implements TamperableTier {
   /** One rank does it for all. */
   readonly #others: OtherFoldersBound | undefined;
   readonly #closing = new AbortController();
+  readonly #hung = new HungFiles();
   #evicted: BlockKey[] = [];
   #scan: Promise<void> | undefined;
   #storedSinceScan = 0;
@@ -183,6 +185,14 @@ export class DiskTier implements TamperableTier {
     );
   }
 
+  hang(key: BlockKey): boolean {
+    return this.#hung.hang(this.fileOf(key));
+  }
+
+  mend(key: BlockKey): void {
+    this.#hung.mend(this.fileOf(key));
+  }
+
   takeEvicted(): readonly BlockKey[] {
     const evicted = this.#evicted;
     this.#evicted = [];
@@ -214,6 +224,7 @@ export class DiskTier implements TamperableTier {
   /** Does not wait for threads that are stuck. */
   async close(): Promise<void> {
     this.#others?.close();
+    this.#hung.close();
     await this.#calls.close();
     this.#closing.abort(new Error('the tier is closed'));
     await this.#pool.close();
@@ -338,7 +349,10 @@ export class DiskTier implements TamperableTier {
   }
 
   async #remove(keys: readonly BlockKey[], signal: AbortSignal): Promise<void> {
-    for (const key of keys) this.#lru.delete(key);
+    for (const key of keys) {
+      this.mend(key);
+      this.#lru.delete(key);
+    }
     await this.#ask({ kind: 'remove', keys }, signal);
   }
 

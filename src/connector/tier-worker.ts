@@ -247,8 +247,10 @@ export class TierWorker implements WorkerConnector {
     });
     await timeout;
     this.#saves.close();
-    // A store that hangs would not close either.
-    if (isOver) await this.#tier.close();
+    const closing = this.#tier.close();
+    // A store that hangs does not close either.
+    if (isOver) await closing;
+    else closing.catch(() => undefined);
     return { drained: this.#loads.openCount === 0 };
   }
 

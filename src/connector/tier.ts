@@ -77,3 +77,14 @@ export interface TamperableTier extends Tier {
   /** Replaces what is stored under the key, header and payload; false when there is nothing. */
   tamper(key: BlockKey, spoil: (stored: Uint8Array) => Uint8Array): Promise<boolean>;
 }
+
+/** A tier whose reads can be made to block in the system, as a store does that no longer answers: for fault injection and tests. */
+export interface HangableTier extends Tier {
+  /** From now on, reads of this block do not return. False: this tier has no such block, or the system cannot do it. */
+  hang(key: BlockKey): boolean;
+  /**
+   * Undoes `hang`: the block is whole again. Reads that have waited fail. Nothing happens to a block that does not hang.
+   * `delete`, evictions and `close` mend, too.
+   */
+  mend(key: BlockKey): void;
+}

@@ -1,0 +1,83 @@
+import { spawnSync } from 'node:child_process';
+import { closeSync, constants, linkSync, lstatSync, openSync, renameSync, rmSync, unlinkSync } from 'node:fs';
+import { isMissing } from './disk-file.ts';
+
+/**
+ * For fault injection: block files whose reads do not return. A FIFO takes the place of the file; opening a FIFO blocks in
+ * the system until somebody opens it for writing, as a read from a dead network mount does.
+ *
+ *     <file>        the FIFO
+ *     <file>.fifo   a second name of the FIFO, because the first name goes when the file is mended
+ *     <file>.whole  the block
+ *
+ * All calls are synchronous, so a file cannot be mended while it is being replaced. Only names and one FIFO are touched:
+ * none of these calls reads a block.
+ */
+export class HungFiles {
+  readonly #paths = new Set<string>();
+  #isClosed: boolean = false;
+
+  /** False: there is no such file, or the system or the file system cannot do this. Nothing has changed then. */
+  hang(path: string): boolean {
+    if (this.#isClosed) return false;
+    if (this.#paths.has(path)) return true;
+    const [fifo, whole] = [`${path}.fifo`, `${path}.whole`];
+    try {
+      const found = statOf(path);
+      // A process that was killed has left its FIFO here: this process mends the file instead.
+      if (found?.isFIFO() === true && isThere(whole)) {
+        if (!isThere(fifo)) linkSync(path, fifo);
+      } else {
+        if (found?.isFile() !== true || isThere(fifo) || isThere(whole) || !makeFifo(fifo)) return false;
+        replace(path, fifo, whole);
+      }
+    } catch {
+      return false;
+    }
+    this.#paths.add(path);
+    return true;
+  }
+
+  /** Puts the block back and lets all readers go: they read the end of the FIFO. Nothing happens to a file that is whole. */
+  mend(path: string): void {
+    if (!this.#paths.delete(path)) return;
+    try {
+      renameSync(`${path}.whole`, path);
+    } catch (error) {
+      if (!isMissing(error)) throw error;
+    }
+    // With both ends opened at once, and without blocking.
+    const fifo = `${path}.fifo`;
+    try {
+      closeSync(openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK));
+      unlinkSync(fifo);
+    } catch (error) {
+      if (!isMissing(error)) throw error;
+    }
+  }
+
+  /** Mends all files. No file hangs any more. */
+  close(): void {
+    this.#isClosed = true;
+    for (const path of [...this.#paths]) this.mend(path);
+  }
+}
+
+/** A reader finds the block or the FIFO, at each moment. */
+function replace(path: string, fifo: string, whole: string): void {
+  const next = `${path}.next`;
+  try {
+    linkSync(path, whole);
+    linkSync(fifo, next);
+    renameSync(next, path);
+  } catch (error) {
+    for (const name of [next, whole, fifo]) rmSync(name, { force: true });
+    throw error;
+  }
+}
+
+const statOf = (path: string) => lstatSync(path, { throwIfNoEntry: false });
+const isThere = (path: string): boolean => statOf(path) !== undefined;
+
+/** By the system's command: Node has no call for it. False where there is no such command. */
+const makeFifo = (path: string): boolean => spawnSync('mkfifo', [path]).status === 0;
