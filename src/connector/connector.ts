@@ -167,7 +167,7 @@ export interface ConnectorOutput {
   readonly saveFailures: readonly BlockSaveFailure[];
   /** Keys that a bounded store has let go of. */
   readonly evicted: readonly BlockKey[];
-  /** What has been counted since the last report. */
+  /** What has been counted since the last report. Names that begin with `now.` are differences of levels, perhaps negative. */
   readonly counters: Readonly<Record<string, number>>;
   /** How many ranks take part in transfers that begin from now on; 0 = as before. */
   readonly expectedFinishedCount: number;
@@ -248,6 +248,11 @@ export interface SchedulerConnector {
   ): { readonly kvTransferParams?: JsonObject };
   /** After each step: what the stores have gained and lost since the last call. */
   takeEvents(): readonly KvEvent[];
+  /**
+   * What it has counted since the start, and levels under names that begin with `now.`. Added to the workers' counters in
+   * `engine.stats()`. Absent: it counts nothing.
+   */
+  counters?(): Readonly<Record<string, number>>;
   /** Whether it would have more to do if it got a step, even one without tokens. */
   hasPendingWork(): boolean;
   /** Ends look-ups. Idempotent. */

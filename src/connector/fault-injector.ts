@@ -161,6 +161,10 @@ export class FaultInjector implements Tier {
     return { ...this.#tier.counters(), ...this.#injected };
   }
 
+  levels(): Readonly<Record<string, number>> {
+    return this.#tier.levels?.() ?? {};
+  }
+
   /** Ends the calls that hang, with an error. */
   releaseHung(): void {
     for (const key of [...this.#hanging.keys()]) this.#mend(key);

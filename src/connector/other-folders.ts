@@ -96,11 +96,16 @@ export class OtherFoldersBound {
       });
   }
 
-  /** What the last pass left, and how many blocks all passes removed. */
+  /** How many blocks all passes removed. */
   get counters(): Readonly<Record<string, number>> {
+    return this.#left === undefined ? {} : { othersEvicted: this.#removed };
+  }
+
+  /** What the last pass left. */
+  get levels(): Readonly<Record<string, number>> {
     if (this.#left === undefined) return {};
     const { folders: otherFolders, blocks: otherBlocks, bytes: otherBytes } = this.#left;
-    return { otherFolders, otherBlocks, otherBytes, othersEvicted: this.#removed };
+    return { otherFolders, otherBlocks, otherBytes };
   }
 
   /** The pass under way, if there is one. Never rejects. */

@@ -200,13 +200,12 @@ export class DiskTier implements TamperableTier, HangableTier {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return {
-      ...this.#counters,
-      ...this.#others?.counters,
-      bytes: this.#lru.totalBytes,
-      blocks: this.#lru.count,
-      stuckThreads: this.stuckCount,
-    };
+    return { ...this.#counters, ...this.#others?.counters };
+  }
+
+  levels(): Readonly<Record<string, number>> {
+    const { totalBytes: bytes, count: blocks } = this.#lru;
+    return { ...this.#others?.levels, bytes, blocks, stuckThreads: this.stuckCount };
   }
 
   /** The removal of other models' blocks that is under way, if there is one. */

@@ -100,7 +100,11 @@ export class HostTier implements TamperableTier {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return { ...this.#counters, bytes: this.#lru.totalBytes, blocks: this.#lru.count };
+    return { ...this.#counters };
+  }
+
+  levels(): Readonly<Record<string, number>> {
+    return { bytes: this.#lru.totalBytes, blocks: this.#lru.count };
   }
 
   close(): Promise<void> {

@@ -3,6 +3,7 @@ import { CircuitBreaker, type CircuitBreakerOptions, type Permit } from './circu
 import type { SchedulerConnectorContext } from './connector.ts';
 import type { LookupAnswers } from './look-up.ts';
 import type { Tier } from './tier.ts';
+import { countsOfBreaker } from './tier-counters.ts';
 import type { Timer } from './timers.ts';
 
 /** How long a tier that was told to stop has to say what it knows. */
@@ -94,6 +95,10 @@ export class TierLookups {
         controller.abort();
       },
     };
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return countsOfBreaker('lookup', this.#breaker);
   }
 
   close(): void {

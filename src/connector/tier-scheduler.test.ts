@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, test } from 'vitest';
 import { type BlockId, blockId, requestId, stepId, tokenCount } from '../core/ids.ts';
 import type { BlockKey } from './block-key.ts';
 import { type ConnectorRequest, emptyOutput, type KvBlock, type LoadJob, type TransferId } from './connector.ts';
@@ -162,6 +162,24 @@ describe('a look-up', () => {
     expect(ask(requestFor('r', [keys[1]!, keys[3]!]))).toEqual([keys[3]]);
     expect(tier.asked).toEqual([keys, [keys[3]]]);
   });
+});
+
+test('counts of all tiers and of the look-up breaker are told', async () => {
+  let isDown: boolean = true;
+  const { scheduler, time, ask, admit } = make([told(() => (isDown ? new Error('down') : true))]);
+  const lookUp = async (name: string): Promise<void> => {
+    ask(requestFor(name));
+    await turns();
+    ask(requestFor(name));
+    admit(requestFor(name));
+  };
+  for (let i = 0; i < 5; i++) await lookUp(`r${i}`);
+  expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 1 });
+  isDown = false;
+  time.advance(1000);
+  expect(scheduler.counters()).toMatchObject({ 'now.breakerOpen.lookup': 1, 'now.blocks': 0 });
+  await lookUp('later');
+  expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 0 });
 });
 
 describe('a block that others have removed from the store', () => {

@@ -23,6 +23,7 @@ import {
 } from './connector.ts';
 import type { LookupAnswers } from './look-up.ts';
 import type { Tier, TierWrapping } from './tier.ts';
+import { countsOfTier, sumOfCounts } from './tier-counters.ts';
 import { type RunningLookup, TierLookups } from './tier-lookups.ts';
 
 export interface TierSchedulerOptions {
@@ -190,6 +191,10 @@ export class TierScheduler implements SchedulerConnector {
     const events = this.#events;
     this.#events = [];
     return events;
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return sumOfCounts([...this.#tiers.map(countsOfTier), this.#asker.counters()]);
   }
 
   /** Look-ups go on without steps; what they found to be gone is saved in a step. */

@@ -46,13 +46,15 @@ async function make(rules: readonly FaultRule[] = [], saveBufferPages = 8, loads
     transfer: ++lastId as TransferId,
     blocks: blocks.map((n) => ({ key: suiteKey(n), page: blockId(n) })),
   });
+  const counters: Record<string, number> = {};
   const step = async (metadata: Partial<ConnectorMetadata> = {}) => {
     const { output } = await stepWithConnector(half, { ...emptyMetadata, ...metadata }, 2, undefined);
     await turns();
     half.checkInvariants();
+    for (const [name, count] of Object.entries(output.counters)) counters[name] = (counters[name] ?? 0) + count;
     return output;
   };
-  return { time, host, tier, half, page, load, save, step, wakeups: () => wakeups };
+  return { counters, time, host, tier, half, page, load, save, step, wakeups: () => wakeups };
 }
 
 const turns = async (): Promise<void> => {
@@ -112,7 +114,7 @@ test('a cancelled load ends at once, and a flush needs nothing', async () => {
 });
 
 test('a store that is down opens the breaker, costs nobody a deadline, and is used again when it is back', async () => {
-  const { time, load, step } = await make([faultRule({ fault: 'hung', limit: 4 })]);
+  const { time, load, step, counters } = await make([faultRule({ fault: 'hung', limit: 4 })]);
   const hung = load([0, 1, 2, 3]);
   await step({ loads: [hung] });
   time.advance(100);
@@ -121,6 +123,8 @@ test('a store that is down opens the breaker, costs nobody a deadline, and is us
   const refused = load([4, 5]);
   await step({ loads: [refused] });
   expect((await step()).loadFailures.map(({ reason }) => reason)).toEqual(['storeDown', 'storeDown']);
+  expect(counters).toMatchObject({ 'breakerOpened.load': 1, 'now.breakerOpen.load': 1, 'tier.injected.hung': 4 });
+  expect(counters['breakerOpened.save']).toBeUndefined();
   time.advance(1000);
   const probing = load([6]);
   await step({ loads: [probing] });
@@ -128,6 +132,12 @@ test('a store that is down opens the breaker, costs nobody a deadline, and is us
   const all = load([7, 8, 9, 10]);
   await step({ loads: [all] });
   expect(await step()).toMatchObject({ finishedRecving: [all.transfer], loadFailures: [] });
+  expect(counters).toMatchObject({
+    'breakerOpened.load': 1,
+    'now.breakerOpen.load': 0,
+    'tier.loaded': 5,
+    'now.blocks': 20,
+  });
 });
 
 test('blocks that are missing or spoilt do not open it', async () => {

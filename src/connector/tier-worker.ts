@@ -16,6 +16,7 @@ import type {
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 import { StagingBuffers } from './staging-buffers.ts';
 import type { Tier, TierWrapping } from './tier.ts';
+import { CountDifferences, countsOfBreaker, countsOfTier } from './tier-counters.ts';
 import { endOf, TransferQueue } from './transfer-queue.ts';
 
 export interface TierWorkerOptions {
@@ -61,6 +62,7 @@ export class TierWorker implements WorkerConnector {
   #loadFailures: BlockLoadFailure[] = [];
   #saveFailures: BlockSaveFailure[] = [];
   #counters: Record<string, number> = {};
+  readonly #told = new CountDifferences();
   #lateSeen = 0;
   #shutdown: Promise<{ readonly drained: boolean }> | undefined;
 
@@ -131,6 +133,7 @@ export class TierWorker implements WorkerConnector {
     this.#collect();
     this.#add('lateCompletions', this.#loads.lateCount + this.#saves.lateCount - this.#lateSeen);
     this.#lateSeen = this.#loads.lateCount + this.#saves.lateCount;
+    this.#countTier();
     const report: TransferReport = {
       finishedSending: this.#decidedSaves,
       finishedRecving: this.#decidedLoads,
@@ -226,6 +229,16 @@ export class TierWorker implements WorkerConnector {
       if (isQueueReason(reason) && !wasRunning) this.#staging.give(item.bytes);
       this.#failSave({ transfer, key: item.key, reason });
     }
+  }
+
+  /** What the tier has counted, and how the breakers stand. */
+  #countTier(): void {
+    const counts = {
+      ...countsOfTier(this.#tier),
+      ...countsOfBreaker('load', this.#loadBreaker),
+      ...countsOfBreaker('save', this.#saveBreaker),
+    };
+    for (const [name, difference] of Object.entries(this.#told.take(counts))) this.#add(name, difference);
   }
 
   #failSave(failure: BlockSaveFailure): void {

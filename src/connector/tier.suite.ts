@@ -123,7 +123,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       expect(tier.takeEvicted()).toEqual([suiteKey(2)]);
       expect(tier.takeEvicted()).toEqual([]);
       for (let i = 10; i < 40; i++) await put(tier, suiteKey(i));
-      expect(tier.counters().bytes).toBe(3 * storedBlockBytes);
+      expect(tier.levels?.().bytes).toBe(3 * storedBlockBytes);
       await tier.close();
     });
 
@@ -139,14 +139,14 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       const keys = Array.from({ length: 24 }, (_, i) => suiteKey(i));
       const answers = await Promise.all(keys.map((key) => put(tier, key)));
       expect(answers.filter((answer) => answer === 'stored').length).toBeGreaterThanOrEqual(8);
-      expect(tier.counters().bytes).toBeLessThanOrEqual(8 * storedBlockBytes);
+      expect(tier.levels?.().bytes).toBeLessThanOrEqual(8 * storedBlockBytes);
       const pages = keys.map(fresh);
       const reasons = await Promise.all(keys.map((key, i) => tier.load(key, pages[i]!, open)));
       for (const [i, reason] of reasons.entries()) {
         expect([undefined, 'absent']).toContain(reason);
         if (reason === undefined) expect(pages[i]).toEqual(suiteBytes(keys[i]!));
       }
-      expect(reasons.filter((reason) => reason === undefined).length).toBe(tier.counters().blocks);
+      expect(reasons.filter((reason) => reason === undefined).length).toBe(tier.levels?.().blocks);
       await tier.close();
     });
 

@@ -42,8 +42,11 @@ export interface Tier {
   /** Keys that were let go to make room since the last call. */
   takeEvicted(): readonly BlockKey[];
 
-  /** Running totals, under names of the tier's own. */
+  /** Running totals, under names of the tier's own: `engine.stats()` has them as `tier.<name>`. Cheap: asked at each step. */
   counters(): Readonly<Record<string, number>>;
+
+  /** Values as of now, such as bytes kept: `engine.stats()` has them as `now.<name>`, summed over ranks. */
+  levels?(): Readonly<Record<string, number>>;
 
   /** Waits for calls under way; later ones reject with `tierClosed`. Idempotent. */
   close(): Promise<void>;

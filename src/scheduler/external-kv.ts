@@ -29,6 +29,7 @@ export type ConnectorPort = Pick<
   | 'updateConnectorOutput'
   | 'requestFinished'
   | 'hasPendingWork'
+  | 'counters'
 >;
 
 export interface ExternalKvOptions {
@@ -203,9 +204,12 @@ export class ExternalKv {
     return metadata;
   }
 
-  /** What connectors have counted since the start. */
+  /** What connectors have counted since the start, on all ranks and beside the scheduler. */
   get counters(): Readonly<Record<string, number>> {
-    return { ...this.#counters };
+    const sum = { ...this.#counters };
+    for (const [name, count] of Object.entries(this.#connector.counters?.() ?? {}))
+      sum[name] = (sum[name] ?? 0) + count;
+    return sum;
   }
 
   /** Takes the workers' report. Returns the loads that are decided by it or by their deadline, as far as anybody waits. */

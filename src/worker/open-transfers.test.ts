@@ -60,6 +60,14 @@ describe('the transfers of a process that died', () => {
     expect(transfers.settle()).toEqual(emptyOutput);
   });
 
+  it('take its levels along: bytes and open breakers of a dead process do not count', () => {
+    const transfers = new OpenTransfers();
+    transfers.reported({ ...emptyOutput, counters: { 'now.bytes': 500, 'now.stuckThreads': 2, 'tier.stored': 5 } });
+    transfers.reported({ ...emptyOutput, counters: { 'now.bytes': -100, 'now.stuckThreads': -2 } });
+    expect(transfers.settle().counters).toEqual({ 'now.bytes': -400 });
+    expect(transfers.settle()).toEqual(emptyOutput);
+  });
+
   it('reports about others are ignored', () => {
     const transfers = new OpenTransfers();
     transfers.reported({ ...emptyOutput, finishedRecving: [id(1)], drained: [id(1), id(2)] });

@@ -8,6 +8,7 @@ import {
   type SaveJob,
   type TransferId,
 } from '../connector/connector.ts';
+import { levelPrefix } from '../connector/tier-counters.ts';
 
 type Open = { isDecided: boolean; isDrained: boolean } & ({ readonly load: LoadJob } | { readonly save: SaveJob });
 
@@ -17,6 +18,8 @@ type Open = { isDecided: boolean; isDrained: boolean } & ({ readonly load: LoadJ
  */
 export class OpenTransfers {
   readonly #open = new Map<TransferId, Open>();
+  /** Levels (`now.*`) of the process, as it has told them. */
+  readonly #levels = new Map<string, number>();
 
   get count(): number {
     return this.#open.size;
@@ -28,7 +31,10 @@ export class OpenTransfers {
     for (const save of saves) this.#open.set(save.transfer, { save, isDecided: false, isDrained: false });
   }
 
-  reported({ finishedRecving, finishedSending, drained }: ConnectorOutput): void {
+  reported({ finishedRecving, finishedSending, drained, counters }: ConnectorOutput): void {
+    for (const [name, difference] of Object.entries(counters)) {
+      if (name.startsWith(levelPrefix)) this.#levels.set(name, (this.#levels.get(name) ?? 0) + difference);
+    }
     for (const id of [...finishedRecving, ...finishedSending]) this.#mark(id, 'isDecided');
     for (const id of drained) this.#mark(id, 'isDrained');
   }
@@ -53,10 +59,13 @@ export class OpenTransfers {
       }
     }
     this.#open.clear();
-    const counters = {
+    const counters: Record<string, number> = {
       ...(loadFailures.length === 0 ? {} : { 'loadFailed.lost': loadFailures.length }),
       ...(saveFailures.length === 0 ? {} : { 'saveFailed.lost': saveFailures.length }),
     };
+    // The process that takes its place starts from 0.
+    for (const [name, level] of this.#levels) if (level !== 0) counters[name] = -level;
+    this.#levels.clear();
     return { ...emptyOutput, finishedSending, finishedRecving, drained, loadFailures, saveFailures, counters };
   }
 

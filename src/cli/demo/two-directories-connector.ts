@@ -12,6 +12,7 @@ import { ExtraConfig } from '../../connector/extra-config.ts';
 import { FaultInjector } from '../../connector/fault-injector.ts';
 import { readFaultPlan } from '../../connector/fault-rules.ts';
 import type { Tier } from '../../connector/tier.ts';
+import { sumOfCounts } from '../../connector/tier-counters.ts';
 import { DiskTier } from '../../connector/tier-disk.ts';
 import { TierScheduler } from '../../connector/tier-scheduler.ts';
 import { TierWorker } from '../../connector/tier-worker.ts';
@@ -75,7 +76,8 @@ function joined(source: Tier, target: Tier): Tier {
     store: (key, bytes, signal, context) => target.store(key, bytes, signal, context),
     delete: (key) => target.delete(key),
     takeEvicted: () => target.takeEvicted(),
-    counters: () => ({ ...source.counters(), ...target.counters() }),
+    counters: () => sumOfCounts([source.counters(), target.counters()]),
+    levels: () => sumOfCounts([source.levels?.() ?? {}, target.levels?.() ?? {}]),
     close: async () => {
       await source.close();
       await target.close();
