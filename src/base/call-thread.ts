@@ -4,10 +4,10 @@ import { AssertionError, assert, assertDefined } from './assert.ts';
 /**
  * A thread of this process that answers calls, one after the other, with functions that may block.
  *
- * libuv has four threads for all of a process: file calls that never return stop everything else that waits for them. Work
+ * libuv has four threads per process: file calls that never return block all other work on these threads. Work
  * that must not wait for such calls, or that may itself never return, runs on threads of its own.
  *
- * The thread keeps the process alive only while it starts or a call is open. Calls and answers are copied (structured clone), memory in
+ * The thread keeps the process alive only while it starts or a call is open. Calls and answers are copied (structured clone). Memory in
  * a SharedArrayBuffer is shared.
  */
 export class CallThread<Call, Answer> {
@@ -178,7 +178,7 @@ export function serveCalls<Setup, Call, Answer>(open: (setup: Setup) => (call: C
 }
 
 /**
- * A native module (koffi) that is being loaded when its thread is told to end brings down the whole process. So threads end
+ * If a thread is terminated while it loads a native module (koffi), the whole process aborts. So threads end
  * only after they have started, and the process waits for threads that start before it exits.
  */
 class StartSign {

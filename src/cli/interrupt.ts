@@ -6,7 +6,7 @@ const graceMsDefault = 10_000;
 export interface InterruptionOptions {
   /** How long the command may take to end after the first signal. Then the process ends. */
   readonly graceMs?: number;
-  /** Called before the process ends early: writes what is lost, and may choose another exit code. */
+  /** Called before the process ends early: reports which requests are aborted, and may choose another exit code. */
   readonly onCutOff?: (cause: 'deadline' | 'signal') => ExitCode | undefined;
 }
 

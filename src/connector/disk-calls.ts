@@ -64,7 +64,7 @@ export class SharedAnswers {
     return new SharedAnswers(new SharedArrayBuffer(4 + keyCount));
   }
 
-  /** The index of a key that nobody has taken; undefined when there is none. */
+  /** The index of a key that no call has taken yet; undefined if there is none. */
   take(): number | undefined {
     const index = Atomics.add(this.#next, 0, 1);
     return index < this.#states.length ? index : undefined;

@@ -19,7 +19,7 @@ import { makeFoldersSync } from '../base/make-folders.ts';
  * All calls block, perhaps for ever: they run on I/O threads (`disk-thread-main.ts`).
  */
 
-/** Called between two calls of the system: throws when nobody waits for the result any more. */
+/** Called between two system calls: throws if the result is no longer needed. */
 export type StillWanted = () => void;
 
 /**

@@ -31,7 +31,7 @@ export class DiskFolder {
   prepare(root: string, identity: KvIdentity, nowMs: number): string[] {
     makeFoldersSync(this.path);
     const record = identityRecord(identity);
-    // Several models may share a directory: neighbours are news to somebody who finds nothing of his own.
+    // Several models may share a directory: the operator is told of other folders only if this model has no blocks.
     const hasBlocks = entriesOf(this.path).some(({ name }) => blockFolder.test(name));
     const notices = hasBlocks ? [] : neighbours(root, this.path, record);
     const mismatch = this.#claim(record, nowMs);

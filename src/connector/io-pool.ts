@@ -27,7 +27,7 @@ export class IoPool<Call, Answer> {
     return this.#countOf('stuck');
   }
 
-  /** Threads in a call that somebody waits for. */
+  /** Threads in a call whose result is still needed. */
   get busyCount(): number {
     return this.#countOf('busy');
   }
@@ -57,7 +57,7 @@ export class IoPool<Call, Answer> {
     while (this.#slots.size < Math.min(count, this.#options.threadsMax)) this.#newSlot();
   }
 
-  /** Waits for calls that somebody waits for, and not for stuck ones. */
+  /** Waits for calls whose results are still needed, not for stuck calls. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await Promise.all([...this.#slots].map((slot) => this.#release(slot)));
@@ -210,7 +210,7 @@ export class CallCell {
     return Atomics.compareExchange(this.#state, 0, cellStates.wanted, cellStates.abandoned) === cellStates.wanted;
   }
 
-  /** The thread's side. False: nobody waits any more. What it does then must be quick and must not block. */
+  /** The thread's side. False: the result is no longer needed. The thread may then do only short work that does not block. */
   claim(): boolean {
     return Atomics.compareExchange(this.#state, 0, cellStates.wanted, cellStates.claimed) === cellStates.wanted;
   }

@@ -6,7 +6,7 @@ export type LookupAnswers = readonly (boolean | undefined)[];
 export interface LookUpOptions {
   /** Calls under way at once. Default: no limit. */
   readonly limit?: number;
-  /** Told of each call that rejects; its key stays unknown. */
+  /** Called for each call that rejects; its key stays unknown. */
   readonly failed?: (key: BlockKey, error: unknown) => void;
 }
 

@@ -113,7 +113,7 @@ export class OtherFoldersBound {
     return this.#running ?? Promise.resolve();
   }
 
-  /** No pass starts any more; whoever runs the one under way ends it. */
+  /** No new pass starts. The caller ends a running pass. */
   close(): void {
     this.#isClosed = true;
   }

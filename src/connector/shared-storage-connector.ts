@@ -108,7 +108,7 @@ export class SharedStorageConnector implements KvConnector {
     });
   }
 
-  /** Counting takes time in a large store, and nobody waits for it. A store that cannot be read is told of elsewhere. */
+  /** Counting takes time in a large store, so it runs in the background. Another notice reports a store that cannot be read. */
   async #tellOfOthers(tier: DiskTier, { notice }: SchedulerConnectorContext): Promise<void> {
     if (notice === undefined) return;
     const found = await tier.countOthers().catch(() => undefined);

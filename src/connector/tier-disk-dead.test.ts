@@ -1,4 +1,4 @@
-/** Storage that does not answer: block files are FIFOs, whose `open` does not return until somebody writes. */
+/** Storage that does not answer: block files are FIFOs, whose `open` does not return until a process opens them for writing. */
 import { spawnSync } from 'node:child_process';
 import { closeSync, mkdirSync, mkdtempSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -32,7 +32,7 @@ function kill(tier: DiskTier, name: number): () => void {
     renameSync(`${path}.kept`, path);
   };
 }
-/** Opens and closes the other end: whoever waits in `open` goes on, and reads the end of the file. */
+/** Opens and closes the other end: a blocked `open` returns, and its reader gets the end of the file. */
 const letGo = (path: string): void => closeSync(openSync(path, 'r+'));
 const until = async (condition: () => boolean): Promise<void> => {
   while (!condition()) await new Promise((resolve) => setImmediate(resolve));

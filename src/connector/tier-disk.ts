@@ -39,7 +39,7 @@ export interface DiskTierOptions {
   readonly startThreads?: number;
   /** How long the directory may take to answer at the start; default 30 s. */
   readonly openTimeoutMs?: number;
-  /** For what an operator should know while it runs: a folder that cannot be read. Absent: nobody listens. */
+  /** Receives what an operator should know, such as a folder that cannot be read. Absent: such notices are dropped. */
   readonly notice?: (message: string) => void;
 }
 
@@ -75,7 +75,7 @@ export class DiskTier implements TamperableTier, HangableTier {
   readonly #counters: Record<string, number> = {};
   /** In the books, not yet on the disk: not to be let go, and not to be written twice at once. */
   readonly #storing = new Map<BlockKey, Promise<StoreAnswer>>();
-  /** Reasons for failed look-ups of which somebody was told. */
+  /** Reasons for failed look-ups that have been reported. */
   readonly #noticed = new Set<string>();
   /** One rank does it for all. */
   readonly #others: OtherFoldersBound | undefined;
@@ -129,7 +129,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     return this.#pool.stuckCount;
   }
 
-  /** Threads in a call that somebody waits for. */
+  /** Threads in a call whose result is still needed. */
   get busyCount(): number {
     return this.#pool.busyCount;
   }
@@ -410,7 +410,7 @@ function newPool(options: DiskTierOptions): IoPool<DiskCall, DiskAnswer> {
   });
 }
 
-/** Runs a call that nobody else bounds. */
+/** Runs a call that has no other time limit. */
 async function withTimeout<T>(
   timeoutMs: number,
   call: (signal: AbortSignal) => Promise<T>,

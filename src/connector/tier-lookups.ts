@@ -17,7 +17,7 @@ const quietMax = 1 << 14;
 export interface RunningLookup {
   /** The answers are there by then. */
   readonly deadlineMs: number;
-  /** Nobody waits for the answers any more. */
+  /** The answers are no longer needed. */
   cancel(): void;
 }
 
@@ -26,7 +26,7 @@ export interface RunningLookup {
  * have their part, and not there when one rank lacks its part. A key that a tier cannot answer by the deadline, or at all,
  * stays unknown, and the other answers count.
  *
- * The circuit breaker counts a look-up as failed in which some tier has answered nothing. A store that hangs for some
+ * The circuit breaker counts a look-up as failed if a tier has answered no key. A store that hangs for some
  * keys only costs the deadline once per key and cool-down.
  */
 export class TierLookups {

@@ -25,7 +25,7 @@ export interface DecidedLoad {
   readonly load: LoadJob;
   readonly loaded: readonly LoadBlock[];
   readonly failed: readonly FailedBlock[];
-  /** Nobody waits for it: its request has gone. */
+  /** It is no longer needed: its request has gone. */
   readonly isAbandoned: boolean;
 }
 
@@ -200,7 +200,7 @@ export class TransferLedger {
     const lost: DecidedLoad[] = [];
     for (const open of this.#loads.values()) {
       if (open.isDecided || open.lostAtMs > nowMs) continue;
-      // Nobody knows what its workers still do.
+      // It is unknown what its workers still do.
       failWhole(open, 'lost', true);
       if (!open.isAbandoned) this.#cancelled.push(open.load.transfer);
       lost.push(this.#decide(open));

@@ -287,7 +287,7 @@ export class Engine implements AsyncEngine {
     };
     const stream = new OutputStream(params.n, () => {
       signal?.removeEventListener('abort', onAbort);
-      // Whoever has not ended by now has lost its reader.
+      // Streams that have not ended by now have lost their reader.
       for (const handle of handles) if (!handle.hasEnded) this.#abandon(handle);
     });
     // One signal may stand for any number of requests, and Node would warn of a leak from the eleventh on.

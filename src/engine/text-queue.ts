@@ -44,7 +44,7 @@ export class TextQueue {
     this.#open.set(controller, completions);
     try {
       const encode = (part: string) => this.#tokenizer.encodeInBackground(part, options, controller.signal);
-      // The beginning of a text that is far too long tells it, in less time.
+      // For a text that is far too long, its beginning is enough to refuse the text in less time.
       const likelyMax = this.#maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
       if (text.length > likelyMax && (await encode(text.slice(0, likelyMax))).length > 2 * this.#maxModelLen) {
         const promptTokens = `more than ${this.#maxModelLen}`;

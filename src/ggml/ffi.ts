@@ -401,7 +401,7 @@ function bind(libraries: NativeLibraries): NativeApi {
   };
 }
 
-/** Libraries besides those that `bind` holds: koffi unloads what nobody holds, and pointers into it would dangle. */
+/** Libraries besides those that `bind` holds: koffi unloads a library without references, and pointers into it would dangle. */
 const otherLibraries = new Map<string, LibraryHandle>();
 
 function libraryAt(path: string): LibraryHandle {

@@ -138,7 +138,7 @@ describe('the digest of a file', () => {
     ['below /proc', '/proc/nothing'],
     ['on a full device', '/dev/full'],
     ['that is a file', ''],
-  ])('is computed again when the cache is a folder %s, and somebody is told', async (_what, at) => {
+  ])('is computed again when the cache is a folder %s, and a notice says so', async (_what, at) => {
     const { digest, path } = setup();
     const notices: string[] = [];
     const options = { cacheFolder: at || path, notice: (message: string): void => void notices.push(message) };
@@ -147,7 +147,7 @@ describe('the digest of a file', () => {
     expect(notices[0]).toMatch(/^The digest of .* cannot be kept: .*hashed again at each start\./);
   });
 
-  it('is that of one state of the file, whoever writes it meanwhile', async () => {
+  it('is that of one state of the file, even if another process writes it meanwhile', async () => {
     const { path, cacheFolder } = setup(Buffer.alloc(130 << 20));
     let parts = 0;
     const wallNowMs = (): number => Date.now() + 3_600_000;

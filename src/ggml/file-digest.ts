@@ -20,7 +20,7 @@ export interface DigestOptions {
   readonly cacheFolder?: string | undefined;
   /** Called while a file is hashed, and not when its digest is known. */
   readonly onProgress?: ((hashedBytes: number, totalBytes: number) => void) | undefined;
-  /** Told when the digest cannot be kept. */
+  /** Called if the digest cannot be stored. */
   readonly notice?: ((message: string) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly wallNowMs?: () => number;
@@ -107,7 +107,7 @@ function unreadable(path: string, error: unknown): unknown {
 const recordPath = (cacheFolder: string, path: string): string =>
   join(cacheFolder, 'digests', `${sha256(resolve(path)).slice(0, 32)}.json`);
 
-/** Of a record that was cut, changed, written for another path or by another version, nothing is taken. */
+/** A record that was cut, changed, written for another path or by another version is ignored. */
 async function readRecord(record: string, path: string): Promise<FileDigest | undefined> {
   try {
     if (!(await lstat(record)).isFile()) return undefined;

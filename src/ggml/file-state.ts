@@ -2,7 +2,7 @@ import type { BigIntStats } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { modelFileChanged } from './errors.ts';
 
-/** Tells whether a file is still the one that was read. Plain data: it goes to other processes and into files. */
+/** Shows whether a file has changed since it was read. Plain data: it is sent to other processes and written into files. */
 export interface FileState {
   readonly bytes: number;
   readonly inode: string;
@@ -22,7 +22,7 @@ export const stateOf = ({ size, ino, mtimeNs, ctimeNs }: BigIntStats): FileState
 export const isSameFile = (a: FileState, b: FileState): boolean =>
   a.bytes === b.bytes && a.inode === b.inode && a.modifiedNs === b.modifiedNs;
 
-/** Whether nothing at all has changed, also where somebody has set back the date. */
+/** Whether the file is unchanged, even if its date was set back. */
 export const isSameState = (a: FileState, b: FileState): boolean => isSameFile(a, b) && a.changedNs === b.changedNs;
 
 /** @throws modelFileChanged */

@@ -18,7 +18,7 @@ export interface PlacedBlock extends BlockPlace {
   readonly page: BlockId;
 }
 
-/** The bytes are there and were verified. False when nobody waits for them any more. */
+/** The bytes are there and were verified. False if no request waits for them any more. */
 export function loadArrived(parts: KvParts, { group, block, page }: PlacedBlock): boolean {
   const { residency, computing, published, requests } = parts;
   if (!residency.isLoading(page)) return false;
@@ -34,7 +34,7 @@ export function loadArrived(parts: KvParts, { group, block, page }: PlacedBlock)
   return true;
 }
 
-/** Loads that were to be there within the step are not: whoever counted on them waits. */
+/** Loads that were expected within the step are late: requests that need them wait. */
 export function loadLate(parts: KvParts, pages: readonly BlockId[]): void {
   for (const page of pages) {
     if (!parts.residency.isLoading(page)) continue;
@@ -43,7 +43,7 @@ export function loadLate(parts: KvParts, pages: readonly BlockId[]): void {
   }
 }
 
-/** The load has failed: its users plan again. Returns them; none when nobody waits for it any more. */
+/** The load has failed: its users plan again. Returns them; none if no request waits for the load any more. */
 export function loadFailed(parts: KvParts, page: BlockId, isBusy: boolean): KvRequest[] {
   if (!parts.residency.isLoading(page)) return [];
   parts.residency.stopLoading(page);

@@ -45,7 +45,7 @@ describe('a pool that is too large', () => {
   });
 });
 
-/** Pages that nobody writes cost nothing where the system allocates lazily. */
+/** Pages that are never written cost nothing where the system allocates lazily. */
 describe('a pool of more than 4 GiB', () => {
   testsNeed(process.platform !== 'win32', 'memory that is allocated when it is written');
 

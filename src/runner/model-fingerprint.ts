@@ -15,7 +15,7 @@ export interface FingerprintSettings {
  * model's file, and what decides the meaning and the bits of a block. The name that the model is served under, its path and
  * the number of threads are not part of it.
  *
- * Without a digest the name is good on this machine only, for as long as the file is not touched: nobody outside asks for it
+ * Without a digest the name is valid on this machine only, until the file is changed: no other machine asks for it
  * when no connector is configured, and reading all weights once more would cost seconds.
  */
 export function modelFingerprint(

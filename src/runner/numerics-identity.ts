@@ -38,7 +38,7 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
   return parts.join(', ');
 }
 
-/** The C library that ggml calls, as exactly as it tells. */
+/** The C library that ggml calls, as exactly as its version is known. */
 function libraryOfMathematics(native: NativeApi): string {
   if (process.platform !== 'linux') return process.platform;
   try {

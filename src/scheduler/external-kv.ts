@@ -264,7 +264,7 @@ export class ExternalKv {
     this.#forgetIfOver(state);
   }
 
-  /** A request has ended, and nobody waits for a load that it has ordered. */
+  /** A request has ended, so its load is no longer needed. */
   #forgetIfOver(state: RequestState): void {
     if (state.status !== 'ended') return;
     for (const open of this.#loads.values()) if (open.state === state) return;

@@ -5,7 +5,7 @@ import { assert } from '../base/assert.ts';
  * negative, times the present speed of the machine. Deterministic, and O(features²) per step.
  *
  * The weights change slowly: recursive least squares of the relative error, so that a step of 10 ms counts as much as a
- * step of 1 s. Forgetting is directional (Kulhavý 1987): a step replaces only what it tells about. A hundred equal
+ * step of 1 s. Forgetting is directional (Kulhavý 1987): a step replaces only knowledge about steps like itself. A hundred equal
  * steps do not make the model forget what other steps cost. The speed follows the last few steps.
  *
  * A pause of the process only ever makes a step longer. So a step of more than twice the predicted time counts only if
@@ -21,7 +21,7 @@ export class StepCost {
   /** Measured by predicted time in the last steps. */
   #slowness = 1;
   #observations = 0;
-  /** Measured by predicted time of the step before, if that step was too long to be believed. */
+  /** Measured by predicted time of the step before, if that step was too long to count at once. */
   #doubted: number | undefined;
 
   /** `shape`: what features cost in proportion to each other on a typical machine. The first observation scales it. */
@@ -55,7 +55,7 @@ export class StepCost {
 
   observe(features: readonly number[], ms: number): void {
     assert(features.length === this.#shape.length, `${features.length} features, ${this.#shape.length} weights`);
-    // A clock that stands still measures nothing.
+    // The clock did not advance, so the step has no measured duration.
     if (!(ms > 0)) return;
     if (this.#average(features) <= 0) this.#begin(features, ms);
     else if (!this.#believes(features, ms)) return;

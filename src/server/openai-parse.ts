@@ -207,7 +207,7 @@ function readPrompts(reader: FieldReader, limits: ParseLimits): (string | Int32A
   });
 }
 
-/** The length is checked first, so that a million tokens cost nothing. */
+/** The length is checked first, so a list that is too long is never read. */
 function readPromptTokens(reader: FieldReader, items: readonly unknown[], name: string, limits: ParseLimits) {
   const { maxModelLen } = limits;
   if (items.length >= maxModelLen) {

@@ -64,7 +64,7 @@ export class Server {
     const hasFinished = await within(timeoutMs, this.#finish());
     const aborted = hasFinished ? 0 : this.requestCount;
     if (!hasFinished) {
-      // A step that hangs would hold up the end of the engine, and must not hold up the end of the connections.
+      // A step that hangs delays the end of the engine. It must not delay the end of the connections.
       this.#engine.close().catch(() => undefined);
       await within(lastWordsMs, this.#connections.sent());
     }

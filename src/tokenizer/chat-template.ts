@@ -77,7 +77,7 @@ export function compileChatTemplate(source: string, context: TemplateContext): C
 }
 
 /**
- * What `render` gives, rendered on a thread of its own: for long conversations, which would hold up the event loop.
+ * What `render` gives, rendered on a thread of its own: for long conversations, which would block the event loop.
  * Variables that cannot be copied to the thread, such as functions, are rendered at once. Rejects when the signal aborts.
  */
 export async function renderInBackground(

@@ -23,7 +23,7 @@ export interface Tokenizer {
    */
   encode(text: string, options?: EncodeOptions): Int32Array;
   /**
-   * The same tokens, encoded on a thread of its own: for long texts, which would hold up the event loop. Calls are
+   * The same tokens, encoded on a thread of its own: for long texts, which would block the event loop. Calls are
    * answered in their order. Rejects with the signal's reason when it aborts, and when the tokenizer is closed.
    */
   encodeInBackground(text: string, options?: EncodeOptions, signal?: AbortSignal): Promise<Int32Array>;

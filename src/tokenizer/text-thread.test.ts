@@ -111,7 +111,7 @@ describe('the text thread', () => {
     tokenizer.close();
   });
 
-  it('answers in order, and skips what nobody waits for any more', async () => {
+  it('answers in order, and skips texts whose requests were aborted', async () => {
     const tokenizer = await open();
     const gone = new AbortController();
     const order: string[] = [];

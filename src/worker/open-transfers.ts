@@ -13,7 +13,7 @@ import { levelPrefix } from '../connector/tier-counters.ts';
 type Open = { isDecided: boolean; isDrained: boolean } & ({ readonly load: LoadJob } | { readonly save: SaveJob });
 
 /**
- * The transfers that one rank has been told of and has not reported the end of. When its process dies, nobody else can say
+ * The transfers that one rank knows and has not reported as ended. When its process dies, no other process can say
  * what became of them: loads have failed, saves are not there, and no I/O touches its pages, which died with it.
  */
 export class OpenTransfers {

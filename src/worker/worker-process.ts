@@ -36,7 +36,7 @@ const closeGraceMs = 2_000;
 
 /**
  * One life of a worker process: it opens a rank, serves steps, and ends. It keeps the engine's process from exiting only
- * while somebody waits for an answer.
+ * while an answer is awaited.
  */
 export class WorkerProcess<Setup> {
   readonly processId: number;

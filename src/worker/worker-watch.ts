@@ -15,10 +15,10 @@ const startTimeouts = 6;
 const tickMsMax = 1_000;
 
 /**
- * Tells a worker that hangs from one that is slow.
+ * Distinguishes a worker that hangs from a slow worker.
  *
  * Silence: the event loop of a worker is free while kernels compute, so a live worker answers pings at any time. A worker
- * whose process is stopped (SIGSTOP, a frozen container) answers nothing.
+ * whose process is stopped (SIGSTOP, a frozen container) sends no answer.
  * A step without end: a worker that answers pings and has computed one step for many times what the step should take.
  *
  * Time is counted in ticks of this process, and a late tick counts as two at most. If this process was stopped too, or the
@@ -49,7 +49,7 @@ export class WorkerWatch {
     return this.#silentMs >= this.#options.timeoutMs / 2 ? this.#silentMs : undefined;
   }
 
-  /** The worker has said something, whatever it was. */
+  /** The worker has sent a message of any kind. */
   heard(): void {
     this.#silentMs = 0;
   }

@@ -24,7 +24,7 @@ export interface CachedLibrary {
 
 const cacheName = (key: string, digest: string): string => `${key}-${digest}.so`;
 
-/** Never throws: a cache that cannot be read has nothing. */
+/** Never throws: a cache that cannot be read counts as empty. */
 export async function findLibrary(folder: string, key: string): Promise<CachedLibrary> {
   let damaged = 0;
   const entries = await readdir(folder, { withFileTypes: true }).catch(() => []);

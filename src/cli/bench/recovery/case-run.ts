@@ -209,7 +209,7 @@ class CaseRun {
     for (const { resolve } of ready) resolve();
   }
 
-  /** Requests go on arriving until the fault is over: a breaker that nobody asks learns nothing. */
+  /** Requests arrive until the fault is over: without requests, the breaker does not try the store again. */
   async #trafficUntil(over: Promise<void> | undefined): Promise<void> {
     if (over === undefined) return;
     let isOver = false;
