@@ -12,7 +12,7 @@ export interface InterruptionOptions {
 
 /**
  * SIGINT and SIGTERM for one command. The first one asks the command to end. The second one ends the process at once, and
- * so does the end of the grace period: whatever hangs, the user gets the shell back.
+ * so does the end of the grace period, even if a thread or a process hangs.
  */
 export class Interruption implements Disposable {
   readonly #first = new AbortController();

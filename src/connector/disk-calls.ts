@@ -4,7 +4,7 @@ import type { KvIdentity } from './connector.ts';
 import type { OtherBlocks, OthersLeft } from './other-folders.ts';
 import type { MissReason } from './reasons.ts';
 
-/** What the threads of a disk tier are told at their start. */
+/** The setup of the threads of a disk tier. */
 export interface DiskThreadSetup {
   readonly root: string;
   readonly identity: KvIdentity;

@@ -16,7 +16,7 @@ import { makeFoldersSync } from '../base/make-folders.ts';
  * One block in one file, header first. Writing is atomic: the bytes go into a temporary file of the same folder, which
  * is renamed when it is whole, so that a reader, another process or a crash meets the whole file or none.
  *
- * All calls block, perhaps for ever: they run on I/O threads (`disk-thread-main.ts`).
+ * All calls block, and may never return: they run on I/O threads (`disk-thread-main.ts`).
  */
 
 /** Called between two system calls: throws if the result is no longer needed. */
@@ -45,7 +45,7 @@ export function readBlockFile(
       stillWanted();
       const bytesRead = readvSync(file, remaining(buffers, total));
       total += bytesRead;
-      // A FIFO whose writer went away says nothing about the block.
+      // A FIFO without a writer does not show whether the block is stored.
       if (total === 0 && !fstatSync(file).isFile()) throw notAFile(path);
       // A regular file is read short at its end only.
       if (bytesRead === 0 || total >= wanted) return total;
@@ -153,7 +153,7 @@ export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes
 
 /**
  * `.<file>.<instance>.<serial>.tmp`. The instance is random and new in each thread: containers may share a host name and
- * process ids, so neither of them tells two writers apart.
+ * process ids, so these do not distinguish two writers.
  */
 export const temporaryNameFor = (path: string, instance: string, serial: number): string =>
   `.${basename(path)}.${instance}.${serial}.tmp`;

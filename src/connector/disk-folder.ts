@@ -15,7 +15,7 @@ import { differences, type IdentityRecord, identityRecord, modelFolder, rankFold
  *                                                                 /3f/<digest>-g0.kv
  *                                                                 /quarantine/<file>.<reason>
  *
- * All calls but those that only make names block, perhaps for ever: they run on I/O threads (`disk-thread-main.ts`).
+ * All calls block and may never return, except those that only make names. They run on I/O threads (`disk-thread-main.ts`).
  */
 export class DiskFolder {
   readonly path: string;
@@ -63,7 +63,7 @@ export class DiskFolder {
         if (key !== undefined) found.push({ key, bytes: size, writtenMs: mtimeMs });
         else if (nowMs - mtimeMs > abandonedAfterMs) unlinkSync(path);
       } catch (error) {
-        // Another process was quicker.
+        // Another process has done this already.
         if (!isMissing(error)) throw error;
       }
     };
@@ -121,8 +121,8 @@ export class DiskFolder {
 const quarantinedMax = 64;
 /**
  * A temporary file that was not written for so long has no living writer: no save takes a fraction of this time, and clocks
- * of machines that share a directory do not differ by as much. A writer that lives all the same finds its file gone, its
- * save fails, and the block is a miss.
+ * of machines that share a directory do not differ by as much. If the writer is still alive, its save fails and the block
+ * is a miss.
  */
 export const abandonedAfterMs = 24 * 3_600_000;
 

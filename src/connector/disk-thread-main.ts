@@ -1,4 +1,4 @@
-/** What the threads of a `DiskTier` run: calls of the file system, which may block for ever, and checksums. */
+/** What the threads of a `DiskTier` run: calls of the file system, which may never return, and checksums. */
 import { readFileSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
 import koffi from 'koffi';
 import { assertNever } from '../base/assert.ts';
@@ -20,7 +20,7 @@ class DiskThread {
   readonly #codec: BlockCodec;
   readonly #views = new MemoryViews();
   readonly #header = new Uint8Array(headerBytes);
-  /** Blocks are read here first: a page must not be written by a call that its caller has given up. */
+  /** Blocks are read here first: a call that its caller has abandoned must not write a page. */
   readonly #staging: Uint8Array;
   readonly #oneMore = new Uint8Array(1);
   readonly #stillWanted = (): void => {

@@ -83,7 +83,7 @@ export class FaultInjector implements Tier {
       case 'bitFlip':
       case 'wrongModel':
         if (!isTamperable(this.#tier)) {
-          // Nothing but the tier can spoil what it stores: the answer is the one that its verification would give.
+          // Only the tier can damage its stored bytes: this is the answer that its verification would give.
           into.fill(0x5a);
           return rule.fault === 'bitFlip' ? 'corrupt' : rule.fault;
         }
@@ -126,7 +126,7 @@ export class FaultInjector implements Tier {
       case 'truncated':
       case 'bitFlip':
       case 'wrongModel': {
-        // Where nothing but the tier can spoil it, the block is not stored: it is as lost.
+        // If only the tier could damage the block, the block is not stored: it counts as lost.
         if (!isTamperable(this.#tier)) return 'stored';
         const answer = await store();
         await this.#tier.tamper(key, (stored) => this.#spoil(rule.fault, key, stored, chance));

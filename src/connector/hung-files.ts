@@ -4,7 +4,7 @@ import { isMissing } from './disk-file.ts';
 
 /**
  * For fault injection: block files whose reads do not return. A FIFO takes the place of the file; opening a FIFO blocks in
- * the system until somebody opens it for writing, as a read from a dead network mount does.
+ * the system until a process opens it for writing, as a read from a dead network mount does.
  *
  *     <file>        the FIFO
  *     <file>.fifo   a second name of the FIFO, because the first name goes when the file is mended
@@ -38,7 +38,7 @@ export class HungFiles {
     return true;
   }
 
-  /** Puts the block back and lets all readers go: they read the end of the FIFO. Nothing happens to a file that is whole. */
+  /** Puts the block back and unblocks all readers: they read the end of the FIFO. A file without a FIFO does not change. */
   mend(path: string): void {
     if (!this.#paths.delete(path)) return;
     try {

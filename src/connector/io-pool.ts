@@ -34,7 +34,7 @@ export class IoPool<Call, Answer> {
 
   /**
    * Rejects with the signal's reason as soon as it is aborted, unless the thread has claimed the call (`CallCell`), and with
-   * `tooManyStuck` when too many threads are stuck. `held` is kept in memory until the thread is done with it.
+   * `tooManyStuck` when too many threads are stuck. `held` stays in memory until the thread has finished with it.
    */
   run(call: Call, signal: AbortSignal, held?: unknown): Promise<Answer> {
     return new Promise((resolve, reject) => {
@@ -113,7 +113,7 @@ export class IoPool<Call, Answer> {
   #ended(slot: Slot, error: Error): void {
     if (!this.#slots.delete(slot)) return;
     slot.onIdle();
-    // A thread that cannot start would be started again and again.
+    // Otherwise a thread that cannot start would be started repeatedly.
     if (slot.state !== 'starting') this.#pump();
     else for (const waiting of this.#queue.splice(0)) settle(waiting, () => waiting.reject(error));
   }
@@ -124,7 +124,7 @@ export class IoPool<Call, Answer> {
     slot.state = 'busy';
     slot.cell.begin();
     waiting.onAbort = () => {
-      // What the thread has claimed it finishes at once.
+      // A thread finishes a claimed call at once.
       if (!slot.cell.abandon()) return;
       slot.state = 'stuck';
       slot.thread.ignore();
@@ -155,7 +155,7 @@ export class IoPool<Call, Answer> {
     this.#pump();
   }
 
-  /** Gives a thread back when its call is over; one that is stuck, or gets stuck meanwhile, ends if it ever returns. */
+  /** Gives a thread back when its call is over; a stuck thread ends if its call ever returns. */
   async #release(slot: Slot): Promise<void> {
     if (slot.state === 'starting' || slot.state === 'busy') {
       await new Promise<void>((resolve) => {
@@ -205,7 +205,7 @@ export class CallCell {
     Atomics.store(this.#state, 0, cellStates.wanted);
   }
 
-  /** The caller's side. False: the thread was quicker, and answers at once. */
+  /** The caller's side. False: the thread has claimed the call, and answers at once. */
   abandon(): boolean {
     return Atomics.compareExchange(this.#state, 0, cellStates.wanted, cellStates.abandoned) === cellStates.wanted;
   }

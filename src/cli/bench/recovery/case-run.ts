@@ -47,7 +47,7 @@ export interface CaseRow extends CaseShape {
   readonly requests: number;
   /** Requests whose text, tokens and logprobs are those of a run without a store. */
   readonly textsEqual: number;
-  /** Requests that did not come to their end. */
+  /** Requests that did not complete. */
   readonly requestsLost: number;
   readonly computedTokens: number;
   /** By `neededTokens`, from what the bench itself has damaged or clients were told; no counter of the engine's planner. */
@@ -112,7 +112,7 @@ class CaseRun {
       // Told where the fault is waited for.
       striking?.catch(() => undefined);
       const outcomes = await Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
-      // A fault that waits for tokens which never came is over, too.
+      // A fault that waits for tokens ends too if the tokens never come.
       this.#wake(Number.POSITIVE_INFINITY);
       await this.#trafficUntil(striking);
       await fault.mend?.(this.#store, damaged);
@@ -131,7 +131,7 @@ class CaseRun {
         requestsLost: done.filter((completion) => completion?.finishReason !== 'length').length,
         computedTokens,
         minimumTokens,
-        // What a rank had in memory is known from outside only up to a block: there the minimum is a bound.
+        // The blocks that a rank had in memory are known from outside only up to a block, so the minimum is a bound.
         overMinimum: fault.loss === 'memory' ? Math.max(0, over) : over,
         firstTokenMs: done.flatMap((completion) =>
           completion === undefined ? [] : [Math.round(completion.firstTokenMs)],

@@ -37,7 +37,7 @@ export interface CompletionOptions {
 /** A client sends a request again when its connection breaks, but not for ever. */
 const attemptsMax = 3;
 
-/** Streams one completion. A connection that breaks is no failure yet: the request is sent again, as a router would. */
+/** Streams one completion. If the connection breaks, the request is sent again, as a router would. */
 export async function complete(request: WorkloadRequest, options: CompletionOptions): Promise<Completion> {
   const started = performance.now();
   for (let attempts = 1; ; attempts++) {

@@ -30,7 +30,7 @@ export interface Scene {
   memoryLost(): void;
 }
 
-/** Which blocks a run has to do without, as far as anybody outside the engine can know. */
+/** Which blocks are missing in a run, as far as this is known outside the engine. */
 export type Loss =
   /** The damaged ones. */
   | 'damaged'
@@ -44,15 +44,15 @@ export type Loss =
 export interface Fault {
   readonly name: string;
   readonly loss: Loss;
-  /** Spoils these stored blocks before the server starts; the part of all blocks of the prompts. */
+  /** Damages stored blocks before the server starts; the part of all blocks of the prompts. */
   readonly damage?: { readonly how: Damage; readonly part: number };
   /** Undoes the damage when the requests have ended. */
   mend?(store: BlockStore, damaged: readonly StoredBlock[]): Promise<void>;
-  /** The connector's own fault injection, for what the system cannot be made to do. */
+  /** The connector's own fault injection, for faults that the system cannot produce. */
   readonly injection?: JsonObject;
   /** The store is empty, in a file system of so large a part of the bytes that the workload stores. */
   readonly diskPart?: number;
-  /** Short requests go on arriving until the fault is over. */
+  /** Short requests arrive until the fault is over. */
   readonly hasTraffic?: boolean;
   /** Ranks must be processes, also a single one. */
   readonly needsRankProcess?: boolean;

@@ -13,7 +13,7 @@ export interface FaultSummary {
   readonly computedTokens: number;
   readonly overMinimum: number;
   readonly firstTokenMs: { readonly p50: number; readonly p99: number };
-  /** The longest time that any client waited for a token: what a stop of everything costs. */
+  /** The longest time that any client waited for a token: the cost of a complete stop. */
   readonly longestWaitMs: number;
   /** Of the p99, to that of the undisturbed runs. */
   readonly firstTokenRatio: number;

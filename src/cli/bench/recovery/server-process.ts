@@ -101,7 +101,7 @@ export class RestartableServer {
     return (await this.#serving).rankProcessIds();
   }
 
-  /** Kills the server and starts the next one. No client is told the killed server's address again. */
+  /** Kills the server and starts the next one. No client gets the killed server's address again. */
   async replace(): Promise<void> {
     const killed = await this.#serving;
     this.#serving = killed.kill().then(() => ServerProcess.start(this.#args, this.#signal));

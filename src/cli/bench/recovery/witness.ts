@@ -10,7 +10,7 @@ import type { DiskTier } from '../../../connector/tier-disk.ts';
 
 /**
  * SharedStorageConnector with a witness at the store: it writes down which blocks arrived, on each rank, in
- * `<witness_path>/rank<n>`. The reference (`needed-tokens.ts`) is told that, so that no counter of the engine or of the
+ * `<witness_path>/rank<n>`. The reference (`needed-tokens.ts`) reads these files, so no counter of the engine or of the
  * connector goes into the minimum. It is found by `kv_connector_module_path`, also in workers' processes.
  */
 export class WitnessedStorageConnector extends SharedStorageConnector {

@@ -33,7 +33,7 @@ export function workloadOf(options: WorkloadOptions, name: SamplingName): Worklo
   }));
 }
 
-/** Short prompts that share nothing with the workload or with each other: each tells once whether the store is asked. */
+/** Short prompts without a common prefix with the workload or with each other: each shows once whether the store is asked. */
 export function probesOf({ seed, vocabSize }: WorkloadOptions, count: number, length: number): WorkloadRequest[] {
   const random = new RandomTokens(seed + 0x9e37, vocabSize);
   return Array.from({ length: count }, () => ({
