@@ -1,5 +1,17 @@
 import { randomBytes } from 'node:crypto';
-import { readdirSync, readFileSync, renameSync, statSync, unlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  unlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { isJsonObject } from '../base/json.ts';
 import { makeFoldersSync } from '../base/make-folders.ts';
@@ -105,7 +117,8 @@ export class DiskFolder {
   /** Writes the record, or says how the one that lies there differs. Blocks are judged by their headers either way. */
   #claim(record: IdentityRecord, nowMs: number): string | undefined {
     const path = join(this.path, 'config.json');
-    const theirs = readRecord(path);
+    // Our own folder must answer: where it does not, the store is down.
+    const theirs = readRecord(path, 0);
     const different = theirs === undefined ? ['nothing readable'] : differences(theirs, record);
     if (different.length === 0) {
       this.#markUsed(nowMs);
@@ -158,14 +171,25 @@ const noticesMax = 8;
 /** The first two digits of the keys in it. */
 export const blockFolder = /^[0-9a-f]{2}$/;
 
-export function readRecord(path: string): Partial<IdentityRecord> | undefined {
+/** A record may be anything: a FIFO among those of other engines must not stop the start, nor a large file fill the memory. */
+export function readRecord(path: string, flags = constants.O_NONBLOCK): Partial<IdentityRecord> | undefined {
   try {
-    const value: unknown = JSON.parse(readFileSync(path, 'utf8'));
-    return isJsonObject(value) ? (value as Partial<IdentityRecord>) : undefined;
+    const file = openSync(path, constants.O_RDONLY | flags);
+    try {
+      const stats = fstatSync(file);
+      if (!stats.isFile() || stats.size > recordBytesMax) return undefined;
+      const value: unknown = JSON.parse(readFileSync(file, 'utf8'));
+      return isJsonObject(value) ? (value as Partial<IdentityRecord>) : undefined;
+    } finally {
+      closeSync(file);
+    }
   } catch {
     return undefined;
   }
 }
+
+/** A model of a thousand layers needs a hundredth of it. */
+const recordBytesMax = 1024 ** 2;
 
 export function entriesOf(path: string) {
   try {

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdtempSync,
@@ -95,6 +96,27 @@ describe('a folder of blocks', () => {
     await (await open(at, { ...suiteIdentity, dtype: 'q8_0', modelName: 'Other' })).close();
     const tier = await open(at);
     expect(tier.notices.join()).toMatch(/kv-[0-9a-f]{32}.*does not match: dtype: "q8_0", ours "f16"/);
+  });
+
+  const mkfifo = (path: string): void => expect(spawnSync('mkfifo', [path]).status).toBe(0);
+  const zeros = (path: string): void => symlinkSync('/dev/zero', path);
+  const large = (path: string): void => writeFileSync(path, '['.repeat(2 * 1024 ** 2));
+  it.each([
+    ['that of another engine is a FIFO', mkfifo, ['q8_0']],
+    ['it and that of another engine are an endless device', zeros, ['f16', 'q8_0']],
+    ['it and that of another engine are too large', large, ['f16', 'q8_0']],
+  ])('opens a store although its record is no record: %s', async (_, make, dtypes) => {
+    const at = newRoot();
+    await (await open(at)).close();
+    for (const dtype of dtypes) {
+      const tier = await open(at, { ...suiteIdentity, dtype });
+      await tier.close();
+      rmSync(join(tier.path, 'config.json'));
+      make(join(tier.path, 'config.json'));
+    }
+    const tier = await open(at);
+    expect(JSON.parse(readFileSync(join(tier.path, 'config.json'), 'utf8'))).toMatchObject({ dtype: 'f16' });
+    await tier.close();
   });
 
   it('takes a block under another name for what it is', async () => {

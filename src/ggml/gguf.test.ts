@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { truncateSync, writeFileSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type GgufBytesOptions, ggufBytes, text, u32, u64 } from '../../test/support/gguf-bytes.ts';
@@ -179,5 +180,14 @@ describe('metadata of another type than asked for', () => {
     expect(() => metadata.bool('s')).toThrow(/a boolean/);
     expect(() => metadata.array('s')).toThrow(/an array/);
     expect(() => metadata.require('q', metadata.u32('q'))).toThrow(/has no metadata q/);
+  });
+});
+
+it('a FIFO is refused, and nothing waits for a writer', async () => {
+  const path = folder.file('fifo.gguf');
+  expect(spawnSync('mkfifo', [path]).status).toBe(0);
+  await expect(readGguf(path)).rejects.toMatchObject({
+    code: 'KVASIR_MODEL_FILE_UNREADABLE',
+    message: expect.stringContaining('it is not a file'),
   });
 });

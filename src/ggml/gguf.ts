@@ -5,6 +5,7 @@
  *
  * Layout: "GGUF", version, tensor count, key count, keys with values, tensor infos, padding, tensor data.
  */
+import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { ggufSplit, ggufTruncated, ggufVersionUnsupported, modelFileUnreadable } from './errors.ts';
 import { type FileState, stateOf } from './file-state.ts';
@@ -127,7 +128,8 @@ const numberArrays = {
 async function withFile<T>(path: string, use: (handle: FileHandle, state: FileState) => Promise<T>): Promise<T> {
   let handle: FileHandle | undefined;
   try {
-    handle = await open(path, 'r');
+    // Without O_NONBLOCK, the open of a FIFO would wait for a writer.
+    handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     const status = await handle.stat({ bigint: true });
     if (!status.isFile()) throw modelFileUnreadable({ path, reason: 'it is not a file' });
     return await use(handle, stateOf(status));

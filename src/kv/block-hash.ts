@@ -93,18 +93,26 @@ export class HashChain {
 }
 
 function rootBytes(blockSize: number, { fingerprint, cacheSalt }: ChainRoot): Uint8Array {
-  const bytes: number[] = [];
-  const word = (value: number) =>
-    bytes.push(value & 255, (value >>> 8) & 255, (value >>> 16) & 255, (value >>> 24) & 255);
-  const text = (value: string) => {
-    word(value.length);
-    for (let i = 0; i < value.length; i++) bytes.push(value.charCodeAt(i) & 255, value.charCodeAt(i) >>> 8);
+  const name = 'kvasir-kv-1';
+  // A salt may be as long as a request: it is written into one array of known length.
+  const units = name.length + fingerprint.length + (cacheSalt?.length ?? 0);
+  const words = cacheSalt === undefined ? 4 : 5;
+  const bytes = new Uint8Array(words * 4 + units * 2);
+  const view = new DataView(bytes.buffer);
+  let at = 0;
+  const word = (value: number): void => {
+    view.setUint32(at, value, true);
+    at += 4;
   };
-  text('kvasir-kv-1');
+  const text = (value: string): void => {
+    word(value.length);
+    for (let i = 0; i < value.length; i++, at += 2) view.setUint16(at, value.charCodeAt(i), true);
+  };
+  text(name);
   word(blockSize);
   text(fingerprint);
   // No salt and an empty salt are different caches: the first word says whether one follows.
   word(cacheSalt === undefined ? 0 : 1);
   if (cacheSalt !== undefined) text(cacheSalt);
-  return Uint8Array.from(bytes);
+  return bytes;
 }
