@@ -18,6 +18,7 @@ export interface DiskThreadSetup {
 /** One call is a whole operation on one block, so that a block costs the event loop one message. */
 export type DiskCall =
   | { readonly kind: 'prepare'; readonly nowMs: number }
+  | { readonly kind: 'neighbours' }
   | { readonly kind: 'has'; readonly keys: readonly BlockKey[]; readonly answers: SharedArrayBuffer }
   | { readonly kind: 'load'; readonly key: BlockKey; readonly into: MemoryRange }
   | { readonly kind: 'store'; readonly key: BlockKey; readonly bytes: MemoryRange }
@@ -30,8 +31,10 @@ export type DiskCall =
 
 /** By kind of the call. */
 export interface DiskAnswers {
-  /** What an operator should know. */
-  readonly prepare: readonly string[];
+  /** `notices`: what an operator should know. */
+  readonly prepare: { readonly hasBlocks: boolean; readonly notices: readonly string[] };
+  /** The same. */
+  readonly neighbours: readonly string[];
   /** The answers are in the shared memory; here is why keys are unknown. */
   readonly has: readonly (readonly [key: BlockKey, code: string])[];
   readonly load: MissReason | 'loaded';

@@ -37,17 +37,19 @@ export class DiskFolder {
   }
 
   /**
-   * Makes the folder and its record. Returns what was found and an operator should know: other models' blocks and none of
-   * ours, a foreign record. Throws what the file system throws when it cannot be written.
+   * Makes the folder and its record. Returns a notice if the record was another model's. Reads nothing outside the folder.
+   * Throws what the file system throws when it cannot be written.
    */
-  prepare(root: string, identity: KvIdentity, nowMs: number): string[] {
+  prepare(identity: KvIdentity, nowMs: number): { readonly hasBlocks: boolean; readonly notices: readonly string[] } {
     makeFoldersSync(this.path);
-    const record = identityRecord(identity);
-    // Several models may share a directory: the operator is told of other folders only if this model has no blocks.
     const hasBlocks = entriesOf(this.path).some(({ name }) => blockFolder.test(name));
-    const notices = hasBlocks ? [] : neighbours(root, this.path, record);
-    const mismatch = this.#claim(record, nowMs);
-    return mismatch === undefined ? notices : [mismatch, ...notices];
+    const mismatch = this.#claim(identityRecord(identity), nowMs);
+    return { hasBlocks, notices: mismatch === undefined ? [] : [mismatch] };
+  }
+
+  /** Notices of other models' blocks in the directory. For an operator whose own folder has no blocks. */
+  neighbours(root: string, identity: KvIdentity): readonly string[] {
+    return neighbours(root, this.path, identityRecord(identity));
   }
 
   fileOf(key: BlockKey): string {

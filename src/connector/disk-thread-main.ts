@@ -40,7 +40,9 @@ class DiskThread {
     const { root, identity } = this.#setup;
     switch (call.kind) {
       case 'prepare':
-        return this.#folder.prepare(root, identity, call.nowMs);
+        return this.#folder.prepare(identity, call.nowMs);
+      case 'neighbours':
+        return this.#folder.neighbours(root, identity);
       case 'has':
         return this.#lookUp(call.keys, new SharedAnswers(call.answers));
       case 'load':

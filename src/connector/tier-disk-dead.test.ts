@@ -137,6 +137,24 @@ it('a directory that does not answer at the start is an error, and no endless wa
   await until(() => blockedThreadCount() === 0);
 });
 
+it('a folder of another model that does not answer at the start costs its notice, and nothing else', async () => {
+  const at = join(root, 'no-neighbour');
+  const other = await open({ root: at, identity: { ...suiteIdentity, fingerprint: 'another model' } });
+  await put(other, 1);
+  await other.close();
+  const record = join(other.path, 'config.json');
+  rmSync(record);
+  makeFifo(record);
+  const tier = await open({ root: at, openTimeoutMs: 300 });
+  expect(tier.notices).toEqual([expect.stringContaining('no answer in 0.3 s')]);
+  expect(await put(tier, 1)).toBe('stored');
+  // Counting and bounding other models' blocks does without the record.
+  expect(await tier.countOthers()).toMatchObject({ folders: 1, blocks: 1, models: ['unknown'] });
+  letGo(record);
+  await until(() => tier.stuckCount === 0);
+  await tier.close();
+});
+
 it('a block that arrives slowly is loaded when it has arrived, and other blocks meanwhile', async () => {
   const tier = await open();
   for (const name of [1, 2]) await put(tier, name);

@@ -49,6 +49,7 @@ const stuckMax = 16;
 /** A look-up of fewer keys is one thread's. */
 const keysPerThread = 64;
 const openTimeoutMs = 30_000;
+const neighboursTimeoutMs = 5_000;
 const deleteTimeoutMs = 30_000;
 /** Of as many files as fit into a folder. */
 const scanTimeoutMs = 120_000;
@@ -103,11 +104,13 @@ export class DiskTier implements TamperableTier, HangableTier {
   static async open(options: DiskTierOptions): Promise<DiskTier> {
     const pool = newPool(options);
     try {
-      const notices = await withTimeout(options.openTimeoutMs ?? openTimeoutMs, (signal) =>
+      const prepared = (await withTimeout(options.openTimeoutMs ?? openTimeoutMs, (signal) =>
         pool.run({ kind: 'prepare', nowMs: (options.wallNowMs ?? Date.now)() }, signal),
-      );
+      )) as DiskAnswers['prepare'];
       pool.start(options.startThreads ?? 1);
-      return new DiskTier(options, pool, notices as DiskAnswers['prepare']);
+      // Several models may share a directory: the operator is told of other folders only if this model has no blocks.
+      const neighbours = prepared.hasBlocks ? [] : await neighboursOf(options, pool);
+      return new DiskTier(options, pool, [...prepared.notices, ...neighbours]);
     } catch (error) {
       await pool.close();
       if (error instanceof AssertionError) throw error;
@@ -408,6 +411,21 @@ function newPool(options: DiskTierOptions): IoPool<DiskCall, DiskAnswer> {
         reason: `${count} calls of the file system at ${root} do not return`,
       }),
   });
+}
+
+/** Folders of other models may lie on a mount that does not answer: this engine does without them. */
+async function neighboursOf(
+  options: DiskTierOptions,
+  pool: IoPool<DiskCall, DiskAnswer>,
+): Promise<DiskAnswers['neighbours']> {
+  const timeoutMs = Math.min(options.openTimeoutMs ?? openTimeoutMs, neighboursTimeoutMs);
+  try {
+    const found = await withTimeout(timeoutMs, (signal) => pool.run({ kind: 'neighbours' }, signal));
+    return found as DiskAnswers['neighbours'];
+  } catch (error) {
+    if (error instanceof AssertionError) throw error;
+    return [`folders of other models in ${options.root} cannot be read: ${messageOf(error)}`];
+  }
 }
 
 /** Runs a call that has no other time limit. */
