@@ -1,6 +1,6 @@
 /** Storage that does not answer: block files are FIFOs, whose `open` does not return until a process opens them for writing. */
 import { spawnSync } from 'node:child_process';
-import { closeSync, mkdirSync, mkdtempSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, linkSync, mkdirSync, mkdtempSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -27,9 +27,11 @@ function kill(tier: DiskTier, name: number): () => void {
   const path = tier.fileOf(suiteKey(name));
   renameSync(path, `${path}.kept`);
   makeFifo(path);
+  linkSync(path, `${path}.fifo`);
   return () => {
-    letGo(path);
+    // The block first: a thread that is slow to open the path must not find a FIFO that gets no writer any more.
     renameSync(`${path}.kept`, path);
+    letGo(`${path}.fifo`);
   };
 }
 /** Opens and closes the other end: a blocked `open` returns, and its reader gets the end of the file. */
