@@ -168,9 +168,8 @@ const rankFolderName = /^rank\d+of\d+$/;
 
 function look(path: string): OtherFolder {
   const record = join(path, 'config.json');
+  const model = readRecord(record)?.model;
   const used = statIfThere(record);
-  // Opening anything but a file may block.
-  const model = used?.isFile() === true ? readRecord(record)?.model : undefined;
   const files: OtherFile[] = [];
   for (const { name } of entriesOf(path)) {
     const isQuarantine = name === 'quarantine';

@@ -139,7 +139,7 @@ it('a directory that does not answer at the start is an error, and no endless wa
   await until(() => blockedThreadCount() === 0);
 });
 
-it('a folder of another model that does not answer at the start costs its notice, and nothing else', async () => {
+it('a record of another model that is a FIFO stops neither the start nor the passes over other folders', async () => {
   const at = join(root, 'no-neighbour');
   const other = await open({ root: at, identity: { ...suiteIdentity, fingerprint: 'another model' } });
   await put(other, 1);
@@ -147,13 +147,11 @@ it('a folder of another model that does not answer at the start costs its notice
   const record = join(other.path, 'config.json');
   rmSync(record);
   makeFifo(record);
-  const tier = await open({ root: at, openTimeoutMs: 300 });
-  expect(tier.notices).toEqual([expect.stringContaining('no answer in 0.3 s')]);
+  const tier = await open({ root: at });
+  expect(tier.notices).toEqual([]);
   expect(await put(tier, 1)).toBe('stored');
   // Counting and bounding other models' blocks does without the record.
   expect(await tier.countOthers()).toMatchObject({ folders: 1, blocks: 1, models: ['unknown'] });
-  letGo(record);
-  await until(() => tier.stuckCount === 0);
   await tier.close();
 });
 
