@@ -1,6 +1,9 @@
 import { setMaxListeners } from 'node:events';
 import { assertDefined } from '../base/assert.ts';
 import { CallThread, serveCalls } from '../base/call-thread.ts';
+import type { Clock } from '../base/clock.ts';
+import { StallWatch } from './stall-watch.ts';
+import type { Timers } from './timers.ts';
 
 /**
  * Threads for calls that may never return. Each runs one call at a time.
@@ -11,15 +14,21 @@ import { CallThread, serveCalls } from '../base/call-thread.ts';
  *
  * A stuck thread is replaced, so that other calls go on, up to a bound. Beyond the bound all calls fail at once, until a
  * stuck one returns: a store that takes every thread is down.
+ *
+ * A busy thread whose call stalls (`StallWatch`) is replaced too if calls wait, within the same bound: its call may last
+ * until its deadline, and the calls behind it have deadlines too.
  */
 export class IoPool<Call, Answer> {
   readonly #options: IoPoolOptions;
   readonly #slots = new Set<Slot>();
   readonly #queue: Waiting<Call, Answer>[] = [];
+  readonly #stalls: StallWatch<Slot>;
   #isClosed: boolean = false;
 
   constructor(options: IoPoolOptions) {
     this.#options = options;
+    const { clock, timers } = options;
+    this.#stalls = new StallWatch({ clock, timers, onStall: () => this.#pump() });
   }
 
   /** Threads whose call was given up and has not returned. */
@@ -73,23 +82,32 @@ export class IoPool<Call, Answer> {
     if (this.stuckCount >= this.#options.stuckMax) {
       const error = this.#options.tooManyStuck(this.stuckCount);
       for (const waiting of this.#queue.splice(0)) settle(waiting, () => waiting.reject(error));
-      return;
     }
     while (this.#queue.length > 0) {
       const slot = this.#idleSlot();
-      if (slot === undefined) return;
+      if (slot === undefined) break;
       this.#runOn(slot, this.#queue.shift()!);
     }
+    this.#stalls.watch(this.#queue.length > 0);
   }
 
   #idleSlot(): Slot | undefined {
-    let live = 0;
-    for (const slot of this.#slots) {
-      if (slot.state === 'idle') return slot;
-      if (slot.state !== 'stuck') live++;
-    }
-    if (live < this.#options.threadsMax) this.#newSlot();
+    for (const slot of this.#slots) if (slot.state === 'idle') return slot;
+    const wanted = this.#queue.length - this.#countOf('starting');
+    const missing = Math.min(wanted, this.#options.threadsMax - this.#liveCount);
+    for (let i = 0; i < missing; i++) this.#newSlot();
     return undefined;
+  }
+
+  /**
+   * Threads that are not replaced. If all calls of all threads stall and are given up, fewer than `stuckMax` are stuck: one
+   * transfer of many blocks that hang must not end the service for all others.
+   */
+  get #liveCount(): number {
+    const { threadsMax, stuckMax } = this.#options;
+    const { stuckCount } = this;
+    const replacedMax = Math.max(0, stuckMax - 1 - threadsMax - stuckCount);
+    return this.#slots.size - stuckCount - Math.min(this.#stalls.stalledCount, replacedMax);
   }
 
   #newSlot(): void {
@@ -112,6 +130,7 @@ export class IoPool<Call, Answer> {
 
   #ended(slot: Slot, error: Error): void {
     if (!this.#slots.delete(slot)) return;
+    this.#stalls.giveUp(slot);
     slot.onIdle();
     // Otherwise a thread that cannot start would be started repeatedly.
     if (slot.state !== 'starting') this.#pump();
@@ -122,11 +141,13 @@ export class IoPool<Call, Answer> {
     const { signal, call } = waiting;
     signal.removeEventListener('abort', waiting.onAbort);
     slot.state = 'busy';
+    this.#stalls.begin(slot);
     slot.cell.begin();
     waiting.onAbort = () => {
       // A thread finishes a claimed call at once.
       if (!slot.cell.abandon()) return;
       slot.state = 'stuck';
+      this.#stalls.giveUp(slot);
       slot.thread.ignore();
       slot.onIdle();
       settle(waiting, () => waiting.reject(signal.reason as Error));
@@ -142,15 +163,15 @@ export class IoPool<Call, Answer> {
   #returned(slot: Slot, waiting: Waiting<Call, Answer>, answer: () => void): void {
     const wasStuck = slot.state === 'stuck';
     slot.state = 'idle';
+    this.#stalls.finish(slot);
     if (slot.thread.hasEnded) this.#slots.delete(slot);
-    if (wasStuck) {
-      slot.thread.heed();
-      const live = [...this.#slots].filter(({ state }) => state !== 'stuck').length;
-      if (live > this.#options.threadsMax || this.#isClosed) {
-        this.#slots.delete(slot);
-        slot.thread.end();
-      }
-    } else settle(waiting, answer);
+    if (wasStuck) slot.thread.heed();
+    else settle(waiting, answer);
+    // It was replaced meanwhile.
+    if (this.#liveCount > this.#options.threadsMax || (wasStuck && this.#isClosed)) {
+      this.#slots.delete(slot);
+      slot.thread.end();
+    }
     slot.onIdle();
     this.#pump();
   }
@@ -172,6 +193,7 @@ export class IoPool<Call, Answer> {
 
   #abortWaiting(waiting: Waiting<Call, Answer>): void {
     this.#queue.splice(this.#queue.indexOf(waiting), 1);
+    this.#stalls.watch(this.#queue.length > 0);
     settle(waiting, () => waiting.reject(waiting.signal.reason as Error));
   }
 }
@@ -181,10 +203,12 @@ export interface IoPoolOptions {
   readonly entry: URL;
   /** Plain data for it; `cell` is added, the memory of the thread's `CallCell`. */
   readonly setup: object;
-  /** Threads that are not stuck. */
+  /** Threads that are not stuck and do not stall. */
   readonly threadsMax: number;
   /** With so many stuck threads, calls fail at once. */
   readonly stuckMax: number;
+  readonly clock: Clock;
+  readonly timers: Timers;
   readonly tooManyStuck: (count: number) => Error;
 }
 

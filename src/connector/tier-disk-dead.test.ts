@@ -6,8 +6,12 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { blockedThreadCount } from '../base/call-thread.ts';
+import { systemClock } from '../base/clock.ts';
+import type { TransferId } from './connector.ts';
+import { systemTimers } from './system-timers.ts';
 import { suiteBytes, suiteIdentity, suiteKey, suitePageBytes } from './tier.suite.ts';
 import { DiskTier, type DiskTierOptions } from './tier-disk.ts';
+import { TransferQueue } from './transfer-queue.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-dead-'));
 afterAll(() => rmSync(root, { recursive: true }));
@@ -81,6 +85,59 @@ it('more loads that do not return than there are threads hold no other call up',
   for (const mend of mends) mend();
   await until(() => tier.stuckCount === 0);
   for (const name of names) expect(await tier.load(suiteKey(name), page(), never)).toBeUndefined();
+  await tier.close();
+});
+
+it('6 of 90 blocks that do not return cost 6 blocks, with fewer threads and fewer loads at once', async () => {
+  const tier = await open({ threads: 3, startThreads: 3 });
+  const names = Array.from({ length: 90 }, (_, i) => i);
+  for (const name of names) await put(tier, name);
+  const dead = [0, 1, 2, 3, 40, 89];
+  const mends = dead.map((name) => kill(tier, name));
+  const loaded: number[] = [];
+  const queue = new TransferQueue<number, string>({
+    concurrency: 2,
+    queuedMax: Infinity,
+    clock: systemClock,
+    timers: systemTimers,
+    run: async (name, signal) => {
+      const into = page();
+      const reason = await tier.load(suiteKey(name), into, signal);
+      expect(into).toEqual(suiteBytes(suiteKey(name)));
+      loaded.push(name);
+      return reason;
+    },
+    onChange: () => undefined,
+  });
+  const id = 1 as TransferId;
+  queue.submit(id, names, { timeoutMs: 1e9 });
+  await until(() => loaded.length === 84);
+  queue.cancel(id);
+  expect(queue.takeReport().failures.map(({ item }) => item)).toEqual(dead);
+  await until(() => tier.stuckCount === 6);
+  for (const mend of mends) mend();
+  await queue.whenDrained();
+  await until(() => tier.stuckCount === 0);
+  for (const name of dead) expect(await tier.load(suiteKey(name), page(), never)).toBeUndefined();
+  await tier.close();
+});
+
+it('one transfer of blocks that hang leaves threads for others', async () => {
+  const tier = await open({ threads: 3, startThreads: 3 });
+  const names = Array.from({ length: 30 }, (_, i) => i);
+  for (const name of names) await put(tier, name);
+  const mends = names.slice(1).map((name) => kill(tier, name));
+  const controller = new AbortController();
+  const loads = names
+    .slice(1)
+    .map((name) => tier.load(suiteKey(name), page(), controller.signal).catch(() => 'aborted'));
+  await until(() => tier.busyCount === 15);
+  controller.abort();
+  expect(new Set(await Promise.all(loads))).toEqual(new Set(['aborted']));
+  expect(tier.stuckCount).toBe(15);
+  expect(await tier.load(suiteKey(0), page(), never)).toBeUndefined();
+  for (const mend of mends) mend();
+  await until(() => tier.stuckCount === 0);
   await tier.close();
 });
 

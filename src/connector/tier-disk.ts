@@ -1,6 +1,7 @@
 import { dirname } from 'node:path';
 import { AssertionError } from '../base/assert.ts';
 import { threadEntry } from '../base/call-thread.ts';
+import { systemClock } from '../base/clock.ts';
 import { KvasirError } from '../base/errors.ts';
 import { addressOfBytes } from '../base/native-memory.ts';
 import { headerBytes } from './block-header.ts';
@@ -17,6 +18,7 @@ import { LruBytes } from './lru-bytes.ts';
 import { OpenCalls } from './open-calls.ts';
 import { type OtherBlocks, OtherFoldersBound, type OthersLeft } from './other-folders.ts';
 import type { MissReason } from './reasons.ts';
+import { systemTimers } from './system-timers.ts';
 import type { HangableTier, StoreAnswer, TamperableTier } from './tier.ts';
 
 export interface DiskTierOptions {
@@ -33,7 +35,10 @@ export interface DiskTierOptions {
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
   readonly wallNowMs?: () => number;
-  /** Threads that read and write at once; default 4. They start when they are needed first. */
+  /**
+   * Threads that read and write at once; default 4. They start when they are needed first. A thread whose call stalls is not
+   * counted (`IoPool`).
+   */
   readonly threads?: number;
   /** How many of them start at once; default 1. */
   readonly startThreads?: number;
@@ -404,6 +409,8 @@ function newPool(options: DiskTierOptions): IoPool<DiskCall, DiskAnswer> {
     setup,
     threadsMax: options.threads ?? defaultThreads,
     stuckMax,
+    clock: systemClock,
+    timers: systemTimers,
     tooManyStuck: (count) =>
       tierFailed({
         tier: nameOf(options),

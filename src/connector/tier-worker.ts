@@ -79,6 +79,7 @@ export class TierWorker implements WorkerConnector {
     this.#loads = new TransferQueue({
       concurrency: options.loadsAtOnce,
       queuedMax: Infinity,
+      clock,
       timers,
       run: (item, signal) => this.#load(item, signal),
       onChange,
@@ -86,6 +87,7 @@ export class TierWorker implements WorkerConnector {
     this.#saves = new TransferQueue({
       concurrency: options.savesAtOnce,
       queuedMax: Infinity,
+      clock,
       timers,
       run: (item, signal) => this.#save(item, signal),
       onChange,

@@ -15,6 +15,7 @@ function make(options: { concurrency?: number; queuedMax?: number } = {}) {
   const queue = new TransferQueue<string, string>({
     concurrency: options.concurrency ?? 2,
     queuedMax: options.queuedMax ?? Infinity,
+    clock: time,
     timers: time,
     run: (item, signal) =>
       new Promise((resolve, reject) => {
@@ -103,6 +104,72 @@ test('what hangs does not stop others', async () => {
   expect([...ends.keys()]).toEqual(['h1', 'h2', 'a']);
   await end('a');
   expect(report()).toMatchObject({ decided: [1, 2], drained: [2] });
+});
+
+test('items that stall do not take the places of others, and may still finish', async () => {
+  const { time, queue, ends, end, report } = make();
+  queue.submit(id(1), ['h1', 'h2', 'h3', 'a', 'b', 'c'], { timeoutMs: 2000 });
+  time.advance(99);
+  expect([...ends.keys()]).toEqual(['h1', 'h2']);
+  time.advance(1);
+  expect([...ends.keys()]).toEqual(['h1', 'h2', 'h3', 'a']);
+  await end('a');
+  await end('b');
+  await end('c');
+  expect(time.nowMs()).toBe(100);
+  await end('h2');
+  expect(queue.lateCount).toBe(0);
+  time.advance(1900);
+  queue.checkInvariants();
+  expect(report()).toEqual({ decided: [1], drained: [], failed: ['h1:timedOut busy', 'h3:timedOut busy'] });
+  await end('h1');
+  await end('h3');
+  expect(report()).toEqual({ decided: [], drained: [1], failed: [] });
+  expect(time.pending).toBe(0);
+});
+
+test('an item stalls when it runs much longer than others did: a slow store is asked no more at once', async () => {
+  const { time, queue, ends, end } = make({ concurrency: 1 });
+  queue.submit(id(1), ['a', 'b', 'c', 'd'], { timeoutMs: 10_000 });
+  time.advance(90);
+  await end('a');
+  // Eight times the 90 ms of the first item.
+  time.advance(719);
+  expect([...ends.keys()]).toEqual(['b']);
+  time.advance(1);
+  expect([...ends.keys()]).toEqual(['b', 'c']);
+  queue.checkInvariants();
+  queue.close();
+  expect(time.pending).toBe(0);
+});
+
+test('at most 64 items stall beside those that run', () => {
+  const { time, queue, ends } = make();
+  const names = Array.from({ length: 80 }, (_, i) => `h${i}`);
+  queue.submit(id(1), names, { timeoutMs: 100_000 });
+  time.advance(90_000);
+  expect(ends.size).toBe(66);
+  queue.checkInvariants();
+  time.advance(10_000);
+  expect(queue.takeReport().failures.length).toBe(80);
+  queue.submit(id(2), ['a'], { timeoutMs: 100 });
+  expect(ends.has('a')).toBe(false);
+  time.advance(100);
+  queue.checkInvariants();
+  expect(time.pending).toBe(0);
+});
+
+test('nothing is timed while nothing waits', async () => {
+  const { time, queue, end } = make();
+  queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 1000 });
+  expect(time.pending).toBe(2);
+  await end('a');
+  // The deadline alone.
+  expect(time.pending).toBe(1);
+  queue.submit(id(2), ['d'], { timeoutMs: 1000 });
+  expect(time.pending).toBe(3);
+  queue.dropQueued(id(2));
+  expect(time.pending).toBe(1);
 });
 
 test('a cancelled transfer never begins what it has not begun', async () => {

@@ -1,16 +1,19 @@
 import { setMaxListeners } from 'node:events';
 import { AssertionError, assert, assertDefined } from '../base/assert.ts';
+import type { Clock } from '../base/clock.ts';
 import type { TransferId } from './connector.ts';
+import { StallWatch } from './stall-watch.ts';
 import type { Timer, Timers } from './timers.ts';
 
 /** Why the queue itself gives an item up. */
 export type QueueReason = 'timedOut' | 'cancelled' | 'storeFailed' | 'queueFull' | 'closed';
 
 export interface TransferQueueOptions<Item, Reason extends string> {
-  /** Items that run at once. */
+  /** Items that run at once. Items that stall are not counted (`StallWatch`), up to a bound. */
   readonly concurrency: number;
   /** Items that wait at most; more are given up with `queueFull`. */
   readonly queuedMax: number;
+  readonly clock: Clock;
   readonly timers: Timers;
   /**
    * Moves one item's bytes. Undefined = done. Settles only when no I/O touches the item's memory any more, whatever the
@@ -47,7 +50,10 @@ export class TransferEnded extends Error {
   }
 }
 
-/** Timed-out items that may still run beside `concurrency` others: a store that hangs must not stop the queue at once. */
+/**
+ * Items that stall or were given up and may run beside `concurrency` others: a store that hangs must not stop the queue at
+ * once.
+ */
 const stuckMax = 64;
 
 /**
@@ -63,6 +69,8 @@ export class TransferQueue<Item, Reason extends string> {
   readonly #open = new Map<TransferId, Transfer<Item>>();
   readonly #urgent: Waiting<Item>[] = [];
   readonly #ordinary: Waiting<Item>[] = [];
+  readonly #stalls: StallWatch<number>;
+  #serial = 0;
   #queued = 0;
   #running = 0;
   #stuck = 0;
@@ -76,6 +84,8 @@ export class TransferQueue<Item, Reason extends string> {
   constructor(options: TransferQueueOptions<Item, Reason>) {
     assert(options.concurrency >= 1, 'a queue that runs nothing');
     this.#options = options;
+    const { clock, timers } = options;
+    this.#stalls = new StallWatch({ clock, timers, onStall: () => this.#pump() });
   }
 
   /** Transfers that are not drained. */
@@ -108,7 +118,9 @@ export class TransferQueue<Item, Reason extends string> {
       controller,
       deadline: undefined,
       waiters: [],
+      firstSerial: this.#serial,
     };
+    this.#serial += items.length;
     this.#open.set(id, transfer);
     const queue = options.urgent === true ? this.#urgent : this.#ordinary;
     for (let index = 0; index < items.length; index++) {
@@ -138,6 +150,7 @@ export class TransferQueue<Item, Reason extends string> {
       if (transfer.phases[i] === 'waiting') this.#decide(transfer, i, 'cancelled');
     }
     this.#settle(transfer);
+    this.#pump();
   }
 
   /** Resolves when every item has its outcome; at once for unknown ids. */
@@ -178,14 +191,15 @@ export class TransferQueue<Item, Reason extends string> {
   }
 
   checkInvariants(): void {
-    let [queued, running, stuck] = [0, 0, 0];
-    for (const { phases, isGivenUp, running: own } of this.#open.values()) {
+    let [queued, running, stuck, stalled] = [0, 0, 0, 0];
+    for (const { phases, isGivenUp, running: own, firstSerial } of this.#open.values()) {
       let ownRunning = 0;
       for (let i = 0; i < phases.length; i++) {
         if (phases[i] === 'waiting') queued++;
         if (phases[i] !== 'running') continue;
         ownRunning++;
         if (isGivenUp[i]) stuck++;
+        else if (this.#stalls.isStalled(firstSerial + i)) stalled++;
       }
       assert(ownRunning === own, `a transfer runs ${ownRunning} items, its count says ${own}`);
       running += ownRunning;
@@ -193,14 +207,22 @@ export class TransferQueue<Item, Reason extends string> {
     assert(queued === this.#queued, `${queued} items wait, the count says ${this.#queued}`);
     assert(running === this.#running, `${running} items run, the count says ${this.#running}`);
     assert(stuck === this.#stuck, `${stuck} items are stuck, the count says ${this.#stuck}`);
+    const { stalledCount } = this.#stalls;
+    assert(stalled === stalledCount, `${stalled} items stall, the count says ${stalledCount}`);
   }
 
   #pump(): void {
-    while (this.#running - Math.min(this.#stuck, stuckMax) < this.#options.concurrency) {
+    while (this.#occupied < this.#options.concurrency) {
       const next = this.#urgent.shift() ?? this.#ordinary.shift();
-      if (next === undefined) return;
+      if (next === undefined) break;
       if (next.transfer.phases[next.index] === 'waiting') this.#start(next.transfer, next.index);
     }
+    this.#stalls.watch(this.#queued > 0);
+  }
+
+  /** Of the items that may run at once. */
+  get #occupied(): number {
+    return this.#running - Math.min(this.#stuck + this.#stalls.stalledCount, stuckMax);
   }
 
   #start(transfer: Transfer<Item>, index: number): void {
@@ -208,10 +230,12 @@ export class TransferQueue<Item, Reason extends string> {
     transfer.running++;
     this.#queued--;
     this.#running++;
+    this.#stalls.begin(transfer.firstSerial + index);
     void this.#runOne(transfer.items[index]!, transfer.controller.signal).then((reason) => {
       transfer.phases[index] = 'over';
       transfer.running--;
       this.#running--;
+      this.#stalls.finish(transfer.firstSerial + index);
       if (transfer.isGivenUp[index]) {
         this.#late++;
         this.#stuck--;
@@ -245,8 +269,10 @@ export class TransferQueue<Item, Reason extends string> {
     const phase = transfer.phases[index];
     if (phase === 'over' || transfer.isGivenUp[index]) return;
     transfer.isGivenUp[index] = true;
-    if (phase === 'running') this.#stuck++;
-    else {
+    if (phase === 'running') {
+      this.#stuck++;
+      this.#stalls.giveUp(transfer.firstSerial + index);
+    } else {
       transfer.phases[index] = 'over';
       this.#queued--;
     }
@@ -291,6 +317,8 @@ interface Transfer<Item> {
   /** `over`: the transfer is decided. */
   deadline: Timer | 'over' | undefined;
   readonly waiters: (() => void)[];
+  /** Names its first item; the following numbers name the others. */
+  readonly firstSerial: number;
 }
 
 interface Waiting<Item> {
