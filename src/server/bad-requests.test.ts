@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LetterEngine } from '../../test/support/letter-engine.ts';
@@ -259,6 +259,35 @@ describe('HTTP', () => {
     expect(JSON.parse(text.split('\r\n\r\n')[1]!).error.type).toBe('invalid_request_error');
     await expectAlive();
   });
+
+  it.each([
+    ['ends', (socket: Socket) => socket.end()],
+    ['is destroyed', (socket: Socket) => socket.destroy()],
+    ['is reset', (socket: Socket) => socket.resetAndDestroy()],
+  ])(
+    'logs one line, and no fault of the server, for a client whose connection %s within the body',
+    async (_, leave) => {
+      lines.length = 0;
+      const socket = connect(port, '127.0.0.1');
+      const fields = {
+        ...AUTHORIZED,
+        host: 'x',
+        'content-length': 100,
+        'x-request-id': 'gone',
+        expect: '100-continue',
+      };
+      const head = Object.entries(fields).map((field) => `${field.join(': ')}\r\n`);
+      socket.write(`POST /v1/completions HTTP/1.1\r\n${head.join('')}\r\n`);
+      // The server has read the head and reads the body.
+      await once(socket, 'data');
+      socket.write('{"prompt":', () => leave(socket));
+      while (lines.length === 0) await new Promise((resolve) => setImmediate(resolve));
+      await expectAlive();
+      const logged = lines.map((line) => JSON.parse(line)).filter(({ reqId }) => reqId === 'gone');
+      expect(logged).toMatchObject([{ level: 30, msg: 'request', status: 499, clientGone: true }]);
+      expect(lines.join('')).not.toContain('request failed');
+    },
+  );
 
   it('knows its model', async () => {
     const { status, error } = await complete({ model: 'gpt-9', prompt });

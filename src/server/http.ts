@@ -10,6 +10,7 @@ import {
   bodyNotJson,
   bodyNotUtf8,
   bodyTooLarge,
+  clientGone,
   errorAnswer,
   mediaTypeNotSupported,
   methodNotAllowed,
@@ -137,6 +138,7 @@ function translate(error: unknown, request: FastifyRequest, options: HttpOptions
   if (code === 'FST_ERR_CTP_INVALID_CONTENT_LENGTH') {
     return bodyNotJson({ reason: 'its length is not that of the header' }, error);
   }
+  if (code === 'ECONNRESET' && !request.raw.complete) return clientGone({}, error);
   return error;
 }
 

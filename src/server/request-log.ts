@@ -2,6 +2,9 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import type { GenerationMeter } from './generation.ts';
 
+/** nginx's status for a client that went away before its response began. */
+const CLIENT_GONE = 499;
+
 /** What one line of the log says about a request; never a word of its prompt or its text. */
 export class RequestLog {
   readonly startMs: number;
@@ -22,17 +25,19 @@ export class RequestLog {
    */
   write(request: FastifyRequest, reply: FastifyReply): void {
     const isGone = !reply.raw.writableFinished;
+    // A response that has not begun says 200.
+    const status = isGone && !reply.raw.headersSent ? CLIENT_GONE : reply.raw.statusCode;
     const line = {
       method: request.method,
       // Without the query: it may hold anything.
       path: request.url.split('?', 1)[0],
-      status: reply.raw.statusCode,
+      status,
       ...(isGone ? { clientGone: true } : {}),
       ...(this.errorCode === undefined ? {} : { code: this.errorCode }),
       ...(this.meter === undefined ? {} : meterFields(this.meter)),
       durationMs: round(this.#clock.nowMs() - this.startMs),
     };
-    if (this.meter !== undefined || reply.raw.statusCode >= 400) request.log.info(line, 'request');
+    if (this.meter !== undefined || status >= 400) request.log.info(line, 'request');
     else request.log.debug(line, 'request');
   }
 }

@@ -15,6 +15,12 @@ export const jsonOverLimit = defineError(
   'The JSON of the body has more than {limit} {what}; the limit was exceeded in `{parameter}`. Send a smaller request.',
   400,
 );
+/** nginx's status for it. Nobody reads the answer; the status is for the log. */
+export const clientGone = defineError(
+  'KVASIR_CLIENT_GONE',
+  'The client closed the connection before its request had come in whole.',
+  499,
+);
 export const bodyNotObject = defineError(
   'KVASIR_BODY_NOT_OBJECT',
   'The body must be a JSON object, got {actual}.',
