@@ -50,5 +50,9 @@ export type ErrorFactory = ((fields?: ErrorFields, cause?: unknown) => KvasirErr
 };
 
 function fillTemplate(template: string, fields: ErrorFields): string {
-  return template.replace(/\{(\w+)\}/g, (_, name: string) => String(fields[name] ?? `{${name}}`));
+  return template.replace(/\{(\w+)\}(\.(?=\s|$))?/g, (_, name: string, fullStop = '') => {
+    const value = String(fields[name] ?? `{${name}}`);
+    // A reason may be a sentence that has a full stop already.
+    return /[^.]\.$/.test(value) ? value : `${value}${fullStop}`;
+  });
 }
