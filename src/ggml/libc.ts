@@ -2,11 +2,17 @@
  * The symbols of the C runtime, which every process has. They are not in `ffi.ts` because they work without ggml's
  * libraries.
  */
+import { closeSync, fstatSync, statSync, writeSync } from 'node:fs';
 import koffi, { type LibraryHandle } from 'koffi';
 import { configureKoffi } from './koffi-config.ts';
 
 const PR_SET_PDEATHSIG = 1;
 const SIGKILL = 9;
+const MFD_CLOEXEC = 1;
+const MFD_ALLOW_SEALING = 2;
+const F_ADD_SEALS = 1033;
+/** F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_WRITE. */
+const ALL_SEALS = 15;
 /** What Windows calls the current process. */
 const CURRENT_PROCESS = -1;
 
@@ -41,6 +47,31 @@ export function dieWithParent(): void {
   } catch {
     // Without the symbol, the closed channel ends this process, unless the process is stopped.
   }
+}
+
+/**
+ * The path of a file in memory with these bytes, which nobody can change. It stays open, because its path names a descriptor,
+ * and lasts as long as this process; all threads can open it. Undefined where the system has no such files, or no /proc.
+ */
+export function sealedFile(name: string, bytes: Uint8Array): string | undefined {
+  if (process.platform !== 'linux') return undefined;
+  let file = -1;
+  try {
+    const libc = library(null);
+    const create = libc.func('memfd_create', 'int', ['str', 'uint']);
+    const control = libc.func('fcntl', 'int', ['int', 'int', '...']);
+    file = create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING) as number;
+    if (file < 0) return undefined;
+    for (let total = 0; total < bytes.length; ) total += writeSync(file, bytes, total);
+    const path = `/proc/self/fd/${file}`;
+    const [own, found] = [fstatSync(file), statSync(path)];
+    const isOurs = own.ino === found.ino && own.dev === found.dev && found.size === bytes.length;
+    if (isOurs && control(file, F_ADD_SEALS, 'int', ALL_SEALS) === 0) return path;
+  } catch {
+    // A symbol is missing, memory is short, or /proc is not mounted.
+  }
+  if (file >= 0) closeSync(file);
+  return undefined;
 }
 
 /** `null`: what the process itself is linked with. */

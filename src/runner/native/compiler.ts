@@ -7,7 +7,14 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { defaultCacheFolder } from '../../base/cache-folder.ts';
-import { findLibrary, keepLibrary, keepUntilExit, newWorkFolder, removeWorkFolder } from './kernel-cache.ts';
+import {
+  findLibrary,
+  keepLibrary,
+  keepUntilExit,
+  newWorkFolder,
+  removeWorkFolder,
+  sealedPath,
+} from './kernel-cache.ts';
 
 /**
  * C that is compiled on the machine that runs it, when a model is loaded: for this very CPU, and for the shapes of this
@@ -33,7 +40,11 @@ export interface CompileOptions {
 }
 
 export interface Compiled {
+  /** For `openNative`, where it is loaded from. */
   readonly path: string;
+  readonly key: string;
+  /** The content of the library. */
+  readonly library: Uint8Array;
   /** Whether an earlier process had compiled it. */
   readonly wasCached: boolean;
   /** Of the source, its definitions and the flags: what decides the bits that it computes, on a CPU with given features. */
@@ -87,17 +98,30 @@ export async function openNative<T>(
 ): Promise<T> {
   const found = await compileNative(source, options);
   try {
-    return take(found);
+    return takeSealed(found, take);
   } catch (error) {
     if (!found.wasCached) throw unloadable(found, error);
   }
   await rm(found.path, { force: true }).catch(() => undefined);
   const again = await compileNative(source, options);
   try {
-    return take(again);
+    return takeSealed(again, take);
   } catch (error) {
     throw unloadable(again, error);
   }
+}
+
+/** From a copy that nobody can change if the system lets a program be loaded from it, else from the file. */
+function takeSealed<T>(compiled: Compiled, take: (compiled: Compiled) => T): T {
+  const path = sealedPath(compiled.key, compiled.library);
+  if (path !== undefined) {
+    try {
+      return take({ ...compiled, path });
+    } catch {
+      // The file may give the reason, or be allowed.
+    }
+  }
+  return take(compiled);
 }
 
 const unloadable = ({ path }: Compiled, error: unknown): CompileFailure =>
@@ -168,8 +192,10 @@ async function jobOf(source: NativeSource, options: CompileOptions): Promise<Com
 async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isCacheable: boolean }> {
   const { cacheFolder, key, sourceDigest, notice } = job;
   if (cacheFolder !== undefined) {
-    const { path, damaged } = await findLibrary(cacheFolder, key);
-    if (path !== undefined) return { path, wasCached: true, sourceDigest, isCacheable: true };
+    const { path, library, damaged } = await findLibrary(cacheFolder, key);
+    if (path !== undefined && library !== undefined) {
+      return { path, key, library, wasCached: true, sourceDigest, isCacheable: true };
+    }
     if (damaged > 0) notice?.(`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`);
   }
   const workFolder = await newWorkFolder().catch((error: unknown) => {
@@ -178,10 +204,11 @@ async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isC
   const output = join(workFolder, `${key}.so`);
   try {
     await inTurn(() => compileFor(job, output));
-    const path = await keep(job, output);
+    const library = await readFile(output);
+    const path = await keep(job, library);
     if (path === undefined) keepUntilExit(workFolder);
     else await removeWorkFolder(workFolder);
-    return { path: path ?? output, wasCached: false, sourceDigest, isCacheable: path !== undefined };
+    return { path: path ?? output, key, library, wasCached: false, sourceDigest, isCacheable: path !== undefined };
   } catch (error) {
     await removeWorkFolder(workFolder);
     const said = saidBy(error);
@@ -190,8 +217,7 @@ async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isC
 }
 
 /** Where the cache keeps the library; undefined when it cannot. */
-async function keep({ cacheFolder, key, notice }: CompileJob, output: string): Promise<string | undefined> {
-  const library = await readFile(output);
+async function keep({ cacheFolder, key, notice }: CompileJob, library: Uint8Array): Promise<string | undefined> {
   const useless = 'Kernels are compiled again at each start. Set XDG_CACHE_HOME to a folder that can be written.';
   if (cacheFolder === undefined) {
     notice?.(`There is no cache folder: the user has no home. ${useless}`);

@@ -33,7 +33,7 @@ const load = (options: CompileOptions) =>
     return { wasCached, best: best(Float32Array.of(1, 3, 2), 3) };
   });
 
-/** A cache folder with a library that this process has not loaded: damage to a loaded one would end it. */
+/** A cache folder with a library that this process has not loaded: outside Linux, damage to a loaded one would end it. */
 async function filled(name: string): Promise<{ readonly cacheFolder: string; readonly path: string }> {
   const cacheFolder = join(folder, name);
   const { path } = await compileNative(logitsSource, { cacheFolder });
@@ -122,6 +122,30 @@ describe('a library in the cache', () => {
     }
     await load({ cacheFolder });
     expect(readdirSync(cacheFolder).filter((name) => name.endsWith('.tmp'))).toEqual(['.young.tmp']);
+  });
+});
+
+describe('the copy in memory of a library', () => {
+  testsNeed(hasCompiler, 'no C compiler');
+  testsNeed(process.platform === 'linux', 'no Linux');
+
+  it('is loaded instead of the file, which may change after it was checked', async () => {
+    const { cacheFolder } = await filled('copied');
+    const taken: string[] = [];
+    const take = ({ path }: { readonly path: string }): void => void taken.push(path);
+    await openNative(logitsSource, { cacheFolder }, take);
+    await openNative(logitsSource, { cacheFolder }, take);
+    expect(taken[0]).toMatch(/^\/proc\/self\/fd\//);
+    expect(taken).toEqual([taken[0], taken[0]]);
+  });
+
+  it('is left if it cannot be loaded: the file is loaded', async () => {
+    const { cacheFolder, path } = await filled('refused');
+    const taken = await openNative(logitsSource, { cacheFolder }, (compiled) => {
+      if (compiled.path.startsWith('/proc/')) throw new Error('operation not permitted');
+      return compiled;
+    });
+    expect(taken).toMatchObject({ path, wasCached: true });
   });
 });
 

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { removeAbandoned, writeDurably } from '../../base/durable-file.ts';
 import { makeFolders } from '../../base/make-folders.ts';
+import { sealedFile } from '../../ggml/libc.ts';
 
 /**
  * Compiled libraries in a folder that processes share:
@@ -18,6 +19,8 @@ import { makeFolders } from '../../base/make-folders.ts';
 export interface CachedLibrary {
   /** The whole library; undefined when there is none. */
   readonly path: string | undefined;
+  /** Its content, as it was checked. */
+  readonly library: Uint8Array | undefined;
   /** Files whose content is not what their name says. */
   readonly damaged: number;
 }
@@ -32,10 +35,23 @@ export async function findLibrary(folder: string, key: string): Promise<CachedLi
     const path = join(folder, name);
     const bytes = await readFile(path).catch(() => undefined);
     if (bytes === undefined) continue;
-    if (name === cacheName(key, sha256(bytes))) return { path, damaged };
+    if (name === cacheName(key, sha256(bytes))) return { path, library: bytes, damaged };
     damaged++;
   }
-  return { path: undefined, damaged };
+  return { path: undefined, library: undefined, damaged };
+}
+
+/** Copies in memory of libraries that this process has loaded, by digest. */
+const sealed = new Map<string, string | undefined>();
+
+/**
+ * Where to load a library from, so that nobody can change it after it was checked: a process that has loaded a file ends with
+ * SIGBUS if the file is truncated in place. Undefined where the system cannot do it.
+ */
+export function sealedPath(key: string, library: Uint8Array): string | undefined {
+  const digest = sha256(library);
+  if (!sealed.has(digest)) sealed.set(digest, sealedFile(`kvasir-${key}`, library));
+  return sealed.get(digest);
 }
 
 /** Keeps a library for later starts; returns where it lies. Throws what the file system throws. */
