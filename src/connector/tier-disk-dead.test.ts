@@ -111,7 +111,7 @@ it('6 of 90 blocks that do not return cost 6 blocks, with fewer threads and fewe
   });
   const id = 1 as TransferId;
   queue.submit(id, names, { timeoutMs: 1e9 });
-  await until(() => loaded.length === 84);
+  await until(() => loaded.length === 84 && tier.busyCount === 6);
   queue.cancel(id);
   expect(queue.takeReport().failures.map(({ item }) => item)).toEqual(dead);
   await until(() => tier.stuckCount === 6);
