@@ -23,8 +23,8 @@ export class HitChecker {
   readonly #isAsked: boolean;
   readonly #available: () => number;
   readonly #seen = new Map<RequestId, Seen>();
-  /** Blocks (`group/index`) that were lost and not asked for since. */
-  readonly #lost = new Map<RequestId, Set<string>>();
+  /** Blocks (`group/index`) that were lost and not asked for since, and the pages that they were in. */
+  readonly #lost = new Map<RequestId, Map<string, BlockId>>();
   /** Blocks that were lost, asked for and promised, and are not ordered yet. */
   readonly #promised = new Map<RequestId, Set<string>>();
   /** Until when a request is to wait for an answer, and the plan in which it was last told so. */
@@ -47,9 +47,13 @@ export class HitChecker {
   planned({ sequences }: ScheduledStep): void {
     for (const { requestId, blockTables, spans, tokens } of sequences) {
       this.#seen.set(requestId, { tables: blockTables, tokens });
-      for (const name of this.#lost.get(requestId) ?? []) {
-        const [group, index] = name.split('/').map(Number);
-        const first = index! * this.#spec.groups[group!]!.blockSize;
+      for (const [name, page] of this.#lost.get(requestId) ?? []) {
+        const [group, index] = name.split('/').map(Number) as [number, number];
+        // It has taken another request's page for the block since: what it computes there is for another group's sake.
+        if (this.#pageOf(requestId, group, index) !== page && this.#isShared(requestId, group, index)) continue;
+        const first = index * this.#spec.groups[group]!.blockSize;
+        // The last token is computed in any case, for its logits.
+        if (first === tokens.length - 1) continue;
         const isComputed = spans.some(({ start, end }) => start <= first && first < end);
         assert(!isComputed, `I3: ${requestId} computes block ${name}, which it has lost, and has not asked for it`);
       }
@@ -61,10 +65,11 @@ export class HitChecker {
     if (!this.#isAsked || pages.length === 0) return;
     const bad = new Set<number>(pages);
     for (const [id, { tables, tokens }] of this.#seen) {
-      const lost = this.#lost.get(id) ?? new Set<string>();
+      const lost = this.#lost.get(id) ?? new Map<string, BlockId>();
       for (const [group, { ids, length }] of tables.entries()) {
         const full = Math.min(length, Math.floor(tokens.length / this.#spec.groups[group]!.blockSize));
-        for (let index = 0; index < full; index++) if (bad.has(ids[index]!)) lost.add(`${group}/${index}`);
+        for (let index = 0; index < full; index++)
+          if (bad.has(ids[index]!)) lost.set(`${group}/${index}`, ids[index]! as BlockId);
       }
       if (lost.size > 0) this.#lost.set(id, lost);
     }
@@ -105,15 +110,28 @@ export class HitChecker {
 
   /** Who shares the page of a block need not ask for it too, also when it inherits the page. */
   #askedForSharers(id: RequestId, group: number, index: number): void {
-    const page = this.#pageOf(id, group, index);
-    if (page === undefined) return;
-    for (const [other, lost] of this.#lost)
-      if (other !== id && this.#pageOf(other, group, index) === page) lost.delete(`${group}/${index}`);
+    const name = `${group}/${index}`;
+    const pages = [this.#pageOf(id, group, index), this.#lost.get(id)?.get(name)];
+    for (const [other, lost] of this.#lost) {
+      if (other === id) continue;
+      // Either may have another page by now: a page that a transfer still writes is replaced for each of them.
+      const isShared = [this.#pageOf(other, group, index), lost.get(name)].some(
+        (page) => page !== undefined && pages.includes(page),
+      );
+      if (isShared) lost.delete(name);
+    }
   }
 
-  #pageOf(id: RequestId, group: number, index: number): number | undefined {
+  #isShared(id: RequestId, group: number, index: number): boolean {
+    const page = this.#pageOf(id, group, index);
+    for (const other of this.#seen.keys())
+      if (other !== id && page !== undefined && this.#pageOf(other, group, index) === page) return true;
+    return false;
+  }
+
+  #pageOf(id: RequestId, group: number, index: number): BlockId | undefined {
     const table = this.#seen.get(id)?.tables[group];
-    return table === undefined || index >= table.length ? undefined : table.ids[index];
+    return table === undefined || index >= table.length ? undefined : (table.ids[index] as BlockId);
   }
 
   /** The question is over. */

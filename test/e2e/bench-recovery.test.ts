@@ -32,15 +32,17 @@ function bench(args: readonly string[], environment: Record<string, string> = {}
   return { status, rows: (JSON.parse(stdout || '{"rows":[]}') as { rows: unknown[] }).rows, stderr };
 }
 
+const faults = faultsOf({ part: 0.3, slowMs: 200, downSeconds: 1 }).map(({ name }) => name);
+
 it.each([
-  ['1', 'sync', 'greedy'],
-  ['2', 'async', 'seeded'],
-])('every fault leaves the texts as they are, with %s rank(s), %s loads, %s', (ranks, mode, sampling) => {
+  ['2', 'async', 'seeded', faults],
+  ['1', 'sync', 'greedy', faults.filter((name) => /truncated|hung|server killed/.test(name))],
+])('no fault changes a text, with %s rank(s), %s loads, %s', (ranks, mode, sampling, names) => {
   const shape = ['--ranks', ranks, '--mode', mode, '--sampling', sampling, '--down-seconds', '1'];
-  const { status, rows, stderr } = bench(shape);
+  const only = names.map((name) => name.replace(/[()]/g, '.')).join('|');
+  const { status, rows, stderr } = bench([...shape, '--only', only]);
   expect(status, stderr).toBe(0);
-  const faults = faultsOf({ part: 0.3, slowMs: 200, downSeconds: 1 });
-  expect(rows).toHaveLength(1 + faults.length);
+  expect(rows).toHaveLength(1 + names.length);
   for (const row of rows as CaseRow[]) {
     expect(row).toMatchObject({ textsEqual: 4, requests: 4, requestsLost: 0, overMinimum: 0 });
     expect(row.computedTokens, row.fault).toBeGreaterThan(0);
@@ -49,18 +51,18 @@ it.each([
 });
 
 it('random schedules leave the texts as they are', () => {
-  const [outcome] = bench(['--schedules', '6', '--seed', '3']).rows as ScheduleOutcome[];
-  expect(outcome).toMatchObject({ schedules: 6, requestsLost: 0, failed: [] });
+  const [outcome] = bench(['--schedules', '4', '--seed', '3']).rows as ScheduleOutcome[];
+  expect(outcome).toMatchObject({ schedules: 4, requestsLost: 0, failed: [] });
   expect(outcome!.textsEqual).toBe(outcome!.requests);
 });
 
 it.each(plantedBugs)('an engine with the bug %s has equal texts, and computes more than the minimum', (bug) => {
-  const shape = ['--ranks', '1', '--mode', 'async', '--sampling', 'greedy', '--only', 'bit flip|hung'];
+  const shape = ['--ranks', '1', '--mode', 'async', '--sampling', 'greedy', '--only', 'bit flip'];
   const { status, rows } = bench(shape, environmentWith(bug, bugs));
   expect(status).toBe(1);
   const [none, ...faulty] = rows as CaseRow[];
   expect(none).toMatchObject({ textsEqual: 4, overMinimum: 0 });
-  expect(faulty).toHaveLength(2);
+  expect(faulty).toHaveLength(1);
   for (const row of faulty) {
     expect(row).toMatchObject({ textsEqual: 4, requestsLost: 0 });
     expect(row.overMinimum, row.fault).toBeGreaterThan(0);

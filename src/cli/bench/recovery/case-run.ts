@@ -92,6 +92,8 @@ class CaseRun {
   #server!: RestartableServer;
   readonly #seen: number[];
   #probesSent = 0;
+  /** Tokens that clients have seen; infinite when all requests have ended. */
+  #generated = 0;
   #seenAtLoss: readonly number[] | undefined;
   #waiting: { readonly tokens: number; readonly resolve: () => void }[] = [];
 
@@ -200,10 +202,13 @@ class CaseRun {
 
   #whenGenerated(part: number): Promise<void> {
     const all = this.#options.requests.reduce((total, { maxTokens }) => total + maxTokens, 0);
-    return new Promise((resolve) => this.#waiting.push({ tokens: Math.max(1, Math.floor(all * part)), resolve }));
+    const tokens = Math.max(1, Math.floor(all * part));
+    if (tokens <= this.#generated) return Promise.resolve();
+    return new Promise((resolve) => this.#waiting.push({ tokens, resolve }));
   }
 
   #wake(tokens: number): void {
+    this.#generated = tokens;
     const ready = this.#waiting.filter((waiting) => waiting.tokens <= tokens);
     this.#waiting = this.#waiting.filter((waiting) => waiting.tokens > tokens);
     for (const { resolve } of ready) resolve();
