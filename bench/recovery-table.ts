@@ -11,11 +11,11 @@ import type { ResultsFile } from './results-file.ts';
 
 const [begin, end] = ['<!-- fault benchmark: begin -->', '<!-- fault benchmark: end -->'];
 
-/** The table of the file's run of all faults. */
+/** The table of the file's run of all faults, without times: README's run shared its machine with other work. */
 export function recoveryTable({ runs }: ResultsFile): string {
   const run = runs.find(({ command }) => /^kvasir bench recovery (?!.*--schedules)/.test(command));
   assert(run !== undefined, 'the file has no run of `kvasir bench recovery`');
-  return markdownTable(summarize(run.rows as readonly unknown[] as readonly CaseRow[]));
+  return markdownTable(summarize(run.rows as readonly unknown[] as readonly CaseRow[]), { times: false });
 }
 
 /** The text with the table in place of the one between its markers. */

@@ -5,12 +5,13 @@ import type { CliContext } from '../src/cli/context.ts';
 import { runCli } from '../src/cli/run-cli.ts';
 import { describeCpu } from './machine.ts';
 import { plotSvg } from './plot-svg.ts';
+import { recoveryTable, withTable } from './recovery-table.ts';
 import { comparedFigures, newestResults, type ResultsFile, withRun } from './results-file.ts';
 import { chosenBenches, commandOf, standardSet } from './standard-set.ts';
 
 const read = (path: string): ResultsFile => JSON.parse(readFileSync(path, 'utf8')) as ResultsFile;
 const readme = readFileSync('README.md', 'utf8');
-const quoted = /`(bench\/results\/[\w-]+\.json)`/.exec(readme)![1]!;
+const quoted = /`(bench\/results\/[\d-]+\.json)`/.exec(readme)![1]!;
 
 it('README quotes a results file as it is, and shows its plot', () => {
   const figures = comparedFigures(read(quoted));
@@ -28,6 +29,11 @@ it('README quotes a results file as it is, and shows its plot', () => {
   }
   expect(readme).toContain('](docs/performance.svg)');
   expect(readFileSync('docs/performance.svg', 'utf8')).toBe(plotSvg(read(quoted)));
+});
+
+it('README quotes the fault benchmark as it is', () => {
+  const results = /`(bench\/results\/[\w-]+-recovery\.json)`/.exec(readme)![1]!;
+  expect(withTable(readme, recoveryTable(read(results)))).toBe(readme);
 });
 
 it('every results file says where and what with', () => {

@@ -76,10 +76,13 @@ const cellsOf = (row: FaultSummary): (string | number)[] => [
 
 export const textTable = (summary: readonly FaultSummary[]): string => formatTable([...header], summary.map(cellsOf));
 
-/** For README: `bench/recovery-table.ts` writes it between two markers. */
-export function markdownTable(summary: readonly FaultSummary[]): string {
-  const line = (cells: readonly (string | number)[]): string => `| ${cells.join(' | ')} |`;
-  return [line(header), `|${'---|'.repeat(header.length)}`, ...summary.map((row) => line(cellsOf(row)))].join('\n');
+/** With `times: false`, what does not depend on how busy the machine was. */
+export function markdownTable(summary: readonly FaultSummary[], { times = true } = {}): string {
+  const isTime = (name: string): boolean => /ms$|^to undisturbed$/.test(name);
+  const line = (cells: readonly (string | number)[]): string =>
+    `| ${cells.filter((_, column) => times || !isTime(header[column]!)).join(' | ')} |`;
+  const rule = line(header.map(() => '---'));
+  return [line(header), rule, ...summary.map((row) => line(cellsOf(row)))].join('\n');
 }
 
 /** A result that breaks the promise: the command's exit code is 1. */
