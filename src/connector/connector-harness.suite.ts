@@ -1,74 +1,82 @@
-import { expect } from 'vitest';
+import { setImmediate as turn } from 'node:timers/promises';
+import { sha256 } from '../../sim/hash.ts';
+import { makeRequest } from '../../sim/workload.ts';
 import { assert, assertDefined } from '../base/assert.ts';
 import { systemClock } from '../base/clock.ts';
-import { type BlockId, blockId, type RequestId, requestId, stepId, tokenCount } from '../core/ids.ts';
-import { OutputAggregator } from './aggregator.ts';
+import type { Prng } from '../base/prng.ts';
+import { type BlockId, blockCount, blockId, type RequestId, tokenCount } from '../core/ids.ts';
+import type { RequestUpdate } from '../core/request.ts';
+import { Outbox } from '../engine/outbox.ts';
+import { step } from '../engine/step.ts';
+import type { ScheduledStep, SchedulerOptions } from '../scheduler/contract.ts';
+import type { ConnectorPort } from '../scheduler/external-kv.ts';
+import { Scheduler } from '../scheduler/scheduler.ts';
+import { PipelineExecutor } from '../worker/executor-pipeline.ts';
+import type { Rank } from '../worker/rank.ts';
+import { InlineRank } from '../worker/rank-inline.ts';
 import type { BlockKey } from './block-key.ts';
 import type {
-  ConnectorRequest,
   KvConnector,
   KvEvent,
   KvIdentity,
+  LoadJob,
   SchedulerConnector,
-  ValidBlock,
+  TransferId,
   WorkerConnector,
 } from './connector.ts';
+import { layersPerRank, suiteBlockSize, suiteFingerprint, TruthRunner } from './connector-truth.suite.ts';
+import type { LoadFailureReason } from './reasons.ts';
 import { systemTimers } from './system-timers.ts';
-import { suiteBytes } from './tier.suite.ts';
-import { type DecidedLoad, TransferLedger } from './transfer-ledger.ts';
-import { stepWithConnector } from './worker-step.ts';
-
-/** What block `key` holds on a rank. */
-export const expectedBytes = (key: BlockKey, { rank, pageBytes }: KvIdentity): Uint8Array =>
-  suiteBytes(key, pageBytes).map((byte) => byte ^ (rank * 85));
-
-interface HarnessBlock {
-  readonly key: BlockKey;
-  page: BlockId | undefined;
-  state: 'absent' | 'loading' | 'valid';
-}
 
 export interface HarnessRequest {
   readonly id: RequestId;
-  readonly blocks: readonly HarnessBlock[];
-  status: 'waiting' | 'loading' | 'running' | 'done' | 'gone';
-  askedUntilMs: number | undefined;
+  readonly tokens: number[];
+  status: 'live' | 'done' | 'gone';
+  /** Blocks that all ranks said they had loaded for it, and whose bytes were right. */
   loadedBlocks: number;
+  /** Full blocks that the engine says it has computed for it; counted when it is done. */
   computedBlocks: number;
-  failures: string[];
+  failures: LoadFailureReason[];
 }
 
 export interface HarnessOptions {
   readonly identities: readonly KvIdentity[];
   readonly pageCount: number;
   readonly loadTimeoutMs: number;
+  readonly scheduling?: Partial<SchedulerOptions>;
+  /** Which valid blocks the connector hears of. Default: all. A store gets holes by it. */
+  readonly offers?: (key: BlockKey) => boolean;
   /** Wraps each rank's worker half. */
   readonly wrapWorker?: (half: WorkerConnector, rank: number) => WorkerConnector;
 }
 
+interface SeenLoad {
+  readonly job: LoadJob;
+  readonly request: HarnessRequest;
+  readonly failures: Map<BlockId, LoadFailureReason>;
+  /** Pages whose content was lost while the load was under way. */
+  readonly lost: Set<BlockId>;
+}
+
 /**
- * An engine without a model: it plays the engine's order of calls over plain memory. Computing a block writes the bytes
- * that belong to its key; after every step all valid blocks must hold theirs on every rank (I1), no page may be used
- * twice, and the pages that are held must be those that the ledger knows (I5, I7).
+ * The engine without a model: the real step, scheduler, pipeline and ranks over runners that check what they read. When a
+ * load is reported, its blocks must hold the right bytes on every rank; when a token is computed, so must all tokens
+ * before it (I1). The scheduler checks its own invariants after every step (I4, I5, I7, I8).
  */
 export class EngineHarness {
   readonly requests = new Map<RequestId, HarnessRequest>();
   readonly events: KvEvent[] = [];
-  readonly counters: Record<string, number> = {};
-  readonly ledger: TransferLedger;
+  readonly scheduler: Scheduler;
   readonly #options: HarnessOptions;
-  readonly #scheduler: SchedulerConnector;
-  readonly #ranks: readonly {
-    readonly half: WorkerConnector;
-    readonly identity: KvIdentity;
-    readonly pool: Uint8Array;
-  }[];
-  readonly #aggregator: OutputAggregator;
-  readonly #owners: (HarnessBlock | undefined)[];
-  readonly #holds: Int32Array;
-  #newlyValid: ValidBlock[] = [];
-  #steps = 0;
+  readonly #connector: SchedulerConnector;
+  readonly #runners: readonly TruthRunner[];
+  readonly #ranks: readonly InlineRank[];
+  readonly #executor: PipelineExecutor;
+  readonly #outbox = new Outbox((update) => this.#deliver(update));
+  readonly #loads = new Map<TransferId, SeenLoad>();
   #wakeups = 0;
+  #isRung: boolean = false;
+  #wake: (() => void) | undefined;
 
   static async open(connector: KvConnector, options: HarnessOptions): Promise<EngineHarness> {
     let harness: EngineHarness | undefined;
@@ -82,292 +90,244 @@ export class EngineHarness {
     return harness;
   }
 
-  private constructor(options: HarnessOptions, scheduler: SchedulerConnector, halves: readonly WorkerConnector[]) {
+  private constructor(options: HarnessOptions, connector: SchedulerConnector, halves: readonly WorkerConnector[]) {
     this.#options = options;
-    this.#scheduler = scheduler;
-    this.#owners = new Array<HarnessBlock | undefined>(options.pageCount).fill(undefined);
-    this.#holds = new Int32Array(options.pageCount);
+    this.#connector = connector;
+    this.#runners = options.identities.map((identity) => new TruthRunner(identity, options.pageCount));
     this.#ranks = halves.map((inner, rank) => {
-      const identity = options.identities[rank]!;
+      const runner = this.#runners[rank]!;
       const half = options.wrapWorker?.(inner, rank) ?? inner;
-      const pool = new Uint8Array(options.pageCount * identity.pageBytes);
-      half.registerKvCaches({
-        pageCount: options.pageCount,
-        pageBytes: identity.pageBytes,
-        blockBytes: (page) => pool.subarray(page * identity.pageBytes, (page + 1) * identity.pageBytes),
-      });
-      return { half, identity, pool };
+      half.registerKvCaches(runner.kvPages);
+      return new InlineRank(runner, options.identities[rank]!, half);
     });
-    this.ledger = new TransferLedger(systemClock, {
-      hold: (page) => void this.#holds[page]!++,
-      release: (page) => {
-        assert(this.#holds[page]! > 0, `page ${page} is not held`);
-        this.#holds[page]!--;
+    this.#executor = new PipelineExecutor(this.#ranks.map(acrossProcesses), (id) => this.scheduler.isOpenTransfer(id));
+    this.scheduler = new Scheduler(
+      {
+        groups: [{ kind: 'full', blockSize: tokenCount(suiteBlockSize), layers: layersOfAll(halves.length) }],
+        pageBytes: options.identities[0]!.pageBytes,
+        pageCount: blockCount(options.pageCount),
+        fingerprint: suiteFingerprint,
       },
-    });
-    this.#aggregator = new OutputAggregator(halves.length, (id) => this.ledger.isOpen(id));
+      {
+        maxNumBatchedTokens: 512,
+        maxNumSeqs: 16,
+        maxModelLen: 1000,
+        enablePrefixCaching: true,
+        policy: 'fcfs',
+        ...options.scheduling,
+      },
+      sha256,
+      this.#port(connector),
+      { loadTimeoutMs: () => options.loadTimeoutMs, pollMs: 5 },
+    );
   }
 
   get wakeups(): number {
     return this.#wakeups;
   }
 
-  ring(): void {
-    this.#wakeups++;
+  get counters(): Readonly<Record<string, number>> {
+    return this.scheduler.stats().transfers.counters;
   }
 
-  add(name: string, keys: readonly BlockKey[]): HarnessRequest {
-    const id = requestId(name);
-    assert(!this.requests.has(id), `request ${name} is known`);
+  ring(): void {
+    this.#wakeups++;
+    this.#isRung = true;
+    this.scheduler.ringTransfers();
+    this.#wake?.();
+  }
+
+  add(name: string, prompt: ArrayLike<number>, maxTokens = 1): HarnessRequest {
+    const engineRequest = makeRequest(name, prompt, { params: { maxTokens, ignoreEos: true } });
     const request: HarnessRequest = {
-      id,
-      blocks: keys.map((key) => ({ key, page: undefined, state: 'absent' })),
-      status: 'waiting',
-      askedUntilMs: undefined,
+      id: engineRequest.id,
+      tokens: Array.from(prompt),
+      status: 'live',
       loadedBlocks: 0,
       computedBlocks: 0,
       failures: [],
     };
-    this.requests.set(id, request);
+    this.scheduler.add(engineRequest);
+    this.requests.set(request.id, request);
     return request;
   }
 
-  /** Gives the pages back; the request starts anew. */
-  preempt(request: HarnessRequest): void {
-    this.ledger.abandon(request.id);
-    this.#dropPages(request);
-    request.status = 'waiting';
-    request.askedUntilMs = undefined;
+  /** The content of these pages is lost, as when a worker has died; by default that of all pages. */
+  losePages(pages: readonly BlockId[] = this.#pages()): void {
+    for (const page of pages) this.#spoil(page);
+    for (const { lost } of this.#loads.values()) for (const page of pages) lost.add(page);
+    const updates = this.scheduler.invalidate(pages);
+    assert(updates.length === 0, 'a loss ends nobody');
+    this.scheduler.checkInvariants();
+  }
+
+  /** Some pages of the pool. */
+  anyPages(prng: Prng): BlockId[] {
+    return this.#pages().filter(() => prng.chance(0.1));
   }
 
   /** Ends a request in whatever state it is. */
   end(request: HarnessRequest): void {
-    this.#scheduler.requestFinished(this.#view(request), () => []);
-    this.ledger.forget(request.id);
-    this.#dropPages(request);
+    if (request.status === 'live') this.scheduler.abort(request.id);
     request.status = 'gone';
     this.requests.delete(request.id);
   }
 
   /** Steps until all requests are done; a request must not wait for ever. */
   async runToEnd(onDone?: (request: HarnessRequest) => void): Promise<void> {
-    const startedMs = systemClock.nowMs();
-    for (;;) {
-      const waiting = [...this.requests.values()].filter(({ status }) => status !== 'done');
-      for (const request of [...this.requests.values()]) if (request.status === 'done') onDone?.(request);
-      if (waiting.length === 0) return;
-      const what = waiting.map(({ id, status }) => `${id} is ${status}`).join(', ');
-      assert(systemClock.nowMs() - startedMs < patienceMs, `${what} for ever`);
-      await this.step();
-      await turn();
-    }
-  }
-
-  /** Steps until the workers have nothing more to report. */
-  async runToDrained(): Promise<void> {
-    const startedMs = systemClock.nowMs();
-    while (this.ledger.openCount > 0 || this.ledger.hasOrders || this.#newlyValid.length > 0) {
-      assert(systemClock.nowMs() - startedMs < patienceMs, `${this.ledger.openCount} transfers are open for ever`);
-      await this.step();
-      await turn();
-    }
-  }
-
-  async step(): Promise<void> {
-    for (const request of this.requests.values()) if (request.status === 'waiting') this.#admit(request);
-    const plan = this.#scheduler.buildConnectorMeta({
-      stepId: stepId(++this.#steps),
-      newlyValid: this.#newlyValid.filter(({ page }) => this.#owners[page] !== undefined || this.#holds[page]! > 0),
-      newTransferId: () => this.ledger.newTransferId(),
-      validPage: (key) => this.#owners.find((owner) => owner?.key === key && owner.state === 'valid')?.page,
-    });
-    // What crosses a process border is data.
-    const metadata = structuredClone(this.ledger.composeMetadata(JSON.parse(JSON.stringify(plan))));
-    for (const { page } of this.#newlyValid) this.#holds[page]!--;
-    this.#newlyValid = [];
-    const computing = [...this.requests.values()].filter(({ status }) => status === 'running');
-    const spoiled = new Set<BlockId>();
-    const outputs = await Promise.all(
-      this.#ranks.map(async ({ half, identity, pool }) => {
-        const forward = (failures: readonly { readonly page: BlockId }[]): Promise<void> => {
-          const failed = new Set(failures.map(({ page }) => page));
-          for (const page of failed) spoiled.add(page);
-          for (const request of computing) {
-            if (request.blocks.some(({ page }) => failed.has(page!))) continue;
-            for (const block of request.blocks) {
-              if (block.state !== 'absent') continue;
-              pool.set(expectedBytes(block.key, identity), block.page! * identity.pageBytes);
-            }
-          }
-          return turn();
-        };
-        const step = stepWithConnector(half, metadata, 3, computing.length === 0 ? undefined : forward);
-        return structuredClone((await step).output);
-      }),
+    const live = (): HarnessRequest[] => [...this.requests.values()].filter(({ status }) => status === 'live');
+    await this.runUntil(
+      () => live().length === 0,
+      () => `${live().map(({ id }) => id)} wait for ever`,
     );
-    this.#apply(this.#aggregator.aggregate(outputs), computing, spoiled);
-    this.checkInvariants();
+    for (const request of [...this.requests.values()]) onDone?.(request);
+  }
+
+  /** Steps until the request has so many tokens. */
+  async runToLength(request: HarnessRequest, length: number): Promise<void> {
+    await this.runUntil(
+      () => request.tokens.length >= length,
+      () => `${request.id} waits for ever`,
+    );
+  }
+
+  /** Steps until the workers have nothing more to report, but for so many transfers that do not end. */
+  async runToDrained(openLeft = 0): Promise<void> {
+    await this.runUntil(
+      () => this.scheduler.stats().transfers.open === openLeft && !this.scheduler.hasWork(),
+      () => `${this.scheduler.stats().transfers.open} transfers are open for ever`,
+    );
+  }
+
+  /** One step of the engine. When there is nothing to do, waits until there may be. */
+  async step(): Promise<void> {
+    const execute = (plan: ScheduledStep) => {
+      // Who takes the former content of the page for what was loaded must fail.
+      for (const { blocks } of plan.connectorMetadata?.loads ?? []) for (const { page } of blocks) this.#spoil(page);
+      return this.#executor.execute(plan);
+    };
+    const executor = { kvCacheSpec: this.#executor.kvCacheSpec, execute, close: () => this.#executor.close() };
+    this.#isRung = false;
+    const nowMs = (): number => systemClock.nowMs();
+    const hasWorked = await step({ scheduler: this.scheduler, executor, outbox: this.#outbox, nowMs });
+    this.#outbox.deliver();
+    this.events.push(...this.#connector.takeEvents());
+    this.scheduler.checkInvariants();
+    await (hasWorked ? turn() : this.#untilWoken());
   }
 
   /** Ends the engine; true when nothing touches the pool any more. */
   async close(timeoutMs = 2000): Promise<boolean> {
-    await this.#scheduler.close();
-    const ends = await Promise.all(this.#ranks.map(({ half }) => half.shutdown({ timeoutMs })));
-    return ends.every(({ drained }) => drained);
+    await this.#connector.close();
+    await Promise.all(this.#ranks.map((rank) => rank.close({ timeoutMs })));
+    // A rank frees its pool when no transfer can write it any more.
+    return this.#runners.every(({ isClosed }) => isClosed);
   }
 
-  checkInvariants(): void {
-    const used = new Set<BlockId>();
-    for (const request of this.requests.values()) {
-      for (const block of request.blocks) {
-        if (block.page === undefined) continue;
-        assert(this.#owners[block.page] === block && !used.has(block.page), `page ${block.page} is used twice`);
-        used.add(block.page);
-        if (block.state !== 'valid') continue;
-        for (const { identity, pool } of this.#ranks) {
-          const bytes = pool.subarray(block.page * identity.pageBytes, (block.page + 1) * identity.pageBytes);
-          assert(
-            Buffer.compare(bytes, expectedBytes(block.key, identity)) === 0,
-            `${request.id}: a valid block is wrong on rank ${identity.rank}`,
-          );
-        }
-      }
-    }
-    const held = new Map(this.ledger.countHolds());
-    for (const { page } of this.#newlyValid) held.set(page, (held.get(page) ?? 0) + 1);
-    for (let page = 0; page < this.#holds.length; page++) {
-      assert(this.#holds[page] === (held.get(blockId(page)) ?? 0), `page ${page}: the holds do not add up`);
+  /** Pages that requests use or transfers hold. */
+  get usedPages(): number {
+    return this.scheduler.stats().blocks.referenced;
+  }
+
+  async runUntil(isOver: () => boolean, complaint = (): string => 'it does not happen'): Promise<void> {
+    const startedMs = systemClock.nowMs();
+    while (!isOver()) {
+      assert(systemClock.nowMs() - startedMs < patienceMs, complaint());
+      await this.step();
     }
   }
 
-  /** Nothing is left of transfers. */
-  expectNothingHeld(): void {
-    expect(this.ledger.openCount).toBe(0);
-    expect([...this.#holds].filter((count) => count !== 0)).toEqual([]);
-  }
-
-  #admit(request: HarnessRequest): void {
-    if (this.#freePages() < request.blocks.length) return;
-    const view = this.#view(request);
-    const answer = this.#scheduler.getMatchedBlocks(view);
-    if (answer.kind === 'askLater') {
-      request.askedUntilMs ??= answer.deadlineMs;
-      if (systemClock.nowMs() <= request.askedUntilMs) return;
-    }
-    const found = answer.kind === 'found' ? answer.blocks : [];
-    const loads = found.filter((block) => this.ledger.isPromisable(request.id, block));
-    for (const block of request.blocks) block.page = this.#takePage(block);
-    if (loads.length === 0 || answer.kind !== 'found') {
-      this.#scheduler.updateStateAfterAlloc(view, undefined, () => []);
-      request.status = 'running';
-      return;
-    }
-    const blocks = loads.map((block) => ({ ...block, page: request.blocks[block.index]!.page! }));
-    for (const { index } of blocks) request.blocks[index]!.state = 'loading';
-    const load = this.ledger.openLoad(request.id, answer.mode, this.#options.loadTimeoutMs, blocks);
-    this.#scheduler.updateStateAfterAlloc(view, load, () => []);
-    // A sync load's rows are in the same step.
-    request.status = answer.mode === 'sync' ? 'running' : 'loading';
-  }
-
-  #apply(
-    output: ReturnType<OutputAggregator['aggregate']>,
-    computing: readonly HarnessRequest[],
-    spoiled: ReadonlySet<BlockId>,
-  ): void {
-    for (const [name, count] of Object.entries(output.counters))
-      this.counters[name] = (this.counters[name] ?? 0) + count;
-    const { decided, accepted } = this.ledger.apply(output);
-    this.#scheduler.updateConnectorOutput(accepted);
-    this.events.push(...this.#scheduler.takeEvents());
-    // A request that had a failed page on any rank was not computed on that rank: its rows do not count.
-    for (const request of computing) {
-      if (request.status !== 'running' || request.blocks.some(({ page }) => spoiled.has(page!))) continue;
-      for (const block of request.blocks) {
-        if (block.state !== 'absent') continue;
-        request.computedBlocks++;
-        this.#makeValid(request, block);
-      }
-    }
-    for (const load of [...decided, ...this.ledger.takeLost()]) this.#applyLoad(load);
-    for (const request of this.requests.values()) {
-      if (request.status === 'running' && request.blocks.every(({ state }) => state === 'valid'))
-        request.status = 'done';
-    }
-  }
-
-  #applyLoad({ load, loaded, failed, isAbandoned }: DecidedLoad): void {
-    const request = this.requests.get(load.requestId);
-    if (isAbandoned || request === undefined) return;
-    for (const { index } of loaded) {
-      request.loadedBlocks++;
-      this.#makeValid(request, request.blocks[index]!);
-    }
-    for (const { index, page, reason, isPageBusy } of failed) {
-      const block = request.blocks[index]!;
-      request.failures.push(reason);
-      block.state = 'absent';
-      if (!isPageBusy) continue;
-      this.#owners[page] = undefined;
-      block.page = undefined;
-    }
-    const missing = request.blocks.filter(({ page }) => page === undefined);
-    if (missing.length > this.#freePages()) {
-      this.preempt(request);
-      return;
-    }
-    for (const block of missing) block.page = this.#takePage(block);
-    request.status = 'running';
-  }
-
-  #makeValid(request: HarnessRequest, block: HarnessBlock): void {
-    block.state = 'valid';
-    const page = block.page!;
-    this.#holds[page]!++;
-    this.#newlyValid.push({
-      requestId: request.id,
-      group: 0,
-      index: request.blocks.indexOf(block),
-      key: block.key,
-      page,
+  async #untilWoken(): Promise<void> {
+    const wakeMs = this.scheduler.nextWakeMs();
+    // Whoever rang while the step was planned is not heard by it.
+    if (wakeMs === undefined || this.#isRung) return turn();
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+      timer = setTimeout(resolve, Math.max(0, wakeMs - systemClock.nowMs()));
     });
+    clearTimeout(timer);
+    this.#wake = undefined;
   }
 
-  #view(request: HarnessRequest): ConnectorRequest {
-    const wanted = request.blocks.map(({ key }, index) => ({ group: 0, index, key }));
-    return { id: request.id, tokenCount: tokenCount(wanted.length * 16), wanted };
+  #deliver({ requestId, newTokens, finish, stats }: RequestUpdate): void {
+    const request = this.requests.get(requestId);
+    if (request === undefined) return;
+    request.tokens.push(...newTokens.map(({ token }) => token));
+    if (finish === undefined) return;
+    assert(finish.reason === 'length', `${requestId} ended: ${finish.reason}`);
+    request.status = 'done';
+    request.computedBlocks = Math.floor(stats.computedTokens / suiteBlockSize);
   }
 
-  #freePages(): number {
-    let free = 0;
-    for (let page = 1; page < this.#owners.length; page++) {
-      if (this.#owners[page] === undefined && this.#holds[page] === 0) free++;
+  /** What the scheduler sees of the connector: its half, with an eye on what passes. */
+  #port(half: SchedulerConnector): ConnectorPort {
+    const { offers = () => true } = this.#options;
+    return {
+      getMatchedBlocks: (request) => half.getMatchedBlocks(request),
+      updateStateAfterAlloc: (request, load, valid) => {
+        const ours = assertDefined(this.requests.get(request.id), 'a request that waits is known');
+        if (load !== undefined)
+          this.#loads.set(load.transfer, { job: load, request: ours, failures: new Map(), lost: new Set() });
+        half.updateStateAfterAlloc(request, load, () => valid().filter(({ key }) => offers(key)));
+      },
+      buildConnectorMeta: (given) => {
+        const newlyValid = given.newlyValid.filter(({ key }) => offers(key));
+        // What crosses a process border is data.
+        return JSON.parse(JSON.stringify(half.buildConnectorMeta({ ...given, newlyValid })));
+      },
+      updateConnectorOutput: (output) => {
+        for (const { transfer, page, reason } of output.loadFailures) {
+          const { failures } = this.#loads.get(transfer)!;
+          if (!failures.has(page)) failures.set(page, reason);
+        }
+        for (const transfer of output.finishedRecving) this.#loadOver(transfer);
+        half.updateConnectorOutput(output);
+      },
+      requestFinished: (request, valid) =>
+        half.requestFinished(request, () => valid().filter(({ key }) => offers(key))),
+      hasPendingWork: () => half.hasPendingWork(),
+      counters: () => half.counters?.() ?? {},
+    };
+  }
+
+  /** All ranks have reported a load: what did not fail must be right on every rank now, before anybody uses it. */
+  #loadOver(transfer: TransferId): void {
+    const { job, request, failures, lost } = this.#loads.get(transfer)!;
+    this.#loads.delete(transfer);
+    for (const { index, page } of job.blocks) {
+      const reason = failures.get(page);
+      if (reason !== undefined) request.failures.push(reason);
+      else if (!lost.has(page)) {
+        request.loadedBlocks++;
+        const tokens = request.tokens.slice(0, (index + 1) * suiteBlockSize);
+        for (const runner of this.#runners) runner.check(tokens, index * suiteBlockSize, page, request.id);
+      }
     }
-    return free;
   }
 
-  #takePage(block: HarnessBlock): BlockId {
-    for (let page = 1; page < this.#owners.length; page++) {
-      if (this.#owners[page] !== undefined || this.#holds[page] !== 0) continue;
-      this.#owners[page] = block;
-      // Whoever still reads the former content must fail.
-      for (const { identity, pool } of this.#ranks)
-        pool.fill(0xdd, page * identity.pageBytes, (page + 1) * identity.pageBytes);
-      return blockId(page);
-    }
-    return assertDefined<BlockId>(undefined, 'no page is free');
+  #pages(): BlockId[] {
+    return Array.from({ length: this.#options.pageCount - 1 }, (_, index) => blockId(index + 1));
   }
 
-  #dropPages(request: HarnessRequest): void {
-    for (const block of request.blocks) {
-      if (block.page !== undefined) this.#owners[block.page] = undefined;
-      block.page = undefined;
-      block.state = 'absent';
-    }
+  #spoil(page: BlockId): void {
+    for (const { kvPages } of this.#runners) kvPages.blockBytes(page).fill(0xdd);
   }
 }
 
+/** What goes to a rank and comes from it is copied, as between processes. */
+const acrossProcesses = (rank: InlineRank): Rank => ({
+  kvCacheSpec: rank.kvCacheSpec,
+  identity: rank.identity,
+  execute: async (plan, upstream) => {
+    const { connectorMetadata } = structuredClone({ connectorMetadata: plan.connectorMetadata! });
+    const output = await rank.execute({ ...plan, connectorMetadata }, upstream);
+    return { ...output, connectorOutput: structuredClone(output.connectorOutput!) };
+  },
+  close: (options) => rank.close(options),
+});
+
+const layersOfAll = (ranks: number): number[] => Array.from({ length: ranks * layersPerRank }, (_, layer) => layer);
+
 /** A test that hangs is to say who waits for what; deadlines under test are a hundred times shorter. */
 const patienceMs = 40_000;
-
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

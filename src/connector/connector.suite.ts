@@ -1,12 +1,15 @@
 import * as vitest from 'vitest';
 import { expect } from 'vitest';
+import type { JsonObject } from '../base/json.ts';
 import { Prng } from '../base/prng.ts';
+import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { BlockKey } from './block-key.ts';
 import type { KvConnector, KvIdentity, KvRole, LoadMode } from './connector.ts';
 import { EngineHarness, type HarnessOptions, type HarnessRequest } from './connector-harness.suite.ts';
+import { keysOf, layersPerRank, promptOf } from './connector-truth.suite.ts';
 import { type FaultKind, type FaultRule, faultRule } from './fault-rules.ts';
 import { FaultyReports, type ReportFaults } from './faulty-reports.ts';
-import { suiteIdentity, suiteKey } from './tier.suite.ts';
+import { suiteIdentity } from './tier.suite.ts';
 
 export interface ConnectorSettings {
   readonly role: KvRole;
@@ -19,11 +22,12 @@ export interface ConnectorSettings {
 export interface ConnectorUnderTest {
   /** A store that outlives the engines; equal names are the same store. */
   newStorage(): string;
-  create(storage: string, settings: ConnectorSettings): KvConnector;
+  create(storage: string, settings: ConnectorSettings): KvConnector | Promise<KvConnector>;
+  /** Default: both. */
+  readonly modes?: readonly LoadMode[];
+  /** Ranks of the pipelines. Default: 1 and 2. */
+  readonly ranks?: readonly number[];
 }
-
-const keysOf = (name: string, count: number): BlockKey[] =>
-  Array.from({ length: count }, (_, i) => suiteKey(`${name}/${i}`));
 
 /** Small pages: these tests are about order, not about bytes. */
 const pageBytes = 512;
@@ -33,7 +37,7 @@ const world = (size: number): KvIdentity[] =>
     pageBytes,
     rank,
     worldSize: size,
-    groups: suiteIdentity.groups.map((group) => ({ ...group, layers: group.layers.map((layer) => layer + 10 * rank) })),
+    groups: [{ blockSize: 16, layers: Array.from({ length: layersPerRank }, (_, i) => i + layersPerRank * rank) }],
   }));
 
 /** Where the suite's cases go: to vitest, or to a test of the suite itself. */
@@ -42,52 +46,78 @@ export interface SuiteRunner {
   it(name: string, run: () => Promise<void>): void;
 }
 
+/** Fault rules as `fault_injection` among the settings of a connector. */
+export const faultSettings = ({ seed = 0, rules }: ConnectorSettings): JsonObject =>
+  rules === undefined
+    ? {}
+    : {
+        fault_injection: {
+          seed,
+          rules: rules.map(({ fault, on, probability, limit, delayMs, ignoresAbort, blocks, keys, requests }) => ({
+            fault,
+            on,
+            probability,
+            limit,
+            delay_ms: delayMs,
+            ignores_abort: ignoresAbort,
+            blocks: blocks ?? null,
+            keys: keys ?? null,
+            requests: requests ?? null,
+          })),
+        },
+      };
+
 /** What every connector does, in both modes, with one rank and with two. */
 export function connectorSuite(
   name: string,
-  { newStorage, create }: ConnectorUnderTest,
+  { newStorage, create, modes = ['async', 'sync'], ranks: worlds = [1, 2] }: ConnectorUnderTest,
   { describe, it }: SuiteRunner = vitest,
 ): void {
-  const open = (storage: string, settings: Partial<ConnectorSettings> = {}, options: Partial<HarnessOptions> = {}) =>
-    EngineHarness.open(create(storage, { role: 'kv_both', mode: 'async', ...settings }), {
+  const open = async (
+    storage: string,
+    settings: Partial<ConnectorSettings> = {},
+    options: Partial<HarnessOptions> = {},
+  ): Promise<EngineHarness> =>
+    EngineHarness.open(await create(storage, { role: 'kv_both', mode: 'async', ...settings }), {
       identities: world(1),
       pageCount: 64,
       loadTimeoutMs: 10_000,
       ...options,
     });
 
-  /** Computes these prompts and stores their blocks. */
+  /** Computes these prompts and stores their blocks, or those of them that the engine `offers` to the connector. */
   async function fill(
     storage: string,
-    prompts: readonly (readonly BlockKey[])[],
+    prompts: readonly Int32Array[],
     identities = world(1),
+    offers: (key: BlockKey) => boolean = () => true,
   ): Promise<void> {
-    const engine = await open(storage, { role: 'kv_producer' }, { identities, pageCount: 256 });
-    for (const [i, keys] of prompts.entries()) engine.add(`fill ${i}`, keys);
+    const engine = await open(storage, { role: 'kv_producer' }, { identities, pageCount: 256, offers });
+    for (const [i, prompt] of prompts.entries()) engine.add(`fill ${i}`, prompt);
     await engine.runToEnd();
     await engine.runToDrained();
     expect(await engine.close()).toBe(true);
-    engine.expectNothingHeld();
+    expect(engine.usedPages).toBe(0);
   }
 
   /** Runs these prompts to their end, then everything must be given back. */
-  async function serve(engine: EngineHarness, prompts: readonly (readonly BlockKey[])[]): Promise<HarnessRequest[]> {
-    const requests = prompts.map((keys, i) => engine.add(`serve ${i}`, keys));
+  async function serve(engine: EngineHarness, prompts: readonly Int32Array[]): Promise<HarnessRequest[]> {
+    const requests = prompts.map((prompt, i) => engine.add(`serve ${i}`, prompt));
     await engine.runToEnd();
     for (const request of requests) engine.end(request);
     await engine.runToDrained();
-    engine.expectNothingHeld();
+    expect(engine.usedPages).toBe(0);
     return requests;
   }
 
-  for (const mode of ['async', 'sync'] as const) {
-    for (const ranks of [1, 2]) {
+  for (const mode of modes) {
+    for (const ranks of worlds) {
       const identities = world(ranks);
 
       describe(`${name}: the connector's contract, ${mode} loads, ${ranks} rank(s)`, () => {
         it('loads in one engine what another has computed', async () => {
           const storage = newStorage();
-          const prompts = [keysOf('a', 5), keysOf('b', 3)];
+          const prompts = [promptOf('a', 5), promptOf('b', 3)];
           await fill(storage, prompts, identities);
           const engine = await open(storage, { mode }, { identities });
           const requests = await serve(engine, prompts);
@@ -102,43 +132,44 @@ export function connectorSuite(
 
         it('finds a set of blocks, not a prefix: a hole costs one block', async () => {
           const storage = newStorage();
-          const keys = keysOf('a', 6);
-          await fill(storage, [keys.filter((_, i) => i !== 0 && i !== 3)], identities);
+          const prompt = promptOf('a', 6);
+          const [first, , , fourth] = keysOf(prompt);
+          await fill(storage, [prompt], identities, (key) => key !== first && key !== fourth);
           const engine = await open(storage, { mode }, { identities });
-          const [request] = await serve(engine, [keys]);
+          const [request] = await serve(engine, [prompt]);
           expect([request!.loadedBlocks, request!.computedBlocks, request!.failures]).toEqual([4, 2, []]);
           await engine.close();
         });
 
         it('stores what it has computed while it loads, each block once, and says so', async () => {
           const storage = newStorage();
-          const keys = keysOf('a', 6);
-          await fill(storage, [keys.slice(0, 4)], identities);
+          const prompt = promptOf('a', 6);
+          await fill(storage, [promptOf('a', 4)], identities);
           const engine = await open(storage, { mode }, { identities });
-          await serve(engine, [keys]);
+          await serve(engine, [prompt]);
           await engine.close();
           const stored = engine.events.flatMap((event) => (event.kind === 'stored' ? event.keys : []));
-          expect(new Set(stored)).toEqual(new Set(keys.slice(4)));
+          expect(new Set(stored)).toEqual(new Set(keysOf(prompt).slice(4)));
           expect(stored).toHaveLength(2);
           const later = await open(storage, { mode }, { identities });
-          const [request] = await serve(later, [keys]);
+          const [request] = await serve(later, [prompt]);
           expect([request!.loadedBlocks, request!.computedBlocks, request!.failures]).toEqual([6, 0, []]);
           await later.close();
         });
 
         it('a producer loads nothing, a consumer stores nothing', async () => {
           const storage = newStorage();
-          const keys = keysOf('a', 4);
+          const prompt = promptOf('a', 4);
           const consumer = await open(storage, { mode, role: 'kv_consumer' }, { identities });
-          expect((await serve(consumer, [keys]))[0]!.computedBlocks).toBe(4);
+          expect((await serve(consumer, [prompt]))[0]!.computedBlocks).toBe(4);
           await consumer.close();
           for (const _ of [1, 2]) {
             const producer = await open(storage, { mode, role: 'kv_producer' }, { identities });
-            expect((await serve(producer, [keys]))[0]!.computedBlocks).toBe(4);
+            expect((await serve(producer, [prompt]))[0]!.computedBlocks).toBe(4);
             await producer.close();
           }
           const again = await open(storage, { mode, role: 'kv_consumer' }, { identities });
-          expect((await serve(again, [keys]))[0]!.loadedBlocks).toBe(4);
+          expect((await serve(again, [prompt]))[0]!.loadedBlocks).toBe(4);
           await again.close();
         });
 
@@ -155,13 +186,13 @@ export function connectorSuite(
         for (const [fault, reason] of onLoad) {
           it(`a block that is ${fault} costs its own computation and nothing else`, async () => {
             const storage = newStorage();
-            const keys = keysOf('a', 6);
-            await fill(storage, [keys, keysOf('b', 2)], identities);
+            const prompt = promptOf('a', 6);
+            await fill(storage, [prompt, promptOf('b', 2)], identities);
             const rules = [faultRule({ fault, blocks: [2, 4], requests: ['serve 0'], limit: 2, delayMs: 2000 })];
             // Only what is to time out gets little time: sound blocks of the same load need a thread for a moment.
             const loadTimeoutMs = reason === 'timedOut' ? 1000 : 30_000;
             const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs });
-            const [request, other] = await serve(engine, [keys, keysOf('b', 2)]);
+            const [request, other] = await serve(engine, [prompt, promptOf('b', 2)]);
             expect([request!.loadedBlocks, request!.computedBlocks]).toEqual([4, 2]);
             if (reason !== undefined) expect(request!.failures).toEqual([reason, reason]);
             expect(request!.failures).toHaveLength(2);
@@ -173,10 +204,10 @@ export function connectorSuite(
         for (const fault of ['slow', 'duplicate'] as const) {
           it(`a block that is ${fault} is right all the same`, async () => {
             const storage = newStorage();
-            const keys = keysOf('a', 4);
-            await fill(storage, [keys], identities);
+            const prompt = promptOf('a', 4);
+            await fill(storage, [prompt], identities);
             const engine = await open(storage, { mode, rules: [faultRule({ fault, delayMs: 20 })] }, { identities });
-            const [request] = await serve(engine, [keys]);
+            const [request] = await serve(engine, [prompt]);
             expect([request!.loadedBlocks, request!.computedBlocks, request!.failures]).toEqual([4, 0, []]);
             await engine.close();
           });
@@ -184,15 +215,20 @@ export function connectorSuite(
 
         it('a page that a hung load may still write is not used again until it is over', async () => {
           const storage = newStorage();
-          const keys = keysOf('a', 6);
-          await fill(storage, [keys], identities);
+          const prompt = promptOf('a', 6);
+          await fill(storage, [prompt], identities);
           const rules = [faultRule({ fault: 'hung', blocks: [1], limit: 1, ignoresAbort: true })];
-          const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs: 1000 });
-          const request = engine.add('r', keys);
+          const engine = await open(storage, { mode, rules, role: 'kv_consumer' }, { identities, loadTimeoutMs: 1000 });
+          const request = engine.add('r', prompt);
           await engine.runToEnd();
           expect(request.failures).toEqual(['timedOut']);
-          expect([...engine.ledger.countHolds().values()].length).toBeGreaterThanOrEqual(1);
-          engine.end(request);
+          expect(engine.scheduler.stats().transfers.open).toBe(1);
+          // Others may have every page but this one.
+          const other = engine.add('other', promptOf('c', 61));
+          await engine.runToEnd();
+          expect(other.computedBlocks).toBe(61);
+          await engine.runToDrained(1);
+          expect(engine.usedPages).toBe(1);
           expect(await engine.close(50)).toBe(false);
         });
 
@@ -210,15 +246,15 @@ export function connectorSuite(
         for (const [fault, kept] of onStore) {
           it(`a store that fails (${fault}) is a future miss and nothing else`, async () => {
             const storage = newStorage();
-            const keys = keysOf('a', 8);
-            const failing = keys.filter((_, i) => i % 2 === 1);
+            const prompt = promptOf('a', 8);
+            const failing = keysOf(prompt).filter((_, i) => i % 2 === 1);
             const rules = [faultRule({ fault, on: 'store', keys: failing, delayMs: 20 })];
             const engine = await open(storage, { mode, rules }, { identities });
-            const [request] = await serve(engine, [keys]);
+            const [request] = await serve(engine, [prompt]);
             expect([request!.loadedBlocks, request!.computedBlocks]).toEqual([0, 8]);
             expect(await engine.close()).toBe(true);
             const later = await open(storage, { mode, role: 'kv_consumer' }, { identities });
-            const [again] = await serve(later, [keys]);
+            const [again] = await serve(later, [prompt]);
             expect([again!.loadedBlocks, again!.computedBlocks]).toEqual([4 + kept, 4 - kept]);
             expect(later.counters.loadedBlocks).toBeGreaterThanOrEqual((4 + kept) * ranks);
             await later.close();
@@ -227,16 +263,16 @@ export function connectorSuite(
 
         it('a store that hangs keeps what it had stored, and the engine closes', async () => {
           const storage = newStorage();
-          const keys = keysOf('a', 8);
-          await fill(storage, [keys.slice(0, 5)], identities);
+          const prompt = promptOf('a', 8);
+          await fill(storage, [promptOf('a', 5)], identities);
           const rules = [faultRule({ fault: 'hung', on: 'store' })];
           const engine = await open(storage, { mode, rules }, { identities });
-          const request = engine.add('r', keys);
+          const request = engine.add('r', prompt);
           await engine.runToEnd();
           expect([request.loadedBlocks, request.computedBlocks]).toEqual([5, 3]);
           await engine.close(100);
           const later = await open(storage, { mode, role: 'kv_consumer' }, { identities });
-          const [again] = await serve(later, [keys]);
+          const [again] = await serve(later, [prompt]);
           expect([again!.loadedBlocks, again!.computedBlocks]).toEqual([5, 3]);
           await later.close();
         });
@@ -244,11 +280,11 @@ export function connectorSuite(
         for (const fault of ['error', 'slow', 'hung', 'missing'] as const) {
           it(`a look-up that fails (${fault}) holds nobody up for ever`, async () => {
             const storage = newStorage();
-            const keys = keysOf('a', 4);
-            await fill(storage, [keys], identities);
+            const prompt = promptOf('a', 4);
+            await fill(storage, [prompt], identities);
             const rules = [faultRule({ fault, on: 'has', delayMs: 5, ignoresAbort: true })];
             const engine = await open(storage, { mode, rules }, { identities });
-            const [request] = await serve(engine, [keys]);
+            const [request] = await serve(engine, [prompt]);
             expect([request!.loadedBlocks, request!.computedBlocks]).toEqual(fault === 'slow' ? [4, 0] : [0, 4]);
             await engine.close();
           });
@@ -256,19 +292,20 @@ export function connectorSuite(
 
         it('a block that failed is not promised to the same request again', async () => {
           const storage = newStorage();
-          const keys = keysOf('a', 4);
-          await fill(storage, [keys], identities);
+          const prompt = promptOf('a', 4);
+          await fill(storage, [prompt], identities);
           const rules = [faultRule({ fault: 'error', blocks: [1] })];
           const engine = await open(storage, { mode, rules }, { identities });
-          const request = engine.add('r', keys);
-          await engine.runToEnd();
+          const request = engine.add('r', prompt, 8);
+          await engine.runToLength(request, prompt.length + 1);
           expect(request.failures).toEqual(['storeFailed']);
-          engine.preempt(request);
+          expect(request.status).toBe('live');
+          engine.losePages();
           await engine.runToEnd();
           expect(request.failures).toEqual(['storeFailed']);
           expect(request.loadedBlocks).toBe(3 + 3);
-          engine.end(request);
-          const other = engine.add('s', keys);
+          engine.losePages();
+          const other = engine.add('s', prompt);
           await engine.runToEnd();
           expect(other.failures).toEqual(['storeFailed']);
           await engine.close();
@@ -276,43 +313,50 @@ export function connectorSuite(
 
         it('blocks of another model are never found', async () => {
           const storage = newStorage();
-          const keys = keysOf('a', 3);
-          await fill(storage, [keys], identities);
+          const prompt = promptOf('a', 3);
+          await fill(storage, [prompt], identities);
           const others = identities.map((identity) => ({ ...identity, fingerprint: 'another' }));
           const engine = await open(storage, { mode }, { identities: others });
-          expect((await serve(engine, [keys]))[0]!.computedBlocks).toBe(3);
+          expect((await serve(engine, [prompt]))[0]!.computedBlocks).toBe(3);
           await engine.close();
         });
 
         it('a shutdown while transfers run ends them', async () => {
           const storage = newStorage();
-          await fill(storage, [keysOf('a', 20)], identities);
-          const engine = await open(storage, { mode: 'async' }, { identities });
-          engine.add('a', keysOf('a', 20));
-          engine.add('b', keysOf('b', 20));
-          for (let i = 0; i < 4; i++) await engine.step();
+          await fill(storage, [promptOf('a', 20)], identities);
+          const rules = (['load', 'store'] as const).map((on) => faultRule({ fault: 'slow', on, delayMs: 20 }));
+          const engine = await open(storage, { mode, rules }, { identities });
+          engine.add('a', promptOf('a', 20));
+          engine.add('b', promptOf('b', 20));
+          await engine.runUntil(() => engine.scheduler.stats().transfers.open > 0);
           expect(await engine.close()).toBe(true);
         });
 
         it('survives any events: faults, aborts, preemptions, reports that lie; then calm, and all is right', async () => {
+          const seen = { failedLoads: 0, recoveries: 0 };
           for (let seed = 1; seed <= 6; seed++) {
             try {
-              await chaos(seed, mode, identities);
+              const { transfers } = await chaos(seed, mode, identities);
+              seen.failedLoads += transfers.failedLoads;
+              seen.recoveries += transfers.recoveries;
             } catch (error) {
               throw new Error(`seed ${seed}, ${mode}, ${identities.length} ranks: ${(error as Error).message}`, {
                 cause: error,
               });
             }
           }
+          // That each of these happened at all. How often depends on the store.
+          expect(seen.failedLoads).toBeGreaterThan(0);
+          expect(seen.recoveries).toBeGreaterThan(0);
         });
       });
     }
   }
 
-  async function chaos(seed: number, mode: LoadMode, identities: readonly KvIdentity[]): Promise<void> {
+  async function chaos(seed: number, mode: LoadMode, identities: readonly KvIdentity[]): Promise<SchedulerStats> {
     const prng = new Prng(seed);
     const storage = newStorage();
-    const prompts = Array.from({ length: 6 }, (_, i) => keysOf(`${seed}/${i}`, prng.between(1, 8)));
+    const prompts = Array.from({ length: 6 }, (_, i) => promptOf(`${seed}/${i}`, prng.between(1, 8)));
     await fill(storage, prompts.slice(0, 4), [...identities]);
     const kinds: FaultKind[] = [
       'missing',
@@ -333,24 +377,26 @@ export function connectorSuite(
       { mode, rules, seed },
       {
         identities,
-        pageCount: prng.between(12, 30),
+        pageCount: prng.between(14, 20),
         loadTimeoutMs: 25,
+        scheduling: { maxNumBatchedTokens: prng.pick([20, 64, 512]) },
         wrapWorker: (half, rank) => new FaultyReports(half, { ...reports, seed: seed * 10 + rank }),
       },
     );
     for (let i = 0; i < 60; i++) {
       const live = [...engine.requests.values()];
-      if (live.length < 5 && prng.chance(0.4)) engine.add(`r${i}`, prng.pick(prompts));
+      if (live.length < 7 && prng.chance(0.5)) engine.add(`r${i}`, prng.pick(prompts), prng.between(1, 60));
       const event = prng.unit();
-      if (live.length > 0 && event < 0.1) engine.preempt(prng.pick(live));
-      else if (live.length > 0 && event < 0.2) engine.end(prng.pick(live));
+      if (event < 0.06) engine.losePages(engine.anyPages(prng));
+      else if (live.length > 0 && event < 0.14) engine.end(prng.pick(live));
       await engine.step();
       if (prng.chance(0.3)) await new Promise((resolve) => setTimeout(resolve, prng.between(0, 8)));
       for (const request of live) if (request.status === 'done') engine.end(request);
     }
     await engine.runToEnd((request) => engine.end(request));
     await engine.runToDrained();
-    engine.expectNothingHeld();
+    expect(engine.usedPages).toBe(0);
     expect(await engine.close()).toBe(true);
+    return engine.scheduler.stats();
   }
 }

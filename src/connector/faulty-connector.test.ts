@@ -5,10 +5,12 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../base/json.ts';
 import { readKvTransferConfig } from './config.ts';
+import { connectorSuite, faultSettings } from './connector.suite.ts';
 import { EngineHarness } from './connector-harness.suite.ts';
+import { promptOf } from './connector-truth.suite.ts';
 import { type FaultKind, faultKinds } from './fault-rules.ts';
 import { createConnector } from './registry.ts';
-import { suiteIdentity, suiteKey } from './tier.suite.ts';
+import { suiteIdentity } from './tier.suite.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-faulty-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -34,23 +36,27 @@ writeFileSync(
    }
    export class MapConnector {
      constructor({ kvConnectorExtraConfig: extra, kvRole }) {
-       if (Object.keys(extra).join() !== 'store') throw new Error('unknown settings: ' + Object.keys(extra));
-       if (!stores.has(extra.store)) stores.set(extra.store, new Map());
-       this.blocks = stores.get(extra.store);
-       this.role = kvRole;
+       const { store, mode = 'async', ...others } = extra;
+       if (Object.keys(others).length > 0) throw new Error('unknown settings: ' + Object.keys(others));
+       Object.assign(this, { store, mode, role: kvRole });
+     }
+     tierFor(identity) {
+       const name = JSON.stringify([this.store, identity]);
+       if (!stores.has(name)) stores.set(name, new Map());
+       return new MapTier(stores.get(name));
      }
      async openScheduler(context) {
-       return new TierScheduler([new MapTier(this.blocks)], context, { role: this.role, mode: 'async', lookupTimeoutMs: 60000 });
+       return new TierScheduler(context.identities.map((one) => this.tierFor(one)), context, { role: this.role, mode: this.mode, lookupTimeoutMs: 1000 });
      }
      async openWorker(context) {
-       return new TierWorker(new MapTier(this.blocks), context, { loadsAtOnce: 4, savesAtOnce: 2, saveBufferBytes: 1e8, saveTimeoutMs: 60000 });
+       return new TierWorker(this.tierFor(context.identity), context, { loadsAtOnce: 4, savesAtOnce: 2, saveBufferBytes: 1e8, saveTimeoutMs: 60000 });
      }
    }
    export class OwnHalves { async openScheduler() { return {}; } async openWorker() { return {}; } }`,
 );
 
-const config = (kvConnector: string, kvConnectorExtraConfig: JsonObject) =>
-  readKvTransferConfig({ kvConnector, kvRole: 'kv_both', kvConnectorModulePath: file, kvConnectorExtraConfig });
+const config = (kvConnector: string, kvConnectorExtraConfig: JsonObject, kvRole = 'kv_both') =>
+  readKvTransferConfig({ kvConnector, kvRole, kvConnectorModulePath: file, kvConnectorExtraConfig });
 const identity = { ...suiteIdentity, pageBytes: 512 };
 const open = async (extra: JsonObject) =>
   EngineHarness.open(await createConnector(config('MapConnector', extra)), {
@@ -59,19 +65,43 @@ const open = async (extra: JsonObject) =>
     loadTimeoutMs: 300,
   });
 
+let serial = 0;
+connectorSuite("a user's module", {
+  ranks: [2],
+  newStorage: () => `${serial++}`,
+  create: (store, settings) =>
+    createConnector(config('MapConnector', { store, mode: settings.mode, ...faultSettings(settings) }, settings.role)),
+});
+
+/** Its blocks are files that a compressor has written; its loads are always asynchronous. */
+connectorSuite('the example', {
+  modes: ['async'],
+  ranks: [1],
+  newStorage: () => join(folder, `compressed-${serial++}`),
+  create: (storage, settings) =>
+    createConnector(
+      readKvTransferConfig({
+        kvConnector: 'CompressedConnector',
+        kvRole: settings.role,
+        kvConnectorModulePath: 'examples/compressed-kv-connector.js',
+        kvConnectorExtraConfig: { folder: storage, ...faultSettings(settings) },
+      }),
+    ),
+});
+
 describe('fault injection into a module of the user', () => {
   const harmless: readonly FaultKind[] = ['slow', 'duplicate', 'late'];
   it.each(faultKinds.filter((fault) => fault !== 'full'))('%s: two blocks of six, and no other', async (fault) => {
-    const keys = Array.from({ length: 6 }, (_, i) => suiteKey(`${fault}/${i}`));
+    const prompt = promptOf(fault, 6);
     const writer = await open({ store: fault });
-    const written = writer.add('w', keys);
+    const written = writer.add('w', prompt);
     await writer.runToEnd();
     writer.end(written);
     await writer.runToDrained();
     await writer.close();
     const rules = [{ fault, blocks: [2, 4], delay_ms: 1 }];
     const reader = await open({ store: fault, fault_injection: { rules } });
-    const request = reader.add('r', keys);
+    const request = reader.add('r', prompt);
     await reader.runToEnd();
     const lost = harmless.includes(fault) ? 0 : 2;
     expect([request.loadedBlocks, request.computedBlocks]).toEqual([6 - lost, lost]);

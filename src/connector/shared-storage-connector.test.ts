@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { JsonValue } from '../base/json.ts';
 import { readKvTransferConfig } from './config.ts';
-import { connectorSuite } from './connector.suite.ts';
+import { connectorSuite, faultSettings } from './connector.suite.ts';
 import { SharedStorageConnector } from './shared-storage-connector.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-storage-'));
@@ -22,36 +22,17 @@ const timeoutFor = (call: string, rules: readonly { readonly on: string }[] = []
 
 connectorSuite('SharedStorageConnector', {
   newStorage: () => join(root, `${serial++}`),
-  create: (storage, { role, mode, seed = 0, rules, maxBytes = 1e9 }) =>
+  create: (storage, settings) =>
     make(
       {
         shared_storage_path: storage,
-        async_load: mode === 'async',
-        max_bytes: maxBytes,
-        lookup_timeout_seconds: timeoutFor('has', rules),
-        save_timeout_seconds: timeoutFor('store', rules),
-        ...(rules === undefined
-          ? {}
-          : {
-              fault_injection: {
-                seed,
-                rules: rules.map(
-                  ({ fault, on, probability, limit, delayMs, ignoresAbort, blocks, keys, requests }) => ({
-                    fault,
-                    on,
-                    probability,
-                    limit,
-                    delay_ms: delayMs,
-                    ignores_abort: ignoresAbort,
-                    blocks: blocks ?? null,
-                    keys: keys ?? null,
-                    requests: requests ?? null,
-                  }),
-                ),
-              },
-            }),
+        async_load: settings.mode === 'async',
+        max_bytes: settings.maxBytes ?? 1e9,
+        lookup_timeout_seconds: timeoutFor('has', settings.rules),
+        save_timeout_seconds: timeoutFor('store', settings.rules),
+        ...faultSettings(settings),
       },
-      role,
+      settings.role,
     ),
 });
 

@@ -1,0 +1,143 @@
+import { sha256 } from '../../sim/hash.ts';
+import { assert } from '../base/assert.ts';
+import { Prng } from '../base/prng.ts';
+import { type BlockId, blockCount, blockId, NULL_BLOCK, type TokenId, tokenCount } from '../core/ids.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { SampledToken, SequencePlan, StepPlan } from '../core/step.ts';
+import { TokenBuffer } from '../core/tokens.ts';
+import { HashChain } from '../kv/block-hash.ts';
+import type { HiddenStates, KvPages, PipelineStage, Runner, StageResult } from '../runner/contract.ts';
+import { type BlockKey, blockKey } from './block-key.ts';
+import type { KvIdentity } from './connector.ts';
+
+export const suiteBlockSize = 16;
+export const layersPerRank = 3;
+/** Of the keys, for every model: that blocks of another model are not found is up to the connector alone. */
+export const suiteFingerprint = 'keys of the suite';
+const vocabSize = 1000;
+
+/** A prompt of so many full blocks and one token more; a shorter prompt of the same name is its beginning. */
+export function promptOf(name: string, blocks: number): Int32Array {
+  const prng = new Prng(new DataView(sha256(new TextEncoder().encode(name)).buffer).getUint32(0));
+  return Int32Array.from({ length: blocks * suiteBlockSize + 1 }, () => prng.between(0, vocabSize - 1));
+}
+
+/** The keys of a prompt's full blocks. */
+export function keysOf(prompt: Int32Array): BlockKey[] {
+  const chain = new HashChain(sha256, suiteBlockSize, { fingerprint: suiteFingerprint, cacheSalt: undefined });
+  chain.extend(new TokenBuffer(prompt));
+  return Array.from({ length: chain.count }, (_, block) => blockKey(0, chain.words, block));
+}
+
+/**
+ * One rank of a model whose KV of a token is a hash of the rank and of all tokens so far. It writes and reads through the
+ * block tables of the plan, and every token that it computes checks the KV of all tokens before it.
+ */
+export class TruthRunner implements Runner {
+  readonly kvCacheSpec: KvCacheSpec;
+  readonly vocabSize = vocabSize;
+  readonly stage: PipelineStage;
+  readonly kvPages: KvPages;
+  isClosed: boolean = false;
+  readonly #rank: number;
+  readonly #pool: Uint32Array;
+  readonly #wordsPerToken: number;
+
+  constructor({ rank, worldSize, pageBytes }: KvIdentity, pageCount: number) {
+    this.#rank = rank;
+    const firstLayer = rank * layersPerRank;
+    const endLayer = firstLayer + layersPerRank;
+    this.stage = { firstLayer, endLayer, layerCount: worldSize * layersPerRank };
+    const layers = [firstLayer, firstLayer + 1, firstLayer + 2];
+    this.kvCacheSpec = {
+      groups: [{ kind: 'full', blockSize: tokenCount(suiteBlockSize), layers }],
+      pageBytes,
+      pageCount: blockCount(pageCount),
+      fingerprint: suiteFingerprint,
+    };
+    this.#pool = new Uint32Array((pageCount * pageBytes) / 4);
+    this.#wordsPerToken = pageBytes / 4 / suiteBlockSize;
+    const bytes = new Uint8Array(this.#pool.buffer);
+    const blockBytes = (page: BlockId): Uint8Array => bytes.subarray(page * pageBytes, (page + 1) * pageBytes);
+    this.kvPages = { pageCount, pageBytes, blockBytes };
+  }
+
+  async execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult> {
+    assert(!this.isClosed, 'a step after the end');
+    const isLast = this.stage.endLayer === this.stage.layerCount;
+    assert((hidden === undefined) === (this.#rank === 0), 'all ranks but the first get hidden states');
+    assert(hidden === undefined || hidden.length === plan.tokenCount, 'hidden states of other rows than the plan has');
+    // As in a model, time passes between the call and the KV.
+    await new Promise(setImmediate);
+    const sampled = plan.sequences.map((sequence): SampledToken | undefined => {
+      const last = this.#compute(sequence);
+      return sequence.sample === undefined || !isLast ? undefined : { token: (last % vocabSize) as TokenId };
+    });
+    return { stepId: plan.stepId, sampled, ...(isLast ? {} : { hidden: new Float32Array(plan.tokenCount) }) };
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true;
+  }
+
+  /** The page must hold the KV of these tokens from position `start` on, which lie in one block. */
+  check(tokens: readonly number[], start: number, page: BlockId, whose: string): void {
+    const hashes = prefixHashes(tokens);
+    for (let position = start; position < tokens.length; position++)
+      if (!this.#holds(page, position, hashes[position]!)) this.#fail(whose, position, page);
+  }
+
+  #compute({ requestId, tokens, spans, blockTables, writeTables }: SequencePlan): number {
+    const [table] = blockTables;
+    const [writes] = writeTables ?? blockTables;
+    const hashes = prefixHashes(tokens.view());
+    let end = 0;
+    for (const span of spans) {
+      ({ end } = span);
+      for (let position = 0; position < span.end; position++) {
+        const block = Math.floor(position / suiteBlockSize);
+        const page = blockId(writes!.ids[block]!);
+        if (position >= span.start && page !== NULL_BLOCK) this.#write(page, position, hashes[position]!);
+        const read = blockId(table!.ids[block]!);
+        if (!this.#holds(read, position, hashes[position]!)) this.#fail(requestId, position, read);
+      }
+    }
+    return hashes[end - 1]!;
+  }
+
+  #write(page: BlockId, position: number, hash: number): void {
+    const at = this.#placeOf(page, position);
+    for (let word = 0; word < this.#wordsPerToken; word++) this.#pool[at + word] = this.#wordOf(hash, word);
+  }
+
+  #holds(page: BlockId, position: number, hash: number): boolean {
+    const at = this.#placeOf(page, position);
+    for (let word = 0; word < this.#wordsPerToken; word++)
+      if (this.#pool[at + word] !== this.#wordOf(hash, word)) return false;
+    return true;
+  }
+
+  #placeOf(page: BlockId, position: number): number {
+    return (page * suiteBlockSize + (position % suiteBlockSize)) * this.#wordsPerToken;
+  }
+
+  #wordOf(hash: number, word: number): number {
+    return mix(hash, this.#rank * this.#wordsPerToken + word + 1);
+  }
+
+  #fail(whose: string, position: number, page: BlockId): never {
+    assert(false, `${whose}: the KV of token ${position} in page ${page} is wrong on rank ${this.#rank}`);
+  }
+}
+
+function prefixHashes(tokens: ArrayLike<number>): Uint32Array {
+  const hashes = new Uint32Array(tokens.length);
+  for (let i = 0, hash = 1; i < tokens.length; i++) hashes[i] = hash = mix(hash, tokens[i]! + 1);
+  return hashes;
+}
+
+function mix(a: number, b: number): number {
+  let hash = Math.imul(a ^ Math.imul(b, 0x9e3779b1), 0x85ebca6b);
+  hash = Math.imul(hash ^ (hash >>> 15), 0xc2b2ae35);
+  return (hash ^ (hash >>> 13)) >>> 0;
+}
