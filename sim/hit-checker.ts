@@ -31,7 +31,7 @@ export class HitChecker {
   readonly #waits = new Map<RequestId, { readonly untilMs: number; plan: number }>();
   #plans = 0;
 
-  /** `isAsked`: false where nobody asks for lost blocks: without prefix caching, or when the policy is to fail. */
+  /** `isAsked`: false where lost blocks are never asked for: without prefix caching, or with the policy `fail`. */
   constructor(spec: KvCacheSpec, askLaterMaxMs: number, isAsked: boolean, available: () => number) {
     this.#spec = spec;
     this.#askLaterMaxMs = askLaterMaxMs;
@@ -60,7 +60,7 @@ export class HitChecker {
     }
   }
 
-  /** The content of these pages is lost: whoever has one of them. */
+  /** The content of these pages is lost, for every request that has one of them. */
   pagesLost(pages: readonly BlockId[]): void {
     if (!this.#isAsked || pages.length === 0) return;
     const bad = new Set<number>(pages);
@@ -149,7 +149,7 @@ export class HitChecker {
     assert(promised.size === 0, `I3: ${id} does not load ${[...promised].join(', ')}, lost by it and promised to it`);
   }
 
-  /** Loads of these blocks have failed, or were given up: perhaps often enough not to be asked for again, by whoever has them. */
+  /** Loads of these blocks have failed or were abandoned, perhaps so often that no request asks for the blocks again. */
   loadsFailed(blocks: readonly { readonly group: number; readonly index: number }[]): void {
     for (const lost of this.#lost.values()) for (const { group, index } of blocks) lost.delete(`${group}/${index}`);
   }

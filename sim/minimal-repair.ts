@@ -88,7 +88,7 @@ export class MinimalRepair {
     this.checked++;
     const { requestId, spans, tokens } = sequence;
     const truth = this.#truthOf(requestId);
-    assert(truth !== undefined, `${requestId} is scheduled, and nobody has sent it`);
+    assert(truth !== undefined, `${requestId} is scheduled, but was never added`);
     const needed = this.#neededTokens(sequence, truth);
     for (const { start, end } of spans)
       for (let token: number = start; token < end; token++)

@@ -367,7 +367,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'requests that a worker’s death has robbed do not ask the store',
+    bug: 'requests that lost KV when a worker died do not ask the store',
     breaks: ['I3'],
     seed: 1,
     scenario: 'crash',
@@ -376,7 +376,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'what the store has for a robbed request is not loaded',
+    bug: 'what the store has for a request that lost KV is not loaded',
     breaks: ['I3'],
     seed: 1,
     scenario: 'crash',

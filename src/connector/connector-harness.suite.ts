@@ -239,7 +239,7 @@ export class EngineHarness {
 
   async #untilWoken(): Promise<void> {
     const wakeMs = this.scheduler.nextWakeMs();
-    // Whoever rang while the step was planned is not heard by it.
+    // A wake-up that came while the step was planned does not count for it.
     if (wakeMs === undefined || this.#isRung) return turn();
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {

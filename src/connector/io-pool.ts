@@ -287,7 +287,7 @@ interface Slot {
   readonly thread: IoThread;
   readonly cell: CallCell;
   state: 'starting' | 'idle' | 'busy' | 'stuck';
-  /** Somebody waits to close it. */
+  /** A close waits for it. */
   onIdle: () => void;
 }
 

@@ -55,7 +55,7 @@ export class StallWatch<Call> {
     this.giveUp(call);
   }
 
-  /** Nobody waits for the call any more: it is counted elsewhere. */
+  /** The call was abandoned: it is counted elsewhere. */
   giveUp(call: Call): void {
     this.#beginsMs.delete(call);
     this.#stalled.delete(call);

@@ -6,7 +6,7 @@ import { sealedFile } from './libc.ts';
 describe('a sealed file', () => {
   testsNeed(process.platform === 'linux', 'no Linux');
 
-  it('has the bytes that it was made from, and nobody can change them', () => {
+  it('has the bytes that it was made from, and they cannot be changed', () => {
     const bytes = Uint8Array.from({ length: 100_000 }, (_, i) => i);
     const path = sealedFile('kvasir-test', bytes)!;
     expect(path).toMatch(/^\/proc\/self\/fd\/\d+$/);

@@ -50,7 +50,7 @@ export function dieWithParent(): void {
 }
 
 /**
- * The path of a file in memory with these bytes, which nobody can change. It stays open, because its path names a descriptor,
+ * The path of a file in memory with these bytes, which cannot be changed. It stays open, because its path names a descriptor,
  * and lasts as long as this process; all threads can open it. Undefined where the system has no such files, or no /proc.
  */
 export function sealedFile(name: string, bytes: Uint8Array): string | undefined {

@@ -343,11 +343,11 @@ export class Scheduler implements SchedulerApi {
       this.#failedLoads += decided.failed.length;
       state.loadsFailed(decided.failed.length);
       const places = decided.failed.map(({ group, index }) => ({ group, block: index }));
-      const robbed = new Set<KvRequest>();
+      const affected = new Set<KvRequest>();
       for (const { page, isPageBusy } of decided.failed)
-        for (const user of this.#kv.loadFailed(page, isPageBusy)) robbed.add(user);
-      this.#lostKv?.loadsFailed(robbed, places);
-      for (const user of robbed) users.add(user);
+        for (const user of this.#kv.loadFailed(page, isPageBusy)) affected.add(user);
+      this.#lostKv?.loadsFailed(affected, places);
+      for (const user of affected) users.add(user);
     }
     return this.#failUsers(users);
   }

@@ -111,7 +111,7 @@ export async function openNative<T>(
   }
 }
 
-/** From a copy that nobody can change if the system lets a program be loaded from it, else from the file. */
+/** From a copy that cannot be changed if the system lets a program be loaded from it, else from the file. */
 function takeSealed<T>(compiled: Compiled, take: (compiled: Compiled) => T): T {
   const path = sealedPath(compiled.key, compiled.library);
   if (path !== undefined) {

@@ -45,7 +45,7 @@ export async function findLibrary(folder: string, key: string): Promise<CachedLi
 const sealed = new Map<string, string | undefined>();
 
 /**
- * Where to load a library from, so that nobody can change it after it was checked: a process that has loaded a file ends with
+ * Where to load a library from, so that its bytes cannot change after they were checked: a process that has loaded a file ends with
  * SIGBUS if the file is truncated in place. Undefined where the system cannot do it.
  */
 export function sealedPath(key: string, library: Uint8Array): string | undefined {

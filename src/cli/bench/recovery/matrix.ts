@@ -6,7 +6,7 @@ import { BlockStore } from './block-store.ts';
 import { type CaseRow, type LoadMode, runCase } from './case-run.ts';
 import { type Completion, complete } from './completion.ts';
 import { blocksNotStored } from './errors.ts';
-import { type Fault, type FaultSettings, faultsOf, undisturbed } from './faults.ts';
+import { type FaultSettings, faultsOf, undisturbed } from './faults.ts';
 import { ServerProcess } from './server-process.ts';
 import {
   probesOf,
@@ -152,6 +152,3 @@ function memoized(
 function described({ textsEqual, requests, computedTokens, minimumTokens, requestsLost }: CaseRow): string {
   return `${textsEqual}/${requests} texts equal, ${computedTokens} tokens computed, minimum ${minimumTokens}, ${requestsLost} requests lost`;
 }
-
-/** Whether a fault of the standard list exists: for the command's help. */
-export const faultNames = (settings: FaultSettings): string[] => faultsOf(settings).map(({ name }: Fault) => name);
