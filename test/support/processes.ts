@@ -21,6 +21,10 @@ export function isRunning(processId: number): boolean {
   return found !== undefined && !found.isZombie;
 }
 
+/** The program and its arguments; empty for a process that is gone. */
+export const commandOf = (processId: number): string =>
+  spawnSync('ps', ['-o', 'args=', '-p', String(processId)], { encoding: 'utf8' }).stdout;
+
 /** A zombie child is one that its parent has not asked after: it is listed. */
 export const childrenOf = (processId: number): number[] =>
   [...table()].filter(([, { parent }]) => parent === processId).map(([id]) => id);
