@@ -1,7 +1,6 @@
 import { assert } from '../src/base/assert.ts';
 import type { JsonObject } from '../src/base/json.ts';
 import type { Prng } from '../src/base/prng.ts';
-import { OutputAggregator } from '../src/connector/aggregator.ts';
 import { type BlockKey, groupOfKey } from '../src/connector/block-key.ts';
 import {
   type ConnectorMetadata,
@@ -18,7 +17,8 @@ import {
   type TransferId,
 } from '../src/connector/connector.ts';
 import type { LoadFailureReason } from '../src/connector/reasons.ts';
-import { graceMs } from '../src/connector/transfer-ledger.ts';
+import { OutputAggregator } from '../src/connector/transfer/aggregator.ts';
+import { graceMs } from '../src/connector/transfer/transfer-ledger.ts';
 import type { BlockId, RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';

@@ -1,7 +1,6 @@
 /** The public face of the package: re-exports only. */
 export { KvasirError } from './base/errors.ts';
 export { createEngine } from './compose.ts';
-export { BlockCodec, headerBytes } from './connector/block-header.ts';
 export type { BlockKey } from './connector/block-key.ts';
 export type {
   KvConnector,
@@ -14,11 +13,12 @@ export type {
   WorkerConnector,
   WorkerConnectorContext,
 } from './connector/connector.ts';
-export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/look-up.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
-export type { StoreAnswer, Tier, TierContext } from './connector/tier.ts';
-export { TierScheduler, type TierSchedulerOptions } from './connector/tier-scheduler.ts';
-export { TierWorker, type TierWorkerOptions } from './connector/tier-worker.ts';
+export { BlockCodec, headerBytes } from './connector/tier/block-header.ts';
+export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/tier/look-up.ts';
+export type { StoreAnswer, Tier, TierContext } from './connector/tier/tier.ts';
+export { TierScheduler, type TierSchedulerOptions } from './connector/tier/tier-scheduler.ts';
+export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';
 export type { TokenId } from './core/ids.ts';
 export type { FinishReason, RequestStats } from './core/request.ts';
 export type { SamplingOptions, SamplingParams } from './core/sampling.ts';

@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
-import { abandonedAfterMs } from '../src/connector/disk-folder.ts';
-import { DiskTier } from '../src/connector/tier-disk.ts';
+import { abandonedAfterMs } from '../src/connector/tier/disk/disk-folder.ts';
+import { DiskTier } from '../src/connector/tier/disk/tier-disk.ts';
 import { writerBytes, writerIdentity, writerKey } from './support/block-writer.ts';
 
 /** Writers in processes of their own, killed at any moment: a reader meets whole blocks or none. */
@@ -29,7 +29,7 @@ beforeAll(() => {
     files: [
       join(project, 'test', 'support', 'block-writer.ts'),
       // The writer's threads.
-      join(project, 'src', 'connector', 'disk-thread-main.ts'),
+      join(project, 'src', 'connector', 'tier', 'disk', 'disk-thread-main.ts'),
     ],
   };
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));

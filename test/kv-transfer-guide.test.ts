@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { readKvTransferConfig } from '../src/connector/config.ts';
-import { faultKinds } from '../src/connector/fault-rules.ts';
+import { faultKinds } from '../src/connector/fault/fault-rules.ts';
 import { missReasons } from '../src/connector/reasons.ts';
 import { createConnector } from '../src/connector/registry.ts';
 

@@ -1,6 +1,6 @@
 /** Single ways of losing KV, on real weights: what `recovery-schedules.test.ts` meets by chance, by name. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type FaultRule, faultRule } from '../src/connector/fault-rules.ts';
+import { type FaultRule, faultRule } from '../src/connector/fault/fault-rules.ts';
 import { promptOf } from './support/drive.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
 import {

@@ -10,7 +10,7 @@ import { Prng } from '../src/base/prng.ts';
 import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
 import { keysOf, readFingerprint } from '../src/cli/proof/stored-blocks.ts';
 import { createEngine } from '../src/compose.ts';
-import type { FaultPlan } from '../src/connector/fault-rules.ts';
+import type { FaultPlan } from '../src/connector/fault/fault-rules.ts';
 import type { AsyncEngine, EngineStats } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';

@@ -5,9 +5,9 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { readKvTransferConfig } from './config.ts';
 import { connectorSuite } from './connector.suite.ts';
 import type { KvIdentity } from './connector.ts';
-import { SharedStorageConnector } from './shared-storage-connector.ts';
-import type { Tier } from './tier.ts';
-import type { DiskTier } from './tier-disk.ts';
+import { SharedStorageConnector } from './shared-storage/shared-storage-connector.ts';
+import type { DiskTier } from './tier/disk/tier-disk.ts';
+import type { Tier } from './tier/tier.ts';
 
 /** Connectors with one bug each: the suite must catch every one, by the case that is about it. */
 type Mutation = (tier: Tier, identity: KvIdentity) => Partial<Tier>;

@@ -1,5 +1,6 @@
 import * as vitest from 'vitest';
 import { expect } from 'vitest';
+import { FaultyReports, type ReportFaults } from '../../test/support/faulty-reports.ts';
 import type { JsonObject } from '../base/json.ts';
 import { Prng } from '../base/prng.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
@@ -7,9 +8,8 @@ import type { BlockKey } from './block-key.ts';
 import type { KvConnector, KvIdentity, KvRole, LoadMode } from './connector.ts';
 import { EngineHarness, type HarnessOptions, type HarnessRequest } from './connector-harness.suite.ts';
 import { keysOf, layersPerRank, promptOf } from './connector-truth.suite.ts';
-import { type FaultKind, type FaultRule, faultRule } from './fault-rules.ts';
-import { FaultyReports, type ReportFaults } from './faulty-reports.ts';
-import { suiteIdentity } from './tier.suite.ts';
+import { type FaultKind, type FaultRule, faultRule } from './fault/fault-rules.ts';
+import { suiteIdentity } from './tier/tier.suite.ts';
 
 export interface ConnectorSettings {
   readonly role: KvRole;

@@ -7,7 +7,7 @@
  *   getMatchedBlocks      what could be loaded?          handlePreemptions     \
  *   updateStateAfterAlloc what will be loaded            bindConnectorMetadata  |
  *   buildConnectorMeta    what to save  -- metadata -->  startLoadKv            |  every step,
- *                                                        waitForLayerLoad  x L  |  `worker-step.ts`
+ *                                                        waitForLayerLoad  x L  |  `transfer/worker-step.ts`
  *                                                          (forward pass)       |  is this order as code
  *                                                        saveKvLayer       x L  |
  *                                                        waitForSave            |
@@ -17,7 +17,7 @@
  *   takeEvents                                           shutdown
  *
  * Everything between the halves is frozen JSON-able data: it crosses process borders. KV bytes never do.
- * The engine's own book of transfers (`transfer-ledger.ts`) stands between the scheduler and the scheduler half: it
+ * The engine's own book of transfers (`transfer/transfer-ledger.ts`) stands between the scheduler and the scheduler half: it
  * mints the ids, holds the pages, refuses promises that were broken before, and gives up what nobody reports.
  */
 import type { Brand } from '../base/brand.ts';
@@ -152,7 +152,7 @@ export interface BlockSaveFailure {
   readonly reason: SaveFailureReason;
 }
 
-/** What one rank reports after a step, or all of them in one (`aggregator.ts`). Frozen. */
+/** What one rank reports after a step, or all of them in one (`transfer/aggregator.ts`). Frozen. */
 export interface ConnectorOutput {
   /** Saves that are decided: stored is what is not among `saveFailures`, now or earlier. */
   readonly finishedSending: readonly TransferId[];

@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { readKvTransferConfig } from './config.ts';
 import { createConnector, registerConnector } from './registry.ts';
-import { SharedStorageConnector } from './shared-storage-connector.ts';
+import { SharedStorageConnector } from './shared-storage/shared-storage-connector.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-registry-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -46,7 +46,7 @@ describe('a connector by name', () => {
   });
 
   it('can be added, once', async () => {
-    const load = async () => (await import('./shared-storage-connector.ts')).SharedStorageConnector;
+    const load = async () => (await import('./shared-storage/shared-storage-connector.ts')).SharedStorageConnector;
     registerConnector('AddedConnector', load);
     expect(() => registerConnector('AddedConnector', load)).toThrow(/registered already/);
     const extra = { kvConnectorExtraConfig: { shared_storage_path: folder } };

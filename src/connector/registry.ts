@@ -6,11 +6,14 @@ import { KvasirError } from '../base/errors.ts';
 import { didYouMean } from '../base/nearest-name.ts';
 import type { KvConnector, KvConnectorClass, KvTransferConfig } from './connector.ts';
 import { connectorClassInvalid, connectorClassMissing, connectorModuleFailed, connectorUnknown } from './errors.ts';
-import { FaultyConnector, takeFaults } from './faulty-connector.ts';
+import { FaultyConnector, takeFaults } from './fault/faulty-connector.ts';
 
 /** Built in, imported when asked for. */
 const loaders = new Map<string, () => Promise<KvConnectorClass>>([
-  ['SharedStorageConnector', async () => (await import('./shared-storage-connector.ts')).SharedStorageConnector],
+  [
+    'SharedStorageConnector',
+    async () => (await import('./shared-storage/shared-storage-connector.ts')).SharedStorageConnector,
+  ],
 ]);
 
 /** Adds a connector under a name of its own. For programs that embed the engine; others name a module. */

@@ -14,7 +14,7 @@ import {
   type TransferId,
   type ValidBlock,
 } from '../connector/connector.ts';
-import { type DecidedLoad, TransferLedger } from '../connector/transfer-ledger.ts';
+import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
 import { type BlockId, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { PlacedBlock } from '../kv/loading.ts';

@@ -3,10 +3,10 @@ import { connected } from '../../sim/connected.ts';
 import { FakeRunner } from '../../sim/fake-runner.ts';
 import { onePoolSpec, range, shape, short } from '../../sim/harness.ts';
 import { sha256 } from '../../sim/hash.ts';
+import { ManualTime } from '../../test/support/manual-time.ts';
 import { emptyOutput, type KvRole, type SaveJob } from '../connector/connector.ts';
-import { ManualTime } from '../connector/manual-time.ts';
-import { HostTier } from '../connector/tier-host.ts';
-import { TierScheduler } from '../connector/tier-scheduler.ts';
+import { HostTier } from '../connector/tier/tier-host.ts';
+import { TierScheduler } from '../connector/tier/tier-scheduler.ts';
 import { Scheduler } from './scheduler.ts';
 
 /**

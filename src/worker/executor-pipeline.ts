@@ -1,6 +1,6 @@
 import { assert, assertDefined } from '../base/assert.ts';
-import { OutputAggregator } from '../connector/aggregator.ts';
 import type { TransferId } from '../connector/connector.ts';
+import { OutputAggregator } from '../connector/transfer/aggregator.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import { ranksDiffer } from './errors.ts';

@@ -8,7 +8,7 @@ import {
   type SaveJob,
   type TransferId,
 } from '../connector/connector.ts';
-import { levelPrefix } from '../connector/tier-counters.ts';
+import { levelPrefix } from '../connector/tier/tier-counters.ts';
 
 type Open = { isDecided: boolean; isDrained: boolean } & ({ readonly load: LoadJob } | { readonly save: SaveJob });
 

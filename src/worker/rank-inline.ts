@@ -1,6 +1,6 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import type { BlockLoadFailure, KvIdentity, WorkerConnector } from '../connector/connector.ts';
-import { stepWithConnector } from '../connector/worker-step.ts';
+import { stepWithConnector } from '../connector/transfer/worker-step.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
 import type { HiddenStates, Runner, StageResult } from '../runner/contract.ts';

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import type { BlockKey } from '../../src/connector/block-key.ts';
 import type { KvIdentity } from '../../src/connector/connector.ts';
-import { DiskTier } from '../../src/connector/tier-disk.ts';
+import { DiskTier } from '../../src/connector/tier/disk/tier-disk.ts';
 
 export const writerIdentity: KvIdentity = {
   fingerprint: 'the writers’ model',

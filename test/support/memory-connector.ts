@@ -13,13 +13,13 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../../src/connector/connector.ts';
-import { FaultInjector } from '../../src/connector/fault-injector.ts';
-import type { FaultPlan } from '../../src/connector/fault-rules.ts';
-import { FaultyReports, type ReportFaults } from '../../src/connector/faulty-reports.ts';
-import type { TamperableTier, Tier } from '../../src/connector/tier.ts';
-import { HostTier } from '../../src/connector/tier-host.ts';
-import { TierScheduler } from '../../src/connector/tier-scheduler.ts';
-import { TierWorker } from '../../src/connector/tier-worker.ts';
+import { FaultInjector } from '../../src/connector/fault/fault-injector.ts';
+import type { FaultPlan } from '../../src/connector/fault/fault-rules.ts';
+import type { TamperableTier, Tier } from '../../src/connector/tier/tier.ts';
+import { HostTier } from '../../src/connector/tier/tier-host.ts';
+import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
+import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
+import { FaultyReports, type ReportFaults } from './faulty-reports.ts';
 
 /** What a store holds at the start: the bytes of each block, by rank. */
 export type StoredBlocks = readonly ReadonlyMap<BlockKey, Uint8Array>[];

@@ -5,7 +5,7 @@ import {
   type FaultRule,
   faultKinds,
   faultRule,
-} from '../../src/connector/fault-rules.ts';
+} from '../../src/connector/fault/fault-rules.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { promptOf } from './drive.ts';
 import type { RigRequest } from './recovery-rig.ts';

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { FaultPlan } from '../../src/connector/fault-rules.ts';
+import type { FaultPlan } from '../../src/connector/fault/fault-rules.ts';
 import { onAllRanks } from './recovery-rig.ts';
 
 /**
@@ -46,8 +46,8 @@ const built = (path: string): string =>
 const moduleText = (): string => `
 import { appendFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { FaultInjector } from ${built('fault-injector.js')};
-import { SharedStorageConnector } from ${built('shared-storage-connector.js')};
+import { FaultInjector } from ${built('fault/fault-injector.js')};
+import { SharedStorageConnector } from ${built('shared-storage/shared-storage-connector.js')};
 
 export class ScheduledConnector extends SharedStorageConnector {
   #folder;

@@ -9,9 +9,9 @@ import {
   type TransferId,
 } from '../../connector/connector.ts';
 import { systemTimers } from '../../connector/system-timers.ts';
-import type { Tier } from '../../connector/tier.ts';
-import { TierWorker } from '../../connector/tier-worker.ts';
-import { stepWithConnector } from '../../connector/worker-step.ts';
+import type { Tier } from '../../connector/tier/tier.ts';
+import { TierWorker } from '../../connector/tier/tier-worker.ts';
+import { stepWithConnector } from '../../connector/transfer/worker-step.ts';
 import { blockId, requestId } from '../../core/ids.ts';
 import { transferFailed } from './errors.ts';
 

@@ -1,6 +1,6 @@
 import type { Crc32, KvIdentity } from '../../connector/connector.ts';
-import { DiskTier } from '../../connector/tier-disk.ts';
-import { HostTier } from '../../connector/tier-host.ts';
+import { DiskTier } from '../../connector/tier/disk/tier-disk.ts';
+import { HostTier } from '../../connector/tier/tier-host.ts';
 import { transferFailed } from './errors.ts';
 import { type Comparison, comparison } from './latency.ts';
 import { RawFiles } from './raw-files.ts';

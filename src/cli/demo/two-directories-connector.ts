@@ -9,13 +9,13 @@ import type {
   WorkerConnectorContext,
 } from '../../connector/connector.ts';
 import { ExtraConfig } from '../../connector/extra-config.ts';
-import { FaultInjector } from '../../connector/fault-injector.ts';
-import { readFaultPlan } from '../../connector/fault-rules.ts';
-import type { Tier } from '../../connector/tier.ts';
-import { sumOfCounts } from '../../connector/tier-counters.ts';
-import { DiskTier } from '../../connector/tier-disk.ts';
-import { TierScheduler } from '../../connector/tier-scheduler.ts';
-import { TierWorker } from '../../connector/tier-worker.ts';
+import { FaultInjector } from '../../connector/fault/fault-injector.ts';
+import { readFaultPlan } from '../../connector/fault/fault-rules.ts';
+import { DiskTier } from '../../connector/tier/disk/tier-disk.ts';
+import type { Tier } from '../../connector/tier/tier.ts';
+import { sumOfCounts } from '../../connector/tier/tier-counters.ts';
+import { TierScheduler } from '../../connector/tier/tier-scheduler.ts';
+import { TierWorker } from '../../connector/tier/tier-worker.ts';
 
 /**
  * Loads from one directory and saves into another, so that what had to be computed again lies apart from what was lost
@@ -24,7 +24,7 @@ import { TierWorker } from '../../connector/tier-worker.ts';
  *   load_path        where blocks are looked for
  *   save_path        where blocks go that were not found, or not whole
  *   async_load       as in SharedStorageConnector
- *   faults           an array with one plan per rank, as `fault_injection` has one for all: see `fault-rules.ts`
+ *   faults           an array with one plan per rank, as `fault_injection` has one for all: see `fault/fault-rules.ts`
  */
 export class TwoDirectoriesConnector implements KvConnector {
   readonly #extra: ExtraConfig;

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
 import { basename, join, sep } from 'node:path';
-import { headerBytes, payloadCrcOf } from '../../connector/block-header.ts';
 import { type BlockKey, blockKey, digestHexOfKey, groupOfKey } from '../../connector/block-key.ts';
+import { headerBytes, payloadCrcOf } from '../../connector/tier/block-header.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import { HashChain } from '../../kv/block-hash.ts';
 

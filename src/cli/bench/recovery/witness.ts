@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { BlockKey } from '../../../connector/block-key.ts';
 import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../../connector/connector.ts';
-import { SharedStorageConnector } from '../../../connector/shared-storage-connector.ts';
-import type { Tier } from '../../../connector/tier.ts';
-import type { DiskTier } from '../../../connector/tier-disk.ts';
+import { SharedStorageConnector } from '../../../connector/shared-storage/shared-storage-connector.ts';
+import type { DiskTier } from '../../../connector/tier/disk/tier-disk.ts';
+import type { Tier } from '../../../connector/tier/tier.ts';
 
 /**
  * SharedStorageConnector with a witness at the store: it writes down which blocks arrived, on each rank, in

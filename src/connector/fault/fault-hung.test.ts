@@ -1,0 +1,184 @@
+/** Fault injection `hung` on a disk: the block's file is a FIFO, so a thread really blocks in `open`. */
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import { blockedThreadCount } from '../../base/call-thread.ts';
+import { blockId, requestId } from '../../core/ids.ts';
+import { type ConnectorMetadata, type ConnectorOutput, emptyMetadata, type TransferId } from '../connector.ts';
+import { DiskTier } from '../tier/disk/tier-disk.ts';
+import { suiteBytes, suiteIdentity, suiteKey, suitePageBytes } from '../tier/tier.suite.ts';
+import { TierWorker } from '../tier/tier-worker.ts';
+import { stepWithConnector } from '../transfer/worker-step.ts';
+import { FaultInjector } from './fault-injector.ts';
+import { type FaultRule, faultRule } from './fault-rules.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kvasir-hung-'));
+afterAll(() => rmSync(root, { recursive: true }));
+let serial = 0;
+const signal = new AbortController().signal;
+const until = async (condition: () => boolean): Promise<void> => {
+  while (!condition()) await new Promise((resolve) => setImmediate(resolve));
+};
+
+async function make(rules: readonly FaultRule[]) {
+  const time = new ManualTime();
+  const disk = await DiskTier.open({
+    root: join(root, `${serial++}`),
+    identity: suiteIdentity,
+    maxBytes: 1e9,
+    threads: 2,
+  });
+  for (let i = 0; i < 8; i++) await disk.store(suiteKey(i), suiteBytes(suiteKey(i)), signal);
+  const tier = new FaultInjector(disk, { identity: suiteIdentity, timers: time, plan: { seed: 1, rules } });
+  const load = (name: number, until = signal) => {
+    const page = new Uint8Array(suitePageBytes);
+    return { page, reason: tier.load(suiteKey(name), page, until) };
+  };
+  return { time, disk, tier, load };
+}
+
+/** Everything in the tier's folder but blocks and the record. */
+const leftovers = ({ path }: DiskTier): string[] =>
+  readdirSync(path, { recursive: true, encoding: 'utf8' }).filter(
+    (name) =>
+      !/^([0-9a-f]{2}|config\.json)$/.test(name) && !(name.endsWith('.kv') && statSync(join(path, name)).isFile()),
+  );
+
+/** A thread that is slow to open the file may find it mended. */
+const ends = ['loaded', 'KVASIR_TIER_FAILED'];
+const endOf = (load: Promise<string | undefined>): Promise<unknown> =>
+  load.then(
+    (reason) => reason ?? 'loaded',
+    (error: { code: unknown }) => error.code,
+  );
+
+it('a load blocks a thread of the tier, and ends when the signal is aborted', async () => {
+  const { disk, tier, load } = await make([faultRule({ fault: 'hung', limit: 1 })]);
+  const controller = new AbortController();
+  const { page, reason } = load(1, controller.signal);
+  await until(() => disk.busyCount === 1);
+  controller.abort(new Error('the deadline'));
+  await expect(reason).rejects.toThrow('the deadline');
+  expect(disk.stuckCount).toBe(1);
+  expect(blockedThreadCount()).toBe(1);
+  // The rule is over: the same block loads, and the thread comes back.
+  const again = load(1);
+  expect(await again.reason).toBeUndefined();
+  expect(again.page).toEqual(suiteBytes(suiteKey(1)));
+  await until(() => disk.stuckCount === 0);
+  expect(page).toEqual(new Uint8Array(suitePageBytes));
+  expect(leftovers(disk)).toEqual([]);
+  await tier.close();
+});
+
+it('with ignoresAbort the load ends when it is released, although its thread was given up', async () => {
+  const { disk, tier, load } = await make([faultRule({ fault: 'hung', ignoresAbort: true, limit: 1 })]);
+  const controller = new AbortController();
+  const { reason } = load(1, controller.signal);
+  let isOver = false;
+  reason.catch(() => (isOver = true));
+  await until(() => disk.busyCount === 1);
+  controller.abort();
+  await until(() => disk.stuckCount === 1);
+  expect(await load(2).reason).toBeUndefined();
+  expect(isOver).toBe(false);
+  tier.releaseHung();
+  await until(() => isOver);
+  expect(await load(1).reason).toBeUndefined();
+  await tier.close();
+});
+
+it('close mends the files, also while a load hangs that nobody aborts', async () => {
+  const { disk, tier, load } = await make([faultRule({ fault: 'hung' })]);
+  const { reason } = load(3);
+  await until(() => disk.busyCount === 1);
+  expect(leftovers(disk)).toHaveLength(3);
+  const end = endOf(reason);
+  await tier.close();
+  expect(ends).toContain(await end);
+  expect(leftovers(disk)).toEqual([]);
+  expect(blockedThreadCount()).toBe(0);
+});
+
+it('a block that hangs can be removed, and its reader comes back', async () => {
+  const { disk, tier, load } = await make([faultRule({ fault: 'hung', limit: 1 })]);
+  const controller = new AbortController();
+  const { reason } = load(0, controller.signal);
+  await until(() => disk.busyCount === 1);
+  controller.abort();
+  await expect(reason).rejects.toThrow();
+  await tier.delete(suiteKey(0));
+  await until(() => disk.stuckCount === 0);
+  expect(leftovers(disk)).toEqual([]);
+  expect(await load(0).reason).toBe('absent');
+  await tier.close();
+});
+
+it('a process takes over the file of one that was killed', async () => {
+  const { disk, tier, load } = await make([faultRule({ fault: 'hung' })]);
+  const first = load(1);
+  await until(() => disk.busyCount === 1);
+  // As after a kill -9: another tier on the folder finds the FIFO.
+  const other = await DiskTier.open({ root: join(disk.path, '../..'), identity: suiteIdentity, maxBytes: 1e9 });
+  expect(other.hang(suiteKey(1))).toBe(true);
+  other.mend(suiteKey(1));
+  expect(ends).toContain(await endOf(first.reason));
+  const page = new Uint8Array(suitePageBytes);
+  expect(await other.load(suiteKey(1), page, signal)).toBeUndefined();
+  expect(page).toEqual(suiteBytes(suiteKey(1)));
+  await other.close();
+  await tier.close();
+  expect(leftovers(disk)).toEqual([]);
+});
+
+it('real hung reads open the breaker; when the rule is over, the breaker closes and the blocks load', async () => {
+  const { time, disk, tier } = await make([faultRule({ fault: 'hung', limit: 3 })]);
+  const half = new TierWorker(
+    tier,
+    { clock: time, timers: time, wake: () => undefined, identity: suiteIdentity },
+    {
+      loadsAtOnce: 4,
+      savesAtOnce: 1,
+      saveBufferBytes: 0,
+      saveTimeoutMs: 1000,
+      breaker: { failuresMax: 3, coolDownMs: 1000, coolDownMaxMs: 8000 },
+    },
+  );
+  const pool = new Uint8Array(8 * suitePageBytes);
+  const page = (n: number) => pool.subarray(n * suitePageBytes, (n + 1) * suitePageBytes);
+  half.registerKvCaches({ pageCount: 8, pageBytes: suitePageBytes, blockBytes: page });
+  const step = (metadata: Partial<ConnectorMetadata> = {}) =>
+    stepWithConnector(half, { ...emptyMetadata, ...metadata }, 2, undefined).then(({ output }) => output);
+  let transfer = 0;
+  const load = async (names: readonly number[], meanwhile = () => Promise.resolve()) => {
+    const id = ++transfer as TransferId;
+    const blocks = names.map((n) => ({ group: 0, index: n, key: suiteKey(n), page: blockId(n), place: 'disk' }));
+    const outputs: ConnectorOutput[] = [];
+    outputs.push(
+      await step({ loads: [{ transfer: id, requestId: requestId('r'), mode: 'async', timeoutMs: 100, blocks }] }),
+    );
+    await meanwhile();
+    while (!outputs.some(({ drained }) => drained.includes(id))) {
+      outputs.push(await step());
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return outputs.flatMap(({ loadFailures }) => loadFailures.map(({ reason }) => reason));
+  };
+  const timeOut = async (): Promise<void> => {
+    await until(() => disk.busyCount === 2);
+    time.advance(100);
+  };
+  expect(await load([0, 1, 2], timeOut)).toEqual(['timedOut', 'timedOut', 'timedOut']);
+  expect(disk.stuckCount).toBeGreaterThan(0);
+  expect(await load([3])).toEqual(['storeDown']);
+  time.advance(1000);
+  // The probe reads a block whose file hung.
+  expect(await load([0])).toEqual([]);
+  expect(await load([1, 2, 3])).toEqual([]);
+  for (const n of [0, 1, 2, 3]) expect(page(n)).toEqual(suiteBytes(suiteKey(n)));
+  await until(() => disk.stuckCount === 0);
+  expect(await half.shutdown({ timeoutMs: 1000 })).toEqual({ drained: true });
+  expect(leftovers(disk)).toEqual([]);
+});

@@ -1,0 +1,119 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, describe, expect, it } from 'vitest';
+import type { JsonObject } from '../../base/json.ts';
+import { readKvTransferConfig } from '../config.ts';
+import { connectorSuite, faultSettings } from '../connector.suite.ts';
+import { EngineHarness } from '../connector-harness.suite.ts';
+import { promptOf } from '../connector-truth.suite.ts';
+import { createConnector } from '../registry.ts';
+import { suiteIdentity } from '../tier/tier.suite.ts';
+import { type FaultKind, faultKinds } from './fault-rules.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-faulty-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** A user's module: a tier of its own in memory, without `tamper`, and a class that knows nothing of faults. */
+const here = pathToFileURL(`${process.cwd()}/dist/src/connector/tier/`).href;
+const file = join(folder, 'mine.mjs');
+writeFileSync(
+  file,
+  `import { TierScheduler } from '${here}tier-scheduler.js';
+   import { TierWorker } from '${here}tier-worker.js';
+   const stores = new Map();
+   class MapTier {
+     name = 'map';
+     constructor(blocks) { this.blocks = blocks; }
+     async has(keys) { return keys.map((key) => this.blocks.has(key)); }
+     async load(key, into) { const found = this.blocks.get(key); if (found === undefined) return 'absent'; into.set(found); }
+     async store(key, bytes) { this.blocks.set(key, bytes.slice()); return 'stored'; }
+     async delete(key) { this.blocks.delete(key); }
+     takeEvicted() { return []; }
+     counters() { return {}; }
+     async close() {}
+   }
+   export class MapConnector {
+     constructor({ kvConnectorExtraConfig: extra, kvRole }) {
+       const { store, mode = 'async', ...others } = extra;
+       if (Object.keys(others).length > 0) throw new Error('unknown settings: ' + Object.keys(others));
+       Object.assign(this, { store, mode, role: kvRole });
+     }
+     tierFor(identity) {
+       const name = JSON.stringify([this.store, identity]);
+       if (!stores.has(name)) stores.set(name, new Map());
+       return new MapTier(stores.get(name));
+     }
+     async openScheduler(context) {
+       return new TierScheduler(context.identities.map((one) => this.tierFor(one)), context, { role: this.role, mode: this.mode, lookupTimeoutMs: 1000 });
+     }
+     async openWorker(context) {
+       return new TierWorker(this.tierFor(context.identity), context, { loadsAtOnce: 4, savesAtOnce: 2, saveBufferBytes: 1e8, saveTimeoutMs: 60000 });
+     }
+   }
+   export class OwnHalves { async openScheduler() { return {}; } async openWorker() { return {}; } }`,
+);
+
+const config = (kvConnector: string, kvConnectorExtraConfig: JsonObject, kvRole = 'kv_both') =>
+  readKvTransferConfig({ kvConnector, kvRole, kvConnectorModulePath: file, kvConnectorExtraConfig });
+const identity = { ...suiteIdentity, pageBytes: 512 };
+const open = async (extra: JsonObject) =>
+  EngineHarness.open(await createConnector(config('MapConnector', extra)), {
+    identities: [identity],
+    pageCount: 64,
+    loadTimeoutMs: 300,
+  });
+
+let serial = 0;
+connectorSuite("a user's module", {
+  ranks: [2],
+  newStorage: () => `${serial++}`,
+  create: (store, settings) =>
+    createConnector(config('MapConnector', { store, mode: settings.mode, ...faultSettings(settings) }, settings.role)),
+});
+
+/** Its blocks are files that a compressor has written; its loads are always asynchronous. */
+connectorSuite('the example', {
+  modes: ['async'],
+  ranks: [1],
+  newStorage: () => join(folder, `compressed-${serial++}`),
+  create: (storage, settings) =>
+    createConnector(
+      readKvTransferConfig({
+        kvConnector: 'CompressedConnector',
+        kvRole: settings.role,
+        kvConnectorModulePath: 'examples/compressed-kv-connector.js',
+        kvConnectorExtraConfig: { folder: storage, ...faultSettings(settings) },
+      }),
+    ),
+});
+
+describe('fault injection into a module of the user', () => {
+  const harmless: readonly FaultKind[] = ['slow', 'duplicate', 'late'];
+  it.each(faultKinds.filter((fault) => fault !== 'full'))('%s: two blocks of six, and no other', async (fault) => {
+    const prompt = promptOf(fault, 6);
+    const writer = await open({ store: fault });
+    const written = writer.add('w', prompt);
+    await writer.runToEnd();
+    writer.end(written);
+    await writer.runToDrained();
+    await writer.close();
+    const rules = [{ fault, blocks: [2, 4], delay_ms: 1 }];
+    const reader = await open({ store: fault, fault_injection: { rules } });
+    const request = reader.add('r', prompt);
+    await reader.runToEnd();
+    const lost = harmless.includes(fault) ? 0 : 2;
+    expect([request.loadedBlocks, request.computedBlocks]).toEqual([6 - lost, lost]);
+    reader.end(request);
+    await reader.close();
+  });
+
+  it('is refused where the connector has halves of its own, and where a rule is wrong', async () => {
+    const own = await createConnector(config('OwnHalves', { fault_injection: { rules: [] } }));
+    const context = { identities: [identity] } as unknown as Parameters<typeof own.openScheduler>[0];
+    await expect(own.openScheduler(context)).rejects.toMatchObject({ code: 'KVASIR_FAULTS_NOT_REACHED' });
+    const wrong = config('MapConnector', { store: 'x', fault_injection: { rules: [{ fault: 'gremlins' }] } });
+    await expect(createConnector(wrong)).rejects.toMatchObject({ code: 'KVASIR_KV_CONFIG_INVALID' });
+  });
+});

@@ -1,0 +1,135 @@
+import {
+  type ConnectorContext,
+  type KvConnector,
+  type KvIdentity,
+  type KvRole,
+  type KvTransferConfig,
+  type LoadMode,
+  type SchedulerConnector,
+  type SchedulerConnectorContext,
+  savesKv,
+  type WorkerConnector,
+  type WorkerConnectorContext,
+} from '../connector.ts';
+import { ExtraConfig } from '../extra-config.ts';
+import { FaultInjector } from '../fault/fault-injector.ts';
+import { type FaultPlan, readFaultPlan } from '../fault/fault-rules.ts';
+import { describeOthers } from '../tier/disk/other-folders.ts';
+import { DiskTier, type DiskTierOptions } from '../tier/disk/tier-disk.ts';
+import type { Tier } from '../tier/tier.ts';
+import { TierScheduler } from '../tier/tier-scheduler.ts';
+import { TierWorker } from '../tier/tier-worker.ts';
+
+/** Each takes some 10 MB. */
+const threadsMax = 16;
+
+/**
+ * Keeps blocks as files in a directory that processes share: on this machine, or on a network file system. Settings, in
+ * `kv_connector_extra_config`:
+ *
+ *   shared_storage_path      the directory; needed
+ *   async_load               true: a request that waits for its blocks lets others run; default true
+ *   max_bytes                of one model and rank, least recently used blocks go first; default 16 GiB
+ *   others_max_bytes         of blocks of other models and layouts in the directory; default: as max_bytes
+ *   fsync                    default false: after a power cut a block may be torn, which its checksum finds
+ *   loads_at_once            reads in flight; default 4. All reads and writes together have at most 16 threads
+ *   saves_at_once            writes in flight; default 2
+ *   save_buffer_bytes        of blocks that wait to be written; what does not fit is not saved; default 64 MiB
+ *   save_timeout_seconds     default 30
+ *   lookup_timeout_seconds   default 1
+ *   fault_injection          for tests and demos: see `fault/fault-rules.ts`
+ */
+export class SharedStorageConnector implements KvConnector {
+  readonly #role: KvRole;
+  readonly #root: string;
+  readonly #mode: LoadMode;
+  readonly #maxBytes: number;
+  readonly #othersMaxBytes: number;
+  readonly #fsync: boolean;
+  readonly #loadsAtOnce: number;
+  readonly #savesAtOnce: number;
+  readonly #saveBufferBytes: number;
+  readonly #saveTimeoutMs: number;
+  readonly #lookupTimeoutMs: number;
+  readonly #engineId: string | undefined;
+  readonly #faults: FaultPlan | undefined;
+
+  constructor(config: KvTransferConfig) {
+    const extra = new ExtraConfig(config.kvConnectorExtraConfig);
+    const root = extra.text('shared_storage_path');
+    if (root === undefined) throw extra.wrong('shared_storage_path', 'a directory', undefined);
+    this.#role = config.kvRole;
+    this.#engineId = config.engineId;
+    this.#root = root;
+    this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
+    this.#maxBytes = extra.integer('max_bytes', 16 * 1024 ** 3, { min: 1 });
+    this.#othersMaxBytes = extra.integer('others_max_bytes', this.#maxBytes, { min: 0 });
+    this.#fsync = extra.boolean('fsync', false);
+    this.#loadsAtOnce = extra.integer('loads_at_once', 4, { min: 1, max: 1024 });
+    this.#savesAtOnce = extra.integer('saves_at_once', 2, { min: 1, max: 1024 });
+    this.#saveBufferBytes = extra.integer('save_buffer_bytes', 64 * 1024 ** 2, { min: 0 });
+    this.#saveTimeoutMs = extra.number('save_timeout_seconds', 30, { min: 0.001 }) * 1000;
+    this.#lookupTimeoutMs = extra.number('lookup_timeout_seconds', 1, { min: 0.001 }) * 1000;
+    this.#faults = readFaultPlan(extra.object('fault_injection'));
+    extra.finish();
+  }
+
+  async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
+    const tiers = await Promise.all(
+      context.identities.map(async (identity) => {
+        const { notice } = context;
+        const tier = await this.#openDisk(identity, notice === undefined ? {} : { notice });
+        for (const notice of tier.notices) context.notice?.(notice);
+        if (identity.rank === 0) void this.#tellOfOthers(tier, context);
+        return this.tierFor(tier, identity, context);
+      }),
+    );
+    return new TierScheduler(tiers, context, {
+      role: this.#role,
+      mode: this.#mode,
+      lookupTimeoutMs: this.#lookupTimeoutMs,
+      ...(this.#engineId === undefined ? {} : { engineId: this.#engineId }),
+    });
+  }
+
+  async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
+    const { identity, crc32 } = context;
+    const tier = await this.#openDisk(identity, {
+      crc32,
+      // Loads and saves beside each other: the queues of the worker bound each by itself.
+      threads: Math.min(this.#loadsAtOnce + this.#savesAtOnce, threadsMax),
+      startThreads: this.#loadsAtOnce,
+    });
+    return new TierWorker(this.tierFor(tier, identity, context), context, {
+      loadsAtOnce: this.#loadsAtOnce,
+      savesAtOnce: this.#savesAtOnce,
+      saveBufferBytes: this.#saveBufferBytes,
+      saveTimeoutMs: this.#saveTimeoutMs,
+    });
+  }
+
+  /** Counting takes time in a large store, so it runs in the background. Another notice reports a store that cannot be read. */
+  async #tellOfOthers(tier: DiskTier, { notice }: SchedulerConnectorContext): Promise<void> {
+    if (notice === undefined) return;
+    const found = await tier.countOthers().catch(() => undefined);
+    const message = found && describeOthers(this.#root, found, savesKv(this.#role) ? this.#othersMaxBytes : undefined);
+    if (message !== undefined) notice(message);
+  }
+
+  #openDisk(identity: KvIdentity, options: Partial<DiskTierOptions>): Promise<DiskTier> {
+    return DiskTier.open({
+      root: this.#root,
+      identity,
+      maxBytes: this.#maxBytes,
+      othersMaxBytes: this.#othersMaxBytes,
+      fsync: this.#fsync,
+      name: 'shared-storage',
+      ...options,
+    });
+  }
+
+  /** The tier of one rank, as each half uses it. A subclass may wrap it. */
+  protected tierFor(tier: DiskTier, identity: KvIdentity, { timers }: ConnectorContext): Tier {
+    return this.#faults === undefined ? tier : new FaultInjector(tier, { identity, timers, plan: this.#faults });
+  }
+}

@@ -1,0 +1,145 @@
+import { createHash } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { type BlockKey, blockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../block-key.ts';
+import type { KvIdentity } from '../connector.ts';
+import { missReasons } from '../reasons.ts';
+import { BlockCodec, headerBytes, payloadCrcOf } from './block-header.ts';
+
+const identity: KvIdentity = {
+  fingerprint: 'a model',
+  modelName: 'Model',
+  dtype: 'f16',
+  rank: 0,
+  worldSize: 2,
+  pageBytes: 96,
+  groups: [
+    { blockSize: 16, layers: [0, 2] },
+    { blockSize: 32, layers: [1, 3] },
+  ],
+};
+const key = (name: string, group = 0): BlockKey =>
+  `${group}-${createHash('sha256').update(name).digest('hex')}` as BlockKey;
+const payload = Uint8Array.from({ length: 96 }, (_, i) => (i * 37) & 255);
+const codec = new BlockCodec(identity);
+const whole = headerBytes + payload.length;
+
+describe('block keys', () => {
+  it('name a digest and a group', () => {
+    const digest = createHash('sha256').update('x').digest();
+    const words = new Uint32Array(16);
+    for (let i = 0; i < 8; i++) words[8 + i] = digest.readUInt32LE(i * 4);
+    const made = blockKey(3, words, 1);
+    expect(made).toBe(`3-${digest.toString('hex')}`);
+    expect(groupOfKey(made)).toBe(3);
+    expect(digestHexOfKey(made)).toBe(digest.toString('hex'));
+  });
+
+  it('are told from other texts', () => {
+    expect(isBlockKey(key('a', 12))).toBe(true);
+    for (const text of ['', '0-', `01-${'a'.repeat(64)}`, `0-${'A'.repeat(64)}`, `70000-${'a'.repeat(64)}`, '../x']) {
+      expect(isBlockKey(text), text).toBe(false);
+    }
+  });
+});
+
+describe('a stored block', () => {
+  const header = codec.encode(key('a'), payload);
+
+  it('is found again', () => {
+    expect(codec.verify(key('a'), header, payload, whole)).toBeUndefined();
+    expect(payloadCrcOf(header)).toBe(payloadCrcOf(codec.encode(key('b'), payload)));
+  });
+
+  it('is the same by any code that computes its checksum', () => {
+    let bytes = 0;
+    const quick = new BlockCodec(identity, (part) => {
+      bytes += part.length;
+      return crc32(part);
+    });
+    expect(quick.encode(key('a'), payload)).toEqual(header);
+    expect(quick.verify(key('a'), header, payload, whole)).toBeUndefined();
+    expect(bytes).toBe(2 * payload.length);
+  });
+
+  it.each<[string, Partial<KvIdentity>]>([
+    ['wrongModel', { fingerprint: 'another model' }],
+    ['wrongDtype', { dtype: 'q8_0' }],
+    ['wrongBlockSize', { groups: [{ blockSize: 8, layers: [0, 2] }, identity.groups[1]!] }],
+    ['wrongLayers', { groups: [{ blockSize: 16, layers: [0, 1] }, identity.groups[1]!] }],
+    ['wrongLayers', { groups: [{ blockSize: 16, layers: [0, 1, 2] }, identity.groups[1]!] }],
+    ['wrongRank', { rank: 1 }],
+    ['wrongRank', { worldSize: 1 }],
+  ])('of another identity is %s', (reason, other) => {
+    const theirs = new BlockCodec({ ...identity, ...other }).encode(key('a'), payload);
+    expect(codec.verify(key('a'), theirs, payload, whole)).toBe(reason);
+  });
+
+  it('of another group, key or length is told as that', () => {
+    expect(codec.verify(key('a'), codec.encode(key('a', 1), payload), payload, whole)).toBe('wrongBlockSize');
+    const sameSizes = { ...identity, groups: [identity.groups[0]!, { blockSize: 16, layers: [1, 3] }] };
+    const other = new BlockCodec(sameSizes);
+    expect(other.verify(key('a'), other.encode(key('a', 1), payload), payload, whole)).toBe('wrongGroup');
+    expect(codec.verify(key('a'), codec.encode(key('b'), payload), payload, whole)).toBe('wrongKey');
+    const shorter = new BlockCodec({ ...identity, pageBytes: 95 });
+    const theirs = shorter.encode(key('a'), payload.subarray(1));
+    expect(codec.verify(key('a'), theirs, payload, whole - 1)).toBe('wrongLength');
+  });
+
+  it('never passes when any bit is flipped', () => {
+    for (let bit = 0; bit < whole * 8; bit++) {
+      const bytes = Buffer.concat([header, payload]);
+      bytes[bit >> 3]! ^= 1 << (bit & 7);
+      const reason = codec.verify(key('a'), bytes.subarray(0, headerBytes), bytes.subarray(headerBytes), whole);
+      expect(missReasons, `bit ${bit}`).toContain(reason);
+    }
+  });
+
+  it('never passes when cut or extended', () => {
+    for (let length = 0; length < whole; length++) {
+      const bytes = Buffer.concat([header, payload]).fill(0, length);
+      const reason = codec.verify(key('a'), bytes.subarray(0, headerBytes), bytes.subarray(headerBytes), length);
+      expect(reason, `${length} bytes`).toBe('truncated');
+    }
+    expect(codec.verify(key('a'), header, payload, whole + 1)).toBe('oversized');
+  });
+
+  it('never passes when a range is overwritten by anything else', () => {
+    fc.assert(
+      fc.property(fc.nat(whole - 1), fc.uint8Array({ minLength: 1, maxLength: 80 }), (start, noise) => {
+        const before = Buffer.concat([header, payload]);
+        const bytes = Buffer.from(before);
+        bytes.set(noise.subarray(0, whole - start), start);
+        const reason = codec.verify(key('a'), bytes.subarray(0, headerBytes), bytes.subarray(headerBytes), whole);
+        expect(reason === undefined).toBe(bytes.equals(before));
+      }),
+      { numRuns: 1000 },
+    );
+  });
+
+  it('passes only for the key, identity and bytes that it was written for', () => {
+    const small = fc.integer({ min: 0, max: 2 });
+    const drawn = fc.record({ fingerprint: small, dtype: small, rank: small, block: small, key: small, byte: small });
+    fc.assert(
+      fc.property(drawn, drawn, (a, b) => {
+        const make = (d: typeof a) => {
+          const groups = [{ blockSize: 16 << d.block, layers: [0] }];
+          const made: KvIdentity = {
+            ...identity,
+            fingerprint: `f${d.fingerprint}`,
+            dtype: `d${d.dtype}`,
+            rank: d.rank,
+            groups,
+          };
+          return { codec: new BlockCodec(made), key: key(`k${d.key}`), bytes: new Uint8Array(96).fill(d.byte) };
+        };
+        const [written, read] = [make(a), make(b)];
+        const stored = written.codec.encode(written.key, written.bytes);
+        const reason = read.codec.verify(read.key, stored, read.bytes, whole);
+        expect(reason === undefined).toBe(JSON.stringify(a) === JSON.stringify(b));
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});

@@ -1,0 +1,154 @@
+import { crc32 as zlibCrc32 } from 'node:zlib';
+import { assert } from '../../base/assert.ts';
+import { type BlockKey, digestBytes, groupOfKey, isBlockKey, writeKeyDigest } from '../block-key.ts';
+import type { Crc32, KvIdentity } from '../connector.ts';
+import type { MissReason } from '../reasons.ts';
+import { identityDigest } from './identity.ts';
+
+/**
+ * What stands before every stored block and says whose it is. Little-endian, 160 bytes:
+ *
+ *     0  magic, 8 bytes                    72  first layer           u32
+ *     8  format version         u32        76  end of layers         u32   (last + 1)
+ *    12  bytes of this header   u32        80  number of layers      u32
+ *    16  sha256 of fingerprint  32         84  rank                  u32
+ *    48  dtype, ASCII, 0-padded 16         88  world size            u32
+ *    64  block size in tokens   u32        92  CRC32 of the bytes    u32
+ *    68  KV group               u32        96  number of bytes       u64
+ *                                         104  key's digest          32
+ *                                         136  zeros                 20
+ *                                         156  CRC32 of bytes 0..155 u32
+ *
+ * The reader knows what the header must be but for the checksum of the bytes, so it compares field by field and can
+ * say what is wrong. CRC32 finds every single flipped bit and every burst of up to 32; of other damage it misses one
+ * in four thousand millions.
+ */
+export const headerBytes = 160;
+export const formatVersion = 1;
+
+const magic = 0x314b4c42_5253564bn; // "KVSRBLK1"
+const at = {
+  magic: 0,
+  version: 8,
+  headerBytes: 12,
+  fingerprint: 16,
+  dtype: 48,
+  blockSize: 64,
+  group: 68,
+  firstLayer: 72,
+  endLayer: 76,
+  layerCount: 80,
+  rank: 84,
+  worldSize: 88,
+  payloadCrc: 92,
+  payloadBytes: 96,
+  digest: 104,
+  headerCrc: 156,
+} as const;
+const dtypeBytes = at.blockSize - at.dtype;
+
+/** Compared in this order: the first field that differs gives the reason. */
+const checked: readonly (readonly [reason: MissReason, start: number, end: number])[] = [
+  ['wrongModel', at.fingerprint, at.dtype],
+  ['wrongDtype', at.dtype, at.blockSize],
+  ['wrongBlockSize', at.blockSize, at.group],
+  ['wrongGroup', at.group, at.firstLayer],
+  ['wrongLayers', at.firstLayer, at.rank],
+  ['wrongRank', at.rank, at.payloadCrc],
+  ['wrongKey', at.digest, at.digest + digestBytes],
+  ['wrongLength', at.payloadBytes, at.digest],
+];
+
+/** Writes and checks the headers of one rank's blocks. */
+export class BlockCodec {
+  readonly identity: KvIdentity;
+  readonly #crc32: Crc32;
+  /** Per group, everything of a header that is the same for all its blocks. */
+  readonly #templates: readonly Uint8Array[];
+
+  /** `crc32`: a quicker one than Node's, if there is one. */
+  constructor(identity: KvIdentity, crc32: Crc32 = zlibCrc32) {
+    this.identity = identity;
+    this.#crc32 = crc32;
+    this.#templates = identity.groups.map((_, group) => template(identity, group));
+  }
+
+  /** The stored block is the header followed by the payload. */
+  encode(key: BlockKey, payload: Uint8Array): Uint8Array {
+    assert(payload.length === this.identity.pageBytes, `a block of ${payload.length} bytes, not a page`);
+    const header = this.#expected(key);
+    const view = viewOf(header);
+    view.setUint32(at.payloadCrc, this.#crc32(payload), true);
+    view.setUint32(at.headerCrc, zlibCrc32(header.subarray(0, at.headerCrc)), true);
+    return header;
+  }
+
+  /**
+   * Whether the header and the bytes behind it are this block. `storedBytes`: how many bytes the store has of header
+   * and payload together; only as many of them are looked at. Undefined = they are.
+   */
+  verify(key: BlockKey, header: Uint8Array, payload: Uint8Array, storedBytes: number): MissReason | undefined {
+    assert(payload.length === this.identity.pageBytes, `memory of ${payload.length} bytes, not a page`);
+    return this.verifyHeader(key, header, storedBytes) ?? this.#verifyPayload(header, payload);
+  }
+
+  /** All but the payload's checksum. */
+  verifyHeader(key: BlockKey, header: Uint8Array, storedBytes: number): MissReason | undefined {
+    assert(header.length === headerBytes, `a header of ${header.length} bytes`);
+    if (storedBytes < at.fingerprint) return 'truncated';
+    const view = viewOf(header);
+    if (view.getBigUint64(at.magic, true) !== magic) return 'notABlock';
+    if (view.getUint32(at.version, true) !== formatVersion) return 'formatVersion';
+    if (storedBytes < headerBytes) return 'truncated';
+    if (view.getUint32(at.headerCrc, true) !== zlibCrc32(header.subarray(0, at.headerCrc))) return 'headerCorrupt';
+    const expected = this.#expected(key);
+    for (const [reason, start, end] of checked) {
+      for (let i = start; i < end; i++) if (header[i] !== expected[i]) return reason;
+    }
+    const wanted = headerBytes + this.identity.pageBytes;
+    if (storedBytes < wanted) return 'truncated';
+    return storedBytes > wanted ? 'oversized' : undefined;
+  }
+
+  #verifyPayload(header: Uint8Array, payload: Uint8Array): MissReason | undefined {
+    return viewOf(header).getUint32(at.payloadCrc, true) === this.#crc32(payload) ? undefined : 'corrupt';
+  }
+
+  /** A header without its checksums. */
+  #expected(key: BlockKey): Uint8Array {
+    assert(isBlockKey(key), `not a block's key: ${key}`);
+    const group = groupOfKey(key);
+    const header = this.#templates[group]?.slice();
+    assert(header !== undefined, `key of group ${group}, this model has ${this.#templates.length}`);
+    writeKeyDigest(key, header, at.digest);
+    return header;
+  }
+}
+
+/** The CRC32 of the bytes that a header was written for: recomputed bytes can be compared with lost ones. */
+export const payloadCrcOf = (header: Uint8Array): number => viewOf(header).getUint32(at.payloadCrc, true);
+
+function template(identity: KvIdentity, group: number): Uint8Array {
+  const header = new Uint8Array(headerBytes);
+  const view = viewOf(header);
+  const { blockSize, layers } = identity.groups[group]!;
+  assert(layers.length > 0, `KV group ${group} has no layers`);
+  const dtype = new TextEncoder().encode(identity.dtype);
+  assert(dtype.length <= dtypeBytes, `dtype ${identity.dtype} is too long a name`);
+  view.setBigUint64(at.magic, magic, true);
+  view.setUint32(at.version, formatVersion, true);
+  view.setUint32(at.headerBytes, headerBytes, true);
+  header.set(identityDigest(identity.fingerprint), at.fingerprint);
+  header.set(dtype, at.dtype);
+  view.setUint32(at.blockSize, blockSize, true);
+  view.setUint32(at.group, group, true);
+  view.setUint32(at.firstLayer, Math.min(...layers), true);
+  view.setUint32(at.endLayer, Math.max(...layers) + 1, true);
+  view.setUint32(at.layerCount, layers.length, true);
+  view.setUint32(at.rank, identity.rank, true);
+  view.setUint32(at.worldSize, identity.worldSize, true);
+  view.setBigUint64(at.payloadBytes, BigInt(identity.pageBytes), true);
+  return header;
+}
+
+const viewOf = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

@@ -1,0 +1,86 @@
+import type { MemoryRange } from '../../../base/native-memory.ts';
+import type { BlockKey } from '../../block-key.ts';
+import type { KvIdentity } from '../../connector.ts';
+import type { MissReason } from '../../reasons.ts';
+import type { OtherBlocks, OthersLeft } from './other-folders.ts';
+
+/** The setup of the threads of a disk tier. */
+export interface DiskThreadSetup {
+  readonly root: string;
+  readonly identity: KvIdentity;
+  readonly fsync: boolean;
+  /** A library with `kvasir_crc32`; absent: Node's. */
+  readonly crc32Library: string | undefined;
+  /** Memory of a `CallCell`. */
+  readonly cell: SharedArrayBuffer;
+}
+
+/** One call is a whole operation on one block, so that a block costs the event loop one message. */
+export type DiskCall =
+  | { readonly kind: 'prepare'; readonly nowMs: number }
+  | { readonly kind: 'neighbours' }
+  | { readonly kind: 'has'; readonly keys: readonly BlockKey[]; readonly answers: SharedArrayBuffer }
+  | { readonly kind: 'load'; readonly key: BlockKey; readonly into: MemoryRange }
+  | { readonly kind: 'store'; readonly key: BlockKey; readonly bytes: MemoryRange }
+  | { readonly kind: 'remove'; readonly keys: readonly BlockKey[] }
+  | { readonly kind: 'scan'; readonly nowMs: number }
+  | { readonly kind: 'countOthers' }
+  | { readonly kind: 'boundOthers'; readonly maxBytes: number; readonly nowMs: number }
+  | { readonly kind: 'read'; readonly key: BlockKey }
+  | { readonly kind: 'overwrite'; readonly key: BlockKey; readonly bytes: Uint8Array };
+
+/** By kind of the call. */
+export interface DiskAnswers {
+  /** `notices`: what an operator should know. */
+  readonly prepare: { readonly hasBlocks: boolean; readonly notices: readonly string[] };
+  /** The same. */
+  readonly neighbours: readonly string[];
+  /** The answers are in the shared memory; here is why keys are unknown. */
+  readonly has: readonly (readonly [key: BlockKey, code: string])[];
+  readonly load: MissReason | 'loaded';
+  readonly store: 'stored' | 'alreadyStored';
+  readonly remove: undefined;
+  readonly scan: readonly { readonly key: BlockKey; readonly bytes: number }[];
+  readonly countOthers: OtherBlocks;
+  readonly boundOthers: OthersLeft;
+  readonly read: Uint8Array | undefined;
+  readonly overwrite: undefined;
+}
+export type DiskAnswer = DiskAnswers[keyof DiskAnswers];
+
+/**
+ * The answers of a look-up while it runs: one state per key, and which key is next. Threads take keys one by one, so a call
+ * that never returns costs its own key and its thread, and the answers of all others can be read at any time.
+ */
+export class SharedAnswers {
+  readonly memory: SharedArrayBuffer;
+  readonly #next: Int32Array;
+  readonly #states: Uint8Array;
+
+  constructor(memory: SharedArrayBuffer) {
+    this.memory = memory;
+    this.#next = new Int32Array(memory, 0, 1);
+    this.#states = new Uint8Array(memory, 4);
+  }
+
+  static for(keyCount: number): SharedAnswers {
+    return new SharedAnswers(new SharedArrayBuffer(4 + keyCount));
+  }
+
+  /** The index of a key that no call has taken yet; undefined if there is none. */
+  take(): number | undefined {
+    const index = Atomics.add(this.#next, 0, 1);
+    return index < this.#states.length ? index : undefined;
+  }
+
+  answer(index: number, isThere: boolean): void {
+    Atomics.store(this.#states, index, isThere ? states.there : states.absent);
+  }
+
+  /** As of now; undefined = not known. */
+  all(): (boolean | undefined)[] {
+    return Array.from(this.#states, (state) => (state === states.unknown ? undefined : state === states.there));
+  }
+}
+
+const states = { unknown: 0, there: 1, absent: 2 } as const;

@@ -1,0 +1,161 @@
+import {
+  closeSync,
+  fdatasyncSync,
+  fstatSync,
+  fsyncSync,
+  openSync,
+  readvSync,
+  renameSync,
+  unlinkSync,
+  writevSync,
+} from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { makeFoldersSync } from '../../../base/make-folders.ts';
+
+/**
+ * One block in one file, header first. Writing is atomic: the bytes go into a temporary file of the same folder, which
+ * is renamed when it is whole, so that a reader, another process or a crash meets the whole file or none.
+ *
+ * All calls block, and may never return: they run on I/O threads (`disk-thread-main.ts`).
+ */
+
+/** Called between two system calls: throws if the result is no longer needed. */
+export type StillWanted = () => void;
+
+/**
+ * Fills the buffers from the file, one after the other, and returns how many bytes there were; undefined when there is no
+ * file. The last buffer only asks whether there is more: a file that ends before it has ended.
+ */
+export function readBlockFile(
+  path: string,
+  buffers: readonly Uint8Array[],
+  stillWanted: StillWanted,
+): number | undefined {
+  let file: number;
+  try {
+    file = openSync(path, 'r');
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
+  }
+  try {
+    const wanted = buffers.reduce((sum, { length }) => sum + length, 0) - buffers.at(-1)!.length;
+    let total = 0;
+    for (;;) {
+      stillWanted();
+      const bytesRead = readvSync(file, remaining(buffers, total));
+      total += bytesRead;
+      // A FIFO without a writer does not show whether the block is stored.
+      if (total === 0 && !fstatSync(file).isFile()) throw notAFile(path);
+      // A regular file is read short at its end only.
+      if (bytesRead === 0 || total >= wanted) return total;
+    }
+  } finally {
+    closeSync(file);
+  }
+}
+
+const notAFile = (path: string): Error =>
+  Object.assign(new Error(`${path} is not a regular file, and has no content`), { code: 'EINVAL' });
+
+export interface WriteOptions {
+  /** Distinguishes temporary files of this process from all others'. */
+  readonly temporaryName: string;
+  /** Whether the bytes are on the disk, and not only in the system's memory, before the block can be found. */
+  readonly fsync: boolean;
+}
+
+/** Throws what the file system throws; nothing is left behind then but perhaps a temporary file. */
+export function writeBlockFile(
+  path: string,
+  parts: readonly Uint8Array[],
+  stillWanted: StillWanted,
+  options: WriteOptions,
+): void {
+  const temporary = join(dirname(path), options.temporaryName);
+  const file = createFile(temporary);
+  try {
+    try {
+      stillWanted();
+      writeAll(file, parts);
+      if (options.fsync) fdatasyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+    stillWanted();
+    renameSync(temporary, path);
+  } catch (error) {
+    removeIfThere(temporary);
+    throw error;
+  }
+  if (options.fsync) syncFolder(dirname(path));
+}
+
+function createFile(path: string): number {
+  try {
+    return openSync(path, 'wx');
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    makeFoldersSync(dirname(path));
+    return openSync(path, 'wx');
+  }
+}
+
+function writeAll(file: number, parts: readonly Uint8Array[]): void {
+  const wanted = parts.reduce((sum, { length }) => sum + length, 0);
+  for (let total = 0; total < wanted; ) {
+    const bytesWritten = writevSync(file, remaining(parts, total), total);
+    if (bytesWritten === 0) throw new Error('the file system takes no more bytes');
+    total += bytesWritten;
+  }
+}
+
+/** The buffers without their first `skip` bytes. */
+function remaining(buffers: readonly Uint8Array[], skip: number): Uint8Array[] {
+  const rest: Uint8Array[] = [];
+  for (const buffer of buffers) {
+    if (skip < buffer.length) rest.push(buffer.subarray(Math.max(0, skip)));
+    skip -= buffer.length;
+  }
+  return rest;
+}
+
+/** Not every system lets a folder be synced; without it a power cut may lose the newest names, nothing more. */
+function syncFolder(path: string): void {
+  try {
+    const file = openSync(path, 'r');
+    try {
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+  } catch {
+    return;
+  }
+}
+
+function removeIfThere(path: string): void {
+  try {
+    unlinkSync(path);
+  } catch {
+    return;
+  }
+}
+
+/** The system's name for what went wrong; an aborted signal's reason has a code too, but a number. */
+export function codeOf(error: unknown): string | undefined {
+  const code: unknown = (error as NodeJS.ErrnoException | undefined)?.code;
+  return typeof code === 'string' ? code : undefined;
+}
+
+export const isMissing = (error: unknown): boolean => codeOf(error) === 'ENOENT' || codeOf(error) === 'ENOTDIR';
+export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(error) ?? '');
+
+/**
+ * `.<file>.<instance>.<serial>.tmp`. The instance is random and new in each thread: containers may share a host name and
+ * process ids, so these do not distinguish two writers.
+ */
+export const temporaryNameFor = (path: string, instance: string, serial: number): string =>
+  `.${basename(path)}.${instance}.${serial}.tmp`;
+
+export const isTemporary = (name: string): boolean => /^\..+\.tmp$/.test(name);

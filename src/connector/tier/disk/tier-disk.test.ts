@@ -1,0 +1,250 @@
+import { spawnSync } from 'node:child_process';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { itNeeds } from '../../../../test/support/needs.ts';
+import type { KvIdentity } from '../../connector.ts';
+import { storedBlockBytes, suiteBytes, suiteIdentity, suiteKey, suitePageBytes, tierSuite } from '../tier.suite.ts';
+import { DiskFolder } from './disk-folder.ts';
+import { DiskTier } from './tier-disk.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kvasir-tier-'));
+afterAll(() => rmSync(root, { recursive: true }));
+let serial = 0;
+const newRoot = (): string => join(root, `${serial++}`);
+const open = (at: string, identity: KvIdentity = suiteIdentity, blocks = 100) =>
+  DiskTier.open({ root: at, identity, maxBytes: blocks * storedBlockBytes });
+const signal = new AbortController().signal;
+const put = (tier: DiskTier, name: string | number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), signal);
+const page = (): Uint8Array => new Uint8Array(suitePageBytes);
+
+tierSuite('DiskTier', async (maxBytes) => {
+  const at = newRoot();
+  return {
+    tier: await DiskTier.open({ root: at, identity: suiteIdentity, maxBytes }),
+    reopen: (identity) => open(at, identity),
+  };
+});
+tierSuite('DiskTier with fsync', async (maxBytes) => {
+  const at = newRoot();
+  return {
+    tier: await DiskTier.open({ root: at, identity: suiteIdentity, maxBytes, fsync: true }),
+    reopen: (identity) => open(at, identity),
+  };
+});
+
+describe('a folder of blocks', () => {
+  it('is found again, and says in clear text what it is', async () => {
+    const at = newRoot();
+    const first = await open(at);
+    await put(first, 'a');
+    await first.close();
+    const second = await open(at);
+    const into = page();
+    expect(await second.load(suiteKey('a'), into, signal)).toBeUndefined();
+    expect(into).toEqual(suiteBytes(suiteKey('a')));
+    expect(second.notices).toEqual([]);
+    const [model] = readdirSync(at);
+    expect(model).toMatch(/^kv-[0-9a-f]{32}$/);
+    const record = JSON.parse(readFileSync(join(second.path, 'config.json'), 'utf8'));
+    expect(record).toMatchObject({ model: 'Tiny/Model 1.0', dtype: 'f16', worldSize: 1, pageBytes: suitePageBytes });
+    await second.close();
+  });
+
+  it.each<[string, string, Partial<KvIdentity>]>([
+    ['wrongModel', 'fingerprint', { fingerprint: 'another' }],
+    ['wrongDtype', 'dtype', { dtype: 'q8_0' }],
+    ['wrongBlockSize', 'groups', { groups: suiteIdentity.groups.map((g) => ({ ...g, blockSize: 32 })) }],
+    ['wrongLayers', 'groups', { groups: suiteIdentity.groups.map((g) => ({ ...g, layers: [4, 5] })) }],
+    ['wrongRank', 'rank', { rank: 1, worldSize: 2 }],
+  ])('of another identity, moved to our name, is a miss: %s', async (reason, field, other) => {
+    const at = newRoot();
+    const theirs = await open(at, { ...suiteIdentity, ...other });
+    await put(theirs, 'a');
+    const ours = (await open(newRoot())).path;
+    rmSync(ours, { recursive: true });
+    renameSync(theirs.path, ours);
+    const tier = await open(dirname(dirname(ours)));
+    expect(tier.path).toBe(ours);
+    expect(tier.notices.join()).toContain(`was another's: ${field}`);
+    expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
+    expect(await tier.load(suiteKey('a'), page(), signal)).toBe(reason);
+    expect(readdirSync(join(ours, 'quarantine'))[0]).toMatch(new RegExp(`-g0\\.kv\\.${reason}$`));
+  });
+
+  it('is the same whatever name the model is served under', async () => {
+    const at = newRoot();
+    await put(await open(at), 'a');
+    const renamed = await open(at, { ...suiteIdentity, modelName: 'another name' });
+    expect(await renamed.load(suiteKey('a'), page(), signal)).toBeUndefined();
+    expect(renamed.notices).toEqual([]);
+  });
+
+  it('names the neighbours that do not match', async () => {
+    const at = newRoot();
+    await (await open(at, { ...suiteIdentity, dtype: 'q8_0', modelName: 'Other' })).close();
+    const tier = await open(at);
+    expect(tier.notices.join()).toMatch(/kv-[0-9a-f]{32}.*does not match: dtype: "q8_0", ours "f16"/);
+  });
+
+  const mkfifo = (path: string): void => expect(spawnSync('mkfifo', [path]).status).toBe(0);
+  const zeros = (path: string): void => symlinkSync('/dev/zero', path);
+  const large = (path: string): void => writeFileSync(path, '['.repeat(2 * 1024 ** 2));
+  it.each([
+    ['that of another engine is a FIFO', mkfifo, ['q8_0']],
+    ['it and that of another engine are an endless device', zeros, ['f16', 'q8_0']],
+    ['it and that of another engine are too large', large, ['f16', 'q8_0']],
+  ])('opens a store although its record is no record: %s', async (_, make, dtypes) => {
+    const at = newRoot();
+    await (await open(at)).close();
+    for (const dtype of dtypes) {
+      const tier = await open(at, { ...suiteIdentity, dtype });
+      await tier.close();
+      rmSync(join(tier.path, 'config.json'));
+      make(join(tier.path, 'config.json'));
+    }
+    const tier = await open(at);
+    expect(JSON.parse(readFileSync(join(tier.path, 'config.json'), 'utf8'))).toMatchObject({ dtype: 'f16' });
+    await tier.close();
+  });
+
+  it('takes a block under another name for what it is', async () => {
+    const tier = await open(newRoot());
+    await put(tier, 'a');
+    await put(tier, 'b');
+    renameSync(tier.fileOf(suiteKey('a')), tier.fileOf(suiteKey('b')));
+    expect(await tier.load(suiteKey('b'), page(), signal)).toBe('wrongKey');
+  });
+
+  it('keeps a bounded number of spoilt blocks to look at', async () => {
+    const tier = await open(newRoot());
+    for (let i = 0; i < 70; i++) {
+      await put(tier, i);
+      await tier.tamper(suiteKey(i), (stored) => stored.fill(1, 200));
+      expect(await tier.load(suiteKey(i), page(), signal)).toBe('corrupt');
+    }
+    expect(readdirSync(join(tier.path, 'quarantine'))).toHaveLength(64);
+  });
+
+  it('is bounded together with what other processes have stored in it', async () => {
+    const at = newRoot();
+    const [a, b] = [await open(at, suiteIdentity, 10), await open(at, suiteIdentity, 10)];
+    for (let i = 0; i < 40; i++) await put(i % 2 === 0 ? a : b, i);
+    const files = readdirSync(a.path, { recursive: true }).filter((name) => `${name}`.endsWith('.kv'));
+    // Each learns of the other's blocks after an eighth of the bytes at the latest.
+    expect(files.length).toBeLessThanOrEqual(13);
+    for (const name of files) {
+      const key = `0-${basename(`${name}`).slice(0, 64)}` as ReturnType<typeof suiteKey>;
+      expect(await a.load(key, page(), signal)).toBeUndefined();
+    }
+  });
+
+  it('survives another process that empties it', async () => {
+    const tier = await open(newRoot());
+    await put(tier, 'a');
+    rmSync(dirname(tier.fileOf(suiteKey('a'))), { recursive: true });
+    expect(await tier.load(suiteKey('a'), page(), signal)).toBe('absent');
+    expect(await put(tier, 'a')).toBe('stored');
+    expect(await tier.load(suiteKey('a'), page(), signal)).toBeUndefined();
+  });
+
+  it('loses temporary files only when they have not been written for a day, whoever wrote them', async () => {
+    const at = newRoot();
+    const tier = await open(at);
+    await put(tier, 'a');
+    const folder = dirname(tier.fileOf(suiteKey('a')));
+    const left = (path: string, ageHours: number): void => {
+      writeFileSync(path, 'half a block');
+      const seconds = Date.now() / 1000 - ageHours * 3600;
+      utimesSync(path, seconds, seconds);
+    };
+    const host = hostname().replace(/[^A-Za-z0-9-]/g, '-');
+    // Containers share a host name and process id 1: only the age tells an abandoned file from a live writer's.
+    left(join(folder, `.x.kv.${host}.${process.pid}.abc.0.tmp`), 23);
+    left(join(folder, '.x.kv.abc.0.tmp'), 23);
+    left(join(folder, `.x.kv.${host}.${process.pid}.abc.1.tmp`), 25);
+    left(join(folder, '.x.kv.abc.1.tmp'), 25);
+    left(join(tier.path, '.config.json.abc.0.tmp'), 25);
+    left(join(folder, 'notes.txt'), 25);
+    await put(await open(at), 'b');
+    const others = (path: string): string[] => readdirSync(path).filter((name) => /tmp$|txt$/.test(name));
+    const kept = [`.x.kv.${host}.${process.pid}.abc.0.tmp`, '.x.kv.abc.0.tmp', 'notes.txt'];
+    expect(new Set(others(folder))).toEqual(new Set(kept));
+    expect(others(tier.path)).toEqual([]);
+  });
+
+  it('gives no temporary name twice, and none that says host or process', async () => {
+    const at = newRoot();
+    const folders = [1, 2].map(() => new DiskFolder(at, suiteIdentity));
+    const names = folders.flatMap((folder) => [folder.newTemporaryName('/x/a.kv'), folder.newTemporaryName('/x/a.kv')]);
+    expect(new Set(names).size).toBe(4);
+    for (const name of names) expect(name).toMatch(/^\.a\.kv\.[0-9a-f]{24}\.\d+\.tmp$/);
+  });
+
+  itNeeds(
+    existsSync('/proc/self'),
+    'no /proc',
+    'below /proc is an error at the start, and no endless loop',
+    async () => {
+      await expect(open('/proc/nothing/kv')).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
+    },
+  );
+
+  it('that cannot be made is an error at the start', async () => {
+    const file = join(root, 'a-file');
+    writeFileSync(file, '');
+    await expect(open(file)).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
+  });
+
+  it('with one unreadable part is looked up around it: counted by reason, told once', async () => {
+    const notices: string[] = [];
+    const at = newRoot();
+    const options = {
+      root: at,
+      identity: suiteIdentity,
+      maxBytes: 1e9,
+      notice: (text: string) => void notices.push(text),
+    };
+    const tier = await DiskTier.open(options);
+    const names = Array.from({ length: 40 }, (_, i) => i);
+    for (const name of names) await put(tier, name);
+    // A symbolic link to itself: ELOOP, also for root.
+    const broken = dirname(tier.fileOf(suiteKey(7)));
+    rmSync(broken, { recursive: true });
+    symlinkSync(basename(broken), broken);
+    const isBroken = (name: number): boolean => dirname(tier.fileOf(suiteKey(name))) === broken;
+    for (let i = 0; i < 2; i++)
+      expect(
+        await tier.has(
+          names.map((name) => suiteKey(name)),
+          signal,
+        ),
+      ).toEqual(names.map((name) => (isBroken(name) ? undefined : true)));
+    expect(notices).toHaveLength(1);
+    expect(notices[0]).toContain(`${broken} cannot be read (ELOOP)`);
+    expect(tier.counters()['lookupFailed.ELOOP']).toBe(2 * names.filter(isBroken).length);
+    await tier.close();
+  });
+
+  it('whose disk fails rejects and deletes nothing', async () => {
+    const tier = await open(newRoot());
+    await put(tier, 'a');
+    const broken = await open(newRoot());
+    rmSync(broken.path, { recursive: true });
+    writeFileSync(broken.path, 'a file where the folder was');
+    expect(await broken.load(suiteKey('a'), page(), signal)).toBe('absent');
+    await expect(put(broken, 'a')).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
+    expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
+  });
+});

@@ -1,0 +1,52 @@
+import { createHash } from 'node:crypto';
+import type { KvIdentity } from '../connector.ts';
+
+/** 32 bytes that stand for a fingerprint of any length. */
+export const identityDigest = (text: string): Uint8Array => createHash('sha256').update(text).digest();
+
+/**
+ * The name of the folder that holds the blocks of one model in one layout. The name that a model is served under does not
+ * matter: two names of one file share their blocks.
+ */
+export function modelFolder({ fingerprint, dtype, groups }: KvIdentity): string {
+  const what = JSON.stringify([fingerprint, dtype, groups.map(({ blockSize }) => blockSize)]);
+  return `kv-${Buffer.from(identityDigest(what)).toString('hex').slice(0, 32)}`;
+}
+
+export const rankFolder = ({ rank, worldSize }: KvIdentity): string => `rank${rank}of${worldSize}`;
+
+/** What `config.json` beside the blocks says, for people and for comparison. */
+export interface IdentityRecord {
+  readonly format: string;
+  readonly model: string;
+  readonly fingerprint: string;
+  readonly dtype: string;
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly pageBytes: number;
+  readonly groups: readonly { readonly blockSize: number; readonly layers: readonly number[] }[];
+}
+
+export function identityRecord(identity: KvIdentity): IdentityRecord {
+  const { modelName: model, fingerprint, dtype, rank, worldSize, pageBytes, groups } = identity;
+  return {
+    format: 'Kvasir KV blocks, version 1: one file per block, a header of 160 bytes and the bytes of one page',
+    model,
+    fingerprint,
+    dtype,
+    rank,
+    worldSize,
+    pageBytes,
+    groups: groups.map(({ blockSize, layers }) => ({ blockSize, layers })),
+  };
+}
+
+/** In which points another directory's record differs from ours, in words. */
+export function differences(theirs: Partial<IdentityRecord>, ours: IdentityRecord): string[] {
+  const found: string[] = [];
+  for (const name of ['format', 'fingerprint', 'dtype', 'rank', 'worldSize', 'pageBytes', 'groups'] as const) {
+    const [a, b] = [JSON.stringify(theirs[name] ?? null), JSON.stringify(ours[name])];
+    if (a !== b) found.push(`${name}: ${a}, ours ${b}`);
+  }
+  return found;
+}

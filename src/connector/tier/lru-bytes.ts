@@ -1,0 +1,55 @@
+import { assert } from '../../base/assert.ts';
+
+/** Sizes by name in order of last use, and their sum. */
+export class LruBytes<Name> {
+  readonly #sizes = new Map<Name, number>();
+  #total = 0;
+
+  get totalBytes(): number {
+    return this.#total;
+  }
+
+  get count(): number {
+    return this.#sizes.size;
+  }
+
+  has(name: Name): boolean {
+    return this.#sizes.has(name);
+  }
+
+  /** Adds it as the one used last, or replaces its size. */
+  set(name: Name, bytes: number): void {
+    assert(Number.isSafeInteger(bytes) && bytes >= 0, `${bytes} bytes`);
+    this.delete(name);
+    this.#sizes.set(name, bytes);
+    this.#total += bytes;
+  }
+
+  /** Makes it the one used last; false when it is not there. */
+  touch(name: Name): boolean {
+    const bytes = this.#sizes.get(name);
+    if (bytes === undefined) return false;
+    this.#sizes.delete(name);
+    this.#sizes.set(name, bytes);
+    return true;
+  }
+
+  delete(name: Name): boolean {
+    const bytes = this.#sizes.get(name);
+    if (bytes === undefined) return false;
+    this.#sizes.delete(name);
+    this.#total -= bytes;
+    return true;
+  }
+
+  /** From the one that was not used for longest. */
+  names(): IterableIterator<Name> {
+    return this.#sizes.keys();
+  }
+
+  checkInvariants(): void {
+    let sum = 0;
+    for (const bytes of this.#sizes.values()) sum += bytes;
+    assert(sum === this.#total, `sizes add up to ${sum}, the total says ${this.#total}`);
+  }
+}

@@ -1,0 +1,230 @@
+import { describe, expect, it, test } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import { type BlockId, blockId, requestId, stepId, tokenCount } from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
+import { type ConnectorRequest, emptyOutput, type KvBlock, type LoadJob, type TransferId } from '../connector.ts';
+import { lookUpEach } from './look-up.ts';
+import { suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
+import type { Tier } from './tier.ts';
+import { HostTier } from './tier-host.ts';
+import { TierScheduler } from './tier-scheduler.ts';
+
+const keys = Array.from({ length: 6 }, (_, i) => suiteKey(i));
+const open = new AbortController().signal;
+const never = new Promise<boolean>(() => {});
+const turns = async (): Promise<void> => {
+  for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
+};
+const blocksOf = (some: readonly BlockKey[]): KvBlock[] => some.map((key, index) => ({ group: 0, index, key }));
+const requestFor = (name: string, some: readonly BlockKey[] = keys): ConnectorRequest => ({
+  id: requestId(name),
+  tokenCount: tokenCount(100),
+  wanted: blocksOf(some),
+});
+
+/** A tier that holds the keys and answers as the test says: `undefined` hangs until the look-up is aborted. */
+function told(answer: (key: BlockKey) => boolean | undefined | Error): Tier & { readonly asked: BlockKey[][] } {
+  const inner = new HostTier({ identity: suiteIdentity, maxBytes: 1e6 });
+  const asked: BlockKey[][] = [];
+  const has: Tier['has'] = (some, signal) => {
+    asked.push([...some]);
+    return lookUpEach(some, signal, async (key) => {
+      const said = answer(key);
+      if (said instanceof Error) throw said;
+      return said ?? never;
+    });
+  };
+  return Object.assign(inner, { has, asked });
+}
+
+function make(tiers: readonly Tier[]) {
+  const time = new ManualTime();
+  let wakes = 0;
+  let transfers = 0;
+  const scheduler = new TierScheduler(
+    tiers,
+    { clock: time, timers: time, wake: () => void wakes++, identities: tiers.map(() => suiteIdentity) },
+    { role: 'kv_both', mode: 'async', lookupTimeoutMs: 1000 },
+  );
+  /** The keys found, or when the answer is there at the latest. */
+  const ask = (request: ConnectorRequest): readonly BlockKey[] | number => {
+    const answer = scheduler.getMatchedBlocks(request);
+    return answer.kind === 'askLater' ? answer.deadlineMs : answer.blocks.map(({ key }) => key);
+  };
+  const admit = (request: ConnectorRequest, load?: LoadJob, valid: readonly KvBlock[] = []): void =>
+    scheduler.updateStateAfterAlloc(request, load, () => valid);
+  /** One step: offers the keys as newly valid, stores what is ordered, and returns it. */
+  const step = async (offered: readonly BlockKey[], valid: readonly BlockKey[] = []): Promise<readonly BlockKey[]> => {
+    const plan = scheduler.buildConnectorMeta({
+      stepId: stepId(1),
+      newlyValid: blocksOf(offered).map((block) => ({ ...block, requestId: requestId('r'), page: blockId(7) })),
+      validPage: (key): BlockId | undefined => (valid.includes(key) ? blockId(8) : undefined),
+      newTransferId: () => ++transfers as TransferId,
+    });
+    for (const { transfer, blocks } of plan.saves) {
+      for (const { key } of blocks) for (const tier of tiers) await tier.store(key, suiteBytes(key), open);
+      scheduler.updateConnectorOutput({ ...emptyOutput, finishedSending: [transfer] });
+    }
+    scheduler.checkInvariants();
+    return plan.saves.flatMap(({ blocks }) => blocks.map(({ key }) => key));
+  };
+  return { scheduler, time, ask, admit, step, wakes: () => wakes };
+}
+
+describe('a look-up', () => {
+  it('uses the answers that are there at its deadline, before the time that the engine was told', async () => {
+    const { time, ask, wakes } = make([told((key) => (key === keys[2] ? undefined : key !== keys[4]))]);
+    const request = requestFor('r');
+    const deadlineMs = ask(request) as number;
+    await turns();
+    time.advance(999);
+    await turns();
+    expect(ask(request)).toBe(deadlineMs);
+    time.advance(1);
+    await turns();
+    expect(time.nowMs()).toBeLessThan(deadlineMs);
+    expect(wakes()).toBe(1);
+    expect(ask(request)).toEqual([keys[0], keys[1], keys[3], keys[5]]);
+  });
+
+  it('uses the other answers when the call for one key fails', async () => {
+    const { ask } = make([told((key) => (key === keys[2] ? new Error('EACCES') : true))]);
+    ask(requestFor('r'));
+    await turns();
+    expect(ask(requestFor('r'))).toEqual(keys.filter((key) => key !== keys[2]));
+  });
+
+  it('counts on a block when all ranks have their part of it', async () => {
+    const world = make([told((key) => key !== keys[1]), told((key) => (key === keys[3] ? new Error('EIO') : true))]);
+    world.ask(requestFor('r'));
+    await turns();
+    expect(world.ask(requestFor('r'))).toEqual([keys[0], keys[2], keys[4], keys[5]]);
+  });
+
+  it('ends in time when a tier ignores its signal, and after five of them the store is left alone', async () => {
+    const deaf = Object.assign(
+      told(() => true),
+      { has: () => new Promise<never>(() => {}) },
+    );
+    const { time, ask } = make([deaf]);
+    for (let i = 0; i < 5; i++) {
+      const deadlineMs = ask(requestFor(`r${i}`)) as number;
+      await turns();
+      time.advance(1000);
+      await turns();
+      time.advance(50);
+      await turns();
+      expect(time.nowMs()).toBeLessThan(deadlineMs);
+      expect(ask(requestFor(`r${i}`))).toEqual([]);
+    }
+    expect(ask(requestFor('later'))).toEqual([]);
+  });
+
+  it('waits for keys that hang once, and then leaves them alone for a while: others are found at once', async () => {
+    const tier = told((key) => (key === keys[2] ? undefined : true));
+    const { time, ask, admit } = make([tier]);
+    const rest = keys.filter((key) => key !== keys[2]);
+    ask(requestFor('a'));
+    await turns();
+    time.advance(1000);
+    await turns();
+    expect(ask(requestFor('a'))).toEqual(rest);
+    admit(requestFor('a'));
+    ask(requestFor('b'));
+    await turns();
+    expect(ask(requestFor('b'))).toEqual(rest);
+    expect(tier.asked.at(-1)).toEqual(rest);
+    admit(requestFor('b'));
+    time.advance(1000);
+    ask(requestFor('c'));
+    expect(tier.asked.at(-1)).toEqual(keys);
+  });
+
+  it('is made again for a request that asks after its admission, but not for blocks that failed to load', async () => {
+    const tier = told(() => true);
+    const { scheduler, ask, admit } = make([tier]);
+    ask(requestFor('r'));
+    await turns();
+    const found = blocksOf(keys).map((block, i) => ({ ...block, place: 'host', page: blockId(i + 1) }));
+    const load = { transfer: 50 as TransferId, requestId: requestId('r'), mode: 'async', timeoutMs: 1, blocks: found };
+    admit(requestFor('r'), load as LoadJob);
+    const failure = (page: number, reason: 'corrupt' | 'workerDied') =>
+      ({ transfer: load.transfer, page: blockId(page), reason, isPageBusy: false }) as const;
+    scheduler.updateConnectorOutput({
+      ...emptyOutput,
+      loadFailures: [failure(2, 'corrupt'), failure(4, 'workerDied')],
+      finishedRecving: [load.transfer],
+    });
+    expect(ask(requestFor('r', [keys[1]!]))).toEqual([]);
+    expect(tier.asked).toHaveLength(1);
+    expect(ask(requestFor('r', [keys[1]!, keys[3]!]))).toBeTypeOf('number');
+    await turns();
+    expect(ask(requestFor('r', [keys[1]!, keys[3]!]))).toEqual([keys[3]]);
+    expect(tier.asked).toEqual([keys, [keys[3]]]);
+  });
+});
+
+test('counts of all tiers and of the look-up breaker are told', async () => {
+  let isDown: boolean = true;
+  const { scheduler, time, ask, admit } = make([told(() => (isDown ? new Error('down') : true))]);
+  const lookUp = async (name: string): Promise<void> => {
+    ask(requestFor(name));
+    await turns();
+    ask(requestFor(name));
+    admit(requestFor(name));
+  };
+  for (let i = 0; i < 5; i++) await lookUp(`r${i}`);
+  expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 1 });
+  isDown = false;
+  time.advance(1000);
+  expect(scheduler.counters()).toMatchObject({ 'now.breakerOpen.lookup': 1, 'now.blocks': 0 });
+  await lookUp('later');
+  expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 0 });
+});
+
+describe('a block that others have removed from the store', () => {
+  const make2 = () => {
+    const tier = new HostTier({ identity: suiteIdentity, maxBytes: 1e6 });
+    return { tier, ...make([tier]) };
+  };
+
+  it('is stored again when a look-up has missed it and it is valid again', async () => {
+    const { tier, ask, step } = make2();
+    expect(await step(keys)).toEqual(keys);
+    expect(await step(keys)).toEqual([]);
+    await tier.delete(keys[3]!);
+    ask(requestFor('r'));
+    await turns();
+    expect(ask(requestFor('r'))).toEqual(keys.filter((key) => key !== keys[3]));
+    expect(await step(keys)).toEqual([keys[3]]);
+    expect(await tier.has([keys[3]!], open)).toEqual([true]);
+  });
+
+  it('is stored again while it is in the pool, when a request uses it', async () => {
+    const { tier, admit, step, time, scheduler, wakes } = make2();
+    await step(keys);
+    await tier.delete(keys[3]!);
+    await tier.delete(keys[4]!);
+    admit(requestFor('soon', []), undefined, blocksOf(keys));
+    await turns();
+    expect(scheduler.hasPendingWork()).toBe(false);
+    time.advance(60_000);
+    admit(requestFor('later', []), undefined, blocksOf(keys));
+    await turns();
+    expect([scheduler.hasPendingWork(), wakes()]).toEqual([true, 1]);
+    // One of the two has left the pool meanwhile.
+    expect(await step([], [keys[3]!])).toEqual([keys[3]]);
+    expect(await tier.has([keys[3]!, keys[4]!], open)).toEqual([true, false]);
+    expect(scheduler.hasPendingWork()).toBe(false);
+    expect(await step([keys[4]!])).toEqual([keys[4]]);
+  });
+
+  it('is stored again by an engine that only saves, when it has computed it again after a while', async () => {
+    const { tier, step, time } = make2();
+    await step(keys);
+    await tier.delete(keys[3]!);
+    expect(await step([keys[3]!])).toEqual([]);
+    time.advance(60_000);
+    expect(await step([keys[3]!])).toEqual([keys[3]]);
+  });
+});

@@ -1,0 +1,212 @@
+import { expect, test } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import { blockId, requestId } from '../../core/ids.ts';
+import type { ConnectorMetadata, LoadJob, SaveJob, TransferId } from '../connector.ts';
+import { emptyMetadata } from '../connector.ts';
+import { FaultInjector } from '../fault/fault-injector.ts';
+import { type FaultRule, faultRule } from '../fault/fault-rules.ts';
+import { stepWithConnector } from '../transfer/worker-step.ts';
+import { suiteBytes, suiteIdentity, suiteKey, suitePageBytes } from './tier.suite.ts';
+import { HostTier } from './tier-host.ts';
+import { TierWorker } from './tier-worker.ts';
+
+const signal = new AbortController().signal;
+const pageCount = 40;
+
+/** A worker half over memory, in time that passes when it is told to. */
+async function make(rules: readonly FaultRule[] = [], saveBufferPages = 8, loadsAtOnce = 4) {
+  const time = new ManualTime();
+  const host = new HostTier({ identity: suiteIdentity, maxBytes: 1e9 });
+  for (let i = 0; i < 20; i++) await host.store(suiteKey(i), suiteBytes(suiteKey(i)), signal);
+  const tier = new FaultInjector(host, { identity: suiteIdentity, timers: time, plan: { seed: 1, rules } });
+  let wakeups = 0;
+  const half = new TierWorker(
+    tier,
+    { clock: time, timers: time, wake: () => wakeups++, identity: suiteIdentity },
+    {
+      loadsAtOnce,
+      savesAtOnce: 1,
+      saveBufferBytes: saveBufferPages * suitePageBytes,
+      saveTimeoutMs: 1000,
+      breaker: { failuresMax: 3, coolDownMs: 1000, coolDownMaxMs: 8000 },
+    },
+  );
+  const pool = new Uint8Array(pageCount * suitePageBytes);
+  const page = (n: number) => pool.subarray(n * suitePageBytes, (n + 1) * suitePageBytes);
+  half.registerKvCaches({ pageCount, pageBytes: suitePageBytes, blockBytes: page });
+  let lastId = 0;
+  const load = (blocks: readonly number[], mode: LoadJob['mode'] = 'async'): LoadJob => ({
+    transfer: ++lastId as TransferId,
+    requestId: requestId('r'),
+    mode,
+    timeoutMs: 100,
+    blocks: blocks.map((n) => ({ group: 0, index: n, key: suiteKey(n), page: blockId(n), place: 'host' })),
+  });
+  const save = (blocks: readonly number[]): SaveJob => ({
+    transfer: ++lastId as TransferId,
+    blocks: blocks.map((n) => ({ key: suiteKey(n), page: blockId(n) })),
+  });
+  const counters: Record<string, number> = {};
+  const step = async (metadata: Partial<ConnectorMetadata> = {}) => {
+    const { output } = await stepWithConnector(half, { ...emptyMetadata, ...metadata }, 2, undefined);
+    await turns();
+    half.checkInvariants();
+    for (const [name, count] of Object.entries(output.counters)) counters[name] = (counters[name] ?? 0) + count;
+    return output;
+  };
+  return { counters, time, host, tier, half, page, load, save, step, wakeups: () => wakeups };
+}
+
+const turns = async (): Promise<void> => {
+  for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
+};
+
+test('as many loads at once as one likes: nobody is warned of a leak', async () => {
+  const warnings: Error[] = [];
+  const onWarning = (warning: Error): void => void warnings.push(warning);
+  process.on('warning', onWarning);
+  try {
+    const { load, step } = await make([], 8, 16);
+    const blocks = Array.from({ length: 20 }, (_, i) => i);
+    await step({ loads: [load(blocks)] });
+    expect(warnings).toEqual([]);
+  } finally {
+    process.off('warning', onWarning);
+  }
+});
+
+test('a sync load is decided before the forward pass, and its failures are known to it', async () => {
+  const { half, load, page } = await make([faultRule({ fault: 'missing', blocks: [2] })]);
+  const job = load([1, 2], 'sync');
+  let seen: readonly number[] = [];
+  const { output } = await stepWithConnector(half, { ...emptyMetadata, loads: [job] }, 2, (failures) => {
+    seen = failures.map((failure) => failure.page);
+    expect(page(1)).toEqual(suiteBytes(suiteKey(1)));
+    return Promise.resolve();
+  });
+  expect(seen).toEqual([2]);
+  expect(output).toMatchObject({
+    finishedRecving: [job.transfer],
+    drained: [job.transfer],
+    loadFailures: [{ transfer: job.transfer, page: 2, reason: 'absent', isPageBusy: false }],
+  });
+});
+
+test('an async load wakes the engine when it ends', async () => {
+  const { load, step, wakeups } = await make();
+  const job = load([1, 2, 3]);
+  expect((await step({ loads: [job] })).finishedRecving).toEqual([]);
+  expect(wakeups()).toBeGreaterThan(0);
+  expect(await step()).toMatchObject({ finishedRecving: [job.transfer], drained: [job.transfer], loadFailures: [] });
+});
+
+test('a cancelled load ends at once, and a flush needs nothing', async () => {
+  const { load, step } = await make([faultRule({ fault: 'hung' })]);
+  const job = load([1]);
+  await step({ loads: [job] });
+  const cancelled = await step({ cancelled: [job.transfer], flushed: [99 as TransferId] });
+  expect(cancelled).toMatchObject({
+    finishedRecving: [job.transfer],
+    drained: [],
+    loadFailures: [{ transfer: job.transfer, page: 1, reason: 'cancelled', isPageBusy: true }],
+  });
+  expect(await step()).toMatchObject({ finishedRecving: [], drained: [job.transfer] });
+});
+
+test('a store that is down opens the breaker, costs nobody a deadline, and is used again when it is back', async () => {
+  const { time, load, step, counters } = await make([faultRule({ fault: 'hung', limit: 4 })]);
+  const hung = load([0, 1, 2, 3]);
+  await step({ loads: [hung] });
+  time.advance(100);
+  await turns();
+  expect((await step()).loadFailures.map(({ reason }) => reason)).toEqual(new Array(4).fill('timedOut'));
+  const refused = load([4, 5]);
+  await step({ loads: [refused] });
+  expect((await step()).loadFailures.map(({ reason }) => reason)).toEqual(['storeDown', 'storeDown']);
+  expect(counters).toMatchObject({ 'breakerOpened.load': 1, 'now.breakerOpen.load': 1, 'tier.injected.hung': 4 });
+  expect(counters['breakerOpened.save']).toBeUndefined();
+  time.advance(1000);
+  const probing = load([6]);
+  await step({ loads: [probing] });
+  expect(await step()).toMatchObject({ finishedRecving: [probing.transfer], loadFailures: [] });
+  const all = load([7, 8, 9, 10]);
+  await step({ loads: [all] });
+  expect(await step()).toMatchObject({ finishedRecving: [all.transfer], loadFailures: [] });
+  expect(counters).toMatchObject({
+    'breakerOpened.load': 1,
+    'now.breakerOpen.load': 0,
+    'tier.loaded': 5,
+    'now.blocks': 20,
+  });
+});
+
+test('blocks that are missing or spoilt do not open it', async () => {
+  const { load, step } = await make([
+    faultRule({ fault: 'bitFlip', probability: 0.5 }),
+    faultRule({ fault: 'missing' }),
+  ]);
+  for (let i = 0; i < 4; i++) {
+    await step({ loads: [load([0, 1, 2, 3].map((n) => n + 4 * i))] });
+    const reasons = (await step()).loadFailures.map(({ reason }) => reason);
+    expect(reasons).toHaveLength(4);
+    expect(reasons).not.toContain('storeDown');
+  }
+});
+
+test('saves copy their pages at once, and what the buffer does not hold is dropped before anyone waits', async () => {
+  const rules = [faultRule({ fault: 'slow', on: 'store', delayMs: 10 })];
+  const { time, half, host, save, step, page } = await make(rules, 3);
+  for (const n of [30, 31, 32, 33, 34]) page(n).set(suiteBytes(suiteKey(n)));
+  const job = save([30, 31, 32, 33, 34]);
+  const first = await step({ saves: [job] });
+  expect(first.drained).toEqual([job.transfer]);
+  expect(first.finishedSending).toEqual([]);
+  expect(first.saveFailures.map(({ key, reason }) => [key, reason])).toEqual([
+    [suiteKey(33), 'queueFull'],
+    [suiteKey(34), 'queueFull'],
+  ]);
+  // The engine may do with its pages what it likes.
+  for (const n of [30, 31, 32]) page(n).fill(0);
+  for (let i = 0; i < 3; i++) {
+    time.advance(10);
+    await turns();
+  }
+  expect(await step()).toMatchObject({ finishedSending: [job.transfer], saveFailures: [], drained: [] });
+  const into = new Uint8Array(suitePageBytes);
+  for (const n of [30, 31, 32]) {
+    expect(await host.load(suiteKey(n), into, signal)).toBeUndefined();
+    expect(into).toEqual(suiteBytes(suiteKey(n)));
+  }
+  // The buffers are free again.
+  await step({ saves: [save([35, 36, 37])] });
+  expect((await step()).saveFailures).toEqual([]);
+  const end = half.shutdown({ timeoutMs: 1000 });
+  for (let i = 0; i < 3; i++) {
+    time.advance(10);
+    await turns();
+  }
+  expect(await end).toEqual({ drained: true });
+});
+
+test('buffers of saves that time out come back, waiting or running', async () => {
+  const { time, save, step } = await make([faultRule({ fault: 'hung', on: 'store', limit: 1 })], 3);
+  await step({ saves: [save([30, 31, 32])] });
+  time.advance(1000);
+  await turns();
+  const reasons = (await step()).saveFailures.map(({ reason }) => reason);
+  expect(reasons).toEqual(['timedOut', 'timedOut', 'timedOut']);
+  const again = save([33, 34, 35]);
+  expect((await step({ saves: [again] })).saveFailures).toEqual([]);
+  expect((await step()).finishedSending).toEqual([again.transfer]);
+});
+
+test('a shutdown lets saves finish, and says when loads still touch the pool', async () => {
+  const { time, half, load, save, step, tier } = await make([faultRule({ fault: 'hung', ignoresAbort: true })]);
+  await step({ loads: [load([1])], saves: [save([30])] });
+  const end = half.shutdown({ timeoutMs: 500 });
+  await turns();
+  time.advance(500);
+  expect(await end).toEqual({ drained: false });
+  expect(await half.shutdown({ timeoutMs: 0 })).toEqual({ drained: false });
+  tier.releaseHung();
+});

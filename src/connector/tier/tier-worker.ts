@@ -1,0 +1,311 @@
+import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
+import type { BlockId, RequestId } from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
+import type {
+  BlockLoadFailure,
+  BlockSaveFailure,
+  ConnectorMetadata,
+  KvTransferMemory,
+  SaveJob,
+  TransferId,
+  TransferReport,
+  WorkerConnector,
+  WorkerConnectorContext,
+} from '../connector.ts';
+import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
+import { endOf, TransferQueue } from '../transfer/transfer-queue.ts';
+import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
+import { StagingBuffers } from './staging-buffers.ts';
+import type { Tier, TierWrapping } from './tier.ts';
+import { CountDifferences, countsOfBreaker, countsOfTier } from './tier-counters.ts';
+
+export interface TierWorkerOptions {
+  readonly loadsAtOnce: number;
+  readonly savesAtOnce: number;
+  /** Bytes of blocks that may wait to be written; what does not fit is dropped. */
+  readonly saveBufferBytes: number;
+  readonly saveTimeoutMs: number;
+  readonly breaker?: CircuitBreakerOptions;
+}
+
+interface LoadItem {
+  readonly page: BlockId;
+  readonly key: BlockKey;
+  readonly index: number;
+  readonly requestId: RequestId;
+}
+
+interface SaveItem {
+  readonly key: BlockKey;
+  /** A copy of the page. */
+  readonly bytes: Uint8Array;
+}
+
+/**
+ * The worker half of every connector that keeps blocks in a tier. Loads go from the tier straight into the pool.
+ * Saves are copied first, so that no page waits for a slow store; a store that is too slow loses blocks, not time.
+ */
+export class TierWorker implements WorkerConnector {
+  readonly #tier: Tier;
+  readonly #context: WorkerConnectorContext;
+  readonly #options: TierWorkerOptions;
+  readonly #loads: TransferQueue<LoadItem, LoadFailureReason>;
+  readonly #saves: TransferQueue<SaveItem, SaveFailureReason>;
+  readonly #staging: StagingBuffers;
+  readonly #loadBreaker: CircuitBreaker;
+  readonly #saveBreaker: CircuitBreaker;
+  #memory: KvTransferMemory | undefined;
+  #metadata: ConnectorMetadata | undefined;
+  #decidedLoads: TransferId[] = [];
+  #decidedSaves: TransferId[] = [];
+  #drained: TransferId[] = [];
+  #loadFailures: BlockLoadFailure[] = [];
+  #saveFailures: BlockSaveFailure[] = [];
+  #counters: Record<string, number> = {};
+  readonly #told = new CountDifferences();
+  #lateSeen = 0;
+  #shutdown: Promise<{ readonly drained: boolean }> | undefined;
+
+  constructor(tier: Tier, context: WorkerConnectorContext & TierWrapping, options: TierWorkerOptions) {
+    this.#tier = context.wrapTier?.(tier, context.identity) ?? tier;
+    this.#context = context;
+    this.#options = options;
+    const { timers, wake: onChange, clock, identity } = context;
+    this.#staging = new StagingBuffers(identity.pageBytes, options.saveBufferBytes);
+    const breaker = options.breaker ?? circuitBreakerDefaults;
+    // A disk that is full or broken for writing may still read.
+    this.#loadBreaker = new CircuitBreaker(clock, breaker);
+    this.#saveBreaker = new CircuitBreaker(clock, breaker);
+    this.#loads = new TransferQueue({
+      concurrency: options.loadsAtOnce,
+      queuedMax: Infinity,
+      clock,
+      timers,
+      run: (item, signal) => this.#load(item, signal),
+      onChange,
+    });
+    this.#saves = new TransferQueue({
+      concurrency: options.savesAtOnce,
+      queuedMax: Infinity,
+      clock,
+      timers,
+      run: (item, signal) => this.#save(item, signal),
+      onChange,
+    });
+  }
+
+  registerKvCaches(memory: KvTransferMemory): void {
+    assert(this.#memory === undefined, 'the pool is registered already');
+    assert(memory.pageBytes === this.#context.identity.pageBytes, 'the pool has other pages than its identity says');
+    this.#memory = memory;
+  }
+
+  /** Flushes need nothing: no page waits for a save here. */
+  handlePreemptions(metadata: ConnectorMetadata): void {
+    for (const id of metadata.cancelled) this.#loads.cancel(id);
+  }
+
+  bindConnectorMetadata(metadata: ConnectorMetadata): void {
+    assert(this.#metadata === undefined, 'the metadata of the last step was not cleared');
+    this.#metadata = metadata;
+  }
+
+  startLoadKv(): void {
+    const { loads, saves } = this.#bound();
+    for (const { transfer, requestId, mode, timeoutMs, blocks } of loads) {
+      const items = blocks.map(({ page, key, index }) => ({ page, key, index, requestId }));
+      this.#loads.submit(transfer, items, { timeoutMs, urgent: mode === 'sync' });
+    }
+    for (const save of saves) this.#stage(save);
+  }
+
+  async waitForLayerLoad(_layer: number): Promise<void> {
+    for (const { transfer, mode } of this.#bound().loads) {
+      if (mode === 'sync') await this.#loads.whenDecided(transfer);
+    }
+  }
+
+  saveKvLayer(_layer: number): void {}
+
+  waitForSave(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  getFinished(): TransferReport {
+    this.#collect();
+    this.#add('lateCompletions', this.#loads.lateCount + this.#saves.lateCount - this.#lateSeen);
+    this.#lateSeen = this.#loads.lateCount + this.#saves.lateCount;
+    this.#countTier();
+    const report: TransferReport = {
+      finishedSending: this.#decidedSaves,
+      finishedRecving: this.#decidedLoads,
+      drained: this.#drained,
+      failedRecving: [],
+      saveFailures: this.#saveFailures,
+      evicted: this.#tier.takeEvicted(),
+      counters: this.#counters,
+      expectedFinishedCount: 0,
+    };
+    this.#decidedSaves = [];
+    this.#decidedLoads = [];
+    this.#drained = [];
+    this.#saveFailures = [];
+    this.#counters = {};
+    return report;
+  }
+
+  getBlockIdsWithLoadErrors(): readonly BlockLoadFailure[] {
+    this.#collect();
+    const failures = this.#loadFailures;
+    this.#loadFailures = [];
+    return failures;
+  }
+
+  clearConnectorMetadata(): void {
+    this.#metadata = undefined;
+  }
+
+  shutdown({ timeoutMs }: { readonly timeoutMs: number }): Promise<{ readonly drained: boolean }> {
+    this.#shutdown ??= this.#end(timeoutMs);
+    return this.#shutdown;
+  }
+
+  checkInvariants(): void {
+    this.#loads.checkInvariants();
+    this.#saves.checkInvariants();
+  }
+
+  async #load(item: LoadItem, signal: AbortSignal): Promise<LoadFailureReason | undefined> {
+    const page = assertDefined(this.#memory, 'the pool is not registered').blockBytes(item.page);
+    const reason = await guarded(this.#loadBreaker, signal, () => this.#tier.load(item.key, page, signal, item));
+    if (reason !== undefined) this.#add(`loadFailed.${reason}`, 1);
+    else {
+      this.#add('loadedBlocks', 1);
+      this.#add('loadedBytes', page.length);
+    }
+    return reason;
+  }
+
+  async #save({ key, bytes }: SaveItem, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
+    try {
+      const answer = await guarded(this.#saveBreaker, signal, () => this.#tier.store(key, bytes, signal));
+      if (answer === 'stored') {
+        this.#add('savedBlocks', 1);
+        this.#add('savedBytes', bytes.length);
+        return undefined;
+      }
+      if (answer === 'alreadyStored') return undefined;
+      return answer === 'full' ? 'storeFull' : answer;
+    } finally {
+      this.#staging.give(bytes);
+    }
+  }
+
+  #stage({ transfer, blocks }: SaveJob): void {
+    const memory = assertDefined(this.#memory, 'the pool is not registered');
+    const items: SaveItem[] = [];
+    for (const { key, page } of blocks) {
+      const bytes = this.#staging.take();
+      if (bytes === undefined) this.#failSave({ transfer, key, reason: 'queueFull' });
+      else {
+        bytes.set(memory.blockBytes(page));
+        items.push({ key, bytes });
+      }
+    }
+    this.#drained.push(transfer);
+    this.#saves.submit(transfer, items, { timeoutMs: this.#options.saveTimeoutMs });
+  }
+
+  #collect(): void {
+    const loads = this.#loads.takeReport();
+    this.#decidedLoads.push(...loads.decided);
+    this.#drained.push(...loads.drained);
+    for (const { transfer, item, reason, isBusy } of loads.failures) {
+      if (isQueueReason(reason)) this.#add(`loadFailed.${reason}`, 1);
+      this.#loadFailures.push({ transfer, page: item.page, reason, isPageBusy: isBusy });
+    }
+    const saves = this.#saves.takeReport();
+    this.#decidedSaves.push(...saves.decided);
+    for (const { transfer, item, reason, wasRunning } of saves.failures) {
+      // What never ran gives its copy back here, what ran when it is over.
+      if (isQueueReason(reason) && !wasRunning) this.#staging.give(item.bytes);
+      this.#failSave({ transfer, key: item.key, reason });
+    }
+  }
+
+  /** What the tier has counted, and how the breakers stand. */
+  #countTier(): void {
+    const counts = {
+      ...countsOfTier(this.#tier),
+      ...countsOfBreaker('load', this.#loadBreaker),
+      ...countsOfBreaker('save', this.#saveBreaker),
+    };
+    for (const [name, difference] of Object.entries(this.#told.take(counts))) this.#add(name, difference);
+  }
+
+  #failSave(failure: BlockSaveFailure): void {
+    this.#add(`saveFailed.${failure.reason}`, 1);
+    this.#saveFailures.push(failure);
+  }
+
+  async #end(timeoutMs: number): Promise<{ readonly drained: boolean }> {
+    this.#loads.close();
+    const { timers } = this.#context;
+    let isOver = false;
+    const timeout = new Promise<void>((resolve) => {
+      const timer = timers.after(timeoutMs, resolve);
+      void Promise.all([this.#saves.whenDrained(), this.#loads.whenDrained()]).then(() => {
+        isOver = true;
+        timer.cancel();
+        resolve();
+      });
+    });
+    await timeout;
+    this.#saves.close();
+    const closing = this.#tier.close();
+    // A store that hangs does not close either.
+    if (isOver) await closing;
+    else closing.catch(() => undefined);
+    return { drained: this.#loads.openCount === 0 };
+  }
+
+  #bound(): ConnectorMetadata {
+    return assertDefined(this.#metadata, 'no metadata is bound');
+  }
+
+  #add(name: string, count: number): void {
+    if (count !== 0) this.#counters[name] = (this.#counters[name] ?? 0) + count;
+  }
+}
+
+/** Reasons that the queue gives while or before the item runs; all others come from the run itself. */
+const isQueueReason = (reason: string): boolean => ['timedOut', 'cancelled', 'closed', 'queueFull'].includes(reason);
+
+/** Asks the store if the breaker lets us. The breaker hears of a call that hangs at its deadline, not when it returns. */
+async function guarded<T>(
+  breaker: CircuitBreaker,
+  signal: AbortSignal,
+  call: () => Promise<T>,
+): Promise<T | 'storeDown' | 'storeFailed'> {
+  const permit = breaker.tryAcquire();
+  if (permit === undefined) return 'storeDown';
+  const onAbort = (): void => answerAbort(permit, signal);
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    const answer = await call();
+    permit.succeed();
+    return answer;
+  } catch (error) {
+    if (error instanceof AssertionError) throw error;
+    if (signal.aborted) answerAbort(permit, signal);
+    else permit.fail();
+    return 'storeFailed';
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+function answerAbort(permit: Permit, signal: AbortSignal): void {
+  if (endOf(signal) === 'timedOut') permit.fail();
+  else permit.withdraw();
+}

@@ -1,0 +1,270 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, it } from 'vitest';
+import { Prng } from '../../base/prng.ts';
+import type { BlockKey } from '../block-key.ts';
+import type { KvIdentity } from '../connector.ts';
+import { headerBytes } from './block-header.ts';
+import type { TamperableTier } from './tier.ts';
+
+export const suitePageBytes = 4096;
+
+export const suiteIdentity: KvIdentity = {
+  fingerprint: 'fingerprint of the model',
+  modelName: 'Tiny/Model 1.0',
+  dtype: 'f16',
+  rank: 0,
+  worldSize: 1,
+  pageBytes: suitePageBytes,
+  groups: [
+    { blockSize: 16, layers: [0, 1] },
+    { blockSize: 16, layers: [2, 3] },
+  ],
+};
+
+export const suiteKey = (name: string | number, group = 0): BlockKey =>
+  `${group}-${createHash('sha256').update(`${name}`).digest('hex')}` as BlockKey;
+
+/** The bytes that belong to a key: every byte depends on it. */
+export function suiteBytes(key: BlockKey, length = suitePageBytes): Uint8Array {
+  const prng = new Prng(Number.parseInt(key.slice(-8), 16));
+  return Uint8Array.from({ length }, () => prng.uint32() & 255);
+}
+
+const open = new AbortController().signal;
+const fresh = (): Uint8Array => new Uint8Array(suitePageBytes).fill(0xee);
+export const storedBlockBytes = headerBytes + suitePageBytes;
+
+export interface TierUnderTest {
+  readonly tier: TamperableTier;
+  /** Another that would find the same blocks if the identities were equal: another process, a later life. */
+  reopen(identity: KvIdentity): Promise<TamperableTier | undefined>;
+}
+
+/** What every tier does. `make` opens an empty one that takes `maxBytes` in all. */
+export function tierSuite(name: string, make: (maxBytes: number) => Promise<TierUnderTest>): void {
+  const begin = async (blocks = 100) => (await make(blocks * storedBlockBytes)).tier;
+  const put = async (tier: TamperableTier, key: BlockKey) => tier.store(key, suiteBytes(key), open);
+
+  describe(`${name}: the tier's contract`, () => {
+    it('gives back what was stored, into the memory that it is given', async () => {
+      const tier = await begin();
+      const [a, b] = [suiteKey('a'), suiteKey('a', 1)];
+      expect(await put(tier, a)).toBe('stored');
+      expect(await put(tier, b)).toBe('stored');
+      const pool = new Uint8Array(suitePageBytes * 3).fill(0xee);
+      const page = pool.subarray(suitePageBytes, suitePageBytes * 2);
+      expect(await tier.load(a, page, open)).toBeUndefined();
+      expect(page).toEqual(suiteBytes(a));
+      expect(pool.subarray(0, suitePageBytes)).toEqual(fresh());
+      expect(pool.subarray(suitePageBytes * 2)).toEqual(fresh());
+      expect(await tier.load(b, page, open)).toBeUndefined();
+      expect(page).toEqual(suiteBytes(b));
+      await tier.close();
+    });
+
+    it('keeps a copy: the page may change afterwards', async () => {
+      const tier = await begin();
+      const key = suiteKey('a');
+      const bytes = suiteBytes(key);
+      await tier.store(key, bytes, open);
+      bytes.fill(0);
+      const page = fresh();
+      expect(await tier.load(key, page, open)).toBeUndefined();
+      expect(page).toEqual(suiteBytes(key));
+      await tier.close();
+    });
+
+    it('knows what it has, and what it does not have is absent', async () => {
+      const tier = await begin();
+      await put(tier, suiteKey(1));
+      await put(tier, suiteKey(3));
+      expect(
+        await tier.has(
+          [0, 1, 2, 3].map((i) => suiteKey(i)),
+          open,
+        ),
+      ).toEqual([false, true, false, true]);
+      expect(await tier.has([], open)).toEqual([]);
+      expect(await tier.load(suiteKey(2), fresh(), open)).toBe('absent');
+      await tier.close();
+    });
+
+    it('stores a key once', async () => {
+      const tier = await begin();
+      expect(await put(tier, suiteKey('a'))).toBe('stored');
+      expect(await put(tier, suiteKey('a'))).toBe('alreadyStored');
+      const both = await Promise.all([put(tier, suiteKey('b')), put(tier, suiteKey('b'))]);
+      expect(new Set(both)).toEqual(new Set(['alreadyStored', 'stored']));
+      await tier.close();
+    });
+
+    it('forgets what is deleted, and minds nothing that is not there', async () => {
+      const tier = await begin();
+      await put(tier, suiteKey('a'));
+      await tier.delete(suiteKey('a'));
+      await tier.delete(suiteKey('a'));
+      expect(await tier.has([suiteKey('a')], open)).toEqual([false]);
+      expect(await tier.load(suiteKey('a'), fresh(), open)).toBe('absent');
+      expect(await put(tier, suiteKey('a'))).toBe('stored');
+      await tier.close();
+    });
+
+    it('stays within its bytes, letting go of what was not used for longest', async () => {
+      const tier = await begin(3);
+      for (const i of [1, 2, 3]) await put(tier, suiteKey(i));
+      await tier.load(suiteKey(1), fresh(), open);
+      await put(tier, suiteKey(4));
+      expect(
+        await tier.has(
+          [1, 2, 3, 4].map((i) => suiteKey(i)),
+          open,
+        ),
+      ).toEqual([true, false, true, true]);
+      expect(tier.takeEvicted()).toEqual([suiteKey(2)]);
+      expect(tier.takeEvicted()).toEqual([]);
+      for (let i = 10; i < 40; i++) await put(tier, suiteKey(i));
+      expect(tier.levels?.().bytes).toBe(3 * storedBlockBytes);
+      await tier.close();
+    });
+
+    it('takes no block that is larger than all its bytes', async () => {
+      const { tier } = await make(storedBlockBytes - 1);
+      expect(await put(tier, suiteKey('a'))).toBe('full');
+      expect(await tier.has([suiteKey('a')], open)).toEqual([false]);
+      await tier.close();
+    });
+
+    it('stores and loads many at once within its bytes', async () => {
+      const tier = await begin(8);
+      const keys = Array.from({ length: 24 }, (_, i) => suiteKey(i));
+      const answers = await Promise.all(keys.map((key) => put(tier, key)));
+      expect(answers.filter((answer) => answer === 'stored').length).toBeGreaterThanOrEqual(8);
+      expect(tier.levels?.().bytes).toBeLessThanOrEqual(8 * storedBlockBytes);
+      const pages = keys.map(fresh);
+      const reasons = await Promise.all(keys.map((key, i) => tier.load(key, pages[i]!, open)));
+      for (const [i, reason] of reasons.entries()) {
+        expect([undefined, 'absent']).toContain(reason);
+        if (reason === undefined) expect(pages[i]).toEqual(suiteBytes(keys[i]!));
+      }
+      expect(reasons.filter((reason) => reason === undefined).length).toBe(tier.levels?.().blocks);
+      await tier.close();
+    });
+
+    it.each<[string, (stored: Uint8Array) => Uint8Array]>([
+      ['truncated', (stored) => stored.subarray(0, stored.length - 1)],
+      ['truncated', (stored) => stored.subarray(0, headerBytes + 5)],
+      ['truncated', (stored) => stored.subarray(0, 7)],
+      ['truncated', () => new Uint8Array(0)],
+      ['oversized', (stored) => Buffer.concat([stored, Buffer.from([0])])],
+      ['corrupt', (stored) => flip(stored, headerBytes + 17)],
+      ['headerCorrupt', (stored) => flip(stored, 100)],
+      ['formatVersion', (stored) => flip(stored, 8)],
+      ['notABlock', (stored) => flip(stored, 0)],
+      ['notABlock', (stored) => stored.slice().fill(0x41)],
+    ])('a block that was spoilt is a miss (%s), and gone', async (reason, spoil) => {
+      const tier = await begin();
+      const key = suiteKey('a');
+      await put(tier, key);
+      expect(await tier.tamper(key, spoil)).toBe(true);
+      expect(await tier.load(key, fresh(), open)).toBe(reason);
+      expect(await tier.has([key], open)).toEqual([false]);
+      expect(tier.counters()[reason]).toBe(1);
+      expect(await put(tier, key)).toBe('stored');
+      const page = fresh();
+      expect(await tier.load(key, page, open)).toBeUndefined();
+      expect(page).toEqual(suiteBytes(key));
+      await tier.close();
+    });
+
+    it('a block under another key is a miss', async () => {
+      const tier = await begin();
+      const [a, b] = [suiteKey('a'), suiteKey('b')];
+      await put(tier, a);
+      await put(tier, b);
+      let stolen = new Uint8Array(0);
+      await tier.tamper(a, (stored) => (stolen = stored.slice()));
+      await tier.tamper(b, () => stolen);
+      expect(await tier.load(b, fresh(), open)).toBe('wrongKey');
+      await tier.close();
+    });
+
+    it('another identity never gets these blocks', async () => {
+      const others: readonly Partial<KvIdentity>[] = [
+        { fingerprint: 'another model' },
+        { dtype: 'q8_0' },
+        { rank: 1, worldSize: 2 },
+        { groups: suiteIdentity.groups.map((group) => ({ ...group, blockSize: 32 })) },
+        { groups: suiteIdentity.groups.map((group) => ({ ...group, layers: [7, 8] })) },
+      ];
+      for (const other of others) {
+        const under = await make(100 * storedBlockBytes);
+        await put(under.tier, suiteKey('a'));
+        const stranger = await under.reopen({ ...suiteIdentity, ...other });
+        if (stranger === undefined) continue;
+        expect(await stranger.load(suiteKey('a'), fresh(), open), JSON.stringify(other)).toBeDefined();
+        await stranger.close();
+        await under.tier.close();
+      }
+    });
+
+    it('rejects loads and stores with the reason of an aborted signal', async () => {
+      const tier = await begin();
+      await put(tier, suiteKey('a'));
+      const aborted = AbortSignal.abort(new Error('not wanted any more'));
+      await expect(tier.load(suiteKey('a'), fresh(), aborted)).rejects.toThrow('not wanted any more');
+      await expect(tier.store(suiteKey('b'), suiteBytes(suiteKey('b')), aborted)).rejects.toThrow('not wanted');
+      expect(await tier.has([suiteKey('a'), suiteKey('b')], open)).toEqual([true, false]);
+      await tier.close();
+    });
+
+    it('answers a look-up whose signal is aborted with what it knows, and does not reject', async () => {
+      const tier = await begin();
+      const keys = [suiteKey('a'), suiteKey('b')];
+      await put(tier, keys[0]!);
+      expect(await tier.has(keys, AbortSignal.abort())).toEqual([undefined, undefined]);
+      const controller = new AbortController();
+      const asked = tier.has(keys, controller.signal);
+      controller.abort();
+      for (const [i, answer] of (await asked).entries()) expect([undefined, i === 0]).toContain(answer);
+      expect(await tier.has(keys, open)).toEqual([true, false]);
+      await tier.close();
+    });
+
+    it('an abort in the middle leaves a whole block or none', async () => {
+      const tier = await begin();
+      for (let i = 0; i < 10; i++) {
+        const key = suiteKey(i);
+        const controller = new AbortController();
+        const storing = put2(tier, key, controller.signal);
+        for (let turn = 0; turn < i; turn++) await new Promise((resolve) => setImmediate(resolve));
+        controller.abort();
+        const stored = await storing.catch(() => 'aborted');
+        const page = fresh();
+        const reason = await tier.load(key, page, open);
+        if (stored === 'stored') expect(reason).toBeUndefined();
+        expect([undefined, 'absent']).toContain(reason);
+        if (reason === undefined) expect(page).toEqual(suiteBytes(key));
+      }
+      await tier.close();
+    });
+
+    it('waits for what is under way when it is closed, and refuses what comes later', async () => {
+      const tier = await begin();
+      const key = suiteKey('a');
+      const storing = put(tier, key);
+      await tier.close();
+      await tier.close();
+      expect(await storing).toBe('stored');
+      for (const call of [tier.has([key], open), tier.load(key, fresh(), open), put(tier, key), tier.delete(key)])
+        await expect(call).rejects.toMatchObject({ code: 'KVASIR_TIER_CLOSED' });
+    });
+  });
+}
+
+const put2 = (tier: TamperableTier, key: BlockKey, signal: AbortSignal) => tier.store(key, suiteBytes(key), signal);
+
+function flip(stored: Uint8Array, at: number): Uint8Array {
+  const bytes = stored.slice();
+  bytes[at]! ^= 0x10;
+  return bytes;
+}

@@ -1,0 +1,157 @@
+import { describe, expect, it } from 'vitest';
+import { blockId } from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
+import type { BlockLoadFailure, ConnectorOutput, TransferId } from '../connector.ts';
+import { emptyOutput } from '../connector.ts';
+import { isEmptyOutput, mergeOutputs, OutputAggregator } from './aggregator.ts';
+
+interface Short {
+  s?: number[];
+  r?: number[];
+  d?: number[];
+  inv?: number[];
+  failed?: number[];
+  expected?: number;
+  counters?: Record<string, number>;
+}
+
+const ids = (list: readonly number[] = []) => list.map((n) => n as TransferId);
+const failure = (page: number): BlockLoadFailure => ({
+  transfer: 9 as TransferId,
+  page: blockId(page),
+  reason: 'absent',
+  isPageBusy: false,
+});
+const output = ({ s, r, d, inv, failed, expected, counters }: Short): ConnectorOutput => ({
+  ...emptyOutput,
+  finishedSending: ids(s),
+  finishedRecving: ids(r),
+  drained: ids(d),
+  failedRecving: ids(failed),
+  loadFailures: (inv ?? []).map(failure),
+  counters: counters ?? {},
+  expectedFinishedCount: expected ?? 0,
+});
+const short = (made: ConnectorOutput) => ({
+  s: made.finishedSending,
+  r: made.finishedRecving,
+  inv: new Set(made.loadFailures.map(({ page }) => page)),
+  failed: made.failedRecving,
+});
+const nothing = { s: [], r: [], inv: new Set(), failed: [] };
+
+describe('test_output_aggregator: two ranks', () => {
+  it('count down sends and receives, tell invalid blocks at once, and failed loads when they are received', () => {
+    const aggregator = new OutputAggregator(2);
+    const step = (...outputs: Short[]) => short(aggregator.aggregate(outputs.map(output)));
+    expect(step({ s: [1], r: [2] }, { inv: [1] })).toEqual({ ...nothing, inv: new Set([1]) });
+    expect(step({ inv: [2] }, { s: [1] })).toEqual({ ...nothing, s: [1], inv: new Set([2]) });
+    expect(step({ inv: [3, 4] }, { r: [2], inv: [4, 5], failed: [3] })).toEqual({
+      ...nothing,
+      r: [2],
+      inv: new Set([3, 4, 5]),
+    });
+    expect(step({ r: [3] }, { r: [3] })).toEqual({ ...nothing, r: [3], failed: [3] });
+    expect(step({}, {})).toEqual(nothing);
+  });
+
+  it('obey a new number of ranks for ids that are first heard of later', () => {
+    const aggregator = new OutputAggregator(4);
+    aggregator.aggregate([output({ s: [1] }), undefined, undefined, undefined]);
+    expect(aggregator.remaining('finishedSending', 1 as TransferId)).toBe(3);
+    const made = aggregator.aggregate([
+      undefined,
+      output({ s: [1, 2], expected: 2 }),
+      output({ s: [2], expected: 2 }),
+      output({ expected: 2 }),
+    ]);
+    expect(made.finishedSending).toEqual([2]);
+    expect(aggregator.remaining('finishedSending', 1 as TransferId)).toBe(2);
+  });
+});
+
+describe('reports that come twice', () => {
+  it('of one rank do not stand for the other', () => {
+    const aggregator = new OutputAggregator(2);
+    expect(aggregator.aggregate([output({ r: [1] }), undefined]).finishedRecving).toEqual([]);
+    const again = aggregator.aggregate([output({ r: [1] }), undefined]);
+    expect(again.finishedRecving).toEqual([]);
+    expect(again.counters).toEqual({ duplicateReports: 1 });
+    expect(aggregator.aggregate([undefined, output({ r: [1] })]).finishedRecving).toEqual([1]);
+    expect(aggregator.aggregate([output({ r: [1] }), output({ r: [1] })]).finishedRecving).toEqual([]);
+  });
+
+  it('about ids that nobody waits for leave nothing behind', () => {
+    const open = new Set<TransferId>([1 as TransferId]);
+    const aggregator = new OutputAggregator(2, (id) => open.has(id));
+    expect(aggregator.aggregate([output({ r: [7], failed: [7] }), undefined]).counters).toEqual({
+      duplicateReports: 1,
+    });
+    expect(aggregator.remaining('finishedRecving', 7 as TransferId)).toBeUndefined();
+    aggregator.aggregate([output({ r: [1] }), undefined]);
+    open.delete(1 as TransferId);
+    aggregator.aggregate([undefined, undefined]);
+    expect(aggregator.remaining('finishedRecving', 1 as TransferId)).toBeUndefined();
+  });
+});
+
+describe('draining', () => {
+  it('is counted apart from receiving', () => {
+    const aggregator = new OutputAggregator(2);
+    expect(aggregator.aggregate([output({ r: [1], d: [1] }), output({ r: [1] })])).toMatchObject({
+      finishedRecving: [1],
+      drained: [],
+    });
+    expect(aggregator.aggregate([undefined, output({ d: [1] })])).toMatchObject({ finishedRecving: [], drained: [1] });
+  });
+});
+
+describe('test_output_aggregator: merging', () => {
+  it('keeps what a step has reported that failed elsewhere', () => {
+    const aggregator = new OutputAggregator(2);
+    const kept = output({ s: [1], inv: [3], failed: [2], counters: { loaded: 2 } });
+    const merged = mergeOutputs(kept, output({ s: [4], r: [2], counters: { loaded: 1 } }));
+    const made = aggregator.aggregate([merged, output({ s: [1, 4], r: [2] })]);
+    expect(short(made)).toEqual({ s: [1, 4], r: [2], inv: new Set([3]), failed: [2] });
+    expect(made.counters).toEqual({ loaded: 3 });
+    expect(mergeOutputs(undefined, kept)).toBe(kept);
+    expect(mergeOutputs(kept, undefined)).toBe(kept);
+  });
+
+  it('finished ids that were kept count towards the failed ones (vLLM: they seed the intersection)', () => {
+    const aggregator = new OutputAggregator(2);
+    // Rank 0 said in a step that broke elsewhere that 5 was over and had failed; rank 1 says so a step later.
+    const kept = output({ r: [5], failed: [5] });
+    const made = aggregator.aggregate([mergeOutputs(kept, output({})), output({ r: [5], failed: [5] })]);
+    expect(short(made)).toEqual({ ...nothing, r: [5], failed: [5] });
+    // A failure that was kept before its countdown is over is told with the end of it.
+    expect(short(aggregator.aggregate([output({ failed: [6] }), undefined]))).toEqual(nothing);
+    expect(short(aggregator.aggregate([output({ r: [6] }), output({ r: [6] })]))).toEqual({
+      ...nothing,
+      r: [6],
+      failed: [6],
+    });
+  });
+
+  it('what was kept of a rank and what it says next is one rank’s word (vLLM: pending events do not raise the quorum)', () => {
+    const aggregator = new OutputAggregator(2);
+    const evicted = ['0-aa' as BlockKey];
+    const kept = { ...output({ s: [8], r: [7] }), evicted };
+    const again = { ...output({ s: [8], r: [7] }), evicted };
+    const made = aggregator.aggregate([mergeOutputs(kept, again), undefined]);
+    expect(short(made)).toEqual(nothing);
+    expect(made.evicted).toEqual(evicted);
+    expect(made.counters).toEqual({ duplicateReports: 2 });
+    expect(short(aggregator.aggregate([undefined, output({ s: [8], r: [7] })]))).toEqual({
+      ...nothing,
+      s: [8],
+      r: [7],
+    });
+  });
+
+  it('an empty output is known as one', () => {
+    expect(isEmptyOutput(output({ expected: 2 }))).toBe(true);
+    expect(isEmptyOutput(output({ d: [1] }))).toBe(false);
+    expect(isEmptyOutput(output({ counters: { x: 1 } }))).toBe(false);
+  });
+});

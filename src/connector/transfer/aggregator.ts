@@ -1,0 +1,137 @@
+import { assert } from '../../base/assert.ts';
+import type { ConnectorOutput, TransferId } from '../connector.ts';
+import { emptyOutput } from '../connector.ts';
+
+/** An id's countdown over the ranks. */
+interface Countdown {
+  remaining: number;
+  /** Ranks that have reported it; each counts once. */
+  readonly ranks: Set<number>;
+}
+
+const kinds = ['finishedSending', 'finishedRecving', 'drained'] as const;
+type Kind = (typeof kinds)[number];
+
+/**
+ * Makes one output of all ranks' (vLLM's `KVOutputAggregator`):
+ *
+ *  - an id is finished, or drained, when so many ranks have said so as were expected when it was first heard of;
+ *  - a block that failed on one rank has failed, at once, whatever the others still do;
+ *  - a load that failed as a whole is told together with the end of its countdown;
+ *  - a second report of one rank about one id is counted and ignored (I6).
+ */
+export class OutputAggregator {
+  readonly #isOpen: (id: TransferId) => boolean;
+  readonly #countdowns: Readonly<Record<Kind, Map<TransferId, Countdown>>> = {
+    finishedSending: new Map(),
+    finishedRecving: new Map(),
+    drained: new Map(),
+  };
+  readonly #failed = new Set<TransferId>();
+  #expected: number;
+
+  /** `isOpen`: whether the engine still waits for this id; reports on others are ignored. */
+  constructor(worldSize: number, isOpen: (id: TransferId) => boolean = () => true) {
+    assert(worldSize >= 1, `a world of ${worldSize} ranks`);
+    this.#expected = worldSize;
+    this.#isOpen = isOpen;
+  }
+
+  /** One output per rank, in rank order; undefined for a rank that has none this time. */
+  aggregate(outputs: readonly (ConnectorOutput | undefined)[]): ConnectorOutput {
+    const counters: Record<string, number> = {};
+    const finished: Record<Kind, TransferId[]> = { finishedSending: [], finishedRecving: [], drained: [] };
+    const add = (name: string, count: number): void => {
+      counters[name] = (counters[name] ?? 0) + count;
+    };
+    for (const output of outputs) {
+      // Ids that are heard of first in this very step count by the new number.
+      if (output !== undefined && output.expectedFinishedCount > 0) this.#expected = output.expectedFinishedCount;
+    }
+    for (const [rank, output] of outputs.entries()) {
+      if (output === undefined) continue;
+      for (const [name, count] of Object.entries(output.counters)) add(name, count);
+      for (const id of output.failedRecving) if (this.#isOpen(id)) this.#failed.add(id);
+      for (const kind of kinds) {
+        for (const id of output[kind]) {
+          const outcome = this.#countDown(kind, id, rank);
+          if (outcome === 'finished') finished[kind].push(id);
+          else if (outcome === 'ignored') add('duplicateReports', 1);
+        }
+      }
+    }
+    this.#forgetClosed();
+    return Object.freeze({
+      ...finished,
+      failedRecving: this.#takeFailed(finished.finishedRecving),
+      loadFailures: outputs.flatMap((output) => output?.loadFailures ?? []),
+      saveFailures: outputs.flatMap((output) => output?.saveFailures ?? []),
+      evicted: [...new Set(outputs.flatMap((output) => output?.evicted ?? []))],
+      counters,
+      expectedFinishedCount: 0,
+    });
+  }
+
+  /** How many more ranks must report; undefined for an id that was not heard of or is finished. */
+  remaining(kind: Kind, id: TransferId): number | undefined {
+    const countdown = this.#countdowns[kind].get(id);
+    return countdown === undefined || countdown.remaining === 0 ? undefined : countdown.remaining;
+  }
+
+  #countDown(kind: Kind, id: TransferId, rank: number): 'finished' | 'counted' | 'ignored' {
+    if (!this.#isOpen(id)) return 'ignored';
+    let countdown = this.#countdowns[kind].get(id);
+    if (countdown === undefined) {
+      countdown = { remaining: this.#expected, ranks: new Set() };
+      this.#countdowns[kind].set(id, countdown);
+    }
+    if (countdown.remaining === 0 || countdown.ranks.has(rank)) return 'ignored';
+    countdown.ranks.add(rank);
+    return --countdown.remaining === 0 ? 'finished' : 'counted';
+  }
+
+  /** A finished countdown stays until the engine has closed the id, so that a further report is known as one too many. */
+  #forgetClosed(): void {
+    for (const kind of kinds) {
+      for (const id of this.#countdowns[kind].keys()) if (!this.#isOpen(id)) this.#countdowns[kind].delete(id);
+    }
+    for (const id of this.#failed) if (!this.#isOpen(id)) this.#failed.delete(id);
+  }
+
+  #takeFailed(finishedRecving: readonly TransferId[]): TransferId[] {
+    return finishedRecving.filter((id) => this.#failed.delete(id));
+  }
+}
+
+/**
+ * Two outputs of one rank in one, in this order: what a rank reported in a step that then failed elsewhere is not asked
+ * for again, so it is kept and goes before the rank's next output.
+ */
+export function mergeOutputs(
+  first: ConnectorOutput | undefined,
+  second: ConnectorOutput | undefined,
+): ConnectorOutput | undefined {
+  if (first === undefined || second === undefined) return first ?? second;
+  const counters: Record<string, number> = { ...first.counters };
+  for (const [name, count] of Object.entries(second.counters)) counters[name] = (counters[name] ?? 0) + count;
+  return Object.freeze({
+    finishedSending: [...first.finishedSending, ...second.finishedSending],
+    finishedRecving: [...first.finishedRecving, ...second.finishedRecving],
+    drained: [...first.drained, ...second.drained],
+    failedRecving: [...first.failedRecving, ...second.failedRecving],
+    loadFailures: [...first.loadFailures, ...second.loadFailures],
+    saveFailures: [...first.saveFailures, ...second.saveFailures],
+    evicted: [...first.evicted, ...second.evicted],
+    counters,
+    expectedFinishedCount: second.expectedFinishedCount || first.expectedFinishedCount,
+  });
+}
+
+/** Whether there is anything in it that somebody must hear. */
+export function isEmptyOutput(output: ConnectorOutput): boolean {
+  return Object.keys(emptyOutput).every((name) => {
+    const value = output[name as keyof ConnectorOutput];
+    if (typeof value === 'number') return true;
+    return Array.isArray(value) ? value.length === 0 : Object.keys(value).length === 0;
+  });
+}

@@ -1,0 +1,181 @@
+import { expect, test } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import { type BlockId, blockId, requestId } from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
+import type { ConnectorOutput, LoadBlock, TransferId } from '../connector.ts';
+import { emptyOutput } from '../connector.ts';
+import type { LoadFailureReason } from '../reasons.ts';
+import { TransferLedger } from './transfer-ledger.ts';
+
+const key = (n: number) => `0-${`${n}`.padStart(64, '0')}` as BlockKey;
+const block = (n: number, place = 'disk'): LoadBlock => ({ group: 0, index: n, key: key(n), place, page: blockId(n) });
+const [alice, bob] = [requestId('alice'), requestId('bob')];
+const noSaves = { saves: [] };
+
+function make() {
+  const time = new ManualTime();
+  const held = new Map<BlockId, number>();
+  const add = (page: BlockId, by: number): void => {
+    const count = (held.get(page) ?? 0) + by;
+    if (count === 0) held.delete(page);
+    else held.set(page, count);
+  };
+  const ledger = new TransferLedger(time, { hold: (page) => add(page, 1), release: (page) => add(page, -1) });
+  const apply = (output: Partial<ConnectorOutput>) => {
+    const change = ledger.apply({ ...emptyOutput, ...output });
+    expect(ledger.countHolds()).toEqual(held);
+    return change;
+  };
+  const failure = (transfer: TransferId, page: number, reason: LoadFailureReason = 'absent') => ({
+    transfer,
+    page: blockId(page),
+    reason,
+    isPageBusy: reason === 'timedOut',
+  });
+  return { time, ledger, held, apply, failure };
+}
+
+test('a load goes out once, and its pages are held until no I/O touches them', () => {
+  const { ledger, held, apply, failure } = make();
+  const load = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
+  expect([...held.keys()]).toEqual([1, 2]);
+  expect(ledger.composeMetadata(noSaves).loads).toEqual([load]);
+  expect(ledger.composeMetadata(noSaves).loads).toEqual([]);
+  const [decided] = apply({
+    finishedRecving: [load.transfer],
+    loadFailures: [failure(load.transfer, 2, 'timedOut')],
+  }).decided;
+  expect(decided!.loaded.map(({ page }) => page)).toEqual([1]);
+  expect(decided!.failed).toMatchObject([{ page: 2, reason: 'timedOut', isPageBusy: true }]);
+  expect([...held.keys()]).toEqual([2]);
+  apply({ drained: [load.transfer] });
+  expect(held.size).toBe(0);
+  expect(ledger.isOpen(load.transfer)).toBe(false);
+});
+
+test('a failure may come before the decision, and ranks may differ about its reason', () => {
+  const { ledger, held, apply, failure } = make();
+  const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
+  ledger.composeMetadata(noSaves);
+  expect(apply({ loadFailures: [failure(transfer, 1, 'truncated')] }).decided).toEqual([]);
+  const { decided } = apply({ loadFailures: [failure(transfer, 1, 'timedOut')], finishedRecving: [transfer] });
+  expect(decided[0]!.failed).toMatchObject([{ reason: 'truncated', isPageBusy: true }]);
+  expect([...held.keys()]).toEqual([1]);
+});
+
+test('what is late, double or unknown is counted, changes nothing, and does not reach the connector (I6)', () => {
+  const { ledger, held, apply, failure } = make();
+  const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1)]);
+  ledger.composeMetadata(noSaves);
+  apply({ finishedRecving: [transfer], loadFailures: [failure(transfer, 1, 'timedOut')] });
+  const change = apply({
+    finishedRecving: [transfer, 77 as TransferId],
+    loadFailures: [failure(transfer, 1), failure(77 as TransferId, 1)],
+    failedRecving: [transfer],
+    finishedSending: [transfer],
+    saveFailures: [{ transfer, key: key(1), reason: 'storeFull' }],
+    drained: [78 as TransferId],
+  });
+  expect(change.decided).toEqual([]);
+  expect(change.accepted).toEqual(emptyOutput);
+  expect(ledger.ignoredCount).toBe(8);
+  expect(held.size).toBe(1);
+  apply({ drained: [transfer] });
+  apply({ drained: [transfer] });
+  expect(ledger.ignoredCount).toBe(9);
+  expect(held.size).toBe(0);
+});
+
+test('a page that is not of the load does not fail it', () => {
+  const { ledger, apply, failure } = make();
+  const { transfer } = ledger.openLoad(alice, 'sync', 100, [block(1)]);
+  const { decided } = apply({ loadFailures: [failure(transfer, 5)], finishedRecving: [transfer] });
+  expect(decided[0]!.failed).toEqual([]);
+  expect(ledger.ignoredCount).toBe(1);
+});
+
+test('a promise that was broken is not believed again, from the same place, for the same request', () => {
+  const { ledger, apply, failure } = make();
+  const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
+  apply({ finishedRecving: [transfer], drained: [transfer], loadFailures: [failure(transfer, 1)] });
+  expect(ledger.isPromisable(alice, block(1))).toBe(false);
+  expect(ledger.isPromisable(alice, block(1, 'redis'))).toBe(true);
+  expect(ledger.isPromisable(alice, block(2))).toBe(true);
+  expect(ledger.isPromisable(bob, block(1))).toBe(true);
+  expect(() => ledger.openLoad(alice, 'async', 100, [block(1)])).toThrow(/failed for alice from disk before/);
+  ledger.forget(alice);
+  expect(ledger.isPromisable(alice, block(1))).toBe(true);
+});
+
+test('a load that failed as a whole has lost all its blocks', () => {
+  const { ledger, apply } = make();
+  const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
+  const { decided } = apply({ finishedRecving: [transfer], failedRecving: [transfer], drained: [transfer] });
+  expect(decided[0]!.failed.map(({ page, reason }) => [page, reason])).toEqual([
+    [1, 'storeFailed'],
+    [2, 'storeFailed'],
+  ]);
+});
+
+test('a request that goes takes its order back, or cancels it and leaves its pages held', () => {
+  const { ledger, held, apply } = make();
+  ledger.openLoad(alice, 'async', 100, [block(1)]);
+  ledger.abandon(alice);
+  expect(held.size).toBe(0);
+  expect(ledger.composeMetadata(noSaves)).toMatchObject({ loads: [], cancelled: [] });
+
+  const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1)]);
+  ledger.composeMetadata(noSaves);
+  ledger.abandon(alice);
+  ledger.forget(alice);
+  expect(ledger.hasOrders).toBe(true);
+  expect(ledger.composeMetadata(noSaves).cancelled).toEqual([transfer]);
+  expect(held.size).toBe(1);
+  const { decided } = apply({ finishedRecving: [transfer], drained: [transfer] });
+  expect(decided[0]!.isAbandoned).toBe(true);
+  expect(held.size).toBe(0);
+});
+
+test('saves hold their pages until they are drained, counted and not marked', () => {
+  const { ledger, held, apply } = make();
+  const save = (pages: number[]) => ({
+    transfer: ledger.newTransferId(),
+    blocks: pages.map((n) => ({ key: key(n), page: blockId(n) })),
+  });
+  const [first, second] = [save([1, 2]), save([2, 3])];
+  ledger.composeMetadata({ saves: [first, second] });
+  expect(held.get(blockId(2))).toBe(2);
+  ledger.flush((page) => page === 1);
+  ledger.flush((page) => page === 1);
+  expect(ledger.composeMetadata(noSaves).flushed).toEqual([first.transfer]);
+  apply({ drained: [second.transfer] });
+  expect(Object.fromEntries(held)).toEqual({ 1: 1, 2: 1 });
+  const full = { transfer: second.transfer, key: key(2), reason: 'storeFull' } as const;
+  expect(apply({ saveFailures: [full], finishedSending: [second.transfer] }).accepted.saveFailures).toEqual([full]);
+  expect(ledger.isOpen(second.transfer)).toBe(false);
+  apply({ finishedSending: [first.transfer] });
+  expect(ledger.isOpen(first.transfer)).toBe(true);
+  apply({ drained: [first.transfer] });
+  expect(held.size).toBe(0);
+  expect(ledger.openCount).toBe(0);
+});
+
+test('silence is not waited for (I8), but pages of a silent load stay held (I5)', () => {
+  const { time, ledger, held, apply } = make();
+  const { transfer } = ledger.openLoad(alice, 'async', 1000, [block(1)]);
+  ledger.composeMetadata(noSaves);
+  expect(ledger.nextLostAtMs()).toBe(6000);
+  time.advance(5999);
+  expect(ledger.takeLost()).toEqual([]);
+  time.advance(1);
+  const [lost] = ledger.takeLost();
+  expect(lost!.failed.map(({ reason }) => reason)).toEqual(['lost']);
+  expect(ledger.takeLost()).toEqual([]);
+  expect(ledger.nextLostAtMs()).toBeUndefined();
+  expect(ledger.isPromisable(alice, block(1))).toBe(false);
+  expect(ledger.composeMetadata(noSaves).cancelled).toEqual([transfer]);
+  expect(held.size).toBe(1);
+  apply({ finishedRecving: [transfer], drained: [transfer] });
+  expect(held.size).toBe(0);
+  expect(ledger.ignoredCount).toBe(1);
+});

@@ -1,0 +1,238 @@
+import { expect, test } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import type { TransferId } from '../connector.ts';
+import { defaultTimeoutMs, endOf, TransferQueue } from './transfer-queue.ts';
+
+const id = (n: number) => n as TransferId;
+
+/** Items are names; each ends when the test says so. */
+function make(options: { concurrency?: number; queuedMax?: number } = {}) {
+  const time = new ManualTime();
+  const ends = new Map<string, (reason?: string) => void>();
+  const failing = new Map<string, () => void>();
+  const aborted: string[] = [];
+  let changes = 0;
+  const queue = new TransferQueue<string, string>({
+    concurrency: options.concurrency ?? 2,
+    queuedMax: options.queuedMax ?? Infinity,
+    clock: time,
+    timers: time,
+    run: (item, signal) =>
+      new Promise((resolve, reject) => {
+        ends.set(item, (reason) => resolve(reason));
+        failing.set(item, () => reject(new Error('down')));
+        signal.addEventListener('abort', () => {
+          // The signal is the whole transfer's: other items of it may be over.
+          if (ends.has(item)) aborted.push(`${item}:${endOf(signal)}`);
+        });
+      }),
+    onChange: () => changes++,
+  });
+  const end = async (item: string, reason?: string): Promise<void> => {
+    ends.get(item)!(reason);
+    ends.delete(item);
+    await new Promise((resolve) => setImmediate(resolve));
+    queue.checkInvariants();
+  };
+  const fail = async (item: string): Promise<void> => {
+    failing.get(item)!();
+    ends.delete(item);
+    await new Promise((resolve) => setImmediate(resolve));
+  };
+  const report = () => {
+    const { decided, drained, failures } = queue.takeReport();
+    return {
+      decided,
+      drained,
+      failed: failures.map(({ item, reason, isBusy }) => `${item}:${reason}${isBusy ? ' busy' : ''}`),
+    };
+  };
+  return { time, queue, ends, end, fail, aborted, report, changes: () => changes };
+}
+
+test('runs so many at once, in order, urgent ones first', async () => {
+  const { queue, ends, end, report } = make();
+  queue.submit(id(1), ['a', 'b', 'c', 'd'], { timeoutMs: 100 });
+  queue.submit(id(2), ['u'], { timeoutMs: 100, urgent: true });
+  expect([...ends.keys()]).toEqual(['a', 'b']);
+  await end('b');
+  expect([...ends.keys()]).toEqual(['a', 'u']);
+  await end('u');
+  expect(report()).toEqual({ decided: [2], drained: [2], failed: [] });
+  for (const item of ['a', 'c', 'd']) await end(item);
+  expect(report()).toEqual({ decided: [1], drained: [1], failed: [] });
+  expect(report()).toEqual({ decided: [], drained: [], failed: [] });
+});
+
+test('a failed item fails alone, for its own reason', async () => {
+  const { queue, end, fail, report } = make({ concurrency: 3 });
+  queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 100 });
+  await end('a', 'corrupt');
+  expect(report()).toEqual({ decided: [], drained: [], failed: ['a:corrupt'] });
+  await fail('b');
+  await end('c');
+  expect(report()).toEqual({ decided: [1], drained: [1], failed: ['b:storeFailed'] });
+});
+
+test('the deadline decides; what still runs keeps it undrained, and comes too late', async () => {
+  const { time, queue, ends, end, aborted, report } = make();
+  queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 100 });
+  await end('a');
+  const decided = queue.whenDecided(id(1));
+  time.advance(100);
+  await decided;
+  queue.checkInvariants();
+  expect(aborted).toEqual(['b:timedOut', 'c:timedOut']);
+  expect(report()).toEqual({ decided: [1], drained: [], failed: ['b:timedOut busy', 'c:timedOut busy'] });
+  expect(queue.openCount).toBe(1);
+  await end('b');
+  expect(queue.openCount).toBe(1);
+  await end('c', 'corrupt');
+  expect(report()).toEqual({ decided: [], drained: [1], failed: [] });
+  expect(queue.lateCount).toBe(2);
+  expect(queue.openCount).toBe(0);
+  expect(time.pending).toBe(0);
+  expect(ends.size).toBe(0);
+});
+
+test('what hangs does not stop others', async () => {
+  const { time, queue, ends, end, report } = make();
+  queue.submit(id(1), ['h1', 'h2'], { timeoutMs: 100 });
+  queue.submit(id(2), ['a'], { timeoutMs: 300 });
+  expect([...ends.keys()]).toEqual(['h1', 'h2']);
+  time.advance(100);
+  expect([...ends.keys()]).toEqual(['h1', 'h2', 'a']);
+  await end('a');
+  expect(report()).toMatchObject({ decided: [1, 2], drained: [2] });
+});
+
+test('items that stall do not take the places of others, and may still finish', async () => {
+  const { time, queue, ends, end, report } = make();
+  queue.submit(id(1), ['h1', 'h2', 'h3', 'a', 'b', 'c'], { timeoutMs: 2000 });
+  time.advance(99);
+  expect([...ends.keys()]).toEqual(['h1', 'h2']);
+  time.advance(1);
+  expect([...ends.keys()]).toEqual(['h1', 'h2', 'h3', 'a']);
+  await end('a');
+  await end('b');
+  await end('c');
+  expect(time.nowMs()).toBe(100);
+  await end('h2');
+  expect(queue.lateCount).toBe(0);
+  time.advance(1900);
+  queue.checkInvariants();
+  expect(report()).toEqual({ decided: [1], drained: [], failed: ['h1:timedOut busy', 'h3:timedOut busy'] });
+  await end('h1');
+  await end('h3');
+  expect(report()).toEqual({ decided: [], drained: [1], failed: [] });
+  expect(time.pending).toBe(0);
+});
+
+test('an item stalls when it runs much longer than others did: a slow store is asked no more at once', async () => {
+  const { time, queue, ends, end } = make({ concurrency: 1 });
+  queue.submit(id(1), ['a', 'b', 'c', 'd'], { timeoutMs: 10_000 });
+  time.advance(90);
+  await end('a');
+  // Eight times the 90 ms of the first item.
+  time.advance(719);
+  expect([...ends.keys()]).toEqual(['b']);
+  time.advance(1);
+  expect([...ends.keys()]).toEqual(['b', 'c']);
+  queue.checkInvariants();
+  queue.close();
+  expect(time.pending).toBe(0);
+});
+
+test('at most 64 items stall beside those that run', () => {
+  const { time, queue, ends } = make();
+  const names = Array.from({ length: 80 }, (_, i) => `h${i}`);
+  queue.submit(id(1), names, { timeoutMs: 100_000 });
+  time.advance(90_000);
+  expect(ends.size).toBe(66);
+  queue.checkInvariants();
+  time.advance(10_000);
+  expect(queue.takeReport().failures.length).toBe(80);
+  queue.submit(id(2), ['a'], { timeoutMs: 100 });
+  expect(ends.has('a')).toBe(false);
+  time.advance(100);
+  queue.checkInvariants();
+  expect(time.pending).toBe(0);
+});
+
+test('nothing is timed while nothing waits', async () => {
+  const { time, queue, end } = make();
+  queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 1000 });
+  expect(time.pending).toBe(2);
+  await end('a');
+  // The deadline alone.
+  expect(time.pending).toBe(1);
+  queue.submit(id(2), ['d'], { timeoutMs: 1000 });
+  expect(time.pending).toBe(3);
+  queue.dropQueued(id(2));
+  expect(time.pending).toBe(1);
+});
+
+test('a cancelled transfer never begins what it has not begun', async () => {
+  const { queue, ends, end, aborted, report } = make();
+  queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 100 });
+  queue.cancel(id(1));
+  queue.cancel(id(1));
+  queue.cancel(id(99));
+  expect(aborted).toEqual(['a:cancelled', 'b:cancelled']);
+  expect(report()).toMatchObject({
+    decided: [1],
+    drained: [],
+    failed: ['a:cancelled busy', 'b:cancelled busy', 'c:cancelled'],
+  });
+  await end('a');
+  await end('b');
+  expect(report().drained).toEqual([1]);
+  expect(ends.size).toBe(0);
+});
+
+test('a flush drops what waits and lets the rest go on', async () => {
+  const { queue, end, aborted, report } = make({ concurrency: 1 });
+  queue.submit(id(1), ['a', 'b'], { timeoutMs: 100 });
+  queue.dropQueued(id(1));
+  expect(report()).toEqual({ decided: [], drained: [], failed: ['b:cancelled'] });
+  await end('a');
+  expect(aborted).toEqual([]);
+  expect(report()).toEqual({ decided: [1], drained: [1], failed: [] });
+});
+
+test('takes no more than it may keep waiting', async () => {
+  const { queue, end, report } = make({ concurrency: 1, queuedMax: 2 });
+  queue.submit(id(1), ['a'], { timeoutMs: 100 });
+  queue.submit(id(2), ['b', 'c', 'd'], { timeoutMs: 100 });
+  queue.checkInvariants();
+  expect(report().failed).toEqual(['d:queueFull']);
+  for (const item of ['a', 'b', 'c']) await end(item);
+  expect(report()).toEqual({ decided: [1, 2], drained: [1, 2], failed: [] });
+});
+
+test('an empty transfer is over at once', () => {
+  const { time, queue, report } = make();
+  queue.submit(id(1), [], { timeoutMs: 100 });
+  expect(report()).toEqual({ decided: [1], drained: [1], failed: [] });
+  expect(time.pending).toBe(0);
+});
+
+test('a closed queue gives everything up, and waits for what runs when asked to', async () => {
+  const { queue, end, report } = make({ concurrency: 1 });
+  queue.submit(id(1), ['a', 'b'], { timeoutMs: 100 });
+  queue.close();
+  queue.submit(id(2), ['c'], { timeoutMs: 100 });
+  expect(report()).toEqual({ decided: [1, 2], drained: [2], failed: ['a:closed busy', 'b:closed', 'c:closed'] });
+  let isDrained = false;
+  const drained = queue.whenDrained().then(() => (isDrained = true));
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(isDrained).toBe(false);
+  await end('a');
+  await drained;
+});
+
+test('the default deadline grows with the tokens, up to half a minute', () => {
+  expect(defaultTimeoutMs(0)).toBe(2000);
+  expect(defaultTimeoutMs(10_240)).toBe(3000);
+  expect(defaultTimeoutMs(10_000_000)).toBe(30_000);
+});

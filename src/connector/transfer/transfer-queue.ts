@@ -1,0 +1,337 @@
+import { setMaxListeners } from 'node:events';
+import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
+import type { Clock } from '../../base/clock.ts';
+import type { TransferId } from '../connector.ts';
+import type { Timer, Timers } from '../timers.ts';
+import { StallWatch } from './stall-watch.ts';
+
+/** Why the queue itself gives an item up. */
+export type QueueReason = 'timedOut' | 'cancelled' | 'storeFailed' | 'queueFull' | 'closed';
+
+export interface TransferQueueOptions<Item, Reason extends string> {
+  /** Items that run at once. Items that stall are not counted (`StallWatch`), up to a bound. */
+  readonly concurrency: number;
+  /** Items that wait at most; more are given up with `queueFull`. */
+  readonly queuedMax: number;
+  readonly clock: Clock;
+  readonly timers: Timers;
+  /**
+   * Moves one item's bytes. Undefined = done. Settles only when no I/O touches the item's memory any more, whatever the
+   * signal says; a rejection counts as `storeFailed`.
+   */
+  readonly run: (item: Item, signal: AbortSignal) => Promise<Reason | undefined>;
+  /** Something can be reported. */
+  readonly onChange: () => void;
+}
+
+export interface QueueReport<Item, Reason extends string> {
+  /** Every item has its outcome; those that failed are in `failures` now or were before. */
+  readonly decided: readonly TransferId[];
+  /** No I/O touches the memory of its items any more. */
+  readonly drained: readonly TransferId[];
+  readonly failures: readonly {
+    readonly transfer: TransferId;
+    readonly item: Item;
+    readonly reason: Reason | QueueReason;
+    /** It was given up while it ran. */
+    readonly wasRunning: boolean;
+    /** It was given up and still runs: its memory is busy until the transfer is drained. */
+    readonly isBusy: boolean;
+  }[];
+}
+
+/** What aborts an item: tells a deadline from an order. */
+export class TransferEnded extends Error {
+  readonly reason: QueueReason;
+
+  constructor(reason: QueueReason) {
+    super(`the transfer has ended: ${reason}`);
+    this.reason = reason;
+  }
+}
+
+/**
+ * Items that stall or were given up and may run beside `concurrency` others: a store that hangs must not stop the queue at
+ * once.
+ */
+const stuckMax = 64;
+
+/**
+ * Runs transfers of many items with bounded concurrency and one deadline for each transfer, counted from its submission.
+ *
+ *     submitted --> decided (done, failed, or given up at the deadline) --> drained
+ *
+ * What completes after it was given up is counted and changes nothing (I6), but until then the transfer is not drained,
+ * and whoever owns the memory keeps it (I5).
+ */
+export class TransferQueue<Item, Reason extends string> {
+  readonly #options: TransferQueueOptions<Item, Reason>;
+  readonly #open = new Map<TransferId, Transfer<Item>>();
+  readonly #urgent: Waiting<Item>[] = [];
+  readonly #ordinary: Waiting<Item>[] = [];
+  readonly #stalls: StallWatch<number>;
+  #serial = 0;
+  #queued = 0;
+  #running = 0;
+  #stuck = 0;
+  #late = 0;
+  #isClosed: boolean = false;
+  #decided: TransferId[] = [];
+  #drained: TransferId[] = [];
+  #failures: { transfer: Transfer<Item>; index: number; reason: Reason | QueueReason; wasRunning: boolean }[] = [];
+  #idlers: (() => void)[] = [];
+
+  constructor(options: TransferQueueOptions<Item, Reason>) {
+    assert(options.concurrency >= 1, 'a queue that runs nothing');
+    this.#options = options;
+    const { clock, timers } = options;
+    this.#stalls = new StallWatch({ clock, timers, onStall: () => this.#pump() });
+  }
+
+  /** Transfers that are not drained. */
+  get openCount(): number {
+    return this.#open.size;
+  }
+
+  /** Items that have completed after they were given up. */
+  get lateCount(): number {
+    return this.#late;
+  }
+
+  /** Urgent ones go before all others that wait. */
+  submit(
+    id: TransferId,
+    items: readonly Item[],
+    options: { readonly timeoutMs: number; readonly urgent?: boolean },
+  ): void {
+    assert(!this.#open.has(id), `transfer ${id} is under way already`);
+    const controller = new AbortController();
+    // Each item that runs listens: Node takes eleven of them for a leak, and warns.
+    setMaxListeners(0, controller.signal);
+    const transfer: Transfer<Item> = {
+      id,
+      items,
+      isGivenUp: new Array<boolean>(items.length).fill(false),
+      phases: new Array<Phase>(items.length).fill('waiting'),
+      undecided: items.length,
+      running: 0,
+      controller,
+      deadline: undefined,
+      waiters: [],
+      firstSerial: this.#serial,
+    };
+    this.#serial += items.length;
+    this.#open.set(id, transfer);
+    const queue = options.urgent === true ? this.#urgent : this.#ordinary;
+    for (let index = 0; index < items.length; index++) {
+      this.#queued++;
+      if (this.#isClosed) this.#decide(transfer, index, 'closed');
+      else if (this.#queued > this.#options.queuedMax) this.#decide(transfer, index, 'queueFull');
+      else queue.push({ transfer, index });
+    }
+    if (transfer.undecided > 0) {
+      transfer.deadline = this.#options.timers.after(options.timeoutMs, () => this.#giveUp(transfer, 'timedOut'));
+    }
+    this.#settle(transfer);
+    this.#pump();
+  }
+
+  /** Nobody waits for it any more. Unknown ids are ignored: it may have ended by itself. */
+  cancel(id: TransferId): void {
+    const transfer = this.#open.get(id);
+    if (transfer !== undefined) this.#giveUp(transfer, 'cancelled');
+  }
+
+  /** Gives up what has not begun; what runs goes on. */
+  dropQueued(id: TransferId): void {
+    const transfer = this.#open.get(id);
+    if (transfer === undefined) return;
+    for (let i = 0; i < transfer.items.length; i++) {
+      if (transfer.phases[i] === 'waiting') this.#decide(transfer, i, 'cancelled');
+    }
+    this.#settle(transfer);
+    this.#pump();
+  }
+
+  /** Resolves when every item has its outcome; at once for unknown ids. */
+  whenDecided(id: TransferId): Promise<void> {
+    const transfer = this.#open.get(id);
+    if (transfer === undefined || transfer.undecided === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      transfer.waiters.push(resolve);
+    });
+  }
+
+  /** Resolves when everything is drained; perhaps never. */
+  whenDrained(): Promise<void> {
+    if (this.#open.size === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#idlers.push(resolve);
+    });
+  }
+
+  /** What has happened since the last call. */
+  takeReport(): QueueReport<Item, Reason> {
+    const failures = this.#failures.map(({ transfer, index, reason, wasRunning }) => {
+      // As of now, and not of when it was given up: most runs end as soon as they are aborted.
+      const isBusy = transfer.phases[index] === 'running';
+      return { transfer: transfer.id, item: transfer.items[index]!, reason, wasRunning, isBusy };
+    });
+    const report = { decided: this.#decided, drained: this.#drained, failures };
+    this.#decided = [];
+    this.#drained = [];
+    this.#failures = [];
+    return report;
+  }
+
+  /** Gives everything up, and whatever is submitted later. What runs is not drained by that. */
+  close(): void {
+    this.#isClosed = true;
+    for (const transfer of [...this.#open.values()]) this.#giveUp(transfer, 'closed');
+  }
+
+  checkInvariants(): void {
+    let [queued, running, stuck, stalled] = [0, 0, 0, 0];
+    for (const { phases, isGivenUp, running: own, firstSerial } of this.#open.values()) {
+      let ownRunning = 0;
+      for (let i = 0; i < phases.length; i++) {
+        if (phases[i] === 'waiting') queued++;
+        if (phases[i] !== 'running') continue;
+        ownRunning++;
+        if (isGivenUp[i]) stuck++;
+        else if (this.#stalls.isStalled(firstSerial + i)) stalled++;
+      }
+      assert(ownRunning === own, `a transfer runs ${ownRunning} items, its count says ${own}`);
+      running += ownRunning;
+    }
+    assert(queued === this.#queued, `${queued} items wait, the count says ${this.#queued}`);
+    assert(running === this.#running, `${running} items run, the count says ${this.#running}`);
+    assert(stuck === this.#stuck, `${stuck} items are stuck, the count says ${this.#stuck}`);
+    const { stalledCount } = this.#stalls;
+    assert(stalled === stalledCount, `${stalled} items stall, the count says ${stalledCount}`);
+  }
+
+  #pump(): void {
+    while (this.#occupied < this.#options.concurrency) {
+      const next = this.#urgent.shift() ?? this.#ordinary.shift();
+      if (next === undefined) break;
+      if (next.transfer.phases[next.index] === 'waiting') this.#start(next.transfer, next.index);
+    }
+    this.#stalls.watch(this.#queued > 0);
+  }
+
+  /** Of the items that may run at once. */
+  get #occupied(): number {
+    return this.#running - Math.min(this.#stuck + this.#stalls.stalledCount, stuckMax);
+  }
+
+  #start(transfer: Transfer<Item>, index: number): void {
+    transfer.phases[index] = 'running';
+    transfer.running++;
+    this.#queued--;
+    this.#running++;
+    this.#stalls.begin(transfer.firstSerial + index);
+    void this.#runOne(transfer.items[index]!, transfer.controller.signal).then((reason) => {
+      transfer.phases[index] = 'over';
+      transfer.running--;
+      this.#running--;
+      this.#stalls.finish(transfer.firstSerial + index);
+      if (transfer.isGivenUp[index]) {
+        this.#late++;
+        this.#stuck--;
+      } else {
+        this.#count(transfer, index, reason);
+      }
+      this.#settle(transfer);
+      this.#pump();
+    });
+  }
+
+  async #runOne(item: Item, signal: AbortSignal): Promise<Reason | QueueReason | undefined> {
+    try {
+      return await this.#options.run(item, signal);
+    } catch (error) {
+      // Our own bug is nobody's miss: it ends the process as an unhandled rejection.
+      if (error instanceof AssertionError) throw error;
+      return 'storeFailed';
+    }
+  }
+
+  #giveUp(transfer: Transfer<Item>, reason: QueueReason): void {
+    for (let i = 0; i < transfer.items.length; i++) this.#decide(transfer, i, reason);
+    // After the books are right: an abort calls into the stores.
+    transfer.controller.abort(new TransferEnded(reason));
+    this.#settle(transfer);
+    this.#pump();
+  }
+
+  #decide(transfer: Transfer<Item>, index: number, reason: QueueReason): void {
+    const phase = transfer.phases[index];
+    if (phase === 'over' || transfer.isGivenUp[index]) return;
+    transfer.isGivenUp[index] = true;
+    if (phase === 'running') {
+      this.#stuck++;
+      this.#stalls.giveUp(transfer.firstSerial + index);
+    } else {
+      transfer.phases[index] = 'over';
+      this.#queued--;
+    }
+    this.#count(transfer, index, reason);
+  }
+
+  #count(transfer: Transfer<Item>, index: number, reason: Reason | QueueReason | undefined): void {
+    transfer.undecided--;
+    if (reason === undefined) return;
+    this.#failures.push({ transfer, index, reason, wasRunning: transfer.phases[index] === 'running' });
+  }
+
+  #settle(transfer: Transfer<Item>): void {
+    if (transfer.undecided > 0 || !this.#open.has(transfer.id)) return;
+    if (transfer.deadline !== 'over') {
+      transfer.deadline?.cancel();
+      transfer.deadline = 'over';
+      this.#decided.push(transfer.id);
+      for (const resolve of transfer.waiters.splice(0)) resolve();
+      this.#options.onChange();
+    }
+    if (transfer.running > 0) return;
+    this.#open.delete(transfer.id);
+    this.#drained.push(transfer.id);
+    this.#options.onChange();
+    if (this.#open.size > 0) return;
+    for (const resolve of this.#idlers.splice(0)) resolve();
+  }
+}
+
+type Phase = 'waiting' | 'running' | 'over';
+
+interface Transfer<Item> {
+  readonly id: TransferId;
+  readonly items: readonly Item[];
+  readonly phases: Phase[];
+  /** Given up before its run was over. */
+  readonly isGivenUp: boolean[];
+  undecided: number;
+  running: number;
+  readonly controller: AbortController;
+  /** `over`: the transfer is decided. */
+  deadline: Timer | 'over' | undefined;
+  readonly waiters: (() => void)[];
+  /** Names its first item; the following numbers name the others. */
+  readonly firstSerial: number;
+}
+
+interface Waiting<Item> {
+  readonly transfer: Transfer<Item>;
+  readonly index: number;
+}
+
+/** The default deadline of a load: SGLang's formula, the best that was found in the field. */
+export function defaultTimeoutMs(tokens: number): number {
+  assert(tokens >= 0, `a load of ${tokens} tokens`);
+  return Math.min(30_000, 2_000 + (100 * tokens) / 1024);
+}
+
+/** Why a signal of the queue was aborted. */
+export const endOf = (signal: AbortSignal): QueueReason =>
+  assertDefined(signal.reason instanceof TransferEnded ? signal.reason : undefined, 'not the queue’s signal').reason;
