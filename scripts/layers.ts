@@ -10,6 +10,7 @@ const ranks: Readonly<Record<string, number>> = {
   core: 1,
   tokenizer: 2,
   ggml: 2,
+  native: 2,
   kv: 2,
   connector: 2,
   runner: 2,
@@ -21,7 +22,7 @@ const ranks: Readonly<Record<string, number>> = {
 };
 
 /** Peers that may look at each other, and what excludes a downward import. */
-const allowed = new Set(['runner -> ggml', 'tokenizer -> ggml', 'cli -> server']);
+const allowed = new Set(['native -> ggml', 'runner -> native', 'runner -> ggml', 'tokenizer -> ggml', 'cli -> server']);
 const forbidden = new Map<string, string>([
   ['scheduler -> runner', 'the scheduler sees the kv facade and connector types only'],
   ['scheduler -> ggml', 'the scheduler sees the kv facade and connector types only'],

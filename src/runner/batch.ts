@@ -2,7 +2,7 @@ import { assert } from '../base/assert.ts';
 import { NULL_BLOCK } from '../core/ids.ts';
 import { blockAt, type SequencePlan, type StepPlan } from '../core/step.ts';
 import type { KvMemory } from './kv-memory.ts';
-import type { RowRule } from './row-rule.ts';
+import type { RowRule } from './matmul/row-rule.ts';
 
 /** One request's part of the batch. Its rows are neighbours, in ascending order of position. */
 export interface BatchSequence {

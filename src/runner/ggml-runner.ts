@@ -12,10 +12,8 @@ import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { F16 } from '../ggml/types.ts';
 import { buildDecoder, type DecoderGraph, type DecoderParts } from './arch/decoder.ts';
-import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention-choice.ts';
+import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import { BatchSampler, type BestOfRow, type LogitsObserver } from './batch-sampler.ts';
-import { BestTokens } from './best-tokens.ts';
 import {
   type HiddenStates,
   type KvPages,
@@ -26,13 +24,15 @@ import {
   wholeModel,
 } from './contract.ts';
 import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
+import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
+import { openRowProduct } from './matmul/row-product.ts';
+import { anyRows, type RowRule } from './matmul/row-rule.ts';
+import { openTileProducts, type TileProducts } from './matmul/tile-product.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
-import { type NativeLogitsPasses, openLogitsPasses } from './native/logits-passes.ts';
-import { openRowProduct } from './native/row-product.ts';
-import { openTileProducts, type TileProducts } from './native/tile-product.ts';
-import { type ExactKernels, findExactRowRule } from './numerics.ts';
 import { numericsIdentity } from './numerics-identity.ts';
-import { anyRows, type RowRule } from './row-rule.ts';
+import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
+import { BestTokens } from './sampling/best-tokens.ts';
+import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
 import { loadWeights, type ModelWeights, type PlacedMatrix } from './weights.ts';
 
 export interface GgmlRunnerOptions {

@@ -1,7 +1,7 @@
 import { backendFeatures } from '../ggml/backend-features.ts';
 import type { ComputeDevice } from '../ggml/device.ts';
 import type { NativeApi } from '../ggml/ffi.ts';
-import { cpuFeatures } from './cpu-features.ts';
+import { cpuFeatures } from '../native/cpu-features.ts';
 
 export interface NumericsSettings {
   readonly isExact: boolean;

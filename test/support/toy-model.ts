@@ -4,7 +4,7 @@ import { blockCount, tokenCount } from '../../src/core/ids.ts';
 import type { KvCacheSpec } from '../../src/core/kv-spec.ts';
 import type { StepPlan, StepResult } from '../../src/core/step.ts';
 import { Engine, type EngineSettings, type RenderChat } from '../../src/engine/engine.ts';
-import { Sampler } from '../../src/runner/sampler.ts';
+import { Sampler } from '../../src/runner/sampling/sampler.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import type { ConnectorPort } from '../../src/scheduler/external-kv.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';

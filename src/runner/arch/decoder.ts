@@ -3,12 +3,12 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import { F32, I32 } from '../../ggml/types.ts';
-import type { Attention, AttentionRows } from '../attention.ts';
+import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
-import type { BestTokens } from '../best-tokens.ts';
 import type { HiddenStates } from '../contract.ts';
 import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
-import { type ProductKernels, Products } from '../products.ts';
+import { type ProductKernels, Products } from '../matmul/products.ts';
+import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { LayerWeights, ModelWeights } from '../weights.ts';
 
 /** Tensors that one layer adds besides attention, at most (views and reshapes included). */

@@ -1,0 +1,107 @@
+/** What happens around the compiler: found, missing, failing, raced, and asked a second time. */
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../test/support/has-compiler.ts';
+import { testsNeed } from '../../test/support/needs.ts';
+import { loadNative } from '../ggml/ffi.ts';
+import { F16 } from '../ggml/types.ts';
+import { loadAttentionKernel } from '../runner/attention/attention-kernel.ts';
+import { CompileFailure, doWithout } from './compiler.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-compiler-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const shape = { headDim: 32, group: 1, blockSize: 16, kvType: F16 };
+interface Options {
+  readonly compiler?: string;
+  readonly cacheFolder?: string;
+  readonly notice?: (message: string) => void;
+}
+const load = (options: Options, of = shape) =>
+  loadAttentionKernel(loadNative(), of, { cacheFolder: join(folder, 'cache'), ...options });
+
+function script(name: string, lines: string): string {
+  const path = join(folder, name);
+  writeFileSync(path, `#!/bin/sh\n${lines}\n`);
+  chmodSync(path, 0o755);
+  return path;
+}
+
+describe('the cache of compiled kernels', () => {
+  testsNeed(hasCompiler, 'no C compiler');
+
+  it('is filled once, even by loads at the same time, and then used', async () => {
+    const cacheFolder = join(folder, 'raced');
+    const together = await Promise.all([load({ cacheFolder }), load({ cacheFolder }), load({ cacheFolder })]);
+    expect(together.every(({ pointer }) => pointer !== 0)).toBe(true);
+    const [file, ...others] = readdirSync(cacheFolder);
+    expect(others).toEqual([]);
+    const before = statSync(join(cacheFolder, file!));
+    const again = await load({ cacheFolder });
+    expect(again.wasCached).toBe(true);
+    expect(statSync(join(cacheFolder, file!)).mtimeMs).toBe(before.mtimeMs);
+  });
+
+  it('has a file for each shape and each compiler', async () => {
+    const cacheFolder = join(folder, 'many');
+    expect((await load({ cacheFolder })).wasCached).toBe(false);
+    expect((await load({ cacheFolder }, { ...shape, blockSize: 32 })).wasCached).toBe(false);
+    expect((await load({ cacheFolder, compiler: script('other-cc', 'exec cc "$@"') })).wasCached).toBe(false);
+    expect(readdirSync(cacheFolder)).toHaveLength(3);
+  });
+});
+
+describe('without a kernel', () => {
+  const reasonOf = (options: Options, of = shape) =>
+    load(options, of).then(
+      () => undefined,
+      (error: unknown) => (error instanceof CompileFailure ? error.message : error),
+    );
+
+  it('says that there is no compiler', async () => {
+    expect(await reasonOf({ compiler: '/nonexistent' })).toBe('there is no C compiler `/nonexistent`');
+  });
+
+  it('says what the compiler said, and leaves nothing behind', async () => {
+    const cacheFolder = join(folder, 'failing');
+    const compiler = script(
+      'failing-cc',
+      'test "$1" = --version && exit 0; echo "x.c:1: error: no such thing" >&2; exit 1',
+    );
+    expect(await reasonOf({ compiler, cacheFolder })).toBe('x.c:1: error: no such thing');
+    expect(existsSync(cacheFolder)).toBe(false);
+  });
+
+  it('says when what was compiled cannot be loaded', async () => {
+    const compiler = script(
+      'lying-cc',
+      'test "$1" = --version && exit 0; while test "$1" != -o; do shift; done; echo nothing > "$2"',
+    );
+    expect(await reasonOf({ compiler, cacheFolder: join(folder, 'lying') })).toMatch(/cannot be loaded/);
+  });
+
+  it('says when heads have a size that vectors do not divide', async () => {
+    expect(await reasonOf({}, { ...shape, headDim: 72 })).toMatch(/heads of 72/);
+  });
+
+  it('tells an operator only what this machine could have', async () => {
+    const told = async (options: Options, of = shape): Promise<string[]> => {
+      const notices: string[] = [];
+      const notice = (message: string): void => void notices.push(message);
+      const error: unknown = await load(options, of).catch((reason: unknown) => reason);
+      doWithout(error, 'The kernel', 'Something else is used.', { notice });
+      return notices;
+    };
+    const says = (name: string, message: string): string =>
+      script(name, `test "$1" = --version && exit 0; echo "${message}" >&2; exit 1`);
+    expect(await told({ compiler: '/nonexistent' })).toEqual([]);
+    expect(await told({}, { ...shape, headDim: 72 })).toEqual([]);
+    expect(await told({ compiler: says('old-cpu', 'dot.h:1: error: #error this CPU lacks AVX2') })).toEqual([]);
+    expect(await told({ compiler: says('broken-cc', 'x.c:1: error: no such thing') })).toEqual([
+      'The kernel cannot be used: x.c:1: error: no such thing. Something else is used.',
+    ]);
+    expect(await told({ compiler: script('dying-cc', 'kill -9 $$') })).toHaveLength(1);
+    expect(() => doWithout(new TypeError('a bug'), 'x', 'y', {})).toThrow('a bug');
+  });
+});

@@ -1,0 +1,302 @@
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { readFile, rm } from 'node:fs/promises';
+import { availableParallelism, cpus } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { defaultCacheFolder } from '../base/cache-folder.ts';
+import {
+  findLibrary,
+  keepLibrary,
+  keepUntilExit,
+  newWorkFolder,
+  removeWorkFolder,
+  sealedPath,
+} from './kernel-cache.ts';
+
+/**
+ * C that is compiled on the machine that runs it, when a model is loaded: for this very CPU, and for the shapes of this
+ * very model. Installing the package compiles nothing.
+ */
+export interface NativeSource {
+  /** The translation unit, by its path below `src`. */
+  readonly file: string;
+  /** The files that the unit includes, by their paths below `src`. C names them without their folder. */
+  readonly headers: readonly string[];
+  readonly definitions: Readonly<Record<string, number>>;
+}
+
+export interface CompileOptions {
+  /** Command, with arguments perhaps; default: the environment's `CC`, else `cc`. */
+  readonly compiler?: string | undefined;
+  /** Default: the user's cache folder. */
+  readonly cacheFolder?: string | undefined;
+  /** For which CPU, in the compiler's words; default: `demandedCpuFlags`, else this one. */
+  readonly cpuFlags?: string | undefined;
+  /** Called when this machine does without something that it could have: a sentence with the reason. */
+  readonly notice?: ((message: string) => void) | undefined;
+}
+
+export interface Compiled {
+  /** For `openNative`, where it is loaded from. */
+  readonly path: string;
+  readonly key: string;
+  /** The content of the library. */
+  readonly library: Uint8Array;
+  /** Whether an earlier process had compiled it. */
+  readonly wasCached: boolean;
+  /** Of the source, its definitions and the flags: what decides the bits that it computes, on a CPU with given features. */
+  readonly sourceDigest: string;
+}
+
+/**
+ * A reason in words why there is no library: the caller does without. `isAvoidable`: this machine could have it, so an
+ * operator should know. A machine without a compiler, a CPU without the instructions and a model of another shape cannot.
+ */
+export class CompileFailure extends Error {
+  readonly isAvoidable: boolean;
+
+  constructor(message: string, { isAvoidable = false }: { readonly isAvoidable?: boolean } = {}) {
+    super(message);
+    this.isAvoidable = isAvoidable;
+  }
+}
+
+/**
+ * What a caller does that can do without a library: says so to an operator if this machine could have it. Throws errors that
+ * are no `CompileFailure`. `what` and `instead` are parts of one sentence.
+ */
+export function doWithout(error: unknown, what: string, instead: string, { notice }: CompileOptions): undefined {
+  if (!(error instanceof CompileFailure)) throw error;
+  if (error.isAvoidable) notice?.(`${what} cannot be used: ${error.message}. ${instead}`);
+  return undefined;
+}
+
+const run = promisify(execFile);
+
+// Without -ffast-math and with contraction off, what is computed in which order is the source's decision alone.
+const flags = ['-O3', '-ffp-contract=off', '-std=gnu11', '-shared', '-fPIC'];
+/** Compilers disagree about how to say "this CPU" for ARM. On x86, `-mcpu=native` would be accepted and mean any x86 CPU. */
+const ownCpuFlags = process.arch === 'x64' ? ['-march=native'] : ['-march=native', '-mcpu=native'];
+
+/**
+ * `KVASIR_CPU_FLAGS=-march=haswell` compiles for another CPU than this one: it is how tests and measurements reach the
+ * forms of kernels that other CPUs get. Undefined is the rule.
+ */
+export const demandedCpuFlags = (): string | undefined => process.env.KVASIR_CPU_FLAGS?.trim() || undefined;
+
+/**
+ * Compiles a source, or finds it compiled, and has `take` load it. A library that cannot be loaded is compiled once more.
+ * Throws `CompileFailure`.
+ */
+export async function openNative<T>(
+  source: NativeSource,
+  options: CompileOptions,
+  take: (compiled: Compiled) => T,
+): Promise<T> {
+  const found = await compileNative(source, options);
+  try {
+    return takeSealed(found, take);
+  } catch (error) {
+    if (!found.wasCached) throw unloadable(found, error);
+  }
+  await rm(found.path, { force: true }).catch(() => undefined);
+  const again = await compileNative(source, options);
+  try {
+    return takeSealed(again, take);
+  } catch (error) {
+    throw unloadable(again, error);
+  }
+}
+
+/** From a copy that cannot be changed if the system lets a program be loaded from it, else from the file. */
+function takeSealed<T>(compiled: Compiled, take: (compiled: Compiled) => T): T {
+  const path = sealedPath(compiled.key, compiled.library);
+  if (path !== undefined) {
+    try {
+      return take({ ...compiled, path });
+    } catch {
+      // The file may give the reason, or be allowed.
+    }
+  }
+  return take(compiled);
+}
+
+const unloadable = ({ path }: Compiled, error: unknown): CompileFailure =>
+  new CompileFailure(`${path} cannot be loaded: ${(error as Error).message}`, { isAvoidable: true });
+
+/** Libraries that are being compiled, and those that no cache has taken; by cache folder and key. */
+const ofThisProcess = new Map<string, Promise<Compiled>>();
+
+/**
+ * The shared library for a source; compiled at most once per source, definitions, compiler and CPU. Several processes may
+ * do so at once. Where no cache can be written, the library is this process's own. Throws `CompileFailure`.
+ */
+export async function compileNative(source: NativeSource, options: CompileOptions = {}): Promise<Compiled> {
+  const job = await jobOf(source, options);
+  const place = `${job.cacheFolder ?? ''}\0${job.key}`;
+  const known = ofThisProcess.get(place);
+  if (known !== undefined) return known;
+  const compiled = findOrCompile(job);
+  ofThisProcess.set(place, compiled);
+  try {
+    if ((await compiled).isCacheable) ofThisProcess.delete(place);
+  } catch (error) {
+    ofThisProcess.delete(place);
+    throw error;
+  }
+  return compiled;
+}
+
+interface CompileJob {
+  readonly compiler: string;
+  readonly compilerArguments: readonly string[];
+  readonly cpuFlags: readonly string[];
+  /** What follows the flags for the CPU and the output. */
+  readonly rest: readonly string[];
+  /** Begins the library's name: the source's name and a digest of all that it is compiled from. */
+  readonly key: string;
+  readonly sourceDigest: string;
+  readonly cacheFolder: string | undefined;
+  readonly notice: CompileOptions['notice'];
+}
+
+async function jobOf(source: NativeSource, options: CompileOptions): Promise<CompileJob> {
+  const [compiler = 'cc', ...compilerArguments] = (options.compiler ?? (process.env.CC || 'cc')).trim().split(/\s+/);
+  const root = sourceRoot(source.file);
+  const definitions = Object.entries(source.definitions).map(([name, value]) => `-D${name}=${value}`);
+  const digest = createHash('sha256');
+  for (const file of [source.file, ...source.headers]) digest.update(await readFile(join(root, file))).update('\0');
+  for (const part of [...flags, ...definitions]) digest.update(part).update('\0');
+  const sourceDigest = digest.digest('hex');
+  const version = await compilerVersion(compiler, compilerArguments);
+  const demanded = options.cpuFlags ?? demandedCpuFlags();
+  const hash = createHash('sha256');
+  for (const part of [sourceDigest, compiler, ...compilerArguments, version, demanded ?? '', await cpuIdentity()]) {
+    hash.update(part).update('\0');
+  }
+  return {
+    compiler,
+    compilerArguments,
+    cpuFlags: demanded === undefined ? ownCpuFlags : [demanded],
+    rest: [...flags, ...definitions, ...includeFolders(root, source), join(root, source.file), '-lm'],
+    key: `${basename(source.file, '.c')}-${hash.digest('hex').slice(0, 32)}`,
+    sourceDigest,
+    cacheFolder: options.cacheFolder ?? defaultCacheFolder(),
+    notice: options.notice,
+  };
+}
+
+async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isCacheable: boolean }> {
+  const { cacheFolder, key, sourceDigest, notice } = job;
+  if (cacheFolder !== undefined) {
+    const { path, library, damaged } = await findLibrary(cacheFolder, key);
+    if (path !== undefined && library !== undefined) {
+      return { path, key, library, wasCached: true, sourceDigest, isCacheable: true };
+    }
+    if (damaged > 0) notice?.(`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`);
+  }
+  const workFolder = await newWorkFolder().catch((error: unknown) => {
+    throw new CompileFailure(`no temporary folder can be made: ${reasonOf(error)}`, { isAvoidable: true });
+  });
+  const output = join(workFolder, `${key}.so`);
+  try {
+    await inTurn(() => compileFor(job, output));
+    const library = await readFile(output);
+    const path = await keep(job, library);
+    if (path === undefined) keepUntilExit(workFolder);
+    else await removeWorkFolder(workFolder);
+    return { path: path ?? output, key, library, wasCached: false, sourceDigest, isCacheable: path !== undefined };
+  } catch (error) {
+    await removeWorkFolder(workFolder);
+    const said = saidBy(error);
+    throw new CompileFailure(reasonOf(error), { isAvoidable: !/#error.*this CPU lacks/.test(said) });
+  }
+}
+
+/** Where the cache keeps the library; undefined when it cannot. */
+async function keep({ cacheFolder, key, notice }: CompileJob, library: Uint8Array): Promise<string | undefined> {
+  const useless = 'Kernels are compiled again at each start. Set XDG_CACHE_HOME to a folder that can be written.';
+  if (cacheFolder === undefined) {
+    notice?.(`There is no cache folder: the user has no home. ${useless}`);
+    return undefined;
+  }
+  try {
+    return await keepLibrary(cacheFolder, key, library);
+  } catch (error) {
+    notice?.(`The cache folder ${cacheFolder} cannot be used: ${reasonOf(error)}. ${useless}`);
+    return undefined;
+  }
+}
+
+/** A model wants several kernels: as many compilers run at once as there are cores. */
+let idleCores = availableParallelism();
+const waiting: (() => void)[] = [];
+
+async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+  if (idleCores > 0) idleCores--;
+  else await new Promise<void>((resolve) => waiting.push(resolve));
+  try {
+    return await work();
+  } finally {
+    const next = waiting.shift();
+    if (next === undefined) idleCores++;
+    else next();
+  }
+}
+
+async function compileFor({ compiler, compilerArguments, cpuFlags, rest }: CompileJob, output: string): Promise<void> {
+  for (const [index, cpuFlag] of cpuFlags.entries()) {
+    try {
+      await run(compiler, [...compilerArguments, ...cpuFlag.split(/\s+/), '-o', output, ...rest], { timeout: 60_000 });
+      return;
+    } catch (error) {
+      if (index === cpuFlags.length - 1) throw error;
+    }
+  }
+}
+
+async function compilerVersion(compiler: string, before: readonly string[]): Promise<string> {
+  try {
+    return (await run(compiler, [...before, '--version'], { timeout: 20_000 })).stdout;
+  } catch (error) {
+    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
+    if (isMissing) throw new CompileFailure(`there is no C compiler \`${compiler}\``);
+    throw new CompileFailure(reasonOf(error), { isAvoidable: true });
+  }
+}
+
+/** What `-march=native` looks at: code for one CPU may be illegal on another that shares the cache folder. */
+async function cpuIdentity(): Promise<string> {
+  const model = cpus()[0]?.model ?? '';
+  const details = await readFile('/proc/cpuinfo', 'utf8').catch(() => '');
+  const features = /^(?:flags|Features)\s*:.*$/m.exec(details)?.[0] ?? '';
+  return `${process.platform} ${process.arch} ${model} ${features}`;
+}
+
+/** The folder `src`. C is not built into `dist`, so the build reads it from `src` too. */
+function sourceRoot(file: string): string {
+  const roots = ['../', '../../../src/'].map((path) => fileURLToPath(new URL(path, import.meta.url)));
+  const found = roots.find((root) => existsSync(join(root, file)));
+  if (found === undefined) throw new CompileFailure(`${file} is not in the package`);
+  return found;
+}
+
+/** Not part of the digest: a source that moves to another folder keeps the KV that it computed valid. */
+const includeFolders = (root: string, { headers }: NativeSource): string[] =>
+  [...new Set(headers.map((header) => dirname(header)))].map((folder) => `-I${join(root, folder)}`);
+
+/** The first line that says something. */
+function reasonOf(error: unknown): string {
+  const lines = saidBy(error)
+    .split('\n')
+    .filter((line) => line.trim() !== '');
+  return (lines.find((line) => /error/i.test(line)) ?? lines[0] ?? 'the compiler failed').trim();
+}
+
+function saidBy(error: unknown): string {
+  const { stderr, message } = error as { stderr?: string; message?: string };
+  return stderr || message || String(error);
+}

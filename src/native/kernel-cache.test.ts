@@ -1,0 +1,179 @@
+/** A library that is not what was compiled is never loaded, and a folder that cannot be used costs time and nothing else. */
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../test/support/has-compiler.ts';
+import { itNeeds, testsNeed } from '../../test/support/needs.ts';
+import { loadNative } from '../ggml/ffi.ts';
+import { logitsSource } from '../runner/sampling/logits-passes.ts';
+import { type CompileOptions, compileNative, openNative } from './compiler.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-kernels-'));
+// Libraries that no cache takes stay until the process ends, and a test runner's may end without notice.
+process.env.TMPDIR = folder;
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Loads the smallest kernel there is. */
+const load = (options: CompileOptions) =>
+  openNative(logitsSource, options, ({ path, wasCached }) => {
+    const best = loadNative().functionIn(path, 'kvasir_best', 'i64', 'data', 'i64');
+    return { wasCached, best: best(Float32Array.of(1, 3, 2), 3) };
+  });
+
+/** A cache folder with a library that this process has not loaded: outside Linux, damage to a loaded one would end it. */
+async function filled(name: string): Promise<{ readonly cacheFolder: string; readonly path: string }> {
+  const cacheFolder = join(folder, name);
+  const { path } = await compileNative(logitsSource, { cacheFolder });
+  return { cacheFolder, path };
+}
+
+function file(name: string, content = ''): string {
+  const path = join(folder, name);
+  writeFileSync(path, content, { mode: 0o755 });
+  return path;
+}
+
+describe('a library in the cache', () => {
+  testsNeed(hasCompiler, 'no C compiler');
+  const damages: readonly (readonly [string, (path: string) => void])[] = [
+    ['that is empty', (path) => truncateSync(path, 0)],
+    // Loading it would end the process with SIGBUS.
+    ['that was cut in half', (path) => truncateSync(path, statSync(path).size >> 1)],
+    [
+      'of which one bit is another',
+      (path) => {
+        const bytes = readFileSync(path);
+        bytes[bytes.length >> 1]! ^= 1;
+        writeFileSync(path, bytes);
+      },
+    ],
+    ['that has a byte too many', (path) => writeFileSync(path, Buffer.concat([readFileSync(path), Buffer.of(0)]))],
+    [
+      'that is a folder',
+      (path) => {
+        rmSync(path);
+        mkdirSync(path);
+      },
+    ],
+    [
+      'that is a link to nothing',
+      (path) => {
+        rmSync(path);
+        symlinkSync('/nonexistent', path);
+      },
+    ],
+  ];
+
+  it.each(damages)('%s is compiled again', async (name, damage) => {
+    const { cacheFolder, path } = await filled(name);
+    damage(path);
+    const kernel = await load({ cacheFolder });
+    expect(kernel).toEqual({ wasCached: false, best: 1 });
+  });
+
+  it('that is damaged is reported and replaced', async () => {
+    const { cacheFolder, path } = await filled('reported');
+    const whole = readFileSync(path);
+    truncateSync(path, whole.length >> 1);
+    const notices: string[] = [];
+    const notice = (message: string): void => void notices.push(message);
+    expect((await load({ cacheFolder, notice })).wasCached).toBe(false);
+    expect(notices).toEqual([`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`]);
+    expect(readFileSync(path)).toEqual(whole);
+    expect((await load({ cacheFolder, notice })).wasCached).toBe(true);
+    expect(notices).toHaveLength(1);
+  });
+
+  it('that is whole but no library is compiled again', async () => {
+    const cacheFolder = join(folder, 'never-linked');
+    const broken = join(folder, 'is-broken');
+    writeFileSync(broken, '');
+    const lines = `test "$1" = --version && exit 0; test -e ${broken} || exec cc "$@"; while test "$1" != -o; do shift; done; echo nothing > "$2"`;
+    const compiler = file('sometimes-lying-cc', `#!/bin/sh\n${lines}\n`);
+    await expect(load({ cacheFolder, compiler })).rejects.toThrow(/cannot be loaded/);
+    rmSync(broken);
+    expect((await load({ cacheFolder, compiler })).wasCached).toBe(false);
+    expect(readdirSync(cacheFolder)).toHaveLength(1);
+  });
+
+  it('leaves temporary files to their writers for a day', async () => {
+    const cacheFolder = join(folder, 'temporaries');
+    mkdirSync(cacheFolder);
+    for (const [name, hours] of [
+      ['.young.tmp', 23],
+      ['.old.tmp', 25],
+    ] as const) {
+      writeFileSync(join(cacheFolder, name), '');
+      const seconds = Date.now() / 1000 - hours * 3600;
+      utimesSync(join(cacheFolder, name), seconds, seconds);
+    }
+    await load({ cacheFolder });
+    expect(readdirSync(cacheFolder).filter((name) => name.endsWith('.tmp'))).toEqual(['.young.tmp']);
+  });
+});
+
+describe('the copy in memory of a library', () => {
+  testsNeed(hasCompiler, 'no C compiler');
+  testsNeed(process.platform === 'linux', 'no Linux');
+
+  it('is loaded instead of the file, which may change after it was checked', async () => {
+    const { cacheFolder } = await filled('copied');
+    const taken: string[] = [];
+    const take = ({ path }: { readonly path: string }): void => void taken.push(path);
+    await openNative(logitsSource, { cacheFolder }, take);
+    await openNative(logitsSource, { cacheFolder }, take);
+    expect(taken[0]).toMatch(/^\/proc\/self\/fd\//);
+    expect(taken).toEqual([taken[0], taken[0]]);
+  });
+
+  it('is left if it cannot be loaded: the file is loaded', async () => {
+    const { cacheFolder, path } = await filled('refused');
+    const taken = await openNative(logitsSource, { cacheFolder }, (compiled) => {
+      if (compiled.path.startsWith('/proc/')) throw new Error('operation not permitted');
+      return compiled;
+    });
+    expect(taken).toMatchObject({ path, wasCached: true });
+  });
+});
+
+describe('a cache folder that cannot be used', () => {
+  testsNeed(hasCompiler, 'no C compiler');
+  const isRoot = process.getuid?.() === 0;
+  const folders: readonly (readonly [string, () => string, boolean])[] = [
+    ['below /proc', () => '/proc/nothing/kvasir', existsSync('/proc/self')],
+    ['that is a file', () => file('a-file'), true],
+    ['below a file', () => join(file('another-file'), 'below'), true],
+    ['on a full device', () => '/dev/full/kvasir', existsSync('/dev/full')],
+    ['that is read-only', () => '/sys/kvasir', existsSync('/sys/kernel') && isRoot],
+  ];
+
+  for (const [name, at, isHere] of folders) {
+    itNeeds(
+      isHere,
+      'no such folder here',
+      `${name} costs a compilation and a warning, once for each process`,
+      async () => {
+        const cacheFolder = at();
+        const notices: string[] = [];
+        const notice = (message: string): void => void notices.push(message);
+        expect((await load({ cacheFolder, notice })).best).toBe(1);
+        expect((await load({ cacheFolder, notice })).best).toBe(1);
+        expect(notices).toHaveLength(1);
+        expect(notices[0]).toMatch(/^The cache folder .* cannot be used: .*Kernels are compiled again at each start\./);
+      },
+    );
+  }
+});

@@ -1,0 +1,36 @@
+import type { NativeApi } from '../ggml/ffi.ts';
+
+/** Memory that C reads: it stays where it is until it must grow. */
+export class NativeMemory {
+  readonly #native: NativeApi;
+  #buffer = new ArrayBuffer(0);
+  #address = 0;
+  bytes = new DataView(this.#buffer);
+  words = new Int32Array(this.#buffer);
+
+  constructor(native: NativeApi, byteLength = 0) {
+    this.#native = native;
+    this.reserve(byteLength);
+  }
+
+  /** Makes room; what was written may be gone, and new bytes are 0. */
+  reserve(byteLength: number): void {
+    if (byteLength <= this.#buffer.byteLength) return;
+    this.#buffer = new ArrayBuffer(2 ** Math.ceil(Math.log2(Math.max(byteLength, 4096))));
+    this.#address = this.#native.addressOf(this.#buffer);
+    this.bytes = new DataView(this.#buffer);
+    this.words = new Int32Array(this.#buffer);
+  }
+
+  get address(): number {
+    return this.#address;
+  }
+
+  setPointer(at: number, address: number): void {
+    this.bytes.setBigUint64(at, BigInt(address), true);
+  }
+
+  setInt64(at: number, value: number): void {
+    this.bytes.setBigInt64(at, BigInt(value), true);
+  }
+}

@@ -1,0 +1,42 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../../test/support/has-compiler.ts';
+import { itNeeds } from '../../../test/support/needs.ts';
+import { openDevice } from '../../ggml/device.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
+import { chooseAttention } from './attention-choice.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-choice-'));
+const device = openDevice({ device: 'cpu', threads: 1, exact: true });
+afterAll(() => {
+  device.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+const config = { headDim: 64, headCount: 4, headCountKv: 2 } as ModelConfig;
+const noCompiler = { compiler: '/nonexistent', cacheFolder: folder };
+
+describe('which attention', () => {
+  itNeeds(hasCompiler, 'no C compiler', 'is native where the kernel passes its test', async () => {
+    expect((await chooseAttention(device, config, 16, 'auto')).kind).toBe('native');
+  });
+
+  it('gathers when told so', async () => {
+    expect((await chooseAttention(device, config, 16, 'gather')).kind).toBe('gather');
+  });
+
+  it('gathers without a compiler, and says why', async () => {
+    const choice = await chooseAttention(device, config, 16, 'auto', noCompiler);
+    expect(choice.kind).toBe('gather');
+    expect(choice.description).toBe(
+      'ggml over gathered blocks (no native kernel: there is no C compiler `/nonexistent`)',
+    );
+  });
+
+  it('is an error when the kernel is demanded and cannot be had', async () => {
+    await expect(chooseAttention(device, config, 16, 'native', noCompiler)).rejects.toMatchObject({
+      code: 'KVASIR_NATIVE_ATTENTION_UNAVAILABLE',
+    });
+  });
+});

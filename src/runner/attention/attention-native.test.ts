@@ -1,0 +1,413 @@
+/** The native kernel against arithmetic in double precision, against ggml, and against itself in other company. */
+import { afterAll, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../../test/support/has-compiler.ts';
+import { testsNeed } from '../../../test/support/needs.ts';
+import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
+import { F16, Q8_0 } from '../../ggml/types.ts';
+import { KvMemory, type KvType, keyPart, rowElements, valuePart } from '../kv-memory.ts';
+import { GatherAttention } from './attention-gather.ts';
+import { type AttentionKernel, kernelSizes, loadAttentionKernel } from './attention-kernel.ts';
+import { type AttentionVariant, NativeAttention } from './attention-native.ts';
+import { attendOnce, fillRandomKv, type ProbeSequence, probeBatch, randomFloats } from './self-test.ts';
+import { findSharedPrefixes } from './shared-prefixes.ts';
+
+testsNeed(hasCompiler, 'no C compiler');
+
+interface Shape {
+  readonly headDim: number;
+  readonly group: number;
+  readonly headsKv: number;
+  readonly blockSize: number;
+  readonly kvType: KvType;
+}
+
+const devices = new Map<number, ComputeDevice>();
+const deviceOf = (threads: number): ComputeDevice => {
+  let device = devices.get(threads);
+  if (device === undefined) {
+    device = openDevice({ device: 'cpu', threads, exact: true });
+    devices.set(threads, device);
+  }
+  return device;
+};
+afterAll(() => {
+  for (const device of devices.values()) device.close();
+});
+
+const kernelOf = (shape: Shape): Promise<AttentionKernel> => loadAttentionKernel(deviceOf(1).native, shape);
+
+/** Random numbers that tests draw their cases from. */
+class Chance {
+  #state: number;
+  constructor(seed: number) {
+    this.#state = seed;
+  }
+  below(bound: number): number {
+    this.#state = (Math.imul(this.#state, 1664525) + 1013904223) >>> 0;
+    return Math.floor((this.#state / 2 ** 32) * bound);
+  }
+}
+
+const layers = 2;
+
+const poolBytes = (memory: KvMemory): Uint8Array =>
+  new Uint8Array(deviceOf(1).native.memoryAt(memory.baseAddress, memory.pageCount * memory.pageBytes));
+
+function randomPool(shape: Shape, pages: number): KvMemory {
+  const { headDim, headsKv, blockSize, kvType: type } = shape;
+  const layout = { type, layerCount: layers, blockSize, headCountKv: headsKv, headDim };
+  const memory = new KvMemory(deviceOf(1), layout, pages);
+  fillRandomKv(poolBytes(memory), type, pages);
+  return memory;
+}
+
+/** Pages 1, 2, ... in random order, dealt out to sequences of these lengths. */
+function dealPages(lengths: readonly number[], blockSize: number, chance: Chance) {
+  const counts = lengths.map((length) => Math.ceil(length / blockSize));
+  const pages = Array.from({ length: counts.reduce((a, b) => a + b, 0) }, (_, i) => i + 1);
+  for (let i = pages.length - 1; i > 0; i--) {
+    const j = chance.below(i + 1);
+    [pages[i], pages[j]] = [pages[j]!, pages[i]!];
+  }
+  const pageCount = pages.length + 1;
+  return { tables: counts.map((count) => Int32Array.from(pages.splice(0, count))), pageCount };
+}
+
+/** What attention is: for each row and head, softmax of q . k over what the row sees, times v; everything in doubles. */
+function expected(
+  memory: KvMemory,
+  shape: Shape,
+  sequences: readonly ProbeSequence[],
+  values: Float32Array,
+  layer: number,
+  { window = 0, softCap = 0, sinks }: AttentionVariant,
+): Float64Array {
+  const { headDim, group, headsKv, blockSize } = shape;
+  const heads = group * headsKv;
+  const result = new Float64Array(values.length);
+  const pool = toFloats(poolBytes(memory), shape.kvType);
+  const width = rowElements(memory.layout);
+  const elementOf = (blocks: Int32Array, token: number, part: number): number =>
+    (memory.slotOf(blocks[Math.floor(token / blockSize)] as never, token % blockSize) +
+      (layer * 2 + part) * blockSize) *
+    width;
+  let row = 0;
+  for (const { spans, blocks } of sequences) {
+    for (const [start, end] of spans) {
+      for (let position = start; position < end; position++, row++) {
+        const first = window === 0 ? 0 : Math.max(0, position + 1 - window);
+        for (let head = 0; head < heads; head++) {
+          const q = (row * heads + head) * headDim;
+          const inHead = Math.floor(head / group) * headDim;
+          const scores: number[] = [];
+          for (let token = first; token <= position; token++) {
+            const k = elementOf(blocks, token, keyPart) + inHead;
+            let score = 0;
+            for (let i = 0; i < headDim; i++) score += values[q + i]! * pool[k + i]!;
+            score /= Math.sqrt(headDim);
+            scores.push(softCap === 0 ? score : softCap * Math.tanh(score / softCap));
+          }
+          const sink = sinks?.[head];
+          const top = Math.max(...scores, sink ?? Number.NEGATIVE_INFINITY);
+          let weight = sink === undefined ? 0 : Math.exp(sink - top);
+          for (const [i, score] of scores.entries()) {
+            const w = Math.exp(score - top);
+            weight += w;
+            const v = elementOf(blocks, first + i, valuePart) + inHead;
+            for (let d = 0; d < headDim; d++) result[q + d]! += w * pool[v + d]!;
+          }
+          for (let d = 0; d < headDim; d++) result[q + d]! /= weight;
+        }
+      }
+    }
+  }
+  return result;
+}
+
+function toFloats(bytes: Uint8Array, type: KvType): Float32Array {
+  const halves = (from: Uint16Array): Float32Array => {
+    const floats = new Float32Array(from.length);
+    deviceOf(1).native.ggml_fp16_to_fp32_row(from, floats, BigInt(from.length) as never);
+    return floats;
+  };
+  if (type === F16) return halves(new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2));
+  const blocks = bytes.length / Q8_0.typeSize;
+  const values = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length);
+  const factors = halves(Uint16Array.from({ length: blocks }, (_, i) => bytes[i * 34]! | (bytes[i * 34 + 1]! << 8)));
+  return Float32Array.from({ length: blocks * 32 }, (_, i) => factors[i >> 5]! * values[(i >> 5) * 34 + 2 + (i & 31)]!);
+}
+
+const largestError = (found: Float32Array, wanted: Float64Array): number =>
+  wanted.reduce((most, value, i) => Math.max(most, Math.abs(value - found[i]!)), 0);
+
+const bitsOf = (values: Float32Array): Uint32Array => new Uint32Array(values.buffer, values.byteOffset, values.length);
+
+const rowsOf = (sequences: readonly ProbeSequence[]): number =>
+  sequences.flatMap(({ spans }) => spans).reduce((sum, [start, end]) => sum + end - start, 0);
+
+/** A decode, a prompt's chunk, a short prompt, and spans with holes, in one step. */
+function mixedSequences(tables: readonly Int32Array[], lengths: readonly number[], chance: Chance): ProbeSequence[] {
+  return tables.map((blocks, i) => {
+    const length = lengths[i]!;
+    if (i % 4 === 0) return { spans: [[length - 1, length]], blocks };
+    if (i % 4 === 1) return { spans: [[Math.max(0, length - 1 - chance.below(90)), length]], blocks };
+    if (i % 4 === 2) return { spans: [[0, length]], blocks };
+    const hole = Math.floor(length / 3);
+    return {
+      spans: [
+        [0, Math.min(hole, 7)],
+        [hole, Math.min(hole + 13, 2 * hole)],
+        [length - 1, length],
+      ],
+      blocks,
+    };
+  });
+}
+
+const shapes: readonly Shape[] = [
+  { headDim: 32, group: 1, headsKv: 4, blockSize: 8, kvType: F16 },
+  { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 },
+  { headDim: 64, group: 7, headsKv: 2, blockSize: 16, kvType: F16 },
+  { headDim: 80, group: 3, headsKv: 2, blockSize: 64, kvType: F16 },
+  { headDim: 96, group: 4, headsKv: 1, blockSize: 32, kvType: F16 },
+  { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: F16 },
+  { headDim: 128, group: 5, headsKv: 1, blockSize: 16, kvType: F16 },
+  { headDim: 128, group: 8, headsKv: 1, blockSize: 32, kvType: F16 },
+  { headDim: 256, group: 6, headsKv: 1, blockSize: 16, kvType: F16 },
+  { headDim: 32, group: 1, headsKv: 4, blockSize: 8, kvType: Q8_0 },
+  { headDim: 64, group: 7, headsKv: 2, blockSize: 16, kvType: Q8_0 },
+  { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: Q8_0 },
+];
+
+describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blocks of $blockSize', (shape) => {
+  const heads = shape.group * shape.headsKv;
+  const variants: [string, AttentionVariant][] = [
+    ['plain', {}],
+    ['a window', { window: 37 }],
+    ['a window longer than a range', { window: 700 }],
+    ['a soft cap', { softCap: 0.5 }],
+    ['sinks', { sinks: randomFloats(heads, 5).map((value) => 3 * value) }],
+    ['all of them', { window: 100, softCap: 2, sinks: randomFloats(heads, 6) }],
+  ];
+  const chance = new Chance(shape.headDim * 100 + shape.group);
+  const lengths = [1100, 300, 70, 160, 1, 64, 5, 20];
+  const { tables, pageCount } = dealPages(lengths, shape.blockSize, chance);
+  const sequences = mixedSequences(tables, lengths, chance);
+  const values = randomFloats(rowsOf(sequences) * heads * shape.headDim, 7).map((value) => 2 * value);
+  const query = { values, headDim: shape.headDim, heads };
+
+  it.each(variants)('%s: as in doubles', async (_, variant) => {
+    const memory = randomPool(shape, pageCount);
+    const batch = probeBatch(sequences, memory);
+    const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape), variant);
+    const found = attendOnce(deviceOf(1), native, batch, query, 1);
+    expect(largestError(found, expected(memory, shape, sequences, values, 1, variant))).toBeLessThan(2e-6);
+    memory.close();
+  });
+
+  it('as ggml over gathered blocks, which sums in F16', async () => {
+    const memory = randomPool(shape, pageCount);
+    const batch = probeBatch(sequences, memory);
+    const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
+    const found = attendOnce(deviceOf(1), native, batch, query);
+    const gathered = attendOnce(deviceOf(1), new GatherAttention(memory, heads, 1), batch, query);
+    expect(largestError(found, Float64Array.from(gathered))).toBeLessThan(5e-3);
+    memory.close();
+  });
+
+  it.each([variants[0]!, variants[5]!])(
+    '%s: the same bits alone, in company, in any cut and with any number of threads',
+    async (_, variant) => {
+      const memory = randomPool(shape, pageCount);
+      const kernel = await kernelOf(shape);
+      const width = heads * shape.headDim;
+      const run = (threads: number, part: readonly ProbeSequence[], firstRow: number): Uint32Array => {
+        // The work is cut for so many threads; who does it is tried below.
+        const device = { ...deviceOf(1), threads };
+        const native = new NativeAttention(device, memory, heads, kernel, variant);
+        const rows = values.slice(firstRow * width, (firstRow + rowsOf(part)) * width);
+        return bitsOf(attendOnce(device, native, probeBatch(part, memory), { ...query, values: rows }));
+      };
+      const whole = run(1, sequences, 0);
+      for (const threads of [2, 16]) expect(run(threads, sequences, 0)).toEqual(whole);
+      expect(run(16, [sequences[0]!], 0)).toEqual(whole.slice(0, width));
+      let row = 0;
+      for (const sequence of sequences) {
+        const rows = rowsOf([sequence]);
+        expect(run(1, [sequence], row)).toEqual(whole.slice(row * width, (row + rows) * width));
+        const [start, end] = sequence.spans.at(-1)!;
+        for (const from of [start, end - 1, end - 2, end - 9, end - 33].filter((at) => at >= start)) {
+          const last = [{ ...sequence, spans: [[from, end]] as const }];
+          const firstRow = row + rows - (end - from);
+          expect(run(1, last, firstRow)).toEqual(whole.slice(firstRow * width, (row + rows) * width));
+        }
+        row += rows;
+      }
+      memory.close();
+    },
+  );
+
+  it('rows to be sampled', async () => {
+    const memory = randomPool(shape, pageCount);
+    const batch = probeBatch(sequences, memory);
+    const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
+    const whole = bitsOf(attendOnce(deviceOf(1), native, batch, query));
+    const width = heads * shape.headDim;
+    const rows = Array.from(batch.outputRows, (row) => values.subarray(row * width, (row + 1) * width));
+    const sampled = new Float32Array(rows.length * width);
+    for (const [i, part] of rows.entries()) sampled.set(part, i * width);
+    const found = bitsOf(attendOnce(deviceOf(1), native, batch, { ...query, values: sampled }, 0, 'outputs'));
+    for (const [i, row] of batch.outputRows.entries()) {
+      expect(found.slice(i * width, (i + 1) * width)).toEqual(whole.slice(row * width, (row + 1) * width));
+    }
+    memory.close();
+  });
+});
+
+describe('requests that begin with the same blocks', () => {
+  /** Tables that have their first blocks in common: `[common with the first, own]` blocks each. */
+  function tablesOf(parts: readonly (readonly [common: number, own: number])[], chance: Chance) {
+    const common = Math.max(...parts.map(([count]) => count));
+    const pages = dealPages([common * 16, ...parts.map(([, own]) => own * 16)], 16, chance);
+    const [first, ...rest] = pages.tables;
+    const tables = parts.map(([count], i) => Int32Array.from([...first!.subarray(0, count), ...rest[i]!]));
+    return { tables, pageCount: pages.pageCount };
+  }
+
+  it.each([
+    { headDim: 64, group: 1, headsKv: 2, blockSize: 16, kvType: F16 },
+    { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: Q8_0 },
+    { headDim: 64, group: 7, headsKv: 1, blockSize: 16, kvType: F16 },
+  ])('get the bits that each gets alone: $kvType.name, $group to a KV head', async (shape) => {
+    const parts = [
+      [70, 3],
+      [70, 30],
+      [0, 90],
+      [40, 60],
+      [70, 1],
+      [64, 0],
+      [40, 2],
+      [70, 20],
+      [3, 80],
+      [70, 7],
+      ...Array.from({ length: 14 }, (_, i) => [70, 1 + i] as const),
+    ] as const;
+    const { tables, pageCount } = tablesOf(parts, new Chance(11));
+    const memory = randomPool(shape, pageCount);
+    const sequences: ProbeSequence[] = tables.map((blocks, i) => {
+      const end = i === 5 ? blocks.length * 16 : blocks.length * 16 - (i % 16);
+      // A prompt's chunk among them.
+      return { spans: [[i === 3 ? end - 40 : end - 1, end]], blocks };
+    });
+    const heads = shape.group * shape.headsKv;
+    const width = heads * shape.headDim;
+    const values = randomFloats(rowsOf(sequences) * width, 8);
+    const kernel = await kernelOf(shape);
+    for (const threads of [1, 3, 16]) {
+      const device = { ...deviceOf(1), threads };
+      const native = new NativeAttention(device, memory, heads, kernel);
+      const query = { values, headDim: shape.headDim, heads };
+      const together = bitsOf(attendOnce(device, native, probeBatch(sequences, memory), query));
+      let row = 0;
+      for (const sequence of sequences) {
+        const rows = rowsOf([sequence]);
+        const own = values.slice(row * width, (row + rows) * width);
+        const alone = attendOnce(device, native, probeBatch([sequence], memory), { ...query, values: own });
+        expect(bitsOf(alone)).toEqual(together.slice(row * width, (row + rows) * width));
+        row += rows;
+      }
+    }
+    memory.close();
+  });
+
+  it('are found, however they are mixed, and part where they differ', () => {
+    const { tables } = tablesOf(
+      [
+        [64, 4],
+        [64, 9],
+        [16, 80],
+        [64, 1],
+        [0, 70],
+        [16, 64],
+      ],
+      new Chance(5),
+    );
+    const words = Int32Array.from(tables.flatMap((table) => [...table]));
+    let at = 0;
+    const runs = tables.map((table, row) => {
+      const run = { table: at, firstRow: row, rowCount: 1 };
+      at += table.length;
+      return run;
+    });
+    const positions = Int32Array.from(tables, ({ length }) => length * 16 - 1);
+    const { trees, alone } = findSharedPrefixes(runs, positions, words, 16);
+    expect(kernelSizes.range).toBe(256);
+    expect(alone.map(({ firstRow }) => firstRow)).toEqual([4]);
+    expect(trees).toHaveLength(1);
+    const [tree] = trees;
+    expect(tree!.runs.map(({ firstRow }) => firstRow)).toEqual([0, 1, 3, 2, 5]);
+    expect(tree!.shared).toEqual([
+      { firstRun: 0, runCount: 5, first: 0, end: 1 },
+      { firstRun: 0, runCount: 3, first: 1, end: 4 },
+    ]);
+    expect(tree!.aloneFrom).toEqual([4, 4, 4, 1, 1]);
+  });
+});
+
+describe('threads that take work from each other', () => {
+  it('change no bit', async () => {
+    const shape = { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 };
+    const { tables, pageCount } = dealPages([1500, 40], shape.blockSize, new Chance(9));
+    const memory = randomPool(shape, pageCount);
+    const batch = probeBatch(
+      [
+        { spans: [[1499, 1500]], blocks: tables[0]! },
+        { spans: [[0, 40]], blocks: tables[1]! },
+      ],
+      memory,
+    );
+    const values = randomFloats(41 * 6 * 64, 4);
+    const run = async (threads: number): Promise<Uint32Array> => {
+      const native = new NativeAttention(deviceOf(threads), memory, 6, await kernelOf(shape));
+      return bitsOf(attendOnce(deviceOf(threads), native, batch, { values, headDim: 64, heads: 6 }));
+    };
+    const alone = await run(1);
+    for (let time = 0; time < 3; time++) expect(await run(2)).toEqual(alone);
+    memory.close();
+  });
+});
+
+describe('what a row does not see', () => {
+  it('has no influence, be it no number', async () => {
+    const shape = { headDim: 64, group: 2, headsKv: 2, blockSize: 16, kvType: F16 };
+    const chance = new Chance(3);
+    const { tables, pageCount } = dealPages([600, 90], shape.blockSize, chance);
+    const memory = randomPool(shape, pageCount);
+    const native = new NativeAttention(deviceOf(1), memory, 4, await kernelOf(shape));
+    const spans = [[530, 570]] as const;
+    const batch = probeBatch([{ spans, blocks: tables[0]! }], memory);
+    const values = randomFloats(40 * 4 * 64, 1);
+    const before = bitsOf(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }));
+    const notANumber = 0x7e00;
+    const halves = new Uint16Array(deviceOf(1).native.memoryAt(memory.baseAddress, pageCount * memory.pageBytes));
+    const width = rowElements(memory.layout);
+    const spoil = (block: number, from: number) => {
+      for (let line = 0; line < memory.rowsPerPage; line++) {
+        if (line % shape.blockSize < from) continue;
+        const at = (memory.slotOf(block as never, 0) + line) * width;
+        halves.fill(notANumber, at, at + width);
+      }
+    };
+    spoil(0, 0);
+    for (const block of tables[1]!) spoil(block, 0);
+    spoil(tables[0]![35]!, 570 % 16);
+    for (const block of tables[0]!.slice(36)) spoil(block, 0);
+    expect(bitsOf(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }))).toEqual(before);
+    // A later row of the same step that overflowed spoils itself alone.
+    spoil(tables[0]![35]!, 569 % 16);
+    const after = bitsOf(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }));
+    expect(after.slice(0, 39 * 256)).toEqual(before.slice(0, 39 * 256));
+    expect(after.slice(39 * 256)).not.toEqual(before.slice(39 * 256));
+    memory.close();
+  });
+});

@@ -1,0 +1,206 @@
+/*
+ * Attention over KV that lies in pages, read in place through block tables: no copy of KV, no mask.
+ *
+ * Compiled once for a model's HEAD_DIM, GROUP (query heads per KV head) and BLOCK_SIZE, and the type of its KV. ggml's threads call `attend`;
+ * they take units of work (a sequence's rows, some KV heads, perhaps one range of its KV) from a shared counter.
+ *
+ * Exactness. The bits of a row depend on its query, its position and the KV it sees, and on nothing else:
+ *   - KV is walked in tiles of TILE tokens that start at multiples of TILE, and in ranges of RANGE tokens likewise;
+ *   - within a range: one running maximum, sum and accumulator per query (online softmax), tile after tile, token after
+ *     token; ranges are joined in ascending order;
+ *   - a score is a dot product of LANES partial sums, added by `sums`.
+ * Two forms do this same arithmetic. The narrow one (few queries) loads each K and V row once for the queries of a group;
+ * the wide one turns a tile of K on its side and computes blocks of queries times tokens. Which form, which thread and
+ * which cut of the work is chosen freely.
+ */
+#include "attention-records.h"
+#include "softmax.h"
+#include "narrow-tile.h"
+#include "wide-tile.h"
+
+int64_t kvasir_scratch_bytes(void) { return sizeof(struct scratch); }
+
+static void load_queries(const struct layer *layer, const struct unit *u, struct scratch *s, const float *q, int heads,
+                         int is_wide) {
+  const int32_t *row_of = layer->view->row_of;
+  const float factor = layer->soft_cap != 0 ? layer->scale / layer->soft_cap : layer->scale * LOG2E;
+  int index = 0;
+  for (int head = u->head_first; head < u->head_end; head++) {
+    for (int row = u->first_row; row < u->first_row + u->row_count; row++) {
+      for (int g = 0; g < GROUP; g++, index++) {
+        const float *from = q + ((int64_t)row_of[row] * heads * GROUP + head * GROUP + g) * HEAD_DIM;
+        float *to = s->query + index * HEAD_DIM;
+        if (is_wide) {
+          for (int c = 0; c < LANES; c++) {
+            for (int i = 0; i < VECTORS; i++) to[c * VECTORS + i] = from[i * LANES + chain(c)] * factor;
+          }
+        } else {
+          for (int i = 0; i < HEAD_DIM; i++) to[i] = from[i] * factor;
+        }
+        s->total_top[index] = NONE;
+        s->total_weight[index] = 0;
+      }
+    }
+  }
+  /* The last block of queries is filled up with zeros. */
+  for (; is_wide && index % QUERY_BLOCK != 0; index++) {
+    memset(s->query + index * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
+    memset(s->sum + index * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
+  }
+}
+
+/* Where K of a layer's token lies, from its first head on. */
+INLINE bytes key_row(const struct layer *layer, const struct unit *u, int64_t token) {
+  const struct view *view = layer->view;
+  const int64_t row_stride = KV_BYTES((int64_t)view->heads * HEAD_DIM);
+  const int64_t page = view->tables[u->table + token / BLOCK_SIZE];
+  return view->pool + page * view->page_stride + layer->part + token % BLOCK_SIZE * row_stride;
+}
+
+INLINE int64_t value_offset(const struct layer *layer) {
+  return BLOCK_SIZE * KV_BYTES((int64_t)layer->view->heads * HEAD_DIM);
+}
+
+static void walk_narrow(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t tile, int from,
+                        int to) {
+  const int64_t at = u->head_first * KV_BYTES(HEAD_DIM);
+  const int32_t *positions = layer->view->positions + u->first_row;
+  struct narrow n;
+  n.tile = tile;
+  n.positions = positions;
+  n.row_count = u->row_count;
+  n.heads = u->head_end - u->head_first;
+  n.from = from;
+  n.to = to;
+  const int count = to - from;
+  for (int t = 0; t < count; t++) {
+    n.rows[t] = key_row(layer, u, tile + from + t) + at;
+    n.rows[count + t] = n.rows[t] + value_offset(layer);
+  }
+  const int64_t last = positions[u->row_count - 1], end = (int64_t)u->range_end * RANGE;
+  for (int t = 0; t < CHUNK + TOKENS; t++) {
+    const int64_t token = tile + TILE + t;
+    n.rows[2 * count + t] = token <= last && token < end ? key_row(layer, u, token) + at : n.rows[2 * count + t - 1];
+  }
+  narrow_tile(layer, s, &n);
+}
+
+static void walk_wide(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t tile, int from,
+                      int to) {
+  const int32_t *positions = layer->view->positions + u->first_row;
+  bytes rows[TILE];
+  for (int t = from; t < to; t++) rows[t] = key_row(layer, u, tile + t);
+  wide_tile(layer, s, positions, u->row_count * GROUP, rows, u->head_first * KV_BYTES(HEAD_DIM), value_offset(layer),
+            tile, from, to);
+}
+
+static void walk_range(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t range, int is_wide) {
+  const int32_t *positions = layer->view->positions + u->first_row;
+  for (int64_t tile = range * RANGE; tile < (range + 1) * RANGE; tile += TILE) {
+    const int from = seen_from(layer, positions[0], tile), to = seen_to(positions[u->row_count - 1], tile);
+    if (from >= to) continue;
+    if (is_wide) walk_wide(layer, u, s, tile, from, to);
+    else walk_narrow(layer, u, s, tile, from, to);
+  }
+}
+
+INLINE int first_range(const struct layer *layer, int position) {
+  const int64_t from = layer->window == 0 ? 0 : position + 1 - (int64_t)layer->window;
+  return from < 0 ? 0 : (int)(from / RANGE);
+}
+INLINE int end_range(int position) { return position / RANGE + 1; }
+
+/* Where a range's result (top, weight, sum) of a split row and a query head lies. */
+INLINE float *partial_at(const struct layer *layer, int row, int range, int head) {
+  const struct view *view = layer->view;
+  const int64_t index = view->partial_of[row] + range - first_range(layer, view->positions[row]);
+  return view->partials + (index * view->heads * GROUP + head) * PARTIAL_FLOATS;
+}
+
+/* Whoever ends a split row's last unit joins its ranges, in their order. */
+static void join_row(const struct layer *layer, struct scratch *s, int row, int ended, float *out) {
+  const struct view *view = layer->view;
+  const int position = view->positions[row];
+  const int from = first_range(layer, position), to = end_range(position);
+  if (__atomic_add_fetch(view->done + row, ended, __ATOMIC_ACQ_REL) != (to - from) * view->heads) return;
+  view->done[row] = 0;
+  for (int head = 0; head < view->heads * GROUP; head++) {
+    float top = NONE, weight = 0;
+    for (int range = from; range < to; range++) {
+      const float *p = partial_at(layer, row, range, head);
+      join(&top, &weight, s->total, p[0], p[1], p + 2);
+    }
+    finish(layer, head, top, weight, s->total,
+           out + ((int64_t)view->row_of[row] * view->heads * GROUP + head) * HEAD_DIM);
+  }
+}
+
+static void run_unit(const struct layer *layer, const struct unit *u, struct scratch *s, const float *q, float *out) {
+  const struct view *view = layer->view;
+  const int per_head = u->row_count * GROUP;
+  const int queries = (u->head_end - u->head_first) * per_head;
+  const int is_wide = u->head_end - u->head_first == 1 && queries >= QUERIES_WIDE;
+  load_queries(layer, u, s, q, view->heads, is_wide);
+  for (int64_t range = u->range_first; range < u->range_end; range++) {
+    for (int query = 0; query < queries; query++) {
+      s->top[query] = NONE;
+      memset(s->weight + query * LANES, 0, LANES * sizeof(float));
+      memset(s->sum + query * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
+    }
+    walk_range(layer, u, s, range, is_wide);
+    for (int query = 0; query < queries; query++) {
+      const float weight = sum_lanes(load(s->weight + query * LANES));
+      const float *sum = s->sum + query * HEAD_DIM;
+      if (!u->is_split) {
+        join(s->total_top + query, s->total_weight + query, s->total + query * HEAD_DIM, s->top[query], weight, sum);
+        continue;
+      }
+      const int row = u->first_row + query % per_head / GROUP;
+      const int head = (u->head_first + query / per_head) * GROUP + query % GROUP;
+      /* A chunk of a prompt may have rows that end before this range, or windows that begin behind it. */
+      if (range >= end_range(view->positions[row]) || range < first_range(layer, view->positions[row])) continue;
+      float *p = partial_at(layer, row, (int)range, head);
+      p[0] = s->top[query];
+      p[1] = weight;
+      memcpy(p + 2, sum, HEAD_DIM * sizeof(float));
+    }
+  }
+  if (u->is_split) {
+    for (int row = u->first_row; row < u->first_row + u->row_count; row++) {
+      const int from = first_range(layer, view->positions[row]), to = end_range(view->positions[row]);
+      const int begun = u->range_first > from ? u->range_first : from, ended = u->range_end < to ? u->range_end : to;
+      if (ended > begun) join_row(layer, s, row, (ended - begun) * (u->head_end - u->head_first), out);
+    }
+    return;
+  }
+  for (int query = 0; query < queries; query++) {
+    const int row = view->row_of[u->first_row + query % per_head / GROUP];
+    const int head = (u->head_first + query / per_head) * GROUP + query % GROUP;
+    finish(layer, head, s->total_top[query], s->total_weight[query], s->total + query * HEAD_DIM,
+           out + ((int64_t)row * view->heads * GROUP + head) * HEAD_DIM);
+  }
+}
+
+/* ---- ggml's custom operation: one source, q ------------------------------------------------------------------- */
+
+INLINE char *pointer_at(const char *p, int offset) {
+  char *q;
+  memcpy(&q, p + offset, sizeof q);
+  return q;
+}
+
+static void attend(char *tensor, int thread, int threads, void *userdata) {
+  (void)threads;
+  struct layer *layer = userdata;
+  const float *q = (const float *)pointer_at(pointer_at(tensor, TENSOR_SOURCE), TENSOR_DATA);
+  float *out = (float *)pointer_at(tensor, TENSOR_DATA);
+  /* A vector that crosses cache lines costs twice. */
+  struct scratch *s = (struct scratch *)(((uintptr_t)layer->view->scratch + 63) & ~(uintptr_t)63) + thread;
+  for (;;) {
+    const int index = __atomic_fetch_add(&layer->next_unit, 1, __ATOMIC_RELAXED);
+    if (index >= layer->view->unit_count) return;
+    run_unit(layer, layer->view->units + index, s, q, out);
+  }
+}
+
+uintptr_t kvasir_attend_pointer(void) { return (uintptr_t)attend; }

@@ -1,0 +1,70 @@
+/*
+ * Softmax of a query over its tokens: tile after tile within a range (`weigh`), and range after range (`join`, `finish`).
+ * Scores are in units of log2(e), so that it needs powers of two only.
+ */
+
+/* Scores of the tokens [from, to) of a tile become weights; the rest weigh nothing. */
+INLINE void weigh(const struct layer *layer, float *scores, int from, int to, float *top, float *weight, float *sum) {
+  for (int t = 0; t < from; t++) scores[t] = NONE;
+  for (int t = to; t < TILE; t++) scores[t] = NONE;
+  if (layer->soft_cap != 0) {
+    /* tanh x = 1 - 2 / (e^2x + 1); the queries were divided by the cap */
+    for (int t = 0; t < TILE; t += LANES) {
+      const vec x = load(scores + t);
+      const vec e = exp2_(-max_(-max_(x * (2 * LOG2E), splat(-60.0f)), splat(-60.0f)));
+      const vec capped = (1.0f - 2.0f / (e + 1.0f)) * (layer->soft_cap * LOG2E);
+      store(scores + t, choose((ivec)(x == NONE), x, capped));
+    }
+  }
+  vec most = load(scores);
+  for (int t = LANES; t < TILE; t += LANES) most = max_(most, load(scores + t));
+  const float highest = max_lanes(most);
+  const float before = *top;
+  vec w = load(weight);
+  if (highest > before) {
+    const vec shrink = splat(exp2_one(before - highest));
+    UNROLL for (int i = 0; i < VECTORS; i++) store(sum + i * LANES, load(sum + i * LANES) * shrink);
+    w *= shrink;
+    *top = highest;
+  }
+  const vec base = splat(*top);
+  for (int t = 0; t < TILE; t += LANES) {
+    const vec e = exp2_(load(scores + t) - base);
+    store(scores + t, e);
+    w += e;
+  }
+  store(weight, w);
+}
+
+/* Adds a range's result (top, weight, sum) to a query's total. */
+INLINE void join(float *total_top, float *total_weight, float *total, float top, float weight, const float *sum) {
+  if (top == NONE) return;
+  if (*total_top == NONE) {
+    *total_top = top;
+    *total_weight = weight;
+    memcpy(total, sum, HEAD_DIM * sizeof(float));
+    return;
+  }
+  const float highest = top > *total_top ? top : *total_top;
+  const float keep = exp2_one(*total_top - highest), take = exp2_one(top - highest);
+  const vec kept = splat(keep), taken = splat(take);
+  UNROLL for (int i = 0; i < VECTORS; i++) {
+    store(total + i * LANES, fma_(load(sum + i * LANES), taken, load(total + i * LANES) * kept));
+  }
+  const float old = *total_weight * keep, added = weight * take;
+  *total_weight = old + added;
+  *total_top = highest;
+}
+
+INLINE void finish(const struct layer *layer, int head, float top, float weight, const float *total, float *out) {
+  float share = 1.0f;
+  if (layer->sinks != 0) {
+    const float sink = layer->sinks[head] * LOG2E;
+    const float highest = sink > top ? sink : top;
+    share = exp2_one(top - highest);
+    const float rescaled = weight * share;
+    weight = rescaled + exp2_one(sink - highest);
+  }
+  const vec factor = splat(share / weight);
+  UNROLL for (int i = 0; i < VECTORS; i++) store(out + i * LANES, load(total + i * LANES) * factor);
+}

@@ -1,0 +1,190 @@
+import type { NativeApi } from '../../ggml/ffi.ts';
+import { NativeMemory } from '../../native/native-memory.ts';
+import { type AttentionShape, kernelSizes } from './attention-kernel.ts';
+import { findSharedPrefixes, type PrefixTree } from './shared-prefixes.ts';
+
+/** `struct unit` of paged-attention.c, in 32-bit words. */
+const unitWords = 8;
+const unitField = {
+  table: 0,
+  firstRow: 1,
+  rowCount: 2,
+  headFirst: 3,
+  headEnd: 4,
+  rangeFirst: 5,
+  rangeEnd: 6,
+  isSplit: 7,
+} as const;
+
+/** Rows of q that belong to one sequence, neighbours in ascending order of position. */
+export interface RowRun {
+  /** Index of the sequence's first block in the table of tables. */
+  readonly table: number;
+  readonly firstRow: number;
+  readonly rowCount: number;
+}
+
+/** Ranges of KV, by number. */
+interface Ranges {
+  readonly first: number;
+  readonly end: number;
+}
+
+/**
+ * Cuts a step's attention into units that threads take one after another. Few queries (a decode) are computed for
+ * several KV heads at once, because their KV then lies in one run of memory; many (a prompt) for one KV head each. Where
+ * that makes fewer units than keep all threads busy, KV is cut into its ranges. Requests that begin with the same blocks
+ * are computed together as far as these go, so that a common prefix is read once for all of them. Whoever ends a row's
+ * last unit joins its ranges. No cut changes a bit.
+ */
+export class WorkUnits {
+  readonly #shape: AttentionShape;
+  readonly #headCountKv: number;
+  readonly #threads: number;
+  readonly #window: number;
+  readonly units: NativeMemory;
+  /** Where each row lies in q: rows that are computed together are neighbours here. */
+  readonly rowOf: NativeMemory;
+  /** Of the rows in this order. */
+  readonly positions: NativeMemory;
+  /** Of split rows: where their partial results begin. */
+  readonly partialOf: NativeMemory;
+  unitCount = 0;
+  rowCount = 0;
+  partialFloats = 0;
+  #partials = 0;
+
+  constructor(native: NativeApi, shape: AttentionShape, headCountKv: number, threads: number, window: number) {
+    this.#shape = shape;
+    this.#headCountKv = headCountKv;
+    this.#threads = threads;
+    this.#window = window;
+    this.units = new NativeMemory(native);
+    this.rowOf = new NativeMemory(native);
+    this.positions = new NativeMemory(native);
+    this.partialOf = new NativeMemory(native);
+  }
+
+  /** `positions` by row of q; `tables`: all block tables, one after another. */
+  plan(runs: readonly RowRun[], positions: Int32Array, tables: Int32Array): void {
+    this.unitCount = 0;
+    this.rowCount = 0;
+    this.#partials = 0;
+    const bytes = 4 * runs.reduce((sum, { rowCount }) => sum + rowCount, 0);
+    for (const memory of [this.rowOf, this.positions, this.partialOf]) memory.reserve(bytes);
+    const { blockSize } = this.#shape;
+    const sharing =
+      this.#window === 0 ? findSharedPrefixes(runs, positions, tables, blockSize) : { trees: [], alone: runs };
+    const rowsMax = this.#rowsMax;
+    const chunks =
+      sharing.trees.length + sharing.alone.reduce((sum, { rowCount }) => sum + Math.ceil(rowCount / rowsMax), 0);
+    const wanted = this.#threads === 1 ? 1 : Math.ceil((4 * this.#threads) / Math.max(1, chunks));
+    for (const tree of sharing.trees) this.#planTree(tree, positions, wanted);
+    for (const run of sharing.alone) this.#planRun(run, positions, wanted);
+    this.partialFloats = this.#partials * this.#headCountKv * this.#shape.group * (this.#shape.headDim + 2);
+  }
+
+  /** Rows of one unit at most. */
+  get #rowsMax(): number {
+    return Math.max(1, Math.floor(kernelSizes.queriesMax / this.#shape.group));
+  }
+
+  #planRun({ table, firstRow, rowCount }: RowRun, positions: Int32Array, wanted: number): void {
+    const first = this.#placeRows(firstRow, rowCount, positions);
+    // The last rows see most: their units are begun first.
+    const last = Math.floor((rowCount - 1) / this.#rowsMax) * this.#rowsMax;
+    for (let row = last; row >= 0; row -= this.#rowsMax) {
+      const rows = { table, firstRow: first + row, rowCount: Math.min(this.#rowsMax, rowCount - row) };
+      this.#planRows(rows, this.#rangesOf(rows), wanted, false);
+    }
+  }
+
+  /** What several begin with for all of these at once, then for each the rest. */
+  #planTree({ runs, shared, aloneFrom }: PrefixTree, positions: Int32Array, wanted: number): void {
+    const firstRow = this.rowCount;
+    for (const run of runs) this.#split(this.#placeRows(run.firstRow, 1, positions));
+    for (const { firstRun, runCount, first, end } of shared) {
+      for (let at = firstRun; at < firstRun + runCount; at += this.#rowsMax) {
+        const rowCount = Math.min(this.#rowsMax, firstRun + runCount - at);
+        this.#planRows({ table: runs[at]!.table, firstRow: firstRow + at, rowCount }, { first, end }, wanted, true);
+      }
+    }
+    for (const [i, { table }] of runs.entries()) {
+      const rows = { table, firstRow: firstRow + i, rowCount: 1 };
+      const ranges = { first: aloneFrom[i]!, end: this.#rangesOf(rows).end };
+      if (ranges.end > ranges.first) this.#planRows(rows, ranges, 1, true);
+    }
+  }
+
+  /** At least `wanted` units for these rows, where they have so many heads and ranges. */
+  #planRows(rows: RowRun, { first, end }: Ranges, wanted: number, isSplit: boolean): void {
+    const queries = rows.rowCount * this.#shape.group;
+    const isWide = queries >= kernelSizes.queriesWide;
+    const headsMax = isWide ? 1 : Math.max(1, Math.floor(kernelSizes.queriesMax / queries));
+    const headUnitsMin = Math.ceil(this.#headCountKv / headsMax);
+    const pieces = Math.min(end - first, Math.ceil(wanted / headUnitsMin));
+    const headUnits = Math.max(headUnitsMin, Math.min(this.#headCountKv, Math.ceil(wanted / pieces)));
+    const headStep = Math.ceil(this.#headCountKv / headUnits);
+    if (pieces > 1 && !isSplit) for (let i = 0; i < rows.rowCount; i++) this.#split(rows.firstRow + i);
+    for (let head = 0; head < this.#headCountKv; head += headStep) {
+      const headEnd = Math.min(head + headStep, this.#headCountKv);
+      for (let piece = 0; piece < pieces; piece++) {
+        const from = first + Math.floor((piece * (end - first)) / pieces);
+        const to = first + Math.floor(((piece + 1) * (end - first)) / pieces);
+        this.#add(rows, head, headEnd, from, to, isSplit || pieces > 1);
+      }
+    }
+  }
+
+  /** The ranges that any of the rows sees. */
+  #rangesOf({ firstRow, rowCount }: RowRun): Ranges {
+    return {
+      first: this.#firstRange(this.positions.words[firstRow]!),
+      end: endRange(this.positions.words[firstRow + rowCount - 1]!),
+    };
+  }
+
+  #firstRange(position: number): number {
+    return this.#window === 0 ? 0 : Math.floor(Math.max(0, position + 1 - this.#window) / kernelSizes.range);
+  }
+
+  /** Puts rows of q behind those that are placed; the first one's place. */
+  #placeRows(firstRow: number, count: number, positions: Int32Array): number {
+    const first = this.rowCount;
+    for (let i = 0; i < count; i++) {
+      this.rowOf.words[first + i] = firstRow + i;
+      this.positions.words[first + i] = positions[firstRow + i]!;
+    }
+    this.rowCount += count;
+    return first;
+  }
+
+  /** Room for the partial results of a row's ranges. */
+  #split(row: number): void {
+    const position = this.positions.words[row]!;
+    this.partialOf.words[row] = this.#partials;
+    this.#partials += endRange(position) - this.#firstRange(position);
+  }
+
+  #add(rows: RowRun, headFirst: number, headEnd: number, from: number, to: number, isSplit: boolean): void {
+    const at = this.unitCount++ * unitWords;
+    this.#reserve(this.unitCount);
+    const { words } = this.units;
+    words[at + unitField.table] = rows.table;
+    words[at + unitField.firstRow] = rows.firstRow;
+    words[at + unitField.rowCount] = rows.rowCount;
+    words[at + unitField.headFirst] = headFirst;
+    words[at + unitField.headEnd] = headEnd;
+    words[at + unitField.rangeFirst] = from;
+    words[at + unitField.rangeEnd] = to;
+    words[at + unitField.isSplit] = isSplit ? 1 : 0;
+  }
+
+  #reserve(count: number): void {
+    const before = this.units.words;
+    this.units.reserve(count * unitWords * 4);
+    if (this.units.words !== before) this.units.words.set(before);
+  }
+}
+
+const endRange = (position: number): number => Math.floor(position / kernelSizes.range) + 1;

@@ -1,0 +1,203 @@
+import { defineError } from '../../base/errors.ts';
+import { allocateTensors, type ComputeDevice } from '../../ggml/device.ts';
+import type { BufferPtr, ContextPtr, TensorPtr } from '../../ggml/ffi.ts';
+import type { GgufFile } from '../../ggml/gguf.ts';
+import { GraphBuilder } from '../../ggml/graph.ts';
+import { readTensors } from '../../ggml/tensor-reader.ts';
+import { F32, rowBytes } from '../../ggml/types.ts';
+import type { PlacedMatrix } from '../weights.ts';
+import type { RowProduct } from './row-product.ts';
+import { anyRows, atLeast, multipleOf, type RowRule } from './row-rule.ts';
+
+export const exactUnavailable = defineError(
+  'KVASIR_EXACT_UNAVAILABLE',
+  'On this CPU ({cpu}) the result of multiplying by a {type} matrix depends on what else is in the batch, so exact numerics are not possible. Use --numerics fast.',
+  500,
+);
+
+/** From the cheapest to the dearest. */
+const candidates: readonly RowRule[] = [
+  anyRows,
+  atLeast(2),
+  multipleOf(2),
+  atLeast(4),
+  multipleOf(4),
+  atLeast(8),
+  multipleOf(8),
+  multipleOf(16),
+];
+
+const rowsMax = 64;
+/** Batches that are tried: first row and number of rows. Together they meet every tile size up to 16 with a remainder. */
+const cuts: readonly (readonly [number, number])[] = [
+  [0, 1],
+  [17, 1],
+  [63, 1],
+  [5, 2],
+  [40, 3],
+  [0, 4],
+  [9, 5],
+  [30, 6],
+  [50, 7],
+  [3, 8],
+  [20, 9],
+  [1, 13],
+  [33, 16],
+  [8, 31],
+  [0, 48],
+];
+
+export interface ExactKernels {
+  readonly rule: RowRule;
+  /** Multiplies single rows, where that spares them the padding. */
+  readonly rowProduct?: RowProduct;
+}
+
+/**
+ * Finds the cheapest padding with which every matrix of a model gives a row the same bits in any batch. It is measured
+ * on this machine with rows of the model's own matrices, because it depends on the CPU, on ggml's build and on the shapes.
+ * A kernel of ours for single rows is taken if it, too, gives them the bits that they have in a batch.
+ * Throws `exactUnavailable` when no padding helps.
+ */
+export async function findExactRowRule(
+  device: ComputeDevice,
+  file: GgufFile,
+  matrices: readonly PlacedMatrix[],
+  rowProduct?: RowProduct,
+): Promise<ExactKernels> {
+  const probes: MatrixProbe[] = [];
+  try {
+    for (const matrix of distinctShapes(matrices)) probes.push(await MatrixProbe.open(device, file, matrix));
+    const rule = candidates.find((candidate) => probes.every((probe) => probe.isExactUnder(candidate)));
+    if (rule === undefined) throw exactUnavailable({ cpu: device.description, type: probes[0]?.typeName });
+    if (rule(1) === 1 || rowProduct === undefined) return { rule };
+    if (!probes.every((probe) => probe.isExactAlone(rowProduct))) return { rule };
+    for (const matrix of matrices) {
+      if (rowProduct.fits(matrix)) rowProduct.add(matrix.tensor, matrix.source.ne[0], matrix.source.ne[1]);
+    }
+    return { rule: (rows) => (rows === 1 ? 1 : rule(rows)), rowProduct };
+  } finally {
+    for (const probe of probes) probe.close();
+  }
+}
+
+function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
+  const byShape = new Map<string, PlacedMatrix>();
+  for (const matrix of matrices) {
+    const { type, ne } = matrix.source;
+    const key = `${type.name} ${ne[0]}x${ne[1]} ${matrix.buffers.name}`;
+    if (!byShape.has(key)) byShape.set(key, matrix);
+  }
+  return [...byShape.values()];
+}
+
+/**
+ * How many outputs of a matrix are tried: kernels cut outputs into tiles, and 256 is a multiple of every tile's size,
+ * so an output head of 150,000 rows behaves like its first thousand.
+ */
+const probedOutputs = (outputs: number): number => (outputs <= 1024 ? outputs : 768 + (outputs % 256));
+
+/** Part of a matrix times random rows, in batches of several sizes; verdicts are kept, since rules share most batch sizes. */
+class MatrixProbe {
+  readonly typeName: string;
+  readonly #placed: PlacedMatrix;
+  readonly #device: ComputeDevice;
+  readonly #graph: GraphBuilder;
+  readonly #context: ContextPtr;
+  readonly #buffer: BufferPtr;
+  readonly #matrix: TensorPtr;
+  readonly #rows: Float32Array;
+  readonly #inputLength: number;
+  readonly #outputLength: number;
+  readonly #verdicts = new Map<string, boolean>();
+  #reference: Uint32Array = new Uint32Array(0);
+
+  static async open(device: ComputeDevice, file: GgufFile, matrix: PlacedMatrix): Promise<MatrixProbe> {
+    const probe = new MatrixProbe(device, matrix);
+    const { type, ne } = matrix.source;
+    const byteLength = rowBytes(type, ne[0]) * probe.#outputLength;
+    const accept = (bytes: Uint8Array): void =>
+      device.native.ggml_backend_tensor_set(probe.#matrix, bytes, 0, byteLength);
+    await readTensors(file, [{ tensor: { ...matrix.source, byteLength }, accept }]);
+    probe.#reference = probe.#multiply(0, rowsMax, rowsMax);
+    return probe;
+  }
+
+  private constructor(device: ComputeDevice, placed: PlacedMatrix) {
+    const { source, buffers } = placed;
+    this.#placed = placed;
+    const { native } = device;
+    this.#device = device;
+    this.#graph = new GraphBuilder(device);
+    this.#inputLength = source.ne[0];
+    this.#outputLength = probedOutputs(source.ne[1]);
+    this.typeName = source.type.name;
+    this.#rows = randomRows(this.#inputLength * rowsMax);
+    this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
+    this.#matrix = native.ggml_new_tensor_2d(this.#context, source.type.id, this.#inputLength, this.#outputLength);
+    this.#buffer = allocateTensors(device, this.#context, buffers, 'a probe of the kernels', source.byteLength);
+    native.ggml_backend_buffer_set_usage(this.#buffer, 1);
+  }
+
+  isExactUnder(rule: RowRule): boolean {
+    return cuts.every(([first, count]) => {
+      const padded = rule(count);
+      const key = `${first} ${count} ${padded}`;
+      let verdict = this.#verdicts.get(key);
+      if (verdict === undefined) {
+        verdict = this.#isEqualToReference(first, this.#multiply(first, count, padded));
+        this.#verdicts.set(key, verdict);
+      }
+      return verdict;
+    });
+  }
+
+  /** Whether a single row keeps its bits without padding. */
+  isExactAlone(rowProduct: RowProduct): boolean {
+    const isOurs = rowProduct.fits(this.#placed);
+    if (isOurs) rowProduct.add(this.#matrix, this.#inputLength, this.#outputLength);
+    const rows = isOurs ? Array.from({ length: rowsMax }, (_, row) => row) : [0, 17, 63];
+    return rows.every((row) =>
+      this.#isEqualToReference(row, this.#multiply(row, 1, 1, isOurs ? rowProduct : undefined)),
+    );
+  }
+
+  #isEqualToReference(first: number, product: Uint32Array): boolean {
+    const offset = first * this.#outputLength;
+    for (let i = 0; i < product.length; i++) if (product[i] !== this.#reference[offset + i]) return false;
+    return true;
+  }
+
+  close(): void {
+    this.#graph.close();
+    this.#device.native.ggml_backend_buffer_free(this.#buffer);
+    this.#device.native.ggml_free(this.#context);
+  }
+
+  /** The bits of rows [first, first + count), multiplied in a batch of `padded` rows. */
+  #multiply(first: number, count: number, padded: number, rowProduct?: RowProduct): Uint32Array {
+    const graph = this.#graph;
+    graph.begin(8);
+    const x = graph.input(F32, this.#inputLength, padded);
+    const product = rowProduct?.multiply(graph, this.#matrix, x) ?? graph.mulMat(this.#matrix, x);
+    graph.output(product);
+    graph.allocate();
+    const data = new Float32Array(this.#inputLength * padded);
+    data.set(this.#rows.subarray(first * this.#inputLength, (first + count) * this.#inputLength));
+    graph.write(x, data);
+    graph.computeNow();
+    return new Uint32Array(graph.dataOf(product), 0, count * this.#outputLength).slice();
+  }
+}
+
+/** Values of the size activations have, some of them large, from a fixed linear congruence: the same in every process. */
+function randomRows(length: number): Float32Array {
+  const values = new Float32Array(length);
+  let state = 0x2545f491;
+  for (let i = 0; i < length; i++) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    const uniform = state / 2 ** 31 - 1;
+    values[i] = state % 61 === 0 ? uniform * 20 : uniform;
+  }
+  return values;
+}

@@ -1,0 +1,76 @@
+import type { ComputeDevice } from '../../ggml/device.ts';
+import type { RawPtr, TensorPtr } from '../../ggml/ffi.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
+import { dataPointer, tensorField } from '../../ggml/tensor-struct.ts';
+import { type CompileOptions, doWithout, openNative } from '../../native/compiler.ts';
+import type { PlacedMatrix } from '../weights.ts';
+
+const inputsMax = 32768;
+
+/**
+ * One row times a repacked Q4_K matrix, with the bits of ggml's kernel for four rows. ggml has another kernel for one row,
+ * so exact numerics would have to pad each decode of a single request to four rows, at nearly twice its time. For CPUs and
+ * shapes that `TileProducts` is not for.
+ */
+export class RowProduct {
+  readonly #device: ComputeDevice;
+  readonly #pointer: RawPtr;
+  /** `struct matrix` of q4k-row.c, for each matrix: weights, inputs, outputs. */
+  readonly #records = new Map<TensorPtr, BigInt64Array>();
+
+  constructor(device: ComputeDevice, pointer: RawPtr) {
+    this.#device = device;
+    this.#pointer = pointer;
+  }
+
+  /** Whether a matrix of this type, shape and place is one for it. */
+  fits(matrix: PlacedMatrix): boolean {
+    return isForRowProduct(this.#device, matrix);
+  }
+
+  /** Makes it responsible for a matrix that lies in memory already. */
+  add(matrix: TensorPtr, inputs: number, outputs: number): void {
+    const record = new BigInt64Array(new ArrayBuffer(24));
+    record.set([BigInt(dataPointer(this.#device.native, matrix)), BigInt(inputs), BigInt(outputs)]);
+    this.#records.set(matrix, record);
+  }
+
+  has(matrix: TensorPtr): boolean {
+    return this.#records.has(matrix);
+  }
+
+  /** F32 `[outputs, 1]`, of a matrix that was added and x `[inputs, 1]`. */
+  multiply(graph: GraphBuilder, matrix: TensorPtr, x: TensorPtr): TensorPtr {
+    const record = this.#records.get(matrix) as BigInt64Array<ArrayBuffer>;
+    const address = this.#device.native.addressOf(record.buffer) as RawPtr;
+    return graph.custom(x, Number(record[2]), 1, this.#pointer, address, record);
+  }
+}
+
+function isForRowProduct(device: ComputeDevice, { source, buffers }: PlacedMatrix): boolean {
+  const [inputs, outputs] = source.ne;
+  const isRepacked = buffers === device.repackedBuffers;
+  return isRepacked && source.type.name === 'Q4_K' && inputs <= inputsMax && inputs % 256 === 0 && outputs % 8 === 0;
+}
+
+/** Absent where no matrix is one for it, where ggml does not repack so (ARM), and where there is no compiler. */
+export async function openRowProduct(
+  device: ComputeDevice,
+  matrices: readonly PlacedMatrix[],
+  options: CompileOptions = {},
+): Promise<RowProduct | undefined> {
+  if (process.arch !== 'x64' || device.kind !== 'cpu' || device.repackedBuffers === undefined) return undefined;
+  if (!matrices.some((matrix) => isForRowProduct(device, matrix))) return undefined;
+  const definitions = { INPUTS_MAX: inputsMax, TENSOR_SOURCE: tensorField.source, TENSOR_DATA: tensorField.data };
+  try {
+    const pointer = await openNative(
+      { file: 'runner/matmul/q4k-row.c', headers: [], definitions },
+      options,
+      ({ path }) => device.native.functionIn(path, 'kvasir_multiply_pointer', 'raw')(),
+    );
+    return new RowProduct(device, pointer);
+  } catch (error) {
+    const instead = 'Decoding of a single request is slower without it; the text is the same.';
+    return doWithout(error, 'The kernel for single rows', instead, options);
+  }
+}

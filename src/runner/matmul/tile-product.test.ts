@@ -1,0 +1,358 @@
+/** Products with tiled matrices: our kernels against arithmetic in doubles, against ggml, and against themselves in other company. */
+import { afterAll, describe, expect, it } from 'vitest';
+import { testsNeed } from '../../../test/support/needs.ts';
+import { allocateTensors, openDevice } from '../../ggml/device.ts';
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import { GraphBuilder } from '../../ggml/graph.ts';
+import { F32, ggmlTypeNamed, I32, rowBytes } from '../../ggml/types.ts';
+import { cpuFeatures } from '../../native/cpu-features.ts';
+import { randomFloats } from '../attention/self-test.ts';
+import type { PlacedMatrix } from '../weights.ts';
+import { Products } from './products.ts';
+import { openTileProducts, type TileProducts } from './tile-product.ts';
+
+const device = openDevice({ device: 'cpu', threads: 1, exact: false });
+const { native } = device;
+afterAll(() => device.close());
+
+const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K'] as const;
+type TypeName = (typeof allTypes)[number];
+
+interface Form {
+  readonly name: string;
+  /** Whether this machine can run it. */
+  readonly isThere: boolean;
+  /** This CPU's own, or what CPUs with less have. */
+  readonly cpuFlags: string | undefined;
+}
+
+const features = (await cpuFeatures()).split(' ');
+const hasKernels = (await openTileProducts(device, allTypes)) !== undefined;
+const avx2Flags = '-mavx2 -mfma -mf16c';
+const hasAvx2 = hasKernels && ['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature));
+/** The forms of the kernels: tests of a form that the machine cannot run are listed as skipped. */
+const forms: Form[] = [
+  { name: 'this CPU', isThere: hasKernels, cpuFlags: undefined },
+  { name: 'AVX2', isThere: hasAvx2, cpuFlags: avx2Flags },
+  { name: 'AVX-VNNI', isThere: hasAvx2 && features.includes('avx_vnni'), cpuFlags: `${avx2Flags} -mavxvnni` },
+];
+const formsHere = forms.filter(({ isThere }) => isThere);
+const missing = ({ name }: Form): string =>
+  hasKernels ? `the CPU lacks ${name}` : 'no C compiler, or a CPU for which there are no kernels';
+
+/** Kernels of its own for each matrix: they know matrices by where they lie, and ours are closed and come again. */
+const fresh = async ({ cpuFlags }: Form): Promise<TileProducts> =>
+  (await openTileProducts(device, allTypes, { cpuFlags }))!;
+
+const formsOfTypes = allTypes.flatMap((type) => forms.map((form) => ({ type, form, name: form.name })));
+
+interface Matrix {
+  readonly placed: PlacedMatrix;
+  /** What the quantized weights are, as ggml says, `[outputs][inputs]`. */
+  readonly values: Float32Array;
+  close(): void;
+}
+
+function randomMatrix(typeName: TypeName, inputs: number, outputs: number): Matrix {
+  const type = ggmlTypeNamed(typeName)!;
+  const packed = new Uint8Array(rowBytes(type, inputs) * outputs);
+  native.ggml_quantize_chunk(type.id, randomFloats(inputs * outputs, 3), packed, 0, outputs, inputs, null);
+  return matrixOf(typeName, inputs, outputs, packed);
+}
+
+function matrixOf(typeName: TypeName, inputs: number, outputs: number, packed: Uint8Array): Matrix {
+  const type = ggmlTypeNamed(typeName)!;
+  const buffers = device.cpuBuffers;
+  const context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
+  const tensor = native.ggml_new_tensor_2d(context, type.id, inputs, outputs);
+  const buffer = allocateTensors(device, context, buffers, 'a test', 0);
+  native.ggml_backend_tensor_set(tensor, packed, 0, packed.length);
+  const all = Int32Array.from({ length: outputs }, (_, i) => i);
+  return {
+    placed: { tensor, source: { type, ne: [inputs, outputs] } as never, buffers },
+    values: compute(all, 1, (graph, x) => graph.getRows(tensor, x)),
+    close: () => {
+      native.ggml_backend_buffer_free(buffer);
+      native.ggml_free(context);
+    },
+  };
+}
+
+function compute(x: Float32Array | Int32Array, width: number, build: (graph: GraphBuilder, x: TensorPtr) => TensorPtr) {
+  const graph = new GraphBuilder(device);
+  graph.begin(8);
+  const isInteger = x instanceof Int32Array;
+  const input = graph.input(isInteger ? I32 : F32, isInteger ? x.length : width, isInteger ? 1 : x.length / width);
+  const result = build(graph, input);
+  graph.output(result);
+  graph.allocate();
+  graph.write(input, x as Float32Array);
+  graph.computeNow();
+  const values = new Float32Array(graph.dataOf(result)).slice();
+  graph.close();
+  return values;
+}
+
+const multiply = (tiles: TileProducts | undefined, { placed }: Matrix, rows: Float32Array): Float32Array =>
+  compute(rows, placed.source.ne[0], (graph, x) => new Products(graph, { tiles }).multiply(placed.tensor, x));
+
+const bitsOf = (values: Float32Array): Uint32Array => new Uint32Array(values.buffer, values.byteOffset, values.length);
+
+const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outputs: number])[]>> = {
+  F16: [
+    [16, 16],
+    [80, 48],
+    [3072, 1008],
+  ],
+  Q8_0: [
+    [32, 16],
+    [96, 48],
+    [1024, 80],
+    [3072, 1008],
+  ],
+  Q4_0: [
+    [32, 16],
+    [96, 48],
+    [3072, 1008],
+  ],
+  Q4_K: [
+    [256, 16],
+    [768, 48],
+    [3072, 1008],
+  ],
+  Q6_K: [
+    [256, 16],
+    [768, 48],
+    [3072, 1008],
+  ],
+};
+
+describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, form }) => {
+  testsNeed(form.isThere, missing(form));
+
+  it.each(shapes[type])('%i inputs, %i outputs: as in doubles, and as ggml', async (inputs, outputs) => {
+    const matrix = randomMatrix(type, inputs, outputs);
+    const rows = randomFloats(inputs * 37, 9);
+    const theirs = multiply(undefined, matrix, rows);
+    const tiles = await fresh(form);
+    await tiles.take(matrix.placed);
+    const ours = multiply(tiles, matrix, rows);
+    // Rounding the rows to 8 bits is most of the error, ours and ggml's.
+    const typical = Math.sqrt(inputs) / 3;
+    let worst = 0;
+    for (let row = 0; row < 37; row++) {
+      for (let output = 0; output < outputs; output += 7) {
+        let sum = 0;
+        for (let i = 0; i < inputs; i++) sum += rows[row * inputs + i]! * matrix.values[output * inputs + i]!;
+        worst = Math.max(worst, Math.abs(sum - ours[row * outputs + output]!));
+      }
+    }
+    expect(worst / typical).toBeLessThan(0.03);
+    // Rows are rounded by 256 to the same bytes as ggml's, and sums differ in their last bits.
+    const tolerance = type === 'Q4_K' || type === 'Q6_K' ? 1e-5 : 0.01;
+    const apart = ours.reduce((most, value, i) => Math.max(most, Math.abs(value - theirs[i]!)), 0);
+    expect(apart / typical).toBeLessThan(tolerance);
+    matrix.close();
+  });
+
+  // Weights of F16 are no integers: their sums have no limit to come near to.
+  const integers = [type].filter((name) => name !== 'F16');
+  it.each(integers)('%s: hold the largest sums that weights and rows can have', async () => {
+    const [inputs, outputs] = [512, 32];
+    const rows = new Float32Array(inputs * 4).fill(1);
+    rows.fill(-1, inputs, 2 * inputs);
+    for (let i = 0; i < inputs; i++) rows[2 * inputs + i] = i % 2 === 0 ? 1 : -1;
+    for (let i = 0; i < inputs; i++) rows[3 * inputs + i] = i % 4 < 2 ? 1 : -1;
+    // -128 and 127, nibbles of 15 and 0, six bits of 63 and 0; and scales that are as large.
+    for (const [even, odd] of [
+      [0x80, 0x80],
+      [0x7f, 0x7f],
+      [0xff, 0xff],
+      [0x00, 0xff],
+      [0x80, 0x7f],
+      [0x00, 0x00],
+    ] as const) {
+      const { typeSize } = ggmlTypeNamed(type)!;
+      const packed = new Uint8Array(rowBytes(ggmlTypeNamed(type)!, inputs) * outputs);
+      for (let i = 0; i < packed.length; i++) packed[i] = i % 2 === 0 ? even : odd;
+      // A scale of 2^-7 where blocks have theirs, and minima's scale of Q4_K.
+      for (let at = type === 'Q6_K' ? typeSize - 2 : 0; at < packed.length; at += typeSize) {
+        packed.set([0x00, 0x20], at);
+        if (type === 'Q4_K') packed.set([0x00, 0x20], at + 2);
+      }
+      const matrix = matrixOf(type, inputs, outputs, packed);
+      const tiles = await fresh(form);
+      await tiles.take(matrix.placed);
+      const products = multiply(tiles, matrix, rows);
+      for (let row = 0; row < 4; row++) {
+        for (const output of [0, 13, outputs - 1]) {
+          const weights = matrix.values.subarray(output * inputs, (output + 1) * inputs);
+          const expected = weights.reduce((sum, weight, i) => sum + weight * rows[row * inputs + i]!, 0);
+          const size = weights.reduce((sum, weight) => sum + Math.abs(weight), 0);
+          expect(Math.abs(products[row * outputs + output]! - expected)).toBeLessThanOrEqual(0.001 * size);
+        }
+      }
+      matrix.close();
+    }
+  });
+
+  it('give a row the same bits in any batch', async () => {
+    const [inputs, outputs] = [512, 64];
+    const matrix = randomMatrix(type, inputs, outputs);
+    const tiles = await fresh(form);
+    await tiles.take(matrix.placed);
+    // More rows than are kept in the cache at a time.
+    const total = 900;
+    const rows = randomFloats(inputs * total, 4);
+    const together = bitsOf(multiply(tiles, matrix, rows));
+    for (const count of [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 48, 100, total - 1]) {
+      for (const first of [0, total - count]) {
+        const part = multiply(tiles, matrix, rows.slice(first * inputs, (first + count) * inputs));
+        expect(bitsOf(part)).toEqual(together.slice(first * outputs, (first + count) * outputs));
+      }
+    }
+    matrix.close();
+  });
+
+  it('leave a row that is no number one, and its neighbours alone', async () => {
+    const [inputs, outputs] = [512, 32];
+    const matrix = randomMatrix(type, inputs, outputs);
+    const tiles = await fresh(form);
+    await tiles.take(matrix.placed);
+    const rows = randomFloats(inputs * 6, 5);
+    const before = bitsOf(multiply(tiles, matrix, rows));
+    rows[inputs + 100] = Number.NaN;
+    rows[3 * inputs + 7] = Number.POSITIVE_INFINITY;
+    rows[4 * inputs + 511] = Number.NEGATIVE_INFINITY;
+    const after = multiply(tiles, matrix, rows);
+    for (const row of [1, 3, 4]) {
+      expect(after.subarray(row * outputs, (row + 1) * outputs).some(Number.isFinite)).toBe(false);
+      const alone = multiply(tiles, matrix, rows.slice(row * inputs, (row + 1) * inputs));
+      expect(alone.some(Number.isFinite)).toBe(false);
+    }
+    for (const row of [0, 2, 5]) {
+      expect(bitsOf(after).slice(row * outputs, (row + 1) * outputs)).toEqual(
+        before.slice(row * outputs, (row + 1) * outputs),
+      );
+    }
+    matrix.close();
+  });
+
+  it('round rows of zeros, of extremes, and of tiny and huge values as ggml does', async () => {
+    const [inputs, outputs] = [512, 32];
+    const matrix = randomMatrix(type, inputs, outputs);
+    const rows = randomFloats(inputs * 8, 6);
+    rows.fill(0, 0, 256);
+    rows.set([1, -1], inputs);
+    rows.set([-1, 1], 2 * inputs);
+    rows.fill(-1, 3 * inputs, 4 * inputs);
+    rows.fill(1, 4 * inputs, 5 * inputs);
+    for (let i = 0; i < inputs; i++) rows[5 * inputs + i]! *= 1e-20;
+    for (let i = 0; i < inputs; i += 97) rows[6 * inputs + i]! *= 1000;
+    const theirs = multiply(undefined, matrix, rows);
+    const tiles = await fresh(form);
+    await tiles.take(matrix.placed);
+    const ours = multiply(tiles, matrix, rows);
+    for (let row = 0; row < 8; row++) {
+      const [a, b] = [ours, theirs].map((all) => all.subarray(row * outputs, (row + 1) * outputs)) as [
+        Float32Array,
+        Float32Array,
+      ];
+      const size = Math.max(...b.map(Math.abs));
+      for (const [i, value] of a.entries()) expect(Math.abs(value - b[i]!)).toBeLessThanOrEqual(0.02 * size + 1e-15);
+    }
+    matrix.close();
+  });
+
+  it('give the matrix’s own rows as ggml gives them', async () => {
+    const [inputs, outputs] = [512, 96];
+    const matrix = randomMatrix(type, inputs, outputs);
+    const wanted = Int32Array.from([0, 95, 16, 15, 17, 40, 40, 3]);
+    const take = (tiles: TileProducts | undefined): Uint32Array =>
+      bitsOf(
+        compute(wanted, 1, (graph, x) =>
+          new Products(graph, { tiles }).takeRows(matrix.placed.tensor, x, wanted.length),
+        ),
+      );
+    const theirs = take(undefined);
+    const tiles = await fresh(form);
+    await tiles.take(matrix.placed);
+    expect(take(tiles)).toEqual(theirs);
+    matrix.close();
+  });
+});
+
+describe.each(forms)('products with tiled matrices, compiled for $name', (form) => {
+  testsNeed(form.isThere, missing(form));
+
+  it('share rows that are rounded in the same way, and only those', async () => {
+    const matrices = allTypes.flatMap((type) => [randomMatrix(type, 512, 32), randomMatrix(type, 512, 48)]);
+    const tiles = await fresh(form);
+    for (const { placed } of matrices) await tiles.take(placed);
+    const rows = randomFloats(512 * 5, 8);
+    const apart = matrices.map((matrix) => bitsOf(multiply(tiles, matrix, rows)));
+    const graph = new GraphBuilder(device);
+    graph.begin(64);
+    const x = graph.input(F32, 512, 5);
+    const products = new Products(graph, { tiles });
+    const results = matrices.map(({ placed }) => products.multiply(placed.tensor, x, 'several'));
+    for (const result of results) graph.output(result);
+    graph.allocate();
+    graph.write(x, rows);
+    graph.computeNow();
+    for (const [i, result] of results.entries()) {
+      expect(new Uint32Array(graph.dataOf(result))).toEqual(apart[i]);
+    }
+    graph.close();
+    for (const matrix of matrices) matrix.close();
+  });
+
+  it('say which instructions and which source they are compiled for', async () => {
+    const { identity } = await fresh(form);
+    expect(identity).toMatch(/^F16 \(AVX[^,]*, [0-9a-f]{64}\) Q8_0 .* Q6_K \(AVX.*\)$/);
+    if (form.cpuFlags !== undefined) expect(identity).toContain(`Q8_0 (${form.name},`);
+  });
+
+  it('are not for other shapes and types', async () => {
+    const tiles = await fresh(form);
+    const fits = (name: string, inputs: number, outputs: number): boolean =>
+      tiles.fits({ type: ggmlTypeNamed(name)!, ne: [inputs, outputs] } as never);
+    expect(fits('Q8_0', 64, 32)).toBe(true);
+    expect(fits('Q4_K', 512, 32)).toBe(true);
+    expect(fits('Q6_K', 512, 32)).toBe(true);
+    expect(fits('F16', 48, 32)).toBe(true);
+    expect(fits('F16', 40, 32)).toBe(false);
+    expect(fits('Q8_0', 48, 32)).toBe(false);
+    expect(fits('Q4_K', 384, 32)).toBe(false);
+    expect(fits('Q8_0', 64, 20)).toBe(false);
+    expect(fits('F16', 48, 24)).toBe(false);
+    expect(fits('Q6_K', 1 << 16, 32)).toBe(false);
+    expect(fits('Q4_0', 64, 32)).toBe(true);
+    expect(fits('Q5_0', 64, 32)).toBe(false);
+  });
+
+  it('are opened for the types that are asked for', async () => {
+    expect((await openTileProducts(device, ['F32', 'Q6_K'], form))!.types).toEqual(['Q6_K']);
+    expect(await openTileProducts(device, ['F32'])).toBeUndefined();
+    expect(await openTileProducts(device, ['Q8_0'], { compiler: 'no-such-compiler' })).toBeUndefined();
+  });
+});
+
+describe('all forms', () => {
+  testsNeed(formsHere.length > 1, 'one form of the kernels at most, so there is nothing to compare');
+
+  it.each(['F16', 'Q8_0', 'Q4_0'] as const)('give products with %s the same bits', async (type) => {
+    const rows = randomFloats(768 * 9, 10);
+    const [first, ...others] = await Promise.all(
+      formsHere.map(async (form) => {
+        const matrix = randomMatrix(type, 768, 64);
+        const tiles = await fresh(form);
+        await tiles.take(matrix.placed);
+        const bits = bitsOf(multiply(tiles, matrix, rows));
+        matrix.close();
+        return bits;
+      }),
+    );
+    for (const other of others) expect(other).toEqual(first);
+  });
+});

@@ -1,0 +1,44 @@
+import type { TokenId } from '../../core/ids.ts';
+import { tokenId } from '../../core/ids.ts';
+import type { TokenLogprobs } from '../../core/step.ts';
+import { depthMax, expOfDepth } from './logits-candidates.ts';
+
+/**
+ * Log-probabilities of one row of logits, in double precision and in one fixed order of summing, so that equal bits go
+ * in and equal bits come out (I2). `max` is the row's greatest logit. Equal logits rank by ascending token id.
+ * Costs one exponential per vocabulary entry; allocates only the result.
+ */
+export function computeLogprobs(logits: Float32Array, max: number, chosen: TokenId, topCount: number): TokenLogprobs {
+  const chosenLogit = logits[chosen]!;
+  let mass = 0;
+  let rank = 1;
+  for (let token = 0; token < logits.length; token++) {
+    const logit = logits[token]!;
+    const depth = max - logit;
+    if (depth <= depthMax) mass += expOfDepth(depth);
+    if (logit > chosenLogit || (logit === chosenLogit && token < chosen)) rank++;
+  }
+  const normalizer = max + Math.log(mass);
+  const top = selectTop(logits, topCount).map((token) => ({
+    token: tokenId(token),
+    logprob: logits[token]! - normalizer,
+  }));
+  return { logprob: chosenLogit - normalizer, rank, top };
+}
+
+/** The tokens of the `count` greatest logits, best first. By insertion: `count` is small, and few logits get that far. */
+function selectTop(logits: Float32Array, count: number): number[] {
+  const best: number[] = [];
+  if (count === 0) return best;
+  let least = -Infinity;
+  for (let token = 0; token < logits.length; token++) {
+    const logit = logits[token]!;
+    if (best.length === count && !(logit > least)) continue;
+    if (best.length === count) best.pop();
+    let place = best.length;
+    while (place > 0 && logits[best[place - 1]!]! < logit) place--;
+    best.splice(place, 0, token);
+    least = logits[best[best.length - 1]!]!;
+  }
+  return best;
+}

@@ -1,0 +1,83 @@
+import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
+import { tensorField } from '../../ggml/tensor-struct.ts';
+import { type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
+import { type Distribution, expOfBin, type LogitsPasses } from './logits-candidates.ts';
+
+/** Passes over rows of logits in C. */
+export interface NativeLogitsPasses extends LogitsPasses {
+  /** `best` of shares of rows, for `GraphBuilder.custom`: F32 `[vocab, rows]` -> int32 `[shares, rows]`, see `logits.c`. */
+  readonly bestOfShares: RawPtr;
+}
+
+/** Absent where there is no compiler. */
+export async function openLogitsPasses(
+  native: NativeApi,
+  options: CompileOptions = {},
+): Promise<NativeLogitsPasses | undefined> {
+  try {
+    return await openNative(logitsSource, options, ({ path }) => passesIn(native, path));
+  } catch (error) {
+    return doWithout(error, 'The kernel for sampling', 'Sampling is slower without it; the text is the same.', options);
+  }
+}
+
+export const logitsSource: NativeSource = {
+  file: 'runner/sampling/logits.c',
+  headers: ['native/vector.h'],
+  definitions: {
+    TENSOR_NE: tensorField.ne,
+    TENSOR_SOURCE: tensorField.source,
+    TENSOR_DATA: tensorField.data,
+  },
+};
+
+function passesIn(native: NativeApi, path: string): NativeLogitsPasses {
+  const best = native.functionIn(path, 'kvasir_best', 'i64', 'data', 'i64');
+  const countBins = native.functionIn(path, 'kvasir_count_bins', 'void', 'data', 'i64', 'raw', 'data');
+  const weighBins = native.functionIn(path, 'kvasir_weigh_bins', 'f64', 'data', 'i64', 'raw', 'data', 'data');
+  const collect = native.functionIn(
+    path,
+    'kvasir_collect',
+    'i64',
+    'data',
+    'i64',
+    'raw',
+    'data',
+    'data',
+    'data',
+    'data',
+    'data',
+  );
+  /** `struct distribution` of logits.c, and one more number for an answer. */
+  const record = new Float64Array(new ArrayBuffer(24));
+  const address = native.addressOf(record.buffer) as RawPtr;
+  const mass = new Float64Array(1);
+  const describe = ({ max, temperature }: Distribution, depthLimit: number): RawPtr => {
+    record[0] = max;
+    record[1] = temperature;
+    record[2] = depthLimit;
+    return address;
+  };
+  return {
+    bestOfShares: native.functionIn(path, 'kvasir_best_of_shares_pointer', 'raw')(),
+    best: (row) => best(row, row.length),
+    countBins: (from, bins) => countBins(from.logits, from.logits.length, describe(from, from.depthLimit), bins),
+    weighBins: (from, bins) =>
+      weighBins(from.logits, from.logits.length, describe(from, from.depthLimit), expOfBin, bins),
+    collect: (candidates, from, depthLimit) => {
+      const { ids, depths, weights } = candidates;
+      const { logits } = from;
+      candidates.count = collect(
+        logits,
+        logits.length,
+        describe(from, depthLimit),
+        expOfBin,
+        ids,
+        depths,
+        weights,
+        mass,
+      );
+      return mass[0]!;
+    },
+  };
+}

@@ -1,0 +1,169 @@
+import { describe, expect, it } from 'vitest';
+import { uniform } from '../../base/philox.ts';
+import { tokenCount, tokenId } from '../../core/ids.ts';
+import { parseSamplingParams } from '../../core/sampling-parse.ts';
+import { TokenBuffer } from '../../core/tokens.ts';
+import { Sampler } from './sampler.ts';
+
+const prompt = [0];
+
+function sample(logits: ArrayLike<number>, raw: object, output: readonly number[] = [], eos: readonly number[] = []) {
+  const vocabSize = logits.length;
+  const params = parseSamplingParams(raw, { vocabSize, maxTokensDefault: 1000, drawSeed: () => 0n });
+  return new Sampler(vocabSize).sample(
+    Float32Array.from(logits),
+    { params, promptLength: tokenCount(prompt.length), eosTokenIds: eos.map(tokenId) },
+    new TokenBuffer([...prompt, ...output]),
+  );
+}
+
+describe('greedy', () => {
+  it('takes the greatest logit, the first of equals', () => {
+    expect(sample([1, 3, 2, 3], { temperature: 0 })).toEqual({ token: 1 });
+    expect(sample([-0, 0, -1], { temperature: 0 }).token).toBe(0);
+  });
+
+  it('sees bias and penalties', () => {
+    expect(sample([1, 3, 2], { temperature: 0, logitBias: { 2: 1.5 } }).token).toBe(2);
+    expect(sample([1, 3, 2], { temperature: 0, presencePenalty: 1.5 }, [1]).token).toBe(2);
+    expect(sample([1, 3, 2.2], { temperature: 0, frequencyPenalty: 0.5 }, [1]).token).toBe(1);
+    expect(sample([1, 3, 2.2], { temperature: 0, frequencyPenalty: 0.5 }, [1, 1]).token).toBe(2);
+    expect(sample([3, 2, 1], { temperature: 0, repetitionPenalty: 2 }).token).toBe(1);
+    expect(sample([-3, -4, -7], { temperature: 0, repetitionPenalty: 2 }).token).toBe(1);
+    expect(sample([3, 2, 1], { temperature: 0, presencePenalty: 2 }).token).toBe(0);
+  });
+
+  it('bans end and stop tokens until minTokens are out', () => {
+    const params = { temperature: 0, minTokens: 2, stopTokenIds: [2] };
+    expect(sample([0, 1, 2, 3], params, [0], [3]).token).toBe(1);
+    expect(sample([0, 1, 2, 3], params, [0, 0], [3]).token).toBe(3);
+  });
+});
+
+describe('what a request can ask but not break', () => {
+  it('chooses as the model would when every token is banned', () => {
+    expect(sample([1, 2], { temperature: 0, minTokens: 5, stopTokenIds: [0] }, [], [1]).token).toBe(1);
+  });
+
+  it('survives extreme parameters', () => {
+    const logits = [1, 2, 3, -4];
+    expect(sample(logits, { temperature: 1e-320 }).token).toBe(2);
+    expect(sample(logits, { repetitionPenalty: 1e-300, temperature: 0 }, [1, 2]).token).toBe(0);
+    expect(sample(logits, { repetitionPenalty: 1e300, temperature: 0 }, [2]).token).toBe(1);
+    expect(sample(logits, { topP: 1e-300 }).token).toBe(2);
+    expect(sample(logits, { topK: Number.MAX_SAFE_INTEGER, temperature: 1e300 }).token).toBeLessThan(4);
+    expect(sample([3e38, -3e38, 0], { temperature: 1 }).token).toBe(0);
+  });
+});
+
+describe('broken logits', () => {
+  it.each([
+    [[0, NaN, 1], 'NaN', '1'],
+    [[0, 1, Infinity], 'Infinity', '2'],
+    [[-Infinity, -Infinity], '-Infinity', 'every'],
+  ])('%j is an error and not a token', (logits, found, token) => {
+    for (const temperature of [0, 1]) {
+      expect(() => sample(logits, { temperature })).toThrow(
+        expect.objectContaining({
+          code: 'KVASIR_BROKEN_LOGITS',
+          message: expect.stringContaining(`${found} as the logit of token ${token}`),
+        }),
+      );
+    }
+  });
+});
+
+describe('logprobs', () => {
+  it('are the model’s own, before bias, penalties and temperature', () => {
+    const result = sample([0, Math.log(2), Math.log(5)], { temperature: 0, logitBias: { 1: 50 }, logprobs: 2 });
+    expect(result.token).toBe(1);
+    expect(result.logprobs!.logprob).toBeCloseTo(Math.log(2 / 8), 6);
+    expect(result.logprobs!.rank).toBe(2);
+    expect(result.logprobs!.top.map(({ token }) => token)).toEqual([2, 1]);
+    expect(result.logprobs!.top[0]!.logprob).toBeCloseTo(Math.log(5 / 8), 6);
+  });
+
+  it('with 0 tell of the chosen token alone', () => {
+    expect(sample([0, 1], { temperature: 0, logprobs: 0 }).logprobs!.top).toEqual([]);
+  });
+});
+
+describe('drawing', () => {
+  it('is a function of seed and output length', () => {
+    const logits = Array.from({ length: 500 }, (_, index) => Math.sin(index));
+    const draw = (seed: bigint, length: number) => sample(logits, { seed }, Array<number>(length).fill(1)).token;
+    expect(draw(5n, 3)).toBe(draw(5n, 3));
+    const tokens = new Set(Array.from({ length: 50 }, (_, length) => draw(5n, length)));
+    expect(tokens.size).toBeGreaterThan(30);
+    expect(draw(6n, 3)).not.toBe(draw(5n, 3));
+  });
+
+  /** Chi-square of `count` draws, one per output length, against the probabilities that the definition gives. */
+  function chiSquare(logits: readonly number[], raw: object, expected: readonly number[], count: number): number {
+    const vocabSize = logits.length;
+    const params = parseSamplingParams(raw, { vocabSize, maxTokensDefault: count, drawSeed: () => 0n });
+    const sampler = new Sampler(vocabSize);
+    const row = Float32Array.from(logits);
+    const tokens = new TokenBuffer(prompt);
+    const seen = new Float64Array(vocabSize);
+    const request = { params, promptLength: tokenCount(1), eosTokenIds: [] };
+    for (let index = 0; index < count; index++) {
+      const { token } = sampler.sample(row, request, tokens);
+      tokens.push(token);
+      seen[token]! += 1;
+    }
+    const mass = expected.reduce((sum, weight) => sum + weight, 0);
+    return expected.reduce((sum, weight, token) => {
+      if (weight === 0) {
+        expect(seen[token]).toBe(0);
+        return sum;
+      }
+      const mean = (count * weight) / mass;
+      return sum + (seen[token]! - mean) ** 2 / mean;
+    }, 0);
+  }
+
+  const weights = [1, 2, 3, 4, 10, 20, 30, 5];
+  const logits = weights.map(Math.log);
+  // Bounds: the 99.9 % points for the degrees of freedom; the seeds are fixed, so this either holds or it does not.
+  it.each([
+    ['all', { seed: 11n }, weights, 24.32],
+    ['a temperature', { seed: 12n, temperature: 2 }, weights.map(Math.sqrt), 24.32],
+    ['top_k', { seed: 13n, topK: 3 }, [0, 0, 0, 0, 10, 20, 30, 0], 13.82],
+    ['top_p', { seed: 14n, topP: 0.7 }, [0, 0, 0, 0, 10, 20, 30, 0], 13.82],
+    ['min_p', { seed: 15n, minP: 0.15 }, [0, 0, 0, 0, 10, 20, 30, 5], 16.27],
+    ['top_k then top_p', { seed: 16n, topK: 3, topP: 0.8 }, [0, 0, 0, 0, 0, 20, 30, 0], 10.83],
+  ])('follows the distribution: %s', (_, raw, expected, bound) => {
+    expect(chiSquare(logits, raw, expected, 20_000)).toBeLessThan(bound);
+  });
+
+  it('takes the token in whose share of the mass the random number falls', () => {
+    const token = sample(Array<number>(1000).fill(0), { seed: 9n }).token;
+    expect(token).toBe(Math.floor(uniform(9n, 0) * 1000));
+  });
+});
+
+describe('a real vocabulary', () => {
+  const vocabSize = 151_936;
+  const logits = Float32Array.from(
+    { length: vocabSize },
+    (_, token) => 3 * Math.sin(token * 12.9898) + uniform(1n, token),
+  );
+
+  it.each([[1], [20], [1000], [100_000], [vocabSize]])('keeps exactly the %i best with top_k', (topK) => {
+    // All weights nearly equal at this temperature, so any wrong member would be drawn soon.
+    const order = [...logits.keys()].sort((a, b) => logits[b]! - logits[a]! || a - b);
+    const best = new Set(order.slice(0, topK));
+    const sampler = new Sampler(vocabSize);
+    const tokens = new TokenBuffer([0]);
+    const params = parseSamplingParams(
+      { topK, temperature: 1000, seed: 3n },
+      { vocabSize, maxTokensDefault: 100, drawSeed: () => 0n },
+    );
+    for (let index = 0; index < 30; index++) {
+      const { token } = sampler.sample(logits, { params, promptLength: tokenCount(1), eosTokenIds: [] }, tokens);
+      expect(best.has(token)).toBe(true);
+      tokens.push(token);
+    }
+  });
+});

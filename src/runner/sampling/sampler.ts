@@ -1,0 +1,157 @@
+import { assert } from '../../base/assert.ts';
+import { defineError } from '../../base/errors.ts';
+import { uniform } from '../../base/philox.ts';
+import { type TokenId, tokenId } from '../../core/ids.ts';
+import type { SamplingParams } from '../../core/sampling.ts';
+import type { SampledToken, SampleRequest } from '../../core/step.ts';
+import type { TokenBuffer } from '../../core/tokens.ts';
+import {
+  brokenAt,
+  type Candidates,
+  collect,
+  type Distribution,
+  depthMax,
+  depthOfCount,
+  depthOfMass,
+  expOfDepth,
+  type LogitsPasses,
+  makeCandidates,
+  noToken,
+  scriptPasses,
+} from './logits-candidates.ts';
+import { LogitsEditor, needsEdits } from './logits-edits.ts';
+import { HeadSelector } from './logits-head.ts';
+import { computeLogprobs } from './logits-logprobs.ts';
+
+export const brokenLogits = defineError(
+  'KVASIR_BROKEN_LOGITS',
+  'The model gave {found} as the logit of token {token} for position {position}: the weights are damaged, or the file does not fit its architecture.',
+  500,
+);
+
+/**
+ * Chooses the next token. The choice is a pure function of the logits' bits, the parameters and the tokens so far:
+ * equal logits rank by ascending token id, and the one random number is `uniform(seed, output length)`.
+ *
+ * (For min_p, top_k and top_p, tokens rank by their distance below the best logit as a double; logits that differ by
+ * less than that can show count as equal.)
+ *
+ * Order as in vLLM: logprobs of the raw logits; bias, min_tokens, penalties; greedy at temperature 0, else temperature,
+ * min_p, top_k, top_p (each renormalised over what the former left), and the draw, which walks the tokens by id.
+ *
+ * Holds about 40 bytes of scratch per vocabulary entry and allocates nothing but its results; one sampler serves a
+ * runner, whose rows are sampled one after the other.
+ */
+export class Sampler {
+  readonly #passes: LogitsPasses;
+  readonly #editor: LogitsEditor;
+  readonly #selector: HeadSelector;
+  readonly #candidates: Candidates;
+  readonly #edited: Float32Array;
+  readonly #distribution: Distribution = { logits: new Float32Array(0), max: 0, temperature: 1, depthLimit: depthMax };
+  readonly #mass = new Float64Array(1);
+
+  constructor(vocabSize: number, passes: LogitsPasses = scriptPasses) {
+    this.#passes = passes;
+    this.#editor = new LogitsEditor(vocabSize);
+    this.#selector = new HeadSelector(vocabSize);
+    this.#candidates = makeCandidates(vocabSize);
+    this.#edited = new Float32Array(vocabSize);
+  }
+
+  /**
+   * `logits`: one row of `vocabSize` values; read, never written (it may be a view of native memory).
+   * `tokens`: prompt and output so far; the chosen token is not pushed. `known`: what `LogitsPasses.best` says of `logits`.
+   * @throws KvasirError `brokenLogits` for a NaN or +Infinity in the row, or when no token is left to choose.
+   */
+  sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer, known?: number): SampledToken {
+    const { params } = request;
+    assert(logits.length === this.#edited.length, 'a row of logits has one entry per token of the vocabulary');
+    const outputLength = tokens.length - request.promptLength;
+    let row = logits;
+    let best: TokenId | undefined;
+    if (needsEdits(request, outputLength)) {
+      row = this.#edited;
+      row.set(logits);
+      this.#editor.apply(row, request, tokens);
+      best = this.#findBest(row, tokens.length);
+    }
+    // Also when the edits ban every token (a tiny vocabulary): such a request gets the model's own choice, because a
+    // request's fault must not look like a broken runner.
+    if (best === undefined) {
+      row = logits;
+      best = this.#findBest(row, tokens.length, known);
+    }
+    if (best === undefined) throw brokenLogits({ found: '-Infinity', token: 'every', position: tokens.length });
+    const token = params.temperature === 0 ? best : this.#draw(row, best, params, outputLength);
+    if (params.logprobs === undefined) return { token };
+    const rawBest = row === logits ? best : (this.#findBest(logits, tokens.length, known) ?? best);
+    return { token, logprobs: computeLogprobs(logits, logits[rawBest]!, token, params.logprobs) };
+  }
+
+  /** Undefined when all are -Infinity. */
+  #findBest(row: Float32Array, position: number, known?: number): TokenId | undefined {
+    const best = known ?? this.#passes.best(row);
+    if (best >= 0) return best as TokenId;
+    if (best === noToken) return undefined;
+    const token = brokenAt(best);
+    throw brokenLogits({ found: String(row[token]), token, position });
+  }
+
+  #draw(row: Float32Array, best: TokenId, params: SamplingParams, outputLength: number): TokenId {
+    const { topK, topP, minP } = params;
+    const candidates = this.#candidates;
+    const passes = this.#passes;
+    const distribution = this.#distribution;
+    distribution.logits = row;
+    distribution.max = row[best]!;
+    distribution.temperature = params.temperature;
+    // min_p is a bound on depth, because the best token has weight 1.
+    distribution.depthLimit = minP > 0 ? Math.min(depthMax, -Math.log(minP)) : depthMax;
+    let mass: number;
+    if (topK > 0) {
+      collect(passes, candidates, distribution, depthOfCount(passes, distribution, topK));
+      this.#selector.keepCount(candidates, topK);
+      mass = weigh(candidates);
+    } else if (topP < 1) {
+      const depthEnd = depthOfMass(passes, distribution, topP, this.#mass);
+      collect(passes, candidates, distribution, depthEnd);
+      mass = this.#mass[0]!;
+    } else {
+      mass = collect(passes, candidates, distribution, depthMax);
+    }
+    if (topP < 1) {
+      this.#selector.keepMass(candidates, topP * mass);
+      mass = sumWeights(candidates);
+    }
+    return pick(candidates, uniform(params.seed, outputLength) * mass);
+  }
+}
+
+function weigh(candidates: Candidates): number {
+  const { depths, weights, count } = candidates;
+  let mass = 0;
+  for (let index = 0; index < count; index++) {
+    const weight = expOfDepth(depths[index]!);
+    weights[index] = weight;
+    mass += weight;
+  }
+  return mass;
+}
+
+function sumWeights(candidates: Candidates): number {
+  const { weights, count } = candidates;
+  let mass = 0;
+  for (let index = 0; index < count; index++) mass += weights[index]!;
+  return mass;
+}
+
+function pick(candidates: Candidates, target: number): TokenId {
+  const { ids, weights, count } = candidates;
+  let sum = 0;
+  for (let index = 0; index < count; index++) {
+    sum += weights[index]!;
+    if (target < sum) return tokenId(ids[index]!);
+  }
+  return tokenId(ids[count - 1]!);
+}
