@@ -1,4 +1,5 @@
 import type { JsonObject } from '../src/base/json.ts';
+import { sha256 } from '../src/base/sha256.ts';
 import {
   type ConnectorOutput,
   type ConnectorPlan,
@@ -18,7 +19,6 @@ import type { ConnectorPort, ExternalKvOptions } from '../src/scheduler/external
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner } from './fake-runner.ts';
 import { onePoolSpec } from './harness.ts';
-import { sha256 } from './hash.ts';
 
 /** A connector that says what the test tells it to, and writes down what it is asked. */
 export class ToldConnector implements ConnectorPort {

@@ -73,16 +73,15 @@ export class FakeRunner {
     let rows = 0;
     this.#untrueReads = [];
     const sampled: (SampledToken | undefined)[] = [];
-    for (const [index, sequence] of plan.sequences.entries()) {
+    for (let index = 0; index < plan.sequences.length; index++) {
+      const sequence = plan.sequences[index]!;
       let last = 0;
       const isLeftOut = leftOut.includes(index);
       const truth = truthOf(sequence.requestId);
       this.#untrue = undefined;
       for (const { start, end } of sequence.spans) {
-        assert(
-          start < end && end <= sequence.tokens.length,
-          `span [${start}, ${end}) of ${sequence.tokens.length} tokens`,
-        );
+        if (start >= end || end > sequence.tokens.length)
+          assert(false, `span [${start}, ${end}) of ${sequence.tokens.length} tokens`);
         for (let position: number = start; position < end && !isLeftOut; position++)
           last = this.#row(sequence, position, truth);
         rows += end - start;
@@ -141,12 +140,19 @@ export class FakeRunner {
       let read = g;
       const expected = truth?.entries[g];
       const label = truth === undefined ? 0 : labelOf(truth, g);
-      for (let q = firstRead(groups[g]!, position); q < position; q++) {
+      const { kind, blockSize } = groups[g]!;
+      for (let q = firstRead(groups[g]!, position); q < position; ) {
         const page = this.#pageOf(blockTables[g]!, g, q);
-        const entry = this.#entries[this.#placeOf(page, g, q)]!;
-        if (expected !== undefined && (expected[q] !== entry || this.#labels[page] !== label))
-          this.#untrue ??= { row: position, group: g, position: q, page, isForeign: this.#labels[page] !== label };
-        read = mix(read, entry);
+        const isForeign = this.#labels[page] !== label;
+        const blockEnd = Math.min(q - (q % blockSize) + blockSize, position);
+        for (let place = this.#placeOf(page, g, q); q < blockEnd; q++, place++) {
+          const entry = this.#entries[place]!;
+          if (expected !== undefined && (isForeign || expected[q] !== entry))
+            this.#untrue ??= { row: position, group: g, position: q, page, isForeign };
+          read = mix(read, entry);
+          // All tokens of a block have one state; a token reads only the last.
+          if (kind === 'state') assert(q === position - 1, 'a state is read from further back');
+        }
       }
       hidden = mix(hidden, read);
     }

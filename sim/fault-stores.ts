@@ -22,8 +22,13 @@ export class FaultStores {
 
   /** Where the block is; `isUsable` is asked first, and a place that is not is named only when there is no other. */
   placeOf(key: BlockKey, isUsable: (place: string) => boolean): string | undefined {
-    const having = places.filter((place) => this.#stores.get(place)!.has(key));
-    return having.find(isUsable) ?? having[0];
+    let first: string | undefined;
+    for (const place of places) {
+      if (!this.#stores.get(place)!.has(key)) continue;
+      if (isUsable(place)) return place;
+      first ??= place;
+    }
+    return first;
   }
 
   anyKey(): BlockKey | undefined {
@@ -35,11 +40,10 @@ export class FaultStores {
     const where = this.#prng.pick([[places[0]], [places[1]], places]);
     for (const place of where) {
       const known = this.get(place, key);
-      assert(
-        known === undefined || known.entries.every((value, at) => value === block.entries[at]),
-        `I5: two different contents were saved under ${key}`,
-      );
-      assert(known === undefined || known.label === block.label, `I10: ${key} is the key of two salts or models`);
+      if (known?.entries.some((value, at) => value !== block.entries[at]) === true)
+        assert(false, `I5: two different contents were saved under ${key}`);
+      if (known !== undefined && known.label !== block.label)
+        assert(false, `I10: ${key} is the key of two salts or models`);
       this.#stores.get(place)!.set(key, block);
     }
     this.#keys.push(key);

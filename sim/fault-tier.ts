@@ -90,6 +90,9 @@ export class FaultTier implements ConnectorPort {
   readonly #reported = new Set<RankLoad>();
   /** When the engine gives a load up, and when it last looked. */
   readonly #lostAtMs = new Map<TransferId, number>();
+  /** Loads that the engine waits for as long as nobody reports them, and those of which it has not heard in time. */
+  #timely: LoadJob[] = [];
+  readonly #late: LoadJob[] = [];
   #heardAtMs = 0;
   /** What was said to have ended, by kind. */
   readonly #told = { finishedRecving: new Set(), finishedSending: new Set(), drained: new Set() };
@@ -112,12 +115,13 @@ export class FaultTier implements ConnectorPort {
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     const answer = this.#match(request);
+    if (this.hits === undefined) return answer;
     // What the engine has given up without a report is broken, too.
-    for (const [id, { requestId, blocks }] of this.hits === undefined ? [] : this.#ordered)
-      if (requestId === request.id && this.#lostAtMs.get(id)! <= this.nowMs)
+    for (const { requestId, blocks } of this.#givenUp())
+      if (requestId === request.id)
         for (const { place, key } of blocks) this.#doubted.add(`${requestId} ${place} ${key}`);
     const isUsable = (key: string, place: string): boolean => !this.#doubted.has(`${request.id} ${place} ${key}`);
-    this.hits?.asked(request, answer, this.nowMs, isUsable);
+    this.hits.asked(request, answer, this.nowMs, isUsable);
     return answer;
   }
 
@@ -128,8 +132,9 @@ export class FaultTier implements ConnectorPort {
     // A connector may know what has failed from where, or leave it to the engine to refuse it.
     const knowsFailures = prng.chance(0.7);
     const blocks: FoundBlock[] = [];
+    const isChecked = knowsFailures && this.#broken.size > 0;
     for (const block of wanted) {
-      const isUsable = (place: string): boolean => !knowsFailures || !this.#broken.has(`${id} ${place} ${block.key}`);
+      const isUsable = (place: string): boolean => !isChecked || !this.#broken.has(`${id} ${place} ${block.key}`);
       const place = this.#stores.placeOf(block.key, isUsable);
       if (place !== undefined && prng.chance(share)) blocks.push({ ...block, place });
       else if (prng.chance(this.faults.lies)) blocks.push({ ...block, place: prng.pick(places) });
@@ -148,13 +153,12 @@ export class FaultTier implements ConnectorPort {
     this.hits?.allocated(request, load, this.nowMs);
     if (load === undefined) return;
     this.#ordered.set(load.transfer, load);
+    this.#timely.push(load);
     this.#lostAtMs.set(load.transfer, this.nowMs + load.timeoutMs + graceMs);
   }
 
   buildConnectorMeta({ newlyValid, newTransferId }: ConnectorStep): ConnectorPlan {
-    if (this.hits !== undefined)
-      for (const [id, { blocks }] of this.#ordered)
-        if (this.#lostAtMs.get(id)! <= this.nowMs) this.hits.loadsFailed(blocks);
+    if (this.hits?.hasLost === true) for (const { blocks } of this.#givenUp()) this.hits.loadsFailed(blocks);
     const saves: SaveJob[] = [];
     for (const { key, page } of newlyValid)
       if (this.#prng.chance(0.8)) saves.push({ transfer: newTransferId(), blocks: [{ key, page }] });
@@ -162,10 +166,10 @@ export class FaultTier implements ConnectorPort {
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
-    for (const kind of ['finishedRecving', 'finishedSending', 'drained'] as const)
+    for (const kind of endings)
       for (const id of output[kind]) {
-        assert(id < unknownIds, `I6: the unknown transfer ${id} was let through`);
-        assert(!this.#told[kind].has(id), `I6: transfer ${id} ends twice (${kind})`);
+        if (id >= unknownIds) assert(false, `I6: the unknown transfer ${id} was let through`);
+        if (this.#told[kind].has(id)) assert(false, `I6: transfer ${id} ends twice (${kind})`);
         this.#told[kind].add(id);
       }
     for (const id of output.finishedRecving)
@@ -215,7 +219,8 @@ export class FaultTier implements ConnectorPort {
   /** The first half of a step, before the forward pass: orders are taken; in-step loads are waited for if there is one. */
   begin(metadata: ConnectorMetadata, hasRows: boolean, lost: readonly BlockId[]): Set<BlockId> {
     this.#checkPromises(metadata);
-    for (const id of [...metadata.cancelled, ...metadata.flushed]) this.#cancel(id);
+    for (const id of metadata.cancelled) this.#cancel(id);
+    for (const id of metadata.flushed) this.#cancel(id);
     if (this.#prng.chance(this.faults.vanish)) this.#stores.lose();
     for (const job of metadata.loads)
       this.#parts.set(
@@ -231,10 +236,13 @@ export class FaultTier implements ConnectorPort {
     }
     this.memoryLost(lost);
     this.#move(true);
-    this.#stepPages = this.#loads.flatMap(({ job }) => job.blocks.map(({ page }) => page));
+    const stepPages: BlockId[] = [];
     const failed = new Set<BlockId>();
-    for (const { job, failed: pages, isArrived } of this.#loads)
+    for (const { job, failed: pages, isArrived } of this.#loads) {
+      for (const { page } of job.blocks) stepPages.push(page);
       if (job.mode === 'sync' && isArrived) for (const page of pages) failed.add(page);
+    }
+    this.#stepPages = stepPages;
     return failed;
   }
 
@@ -242,13 +250,15 @@ export class FaultTier implements ConnectorPort {
   finish(): ConnectorOutput {
     this.#move(false);
     const outputs = this.#ranks.map((rank) => this.#reportOf(rank));
-    this.#loads = this.#loads.filter(({ drainAtMs, isDecided }) => !(isDecided && drainAtMs <= this.nowMs));
-    this.#saves = this.#saves.filter((save) => !save.isRead || save.endAtMs > this.nowMs);
+    if (this.#loads.length > 0)
+      this.#loads = this.#loads.filter(({ drainAtMs, isDecided }) => !(isDecided && drainAtMs <= this.nowMs));
+    if (this.#saves.length > 0) this.#saves = this.#saves.filter((save) => !save.isRead || save.endAtMs > this.nowMs);
     return outputs.every((output) => output === emptyOutput) ? emptyOutput : this.#aggregator.aggregate(outputs);
   }
 
   /** A save of lost content that has not been read yet stores nothing; what loads had brought is gone, too. */
   memoryLost(pages: readonly BlockId[]): void {
+    if (pages.length === 0) return;
     for (const save of this.#saves)
       if (!save.isRead && save.job.blocks.some(({ page }) => pages.includes(page))) save.fails = true;
     for (const { isDecided, lost } of this.#loads) if (isDecided) for (const page of pages) lost.add(page);
@@ -372,6 +382,7 @@ export class FaultTier implements ConnectorPort {
     for (const load of fresh) this.#reported.add(load);
     const ended = this.#saves.filter((save) => save.isRead && save.endAtMs <= this.nowMs);
     if (rank === 0) for (const save of ended) this.#store(save);
+    if (decided.length === 0 && ended.length === 0) return this.#withNoise(rank, emptyOutput);
     const output: ConnectorOutput = {
       ...emptyOutput,
       finishedRecving: fresh.map(({ job }) => job.transfer),
@@ -400,6 +411,17 @@ export class FaultTier implements ConnectorPort {
     return hasDied ? 'workerDied' : reason;
   }
 
+  /** All loads so far whose time is over, whatever has been reported of them. */
+  #givenUp(): readonly LoadJob[] {
+    if (this.#timely.some(({ transfer }) => this.#lostAtMs.get(transfer)! <= this.nowMs))
+      this.#timely = this.#timely.filter((load) => {
+        const isLate = this.#lostAtMs.get(load.transfer)! <= this.nowMs;
+        if (isLate) this.#late.push(load);
+        return !isLate;
+      });
+    return this.#late;
+  }
+
   #failingOf(transfer: TransferId): Set<BlockId> {
     const known = this.#failing.get(transfer) ?? new Set();
     this.#failing.set(transfer, known);
@@ -418,10 +440,8 @@ export class FaultTier implements ConnectorPort {
     this.#decided = [];
     for (const { requestId, blocks } of loads)
       for (const { place, key } of blocks)
-        assert(
-          !this.#broken.has(`${requestId} ${place} ${key}`),
-          `I8: ${requestId} believes again in ${key} from ${place}`,
-        );
+        if (this.#broken.has(`${requestId} ${place} ${key}`))
+          assert(false, `I8: ${requestId} believes again in ${key} from ${place}`);
   }
 
   #store({ job, read, fails }: OpenSave): void {
@@ -438,12 +458,15 @@ export class FaultTier implements ConnectorPort {
     const isAlone = this.#repeats.length === 0 && this.faults.twice === 0 && this.faults.unknown === 0;
     if (isAlone) return output;
     const outputs = [output];
-    this.#repeats = this.#repeats.filter((repeat) => {
-      if (repeat.rank !== rank || !this.#prng.chance(0.3)) return true;
-      outputs.push(repeat.output);
-      return false;
-    });
+    if (this.#repeats.length > 0)
+      this.#repeats = this.#repeats.filter((repeat) => {
+        if (repeat.rank !== rank || !this.#prng.chance(0.3)) return true;
+        outputs.push(repeat.output);
+        return false;
+      });
     if (this.#prng.chance(this.faults.twice)) this.#repeats.push({ rank, output });
+    const isUnknownToCome = this.#prng.chance(this.faults.unknown);
+    if (outputs.length === 1 && !isUnknownToCome) return output;
     const made = {
       ...output,
       finishedRecving: outputs.flatMap(({ finishedRecving }) => finishedRecving),
@@ -452,11 +475,12 @@ export class FaultTier implements ConnectorPort {
       failedRecving: outputs.flatMap(({ failedRecving }) => failedRecving),
       loadFailures: outputs.flatMap(({ loadFailures }) => loadFailures),
     };
-    if (this.#prng.chance(this.faults.unknown)) made.finishedRecving.push((unknownIds + 1) as TransferId);
+    if (isUnknownToCome) made.finishedRecving.push((unknownIds + 1) as TransferId);
     return made;
   }
 }
 
 const unknownIds = 1e9;
+const endings = ['finishedRecving', 'finishedSending', 'drained'] as const;
 const underWay = { hasDied: false, isDecided: false, isArrived: false };
 const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'absent', 'storeFailed', 'timedOut'] as const;

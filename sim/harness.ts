@@ -1,3 +1,4 @@
+import { sha256 } from '../src/base/sha256.ts';
 import type { BlockCount, BlockId, TokenCount } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { RequestUpdate } from '../src/core/request.ts';
@@ -5,7 +6,6 @@ import type { StepPlan } from '../src/core/step.ts';
 import type { SchedulerOptions } from '../src/scheduler/contract.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner } from './fake-runner.ts';
-import { sha256 } from './hash.ts';
 import { makeRequest } from './workload.ts';
 
 /** One full-attention group over so many pages that can be handed out. */

@@ -44,10 +44,17 @@ export class HitChecker {
     this.#plans++;
   }
 
+  /** Whether any request has lost blocks that it has not asked for since. */
+  get hasLost(): boolean {
+    return this.#lost.size > 0;
+  }
+
   planned({ sequences }: ScheduledStep): void {
     for (const { requestId, blockTables, spans, tokens } of sequences) {
-      this.#seen.set(requestId, { tables: blockTables, tokens });
-      for (const [name, page] of this.#lost.get(requestId) ?? []) {
+      if (this.#seen.get(requestId)?.tables !== blockTables) this.#seen.set(requestId, { tables: blockTables, tokens });
+      const ownLost = this.#lost.get(requestId);
+      if (ownLost === undefined) continue;
+      for (const [name, page] of ownLost) {
         const [group, index] = name.split('/').map(Number) as [number, number];
         // It has taken another request's page for the block since: what it computes there is for another group's sake.
         if (this.#pageOf(requestId, group, index) !== page && this.#isShared(requestId, group, index)) continue;
@@ -66,7 +73,8 @@ export class HitChecker {
     const bad = new Set<number>(pages);
     for (const [id, { tables, tokens }] of this.#seen) {
       const lost = this.#lost.get(id) ?? new Map<string, BlockId>();
-      for (const [group, { ids, length }] of tables.entries()) {
+      for (let group = 0; group < tables.length; group++) {
+        const { ids, length } = tables[group]!;
         const full = Math.min(length, Math.floor(tokens.length / this.#spec.groups[group]!.blockSize));
         for (let index = 0; index < full; index++)
           if (bad.has(ids[index]!)) lost.set(`${group}/${index}`, ids[index]! as BlockId);
@@ -151,6 +159,7 @@ export class HitChecker {
 
   /** Loads of these blocks have failed or were abandoned, perhaps so often that no request asks for the blocks again. */
   loadsFailed(blocks: readonly { readonly group: number; readonly index: number }[]): void {
+    if (this.#lost.size === 0) return;
     for (const lost of this.#lost.values()) for (const { group, index } of blocks) lost.delete(`${group}/${index}`);
   }
 

@@ -35,7 +35,9 @@ export class Judge {
   readonly #cases = new Map<RequestId, Case>();
   readonly #truths = new Map<RequestId, Truth>();
   readonly #salts = new Map<string | undefined, number>();
-  readonly #pageUsers: Int32Array;
+  /** By page: the last step with it in a table, and for whom. */
+  readonly #pageStamps: Int32Array;
+  readonly #pageUses: Int32Array;
   #stamp = 0;
   finished = 0;
 
@@ -43,7 +45,8 @@ export class Judge {
     this.#spec = spec;
     this.#vocabSize = vocabSize;
     this.#maxModelLen = maxModelLen;
-    this.#pageUsers = new Int32Array(spec.pageCount * 2);
+    this.#pageStamps = new Int32Array(spec.pageCount);
+    this.#pageUses = new Int32Array(spec.pageCount);
   }
 
   get liveCount(): number {
@@ -102,15 +105,14 @@ export class Judge {
   }
 
   #checkTable({ ids, length }: BlockTable, { request, truth }: Case, group: number): void {
+    const use = truth.label * 16 + group;
     for (let block = 0; block < length; block++) {
       const page = ids[block]!;
       if (page === 0) continue;
-      const use = truth.label * 16 + group;
-      const [stampAt, useAt] = [page * 2, page * 2 + 1];
-      if (this.#pageUsers[stampAt] === this.#stamp && this.#pageUsers[useAt] !== use)
+      if (this.#pageStamps[page] === this.#stamp && this.#pageUses[page] !== use)
         assert(false, `I10: ${request.id} shares page ${page} with another salt or group`);
-      this.#pageUsers[stampAt] = this.#stamp;
-      this.#pageUsers[useAt] = use;
+      this.#pageStamps[page] = this.#stamp;
+      this.#pageUses[page] = use;
     }
   }
 
@@ -124,7 +126,7 @@ export class Judge {
     const { output, expected } = known;
     for (const { token } of update.newTokens) {
       const wanted = expected.tokens[output.length];
-      assert(token === wanted, `I2: token ${output.length} of ${id} is ${token}, must be ${wanted}`);
+      if (token !== wanted) assert(false, `I2: token ${output.length} of ${id} is ${token}, must be ${wanted}`);
       output.push(token);
     }
     assert(update.stats.outputTokens === output.length, `wrong output count for ${id}`);

@@ -28,12 +28,17 @@ export class MinimalRepair {
   readonly #coming = new Set<number>();
   readonly #comingStates = new Map<number, number>();
   #needed = new Uint8Array(0);
+  /** Per group: which tokens are valid, and the token from which on all that are read are marked. */
+  readonly #valid: Uint8Array[];
+  readonly #markedFrom: Int32Array;
   /** Sequences that compute more than one token, whose rows were looked at. */
   checked = 0;
 
   constructor(runner: FakeRunner, truthOf: (id: RequestId) => Truth | undefined) {
     this.#runner = runner;
     this.#truthOf = truthOf;
+    this.#valid = runner.kvCacheSpec.groups.map(() => new Uint8Array(0));
+    this.#markedFrom = new Int32Array(this.#valid.length);
   }
 
   computedTokens(id: RequestId): number {
@@ -53,9 +58,11 @@ export class MinimalRepair {
       if (sequence.spans[0]!.start < sequence.tokens.length - 1) this.#checkSequence(sequence);
       const tables = sequence.writeTables ?? sequence.blockTables;
       for (const { start, end } of sequence.spans)
-        for (let token: number = start; token < end; token++)
-          for (const [group, { blockSize }] of groups.entries())
+        for (let group = 0; group < groups.length; group++) {
+          const { blockSize } = groups[group]!;
+          for (let token: number = start; token < end; token++)
             this.#willCome(pageAt(tables[group]!, token, blockSize), group, token % blockSize, 1);
+        }
     }
   }
 
@@ -70,8 +77,10 @@ export class MinimalRepair {
     notLoaded: readonly BlockId[],
   ): void {
     for (const page of lost) this.#runner.scribble(page);
-    const spoiled = new Set<number>([...lost, ...notLoaded]);
-    for (const [index, sequence] of plan.sequences.entries()) {
+    const spoiled = new Set<number>(lost);
+    for (const page of notLoaded) spoiled.add(page);
+    for (let index = 0; index < plan.sequences.length; index++) {
+      const sequence = plan.sequences[index]!;
       const isLeftOut = leftOut.includes(index);
       if (!isLeftOut) this.#count(sequence);
       const first = isLeftOut ? 0 : this.#firstSpoiled(sequence, this.#runner.untrueReads[index]?.row, spoiled);
@@ -80,7 +89,8 @@ export class MinimalRepair {
   }
 
   #count({ requestId, spans }: SequencePlan): void {
-    const rows = spans.reduce((sum, { start, end }) => sum + end - start, 0);
+    let rows = 0;
+    for (const { start, end } of spans) rows += end - start;
     this.#computed.set(requestId, this.computedTokens(requestId) + rows);
   }
 
@@ -103,20 +113,28 @@ export class MinimalRepair {
     const needed = this.#needed.fill(0, 0, count);
     needed[count - 1] = 1;
     const { groups } = this.#runner.kvCacheSpec;
-    const valid = groups.map((_, group) => this.#validTokens(sequence, truth, group));
+    for (let group = 0; group < groups.length; group++) this.#setValid(sequence, truth, group);
+    const markedFrom = this.#markedFrom.fill(count);
     for (let token = count - 1; token > 0; token--) {
       if (needed[token] === 0) continue;
-      for (const [group, spec] of groups.entries())
-        for (let read = firstRead(spec, token); read < token; read++) if (valid[group]![read] === 0) needed[read] = 1;
+      for (let group = 0; group < groups.length; group++) {
+        const valid = this.#valid[group]!;
+        const first = firstRead(groups[group]!, token);
+        // A later token of the set has read the rest already: no rule lets a later token see further back.
+        const end = Math.min(token, markedFrom[group]!);
+        for (let read = first; read < end; read++) if (valid[read] === 0) needed[read] = 1;
+        markedFrom[group] = Math.min(first, markedFrom[group]!);
+      }
     }
     return needed;
   }
 
-  /** 1 for each token whose KV (in a state group: the state after it) is in its page. */
-  #validTokens({ tokens, blockTables }: SequencePlan, truth: Truth, group: number): Uint8Array {
+  /** Writes 1 to `#valid` for each token whose KV (in a state group: the state after it) is in its page. */
+  #setValid({ tokens, blockTables }: SequencePlan, truth: Truth, group: number): void {
     const { kind, blockSize } = this.#runner.kvCacheSpec.groups[group]!;
     const table = blockTables[group]!;
-    const valid = new Uint8Array(tokens.length);
+    if (this.#valid[group]!.length < tokens.length) this.#valid[group] = new Uint8Array(2 * tokens.length);
+    const valid = this.#valid[group]!.fill(0, 0, tokens.length);
     for (let token = 0; token < tokens.length; token++) {
       const page = pageAt(table, token, blockSize);
       if (page === NULL_BLOCK) continue;
@@ -129,7 +147,6 @@ export class MinimalRepair {
           valid[token] = 1;
       }
     }
-    return valid;
   }
 
   #willCome(page: number, group: number, offset: number, count: number): void {
@@ -146,7 +163,8 @@ export class MinimalRepair {
     const { groups } = this.#runner.kvCacheSpec;
     for (const { start, end } of sequence.spans)
       for (let token: number = start; token < Math.min(end, limit); token++)
-        for (const [group, spec] of groups.entries()) {
+        for (let group = 0; group < groups.length; group++) {
+          const spec = groups[group]!;
           const table = sequence.blockTables[group]!;
           const last = Math.floor(token / spec.blockSize);
           for (let block = Math.floor(firstRead(spec, token) / spec.blockSize); block <= last; block++)

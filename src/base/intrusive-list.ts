@@ -63,10 +63,10 @@ export class IntrusiveList {
   checkInvariants(): void {
     let count = 0;
     for (let at = this.#next[this.#ring]!; at !== this.#ring; at = this.#next[at]!) {
-      assert(this.#previous[this.#next[at]!] === at, `list link after ${at} does not lead back`);
-      assert(++count <= this.#size, 'list ring is longer than its size');
+      if (this.#previous[this.#next[at]!] !== at) fail(`list link after ${at} does not lead back`);
+      if (++count > this.#size) fail('list ring is longer than its size');
     }
-    assert(count === this.#size, `list holds ${count}, its size says ${this.#size}`);
+    if (count !== this.#size) fail(`list holds ${count}, its size says ${this.#size}`);
   }
 
   #link(id: number, previous: number, next: number): void {

@@ -1,9 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises';
-import { sha256 } from '../../sim/hash.ts';
 import { makeRequest } from '../../sim/workload.ts';
 import { assert, assertDefined } from '../base/assert.ts';
 import { systemClock } from '../base/clock.ts';
 import type { Prng } from '../base/prng.ts';
+import { sha256 } from '../base/sha256.ts';
 import { type BlockId, blockCount, blockId, type RequestId, tokenCount } from '../core/ids.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import { Outbox } from '../engine/outbox.ts';

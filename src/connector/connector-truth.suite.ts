@@ -1,6 +1,6 @@
-import { sha256 } from '../../sim/hash.ts';
 import { assert } from '../base/assert.ts';
 import { Prng } from '../base/prng.ts';
+import { sha256 } from '../base/sha256.ts';
 import { type BlockId, blockCount, blockId, NULL_BLOCK, type TokenId, tokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { SampledToken, SequencePlan, StepPlan } from '../core/step.ts';

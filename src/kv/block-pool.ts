@@ -122,8 +122,8 @@ export class BlockPool {
       if (isIdle && this.#index.has(page as BlockId)) cached++;
     }
     assert(this.#references[NULL_BLOCK] === 0 && !this.#idle.has(NULL_BLOCK), 'the null page is nobody’s');
-    assert(idle === this.#idle.size, `${idle} idle pages, the list has ${this.#idle.size}`);
-    assert(cached === this.#cachedIdle, `${cached} cached pages, the counter says ${this.#cachedIdle}`);
+    if (idle !== this.#idle.size) fail(`${idle} idle pages, the list has ${this.#idle.size}`);
+    if (cached !== this.#cachedIdle) fail(`${cached} cached pages, the counter says ${this.#cachedIdle}`);
   }
 
   #idleIfUnused(page: BlockId): void {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { sha256 } from '../../sim/hash.ts';
+import { sha256 } from '../base/sha256.ts';
 import type { BlockCount, TokenCount, TokenId } from '../core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../core/kv-spec.ts';
 import { TokenBuffer } from '../core/tokens.ts';

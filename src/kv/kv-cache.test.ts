@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { sha256 } from '../../sim/hash.ts';
+import { sha256 } from '../base/sha256.ts';
 import type { BlockCount, TokenCount } from '../core/ids.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { KvCache } from './kv-cache.ts';

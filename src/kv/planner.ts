@@ -28,7 +28,7 @@ export interface GroupValidity {
 
 /**
  * Writes C into `spans`, ascending. One pass from right to left: `low` is the lowest token known to be in C, and each
- * group names the highest token below it that it still needs. Cost: O(blocks), nothing allocated but `candidates`.
+ * group names the highest token below it that it still needs. Cost: O(blocks), nothing allocated.
  *
  *   valid KV     ######....####..##........      . = not valid
  *   C            ......^^^^....^^..^^^^^^^^      full attention: exactly the holes (and always the last token)
@@ -38,13 +38,14 @@ export function planSpans(tokenCount: number, groups: readonly GroupValidity[], 
   spans.clear();
   let low = tokenCount - 1;
   let end = tokenCount;
-  const candidates = new Int32Array(groups.length).fill(low);
+  if (candidates.length < groups.length) candidates = new Int32Array(groups.length);
+  candidates.fill(low);
   for (;;) {
     let next = NOTHING;
     let chosen: GroupValidity | undefined;
     for (let g = 0; g < groups.length; g++) {
       const group = groups[g]!;
-      const missing = highestMissing(group, low, candidates, g);
+      const missing = highestMissing(group, low, g);
       if (missing > next) {
         next = missing;
         chosen = group;
@@ -62,7 +63,7 @@ export function planSpans(tokenCount: number, groups: readonly GroupValidity[], 
 }
 
 /** The highest token below `low`, the lowest of C so far, that `group` needs and lacks; NOTHING when all is met. */
-function highestMissing(group: GroupValidity, low: number, candidates: Int32Array, g: number): number {
+function highestMissing(group: GroupValidity, low: number, g: number): number {
   if (group.kind === 'state') return stateAt(group, low) ? NOTHING : low - 1;
   // A candidate below `low` is still right: between the two everything is valid. So all calls together pass each block once.
   if (candidates[g]! >= low) candidates[g] = highestInvalid(group, low);
@@ -112,3 +113,6 @@ function nearestCheckpoint({ blockSize, blockCount, validTo }: GroupValidity, po
 }
 
 const NOTHING = -1;
+
+/** Per group of the plan at hand, the highest token below the lowest of C that is not valid. */
+let candidates = new Int32Array(4);

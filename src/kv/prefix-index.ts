@@ -88,11 +88,11 @@ export class PrefixIndex {
         if (this.#previous[page] !== previous) fail(`page ${page}: link back is broken`);
         const home = this.#bucketOf(this.#digests, page * DIGEST_WORDS, this.#groups[page]!);
         if (home !== bucket) fail(`page ${page} hangs in bucket ${bucket}, its digest says ${home}`);
-        assert(++reached <= this.#size, 'the chains are longer than the index');
+        if (++reached > this.#size) fail('the chains are longer than the index');
         previous = page;
       }
     }
-    assert(reached === this.#size, `${reached} pages reached, size says ${this.#size}`);
+    if (reached !== this.#size) fail(`${reached} pages reached, size says ${this.#size}`);
   }
 
   /** The digest is uniform already; the group is stirred in by an odd factor. */

@@ -2,6 +2,7 @@ import { assert } from '../base/assert.ts';
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
+import type { PageTable } from './page-table.ts';
 import { readTables } from './plan-request.ts';
 import { planSpans } from './planner.ts';
 import { SpanList } from './span-list.ts';
@@ -15,8 +16,7 @@ import { SpanList } from './span-list.ts';
  * computed, lost, inherited or let go since it was planned.
  */
 export function verifyPlans(parts: KvParts): void {
-  const groups = parts.spec.groups.map((group) => new GroupProposal(group));
-  const wanted = new SpanList();
+  const { proposals: groups, wanted } = scratchOf(parts);
   for (const request of parts.requests) {
     if (request === undefined || !request.admitted || request.needsPlan) continue;
     // What waits aside is not in the tables, so the tables do not tell the whole truth until it is back.
@@ -34,29 +34,31 @@ export function verifyKvCache(parts: KvParts): void {
   pool.checkInvariants();
   published.checkInvariants();
   computing.checkInvariants();
-  const references = new Int32Array(spec.pageCount);
-  const sizes = new Int32Array(spec.pageCount);
-  const owned = new Uint8Array(spec.pageCount);
+  const scratch = scratchOf(parts);
+  const references = scratch.references.fill(0);
+  const sizes = scratch.sizes.fill(0);
+  const owned = scratch.owned.fill(0);
   for (const request of parts.requests) {
     if (request === undefined) continue;
-    assert(request.admitted || request.tables.every((table) => table.length === 0), 'pages without admission');
     for (const { page, group } of request.parked) {
       references[page]!++;
       sizes[page] = spec.groups[group]!.blockSize;
       if (residency.isOwnedBy(page, request.slot)) owned[page] = 1;
     }
-    request.tables.forEach((table, g) => {
+    for (let g = 0; g < request.tables.length; g++) {
+      const table: PageTable = request.tables[g]!;
+      const { blockSize } = spec.groups[g]!;
+      if (!request.admitted && table.length > 0) fail('pages without admission');
       for (let block = 0; block < table.length; block++) {
         const page = table.at(block);
         if (page === NULL_BLOCK) continue;
         if (block < request.firstHeld[g]!) fail(`block ${block} has a page below the first that is held`);
-        const { blockSize } = spec.groups[g]!;
         if (sizes[page] !== 0 && sizes[page] !== blockSize) fail(`page ${page} serves groups of different block sizes`);
         references[page]!++;
         sizes[page] = blockSize;
         if (residency.isOwnedBy(page, request.slot)) owned[page] = 1;
       }
-    });
+    }
   }
   for (let id = NULL_BLOCK + 1; id < spec.pageCount; id++) {
     const page = id as BlockId;
@@ -75,6 +77,34 @@ export function verifyKvCache(parts: KvParts): void {
     if (computing.has(page) && !residency.isOwned(page)) fail(`page ${page} is promised, but nobody fills it`);
     if (computing.has(page) && published.has(page)) fail(`page ${page} is both promised and published`);
   }
+}
+
+/** What the checks of one cache count in; made for its first check, because most caches are never checked. */
+interface Scratch {
+  readonly proposals: readonly GroupProposal[];
+  readonly wanted: SpanList;
+  /** By page: tables that hold it, tokens of its block, whether its owner holds it. */
+  readonly references: Int32Array;
+  readonly sizes: Int32Array;
+  readonly owned: Uint8Array;
+}
+
+const scratches = new WeakMap<KvParts, Scratch>();
+
+function scratchOf(parts: KvParts): Scratch {
+  const { groups, pageCount } = parts.spec;
+  let scratch = scratches.get(parts);
+  if (scratch === undefined) {
+    scratch = {
+      proposals: groups.map((group) => new GroupProposal(group)),
+      wanted: new SpanList(),
+      references: new Int32Array(pageCount),
+      sizes: new Int32Array(pageCount),
+      owned: new Uint8Array(pageCount),
+    };
+    scratches.set(parts, scratch);
+  }
+  return scratch;
 }
 
 /** For loops over all pages: the sentence is made only when it is needed. */

@@ -75,6 +75,8 @@ export class ExternalKv {
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #counters: Record<string, number> = {};
   #newlyValid: ValidBlock[] = [];
+  /** By page; for checks alone. */
+  #checkScratch: { readonly counts: Int32Array; readonly awaited: Uint8Array } | undefined;
   #nowMs = 0;
   #lastStepMs = -Infinity;
   #isRung: boolean = false;
@@ -286,25 +288,30 @@ export class ExternalKv {
     const { pool } = this.#kv.parts;
     const isUnused = (page: BlockId): boolean => pool.references(page) === 0;
     this.ledger.flush(isUnused);
-    for (const page of this.ledger.countHolds().keys()) if (isUnused(page)) return true;
-    return false;
+    let hasUnused = false;
+    this.ledger.eachHold((page) => {
+      if (isUnused(page)) hasUnused = true;
+    });
+    return hasUnused;
   }
 
   /** I5 and I6: pages are held as often as transfers say, and each load that somebody waits for is known. */
   checkInvariants(): void {
-    const counts = new Map(this.ledger.countHolds());
-    for (const { page } of this.#newlyValid) counts.set(page, (counts.get(page) ?? 0) + 1);
     const { pool, residency } = this.#kv.parts;
-    const awaited = new Set<BlockId>();
+    this.#checkScratch ??= { counts: new Int32Array(pool.pageCount), awaited: new Uint8Array(pool.pageCount) };
+    const counts = this.#checkScratch.counts.fill(0);
+    const awaited = this.#checkScratch.awaited.fill(0);
+    this.ledger.eachHold((page) => counts[page]!++);
+    for (const { page } of this.#newlyValid) counts[page]!++;
     for (const { placed, job } of this.#loads.values()) {
-      assert(this.ledger.isOpen(job.transfer), `I6: load ${job.transfer} is awaited, but not open`);
-      for (const { page } of placed) awaited.add(page);
+      if (!this.ledger.isOpen(job.transfer)) fail(`I6: load ${job.transfer} is awaited, but not open`);
+      for (const { page } of placed) awaited[page] = 1;
     }
     for (let id = 1; id < pool.pageCount; id++) {
       const page = id as BlockId;
-      const count = counts.get(page) ?? 0;
-      if (pool.holds(page) !== count) fail(`I5: page ${page} is held ${pool.holds(page)} times for ${count} transfers`);
-      if (residency.isLoading(page) && !awaited.has(page))
+      if (pool.holds(page) !== counts[page])
+        fail(`I5: page ${page} is held ${pool.holds(page)} times for ${counts[page]} transfers`);
+      if (residency.isLoading(page) && awaited[page] === 0)
         fail(`I8: page ${page} waits for a load that is not under way`);
     }
   }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { onePoolSpec, range, shape, short } from '../../sim/harness.ts';
-import { sha256 } from '../../sim/hash.ts';
+import { sha256 } from '../base/sha256.ts';
 import type { TokenId } from '../core/ids.ts';
 import type { StepPlan } from '../core/step.ts';
 import type { SchedulerOptions } from './contract.ts';

@@ -53,12 +53,12 @@ export class RunningList {
   }
 
   checkInvariants(): void {
-    this.#states.forEach((state, place) => {
-      assert(state.status === 'running', `request ${state.request.id} runs, but is ${state.status}`);
-      assert(state.kv.admitted, `request ${state.request.id} runs without pages`);
-      const before = this.#states[place - 1];
-      if (this.#order !== undefined && before !== undefined)
-        assert(this.#order(before, state) < 0, `request ${state.request.id} runs out of order`);
-    });
+    for (let place = 0; place < this.#states.length; place++) {
+      const state = this.#states[place]!;
+      if (state.status !== 'running') assert(false, `request ${state.request.id} runs, but is ${state.status}`);
+      if (!state.kv.admitted) assert(false, `request ${state.request.id} runs without pages`);
+      if (this.#order !== undefined && place > 0 && this.#order(this.#states[place - 1]!, state) >= 0)
+        assert(false, `request ${state.request.id} runs out of order`);
+    }
   }
 }

@@ -285,7 +285,7 @@ export class Scheduler implements SchedulerApi {
 
   /** Requests that were told to ask later go back to their places in the queue. */
   #askAgain(): void {
-    const { external } = this.#admission();
+    const external = this.#external;
     if (external === undefined || this.#deferred.length === 0) return;
     const asking = this.#deferred.filter(
       ({ askUntilMs }) => external.isRung || askUntilMs === undefined || askUntilMs <= external.nowMs,

@@ -37,12 +37,13 @@ export class WaitingQueue {
 
   checkInvariants(): void {
     assert(this.#places.size === this.#heap.length, 'the queue and its places differ in size');
-    this.#heap.forEach((state, place) => {
-      assert(this.#places.get(state) === place, `request ${state.request.id} is not where the queue thinks`);
-      assert(state.status === 'waiting', `request ${state.request.id} waits, but is ${state.status}`);
-      const parent = this.#heap[(place - 1) >> 1];
-      assert(place === 0 || this.#order(parent!, state) < 0, `request ${state.request.id} is out of order`);
-    });
+    for (let place = 0; place < this.#heap.length; place++) {
+      const state = this.#heap[place]!;
+      if (this.#places.get(state) !== place) assert(false, `request ${state.request.id} is not where the queue thinks`);
+      if (state.status !== 'waiting') assert(false, `request ${state.request.id} waits, but is ${state.status}`);
+      if (place > 0 && this.#order(this.#heap[(place - 1) >> 1]!, state) >= 0)
+        assert(false, `request ${state.request.id} is out of order`);
+    }
   }
 
   #up(state: RequestState, from: number): void {

@@ -1,5 +1,6 @@
 import { assert } from '../../base/assert.ts';
-import type { ConnectorOutput, TransferId } from '../connector.ts';
+import type { BlockKey } from '../block-key.ts';
+import type { BlockLoadFailure, BlockSaveFailure, ConnectorOutput, TransferId } from '../connector.ts';
 import { emptyOutput } from '../connector.ts';
 
 /** An id's countdown over the ranks. */
@@ -48,9 +49,14 @@ export class OutputAggregator {
       // Ids that are heard of first in this very step count by the new number.
       if (output !== undefined && output.expectedFinishedCount > 0) this.#expected = output.expectedFinishedCount;
     }
-    for (const [rank, output] of outputs.entries()) {
-      if (output === undefined) continue;
-      for (const [name, count] of Object.entries(output.counters)) add(name, count);
+    const loadFailures: BlockLoadFailure[] = [];
+    const saveFailures: BlockSaveFailure[] = [];
+    const evicted: BlockKey[] = [];
+    for (let rank = 0; rank < outputs.length; rank++) {
+      const output = outputs[rank];
+      // Most ranks report nothing in most steps.
+      if (output === undefined || output === emptyOutput) continue;
+      for (const name in output.counters) add(name, output.counters[name]!);
       for (const id of output.failedRecving) if (this.#isOpen(id)) this.#failed.add(id);
       for (const kind of kinds) {
         for (const id of output[kind]) {
@@ -59,14 +65,19 @@ export class OutputAggregator {
           else if (outcome === 'ignored') add('duplicateReports', 1);
         }
       }
+      for (const failure of output.loadFailures) loadFailures.push(failure);
+      for (const failure of output.saveFailures) saveFailures.push(failure);
+      for (const key of output.evicted) evicted.push(key);
     }
     this.#forgetClosed();
     return Object.freeze({
-      ...finished,
+      finishedSending: finished.finishedSending,
+      finishedRecving: finished.finishedRecving,
+      drained: finished.drained,
       failedRecving: this.#takeFailed(finished.finishedRecving),
-      loadFailures: outputs.flatMap((output) => output?.loadFailures ?? []),
-      saveFailures: outputs.flatMap((output) => output?.saveFailures ?? []),
-      evicted: [...new Set(outputs.flatMap((output) => output?.evicted ?? []))],
+      loadFailures,
+      saveFailures,
+      evicted: evicted.length < 2 ? evicted : [...new Set(evicted)],
       counters,
       expectedFinishedCount: 0,
     });
@@ -93,13 +104,16 @@ export class OutputAggregator {
   /** A finished countdown stays until the engine has closed the id, so that a further report is known as one too many. */
   #forgetClosed(): void {
     for (const kind of kinds) {
-      for (const id of this.#countdowns[kind].keys()) if (!this.#isOpen(id)) this.#countdowns[kind].delete(id);
+      const countdowns = this.#countdowns[kind];
+      if (countdowns.size === 0) continue;
+      for (const id of countdowns.keys()) if (!this.#isOpen(id)) countdowns.delete(id);
     }
+    if (this.#failed.size === 0) return;
     for (const id of this.#failed) if (!this.#isOpen(id)) this.#failed.delete(id);
   }
 
   #takeFailed(finishedRecving: readonly TransferId[]): TransferId[] {
-    return finishedRecving.filter((id) => this.#failed.delete(id));
+    return this.#failed.size === 0 ? [] : finishedRecving.filter((id) => this.#failed.delete(id));
   }
 }
 

@@ -23,7 +23,9 @@ function make() {
   const ledger = new TransferLedger(time, { hold: (page) => add(page, 1), release: (page) => add(page, -1) });
   const apply = (output: Partial<ConnectorOutput>) => {
     const change = ledger.apply({ ...emptyOutput, ...output });
-    expect(ledger.countHolds()).toEqual(held);
+    const holds = new Map<BlockId, number>();
+    ledger.eachHold((page) => holds.set(page, (holds.get(page) ?? 0) + 1));
+    expect(holds).toEqual(held);
     return change;
   };
   const failure = (transfer: TransferId, page: number, reason: LoadFailureReason = 'absent') => ({

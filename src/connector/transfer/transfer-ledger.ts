@@ -1,16 +1,17 @@
 import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
-import type {
-  ConnectorMetadata,
-  ConnectorOutput,
-  ConnectorPlan,
-  FoundBlock,
-  LoadBlock,
-  LoadJob,
-  LoadMode,
-  SaveJob,
-  TransferId,
+import {
+  type ConnectorMetadata,
+  type ConnectorOutput,
+  type ConnectorPlan,
+  emptyOutput,
+  type FoundBlock,
+  type LoadBlock,
+  type LoadJob,
+  type LoadMode,
+  type SaveJob,
+  type TransferId,
 } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 
@@ -217,19 +218,18 @@ export class TransferLedger {
     return next;
   }
 
-  /** How often each page is held by transfers. For checks: O(open blocks). */
-  countHolds(): ReadonlyMap<BlockId, number> {
-    const counts = new Map<BlockId, number>();
-    const count = (page: BlockId): void => void counts.set(page, (counts.get(page) ?? 0) + 1);
-    for (const { held } of this.#loads.values()) for (const page of held) count(page);
+  /** Tells of each page that transfers hold, as often as they hold it. O(open blocks). */
+  eachHold(tell: (page: BlockId) => void): void {
+    for (const { held } of this.#loads.values()) for (const page of held) tell(page);
     for (const { save, isDrained } of this.#saves.values()) {
-      if (!isDrained) for (const { page } of save.blocks) count(page);
+      if (!isDrained) for (const { page } of save.blocks) tell(page);
     }
-    return counts;
   }
 
   #accept(output: ConnectorOutput): ConnectorOutput {
+    if (output === emptyOutput) return output;
     const keep = <T>(items: readonly T[], isExpected: (item: T) => boolean): readonly T[] => {
+      if (items.length === 0) return items;
       const kept = items.filter(isExpected);
       this.#late += items.length - kept.length;
       return kept;
