@@ -1,30 +1,16 @@
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
+import { CompiledCopies } from './compiled-copies.ts';
 import { noFaults } from './faults.ts';
 import { mutants } from './mutants.ts';
 import type * as Run from './run.ts';
 import type { Scenario, World, WorldOptions } from './world.ts';
 
-const root = join(import.meta.dirname, '..');
-const workshop = mkdtempSync(join(tmpdir(), 'kvasir-mutants-'));
-afterAll(() => rmSync(workshop, { recursive: true }));
+const copies = new CompiledCopies(mutants);
+afterAll(() => copies.remove());
 
-/** A copy of the simulator's world over changed sources. */
-async function copyOf(name: string, change: (path: string) => void): Promise<string> {
-  const copy = join(workshop, name);
-  for (const folder of ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'])
-    cpSync(join(root, folder), join(copy, folder), {
-      recursive: true,
-      filter: (path) => !/\.(test|fuzz|bench)\.ts$/.test(path),
-    });
-  change(copy);
-  return copy;
-}
-
-async function worldOf(name: string, change: (path: string) => void): Promise<typeof World> {
-  const module = (await import(join(await copyOf(name, change), 'sim/world.ts'))) as { World: typeof World };
+async function worldOf(index?: number): Promise<typeof World> {
+  const module = (await import(join(copies.folderOf(index), 'sim/world.js'))) as { World: typeof World };
   return module.World;
 }
 
@@ -56,13 +42,8 @@ function messageOf(run: () => unknown): string {
 describe('planted bugs are found', () => {
   test.each(mutants.map((mutant, index) => ({ ...mutant, index })))(
     '$bug',
-    async ({ breaks, seed, scenario = 'mixed', faults, checks = true, file, find, replace, index }) => {
-      const Mutated = await worldOf(`mutant-${index}`, (copy) => {
-        const path = join(copy, file);
-        const source = readFileSync(path, 'utf8');
-        expect(source.split(find), `the piece must be found once in ${file}`).toHaveLength(2);
-        writeFileSync(path, source.replace(find, replace));
-      });
+    async ({ breaks, seed, scenario = 'mixed', faults, checks = true, index }) => {
+      const Mutated = await worldOf(index);
       const options = { scenario, checks, ...(faults === undefined ? {} : { faults: { ...noFaults, ...faults } }) };
       // A bug may break several invariants, and which one a world meets first is no matter.
       const failures = failuresOf(Mutated, seed, 400, options);
@@ -79,12 +60,8 @@ describe('planted bugs are found', () => {
   );
 
   test('a failure is shrunk, and the line that it prints runs just that again', async () => {
-    const { file, find, replace } = mutants.find(({ bug }) => bug.startsWith('the planner overlooks'))!;
-    const copy = await copyOf('shrunk', (path) => {
-      const source = readFileSync(join(path, file), 'utf8');
-      writeFileSync(join(path, file), source.replace(find, replace));
-    });
-    const { simulate } = (await import(join(copy, 'sim/run.ts'))) as typeof Run;
+    const index = mutants.findIndex(({ bug }) => bug.startsWith('the planner overlooks'));
+    const { simulate } = (await import(join(copies.folderOf(index), 'sim/run.js'))) as typeof Run;
     const failure = /shrunk: (\d+) turns of chaos, (\d+) requests: .*(I\d+: .*)\nrerun: npx kvasir sim (.*)$/.exec(
       messageOf(() => simulate(1, 100_000)),
     );
@@ -104,7 +81,7 @@ describe('planted bugs are found', () => {
   });
 
   test('and unchanged sources pass', async () => {
-    const Same = await worldOf('unchanged', () => undefined);
+    const Same = await worldOf();
     expect([...failuresOf(Same, 1, 20)]).toEqual([]);
   });
 });

@@ -1,0 +1,88 @@
+import { execFileSync } from 'node:child_process';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+
+const root = join(import.meta.dirname, '..');
+const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'];
+
+/** One source file of the simulator with one piece of it replaced. */
+export interface Change {
+  readonly file: string;
+  readonly find: string;
+  readonly replace: string;
+}
+
+/** The changed text. Throws unless the piece is there just once. */
+export function changed({ file, find, replace }: Change): string {
+  const pieces = readFileSync(join(root, file), 'utf8').split(find);
+  if (pieces.length !== 2) throw new Error(`${file} has the piece ${pieces.length - 1} times, not once: ${find}`);
+  return pieces.join(replace);
+}
+
+/**
+ * Copies of the simulator, each with one change or none. One run of the TypeScript compiler translates the sources and all changed
+ * files. Node imports the copies itself: below `node_modules`, vitest does not transform files.
+ */
+export class CompiledCopies {
+  readonly #workshop = mkdtempSync(join(tmpdir(), 'kvasir-mutants-'));
+  readonly #changes: readonly Change[];
+  readonly #copied = new Set<string>();
+
+  constructor(changes: readonly Change[]) {
+    this.#changes = changes;
+    for (const folder of folders)
+      cpSync(join(root, folder), join(this.#workshop, 'ts/whole', folder), {
+        recursive: true,
+        filter: (path) => !/\.(test|fuzz|bench|suite)\.ts$/.test(path),
+      });
+    for (const [index, change] of changes.entries()) {
+      const path = join(this.#workshop, 'ts', `change-${index}`, change.file);
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(path, changed(change));
+    }
+    this.#compile();
+  }
+
+  /** The folder of a copy with `changes[index]`, or without a change. */
+  folderOf(index?: number): string {
+    const name = index === undefined ? 'unchanged' : `change-${index}`;
+    const copy = join(this.#workshop, 'node_modules', name);
+    if (this.#copied.has(name)) return copy;
+    this.#copied.add(name);
+    cpSync(join(this.#workshop, 'js/whole'), copy, { recursive: true });
+    writeFileSync(join(copy, 'package.json'), '{ "type": "module" }');
+    if (index === undefined) return copy;
+    const file = this.#changes[index]!.file.replace(/\.ts$/, '.js');
+    cpSync(join(this.#workshop, 'js', name, file), join(copy, file));
+    return copy;
+  }
+
+  remove(): void {
+    rmSync(this.#workshop, { recursive: true });
+  }
+
+  /** Types are checked elsewhere, and a change may leave names that nothing uses. */
+  #compile(): void {
+    const config = {
+      compilerOptions: {
+        target: 'ES2023',
+        module: 'nodenext',
+        types: [],
+        rootDir: 'ts',
+        outDir: 'js',
+        noCheck: true,
+        noResolve: true,
+        isolatedModules: true,
+        verbatimModuleSyntax: true,
+        rewriteRelativeImportExtensions: true,
+      },
+      include: ['ts'],
+    };
+    writeFileSync(join(this.#workshop, 'tsconfig.json'), JSON.stringify(config));
+    writeFileSync(join(this.#workshop, 'package.json'), '{ "type": "module" }');
+    const compiler = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin/tsc');
+    execFileSync(process.execPath, [compiler, '-p', this.#workshop], { stdio: 'pipe' });
+  }
+}
