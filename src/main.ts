@@ -3,20 +3,26 @@
 import { buffer } from 'node:stream/consumers';
 import { inspect } from 'node:util';
 import { killChildren } from './base/child-processes.ts';
-import { benchCommand } from './cli/bench/command.ts';
+import type { OpenMeasuredEngine } from './cli/bench/engine-subject.ts';
 import type { CliContext, ExitCode } from './cli/context.ts';
-import { demoCommand } from './cli/demo/command.ts';
-import { generateCommand } from './cli/generate.ts';
 import { packageVersion } from './cli/package-files.ts';
-import { runCli } from './cli/run-cli.ts';
-import { serveCommand } from './cli/serve.ts';
-import { simCommand } from './cli/sim.ts';
-import { createEngine, openMeasuredEngine } from './compose.ts';
+import { type CommandFactory, runCli } from './cli/run-cli.ts';
 import { exitAtOnce } from './ggml/libc.ts';
+
+// Modules are loaded when they are needed: to load all of them takes longer than to start Node.
+const openMeasuredEngine: OpenMeasuredEngine = async (...args) =>
+  (await import('./compose.ts')).openMeasuredEngine(...args);
+const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
+  serve: async () => (await import('./cli/serve.ts')).serveCommand,
+  generate: async () => (await import('./cli/generate.ts')).generateCommand,
+  bench: async () => (await import('./cli/bench/command.ts')).benchCommand(openMeasuredEngine),
+  demo: async () => (await import('./cli/demo/command.ts')).demoCommand,
+  sim: async () => (await import('./cli/sim.ts')).simCommand,
+};
 
 const context: CliContext = {
   version: packageVersion(),
-  createEngine,
+  createEngine: async (options) => (await import('./compose.ts')).createEngine(options),
   stdout: process.stdout,
   stderr: process.stderr,
   readStdin: () => buffer(process.stdin),
@@ -35,10 +41,16 @@ process.on('uncaughtException', (error) => {
   exitNow(1);
 });
 
-const commands = [serveCommand, generateCommand, benchCommand(openMeasuredEngine), demoCommand, simCommand];
-const code = await runCli(process.argv.slice(2), context, commands);
+const argv = process.argv.slice(2);
+const code = await runCli(argv, context, await commandsFor(argv));
 await Promise.all([written(process.stdout), written(process.stderr)]);
 exitNow(code);
+
+/** The command that the line begins with; all of them for help and for lines that name none. */
+function commandsFor([name = '']: readonly string[]): Promise<CommandFactory[]> {
+  const named = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  return Promise.all((named === undefined ? Object.values(commands) : [named]).map((load) => load()));
+}
 
 /** Resolves when a reader that is slower than this process has taken everything. */
 function written(stream: NodeJS.WriteStream): Promise<void> {
