@@ -122,7 +122,7 @@ function casesFor(mutate: Mutation | undefined): { readonly name: string; run():
           readKvTransferConfig({
             kvConnector: 'Mutant',
             kvRole: role,
-            kvConnectorExtraConfig: { shared_storage_path: storage, async_load: mode === 'async' },
+            kvConnectorExtraConfig: { shared_storage_path: storage, async_load: mode === 'async', loads_at_once: 2 },
           }),
         ),
     },

@@ -16,6 +16,9 @@ const make = (extra: Record<string, JsonValue>, role = 'kv_both') =>
     readKvTransferConfig({ kvConnector: 'SharedStorageConnector', kvRole: role, kvConnectorExtraConfig: extra }),
   );
 
+/** As many threads as closed engines leave to the next one, for two ranks: to start a thread costs more than a case. */
+const fewThreads = { loads_at_once: 2, saves_at_once: 1 };
+
 /** Short where a call is made to hang; elsewhere a busy machine must not look like a broken store. */
 const timeoutFor = (call: string, rules: readonly { readonly on: string }[] = []): number =>
   rules.some(({ on }) => on === call) ? 1 : 60;
@@ -28,6 +31,7 @@ connectorSuite('SharedStorageConnector', {
         shared_storage_path: storage,
         async_load: settings.mode === 'async',
         max_bytes: settings.maxBytes ?? 1e9,
+        ...fewThreads,
         lookup_timeout_seconds: timeoutFor('has', settings.rules),
         save_timeout_seconds: timeoutFor('store', settings.rules),
         ...faultSettings(settings),
