@@ -1,0 +1,7 @@
+import { existsSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { heavyFiles } from './heavy-files-first.ts';
+
+it('the files that start first exist', () => {
+  expect(heavyFiles.filter((path) => !existsSync(path))).toEqual([]);
+});

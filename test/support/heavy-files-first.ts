@@ -1,0 +1,42 @@
+import { relative } from 'node:path';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+
+/** The files that take longest, longest first. A clean checkout has no times of an earlier run. */
+export const heavyFiles = [
+  'test/e2e/bench-recovery.test.ts',
+  'test/e2e/kv-transfer.test.ts',
+  'src/connector/shared-storage/shared-storage-connector.test.ts',
+  'test/recovery-schedules.test.ts',
+  'test/e2e/shutdown.test.ts',
+  'test/recovery-process-schedules.test.ts',
+  'test/stopped-workers.test.ts',
+  'test/worker-processes.test.ts',
+  'test/worker-chaos.test.ts',
+  'test/e2e/cli.test.ts',
+  'test/e2e/demo-planted-bugs.test.ts',
+  'test/e2e/demo.test.ts',
+  'src/connector/fault/faulty-connector.test.ts',
+  'src/connector/connector-mutants.test.ts',
+  'test/dead-storage.test.ts',
+  'test/connector-kill.test.ts',
+  'test/recovery-disk.test.ts',
+  'test/leak.test.ts',
+  'test/e2e/server.test.ts',
+];
+
+/**
+ * No long file begins when the others have ended. Files that share a process come last, one after the other: Vitest keeps the
+ * process only for the next file.
+ */
+export class HeavyFilesFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files);
+    return sorted.toSorted((a, b) => placeOf(a) - placeOf(b));
+  }
+}
+
+function placeOf({ moduleId, project }: TestSpecification): number {
+  if (!project.config.isolate) return heavyFiles.length + 1;
+  const place = heavyFiles.indexOf(relative(project.config.root, moduleId).replaceAll('\\', '/'));
+  return place < 0 ? heavyFiles.length : place;
+}
