@@ -2,7 +2,7 @@ import { defineError } from '../base/errors.ts';
 
 export const portInUse = defineError(
   'KVASIR_PORT_IN_USE',
-  'Port {port} on {host} is in use. Stop what listens there, or choose another port with --port (0 lets the system choose).',
+  'Port {port} on {host} is in use. Stop the process that listens there, or choose another port with --port (0 lets the system choose).',
   500,
 );
 export const cannotListen = defineError(
@@ -10,5 +10,13 @@ export const cannotListen = defineError(
   'Cannot listen on {host}, port {port} ({reason}). Choose others with --host and --port.',
   500,
 );
-export const fileUnreadable = defineError('KVASIR_FILE_UNREADABLE', 'Cannot read the {what} {path}: {reason}.', 500);
-export const textNotUtf8 = defineError('KVASIR_TEXT_NOT_UTF8', 'The {what} from {path} is not valid UTF-8.', 400);
+export const fileUnreadable = defineError(
+  'KVASIR_FILE_UNREADABLE',
+  'Cannot read the {what} {path}: {reason}. Check the path and its permissions.',
+  500,
+);
+export const textNotUtf8 = defineError(
+  'KVASIR_TEXT_NOT_UTF8',
+  'The {what} from {path} is not valid UTF-8. Convert it to UTF-8.',
+  400,
+);

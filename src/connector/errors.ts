@@ -23,17 +23,17 @@ export const faultsNotReached = defineError(
 );
 export const connectorModuleFailed = defineError(
   'KVASIR_CONNECTOR_MODULE_FAILED',
-  'The module `{path}` of kv_connector_module_path cannot be imported: {reason}.',
+  'The module `{path}` of kv_connector_module_path cannot be imported: {reason}. Correct the path or the module.',
   400,
 );
 export const connectorClassMissing = defineError(
   'KVASIR_CONNECTOR_CLASS_MISSING',
-  'The module `{path}` exports no `{name}`.{hint} It exports: {exports}.',
+  'The module `{path}` exports no `{name}`.{hint} It exports: {exports}. Name one of these classes in kv_connector.',
   400,
 );
 export const connectorClassInvalid = defineError(
   'KVASIR_CONNECTOR_CLASS_INVALID',
-  '`{name}` from `{path}` is no connector: {reason}.',
+  '`{name}` from `{path}` is no connector: {reason}. docs/kv-transfer.md has the contract of a connector.',
   400,
 );
 export const storageUnusable = defineError(

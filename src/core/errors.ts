@@ -11,23 +11,24 @@ export const promptTooLong = defineError(
   'The prompt has {promptTokens} tokens and max_tokens is {maxTokens}, but the model takes {maxModelLen} tokens in all. Shorten the prompt or max_tokens, or start with a larger --max-model-len.',
   400,
 );
-export const promptEmpty = defineError(
-  'KVASIR_PROMPT_EMPTY',
-  'The prompt is empty: at least one token is needed.',
-  400,
-);
+export const promptEmpty = defineError('KVASIR_PROMPT_EMPTY', 'The prompt is empty. Send at least one token.', 400);
 export const queueFull = defineError(
   'KVASIR_QUEUE_FULL',
   'The queue is full ({waiting} requests wait; the limit is {limit}). Try again later.',
   503,
   { retryable: true },
 );
-export const engineClosed = defineError('KVASIR_ENGINE_CLOSED', 'The engine is shutting down.', 503, {
-  retryable: true,
-});
+export const engineClosed = defineError(
+  'KVASIR_ENGINE_CLOSED',
+  'The engine is shutting down. Send the request again after the restart.',
+  503,
+  {
+    retryable: true,
+  },
+);
 export const kvLoadFailed = defineError(
   'KVASIR_KV_LOAD_FAILED',
-  'KV cache that this request depended on could not be loaded, and kv_load_failure_policy is fail. With recompute it would be computed again.',
+  'KV cache that this request depended on could not be loaded, and kv_load_failure_policy is fail. Send the request again, or start with the policy recompute, which computes the lost KV again.',
   500,
   { retryable: true },
 );

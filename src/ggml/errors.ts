@@ -8,7 +8,7 @@ export const nativePackageMissing = defineError(
 );
 export const platformUnsupported = defineError(
   'KVASIR_PLATFORM_UNSUPPORTED',
-  'There are no native libraries for {platform}. Supported: {supported}.',
+  'There are no native libraries for {platform}. Run Kvasir on one of these platforms: {supported}.',
   500,
 );
 export const nativeVersionMismatch = defineError(
@@ -33,7 +33,7 @@ export const outOfNativeMemory = defineError(
 );
 export const modelFileUnreadable = defineError(
   'KVASIR_MODEL_FILE_UNREADABLE',
-  'Cannot read the model file {path}: {reason}.',
+  'Cannot read the model file {path}: {reason}. Check the path and its permissions.',
   500,
 );
 export const notGguf = defineError(
@@ -43,7 +43,7 @@ export const notGguf = defineError(
 );
 export const ggufVersionUnsupported = defineError(
   'KVASIR_GGUF_VERSION_UNSUPPORTED',
-  '{path} is a GGUF file of version {found}; supported: {supported}, little-endian. Convert the model anew.',
+  '{path} is a GGUF file of version {found}; supported: {supported}, little-endian. Convert the model again.',
   500,
 );
 export const ggufTruncated = defineError(
@@ -66,40 +66,44 @@ export const ggufSplit = defineError(
   '{path} is one of {splitCount} parts of a split model, which is not supported. Merge the parts into one file first (llama-gguf-split --merge).',
   500,
 );
-export const metadataMissing = defineError('KVASIR_METADATA_MISSING', '{path} has no metadata {key}.', 500);
+export const metadataMissing = defineError(
+  'KVASIR_METADATA_MISSING',
+  '{path} has no metadata {key}. Convert the model again.',
+  500,
+);
 export const metadataInvalid = defineError(
   'KVASIR_METADATA_INVALID',
-  '{path}: metadata {key} must be {expected}, found {found}.',
+  '{path}: metadata {key} must be {expected}, found {found}. Convert the model again.',
   500,
 );
 export const architectureUnsupported = defineError(
   'KVASIR_ARCHITECTURE_UNSUPPORTED',
-  '{path} holds a model of architecture {found}; supported: {supported}.',
+  '{path} holds a model of architecture {found}; supported: {supported}. Choose a model of one of these architectures.',
   500,
 );
 export const modelFeatureUnsupported = defineError(
   'KVASIR_MODEL_FEATURE_UNSUPPORTED',
-  '{path} needs {feature} ({found}), which is not supported for architecture {architecture}.',
+  '{path} needs {feature} ({found}), which is not supported for architecture {architecture}. Choose another model.',
   500,
 );
 export const tensorTypeUnsupported = defineError(
   'KVASIR_TENSOR_TYPE_UNSUPPORTED',
-  '{path}: tensor {tensor} is of type {found}; supported: {supported}.',
+  '{path}: tensor {tensor} is of type {found}; supported: {supported}. Quantize the model to one of these types.',
   500,
 );
 export const tensorMissing = defineError(
   'KVASIR_TENSOR_MISSING',
-  '{path} has no tensor {tensor}, which architecture {architecture} needs.',
+  '{path} has no tensor {tensor}, which architecture {architecture} needs. Download or convert the model again.',
   500,
 );
 export const tensorUnexpected = defineError(
   'KVASIR_TENSOR_UNEXPECTED',
-  '{path} has a tensor {tensor}, which Kvasir does not know for architecture {architecture}: the model needs something that is not supported.',
+  '{path} has a tensor {tensor}, which Kvasir does not know for architecture {architecture}: the model needs a feature that is not supported. Choose another model.',
   500,
 );
 export const tensorShapeWrong = defineError(
   'KVASIR_TENSOR_SHAPE_WRONG',
-  '{path}: tensor {tensor} has shape {found}, expected {expected}.',
+  '{path}: tensor {tensor} has shape {found}, expected {expected}. Download or convert the model again.',
   500,
 );
 export const modelFileChanged = defineError(
@@ -109,6 +113,6 @@ export const modelFileChanged = defineError(
 );
 export const modelLoadFailed = defineError(
   'KVASIR_MODEL_LOAD_FAILED',
-  '{path} could not be loaded by llama.cpp: {reason}',
+  '{path} could not be loaded by llama.cpp: {reason}. Download or convert the model again.',
   500,
 );

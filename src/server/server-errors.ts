@@ -5,7 +5,7 @@ export const fieldMissing = defineError('KVASIR_FIELD_MISSING', '`{parameter}` i
 export const fieldUnknown = defineError('KVASIR_FIELD_UNKNOWN', 'There is no field `{parameter}`.{hint}', 400);
 export const fieldNotSupported = defineError(
   'KVASIR_FIELD_NOT_SUPPORTED',
-  '`{parameter}` is not supported by this server{detail}.',
+  '`{parameter}` is not supported by this server{detail}. Remove the field.',
   400,
 );
 export const bodyNotUtf8 = defineError('KVASIR_BODY_NOT_UTF8', 'The body is not valid UTF-8.', 400);
@@ -46,7 +46,11 @@ export const modelNotFound = defineError(
   'The model `{requested}` does not exist. This server serves `{served}`.',
   404,
 );
-export const routeNotFound = defineError('KVASIR_ROUTE_NOT_FOUND', 'There is no {method} {path} here.', 404);
+export const routeNotFound = defineError(
+  'KVASIR_ROUTE_NOT_FOUND',
+  'There is no {method} {path} here. README.md lists the endpoints.',
+  404,
+);
 export const methodNotAllowed = defineError(
   'KVASIR_METHOD_NOT_ALLOWED',
   '{path} does not take {method}; it takes {allowed}.',
@@ -54,13 +58,13 @@ export const methodNotAllowed = defineError(
 );
 export const tooManyChoices = defineError(
   'KVASIR_TOO_MANY_CHOICES',
-  'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request.',
+  'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request. Send several requests.',
   400,
 );
 /** A request ended with `finish_reason: error`: the model's process broke under it. */
 export const generationFailed = defineError(
   'KVASIR_GENERATION_FAILED',
-  'The engine failed while it computed this request.',
+  'The engine failed while it computed this request. Send the request again.',
   500,
   { retryable: true },
 );

@@ -2,19 +2,19 @@ import { defineError } from '../base/errors.ts';
 
 export const workerStartFailed = defineError(
   'KVASIR_WORKER_START_FAILED',
-  'The worker process of {rank} {reason} before it was ready.',
+  'The worker process of {rank} {reason} before it was ready. Look for the cause in the log, then start again.',
   500,
 );
 
 export const workerGone = defineError(
   'KVASIR_WORKER_GONE',
-  'The worker process of {rank} {reason}. It is not started again: {lives} lives of it in a row have lasted {seconds} s together.',
+  'The worker process of {rank} {reason}. It is not started again: {lives} lives of it in a row have lasted {seconds} s together. Look for the cause in the log, then start again.',
   500,
 );
 
 export const workerChanged = defineError(
   'KVASIR_WORKER_CHANGED',
-  'The worker process of {rank} came back with another model or another cache: has the model file changed since the start?',
+  'The worker process of {rank} came back with another model or another cache, perhaps because the model file has changed. Start again with one complete model file.',
   500,
 );
 

@@ -75,7 +75,7 @@ describe('kvasir generate', () => {
       'a prompt file that is not there',
       ['--prompt', '@no.txt'],
       1,
-      /^error: Cannot read the prompt no\.txt: ENOENT\.$/m,
+      /^error: Cannot read the prompt no\.txt: ENOENT\. Check the path and its permissions\.$/m,
     ],
   ] as const)('says what is wrong: %s', async (_, args, expectedCode, message) => {
     const { code, stdout, stderr } = await generate(args);

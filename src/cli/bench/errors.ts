@@ -18,12 +18,12 @@ export const poolTooSmall = defineError(
 export const interrupted = defineError('KVASIR_BENCH_INTERRUPTED', 'Interrupted.', 500);
 export const turnTooShort = defineError(
   'KVASIR_BENCH_TURN_TOO_SHORT',
-  'A request ended after {got} of {wanted} tokens. Perhaps the model or the server allows no longer contexts.',
+  'A request ended after {got} of {wanted} tokens. Measure shorter contexts, or give the server a larger context length.',
   500,
 );
 export const peerUnreachable = defineError(
   'KVASIR_BENCH_PEER_UNREACHABLE',
-  'The server at {url} does not answer: {reason}',
+  'The server at {url} does not answer: {reason}. Start the server, or correct the URL.',
   502,
 );
 export const peerRefused = defineError(
@@ -33,21 +33,21 @@ export const peerRefused = defineError(
 );
 export const peerPromptDiffers = defineError(
   'KVASIR_BENCH_PEER_PROMPT_DIFFERS',
-  'The server has read {counted} tokens where {sent} were sent: it does not serve the same model, or adds tokens of its own.',
+  'The server has read {counted} tokens where {sent} were sent: it does not serve the same model, or adds tokens of its own. Serve the same model file there.',
   502,
 );
 export const transferFailed = defineError(
   'KVASIR_BENCH_TRANSFER_FAILED',
-  'A transfer to or from {tier} failed: {reason}.',
+  'A transfer to or from {tier} failed: {reason}. Correct the cause and run the bench again.',
   500,
 );
 export const prefixNotSaved = defineError(
   'KVASIR_BENCH_PREFIX_NOT_SAVED',
-  'Only {saved} of {wanted} blocks were stored within a minute.',
+  'Only {saved} of {wanted} blocks were stored within a minute. Give the bench a faster disk, or fewer tokens.',
   500,
 );
 export const prefixNotLoaded = defineError(
   'KVASIR_BENCH_PREFIX_NOT_LOADED',
-  'The prefix did not come from disk: {promised} tokens were promised, {lost} blocks of them were lost.',
+  'The prefix did not come from disk: {promised} tokens were promised, {lost} blocks of them were lost. Give the bench a disk that no other process changes.',
   500,
 );

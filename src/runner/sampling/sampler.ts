@@ -25,7 +25,7 @@ import { computeLogprobs } from './logits-logprobs.ts';
 
 export const brokenLogits = defineError(
   'KVASIR_BROKEN_LOGITS',
-  'The model gave {found} as the logit of token {token} for position {position}: the weights are damaged, or the file does not fit its architecture.',
+  'The model gave {found} as the logit of token {token} for position {position}: the weights are damaged, or the file does not fit its architecture. Download or convert the model again.',
   500,
 );
 
