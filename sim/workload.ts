@@ -3,7 +3,7 @@ import { requestId, type TokenId } from '../src/core/ids.ts';
 import type { EngineRequest } from '../src/core/request.ts';
 import type { SamplingParams } from '../src/core/sampling.ts';
 
-export const plainParams: SamplingParams = {
+const plainParams: SamplingParams = {
   n: 1,
   temperature: 0,
   topK: 0,

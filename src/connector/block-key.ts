@@ -11,7 +11,7 @@ export type BlockKey = Brand<string, 'BlockKey'>;
 /** 32-bit words of a digest, little-endian, as the kv core keeps them. */
 const digestWords = 8;
 export const digestBytes = digestWords * 4;
-export const groupMax = 0xffff;
+const groupMax = 0xffff;
 
 const hexOfByte = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 const keyPattern = /^(0|[1-9]\d{0,4})-([0-9a-f]{64})$/;

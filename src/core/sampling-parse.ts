@@ -22,10 +22,10 @@ export interface SamplingLimits {
 }
 
 export const completionsMax = 128;
-export const stopStringsMax = 16;
-export const stopTokenIdsMax = 128;
+const stopStringsMax = 16;
+const stopTokenIdsMax = 128;
 export const logprobsMax = 20;
-export const logitBiasMax = 1024;
+const logitBiasMax = 1024;
 
 const known: ReadonlySet<string> = new Set<keyof SamplingParams>([
   'n',

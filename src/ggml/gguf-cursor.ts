@@ -65,10 +65,6 @@ export class GgufCursor {
     this.#position += bytes;
   }
 
-  takeU8(): number {
-    return this.#buffer.readUInt8(this.#advance(1));
-  }
-
   takeU32(): number {
     return this.#buffer.readUInt32LE(this.#advance(4));
   }

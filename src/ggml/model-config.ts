@@ -8,7 +8,7 @@ import type { GgufFile } from './gguf.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { checkTensors } from './tensor-list.ts';
 
-export const architectures = ['llama', 'qwen2', 'qwen3'] as const;
+const architectures = ['llama', 'qwen2', 'qwen3'] as const;
 export type Architecture = (typeof architectures)[number];
 
 export interface ModelConfig {

@@ -11,7 +11,7 @@ export const tensorField = {
   viewOffset: 240,
   data: 248,
 } as const;
-export const tensorStructBytes = 336;
+const tensorStructBytes = 336;
 
 /** A tensor's struct as it lies in native memory. */
 export const tensorStruct = (native: NativeApi, tensor: TensorPtr): DataView =>

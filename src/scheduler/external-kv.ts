@@ -33,7 +33,7 @@ export type ConnectorPort = Pick<
 >;
 
 export interface ExternalKvOptions {
-  /** Deadline of a load. Default: min(30 s, 2 s + 0.1 s per 1024 tokens). */
+  /** Deadline of a load. Default: min(30 s, 2 s + 0.1 s per 1024 tokens), as in SGLang. */
   readonly loadTimeoutMs?: (tokens: number) => number;
   /** How long a request waits for a connector that says "ask later", whatever the connector says. Default 30 s. */
   readonly askLaterMaxMs?: number;

@@ -92,7 +92,7 @@ function begin(request: FastifyRequest, reply: FastifyReply, { clock, connection
 }
 
 /** Answers in OpenAI's form; what is our own fault goes to the log with its stack. */
-export function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const answer = errorAnswer(error);
   noteError(error, request);
   return reply.status(answer.status).headers(answer.headers).send(answer.body);

@@ -102,7 +102,7 @@ const CHAT_ONLY_REFUSED = [
   'echo',
 ];
 
-export function readConversation(reader: FieldReader, { maxModelLen }: ParseLimits): ParsedConversation {
+function readConversation(reader: FieldReader, { maxModelLen }: ParseLimits): ParsedConversation {
   const messages = readMessages(reader, maxModelLen);
   const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? true;
   const variables = reader.raw('chat_template_kwargs') ?? {};

@@ -49,9 +49,9 @@ interface Case {
 }
 
 /** With 256 requests and 100,000 blocks. */
-export const stepBudget: Budget = { p50Ms: 0.3, p99Ms: 1 };
+const stepBudget: Budget = { p50Ms: 0.3, p99Ms: 1 };
 /** For 100,000 tokens. */
-export const planningBudget: Budget = { p99Ms: 1 };
+const planningBudget: Budget = { p99Ms: 1 };
 
 /** Blocks that the measurements fill at most: nobody is to be preempted. */
 export function blocksNeeded(options: SchedulerBenchOptions): number {

@@ -7,7 +7,7 @@ import type { ServerPeer } from './server-peer.ts';
 import type { Rate, Subject } from './subject.ts';
 import type { Workload } from './workload.ts';
 
-export const serverName = 'server';
+const serverName = 'server';
 
 /** A server's latency as its clients see it; contexts are what it still has from the requests before. */
 export class ServerSubject implements Subject {

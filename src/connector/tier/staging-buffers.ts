@@ -12,10 +12,6 @@ export class StagingBuffers {
     this.#countMax = Math.floor(bytesMax / pageBytes);
   }
 
-  get takenCount(): number {
-    return this.#taken.size;
-  }
-
   /** A buffer of one page with any content, or undefined when the budget is spent. */
   take(): Uint8Array | undefined {
     if (this.#taken.size >= this.#countMax) return undefined;

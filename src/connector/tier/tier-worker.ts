@@ -78,7 +78,6 @@ export class TierWorker implements WorkerConnector {
     this.#saveBreaker = new CircuitBreaker(clock, breaker);
     this.#loads = new TransferQueue({
       concurrency: options.loadsAtOnce,
-      queuedMax: Infinity,
       clock,
       timers,
       run: (item, signal) => this.#load(item, signal),
@@ -86,7 +85,6 @@ export class TierWorker implements WorkerConnector {
     });
     this.#saves = new TransferQueue({
       concurrency: options.savesAtOnce,
-      queuedMax: Infinity,
       clock,
       timers,
       run: (item, signal) => this.#save(item, signal),
@@ -279,7 +277,7 @@ export class TierWorker implements WorkerConnector {
 }
 
 /** Reasons that the queue gives while or before the item runs; all others come from the run itself. */
-const isQueueReason = (reason: string): boolean => ['timedOut', 'cancelled', 'closed', 'queueFull'].includes(reason);
+const isQueueReason = (reason: string): boolean => ['timedOut', 'cancelled', 'closed'].includes(reason);
 
 /** Asks the store if the breaker lets us. The breaker hears of a call that hangs at its deadline, not when it returns. */
 async function guarded<T>(

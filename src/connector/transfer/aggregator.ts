@@ -116,36 +116,3 @@ export class OutputAggregator {
     return this.#failed.size === 0 ? [] : finishedRecving.filter((id) => this.#failed.delete(id));
   }
 }
-
-/**
- * Two outputs of one rank in one, in this order: what a rank reported in a step that then failed elsewhere is not asked
- * for again, so it is kept and goes before the rank's next output.
- */
-export function mergeOutputs(
-  first: ConnectorOutput | undefined,
-  second: ConnectorOutput | undefined,
-): ConnectorOutput | undefined {
-  if (first === undefined || second === undefined) return first ?? second;
-  const counters: Record<string, number> = { ...first.counters };
-  for (const [name, count] of Object.entries(second.counters)) counters[name] = (counters[name] ?? 0) + count;
-  return Object.freeze({
-    finishedSending: [...first.finishedSending, ...second.finishedSending],
-    finishedRecving: [...first.finishedRecving, ...second.finishedRecving],
-    drained: [...first.drained, ...second.drained],
-    failedRecving: [...first.failedRecving, ...second.failedRecving],
-    loadFailures: [...first.loadFailures, ...second.loadFailures],
-    saveFailures: [...first.saveFailures, ...second.saveFailures],
-    evicted: [...first.evicted, ...second.evicted],
-    counters,
-    expectedFinishedCount: second.expectedFinishedCount || first.expectedFinishedCount,
-  });
-}
-
-/** Whether there is anything in it that somebody must hear. */
-export function isEmptyOutput(output: ConnectorOutput): boolean {
-  return Object.keys(emptyOutput).every((name) => {
-    const value = output[name as keyof ConnectorOutput];
-    if (typeof value === 'number') return true;
-    return Array.isArray(value) ? value.length === 0 : Object.keys(value).length === 0;
-  });
-}

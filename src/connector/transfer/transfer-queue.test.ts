@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import type { TransferId } from '../connector.ts';
-import { defaultTimeoutMs, endOf, TransferQueue } from './transfer-queue.ts';
+import { endOf, TransferQueue } from './transfer-queue.ts';
 
 const id = (n: number) => n as TransferId;
 
 /** Items are names; each ends when the test says so. */
-function make(options: { concurrency?: number; queuedMax?: number } = {}) {
+function make(options: { concurrency?: number } = {}) {
   const time = new ManualTime();
   const ends = new Map<string, (reason?: string) => void>();
   const failing = new Map<string, () => void>();
@@ -14,7 +14,6 @@ function make(options: { concurrency?: number; queuedMax?: number } = {}) {
   let changes = 0;
   const queue = new TransferQueue<string, string>({
     concurrency: options.concurrency ?? 2,
-    queuedMax: options.queuedMax ?? Infinity,
     clock: time,
     timers: time,
     run: (item, signal) =>
@@ -168,7 +167,7 @@ test('nothing is timed while nothing waits', async () => {
   expect(time.pending).toBe(1);
   queue.submit(id(2), ['d'], { timeoutMs: 1000 });
   expect(time.pending).toBe(3);
-  queue.dropQueued(id(2));
+  queue.cancel(id(2));
   expect(time.pending).toBe(1);
 });
 
@@ -190,26 +189,6 @@ test('a cancelled transfer never begins what it has not begun', async () => {
   expect(ends.size).toBe(0);
 });
 
-test('a flush drops what waits and lets the rest go on', async () => {
-  const { queue, end, aborted, report } = make({ concurrency: 1 });
-  queue.submit(id(1), ['a', 'b'], { timeoutMs: 100 });
-  queue.dropQueued(id(1));
-  expect(report()).toEqual({ decided: [], drained: [], failed: ['b:cancelled'] });
-  await end('a');
-  expect(aborted).toEqual([]);
-  expect(report()).toEqual({ decided: [1], drained: [1], failed: [] });
-});
-
-test('takes no more than it may keep waiting', async () => {
-  const { queue, end, report } = make({ concurrency: 1, queuedMax: 2 });
-  queue.submit(id(1), ['a'], { timeoutMs: 100 });
-  queue.submit(id(2), ['b', 'c', 'd'], { timeoutMs: 100 });
-  queue.checkInvariants();
-  expect(report().failed).toEqual(['d:queueFull']);
-  for (const item of ['a', 'b', 'c']) await end(item);
-  expect(report()).toEqual({ decided: [1, 2], drained: [1, 2], failed: [] });
-});
-
 test('an empty transfer is over at once', () => {
   const { time, queue, report } = make();
   queue.submit(id(1), [], { timeoutMs: 100 });
@@ -229,10 +208,4 @@ test('a closed queue gives everything up, and waits for what runs when asked to'
   expect(isDrained).toBe(false);
   await end('a');
   await drained;
-});
-
-test('the default deadline grows with the tokens, up to half a minute', () => {
-  expect(defaultTimeoutMs(0)).toBe(2000);
-  expect(defaultTimeoutMs(10_240)).toBe(3000);
-  expect(defaultTimeoutMs(10_000_000)).toBe(30_000);
 });

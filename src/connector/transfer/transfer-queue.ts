@@ -6,13 +6,11 @@ import type { Timer, Timers } from '../timers.ts';
 import { StallWatch } from './stall-watch.ts';
 
 /** Why the queue itself gives an item up. */
-export type QueueReason = 'timedOut' | 'cancelled' | 'storeFailed' | 'queueFull' | 'closed';
+export type QueueReason = 'timedOut' | 'cancelled' | 'storeFailed' | 'closed';
 
 export interface TransferQueueOptions<Item, Reason extends string> {
   /** Items that run at once. Items that stall are not counted (`StallWatch`), up to a bound. */
   readonly concurrency: number;
-  /** Items that wait at most; more are given up with `queueFull`. */
-  readonly queuedMax: number;
   readonly clock: Clock;
   readonly timers: Timers;
   /**
@@ -41,7 +39,7 @@ export interface QueueReport<Item, Reason extends string> {
 }
 
 /** What aborts an item: tells a deadline from an order. */
-export class TransferEnded extends Error {
+class TransferEnded extends Error {
   readonly reason: QueueReason;
 
   constructor(reason: QueueReason) {
@@ -126,7 +124,6 @@ export class TransferQueue<Item, Reason extends string> {
     for (let index = 0; index < items.length; index++) {
       this.#queued++;
       if (this.#isClosed) this.#decide(transfer, index, 'closed');
-      else if (this.#queued > this.#options.queuedMax) this.#decide(transfer, index, 'queueFull');
       else queue.push({ transfer, index });
     }
     if (transfer.undecided > 0) {
@@ -140,17 +137,6 @@ export class TransferQueue<Item, Reason extends string> {
   cancel(id: TransferId): void {
     const transfer = this.#open.get(id);
     if (transfer !== undefined) this.#giveUp(transfer, 'cancelled');
-  }
-
-  /** Gives up what has not begun; what runs goes on. */
-  dropQueued(id: TransferId): void {
-    const transfer = this.#open.get(id);
-    if (transfer === undefined) return;
-    for (let i = 0; i < transfer.items.length; i++) {
-      if (transfer.phases[i] === 'waiting') this.#decide(transfer, i, 'cancelled');
-    }
-    this.#settle(transfer);
-    this.#pump();
   }
 
   /** Resolves when every item has its outcome; at once for unknown ids. */
@@ -324,12 +310,6 @@ interface Transfer<Item> {
 interface Waiting<Item> {
   readonly transfer: Transfer<Item>;
   readonly index: number;
-}
-
-/** The default deadline of a load: SGLang's formula, the best that was found in the field. */
-export function defaultTimeoutMs(tokens: number): number {
-  assert(tokens >= 0, `a load of ${tokens} tokens`);
-  return Math.min(30_000, 2_000 + (100 * tokens) / 1024);
 }
 
 /** Why a signal of the queue was aborted. */

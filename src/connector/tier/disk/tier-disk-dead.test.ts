@@ -97,7 +97,6 @@ it('6 of 90 blocks that do not return cost 6 blocks, with fewer threads and fewe
   const loaded: number[] = [];
   const queue = new TransferQueue<number, string>({
     concurrency: 2,
-    queuedMax: Infinity,
     clock: systemClock,
     timers: systemTimers,
     run: async (name, signal) => {
