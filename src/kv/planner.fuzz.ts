@@ -27,7 +27,8 @@ describe('planner', () => {
       if (!areSame(spans, expected, tokenCount)) throw new Error(report(seed, tokenCount, groups, spans, expected));
       holes += spans.count - 1;
     }
-    expect(holes, 'spans with holes between them').toBeGreaterThan(runs / 20);
+    // The rerun of one seed says nothing about the average.
+    if (runs >= 1000) expect(holes, 'spans with holes between them').toBeGreaterThan(runs / 20);
   });
 });
 
