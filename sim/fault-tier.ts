@@ -136,8 +136,9 @@ export class FaultTier implements ConnectorPort {
     for (const block of wanted) {
       const isUsable = (place: string): boolean => !isChecked || !this.#broken.has(`${id} ${place} ${block.key}`);
       const place = this.#stores.placeOf(block.key, isUsable);
-      if (place !== undefined && prng.chance(share)) blocks.push({ ...block, place });
-      else if (prng.chance(this.faults.lies)) blocks.push({ ...block, place: prng.pick(places) });
+      const { group, index, key } = block;
+      if (place !== undefined && prng.chance(share)) blocks.push({ group, index, key, place });
+      else if (prng.chance(this.faults.lies)) blocks.push({ group, index, key, place: prng.pick(places) });
     }
     if (prng.chance(this.faults.foreign)) {
       const [block, key] = [prng.pick(wanted), this.#stores.anyKey()];

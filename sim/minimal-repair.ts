@@ -24,9 +24,14 @@ export class MinimalRepair {
   readonly #runner: FakeRunner;
   readonly #truthOf: (id: RequestId) => Truth | undefined;
   readonly #computed = new Map<RequestId, number>();
-  /** What the rows and loads of the plan so far will have brought: entries by place, states by page. */
-  readonly #coming = new Set<number>();
-  readonly #comingStates = new Map<number, number>();
+  /** What the rows and loads of the plan so far will have brought, marked with the plan's number: entries by place, states by page. */
+  readonly #coming: Int32Array;
+  readonly #comingStates: Int32Array;
+  /** Where a state is to come: after which token of its block. */
+  readonly #comingOffsets: Int32Array;
+  #plans = 0;
+  readonly #placesPerPage: number;
+  readonly #spoiled = new Set<number>();
   #needed = new Uint8Array(0);
   /** Per group: which tokens are valid, and the token from which on all that are read are marked. */
   readonly #valid: Uint8Array[];
@@ -39,6 +44,11 @@ export class MinimalRepair {
     this.#truthOf = truthOf;
     this.#valid = runner.kvCacheSpec.groups.map(() => new Uint8Array(0));
     this.#markedFrom = new Int32Array(this.#valid.length);
+    const { groups, pageCount } = runner.kvCacheSpec;
+    this.#placesPerPage = Math.max(...groups.map(({ blockSize }) => blockSize));
+    this.#coming = new Int32Array(pageCount * this.#placesPerPage);
+    this.#comingStates = new Int32Array(pageCount);
+    this.#comingOffsets = new Int32Array(pageCount);
   }
 
   computedTokens(id: RequestId): number {
@@ -47,8 +57,7 @@ export class MinimalRepair {
 
   /** Before the plan is executed. */
   checkPlan(plan: ScheduledStep): void {
-    this.#coming.clear();
-    this.#comingStates.clear();
+    this.#plans++;
     const { groups } = this.#runner.kvCacheSpec;
     for (const { mode, blocks } of plan.connectorMetadata?.loads ?? [])
       if (mode === 'sync')
@@ -77,7 +86,9 @@ export class MinimalRepair {
     notLoaded: readonly BlockId[],
   ): void {
     for (const page of lost) this.#runner.scribble(page);
-    const spoiled = new Set<number>(lost);
+    const spoiled = this.#spoiled;
+    spoiled.clear();
+    for (const page of lost) spoiled.add(page);
     for (const page of notLoaded) spoiled.add(page);
     for (let index = 0; index < plan.sequences.length; index++) {
       const sequence = plan.sequences[index]!;
@@ -140,10 +151,11 @@ export class MinimalRepair {
       if (page === NULL_BLOCK) continue;
       const offset = token % blockSize;
       if (kind === 'state') {
-        const coming = this.#comingStates.get(page);
-        if (coming === undefined ? this.#runner.isTrue(page, group, token, truth) : coming === offset) valid[token] = 1;
+        const isComing = this.#comingStates[page] === this.#plans;
+        if (isComing ? this.#comingOffsets[page] === offset : this.#runner.isTrue(page, group, token, truth))
+          valid[token] = 1;
       } else if (offset === 0 || valid[token - 1] === 1) {
-        if (this.#coming.has(this.#placeOf(page, offset)) || this.#runner.isTrue(page, group, token, truth))
+        if (this.#coming[this.#placeOf(page, offset)] === this.#plans || this.#runner.isTrue(page, group, token, truth))
           valid[token] = 1;
       }
     }
@@ -151,11 +163,15 @@ export class MinimalRepair {
 
   #willCome(page: number, group: number, offset: number, count: number): void {
     if (page === NULL_BLOCK) return;
-    if (this.#runner.kvCacheSpec.groups[group]!.kind === 'state') this.#comingStates.set(page, offset + count - 1);
-    else for (let i = 0; i < count; i++) this.#coming.add(this.#placeOf(page, offset + i));
+    if (this.#runner.kvCacheSpec.groups[group]!.kind === 'state') {
+      this.#comingStates[page] = this.#plans;
+      this.#comingOffsets[page] = offset + count - 1;
+    } else for (let i = 0; i < count; i++) this.#coming[this.#placeOf(page, offset + i)] = this.#plans;
   }
 
-  #placeOf = (page: number, offset: number): number => page * 256 + offset;
+  #placeOf(page: number, offset: number): number {
+    return page * this.#placesPerPage + offset;
+  }
 
   #firstSpoiled(sequence: SequencePlan, untrueRow: number | undefined, spoiled: ReadonlySet<number>): number {
     const limit = untrueRow ?? Infinity;

@@ -17,14 +17,16 @@ export function referenceOutput(
   maxModelLen: number,
 ): ReferenceOutput {
   const { params } = request;
-  const tokens = [...request.promptTokens];
+  const tokens = Array.from(request.promptTokens);
   const entries = spec.groups.map(() => new Int32Array(tokens.length + params.maxTokens));
   const output: number[] = [];
+  const stops = [...(params.ignoreEos ? [] : request.eosTokenIds), ...params.stopTokenIds] as number[];
   for (let position = 0; ; position++) {
     let hidden = hiddenSeed(tokens[position]!, position);
     for (let g = 0; g < spec.groups.length; g++) {
       let read = g;
-      for (let q = firstRead(spec.groups[g]!, position); q < position; q++) read = mix(read, entries[g]![q]!);
+      const seen = entries[g]!;
+      for (let q = firstRead(spec.groups[g]!, position); q < position; q++) read = mix(read, seen[q]!);
       hidden = mix(hidden, read);
     }
     let out = hidden;
@@ -36,7 +38,6 @@ export function referenceOutput(
     const token = nextTokenOf(out, vocabSize);
     tokens.push(token);
     output.push(token);
-    const stops = [...(params.ignoreEos ? [] : request.eosTokenIds), ...params.stopTokenIds] as number[];
     if (output.length >= params.minTokens && stops.includes(token)) return { tokens: output, reason: 'stop', entries };
     if (output.length >= params.maxTokens || tokens.length >= maxModelLen)
       return { tokens: output, reason: 'length', entries };

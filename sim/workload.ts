@@ -32,7 +32,7 @@ export function makeRequest(
   const { params, ...rest } = more;
   return {
     id: requestId(id),
-    promptTokens: Int32Array.from(prompt),
+    promptTokens: new Int32Array(prompt),
     eosTokenIds: [],
     priority: 0,
     ...rest,
@@ -89,6 +89,8 @@ export class Workload {
   }
 
   #tokens(count: number): number[] {
-    return Array.from({ length: count }, () => this.#prng.between(0, this.#options.vocabSize - 1));
+    const tokens: number[] = [];
+    while (tokens.length < count) tokens.push(this.#prng.between(0, this.#options.vocabSize - 1));
+    return tokens;
   }
 }

@@ -278,7 +278,10 @@ export class World {
       if (plan !== undefined && read !== undefined) untrue.set(plan.sequences[i]!.requestId, read);
     });
     const excuses = {
-      ownFaults: new Set(result?.failures?.map(({ sequence }) => plan!.sequences[sequence]!.requestId)),
+      ownFaults:
+        result?.failures === undefined
+          ? nobody
+          : new Set(result.failures.map(({ sequence }) => plan!.sequences[sequence]!.requestId)),
       innocent,
     };
     for (const update of updates) {
@@ -379,3 +382,4 @@ function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutput: outp
 }
 
 const nothing: readonly never[] = [];
+const nobody: ReadonlySet<RequestId> = new Set();

@@ -14,16 +14,28 @@ export function planTokensNaively(
 ): Uint8Array {
   computed.fill(0);
   computed[tokenCount - 1] = 1;
+  const lacking = lackingTokens(tokenCount, groups);
   for (let token = tokenCount - 1; token > 0; token--) {
     if (computed[token] === 0) continue;
     for (let g = 0; g < groups.length; g++) {
-      const group = groups[g]!;
-      for (let needed = firstNeeded(group, token); needed < token; needed++)
-        if (!isMet(group, needed)) computed[needed] = 1;
+      const first = g * tokenCount;
+      for (let needed = firstNeeded(groups[g]!, token); needed < token; needed++)
+        if (lacking[first + needed] === 1) computed[needed] = 1;
     }
   }
   return computed;
 }
+
+/** For each group and token, 1 where what readers of the token need is not there. Scratch memory, valid until the next call. */
+function lackingTokens(tokenCount: number, groups: readonly GroupValidity[]): Uint8Array {
+  const size = groups.length * tokenCount;
+  if (lackingScratch.length < size) lackingScratch = new Uint8Array(2 * size);
+  for (let g = 0, at = 0; g < groups.length; g++)
+    for (let token = 0; token < tokenCount; token++, at++) lackingScratch[at] = isMet(groups[g]!, token) ? 0 : 1;
+  return lackingScratch;
+}
+
+let lackingScratch = new Uint8Array(0);
 
 /** Up to the one before it, the tokens whose KV (or, in a state group, the state right after them) `token` reads. */
 function firstNeeded({ kind, window }: GroupValidity, token: number): number {

@@ -218,8 +218,8 @@ export class ExternalKv {
   receive(output: ConnectorOutput | undefined): OpenLoadOutcome[] {
     const change = this.ledger.apply(output ?? emptyOutput);
     this.#connector.updateConnectorOutput(change.accepted);
-    for (const [name, count] of Object.entries(change.accepted.counters))
-      this.#counters[name] = (this.#counters[name] ?? 0) + count;
+    const { counters } = change.accepted;
+    for (const name in counters) this.#counters[name] = (this.#counters[name] ?? 0) + counters[name]!;
     const outcomes: OpenLoadOutcome[] = [];
     for (const decided of [...change.decided, ...this.ledger.takeLost()]) {
       const open = this.#loads.get(decided.load.transfer);

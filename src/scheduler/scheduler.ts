@@ -159,7 +159,8 @@ export class Scheduler implements SchedulerApi {
     this.#measure(this.#out, result, nowMs);
     assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
     this.#setTime(nowMs);
-    const invalid = [...(result.invalidBlocks ?? nothing), ...this.#invalid];
+    const reported = result.invalidBlocks ?? nothing;
+    const invalid = this.#invalid.length === 0 ? reported : [...reported, ...this.#invalid];
     this.#out = undefined;
     this.#invalid = [];
     const outcomes = this.#external?.receive(result.connectorOutput) ?? nothing;
@@ -168,7 +169,8 @@ export class Scheduler implements SchedulerApi {
       const failed = new Set(decided.failed.map(({ page }) => page));
       for (const block of placed) if (!failed.has(block.page)) this.#kv.loadArrived(block);
     }
-    const counts = commitStep(plan, states, this.#kv, [...invalid, ...missing], result.leftOut ?? nothing);
+    const spoiled = missing.length === 0 ? invalid : [...invalid, ...missing];
+    const counts = commitStep(plan, states, this.#kv, spoiled, result.leftOut ?? nothing);
     const failures = [...this.#endLoads(plan, outcomes), ...this.invalidate(invalid)];
     const { maxModelLen } = this.#options;
     const ends = {
@@ -336,6 +338,7 @@ export class Scheduler implements SchedulerApi {
   #endLoads(plan: ScheduledStep, outcomes: readonly OpenLoadOutcome[]): readonly RequestUpdate[] {
     if (this.#external === undefined) return nothing;
     this.#kv.loadLate(this.#external.lateIn(plan.connectorMetadata));
+    if (outcomes.length === 0) return nothing;
     this.#countLost(outcomes.flatMap(({ decided }) => decided.failed.map(({ page }) => page)));
     const users = new Set<KvRequest>();
     for (const { decided, state } of outcomes) {
