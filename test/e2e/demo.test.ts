@@ -22,7 +22,9 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 function start(args: readonly string[], environment: Record<string, string> = {}): ChildProcessWithoutNullStreams {
   const env = { ...process.env, TMPDIR: folder, ...environment };
-  const child = spawn(process.execPath, [main, 'demo', '--threads', '1', ...args], { env });
+  const child = spawn(process.execPath, [main, 'demo', '--threads', '1', '--kv-cache-memory', '64MiB', ...args], {
+    env,
+  });
   children.push(child);
   return child;
 }

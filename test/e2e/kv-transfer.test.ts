@@ -22,6 +22,9 @@ type Rule = Readonly<Record<string, unknown>>;
 const BLOCK = 16;
 const field = (name: string, value: string): string[] => [`--kv-transfer-config.${name}`, value];
 
+/** To start a thread takes longer than to read a block. */
+const fewThreads = { loads_at_once: 2, saves_at_once: 1 };
+
 /** A connector on a directory, in vLLM's dotted flags. Look-ups may take their time: the machine may be busy. */
 function shared(path: string, role: string, extra: Readonly<Record<string, unknown>> = {}): string[] {
   return [
@@ -29,7 +32,7 @@ function shared(path: string, role: string, extra: Readonly<Record<string, unkno
     ...field('kv_role', role),
     ...field(
       'kv_connector_extra_config',
-      JSON.stringify({ shared_storage_path: path, lookup_timeout_seconds: 60, ...extra }),
+      JSON.stringify({ shared_storage_path: path, lookup_timeout_seconds: 60, ...fewThreads, ...extra }),
     ),
   ];
 }

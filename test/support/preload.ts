@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { PlantedBug } from './planted-bugs.ts';
@@ -9,10 +9,7 @@ import type { PlantedBug } from './planted-bugs.ts';
  * it, which Node loads before the command.
  */
 export function environmentWith(bug: PlantedBug, folder: string): Record<string, string> {
-  const source = join(import.meta.dirname, 'planted-bugs.ts');
-  const flags = '--ignoreConfig --noResolve --noCheck --module esnext --target es2023 --outDir'.split(' ');
-  const { status, stdout } = spawnSync('node_modules/.bin/tsc', [source, ...flags, folder], { encoding: 'utf8' });
-  if (status !== 0) throw new Error(stdout);
+  if (!existsSync(join(folder, 'planted-bugs.js'))) compileBugs(folder);
   const built = (path: string): string => JSON.stringify(pathToFileURL(join(process.cwd(), 'dist', 'src', path)).href);
   const path = join(folder, `${bug}.mjs`);
   writeFileSync(
@@ -24,4 +21,11 @@ export function environmentWith(bug: PlantedBug, folder: string): Record<string,
   );
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   return { NODE_OPTIONS: `--import=${pathToFileURL(path).href}` };
+}
+
+function compileBugs(folder: string): void {
+  const source = join(import.meta.dirname, 'planted-bugs.ts');
+  const flags = '--ignoreConfig --noResolve --noCheck --module esnext --target es2023 --outDir'.split(' ');
+  const { status, stdout } = spawnSync('node_modules/.bin/tsc', [source, ...flags, folder], { encoding: 'utf8' });
+  if (status !== 0) throw new Error(stdout);
 }

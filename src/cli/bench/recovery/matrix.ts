@@ -40,13 +40,17 @@ export interface Prepared {
   readonly fingerprint: string;
 }
 
-/** Besides one a second while a store is down. Breakers stay open for half a minute at most, and two probes go a second. */
-const probesAfterFault = 100;
+/**
+ * Besides one a second while a store is down. Two probes go a second, and a breaker's last cool-down is at most 30 s and hardly
+ * longer than the time for which the store was down.
+ */
+const probesAfterFault = (downSeconds: number): number => 10 + 3 * Math.min(30, downSeconds + 1);
 
 /** One workload against every fault in every shape, each on a server process and a store of its own. */
 export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Promise<CaseRow[]> {
   const workloads = { greedy: workloadOf(options.workload, 'greedy'), seeded: workloadOf(options.workload, 'seeded') };
-  const probes = probesOf(options.workload, probesAfterFault + options.faults.downSeconds, 2 * options.blockSize + 1);
+  const { downSeconds } = options.faults;
+  const probes = probesOf(options.workload, downSeconds + probesAfterFault(downSeconds), 2 * options.blockSize + 1);
   const faults = [undisturbed, ...faultsOf(options.faults)].filter(
     ({ name }) => name === undisturbed.name || options.only?.test(name) !== false,
   );
