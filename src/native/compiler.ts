@@ -258,10 +258,20 @@ async function compileFor({ compiler, compilerArguments, cpuFlags, rest }: Compi
   }
 }
 
+/** What each compiler says. A model wants several kernels, and a process asks once for all of them. */
+const versions = new Map<string, Promise<string>>();
+
 async function compilerVersion(compiler: string, before: readonly string[]): Promise<string> {
+  const place = [process.env.PATH, compiler, ...before].join('\0');
   try {
-    return (await run(compiler, [...before, '--version'], { timeout: 20_000 })).stdout;
+    let version = versions.get(place);
+    if (version === undefined) {
+      version = run(compiler, [...before, '--version'], { timeout: 20_000 }).then(({ stdout }) => stdout);
+      versions.set(place, version);
+    }
+    return await version;
   } catch (error) {
+    versions.delete(place);
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
     if (isMissing) throw new CompileFailure(`there is no C compiler \`${compiler}\``);
     throw new CompileFailure(reasonOf(error), { isAvoidable: true });
