@@ -99,9 +99,9 @@ function stripComments(text: string): string {
   return text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|\s)\/\/.*$/gm, '$1');
 }
 
-export function sourceFiles(folder: string): string[] {
+export function sourceFiles(folder: string, endings: readonly string[] = ['.ts']): string[] {
   return readdirSync(folder, { withFileTypes: true, recursive: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .filter((entry) => entry.isFile() && endings.some((ending) => entry.name.endsWith(ending)))
     .map((entry) => join(entry.parentPath, entry.name))
     .sort();
 }

@@ -39,6 +39,13 @@ export function checkTidiness(root: string): Violation[] {
       }
     }
   }
+  for (const file of sourceFiles(join(root, 'src'), ['.c', '.h'])) {
+    const count = readFileSync(file, 'utf8').split('\n').length;
+    if (count > linesMax) {
+      const rule = `one idea per file: ${count} lines, at most ${linesMax}`;
+      violations.push({ file: relative(root, file), imported: '', rule });
+    }
+  }
   return violations;
 }
 
