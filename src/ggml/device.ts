@@ -82,9 +82,8 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   }
   const chosen = gpuDevice ?? cpuDevice;
   const threads = resolveThreads(options.threads);
-  const cpu = native.ggml_backend_dev_init(cpuDevice.pointer, nullPtr());
-  const main = gpuDevice === undefined ? cpu : native.ggml_backend_dev_init(gpuDevice.pointer, nullPtr());
-  assert(cpu !== 0 && main !== 0, 'ggml could not open a backend for a device it lists');
+  const cpu = openBackend(native, cpuDevice);
+  const main = gpuDevice === undefined ? cpu : openBackend(native, gpuDevice, () => native.ggml_backend_free(cpu));
   const registry = native.ggml_backend_dev_backend_reg(cpuDevice.pointer);
   const cpuFunction = (name: string): RawPtr => native.ggml_backend_reg_get_proc_address(registry, name);
   native.functionAt(cpuFunction('ggml_backend_set_n_threads'), 'void', 'backend', 'i32')(cpu, threads);
@@ -113,6 +112,19 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
       closeThreads();
     },
   };
+}
+
+/** A device that ggml lists has no backend if it has no memory left. `onFailure` closes what was opened before. */
+function openBackend(native: NativeApi, { pointer, name }: ListedDevice, onFailure?: () => void): BackendPtr {
+  const backend = native.ggml_backend_dev_init(pointer, nullPtr());
+  if (backend !== 0) return backend;
+  onFailure?.();
+  throw outOfNativeMemory({
+    amount: 'memory',
+    purpose: 'a backend',
+    device: name,
+    hint: native.recentLog().at(-1) ?? 'Free some memory, or use --device cpu.',
+  });
 }
 
 /**
@@ -149,6 +161,8 @@ export function loadBackends(native: NativeApi, folders = native.libraries.backe
   for (const folder of folders) native.ggml_backend_load_all_from_path(folder);
   backendsLoaded = true;
 }
+
+type ListedDevice = ReturnType<typeof listDevices>[number];
 
 function listDevices(native: NativeApi) {
   return Array.from({ length: native.ggml_backend_dev_count() }, (_, index) => {

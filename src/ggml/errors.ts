@@ -36,6 +36,15 @@ export const modelFileUnreadable = defineError(
   'Cannot read the model file {path}: {reason}. Check the path and its permissions.',
   500,
 );
+
+/** What the file system says of a model file, as an entry of the catalogue. Other errors stay as they are. */
+export function withModelFile(path: string, error: unknown): unknown {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  if (!/^E[A-Z0-9]+$/.test(code)) return error;
+  const reason = code === 'ENOENT' ? 'there is no such file' : (error as Error).message;
+  return modelFileUnreadable({ path, reason }, error);
+}
+
 export const notGguf = defineError(
   'KVASIR_NOT_GGUF',
   '{path} is not a GGUF file: it is {found}. Kvasir reads GGUF models (version {supported}). {hint}',

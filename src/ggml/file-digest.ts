@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto';
-import { lstat, readFile, stat } from 'node:fs/promises';
+import { lstat, readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { defaultCacheFolder } from '../base/cache-folder.ts';
 import { CallThread, threadEntry } from '../base/call-thread.ts';
 import { removeAbandoned, writeDurably } from '../base/durable-file.ts';
 import { isJsonObject } from '../base/json.ts';
 import { makeFolders } from '../base/make-folders.ts';
-import { modelFileChanged, modelFileUnreadable } from './errors.ts';
-import { type FileState, isSameState, stateOf } from './file-state.ts';
+import { modelFileChanged, withModelFile } from './errors.ts';
+import { type FileState, isSameState, stateNow } from './file-state.ts';
 
 /** Every byte of a file as one name, and of which state of the file it is. Plain data. */
 export interface FileDigest {
@@ -83,23 +83,10 @@ async function hashOnThread(path: string, { onProgress, signal }: DigestOptions)
       return isWhole && isSameState(before, await stateNow(path)) ? { sha256: whole.sha256, state: before } : undefined;
     }
   } catch (error) {
-    throw unreadable(path, error);
+    throw withModelFile(path, error);
   } finally {
     thread.end();
   }
-}
-
-async function stateNow(path: string): Promise<FileState> {
-  try {
-    return stateOf(await stat(path, { bigint: true }));
-  } catch (error) {
-    throw unreadable(path, error);
-  }
-}
-
-function unreadable(path: string, error: unknown): unknown {
-  const isSystems = error instanceof Error && 'code' in error && /^E[A-Z0-9]+$/.test(String(error.code));
-  return isSystems ? modelFileUnreadable({ path, reason: error.message }, error) : error;
 }
 
 // --- Digests that are kept -----------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 import type { BigIntStats } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { modelFileChanged } from './errors.ts';
+import { modelFileChanged, withModelFile } from './errors.ts';
 
 /** Shows whether a file has changed since it was read. Plain data: it is sent to other processes and written into files. */
 export interface FileState {
@@ -25,8 +25,17 @@ export const isSameFile = (a: FileState, b: FileState): boolean =>
 /** Whether the file is unchanged, even if its date was set back. */
 export const isSameState = (a: FileState, b: FileState): boolean => isSameFile(a, b) && a.changedNs === b.changedNs;
 
-/** @throws modelFileChanged */
+/** @throws modelFileUnreadable */
+export async function stateNow(path: string): Promise<FileState> {
+  try {
+    return stateOf(await stat(path, { bigint: true }));
+  } catch (error) {
+    throw withModelFile(path, error);
+  }
+}
+
+/** @throws modelFileChanged, modelFileUnreadable */
 export async function checkState(path: string, state: FileState): Promise<void> {
-  const found = stateOf(await stat(path, { bigint: true }));
+  const found = await stateNow(path);
   if (!isSameState(found, state)) throw modelFileChanged({ path, problem: 'its size or date is another' });
 }

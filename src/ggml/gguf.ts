@@ -7,7 +7,7 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { ggufSplit, ggufTruncated, ggufVersionUnsupported, modelFileUnreadable } from './errors.ts';
+import { ggufSplit, ggufTruncated, ggufVersionUnsupported, modelFileUnreadable, withModelFile } from './errors.ts';
 import { type FileState, stateOf } from './file-state.ts';
 import { GgufCursor } from './gguf-cursor.ts';
 import {
@@ -134,11 +134,10 @@ async function withFile<T>(path: string, use: (handle: FileHandle, state: FileSt
     if (!status.isFile()) throw modelFileUnreadable({ path, reason: 'it is not a file' });
     return await use(handle, stateOf(status));
   } catch (error) {
-    if (!(error instanceof Error) || !('syscall' in error)) throw error;
-    const code = 'code' in error ? String(error.code) : '';
-    throw modelFileUnreadable({ path, reason: code === 'ENOENT' ? 'there is no such file' : error.message }, error);
+    throw withModelFile(path, error);
   } finally {
-    await handle?.close();
+    // Nothing was written: a close that fails loses nothing.
+    await handle?.close().catch(() => undefined);
   }
 }
 

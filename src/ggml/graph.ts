@@ -15,6 +15,9 @@ import type { RopeConfig } from './rope-config.ts';
 import { tensorField } from './tensor-struct.ts';
 import { F32, type GgmlType } from './types.ts';
 
+/** ggml's `GGML_STATUS_ALLOC_FAILED`. */
+const ALLOC_FAILED = -2;
+
 /**
  * Builds one compute graph after another in memory of its own and runs them.
  *
@@ -199,15 +202,7 @@ export class GraphBuilder {
       native.ggml_backend_sched_reset(this.#sched);
       ok = native.ggml_backend_sched_alloc_graph(this.#sched, this.#graph);
     }
-    if (!ok) {
-      throw outOfNativeMemory({
-        // ggml does not say how much it wanted.
-        amount: 'memory',
-        purpose: 'a step',
-        device: this.#device.description,
-        hint: 'Use a smaller --max-num-batched-tokens.',
-      });
-    }
+    if (!ok) throw this.#outOfMemory();
   }
 
   /** Writes an input, from a byte offset on. One that no node reads was given no memory and needs no data. */
@@ -236,15 +231,15 @@ export class GraphBuilder {
     return view;
   }
 
-  /** Runs the graph on the device's thread; the event loop stays free. */
+  /** Runs the graph on the device's thread; the event loop stays free. Throws `outOfNativeMemory`. */
   async compute(): Promise<void> {
-    const { native, main, kind } = this.#device;
+    const { main, kind } = this.#device;
     const thread = this.#device.computeThread();
     const status =
       kind === 'cpu'
         ? await thread.call('ggml_backend_graph_compute', main, this.#graph)
         : await thread.call('ggml_backend_sched_graph_compute', this.#sched, this.#graph);
-    assert(status === 0, `ggml could not compute the graph (status ${status}): ${native.recentLog().at(-1) ?? ''}`);
+    this.#checkStatus(status);
   }
 
   /** Runs the graph on this thread. */
@@ -254,7 +249,23 @@ export class GraphBuilder {
       kind === 'cpu'
         ? native.ggml_backend_graph_compute(main, this.#graph)
         : native.ggml_backend_sched_graph_compute(this.#sched, this.#graph);
-    assert(status === 0, `ggml could not compute the graph (status ${status}): ${native.recentLog().at(-1) ?? ''}`);
+    this.#checkStatus(status);
+  }
+
+  #checkStatus(status: number): void {
+    if (status === ALLOC_FAILED) throw this.#outOfMemory();
+    const log = this.#device.native.recentLog().at(-1) ?? '';
+    assert(status === 0, `ggml could not compute the graph (status ${status}): ${log}`);
+  }
+
+  #outOfMemory(): Error {
+    return outOfNativeMemory({
+      // ggml does not say how much it wanted.
+      amount: 'memory',
+      purpose: 'a step',
+      device: this.#device.description,
+      hint: 'Use a smaller --max-num-batched-tokens.',
+    });
   }
 
   close(): void {
@@ -271,7 +282,9 @@ export class GraphBuilder {
     const { native } = this.#device;
     if (this.#context !== 0) native.ggml_free(this.#context);
     if (this.#sched !== 0) native.ggml_backend_sched_free(this.#sched);
+    this.#context = nullPtr();
     this.#sched = nullPtr();
+    this.#capacity = 0;
     const bytes = capacity * native.ggml_tensor_overhead() + native.ggml_graph_overhead_custom(capacity, false) + 4096;
     this.#memory = new ArrayBuffer(bytes);
     this.#fields = new DataView(this.#memory);

@@ -1,5 +1,5 @@
 import { type FileHandle, open } from 'node:fs/promises';
-import { modelFileChanged } from './errors.ts';
+import { modelFileChanged, withModelFile } from './errors.ts';
 import { isSameFile, stateOf } from './file-state.ts';
 import type { GgufFile, GgufTensor } from './gguf.ts';
 
@@ -14,15 +14,17 @@ const readsInFlight = 4;
 
 /**
  * Reads the data of tensors, in the order of the file, several reads at a time. Staging needs at most the largest
- * tensor that is handed over. Throws `modelFileChanged` when the file is not the one whose header was checked.
+ * tensor that is handed over. Throws `modelFileUnreadable`, and `modelFileChanged` when the file is not the one whose
+ * header was checked.
  */
 export async function readTensors(
   file: GgufFile,
   targets: readonly TensorTarget[],
   onProgress?: (loadedBytes: number, totalBytes: number) => void,
 ): Promise<void> {
-  const handle = await open(file.path, 'r');
+  let handle: FileHandle | undefined;
   try {
+    handle = await open(file.path, 'r');
     await checkUnchanged(handle, file);
     const ordered = targets.toSorted((a, b) => a.tensor.fileOffset - b.tensor.fileOffset);
     const totalBytes = ordered.reduce((sum, { tensor }) => sum + tensor.byteLength, 0);
@@ -42,8 +44,11 @@ export async function readTensors(
       }
     }
     await checkUnchanged(handle, file);
+  } catch (error) {
+    throw withModelFile(file.path, error);
   } finally {
-    await handle.close();
+    // Waits for reads that are still under way, so that no read writes into memory that is freed. Nothing was written to the file.
+    await handle?.close().catch(() => undefined);
   }
 }
 

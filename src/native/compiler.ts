@@ -168,7 +168,12 @@ async function jobOf(source: NativeSource, options: CompileOptions): Promise<Com
   const root = sourceRoot(source.file);
   const definitions = Object.entries(source.definitions).map(([name, value]) => `-D${name}=${value}`);
   const digest = createHash('sha256');
-  for (const file of [source.file, ...source.headers]) digest.update(await readFile(join(root, file))).update('\0');
+  for (const file of [source.file, ...source.headers]) {
+    const content = await readFile(join(root, file)).catch((error: Error) => {
+      throw new CompileFailure(`${file} cannot be read: ${error.message}`, { isAvoidable: true });
+    });
+    digest.update(content).update('\0');
+  }
   for (const part of [...flags, ...definitions]) digest.update(part).update('\0');
   const sourceDigest = digest.digest('hex');
   const version = await compilerVersion(compiler, compilerArguments);
@@ -258,20 +263,25 @@ async function compileFor({ compiler, compilerArguments, cpuFlags, rest }: Compi
   }
 }
 
-/** What each compiler says. A model wants several kernels, and a process asks once for all of them. */
+/** What compilers said. A model needs several kernels, and to start a process costs more than to find a kernel. */
 const versions = new Map<string, Promise<string>>();
 
-async function compilerVersion(compiler: string, before: readonly string[]): Promise<string> {
-  const place = [process.env.PATH, compiler, ...before].join('\0');
+function compilerVersion(compiler: string, before: readonly string[]): Promise<string> {
+  const command = [compiler, ...before].join(' ');
+  let version = versions.get(command);
+  if (version === undefined) {
+    version = askVersion(compiler, before);
+    versions.set(command, version);
+    // A compiler may be installed later.
+    version.catch(() => versions.delete(command));
+  }
+  return version;
+}
+
+async function askVersion(compiler: string, before: readonly string[]): Promise<string> {
   try {
-    let version = versions.get(place);
-    if (version === undefined) {
-      version = run(compiler, [...before, '--version'], { timeout: 20_000 }).then(({ stdout }) => stdout);
-      versions.set(place, version);
-    }
-    return await version;
+    return (await run(compiler, [...before, '--version'], { timeout: 20_000 })).stdout;
   } catch (error) {
-    versions.delete(place);
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
     if (isMissing) throw new CompileFailure(`there is no C compiler \`${compiler}\``);
     throw new CompileFailure(reasonOf(error), { isAvoidable: true });
@@ -290,7 +300,7 @@ async function cpuIdentity(): Promise<string> {
 function sourceRoot(file: string): string {
   const roots = ['../', '../../../src/'].map((path) => fileURLToPath(new URL(path, import.meta.url)));
   const found = roots.find((root) => existsSync(join(root, file)));
-  if (found === undefined) throw new CompileFailure(`${file} is not in the package`);
+  if (found === undefined) throw new CompileFailure(`${file} is not in the package`, { isAvoidable: true });
   return found;
 }
 

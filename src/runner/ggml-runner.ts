@@ -2,6 +2,7 @@ import { assert } from '../base/assert.ts';
 import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan } from '../core/step.ts';
+import { withAllocationFailure } from '../ggml/allocation-failure.ts';
 import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
 import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
@@ -153,7 +154,7 @@ export class GgmlRunner implements Runner {
     } catch (error) {
       weights?.close();
       device.close();
-      throw error;
+      throw withAllocationFailure(error, 'the model', device.description);
     }
   }
 
@@ -186,19 +187,27 @@ export class GgmlRunner implements Runner {
     this.memory = new KvMemory(device, layout, pageCount);
     this.#graph = new GraphBuilder(device);
     const { passes } = kernels;
-    this.#parts = {
-      graph: this.#graph,
-      config,
-      weights,
-      memory: this.memory,
-      attention: attention.create(this.memory),
-      kernels: { tiles: kernels.tiles, row: kernels.rowProduct },
-      bestTokens:
-        passes === undefined || device.kind !== 'cpu' ? undefined : new BestTokens(passes.bestOfShares, device.threads),
-    };
+    try {
+      this.#parts = {
+        graph: this.#graph,
+        config,
+        weights,
+        memory: this.memory,
+        attention: attention.create(this.memory),
+        kernels: { tiles: kernels.tiles, row: kernels.rowProduct },
+        bestTokens:
+          passes === undefined || device.kind !== 'cpu'
+            ? undefined
+            : new BestTokens(passes.bestOfShares, device.threads),
+      };
+      this.#sampler =
+        weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options.onLogits);
+    } catch (error) {
+      this.#graph.close();
+      this.memory.close();
+      throw error;
+    }
     this.attentionDescription = attention.description;
-    this.#sampler =
-      weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options.onLogits);
     this.vocabSize = config.vocabSize;
     this.kvCacheSpec = {
       groups: [{ kind: 'full', blockSize: tokenCount(blockSize), layers }],
@@ -220,9 +229,13 @@ export class GgmlRunner implements Runner {
   execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult> {
     assert(this.#running === undefined, 'one step at a time');
     assert(!this.#isClosed, 'the runner is closed');
-    this.#running = this.#run(plan, hidden).finally(() => {
-      this.#running = undefined;
-    });
+    this.#running = this.#run(plan, hidden)
+      .catch((error: unknown) => {
+        throw withAllocationFailure(error, 'a step', this.#device.description);
+      })
+      .finally(() => {
+        this.#running = undefined;
+      });
     return this.#running;
   }
 

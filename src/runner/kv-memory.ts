@@ -107,7 +107,12 @@ export class KvMemory {
       pageCount * this.rowsPerPage,
     );
     const bytes = pageCount * this.pageBytes;
-    this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, 'the KV cache', bytes);
+    try {
+      this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, 'the KV cache', bytes);
+    } catch (error) {
+      native.ggml_free(this.#context);
+      throw error;
+    }
     if (device.mainBuffers.isHost) {
       this.#base = native.ggml_backend_buffer_get_base(this.#buffer);
       // Where KV is padded, a mask hides rows of the null page, and a kernel may multiply them by 0: they must not be NaN.

@@ -118,9 +118,14 @@ class MatrixProbe {
     const byteLength = rowBytes(type, ne[0]) * probe.#outputLength;
     const accept = (bytes: Uint8Array): void =>
       device.native.ggml_backend_tensor_set(probe.#matrix, bytes, 0, byteLength);
-    await readTensors(file, [{ tensor: { ...matrix.source, byteLength }, accept }]);
-    probe.#reference = probe.#multiply(0, rowsMax, rowsMax);
-    return probe;
+    try {
+      await readTensors(file, [{ tensor: { ...matrix.source, byteLength }, accept }]);
+      probe.#reference = probe.#multiply(0, rowsMax, rowsMax);
+      return probe;
+    } catch (error) {
+      probe.close();
+      throw error;
+    }
   }
 
   private constructor(device: ComputeDevice, placed: PlacedMatrix) {
@@ -135,7 +140,13 @@ class MatrixProbe {
     this.#rows = randomRows(this.#inputLength * rowsMax);
     this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
     this.#matrix = native.ggml_new_tensor_2d(this.#context, source.type.id, this.#inputLength, this.#outputLength);
-    this.#buffer = allocateTensors(device, this.#context, buffers, 'a probe of the kernels', source.byteLength);
+    try {
+      this.#buffer = allocateTensors(device, this.#context, buffers, 'a probe of the kernels', source.byteLength);
+    } catch (error) {
+      this.#graph.close();
+      native.ggml_free(this.#context);
+      throw error;
+    }
     native.ggml_backend_buffer_set_usage(this.#buffer, 1);
   }
 

@@ -134,7 +134,8 @@ function syncFolder(path: string): void {
   }
 }
 
-function removeIfThere(path: string): void {
+/** Never throws. */
+export function removeIfThere(path: string): void {
   try {
     unlinkSync(path);
   } catch {

@@ -18,7 +18,7 @@ import { makeFoldersSync } from '../../../base/make-folders.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { differences, type IdentityRecord, identityRecord, modelFolder, rankFolder } from '../identity.ts';
-import { isMissing, isTemporary, temporaryNameFor } from './disk-file.ts';
+import { isMissing, isTemporary, removeIfThere, temporaryNameFor } from './disk-file.ts';
 
 /**
  * How blocks lie on a disk:
@@ -127,8 +127,13 @@ export class DiskFolder {
       return undefined;
     }
     const temporary = join(this.path, this.newTemporaryName(path));
-    writeFileSync(temporary, `${JSON.stringify(record, undefined, 2)}\n`);
-    renameSync(temporary, path);
+    try {
+      writeFileSync(temporary, `${JSON.stringify(record, undefined, 2)}\n`);
+      renameSync(temporary, path);
+    } catch (error) {
+      removeIfThere(temporary);
+      throw error;
+    }
     return theirs === undefined ? undefined : `${path} was another's: ${different.join('; ')}`;
   }
 }
