@@ -1,0 +1,56 @@
+/** For `nth-failure.test.ts`: runs a scenario once for each call of the system that can fail in it. */
+import { Prng } from '../../src/base/prng.ts';
+import type { FaultPoints } from './fault-points.ts';
+
+export interface Fault {
+  readonly site: string;
+  /** Counted from 1. */
+  readonly nth: number;
+  /** Which error the system reports. */
+  readonly errno: number;
+}
+
+/** One run of a scenario, with its checks. Throws what is wrong. */
+export type Run = (fault?: Fault) => Promise<void>;
+
+export interface RunOptions {
+  readonly points: FaultPoints;
+  /** Distinguishes scenarios: the same seed chooses other calls in each. */
+  readonly seed: number;
+  /** Sites that other scenarios have covered. */
+  readonly covered: Set<string>;
+}
+
+/** `KVASIR_TEST_EVERY_FAILURE=1 npx vitest run test/nth-failure.test.ts` fails every call; some hundred seconds. */
+const isEvery = process.env.KVASIR_TEST_EVERY_FAILURE === '1';
+/** `KVASIR_TEST_FAILURE='writevSync in' npx vitest run ...` fails only calls whose description contains this. */
+const only = process.env.KVASIR_TEST_FAILURE;
+
+/**
+ * One call of each site that no other scenario has covered, or every call of every site. The calls of a site are counted again in each
+ * run: a fault may change what is called afterwards. Returns descriptions of the runs that went wrong.
+ */
+export async function failEach(run: Run, { points, seed, covered }: RunOptions): Promise<string[]> {
+  await run();
+  const wrong: string[] = [];
+  const prng = new Prng(seed);
+  for (const { name, calls } of points.sites()) {
+    const first = isEvery ? 1 : prng.between(1, calls);
+    if (!isEvery && only === undefined && covered.has(name)) continue;
+    covered.add(name);
+    for (let nth = first; ; nth++) {
+      const fault = { site: name, nth, errno: prng.between(0, 99) };
+      const described = `${name} #${nth}`;
+      if (only !== undefined && !described.includes(only)) break;
+      let problem: unknown;
+      await run(fault).catch((error: unknown) => {
+        problem = error;
+      });
+      if (problem !== undefined) wrong.push(`${described}: ${textOf(problem)}`);
+      if (!points.hasFailed || !isEvery) break;
+    }
+  }
+  return wrong;
+}
+
+const textOf = (error: unknown): string => (error instanceof Error ? (error.stack ?? error.message) : String(error));
