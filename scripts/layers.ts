@@ -1,10 +1,11 @@
 /**
- * Imports go down only. This file is the map of the house; a program checks it (`npm run check`).
- * Peers do not import each other, but for the pairs that `allowed` names.
+ * Imports go down only. This file holds the layers as data, and a program checks them (`npm run check`).
+ * Peers do not import each other, except the pairs that `allowed` names.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize, relative, sep } from 'node:path';
 
+/** Folders of `src` by their name there, and folders beside `src`. */
 const ranks: Readonly<Record<string, number>> = {
   base: 0,
   core: 1,
@@ -15,22 +16,32 @@ const ranks: Readonly<Record<string, number>> = {
   connector: 2,
   runner: 2,
   scheduler: 3,
+  sim: 4,
   worker: 4,
   engine: 5,
   server: 6,
   cli: 6,
+  bench: 7,
+  scripts: 8,
+  examples: 9,
+  test: 9,
 };
+const foldersBesideSrc = ['bench', 'sim', 'scripts'];
 
-/** Peers that may look at each other, and what excludes a downward import. */
+/** Peers that may import each other, and downward imports that are forbidden. */
 const allowed = new Set(['native -> ggml', 'runner -> native', 'runner -> ggml', 'tokenizer -> ggml', 'cli -> server']);
 const forbidden = new Map<string, string>([
   ['scheduler -> runner', 'the scheduler sees the kv facade and connector types only'],
   ['scheduler -> ggml', 'the scheduler sees the kv facade and connector types only'],
   ['scheduler -> tokenizer', 'the scheduler knows tokens, not text'],
   ['engine -> ggml', 'the engine reaches the model through an executor'],
+  ['engine -> sim', 'only `kvasir sim` runs the simulator'],
+  ['server -> sim', 'only `kvasir sim` runs the simulator'],
 ]);
-/** Rooms that must stay synchronous and pure. */
+/** Folders that must stay synchronous and pure. */
 const pure = new Set(['kv', 'scheduler']);
+/** The command line loads these when their command is called: `kvasir --version` needs none of them. */
+const lazy = new Set(['bench', 'sim']);
 
 export interface Violation {
   readonly file: string;
@@ -39,60 +50,60 @@ export interface Violation {
 }
 
 export function checkLayers(root: string): Violation[] {
-  const src = join(root, 'src');
-  const violations: Violation[] = [];
-  for (const file of sourceFiles(src)) {
-    const room = roomOf(src, file);
-    const isTest = /\.(test|fuzz|suite|bench)\.ts$/.test(file);
-    const text = readFileSync(file, 'utf8');
-    for (const imported of importsOf(text)) {
-      const report = (rule: string) => violations.push({ file: relative(root, file), imported, rule });
-      if (!imported.startsWith('.')) {
-        if (pure.has(room) && !isTest) report(`${room} is pure: it imports nothing from outside`);
-        continue;
-      }
-      const target = roomOf(src, normalize(join(dirname(file), imported)));
-      if (isTest || room === '' || room === target) continue;
-      if (target === '')
-        report(
-          'only the roots (main, worker-main, compose, compose-pipeline, compose-rank, llm, index) import the roots',
-        );
-      const edge = `${room} -> ${target}`;
-      const reason = forbidden.get(edge);
-      if (reason !== undefined) report(reason);
-      else if ((ranks[target] ?? -1) > (ranks[room] ?? -1)) report(`${edge}: imports go down only`);
-      else if (ranks[target] === ranks[room] && !allowed.has(edge)) report(`${edge}: peers do not import each other`);
-    }
-    if (
-      pure.has(room) &&
-      !isTest &&
-      /\b(async|await|Promise|Date\.now|Math\.random|performance)\b/.test(stripComments(text))
-    ) {
-      violations.push({
-        file: relative(root, file),
-        imported: '',
-        rule: `${room} is synchronous: no async, clock or chance`,
-      });
-    }
+  const files = ['src', ...foldersBesideSrc].flatMap((folder) => sourceFiles(join(root, folder)));
+  return files.flatMap((path) => {
+    const file = relative(root, path);
+    const text = stripComments(readFileSync(path, 'utf8'));
+    return violationsOf(file, text).map((violation) => ({ file, ...violation }));
+  });
+}
+
+/** `file` is relative to the repository. */
+function violationsOf(file: string, text: string): Omit<Violation, 'file'>[] {
+  if (/\.(test|fuzz|suite|bench)\.ts$/.test(file)) return [];
+  const layer = layerOf(file);
+  const violations = importsOf(text).flatMap(({ imported, isStatic }) => {
+    const rule = imported.startsWith('.')
+      ? brokenRule(layer, layerOf(normalize(join(dirname(file), imported))), isStatic)
+      : pure.has(layer)
+        ? `${layer} is pure: it imports nothing from outside`
+        : undefined;
+    return rule === undefined ? [] : [{ imported, rule }];
+  });
+  if (pure.has(layer) && /\b(async|await|Promise|Date\.now|Math\.random|performance)\b/.test(text)) {
+    violations.push({ imported: '', rule: `${layer} is synchronous: no async, clock or chance` });
   }
   return violations;
 }
 
-/** The first folder below src, or '' for files at its top. */
-function roomOf(src: string, file: string): string {
-  const parts = relative(src, file).split(sep);
-  return parts.length > 1 ? (parts[0] ?? '') : '';
+/** The rule that an import breaks. */
+function brokenRule(from: string, to: string, isStatic: boolean): string | undefined {
+  if (from === to) return undefined;
+  if (to === 'test') return 'only tests import test support';
+  if (from === '')
+    return isStatic && lazy.has(to) ? `the roots load ${to} by import(), when its command is called` : undefined;
+  if (to === '')
+    return 'only the roots (main, worker-main, compose, compose-pipeline, compose-rank, llm, index) import the roots';
+  const edge = `${from} -> ${to}`;
+  const reason = forbidden.get(edge);
+  if (reason !== undefined) return reason;
+  const [fromRank, toRank] = [ranks[from] ?? -1, ranks[to] ?? -1];
+  if (toRank > fromRank) return `${edge}: imports go down only`;
+  return toRank === fromRank && !allowed.has(edge) ? `${edge}: peers do not import each other` : undefined;
 }
 
-function importsOf(text: string): string[] {
-  const found: string[] = [];
-  for (const match of stripComments(text).matchAll(
+/** The folder beside `src`, or the first folder below it; '' for files at the top of `src`. */
+function layerOf(file: string): string {
+  const [top = '', folder = '', ...rest] = file.split(sep);
+  if (top !== 'src') return top;
+  return rest.length > 0 ? folder : '';
+}
+
+function importsOf(text: string): { readonly imported: string; readonly isStatic: boolean }[] {
+  const imports = text.matchAll(
     /(?:^|\n)\s*(?:import|export)\s[^'";]*?from\s*['"]([^'"]+)['"]|import\(\s*['"]([^'"]+)['"]\s*\)/g,
-  )) {
-    const imported = match[1] ?? match[2];
-    if (imported !== undefined) found.push(imported);
-  }
-  return found;
+  );
+  return [...imports].map(([, from, called]) => ({ imported: from ?? called ?? '', isStatic: from !== undefined }));
 }
 
 function stripComments(text: string): string {

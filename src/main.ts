@@ -3,19 +3,18 @@
 import { buffer } from 'node:stream/consumers';
 import { inspect } from 'node:util';
 import { killChildren } from './base/child-processes.ts';
-import type { OpenMeasuredEngine } from './cli/bench/engine-subject.ts';
 import type { CliContext, ExitCode } from './cli/context.ts';
 import { packageVersion } from './cli/package-files.ts';
 import { type CommandFactory, runCli } from './cli/run-cli.ts';
+import type { EngineOptions } from './engine/options.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 
 // Modules are loaded when they are needed: to load all of them takes longer than to start Node.
-const openMeasuredEngine: OpenMeasuredEngine = async (...args) =>
-  (await import('./compose.ts')).openMeasuredEngine(...args);
+const openMeasuredEngine = async (options: EngineOptions) => (await import('./compose.ts')).openMeasuredEngine(options);
 const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
   serve: async () => (await import('./cli/serve.ts')).serveCommand,
   generate: async () => (await import('./cli/generate.ts')).generateCommand,
-  bench: async () => (await import('./cli/bench/command.ts')).benchCommand(openMeasuredEngine),
+  bench: async () => (await import('../bench/command.ts')).benchCommand(openMeasuredEngine),
   demo: async () => (await import('./cli/demo/command.ts')).demoCommand,
   sim: async () => (await import('./cli/sim.ts')).simCommand,
 };
@@ -46,8 +45,9 @@ const code = await runCli(argv, context, await commandsFor(argv));
 await Promise.all([written(process.stdout), written(process.stderr)]);
 exitNow(code);
 
-/** The command that the line begins with; all of them for help and for lines that name none. */
-function commandsFor([name = '']: readonly string[]): Promise<CommandFactory[]> {
+/** The command that the line begins with; none for the version; all of them for help and for lines that name none. */
+async function commandsFor([name = '']: readonly string[]): Promise<CommandFactory[]> {
+  if (name === '--version' || name === '-V') return [];
   const named = Object.hasOwn(commands, name) ? commands[name] : undefined;
   return Promise.all((named === undefined ? Object.values(commands) : [named]).map((load) => load()));
 }

@@ -5,7 +5,7 @@
  */
 import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ModelOptions } from '../bench/model-maker.ts';
+import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { openReference } from '../src/ggml/llama-reference.ts';
 import { compareWithLibllama, distance, logitsAfterPrompt, referencePrompt } from './support/compare-with-libllama.ts';
 import { hasCompiler } from './support/has-compiler.ts';

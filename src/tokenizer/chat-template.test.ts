@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CHAT_TEMPLATE } from '../../bench/vocabulary-maker.ts';
+import { CHAT_TEMPLATE } from '../../bench/make-model/vocabulary-maker.ts';
 import { KvasirError } from '../base/errors.ts';
 import { compileChatTemplate } from './chat-template.ts';
 import { formatDate } from './format-date.ts';

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { makeVocabulary } from '../../bench/vocabulary-maker.ts';
+import { makeVocabulary } from '../../bench/make-model/vocabulary-maker.ts';
 import { type GgufBytesOptions, ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { loadNative } from '../ggml/ffi.ts';

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-export { type ModelOptions, writeTinyModel } from '../../bench/model-maker.ts';
+export { type ModelOptions, writeTinyModel } from '../../bench/make-model/model-maker.ts';
 
 /** A folder for the files of one test file; `remove` when done. */
 export function temporaryFolder(): { readonly path: string; file(name: string): string; remove(): void } {

@@ -1,0 +1,117 @@
+import { availableParallelism } from 'node:os';
+import { basename } from 'node:path';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type EngineFlags, engineOptionsOf, integerFrom, noticesTo, oneOf } from '../src/cli/args.ts';
+import type { CliContext, ExitCode } from '../src/cli/context.ts';
+import { Interruption, orInterrupted } from '../src/cli/interrupt.ts';
+import { loadProgress } from '../src/cli/load-progress.ts';
+import { demoModelPath } from '../src/cli/package-files.ts';
+import type { EngineOptions } from '../src/engine/options.ts';
+import { interrupted } from './errors.ts';
+import type { MeasuredEngine, OpenMeasuredEngine } from './subject/engine-subject.ts';
+
+/** Flags of the benches that run a model. */
+export interface BenchFlags extends EngineFlags {
+  readonly model?: string;
+  readonly repetitions: number;
+  readonly json: boolean;
+}
+export interface PeerFlags {
+  readonly peer: 'none' | 'libllama';
+  readonly peerUrl?: string;
+}
+
+export type Exit = (code: ExitCode) => void;
+
+export function addBenchFlags(command: Command, repetitions: number): Command {
+  return command
+    .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
+    .option('--repetitions <n>', 'how often to measure; medians are reported', integerFrom(1), repetitions)
+    .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false);
+}
+
+export function addPeerFlags(command: Command): Command {
+  return command
+    .addOption(oneOf('--peer <peer>', 'whom to compare with', ['none', 'libllama'], 'none'))
+    .addOption(
+      new Option(
+        '--peer-url <url>',
+        "compare with a server that serves the same model under OpenAI's protocol, such as llama-server -np <requests>",
+      )
+        .argParser(urlFlag)
+        .conflicts('peer'),
+    );
+}
+
+function urlFlag(text: string): string {
+  if (/^https?:\/\//.test(text) && URL.canParse(text)) return text;
+  throw new InvalidArgumentError('It must be a URL, like http://127.0.0.1:8080.');
+}
+
+export const threadsOf = (flags: EngineFlags): number => flags.threads ?? availableParallelism();
+
+/** The context of a bench is a cached prefix, so prefixes are cached whatever the flags say. */
+export function benchOptions(flags: BenchFlags, context: CliContext): EngineOptions {
+  const model = flags.model ?? demoModelPath();
+  const options = engineOptionsOf(model, flags, {
+    ...loadProgress(model, context.stderr),
+    onNotice: noticesTo(context.stderr),
+  });
+  return { ...options, enablePrefixCaching: true };
+}
+
+/** Runs a bench until it is done or the user has lost patience. */
+export async function untilInterrupted(
+  context: CliContext,
+  measure: (signal: AbortSignal) => Promise<void>,
+): Promise<ExitCode> {
+  using interruption = new Interruption(context);
+  try {
+    await measure(interruption.signal);
+    return 0;
+  } catch (error) {
+    if (interruption.signal.aborted) return interruption.exitCode;
+    throw error;
+  }
+}
+
+/** Opens an engine, and closes it when `measure` is done with it. */
+export async function withEngine<T>(
+  openEngine: OpenMeasuredEngine,
+  options: EngineOptions,
+  signal: AbortSignal,
+  measure: (measured: MeasuredEngine) => Promise<T>,
+): Promise<T> {
+  const measured = await orInterrupted(openEngine(options), signal);
+  if (measured === undefined) throw interrupted();
+  try {
+    return await measure(measured);
+  } finally {
+    await measured.engine.close();
+  }
+}
+
+export function report(
+  context: CliContext,
+  flags: BenchFlags,
+  { engine }: Pick<MeasuredEngine, 'engine'>,
+  table: string,
+  rows: readonly unknown[],
+): void {
+  const { architecture, path } = engine.model;
+  reportOf(context, flags, `${basename(path)} (${architecture}), ${threadsOf(flags)} threads`, table, rows);
+}
+
+export function reportOf(
+  context: CliContext,
+  flags: BenchFlags,
+  subject: string,
+  table: string,
+  rows: readonly unknown[],
+): void {
+  const title = `${subject}, ${flags.numerics} numerics, medians of ${flags.repetitions}`;
+  (flags.json ? context.stderr : context.stdout).write(`\n${title}\n\n${table}\n`);
+  if (flags.json) context.stdout.write(`${JSON.stringify({ rows })}\n`);
+}
+
+export const cell = (value: number | undefined): string => (value === undefined ? '-' : String(value));

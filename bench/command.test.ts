@@ -1,0 +1,269 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { CliContext } from '../src/cli/context.ts';
+import { runCli } from '../src/cli/run-cli.ts';
+import { openMeasuredEngine } from '../src/compose.ts';
+import { temporaryFolder, writeTinyModel } from '../test/support/tiny-model.ts';
+import { benchCommand } from './command.ts';
+import type { LimitedRow } from './latency/command.ts';
+import { openDecodeBytes } from './latency/decode-limit.ts';
+import { comparison, type LatencyRow, measureLatency } from './latency/latency.ts';
+import { readBandwidth } from './latency/memory-bandwidth.ts';
+import type { SmoothnessRow } from './smoothness/smoothness.ts';
+import { DecodeWindow } from './subject/decode-window.ts';
+import { median, type Subject } from './subject/subject.ts';
+import { formatTable } from './table.ts';
+import type { ThroughputRow } from './throughput/throughput.ts';
+
+const folder = temporaryFolder();
+const model = folder.file('tiny.gguf');
+beforeAll(() => writeTinyModel(model, { architecture: 'qwen3', type: 'Q8_0' }));
+afterAll(() => folder.remove());
+
+async function kvasir(...args: string[]) {
+  let out = '';
+  let err = '';
+  const context: CliContext = {
+    version: '0',
+    createEngine: async (options) => (await openMeasuredEngine(options)).engine,
+    stdout: { write: (text) => (out += text) },
+    stderr: { write: (text) => (err += text) },
+    readStdin: () => Promise.reject(new Error('nothing to read')),
+    signals: process,
+    exitNow: () => undefined,
+  };
+  const code = await runCli(args, context, [benchCommand(openMeasuredEngine)]);
+  return { code, out, err };
+}
+const common = (): string[] => ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--peer', 'libllama'];
+
+describe('kvasir bench', () => {
+  it('latency: a row per depth with both engines, and JSON as the last line', async () => {
+    const lengths = ['--prompt-len', '32', '--gen-len', '4', '--depth', '0,48', '--repetitions', '2'];
+    const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
+    expect(code).toBe(0);
+    expect(err).toMatch(/prefill 32 +48 /);
+    const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: LimitedRow[] };
+    expect(rows.map(({ depth }) => depth)).toEqual([0, 48]);
+    // Behind more tokens there is more to read.
+    expect(rows[0]!.decodeLimit).toBeGreaterThan(rows[1]!.decodeLimit);
+    expect(rows[1]!.decodeLimit).toBeGreaterThan(0);
+    for (const { prefill, decode, overheadMs } of rows) {
+      for (const { kvasir: ours = 0, libllama = 0, ratio = 0 } of [prefill!, decode]) {
+        expect(Math.min(ours, libllama)).toBeGreaterThan(0);
+        expect(ratio).toBeCloseTo(ours / libllama, 1);
+      }
+      expect(overheadMs).toBeLessThan(1000 / decode.kvasir!);
+    }
+  });
+
+  it('smoothness: a stream alone and beside prompts, with a limit and without', async () => {
+    const lengths = ['--prompts', '2', '--prompt-len', '150', '--stream-prompt-len', '8', '--gen-len', '6'];
+    const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--max-num-batched-tokens', '32'];
+    const { code, out, err } = await kvasir(
+      'bench',
+      'smoothness',
+      ...engine,
+      ...lengths,
+      '--repetitions',
+      '1',
+      '--json',
+    );
+    expect(code).toBe(0);
+    expect(err).toContain('prompt tok/s');
+    const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: SmoothnessRow[] };
+    expect(rows.map(({ target }) => target)).toEqual(['auto', 0]);
+    for (const { aloneMs, besideMs, ratio, promptTokensPerSecond } of rows) {
+      expect(Math.min(aloneMs, besideMs.p50, ratio, promptTokensPerSecond)).toBeGreaterThan(0);
+      expect(besideMs.max).toBeGreaterThanOrEqual(besideMs.p99);
+    }
+  });
+
+  it('latency: a row for each number of requests that decode at once, and what a step takes besides computing', async () => {
+    const lengths = ['--prompt-len', '16', '--gen-len', '6', '--depth', '0,48', '--batch', '1,3', '--repetitions', '1'];
+    const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
+    expect(code).toBe(0);
+    expect(err).toMatch(/decode 6 +48 +3 +\d/);
+    const { rows } = JSON.parse(out) as { rows: LimitedRow[] };
+    expect(rows.map(({ batch, depth }) => [batch, depth])).toEqual([
+      [1, 0],
+      [1, 48],
+      [3, 0],
+      [3, 48],
+    ]);
+    for (const row of rows) {
+      expect(row.prefill === undefined).toBe(row.batch > 1);
+      expect(row.decode.ratio).toBeGreaterThan(0);
+      // Of a step, whose length the rate tells where all sequences stay abreast.
+      const stepMs = (1000 * row.batch) / row.decode.kvasir!;
+      expect(row.overheadShare).toBeLessThan(1);
+      // Both are milliseconds of the same steps. The factor allows for steps that another process interrupts.
+      expect(row.overheadShare! * stepMs).toBeLessThanOrEqual(20 * row.overheadMs!);
+      expect(row.overheadShare! * stepMs).toBeGreaterThanOrEqual(row.overheadMs! / 20);
+      expect(row.sampleMs! + row.prepareMs!).toBeGreaterThan(0);
+      if (process.platform === 'linux') expect(row.besideMs).toBeGreaterThanOrEqual(0);
+    }
+    // One reading of the weights serves all three.
+    expect(rows[2]!.decodeLimit / rows[0]!.decodeLimit).toBeCloseTo(3, 1);
+    expect(rows[3]!.decodeLimit / rows[1]!.decodeLimit).toBeLessThan(3);
+  });
+
+  it('latency: reaches depths of thousands of tokens, each from the one before', async () => {
+    const deep = folder.file('deep.gguf');
+    const shape = { heads: 2, headsKv: 1, feedForward: 256, context: 10_000 };
+    await writeTinyModel(deep, { architecture: 'qwen3', type: 'Q8_0', ...shape });
+    const lengths = ['--prompt-len', '16', '--gen-len', '2', '--depth', '8192,0,2048', '--repetitions', '1'];
+    const { code, out } = await kvasir('bench', 'latency', ...common(), ...lengths, '--model', deep, '--json');
+    expect(code).toBe(0);
+    const { rows } = JSON.parse(out) as { rows: LatencyRow[] };
+    expect(rows.map(({ depth }) => depth)).toEqual([0, 2048, 8192]);
+    for (const { decode } of rows) expect(decode.ratio).toBeGreaterThan(0);
+  });
+
+  const workloads: [name: string, flags: string, expected: Partial<ThroughputRow>][] = [
+    [
+      'shared-prefix',
+      '--requests 1,3 --prefix-len 40 --prompt-len 8 --gen-len 4',
+      { prefixLength: 40, promptTokens: 144, generatedTokens: 12 },
+    ],
+    [
+      'independent',
+      '--requests 1,3 --prompt-len 20 --gen-len 3',
+      { prefixLength: 0, promptTokens: 60, generatedTokens: 9 },
+    ],
+    ['sharegpt', '--requests 1,3', { prefixLength: 0 }],
+    [
+      'multi-turn',
+      '--requests 1,3 --prompt-len 20 --gen-len 4 --turns 3',
+      { prefixLength: 0, promptTokens: 3 * (20 + 44 + 68), generatedTokens: 36 },
+    ],
+  ];
+  it.each(workloads)('throughput: %s, a row for each number of requests', async (workload, flags, expected) => {
+    const args = ['--workload', workload, ...flags.split(' '), '--repetitions', '1'];
+    const { code, out, err } = await kvasir('bench', 'throughput', ...common(), ...args, '--json');
+    expect(code).toBe(0);
+    expect(err).toMatch(new RegExp(`${workload}, 3 requests: generated tok/s +\\d`));
+    const { rows } = JSON.parse(out) as { rows: ThroughputRow[] };
+    expect(rows).toMatchObject([{ requests: 1 }, { requests: 3, ...expected }]);
+    for (const row of rows) {
+      const { throughput, total } = row;
+      const { kvasir: ours = 0, libllama = 0 } = row.lastTokenSeconds;
+      expect(throughput.ratio).toBeCloseTo(libllama / ours, 1);
+      expect(total.kvasir! / throughput.kvasir!).toBeCloseTo(1 + row.promptTokens / row.generatedTokens, 1);
+      for (const name of ['kvasir', 'libllama']) {
+        for (const { p50, p99 } of [row.firstTokenMs[name]!, row.betweenTokensMs[name]!]) {
+          expect(p50).toBeGreaterThan(0);
+          expect(p99).toBeGreaterThanOrEqual(p50);
+        }
+      }
+    }
+  });
+
+  it('says when the pool cannot keep the context that is to be measured', async () => {
+    const lengths = ['--prompt-len', '64', '--gen-len', '1', '--depth', '1000', '--repetitions', '1'];
+    const { code, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--kv-cache-memory', '1MiB');
+    expect(code).toBe(1);
+    expect(err).toMatch(/error: /);
+  });
+
+  it('says when a context is longer than the model allows', async () => {
+    const lengths = ['--requests', '1', '--prompt-len', '6000', '--repetitions', '1'];
+    const { code, err } = await kvasir('bench', 'throughput', ...common(), ...lengths, '--peer', 'none');
+    expect(code).toBe(1);
+    expect(err).toMatch(/error: /);
+  });
+
+  it('refuses what it does not know with the exit code of a wrong command line', async () => {
+    expect((await kvasir('bench', 'throughput', '--requests', '1,0')).err).toContain('from 1 to 256');
+    expect((await kvasir('bench', 'latency', '--peer-url', 'localhost:1')).err).toContain('must be a URL');
+    const both = await kvasir('bench', 'latency', '--peer', 'libllama', '--peer-url', 'http://localhost:1');
+    expect(both).toMatchObject({ code: 2, err: expect.stringContaining('cannot be used with') });
+    expect(await kvasir('bench', 'latncy')).toMatchObject({ code: 2 });
+    expect((await kvasir('bench', 'latency', '--depth', '1,x')).err).toContain('whole numbers with commas');
+  });
+});
+
+describe('the limit of decoding', () => {
+  it('counts all weights and the KV of the context; of an embedding that is not the head, nothing', async () => {
+    const tied = folder.file('tied.gguf');
+    await writeTinyModel(tied, { architecture: 'qwen3', type: 'Q8_0', tied: true });
+    const [untiedBytes, tiedBytes] = [await openDecodeBytes(model, 'f16'), await openDecodeBytes(tied, 'f16')];
+    expect(untiedBytes(10) - untiedBytes(0)).toBe(10 * 2 * 2 * 128 * 2);
+    // One matrix of 320 rows of 256 each: once the head, once the head and the embedding.
+    expect(untiedBytes(0)).toBe(tiedBytes(0));
+    const q8Bytes = await openDecodeBytes(model, 'q8_0');
+    expect(q8Bytes(10) - q8Bytes(0)).toBe((10 * 2 * 2 * 128 * 34) / 32);
+  });
+
+  it('is what threads read together', async () => {
+    expect(await readBandwidth(2, 8 << 20)).toBeGreaterThan(1e7);
+  });
+});
+
+describe('measuring', () => {
+  it('lets subjects take turns and reports medians', async () => {
+    const calls: string[] = [];
+    const parts = { prepareMs: 0.2, sampleMs: 0.3, besideMs: 0.5 };
+    const subject = (name: string, rates: readonly number[]): Subject => {
+      let next = 0;
+      return {
+        name,
+        prepare: async () => void calls.push(`${name} prepares`),
+        prefill: async () => ({ tokens: rates[next++ % rates.length] ?? 0, seconds: 1 }),
+        decode: async () => {
+          calls.push(name);
+          return { tokens: 10, seconds: 2, overhead: { ...parts, stepMs: 4, outsideMs: 1 } };
+        },
+      };
+    };
+    // The first of each is the warm-up.
+    const subjects = [subject('a', [1, 10, 30, 20]), subject('b', [1, 10, 10, 10])];
+    const common = { depths: [7], promptLength: 1, generateLength: 1, onProgress: () => undefined };
+    const rows = await measureLatency(subjects, { ...common, batch: 1, repetitions: 3 });
+    const decode = { decode: { a: 5, b: 5, ratio: 1 }, overheadMs: 1, overheadShare: 0.25, ...parts };
+    expect(rows).toEqual([{ depth: 7, batch: 1, prefill: { a: 20, b: 10, ratio: 2 }, ...decode }]);
+    expect(calls.join(' ')).toBe('a prepares a b prepares b a b b a a b');
+    // Prompts are measured one at a time.
+    expect(await measureLatency(subjects, { ...common, batch: 2, repetitions: 1 })).toEqual([
+      { depth: 7, batch: 2, ...decode },
+    ]);
+  });
+
+  it('counts decoding from when all have begun until the first is done', () => {
+    let now = 0;
+    const window = new DecodeWindow(2, 4, () => now);
+    const arrivals = [
+      [0, 1], // Alone.
+      [1, 1],
+      [0, 1],
+      [1, 0], // An empty chunk.
+      [1, 2],
+      [0, 2], // Its last.
+      [1, 1],
+    ] as const;
+    for (const [sequence, count] of arrivals) {
+      now++;
+      window.add(sequence, count);
+    }
+    expect(window.result()).toEqual({ from: 2, to: 5, tokens: 3 });
+    const never = new DecodeWindow(2, 2, () => now);
+    for (const sequence of [0, 0, 1, 1]) never.add(sequence, 1);
+    expect(() => never.result()).toThrow('2 requests');
+  });
+
+  it('knows medians, and no ratio where there is no peer', () => {
+    expect([median([3, 1, 2]), median([4, 1, 2, 3]), median([5])]).toEqual([2, 2.5, 5]);
+    expect(comparison(['kvasir'], [1.23456])).toEqual({ kvasir: 1.235 });
+  });
+
+  it('aligns numbers under each other', () => {
+    expect(
+      formatTable(
+        ['a', 'bcd'],
+        [
+          ['long', 1],
+          ['x', 100],
+        ],
+      ),
+    ).toBe('a     bcd\nlong    1\nx     100\n');
+  });
+});

@@ -1,0 +1,27 @@
+import { Command } from 'commander';
+import type { CommandFactory } from '../src/cli/run-cli.ts';
+import { latencyCommand } from './latency/command.ts';
+import { recoveryCommand } from './recovery/command.ts';
+import { schedulerCommand } from './scheduler/command.ts';
+import { smoothnessCommand } from './smoothness/command.ts';
+import type { OpenMeasuredEngine } from './subject/engine-subject.ts';
+import { throughputCommand } from './throughput/command.ts';
+import { transferCommand } from './transfer/command.ts';
+
+/** `kvasir bench`: Kvasir measured on this machine, and libllama on the same file in the same minutes. */
+export const benchCommand =
+  (openEngine: OpenMeasuredEngine): CommandFactory =>
+  (context, exit) => {
+    const bench = new Command('bench')
+      .summary('measure speed, also against libllama')
+      .description(
+        'Measure speed on this machine, also against libllama on the same file, KV\ntransfers against plain files, recovery from faults, and the scheduler alone.',
+      );
+    bench.addCommand(latencyCommand(openEngine, context, exit));
+    bench.addCommand(throughputCommand(openEngine, context, exit));
+    bench.addCommand(smoothnessCommand(openEngine, context, exit));
+    bench.addCommand(transferCommand(openEngine, context, exit));
+    bench.addCommand(schedulerCommand(context, exit));
+    bench.addCommand(recoveryCommand(context, exit));
+    return bench;
+  };

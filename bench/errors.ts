@@ -1,0 +1,53 @@
+import { defineError } from '../src/base/errors.ts';
+
+export const contextNotCached = defineError(
+  'KVASIR_BENCH_CONTEXT_NOT_CACHED',
+  'The KV pool is too small to keep a context of {depth} tokens. Give more with --kv-cache-memory.',
+  500,
+);
+export const notAllAtOnce = defineError(
+  'KVASIR_BENCH_NOT_ALL_AT_ONCE',
+  'There was no moment at which {batch} requests generated at once. A server needs as many slots, and --gen-len may be too short.',
+  500,
+);
+export const poolTooSmall = defineError(
+  'KVASIR_BENCH_POOL_TOO_SMALL',
+  'So many requests with their prompts need {needed} blocks, the pool has {blocks}. Give more with --blocks, or measure shorter prompts or fewer steps.',
+  400,
+);
+export const interrupted = defineError('KVASIR_BENCH_INTERRUPTED', 'Interrupted.', 500);
+export const turnTooShort = defineError(
+  'KVASIR_BENCH_TURN_TOO_SHORT',
+  'A request ended after {got} of {wanted} tokens. Measure shorter contexts, or give the server a larger context length.',
+  500,
+);
+export const peerUnreachable = defineError(
+  'KVASIR_BENCH_PEER_UNREACHABLE',
+  'The server at {url} does not answer: {reason}. Start the server, or correct the URL.',
+  502,
+);
+export const peerRefused = defineError(
+  'KVASIR_BENCH_PEER_REFUSED',
+  'The server answered {status} to {path}: {body}',
+  502,
+);
+export const peerPromptDiffers = defineError(
+  'KVASIR_BENCH_PEER_PROMPT_DIFFERS',
+  'The server has read {counted} tokens where {sent} were sent: it does not serve the same model, or adds tokens of its own. Serve the same model file there.',
+  502,
+);
+export const transferFailed = defineError(
+  'KVASIR_BENCH_TRANSFER_FAILED',
+  'A transfer to or from {tier} failed: {reason}. Correct the cause and run the bench again.',
+  500,
+);
+export const prefixNotSaved = defineError(
+  'KVASIR_BENCH_PREFIX_NOT_SAVED',
+  'Only {saved} of {wanted} blocks were stored within a minute. Give the bench a faster disk, or fewer tokens.',
+  500,
+);
+export const prefixNotLoaded = defineError(
+  'KVASIR_BENCH_PREFIX_NOT_LOADED',
+  'The prefix did not come from disk: {promised} tokens were promised, {lost} blocks of them were lost. Give the bench a disk that no other process changes.',
+  500,
+);

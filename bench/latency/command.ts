@@ -1,0 +1,164 @@
+import { Command } from 'commander';
+import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
+import type { CliContext } from '../../src/cli/context.ts';
+import type { AsyncEngine } from '../../src/engine/contract.ts';
+import { openReference } from '../../src/ggml/llama-reference.ts';
+import {
+  addBenchFlags,
+  addPeerFlags,
+  type BenchFlags,
+  benchOptions,
+  cell,
+  type Exit,
+  type PeerFlags,
+  report,
+  threadsOf,
+  untilInterrupted,
+  withEngine,
+} from '../bench-flags.ts';
+import { countsFlag, wholeNumbersFlag } from '../flags.ts';
+import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from '../subject/engine-subject.ts';
+import { REFERENCE_BATCH } from '../subject/libllama-runner.ts';
+import { PeerSubject } from '../subject/peer-subject.ts';
+import { plainToken } from '../subject/plain-token.ts';
+import { ServerPeer } from '../subject/server-peer.ts';
+import { ServerSubject } from '../subject/server-subjects.ts';
+import { rounded, type Subject } from '../subject/subject.ts';
+import { formatTable } from '../table.ts';
+import { openDecodeBytes } from './decode-limit.ts';
+import { type Comparison, type LatencyRow, measureLatency } from './latency.ts';
+import { readBandwidth } from './memory-bandwidth.ts';
+
+interface LatencyFlags extends BenchFlags, PeerFlags {
+  readonly depth: readonly number[];
+  readonly batch: readonly number[];
+  readonly promptLen: number;
+  readonly genLen: number;
+}
+
+export function latencyCommand(openEngine: OpenMeasuredEngine, context: CliContext, exit: Exit): Command {
+  const command = new Command('latency')
+    .summary('prefill and decode, at some depths of context; what the engine costs besides')
+    .description(
+      'Prefill of one request and decode of one or several at once, behind contexts of\nsome depths, and what a step of decoding takes besides computing.',
+    )
+    .option('--depth <tokens,...>', 'tokens that lie in the KV cache before', wholeNumbersFlag, [0, 2048])
+    .option('--batch <n,...>', 'requests that decode at once, each behind a context of its own', countsFlag, [1])
+    .option('--prompt-len <tokens>', 'new tokens of a prompt', integerFrom(1), 512)
+    .option('--gen-len <tokens>', 'tokens to generate', integerFrom(1), 64);
+  addPeerFlags(addBenchFlags(command, 5)).addHelpText('after', COLUMNS_HELP);
+  return addEngineFlags(command).action(async (flags: LatencyFlags) =>
+    exit(await untilInterrupted(context, (signal) => measure(openEngine, context, flags, signal))),
+  );
+}
+
+const COLUMNS_HELP = `
+Of a step of decoding:
+  overhead ms  outside of ggml's computing: planning, laying out, sampling, applying
+  % of step    the same, as a share of the whole step
+  beside ms    what the engine's thread works while ggml computes: text, and who is told of it (Linux)
+  limit        tok/s at which memory delivers all weights once a step, and the context of each request`;
+
+function measure(
+  openEngine: OpenMeasuredEngine,
+  context: CliContext,
+  flags: LatencyFlags,
+  signal: AbortSignal,
+): Promise<void> {
+  const options = benchOptions(flags, context);
+  const maxNumSeqs = Math.max(flags.maxNumSeqs, ...flags.batch);
+  return withEngine(openEngine, { ...options, maxNumSeqs }, signal, async (measured) => {
+    const threads = threadsOf(flags);
+    const bytesAt = await openDecodeBytes(measured.engine.model.path, flags.kvCacheDtype);
+    const before = await readBandwidth(threads, bytesAt(0));
+    const measuredRows: LatencyRow[] = [];
+    for (const batch of flags.batch)
+      measuredRows.push(...(await measureBatch(measured, batch, context, flags, signal)));
+    // The better of the two: what disturbs a limit only ever makes it smaller.
+    const bandwidth = Math.max(before, await readBandwidth(threads, bytesAt(0)));
+    const rows = measuredRows.map((row) => {
+      // A step reads the weights once, whatever the batch, and the context of each.
+      return { ...row, decodeLimit: rounded((row.batch * bandwidth) / bytesAt(row.batch * row.depth)) };
+    });
+    report(context, flags, measured, latencyTable(rows, flags), rows);
+  });
+}
+
+async function measureBatch(
+  measured: MeasuredEngine,
+  batch: number,
+  context: CliContext,
+  flags: LatencyFlags,
+  signal: AbortSignal,
+): Promise<LatencyRow[]> {
+  const peer = await openPeer(flags, batch, measured.engine, signal);
+  try {
+    const ours = new EngineSubject(measured, flags.blockSize, batch, signal);
+    return await measureLatency(peer === undefined ? [ours] : [ours, peer.subject], {
+      depths: flags.depth.toSorted((a, b) => a - b),
+      batch,
+      promptLength: flags.promptLen,
+      generateLength: flags.genLen,
+      repetitions: flags.repetitions,
+      onProgress: (text) => context.stderr.write(`${text}\n`),
+    });
+  } finally {
+    peer?.close();
+  }
+}
+
+export interface LimitedRow extends LatencyRow {
+  /** Tokens per second that decoding cannot exceed where memory delivers no faster than it did to `memcmp`. */
+  readonly decodeLimit: number;
+}
+
+interface OpenedPeer {
+  readonly subject: Subject;
+  close(): void;
+}
+
+async function openPeer(
+  flags: LatencyFlags,
+  batch: number,
+  engine: AsyncEngine,
+  signal: AbortSignal,
+): Promise<OpenedPeer | undefined> {
+  const { path, vocabSize } = engine.model;
+  if (flags.peerUrl !== undefined) {
+    const peer = await ServerPeer.open(flags.peerUrl, plainToken(engine), signal);
+    return { subject: new ServerSubject(peer, vocabSize, batch), close: () => undefined };
+  }
+  if (flags.peer === 'none') return undefined;
+  const promptLength = batch === 1 ? flags.promptLen : 0;
+  const reference = openReference(path, {
+    contextLength: batch * (Math.max(...flags.depth) + promptLength + flags.genLen + 1),
+    batch: REFERENCE_BATCH,
+    threads: threadsOf(flags),
+    sequences: batch,
+    unified: batch === 1,
+  });
+  return { subject: new PeerSubject(reference, batch), close: () => reference.close() };
+}
+
+function latencyTable(rows: readonly LimitedRow[], flags: LatencyFlags): string {
+  const peer = Object.keys(rows[0]?.decode ?? {})[1] ?? 'peer';
+  const header = ['tok/s', 'depth', 'batch', 'kvasir', peer, 'ratio', 'limit', 'overhead ms', '% of step', 'beside ms'];
+  const line = (what: string, { depth, batch }: LatencyRow, values: Comparison): string[] => [
+    what,
+    String(depth),
+    String(batch),
+    cell(values.kvasir),
+    cell(values[peer]),
+    cell(values.ratio),
+  ];
+  const lines = rows.flatMap((row) => {
+    const { prefill, decode, decodeLimit, overheadMs, overheadShare, besideMs } = row;
+    const percent = overheadShare === undefined ? undefined : rounded(100 * overheadShare);
+    const cells = [decodeLimit, overheadMs, percent, besideMs].map(cell);
+    return [
+      ...(prefill === undefined ? [] : [[...line(`prefill ${flags.promptLen}`, row, prefill), '', '', '', '']]),
+      [...line(`decode ${flags.genLen}`, row, decode), ...cells],
+    ];
+  });
+  return formatTable(header, lines);
+}

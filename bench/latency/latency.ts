@@ -1,0 +1,114 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { median, type Rate, rounded, type StepOverhead, type Subject, tokensPerSecond } from '../subject/subject.ts';
+
+export interface LatencyOptions {
+  readonly depths: readonly number[];
+  /** Sequences that the subjects decode at once. */
+  readonly batch: number;
+  readonly promptLength: number;
+  readonly generateLength: number;
+  readonly repetitions: number;
+  readonly onProgress: (text: string) => void;
+}
+
+export interface LatencyRow {
+  readonly depth: number;
+  readonly batch: number;
+  /** Medians in tokens per second by subject, and the first subject's relative to the second's. Prompts come one at a time. */
+  readonly prefill?: Comparison;
+  readonly decode: Comparison;
+  /** Milliseconds of a decode step of the first subject in which ggml did not compute, and their share of the step. */
+  readonly overheadMs?: number;
+  readonly overheadShare?: number;
+  /** Of these milliseconds, those that laid out what ggml computes, and those that chose tokens; the scheduler has the rest. */
+  readonly prepareMs?: number;
+  readonly sampleMs?: number;
+  /** Milliseconds of a step that the engine's thread worked while ggml computed; absent where the system does not tell. */
+  readonly besideMs?: number;
+}
+export type Comparison = Readonly<Record<string, number>>;
+
+/** Worker threads of one subject spin for a moment after a graph; the other must not pay for it. */
+export const PAUSE_MS = 30;
+
+/** Enough for requests that come one after the other over sockets to be under way together. */
+const WARM_UP_TOKENS = 32;
+
+/**
+ * Measures every subject at every depth. Subjects take turns within each repetition, and who begins changes, so that a
+ * machine that slows down slows all of them.
+ */
+export async function measureLatency(subjects: readonly Subject[], options: LatencyOptions): Promise<LatencyRow[]> {
+  const rows: LatencyRow[] = [];
+  for (const depth of options.depths) {
+    options.onProgress(`${nameOf(depth, options)}: filling the cache`);
+    for (const subject of subjects) {
+      await subject.prepare(depth);
+      if (options.batch === 1) await subject.prefill(depth, options.promptLength);
+      await subject.decode(depth, Math.min(WARM_UP_TOKENS, options.generateLength));
+    }
+    rows.push(await measureDepth(subjects, depth, options));
+  }
+  return rows;
+}
+
+const nameOf = (depth: number, { batch }: LatencyOptions): string =>
+  batch === 1 ? `depth ${depth}` : `depth ${depth}, ${batch} at once`;
+
+async function measureDepth(subjects: readonly Subject[], depth: number, options: LatencyOptions): Promise<LatencyRow> {
+  const { batch, repetitions } = options;
+  const prefill = new Map<string, Rate[]>();
+  const decode = new Map<string, Rate[]>();
+  const note = (rates: Map<string, Rate[]>, name: string, rate: Rate): unknown =>
+    rates.set(name, [...(rates.get(name) ?? []), rate]);
+  for (let repetition = 0; repetition < repetitions; repetition++) {
+    options.onProgress(`${nameOf(depth, options)}: repetition ${repetition + 1} of ${repetitions}`);
+    const order = repetition % 2 === 0 ? subjects : subjects.toReversed();
+    for (const subject of batch === 1 ? order : []) {
+      await sleep(PAUSE_MS);
+      note(prefill, subject.name, await subject.prefill(depth, options.promptLength));
+    }
+    for (const subject of order) {
+      await sleep(PAUSE_MS);
+      note(decode, subject.name, await subject.decode(depth, options.generateLength));
+    }
+  }
+  const names = subjects.map(({ name }) => name);
+  const overheads = (decode.get(names[0] ?? '') ?? []).flatMap(({ overhead }) => overhead ?? []);
+  return {
+    depth,
+    batch,
+    ...(batch === 1 ? { prefill: compare(names, prefill) } : {}),
+    decode: compare(names, decode),
+    ...(overheads.length === 0 ? {} : overheadFields(overheads)),
+  };
+}
+
+function overheadFields(
+  overheads: readonly StepOverhead[],
+): Pick<LatencyRow, 'overheadMs' | 'overheadShare' | 'prepareMs' | 'sampleMs' | 'besideMs'> {
+  const medianOf = (value: (overhead: StepOverhead) => number): number => rounded(median(overheads.map(value)));
+  const beside = overheads.flatMap(({ besideMs }) => besideMs ?? []);
+  return {
+    overheadMs: medianOf(({ outsideMs }) => outsideMs),
+    overheadShare: medianOf(({ outsideMs, stepMs }) => outsideMs / stepMs),
+    prepareMs: medianOf(({ prepareMs }) => prepareMs),
+    sampleMs: medianOf(({ sampleMs }) => sampleMs),
+    ...(beside.length === 0 ? {} : { besideMs: rounded(median(beside)) }),
+  };
+}
+
+function compare(names: readonly string[], rates: ReadonlyMap<string, readonly Rate[]>): Comparison {
+  return comparison(
+    names,
+    names.map((name) => median((rates.get(name) ?? []).map(tokensPerSecond))),
+  );
+}
+
+/** Values by name, and the ratio of the first to the second. */
+export function comparison(names: readonly string[], values: readonly number[]): Comparison {
+  const entries = names.map((name, i) => [name, rounded(values[i] ?? Number.NaN)] as const);
+  const [ours, peer] = values;
+  const ratio = ours === undefined || peer === undefined ? [] : [['ratio', rounded(ours / peer)] as const];
+  return Object.fromEntries([...entries, ...ratio]);
+}

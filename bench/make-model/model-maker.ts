@@ -1,0 +1,257 @@
+/**
+ * Makes models with random weights and a working byte-level vocabulary, so that tests and benches need no download:
+ * any of the architectures, any type of weights, from some hundred kilobytes to the shape of a real 0.6B model.
+ *
+ * The text they write is nonsense, but all that engines compute is real. The same options give the same file.
+ */
+import { open } from 'node:fs/promises';
+import { type ContextPtr, type GgufPtr, loadNative, type NativeApi } from '../../src/ggml/ffi.ts';
+import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
+import { expectedTensors } from '../../src/ggml/tensor-list.ts';
+import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
+import { type Filling, RandomRows } from './random-rows.ts';
+import { CHAT_TEMPLATE, makeVocabulary, type Vocabulary } from './vocabulary-maker.ts';
+
+export interface ModelOptions {
+  readonly architecture: Architecture;
+  /** Of the matrices; `Q4_K_M` mixes Q4_K and Q6_K as llama.cpp does. Norms and biases are F32. */
+  readonly type: WeightTypeName | 'Q4_K_M';
+  /** Another type for the matrices of some layers; undefined leaves it at `type`. */
+  readonly typeOfLayer?: (layer: number) => WeightTypeName | undefined;
+  readonly layers?: number;
+  readonly embedding?: number;
+  readonly heads?: number;
+  readonly headsKv?: number;
+  readonly headDim?: number;
+  readonly feedForward?: number;
+  /** At least 264. */
+  readonly vocab?: number;
+  readonly context?: number;
+  readonly seed?: number;
+  /** No `output.weight`. */
+  readonly tied?: boolean;
+  /** Biases of queries, keys and values; by default qwen2 has them. */
+  readonly qkvBias?: boolean;
+  readonly ropeScaling?: 'none' | 'linear' | 'yarn' | 'llama3';
+}
+
+/** A model of less than 10 MB. Rows are long enough for every type of weights. */
+export function writeTinyModel(path: string, options: ModelOptions): Promise<void> {
+  return writeModel(path, options);
+}
+
+/** The shape of Qwen3-0.6B, for benches whose figures should mean something. */
+export function writeQwen06Shaped(path: string, type: ModelOptions['type']): Promise<void> {
+  return writeModel(path, {
+    architecture: 'qwen3',
+    type,
+    layers: 28,
+    embedding: 1024,
+    heads: 16,
+    headsKv: 8,
+    headDim: 128,
+    feedForward: 3072,
+    vocab: 151_936,
+    context: 40_960,
+    tied: true,
+  });
+}
+
+async function writeModel(path: string, options: ModelOptions): Promise<void> {
+  const config = configOf(options);
+  const shapes = expectedTensors(config);
+  const typeOf = (name: string): string => {
+    const layer = /^blk\.(\d+)\./.exec(name)?.[1];
+    const type = layer === undefined ? undefined : options.typeOfLayer?.(Number(layer));
+    return tensorType(name, shapes.get(name)?.length ?? 1, type ?? options.type, config);
+  };
+  writeHeader(path, options, config, shapes, typeOf);
+  const elements = [...shapes.values()].reduce((sum, [columns = 1, rows = 1]) => sum + columns * rows, 0);
+  const random = new RandomRows(options.seed ?? 1, elements);
+  const file = await open(path, 'a');
+  try {
+    for (const [name, shape] of shapes) await writeTensor(file, random, name, shape, typeOf(name), config);
+  } finally {
+    await file.close();
+  }
+}
+
+function configOf(options: ModelOptions): ModelConfig {
+  const headDim = options.headDim ?? 64;
+  return {
+    architecture: options.architecture,
+    name: `random ${options.architecture} ${options.type}`,
+    contextLength: options.context ?? 4096,
+    vocabSize: options.vocab ?? 320,
+    layerCount: options.layers ?? 2,
+    embeddingLength: options.embedding ?? 256,
+    headCount: options.heads ?? 4,
+    headCountKv: options.headsKv ?? 2,
+    headDim,
+    feedForwardLength: options.feedForward ?? 512,
+    rmsEpsilon: 1e-6,
+    rope: {
+      mode: options.architecture === 'llama' ? 'normal' : 'neox',
+      scaling: 'none',
+      dimension: headDim,
+      freqBase: options.architecture === 'qwen3' ? 1_000_000 : 10_000,
+      freqScale: 1,
+      extFactor: 0,
+      attnFactor: 1,
+      betaFast: 32,
+      betaSlow: 1,
+      originalContextLength: options.context ?? 4096,
+      hasFreqFactors: options.ropeScaling === 'llama3',
+    },
+    hasQkvBias: options.qkvBias ?? options.architecture === 'qwen2',
+    hasQkNorm: options.architecture === 'qwen3',
+    tiedEmbeddings: options.tied ?? false,
+  };
+}
+
+/** llama.cpp's mixture for Q4_K_M: more bits for the head, and for values and `ffn_down` in about half of the layers. */
+function tensorType(name: string, dimensions: number, type: ModelOptions['type'], config: ModelConfig): string {
+  if (dimensions === 1) return 'F32';
+  if (type !== 'Q4_K_M') return type;
+  if (name === 'output.weight' || (name === 'token_embd.weight' && config.tiedEmbeddings)) return 'Q6_K';
+  const layer = Number(/^blk\.(\d+)\.(attn_v|ffn_down)\./.exec(name)?.[1] ?? Number.NaN);
+  const eighth = Math.floor(config.layerCount / 8);
+  const hasMoreBits = layer < eighth || layer >= 7 * eighth || (layer - eighth) % 3 === 2;
+  return hasMoreBits ? 'Q6_K' : 'Q4_K';
+}
+
+function writeHeader(
+  path: string,
+  options: ModelOptions,
+  config: ModelConfig,
+  shapes: ReadonlyMap<string, readonly number[]>,
+  typeOf: (name: string) => string,
+): void {
+  const native = loadNative();
+  const gguf = native.gguf_init_empty();
+  const context = native.ggml_init({
+    mem_size: native.ggml_tensor_overhead() * (shapes.size + 1),
+    mem_buffer: 0,
+    no_alloc: true,
+  });
+  try {
+    setMetadata(native, gguf, options, config);
+    setVocabulary(native, gguf, config);
+    for (const [name, shape] of shapes) addTensor(native, gguf, context, name, shape, typeOf(name));
+    if (!native.gguf_write_to_file(gguf, path, true)) throw new Error(`cannot write ${path}`);
+  } finally {
+    native.gguf_free(gguf);
+    native.ggml_free(context);
+  }
+}
+
+function addTensor(
+  native: NativeApi,
+  gguf: GgufPtr,
+  context: ContextPtr,
+  name: string,
+  shape: readonly number[],
+  type: string,
+): void {
+  const id = ggmlTypeNamed(type)?.id ?? 0;
+  const [columns = 1, rows] = shape;
+  const tensor =
+    rows === undefined
+      ? native.ggml_new_tensor_1d(context, id, columns)
+      : native.ggml_new_tensor_2d(context, id, columns, rows);
+  native.ggml_set_name(tensor, name);
+  native.gguf_add_tensor(gguf, tensor);
+}
+
+function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, config: ModelConfig): void {
+  const key = (name: string): string => `${config.architecture}.${name}`;
+  const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, key(name), value);
+  const f32 = (name: string, value: number): void => native.gguf_set_val_f32(gguf, key(name), value);
+  native.gguf_set_val_str(gguf, 'general.architecture', config.architecture);
+  native.gguf_set_val_str(gguf, 'general.name', config.name ?? 'random');
+  u32('context_length', config.contextLength);
+  u32('block_count', config.layerCount);
+  u32('embedding_length', config.embeddingLength);
+  u32('feed_forward_length', config.feedForwardLength);
+  u32('attention.head_count', config.headCount);
+  u32('attention.head_count_kv', config.headCountKv);
+  u32('attention.key_length', config.headDim);
+  u32('attention.value_length', config.headDim);
+  u32('rope.dimension_count', config.headDim);
+  f32('attention.layer_norm_rms_epsilon', config.rmsEpsilon);
+  f32('rope.freq_base', config.rope.freqBase);
+  if (options.ropeScaling === 'linear' || options.ropeScaling === 'yarn') {
+    native.gguf_set_val_str(gguf, key('rope.scaling.type'), options.ropeScaling);
+    f32('rope.scaling.factor', 4);
+    u32('rope.scaling.original_context_length', config.contextLength / 4);
+  }
+}
+
+function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
+  const vocabulary: Vocabulary = makeVocabulary(config.vocabSize);
+  const isLlama = config.architecture === 'llama';
+  const key = (name: string): string => `tokenizer.ggml.${name}`;
+  const int32 = 5;
+  native.gguf_set_val_str(gguf, key('model'), 'gpt2');
+  native.gguf_set_val_str(gguf, key('pre'), isLlama ? 'llama-bpe' : 'qwen2');
+  native.gguf_set_arr_str(gguf, key('tokens'), vocabulary.tokens, vocabulary.tokens.length);
+  native.gguf_set_arr_data(gguf, key('token_type'), int32, vocabulary.types, vocabulary.types.length);
+  native.gguf_set_arr_str(gguf, key('merges'), vocabulary.merges, vocabulary.merges.length);
+  native.gguf_set_val_u32(gguf, key('bos_token_id'), vocabulary.endOfText);
+  native.gguf_set_val_u32(gguf, key('eos_token_id'), vocabulary.endOfTurn);
+  native.gguf_set_val_u32(gguf, key('padding_token_id'), vocabulary.endOfText);
+  native.gguf_set_val_bool(gguf, key('add_bos_token'), isLlama);
+  native.gguf_set_val_str(gguf, 'tokenizer.chat_template', CHAT_TEMPLATE);
+}
+
+/** Elements that are quantized and written at a time. */
+const CHUNK = 1 << 21;
+const ALIGNMENT = 32;
+
+async function writeTensor(
+  file: Awaited<ReturnType<typeof open>>,
+  random: RandomRows,
+  name: string,
+  shape: readonly number[],
+  typeName: string,
+  config: ModelConfig,
+): Promise<void> {
+  const native = loadNative();
+  const type = ggmlTypeNamed(typeName);
+  if (type === undefined) throw new Error(`no type ${typeName}`);
+  const [columns = 1, rows = 1] = shape;
+  const rowsPerChunk = Math.max(1, Math.min(rows, Math.floor(CHUNK / columns)));
+  const source = new Float32Array(rowsPerChunk * columns);
+  const target = new Uint8Array(rowsPerChunk * rowBytes(type, columns));
+  let written = 0;
+  for (let row = 0; row < rows; row += rowsPerChunk) {
+    const count = Math.min(rowsPerChunk, rows - row);
+    random.fill(source, count, columns, fillingOf(name, columns, config));
+    const bytes = native.ggml_quantize_chunk(type.id, source, target, 0, count, columns, null);
+    await file.write(target, 0, bytes);
+    written += bytes;
+  }
+  const padding = (ALIGNMENT - (written % ALIGNMENT)) % ALIGNMENT;
+  if (padding > 0) await file.write(new Uint8Array(padding));
+}
+
+/**
+ * Matrices keep the size of what passes through them. What the layers add outweighs the embedding, so that the next token
+ * depends on the whole context; rows of the head differ in length, so that the best token wins by a clear margin.
+ */
+function fillingOf(name: string, columns: number, config: ModelConfig): Filling {
+  const matrix = 1 / Math.sqrt(columns);
+  if (name === ROPE_FREQS) return { mean: 4, deviation: 0.5, rowSpread: 0 };
+  if (name.endsWith('norm.weight')) return { mean: 1, deviation: 0.1, rowSpread: 0 };
+  if (name.endsWith('.bias')) return { mean: 0, deviation: 0.5, rowSpread: 0 };
+  if (name === 'output.weight') return { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 };
+  if (name === 'token_embd.weight') {
+    return config.tiedEmbeddings
+      ? { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 }
+      : { mean: 0, deviation: 0.5, rowSpread: 0 };
+  }
+  const outward = name.includes('attn_output') || name.includes('ffn_down');
+  return { mean: 0, deviation: (outward ? 3 : 1.5) * matrix, rowSpread: 0 };
+}
+
+const ROPE_FREQS = 'rope_freqs.weight';

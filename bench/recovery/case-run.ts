@@ -1,0 +1,290 @@
+import { mkdir, rm } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { JsonObject } from '../../src/base/json.ts';
+import type { Prng } from '../../src/base/prng.ts';
+import { neededTokens } from '../../src/cli/proof/needed-tokens.ts';
+import { BlockStore, type StoredBlock } from './block-store.ts';
+import { type Completion, complete } from './completion.ts';
+import { type Fault, mountSmallDisk, unmount } from './faults.ts';
+import { repeatedAfterLoss } from './minimum.ts';
+import { RestartableServer, storeArgs } from './server-process.ts';
+import { readArrived } from './witness.ts';
+import type { SamplingName, WorkloadRequest } from './workload.ts';
+
+export type LoadMode = 'sync' | 'async';
+
+/** How the server of a case is started. */
+export interface CaseShape {
+  readonly mode: LoadMode;
+  readonly sampling: SamplingName;
+  readonly ranks: 1 | 2;
+}
+
+export interface CaseOptions extends CaseShape {
+  readonly fault: Fault;
+  readonly requests: readonly WorkloadRequest[];
+  /** Of the same requests without a store. */
+  readonly expected: readonly Completion[];
+  /** Asked one after the other when the fault is over, until one of them is loaded. */
+  readonly probes: readonly WorkloadRequest[];
+  /** A store with every full block of requests and probes, for this number of ranks. */
+  readonly filled: BlockStore;
+  readonly filledBytes: number;
+  /** The key of every full block of a prompt. */
+  keysOf(prompt: readonly number[]): readonly string[];
+  readonly blockSize: number;
+  /** Flags of `kvasir serve`, the model among them. */
+  readonly serverArgs: readonly string[];
+  /** For the copy of the store; removed afterwards. */
+  readonly folder: string;
+  readonly prng: Prng;
+  readonly signal: AbortSignal;
+}
+
+/** What a case has shown. */
+export interface CaseRow extends CaseShape {
+  readonly fault: string;
+  readonly requests: number;
+  /** Requests whose text, tokens and logprobs are those of a run without a store. */
+  readonly textsEqual: number;
+  /** Requests that did not complete. */
+  readonly requestsLost: number;
+  readonly computedTokens: number;
+  /** By `neededTokens`, from what the bench itself has damaged or clients were told; no counter of the engine's planner. */
+  readonly minimumTokens: number;
+  /** Computed beyond the minimum. Negative when the engine computed less than it must have: then a count is wrong. */
+  readonly overMinimum: number;
+  readonly firstTokenMs: readonly number[];
+  /** The longest time that any client waited for a token. */
+  readonly longestWaitMs: number;
+  /** From the end of the fault until a request was loaded from the store again; 0 when the first one was. */
+  readonly secondsUntilLoaded?: number;
+}
+
+const probeEveryMs = 500;
+const trafficEveryMs = 1000;
+
+/** Runs one workload with one fault, on a server process and a copy of the store of its own. */
+export async function runCase(options: CaseOptions): Promise<CaseRow> {
+  const { fault, filled, folder, signal } = options;
+  const disk = fault.diskPart === undefined ? undefined : Math.ceil(options.filledBytes * fault.diskPart);
+  let isMounted = false;
+  let store = new BlockStore(folder);
+  try {
+    if (disk === undefined) store = await filled.copyTo(folder);
+    else isMounted = await mountSmallDisk(folder, disk);
+    const injection = disk !== undefined && !isMounted ? { fault: 'full', on: 'store' } : fault.injection;
+    const run = new CaseRun(options, store, injection);
+    const row = await run.all();
+    return disk !== undefined && !isMounted ? { ...row, fault: `${fault.name} (injected)` } : row;
+  } finally {
+    signal.throwIfAborted();
+    if (isMounted) await unmount(folder);
+    await store.remove();
+    await rm(`${folder}-witness`, { recursive: true, force: true });
+  }
+}
+
+class CaseRun {
+  readonly #options: CaseOptions;
+  readonly #store: BlockStore;
+  readonly #injection: JsonObject | undefined;
+  #server!: RestartableServer;
+  readonly #seen: number[];
+  #probesSent = 0;
+  /** Tokens that clients have seen; infinite when all requests have ended. */
+  #generated = 0;
+  #seenAtLoss: readonly number[] | undefined;
+  #waiting: { readonly tokens: number; readonly resolve: () => void }[] = [];
+
+  constructor(options: CaseOptions, store: BlockStore, injection: JsonObject | undefined) {
+    this.#options = options;
+    this.#store = store;
+    this.#injection = injection;
+    this.#seen = options.requests.map(() => 0);
+  }
+
+  async all(): Promise<CaseRow> {
+    const { fault, requests, expected, mode, sampling, ranks } = this.#options;
+    const damaged = await this.#damage();
+    await mkdir(this.#witnessFolder);
+    this.#server = await this.#startServer();
+    try {
+      const striking = fault.strike?.(this.#scene());
+      // Told where the fault is waited for.
+      striking?.catch(() => undefined);
+      const outcomes = await Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
+      // A fault that waits for tokens ends too if the tokens never come.
+      this.#wake(Number.POSITIVE_INFINITY);
+      await this.#trafficUntil(striking);
+      await fault.mend?.(this.#store, damaged);
+      const secondsUntilLoaded = await this.#secondsUntilLoaded();
+      const done = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? outcome.value : undefined));
+      const computedTokens = sum(done, ({ usage }) => usage.computedTokens);
+      const minimumTokens = await this.#minimum(damaged, done);
+      const over = computedTokens - minimumTokens;
+      return {
+        fault: fault.name,
+        mode,
+        sampling,
+        ranks,
+        requests: requests.length,
+        textsEqual: done.filter((completion, i) => completion?.answer === expected[i]!.answer).length,
+        requestsLost: done.filter((completion) => completion?.finishReason !== 'length').length,
+        computedTokens,
+        minimumTokens,
+        // The blocks that a rank had in memory are known from outside only up to a block, so the minimum is a bound.
+        overMinimum: fault.loss === 'memory' ? Math.max(0, over) : over,
+        firstTokenMs: done.flatMap((completion) =>
+          completion === undefined ? [] : [Math.round(completion.firstTokenMs)],
+        ),
+        longestWaitMs: Math.round(Math.max(...done.map((completion) => completion?.longestWaitMs ?? 0))),
+        ...(secondsUntilLoaded === undefined ? {} : { secondsUntilLoaded }),
+      };
+    } finally {
+      await this.#server.kill();
+    }
+  }
+
+  /** The blocks of the prompts, not those of probes or of generated text: a request loads no others. */
+  async #damage(): Promise<readonly StoredBlock[]> {
+    const { fault, prng, requests, keysOf } = this.#options;
+    if (fault.damage === undefined) return [];
+    const { how, part } = fault.damage;
+    const keys = new Set(requests.flatMap(({ prompt }) => keysOf(prompt)));
+    const blocks = (await this.#store.blocks()).filter(({ key }) => keys.has(key));
+    const chosen = blocks.filter(() => prng.chance(part));
+    if (chosen.length === 0) chosen.push(prng.pick(blocks));
+    for (const block of chosen) await how(block, prng);
+    return chosen;
+  }
+
+  #startServer(): Promise<RestartableServer> {
+    const { serverArgs, ranks, mode, fault, prng, signal } = this.#options;
+    const injected =
+      this.#injection === undefined
+        ? {}
+        : { fault_injection: { seed: prng.between(0, 2 ** 31), rules: [this.#injection] } };
+    const backend = ranks > 1 || fault.needsRankProcess === true ? 'mp' : 'uni';
+    const store = storeArgs(this.#store.path, ranks, backend, {
+      async_load: mode === 'async',
+      save_buffer_bytes: 1024 ** 3,
+      ...injected,
+      ...(fault.loss === 'witnessed' ? { witness_path: this.#witnessFolder } : {}),
+    });
+    return RestartableServer.start([...serverArgs, ...store], signal);
+  }
+
+  #scene() {
+    const { prng, signal } = this.#options;
+    return {
+      store: this.#store,
+      prng,
+      signal,
+      server: this.#server,
+      whenGenerated: (part: number) => this.#whenGenerated(part),
+      memoryLost: () => {
+        this.#seenAtLoss = [...this.#seen];
+      },
+    };
+  }
+
+  #complete(request: WorkloadRequest, index: number): Promise<Completion> {
+    return complete(request, {
+      origin: this.#server.origin,
+      signal: this.#options.signal,
+      onTokens: (count) => {
+        this.#seen[index] = count;
+        this.#wake(this.#seen.reduce((total, tokens) => total + tokens, 0));
+      },
+    });
+  }
+
+  #whenGenerated(part: number): Promise<void> {
+    const all = this.#options.requests.reduce((total, { maxTokens }) => total + maxTokens, 0);
+    const tokens = Math.max(1, Math.floor(all * part));
+    if (tokens <= this.#generated) return Promise.resolve();
+    return new Promise((resolve) => this.#waiting.push({ tokens, resolve }));
+  }
+
+  #wake(tokens: number): void {
+    this.#generated = tokens;
+    const ready = this.#waiting.filter((waiting) => waiting.tokens <= tokens);
+    this.#waiting = this.#waiting.filter((waiting) => waiting.tokens > tokens);
+    for (const { resolve } of ready) resolve();
+  }
+
+  /** Requests arrive until the fault is over: without requests, the breaker does not try the store again. */
+  async #trafficUntil(over: Promise<void> | undefined): Promise<void> {
+    if (over === undefined) return;
+    let isOver = false;
+    const ended = over.finally(() => {
+      isOver = true;
+    });
+    while (this.#options.fault.hasTraffic === true && !isOver) {
+      await this.#probe();
+      await Promise.race([ended, sleep(trafficEveryMs)]);
+    }
+    await ended;
+  }
+
+  async #probe(): Promise<Completion | undefined> {
+    const probe = this.#options.probes[this.#probesSent++];
+    if (probe === undefined) return undefined;
+    return complete(probe, { origin: this.#server.origin, signal: this.#options.signal });
+  }
+
+  async #secondsUntilLoaded(): Promise<number | undefined> {
+    const { fault, signal } = this.#options;
+    // An empty store has nothing to load.
+    if (fault.diskPart !== undefined) return undefined;
+    const started = performance.now();
+    let seconds = 0;
+    for (let probed = await this.#probe(); probed !== undefined; probed = await this.#probe()) {
+      const { externalTokens, failedLoads } = probed.usage;
+      if (externalTokens > 0 && failedLoads === 0) return seconds;
+      await sleep(probeEveryMs, undefined, { signal });
+      seconds = Math.round((performance.now() - started) / 100) / 10;
+    }
+    return undefined;
+  }
+
+  async #minimum(damaged: readonly StoredBlock[], done: readonly (Completion | undefined)[]): Promise<number> {
+    const { fault, requests, blockSize, keysOf } = this.#options;
+    const available = await this.#available(damaged);
+    const asked = requests.map(({ prompt, maxTokens }) => ({
+      tokenCount: prompt.length,
+      keys: keysOf(prompt),
+      outputTokens: maxTokens,
+    }));
+    const base = neededTokens(asked, available, blockSize);
+    if (fault.loss !== 'memory') return base;
+    return requests.reduce((total, _, i) => total + this.#repeated(i, done[i]), base);
+  }
+
+  /** The blocks of the prompts that a server could have: by what the bench has done, or by the witness at its store. */
+  async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
+    const { fault, requests, keysOf, ranks } = this.#options;
+    if (fault.loss === 'everything') return new Set();
+    if (fault.loss === 'witnessed') return readArrived(this.#witnessFolder, ranks);
+    const available = new Set(requests.flatMap(({ prompt }) => keysOf(prompt)));
+    if (fault.loss === 'damaged') for (const { key } of damaged) available.delete(key);
+    return available;
+  }
+
+  get #witnessFolder(): string {
+    return `${this.#options.folder}-witness`;
+  }
+
+  /** What the death of a rank cost the request at most, by what its client had seen then. */
+  #repeated(index: number, completion: Completion | undefined): number {
+    const { requests, blockSize } = this.#options;
+    const { prompt, maxTokens } = requests[index]!;
+    const seen = this.#seenAtLoss?.[index];
+    if (completion === undefined || seen === undefined || seen === maxTokens) return 0;
+    return repeatedAfterLoss(prompt.length, seen, blockSize);
+  }
+}
+
+const sum = (done: readonly (Completion | undefined)[], of: (completion: Completion) => number): number =>
+  done.reduce((total, completion) => total + (completion === undefined ? 0 : of(completion)), 0);

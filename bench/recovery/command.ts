@@ -1,0 +1,167 @@
+import { setMaxListeners } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { availableParallelism, tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { Command, Option } from 'commander';
+import { bytesFlag, integerFrom, numberFlag } from '../../src/cli/args.ts';
+import type { CliContext, ExitCode } from '../../src/cli/context.ts';
+import { demoModelPath } from '../../src/cli/package-files.ts';
+import { readGguf } from '../../src/ggml/gguf.ts';
+import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { interrupted } from '../errors.ts';
+import type { LoadMode } from './case-run.ts';
+import { runMatrix } from './matrix.ts';
+import { isBroken, markdownTable, summarize, textTable } from './report.ts';
+import { runSchedules } from './schedules.ts';
+import { type SamplingName, samplingNames } from './workload.ts';
+
+interface RecoveryFlags {
+  readonly model?: string;
+  readonly threads?: number;
+  readonly blockSize: number;
+  readonly kvCacheMemory?: number;
+  readonly requests: number;
+  readonly prefixes: number;
+  readonly prefixLen: number;
+  readonly promptLen: number;
+  readonly genLen: number;
+  readonly part: number;
+  readonly slowMs: number;
+  readonly downSeconds: number;
+  readonly seed: number;
+  readonly only?: string;
+  readonly mode?: LoadMode;
+  readonly sampling?: SamplingName;
+  readonly ranks?: string;
+  readonly schedules?: number;
+  readonly markdown: boolean;
+  readonly json: boolean;
+}
+
+/** `kvasir bench recovery`: the same requests against servers whose stores and processes fail in every way. */
+export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
+  return new Command('recovery')
+    .summary('one workload against stores and processes that fail, one fault after the other')
+    .description(
+      'Starts servers, damages their stores and processes while clients wait, and compares: texts, tokens computed,\n' +
+        'time to the first token. The exit code is 1 when a text differs from that of a server without a store, when a\n' +
+        'request is lost, or when more tokens are computed than must be.',
+    )
+    .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
+    .option('--threads <n>', 'threads that compute (default: all cores)', integerFrom(1))
+    .option('--block-size <tokens>', 'tokens of one KV block', integerFrom(1), 16)
+    .option('--kv-cache-memory <bytes>', 'size of the KV pool, like 2GiB', bytesFlag)
+    .option('--requests <n>', 'requests that arrive at once', integerFrom(1, 256), 12)
+    .option('--prefixes <n>', 'how many different beginnings they have', integerFrom(1, 256), 3)
+    .option('--prefix-len <tokens>', 'tokens of each beginning', integerFrom(0), 512)
+    .option('--prompt-len <tokens>', 'tokens of each prompt after the beginning', integerFrom(1), 40)
+    .option('--gen-len <tokens>', 'tokens to generate', integerFrom(2), 32)
+    .option('--part <p>', 'the part of the stored blocks that a fault damages', numberFlag, 0.1)
+    .option('--slow-ms <ms>', 'delay of a slow load', integerFrom(1), 200)
+    .option('--down-seconds <seconds>', 'how long a store is down', integerFrom(1), 60)
+    .option('--seed <n>', 'seed of the workload and of the faults', integerFrom(0), 1)
+    .option('--only <regex>', 'only faults whose name matches')
+    .addOption(new Option('--mode <mode>', 'only loads of this kind (default: both)').choices(['sync', 'async']))
+    .addOption(new Option('--sampling <kind>', 'only this sampling (default: both)').choices([...samplingNames]))
+    .addOption(new Option('--ranks <n>', 'only this number of ranks (default: 1 and 2)').choices(['1', '2']))
+    .option('--schedules <n>', 'in place of the table: so many random schedules of faults and requests', integerFrom(1))
+    .option('--markdown', 'print the table in Markdown', false)
+    .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false)
+    .action(async (flags: RecoveryFlags) => exit(await run(context, flags)));
+}
+
+async function run(context: CliContext, flags: RecoveryFlags): Promise<ExitCode> {
+  const interrupt = new AbortController();
+  // Every request of the workload listens.
+  setMaxListeners(0, interrupt.signal);
+  const onSignal = (): void => interrupt.abort();
+  context.signals.on('SIGINT', onSignal);
+  context.signals.on('SIGTERM', onSignal);
+  const folder = await mkdtemp(join(tmpdir(), 'kvasir-bench-recovery-'));
+  try {
+    return await measure(context, flags, folder, interrupt.signal);
+  } catch (error) {
+    if (interrupt.signal.aborted) return 130;
+    throw error;
+  } finally {
+    context.signals.off('SIGINT', onSignal);
+    context.signals.off('SIGTERM', onSignal);
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function measure(
+  context: CliContext,
+  flags: RecoveryFlags,
+  folder: string,
+  signal: AbortSignal,
+): Promise<ExitCode> {
+  const model = flags.model ?? demoModelPath();
+  const { vocabSize } = readModelConfig(await readGguf(model));
+  const options = {
+    workload: {
+      seed: flags.seed,
+      requests: flags.requests,
+      prefixes: flags.prefixes,
+      prefixLength: flags.prefixLen,
+      promptLength: flags.promptLen,
+      generateLength: flags.genLen,
+      vocabSize,
+    },
+    faults: { part: Math.min(1, Math.max(0, flags.part)), slowMs: flags.slowMs, downSeconds: flags.downSeconds },
+    blockSize: flags.blockSize,
+    serverArgs: serverArgsOf(model, flags),
+    folder,
+    onProgress: (text: string) => {
+      if (signal.aborted) throw interrupted();
+      context.stderr.write(`${text}\n`);
+    },
+  };
+  if (flags.schedules !== undefined) {
+    const outcome = await runSchedules({ ...options, schedules: flags.schedules, seed: flags.seed }, signal);
+    context.stdout.write(`${JSON.stringify({ rows: [outcome] })}\n`);
+    return outcome.textsEqual === outcome.requests && outcome.requestsLost === 0 ? 0 : 1;
+  }
+  const rows = await runMatrix(
+    {
+      ...options,
+      modes: flags.mode === undefined ? ['sync', 'async'] : [flags.mode],
+      samplings: flags.sampling === undefined ? samplingNames : [flags.sampling],
+      ranks: flags.ranks === undefined ? [1, 2] : [flags.ranks === '1' ? 1 : 2],
+      ...(flags.only === undefined ? {} : { only: new RegExp(flags.only) }),
+    },
+    signal,
+  );
+  const summary = summarize(rows);
+  const table = flags.markdown ? `${markdownTable(summary)}\n` : textTable(summary);
+  (flags.json ? context.stderr : context.stdout).write(`\n${titleOf(model, flags)}\n\n${table}\n${notes}`);
+  if (flags.json) context.stdout.write(`${JSON.stringify({ rows })}\n`);
+  return rows.some(isBroken) ? 1 : 0;
+}
+
+function serverArgsOf(model: string, { threads, blockSize, kvCacheMemory, requests }: RecoveryFlags): string[] {
+  return [
+    model,
+    '--block-size',
+    String(blockSize),
+    '--max-num-seqs',
+    String(Math.max(requests, 16)),
+    ...(threads === undefined ? [] : ['--threads', String(threads)]),
+    ...(kvCacheMemory === undefined ? [] : ['--kv-cache-memory', String(kvCacheMemory)]),
+  ];
+}
+
+function titleOf(model: string, flags: RecoveryFlags): string {
+  const { requests, prefixes, prefixLen, promptLen, genLen, seed, part } = flags;
+  return (
+    `${basename(model)}, ${flags.threads ?? availableParallelism()} threads, seed ${seed}: ${requests} requests at once ` +
+    `with ${prefixes} beginnings, ${prefixLen} + ${promptLen} -> ${genLen} tokens; faults damage ${part * 100} % of the stored blocks`
+  );
+}
+
+const notes =
+  'Texts: text, token ids and logprobs equal those of a server without a store. The minimum is counted outside the engine,\n' +
+  'from prompts and from what was lost. The longest wait is that of any client for any token. Until loaded: from the end of\n' +
+  'the fault to the next load, circuit breakers included.\n' +
+  'Slow loads are injected. All other faults are real: files, FIFOs, a full file system, signals. A killed server is restarted\n' +
+  'and clients send their requests again; their time to the first token includes its start.\n';

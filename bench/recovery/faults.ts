@@ -1,0 +1,145 @@
+import { execFile } from 'node:child_process';
+import { mkdir } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import type { JsonObject } from '../../src/base/json.ts';
+import type { Prng } from '../../src/base/prng.ts';
+import {
+  type BlockStore,
+  cutShort,
+  type Damage,
+  endHang,
+  flipBit,
+  makeHang,
+  removeFile,
+  type StoredBlock,
+} from './block-store.ts';
+import type { RestartableServer } from './server-process.ts';
+
+const run = promisify(execFile);
+
+/** What a fault may look at and touch while requests run. */
+export interface Scene {
+  readonly store: BlockStore;
+  readonly prng: Prng;
+  readonly signal: AbortSignal;
+  readonly server: RestartableServer;
+  /** Resolves when the clients have seen so large a part of all tokens. */
+  whenGenerated(part: number): Promise<void>;
+  /** To be called at the moment at which memory is lost: what clients have seen by then bounds what must be repeated. */
+  memoryLost(): void;
+}
+
+/** Which blocks are missing in a run, as far as this is known outside the engine. */
+export type Loss =
+  /** The damaged ones. */
+  | 'damaged'
+  | 'nothing'
+  | 'everything'
+  /** All but those that arrived, as a witness at the store says: a hung read also delays blocks that are whole. */
+  | 'witnessed'
+  /** What the ranks had in memory; the store has every full block. */
+  | 'memory';
+
+export interface Fault {
+  readonly name: string;
+  readonly loss: Loss;
+  /** Damages stored blocks before the server starts; the part of all blocks of the prompts. */
+  readonly damage?: { readonly how: Damage; readonly part: number };
+  /** Undoes the damage when the requests have ended. */
+  mend?(store: BlockStore, damaged: readonly StoredBlock[]): Promise<void>;
+  /** The connector's own fault injection, for faults that the system cannot produce. */
+  readonly injection?: JsonObject;
+  /** The store is empty, in a file system of so large a part of the bytes that the workload stores. */
+  readonly diskPart?: number;
+  /** Short requests arrive until the fault is over. */
+  readonly hasTraffic?: boolean;
+  /** Ranks must be processes, also a single one. */
+  readonly needsRankProcess?: boolean;
+  /** Acts while requests run. Resolves when the fault is over. */
+  strike?(scene: Scene): Promise<void>;
+}
+
+export interface FaultSettings {
+  /** The part of the stored blocks that a fault damages. */
+  readonly part: number;
+  readonly slowMs: number;
+  readonly downSeconds: number;
+}
+
+export const undisturbed: Fault = { name: 'none', loss: 'nothing' };
+
+export const faultsOf = ({ part, slowMs, downSeconds }: FaultSettings): readonly Fault[] => [
+  { name: 'missing', loss: 'damaged', damage: { how: removeFile, part } },
+  { name: 'bit flip', loss: 'damaged', damage: { how: flipBit, part } },
+  { name: 'truncated', loss: 'damaged', damage: { how: cutShort, part } },
+  {
+    name: `slow (${slowMs} ms)`,
+    loss: 'nothing',
+    injection: { fault: 'slow', probability: part, delay_ms: slowMs },
+  },
+  {
+    name: 'hung syscall',
+    loss: 'witnessed',
+    damage: { how: makeHang, part },
+    mend: async (_, damaged) => {
+      for (const block of damaged) await endHang(block);
+    },
+  },
+  {
+    name: `store down ${downSeconds} s`,
+    loss: 'everything',
+    hasTraffic: true,
+    strike: async ({ store, signal }) => {
+      await store.takeDown();
+      try {
+        await sleep(downSeconds * 1000, undefined, { signal });
+      } finally {
+        await store.bringBack();
+      }
+    },
+  },
+  { name: 'disk full', loss: 'everything', diskPart: 0.25 },
+  {
+    name: 'worker killed',
+    loss: 'memory',
+    needsRankProcess: true,
+    strike: (scene) => signalRank(scene, 'SIGKILL'),
+  },
+  {
+    name: 'worker stopped',
+    loss: 'memory',
+    needsRankProcess: true,
+    strike: (scene) => signalRank(scene, 'SIGSTOP'),
+  },
+  {
+    name: 'server killed',
+    loss: 'nothing',
+    strike: async ({ whenGenerated, server, prng }) => {
+      await whenGenerated(prng.unit() / 2);
+      await server.replace();
+    },
+  },
+];
+
+async function signalRank({ whenGenerated, server, prng, memoryLost }: Scene, signal: NodeJS.Signals): Promise<void> {
+  const ranks = await server.rankProcessIds();
+  await whenGenerated(prng.unit() / 2);
+  process.kill(prng.pick(ranks), signal);
+  memoryLost();
+}
+
+/** A file system of its own in memory; false where this process may not mount one. */
+export async function mountSmallDisk(path: string, bytes: number): Promise<boolean> {
+  await mkdir(path, { recursive: true });
+  try {
+    await run('mount', ['-t', 'tmpfs', '-o', `size=${Math.ceil(bytes / 4096) * 4096}`, 'tmpfs', path]);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export async function unmount(path: string): Promise<void> {
+  await run('umount', ['-l', path]);
+}

@@ -1,0 +1,158 @@
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Prng } from '../../src/base/prng.ts';
+import { keysOf, readFingerprint } from '../../src/cli/proof/stored-blocks.ts';
+import { BlockStore } from './block-store.ts';
+import { type CaseRow, type LoadMode, runCase } from './case-run.ts';
+import { type Completion, complete } from './completion.ts';
+import { blocksNotStored } from './errors.ts';
+import { type FaultSettings, faultsOf, undisturbed } from './faults.ts';
+import { ServerProcess } from './server-process.ts';
+import {
+  probesOf,
+  type SamplingName,
+  samplingNames,
+  type WorkloadOptions,
+  type WorkloadRequest,
+  workloadOf,
+} from './workload.ts';
+
+export interface MatrixOptions {
+  readonly workload: WorkloadOptions;
+  readonly faults: FaultSettings;
+  readonly blockSize: number;
+  /** Flags of `kvasir serve`, the model among them. */
+  readonly serverArgs: readonly string[];
+  readonly modes: readonly LoadMode[];
+  readonly samplings: readonly SamplingName[];
+  readonly ranks: readonly (1 | 2)[];
+  /** Only faults whose name matches. */
+  readonly only?: RegExp;
+  readonly folder: string;
+  onProgress(text: string): void;
+}
+
+/** What the runs with one number of ranks start from: their requests' texts without a store, and a store of all blocks. */
+export interface Prepared {
+  readonly store: BlockStore;
+  readonly storeBytes: number;
+  readonly expected: Readonly<Record<SamplingName, readonly Completion[]>>;
+  readonly fingerprint: string;
+}
+
+/**
+ * Besides one a second while a store is down. Two probes go a second, and a breaker's last cool-down is at most 30 s and hardly
+ * longer than the time for which the store was down.
+ */
+const probesAfterFault = (downSeconds: number): number => 10 + 3 * Math.min(30, downSeconds + 1);
+
+/** One workload against every fault in every shape, each on a server process and a store of its own. */
+export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Promise<CaseRow[]> {
+  const workloads = { greedy: workloadOf(options.workload, 'greedy'), seeded: workloadOf(options.workload, 'seeded') };
+  const { downSeconds } = options.faults;
+  const probes = probesOf(options.workload, downSeconds + probesAfterFault(downSeconds), 2 * options.blockSize + 1);
+  const faults = [undisturbed, ...faultsOf(options.faults)].filter(
+    ({ name }) => name === undisturbed.name || options.only?.test(name) !== false,
+  );
+  const rows: CaseRow[] = [];
+  const prng = new Prng(options.workload.seed);
+  for (const ranks of options.ranks) {
+    options.onProgress(`${ranks} rank(s): computing the texts without a store, and filling a store`);
+    const prepared = await prepare(options, ranks, workloads, probes, signal);
+    for (const fault of faults) {
+      for (const mode of options.modes) {
+        for (const sampling of options.samplings) {
+          options.onProgress(`${fault.name}, ${mode}, ${sampling}, ${ranks} rank(s)`);
+          const requests = workloads[sampling];
+          const row = await runCase({
+            fault,
+            mode,
+            sampling,
+            ranks,
+            requests,
+            expected: prepared.expected[sampling],
+            probes,
+            filled: prepared.store,
+            filledBytes: prepared.storeBytes,
+            keysOf: memoized((prompt) => keysOf(prompt, options.blockSize, prepared.fingerprint)),
+            blockSize: options.blockSize,
+            serverArgs: options.serverArgs,
+            folder: join(options.folder, `case-${rows.length}-${ranks}`),
+            prng: prng.fork(),
+            signal,
+          });
+          rows.push(row);
+          options.onProgress(`  ${described(row)}`);
+        }
+      }
+    }
+    await prepared.store.remove();
+  }
+  return rows;
+}
+
+/** Computes every request on a server without a store, and again on one that saves all blocks. */
+export async function prepare(
+  { serverArgs, folder, blockSize }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'blockSize'>,
+  ranks: number,
+  workloads: Readonly<Record<SamplingName, readonly WorkloadRequest[]>>,
+  probes: readonly WorkloadRequest[],
+  signal: AbortSignal,
+): Promise<Prepared> {
+  const args = [...serverArgs, '--pipeline-parallel-size', String(ranks)];
+  const expected = await onServer(args, signal, async (origin) => ({
+    greedy: await completeAll(origin, workloads.greedy, signal),
+    seeded: await completeAll(origin, workloads.seeded, signal),
+  }));
+  const path = join(folder, `store-of-${ranks}`);
+  await mkdir(path);
+  const connector = {
+    kv_connector: 'SharedStorageConnector',
+    kv_role: 'kv_producer',
+    kv_connector_extra_config: { shared_storage_path: path, save_buffer_bytes: 1024 ** 3 },
+  };
+  await onServer([...args, '--kv-transfer-config', JSON.stringify(connector)], signal, async (origin) => {
+    for (const name of samplingNames) await completeAll(origin, workloads[name], signal);
+    await completeAll(origin, probes, signal);
+  });
+  const store = new BlockStore(path);
+  const fingerprint = await readFingerprint(path);
+  const wanted = new Set<string>(
+    [...workloads.greedy, ...probes].flatMap(({ prompt }) => keysOf(prompt, blockSize, fingerprint)),
+  );
+  const blocks = await store.blocks();
+  const stored = blocks.filter(({ key }) => wanted.has(key)).length;
+  if (stored < wanted.size * ranks) throw blocksNotStored({ stored, wanted: wanted.size * ranks });
+  return { store, storeBytes: await store.bytes(), expected, fingerprint };
+}
+
+async function onServer<T>(
+  args: readonly string[],
+  signal: AbortSignal,
+  work: (origin: string) => Promise<T>,
+): Promise<T> {
+  const server = await ServerProcess.start(args, signal);
+  try {
+    return await work(server.origin);
+  } finally {
+    await server.stop();
+  }
+}
+
+const completeAll = (origin: string, requests: readonly WorkloadRequest[], signal: AbortSignal) =>
+  Promise.all(requests.map((request) => complete(request, { origin: () => Promise.resolve(origin), signal })));
+
+function memoized(
+  of: (prompt: readonly number[]) => readonly string[],
+): (prompt: readonly number[]) => readonly string[] {
+  const known = new Map<readonly number[], readonly string[]>();
+  return (prompt) => {
+    const keys = known.get(prompt) ?? of(prompt);
+    known.set(prompt, keys);
+    return keys;
+  };
+}
+
+function described({ textsEqual, requests, computedTokens, minimumTokens, requestsLost }: CaseRow): string {
+  return `${textsEqual}/${requests} texts equal, ${computedTokens} tokens computed, minimum ${minimumTokens}, ${requestsLost} requests lost`;
+}

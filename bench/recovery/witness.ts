@@ -1,0 +1,61 @@
+import { appendFileSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { BlockKey } from '../../src/connector/block-key.ts';
+import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../src/connector/connector.ts';
+import { SharedStorageConnector } from '../../src/connector/shared-storage/shared-storage-connector.ts';
+import type { DiskTier } from '../../src/connector/tier/disk/tier-disk.ts';
+import type { Tier } from '../../src/connector/tier/tier.ts';
+
+/**
+ * SharedStorageConnector with a witness at the store: it writes down which blocks arrived, on each rank, in
+ * `<witness_path>/rank<n>`. The reference (`needed-tokens.ts`) reads these files, so no counter of the engine or of the
+ * connector goes into the minimum. It is found by `kv_connector_module_path`, also in workers' processes.
+ */
+export class WitnessedStorageConnector extends SharedStorageConnector {
+  readonly #folder: string;
+
+  constructor(config: KvTransferConfig) {
+    const { witness_path, ...extra } = config.kvConnectorExtraConfig;
+    super({ ...config, kvConnectorExtraConfig: extra });
+    this.#folder = String(witness_path);
+  }
+
+  protected override tierFor(disk: DiskTier, identity: KvIdentity, context: ConnectorContext): Tier {
+    const path = join(this.#folder, `rank${identity.rank}`);
+    return witnessed(super.tierFor(disk, identity, context), (key) => appendFileSync(path, `${key}\n`));
+  }
+}
+
+/** Beside this file, under the name that it has there: built or not. */
+export const witnessModule = fileURLToPath(import.meta.url);
+
+/** Blocks that arrived on every rank, as the witnesses in the folder say. */
+export async function readArrived(folder: string, ranks: number): Promise<Set<string>> {
+  const names = await readdir(folder);
+  const perRank = await Promise.all(
+    Array.from({ length: ranks }, async (_, rank) => {
+      const name = `rank${rank}`;
+      return new Set(names.includes(name) ? (await readFile(join(folder, name), 'utf8')).split('\n') : []);
+    }),
+  );
+  const [first = new Set<string>(), ...others] = perRank;
+  return new Set([...first].filter((key) => key !== '' && others.every((keys) => keys.has(key))));
+}
+
+/** A load that the engine has given up does not count, even if its bytes arrive later. */
+function witnessed(tier: Tier, arrived: (key: BlockKey) => void): Tier {
+  const load: Tier['load'] = async (key, into, signal, context) => {
+    const reason = await tier.load(key, into, signal, context);
+    if (reason === undefined && !signal.aborted) arrived(key);
+    return reason;
+  };
+  return new Proxy(tier, {
+    get(target, name) {
+      if (name === 'load') return load;
+      const value: unknown = Reflect.get(target, name, target);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}

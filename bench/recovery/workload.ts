@@ -1,0 +1,44 @@
+import type { JsonObject } from '../../src/base/json.ts';
+import { RandomTokens } from '../random-tokens.ts';
+
+export interface WorkloadRequest {
+  readonly prompt: readonly number[];
+  readonly maxTokens: number;
+  /** Fields of the API: greedy, or a temperature and a seed. */
+  readonly sampling: JsonObject;
+}
+
+export const samplingNames = ['greedy', 'seeded'] as const;
+export type SamplingName = (typeof samplingNames)[number];
+
+export interface WorkloadOptions {
+  readonly seed: number;
+  /** Requests that arrive at once, and how many different beginnings they have. */
+  readonly requests: number;
+  readonly prefixes: number;
+  readonly prefixLength: number;
+  readonly promptLength: number;
+  readonly generateLength: number;
+  readonly vocabSize: number;
+}
+
+/** Requests in the order of their arrival; the prompts are the same for both kinds of sampling. */
+export function workloadOf(options: WorkloadOptions, name: SamplingName): WorkloadRequest[] {
+  const random = new RandomTokens(options.seed, options.vocabSize);
+  const prefixes = Array.from({ length: options.prefixes }, () => [...random.take(options.prefixLength)]);
+  return Array.from({ length: options.requests }, (_, i) => ({
+    prompt: [...prefixes[i % prefixes.length]!, ...random.take(options.promptLength)],
+    maxTokens: options.generateLength,
+    sampling: name === 'greedy' ? { temperature: 0 } : { temperature: 0.8, seed: options.seed + i },
+  }));
+}
+
+/** Short prompts without a common prefix with the workload or with each other: each shows once whether the store is asked. */
+export function probesOf({ seed, vocabSize }: WorkloadOptions, count: number, length: number): WorkloadRequest[] {
+  const random = new RandomTokens(seed + 0x9e37, vocabSize);
+  return Array.from({ length: count }, () => ({
+    prompt: [...random.take(length)],
+    maxTokens: 1,
+    sampling: { temperature: 0 },
+  }));
+}

@@ -1,0 +1,287 @@
+import { sha256 } from '../../src/base/sha256.ts';
+import type { EngineRequest } from '../../src/core/request.ts';
+import { type GroupValidity, planSpans } from '../../src/kv/planner.ts';
+import { SpanList } from '../../src/kv/span-list.ts';
+import { preemptions, StepTimes, type TimesSummary } from '../step-times.ts';
+import { median, rounded } from '../subject/subject.ts';
+import { type LoadOptions, SchedulerLoad } from './scheduler-load.ts';
+
+export interface SchedulerBenchOptions {
+  /** Requests that run at once. */
+  readonly requests: number;
+  /** Pages of the pool. */
+  readonly blocks: number;
+  readonly blockSize: number;
+  readonly promptLengths: readonly number[];
+  /** Steps of each measurement. */
+  readonly steps: number;
+  /** Tokens of the long prompt that is planned and admitted. */
+  readonly longPrompt: number;
+  readonly repetitions: number;
+  readonly onProgress: (text: string) => void;
+}
+
+export interface Budget {
+  readonly p50Ms?: number;
+  readonly p99Ms: number;
+}
+
+export interface SchedulerRow extends TimesSummary {
+  readonly what: string;
+  /** Bytes that `plan` and `apply` allocate for each token that is decoded, in the heap and in typed arrays. */
+  readonly bytesPerToken?: number;
+  /** Absent where none is set. */
+  readonly budget?: Budget;
+  readonly verdict?: Verdict;
+}
+
+/** `unclear`: missed, but met by the runs that were not disturbed, and more than one in a hundred was. */
+export type Verdict = 'met' | 'missed' | 'unclear';
+
+interface Measured extends TimesSummary {
+  readonly bytesPerToken?: number;
+}
+
+interface Case {
+  readonly what: string;
+  readonly budget?: Budget;
+  readonly measure: () => Measured;
+}
+
+/** With 256 requests and 100,000 blocks. */
+const stepBudget: Budget = { p50Ms: 0.3, p99Ms: 1 };
+/** For 100,000 tokens. */
+const planningBudget: Budget = { p99Ms: 1 };
+
+/** Blocks that the measurements fill at most: nobody is to be preempted. */
+export function blocksNeeded(options: SchedulerBenchOptions): number {
+  const { requests, blockSize, promptLengths, steps, longPrompt } = options;
+  const tokens = Math.max(...promptLengths) + tokensDecoded(steps, blockSize);
+  return Math.max(requests * (Math.ceil(tokens / blockSize) + 1), Math.ceil(longPrompt / blockSize) + 1);
+}
+
+/** What the control plane costs: one row per case, medians over repetitions that take turns. */
+export function measureScheduler(options: SchedulerBenchOptions): SchedulerRow[] {
+  const cases = [...stepCases(options), ...longPromptCases(options)];
+  const results = cases.map((): Measured[] => []);
+  for (let round = 1; round <= options.repetitions; round++) {
+    cases.forEach(({ what, measure }, i) => {
+      options.onProgress(`repetition ${round} of ${options.repetitions}: ${what}`);
+      results[i]?.push(measure());
+    });
+  }
+  return cases.map(({ what, budget }, i) => {
+    const row = { what, ...medians(results[i] ?? []) };
+    return budget === undefined ? row : { ...row, budget, verdict: verdictOn(row, budget) };
+  });
+}
+
+export function verdictOn(measured: TimesSummary, budget: Budget): Verdict {
+  if (measured.p50Ms > (budget.p50Ms ?? Infinity)) return 'missed';
+  if (measured.p99Ms <= budget.p99Ms) return 'met';
+  const isBusy = measured.disturbed > measured.runs / 100;
+  return isBusy && (measured.undisturbedP99Ms ?? Infinity) <= budget.p99Ms ? 'unclear' : 'missed';
+}
+
+function stepCases(options: SchedulerBenchOptions): Case[] {
+  const { requests, promptLengths, blockSize } = options;
+  const middle = promptLengths[promptLengths.length >> 1] ?? blockSize;
+  const decodes = (tokens: number, how: string, more: Partial<DecodeOptions>): Case => ({
+    what: `${requests} decodes, prompts of ${tokens}${how}`,
+    budget: stepBudget,
+    measure: () => measureDecodes({ ...options, promptLength: tokens, isAligned: false, ...more }),
+  });
+  return [
+    ...promptLengths.map((tokens) => decodes(tokens, '', {})),
+    decodes(middle, ', blocks filled in one step', { isAligned: true }),
+    decodes(middle, ', a connector that finds nothing', { withConnector: true }),
+    {
+      what: `${requests} running, prompts of ${middle}, each replaced after ${turnover} tokens`,
+      budget: stepBudget,
+      measure: () => measureTurnover(options, middle),
+    },
+  ];
+}
+
+interface DecodeOptions extends LoadOptions {
+  readonly steps: number;
+  readonly promptLength: number;
+  /** All requests fill their blocks in the same step; else as many in each. */
+  readonly isAligned: boolean;
+}
+
+function measureDecodes(options: DecodeOptions): Measured {
+  const { requests, promptLength, blockSize, isAligned, steps } = options;
+  const load = new SchedulerLoad(options);
+  const counted = Math.min(steps, stepsCounted);
+  const maxTokens = tokensDecoded(steps, blockSize);
+  for (let i = 0; i < requests; i++)
+    load.scheduler.add(load.request(promptLength + (isAligned ? 0 : i % blockSize), maxTokens));
+  load.prefill();
+  for (let i = 0; i < warmUpSteps; i++) load.step();
+  const times = new StepTimes(steps);
+  for (let i = 0; i < steps; i++) timeStep(load, times);
+  return { ...times.summary(), bytesPerToken: rounded(bytesPerStep(load, counted) / requests) };
+}
+
+/** At most, of one request of `measureDecodes`; one block for the prompts' different lengths, one to spare. */
+const tokensDecoded = (steps: number, blockSize: number): number =>
+  warmUpSteps + steps + Math.min(steps, stepsCounted) + 2 * blockSize;
+
+/** Steps before anything is measured: the compiler must have seen the code. */
+const warmUpSteps = 400;
+const stepsCounted = 200;
+
+function timeStep(load: SchedulerLoad, times: StepTimes, arriving: readonly EngineRequest[] = []): void {
+  const switches = preemptions();
+  const started = performance.now();
+  for (const request of arriving) load.scheduler.add(request);
+  const plan = load.plan();
+  const planned = performance.now();
+  const result = load.resultOf(plan);
+  const executed = performance.now();
+  load.scheduler.apply(plan, result, 0);
+  times.add(planned - started + (performance.now() - executed), switches);
+}
+
+/** Each step that ends requests has their places taken by new ones, whose prompts are admitted and computed whole. */
+function measureTurnover(options: SchedulerBenchOptions, promptLength: number): Measured {
+  const { requests, steps } = options;
+  const load = new SchedulerLoad(options);
+  // The first ones end one after the other, so that from then on as many end in each step.
+  for (let i = 0; i < requests; i++)
+    load.scheduler.add(load.request(promptLength, 1 + Math.floor((i * turnover) / requests)));
+  load.prefill();
+  const warmUp = new StepTimes(warmUpSteps);
+  const times = new StepTimes(steps);
+  for (let i = -warmUpSteps; i < steps; i++) {
+    const missing = requests - load.scheduler.stats().running;
+    const arriving = Array.from({ length: missing }, () => load.request(promptLength, turnover));
+    timeStep(load, i < 0 ? warmUp : times, arriving);
+  }
+  return times.summary();
+}
+
+const turnover = 256;
+
+/**
+ * Bytes that `plan` and `apply` of one step allocate: how much the heap and the typed arrays grow meanwhile. Steps in which
+ * the collector ran, so that the heap shrank, are left out; so is what reading the counters costs.
+ */
+function bytesPerStep(load: SchedulerLoad, steps: number): number {
+  const used = (): number => {
+    const { heapUsed, arrayBuffers } = process.memoryUsage();
+    return heapUsed + arrayBuffers;
+  };
+  const grown: number[] = [];
+  for (let i = 0; i < steps; i++) {
+    const nothing = used();
+    const before = used();
+    const plan = load.plan();
+    const planned = used();
+    const result = load.resultOf(plan);
+    const executed = used();
+    load.scheduler.apply(plan, result, 0);
+    const after = used();
+    const parts = [before - nothing, planned - before, executed - planned, after - executed];
+    const reading = before - nothing;
+    if (parts.every((part) => part >= 0)) grown.push(planned - before + (after - executed) - 2 * reading);
+  }
+  return grown.reduce((sum, bytes) => sum + bytes, 0) / Math.max(grown.length, 1);
+}
+
+function longPromptCases(options: SchedulerBenchOptions): Case[] {
+  const { longPrompt, blockSize } = options;
+  const admit = (what: string, measured: 'cold' | 'warm'): Case => ({
+    what: `admitting ${longPrompt} tokens, ${what}`,
+    measure: () => measureAdmission(options)[measured].summary(),
+  });
+  return [
+    {
+      what: `planning ${longPrompt} tokens, holes in one full group`,
+      budget: planningBudget,
+      measure: () => measurePlanner(longPrompt, blockSize, ['full']),
+    },
+    {
+      what: `planning ${longPrompt} tokens, holes in full + window + state`,
+      budget: planningBudget,
+      measure: () => measurePlanner(longPrompt, blockSize, ['full', 'window', 'state']),
+    },
+    admit('nothing cached', 'cold'),
+    admit('all cached', 'warm'),
+    {
+      what: `of that, sha256 of ${Math.floor(longPrompt / blockSize)} blocks`,
+      measure: () => measureHashing(longPrompt, blockSize),
+    },
+  ];
+}
+
+function measurePlanner(tokenCount: number, blockSize: number, kinds: readonly GroupValidity['kind'][]): Measured {
+  const blockCount = Math.ceil(tokenCount / blockSize);
+  const validTo = Int32Array.from({ length: blockCount }, (_, block) => (block % 97 === 0 ? 0 : blockSize));
+  const groups = kinds.map((kind) => {
+    const window = kind === 'window' ? 4096 : Infinity;
+    return { kind, blockSize, window, blockCount, validTo };
+  });
+  const spans = new SpanList();
+  return timeMany(1000, () => planSpans(tokenCount, groups, spans));
+}
+
+/** `add` and the `plan` that admits, of prompts that end with their first token. */
+function measureAdmission(options: SchedulerBenchOptions): Record<'cold' | 'warm', StepTimes> {
+  const load = new SchedulerLoad({ ...options, requests: 1 });
+  const times = { cold: new StepTimes(admissions), warm: new StepTimes(admissions) };
+  for (let run = -1; run < admissions; run++) {
+    for (const kind of ['cold', 'warm'] as const) {
+      const request = load.request(options.longPrompt, 1, run);
+      const switches = preemptions();
+      const started = performance.now();
+      load.scheduler.add(request);
+      const plan = load.plan();
+      const ms = performance.now() - started;
+      if (run >= 0) times[kind].add(ms, switches);
+      load.scheduler.apply(plan, load.resultOf(plan), 0);
+    }
+  }
+  return times;
+}
+
+const admissions = 12;
+
+/** A block's message is its parent's digest and its tokens, 32 bits each. */
+function measureHashing(tokenCount: number, blockSize: number): Measured {
+  const message = new Uint8Array(32 + blockSize * 4);
+  return timeMany(admissions, () => {
+    for (let block = 0; block < Math.floor(tokenCount / blockSize); block++) message.set(sha256(message));
+  });
+}
+
+function timeMany(runs: number, work: () => void): Measured {
+  for (let i = 0; i < Math.ceil(runs / 10); i++) work();
+  const times = new StepTimes(runs);
+  for (let i = 0; i < runs; i++) {
+    const switches = preemptions();
+    const started = performance.now();
+    work();
+    times.add(performance.now() - started, switches);
+  }
+  return times.summary();
+}
+
+function medians(results: readonly Measured[]): Measured {
+  const of = (pick: (result: Measured) => number | undefined): number | undefined => {
+    const values = results.map(pick).filter((value) => value !== undefined);
+    return values.length === 0 ? undefined : rounded(median(values));
+  };
+  const undisturbedP99Ms = of((result) => result.undisturbedP99Ms);
+  const bytesPerToken = of((result) => result.bytesPerToken);
+  return {
+    p50Ms: of(({ p50Ms }) => p50Ms) ?? 0,
+    p99Ms: of(({ p99Ms }) => p99Ms) ?? 0,
+    maxMs: of(({ maxMs }) => maxMs) ?? 0,
+    runs: of(({ runs }) => runs) ?? 0,
+    disturbed: of(({ disturbed }) => disturbed) ?? 0,
+    ...(undisturbedP99Ms === undefined ? {} : { undisturbedP99Ms }),
+    ...(bytesPerToken === undefined ? {} : { bytesPerToken }),
+  };
+}

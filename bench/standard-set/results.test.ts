@@ -1,0 +1,153 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import type { CliContext } from '../../src/cli/context.ts';
+import { runCli } from '../../src/cli/run-cli.ts';
+import { benchCommand } from '../command.ts';
+import { describeCpu } from './machine.ts';
+import { plotSvg } from './plot-svg.ts';
+import { recoveryTable, withTable } from './recovery-table.ts';
+import { comparedFigures, newestResults, type ResultsFile, withRun } from './results-file.ts';
+import { chosenBenches, commandOf, standardSet } from './standard-set.ts';
+
+const read = (path: string): ResultsFile => JSON.parse(readFileSync(path, 'utf8')) as ResultsFile;
+const readme = readFileSync('README.md', 'utf8');
+const quoted = /`(bench\/results\/[\d-]+\.json)`/.exec(readme)![1]!;
+
+it('README quotes a results file as it is, and shows its plot', () => {
+  const figures = comparedFigures(read(quoted));
+  const rows = [...readme.matchAll(/^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$/gm)];
+  expect(rows.length).toBeGreaterThan(3);
+  for (const [row, label, ours, theirs, ratio] of rows) {
+    const figure = figures.find((one) => one.label === label);
+    expect(figure, row).toBeDefined();
+    const shown = (value: number, as: string): string => value.toFixed(as.split('.')[1]?.length ?? 0);
+    expect([shown(figure!.ours, ours!), shown(figure!.theirs, theirs!), shown(figure!.ratio, ratio!)], row).toEqual([
+      ours,
+      theirs,
+      ratio,
+    ]);
+  }
+  expect(readme).toContain('](docs/performance.svg)');
+  expect(readFileSync('docs/performance.svg', 'utf8')).toBe(plotSvg(read(quoted)));
+});
+
+it('README quotes the fault benchmark as it is', () => {
+  const results = /`(bench\/results\/[\w-]+-recovery\.json)`/.exec(readme)![1]!;
+  expect(withTable(readme, recoveryTable(read(results)))).toBe(readme);
+});
+
+it('every results file says where and what with', () => {
+  for (const name of readdirSync('bench/results')) {
+    const file = read(`bench/results/${name}`);
+    expect(file.machine).not.toBe('');
+    expect(file.commit).toMatch(/^[0-9a-f]{7,}$/);
+    expect(Object.keys(file.versions)).toEqual(expect.arrayContaining(['node', 'ggml', 'package', 'cc']));
+    for (const { command, rows } of file.runs) {
+      expect(command).toMatch(/^kvasir bench \w+/);
+      expect(rows.length).toBeGreaterThan(0);
+    }
+  }
+});
+
+it('a plot has a bar for each figure that stands beside libllama, and a line at 1', () => {
+  const results: ResultsFile = {
+    ...read(quoted),
+    runs: [
+      {
+        command: 'kvasir bench latency --model A<B.gguf --prompt-len 8',
+        rows: [{ depth: 64, prefill: { kvasir: 4, libllama: 2, ratio: 2 }, decode: { kvasir: 3 } }],
+      },
+      {
+        command: 'kvasir bench throughput --model Q.gguf',
+        rows: [{ workload: 'sharegpt', requests: 8, throughput: { kvasir: 1, libllama: 2, ratio: 0.5 } }],
+      },
+      {
+        command: 'kvasir bench latency --model Q.gguf --numerics fast',
+        rows: [{ depth: 0, decode: { kvasir: 9, libllama: 3, ratio: 3 } }],
+      },
+    ],
+  };
+  const svg = plotSvg(results);
+  const bars = [...svg.matchAll(/<rect class="(w\d)" x="(\d+)" y="[\d.]+" width="([\d.]+)" height="11"\/>/g)];
+  // The first two are the legend's.
+  const [first, second] = bars.slice(2);
+  expect(bars).toHaveLength(4);
+  const [from, longest] = [Number(first![2]), Number(first![3])];
+  expect(Number(second![3]) / longest).toBe(0.25);
+  expect(svg).toContain(`<line class="one" x1="${from + longest / 2}"`);
+  // Weights have colours, and what was measured a label.
+  expect([first![1], second![1]]).toEqual(['w0', 'w1']);
+  expect(svg).toMatch(/>A&lt;B<.*>Q<.*>prompt of 8 behind 64 tokens<.*>8 requests as in ShareGPT</s);
+});
+
+it('a plot has one label for what was measured on several types of weights', () => {
+  const row = { depth: 0, batch: 8, decode: { kvasir: 4, libllama: 2, ratio: 2 } };
+  const runs = ['A', 'B'].map((name) => ({ command: `kvasir bench latency --model ${name}.gguf`, rows: [row] }));
+  expect(plotSvg({ ...read(quoted), runs }).match(/decode of 8 at once/g)).toHaveLength(1);
+});
+
+it('a file takes a run in pieces: a command that it has is replaced, and another commit is told', () => {
+  const piece = (command: string, depth: number) => ({ command, rows: [{ depth }] });
+  const empty: ResultsFile = { ...read(quoted), commit: 'abcdef0', runs: [] };
+  const both = withRun(withRun(empty, 'abcdef0', piece('a', 1)), 'abcdef0', piece('b', 2));
+  expect(both.runs).toEqual([piece('a', 1), piece('b', 2)]);
+  expect(withRun(both, '1234567', piece('a', 3)).runs).toEqual([
+    { ...piece('a', 3), commit: '1234567' },
+    piece('b', 2),
+  ]);
+});
+
+it('the newest file is found by date and number', () => {
+  const names = ['2026-11-20-2.json', '2026-11-09.json', '2026-11-20-10.json', '2026-11-20.json', 'notes.json'];
+  expect(newestResults(names)).toBe('2026-11-20-10.json');
+  expect(newestResults([])).toBeUndefined();
+});
+
+it('a CPU is told by what its kernels are chosen by, where its name hides that', () => {
+  const details = 'cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx2 avx512f avx512_vnni\n';
+  expect(describeCpu('AMD EPYC', details)).toBe('AMD EPYC (family 26 model 2; AVX2, AVX-512, VNNI)');
+  expect(describeCpu('arm', 'Features\t: fp asimddp i8mm\n')).toBe('arm (dot products, I8MM)');
+  expect(describeCpu('Apple M4', '')).toBe('Apple M4');
+});
+
+it('a part of the set is chosen by numbers or by words', () => {
+  const commands = (only: string) => chosenBenches(standardSet, only, '2').map((bench) => commandOf(bench, '2'));
+  expect(commands('')).toHaveLength(standardSet.length);
+  expect(new Set(commands('')).size).toBe(standardSet.length);
+  expect(commands('2,4-5')).toEqual([1, 3, 4].map((i) => commandOf(standardSet[i]!, '2')));
+  const deep = commands('latency.*8192.*Q4_K_M');
+  expect(deep).toEqual([expect.stringMatching(/^kvasir bench latency .*--threads 2 --model Q4_K_M\.gguf --json$/)]);
+  expect(commands('no such bench')).toEqual([]);
+});
+
+it('the standard set has all that is promised, of both types of weights', () => {
+  for (const model of ['Q8_0', 'Q4_K_M']) {
+    for (const pattern of [
+      '--depth 0,2048,8192 .*libllama',
+      '--batch 8 ',
+      'independent --requests 1,8',
+      'shared-prefix',
+    ]) {
+      expect(chosenBenches(standardSet, `${pattern}.*${model}`, '2'), `${pattern} ${model}`).toHaveLength(1);
+    }
+  }
+});
+
+it('the standard set is what the command understands', async () => {
+  let err = '';
+  const context = {
+    version: '0',
+    stdout: { write: () => undefined },
+    stderr: { write: (text: string) => (err += text) },
+    signals: process,
+  } as unknown as CliContext;
+  const openEngine = () => Promise.reject(new Error('no engine here'));
+  for (const { args } of standardSet) {
+    err = '';
+    // These open no engine in this process.
+    const opensNone = args[0] === 'scheduler' || args[0] === 'recovery';
+    const quick = opensNone ? ['--help'] : ['--threads', '1'];
+    await runCli(['bench', ...args, ...quick, '--json'], context, [benchCommand(openEngine)]);
+    expect(err, args.join(' ')).toMatch(opensNone ? /^$/ : /no engine here/);
+  }
+});

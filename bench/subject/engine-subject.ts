@@ -1,0 +1,136 @@
+import { assertDefined } from '../../src/base/assert.ts';
+import type { AsyncEngine, GenerateRequest, OutputDelta } from '../../src/engine/contract.ts';
+import type { EngineOptions } from '../../src/engine/options.ts';
+import { contextNotCached, interrupted } from '../errors.ts';
+import { contextTokens, RandomTokens } from '../random-tokens.ts';
+import { DecodeWindow } from './decode-window.ts';
+import type { Rate, StepOverhead, Subject } from './subject.ts';
+import { threadCpuMs } from './thread-cpu.ts';
+
+/** An engine, and what its runner knows of its own time. */
+export interface MeasuredEngine {
+  readonly engine: AsyncEngine;
+  timings(): StepTimings;
+}
+
+/** Steps so far, and the milliseconds of them in which ggml computed, what it needs was laid out, and tokens were chosen. */
+export interface StepTimings {
+  readonly steps: number;
+  readonly prepareMs: number;
+  readonly computeMs: number;
+  readonly sampleMs: number;
+}
+
+export type OpenMeasuredEngine = (options: EngineOptions) => Promise<MeasuredEngine>;
+
+/**
+ * Kvasir as its users have it: requests through the engine, the scheduler and the sampler, whose text is read. Contexts
+ * are cached prefixes, each sequence has one of its own.
+ */
+export class EngineSubject implements Subject {
+  readonly name = 'kvasir';
+  readonly #measured: MeasuredEngine;
+  readonly #signal: AbortSignal;
+  readonly #blockSize: number;
+  readonly #batch: number;
+  readonly #random: RandomTokens;
+
+  constructor(measured: MeasuredEngine, blockSize: number, batch: number, signal: AbortSignal) {
+    this.#measured = measured;
+    this.#blockSize = blockSize;
+    this.#batch = batch;
+    this.#signal = signal;
+    this.#random = new RandomTokens(Date.now(), measured.engine.model.vocabSize);
+  }
+
+  async prepare(depth: number): Promise<void> {
+    if (depth > 0) await this.#generateAll(this.#contexts(depth), 1);
+  }
+
+  async prefill(depth: number, length: number): Promise<Rate> {
+    const prompt = new Int32Array([...this.#context(depth, 0), ...this.#random.take(length)]);
+    const startedMs = performance.now();
+    const { stats } = await this.#generate(prompt, 1);
+    this.#checkCached(stats.cachedTokens, depth);
+    return { tokens: prompt.length - stats.cachedTokens, seconds: (performance.now() - startedMs) / 1000 };
+  }
+
+  async decode(depth: number, length: number): Promise<Rate> {
+    const prompts = depth > 0 ? this.#contexts(depth) : Array.from({ length: this.#batch }, () => this.#random.take(1));
+    // The first token belongs to the prompt, and the last is told when no step computes any more.
+    const tokensEach = length + 2;
+    let reading = this.#read();
+    // What comes together was told together, and is read once.
+    const read = (): EngineReading => {
+      if (this.#measured.timings().steps !== reading.steps) reading = this.#read();
+      return reading;
+    };
+    const window = new DecodeWindow(this.#batch, tokensEach, read);
+    const ends = await this.#generateAll(prompts, tokensEach, window);
+    for (const { stats } of ends) this.#checkCached(stats.cachedTokens, depth);
+    const { from, to, tokens } = window.result();
+    return { tokens, seconds: (to.atMs - from.atMs) / 1000, overhead: overheadBetween(from, to) };
+  }
+
+  #read(): EngineReading {
+    return { ...this.#measured.timings(), atMs: performance.now(), cpuMs: threadCpuMs() };
+  }
+
+  #context(depth: number, sequence: number): Int32Array {
+    return contextTokens(depth, this.#measured.engine.model.vocabSize, sequence);
+  }
+
+  #contexts(depth: number): Int32Array[] {
+    return Array.from({ length: this.#batch }, (_, sequence) => this.#context(depth, sequence));
+  }
+
+  /** The last block of the context may be shared with new tokens, so it may be computed again. */
+  #checkCached(cachedTokens: number, depth: number): void {
+    if (cachedTokens < depth - this.#blockSize) throw contextNotCached({ depth });
+  }
+
+  #generateAll(
+    prompts: readonly Int32Array[],
+    maxTokens: number,
+    window?: DecodeWindow<EngineReading>,
+  ): Promise<OutputDelta[]> {
+    const hear = (sequence: number) => (delta: OutputDelta) => window?.add(sequence, delta.tokenIds.length);
+    return Promise.all(prompts.map((prompt, sequence) => this.#generate(prompt, maxTokens, hear(sequence))));
+  }
+
+  /** Runs one request to its end. */
+  async #generate(prompt: Int32Array, maxTokens: number, onDelta?: (delta: OutputDelta) => void): Promise<OutputDelta> {
+    const request: GenerateRequest = { prompt, params: { maxTokens, temperature: 0, ignoreEos: true } };
+    let last: OutputDelta | undefined;
+    for await (const delta of this.#measured.engine.generate(request, { signal: this.#signal })) {
+      onDelta?.(delta);
+      last = delta;
+    }
+    if (this.#signal.aborted) throw interrupted();
+    return assertDefined(last, 'a request has an end');
+  }
+}
+
+/** What the clocks show when tokens are told. */
+interface EngineReading extends StepTimings {
+  readonly atMs: number;
+  readonly cpuMs: number | undefined;
+}
+
+/**
+ * Tokens are told early in the computing of the step after theirs. Of that step the clock of computing shows nothing yet,
+ * at both ends of the time alike, so that whole steps lie between.
+ */
+function overheadBetween(from: EngineReading, to: EngineReading): StepOverhead {
+  const steps = Math.max(1, to.steps - from.steps);
+  const wallMs = to.atMs - from.atMs;
+  const outsideMs = Math.max(0, wallMs - (to.computeMs - from.computeMs));
+  const cpuMs = from.cpuMs === undefined || to.cpuMs === undefined ? undefined : to.cpuMs - from.cpuMs;
+  return {
+    stepMs: wallMs / steps,
+    outsideMs: outsideMs / steps,
+    prepareMs: (to.prepareMs - from.prepareMs) / steps,
+    sampleMs: (to.sampleMs - from.sampleMs) / steps,
+    ...(cpuMs === undefined ? {} : { besideMs: Math.max(0, cpuMs - outsideMs) / steps }),
+  };
+}

@@ -1,0 +1,110 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { assertDefined } from '../../src/base/assert.ts';
+import type { LlamaReference } from '../../src/ggml/llama-reference.ts';
+import { interrupted } from '../errors.ts';
+import { RandomTokens } from '../random-tokens.ts';
+import type { RunTimes, TurnTimes, WorkloadRunner } from './run-times.ts';
+import type { Turn, Workload } from './workload.ts';
+
+/** libllama's default size of a logical batch. */
+export const REFERENCE_BATCH = 2048;
+
+/**
+ * libllama at its best: the common prefix once and copied to every sequence, a sequence kept from turn to turn, and batches
+ * as full as llama.cpp's own server makes them: the next token of all who generate, and as many tokens of prompts as fit.
+ * Tokens are made up instead of sampled, so it is spared that work.
+ */
+export class LibllamaRunner implements WorkloadRunner {
+  readonly name = 'libllama';
+  readonly #reference: LlamaReference;
+  readonly #signal: AbortSignal;
+  readonly #random: RandomTokens;
+
+  constructor(reference: LlamaReference, signal: AbortSignal) {
+    this.#reference = reference;
+    this.#signal = signal;
+    this.#random = new RandomTokens(Date.now(), reference.vocabSize);
+  }
+
+  async run({ prefix, conversations }: Workload, times: RunTimes): Promise<number> {
+    const startedMs = performance.now();
+    const reference = this.#reference;
+    reference.clear();
+    if (prefix.length > 0) reference.decode(prefix);
+    for (let i = 1; i < conversations.length && prefix.length > 0; i++) reference.copySequence(0, i);
+    // The prefix is part of everybody's first prompt.
+    let open = conversations.map((turns, i) => new Speaker(i, prefix.length, turns, times.beginTurn(startedMs)));
+    while (open.length > 0) {
+      const rows = new Rows();
+      // Who generates gives one row; who has a prompt to read gives what fits.
+      const byNeed = [...open].sort((a, b) => a.unreadCount - b.unreadCount);
+      const heard = byNeed.filter((speaker) => speaker.giveRows(rows, REFERENCE_BATCH));
+      reference.decodeBatch(rows);
+      const nowMs = performance.now();
+      for (const speaker of heard) speaker.hear(this.#random.take(1)[0] ?? 0, times, nowMs);
+      open = open.filter(({ isDone }) => !isDone);
+      await nextTurn();
+      if (this.#signal.aborted) throw interrupted();
+    }
+    return (performance.now() - startedMs) / 1000;
+  }
+}
+
+/** One batch. */
+class Rows {
+  readonly tokens: number[] = [];
+  readonly positions: number[] = [];
+  readonly sequences: number[] = [];
+  readonly wanted: number[] = [];
+}
+
+/** One conversation, which has a sequence of libllama's. */
+class Speaker {
+  readonly #sequence: number;
+  readonly #turns: readonly Turn[];
+  #turn = 0;
+  #times: TurnTimes;
+  #position: number;
+  /** Tokens that are said and not computed yet. */
+  #unread: readonly number[];
+
+  constructor(sequence: number, position: number, turns: readonly Turn[], times: TurnTimes) {
+    this.#sequence = sequence;
+    this.#turns = turns;
+    this.#times = times;
+    this.#position = position;
+    this.#unread = Array.from(turns[0]?.prompt ?? []);
+  }
+
+  get unreadCount(): number {
+    return this.#unread.length;
+  }
+
+  get isDone(): boolean {
+    return this.#turn === this.#turns.length;
+  }
+
+  /** Appends as many of its unread tokens as fit; true when the next token comes out of this batch. */
+  giveRows(rows: Rows, rowsMax: number): boolean {
+    const count = Math.min(this.#unread.length, rowsMax - rows.tokens.length);
+    for (let i = 0; i < count; i++) {
+      rows.tokens.push(this.#unread[i]!);
+      rows.positions.push(this.#position++);
+      rows.sequences.push(this.#sequence);
+      rows.wanted.push(i === this.#unread.length - 1 ? 1 : 0);
+    }
+    this.#unread = this.#unread.slice(count);
+    return count > 0 && this.#unread.length === 0;
+  }
+
+  hear(token: number, times: RunTimes, nowMs: number): void {
+    this.#times.add(1, nowMs);
+    this.#unread = [token];
+    const turn = assertDefined(this.#turns[this.#turn], 'who has said all hears nothing more');
+    if (this.#times.tokenCount < turn.generateLength) return;
+    const next = this.#turns[++this.#turn];
+    if (next === undefined) return;
+    this.#unread = [token, ...next.prompt];
+    this.#times = times.beginTurn(nowMs);
+  }
+}

@@ -1,0 +1,56 @@
+import type { LlamaReference } from '../../src/ggml/llama-reference.ts';
+import { contextTokens, RandomTokens } from '../random-tokens.ts';
+import type { Rate, Subject } from './subject.ts';
+
+/**
+ * libllama as its own bench drives it: nothing but `llama_decode`, no scheduling, and tokens that are made up instead of
+ * sampled. Several sequences give one row each to every batch.
+ */
+export class PeerSubject implements Subject {
+  readonly name = 'libllama';
+  readonly #reference: LlamaReference;
+  readonly #batch: number;
+  readonly #random: RandomTokens;
+  #depth = 0;
+
+  constructor(reference: LlamaReference, batch: number) {
+    this.#reference = reference;
+    this.#batch = batch;
+    this.#random = new RandomTokens(Date.now(), reference.vocabSize);
+  }
+
+  /**
+   * Contexts are beginnings of each other: of a deeper one, what the last one lacks is computed. Other sequences get copies
+   * of the first: libllama keeps them apart, so it reads as much as if they were different.
+   */
+  async prepare(depth: number): Promise<void> {
+    const known = Math.min(depth, this.#depth);
+    for (let sequence = 0; sequence < this.#batch; sequence++) {
+      this.#reference.removeFrom(sequence === 0 ? known : 0, sequence);
+    }
+    const missing = contextTokens(depth, this.#reference.vocabSize, 0).subarray(known);
+    if (missing.length > 0) this.#reference.decode(missing, { position: known });
+    for (let sequence = 1; sequence < this.#batch && depth > 0; sequence++) this.#reference.copySequence(0, sequence);
+    this.#depth = depth;
+  }
+
+  async prefill(depth: number, length: number): Promise<Rate> {
+    this.#reference.removeFrom(depth);
+    const tokens = this.#random.take(length);
+    const started = performance.now();
+    this.#reference.decode(tokens, { position: depth });
+    return { tokens: length, seconds: (performance.now() - started) / 1000 };
+  }
+
+  async decode(depth: number, length: number): Promise<Rate> {
+    const sequences = Array.from({ length: this.#batch }, (_, sequence) => sequence);
+    for (const sequence of sequences) this.#reference.removeFrom(depth, sequence);
+    const wanted = sequences.map(() => 1);
+    const tokens = Array.from({ length }, () => this.#random.take(this.#batch));
+    const started = performance.now();
+    for (const [i, row] of tokens.entries()) {
+      this.#reference.decodeBatch({ tokens: row, positions: sequences.map(() => depth + i), sequences, wanted });
+    }
+    return { tokens: length * this.#batch, seconds: (performance.now() - started) / 1000 };
+  }
+}

@@ -1,0 +1,63 @@
+import { quantile } from '../step-times.ts';
+import type { Workload } from './workload.ts';
+
+/** When the tokens of the turns of one run came. All turns that one subject ever ran may be added up in one of these. */
+export class RunTimes {
+  readonly #firstMs: number[] = [];
+  readonly #betweenMs: number[] = [];
+
+  /** A turn that is asked for at `atMs`. */
+  beginTurn(atMs: number): TurnTimes {
+    return new TurnTimes(atMs, this.#firstMs, this.#betweenMs);
+  }
+
+  first(): Percentiles {
+    return percentiles(this.#firstMs);
+  }
+
+  between(): Percentiles {
+    return percentiles(this.#betweenMs);
+  }
+}
+
+export interface Percentiles {
+  readonly p50: number;
+  readonly p99: number;
+}
+
+function percentiles(values: readonly number[]): Percentiles {
+  const sorted = Float64Array.from(values).sort();
+  return { p50: quantile(sorted, 0.5), p99: quantile(sorted, 0.99) };
+}
+
+export class TurnTimes {
+  #lastMs: number;
+  #count = 0;
+  readonly #first: number[];
+  readonly #between: number[];
+
+  constructor(atMs: number, first: number[], between: number[]) {
+    this.#lastMs = atMs;
+    this.#first = first;
+    this.#between = between;
+  }
+
+  get tokenCount(): number {
+    return this.#count;
+  }
+
+  /** Tokens that came together: a reader waits for the first of them, and not for the others. */
+  add(count: number, atMs: number): void {
+    for (let i = 0; i < count; i++) {
+      (this.#count++ === 0 ? this.#first : this.#between).push(atMs - this.#lastMs);
+      this.#lastMs = atMs;
+    }
+  }
+}
+
+/** Whoever can run a workload: requests at once, each turn as soon as the one before it has ended. */
+export interface WorkloadRunner {
+  readonly name: string;
+  /** Seconds from the first request to the last token. */
+  run(workload: Workload, times: RunTimes): Promise<number>;
+}

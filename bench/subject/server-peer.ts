@@ -1,0 +1,121 @@
+import { peerPromptDiffers, peerRefused, peerUnreachable } from '../errors.ts';
+import { serverSentData } from './server-sent-data.ts';
+
+/** What a server says of one answer: tokens as they come, and at the end how many tokens of the prompt it had cached. */
+export interface ServerChunk {
+  /** Tokens that came together. */
+  readonly tokens: readonly number[];
+  readonly cachedTokens?: number;
+}
+
+/**
+ * A server that speaks OpenAI's `/v1/completions` with prompts of tokens: llama.cpp's, vLLM's, SGLang's, our own. It is to
+ * serve the same model as is measured, with as many slots as there are requests.
+ */
+export class ServerPeer {
+  readonly #url: string;
+  readonly #model: string;
+  readonly #answerToken: number | undefined;
+  readonly #signal: AbortSignal;
+
+  private constructor(url: string, model: string, answerToken: number | undefined, signal: AbortSignal) {
+    this.#url = url;
+    this.#model = model;
+    this.#answerToken = answerToken;
+    this.#signal = signal;
+  }
+
+  /**
+   * Asks which model it serves. `answerToken`: a token that is a whole character, of which all answers are made by a bias on
+   * its logit. llama.cpp's server tells nothing of tokens while they are no whole characters: a model that says nonsense
+   * would seem to say it all at the end. Nor does it name tokens in this protocol: nobody could bring them back as they
+   * were in the next turn, and its cache would serve it less than it can. Undefined: the model says what it likes.
+   * Throws `peerUnreachable`, `peerRefused`.
+   */
+  static async open(url: string, answerToken: number | undefined, signal: AbortSignal): Promise<ServerPeer> {
+    const base = url.replace(/\/+$/, '').replace(/\/v1$/, '');
+    const response = await request(`${base}/v1/models`, { signal });
+    const { data } = (await response.json()) as { data?: readonly { id?: string }[] };
+    return new ServerPeer(base, data?.[0]?.id ?? 'default', answerToken, signal);
+  }
+
+  /**
+   * Streams an answer of `maxTokens` tokens. `ignore_eos` is known to all of them; llama.cpp reuses the KV of a slot by
+   * itself (`cache_prompt`); those that know `return_token_ids`, as vLLM does, name their tokens.
+   * Throws `peerUnreachable`, `peerRefused`, and `peerPromptDiffers` where the server has read more or less than was sent.
+   */
+  async *complete(prompt: Int32Array, maxTokens: number): AsyncGenerator<ServerChunk> {
+    const response = await request(`${this.#url}/v1/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        model: this.#model,
+        prompt: Array.from(prompt),
+        max_tokens: maxTokens,
+        temperature: 0,
+        ignore_eos: true,
+        ...(this.#answerToken === undefined ? {} : { logit_bias: { [this.#answerToken]: 100 } }),
+        stream: true,
+        stream_options: { include_usage: true },
+        return_token_ids: true,
+      }),
+      signal: this.#signal,
+    });
+    let count = 0;
+    for await (const data of serverSentData(response)) {
+      if (data === '[DONE]') break;
+      const chunk = JSON.parse(data) as CompletionChunk;
+      if (chunk.error !== undefined) {
+        throw peerRefused({ status: response.status, path: '/v1/completions', body: JSON.stringify(chunk.error) });
+      }
+      const counted = chunk.usage?.prompt_tokens ?? prompt.length;
+      if (counted !== prompt.length) throw peerPromptDiffers({ counted, sent: prompt.length });
+      const tokens = this.#tokensOf(chunk, count, maxTokens);
+      count += tokens.length;
+      const cachedTokens = chunk.usage?.prompt_tokens_details?.cached_tokens ?? chunk.timings?.cache_n;
+      yield { tokens, ...(cachedTokens === undefined ? {} : { cachedTokens }) };
+    }
+  }
+
+  /** A chunk that ends a choice without text brings no token. The count at the end is the usage's, which comes last. */
+  #tokensOf({ choices, usage }: CompletionChunk, count: number, maxTokens: number): readonly number[] {
+    const [choice] = choices ?? [];
+    if (choice?.token_ids !== undefined && choice.token_ids !== null) return choice.token_ids;
+    const missing = (usage?.completion_tokens ?? count) - count;
+    const hasText = choice !== undefined && (choice.text ?? '') !== '' && count < maxTokens;
+    return new Array<number>(Math.max(missing, hasText ? 1 : 0)).fill(this.#answerToken ?? 0);
+  }
+}
+
+interface CompletionChunk {
+  readonly choices?: readonly {
+    readonly text?: string;
+    readonly token_ids?: readonly number[] | null;
+    readonly finish_reason?: string | null;
+  }[];
+  readonly usage?: {
+    readonly prompt_tokens?: number;
+    readonly completion_tokens?: number;
+    readonly prompt_tokens_details?: { readonly cached_tokens?: number } | null;
+  } | null;
+  /** llama.cpp's. */
+  readonly timings?: { readonly cache_n?: number };
+  readonly error?: unknown;
+}
+
+async function request(url: string, init: RequestInit): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(url, init);
+  } catch (error) {
+    if (init.signal?.aborted === true) throw error;
+    const { cause } = error as { cause?: unknown };
+    throw peerUnreachable({ url, reason: cause instanceof Error ? cause.message : String(error) }, error);
+  }
+  if (response.ok) return response;
+  throw peerRefused({
+    status: response.status,
+    path: new URL(url).pathname,
+    body: (await response.text()).slice(0, 500),
+  });
+}

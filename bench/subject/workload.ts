@@ -1,0 +1,132 @@
+import { Prng } from '../../src/base/prng.ts';
+import type { RandomTokens } from '../random-tokens.ts';
+
+/** What a client says next, and how much it wants to hear. */
+export interface Turn {
+  readonly prompt: Int32Array;
+  readonly generateLength: number;
+}
+
+/**
+ * Conversations that all begin at the same moment. A turn's prompt is all that was said before, the common prefix first,
+ * and its own new tokens; it is asked for as soon as the turn before it has ended.
+ */
+export interface Workload {
+  readonly prefix: Int32Array;
+  readonly conversations: readonly (readonly Turn[])[];
+}
+
+/** The lengths of a workload, in tokens. */
+export interface WorkloadShape {
+  readonly prefixLength: number;
+  readonly conversations: readonly (readonly TurnShape[])[];
+}
+export interface TurnShape {
+  readonly promptLength: number;
+  readonly generateLength: number;
+}
+
+export const workloadNames = ['independent', 'shared-prefix', 'sharegpt', 'multi-turn'] as const;
+export type WorkloadName = (typeof workloadNames)[number];
+
+/** Lengths that the user has given; what is absent is the workload's own. */
+export interface WorkloadLengths {
+  readonly prefixLength?: number;
+  readonly promptLength?: number;
+  readonly generateLength?: number;
+  readonly turns?: number;
+}
+
+const defaults: Readonly<Record<Exclude<WorkloadName, 'sharegpt'>, Required<WorkloadLengths>>> = {
+  independent: { prefixLength: 0, promptLength: 512, generateLength: 128, turns: 1 },
+  'shared-prefix': { prefixLength: 1024, promptLength: 64, generateLength: 64, turns: 1 },
+  'multi-turn': { prefixLength: 0, promptLength: 128, generateLength: 64, turns: 4 },
+};
+
+/** The same name, count and lengths give the same shape. */
+export function workloadShape(name: WorkloadName, requests: number, lengths: WorkloadLengths = {}): WorkloadShape {
+  if (name === 'sharegpt') return { prefixLength: lengths.prefixLength ?? 0, conversations: shareGptLengths(requests) };
+  const chosen = { ...defaults[name], ...lengths };
+  const turn = { promptLength: chosen.promptLength, generateLength: chosen.generateLength };
+  const conversation = new Array<TurnShape>(chosen.turns).fill(turn);
+  return {
+    prefixLength: chosen.prefixLength,
+    conversations: new Array<readonly TurnShape[]>(requests).fill(conversation),
+  };
+}
+
+/** The same prompts, and of each answer so many tokens at most. */
+export function withShortAnswers({ prefixLength, conversations }: WorkloadShape, generateMost: number): WorkloadShape {
+  const cut = (turn: TurnShape): TurnShape => ({
+    ...turn,
+    generateLength: Math.min(turn.generateLength, generateMost),
+  });
+  return { prefixLength, conversations: conversations.map((turns) => turns.map(cut)) };
+}
+
+/** Tokens that no cache has seen, in a shape. */
+export function fillWorkload(shape: WorkloadShape, random: RandomTokens): Workload {
+  return {
+    prefix: random.take(shape.prefixLength),
+    conversations: shape.conversations.map((turns) =>
+      turns.map(({ promptLength, generateLength }) => ({ prompt: random.take(promptLength), generateLength })),
+    ),
+  };
+}
+
+export interface WorkloadTotals {
+  /** Tokens of all prompts as they are sent: prefix and history count in each of them. */
+  readonly promptTokens: number;
+  readonly generatedTokens: number;
+  /** Tokens of KV that lie side by side at the end when the prefix is kept once; and of the longest sequence with it. */
+  readonly keptTokens: number;
+  readonly longest: number;
+}
+
+export function workloadTotals({ prefixLength, conversations }: WorkloadShape): WorkloadTotals {
+  let [promptTokens, generatedTokens, longest] = [0, 0, 0];
+  let keptTokens = prefixLength;
+  for (const turns of conversations) {
+    let length = prefixLength;
+    for (const { promptLength, generateLength } of turns) {
+      promptTokens += length + promptLength;
+      generatedTokens += generateLength;
+      length += promptLength + generateLength;
+    }
+    keptTokens += length - prefixLength;
+    longest = Math.max(longest, length);
+  }
+  return { promptTokens, generatedTokens, keptTokens, longest };
+}
+
+/**
+ * Lengths like those of ShareGPT as vLLM's `bench serve --dataset-name sharegpt` samples it: of 1000 requests from
+ * ShareGPT_V3_unfiltered_cleaned_split.json its reports count 217393 prompt tokens and, with Llama 3's tokenizer, about
+ * 202000 generated ones; prompts above 1024 tokens, and above 2048 with their answers, are left out, and so is what is
+ * shorter than 4. The means are those. That lengths are lognormal, and how widely they spread, is our choice: the data
+ * set itself does not come with us.
+ */
+export const shareGptLimits = { promptMean: 217, generateMean: 202, min: 4, promptMax: 1024, totalMax: 2048 } as const;
+/** Mean and deviation of the lengths' logarithms, found so that what is left inside the limits has the means above. */
+const logPrompt = { mean: 5.04, deviation: 1.4 };
+const logGenerate = { mean: 4.85, deviation: 1 };
+
+function shareGptLengths(count: number): readonly TurnShape[][] {
+  const random = new Prng(217_202);
+  const draw = ({ mean, deviation }: typeof logPrompt): number =>
+    Math.round(Math.exp(mean + deviation * normal(random)));
+  const found: TurnShape[][] = [];
+  while (found.length < count) {
+    const [promptLength, generateLength] = [draw(logPrompt), draw(logGenerate)];
+    if (Math.min(promptLength, generateLength) < shareGptLimits.min || promptLength > shareGptLimits.promptMax)
+      continue;
+    if (promptLength + generateLength <= shareGptLimits.totalMax) found.push([{ promptLength, generateLength }]);
+  }
+  return found;
+}
+
+/** Box and Muller's. */
+function normal(random: Prng): number {
+  const radius = Math.sqrt(-2 * Math.log(1 - random.unit()));
+  return radius * Math.cos(2 * Math.PI * random.unit());
+}

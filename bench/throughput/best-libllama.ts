@@ -1,0 +1,50 @@
+import { openReference } from '../../src/ggml/llama-reference.ts';
+import type { RandomTokens } from '../random-tokens.ts';
+import { LibllamaRunner, REFERENCE_BATCH } from '../subject/libllama-runner.ts';
+import { RunTimes } from '../subject/run-times.ts';
+import { fillWorkload, type WorkloadShape, withShortAnswers, workloadTotals } from '../subject/workload.ts';
+
+export interface BestLibllama {
+  readonly runner: LibllamaRunner;
+  close(): void;
+}
+
+/** Of each answer: a layout that makes these slow makes the others slow. */
+const TRIAL_TOKENS = 32;
+
+/**
+ * libllama can keep the KV of several sequences in one buffer or in one for each. Which is quicker depends on the
+ * workload and the machine, so both are tried and the quicker one stays. A buffer for each takes room for the longest in
+ * every sequence: where that is more than twice of what is needed, as with lengths that differ widely, it is not tried.
+ */
+export async function openBestLibllama(
+  path: string,
+  shape: WorkloadShape,
+  threads: number,
+  random: RandomTokens,
+  signal: AbortSignal,
+  onProgress: (text: string) => void,
+): Promise<BestLibllama> {
+  const sequences = shape.conversations.length;
+  const { keptTokens, longest } = workloadTotals(shape);
+  const open = (unified: boolean): BestLibllama => {
+    const contextLength = unified ? keptTokens : sequences * longest;
+    const reference = openReference(path, { contextLength, batch: REFERENCE_BATCH, threads, sequences, unified });
+    return { runner: new LibllamaRunner(reference, signal), close: () => reference.close() };
+  };
+  const isWorthTrying = sequences > 1 && sequences * longest <= 2 * (keptTokens + sequences * shape.prefixLength);
+  if (!isWorthTrying) return open(true);
+  const workload = fillWorkload(withShortAnswers(shape, TRIAL_TOKENS), random);
+  const secondsOf = async (unified: boolean): Promise<number> => {
+    const candidate = open(unified);
+    try {
+      return await candidate.runner.run(workload, new RunTimes());
+    } finally {
+      candidate.close();
+    }
+  };
+  const [unified, separate] = [await secondsOf(true), await secondsOf(false)];
+  const figures = `one buffer of KV ${unified.toFixed(2)} s, one for each sequence ${separate.toFixed(2)} s`;
+  onProgress(`libllama, ${sequences} requests: ${figures}; the quicker one stays`);
+  return open(unified <= separate);
+}

@@ -1,0 +1,88 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Comparison, comparison, PAUSE_MS } from '../latency/latency.ts';
+import type { RandomTokens } from '../random-tokens.ts';
+import { type Percentiles, RunTimes, type WorkloadRunner } from '../subject/run-times.ts';
+import { median, rounded } from '../subject/subject.ts';
+import {
+  fillWorkload,
+  type WorkloadName,
+  type WorkloadShape,
+  withShortAnswers,
+  workloadTotals,
+} from '../subject/workload.ts';
+
+export interface ThroughputOptions {
+  readonly workload: WorkloadName;
+  readonly repetitions: number;
+  readonly onProgress: (text: string) => void;
+}
+
+export interface ThroughputRow {
+  readonly workload: WorkloadName;
+  /** Conversations that begin at once. */
+  readonly requests: number;
+  readonly prefixLength: number;
+  /** Of one run: tokens of all prompts as they are sent, history and prefix included, and tokens that came back. */
+  readonly promptTokens: number;
+  readonly generatedTokens: number;
+  /** Generated tokens per second, from the first request to the last token. */
+  readonly throughput: Comparison;
+  /** Prompts' and generated tokens per second. */
+  readonly total: Comparison;
+  /** Seconds to the last token. Here, too, the ratio is above 1 where the first subject is quicker. */
+  readonly lastTokenSeconds: Comparison;
+  /** By subject, over all turns of all repetitions: from asking to the first token, and from token to token. */
+  readonly firstTokenMs: Readonly<Record<string, Percentiles>>;
+  readonly betweenTokensMs: Readonly<Record<string, Percentiles>>;
+}
+
+const WARM_UP_TOKENS = 8;
+
+/** The same prompts through all runners, who take turns; medians over repetitions. The first runner is compared with the second. */
+export async function measureThroughput(
+  runners: readonly WorkloadRunner[],
+  shape: WorkloadShape,
+  random: RandomTokens,
+  options: ThroughputOptions,
+): Promise<ThroughputRow> {
+  const measured = runners.map((runner) => ({ runner, seconds: [] as number[], times: new RunTimes() }));
+  const { conversations } = shape;
+  const name = `${options.workload}, ${conversations.length} requests`;
+  // The first round is only to warm up: all prompts, and the beginnings of answers.
+  const warmUp = withShortAnswers(shape, WARM_UP_TOKENS);
+  for (let round = 0; round <= options.repetitions; round++) {
+    options.onProgress(`${name}: ${round === 0 ? 'warming up' : `repetition ${round} of ${options.repetitions}`}`);
+    const workload = fillWorkload(round === 0 ? warmUp : shape, random);
+    for (const { runner, seconds, times } of round % 2 === 1 ? measured : measured.toReversed()) {
+      await sleep(PAUSE_MS);
+      const taken = await runner.run(workload, round === 0 ? new RunTimes() : times);
+      if (round > 0) seconds.push(taken);
+    }
+  }
+  const { promptTokens, generatedTokens } = workloadTotals(shape);
+  const names = runners.map((runner) => runner.name);
+  const seconds = measured.map((one) => median(one.seconds));
+  const rate = (tokens: number): Comparison =>
+    comparison(
+      names,
+      seconds.map((value) => tokens / value),
+    );
+  const throughput = rate(generatedTokens);
+  const byName = (of: (times: RunTimes) => Percentiles): Record<string, Percentiles> =>
+    Object.fromEntries(measured.map(({ runner, times }) => [runner.name, of(times)]));
+  return {
+    workload: options.workload,
+    requests: conversations.length,
+    prefixLength: shape.prefixLength,
+    promptTokens,
+    generatedTokens,
+    throughput,
+    total: rate(promptTokens + generatedTokens),
+    lastTokenSeconds: {
+      ...Object.fromEntries(names.map((each, i) => [each, rounded(seconds[i] ?? Number.NaN)])),
+      ...('ratio' in throughput ? { ratio: throughput.ratio } : {}),
+    },
+    firstTokenMs: byName((times) => times.first()),
+    betweenTokensMs: byName((times) => times.between()),
+  };
+}

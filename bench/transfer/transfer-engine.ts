@@ -1,0 +1,211 @@
+import { mkdtemp } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { RequestStats } from '../../src/core/request.ts';
+import type { EngineOptions } from '../../src/engine/options.ts';
+import { withEngine } from '../bench-flags.ts';
+import { interrupted, prefixNotLoaded, prefixNotSaved, turnTooShort } from '../errors.ts';
+import { type Comparison, comparison, PAUSE_MS } from '../latency/latency.ts';
+import { RandomTokens } from '../random-tokens.ts';
+import { EngineRunner } from '../subject/engine-runner.ts';
+import type { MeasuredEngine, OpenMeasuredEngine } from '../subject/engine-subject.ts';
+import { RunTimes } from '../subject/run-times.ts';
+import { median, rounded } from '../subject/subject.ts';
+import { fillWorkload, workloadShape } from '../subject/workload.ts';
+import { RawFiles } from './raw-files.ts';
+
+export interface TransferEngineOptions {
+  readonly openEngine: OpenMeasuredEngine;
+  /** Of the model; threads, numerics and so on. */
+  readonly engine: EngineOptions & { readonly blockSize: number };
+  readonly pageBytes: number;
+  /** A folder of the bench's own. */
+  readonly root: string;
+  readonly repetitions: number;
+  readonly signal: AbortSignal;
+  readonly onProgress: (text: string) => void;
+}
+
+/** How long the first token takes that follows a prefix, by where the prefix's KV is. */
+export interface FirstTokenRow {
+  readonly kind: 'firstToken';
+  readonly prefixLength: number;
+  /** Nowhere: all is computed. On disk: the pool has lost it, and it is loaded. In the pool: it is found. */
+  readonly recomputeMs: number;
+  readonly diskMs: number;
+  readonly poolMs: number;
+  /** Reading as many bytes from as many files, and nothing else. */
+  readonly readMs: number;
+  /** How many times sooner the first token comes from disk than by recomputing; the budget is 10. */
+  readonly speedup: number;
+  /** What loading takes, `diskMs - poolMs`, over `readMs`; the budget is 1.5. */
+  readonly loadOverRead: number;
+}
+
+/**
+ * The pool holds one prefix and no more, so that each prompt drives the one before out of it. Prompts are computed and
+ * loaded in turns; medians.
+ */
+export function measureFirstToken(options: TransferEngineOptions, prefixLength: number): Promise<FirstTokenRow> {
+  const { openEngine, engine, pageBytes, signal, repetitions } = options;
+  const prefixBlocks = Math.floor(prefixLength / engine.blockSize);
+  // Page 0 belongs to nobody, and behind the prefix there is a token more.
+  const kvCacheMemory = (prefixBlocks + 3) * pageBytes;
+  const small = { ...engine, kvCacheMemory, kvTransferConfig: sharedStorage(options.root) };
+  return withEngine(openEngine, small, signal, async (measured) => {
+    const random = new RandomTokens(Date.now(), measured.engine.model.vocabSize);
+    const probe = new FirstTokenProbe(measured, signal);
+    const pages = Array.from({ length: prefixBlocks }, () => new Uint8Array(pageBytes));
+    const files = new RawFiles(options.root);
+    await files.write(pages);
+    const [recompute, disk, pool, read]: [number[], number[], number[], number[]] = [[], [], [], []];
+    const compute = async (): Promise<{ prompt: Int32Array; ms: number }> => {
+      const prompt = random.take(prefixBlocks * engine.blockSize + 1);
+      const { ms } = await probe.first(prompt);
+      await probe.saved(prefixBlocks);
+      return { prompt, ms };
+    };
+    let previous = await compute();
+    for (let round = 0; round <= repetitions; round++) {
+      options.onProgress(`first token: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
+      const next = await compute();
+      const loaded = await probe.first(previous.prompt);
+      const promised = loaded.stats.externalTokens ?? 0;
+      const lost = loaded.stats.failedLoads ?? 0;
+      if (lost > 0 || promised < (prefixBlocks - 1) * engine.blockSize) throw prefixNotLoaded({ promised, lost });
+      const found = await probe.first(previous.prompt);
+      const started = performance.now();
+      await files.read(pages);
+      const readMs = performance.now() - started;
+      previous = next;
+      if (round === 0) continue;
+      recompute.push(next.ms);
+      disk.push(loaded.ms);
+      pool.push(found.ms);
+      read.push(readMs);
+    }
+    const [recomputeMs, diskMs, poolMs, readMs] = [median(recompute), median(disk), median(pool), median(read)];
+    return {
+      kind: 'firstToken',
+      prefixLength: prefixBlocks * engine.blockSize,
+      recomputeMs: rounded(recomputeMs),
+      diskMs: rounded(diskMs),
+      poolMs: rounded(poolMs),
+      readMs: rounded(readMs),
+      speedup: rounded(recomputeMs / diskMs),
+      loadOverRead: rounded(Math.max(0, diskMs - poolMs) / readMs),
+    };
+  });
+}
+
+/** One request at a time. */
+class FirstTokenProbe {
+  readonly #measured: MeasuredEngine;
+  readonly #signal: AbortSignal;
+  #savedBlocks = 0;
+
+  constructor(measured: MeasuredEngine, signal: AbortSignal) {
+    this.#measured = measured;
+    this.#signal = signal;
+  }
+
+  async first(prompt: Int32Array): Promise<{ readonly ms: number; readonly stats: RequestStats }> {
+    await sleep(PAUSE_MS);
+    const request = { prompt, params: { maxTokens: 1, temperature: 0, ignoreEos: true } };
+    const started = performance.now();
+    let last: { readonly ms: number; readonly stats: RequestStats } | undefined;
+    for await (const { stats } of this.#measured.engine.generate(request, { signal: this.#signal })) {
+      last = { ms: performance.now() - started, stats };
+    }
+    if (this.#signal.aborted) throw interrupted();
+    if (last === undefined) throw turnTooShort({ wanted: 1, got: 0 });
+    return last;
+  }
+
+  /** Waits until so many more blocks are stored than when it was last called. */
+  async saved(count: number): Promise<void> {
+    this.#savedBlocks += count;
+    const deadline = performance.now() + 60_000;
+    for (;;) {
+      const { savedBlocks = 0 } = this.#measured.engine.stats().transfers.counters;
+      if (savedBlocks >= this.#savedBlocks) return;
+      if (this.#signal.aborted) throw interrupted();
+      if (performance.now() > deadline) throw prefixNotSaved({ saved: savedBlocks, wanted: this.#savedBlocks });
+      await sleep(5);
+    }
+  }
+}
+
+/** Throughput of requests that have nothing in common, with a connector that saves them all and without one. */
+export interface ConnectorCostRow {
+  readonly kind: 'connectorCost';
+  readonly requests: number;
+  readonly promptLength: number;
+  readonly generateLength: number;
+  /** Generated tokens per second; the budget of the ratio is 0.97. */
+  readonly throughput: Comparison;
+  /** What one run saves, in blocks, and how long it takes to write as many bytes to as many files and do nothing else. */
+  readonly blocks: number;
+  readonly writeMs: number;
+  /** The ratio that would be if those writes alone cost time, beside nothing else. */
+  readonly writeOnlyRatio: number;
+}
+
+export function measureConnectorCost(
+  options: TransferEngineOptions,
+  lengths: { readonly requests: number; readonly promptLength: number; readonly generateLength: number },
+): Promise<ConnectorCostRow> {
+  const { openEngine, engine, pageBytes, root, signal, repetitions } = options;
+  const shape = workloadShape('independent', lengths.requests, lengths);
+  const withConnector = { ...engine, kvTransferConfig: sharedStorage(root) };
+  return withEngine(openEngine, engine, signal, (plain) =>
+    withEngine(openEngine, withConnector, signal, async (connected) => {
+      const random = new RandomTokens(Date.now(), plain.engine.model.vocabSize);
+      const subjects = [connected, plain].map((each) => ({
+        runner: new EngineRunner(each.engine, signal),
+        rates: [] as number[],
+      }));
+      const tokens = lengths.requests * lengths.generateLength;
+      const blocksOfOne = Math.floor((lengths.promptLength + lengths.generateLength - 1) / engine.blockSize);
+      const page = new Uint8Array(pageBytes).fill(1);
+      const pages = new Array<Uint8Array>(lengths.requests * blocksOfOne).fill(page);
+      const writes: number[] = [];
+      for (let round = 0; round <= repetitions; round++) {
+        options.onProgress(`connector: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
+        const workload = fillWorkload(shape, random);
+        for (const { runner, rates } of round % 2 === 1 ? subjects : subjects.toReversed()) {
+          await sleep(PAUSE_MS);
+          const seconds = await runner.run(workload, new RunTimes());
+          if (round > 0) rates.push(tokens / seconds);
+        }
+        // They stay, as blocks do: what a removed file leaves in memory would make the next one cheaper.
+        const files = new RawFiles(await mkdtemp(join(root, 'raw-')));
+        const started = performance.now();
+        await files.write(pages);
+        if (round > 0) writes.push(performance.now() - started);
+      }
+      const writeMs = median(writes);
+      const throughput = comparison(
+        ['connector', 'none'],
+        subjects.map(({ rates }) => median(rates)),
+      );
+      const runMs = (1000 * tokens) / median(subjects[1]!.rates);
+      return {
+        kind: 'connectorCost',
+        ...lengths,
+        throughput,
+        blocks: pages.length,
+        writeMs: rounded(writeMs),
+        writeOnlyRatio: rounded(runMs / (runMs + writeMs)),
+      };
+    }),
+  );
+}
+
+const sharedStorage = (root: string) =>
+  ({
+    kvConnector: 'SharedStorageConnector',
+    kvRole: 'kv_both',
+    kvConnectorExtraConfig: { shared_storage_path: root },
+    kvLoadFailurePolicy: 'recompute',
+  }) as const;

@@ -1,0 +1,111 @@
+import { assert } from '../../src/base/assert.ts';
+import { systemClock } from '../../src/base/clock.ts';
+import { type BlockKey, isBlockKey } from '../../src/connector/block-key.ts';
+import {
+  type ConnectorMetadata,
+  type ConnectorOutput,
+  emptyMetadata,
+  type KvIdentity,
+  type TransferId,
+} from '../../src/connector/connector.ts';
+import { systemTimers } from '../../src/connector/system-timers.ts';
+import type { Tier } from '../../src/connector/tier/tier.ts';
+import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
+import { stepWithConnector } from '../../src/connector/transfer/worker-step.ts';
+import { blockId, requestId } from '../../src/core/ids.ts';
+import { transferFailed } from '../errors.ts';
+
+const timeoutMs = 60_000;
+
+/** A worker half over plain memory, which it moves blocks of in steps without tokens, as an idle engine does. */
+export class TransferRig {
+  readonly #half: TierWorker;
+  readonly #tier: Tier;
+  readonly #ring: Ring;
+  #lastId = 0;
+
+  /** `pool`: pages of `identity.pageBytes`. In flight are as many as connectors have by default; nothing is dropped. */
+  constructor(tier: Tier, identity: KvIdentity, pool: readonly Uint8Array[]) {
+    const { pageBytes } = identity;
+    const ring = new Ring();
+    this.#tier = tier;
+    this.#ring = ring;
+    const context = { clock: systemClock, timers: systemTimers, wake: () => ring.ring(), identity };
+    this.#half = new TierWorker(tier, context, {
+      loadsAtOnce: 4,
+      savesAtOnce: 2,
+      saveBufferBytes: pool.length * pageBytes,
+      saveTimeoutMs: timeoutMs,
+    });
+    const blockBytes = (page: number): Uint8Array => pool[page]!;
+    this.#half.registerKvCaches({ pageCount: pool.length, pageBytes, blockBytes });
+  }
+
+  /** Resolves when all are stored. Block `i` is page `first + i`. */
+  async save(keys: readonly BlockKey[], first: number): Promise<void> {
+    const transfer = this.#newId();
+    const blocks = keys.map((key, i) => ({ key, page: blockId(first + i) }));
+    await this.#run({ saves: [{ transfer, blocks }] }, ({ finishedSending }) => finishedSending.includes(transfer));
+  }
+
+  /** Resolves when all have arrived. */
+  async load(keys: readonly BlockKey[], first: number): Promise<void> {
+    const transfer = this.#newId();
+    const place = this.#tier.name;
+    const blocks = keys.map((key, i) => ({ key, page: blockId(first + i), group: 0, index: i, place }));
+    const load = { transfer, requestId: requestId('bench'), mode: 'async', timeoutMs, blocks } as const;
+    await this.#run({ loads: [load] }, ({ finishedRecving }) => finishedRecving.includes(transfer));
+  }
+
+  async forget(keys: readonly BlockKey[]): Promise<void> {
+    for (const key of keys) await this.#tier.delete(key);
+  }
+
+  async close(): Promise<void> {
+    await this.#half.shutdown({ timeoutMs });
+  }
+
+  async #run(order: Partial<ConnectorMetadata>, isDone: (output: ConnectorOutput) => boolean): Promise<void> {
+    for (let metadata = { ...emptyMetadata, ...order }; ; metadata = emptyMetadata) {
+      const { output } = await stepWithConnector(this.#half, metadata, 0, undefined);
+      const failure = [...output.saveFailures, ...output.loadFailures][0];
+      if (failure !== undefined) throw transferFailed({ tier: this.#tier.name, reason: failure.reason });
+      if (isDone(output)) return;
+      await this.#ring.heard();
+    }
+  }
+
+  #newId(): TransferId {
+    return ++this.#lastId as TransferId;
+  }
+}
+
+/** A bell that may be rung before anybody listens. */
+class Ring {
+  #isRung: boolean;
+  #resolve: (() => void) | undefined;
+
+  constructor() {
+    this.#isRung = false;
+  }
+
+  ring(): void {
+    this.#isRung = true;
+    this.#resolve?.();
+  }
+
+  async heard(): Promise<void> {
+    if (!this.#isRung) await new Promise<void>((resolve) => (this.#resolve = resolve));
+    this.#isRung = false;
+    this.#resolve = undefined;
+  }
+}
+
+/** Names that no other blocks have. */
+export function blockKeys(count: number, first: number): BlockKey[] {
+  return Array.from({ length: count }, (_, i) => {
+    const key = `0-${(first + i).toString(16).padStart(64, '0')}`;
+    assert(isBlockKey(key), 'a name of a block');
+    return key;
+  });
+}

@@ -1,0 +1,66 @@
+import { mkdtempSync, readdirSync } from 'node:fs';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { CliContext } from '../../src/cli/context.ts';
+import { runCli } from '../../src/cli/run-cli.ts';
+import { openMeasuredEngine } from '../../src/compose.ts';
+import { suiteIdentity } from '../../src/connector/tier/tier.suite.ts';
+import { HostTier } from '../../src/connector/tier/tier-host.ts';
+import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
+import { benchCommand } from '../command.ts';
+import type { TransferRow } from './command.ts';
+import { blockKeys, TransferRig } from './transfer-rig.ts';
+
+const folder = temporaryFolder();
+const model = folder.file('tiny.gguf');
+beforeAll(() => writeTinyModel(model, { architecture: 'qwen3', type: 'Q8_0' }));
+afterAll(() => folder.remove());
+
+it('bench transfer: tiers against their limits, the first token from disk, the cost of a connector', async () => {
+  let out = '';
+  let err = '';
+  const storage = mkdtempSync(folder.file('storage-'));
+  const context: CliContext = {
+    version: '0',
+    createEngine: async (options) => (await openMeasuredEngine(options)).engine,
+    stdout: { write: (text) => (out += text) },
+    stderr: { write: (text) => (err += text) },
+    readStdin: () => Promise.reject(new Error('nothing to read')),
+    signals: process,
+    exitNow: () => undefined,
+  };
+  const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--storage-path', storage];
+  const lengths = '--blocks 6 --prefix-len 200 --requests 2 --prompt-len 40 --gen-len 4 --repetitions 1'.split(' ');
+  const args = ['bench', 'transfer', ...engine, ...lengths, '--json'];
+  expect({ code: await runCli(args, context, [benchCommand(openMeasuredEngine)]), err }).toMatchObject({ code: 0 });
+  expect(err).toMatch(/first token behind 192 from disk, ms +[\d.]+ +recomputed [\d.]+/);
+  expect(err).not.toMatch(/warning/);
+  const { rows } = JSON.parse(out) as { rows: TransferRow[] };
+  expect(rows).toMatchObject([
+    { kind: 'tier', tier: 'host', what: 'save', blocks: 6, blockBytes: 16 * 2 * 2 * 128 * 2 },
+    { kind: 'tier', tier: 'host', what: 'load', limit: 'memcpy' },
+    { kind: 'tier', tier: 'disk', what: 'save', limit: 'fs.write' },
+    { kind: 'tier', tier: 'disk', what: 'load', limit: 'fs.read' },
+    { kind: 'firstToken', prefixLength: 192 },
+    { kind: 'connectorCost', requests: 2, blocks: 2 * Math.floor((40 + 4 - 1) / 16) },
+  ]);
+  for (const row of rows) {
+    if (row.kind === 'tier') expect(row.gigabytesPerSecond.ratio).toBeGreaterThan(0);
+    if (row.kind === 'firstToken') expect(row.speedup).toBeCloseTo(row.recomputeMs / row.diskMs, 1);
+    if (row.kind === 'connectorCost') {
+      expect(row.throughput.ratio).toBeGreaterThan(0);
+      expect(row.writeOnlyRatio).toBeLessThan(1);
+    }
+  }
+  // What was stored is gone.
+  expect(readdirSync(storage)).toEqual([]);
+});
+
+it('says which tier failed, and why', async () => {
+  const page = new Uint8Array(suiteIdentity.pageBytes);
+  const rig = new TransferRig(new HostTier({ identity: suiteIdentity, maxBytes: 1e6 }), suiteIdentity, [page, page]);
+  const [known, unknown] = blockKeys(2, 1);
+  await rig.save([known!], 0);
+  await rig.load([known!], 1);
+  await expect(rig.load([unknown!], 1)).rejects.toThrow('A transfer to or from host failed: absent.');
+  await rig.close();
+});

@@ -1,0 +1,37 @@
+/** A command loads its own modules only. Node's coverage lists the modules that a process has run. */
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { buildCommand } from '../support/cli-process.ts';
+import { temporaryFolder } from '../support/tiny-model.ts';
+
+const folder = temporaryFolder();
+beforeAll(buildCommand);
+afterAll(() => folder.remove());
+
+function modulesOf(...args: string[]): string[] {
+  const coverage = folder.file(args.join(' '));
+  const env = { ...process.env, NODE_V8_COVERAGE: coverage };
+  const { status, stderr } = spawnSync(process.execPath, ['dist/src/main.js', ...args], { env, encoding: 'utf8' });
+  expect(status, stderr).toBe(0);
+  return readdirSync(coverage).flatMap((name) => {
+    const { result } = JSON.parse(readFileSync(join(coverage, name), 'utf8')) as { result: { url: string }[] };
+    return result.filter(({ url }) => url.startsWith('file:')).map(({ url }) => relative('dist', fileURLToPath(url)));
+  });
+}
+
+const ofCommands = /^(bench|sim)\/|^src\/(cli\/(demo|serve|generate|sim)|compose)/;
+
+it('kvasir --version loads no command', () => {
+  const modules = modulesOf('--version');
+  expect(modules).toContain('src/main.js');
+  expect(modules.filter((module) => ofCommands.test(module))).toEqual([]);
+});
+
+it('a command does not load the others', () => {
+  const modules = modulesOf('bench', '--help');
+  expect(modules).toContain('bench/command.js');
+  expect(modules.filter((module) => ofCommands.test(module) && !module.startsWith('bench/'))).toEqual([]);
+});
