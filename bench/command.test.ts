@@ -9,8 +9,9 @@ import { openDecodeBytes } from './latency/decode-limit.ts';
 import { comparison, type LatencyRow, measureLatency } from './latency/latency.ts';
 import { readBandwidth } from './latency/memory-bandwidth.ts';
 import type { SmoothnessRow } from './smoothness/smoothness.ts';
+import { median } from './statistics.ts';
 import { DecodeWindow } from './subject/decode-window.ts';
-import { median, type Subject } from './subject/subject.ts';
+import type { Subject } from './subject/subject.ts';
 import { formatTable } from './table.ts';
 import type { ThroughputRow } from './throughput/throughput.ts';
 
@@ -213,6 +214,7 @@ describe('measuring', () => {
           calls.push(name);
           return { tokens: 10, seconds: 2, overhead: { ...parts, stepMs: 4, outsideMs: 1 } };
         },
+        run: () => Promise.reject(new Error('no workload is measured')),
       };
     };
     // The first of each is the warm-up.

@@ -1,4 +1,4 @@
-import { rounded } from './subject/subject.ts';
+import { rounded } from './statistics.ts';
 
 /**
  * Times of many short pieces of work, and in how many of them the kernel gave the core to somebody else: what these show

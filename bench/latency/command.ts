@@ -1,7 +1,6 @@
 import { Command } from 'commander';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
-import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { openReference } from '../../src/ggml/llama-reference.ts';
 import {
   addBenchFlags,
@@ -17,13 +16,11 @@ import {
   withEngine,
 } from '../bench-flags.ts';
 import { countsFlag, wholeNumbersFlag } from '../flags.ts';
+import { rounded } from '../statistics.ts';
 import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from '../subject/engine-subject.ts';
-import { REFERENCE_BATCH } from '../subject/libllama-runner.ts';
-import { PeerSubject } from '../subject/peer-subject.ts';
-import { plainToken } from '../subject/plain-token.ts';
-import { ServerPeer } from '../subject/server-peer.ts';
-import { ServerSubject } from '../subject/server-subjects.ts';
-import { rounded, type Subject } from '../subject/subject.ts';
+import { REFERENCE_BATCH } from '../subject/libllama-conversations.ts';
+import { LibllamaSubject } from '../subject/libllama-subject.ts';
+import { openPeer, type Peer } from '../subject/open-peer.ts';
 import { formatTable } from '../table.ts';
 import { openDecodeBytes } from './decode-limit.ts';
 import { type Comparison, type LatencyRow, measureLatency } from './latency.ts';
@@ -91,7 +88,10 @@ async function measureBatch(
   flags: LatencyFlags,
   signal: AbortSignal,
 ): Promise<LatencyRow[]> {
-  const peer = await openPeer(flags, batch, measured.engine, signal);
+  const { engine } = measured;
+  const peer = await openPeer(flags, engine, batch, signal, () =>
+    openLibllama(flags, batch, engine.model.path, signal),
+  );
   try {
     const ours = new EngineSubject(measured, flags.blockSize, batch, signal);
     return await measureLatency(peer === undefined ? [ours] : [ours, peer.subject], {
@@ -112,23 +112,7 @@ export interface LimitedRow extends LatencyRow {
   readonly decodeLimit: number;
 }
 
-interface OpenedPeer {
-  readonly subject: Subject;
-  close(): void;
-}
-
-async function openPeer(
-  flags: LatencyFlags,
-  batch: number,
-  engine: AsyncEngine,
-  signal: AbortSignal,
-): Promise<OpenedPeer | undefined> {
-  const { path, vocabSize } = engine.model;
-  if (flags.peerUrl !== undefined) {
-    const peer = await ServerPeer.open(flags.peerUrl, plainToken(engine), signal);
-    return { subject: new ServerSubject(peer, vocabSize, batch), close: () => undefined };
-  }
-  if (flags.peer === 'none') return undefined;
+function openLibllama(flags: LatencyFlags, batch: number, path: string, signal: AbortSignal): Peer {
   const promptLength = batch === 1 ? flags.promptLen : 0;
   const reference = openReference(path, {
     contextLength: batch * (Math.max(...flags.depth) + promptLength + flags.genLen + 1),
@@ -137,7 +121,7 @@ async function openPeer(
     sequences: batch,
     unified: batch === 1,
   });
-  return { subject: new PeerSubject(reference, batch), close: () => reference.close() };
+  return { subject: new LibllamaSubject(reference, batch, signal), close: () => reference.close() };
 }
 
 function latencyTable(rows: readonly LimitedRow[], flags: LatencyFlags): string {

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { median, type Rate, rounded, type StepOverhead, type Subject, tokensPerSecond } from '../subject/subject.ts';
+import { median, rounded } from '../statistics.ts';
+import { type Rate, type StepOverhead, type Subject, tokensPerSecond } from '../subject/subject.ts';
 
 export interface LatencyOptions {
   readonly depths: readonly number[];

@@ -2,8 +2,8 @@ import { sha256 } from '../../src/base/sha256.ts';
 import type { EngineRequest } from '../../src/core/request.ts';
 import { type GroupValidity, planSpans } from '../../src/kv/planner.ts';
 import { SpanList } from '../../src/kv/span-list.ts';
+import { median, rounded } from '../statistics.ts';
 import { preemptions, StepTimes, type TimesSummary } from '../step-times.ts';
-import { median, rounded } from '../subject/subject.ts';
 import { type LoadOptions, SchedulerLoad } from './scheduler-load.ts';
 
 export interface SchedulerBenchOptions {

@@ -4,8 +4,8 @@ import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { interrupted } from '../errors.ts';
 import { PAUSE_MS } from '../latency/latency.ts';
 import type { RandomTokens } from '../random-tokens.ts';
+import { median, rounded } from '../statistics.ts';
 import { quantile } from '../step-times.ts';
-import { median, rounded } from '../subject/subject.ts';
 
 export interface SmoothnessOptions {
   /** Tokens of the stream's prompt, and tokens that it generates before the first long prompt arrives. */

@@ -3,9 +3,12 @@ import type { AsyncEngine, GenerateRequest, OutputDelta } from '../../src/engine
 import type { EngineOptions } from '../../src/engine/options.ts';
 import { contextNotCached, interrupted } from '../errors.ts';
 import { contextTokens, RandomTokens } from '../random-tokens.ts';
+import { converse } from './conversations.ts';
 import { DecodeWindow } from './decode-window.ts';
+import type { RunTimes } from './run-times.ts';
 import type { Rate, StepOverhead, Subject } from './subject.ts';
 import { threadCpuMs } from './thread-cpu.ts';
+import type { Workload } from './workload.ts';
 
 /** An engine, and what its runner knows of its own time. */
 export interface MeasuredEngine {
@@ -35,6 +38,7 @@ export class EngineSubject implements Subject {
   readonly #batch: number;
   readonly #random: RandomTokens;
 
+  /** `batch`: requests that decode at once. */
   constructor(measured: MeasuredEngine, blockSize: number, batch: number, signal: AbortSignal) {
     this.#measured = measured;
     this.#blockSize = blockSize;
@@ -72,6 +76,11 @@ export class EngineSubject implements Subject {
     return { tokens, seconds: (to.atMs - from.atMs) / 1000, overhead: overheadBetween(from, to) };
   }
 
+  /** What was said before is found in the prefix cache. */
+  run(workload: Workload, times: RunTimes): Promise<number> {
+    return converse(workload, (prompt, maxTokens) => this.#tokens(prompt, maxTokens), times);
+  }
+
   #read(): EngineReading {
     return { ...this.#measured.timings(), atMs: performance.now(), cpuMs: threadCpuMs() };
   }
@@ -100,14 +109,26 @@ export class EngineSubject implements Subject {
 
   /** Runs one request to its end. */
   async #generate(prompt: Int32Array, maxTokens: number, onDelta?: (delta: OutputDelta) => void): Promise<OutputDelta> {
-    const request: GenerateRequest = { prompt, params: { maxTokens, temperature: 0, ignoreEos: true } };
     let last: OutputDelta | undefined;
-    for await (const delta of this.#measured.engine.generate(request, { signal: this.#signal })) {
+    for await (const delta of this.#deltas(prompt, maxTokens)) {
       onDelta?.(delta);
       last = delta;
     }
     if (this.#signal.aborted) throw interrupted();
     return assertDefined(last, 'a request has an end');
+  }
+
+  async *#tokens(prompt: Int32Array, maxTokens: number): AsyncGenerator<ArrayLike<number>> {
+    for await (const { tokenIds } of this.#deltas(prompt, maxTokens)) {
+      if (this.#signal.aborted) throw interrupted();
+      yield tokenIds;
+    }
+    if (this.#signal.aborted) throw interrupted();
+  }
+
+  #deltas(prompt: Int32Array, maxTokens: number): AsyncIterable<OutputDelta> {
+    const request: GenerateRequest = { prompt, params: { maxTokens, temperature: 0, ignoreEos: true } };
+    return this.#measured.engine.generate(request, { signal: this.#signal });
   }
 }
 

@@ -1,5 +1,4 @@
 import { quantile } from '../step-times.ts';
-import type { Workload } from './workload.ts';
 
 /** When the tokens of the turns of one run came. All turns that one subject ever ran may be added up in one of these. */
 export class RunTimes {
@@ -53,11 +52,4 @@ export class TurnTimes {
       this.#lastMs = atMs;
     }
   }
-}
-
-/** Whoever can run a workload: requests at once, each turn as soon as the one before it has ended. */
-export interface WorkloadRunner {
-  readonly name: string;
-  /** Seconds from the first request to the last token. */
-  run(workload: Workload, times: RunTimes): Promise<number>;
 }

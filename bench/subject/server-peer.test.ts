@@ -10,7 +10,7 @@ import type { ThroughputRow } from '../throughput/throughput.ts';
 import { plainToken } from './plain-token.ts';
 import { RunTimes } from './run-times.ts';
 import { ServerPeer } from './server-peer.ts';
-import { ServerRunner } from './server-subjects.ts';
+import { ServerSubject } from './server-subject.ts';
 
 const { signal } = new AbortController();
 
@@ -145,7 +145,10 @@ describe("llama.cpp's server", () => {
     };
     await expect(ask()).rejects.toThrow('read 6 tokens where 5 were sent');
     const turns = [{ prompt, generateLength: 2 }];
-    const run = new ServerRunner(peer).run({ prefix: new Int32Array(), conversations: [turns] }, new RunTimes());
+    const run = new ServerSubject(peer, 100, 1).run(
+      { prefix: new Int32Array(), conversations: [turns] },
+      new RunTimes(),
+    );
     await expect(run).rejects.toThrow('after 3 of 2 tokens');
   });
 

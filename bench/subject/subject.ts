@@ -1,4 +1,7 @@
-/** What a bench measures: an engine that can be asked to do one thing at a time. */
+import type { RunTimes } from './run-times.ts';
+import type { Workload } from './workload.ts';
+
+/** An engine that benches measure: Kvasir's, libllama, or a server. */
 export interface Subject {
   readonly name: string;
   /** Brings the first `depth` tokens of the context into the KV cache. Not timed. */
@@ -7,6 +10,11 @@ export interface Subject {
   prefill(depth: number, length: number): Promise<Rate>;
   /** Generates `length` tokens behind them, one after the other; of several sequences, `length` of each, all at once. */
   decode(depth: number, length: number): Promise<Rate>;
+  /**
+   * Runs conversations at once, each turn as soon as the turn before it has ended. Resolves with the seconds from the first
+   * request to the last token. Contexts that were prepared may be gone afterwards.
+   */
+  run(workload: Workload, times: RunTimes): Promise<number>;
 }
 
 export interface Rate {
@@ -32,13 +40,3 @@ export interface StepOverhead {
 }
 
 export const tokensPerSecond = ({ tokens, seconds }: Rate): number => tokens / seconds;
-
-export function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  const [low = 0, high = 0] = [sorted[Math.ceil(sorted.length / 2) - 1], sorted[middle]];
-  return (low + high) / 2;
-}
-
-/** Four digits say more than any bench knows. */
-export const rounded = (value: number): number => Number(value.toPrecision(4));

@@ -1,13 +1,10 @@
 import { openReference } from '../../src/ggml/llama-reference.ts';
 import type { RandomTokens } from '../random-tokens.ts';
-import { LibllamaRunner, REFERENCE_BATCH } from '../subject/libllama-runner.ts';
+import { REFERENCE_BATCH } from '../subject/libllama-conversations.ts';
+import { LibllamaSubject } from '../subject/libllama-subject.ts';
+import type { Peer } from '../subject/open-peer.ts';
 import { RunTimes } from '../subject/run-times.ts';
 import { fillWorkload, type WorkloadShape, withShortAnswers, workloadTotals } from '../subject/workload.ts';
-
-export interface BestLibllama {
-  readonly runner: LibllamaRunner;
-  close(): void;
-}
 
 /** Of each answer: a layout that makes these slow makes the others slow. */
 const TRIAL_TOKENS = 32;
@@ -24,13 +21,13 @@ export async function openBestLibllama(
   random: RandomTokens,
   signal: AbortSignal,
   onProgress: (text: string) => void,
-): Promise<BestLibllama> {
+): Promise<Peer> {
   const sequences = shape.conversations.length;
   const { keptTokens, longest } = workloadTotals(shape);
-  const open = (unified: boolean): BestLibllama => {
+  const open = (unified: boolean): Peer => {
     const contextLength = unified ? keptTokens : sequences * longest;
     const reference = openReference(path, { contextLength, batch: REFERENCE_BATCH, threads, sequences, unified });
-    return { runner: new LibllamaRunner(reference, signal), close: () => reference.close() };
+    return { subject: new LibllamaSubject(reference, sequences, signal), close: () => reference.close() };
   };
   const isWorthTrying = sequences > 1 && sequences * longest <= 2 * (keptTokens + sequences * shape.prefixLength);
   if (!isWorthTrying) return open(true);
@@ -38,7 +35,7 @@ export async function openBestLibllama(
   const secondsOf = async (unified: boolean): Promise<number> => {
     const candidate = open(unified);
     try {
-      return await candidate.runner.run(workload, new RunTimes());
+      return await candidate.subject.run(workload, new RunTimes());
     } finally {
       candidate.close();
     }

@@ -1,7 +1,6 @@
 import { Command } from 'commander';
 import { addEngineFlags, integerFrom, oneOf } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
-import type { AsyncEngine } from '../../src/engine/contract.ts';
 import {
   addBenchFlags,
   addPeerFlags,
@@ -17,19 +16,9 @@ import {
 } from '../bench-flags.ts';
 import { countsFlag } from '../flags.ts';
 import { RandomTokens } from '../random-tokens.ts';
-import { EngineRunner } from '../subject/engine-runner.ts';
-import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
-import { plainToken } from '../subject/plain-token.ts';
-import type { WorkloadRunner } from '../subject/run-times.ts';
-import { ServerPeer } from '../subject/server-peer.ts';
-import { ServerRunner } from '../subject/server-subjects.ts';
-import {
-  type WorkloadLengths,
-  type WorkloadName,
-  type WorkloadShape,
-  workloadNames,
-  workloadShape,
-} from '../subject/workload.ts';
+import { EngineSubject, type OpenMeasuredEngine } from '../subject/engine-subject.ts';
+import { openPeer } from '../subject/open-peer.ts';
+import { type WorkloadLengths, type WorkloadName, workloadNames, workloadShape } from '../subject/workload.ts';
 import { formatTable } from '../table.ts';
 import { openBestLibllama } from './best-libllama.ts';
 import { measureThroughput, type ThroughputRow } from './throughput.ts';
@@ -76,16 +65,18 @@ function measure(
   return withEngine(openEngine, benchOptions(flags, context), signal, async (measured) => {
     const { model } = measured.engine;
     const random = new RandomTokens(Date.now(), model.vocabSize);
-    const ours = new EngineRunner(measured.engine, signal);
     const rows: ThroughputRow[] = [];
     const onProgress = (text: string): void => void context.stderr.write(`${text}\n`);
     for (const requests of flags.requests) {
       const shape = workloadShape(flags.workload, requests, lengthsOf(flags));
-      const peer = await openPeer(flags, measured.engine, shape, random, signal, onProgress);
+      const ours = new EngineSubject(measured, flags.blockSize, requests, signal);
+      const peer = await openPeer(flags, measured.engine, requests, signal, () =>
+        openBestLibllama(model.path, shape, threadsOf(flags), random, signal, onProgress),
+      );
       try {
         const { workload, repetitions } = flags;
-        const runners = peer === undefined ? [ours] : [ours, peer.runner];
-        rows.push(await measureThroughput(runners, shape, random, { workload, repetitions, onProgress }));
+        const subjects = peer === undefined ? [ours] : [ours, peer.subject];
+        rows.push(await measureThroughput(subjects, shape, random, { workload, repetitions, onProgress }));
       } finally {
         peer?.close();
       }
@@ -101,27 +92,6 @@ function lengthsOf({ prefixLen, promptLen, genLen, turns }: ThroughputFlags): Wo
     ...(genLen === undefined ? {} : { generateLength: genLen }),
     ...(turns === undefined ? {} : { turns }),
   };
-}
-
-interface OpenedPeer {
-  readonly runner: WorkloadRunner;
-  close(): void;
-}
-
-async function openPeer(
-  flags: ThroughputFlags,
-  engine: AsyncEngine,
-  shape: WorkloadShape,
-  random: RandomTokens,
-  signal: AbortSignal,
-  onProgress: (text: string) => void,
-): Promise<OpenedPeer | undefined> {
-  if (flags.peerUrl !== undefined) {
-    const peer = await ServerPeer.open(flags.peerUrl, plainToken(engine), signal);
-    return { runner: new ServerRunner(peer), close: () => undefined };
-  }
-  if (flags.peer === 'none') return undefined;
-  return openBestLibllama(engine.model.path, shape, threadsOf(flags), random, signal, onProgress);
 }
 
 /** Of each row: what the machine gets done, and what clients wait for. */

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Comparison, comparison, PAUSE_MS } from '../latency/latency.ts';
 import type { RandomTokens } from '../random-tokens.ts';
-import { type Percentiles, RunTimes, type WorkloadRunner } from '../subject/run-times.ts';
-import { median, rounded } from '../subject/subject.ts';
+import { median, rounded } from '../statistics.ts';
+import { type Percentiles, RunTimes } from '../subject/run-times.ts';
+import type { Subject } from '../subject/subject.ts';
 import {
   fillWorkload,
   type WorkloadName,
@@ -38,14 +39,14 @@ export interface ThroughputRow {
 
 const WARM_UP_TOKENS = 8;
 
-/** The same prompts through all runners, who take turns; medians over repetitions. The first runner is compared with the second. */
+/** The same prompts through all subjects, which take turns; medians over repetitions. The first is compared with the second. */
 export async function measureThroughput(
-  runners: readonly WorkloadRunner[],
+  subjects: readonly Subject[],
   shape: WorkloadShape,
   random: RandomTokens,
   options: ThroughputOptions,
 ): Promise<ThroughputRow> {
-  const measured = runners.map((runner) => ({ runner, seconds: [] as number[], times: new RunTimes() }));
+  const measured = subjects.map((subject) => ({ subject, seconds: [] as number[], times: new RunTimes() }));
   const { conversations } = shape;
   const name = `${options.workload}, ${conversations.length} requests`;
   // The first round is only to warm up: all prompts, and the beginnings of answers.
@@ -53,14 +54,14 @@ export async function measureThroughput(
   for (let round = 0; round <= options.repetitions; round++) {
     options.onProgress(`${name}: ${round === 0 ? 'warming up' : `repetition ${round} of ${options.repetitions}`}`);
     const workload = fillWorkload(round === 0 ? warmUp : shape, random);
-    for (const { runner, seconds, times } of round % 2 === 1 ? measured : measured.toReversed()) {
+    for (const { subject, seconds, times } of round % 2 === 1 ? measured : measured.toReversed()) {
       await sleep(PAUSE_MS);
-      const taken = await runner.run(workload, round === 0 ? new RunTimes() : times);
+      const taken = await subject.run(workload, round === 0 ? new RunTimes() : times);
       if (round > 0) seconds.push(taken);
     }
   }
   const { promptTokens, generatedTokens } = workloadTotals(shape);
-  const names = runners.map((runner) => runner.name);
+  const names = subjects.map(({ name }) => name);
   const seconds = measured.map((one) => median(one.seconds));
   const rate = (tokens: number): Comparison =>
     comparison(
@@ -69,7 +70,7 @@ export async function measureThroughput(
     );
   const throughput = rate(generatedTokens);
   const byName = (of: (times: RunTimes) => Percentiles): Record<string, Percentiles> =>
-    Object.fromEntries(measured.map(({ runner, times }) => [runner.name, of(times)]));
+    Object.fromEntries(measured.map(({ subject, times }) => [subject.name, of(times)]));
   return {
     workload: options.workload,
     requests: conversations.length,

@@ -21,8 +21,8 @@ import {
   threadsOf,
   untilInterrupted,
 } from '../bench-flags.ts';
+import { rounded } from '../statistics.ts';
 import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
-import { rounded } from '../subject/subject.ts';
 import { formatTable } from '../table.ts';
 import {
   type ConnectorCostRow,

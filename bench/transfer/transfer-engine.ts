@@ -7,10 +7,9 @@ import { withEngine } from '../bench-flags.ts';
 import { interrupted, prefixNotLoaded, prefixNotSaved, turnTooShort } from '../errors.ts';
 import { type Comparison, comparison, PAUSE_MS } from '../latency/latency.ts';
 import { RandomTokens } from '../random-tokens.ts';
-import { EngineRunner } from '../subject/engine-runner.ts';
-import type { MeasuredEngine, OpenMeasuredEngine } from '../subject/engine-subject.ts';
+import { median, rounded } from '../statistics.ts';
+import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from '../subject/engine-subject.ts';
 import { RunTimes } from '../subject/run-times.ts';
-import { median, rounded } from '../subject/subject.ts';
 import { fillWorkload, workloadShape } from '../subject/workload.ts';
 import { RawFiles } from './raw-files.ts';
 
@@ -162,7 +161,7 @@ export function measureConnectorCost(
     withEngine(openEngine, withConnector, signal, async (connected) => {
       const random = new RandomTokens(Date.now(), plain.engine.model.vocabSize);
       const subjects = [connected, plain].map((each) => ({
-        runner: new EngineRunner(each.engine, signal),
+        subject: new EngineSubject(each, engine.blockSize, lengths.requests, signal),
         rates: [] as number[],
       }));
       const tokens = lengths.requests * lengths.generateLength;
@@ -173,9 +172,9 @@ export function measureConnectorCost(
       for (let round = 0; round <= repetitions; round++) {
         options.onProgress(`connector: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
         const workload = fillWorkload(shape, random);
-        for (const { runner, rates } of round % 2 === 1 ? subjects : subjects.toReversed()) {
+        for (const { subject, rates } of round % 2 === 1 ? subjects : subjects.toReversed()) {
           await sleep(PAUSE_MS);
-          const seconds = await runner.run(workload, new RunTimes());
+          const seconds = await subject.run(workload, new RunTimes());
           if (round > 0) rates.push(tokens / seconds);
         }
         // They stay, as blocks do: what a removed file leaves in memory would make the next one cheaper.

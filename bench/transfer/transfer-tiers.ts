@@ -3,7 +3,7 @@ import { DiskTier } from '../../src/connector/tier/disk/tier-disk.ts';
 import { HostTier } from '../../src/connector/tier/tier-host.ts';
 import { transferFailed } from '../errors.ts';
 import { type Comparison, comparison } from '../latency/latency.ts';
-import { median } from '../subject/subject.ts';
+import { median } from '../statistics.ts';
 import { RawFiles } from './raw-files.ts';
 import { blockKeys, TransferRig } from './transfer-rig.ts';
 

@@ -2,16 +2,14 @@ import { turnTooShort } from '../errors.ts';
 import { contextTokens, RandomTokens } from '../random-tokens.ts';
 import { converse } from './conversations.ts';
 import { DecodeWindow } from './decode-window.ts';
-import type { RunTimes, WorkloadRunner } from './run-times.ts';
+import type { RunTimes } from './run-times.ts';
 import type { ServerPeer } from './server-peer.ts';
 import type { Rate, Subject } from './subject.ts';
 import type { Workload } from './workload.ts';
 
-const serverName = 'server';
-
-/** A server's latency as its clients see it; contexts are what it still has from the requests before. */
+/** A server as its clients see it; contexts are what it still has from the requests before. */
 export class ServerSubject implements Subject {
-  readonly name = serverName;
+  readonly name = 'server';
   readonly #peer: ServerPeer;
   readonly #vocabSize: number;
   readonly #batch: number;
@@ -46,6 +44,10 @@ export class ServerSubject implements Subject {
     return { tokens, seconds: (to - from) / 1000 };
   }
 
+  run(workload: Workload, times: RunTimes): Promise<number> {
+    return converse(workload, (prompt, maxTokens) => this.#tokens(prompt, maxTokens), times);
+  }
+
   #contexts(depth: number): Int32Array[] {
     return Array.from({ length: this.#batch }, (_, sequence) => contextTokens(depth, this.#vocabSize, sequence));
   }
@@ -65,22 +67,8 @@ export class ServerSubject implements Subject {
     if (count !== maxTokens) throw turnTooShort({ wanted: maxTokens, got: count });
     return { cachedTokens };
   }
-}
 
-/** The same server under a workload. */
-export class ServerRunner implements WorkloadRunner {
-  readonly name = serverName;
-  readonly #peer: ServerPeer;
-
-  constructor(peer: ServerPeer) {
-    this.#peer = peer;
-  }
-
-  run(workload: Workload, times: RunTimes): Promise<number> {
-    return converse(workload, (prompt, maxTokens) => this.#generate(prompt, maxTokens), times);
-  }
-
-  async *#generate(prompt: Int32Array, maxTokens: number): AsyncGenerator<readonly number[]> {
+  async *#tokens(prompt: Int32Array, maxTokens: number): AsyncGenerator<readonly number[]> {
     for await (const { tokens } of this.#peer.complete(prompt, maxTokens)) if (tokens.length > 0) yield tokens;
   }
 }

@@ -1,19 +1,24 @@
 import type { LlamaReference } from '../../src/ggml/llama-reference.ts';
 import { contextTokens, RandomTokens } from '../random-tokens.ts';
+import { converseInBatches } from './libllama-conversations.ts';
+import type { RunTimes } from './run-times.ts';
 import type { Rate, Subject } from './subject.ts';
+import type { Workload } from './workload.ts';
 
 /**
- * libllama as its own bench drives it: nothing but `llama_decode`, no scheduling, and tokens that are made up instead of
- * sampled. Several sequences give one row each to every batch.
+ * libllama as its own bench drives it: nothing but `llama_decode`, and tokens that are made up instead of sampled. Several
+ * sequences give one row each to every batch; workloads fill batches as llama.cpp's server does.
  */
-export class PeerSubject implements Subject {
+export class LibllamaSubject implements Subject {
   readonly name = 'libllama';
   readonly #reference: LlamaReference;
   readonly #batch: number;
   readonly #random: RandomTokens;
+  readonly #signal: AbortSignal;
   #depth = 0;
 
-  constructor(reference: LlamaReference, batch: number) {
+  constructor(reference: LlamaReference, batch: number, signal: AbortSignal) {
+    this.#signal = signal;
     this.#reference = reference;
     this.#batch = batch;
     this.#random = new RandomTokens(Date.now(), reference.vocabSize);
@@ -52,5 +57,10 @@ export class PeerSubject implements Subject {
       this.#reference.decodeBatch({ tokens: row, positions: sequences.map(() => depth + i), sequences, wanted });
     }
     return { tokens: length * this.#batch, seconds: (performance.now() - started) / 1000 };
+  }
+
+  run(workload: Workload, times: RunTimes): Promise<number> {
+    this.#depth = 0;
+    return converseInBatches(this.#reference, workload, times, this.#random, this.#signal);
   }
 }

@@ -2,52 +2,44 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { assertDefined } from '../../src/base/assert.ts';
 import type { LlamaReference } from '../../src/ggml/llama-reference.ts';
 import { interrupted } from '../errors.ts';
-import { RandomTokens } from '../random-tokens.ts';
-import type { RunTimes, TurnTimes, WorkloadRunner } from './run-times.ts';
+import type { RandomTokens } from '../random-tokens.ts';
+import type { RunTimes, TurnTimes } from './run-times.ts';
 import type { Turn, Workload } from './workload.ts';
 
 /** libllama's default size of a logical batch. */
 export const REFERENCE_BATCH = 2048;
 
 /**
- * libllama at its best: the common prefix once and copied to every sequence, a sequence kept from turn to turn, and batches
- * as full as llama.cpp's own server makes them: the next token of all who generate, and as many tokens of prompts as fit.
- * Tokens are made up instead of sampled, so it is spared that work.
+ * A workload on libllama at its best: the common prefix once and copied to every sequence, a sequence kept from turn to turn,
+ * and batches as full as llama.cpp's own server makes them: the next token of all who generate, and as many tokens of
+ * prompts as fit. Tokens are made up instead of sampled, so it is spared that work. Resolves with the seconds that it took.
  */
-export class LibllamaRunner implements WorkloadRunner {
-  readonly name = 'libllama';
-  readonly #reference: LlamaReference;
-  readonly #signal: AbortSignal;
-  readonly #random: RandomTokens;
-
-  constructor(reference: LlamaReference, signal: AbortSignal) {
-    this.#reference = reference;
-    this.#signal = signal;
-    this.#random = new RandomTokens(Date.now(), reference.vocabSize);
+export async function converseInBatches(
+  reference: LlamaReference,
+  { prefix, conversations }: Workload,
+  times: RunTimes,
+  random: RandomTokens,
+  signal: AbortSignal,
+): Promise<number> {
+  const startedMs = performance.now();
+  reference.clear();
+  if (prefix.length > 0) reference.decode(prefix);
+  for (let i = 1; i < conversations.length && prefix.length > 0; i++) reference.copySequence(0, i);
+  // The prefix is part of everybody's first prompt.
+  let open = conversations.map((turns, i) => new Speaker(i, prefix.length, turns, times.beginTurn(startedMs)));
+  while (open.length > 0) {
+    const rows = new Rows();
+    // Who generates gives one row; who has a prompt to read gives what fits.
+    const byNeed = [...open].sort((a, b) => a.unreadCount - b.unreadCount);
+    const heard = byNeed.filter((speaker) => speaker.giveRows(rows, REFERENCE_BATCH));
+    reference.decodeBatch(rows);
+    const nowMs = performance.now();
+    for (const speaker of heard) speaker.hear(random.take(1)[0] ?? 0, times, nowMs);
+    open = open.filter(({ isDone }) => !isDone);
+    await nextTurn();
+    if (signal.aborted) throw interrupted();
   }
-
-  async run({ prefix, conversations }: Workload, times: RunTimes): Promise<number> {
-    const startedMs = performance.now();
-    const reference = this.#reference;
-    reference.clear();
-    if (prefix.length > 0) reference.decode(prefix);
-    for (let i = 1; i < conversations.length && prefix.length > 0; i++) reference.copySequence(0, i);
-    // The prefix is part of everybody's first prompt.
-    let open = conversations.map((turns, i) => new Speaker(i, prefix.length, turns, times.beginTurn(startedMs)));
-    while (open.length > 0) {
-      const rows = new Rows();
-      // Who generates gives one row; who has a prompt to read gives what fits.
-      const byNeed = [...open].sort((a, b) => a.unreadCount - b.unreadCount);
-      const heard = byNeed.filter((speaker) => speaker.giveRows(rows, REFERENCE_BATCH));
-      reference.decodeBatch(rows);
-      const nowMs = performance.now();
-      for (const speaker of heard) speaker.hear(this.#random.take(1)[0] ?? 0, times, nowMs);
-      open = open.filter(({ isDone }) => !isDone);
-      await nextTurn();
-      if (this.#signal.aborted) throw interrupted();
-    }
-    return (performance.now() - startedMs) / 1000;
-  }
+  return (performance.now() - startedMs) / 1000;
 }
 
 /** One batch. */
