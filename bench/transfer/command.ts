@@ -9,8 +9,8 @@ import type { KvIdentity } from '../../src/connector/connector.ts';
 import { loadNative } from '../../src/ggml/ffi.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
-import { kvTypes, pageBytes as pageBytesOf } from '../../src/runner/kv-memory.ts';
 import { openCrc32 } from '../../src/native/crc32.ts';
+import { kvTypes, pageBytes as pageBytesOf } from '../../src/runner/kv-memory.ts';
 import {
   addBenchFlags,
   type BenchFlags,
