@@ -11,7 +11,6 @@ import { access, mkdir, readFile, rename, unlink, writeFile } from 'node:fs/prom
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { deflateRaw, inflateRaw } from 'node:zlib';
-// biome-ignore lint/correctness/noUnresolvedImports: a package finds itself by its name; the linter does not know.
 import { BlockCodec, headerBytes, lookUpEach, TierScheduler, TierWorker } from 'kvasir';
 
 const compress = promisify(deflateRaw);

@@ -1,25 +1,55 @@
 /** The public face of the package: re-exports only. */
+export type { Clock } from './base/clock.ts';
 export { KvasirError } from './base/errors.ts';
+export type { JsonObject, JsonValue } from './base/json.ts';
 export { createEngine } from './compose.ts';
 export type { BlockKey } from './connector/block-key.ts';
-export type {
-  KvConnector,
-  KvIdentity,
-  KvLoadFailurePolicy,
-  KvRole,
-  KvTransferConfig,
-  SchedulerConnector,
-  SchedulerConnectorContext,
-  WorkerConnector,
-  WorkerConnectorContext,
+export {
+  type BlockLoadFailure,
+  type BlockSaveFailure,
+  type ConnectorContext,
+  type ConnectorMetadata,
+  type ConnectorOutput,
+  type ConnectorPlan,
+  type ConnectorRequest,
+  type ConnectorStep,
+  type Crc32,
+  emptyMetadata,
+  emptyOutput,
+  type FoundBlock,
+  type KvBlock,
+  type KvConnector,
+  type KvConnectorClass,
+  type KvEvent,
+  type KvIdentity,
+  type KvIdentityGroup,
+  type KvLoadFailurePolicy,
+  type KvRole,
+  type KvTransferConfig,
+  type KvTransferMemory,
+  type LoadBlock,
+  type LoadJob,
+  type LoadMode,
+  type MatchAnswer,
+  type SaveBlock,
+  type SaveJob,
+  type SchedulerConnector,
+  type SchedulerConnectorContext,
+  type TransferId,
+  type TransferReport,
+  type ValidBlock,
+  type WorkerConnector,
+  type WorkerConnectorContext,
 } from './connector/connector.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
+export { registerConnector } from './connector/registry.ts';
 export { BlockCodec, headerBytes } from './connector/tier/block-header.ts';
 export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/tier/look-up.ts';
 export type { StoreAnswer, Tier, TierContext } from './connector/tier/tier.ts';
 export { TierScheduler, type TierSchedulerOptions } from './connector/tier/tier-scheduler.ts';
 export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';
-export type { TokenId } from './core/ids.ts';
+export type { Timer, Timers } from './connector/timers.ts';
+export type { BlockId, RequestId, StepId, TokenCount, TokenId } from './core/ids.ts';
 export type { FinishReason, RequestStats } from './core/request.ts';
 export type { SamplingOptions, SamplingParams } from './core/sampling.ts';
 export type { TokenLogprobs } from './core/step.ts';
