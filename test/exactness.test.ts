@@ -24,12 +24,14 @@ const others = Array.from({ length: 15 }, (_, i) => ({
   params: { maxTokens: 5 + 3 * i },
 }));
 
+/** Room for all of them at once. The scheduler's invariants are checked in each step, which takes time for each page. */
+const kvCacheBytes = (): number => 8 << 20;
+
+// Each way to round rows of activations (not at all, by 32, by 256), each type of KV. All types of weights are below.
 const models = [
   ['F16', 'f16', 'our'],
   ['Q8_0', 'f16', 'our'],
-  ['Q4_0', 'f16', 'our'],
-  ['Q4_K_M', 'f16', 'our'],
-  ['Q8_0', 'q8_0', 'our'],
+  ['Q4_K_M', 'q8_0', 'our'],
   // As on a CPU for which we have none: a batch is padded, and a single row has a kernel of its own.
   ['Q4_K', 'f16', "ggml's"],
 ] as const;
@@ -42,7 +44,7 @@ describe.each(models)('%s weights, KV of %s, %s products', (type, kvCacheDtype, 
   beforeAll(async () => {
     const path = folder.file(`${type}.gguf`);
     await writeTinyModel(path, { architecture: 'llama', type });
-    drive = await Drive.open(path, { kvType: kvTypes[kvCacheDtype], productKernels: products === 'our' });
+    drive = await Drive.open(path, { kvCacheBytes, kvType: kvTypes[kvCacheDtype], productKernels: products === 'our' });
     alone = subjectOf(await drive.run([subject]));
     aloneSeeded = subjectOf(await drive.run([seeded]));
     return () => drive.close();
@@ -123,7 +125,7 @@ describe('every type of weights', () => {
     async (type, products) => {
       const path = folder.file(`one-layer-${type}.gguf`);
       await writeTinyModel(path, { architecture: 'llama', type, layers: 1, feedForward: 256 });
-      const drive = await Drive.open(path, { productKernels: products === 'default' });
+      const drive = await Drive.open(path, { kvCacheBytes, productKernels: products === 'default' });
       const [alone, pieces, batch, crowded] = [
         await drive.run([short]),
         await drive.run([short], { maxNumBatchedTokens: 7 }),

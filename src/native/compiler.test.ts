@@ -3,6 +3,7 @@ import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { copyingCompiler } from '../../test/support/copying-compiler.ts';
 import { hasCompiler } from '../../test/support/has-compiler.ts';
 import { testsNeed } from '../../test/support/needs.ts';
 import { loadNative } from '../ggml/ffi.ts';
@@ -12,6 +13,7 @@ import { CompileFailure, doWithout } from './compiler.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-compiler-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
+if (hasCompiler) process.env.CC = copyingCompiler(folder);
 const shape = { headDim: 32, group: 1, blockSize: 16, kvType: F16 };
 interface Options {
   readonly compiler?: string;
@@ -47,7 +49,9 @@ describe('the cache of compiled kernels', () => {
     const cacheFolder = join(folder, 'many');
     expect((await load({ cacheFolder })).wasCached).toBe(false);
     expect((await load({ cacheFolder }, { ...shape, blockSize: 32 })).wasCached).toBe(false);
-    expect((await load({ cacheFolder, compiler: script('other-cc', 'exec cc "$@"') })).wasCached).toBe(false);
+    expect((await load({ cacheFolder, compiler: script('other-cc', `exec ${process.env.CC} "$@"`) })).wasCached).toBe(
+      false,
+    );
     expect(readdirSync(cacheFolder)).toHaveLength(3);
   });
 });

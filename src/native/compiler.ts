@@ -263,25 +263,20 @@ async function compileFor({ compiler, compilerArguments, cpuFlags, rest }: Compi
   }
 }
 
-/** What compilers said. A model needs several kernels, and to start a process costs more than to find a kernel. */
+/** What each compiler says. A model wants several kernels, and a process asks once for all of them. */
 const versions = new Map<string, Promise<string>>();
 
-function compilerVersion(compiler: string, before: readonly string[]): Promise<string> {
-  const command = [compiler, ...before].join(' ');
-  let version = versions.get(command);
-  if (version === undefined) {
-    version = askVersion(compiler, before);
-    versions.set(command, version);
-    // A compiler may be installed later.
-    version.catch(() => versions.delete(command));
-  }
-  return version;
-}
-
-async function askVersion(compiler: string, before: readonly string[]): Promise<string> {
+async function compilerVersion(compiler: string, before: readonly string[]): Promise<string> {
+  const place = [process.env.PATH, compiler, ...before].join('\0');
   try {
-    return (await run(compiler, [...before, '--version'], { timeout: 20_000 })).stdout;
+    let version = versions.get(place);
+    if (version === undefined) {
+      version = run(compiler, [...before, '--version'], { timeout: 20_000 }).then(({ stdout }) => stdout);
+      versions.set(place, version);
+    }
+    return await version;
   } catch (error) {
+    versions.delete(place);
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
     if (isMissing) throw new CompileFailure(`there is no C compiler \`${compiler}\``);
     throw new CompileFailure(reasonOf(error), { isAvoidable: true });

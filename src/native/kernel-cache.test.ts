@@ -15,6 +15,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { copyingCompiler } from '../../test/support/copying-compiler.ts';
 import { hasCompiler } from '../../test/support/has-compiler.ts';
 import { itNeeds, testsNeed } from '../../test/support/needs.ts';
 import { loadNative } from '../ggml/ffi.ts';
@@ -24,6 +25,7 @@ import { type CompileOptions, compileNative, openNative } from './compiler.ts';
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-kernels-'));
 // Libraries that no cache takes stay until the process ends, and a test runner's may end without notice.
 process.env.TMPDIR = folder;
+if (hasCompiler) process.env.CC = copyingCompiler(folder);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** Loads the smallest kernel there is. */
@@ -101,7 +103,7 @@ describe('a library in the cache', () => {
     const cacheFolder = join(folder, 'never-linked');
     const broken = join(folder, 'is-broken');
     writeFileSync(broken, '');
-    const lines = `test "$1" = --version && exit 0; test -e ${broken} || exec cc "$@"; while test "$1" != -o; do shift; done; echo nothing > "$2"`;
+    const lines = `test "$1" = --version && exit 0; test -e ${broken} || exec ${process.env.CC} "$@"; while test "$1" != -o; do shift; done; echo nothing > "$2"`;
     const compiler = file('sometimes-lying-cc', `#!/bin/sh\n${lines}\n`);
     await expect(load({ cacheFolder, compiler })).rejects.toThrow(/cannot be loaded/);
     rmSync(broken);

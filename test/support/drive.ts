@@ -79,7 +79,10 @@ export class Drive {
     const drives: Drive[] = [];
     const traced: RunnerOverrides = {
       ...options,
-      onLogits: ({ requestId: id }, logits) => drives[0]?.trace(id).logits.push(crcOf(logits)),
+      onLogits: (request, logits) => {
+        drives[0]?.trace(request.requestId).logits.push(crcOf(logits));
+        options.onLogits?.(request, logits);
+      },
     };
     const stages =
       stageCount === undefined ? [await openRunner(path, traced)] : await openStages(path, stageCount, traced);

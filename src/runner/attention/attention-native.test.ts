@@ -2,6 +2,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
+import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
 import { F16, Q8_0 } from '../../ggml/types.ts';
 import { KvMemory, type KvType, keyPart, rowElements, valuePart } from '../kv-memory.ts';
@@ -140,8 +141,6 @@ function toFloats(bytes: Uint8Array, type: KvType): Float32Array {
 const largestError = (found: Float32Array, wanted: Float64Array): number =>
   wanted.reduce((most, value, i) => Math.max(most, Math.abs(value - found[i]!)), 0);
 
-const bitsOf = (values: Float32Array): Uint32Array => new Uint32Array(values.buffer, values.byteOffset, values.length);
-
 const rowsOf = (sequences: readonly ProbeSequence[]): number =>
   sequences.flatMap(({ spans }) => spans).reduce((sum, [start, end]) => sum + end - start, 0);
 
@@ -221,25 +220,25 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
       const memory = randomPool(shape, pageCount);
       const kernel = await kernelOf(shape);
       const width = heads * shape.headDim;
-      const run = (threads: number, part: readonly ProbeSequence[], firstRow: number): Uint32Array => {
+      const run = (threads: number, part: readonly ProbeSequence[], firstRow: number): Float32Array => {
         // The work is cut for so many threads; who does it is tried below.
         const device = { ...deviceOf(1), threads };
         const native = new NativeAttention(device, memory, heads, kernel, variant);
         const rows = values.slice(firstRow * width, (firstRow + rowsOf(part)) * width);
-        return bitsOf(attendOnce(device, native, probeBatch(part, memory), { ...query, values: rows }));
+        return attendOnce(device, native, probeBatch(part, memory), { ...query, values: rows });
       };
       const whole = run(1, sequences, 0);
-      for (const threads of [2, 16]) expect(run(threads, sequences, 0)).toEqual(whole);
-      expect(run(16, [sequences[0]!], 0)).toEqual(whole.slice(0, width));
+      for (const threads of [2, 16]) expectSameBits(run(threads, sequences, 0), whole);
+      expectSameBits(run(16, [sequences[0]!], 0), whole.subarray(0, width));
       let row = 0;
       for (const sequence of sequences) {
         const rows = rowsOf([sequence]);
-        expect(run(1, [sequence], row)).toEqual(whole.slice(row * width, (row + rows) * width));
+        expectSameBits(run(1, [sequence], row), whole.subarray(row * width, (row + rows) * width));
         const [start, end] = sequence.spans.at(-1)!;
         for (const from of [start, end - 1, end - 2, end - 9, end - 33].filter((at) => at >= start)) {
           const last = [{ ...sequence, spans: [[from, end]] as const }];
           const firstRow = row + rows - (end - from);
-          expect(run(1, last, firstRow)).toEqual(whole.slice(firstRow * width, (row + rows) * width));
+          expectSameBits(run(1, last, firstRow), whole.subarray(firstRow * width, (row + rows) * width));
         }
         row += rows;
       }
@@ -251,14 +250,14 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
     const memory = randomPool(shape, pageCount);
     const batch = probeBatch(sequences, memory);
     const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
-    const whole = bitsOf(attendOnce(deviceOf(1), native, batch, query));
+    const whole = attendOnce(deviceOf(1), native, batch, query);
     const width = heads * shape.headDim;
     const rows = Array.from(batch.outputRows, (row) => values.subarray(row * width, (row + 1) * width));
     const sampled = new Float32Array(rows.length * width);
     for (const [i, part] of rows.entries()) sampled.set(part, i * width);
-    const found = bitsOf(attendOnce(deviceOf(1), native, batch, { ...query, values: sampled }, 0, 'outputs'));
+    const found = attendOnce(deviceOf(1), native, batch, { ...query, values: sampled }, 0, 'outputs');
     for (const [i, row] of batch.outputRows.entries()) {
-      expect(found.slice(i * width, (i + 1) * width)).toEqual(whole.slice(row * width, (row + 1) * width));
+      expectSameBits(found.subarray(i * width, (i + 1) * width), whole.subarray(row * width, (row + 1) * width));
     }
     memory.close();
   });
@@ -307,13 +306,13 @@ describe('requests that begin with the same blocks', () => {
       const device = { ...deviceOf(1), threads };
       const native = new NativeAttention(device, memory, heads, kernel);
       const query = { values, headDim: shape.headDim, heads };
-      const together = bitsOf(attendOnce(device, native, probeBatch(sequences, memory), query));
+      const together = attendOnce(device, native, probeBatch(sequences, memory), query);
       let row = 0;
       for (const sequence of sequences) {
         const rows = rowsOf([sequence]);
         const own = values.slice(row * width, (row + rows) * width);
         const alone = attendOnce(device, native, probeBatch([sequence], memory), { ...query, values: own });
-        expect(bitsOf(alone)).toEqual(together.slice(row * width, (row + rows) * width));
+        expectSameBits(alone, together.subarray(row * width, (row + rows) * width));
         row += rows;
       }
     }
@@ -367,12 +366,12 @@ describe('threads that take work from each other', () => {
       memory,
     );
     const values = randomFloats(41 * 6 * 64, 4);
-    const run = async (threads: number): Promise<Uint32Array> => {
+    const run = async (threads: number): Promise<Float32Array> => {
       const native = new NativeAttention(deviceOf(threads), memory, 6, await kernelOf(shape));
-      return bitsOf(attendOnce(deviceOf(threads), native, batch, { values, headDim: 64, heads: 6 }));
+      return attendOnce(deviceOf(threads), native, batch, { values, headDim: 64, heads: 6 });
     };
     const alone = await run(1);
-    for (let time = 0; time < 3; time++) expect(await run(2)).toEqual(alone);
+    for (let time = 0; time < 3; time++) expectSameBits(await run(2), alone);
     memory.close();
   });
 });
@@ -387,7 +386,7 @@ describe('what a row does not see', () => {
     const spans = [[530, 570]] as const;
     const batch = probeBatch([{ spans, blocks: tables[0]! }], memory);
     const values = randomFloats(40 * 4 * 64, 1);
-    const before = bitsOf(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }));
+    const before = attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 });
     const notANumber = 0x7e00;
     const halves = new Uint16Array(deviceOf(1).native.memoryAt(memory.baseAddress, pageCount * memory.pageBytes));
     const width = rowElements(memory.layout);
@@ -402,11 +401,11 @@ describe('what a row does not see', () => {
     for (const block of tables[1]!) spoil(block, 0);
     spoil(tables[0]![35]!, 570 % 16);
     for (const block of tables[0]!.slice(36)) spoil(block, 0);
-    expect(bitsOf(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }))).toEqual(before);
+    expectSameBits(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }), before);
     // A later row of the same step that overflowed spoils itself alone.
     spoil(tables[0]![35]!, 569 % 16);
-    const after = bitsOf(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }));
-    expect(after.slice(0, 39 * 256)).toEqual(before.slice(0, 39 * 256));
+    const after = attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 });
+    expectSameBits(after.subarray(0, 39 * 256), before.subarray(0, 39 * 256));
     expect(after.slice(39 * 256)).not.toEqual(before.slice(39 * 256));
     memory.close();
   });

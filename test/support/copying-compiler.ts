@@ -1,0 +1,28 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/**
+ * The path of a C compiler that compiles what it has not compiled yet, and else copies what it kept in `folder`. For tests of
+ * what happens around a compiler, which ask for the same library many times.
+ */
+export function copyingCompiler(folder: string): string {
+  const path = join(folder, 'copying-cc');
+  const lines = `#!/bin/sh
+test "$1" = --version && exec cc --version
+work=''
+previous=''
+for argument; do
+  if test "$previous" = -o; then output=$argument; else work="$work $argument"; fi
+  previous=$argument
+done
+kept="${folder}/kept-$(printf %s "$work" | cksum | cut -d ' ' -f 1)"
+if ! test -e "$kept"; then
+  cc "$@" || exit
+  cp "$output" "$kept.$$"
+  exec mv "$kept.$$" "$kept"
+fi
+exec cp "$kept" "$output"
+`;
+  writeFileSync(path, lines, { mode: 0o755 });
+  return path;
+}
