@@ -40,3 +40,10 @@ export interface KvCacheSpec {
   /** What a block's key must contain besides its tokens: hash of model, dtype, layout (I10). */
   readonly fingerprint: string;
 }
+
+/** The first block of the group that the computation of the token at `position` reads. */
+export function firstBlockRead(group: KvGroupSpec, position: number): number {
+  if (group.kind === 'full') return 0;
+  const first = group.kind === 'window' ? position - group.window + 1 : position - 1;
+  return Math.max(Math.floor(first / group.blockSize), 0);
+}

@@ -1,5 +1,5 @@
 import { NULL_BLOCK } from '../core/ids.ts';
-import type { StateGroup as StateGroupSpec } from '../core/kv-spec.ts';
+import { firstBlockRead, type StateGroup as StateGroupSpec } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
@@ -14,10 +14,10 @@ import type { SpanList } from './span-list.ts';
 export class StateGroup implements KvGroup {
   readonly takesAllAtOnce = false;
   readonly rowsNeedOwnPage = true;
-  readonly #blockSize: number;
+  readonly #spec: StateGroupSpec;
 
   constructor(spec: StateGroupSpec) {
-    this.#blockSize = spec.blockSize;
+    this.#spec = spec;
   }
 
   /** Of use are only the states right before a span. */
@@ -33,15 +33,15 @@ export class StateGroup implements KvGroup {
   }
 
   freshPages(proposal: GroupProposal): number {
-    return this.pagesMax(proposal.blockCount * this.#blockSize);
+    return this.pagesMax(proposal.blockCount * this.#spec.blockSize);
   }
 
   firstKept(position: number): number {
-    return Math.max(Math.floor((position - 1) / this.#blockSize), 0);
+    return firstBlockRead(this.#spec, position);
   }
 
   /** The state before, the running one, and a checkpoint that waits while rows pass through its block. */
   pagesMax(tokenCount: number): number {
-    return Math.min(Math.ceil(tokenCount / this.#blockSize) + 1, 3);
+    return Math.min(Math.ceil(tokenCount / this.#spec.blockSize) + 1, 3);
   }
 }

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import { NULL_BLOCK } from '../core/ids.ts';
-import type { SlidingWindowGroup } from '../core/kv-spec.ts';
+import { firstBlockRead, type SlidingWindowGroup } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
@@ -13,14 +13,12 @@ import type { SpanList } from './span-list.ts';
 export class WindowGroup implements KvGroup {
   readonly takesAllAtOnce = false;
   readonly rowsNeedOwnPage = false;
-  readonly #blockSize: number;
-  readonly #window: number;
+  readonly #spec: SlidingWindowGroup;
 
   constructor(spec: SlidingWindowGroup) {
     // Each token of a wider window needs the one before it, so what is computed in a block always begins where it is valid.
     assert(spec.window >= 2, `a window of ${spec.window} sees nothing but itself`);
-    this.#blockSize = spec.blockSize;
-    this.#window = spec.window;
+    this.#spec = spec;
   }
 
   strike(proposal: GroupProposal, spans: SpanList): void {
@@ -29,20 +27,23 @@ export class WindowGroup implements KvGroup {
       // A row reads its own entry too, so a valid block that is passed by for another group's sake stays.
       for (const first = this.firstKept(spans.start(i)); block < first && block < proposal.blockCount; block++)
         proposal.set(block, NULL_BLOCK, 0);
-      block = Math.max(block, Math.ceil(spans.end(i) / this.#blockSize));
+      block = Math.max(block, Math.ceil(spans.end(i) / this.#spec.blockSize));
     }
   }
 
   freshPages(proposal: GroupProposal): number {
-    return this.pagesMax(proposal.blockCount * this.#blockSize);
+    return this.pagesMax(proposal.blockCount * this.#spec.blockSize);
   }
 
   firstKept(position: number): number {
-    return Math.max(Math.floor((position - this.#window + 1) / this.#blockSize), 0);
+    return firstBlockRead(this.#spec, position);
   }
 
   /** With steps of one row: `window` tokens in a row, wherever they begin. */
   pagesMax(tokenCount: number): number {
-    return Math.min(Math.ceil(tokenCount / this.#blockSize), Math.ceil((this.#window - 1) / this.#blockSize) + 1);
+    return Math.min(
+      Math.ceil(tokenCount / this.#spec.blockSize),
+      Math.ceil((this.#spec.window - 1) / this.#spec.blockSize) + 1,
+    );
   }
 }

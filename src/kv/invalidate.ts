@@ -1,5 +1,5 @@
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
-import type { Span } from '../core/step.ts';
+import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import { releasePage } from './coverage.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
@@ -9,76 +9,14 @@ import type { BlockPlace } from './proposal.ts';
  * The one failure path: a load that failed, a page that was corrupt, a worker that came back empty all become "the
  * content of these pages is not valid", and every request that has one plans again.
  */
-export class PageSet {
-  readonly #marks: Uint8Array;
-  readonly #pages: BlockId[] = [];
 
-  constructor(pageCount: number, pages: readonly BlockId[]) {
-    this.#marks = new Uint8Array(pageCount);
-    for (const page of pages) this.add(page);
-  }
-
-  get pages(): readonly BlockId[] {
-    return this.#pages;
-  }
-
-  has(page: BlockId): boolean {
-    return this.#marks[page] === 1;
-  }
-
-  add(page: BlockId): void {
-    if (page === NULL_BLOCK || this.has(page)) return;
-    this.#marks[page] = 1;
-    this.#pages.push(page);
-  }
+/** Rows of a step do not count, and these pages are not filled: requests that counted on them look for another owner. */
+export function replanThoseAwaiting({ requests }: KvParts, invalid: InvalidBlocks): void {
+  for (const other of requests) if (other !== undefined && countsOn(other, invalid)) other.needsPlan = true;
 }
 
-/**
- * The first of the request's rows in a step that depends on a page of the set: this row and all behind it do not count.
- * Infinity when none does. A request that the runner left out has computed none (`wasLeftOut`). The pages that these rows were to fill join the set, for those who rode on them in the
- * same step: ask in batch order.
- */
-export function firstSpoiledRow(
-  parts: KvParts,
-  request: KvRequest,
-  spans: readonly Span[],
-  spoiled: PageSet,
-  wasLeftOut = false,
-): number {
-  let first: number = wasLeftOut ? spans[0]!.start : Infinity;
-  for (const { start, end } of spans) {
-    if (first !== Infinity) break;
-    for (let g = 0; g < parts.groups.length; g++) {
-      const { blockSize } = parts.spec.groups[g]!;
-      const table = request.tables[g]!;
-      const last = Math.floor((end - 1) / blockSize);
-      for (let block = parts.groups[g]!.firstKept(start); block <= last; block++) {
-        if (!spoiled.has(table.at(block))) continue;
-        first = Math.min(first, Math.max(start, block * blockSize));
-        break;
-      }
-    }
-  }
-  if (first !== Infinity) spoilRows(parts, request, spans, first, spoiled);
-  return first;
-}
-
-function spoilRows(parts: KvParts, request: KvRequest, spans: readonly Span[], first: number, spoiled: PageSet): void {
-  for (const { start, end } of spans) {
-    if (end <= first) continue;
-    for (let g = 0; g < parts.groups.length; g++) {
-      const { blockSize } = parts.spec.groups[g]!;
-      const table = request.tables[g]!;
-      for (let block = Math.floor(Math.max(start, first) / blockSize); block * blockSize < end; block++)
-        if (parts.residency.isFilledBy(table.at(block), request.slot)) spoiled.add(table.at(block));
-    }
-  }
-  // Others may have counted on these rows without having read them yet: they look again whom they wait for.
-  for (const other of parts.requests) if (other !== undefined && countsOn(other, spoiled)) other.needsPlan = true;
-}
-
-function countsOn({ awaited, nextAwaited }: KvRequest, spoiled: PageSet): boolean {
-  for (let i = 0; i < nextAwaited; i++) if (spoiled.has(awaited[i]!.page)) return true;
+function countsOn({ awaited, nextAwaited }: KvRequest, invalid: InvalidBlocks): boolean {
+  for (let i = 0; i < nextAwaited; i++) if (invalid.has(awaited[i]!.page)) return true;
   return false;
 }
 
@@ -89,8 +27,8 @@ function countsOn({ awaited, nextAwaited }: KvRequest, spoiled: PageSet): boolea
  */
 export function invalidatePages(parts: KvParts, pages: readonly BlockId[]): KvRequest[] {
   const { published, pool, requests, residency } = parts;
-  const bad = new PageSet(parts.spec.pageCount, pages);
-  for (const page of bad.pages) {
+  const bad = new InvalidBlocks(parts.spec, pages);
+  for (const page of bad.blocks) {
     if (published.has(page)) pool.unpublish(page);
     residency.empty(page);
   }
@@ -111,7 +49,7 @@ export function invalidatePages(parts: KvParts, pages: readonly BlockId[]): KvRe
 }
 
 /** Where the request has a page of the set. O(blocks of the request). */
-export function blocksOn({ groups }: KvParts, request: KvRequest, bad: PageSet): BlockPlace[] {
+export function blocksOn({ groups }: KvParts, request: KvRequest, bad: InvalidBlocks): BlockPlace[] {
   const found: BlockPlace[] = [];
   for (let group = 0; group < groups.length; group++) {
     const table = request.tables[group]!;
@@ -122,7 +60,7 @@ export function blocksOn({ groups }: KvParts, request: KvRequest, bad: PageSet):
   return found;
 }
 
-function invalidateIn(parts: KvParts, request: KvRequest, g: number, bad: PageSet): boolean {
+function invalidateIn(parts: KvParts, request: KvRequest, g: number, bad: InvalidBlocks): boolean {
   const table = request.tables[g]!;
   let isUser = false;
   for (let block = request.firstHeld[g]!; block < table.length; block++) {

@@ -1,5 +1,6 @@
 import { assert } from '../base/assert.ts';
 import { type BlockId, NULL_BLOCK, type TokenCount } from '../core/ids.ts';
+import type { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { BlockTable, Span } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
@@ -7,7 +8,7 @@ import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
 import { coverRows, dropParked, pushFresh, releaseBehind, releasePage, unpark } from './coverage.ts';
 import { createGroup } from './create-group.ts';
-import { blocksOn, firstSpoiledRow, invalidatePages, type PageSet } from './invalidate.ts';
+import { blocksOn, invalidatePages, replanThoseAwaiting } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
 import {
@@ -212,7 +213,7 @@ export class KvCache {
 
   /**
    * The rows were computed: their KV is valid, full blocks are published, what nobody can see any more is let go.
-   * Rows from position `below` on do not count (see `firstSpoiledRow`): the request plans again.
+   * Rows from position `below` on do not count (see `InvalidBlocks.firstRow`): the request plans again.
    */
   commitRows(request: KvRequest, spans: readonly Span[], below = Infinity): void {
     const { groups, spec } = this.parts;
@@ -234,9 +235,9 @@ export class KvCache {
     releaseBehind(this.parts, request, request.nextPosition());
   }
 
-  /** See `invalidate.ts`. To be asked in batch order, before anything of the step is committed. */
-  firstSpoiledRow(request: KvRequest, spans: readonly Span[], spoiled: PageSet, wasLeftOut = false): number {
-    return firstSpoiledRow(this.parts, request, spans, spoiled, wasLeftOut);
+  /** Rows of the step do not count that were to fill some of these pages: see `invalidate.ts`. */
+  replanThoseAwaiting(invalid: InvalidBlocks): void {
+    replanThoseAwaiting(this.parts, invalid);
   }
 
   /** The content of these pages is not valid. Returns the requests that have one of them; they plan again. No step is out. */
@@ -246,7 +247,7 @@ export class KvCache {
   }
 
   /** Where the request has a page of the set. */
-  blocksOn(request: KvRequest, bad: PageSet): BlockPlace[] {
+  blocksOn(request: KvRequest, bad: InvalidBlocks): BlockPlace[] {
     return blocksOn(this.parts, request, bad);
   }
 

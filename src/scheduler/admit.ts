@@ -13,8 +13,6 @@ export interface AdmissionParts {
   readonly running: RunningList;
   /** Admitted requests that wait for a load, in order of admission. */
   readonly parked: RequestState[];
-  /** Requests that are to ask their connector again; they let others pass. */
-  readonly deferred: RequestState[];
   readonly kv: KvCache;
   readonly options: SchedulerOptions;
   readonly external: ExternalKv | undefined;
@@ -42,12 +40,11 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
     }
     const match = external === undefined ? nothingFound : findOutside(kv, next, headroom, external);
     if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
-    waiting.remove(next);
     if (match === undefined) {
-      next.isDeferred = true;
-      parts.deferred.push(next);
+      waiting.defer(next);
       continue;
     }
+    waiting.remove(next);
     const loads = kv.admit(next.kv);
     next.admitted(spansOf(kv, loads));
     external?.admitted(next, match, loads);

@@ -1,9 +1,9 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { BlockId } from '../core/ids.ts';
+import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
-import { PageSet } from '../kv/invalidate.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import { finishOf } from './finish.ts';
 import type { RequestState } from './request-state.ts';
@@ -21,18 +21,23 @@ export function commitStep(
   invalid: readonly BlockId[],
   leftOut: readonly number[],
 ): boolean[] {
-  const spoiled =
-    invalid.length === 0 && leftOut.length === 0 ? undefined : new PageSet(kv.parts.spec.pageCount, invalid);
+  const isWhole = invalid.length === 0 && leftOut.length === 0;
+  const blocks = isWhole ? undefined : new InvalidBlocks(kv.parts.spec, invalid);
   const counts: boolean[] = [];
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
-    const { spans } = plan.sequences[i]!;
+    const sequence = plan.sequences[i]!;
     state.inFlight = false;
     const wasLeftOut = leftOut.includes(i);
-    if (!wasLeftOut) state.computed(spans);
-    const below = spoiled === undefined ? Infinity : kv.firstSpoiledRow(state.kv, spans, spoiled, wasLeftOut);
+    if (!wasLeftOut) state.computed(sequence.spans);
+    let below = Infinity;
+    if (blocks !== undefined) below = wasLeftOut ? sequence.spans[0]!.start : blocks.firstRow(sequence);
+    if (blocks !== undefined && below !== Infinity) {
+      blocks.addRowsFrom(below, sequence);
+      kv.replanThoseAwaiting(blocks);
+    }
     counts.push(below === Infinity);
-    kv.commitRows(state.kv, spans, below);
+    kv.commitRows(state.kv, sequence.spans, below);
   }
   return counts;
 }

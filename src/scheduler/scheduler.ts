@@ -1,16 +1,13 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { TransferId } from '../connector/connector.ts';
-import { kvLoadFailed } from '../core/errors.ts';
 import { type BlockId, type RequestId, stepId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../core/request.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import type { HashFunction } from '../kv/block-hash.ts';
-import { PageSet } from '../kv/invalidate.ts';
 import { KvCache } from '../kv/kv-cache.ts';
-import type { KvRequest } from '../kv/kv-request.ts';
-import { type AdmissionParts, admitWaiting, spansOf } from './admit.ts';
+import { type AdmissionParts, admitWaiting } from './admit.ts';
 import { appendSamples, commitStep } from './apply-result.ts';
 import type {
   AbortedRequest,
@@ -20,10 +17,11 @@ import type {
   SchedulerOptions,
   SchedulerStats,
 } from './contract.ts';
-import { type ConnectorPort, ExternalKv, type ExternalKvOptions, type OpenLoadOutcome } from './external-kv.ts';
-import { LostKv } from './lost-kv.ts';
+import { type ConnectorPort, ExternalKv, type ExternalKvOptions } from './external-kv.ts';
 import { Pace, type StepLoad } from './pace.ts';
 import { serve } from './preempt.ts';
+import { promoteLoaded } from './promote.ts';
+import { Recovery } from './recovery.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
 import { StepDraft } from './step-draft.ts';
@@ -42,18 +40,13 @@ export class Scheduler implements SchedulerApi {
   readonly #requests = new Map<RequestId, RequestState>();
   #released: RequestId[] = [];
   /** Admitted, but waiting for a load; in order of admission. */
-  #parked: RequestState[] = [];
-  /** Waiting for their connector's answer, outside the queue. */
-  #deferred: RequestState[] = [];
+  readonly #parked: RequestState[] = [];
+  /** The same, as admissions and promotions see it. */
+  readonly #parts: AdmissionParts;
   readonly #external: ExternalKv | undefined;
-  readonly #lostKv: LostKv | undefined;
+  readonly #recovery: Recovery;
   readonly #pace: Pace | undefined;
-  #failedLoads = 0;
-  #recoveries = 0;
-  #lostTokens = 0;
   #out: PlanOut | undefined;
-  /** Pages that were reported invalid while the plan was out. */
-  #invalid: BlockId[] = [];
   #steps = 0;
   #arrivals = 0;
   #preemptions = 0;
@@ -73,12 +66,26 @@ export class Scheduler implements SchedulerApi {
     this.#options = options;
     this.#kv = new KvCache(spec, { enablePrefixCaching: options.enablePrefixCaching, hash });
     this.#external = connector === undefined ? undefined : new ExternalKv(this.#kv, connector, external);
-    this.#lostKv = this.#external === undefined ? undefined : new LostKv(this.#kv, this.#external);
+    this.#recovery = new Recovery({
+      kv: this.#kv,
+      external: this.#external,
+      policy: options.kvLoadFailurePolicy ?? 'recompute',
+      requests: this.#requests,
+      end: (states) => this.#endAll(states),
+    });
     const { targetInterTokenLatency: target = 0 } = options;
     this.#pace = target === 0 ? undefined : new Pace(target);
     const order = options.policy === 'priority' ? byPriority : byArrival;
     this.#waiting = new WaitingQueue(order);
     this.#running = new RunningList(options.policy === 'priority' ? order : undefined);
+    this.#parts = {
+      waiting: this.#waiting,
+      running: this.#running,
+      parked: this.#parked,
+      kv: this.#kv,
+      options,
+      external: this.#external,
+    };
   }
 
   add(request: EngineRequest): void {
@@ -98,9 +105,8 @@ export class Scheduler implements SchedulerApi {
   abort(id: RequestId): AbortedRequest | undefined {
     const state = this.#requests.get(id);
     if (state === undefined) return undefined;
-    if (state.isDeferred) this.#deferred = this.#deferred.filter((other) => other !== state);
-    else if (state.status === 'waiting') this.#waiting.remove(state);
-    else if (state.status === 'loading') this.#parked = this.#parked.filter((other) => other !== state);
+    if (state.status === 'waiting') this.#waiting.remove(state);
+    else if (state.status === 'loading') this.#parked.splice(this.#parked.indexOf(state), 1);
     state.status = 'ended';
     this.#forget(state);
     this.#running.dropEnded();
@@ -120,7 +126,7 @@ export class Scheduler implements SchedulerApi {
 
   nextWakeMs(): number | undefined {
     let next = this.#external?.nextWakeMs();
-    for (const { askUntilMs } of [...this.#deferred, ...this.#parked.filter(({ isAsking }) => isAsking)])
+    for (const { askUntilMs } of [...this.#waiting.deferred, ...this.#parked.filter(({ isAsking }) => isAsking)])
       if (askUntilMs !== undefined && (next === undefined || askUntilMs < next)) next = askUntilMs;
     return next;
   }
@@ -128,8 +134,8 @@ export class Scheduler implements SchedulerApi {
   plan(nowMs?: number): ScheduledStep | undefined {
     assert(this.#out === undefined, 'a plan is out: apply its result first');
     this.#setTime(nowMs);
-    this.#askAgain();
-    this.#lostKv?.ask(this.#running, this.#parked);
+    if (this.#external !== undefined) this.#waiting.askAgain(this.#external);
+    this.#recovery.askAgain(this.#running, this.#parked);
     const draft = new StepDraft(this.#kv, this.#options, this.#pace);
     let preemptionsBefore: number;
     let promoted: number;
@@ -138,11 +144,11 @@ export class Scheduler implements SchedulerApi {
       this.#planDecodes(draft);
       draft.beginPrompts();
       this.#planPrompts(draft);
-      promoted = this.#promote(draft);
+      promoted = promoteLoaded(this.#parts, draft, this.#recovery, (victim) => this.#preempt(victim));
       // A victim may have been the one that all others waited for: they have inherited its work, and can start now.
     } while (draft.isEmpty && (this.#preemptions > preemptionsBefore || promoted > 0));
     // What a victim has left is needed by those that run.
-    if (this.#preemptions === preemptionsBefore) admitWaiting(this.#admission(), draft);
+    if (this.#preemptions === preemptionsBefore) admitWaiting(this.#parts, draft);
     if (draft.isEmpty && this.#external?.needsStep() !== true) return undefined;
     const bare = draft.finish(stepId(++this.#steps), this.#released);
     const plan =
@@ -159,19 +165,11 @@ export class Scheduler implements SchedulerApi {
     this.#measure(this.#out, result, nowMs);
     assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
     this.#setTime(nowMs);
-    const reported = result.invalidBlocks ?? nothing;
-    const invalid = this.#invalid.length === 0 ? reported : [...reported, ...this.#invalid];
     this.#out = undefined;
-    this.#invalid = [];
-    const outcomes = this.#external?.receive(result.connectorOutput) ?? nothing;
-    const missing = this.#missingPages(plan, outcomes);
-    for (const { decided, placed } of outcomes) {
-      const failed = new Set(decided.failed.map(({ page }) => page));
-      for (const block of placed) if (!failed.has(block.page)) this.#kv.loadArrived(block);
-    }
-    const spoiled = missing.length === 0 ? invalid : [...invalid, ...missing];
-    const counts = commitStep(plan, states, this.#kv, spoiled, result.leftOut ?? nothing);
-    const failures = [...this.#endLoads(plan, outcomes), ...this.invalidate(invalid)];
+    const losses = this.#recovery.receive(plan, result);
+    const untrue = this.#recovery.untrueBlocks(losses);
+    const counts = commitStep(plan, states, this.#kv, untrue, result.leftOut ?? nothing);
+    const failures = this.#recovery.recover(losses);
     const { maxModelLen } = this.#options;
     const ends = {
       finish: (state: RequestState) => this.#finish(state),
@@ -187,19 +185,9 @@ export class Scheduler implements SchedulerApi {
   }
 
   invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[] {
-    if (blocks.length === 0) return nothing;
-    if (this.#out !== undefined) {
-      this.#invalid.push(...blocks);
-      return nothing;
-    }
-    this.#external?.dropInvalid(blocks);
-    this.#countLost(blocks);
-    const users = new Set<KvRequest>();
-    // What a transfer has written so far is lost too, and nobody can say what it will write: it is not waited for.
-    for (const page of blocks) for (const user of this.#kv.loadFailed(page, true)) users.add(user);
-    for (const user of this.#kv.invalidate(blocks)) users.add(user);
-    this.#lostKv?.pagesLost(users);
-    return this.#failUsers(users);
+    if (this.#out === undefined) return this.#recovery.invalidate(blocks);
+    this.#recovery.reportInvalid(blocks);
+    return nothing;
   }
 
   hasWork(): boolean {
@@ -211,7 +199,7 @@ export class Scheduler implements SchedulerApi {
     const total = pool.pageCount - 1;
     return {
       running: this.#running.size,
-      waiting: this.#waiting.size + this.#deferred.length,
+      waiting: this.#waiting.size + this.#waiting.deferred.length,
       loading: this.#parked.length,
       blocks: {
         total,
@@ -223,9 +211,7 @@ export class Scheduler implements SchedulerApi {
       transfers: {
         open: this.#external?.ledger.openCount ?? 0,
         ignored: this.#external?.ledger.ignoredCount ?? 0,
-        failedLoads: this.#failedLoads,
-        recoveries: this.#recoveries,
-        lostTokens: this.#lostTokens,
+        ...this.#recovery.stats,
         counters: this.#external?.counters ?? {},
       },
     };
@@ -239,7 +225,8 @@ export class Scheduler implements SchedulerApi {
     if (this.#out === undefined) this.#external?.checkInvariants();
     for (const state of this.#parked)
       assert(state.status === 'loading' && state.kv.admitted, `request ${state.request.id} is parked: ${state.status}`);
-    const known = this.#waiting.size + this.#running.size + this.#parked.length + this.#deferred.length;
+    const { size, deferred } = this.#waiting;
+    const known = size + deferred.length + this.#running.size + this.#parked.length;
     assert(known === this.#requests.size, `${known} requests wait or run, ${this.#requests.size} are known`);
   }
 
@@ -263,54 +250,6 @@ export class Scheduler implements SchedulerApi {
     for (let i = 0; i < victims.length; i++) this.#requeue(victims[i]!);
   }
 
-  /** Requests whose loads are decided take seats, before new ones are admitted. Returns how many. */
-  #promote(draft: StepDraft): number {
-    let promoted = 0;
-    let kept = 0;
-    for (let i = 0; i < this.#parked.length; i++) {
-      const state = this.#parked[i]!;
-      const isFull = this.#running.size >= this.#options.maxNumSeqs;
-      // When nobody who has a seat can do anything, they may be waiting for this very request's pages.
-      if (this.#lostKv?.isAsking(state) === true || this.#kv.awaitsLoad(state.kv) || (isFull && !draft.isEmpty)) {
-        this.#parked[kept++] = state;
-        continue;
-      }
-      if (isFull) this.#preempt(this.#running.popLast());
-      state.status = 'running';
-      this.#running.insert(state);
-      promoted++;
-      if (draft.rowsLeft > 0) draft.add(state);
-    }
-    this.#parked.length = kept;
-    return promoted;
-  }
-
-  /** Requests that were told to ask later go back to their places in the queue. */
-  #askAgain(): void {
-    const external = this.#external;
-    if (external === undefined || this.#deferred.length === 0) return;
-    const asking = this.#deferred.filter(
-      ({ askUntilMs }) => external.isRung || askUntilMs === undefined || askUntilMs <= external.nowMs,
-    );
-    for (const state of asking) {
-      state.isDeferred = false;
-      this.#waiting.push(state);
-    }
-    this.#deferred = this.#deferred.filter(({ isDeferred }) => isDeferred);
-  }
-
-  #admission(): AdmissionParts {
-    return {
-      waiting: this.#waiting,
-      running: this.#running,
-      parked: this.#parked,
-      deferred: this.#deferred,
-      kv: this.#kv,
-      options: this.#options,
-      external: this.#external,
-    };
-  }
-
   /** The pace learns what the step cost, unless the step waited for storage or left rows out. */
   #measure({ plan, load, plannedMs }: PlanOut, result: ExecutedStep, nowMs: number | undefined): void {
     if (this.#pace === undefined) return;
@@ -326,66 +265,16 @@ export class Scheduler implements SchedulerApi {
     this.#external.setTime(nowMs);
   }
 
-  /** Pages that rows of this step may have counted on in vain: loads that failed, or are not there yet. */
-  #missingPages(plan: ScheduledStep, outcomes: readonly OpenLoadOutcome[]): BlockId[] {
-    if (this.#external === undefined) return [];
-    const missing = this.#external.lateIn(plan.connectorMetadata);
-    for (const { decided } of outcomes) for (const { page } of decided.failed) missing.push(page);
-    return missing;
-  }
-
-  /** What failed is computed by its owner; what is late is waited for. */
-  #endLoads(plan: ScheduledStep, outcomes: readonly OpenLoadOutcome[]): readonly RequestUpdate[] {
-    if (this.#external === undefined) return nothing;
-    this.#kv.loadLate(this.#external.lateIn(plan.connectorMetadata));
-    if (outcomes.length === 0) return nothing;
-    this.#countLost(outcomes.flatMap(({ decided }) => decided.failed.map(({ page }) => page)));
-    const users = new Set<KvRequest>();
-    for (const { decided, state } of outcomes) {
-      if (decided.failed.length === 0) continue;
-      this.#failedLoads += decided.failed.length;
-      state.loadsFailed(decided.failed.length);
-      const places = decided.failed.map(({ group, index }) => ({ group, block: index }));
-      const affected = new Set<KvRequest>();
-      for (const { page, isPageBusy } of decided.failed)
-        for (const user of this.#kv.loadFailed(page, isPageBusy)) affected.add(user);
-      this.#lostKv?.loadsFailed(affected, places);
-      for (const user of affected) users.add(user);
-    }
-    return this.#failUsers(users);
-  }
-
-  /** These pages are about to be said to be not valid: who has them, and of how many tokens. */
-  #countLost(pages: readonly BlockId[]): void {
-    if (pages.length === 0) return;
-    const bad = new PageSet(this.#kv.parts.spec.pageCount, pages);
-    for (const { kv } of this.#requests.values()) {
-      const lost = kv.admitted ? this.#kv.blocksOn(kv, bad) : nothing;
-      if (lost.length === 0) continue;
-      this.#recoveries++;
-      for (const { start, end } of spansOf(this.#kv, lost)) this.#lostTokens += end - start;
-    }
-  }
-
-  /** By the policy `fail`, whoever has lost KV ends. */
-  #failUsers(users: ReadonlySet<KvRequest>): readonly RequestUpdate[] {
-    if (this.#options.kvLoadFailurePolicy !== 'fail' || users.size === 0) return nothing;
-    const updates: RequestUpdate[] = [];
-    const finish = { reason: 'error', error: kvLoadFailed() } as const;
-    for (const state of [...this.#requests.values()]) {
-      if (!users.has(state.kv)) continue;
+  /** Requests end between two steps, because of KV that they have lost. */
+  #endAll(states: readonly RequestState[]) {
+    const words = states.map((state) => {
       this.#forget(state);
-      const word = this.#finish(state);
-      updates.push({
-        requestId: state.request.id,
-        newTokens: [],
-        finish: { ...finish, ...word },
-        stats: state.stats(),
-      });
-    }
+      return this.#finish(state) ?? {};
+    });
     this.#running.dropEnded();
-    this.#parked = this.#parked.filter(({ status }) => status !== 'ended');
-    return updates;
+    const loading = this.#parked.filter(({ status }) => status !== 'ended');
+    this.#parked.splice(0, this.#parked.length, ...loading);
+    return words;
   }
 
   /** A request ends by what came of a step. Returns the connector's word to the client, if it has one. */

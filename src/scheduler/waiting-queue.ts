@@ -1,18 +1,28 @@
 import { assert } from '../base/assert.ts';
 import type { RequestOrder, RequestState } from './request-state.ts';
 
-/** Requests that wait for admission, the next one first: a binary heap that knows where each entry is, for aborts. */
+/**
+ * Requests that wait for admission, the next one first: a binary heap that knows where each entry is, for aborts.
+ * Deferred requests have no place in it until they ask their connector again; they let others pass.
+ */
 export class WaitingQueue {
   readonly #order: RequestOrder;
   readonly #heap: RequestState[] = [];
   readonly #places = new Map<RequestState, number>();
+  #deferred: RequestState[] = [];
 
   constructor(order: RequestOrder) {
     this.#order = order;
   }
 
+  /** Without the deferred requests. */
   get size(): number {
     return this.#heap.length;
+  }
+
+  /** Requests that wait for their connector's answer, in the order of their questions. */
+  get deferred(): readonly RequestState[] {
+    return this.#deferred;
   }
 
   peek(): RequestState | undefined {
@@ -25,7 +35,30 @@ export class WaitingQueue {
     this.#up(state, this.#heap.length - 1);
   }
 
+  /** The request's connector has no answer yet. */
+  defer(state: RequestState): void {
+    this.remove(state);
+    state.isDeferred = true;
+    this.#deferred.push(state);
+  }
+
+  /** Deferred requests whose time has come go back to their places; all of them when a connector has `isRung`. */
+  askAgain({ nowMs, isRung }: { readonly nowMs: number; readonly isRung: boolean }): void {
+    if (this.#deferred.length === 0) return;
+    for (const state of this.#deferred) {
+      if (!isRung && state.askUntilMs !== undefined && state.askUntilMs > nowMs) continue;
+      state.isDeferred = false;
+      this.push(state);
+    }
+    this.#deferred = this.#deferred.filter(({ isDeferred }) => isDeferred);
+  }
+
   remove(state: RequestState): void {
+    if (state.isDeferred) {
+      state.isDeferred = false;
+      this.#deferred = this.#deferred.filter((other) => other !== state);
+      return;
+    }
     const place = this.#places.get(state);
     assert(place !== undefined, `request ${state.request.id} does not wait`);
     this.#places.delete(state);
@@ -36,6 +69,10 @@ export class WaitingQueue {
   }
 
   checkInvariants(): void {
+    for (const state of this.#deferred) {
+      assert(state.isDeferred, `request ${state.request.id} is deferred and does not know it`);
+      assert(state.status === 'waiting', `request ${state.request.id} is deferred, but is ${state.status}`);
+    }
     assert(this.#places.size === this.#heap.length, 'the queue and its places differ in size');
     for (let place = 0; place < this.#heap.length; place++) {
       const state = this.#heap[place]!;

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { onePoolSpec } from '../../sim/harness.ts';
 import { type BlockId, requestId, stepId, tokenCount } from '../core/ids.ts';
 import type { SequencePlan, StepPlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
@@ -22,7 +23,7 @@ const planOf = (...sequences: SequencePlan[]): StepPlan => ({
   tokenCount: tokenCount(0),
   released: [],
 });
-const without = (plan: StepPlan, ...pages: number[]) => sequencesWith(plan, new Set(pages as BlockId[]), [4]);
+const without = (plan: StepPlan, ...pages: number[]) => sequencesWith(plan, pages as BlockId[], onePoolSpec(20, 4));
 
 test('whoever has a page that failed is left out, and nobody else', () => {
   const plan = planOf(sequence([1, 2], 4, 8), sequence([3, 4], 4, 8), sequence([1, 5], 4, 8));
@@ -45,4 +46,9 @@ test('and whoever rides on rows that are left out with it, however far', () => {
 test('pages that a left-out sequence only reads are not spoiled by it, nor is the null page', () => {
   const plan = planOf(sequence([1, 2], 7, 8, [1, 0]), sequence([5, 2], 7, 8), sequence([0, 6], 4, 8));
   expect(without(plan, 1)).toEqual([0]);
+});
+
+test('a sequence is computed when none of its rows reads the block that failed', () => {
+  const plan = planOf(sequence([1, 2, 3], 4, 8), sequence([1, 2, 3], 8, 12));
+  expect(without(plan, 3)).toEqual([1]);
 });

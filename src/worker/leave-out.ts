@@ -1,38 +1,23 @@
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import type { BlockId } from '../core/ids.ts';
+import { InvalidBlocks } from '../core/invalid-blocks.ts';
+import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { SequencePlan, Span, StepPlan } from '../core/step.ts';
 import type { HiddenStates } from '../runner/contract.ts';
 
 /**
- * Indices of the sequences that read or write one of these pages, or a page that one of them was to fill: owners come
- * before those who ride on their rows, so one pass finds all. `blockSizes`: of each KV group.
+ * Indices of the sequences that cannot be computed whole, because rows of theirs depend on one of these blocks, or on rows
+ * of a sequence that is left out: owners come before the sequences that read their rows, so one pass finds all.
  */
-export function sequencesWith(
-  plan: StepPlan,
-  pages: ReadonlySet<BlockId>,
-  blockSizes: readonly number[],
-): readonly number[] {
-  if (pages.size === 0) return [];
-  const bad = new Set(pages);
+export function sequencesWith(plan: StepPlan, blocks: readonly BlockId[], spec: KvCacheSpec): readonly number[] {
   const found: number[] = [];
+  if (blocks.length === 0) return found;
+  const invalid = new InvalidBlocks(spec, blocks);
   for (const [index, sequence] of plan.sequences.entries()) {
-    if (!sequence.blockTables.some(({ ids, length }) => has(ids.subarray(0, length), bad))) continue;
+    if (invalid.firstRow(sequence) === Infinity) continue;
     found.push(index);
-    addFilled(sequence, blockSizes, bad);
+    invalid.addRowsFrom(sequence.spans[0]!.start, sequence);
   }
   return found;
-}
-
-/** The pages that the sequence's rows were to be written to. */
-function addFilled(sequence: SequencePlan, blockSizes: readonly number[], pages: Set<BlockId>): void {
-  const tables = sequence.writeTables ?? sequence.blockTables;
-  for (const [group, blockSize] of blockSizes.entries()) {
-    const { ids } = tables[group]!;
-    for (const { start, end } of sequence.spans) {
-      for (let block = Math.floor(start / blockSize); block * blockSize < end; block++) {
-        if (ids[block] !== NULL_BLOCK) pages.add(ids[block] as BlockId);
-      }
-    }
-  }
 }
 
 /** The plan without these sequences. What is left may have no rows. */
@@ -72,8 +57,3 @@ export function withoutRows(
 }
 
 const rowsOf = ({ spans }: SequencePlan): number => spans.reduce((sum, { start, end }: Span) => sum + end - start, 0);
-
-function has(ids: Int32Array, pages: ReadonlySet<BlockId>): boolean {
-  for (let i = 0; i < ids.length; i++) if (pages.has(ids[i] as BlockId)) return true;
-  return false;
-}

@@ -64,8 +64,8 @@ export class InlineRank implements Rank {
     }
     const before = await upstream;
     const missing = before?.leftOut ?? [];
-    const blockSizes = this.kvCacheSpec.groups.map(({ blockSize }) => blockSize);
-    const failed = sequencesWith(step, new Set(failures.map(({ page }) => page)), blockSizes);
+    const failedBlocks = failures.map(({ page }) => page);
+    const failed = sequencesWith(step, failedBlocks, this.kvCacheSpec);
     const leftOut = [...new Set([...missing, ...failed])].sort((a, b) => a - b);
     if (leftOut.length === step.sequences.length) return { ...nothingComputed(step), leftOut };
     let hidden: HiddenStates | undefined;
