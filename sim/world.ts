@@ -13,6 +13,7 @@ import { HashChain } from '../src/kv/block-hash.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
+import type { SchedulerInterface } from '../src/scheduler/scheduler-interface.ts';
 import { FakeRunner, type UntrueRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
 import { randomFaults, type TierFaults, withoutFaults } from './faults.ts';
@@ -57,7 +58,7 @@ export class World {
   readonly #prng: Prng;
   readonly #spec: KvCacheSpec;
   readonly #options: SchedulerOptions;
-  readonly #scheduler: Scheduler;
+  readonly #scheduler: SchedulerInterface;
   readonly #runner: FakeRunner;
   readonly #judge: Judge;
   readonly #repair: MinimalRepair;

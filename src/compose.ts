@@ -21,6 +21,7 @@ import { exitAtOnce } from './ggml/libc.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
+import type { SchedulerInterface } from './scheduler/scheduler-interface.ts';
 import { compileChatTemplate, renderInBackground } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
@@ -86,7 +87,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
     const scheduling = schedulerOptionsOf(resolved, model, transfer);
-    const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, connector);
+    const scheduler: SchedulerInterface = new Scheduler(executor.kvCacheSpec, scheduling, sha256, connector);
     const engine = new Engine(
       {
         scheduler,

@@ -7,6 +7,7 @@ import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
 import type { ScheduledStep } from '../../src/scheduler/contract.ts';
 import type { ConnectorPort } from '../../src/scheduler/external-kv.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
+import type { SchedulerInterface } from '../../src/scheduler/scheduler-interface.ts';
 
 export interface LoadOptions {
   /** Requests that run at once. */
@@ -22,7 +23,7 @@ export interface LoadOptions {
  * nothing in common. Time stands still for the connector, which finds nothing and saves nothing.
  */
 export class SchedulerLoad {
-  readonly scheduler: Scheduler;
+  readonly scheduler: SchedulerInterface;
   readonly #withConnector: boolean;
   #requests = 0;
 

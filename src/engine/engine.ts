@@ -6,8 +6,9 @@ import { engineClosed, queueFull } from '../core/errors.ts';
 import { type RequestId, requestId, tokenId } from '../core/ids.ts';
 import type { EngineRequest, FinishReason, RequestUpdate } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
-import type { AbortedRequest, SchedulerApi, SchedulerOptions } from '../scheduler/contract.ts';
+import type { AbortedRequest, SchedulerOptions } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
+import type { SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { DecodeOptions, EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
 import type {
@@ -37,7 +38,7 @@ import { Wakeup } from './wakeup.ts';
 
 /** What an engine is put together from. It owns the executor, the connector and the tokenizer: `close` closes them. */
 export interface EngineParts extends ChatRenderers {
-  readonly scheduler: SchedulerApi;
+  readonly scheduler: SchedulerInterface;
   readonly executor: Executor;
   readonly tokenizer: Tokenizer;
   readonly model: ModelInfo;

@@ -1,12 +1,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { SchedulerApi } from '../scheduler/contract.ts';
+import type { SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { Executor } from '../worker/executor.ts';
 import type { Outbox } from './outbox.ts';
 
 /** Who takes part in a step. */
 export interface StepParts {
   /** Knows every request and every block; decides. Synchronous. */
-  readonly scheduler: SchedulerApi;
+  readonly scheduler: SchedulerInterface;
   /** Computes and moves KV, in this process or in others. Never told more than one plan at a time. */
   readonly executor: Executor;
   /** Hands requests what is new for them. Synchronous. */

@@ -1,7 +1,6 @@
 import type { JsonObject } from '../base/json.ts';
-import type { ConnectorMetadata, ConnectorOutput, TransferId } from '../connector/connector.ts';
-import type { BlockId, RequestId } from '../core/ids.ts';
-import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
+import type { ConnectorMetadata, ConnectorOutput } from '../connector/connector.ts';
+import type { RequestStats } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 
 /** A plan, and what its workers are told about transfers; without a connector just a plan. May have no sequences. */
@@ -17,45 +16,6 @@ export interface ExecutedStep extends StepResult {
    * their rows away in any case.
    */
   readonly leftOut?: readonly number[];
-}
-
-/**
- * Decides what each step computes. Synchronous and pure: no I/O, no clock, no chance. One plan is out at a time:
- * `plan`, then `apply` with its result, then the next `plan`; `add` and `abort` may come at any time between calls,
- * also while a plan is out.
- */
-export interface SchedulerApi {
-  /** Queues a request. Its id must be new. The caller has checked that it fits `maxModelLen` and the pool. */
-  add(request: EngineRequest): void;
-  /**
-   * Ends a request in whatever state it is. If a plan that contains it is out, its blocks stay held until `apply`.
-   * An unknown or finished id is ignored: clients go away at any time. Returns its last word if it was known.
-   */
-  abort(id: RequestId): AbortedRequest | undefined;
-  /**
-   * The next step, or undefined when there is nothing to do before `nextWakeMs`, `ringTransfers` or another `add`.
-   * `nowMs`: any monotonic clock; needed with a connector, because every wait for one has a deadline, and with a target
-   * latency, because the time from `plan` to `apply` is the duration of the step.
-   */
-  plan(nowMs?: number): ScheduledStep | undefined;
-  /** Turns a result into new state: one update for each request that got a token or ended. */
-  apply(plan: StepPlan, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[];
-  /** Transfers have ended, or a connector knows more: the next `plan` is to ask. Cheap; may come at any time. */
-  ringTransfers(): void;
-  /** Whether a report about this transfer is still of interest: for whoever gathers the reports of several workers. */
-  isOpenTransfer(id: TransferId): boolean;
-  /** When `plan` is to be called again after it returned undefined, if nothing happens before; undefined: no need. */
-  nextWakeMs(): number | undefined;
-  /**
-   * The content of these pages is lost or wrong. Whoever has one of them computes again what is missing, or ends with
-   * `error` (`kvLoadFailurePolicy`): the updates returned. While a plan is out the pages are added to its result's
-   * invalid ones, and the updates come from `apply`.
-   */
-  invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[];
-  hasWork(): boolean;
-  stats(): SchedulerStats;
-  /** Crashes by assertion when any invariant (I4, I5, I7) does not hold. O(blocks). */
-  checkInvariants(): void;
 }
 
 /** What is left to be said of a request that was ended from outside. */

@@ -9,14 +9,7 @@ import type { HashFunction } from '../kv/block-hash.ts';
 import { KvCache } from '../kv/kv-cache.ts';
 import { type AdmissionParts, admitWaiting } from './admit.ts';
 import { appendSamples, commitStep } from './apply-result.ts';
-import type {
-  AbortedRequest,
-  ExecutedStep,
-  ScheduledStep,
-  SchedulerApi,
-  SchedulerOptions,
-  SchedulerStats,
-} from './contract.ts';
+import type { AbortedRequest, ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions } from './external-kv.ts';
 import { Pace, type StepLoad } from './pace.ts';
 import { serve } from './preempt.ts';
@@ -24,6 +17,7 @@ import { promoteLoaded } from './promote.ts';
 import { Recovery } from './recovery.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
+import type { SchedulerInterface } from './scheduler-interface.ts';
 import { StepDraft } from './step-draft.ts';
 import { WaitingQueue } from './waiting-queue.ts';
 
@@ -31,7 +25,7 @@ import { WaitingQueue } from './waiting-queue.ts';
  * Decides what each step computes: decodes first, then the prompts that are under way, then new requests. All in
  * running order, within one token budget, cutting prompts into chunks where the budget ends.
  */
-export class Scheduler implements SchedulerApi {
+export class Scheduler implements SchedulerInterface {
   readonly #options: SchedulerOptions;
   readonly #kv: KvCache;
   readonly #waiting: WaitingQueue;
