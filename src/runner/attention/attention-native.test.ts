@@ -1,11 +1,12 @@
 /** The native kernel against arithmetic in double precision, against ggml, and against itself in other company. */
 import { afterAll, describe, expect, it } from 'vitest';
+import { AttentionInDoubles, type AttentionTestShape, poolBytes } from '../../../test/support/attention-in-doubles.ts';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
 import { F16, Q8_0 } from '../../ggml/types.ts';
-import { KvMemory, type KvType, keyPart, rowElements, valuePart } from '../kv-memory.ts';
+import { KvMemory, rowElements } from '../kv-memory.ts';
 import { GatherAttention } from './attention-gather.ts';
 import { type AttentionKernel, kernelSizes, loadAttentionKernel } from './attention-kernel.ts';
 import { type AttentionVariant, NativeAttention } from './attention-native.ts';
@@ -13,14 +14,6 @@ import { attendOnce, fillRandomKv, type ProbeSequence, probeBatch, randomFloats 
 import { findSharedPrefixes } from './shared-prefixes.ts';
 
 testsNeed(hasCompiler, 'no C compiler');
-
-interface Shape {
-  readonly headDim: number;
-  readonly group: number;
-  readonly headsKv: number;
-  readonly blockSize: number;
-  readonly kvType: KvType;
-}
 
 const devices = new Map<number, ComputeDevice>();
 const deviceOf = (threads: number): ComputeDevice => {
@@ -35,7 +28,8 @@ afterAll(() => {
   for (const device of devices.values()) device.close();
 });
 
-const kernelOf = (shape: Shape): Promise<AttentionKernel> => loadAttentionKernel(deviceOf(1).native, shape);
+const kernelOf = (shape: AttentionTestShape): Promise<AttentionKernel> =>
+  loadAttentionKernel(deviceOf(1).native, shape);
 
 /** Random numbers that tests draw their cases from. */
 class Chance {
@@ -51,14 +45,11 @@ class Chance {
 
 const layers = 2;
 
-const poolBytes = (memory: KvMemory): Uint8Array =>
-  new Uint8Array(deviceOf(1).native.memoryAt(memory.baseAddress, memory.pageCount * memory.pageBytes));
-
-function randomPool(shape: Shape, pages: number): KvMemory {
+function randomPool(shape: AttentionTestShape, pages: number): KvMemory {
   const { headDim, headsKv, blockSize, kvType: type } = shape;
   const layout = { type, layerCount: layers, blockSize, headCountKv: headsKv, headDim };
   const memory = new KvMemory(deviceOf(1), layout, pages);
-  fillRandomKv(poolBytes(memory), type, pages);
+  fillRandomKv(poolBytes(deviceOf(1).native, memory), type, pages);
   return memory;
 }
 
@@ -72,70 +63,6 @@ function dealPages(lengths: readonly number[], blockSize: number, chance: Chance
   }
   const pageCount = pages.length + 1;
   return { tables: counts.map((count) => Int32Array.from(pages.splice(0, count))), pageCount };
-}
-
-/** What attention is: for each row and head, softmax of q . k over what the row sees, times v; everything in doubles. */
-function expected(
-  memory: KvMemory,
-  shape: Shape,
-  sequences: readonly ProbeSequence[],
-  values: Float32Array,
-  layer: number,
-  { window = 0, softCap = 0, sinks }: AttentionVariant,
-): Float64Array {
-  const { headDim, group, headsKv, blockSize } = shape;
-  const heads = group * headsKv;
-  const result = new Float64Array(values.length);
-  const pool = toFloats(poolBytes(memory), shape.kvType);
-  const width = rowElements(memory.layout);
-  const elementOf = (blocks: Int32Array, token: number, part: number): number =>
-    (memory.slotOf(blocks[Math.floor(token / blockSize)] as never, token % blockSize) +
-      (layer * 2 + part) * blockSize) *
-    width;
-  let row = 0;
-  for (const { spans, blocks } of sequences) {
-    for (const [start, end] of spans) {
-      for (let position = start; position < end; position++, row++) {
-        const first = window === 0 ? 0 : Math.max(0, position + 1 - window);
-        for (let head = 0; head < heads; head++) {
-          const q = (row * heads + head) * headDim;
-          const inHead = Math.floor(head / group) * headDim;
-          const scores: number[] = [];
-          for (let token = first; token <= position; token++) {
-            const k = elementOf(blocks, token, keyPart) + inHead;
-            let score = 0;
-            for (let i = 0; i < headDim; i++) score += values[q + i]! * pool[k + i]!;
-            score /= Math.sqrt(headDim);
-            scores.push(softCap === 0 ? score : softCap * Math.tanh(score / softCap));
-          }
-          const sink = sinks?.[head];
-          const top = Math.max(...scores, sink ?? Number.NEGATIVE_INFINITY);
-          let weight = sink === undefined ? 0 : Math.exp(sink - top);
-          for (const [i, score] of scores.entries()) {
-            const w = Math.exp(score - top);
-            weight += w;
-            const v = elementOf(blocks, first + i, valuePart) + inHead;
-            for (let d = 0; d < headDim; d++) result[q + d]! += w * pool[v + d]!;
-          }
-          for (let d = 0; d < headDim; d++) result[q + d]! /= weight;
-        }
-      }
-    }
-  }
-  return result;
-}
-
-function toFloats(bytes: Uint8Array, type: KvType): Float32Array {
-  const halves = (from: Uint16Array): Float32Array => {
-    const floats = new Float32Array(from.length);
-    deviceOf(1).native.ggml_fp16_to_fp32_row(from, floats, BigInt(from.length) as never);
-    return floats;
-  };
-  if (type === F16) return halves(new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2));
-  const blocks = bytes.length / Q8_0.typeSize;
-  const values = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length);
-  const factors = halves(Uint16Array.from({ length: blocks }, (_, i) => bytes[i * 34]! | (bytes[i * 34 + 1]! << 8)));
-  return Float32Array.from({ length: blocks * 32 }, (_, i) => factors[i >> 5]! * values[(i >> 5) * 34 + 2 + (i & 31)]!);
 }
 
 const largestError = (found: Float32Array, wanted: Float64Array): number =>
@@ -163,7 +90,7 @@ function mixedSequences(tables: readonly Int32Array[], lengths: readonly number[
   });
 }
 
-const shapes: readonly Shape[] = [
+const shapes: readonly AttentionTestShape[] = [
   { headDim: 32, group: 1, headsKv: 4, blockSize: 8, kvType: F16 },
   { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 },
   { headDim: 64, group: 7, headsKv: 2, blockSize: 16, kvType: F16 },
@@ -194,13 +121,16 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
   const sequences = mixedSequences(tables, lengths, chance);
   const values = randomFloats(rowsOf(sequences) * heads * shape.headDim, 7).map((value) => 2 * value);
   const query = { values, headDim: shape.headDim, heads };
+  /** All pools of a shape have the same content. */
+  let doubles: AttentionInDoubles | undefined;
 
   it.each(variants)('%s: as in doubles', async (_, variant) => {
     const memory = randomPool(shape, pageCount);
     const batch = probeBatch(sequences, memory);
     const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape), variant);
     const found = attendOnce(deviceOf(1), native, batch, query, 1);
-    expect(largestError(found, expected(memory, shape, sequences, values, 1, variant))).toBeLessThan(2e-6);
+    doubles ??= new AttentionInDoubles(deviceOf(1).native, memory, shape, sequences, values, 1);
+    expect(largestError(found, doubles.expected(variant))).toBeLessThan(2e-6);
     memory.close();
   });
 

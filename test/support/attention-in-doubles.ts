@@ -1,0 +1,125 @@
+/** Attention as it is defined, in double precision: what kernels are compared with. */
+import type { NativeApi } from '../../src/ggml/ffi.ts';
+import { F16, Q8_0 } from '../../src/ggml/types.ts';
+import type { AttentionVariant } from '../../src/runner/attention/attention-native.ts';
+import type { ProbeSequence } from '../../src/runner/attention/self-test.ts';
+import { type KvMemory, type KvType, keyPart, rowElements, valuePart } from '../../src/runner/kv-memory.ts';
+
+export interface AttentionTestShape {
+  readonly headDim: number;
+  readonly group: number;
+  readonly headsKv: number;
+  readonly blockSize: number;
+  readonly kvType: KvType;
+}
+
+/** The bytes of all pages. */
+export const poolBytes = (native: NativeApi, memory: KvMemory): Uint8Array =>
+  new Uint8Array(native.memoryAt(memory.baseAddress, memory.pageCount * memory.pageBytes));
+
+/**
+ * What attention is: for each row and head, softmax of q . k over what the row sees, times v; everything in doubles. All
+ * variants share the products of queries and keys.
+ */
+export class AttentionInDoubles {
+  readonly #shape: AttentionTestShape;
+  readonly #values: Float32Array;
+  readonly #pool: Float32Array;
+  /** Of each row: where the values of its tokens lie in the pool, and for each head the scores of these tokens. */
+  readonly #rows: { readonly values: Int32Array; readonly scores: Float64Array[] }[] = [];
+
+  constructor(
+    native: NativeApi,
+    memory: KvMemory,
+    shape: AttentionTestShape,
+    sequences: readonly ProbeSequence[],
+    values: Float32Array,
+    layer: number,
+  ) {
+    this.#shape = shape;
+    this.#values = values;
+    this.#pool = toFloats(native, poolBytes(native, memory), shape.kvType);
+    const { blockSize } = shape;
+    const width = rowElements(memory.layout);
+    const elementOf = (blocks: Int32Array, token: number, part: number): number =>
+      (memory.slotOf(blocks[Math.floor(token / blockSize)] as never, token % blockSize) +
+        (layer * 2 + part) * blockSize) *
+      width;
+    for (const { spans, blocks } of sequences) {
+      for (const [start, end] of spans) {
+        for (let position = start; position < end; position++) {
+          const placesOf = (part: number): Int32Array =>
+            Int32Array.from({ length: position + 1 }, (_, token) => elementOf(blocks, token, part));
+          this.#addRow(placesOf(keyPart), placesOf(valuePart));
+        }
+      }
+    }
+  }
+
+  #addRow(keys: Int32Array, values: Int32Array): void {
+    const { headDim, group, headsKv } = this.#shape;
+    const heads = group * headsKv;
+    const scores = Array.from({ length: heads }, (_, head) => {
+      const q = (this.#rows.length * heads + head) * headDim;
+      const inHead = Math.floor(head / group) * headDim;
+      return Float64Array.from(keys, (key) => this.#dot(q, key + inHead) / Math.sqrt(headDim));
+    });
+    this.#rows.push({ values, scores });
+  }
+
+  #dot(q: number, k: number): number {
+    const [values, pool] = [this.#values, this.#pool];
+    let sum = 0;
+    for (let i = 0; i < this.#shape.headDim; i++) sum += values[q + i]! * pool[k + i]!;
+    return sum;
+  }
+
+  expected({ window = 0, softCap = 0, sinks }: AttentionVariant): Float64Array {
+    const { headDim, group } = this.#shape;
+    const result = new Float64Array(this.#values.length);
+    let q = 0;
+    for (const { values, scores } of this.#rows) {
+      const first = window === 0 ? 0 : Math.max(0, values.length - window);
+      for (const [head, all] of scores.entries()) {
+        const seen = all.subarray(first).map((score) => (softCap === 0 ? score : softCap * Math.tanh(score / softCap)));
+        const inHead = Math.floor(head / group) * headDim;
+        this.#average(seen, sinks?.[head], values.subarray(first), inHead, result.subarray(q, q + headDim));
+        q += headDim;
+      }
+    }
+    return result;
+  }
+
+  /** Of the values at these places, weighed by the softmax of their scores. */
+  #average(
+    scores: Float64Array,
+    sink: number | undefined,
+    places: Int32Array,
+    inHead: number,
+    into: Float64Array,
+  ): void {
+    const pool = this.#pool;
+    const top = scores.reduce((most, score) => Math.max(most, score), sink ?? Number.NEGATIVE_INFINITY);
+    let weight = sink === undefined ? 0 : Math.exp(sink - top);
+    for (let i = 0; i < scores.length; i++) {
+      const w = Math.exp(scores[i]! - top);
+      const v = places[i]! + inHead;
+      weight += w;
+      for (let d = 0; d < into.length; d++) into[d]! += w * pool[v + d]!;
+    }
+    for (let d = 0; d < into.length; d++) into[d]! /= weight;
+  }
+}
+
+function toFloats(native: NativeApi, bytes: Uint8Array, type: KvType): Float32Array {
+  const halves = (from: Uint16Array): Float32Array => {
+    const floats = new Float32Array(from.length);
+    native.ggml_fp16_to_fp32_row(from, floats, BigInt(from.length) as never);
+    return floats;
+  };
+  if (type === F16) return halves(new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2));
+  const blocks = bytes.length / Q8_0.typeSize;
+  const values = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length);
+  const factors = halves(Uint16Array.from({ length: blocks }, (_, i) => bytes[i * 34]! | (bytes[i * 34 + 1]! << 8)));
+  return Float32Array.from({ length: blocks * 32 }, (_, i) => factors[i >> 5]! * values[(i >> 5) * 34 + 2 + (i & 31)]!);
+}
