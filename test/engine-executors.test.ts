@@ -1,0 +1,11 @@
+/** The engine's contract on real weights, with the model in the engine's process and in worker processes. */
+import { beforeAll } from 'vitest';
+import { createEngine } from '../src/compose.ts';
+import { engineSuite } from '../src/engine/engine.suite.ts';
+import { buildCommand } from './support/cli-process.ts';
+import { smallDemo } from './support/small-demo.ts';
+
+beforeAll(buildCommand);
+
+engineSuite('the executor in this process', () => createEngine({ ...smallDemo, distributedExecutorBackend: 'uni' }));
+engineSuite('the executor in a worker process', () => createEngine({ ...smallDemo, distributedExecutorBackend: 'mp' }));
