@@ -11,6 +11,7 @@ export const heavyFiles = [
   'test/recovery-process-schedules.test.ts',
   'test/stopped-workers.test.ts',
   'test/worker-processes.test.ts',
+  'test/shipped-connectors.test.ts',
   'test/worker-chaos.test.ts',
   'test/e2e/cli.test.ts',
   'test/e2e/demo-planted-bugs.test.ts',

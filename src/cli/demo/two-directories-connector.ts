@@ -1,6 +1,7 @@
 import type {
   KvConnector,
   KvIdentity,
+  KvRole,
   KvTransferConfig,
   LoadMode,
   SchedulerConnector,
@@ -31,6 +32,7 @@ export class TwoDirectoriesConnector implements KvConnector {
   readonly #loadPath: string;
   readonly #savePath: string;
   readonly #mode: LoadMode;
+  readonly #role: KvRole;
 
   constructor(config: KvTransferConfig) {
     const extra = new ExtraConfig(config.kvConnectorExtraConfig);
@@ -42,6 +44,7 @@ export class TwoDirectoriesConnector implements KvConnector {
     this.#extra = extra;
     this.#loadPath = path('load_path');
     this.#savePath = path('save_path');
+    this.#role = config.kvRole;
     this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
     extra.objects('faults').forEach(readFaultPlan);
     extra.finish();
@@ -49,7 +52,7 @@ export class TwoDirectoriesConnector implements KvConnector {
 
   async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
     const tiers = await Promise.all(context.identities.map((identity) => openTier(this.#loadPath, identity)));
-    return new TierScheduler(tiers, context, { role: 'kv_both', mode: this.#mode, lookupTimeoutMs: 5_000 });
+    return new TierScheduler(tiers, context, { role: this.#role, mode: this.#mode, lookupTimeoutMs: 5_000 });
   }
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {

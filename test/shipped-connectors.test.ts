@@ -1,0 +1,53 @@
+/** The connectors that come with the demo, the fault benchmark and the examples keep the contract, too. */
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll } from 'vitest';
+import { WitnessedStorageConnector } from '../bench/recovery/witness.ts';
+import { MapConnector } from '../examples/map-connector.ts';
+import type { JsonObject } from '../src/base/json.ts';
+import { TwoDirectoriesConnector } from '../src/cli/demo/two-directories-connector.ts';
+import { readKvTransferConfig } from '../src/connector/config.ts';
+import { type ConnectorSettings, connectorSuite, faultSettings } from '../src/connector/connector.suite.ts';
+import type { KvConnectorClass } from '../src/connector/connector.ts';
+import { createConnector, registerConnector } from '../src/connector/registry.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kvasir-shipped-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+let serial = 0;
+
+/** SharedStorageConnector's own test runs the suite in all modes and on two ranks; here it runs once per connector. */
+function suiteOf(
+  connector: KvConnectorClass,
+  settingsOf: (storage: string, settings: ConnectorSettings) => JsonObject,
+): void {
+  registerConnector(connector.name, async () => connector);
+  connectorSuite(connector.name, {
+    modes: ['async'],
+    ranks: [1],
+    newStorage: () => join(root, `${serial++}`),
+    create: (storage, settings) =>
+      createConnector(
+        readKvTransferConfig({
+          kvConnector: connector.name,
+          kvRole: settings.role,
+          kvConnectorExtraConfig: { ...settingsOf(storage, settings), ...faultSettings(settings) },
+        }),
+      ),
+  });
+}
+
+suiteOf(MapConnector, (storage) => ({ store: storage }));
+suiteOf(TwoDirectoriesConnector, (storage) => ({ load_path: storage, save_path: storage }));
+suiteOf(WitnessedStorageConnector, (storage, { rules = [] }) => {
+  const witness_path = `${storage}-witness`;
+  mkdirSync(witness_path, { recursive: true });
+  // Short where a call is made to hang; elsewhere a busy machine must not look like a broken store.
+  const timeoutFor = (call: string): number => (rules.some(({ on }) => on === call) ? 1 : 60);
+  return {
+    shared_storage_path: storage,
+    witness_path,
+    lookup_timeout_seconds: timeoutFor('has'),
+    save_timeout_seconds: timeoutFor('store'),
+  };
+});
