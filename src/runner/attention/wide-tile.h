@@ -32,34 +32,44 @@ static void unpack(struct scratch *s, const bytes *rows, int64_t at, int64_t val
 
 typedef vec block[QUERY_BLOCK][COLUMN_BLOCK];
 
-/* Scores of QUERY_BLOCK queries and COLUMN_BLOCK * LANES tokens. */
-static void wide_scores(const float *queries, const float *keys, float *scores) {
+/* Scores of `count` queries and COLUMN_BLOCK * LANES tokens. */
+INLINE void wide_scores(const float *queries, const float *keys, float *scores, int count) {
   block pending[5];
   for (int c = 0; c < LANES; c++) {
     block x;
-    UNROLL for (int q = 0; q < QUERY_BLOCK; q++) UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[q][j] = (vec){0};
+    UNROLL for (int q = 0; q < count; q++) UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[q][j] = (vec){0};
     for (int i = c * VECTORS; i < (c + 1) * VECTORS; i++) {
       vec key[COLUMN_BLOCK];
       UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) key[j] = load(keys + i * TILE + j * LANES);
-      UNROLL for (int q = 0; q < QUERY_BLOCK; q++) {
+      UNROLL for (int q = 0; q < count; q++) {
         const vec query = splat(queries[q * HEAD_DIM + i]);
         UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[q][j] = fma_(query, key[j], x[q][j]);
       }
     }
     int level = 0;
     for (; c >> level & 1; level++) {
-      UNROLL for (int q = 0; q < QUERY_BLOCK; q++) {
+      UNROLL for (int q = 0; q < count; q++) {
         UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[q][j] = pending[level][q][j] + x[q][j];
       }
     }
-    UNROLL for (int q = 0; q < QUERY_BLOCK; q++) {
+    UNROLL for (int q = 0; q < count; q++) {
       UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) pending[level][q][j] = x[q][j];
     }
   }
   const int last = LANES == 16 ? 4 : LANES == 8 ? 3 : 2;
-  UNROLL for (int q = 0; q < QUERY_BLOCK; q++) {
+  UNROLL for (int q = 0; q < count; q++) {
     UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) store(scores + q * SCORES + j * LANES, pending[last][q][j]);
   }
+}
+
+/* Half a block is enough for so few queries; the bits of a query do not depend on the size of its block. */
+#define HALF_BLOCK (QUERY_BLOCK / 2)
+
+static void scores_of_block(const float *queries, const float *keys, float *scores) {
+  wide_scores(queries, keys, scores, QUERY_BLOCK);
+}
+static void scores_of_half_block(const float *queries, const float *keys, float *scores) {
+  wide_scores(queries, keys, scores, HALF_BLOCK);
 }
 
 /* sum += weights * V of tokens [from, to), for `count` vectors of the head. */
@@ -82,12 +92,18 @@ INLINE void wide_values(const float *weights, const float *values, int from, int
   }
 }
 
-static void values_of_block(const float *weights, const float *values, int from, int to, float *sum) {
+INLINE void values_of_queries(const float *weights, const float *values, int from, int to, float *sum, int queries) {
   int i = 0;
   for (; i + COLUMN_BLOCK <= VECTORS; i += COLUMN_BLOCK) {
-    wide_values(weights, values + i * LANES, from, to, sum + i * LANES, QUERY_BLOCK, COLUMN_BLOCK);
+    wide_values(weights, values + i * LANES, from, to, sum + i * LANES, queries, COLUMN_BLOCK);
   }
-  for (; i < VECTORS; i++) wide_values(weights, values + i * LANES, from, to, sum + i * LANES, QUERY_BLOCK, 1);
+  for (; i < VECTORS; i++) wide_values(weights, values + i * LANES, from, to, sum + i * LANES, queries, 1);
+}
+static void values_of_block(const float *weights, const float *values, int from, int to, float *sum) {
+  values_of_queries(weights, values, from, to, sum, QUERY_BLOCK);
+}
+static void values_of_half_block(const float *weights, const float *values, int from, int to, float *sum) {
+  values_of_queries(weights, values, from, to, sum, HALF_BLOCK);
 }
 static void values_of_query(const float *weights, const float *values, int from, int to, float *sum) {
   for (int i = 0; i < VECTORS; i++) wide_values(weights, values + i * LANES, from, to, sum + i * LANES, 1, 1);
@@ -105,10 +121,12 @@ static void wide_tile(const struct layer *layer, struct scratch *s, const int32_
     const int any_from = seen_from(layer, first_position, tile), any_to = seen_to(last_position, tile);
     const int all_from = seen_from(layer, last_position, tile), all_to = seen_to(first_position, tile);
     if (any_from >= any_to) continue;
+    const int is_half = count <= HALF_BLOCK;
     for (int t = any_from / (COLUMN_BLOCK * LANES) * (COLUMN_BLOCK * LANES); t < any_to; t += COLUMN_BLOCK * LANES) {
-      wide_scores(s->query + first * HEAD_DIM, s->keys + t, scores + t);
+      if (is_half) scores_of_half_block(s->query + first * HEAD_DIM, s->keys + t, scores + t);
+      else scores_of_block(s->query + first * HEAD_DIM, s->keys + t, scores + t);
     }
-    for (int q = 0; q < QUERY_BLOCK; q++) {
+    for (int q = 0; q < (is_half ? HALF_BLOCK : QUERY_BLOCK); q++) {
       float *weights = scores + q * SCORES;
       if (q >= count) {
         memset(weights, 0, TILE * sizeof(float));
@@ -123,7 +141,8 @@ static void wide_tile(const struct layer *layer, struct scratch *s, const int32_
                       sum + q * HEAD_DIM);
     }
     if (all_from >= all_to) continue;
-    values_of_block(scores, s->values, all_from, all_to, sum);
+    if (is_half) values_of_half_block(scores, s->values, all_from, all_to, sum);
+    else values_of_block(scores, s->values, all_from, all_to, sum);
     for (int q = 0; q < count; q++) {
       const int q_to = seen_to(positions[(first + q) / GROUP], tile);
       values_of_query(scores + q * SCORES, s->values, all_to, q_to, sum + q * HEAD_DIM);
