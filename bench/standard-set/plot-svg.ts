@@ -1,8 +1,8 @@
 import { type ComparedFigure, comparedFigures, type ResultsFile } from './results-file.ts';
 
-const width = 860;
-const labelWidth = 262;
-/** For the figures behind the longest bar. */
+const width = 898;
+const labelWidth = 300;
+/** For the figures right of the longest bar. */
 const valueWidth = 150;
 const barHeight = 13;
 const groupGap = 11;
@@ -19,7 +19,7 @@ const colours = [
 
 /**
  * What was measured, each with a bar for each type of weights: our speed as a multiple of libllama's, which is the line at
- * 1, and behind the bar both figures. Readable on white and on black.
+ * 1, and right of the bar both figures. Readable on white and on black.
  */
 export function plotSvg(results: ResultsFile): string {
   const figures = comparedFigures(results);
@@ -90,7 +90,7 @@ function legend(weights: readonly string[]): string {
     x += 34 + 8 * name.length;
     return entry;
   });
-  return [...entries, `<text class="figures" x="${x}" y="43">behind each bar: Kvasir : libllama</text>`].join('\n');
+  return [...entries, `<text class="figures" x="${x}" y="43">right of each bar: Kvasir : libllama</text>`].join('\n');
 }
 
 /** A line at each whole multiple; that at 1 is the peer. */
@@ -109,7 +109,7 @@ function gridLines(most: number, scale: number, bottom: number): string {
 const axisLine = (name: string, x: number, bottom: number): string =>
   `<line class="${name}" x1="${fixed(x)}" y1="${top - 8}" x2="${fixed(x)}" y2="${fixed(bottom + 4)}"/>`;
 
-/** A figure that would lie on the line stands behind it. */
+/** A figure that would lie on the line stands right of it. */
 const valueAt = (ratio: number): number => (ratio < 1 && ratio > 0.85 ? 1 : ratio);
 
 const colourOf = (weights: number): readonly [string, string] => colours[weights % colours.length]!;

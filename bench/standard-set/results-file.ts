@@ -76,11 +76,11 @@ export function comparedFigures({ runs }: ResultsFile): ComparedFigure[] {
 function figuresOf(row: ResultsRow, command: string): ComparedFigure[] {
   const weights = /--model (\S+)\.gguf/.exec(command)?.[1] ?? 'the demo model';
   const promptLength = /--prompt-len (\d+)/.exec(command)?.[1] ?? '512';
-  const behind = row.depth === undefined || row.depth === 0 ? '' : ` behind ${row.depth} tokens`;
+  const context = row.depth === undefined || row.depth === 0 ? '' : ` after a context of ${row.depth} tokens`;
   const decode = row.batch === undefined || row.batch === 1 ? 'decode' : `decode of ${row.batch} at once`;
   return [
-    ...figure(weights, `prompt of ${promptLength}${behind}`, row.prefill),
-    ...figure(weights, `${decode}${behind}`, row.decode),
+    ...figure(weights, `prompt of ${promptLength}${context}`, row.prefill),
+    ...figure(weights, `${decode}${context}`, row.decode),
     ...figure(weights, workloadLabel(row), row.throughput),
   ];
 }

@@ -77,7 +77,7 @@ it('a plot has a bar for each figure that stands beside libllama, and a line at 
   expect(svg).toContain(`<line class="one" x1="${from + longest / 2}"`);
   // Weights have colours, and what was measured a label.
   expect([first![1], second![1]]).toEqual(['w0', 'w1']);
-  expect(svg).toMatch(/>A&lt;B<.*>Q<.*>prompt of 8 behind 64 tokens<.*>8 requests as in ShareGPT</s);
+  expect(svg).toMatch(/>A&lt;B<.*>Q<.*>prompt of 8 after a context of 64 tokens<.*>8 requests as in ShareGPT</s);
 });
 
 it('a plot has one label for what was measured on several types of weights', () => {
