@@ -4,6 +4,8 @@
  * V8 counts blocks while the simulator runs over all scenarios: a branch that never ran is a range with count 0,
  * whatever made it a branch (if, ?:, ??, &&, a loop, a case, a function). What it cannot see is an `if` without `else`
  * that is always true, and optional chaining. Positions come from the build's source maps.
+ *
+ * With `--floor` it runs as `coverage-floor.json` says, and fails if a folder's share of reached pieces is below its floor.
  */
 import { readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
@@ -12,6 +14,7 @@ import { dirname, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { simulate } from '../sim/run.ts';
 import { scenarios } from '../sim/world.ts';
+import { assertDefined } from '../src/base/assert.ts';
 
 interface Unreached {
   readonly file: string;
@@ -21,8 +24,16 @@ interface Unreached {
 
 const rooms = /\/dist\/src\/(kv|scheduler)\//;
 
-const steps = Number(process.argv[2] ?? 500_000);
-const seed = Number(process.argv[3] ?? 1);
+interface Floor {
+  readonly steps: number;
+  readonly seed: number;
+  readonly reachedPercent: Readonly<Record<string, number>>;
+}
+
+const floorFile = 'scripts/coverage-floor.json';
+const floor = process.argv[2] === '--floor' ? (JSON.parse(readFileSync(floorFile, 'utf8')) as Floor) : undefined;
+const steps = floor?.steps ?? Number(process.argv[2] ?? 500_000);
+const seed = floor?.seed ?? Number(process.argv[3] ?? 1);
 const session = new Session();
 session.connect();
 await session.post('Profiler.enable');
@@ -31,20 +42,25 @@ for (const scenario of scenarios) simulate(seed, Math.ceil(steps / scenarios.len
 const { result } = await session.post('Profiler.takePreciseCoverage');
 
 let blocks = 0;
+/** Pieces by folder. */
+const blocksOf = new Map<string, number>();
 let assertions = 0;
 const unreached: Unreached[] = [];
 for (const { url, functions } of result.filter((script) => rooms.test(script.url))) {
   const path = fileURLToPath(url);
+  const room = assertDefined(rooms.exec(url)?.[1], 'a script of a folder that is measured');
   const code = readFileSync(path, 'utf8');
   const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')));
   for (const { ranges } of functions) {
     blocks += ranges.length;
+    add(room, ranges.length);
     for (const { count, startOffset, endOffset } of ranges) {
       const text = code.slice(startOffset, endOffset);
       // What V8 takes for a block although there is no code in it, and what runs only when an assertion fails.
       if (count > 0 || /^[\s{}]*$/.test(text)) continue;
       if (isAssertion(path, text)) {
         assertions++;
+        add(room, -1);
         continue;
       }
       unreached.push({ ...positionOf(path, code, startOffset, map), text: text.replace(/\s+/g, ' ').slice(0, 100) });
@@ -60,6 +76,25 @@ console.log(`${assertions} more run only when an assertion fails`);
 console.log(
   `${steps} steps from seed ${seed}: ${blocks - unreached.length} of ${blocks} blocks (${reached.toFixed(1)} %)`,
 );
+if (floor !== undefined) checkFloor(floor);
+
+function add(room: string, count: number): void {
+  blocksOf.set(room, (blocksOf.get(room) ?? 0) + count);
+}
+
+function checkFloor({ reachedPercent }: Floor): void {
+  for (const [room, wanted] of Object.entries(reachedPercent)) {
+    const all = assertDefined(blocksOf.get(room), `no script of src/${room} ran`);
+    const missed = unreached.filter(({ file }) => file.startsWith(`src/${room}/`)).length;
+    const found = (100 * (all - missed)) / all;
+    console.log(`src/${room}: ${found.toFixed(1)} % of ${all} blocks, at least ${wanted} %`);
+    if (found >= wanted) continue;
+    console.error(
+      `src/${room} is below its floor: the simulator no longer reaches the lines above. Add a world that does, or remove code that nothing reaches. ${floorFile} has the floors.`,
+    );
+    process.exitCode = 1;
+  }
+}
 
 function isAssertion(path: string, text: string): boolean {
   return /^[\s{]*(assert\(false|fail\w*\()/.test(text) || (path.endsWith('verify.js') && text.includes('assert(false'));
