@@ -79,19 +79,17 @@ export interface LoadReport {
 export function connected(
   pages: number,
   options: Partial<SchedulerOptions> = {},
-  blockSize = 16,
   external: ExternalKvOptions = {},
-  groups: readonly KvGroupSpec[] = onePoolSpec(pages, blockSize).groups,
+  groups: readonly KvGroupSpec[] = onePoolSpec(pages, 16).groups,
 ) {
-  const spec = { ...onePoolSpec(pages, blockSize), groups };
+  const spec = { ...onePoolSpec(pages, 16), groups };
   const connector = new ToldConnector();
   const defaults = { maxNumBatchedTokens: 2048, maxNumSeqs: 16, maxModelLen: 10_000 };
   const scheduler = new Scheduler(
     spec,
     { ...defaults, enablePrefixCaching: true, policy: 'fcfs', ...options },
     sha256,
-    connector,
-    external,
+    { ...external, connector },
   );
   const runner = new FakeRunner(spec, 1000);
   const updates: RequestUpdate[] = [];
@@ -128,7 +126,7 @@ export function fillTruly(
   fails: (block: LoadBlock) => boolean = () => false,
 ): void {
   const { groups, pageCount } = runner.kvCacheSpec;
-  const store = connected(pageCount, { maxNumBatchedTokens: request.promptTokens.length }, 0, {}, groups);
+  const store = connected(pageCount, { maxNumBatchedTokens: request.promptTokens.length }, {}, groups);
   store.scheduler.add(request);
   const plan = store.plan()!;
   const pages = plan.sequences[0]!.blockTables.map(({ ids }) => ids.slice());

@@ -39,8 +39,8 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I7'],
     seed: 1,
     file: 'src/kv/coverage.ts',
-    find: 'parts.pool.release(page);',
-    replace: 'if (block !== 1) parts.pool.release(page);',
+    find: 'parts.pool.release(place.page);',
+    replace: 'if (place.block !== 1) parts.pool.release(place.page);',
   },
   {
     bug: 'a block is published when its first token is computed',
@@ -229,7 +229,7 @@ export const mutants: readonly Mutant[] = [
     breaks: ['is not whole, and nobody fills it'],
     seed: 37,
     file: 'src/kv/ownership.ts',
-    find: 'dropFromOthers(parts, owner, g, block, page);\n  }',
+    find: 'dropFromOthers(parts, owner, place);\n  }',
     replace: '}',
   },
   {

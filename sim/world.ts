@@ -125,9 +125,8 @@ export class World {
       this.#spec,
       this.#options,
       sha256,
-      this.#tier,
       // Some worlds live by the usual, long deadlines; in none is looked every 100 ms for I/O that hangs for minutes.
-      { ...(isLimited ? limits : {}), pollMs: 5000 },
+      { ...(isLimited ? limits : {}), connector: this.#tier, pollMs: 5000 },
     );
     if (this.#tier !== undefined) {
       this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);

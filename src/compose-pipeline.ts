@@ -46,7 +46,7 @@ export async function openRanks(
       const onProgress: LoadProgress = (loaded, total) => progress.report(setup.rank, loaded, total);
       if (!isApart) return openRank(setup, { ...context, onProgress, notice });
       const name = `rank ${setup.rank} of ${worldSize}`;
-      return openProcess(setup, name, { onProgress, notice }, context, options);
+      return openProcess(setup, { name, onProgress, notice }, context, options);
     }),
   );
   const ranks = settled.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
@@ -71,10 +71,16 @@ function setupsOf(options: ResolvedEngineOptions, context: PipelineContext, isAp
   return Array.from({ length: worldSize }, (_, rank) => ({ ...common, rank }));
 }
 
+interface ProcessHooks {
+  /** Of the rank, for messages. */
+  readonly name: string;
+  readonly onProgress: LoadProgress;
+  readonly notice: (message: string) => void;
+}
+
 function openProcess(
   setup: RankSetup,
-  name: string,
-  hooks: { readonly onProgress: LoadProgress; readonly notice: (message: string) => void },
+  { name, onProgress, notice }: ProcessHooks,
   context: PipelineContext,
   { onNotice, workerTimeout }: ResolvedEngineOptions,
 ): Promise<OpenedRank> {
@@ -85,8 +91,8 @@ function openProcess(
     timeoutMs: workerTimeout > 0 ? workerTimeout * 1000 : Infinity,
     clock: systemClock,
     restarts: context.restarts ?? restartDefaults,
-    onProgress: hooks.onProgress,
-    onNotice: hooks.notice,
+    onProgress,
+    onNotice: notice,
     onWake: () => context.wake(),
     onDeath: (death) => onNotice?.(noticeOf(death)),
   });

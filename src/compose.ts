@@ -87,7 +87,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
     const scheduling = schedulerOptionsOf(resolved, model, transfer);
-    const scheduler: SchedulerInterface = new Scheduler(executor.kvCacheSpec, scheduling, sha256, connector);
+    const scheduler: SchedulerInterface = new Scheduler(executor.kvCacheSpec, scheduling, sha256, { connector });
     const engine = new Engine(
       {
         scheduler,

@@ -42,7 +42,9 @@ export class SchedulerLoad {
       policy: 'fcfs',
     } as const;
     this.#withConnector = withConnector;
-    this.scheduler = new Scheduler(spec, options, sha256, withConnector ? idleConnector : undefined);
+    this.scheduler = new Scheduler(spec, options, sha256, {
+      connector: withConnector ? idleConnector : undefined,
+    });
   }
 
   /** A new request, not added yet. Prompts of different numbers share no block. */

@@ -13,6 +13,7 @@ const weyl1 = 0xbb67ae85;
 const rounds = 10;
 
 /** Four 32-bit words from a counter of four words and a key of two, written to `out`; `out` may be any length >= 4. */
+// biome-ignore lint/complexity/useMaxParams: called for each random number: words, not objects
 export function philox4x32(
   counter0: number,
   counter1: number,

@@ -93,7 +93,7 @@ async function generate(promptFlag: string, flags: GenerateFlags, context: CliCo
   if (opened === undefined) return interruption.exitCode;
   const { engine, prompt } = opened;
   try {
-    await run(engine, prompt, flags, context, signal);
+    await run(engine, prompt, flags, { context, signal });
   } finally {
     await engine.close();
   }
@@ -120,8 +120,7 @@ async function run(
   engine: AsyncEngine,
   prompt: string,
   flags: GenerateFlags,
-  context: CliContext,
-  signal: AbortSignal,
+  { context, signal }: { readonly context: CliContext; readonly signal: AbortSignal },
 ): Promise<void> {
   const text = flags.chat ? asChat(engine, prompt, flags.system) : prompt;
   const tokens = await tokenizeText(engine, text, !flags.chat, signal);

@@ -75,7 +75,8 @@ async function runSim(context: CliContext, flags: SimFlags): Promise<ExitCode> {
   }
   progress.end();
   const isInterrupted = interruption.signal.aborted;
-  if (report !== undefined) summarize(context, flags, report, (performance.now() - started) / 1000, isInterrupted);
+  const seconds = (performance.now() - started) / 1000;
+  if (report !== undefined) summarize(context, flags, report, { seconds, isInterrupted });
   return isInterrupted ? interruption.exitCode : 0;
 }
 
@@ -83,8 +84,7 @@ function summarize(
   { stdout }: CliContext,
   { seed, scenario, json }: SimFlags,
   report: SimulationReport,
-  seconds: number,
-  isInterrupted: boolean,
+  { seconds, isInterrupted }: { readonly seconds: number; readonly isInterrupted: boolean },
 ): void {
   if (json) {
     stdout.write(`${JSON.stringify({ seed, scenario, ...report, ...(isInterrupted ? { interrupted: true } : {}) })}\n`);

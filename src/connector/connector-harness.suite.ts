@@ -117,8 +117,7 @@ export class EngineHarness {
         ...options.scheduling,
       },
       sha256,
-      this.#port(connector),
-      { loadTimeoutMs: () => options.loadTimeoutMs, pollMs: 5 },
+      { connector: this.#port(connector), loadTimeoutMs: () => options.loadTimeoutMs, pollMs: 5 },
     );
   }
 

@@ -57,9 +57,9 @@ const known: ReadonlySet<string> = new Set<keyof SamplingParams>([
  */
 export function parseSamplingParams(input: unknown, limits: SamplingLimits): SamplingParams {
   const raw = readObject(input);
-  const topK = readInteger(raw, 'topK', 0, -1, Number.MAX_SAFE_INTEGER);
-  const maxTokens = readInteger(raw, 'maxTokens', limits.maxTokensDefault, 1, Number.MAX_SAFE_INTEGER);
-  const minTokens = readInteger(raw, 'minTokens', 0, 0, Number.MAX_SAFE_INTEGER);
+  const topK = readInteger(raw, 'topK', 0, { min: -1 });
+  const maxTokens = readInteger(raw, 'maxTokens', limits.maxTokensDefault, { min: 1 });
+  const minTokens = readInteger(raw, 'minTokens', 0, { min: 0 });
   if (minTokens > maxTokens) {
     throw invalidParameter({
       parameter: 'minTokens',
@@ -67,9 +67,9 @@ export function parseSamplingParams(input: unknown, limits: SamplingLimits): Sam
       actual: String(minTokens),
     });
   }
-  const logprobs = isAbsent(raw.logprobs) ? undefined : readInteger(raw, 'logprobs', 0, 0, logprobsMax);
+  const logprobs = isAbsent(raw.logprobs) ? undefined : readInteger(raw, 'logprobs', 0, { min: 0, max: logprobsMax });
   return Object.freeze({
-    n: readInteger(raw, 'n', 1, 1, completionsMax),
+    n: readInteger(raw, 'n', 1, { min: 1, max: completionsMax }),
     temperature: readNumber(raw, 'temperature', 1, { min: 0 }),
     topK: Math.max(topK, 0),
     topP: readNumber(raw, 'topP', 1, { above: 0, max: 1 }),

@@ -31,7 +31,17 @@ export function readNumber(
   throw wrong(parameter, `a finite number ${bounds.join(' and ')}`, value);
 }
 
-export function readInteger(raw: Raw, parameter: string, fallback: number, min: number, max: number): number {
+interface IntegerRange {
+  readonly min: number;
+  readonly max?: number;
+}
+
+export function readInteger(
+  raw: Raw,
+  parameter: string,
+  fallback: number,
+  { min, max = Number.MAX_SAFE_INTEGER }: IntegerRange,
+): number {
   const value = raw[parameter] ?? fallback;
   if (Number.isSafeInteger(value) && (value as number) >= min && (value as number) <= max) return value as number;
   const bounds = max === Number.MAX_SAFE_INTEGER ? `at least ${min}` : `from ${min} to ${max}`;

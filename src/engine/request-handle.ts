@@ -12,6 +12,15 @@ import { StopMatcher } from './stop-strings.ts';
 
 type Finish = NonNullable<OutputDelta['finish']>;
 
+/** What a delta tells, before the request's index and its wish for logprobs are applied. */
+interface DeltaParts {
+  readonly text: string;
+  readonly tokenIds: readonly TokenId[];
+  readonly logprobs: readonly TokenLogprobs[];
+  readonly finish: Finish | undefined;
+  readonly stats: RequestStats;
+}
+
 const withSpecial = { special: true } as const;
 const withoutSpecial = { special: false } as const;
 
@@ -72,11 +81,12 @@ export class RequestHandle {
       text += rest.text;
       stop = rest.stop;
     }
-    if (stop === undefined) this.#push(text, tokenIds, logprobs, this.#finishOf(update), update.stats);
-    else {
+    let finish = this.#finishOf(update);
+    if (stop !== undefined) {
       const ended = update.finish ?? stopInScheduler();
-      this.#push(text, tokenIds, logprobs, { reason: 'stop', stopReason: stop, ...wordOf(ended) }, update.stats);
+      finish = { reason: 'stop', stopReason: stop, ...wordOf(ended) };
     }
+    this.#push({ text, tokenIds, logprobs, finish, stats: update.stats });
   }
 
   /** Ends it from outside, with the text that was held back. `aborted` is the scheduler's last word, when it had one. */
@@ -84,7 +94,8 @@ export class RequestHandle {
     assert(!this.#hasEnded, `request ${this.request.id} ends twice`);
     const last = aborted?.stats ?? this.#stats ?? emptyStats(this.request);
     this.#stats = last;
-    this.#push(this.#flush().text, [], [], { reason, ...wordOf(aborted) }, last);
+    const finish = { reason, ...wordOf(aborted) };
+    this.#push({ text: this.#flush().text, tokenIds: [], logprobs: [], finish, stats: last });
   }
 
   /** Ends it without a word, because nobody listens. */
@@ -120,13 +131,7 @@ export class RequestHandle {
     return isNamed ? { ...ended, stopReason: stopToken } : ended;
   }
 
-  #push(
-    text: string,
-    tokenIds: readonly TokenId[],
-    logprobs: readonly TokenLogprobs[],
-    finish: Finish | undefined,
-    stats: RequestStats,
-  ): void {
+  #push({ text, tokenIds, logprobs, finish, stats }: DeltaParts): void {
     if (finish !== undefined) this.#hasEnded = true;
     this.#stream.push({
       index: this.#index,

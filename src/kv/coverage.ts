@@ -1,8 +1,9 @@
 import { assert } from '../base/assert.ts';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 import { leavePage } from './ownership.ts';
+import type { PlacedBlock } from './proposal.ts';
 
 /**
  * Sees to it that rows [start, end) have pages in every group, as far as the pool lasts; returns where the covered rows
@@ -38,7 +39,7 @@ export function pushFresh(parts: KvParts, request: KvRequest, g: number): void {
   const page = parts.pool.allocate();
   parts.residency.begin(page, request.slot);
   table.push(page);
-  promise(parts, request, g, block, page);
+  promise(parts, request, { group: g, block, page });
 }
 
 /** Lets go of what no token from `position` on can see. */
@@ -49,7 +50,7 @@ export function releaseBehind(parts: KvParts, request: KvRequest, position: numb
     for (let block = request.firstHeld[g]!; block < kept; block++) {
       const page = table.at(block);
       if (page === NULL_BLOCK) continue;
-      releasePage(parts, request, g, block, page);
+      releasePage(parts, request, { group: g, block, page });
       table.set(block, NULL_BLOCK);
     }
     if (kept > request.firstHeld[g]!) request.firstHeld[g] = kept;
@@ -61,7 +62,7 @@ export function unpark(parts: KvParts, request: KvRequest): void {
   for (const { group, block, page } of request.parked) {
     const table = request.tables[group]!;
     const stopgap = table.at(block);
-    if (stopgap !== NULL_BLOCK) releasePage(parts, request, group, block, stopgap);
+    if (stopgap !== NULL_BLOCK) releasePage(parts, request, { group, block, page: stopgap });
     table.set(block, page);
     request.firstHeld[group] = Math.min(request.firstHeld[group]!, block);
   }
@@ -70,14 +71,14 @@ export function unpark(parts: KvParts, request: KvRequest): void {
 
 /** Gives up what waits aside: the plan that needed it is void. */
 export function dropParked(parts: KvParts, request: KvRequest): void {
-  for (const { group, block, page } of request.parked) releasePage(parts, request, group, block, page);
+  for (const { group, block, page } of request.parked) releasePage(parts, request, { group, block, page });
   request.parked.length = 0;
 }
 
 /** Gives up one reference; a page that this request was filling goes to others, or loses its content. */
-export function releasePage(parts: KvParts, request: KvRequest, g: number, block: number, page: BlockId): void {
-  if (parts.residency.isOwnedBy(page, request.slot)) leavePage(parts, request, g, block, page);
-  parts.pool.release(page);
+export function releasePage(parts: KvParts, request: KvRequest, place: PlacedBlock): void {
+  if (parts.residency.isOwnedBy(place.page, request.slot)) leavePage(parts, request, place);
+  parts.pool.release(place.page);
 }
 
 function lacksPage(parts: KvParts, request: KvRequest, g: number, block: number): boolean {
@@ -123,11 +124,11 @@ function providePage(parts: KvParts, request: KvRequest, g: number, block: numbe
   const { spans, nextSpan } = request;
   const { blockSize } = parts.spec.groups[g]!;
   const isWhole = spans.start(nextSpan) <= block * blockSize && spans.end(nextSpan) >= (block + 1) * blockSize;
-  if (isWhole) promise(parts, request, g, block, page);
+  if (isWhole) promise(parts, request, { group: g, block, page });
 }
 
 /** From now on others may refer to the page and wait for it. */
-function promise(parts: KvParts, request: KvRequest, g: number, block: number, page: BlockId): void {
-  const chain = request.chains[g]!;
-  if (parts.enablePrefixCaching && block < chain.count) parts.computing.insert(page, g, chain.words, block);
+function promise(parts: KvParts, request: KvRequest, { group, block, page }: PlacedBlock): void {
+  const chain = request.chains[group]!;
+  if (parts.enablePrefixCaching && block < chain.count) parts.computing.insert(page, group, chain.words, block);
 }

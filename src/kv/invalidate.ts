@@ -3,7 +3,7 @@ import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import { releasePage } from './coverage.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
-import type { BlockPlace } from './proposal.ts';
+import type { BlockPlace, PlacedBlock } from './proposal.ts';
 
 /**
  * The one failure path: a load that failed, a page that was corrupt, a worker that came back empty all become "the
@@ -40,7 +40,7 @@ export function invalidatePages(parts: KvParts, pages: readonly BlockId[]): KvRe
       const { group, block, page } = request.parked[i]!;
       if (!bad.has(page)) continue;
       request.parked.splice(i, 1);
-      releasePage(parts, request, group, block, page);
+      releasePage(parts, request, { group, block, page });
       users.add(request);
     }
   }
@@ -69,15 +69,15 @@ function invalidateIn(parts: KvParts, request: KvRequest, g: number, bad: Invali
     isUser = true;
     if (!parts.groups[g]!.takesAllAtOnce) {
       if (parts.residency.isOwnedBy(page, request.slot)) continue;
-      releasePage(parts, request, g, block, page);
+      releasePage(parts, request, { group: g, block, page });
       table.set(block, NULL_BLOCK);
-    } else claim(parts, request, g, block, page);
+    } else claim(parts, request, { group: g, block, page });
   }
   return isUser;
 }
 
 /** Makes the request the page's owner if nobody is, or if the owner so far was admitted after it. */
-function claim(parts: KvParts, request: KvRequest, g: number, block: number, page: BlockId): void {
+function claim(parts: KvParts, request: KvRequest, { group, block, page }: PlacedBlock): void {
   const { residency, computing } = parts;
   if (residency.isOwned(page)) {
     const owner = parts.requests.find((other) => other !== undefined && residency.isOwnedBy(page, other.slot));
@@ -86,6 +86,6 @@ function claim(parts: KvParts, request: KvRequest, g: number, block: number, pag
     return;
   }
   residency.begin(page, request.slot);
-  const chain = request.chains[g]!;
-  if (parts.enablePrefixCaching && block < chain.count) computing.insert(page, g, chain.words, block);
+  const chain = request.chains[group]!;
+  if (parts.enablePrefixCaching && block < chain.count) computing.insert(page, group, chain.words, block);
 }

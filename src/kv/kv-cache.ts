@@ -11,18 +11,10 @@ import { createGroup } from './create-group.ts';
 import { blocksOn, invalidatePages, replanThoseAwaiting } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
-import {
-  isAwaitingLoad,
-  loadArrived,
-  loadFailed,
-  loadLate,
-  loadMissing,
-  missingBlocks,
-  type PlacedBlock,
-} from './loading.ts';
+import { isAwaitingLoad, loadArrived, loadFailed, loadLate, loadMissing, missingBlocks } from './loading.ts';
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
-import { type BlockPlace, Proposal } from './proposal.ts';
+import { type BlockPlace, type PlacedBlock, Proposal } from './proposal.ts';
 import { Residency } from './residency.ts';
 import { verifyKvCache, verifyPlans } from './verify.ts';
 
@@ -316,7 +308,7 @@ export class KvCache {
       // From the tail, so that of this request's blocks the prefix survives longest.
       for (let block = table.length - 1; block >= request.firstHeld[g]!; block--) {
         const page = table.at(block);
-        if (page !== NULL_BLOCK) releasePage(this.parts, request, g, block, page);
+        if (page !== NULL_BLOCK) releasePage(this.parts, request, { group: g, block, page });
       }
       table.clear();
     }

@@ -2,7 +2,7 @@ import { assert, assertDefined } from '../base/assert.ts';
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
-import type { BlockPlace } from './proposal.ts';
+import type { BlockPlace, PlacedBlock } from './proposal.ts';
 
 /**
  * What becomes of a page that a transfer fills. A loading page has an owner like a page that is computed: others refer to
@@ -14,10 +14,6 @@ import type { BlockPlace } from './proposal.ts';
  *
  *   lost --> loading, in the page that has lost its content; then as above
  */
-export interface PlacedBlock extends BlockPlace {
-  readonly page: BlockId;
-}
-
 /** The bytes are there and were verified. False if no request waits for them any more. */
 export function loadArrived(parts: KvParts, { group, block, page }: PlacedBlock): boolean {
   const { residency, computing, published, requests } = parts;

@@ -1,7 +1,8 @@
 import { assert } from '../base/assert.ts';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
+import type { PlacedBlock } from './proposal.ts';
 
 /**
  * What becomes of a page that its owner will not fill after all: the owner ends or is preempted.
@@ -11,13 +12,14 @@ import type { KvRequest } from './kv-request.ts';
  * So a page's owner was always admitted before all others that have it, those who wait wait for earlier ones, and nobody
  * waits in a circle. So does a page that is being loaded: the transfer goes on for whoever waits for it. Elsewhere (windows, states) a sharer may not need all of the page: they drop it and plan for themselves.
  */
-export function leavePage(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
+export function leavePage(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
+  const { page } = place;
   if (parts.pool.references(page) > 1) {
-    if (parts.groups[g]!.takesAllAtOnce || parts.residency.isLoading(page)) {
-      bequeath(parts, owner, g, block, page);
+    if (parts.groups[place.group]!.takesAllAtOnce || parts.residency.isLoading(page)) {
+      bequeath(parts, owner, place);
       return;
     }
-    dropFromOthers(parts, owner, g, block, page);
+    dropFromOthers(parts, owner, place);
   }
   if (parts.residency.isLoading(page)) parts.residency.stopLoading(page);
   parts.residency.disown(page, owner.slot);
@@ -25,15 +27,16 @@ export function leavePage(parts: KvParts, owner: KvRequest, g: number, block: nu
 }
 
 /** The owner goes on without filling the page whole (it has found another way): nobody may wait for that. */
-export function breakPromise(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
-  dropFromOthers(parts, owner, g, block, page);
-  parts.computing.remove(page);
+export function breakPromise(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
+  dropFromOthers(parts, owner, place);
+  parts.computing.remove(place.page);
 }
 
-function bequeath(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
+function bequeath(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
+  const { block, page } = place;
   let heir: KvRequest | undefined;
   for (const other of parts.requests) {
-    if (other === undefined || other === owner || !holds(other, g, block, page)) continue;
+    if (other === undefined || other === owner || !holds(other, place)) continue;
     if (heir === undefined || other.admission < heir.admission) heir = other;
   }
   assert(heir !== undefined, `page ${page} is shared, but nobody has it at block ${block}`);
@@ -41,17 +44,17 @@ function bequeath(parts: KvParts, owner: KvRequest, g: number, block: number, pa
   heir.needsPlan = true;
 }
 
-function dropFromOthers(parts: KvParts, owner: KvRequest, g: number, block: number, page: BlockId): void {
+function dropFromOthers(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
   for (const other of parts.requests) {
     if (other === undefined || other === owner) continue;
-    if (!holds(other, g, block, page)) continue;
-    other.tables[g]!.set(block, NULL_BLOCK);
-    parts.pool.release(page);
+    if (!holds(other, place)) continue;
+    other.tables[place.group]!.set(place.block, NULL_BLOCK);
+    parts.pool.release(place.page);
     other.needsPlan = true;
   }
 }
 
-function holds(request: KvRequest, g: number, block: number, page: BlockId): boolean {
-  const table = request.tables[g]!;
+function holds(request: KvRequest, { group, block, page }: PlacedBlock): boolean {
+  const table = request.tables[group]!;
   return block < table.length && table.at(block) === page;
 }

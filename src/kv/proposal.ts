@@ -12,6 +12,11 @@ export interface BlockPlace {
   readonly block: number;
 }
 
+/** The same with the page that the request has for it. */
+export interface PlacedBlock extends BlockPlace {
+  readonly page: BlockId;
+}
+
 /** What a request without pages would get if it were admitted now. Scratch memory: one proposal at a time. */
 export class Proposal {
   readonly groups: readonly GroupProposal[];

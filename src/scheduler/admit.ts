@@ -1,6 +1,6 @@
 import type { Span } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
-import type { PlacedBlock } from '../kv/loading.ts';
+import type { BlockPlace } from '../kv/proposal.ts';
 import type { SchedulerOptions } from './contract.ts';
 import { type ExternalKv, type Match, nothingFound } from './external-kv.ts';
 import type { RequestState } from './request-state.ts';
@@ -79,7 +79,7 @@ function findOutside(kv: KvCache, next: RequestState, headroom: number, external
 }
 
 /** The tokens of these blocks in any group, ascending and disjoint. */
-export function spansOf({ parts: { spec } }: KvCache, blocks: readonly Omit<PlacedBlock, 'page'>[]): Span[] {
+export function spansOf({ parts: { spec } }: KvCache, blocks: readonly BlockPlace[]): Span[] {
   const spans: { start: number; end: number }[] = [];
   const ranges = blocks.map(({ group, block }) => {
     const { blockSize } = spec.groups[group]!;

@@ -8,6 +8,13 @@ import type { KvCache } from '../kv/kv-cache.ts';
 import { finishOf } from './finish.ts';
 import type { RequestState } from './request-state.ts';
 
+/** A plan that is out, and the requests of its sequences. */
+export interface StepInFlight {
+  readonly plan: StepPlan;
+  /** Parallel to the plan's sequences. */
+  readonly states: readonly RequestState[];
+}
+
 /**
  * The rows of a step become valid KV: full blocks are published, counters move. Rows that depended on an invalid page
  * do not count. Returns, parallel to `states`, whether the request's sample counts.
@@ -15,9 +22,8 @@ import type { RequestState } from './request-state.ts';
  * Requests that were aborted meanwhile are committed too: their KV is as good as any and stays to be found.
  */
 export function commitStep(
-  plan: StepPlan,
-  states: readonly RequestState[],
   kv: KvCache,
+  { plan, states }: StepInFlight,
   invalid: readonly BlockId[],
   leftOut: readonly number[],
 ): boolean[] {
@@ -42,6 +48,13 @@ export function commitStep(
   return counts;
 }
 
+export interface AppendOptions {
+  /** Parallel to the states: whether the sample counts. */
+  readonly counts: readonly boolean[];
+  readonly maxModelLen: number;
+  readonly ends: RequestEnds;
+}
+
 export interface RequestEnds {
   /** Ends a request: its pages are given back, and the connector is told. Returns the connector's word to the client. */
   finish(state: RequestState): { readonly kvTransferParams?: JsonObject } | undefined;
@@ -51,13 +64,10 @@ export interface RequestEnds {
 
 /** Tokens are appended, requests end; one update for each that got a token. */
 export function appendSamples(
-  plan: StepPlan,
-  result: StepResult,
-  states: readonly RequestState[],
-  counts: readonly boolean[],
   kv: KvCache,
-  maxModelLen: number,
-  ends: RequestEnds,
+  { plan, states }: StepInFlight,
+  result: StepResult,
+  { counts, maxModelLen, ends }: AppendOptions,
 ): RequestUpdate[] {
   const updates: RequestUpdate[] = [];
   for (let i = 0; i < states.length; i++) {

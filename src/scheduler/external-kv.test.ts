@@ -7,7 +7,7 @@ const prompt = (own: number, blocks = 100) => range(blocks * 16, own * 10_000);
 
 describe('deadlines', () => {
   test('a worker that never reports: what it was to load is computed, in other pages', () => {
-    const world = connected(10_000, {}, 16, { loadTimeoutMs: () => 1000 });
+    const world = connected(10_000, {}, { loadTimeoutMs: () => 1000 });
     world.connector.blocks = () => 99;
     world.scheduler.add(short('1', prompt(1), 4));
     world.step();

@@ -17,7 +17,7 @@ import {
 import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
 import { type BlockId, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
-import type { PlacedBlock } from '../kv/loading.ts';
+import type { PlacedBlock } from '../kv/proposal.ts';
 import type { RequestState } from './request-state.ts';
 
 /** What the scheduler asks of a connector's scheduler half. */

@@ -1,7 +1,5 @@
-import type { KvCache } from '../kv/kv-cache.ts';
-import type { ExternalKv } from './external-kv.ts';
+import type { AdmissionParts } from './admit.ts';
 import type { RequestState } from './request-state.ts';
-import type { RunningList } from './running-list.ts';
 import type { StepDraft } from './step-draft.ts';
 
 /**
@@ -13,9 +11,7 @@ import type { StepDraft } from './step-draft.ts';
 export function serve(
   state: RequestState,
   draft: StepDraft,
-  running: RunningList,
-  kv: KvCache,
-  external: ExternalKv | undefined,
+  { running, kv, external }: Pick<AdmissionParts, 'running' | 'kv' | 'external'>,
 ): readonly RequestState[] {
   if (draft.add(state)) return nobody;
   if (external?.giveUpSaves() === true && draft.add(state)) return nobody;

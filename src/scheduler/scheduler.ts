@@ -8,7 +8,7 @@ import { TokenBuffer } from '../core/tokens.ts';
 import type { HashFunction } from '../kv/block-hash.ts';
 import { KvCache } from '../kv/kv-cache.ts';
 import { type AdmissionParts, admitWaiting } from './admit.ts';
-import { appendSamples, commitStep } from './apply-result.ts';
+import { appendSamples, commitStep, type StepInFlight } from './apply-result.ts';
 import type { AbortedRequest, ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions } from './external-kv.ts';
 import { Pace, type StepLoad } from './pace.ts';
@@ -53,8 +53,7 @@ export class Scheduler implements SchedulerInterface {
     spec: KvCacheSpec,
     options: SchedulerOptions,
     hash: HashFunction,
-    connector?: ConnectorPort,
-    external: ExternalKvOptions = {},
+    { connector, ...external }: ExternalKvOptions & { readonly connector?: ConnectorPort | undefined } = {},
   ) {
     assert(options.maxNumBatchedTokens > 0 && options.maxNumSeqs > 0, 'a scheduler without rows or seats');
     this.#options = options;
@@ -155,21 +154,22 @@ export class Scheduler implements SchedulerInterface {
   apply(plan: ScheduledStep, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[] {
     assert(this.#out?.plan === plan, `step ${plan.stepId} is not the plan that is out`);
     assert(result.stepId === plan.stepId, `result of step ${result.stepId}, plan of step ${plan.stepId}`);
-    const { states } = this.#out;
-    this.#measure(this.#out, result, nowMs);
+    const out = this.#out;
+    const { states } = out;
+    this.#measure(out, result, nowMs);
     assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
     this.#setTime(nowMs);
     this.#out = undefined;
     const losses = this.#recovery.receive(plan, result);
     const untrue = this.#recovery.untrueBlocks(losses);
-    const counts = commitStep(plan, states, this.#kv, untrue, result.leftOut ?? nothing);
+    const counts = commitStep(this.#kv, out, untrue, result.leftOut ?? nothing);
     const failures = this.#recovery.recover(losses);
     const { maxModelLen } = this.#options;
     const ends = {
       finish: (state: RequestState) => this.#finish(state),
       close: (state: RequestState) => this.#close(state),
     };
-    const updates = appendSamples(plan, result, states, counts, this.#kv, maxModelLen, ends);
+    const updates = appendSamples(this.#kv, out, result, { counts, maxModelLen, ends });
     for (let i = 0; i < updates.length; i++) {
       const { finish, requestId } = updates[i]!;
       if (finish !== undefined) this.#forget(this.#requests.get(requestId)!);
@@ -240,7 +240,7 @@ export class Scheduler implements SchedulerInterface {
   }
 
   #serve(state: RequestState, draft: StepDraft): void {
-    const victims = serve(state, draft, this.#running, this.#kv, this.#external);
+    const victims = serve(state, draft, this.#parts);
     for (let i = 0; i < victims.length; i++) this.#requeue(victims[i]!);
   }
 
@@ -310,9 +310,8 @@ export class Scheduler implements SchedulerInterface {
 }
 
 /** A plan that is out, and what `apply` needs to know of it. */
-interface PlanOut {
+interface PlanOut extends StepInFlight {
   readonly plan: ScheduledStep;
-  readonly states: readonly RequestState[];
   readonly load: StepLoad;
   readonly plannedMs: number | undefined;
 }

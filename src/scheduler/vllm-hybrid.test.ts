@@ -26,7 +26,7 @@ const prompt = (own: number) => range(1600, own * 10_000);
 
 type World = ReturnType<typeof connected>;
 function open(groups: readonly KvGroupSpec[], mode: LoadMode, options: Partial<SchedulerOptions> = {}): World {
-  const world = connected(1000, options, 16, {}, groups);
+  const world = connected(1000, options, {}, groups);
   world.connector.mode = mode;
   return world;
 }

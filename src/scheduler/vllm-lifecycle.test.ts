@@ -148,7 +148,7 @@ function prefillInstance(role: KvRole = 'kv_producer') {
     spec,
     { maxNumBatchedTokens: 64, maxNumSeqs: 16, maxModelLen: 10_000, enablePrefixCaching: true, policy: 'fcfs' },
     sha256,
-    connector,
+    { connector },
   );
   const runner = new FakeRunner(spec, 1000);
   const step = (sent: readonly SaveJob[] = []) => {

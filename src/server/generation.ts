@@ -16,15 +16,20 @@ export interface Prompt {
   readonly maxTokensDefault: number;
 }
 
+export interface PromptsToPrepare {
+  readonly prompts: readonly (string | Int32Array)[];
+  /** As of the endpoint. */
+  readonly maxTokensDefault: number;
+}
+
 /**
  * Turns texts into tokens. `maxTokensDefault`: what the endpoint generates when the request does not say; cut to what
  * the context leaves. Yields to the event loop between prompts, because a long list must not hold up the streams.
  */
 export async function preparePrompts(
   engine: AsyncEngine,
-  prompts: readonly (string | Int32Array)[],
   parsed: ParsedGeneration,
-  maxTokensDefault: number,
+  { prompts, maxTokensDefault }: PromptsToPrepare,
   signal: AbortSignal,
 ): Promise<Prompt[]> {
   const prepared: Prompt[] = [];
@@ -58,8 +63,7 @@ export function tokenizeText(
 export async function* generateAll(
   engine: AsyncEngine,
   prompts: readonly Prompt[],
-  parsed: ParsedGeneration,
-  id: string,
+  { parsed, id }: { readonly parsed: ParsedGeneration; readonly id: string },
   controller: AbortController,
 ): AsyncGenerator<OutputDelta, void, void> {
   const n = parsed.params.n ?? 1;

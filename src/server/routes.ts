@@ -66,7 +66,12 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     generations.answer(request, reply, async (signal) => {
       const parsed = parseCompletion(request.body, limits);
       checkModel(engine, parsed.model);
-      const prompts = await preparePrompts(engine, parsed.prompts, parsed, COMPLETION_MAX_TOKENS_DEFAULT, signal);
+      const prompts = await preparePrompts(
+        engine,
+        parsed,
+        { prompts: parsed.prompts, maxTokensDefault: COMPLETION_MAX_TOKENS_DEFAULT },
+        signal,
+      );
       const generation: Generation = { parsed, prompts, render: completionRenderer, idPrefix: 'cmpl' };
       return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
     }),
@@ -76,7 +81,12 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       const parsed = parseChat(request.body, limits);
       checkModel(engine, parsed.model);
       const text = await renderConversation(engine, parsed, signal);
-      const prompts = await preparePrompts(engine, [text], parsed, model.maxModelLen, signal);
+      const prompts = await preparePrompts(
+        engine,
+        parsed,
+        { prompts: [text], maxTokensDefault: model.maxModelLen },
+        signal,
+      );
       return { parsed, prompts, render: chatRenderer, idPrefix: 'chatcmpl' };
     }),
   );
@@ -196,7 +206,7 @@ class GenerationRoute {
       returnTokenIds: parsed.returnTokenIds,
       ...(generation.echoes === undefined ? {} : { echoes: generation.echoes }),
     });
-    const deltas = generateAll(this.#engine, prompts, parsed, id, controller);
+    const deltas = generateAll(this.#engine, prompts, { parsed, id }, controller);
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
     const collector = new ChoiceCollector(prompts.length * n);
     for await (const delta of deltas) {

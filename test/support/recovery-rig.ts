@@ -190,7 +190,8 @@ export class RecoveryRig {
       policy: 'fcfs',
       ...options.scheduler,
     };
-    const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, half, {
+    const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, {
+      connector: half,
       loadTimeoutMs: () => options.loadTimeoutMs ?? 2000,
       askLaterMaxMs: 2000,
       pollMs: 3,

@@ -175,7 +175,7 @@ export function toyEngine(options: ToyOptions = {}) {
   const executor = new ToyExecutor(options);
   const tokenizer = new ToyTokenizer(options.tokenBytesMax);
   const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest();
-  const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256, options.connector);
+  const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256, { connector: options.connector });
   const model = {
     name: 'toy',
     path: 'toy.gguf',

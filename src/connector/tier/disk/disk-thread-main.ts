@@ -57,7 +57,7 @@ class DiskThread {
       case 'countOthers':
         return countOthers(root, identity, this.#stillWanted);
       case 'boundOthers':
-        return boundOthers(root, identity, call.maxBytes, call.nowMs, this.#stillWanted);
+        return boundOthers(root, identity, call, this.#stillWanted);
       case 'read':
         return this.#readWhole(call.key);
       case 'overwrite':

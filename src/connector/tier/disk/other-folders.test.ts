@@ -49,7 +49,7 @@ async function fill(root: string, change: Partial<KvIdentity>, count: number, wr
 
 const now = 1_800_000_000;
 const bound = (root: string, blocks: number, nowSeconds = now) =>
-  boundOthers(root, suiteIdentity, blocks * storedBlockBytes, nowSeconds * 1000);
+  boundOthers(root, suiteIdentity, { maxBytes: blocks * storedBlockBytes, nowMs: nowSeconds * 1000 });
 
 describe('blocks that an engine cannot use', () => {
   it('are those of other fingerprints, layouts and numbers of ranks, and not those of its own ranks', async () => {
@@ -100,7 +100,7 @@ describe('blocks that an engine cannot use', () => {
     const root = newRoot();
     const theirs = await open(root, { fingerprint: 'theirs' });
     await theirs.store(suiteKey(0), suiteBytes(suiteKey(0)), signal);
-    await boundOthers(root, suiteIdentity, 0, Date.now() + 1e9);
+    await boundOthers(root, suiteIdentity, { maxBytes: 0, nowMs: Date.now() + 1e9 });
     expect(existsSync(theirs.path)).toBe(false);
     expect(await theirs.load(suiteKey(0), new Uint8Array(suiteIdentity.pageBytes), signal)).toBe('absent');
     expect(await theirs.store(suiteKey(0), suiteBytes(suiteKey(0)), signal)).toBe('stored');

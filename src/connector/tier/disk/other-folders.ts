@@ -48,8 +48,7 @@ export function countOthers(root: string, ours: KvIdentity, stillWanted: StillWa
 export function boundOthers(
   root: string,
   ours: KvIdentity,
-  maxBytes: number,
-  nowMs: number,
+  { maxBytes, nowMs }: { readonly maxBytes: number; readonly nowMs: number },
   stillWanted: StillWanted = () => undefined,
 ): OthersLeft {
   const found = findOthers(root, ours, stillWanted);
