@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { bos, eos, type ToyOptions, toyEngine, toyVocabSize, untilIdle } from '../../test/support/toy-model.ts';
+import { AssertionError, assert } from '../base/assert.ts';
 import type { AsyncEngine, GenerateRequest, OutputDelta } from './contract.ts';
 
 interface Completion {
@@ -374,6 +375,22 @@ describe('the end of an engine', () => {
     await toy.engine.drain();
     await toy.engine.close();
     expect(toy.executor.isClosed).toBe(true);
+  });
+
+  it('breaks when an invariant does not hold as it idles', async () => {
+    let toy!: ReturnType<typeof toyEngine>;
+    const broken = new Promise((resolve) => {
+      toy = toyEngine({ settings: { onBroken: resolve, invariants: 'counts' } });
+    });
+    const depths: unknown[] = [];
+    toy.scheduler.checkInvariants = (depth) => {
+      depths.push(depth);
+      assert(false, 'I7: a page is lost');
+    };
+    expect(await broken).toEqual(new AssertionError('I7: a page is lost'));
+    expect(depths).toEqual(['counts']);
+    expect(toy.engine.isHealthy()).toBe(false);
+    await toy.engine.close();
   });
 
   it('warns the process of its break when nobody else listens', async () => {

@@ -8,7 +8,7 @@ import type { EngineRequest, FinishReason, RequestUpdate } from '../core/request
 import type { SamplingParams } from '../core/sampling.ts';
 import type { AbortedRequest, SchedulerOptions } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
-import type { SchedulerInterface } from '../scheduler/scheduler-interface.ts';
+import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { DecodeOptions, EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
 import type {
@@ -74,6 +74,8 @@ export interface EngineSettings {
   /** What stores have gained and lost, once per step at most. */
   readonly onKvEvents?: (events: readonly KvEvent[]) => void;
   readonly clock?: Clock;
+  /** What the scheduler checks whenever the engine idles. Default `counts`; tests check `all`. */
+  readonly invariants?: InvariantDepth;
 }
 
 /**
@@ -299,6 +301,7 @@ export class Engine implements AsyncEngine {
       const request = this.#requestOf(prepared, id, index);
       const handle = new RequestHandle(request, index, stream, this.#parts.tokenizer);
       handles.push(handle);
+      assert(!this.#live.has(id), `request ${id} is live already`);
       this.#live.set(id, handle);
       // An aborted signal ends it before the scheduler hears of it.
       if (signal?.aborted !== true) this.#parts.scheduler.add(request);
@@ -329,6 +332,7 @@ export class Engine implements AsyncEngine {
         this.#report();
         continue;
       }
+      this.#parts.scheduler.checkInvariants(this.#settings.invariants ?? 'counts');
       this.#tellDrained();
       const wakeMs = this.#parts.scheduler.nextWakeMs();
       await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
@@ -372,7 +376,8 @@ export class Engine implements AsyncEngine {
   }
 
   #forget(handle: RequestHandle): void {
-    this.#live.delete(handle.request.id);
+    assert(handle.hasEnded, `request ${handle.request.id} is forgotten before its end`);
+    assert(this.#live.delete(handle.request.id), `request ${handle.request.id} is forgotten twice`);
     // Its blocks may be what another request waits for.
     this.#work.ring();
   }

@@ -100,6 +100,7 @@ export class RequestHandle {
 
   /** Ends it without a word, because nobody listens. */
   abandon(): void {
+    assert(!this.#hasEnded, `request ${this.request.id} ends twice`);
     this.#hasEnded = true;
   }
 

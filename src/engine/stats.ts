@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.ts';
 import type { RequestStats } from '../core/request.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { EngineStats } from './contract.ts';
@@ -23,6 +24,10 @@ export class EngineTotals {
 
   /** Adds what a request did between two of its running totals; `before` is absent the first time. */
   add(before: RequestStats | undefined, after: RequestStats): void {
+    if (before !== undefined) {
+      assert(after.outputTokens >= before.outputTokens, 'output tokens of a request only grow');
+      assert(after.computedTokens >= before.computedTokens, 'computed tokens of a request only grow');
+    }
     this.#promptTokens += after.promptTokens - (before?.promptTokens ?? 0);
     this.#cachedTokens += after.cachedTokens - (before?.cachedTokens ?? 0);
     this.#generatedTokens += after.outputTokens - (before?.outputTokens ?? 0);

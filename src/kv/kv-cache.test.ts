@@ -73,3 +73,15 @@ test('slots are reused, digests outlive preemption', () => {
   cache.close(request);
   expect(cache.open(new TokenBuffer([1]), undefined).slot).toBe(request.slot);
 });
+
+test('a page that no request gave back is found when no request is open', () => {
+  const cache = cacheOf(5);
+  cache.close(computeAll(cache, range(16)));
+  cache.checkUnused();
+  const open = cache.open(new TokenBuffer(range(4)), undefined);
+  expect(() => cache.checkUnused()).toThrow('1 requests are open');
+  cache.close(open);
+  cache.checkUnused();
+  cache.parts.pool.allocate();
+  expect(() => cache.checkUnused()).toThrow('I7: 1 pages are in use');
+});

@@ -315,6 +315,14 @@ export class KvCache {
     request.reset();
   }
 
+  /** No request is open, and no transfer holds a page: every page is free or cached (I7). O(1). */
+  checkUnused(): void {
+    const { pool, requests } = this.parts;
+    assert(this.#freeSlots.length === requests.length, `${requests.length - this.#freeSlots.length} requests are open`);
+    const used = pool.pageCount - 1 - pool.available;
+    assert(used === 0, `I7: ${used} pages are in use, and no request or transfer has them`);
+  }
+
   /** I4, I7 and ownership, by recounting everything; and I3, unless a step is out. O(pages + tables). */
   checkInvariants(isStepOut: boolean): void {
     verifyKvCache(this.parts);

@@ -295,6 +295,11 @@ export class ExternalKv {
     return hasUnused;
   }
 
+  /** Whether transfers, or saves that no worker has heard of, hold blocks. */
+  get holdsBlocks(): boolean {
+    return this.ledger.openCount > 0 || this.#newlyValid.length > 0;
+  }
+
   /** I5 and I6: pages are held as often as transfers say, and each load that somebody waits for is known. */
   checkInvariants(): void {
     const { pool, residency } = this.#kv.parts;

@@ -4,6 +4,9 @@ import type { EngineRequest, RequestUpdate } from '../core/request.ts';
 import type { StepPlan } from '../core/step.ts';
 import type { AbortedRequest, ExecutedStep, ScheduledStep, SchedulerStats } from './contract.ts';
 
+/** How much `checkInvariants` looks at. Default `all`. */
+export type InvariantDepth = 'counts' | 'all';
+
 /**
  * Decides what each step computes: what the engine, the simulator and the benchmarks know of a scheduler (after vLLM's
  * `SchedulerInterface`). Synchronous and deterministic: no I/O, no clock, no randomness; time is an argument.
@@ -74,6 +77,9 @@ export interface SchedulerInterface {
   /** A snapshot. O(1), but for the names of the connector's counters. */
   stats(): SchedulerStats;
 
-  /** Throws an assertion error when an invariant (I4, I5, I7) does not hold. O(blocks). Changes nothing. */
-  checkInvariants(): void;
+  /**
+   * Throws an assertion error when an invariant (I4, I5, I7) does not hold. Changes nothing. `counts` compares totals in
+   * O(requests): the engine asks for it whenever it idles. `all` recounts every block in O(blocks): for tests.
+   */
+  checkInvariants(depth?: InvariantDepth): void;
 }

@@ -17,7 +17,7 @@ import { promoteLoaded } from './promote.ts';
 import { Recovery } from './recovery.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
-import type { SchedulerInterface } from './scheduler-interface.ts';
+import type { InvariantDepth, SchedulerInterface } from './scheduler-interface.ts';
 import { StepDraft } from './step-draft.ts';
 import { WaitingQueue } from './waiting-queue.ts';
 
@@ -211,12 +211,16 @@ export class Scheduler implements SchedulerInterface {
     };
   }
 
-  checkInvariants(): void {
-    this.#kv.checkInvariants(this.#out !== undefined);
-    this.#waiting.checkInvariants();
-    this.#running.checkInvariants();
-    this.#pace?.checkInvariants();
-    if (this.#out === undefined) this.#external?.checkInvariants();
+  checkInvariants(depth: InvariantDepth = 'all'): void {
+    if (depth === 'all') {
+      this.#kv.checkInvariants(this.#out !== undefined);
+      this.#waiting.checkInvariants();
+      this.#running.checkInvariants();
+      this.#pace?.checkInvariants();
+      if (this.#out === undefined) this.#external?.checkInvariants();
+    }
+    if (this.#requests.size === 0 && this.#out === undefined && this.#external?.holdsBlocks !== true)
+      this.#kv.checkUnused();
     for (const state of this.#parked)
       assert(state.status === 'loading' && state.kv.admitted, `request ${state.request.id} is parked: ${state.status}`);
     const { size, deferred } = this.#waiting;

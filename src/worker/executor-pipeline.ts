@@ -18,6 +18,7 @@ export class PipelineExecutor implements Executor {
   readonly kvCacheSpec: KvCacheSpec;
   readonly #ranks: readonly Rank[];
   readonly #aggregator: OutputAggregator;
+  #isExecuting: boolean = false;
 
   /** `isOpen`: whether the engine still waits for a transfer. */
   constructor(ranks: readonly Rank[], isOpen: (id: TransferId) => boolean = () => true) {
@@ -28,12 +29,27 @@ export class PipelineExecutor implements Executor {
   }
 
   async execute(step: ScheduledStep): Promise<ExecutedStep> {
+    assert(!this.#isExecuting, `step ${step.stepId} begins before the step before it has ended`);
+    this.#isExecuting = true;
+    try {
+      return await this.#execute(step);
+    } finally {
+      this.#isExecuting = false;
+    }
+  }
+
+  async #execute(step: ScheduledStep): Promise<ExecutedStep> {
     const outputs: Promise<RankOutput>[] = [];
     for (const rank of this.#ranks) outputs.push(rank.execute(step, outputs.at(-1)));
     // A rank that broke breaks those behind it too: the first cause is the one to tell.
     await Promise.allSettled(outputs);
     const done = await Promise.all(outputs);
     const last = assertDefined(done.at(-1), 'an executor needs a rank');
+    assert(last.result.stepId === step.stepId, `step ${step.stepId} has the result of step ${last.result.stepId}`);
+    assert(
+      last.leftOut.every((index) => index in step.sequences),
+      `step ${step.stepId} left out what it did not have`,
+    );
     const lost = done.flatMap(({ lostPages }) => lostPages ?? []);
     return {
       ...last.result,

@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.ts';
 import type { BlockId } from '../core/ids.ts';
 import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
@@ -43,6 +44,7 @@ export function withoutRows(
   const kept = present.reduce((sum, count, index) => (leftOut.includes(index) ? sum : sum + count), 0);
   if (kept === rows) return hidden;
   const width = hidden.length / rows;
+  assert(Number.isInteger(width), `${hidden.length} values of hidden states for ${rows} rows`);
   const out = new Float32Array(kept * width);
   let from = 0;
   let to = 0;

@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.ts';
 import {
   type BlockLoadFailure,
   type BlockSaveFailure,
@@ -27,8 +28,8 @@ export class OpenTransfers {
 
   /** The rank is told, or would have been. */
   ordered({ loads, saves }: ConnectorMetadata): void {
-    for (const load of loads) this.#open.set(load.transfer, { load, isDecided: false, isDrained: false });
-    for (const save of saves) this.#open.set(save.transfer, { save, isDecided: false, isDrained: false });
+    for (const load of loads) this.#add(load.transfer, { load, isDecided: false, isDrained: false });
+    for (const save of saves) this.#add(save.transfer, { save, isDecided: false, isDrained: false });
   }
 
   reported({ finishedRecving, finishedSending, drained, counters }: ConnectorOutput): void {
@@ -67,6 +68,11 @@ export class OpenTransfers {
     for (const [name, level] of this.#levels) if (level !== 0) counters[name] = -level;
     this.#levels.clear();
     return { ...emptyOutput, finishedSending, finishedRecving, drained, loadFailures, saveFailures, counters };
+  }
+
+  #add(id: TransferId, open: Open): void {
+    assert(!this.#open.has(id), `transfer ${id} is ordered twice`);
+    this.#open.set(id, open);
   }
 
   #mark(id: TransferId, what: 'isDecided' | 'isDrained'): void {

@@ -73,6 +73,7 @@ export class InlineRank implements Rank {
       assert(before.hidden !== undefined, 'the rank before hands on hidden states');
       hidden = withoutRows(before.hidden, step, missing, leftOut);
     }
+    assert(!this.#isComputing, `step ${step.stepId} is computed while another one is`);
     this.#isComputing = true;
     try {
       return spread(step, await this.#runner.execute(withoutSequences(step, leftOut), hidden), leftOut);
@@ -86,7 +87,9 @@ export class InlineRank implements Rank {
 function spread(step: ScheduledStep, { hidden, ...result }: StageResult, leftOut: readonly number[]): RankOutput {
   const handedOn = hidden === undefined ? {} : { hidden };
   if (leftOut.length === 0) return { result, leftOut, ...handedOn };
+  assert(result.stepId === step.stepId, `step ${step.stepId} has the result of step ${result.stepId}`);
   const places = step.sequences.map((_, index) => index).filter((index) => !leftOut.includes(index));
+  assert(result.sampled.length === places.length, `${result.sampled.length} samples for ${places.length} sequences`);
   const sampled: StepResult['sampled'][number][] = step.sequences.map(() => undefined);
   for (const [i, place] of places.entries()) sampled[place] = result.sampled[i];
   const failures = result.failures?.map(({ sequence, error }) => ({ sequence: places[sequence]!, error }));

@@ -215,6 +215,7 @@ export class RecoveryRig {
       {
         scheduler: scheduling,
         maxWaiting: 1000,
+        invariants: 'all',
         onKvEvents: (events) => {
           for (const { kind, keys } of events) if (kind === 'stored') for (const key of keys) storedKeys.add(key);
         },

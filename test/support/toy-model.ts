@@ -192,7 +192,7 @@ export function toyEngine(options: ToyOptions = {}) {
       model,
       ...(model.hasChatTemplate ? { renderChat } : {}),
     },
-    { scheduler: schedulerOptions, maxWaiting: 1000, ...options.settings },
+    { scheduler: schedulerOptions, maxWaiting: 1000, invariants: 'all', ...options.settings },
   );
   return { engine, scheduler, executor, tokenizer };
 }

@@ -98,6 +98,7 @@ export class OutputAggregator {
     }
     if (countdown.remaining === 0 || countdown.ranks.has(rank)) return 'ignored';
     countdown.ranks.add(rank);
+    assert(countdown.remaining > 0, `transfer ${id} is counted below 0`);
     return --countdown.remaining === 0 ? 'finished' : 'counted';
   }
 

@@ -258,6 +258,7 @@ export class TransferLedger {
   }
 
   #decide(open: OpenLoad): DecidedLoad {
+    assert(!open.isDecided, `load ${open.load.transfer} is decided twice`);
     open.isDecided = true;
     const loaded: LoadBlock[] = [];
     const failed: FailedBlock[] = [];
@@ -282,10 +283,11 @@ export class TransferLedger {
 
   #closeLoad(open: OpenLoad): void {
     for (const page of open.held) this.#holds.release(page);
-    this.#loads.delete(open.load.transfer);
+    assert(this.#loads.delete(open.load.transfer), `load ${open.load.transfer} is closed twice`);
   }
 
   #drainSave(open: OpenSave): void {
+    assert(!open.isDrained, `save ${open.save.transfer} is drained twice`);
     open.isDrained = true;
     for (const { page } of open.save.blocks) this.#holds.release(page);
     if (open.isFinished) this.#saves.delete(open.save.transfer);
