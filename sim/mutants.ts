@@ -40,7 +40,7 @@ export const mutants: readonly Mutant[] = [
     seed: 1,
     file: 'src/kv/coverage.ts',
     find: 'parts.pool.release(place.page);',
-    replace: 'if (place.block !== 1) parts.pool.release(place.page);',
+    replace: 'if (place.index !== 1) parts.pool.release(place.page);',
   },
   {
     bug: 'a block is published when its first token is computed',

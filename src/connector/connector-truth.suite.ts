@@ -2,11 +2,12 @@ import { assert } from '../base/assert.ts';
 import { Prng } from '../base/prng.ts';
 import { sha256 } from '../base/sha256.ts';
 import { type BlockId, blockCount, blockId, NULL_BLOCK, type TokenId, tokenCount } from '../core/ids.ts';
+import type { KvPages } from '../core/kv-pages.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { SampledToken, SequencePlan, StepPlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { HashChain } from '../kv/block-hash.ts';
-import type { HiddenStates, KvPages, PipelineStage, Runner, StageResult } from '../runner/contract.ts';
+import type { HiddenStates, PipelineStage, Runner, StageResult } from '../runner/contract.ts';
 import { type BlockKey, blockKey } from './block-key.ts';
 import type { KvIdentity } from './connector.ts';
 

@@ -23,7 +23,9 @@
 import type { Brand } from '../base/brand.ts';
 import type { Clock } from '../base/clock.ts';
 import type { JsonObject } from '../base/json.ts';
+import type { BlockPlace } from '../core/block-place.ts';
 import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
+import type { KvPages } from '../core/kv-pages.ts';
 import type { BlockKey } from './block-key.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 import type { Timers } from './timers.ts';
@@ -55,18 +57,8 @@ export interface KvIdentityGroup {
   readonly layers: readonly number[];
 }
 
-/** One rank's device pool, in place: what transfers read and write. */
-export interface KvTransferMemory {
-  readonly pageCount: number;
-  readonly pageBytes: number;
-  /** The page itself, not a copy. */
-  blockBytes(page: BlockId): Uint8Array;
-}
-
-/** Logical block `index` of a request in one KV group. */
-export interface KvBlock {
-  readonly group: number;
-  readonly index: number;
+/** A full block of a request, and the content that it has. */
+export interface KvBlock extends BlockPlace {
   readonly key: BlockKey;
 }
 
@@ -275,7 +267,7 @@ export interface TransferReport {
 /** Lives beside the device pool, one on every rank. No method but `shutdown` throws because a store fails. */
 export interface WorkerConnector {
   /** Once, before the first step. */
-  registerKvCaches(memory: KvTransferMemory): void;
+  registerKvCaches(memory: KvPages): void;
   /**
    * First thing in a step, before anything may write a page: stops what `metadata` cancels and flushes. It need not
    * wait: pages under I/O are held by count and not handed out.

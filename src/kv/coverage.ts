@@ -1,9 +1,9 @@
 import { assert } from '../base/assert.ts';
+import type { PlacedBlock } from '../core/block-place.ts';
 import { NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 import { leavePage } from './ownership.ts';
-import type { PlacedBlock } from './proposal.ts';
 
 /**
  * Sees to it that rows [start, end) have pages in every group, as far as the pool lasts; returns where the covered rows
@@ -39,7 +39,7 @@ export function pushFresh(parts: KvParts, request: KvRequest, g: number): void {
   const page = parts.pool.allocate();
   parts.residency.begin(page, request.slot);
   table.push(page);
-  promise(parts, request, { group: g, block, page });
+  promise(parts, request, { group: g, index: block, page });
 }
 
 /** Lets go of what no token from `position` on can see. */
@@ -50,7 +50,7 @@ export function releaseBehind(parts: KvParts, request: KvRequest, position: numb
     for (let block = request.firstHeld[g]!; block < kept; block++) {
       const page = table.at(block);
       if (page === NULL_BLOCK) continue;
-      releasePage(parts, request, { group: g, block, page });
+      releasePage(parts, request, { group: g, index: block, page });
       table.set(block, NULL_BLOCK);
     }
     if (kept > request.firstHeld[g]!) request.firstHeld[g] = kept;
@@ -59,10 +59,10 @@ export function releaseBehind(parts: KvParts, request: KvRequest, position: numb
 
 /** A run of rows is over: the checkpoints that it had to pass by come back into their places. */
 export function unpark(parts: KvParts, request: KvRequest): void {
-  for (const { group, block, page } of request.parked) {
+  for (const { group, index: block, page } of request.parked) {
     const table = request.tables[group]!;
     const stopgap = table.at(block);
-    if (stopgap !== NULL_BLOCK) releasePage(parts, request, { group, block, page: stopgap });
+    if (stopgap !== NULL_BLOCK) releasePage(parts, request, { group, index: block, page: stopgap });
     table.set(block, page);
     request.firstHeld[group] = Math.min(request.firstHeld[group]!, block);
   }
@@ -71,7 +71,8 @@ export function unpark(parts: KvParts, request: KvRequest): void {
 
 /** Gives up what waits aside: the plan that needed it is void. */
 export function dropParked(parts: KvParts, request: KvRequest): void {
-  for (const { group, block, page } of request.parked) releasePage(parts, request, { group, block, page });
+  for (const { group, index: block, page } of request.parked)
+    releasePage(parts, request, { group, index: block, page });
   request.parked.length = 0;
 }
 
@@ -101,7 +102,7 @@ function isNeededLater(parts: KvParts, request: KvRequest, g: number, block: num
 }
 
 function isParked(request: KvRequest, g: number, block: number): boolean {
-  for (const entry of request.parked) if (entry.group === g && entry.block === block) return true;
+  for (const entry of request.parked) if (entry.group === g && entry.index === block) return true;
   return false;
 }
 
@@ -115,7 +116,7 @@ function providePage(parts: KvParts, request: KvRequest, g: number, block: numbe
   const old = table.at(block);
   if (old !== NULL_BLOCK) {
     assert(isNeededLater(parts, request, g, block), `page ${old} is kept, but the plan does not rely on it`);
-    request.parked.push({ group: g, block, page: old });
+    request.parked.push({ group: g, index: block, page: old });
   }
   const page = parts.pool.allocate();
   parts.residency.begin(page, request.slot);
@@ -124,11 +125,11 @@ function providePage(parts: KvParts, request: KvRequest, g: number, block: numbe
   const { spans, nextSpan } = request;
   const { blockSize } = parts.spec.groups[g]!;
   const isWhole = spans.start(nextSpan) <= block * blockSize && spans.end(nextSpan) >= (block + 1) * blockSize;
-  if (isWhole) promise(parts, request, { group: g, block, page });
+  if (isWhole) promise(parts, request, { group: g, index: block, page });
 }
 
 /** From now on others may refer to the page and wait for it. */
-function promise(parts: KvParts, request: KvRequest, { group, block, page }: PlacedBlock): void {
+function promise(parts: KvParts, request: KvRequest, { group, index: block, page }: PlacedBlock): void {
   const chain = request.chains[group]!;
   if (parts.enablePrefixCaching && block < chain.count) parts.computing.insert(page, group, chain.words, block);
 }

@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { type BlockId, NULL_BLOCK, type TokenCount } from '../core/ids.ts';
 import type { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
@@ -14,7 +15,7 @@ import { KvRequest } from './kv-request.ts';
 import { isAwaitingLoad, loadArrived, loadFailed, loadLate, loadMissing, missingBlocks } from './loading.ts';
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
-import { type BlockPlace, type PlacedBlock, Proposal } from './proposal.ts';
+import { Proposal } from './proposal.ts';
 import { Residency } from './residency.ts';
 import { verifyKvCache, verifyPlans } from './verify.ts';
 
@@ -135,7 +136,7 @@ export class KvCache {
         else table.push(pages[block] as BlockId);
         if (!isLoad) continue;
         this.parts.residency.startLoading(table.at(block), 0);
-        loads.push({ group: g, block, page: table.at(block) });
+        loads.push({ group: g, index: block, page: table.at(block) });
       }
     }
     request.admitted = true;
@@ -308,7 +309,7 @@ export class KvCache {
       // From the tail, so that of this request's blocks the prefix survives longest.
       for (let block = table.length - 1; block >= request.firstHeld[g]!; block--) {
         const page = table.at(block);
-        if (page !== NULL_BLOCK) releasePage(this.parts, request, { group: g, block, page });
+        if (page !== NULL_BLOCK) releasePage(this.parts, request, { group: g, index: block, page });
       }
       table.clear();
     }

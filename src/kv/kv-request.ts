@@ -1,3 +1,4 @@
+import type { PlacedBlock } from '../core/block-place.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import type { HashChain } from './block-hash.ts';
@@ -30,7 +31,7 @@ export class KvRequest {
   /** The pool ran out of pages for its next rows. */
   isStarved: boolean = false;
   /** States that later spans start from and the rows of the current one would run over; they come back when it is done. */
-  readonly parked: ParkedPage[] = [];
+  readonly parked: PlacedBlock[] = [];
   /** Per group: blocks below have no page. */
   readonly firstHeld: Int32Array;
   /** Order of admission, anew after each preemption. */
@@ -104,12 +105,6 @@ export class KvRequest {
       rows += this.spans.end(i) - Math.max(this.spans.start(i), this.nextToken);
     return rows;
   }
-}
-
-export interface ParkedPage {
-  readonly group: number;
-  readonly block: number;
-  readonly page: BlockId;
 }
 
 /** A block that another request fills. */

@@ -1,8 +1,8 @@
 import { assert, assertDefined } from '../base/assert.ts';
+import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
-import type { BlockPlace, PlacedBlock } from './proposal.ts';
 
 /**
  * What becomes of a page that a transfer fills. A loading page has an owner like a page that is computed: others refer to
@@ -15,7 +15,7 @@ import type { BlockPlace, PlacedBlock } from './proposal.ts';
  *   lost --> loading, in the page that has lost its content; then as above
  */
 /** The bytes are there and were verified. False if no request waits for them any more. */
-export function loadArrived(parts: KvParts, { group, block, page }: PlacedBlock): boolean {
+export function loadArrived(parts: KvParts, { group, index: block, page }: PlacedBlock): boolean {
   const { residency, computing, published, requests } = parts;
   if (!residency.isLoading(page)) return false;
   const owner = assertDefined(
@@ -62,7 +62,7 @@ export function missingBlocks({ groups, residency }: KvParts, request: KvRequest
       const page = table.at(block);
       // Without a page is what lost its page to a transfer when the pool had no other.
       if (page !== NULL_BLOCK && !(residency.isFilledBy(page, request.slot) && residency.validTo[page] === 0)) continue;
-      places.push({ group, block });
+      places.push({ group, index: block });
     }
   }
   return places;
@@ -75,7 +75,7 @@ export function missingBlocks({ groups, residency }: KvParts, request: KvRequest
 export function loadMissing(parts: KvParts, request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
   const { residency, computing, pool } = parts;
   const placed: PlacedBlock[] = [];
-  for (const { group, block } of places) {
+  for (const { group, index: block } of places) {
     const table = request.tables[group]!;
     const isWithoutPage = table.at(block) === NULL_BLOCK;
     if ((isWithoutPage || pool.isHeld(table.at(block))) && pool.available === 0) continue;
@@ -91,7 +91,7 @@ export function loadMissing(parts: KvParts, request: KvRequest, places: readonly
     // Requests that come from now on share the page, and wait for the load.
     if (!computing.has(page)) computing.insert(page, group, request.chains[group]!.words, block);
     residency.startLoading(page, 0);
-    placed.push({ group, block, page });
+    placed.push({ group, index: block, page });
   }
   if (placed.length > 0) request.needsPlan = true;
   return placed;
@@ -112,7 +112,7 @@ export function isAwaitingLoad({ residency }: KvParts, { awaited }: KvRequest): 
 function leaveToIo(parts: KvParts, page: BlockId, holders: readonly Holder[]): void {
   const { pool, residency, computing } = parts;
   const slot = assertDefined(residency.ownerOf(page), `page ${page} has no owner`);
-  const { group, block } = holders[0]!;
+  const { group, index: block } = holders[0]!;
   const canReplace = parts.groups[group]!.takesAllAtOnce && pool.available > 0;
   const fresh = canReplace ? pool.allocate() : NULL_BLOCK;
   residency.disown(page, slot);
@@ -147,11 +147,11 @@ function holdersOf({ requests, pool }: KvParts, page: BlockId): Holder[] {
   const holders: Holder[] = [];
   for (const request of requests) {
     if (request === undefined || holders.length === pool.references(page)) continue;
-    for (const { group, block, page: parked } of request.parked)
-      if (parked === page) holders.push({ request, group, block, isParked: true });
+    for (const { group, index: block, page: parked } of request.parked)
+      if (parked === page) holders.push({ request, group, index: block, isParked: true });
     for (let group = 0; group < request.tables.length; group++) {
       const block = request.tables[group]!.indexOf(page, request.firstHeld[group]!);
-      if (block !== undefined) holders.push({ request, group, block, isParked: false });
+      if (block !== undefined) holders.push({ request, group, index: block, isParked: false });
     }
   }
   return holders;

@@ -1,8 +1,8 @@
 import { assert } from '../base/assert.ts';
+import type { PlacedBlock } from '../core/block-place.ts';
 import { NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
-import type { PlacedBlock } from './proposal.ts';
 
 /**
  * What becomes of a page that its owner will not fill after all: the owner ends or is preempted.
@@ -33,13 +33,13 @@ export function breakPromise(parts: KvParts, owner: KvRequest, place: PlacedBloc
 }
 
 function bequeath(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
-  const { block, page } = place;
+  const { index, page } = place;
   let heir: KvRequest | undefined;
   for (const other of parts.requests) {
     if (other === undefined || other === owner || !holds(other, place)) continue;
     if (heir === undefined || other.admission < heir.admission) heir = other;
   }
-  assert(heir !== undefined, `page ${page} is shared, but nobody has it at block ${block}`);
+  assert(heir !== undefined, `page ${page} is shared, but nobody has it at block ${index}`);
   parts.residency.bequeath(page, owner.slot, heir.slot);
   heir.needsPlan = true;
 }
@@ -48,13 +48,13 @@ function dropFromOthers(parts: KvParts, owner: KvRequest, place: PlacedBlock): v
   for (const other of parts.requests) {
     if (other === undefined || other === owner) continue;
     if (!holds(other, place)) continue;
-    other.tables[place.group]!.set(place.block, NULL_BLOCK);
+    other.tables[place.group]!.set(place.index, NULL_BLOCK);
     parts.pool.release(place.page);
     other.needsPlan = true;
   }
 }
 
-function holds(request: KvRequest, { group, block, page }: PlacedBlock): boolean {
+function holds(request: KvRequest, { group, index, page }: PlacedBlock): boolean {
   const table = request.tables[group]!;
-  return block < table.length && table.at(block) === page;
+  return index < table.length && table.at(index) === page;
 }

@@ -70,14 +70,14 @@ function settle(parts: KvParts, proposal: GroupProposal, request: KvRequest, g: 
     const start = block * blockSize;
     const mine = residency.isFilledBy(page, request.slot);
     if (wanted === NULL_BLOCK && !(mine && request.spans.overlaps(start, start + blockSize))) {
-      releasePage(parts, request, { group: g, block, page });
+      releasePage(parts, request, { group: g, index: block, page });
       table.set(block, NULL_BLOCK);
     } else if (
       mine &&
       computing.has(page) &&
       !request.spans.covers(start + residency.validTo[page]!, start + blockSize)
     )
-      breakPromise(parts, request, { group: g, block, page });
+      breakPromise(parts, request, { group: g, index: block, page });
   }
 }
 

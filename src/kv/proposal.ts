@@ -1,3 +1,4 @@
+import type { BlockPlace } from '../core/block-place.ts';
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import { chooseLoads, loadsOf } from './choose-loads.ts';
 import { GroupProposal } from './group.ts';
@@ -5,17 +6,6 @@ import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 import { planSpans } from './planner.ts';
 import { SpanList } from './span-list.ts';
-
-/** Logical block `block` of a request in one group. */
-export interface BlockPlace {
-  readonly group: number;
-  readonly block: number;
-}
-
-/** The same with the page that the request has for it. */
-export interface PlacedBlock extends BlockPlace {
-  readonly page: BlockId;
-}
 
 /** What a request without pages would get if it were admitted now. Scratch memory: one proposal at a time. */
 export class Proposal {
@@ -42,7 +32,7 @@ export class Proposal {
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
       if (useCache && enablePrefixCaching) this.#lookUp(request, g, proposal);
     }
-    for (let i = 0; i < found.length; i++) this.groups[found[i]!.group]!.setOutside(found[i]!.block);
+    for (let i = 0; i < found.length; i++) this.groups[found[i]!.group]!.setOutside(found[i]!.index);
     if (this.#isSelective || found.length > 0) {
       planSpans(request.tokens.length, this.groups, this.#spans);
       if (found.length > 0) for (const group of this.groups) chooseLoads(group, this.#spans);
@@ -79,7 +69,7 @@ export class Proposal {
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
       this.#lookUp(request, group, proposal);
       for (let block = 0; block < request.chains[group]!.count; block++)
-        if (proposal.pages[block] === NULL_BLOCK) places.push({ group, block });
+        if (proposal.pages[block] === NULL_BLOCK) places.push({ group, index: block });
     }
     return places;
   }

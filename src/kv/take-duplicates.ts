@@ -23,7 +23,7 @@ export function takeDuplicates(parts: KvParts, proposal: GroupProposal, request:
     if (found === NULL_BLOCK) continue;
     // First the one, then the other: a page that nobody refers to could be handed out.
     pool.reference(found);
-    if (page !== NULL_BLOCK) releasePage(parts, request, { group: g, block, page });
+    if (page !== NULL_BLOCK) releasePage(parts, request, { group: g, index: block, page });
     table.set(block, found);
     proposal.set(block, found, proposal.blockSize);
   }

@@ -1,5 +1,5 @@
 import { defineError } from '../base/errors.ts';
-import type { BlockId } from '../core/ids.ts';
+import type { KvPages } from '../core/kv-pages.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 
@@ -39,13 +39,6 @@ export type HiddenStates = Float32Array;
 /** Only the last stage samples; all others hand on hidden states. */
 export interface StageResult extends StepResult {
   readonly hidden?: HiddenStates;
-}
-
-export interface KvPages {
-  readonly pageCount: number;
-  readonly pageBytes: number;
-  /** The page itself, not a copy. */
-  blockBytes(page: BlockId): Uint8Array;
 }
 
 export const pipelineTooLong = defineError(

@@ -1,5 +1,6 @@
 import { assert } from '../base/assert.ts';
 import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
+import type { KvPages } from '../core/kv-pages.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
@@ -17,7 +18,6 @@ import { type AttentionChoice, type AttentionOption, chooseAttention } from './a
 import { type Batch, layOutBatch } from './batch.ts';
 import {
   type HiddenStates,
-  type KvPages,
   layersOf,
   type PipelineStage,
   type Runner,

@@ -1,6 +1,6 @@
+import type { BlockPlace } from '../core/block-place.ts';
 import type { Span } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
-import type { BlockPlace } from '../kv/proposal.ts';
 import type { SchedulerOptions } from './contract.ts';
 import { type ExternalKv, type Match, nothingFound } from './external-kv.ts';
 import type { RequestState } from './request-state.ts';
@@ -81,9 +81,9 @@ function findOutside(kv: KvCache, next: RequestState, headroom: number, external
 /** The tokens of these blocks in any group, ascending and disjoint. */
 export function spansOf({ parts: { spec } }: KvCache, blocks: readonly BlockPlace[]): Span[] {
   const spans: { start: number; end: number }[] = [];
-  const ranges = blocks.map(({ group, block }) => {
+  const ranges = blocks.map(({ group, index }) => {
     const { blockSize } = spec.groups[group]!;
-    return { start: block * blockSize, end: (block + 1) * blockSize };
+    return { start: index * blockSize, end: (index + 1) * blockSize };
   });
   for (const range of ranges.sort((a, b) => a.start - b.start)) {
     const last = spans[spans.length - 1];

@@ -15,9 +15,9 @@ import {
   type ValidBlock,
 } from '../connector/connector.ts';
 import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
+import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { type BlockId, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
-import type { PlacedBlock } from '../kv/proposal.ts';
 import type { RequestState } from './request-state.ts';
 
 /** What the scheduler asks of a connector's scheduler half. */
@@ -47,9 +47,7 @@ export interface Match {
   readonly mode: LoadMode;
 }
 
-interface PlacedFind {
-  readonly group: number;
-  readonly block: number;
+interface PlacedFind extends BlockPlace {
   readonly found: FoundBlock;
 }
 
@@ -132,7 +130,7 @@ export class ExternalKv {
    * pages lacks, or what a request has lost.
    */
   match(state: RequestState, places = this.#kv.wanted(state.kv)): Match | undefined {
-    const wanted = places.map(({ group, block }) => blockOf(state, group, block));
+    const wanted = places.map((place) => blockOf(state, place));
     if (wanted.length === 0) return nothingFound;
     const answer = this.#connector.getMatchedBlocks(this.#requestOf(state, wanted));
     if (answer.kind === 'askLater') {
@@ -150,7 +148,7 @@ export class ExternalKv {
       }
       open.delete(place);
       if (this.ledger.isPromisable(state.request.id, found))
-        blocks.push({ group: found.group, block: found.index, found });
+        blocks.push({ group: found.group, index: found.index, found });
     }
     return { blocks, mode: answer.mode };
   }
@@ -164,8 +162,8 @@ export class ExternalKv {
       this.#connector.updateStateAfterAlloc(request, undefined, () => this.#valid(state));
       return;
     }
-    const finds = new Map(match.blocks.map((find) => [`${find.group}/${find.block}`, find.found]));
-    const blocks = placed.map(({ group, block, page }) => ({ ...finds.get(`${group}/${block}`)!, page }));
+    const finds = new Map(match.blocks.map((find) => [`${find.group}/${find.index}`, find.found]));
+    const blocks = placed.map(({ group, index, page }) => ({ ...finds.get(`${group}/${index}`)!, page }));
     const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
     this.#loads.set(job.transfer, { job, placed, state });
@@ -333,7 +331,7 @@ export class ExternalKv {
     const blocks: KvBlock[] = [];
     for (const [group, table] of state.kv.tables.entries())
       for (let block = state.kv.firstHeld[group]!; block < table.length; block++)
-        if (published.has(table.at(block))) blocks.push(blockOf(state, group, block));
+        if (published.has(table.at(block))) blocks.push(blockOf(state, { group, index: block }));
     return blocks;
   }
 
@@ -357,9 +355,9 @@ export interface OpenLoadOutcome extends OpenLoad {
 
 export const nothingFound: Match = Object.freeze({ blocks: [], mode: 'sync' });
 
-function blockOf({ kv }: RequestState, group: number, block: number): KvBlock {
-  const key: BlockKey = blockKey(group, kv.chains[group]!.words, block);
-  return { group, index: block, key };
+function blockOf({ kv }: RequestState, { group, index }: BlockPlace): KvBlock {
+  const key: BlockKey = blockKey(group, kv.chains[group]!.words, index);
+  return { group, index, key };
 }
 
 /** For loops over all pages: the sentence is made only when it is needed. */

@@ -1,12 +1,12 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
+import type { BlockPlace } from '../core/block-place.ts';
 import { kvLoadFailed } from '../core/errors.ts';
 import type { BlockId, RequestId } from '../core/ids.ts';
 import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { KvRequest } from '../kv/kv-request.ts';
-import type { BlockPlace } from '../kv/proposal.ts';
 import { spansOf } from './admit.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
 import type { ExternalKv, OpenLoadOutcome } from './external-kv.ts';
@@ -110,11 +110,10 @@ export class Recovery {
       if (decided.failed.length === 0) continue;
       this.#failedLoads += decided.failed.length;
       state.loadsFailed(decided.failed.length);
-      const places = decided.failed.map(({ group, index }) => ({ group, block: index }));
       const affected = new Set<KvRequest>();
       for (const { page, isPageBusy } of decided.failed)
         for (const user of kv.loadFailed(page, isPageBusy)) affected.add(user);
-      this.#loadsFailed(affected, places);
+      this.#loadsFailed(affected, decided.failed);
       for (const user of affected) users.add(user);
     }
     return [...this.#fail(users), ...this.invalidate(invalid)];
@@ -223,6 +222,6 @@ export class Recovery {
   }
 }
 
-const nameOf = ({ group, block }: BlockPlace): string => `${group}/${block}`;
+const nameOf = ({ group, index }: BlockPlace): string => `${group}/${index}`;
 
 const nothing: readonly never[] = [];

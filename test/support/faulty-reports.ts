@@ -2,11 +2,11 @@ import { Prng } from '../../src/base/prng.ts';
 import type {
   BlockLoadFailure,
   ConnectorMetadata,
-  KvTransferMemory,
   TransferId,
   TransferReport,
   WorkerConnector,
 } from '../../src/connector/connector.ts';
+import type { KvPages } from '../../src/core/kv-pages.ts';
 
 /** Probabilities, per id and report. */
 export interface ReportFaults {
@@ -39,7 +39,7 @@ export class FaultyReports implements WorkerConnector {
     this.#prng = new Prng(faults.seed);
   }
 
-  registerKvCaches(memory: KvTransferMemory): void {
+  registerKvCaches(memory: KvPages): void {
     this.#half.registerKvCaches(memory);
   }
 

@@ -1,11 +1,11 @@
 import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
+import type { KvPages } from '../../core/kv-pages.ts';
 import type { BlockKey } from '../block-key.ts';
 import type {
   BlockLoadFailure,
   BlockSaveFailure,
   ConnectorMetadata,
-  KvTransferMemory,
   SaveJob,
   TransferId,
   TransferReport,
@@ -54,7 +54,7 @@ export class TierWorker implements WorkerConnector {
   readonly #staging: StagingBuffers;
   readonly #loadBreaker: CircuitBreaker;
   readonly #saveBreaker: CircuitBreaker;
-  #memory: KvTransferMemory | undefined;
+  #memory: KvPages | undefined;
   #metadata: ConnectorMetadata | undefined;
   #decidedLoads: TransferId[] = [];
   #decidedSaves: TransferId[] = [];
@@ -92,7 +92,7 @@ export class TierWorker implements WorkerConnector {
     });
   }
 
-  registerKvCaches(memory: KvTransferMemory): void {
+  registerKvCaches(memory: KvPages): void {
     assert(this.#memory === undefined, 'the pool is registered already');
     assert(memory.pageBytes === this.#context.identity.pageBytes, 'the pool has other pages than its identity says');
     this.#memory = memory;
