@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { basename } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { type EngineFlags, engineOptionsOf, integerFrom, noticesTo, oneOf } from '../src/cli/args.ts';
+import { type EngineFlags, engineOptionsOf, eventsTo, integerFrom, oneOf } from '../src/cli/args.ts';
 import type { CliContext, ExitCode } from '../src/cli/context.ts';
 import { Interruption, orInterrupted } from '../src/cli/interrupt.ts';
 import { loadProgress } from '../src/cli/load-progress.ts';
@@ -55,7 +55,7 @@ export function benchOptions(flags: BenchFlags, context: CliContext): EngineOpti
   const model = flags.model ?? demoModelPath();
   const options = engineOptionsOf(model, flags, {
     ...loadProgress(model, context.stderr),
-    onNotice: noticesTo(context.stderr),
+    onEvent: eventsTo(context.stderr),
   });
   return { ...options, enablePrefixCaching: true };
 }

@@ -22,7 +22,7 @@ interface Unreached {
   readonly text: string;
 }
 
-const rooms = /\/dist\/src\/(kv|scheduler)\//;
+const folders = /\/dist\/src\/(kv|scheduler)\//;
 
 interface Floor {
   readonly steps: number;
@@ -46,9 +46,9 @@ let blocks = 0;
 const blocksOf = new Map<string, number>();
 let assertions = 0;
 const unreached: Unreached[] = [];
-for (const { url, functions } of result.filter((script) => rooms.test(script.url))) {
+for (const { url, functions } of result.filter((script) => folders.test(script.url))) {
   const path = fileURLToPath(url);
-  const room = assertDefined(rooms.exec(url)?.[1], 'a script of a folder that is measured');
+  const room = assertDefined(folders.exec(url)?.[1], 'a script of a folder that is measured');
   const code = readFileSync(path, 'utf8');
   const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')));
   for (const { ranges } of functions) {

@@ -25,7 +25,7 @@ export class ToldConnector implements ConnectorPort {
   /** How many of a request's first blocks it has, in every group. */
   blocks: (request: ConnectorRequest, group: number) => number = () => 0;
   /** Its answer when a request ends. */
-  word: JsonObject | undefined;
+  kvTransferParams: JsonObject | undefined;
   mode: LoadMode = 'async';
   /** Until then it says "ask later". */
   askLaterUntilMs: number | undefined;
@@ -51,7 +51,7 @@ export class ToldConnector implements ConnectorPort {
 
   requestFinished({ id }: ConnectorRequest): { readonly kvTransferParams?: JsonObject } {
     this.finished.push(id);
-    return this.word === undefined ? {} : { kvTransferParams: this.word };
+    return this.kvTransferParams === undefined ? {} : { kvTransferParams: this.kvTransferParams };
   }
 
   hasPendingWork(): boolean {
@@ -70,19 +70,19 @@ export interface LoadReport {
   readonly isDecided?: boolean;
   /** Default: when it is decided. */
   readonly isDrained?: boolean;
-  readonly isPageBusy?: boolean;
+  readonly isBlockBusy?: boolean;
   /** The worker died while it loaded. */
   readonly died?: boolean;
 }
 
 /** A scheduler with a connector over a fake runner, stepped by hand; the tests play the workers. */
 export function connected(
-  pages: number,
+  blocks: number,
   options: Partial<SchedulerOptions> = {},
   external: ExternalKvOptions = {},
-  groups: readonly KvGroupSpec[] = onePoolSpec(pages, 16).groups,
+  groups: readonly KvGroupSpec[] = onePoolSpec(blocks, 16).groups,
 ) {
-  const spec = { ...onePoolSpec(pages, 16), groups };
+  const spec = { ...onePoolSpec(blocks, 16), groups };
   const connector = new ToldConnector();
   const defaults = { maxNumBatchedTokens: 2048, maxNumSeqs: 16, maxModelLen: 10_000 };
   const scheduler = new Scheduler(
@@ -109,7 +109,7 @@ export function connected(
   };
   /** One step, made to happen if nothing asks for one. */
   const step = (reports: readonly LoadReport[] = []): ScheduledStep => {
-    scheduler.ringTransfers();
+    scheduler.notifyTransfers();
     const next = plan();
     if (next === undefined) throw new Error('there was nothing to do');
     apply(next, reports);
@@ -125,15 +125,15 @@ export function fillTruly(
   request: EngineRequest,
   fails: (block: LoadBlock) => boolean = () => false,
 ): void {
-  const { groups, pageCount } = runner.kvCacheSpec;
-  const store = connected(pageCount, { maxNumBatchedTokens: request.promptTokens.length }, {}, groups);
+  const { groups, blockCount } = runner.kvCacheSpec;
+  const store = connected(blockCount, { maxNumBatchedTokens: request.promptTokens.length }, {}, groups);
   store.scheduler.add(request);
   const plan = store.plan()!;
-  const pages = plan.sequences[0]!.blockTables.map(({ ids }) => ids.slice());
+  const blocks = plan.sequences[0]!.blockTables.map(({ ids }) => ids.slice());
   store.apply(plan);
   for (const block of load.blocks) {
     if (!fails(block))
-      runner.writePage(block.page, store.runner.readBlock(pages[block.group]![block.index]!, block.group));
+      runner.writeBlock(block.block, store.runner.readBlock(blocks[block.group]![block.index]!, block.group));
   }
 }
 
@@ -143,14 +143,14 @@ function outputOf(reports: readonly LoadReport[]): ConnectorOutput {
     ...emptyOutput,
     finishedRecving: decided.map(({ load }) => load.transfer),
     drained: decided.filter(({ isDrained }) => isDrained !== false).map(({ load }) => load.transfer),
-    loadFailures: reports.flatMap(({ load, failed, failedGroup, isPageBusy, died }) =>
+    loadFailures: reports.flatMap(({ load, failed, failedGroup, isBlockBusy, died }) =>
       load.blocks
         .filter(({ group, index }) => failed?.includes(index) === true && group === (failedGroup ?? group))
-        .map(({ page }) => ({
+        .map(({ block }) => ({
           transfer: load.transfer,
-          page,
+          block,
           reason: died === true ? ('workerDied' as const) : ('corrupt' as const),
-          isPageBusy: isPageBusy === true,
+          isBlockBusy: isBlockBusy === true,
         })),
     ),
   };

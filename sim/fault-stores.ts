@@ -50,7 +50,7 @@ export class FaultStores {
   }
 
   /** One block is lost, in whatever places it is. */
-  lose(): void {
+  remove(): void {
     const key = this.anyKey();
     for (const place of places) if (key !== undefined) this.#stores.get(place)!.delete(key);
   }

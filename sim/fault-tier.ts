@@ -82,14 +82,14 @@ export class FaultTier implements ConnectorPort {
   readonly #failing = new Map<TransferId, Set<BlockId>>();
   readonly #cancelled = new Set<TransferId>();
   #decided: TransferId[] = [];
-  #stepPages: readonly BlockId[] = [];
+  #stepBlocks: readonly BlockId[] = [];
   /** Request, place and key of what failed while it was waited for: it must not be ordered from there again. */
-  readonly #broken = new Set<string>();
+  readonly #failed = new Set<string>();
   /** The same as soon as it is heard, also of loads that were taken back: the engine may believe in it or not. */
   readonly #doubted = new Set<string>();
   readonly #reported = new Set<RankLoad>();
   /** When the engine gives a load up, and when it last looked. */
-  readonly #lostAtMs = new Map<TransferId, number>();
+  readonly #expiresAtMs = new Map<TransferId, number>();
   /** Loads that the engine waits for as long as nobody reports them, and those of which it has not heard in time. */
   #timely: LoadJob[] = [];
   readonly #late: LoadJob[] = [];
@@ -132,13 +132,13 @@ export class FaultTier implements ConnectorPort {
     // A connector may know what has failed from where, or leave it to the engine to refuse it.
     const knowsFailures = prng.chance(0.7);
     const blocks: FoundBlock[] = [];
-    const isChecked = knowsFailures && this.#broken.size > 0;
+    const isChecked = knowsFailures && this.#failed.size > 0;
     for (const block of wanted) {
-      const isUsable = (place: string): boolean => !isChecked || !this.#broken.has(`${id} ${place} ${block.key}`);
+      const isUsable = (place: string): boolean => !isChecked || !this.#failed.has(`${id} ${place} ${block.key}`);
       const place = this.#stores.placeOf(block.key, isUsable);
       const { group, index, key } = block;
       if (place !== undefined && prng.chance(share)) blocks.push({ group, index, key, place });
-      else if (prng.chance(this.faults.lies)) blocks.push({ group, index, key, place: prng.pick(places) });
+      else if (prng.chance(this.faults.falseHits)) blocks.push({ group, index, key, place: prng.pick(places) });
     }
     if (prng.chance(this.faults.foreign)) {
       const [block, key] = [prng.pick(wanted), this.#stores.anyKey()];
@@ -155,14 +155,14 @@ export class FaultTier implements ConnectorPort {
     if (load === undefined) return;
     this.#ordered.set(load.transfer, load);
     this.#timely.push(load);
-    this.#lostAtMs.set(load.transfer, this.nowMs + load.timeoutMs + graceMs);
+    this.#expiresAtMs.set(load.transfer, this.nowMs + load.timeoutMs + graceMs);
   }
 
   buildConnectorMeta({ newlyValid, newTransferId }: ConnectorStep): ConnectorPlan {
     if (this.hits?.hasLost === true) for (const { blocks } of this.#givenUp()) this.hits.loadsFailed(blocks);
     const saves: SaveJob[] = [];
-    for (const { key, page } of newlyValid)
-      if (this.#prng.chance(0.8)) saves.push({ transfer: newTransferId(), blocks: [{ key, page }] });
+    for (const { key, block } of newlyValid)
+      if (this.#prng.chance(0.8)) saves.push({ transfer: newTransferId(), blocks: [{ key, block }] });
     return { saves };
   }
 
@@ -174,19 +174,19 @@ export class FaultTier implements ConnectorPort {
         this.#told[kind].add(id);
       }
     for (const id of output.finishedRecving)
-      assert(this.#heardAtMs < this.#lostAtMs.get(id)!, `I6: load ${id} was given up, and is believed now`);
+      assert(this.#heardAtMs < this.#expiresAtMs.get(id)!, `I6: load ${id} was given up, and is believed now`);
     this.#heardAtMs = this.nowMs;
-    for (const { transfer, page, reason } of output.loadFailures)
-      if (reason !== 'workerDied') this.#failingOf(transfer).add(page);
+    for (const { transfer, block, reason } of output.loadFailures)
+      if (reason !== 'workerDied') this.#failingOf(transfer).add(block);
     for (const id of output.failedRecving)
-      for (const { page } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(page);
-    for (const { transfer, page } of output.loadFailures)
-      this.hits?.loadsFailed(this.#ordered.get(transfer)!.blocks.filter((block) => block.page === page));
+      for (const { block } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(block);
+    for (const { transfer, block: page } of output.loadFailures)
+      this.hits?.loadsFailed(this.#ordered.get(transfer)!.blocks.filter((block) => block.block === page));
     for (const id of output.failedRecving) this.hits?.loadsFailed(this.#ordered.get(id)!.blocks);
     for (const id of output.finishedRecving) {
       const { requestId, blocks } = this.#ordered.get(id)!;
-      for (const { page, place, key } of blocks)
-        if (this.#failing.get(id)?.has(page) === true) this.#doubted.add(`${requestId} ${place} ${key}`);
+      for (const { block, place, key } of blocks)
+        if (this.#failing.get(id)?.has(block) === true) this.#doubted.add(`${requestId} ${place} ${key}`);
     }
     this.#decided.push(...output.finishedRecving);
   }
@@ -218,15 +218,15 @@ export class FaultTier implements ConnectorPort {
   }
 
   /** The first half of a step, before the forward pass: orders are taken; in-step loads are waited for if there is one. */
-  begin(metadata: ConnectorMetadata, hasRows: boolean, lost: readonly BlockId[]): Set<BlockId> {
+  begin(metadata: ConnectorMetadata, hasTokens: boolean, lost: readonly BlockId[]): Set<BlockId> {
     this.#checkPromises(metadata);
     for (const id of metadata.cancelled) this.#cancel(id);
     for (const id of metadata.flushed) this.#cancel(id);
-    if (this.#prng.chance(this.faults.vanish)) this.#stores.lose();
+    if (this.#prng.chance(this.faults.vanish)) this.#stores.remove();
     for (const job of metadata.loads)
       this.#parts.set(
         job.transfer,
-        this.#ranks.map((rank) => this.#fateOf(job, rank, hasRows)),
+        this.#ranks.map((rank) => this.#fateOf(job, rank, hasTokens)),
       );
     for (const { transfer } of metadata.loads) this.#loads.push(...this.#parts.get(transfer)!);
     for (const job of metadata.saves) {
@@ -235,15 +235,15 @@ export class FaultTier implements ConnectorPort {
       const fails = this.#prng.chance(this.faults.saveFails);
       this.#saves.push({ job, readAtMs, endAtMs, fails, read: [], isRead: false });
     }
-    this.memoryLost(lost);
+    this.memoryInvalidated(lost);
     this.#move(true);
-    const stepPages: BlockId[] = [];
+    const stepBlocks: BlockId[] = [];
     const failed = new Set<BlockId>();
-    for (const { job, failed: pages, isArrived } of this.#loads) {
-      for (const { page } of job.blocks) stepPages.push(page);
-      if (job.mode === 'sync' && isArrived) for (const page of pages) failed.add(page);
+    for (const { job, failed: blocks, isArrived } of this.#loads) {
+      for (const { block } of job.blocks) stepBlocks.push(block);
+      if (job.mode === 'sync' && isArrived) for (const block of blocks) failed.add(block);
     }
-    this.#stepPages = stepPages;
+    this.#stepBlocks = stepBlocks;
     return failed;
   }
 
@@ -258,11 +258,11 @@ export class FaultTier implements ConnectorPort {
   }
 
   /** A save of lost content that has not been read yet stores nothing; what loads had brought is gone, too. */
-  memoryLost(pages: readonly BlockId[]): void {
-    if (pages.length === 0) return;
+  memoryInvalidated(blocks: readonly BlockId[]): void {
+    if (blocks.length === 0) return;
     for (const save of this.#saves)
-      if (!save.isRead && save.job.blocks.some(({ page }) => pages.includes(page))) save.fails = true;
-    for (const { isDecided, lost } of this.#loads) if (isDecided) for (const page of pages) lost.add(page);
+      if (!save.isRead && save.job.blocks.some(({ block }) => blocks.includes(block))) save.fails = true;
+    for (const { isDecided, lost: failed } of this.#loads) if (isDecided) for (const block of blocks) failed.add(block);
   }
 
   /** All that is in the pool is gone, and so is the I/O of the worker. */
@@ -271,15 +271,15 @@ export class FaultTier implements ConnectorPort {
       if (load.rank !== 0) continue;
       if (!load.isDecided) {
         load.hasDied = true;
-        for (const { page } of load.job.blocks) load.failed.add(page);
+        for (const { block } of load.job.blocks) load.failed.add(block);
       }
       Object.assign(load, { isSilent: false, decideAtMs: this.nowMs, drainAtMs: this.nowMs });
     }
   }
 
   /** Pages that loads of this step, decided or not, have to do with. */
-  get loadPages(): readonly BlockId[] {
-    return this.#stepPages;
+  get loadingBlocks(): readonly BlockId[] {
+    return this.#stepBlocks;
   }
 
   /** From now on nothing goes wrong; what has, ends some time. */
@@ -289,25 +289,25 @@ export class FaultTier implements ConnectorPort {
     for (const load of this.#loads) load.drainAtMs = Math.min(load.drainAtMs, this.nowMs + 100_000);
   }
 
-  #fateOf(job: LoadJob, rank: number, hasRows: boolean): RankLoad {
+  #fateOf(job: LoadJob, rank: number, hasTokens: boolean): RankLoad {
     const prng = this.#prng;
     const { faults } = this;
     const failed = new Set<BlockId>();
     const content = new Map<BlockId, StoredBlock>();
-    for (const { page, key, place } of job.blocks) {
+    for (const { block, key, place } of job.blocks) {
       const stored = this.#stores.get(place, key);
-      if (stored === undefined || prng.chance(faults.corrupt)) failed.add(page);
-      else content.set(page, stored);
+      if (stored === undefined || prng.chance(faults.corrupt)) failed.add(block);
+      else content.set(block, stored);
     }
     const isHung = prng.chance(faults.hung);
     const isSilent = prng.chance(faults.silent);
-    const inStep = job.mode === 'sync' && hasRows && !prng.chance(faults.slow);
+    const inStep = job.mode === 'sync' && hasTokens && !prng.chance(faults.slow);
     const deadline = this.nowMs + job.timeoutMs;
     const decideAtMs = isHung ? deadline : inStep ? this.nowMs : this.nowMs + prng.between(0, 120);
     const drainAtMs = isHung ? deadline + prng.between(0, 20_000) : decideAtMs;
-    if (isHung) for (const { page } of job.blocks) if (prng.chance(0.5)) failed.add(page);
+    if (isHung) for (const { block } of job.blocks) if (prng.chance(0.5)) failed.add(block);
     const isWhole = prng.chance(faults.whole) && !isHung;
-    if (isWhole) for (const { page } of job.blocks) failed.add(page);
+    if (isWhole) for (const { block } of job.blocks) failed.add(block);
     const load = {
       job,
       rank,
@@ -328,7 +328,7 @@ export class FaultTier implements ConnectorPort {
   #cancel(id: TransferId): void {
     for (const load of this.#loads) {
       if (load.job.transfer !== id || load.isDecided || this.#prng.chance(0.3)) continue;
-      for (const { page } of load.job.blocks) load.failed.add(page);
+      for (const { block } of load.job.blocks) load.failed.add(block);
       load.decideAtMs = this.nowMs;
       if (!load.isHung) load.drainAtMs = Math.max(this.nowMs, load.isSilent ? load.drainAtMs : 0);
     }
@@ -339,13 +339,13 @@ export class FaultTier implements ConnectorPort {
     for (const save of this.#saves) {
       if (save.isRead || save.readAtMs > this.nowMs) continue;
       save.isRead = true;
-      save.read = save.job.blocks.map(({ page, key }) => this.#runner.readBlock(page, groupOfKey(key)));
+      save.read = save.job.blocks.map(({ block, key }) => this.#runner.readBlock(block, groupOfKey(key)));
     }
     for (const load of this.#loads) {
       const isDone = load.isArrived || load.decideAtMs <= this.nowMs;
-      for (const { page } of load.job.blocks) {
-        const isBusy = load.isHung && load.failed.has(page) && load.drainAtMs > this.nowMs;
-        if (!isDone || isBusy) this.#runner.scribble(page);
+      for (const { block } of load.job.blocks) {
+        const isBusy = load.isHung && load.failed.has(block) && load.drainAtMs > this.nowMs;
+        if (!isDone || isBusy) this.#runner.overwrite(block);
       }
       if (!load.isDecided) {
         if (load.decideAtMs > this.nowMs || (load.job.mode === 'sync' && !isBeforeForward)) continue;
@@ -361,15 +361,15 @@ export class FaultTier implements ConnectorPort {
   #arrive({ job, content }: RankLoad): void {
     const all = this.#parts.get(job.transfer)!;
     if (all.some((load) => !load.isArrived)) return;
-    for (const { page } of job.blocks) {
+    for (const { block: page } of job.blocks) {
       const block = content.get(page);
-      if (all.some(({ lost }) => lost.has(page))) this.#runner.scribble(page);
+      if (all.some(({ lost: failed }) => failed.has(page))) this.#runner.overwrite(page);
       else if (block === undefined || all.some(({ failed }) => failed.has(page))) {
         this.failedBlocks++;
-        this.#runner.scribble(page);
+        this.#runner.overwrite(page);
       } else {
         this.loadedBlocks++;
-        this.#runner.writePage(page, block);
+        this.#runner.writeBlock(page, block);
       }
     }
   }
@@ -390,9 +390,9 @@ export class FaultTier implements ConnectorPort {
       failedRecving: fresh.filter(({ isWhole }) => isWhole).map(({ job }) => job.transfer),
       loadFailures: fresh.flatMap((load) => {
         if (load.isWhole) return [];
-        const isPageBusy = load.isHung && load.drainAtMs > this.nowMs;
+        const isBlockBusy = load.isHung && load.drainAtMs > this.nowMs;
         return [...load.failed].map(
-          (page) => ({ transfer: load.job.transfer, page, reason: this.#reasonOf(load), isPageBusy }) as const,
+          (block) => ({ transfer: load.job.transfer, block, reason: this.#reasonOf(load), isBlockBusy }) as const,
         );
       }),
       drained: [
@@ -414,9 +414,9 @@ export class FaultTier implements ConnectorPort {
 
   /** All loads so far whose time is over, whatever has been reported of them. */
   #givenUp(): readonly LoadJob[] {
-    if (this.#timely.some(({ transfer }) => this.#lostAtMs.get(transfer)! <= this.nowMs))
+    if (this.#timely.some(({ transfer }) => this.#expiresAtMs.get(transfer)! <= this.nowMs))
       this.#timely = this.#timely.filter((load) => {
-        const isLate = this.#lostAtMs.get(load.transfer)! <= this.nowMs;
+        const isLate = this.#expiresAtMs.get(load.transfer)! <= this.nowMs;
         if (isLate) this.#late.push(load);
         return !isLate;
       });
@@ -434,14 +434,14 @@ export class FaultTier implements ConnectorPort {
     for (const id of cancelled) this.#cancelled.add(id);
     for (const id of this.#decided) {
       const job = this.#ordered.get(id)!;
-      for (const { page, place, key } of job.blocks)
-        if (this.#failing.get(id)?.has(page) === true && !this.#cancelled.has(id))
-          this.#broken.add(`${job.requestId} ${place} ${key}`);
+      for (const { block, place, key } of job.blocks)
+        if (this.#failing.get(id)?.has(block) === true && !this.#cancelled.has(id))
+          this.#failed.add(`${job.requestId} ${place} ${key}`);
     }
     this.#decided = [];
     for (const { requestId, blocks } of loads)
       for (const { place, key } of blocks)
-        if (this.#broken.has(`${requestId} ${place} ${key}`))
+        if (this.#failed.has(`${requestId} ${place} ${key}`))
           assert(false, `I8: ${requestId} believes again in ${key} from ${place}`);
   }
 

@@ -5,7 +5,7 @@ export interface TierFaults {
   /** The answer is "ask later". */
   readonly askLater: number;
   /** A block is promised that no store has. */
-  readonly lies: number;
+  readonly falseHits: number;
   /** A block is promised under the key of another one. */
   readonly foreign: number;
   /** A store loses a block that it had. */
@@ -30,7 +30,7 @@ export interface TierFaults {
 
 export const noFaults: TierFaults = {
   askLater: 0,
-  lies: 0,
+  falseHits: 0,
   foreign: 0,
   vanish: 0,
   corrupt: 0,

@@ -9,19 +9,19 @@ import { FakeRunner } from './fake-runner.ts';
 import { makeRequest } from './workload.ts';
 
 /** One full-attention group over so many pages that can be handed out. */
-export const onePoolSpec = (pages: number, blockSize = 4): KvCacheSpec => ({
+export const onePoolSpec = (blocks: number, blockSize = 4): KvCacheSpec => ({
   groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
-  pageBytes: 64,
-  pageCount: (pages + 1) as BlockCount,
+  blockBytes: 64,
+  blockCount: (blocks + 1) as BlockCount,
   fingerprint: 'test',
 });
 
 /** A scheduler over a fake runner, stepped by hand. Invariants are checked after each step. */
 export function harness(
-  pages: number,
+  blocks: number,
   options: Partial<SchedulerOptions> = {},
   blockSize = 4,
-  cacheSpec: KvCacheSpec = onePoolSpec(pages, blockSize),
+  cacheSpec: KvCacheSpec = onePoolSpec(blocks, blockSize),
 ) {
   const scheduler = new Scheduler(
     cacheSpec,
@@ -32,9 +32,9 @@ export function harness(
   const finished = new Map<string, RequestUpdate>();
   const outputs = new Map<string, number[]>();
   /** Runs the plan; the content of the pages `lost` is destroyed before and reported with the result. */
-  const apply = (plan: StepPlan, lost: readonly BlockId[] = []) => {
-    for (const page of lost) runner.scribble(page);
-    const updates = scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: lost });
+  const apply = (plan: StepPlan, invalid: readonly BlockId[] = []) => {
+    for (const block of invalid) runner.overwrite(block);
+    const updates = scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: invalid });
     for (const update of updates) {
       outputs.set(update.requestId, [
         ...(outputs.get(update.requestId) ?? []),
@@ -45,9 +45,9 @@ export function harness(
     scheduler.checkInvariants();
     return updates;
   };
-  const step = (lost: readonly BlockId[] = []) => {
+  const step = (invalid: readonly BlockId[] = []) => {
     const plan = scheduler.plan()!;
-    apply(plan, lost);
+    apply(plan, invalid);
     return plan;
   };
   const drain = () => {
@@ -62,7 +62,7 @@ export const shape = (plan: StepPlan) =>
     ({ requestId: id, spans }) => `${id}: ${spans.map(({ start, end }) => `${start}-${end}`).join(' ')}`,
   );
 /** The first group's page of each of these blocks of a sequence. */
-export const pagesOf = (plan: StepPlan, id: string, blocks: readonly number[]): BlockId[] => {
+export const blocksOf = (plan: StepPlan, id: string, blocks: readonly number[]): BlockId[] => {
   const table = plan.sequences.find(({ requestId: other }) => other === id)!.blockTables[0]!;
   return blocks.map((block) => table.ids[block] as BlockId);
 };

@@ -24,7 +24,7 @@ export class HitChecker {
   readonly #available: () => number;
   readonly #seen = new Map<RequestId, Seen>();
   /** Blocks (`group/index`) that were lost and not asked for since, and the pages that they were in. */
-  readonly #lost = new Map<RequestId, Map<string, BlockId>>();
+  readonly #invalid = new Map<RequestId, Map<string, BlockId>>();
   /** Blocks that were lost, asked for and promised, and are not ordered yet. */
   readonly #promised = new Map<RequestId, Set<string>>();
   /** Until when a request is to wait for an answer, and the plan in which it was last told so. */
@@ -46,18 +46,18 @@ export class HitChecker {
 
   /** Whether any request has lost blocks that it has not asked for since. */
   get hasLost(): boolean {
-    return this.#lost.size > 0;
+    return this.#invalid.size > 0;
   }
 
   planned({ sequences }: ScheduledStep): void {
     for (const { requestId, blockTables, spans, tokens } of sequences) {
       if (this.#seen.get(requestId)?.tables !== blockTables) this.#seen.set(requestId, { tables: blockTables, tokens });
-      const ownLost = this.#lost.get(requestId);
+      const ownLost = this.#invalid.get(requestId);
       if (ownLost === undefined) continue;
-      for (const [name, page] of ownLost) {
+      for (const [name, block] of ownLost) {
         const [group, index] = name.split('/').map(Number) as [number, number];
         // It has taken another request's page for the block since: what it computes there is for another group's sake.
-        if (this.#pageOf(requestId, group, index) !== page && this.#isShared(requestId, group, index)) continue;
+        if (this.#blockAt(requestId, group, index) !== block && this.#isShared(requestId, group, index)) continue;
         const first = index * this.#spec.groups[group]!.blockSize;
         // The last token is computed in any case, for its logits.
         if (first === tokens.length - 1) continue;
@@ -68,18 +68,18 @@ export class HitChecker {
   }
 
   /** The content of these pages is lost, for every request that has one of them. */
-  pagesLost(pages: readonly BlockId[]): void {
-    if (!this.#isAsked || pages.length === 0) return;
-    const bad = new Set<number>(pages);
+  blocksInvalidated(blocks: readonly BlockId[]): void {
+    if (!this.#isAsked || blocks.length === 0) return;
+    const bad = new Set<number>(blocks);
     for (const [id, { tables, tokens }] of this.#seen) {
-      const lost = this.#lost.get(id) ?? new Map<string, BlockId>();
+      const invalid = this.#invalid.get(id) ?? new Map<string, BlockId>();
       for (let group = 0; group < tables.length; group++) {
         const { ids, length } = tables[group]!;
         const full = Math.min(length, Math.floor(tokens.length / this.#spec.groups[group]!.blockSize));
         for (let index = 0; index < full; index++)
-          if (bad.has(ids[index]!)) lost.set(`${group}/${index}`, ids[index]! as BlockId);
+          if (bad.has(ids[index]!)) invalid.set(`${group}/${index}`, ids[index]! as BlockId);
       }
-      if (lost.size > 0) this.#lost.set(id, lost);
+      if (invalid.size > 0) this.#invalid.set(id, invalid);
     }
   }
 
@@ -100,44 +100,44 @@ export class HitChecker {
       const wait = this.#waits.get(id);
       if (wait !== undefined) wait.plan = answered;
     }
-    const lost = this.#lost.get(id);
-    if (lost === undefined) return;
+    const invalid = this.#invalid.get(id);
+    if (invalid === undefined) return;
     for (const { group, index } of wanted) this.#askedForSharers(id, group, index);
     const keys = new Map<string, string>(wanted.map(({ group, index, key }) => [`${group}/${index}`, key]));
-    const holdsPages = this.#seen.get(id)?.tables.some(({ length }) => length > 0) === true;
-    if (answer.kind === 'found' && holdsPages) {
+    const hasBlocks = this.#seen.get(id)?.tables.some(({ length }) => length > 0) === true;
+    if (answer.kind === 'found' && hasBlocks) {
       const first = new Map(answer.blocks.map((block) => [`${block.group}/${block.index}`, block] as const).reverse());
       const promised = [...first].filter(
-        ([name, { key, place }]) => lost.has(name) && keys.get(name) === key && isUsable(key, place),
+        ([name, { key, place }]) => invalid.has(name) && keys.get(name) === key && isUsable(key, place),
       );
       this.#promised.set(id, new Set(promised.map(([name]) => name)));
     }
     if (answer.kind !== 'found') return;
-    for (const { group, index } of wanted) lost.delete(`${group}/${index}`);
+    for (const { group, index } of wanted) invalid.delete(`${group}/${index}`);
   }
 
   /** Who shares the page of a block need not ask for it too, also when it inherits the page. */
   #askedForSharers(id: RequestId, group: number, index: number): void {
     const name = `${group}/${index}`;
-    const pages = [this.#pageOf(id, group, index), this.#lost.get(id)?.get(name)];
-    for (const [other, lost] of this.#lost) {
+    const blocks = [this.#blockAt(id, group, index), this.#invalid.get(id)?.get(name)];
+    for (const [other, invalid] of this.#invalid) {
       if (other === id) continue;
       // Either may have another page by now: a page that a transfer still writes is replaced for each of them.
-      const isShared = [this.#pageOf(other, group, index), lost.get(name)].some(
-        (page) => page !== undefined && pages.includes(page),
+      const isShared = [this.#blockAt(other, group, index), invalid.get(name)].some(
+        (block) => block !== undefined && blocks.includes(block),
       );
-      if (isShared) lost.delete(name);
+      if (isShared) invalid.delete(name);
     }
   }
 
   #isShared(id: RequestId, group: number, index: number): boolean {
-    const page = this.#pageOf(id, group, index);
+    const block = this.#blockAt(id, group, index);
     for (const other of this.#seen.keys())
-      if (other !== id && page !== undefined && this.#pageOf(other, group, index) === page) return true;
+      if (other !== id && block !== undefined && this.#blockAt(other, group, index) === block) return true;
     return false;
   }
 
-  #pageOf(id: RequestId, group: number, index: number): BlockId | undefined {
+  #blockAt(id: RequestId, group: number, index: number): BlockId | undefined {
     const table = this.#seen.get(id)?.tables[group];
     return table === undefined || index >= table.length ? undefined : (table.ids[index] as BlockId);
   }
@@ -151,7 +151,7 @@ export class HitChecker {
       assert(nowMs >= wait.untilMs, `I3: ${id} is not waited for: its answer may come until ${wait.untilMs}`);
     const promised = this.#promised.get(id);
     this.#promised.delete(id);
-    this.#lost.delete(id);
+    this.#invalid.delete(id);
     if (promised === undefined || this.#available() === 0) return;
     for (const { group, index } of load?.blocks ?? []) promised.delete(`${group}/${index}`);
     assert(promised.size === 0, `I3: ${id} does not load ${[...promised].join(', ')}, lost by it and promised to it`);
@@ -159,12 +159,13 @@ export class HitChecker {
 
   /** Loads of these blocks have failed or were abandoned, perhaps so often that no request asks for the blocks again. */
   loadsFailed(blocks: readonly { readonly group: number; readonly index: number }[]): void {
-    if (this.#lost.size === 0) return;
-    for (const lost of this.#lost.values()) for (const { group, index } of blocks) lost.delete(`${group}/${index}`);
+    if (this.#invalid.size === 0) return;
+    for (const invalid of this.#invalid.values())
+      for (const { group, index } of blocks) invalid.delete(`${group}/${index}`);
   }
 
   ended(id: RequestId): void {
-    for (const map of [this.#seen, this.#lost, this.#promised, this.#waits]) map.delete(id);
+    for (const map of [this.#seen, this.#invalid, this.#promised, this.#waits]) map.delete(id);
   }
 }
 

@@ -1,7 +1,7 @@
 import type { Prng } from '../src/base/prng.ts';
 import type { BlockCount, TokenCount } from '../src/core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../src/core/kv-spec.ts';
-import { pagesMax } from '../src/kv/create-group.ts';
+import { blocksMax } from '../src/kv/create-group.ts';
 
 /** One full-attention group mostly, else any mix of groups, block sizes and windows; pools from just enough to plenty. */
 export function randomSpec(prng: Prng, tokensMax: number, isTight: boolean): KvCacheSpec {
@@ -16,8 +16,8 @@ export function randomSpec(prng: Prng, tokensMax: number, isTight: boolean): KvC
   const groups: KvGroupSpec[] = prng.chance(0.4)
     ? [{ kind: 'full', blockSize: one, layers: [0] }]
     : Array.from({ length: prng.between(1, 3) }, group);
-  const spec = { groups, pageBytes: 64, pageCount: 2 as BlockCount, fingerprint: 'simulated' };
-  const tight = pagesMax(spec, tokensMax - 1) + 1;
-  const pageCount = prng.pick(isTight ? [tight, tight + 3, tight + 9] : [tight, tight + 3, tight * 2, tight * 8]);
-  return { ...spec, pageCount: pageCount as BlockCount };
+  const spec = { groups, blockBytes: 64, blockCount: 2 as BlockCount, fingerprint: 'simulated' };
+  const tight = blocksMax(spec, tokensMax - 1) + 1;
+  const blockCount = prng.pick(isTight ? [tight, tight + 3, tight + 9] : [tight, tight + 3, tight * 2, tight * 8]);
+  return { ...spec, blockCount: blockCount as BlockCount };
 }

@@ -14,13 +14,13 @@ import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/sched
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import type { SchedulerInterface } from '../src/scheduler/scheduler-interface.ts';
-import { FakeRunner, type UntrueRead } from './fake-runner.ts';
+import { FakeRunner, type WrongRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
 import { randomFaults, type TierFaults, withoutFaults } from './faults.ts';
-import { tellingHandedOut } from './handed-out.ts';
 import { HitChecker } from './hit-checker.ts';
-import { Judge } from './judge.ts';
 import { MinimalRepair } from './minimal-repair.ts';
+import { onAllocation } from './on-allocation.ts';
+import { OutputChecker } from './output-checker.ts';
 import { randomSpec } from './random-spec.ts';
 import { Workload } from './workload.ts';
 
@@ -60,7 +60,7 @@ export class World {
   readonly #options: SchedulerOptions;
   readonly #scheduler: SchedulerInterface;
   readonly #runner: FakeRunner;
-  readonly #judge: Judge;
+  readonly #checker: OutputChecker;
   readonly #repair: MinimalRepair;
   readonly #workload: Workload;
   readonly #tier: FaultTier | undefined;
@@ -70,12 +70,12 @@ export class World {
   readonly #abortRate: number;
   readonly #lossRate: number;
   readonly #deathRate: number;
-  readonly #rowFaultRate: number;
+  readonly #sampleFaultRate: number;
   readonly #foreignRate: number;
-  readonly #allPages: readonly BlockId[];
+  readonly #allBlocks: readonly BlockId[];
   #nowMs = 0;
-  #isOut: boolean = false;
-  #lostWhileOut: BlockId[] = [];
+  #isStepInFlight: boolean = false;
+  #invalidatedInFlight: BlockId[] = [];
   /** Requests that were sent, in order. */
   readonly sent: string[] = [];
   /** Pairs of `plan` and `apply`. */
@@ -95,7 +95,7 @@ export class World {
     const promptTokensMax = isCrowd ? 40 : prng.pick([8, 30, 60]);
     const outputTokensMax = isStorm ? 30 : prng.pick([2, 10, 30]);
     this.#spec = randomSpec(prng, promptTokensMax + outputTokensMax, isStorm);
-    this.#allPages = Array.from({ length: this.#spec.pageCount - 1 }, (_, i) => (i + 1) as BlockId);
+    this.#allBlocks = Array.from({ length: this.#spec.blockCount - 1 }, (_, i) => (i + 1) as BlockId);
     this.#options = {
       maxNumBatchedTokens: isCrowd ? 64 : prng.pick([1, 3, 7, 16, 64, 512]),
       ...(isCrowd || prng.chance(0.5) ? { longPrefillTokenThreshold: prng.pick([1, 5, 20]) } : {}),
@@ -109,8 +109,8 @@ export class World {
       targetInterTokenLatency: new Prng(seed + 2 ** 41).pick([0, 0, 'auto', 3, 20] as const),
     };
     this.#runner = new FakeRunner(this.#spec, vocabSize);
-    this.#judge = new Judge(this.#spec, vocabSize, this.#options.maxModelLen);
-    this.#repair = new MinimalRepair(this.#runner, this.#judge.truthOf);
+    this.#checker = new OutputChecker(this.#spec, vocabSize, this.#options.maxModelLen);
+    this.#repair = new MinimalRepair(this.#runner, this.#checker.referenceOf);
     // A generator of its own, so that worlds without a connector are what they are whatever is added here.
     const tierPrng = new Prng(seed + 2 ** 40);
     const hasTier = tierPrng.chance(0.7);
@@ -142,7 +142,7 @@ export class World {
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
     this.#lossRate = rate('losses', prng.pick([0, 0.02, 0.3]));
-    this.#rowFaultRate = rate('rowFaults', prng.pick([0, 0, 0.01, 0.05]));
+    this.#sampleFaultRate = rate('rowFaults', prng.pick([0, 0, 0.01, 0.05]));
     this.#foreignRate = prng.pick([0, 0, 0.3]);
   }
 
@@ -152,13 +152,13 @@ export class World {
   }
 
   get finished(): number {
-    return this.#judge.finished;
+    return this.#checker.finished;
   }
 
   /** `chaosTurns` of chaos, then calm to the end. Throws when anything is not as it must be. */
   run(chaosTurns: number): void {
-    tellingHandedOut(
-      (page) => this.#runner.scribble(page),
+    onAllocation(
+      (block) => this.#runner.overwrite(block),
       () => this.#run(chaosTurns),
     );
   }
@@ -172,9 +172,9 @@ export class World {
       while (this.#scheduler.hasWork() || this.#scheduler.stats().transfers.open > 0) {
         this.#turn(false);
         if (++calmSteps > bound)
-          assert(false, `I8: ${this.#judge.liveCount} requests have not ended after ${bound} calm steps`);
+          assert(false, `I8: ${this.#checker.liveCount} requests have not ended after ${bound} calm steps`);
       }
-      assert(this.#judge.liveCount === 0, `I8: ${this.#judge.liveCount} requests were forgotten`);
+      assert(this.#checker.liveCount === 0, `I8: ${this.#checker.liveCount} requests were forgotten`);
       const { blocks, transfers } = this.#scheduler.stats();
       assert(transfers.open === 0, `I5: ${transfers.open} transfers are open when all is over`);
       assert(blocks.referenced === 0, `I7: ${blocks.referenced} pages are still referenced when all is over`);
@@ -189,7 +189,7 @@ export class World {
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate)) this.#add();
       this.#abortSome();
-      this.#loseMemory();
+      this.#invalidateMemory();
     }
     if (this.#tier !== undefined) this.#passTime(this.#tierPrng.between(0, 20));
     this.#tier?.hits?.planning();
@@ -201,95 +201,95 @@ export class World {
     }
     this.steps++;
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step is over its budget');
-    this.#isOut = true;
-    if (this.#checks) this.#judge.checkTables(plan);
+    this.#isStepInFlight = true;
+    if (this.#checks) this.#checker.checkTables(plan);
     this.#repair.checkPlan(plan);
-    const lost = chaos ? this.#lostPages() : nothing;
-    this.#tier?.hits?.pagesLost(lost);
-    for (const page of lost) this.#runner.scribble(page);
+    const invalid = chaos ? this.#pickInvalidBlocks() : nothing;
+    this.#tier?.hits?.blocksInvalidated(invalid);
+    for (const block of invalid) this.#runner.overwrite(block);
     // Steps take time where that matters: a fixed part, and a part for each token.
     if (this.#options.targetInterTokenLatency !== 0) this.#passTime(2 + plan.tokenCount / 10);
-    const result = this.#withRowFaults(plan, this.#execute(plan, lost), chaos);
+    const result = this.#withSampleFaults(plan, this.#execute(plan, invalid), chaos);
     if (chaos) {
       if (this.#prng.chance(this.#arrivalRate / 4)) this.#add();
       this.#abortSome();
-      this.#loseMemory();
+      this.#invalidateMemory();
     }
-    const allLost = this.#lostWhileOut.length === 0 ? lost : [...lost, ...this.#lostWhileOut];
-    this.#repair.stepDone(plan, result.leftOut ?? nothing, allLost, notLoaded(plan, result));
-    const innocent = this.#innocent(allLost);
-    this.#lostWhileOut = [];
-    this.#isOut = false;
-    this.#judgeAll(this.#scheduler.apply(plan, result, this.#nowMs), innocent, plan, result);
+    const allInvalid = this.#invalidatedInFlight.length === 0 ? invalid : [...invalid, ...this.#invalidatedInFlight];
+    this.#repair.stepDone(plan, result.leftOut ?? nothing, allInvalid, notLoaded(plan, result));
+    const unaffected = this.#unaffected(allInvalid);
+    this.#invalidatedInFlight = [];
+    this.#isStepInFlight = false;
+    this.#checkUpdates(this.#scheduler.apply(plan, result, this.#nowMs), unaffected, plan, result);
     if (this.#checks) this.#scheduler.checkInvariants();
   }
 
-  #execute(plan: ScheduledStep, lost: readonly BlockId[]): ExecutedStep {
-    const { truthOf } = this.#judge;
+  #execute(plan: ScheduledStep, invalid: readonly BlockId[]): ExecutedStep {
+    const { referenceOf } = this.#checker;
     // What there is nothing to say about is left out, as by a worker that knows no connectors.
-    const loss = lost.length === 0 ? {} : { invalidBlocks: lost };
-    if (this.#tier === undefined) return { ...this.#runner.execute(plan, nothing, truthOf), ...loss };
+    const loss = invalid.length === 0 ? {} : { invalidBlocks: invalid };
+    if (this.#tier === undefined) return { ...this.#runner.execute(plan, nothing, referenceOf), ...loss };
     const metadata = plan.connectorMetadata;
     assert(metadata !== undefined, 'a step without metadata');
-    const failed = this.#tier.begin(metadata, plan.sequences.length > 0, lost);
+    const failed = this.#tier.begin(metadata, plan.sequences.length > 0, invalid);
     // A worker may leave out whoever has one of the pages that failed, or compute it for nothing.
     const leftOut =
       failed.size > 0 && this.#tierPrng.chance(0.5)
         ? plan.sequences.flatMap(({ blockTables }, i) =>
-            blockTables.some(({ ids, length }) => ids.subarray(0, length).some((page) => failed.has(page as BlockId)))
+            blockTables.some(({ ids, length }) => ids.subarray(0, length).some((block) => failed.has(block as BlockId)))
               ? [i]
               : [],
           )
         : [];
-    const result = this.#runner.execute(plan, leftOut, truthOf);
+    const result = this.#runner.execute(plan, leftOut, referenceOf);
     this.#passTime(this.#tierPrng.between(0, 20));
     const connectorOutput = this.#tier.finish();
     return { ...result, ...loss, leftOut, ...(connectorOutput === emptyOutput ? {} : { connectorOutput }) };
   }
 
   /** A row whose logits make no sense, say: a fault of one request, which ends it and nobody else (I9). */
-  #withRowFaults(plan: ScheduledStep, result: ExecutedStep, chaos: boolean): ExecutedStep {
-    if (this.#rowFaultRate === 0 || !chaos) return result;
+  #withSampleFaults(plan: ScheduledStep, result: ExecutedStep, chaos: boolean): ExecutedStep {
+    if (this.#sampleFaultRate === 0 || !chaos) return result;
     const failures: SequenceFailure[] = [];
     plan.sequences.forEach(({ sample }, sequence) => {
-      if (sample !== undefined && this.#tierPrng.chance(this.#rowFaultRate))
+      if (sample !== undefined && this.#tierPrng.chance(this.#sampleFaultRate))
         failures.push({ sequence, error: kvLoadFailed() });
     });
     if (failures.length === 0) return result;
-    const bad = new Set(failures.map(({ sequence }) => sequence));
-    return { ...result, failures, sampled: result.sampled.map((token, i) => (bad.has(i) ? undefined : token)) };
+    const invalid = new Set(failures.map(({ sequence }) => sequence));
+    return { ...result, failures, sampled: result.sampled.map((token, i) => (invalid.has(i) ? undefined : token)) };
   }
 
   /** Who may not end because of pages that are lost; asked before the scheduler is told of them. */
-  #innocent(lost: readonly BlockId[]): ReadonlySet<RequestId> | undefined {
+  #unaffected(invalid: readonly BlockId[]): ReadonlySet<RequestId> | undefined {
     if (this.#options.kvLoadFailurePolicy !== 'fail') return undefined;
-    return this.#judge.whoHasNone(new Set([...lost, ...(this.#tier?.loadPages ?? nothing)]));
+    return this.#checker.whoHasNone(new Set([...invalid, ...(this.#tier?.loadingBlocks ?? nothing)]));
   }
 
-  #judgeAll(
+  #checkUpdates(
     updates: readonly RequestUpdate[],
-    innocent: ReadonlySet<RequestId> | undefined,
+    unaffected: ReadonlySet<RequestId> | undefined,
     plan?: ScheduledStep,
     result?: ExecutedStep,
   ): void {
     if (updates.length === 0) return;
-    const untrue = new Map<RequestId, UntrueRead>();
-    this.#runner.untrueReads.forEach((read, i) => {
-      if (plan !== undefined && read !== undefined) untrue.set(plan.sequences[i]!.requestId, read);
+    const wrongRead = new Map<RequestId, WrongRead>();
+    this.#runner.wrongReads.forEach((read, i) => {
+      if (plan !== undefined && read !== undefined) wrongRead.set(plan.sequences[i]!.requestId, read);
     });
-    const excuses = {
+    const allowedErrors = {
       ownFaults:
         result?.failures === undefined
           ? nobody
           : new Set(result.failures.map(({ sequence }) => plan!.sequences[sequence]!.requestId)),
-      innocent,
+      unaffected,
     };
     for (const update of updates) {
       const { requestId, stats } = update;
       const computed = this.#repair.computedTokens(requestId);
       if (stats.computedTokens !== computed)
         assert(false, `I3: ${requestId} says ${stats.computedTokens} computed tokens, its steps had ${computed}`);
-      this.#judge.judge(update, untrue.get(requestId), excuses);
+      this.#checker.checker(update, wrongRead.get(requestId), allowedErrors);
     }
   }
 
@@ -299,7 +299,7 @@ export class World {
     const wakes = [this.#scheduler.nextWakeMs(), this.#tier?.nextEventMs()].filter((at) => at !== undefined);
     assert(wakes.length > 0, 'I8: there is work, but nothing was planned, and nobody will wake the engine');
     this.#passTime(Math.max(Math.min(...wakes) - this.#nowMs, 1));
-    if (this.#tierPrng.chance(0.5)) this.#scheduler.ringTransfers();
+    if (this.#tierPrng.chance(0.5)) this.#scheduler.notifyTransfers();
   }
 
   #passTime(ms: number): void {
@@ -309,10 +309,10 @@ export class World {
 
   #add(): void {
     const request = this.#workload.next();
-    if (this.#without.has(request.id) || this.#judge.liveCount >= liveMax) return;
+    if (this.#without.has(request.id) || this.#checker.liveCount >= liveMax) return;
     if (!requestFits(this.#spec, this.#options, request.promptTokens.length, request.params.maxTokens)) return;
     this.sent.push(request.id);
-    this.#judge.add(request);
+    this.#checker.add(request);
     this.#scheduler.add(request);
     if (this.#prng.chance(this.#foreignRate)) this.#storeForeign(request);
   }
@@ -329,41 +329,41 @@ export class World {
   }
 
   #abortSome(): void {
-    if (this.#judge.liveCount === 0 || !this.#prng.chance(this.#abortRate)) return;
-    const id = this.#prng.pick(this.#judge.liveIds);
-    this.#judge.aborted(id);
+    if (this.#checker.liveCount === 0 || !this.#prng.chance(this.#abortRate)) return;
+    const id = this.#prng.pick(this.#checker.liveIds);
+    this.#checker.aborted(id);
     assert(this.#scheduler.abort(id) !== undefined, `request ${id} was unknown to the scheduler`);
     assert(this.#scheduler.abort(id) === undefined, `request ${id} was aborted twice`);
   }
 
   /** Content is lost between two steps: a worker has died and comes back empty, or a few pages are found corrupt. */
-  #loseMemory(): void {
+  #invalidateMemory(): void {
     // With a store to load from, a worker that comes back empty is what makes everybody load at once.
     const died = this.#tier !== undefined && this.#tierPrng.chance(this.#deathRate);
-    const pages = died ? this.#allPages : this.#lostPages();
-    if (pages.length === 0) return;
-    for (const page of pages) this.#runner.scribble(page);
-    this.#tier?.memoryLost(pages);
-    this.#tier?.hits?.pagesLost(pages);
-    if (pages.length === this.#allPages.length) this.#tier?.workerDied();
-    if (this.#isOut) this.#lostWhileOut.push(...pages);
-    const innocent = this.#innocent(pages);
-    this.#judgeAll(this.#scheduler.invalidate(pages), innocent);
+    const blocks = died ? this.#allBlocks : this.#pickInvalidBlocks();
+    if (blocks.length === 0) return;
+    for (const block of blocks) this.#runner.overwrite(block);
+    this.#tier?.memoryInvalidated(blocks);
+    this.#tier?.hits?.blocksInvalidated(blocks);
+    if (blocks.length === this.#allBlocks.length) this.#tier?.workerDied();
+    if (this.#isStepInFlight) this.#invalidatedInFlight.push(...blocks);
+    const unaffected = this.#unaffected(blocks);
+    this.#checkUpdates(this.#scheduler.invalidate(blocks), unaffected);
   }
 
-  #lostPages(): readonly BlockId[] {
+  #pickInvalidBlocks(): readonly BlockId[] {
     if (!this.#prng.chance(this.#lossRate)) return nothing;
-    if (this.#prng.chance(0.05)) return this.#allPages;
+    if (this.#prng.chance(0.05)) return this.#allBlocks;
     const share = this.#prng.pick([0.02, 0.2]);
-    return this.#allPages.filter(() => this.#prng.chance(share));
+    return this.#allBlocks.filter(() => this.#prng.chance(share));
   }
 
   /** Generous: each request alone, row by row, each preempted by each other one. */
   #stepsBound(): number {
-    const tokens = this.#judge.liveTokens;
+    const tokens = this.#checker.liveTokens;
     // A transfer takes an order, a report, a deadline and a drain; and looking for them takes steps, too.
     const transfers = this.#tier === undefined ? 0 : 40 + 20 * this.#scheduler.stats().transfers.open + 2 * tokens;
-    return tokens * (this.#judge.liveCount + 1) + 10 + transfers;
+    return tokens * (this.#checker.liveCount + 1) + 10 + transfers;
   }
 }
 
@@ -374,9 +374,9 @@ function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutput: outp
   for (const { transfer, mode, blocks } of connectorMetadata.loads) {
     if (mode !== 'sync') continue;
     const isWhole = output.finishedRecving.includes(transfer) && !output.failedRecving.includes(transfer);
-    for (const { page } of blocks)
-      if (!isWhole || output.loadFailures.some((failure) => failure.transfer === transfer && failure.page === page))
-        pages.push(page);
+    for (const { block } of blocks)
+      if (!isWhole || output.loadFailures.some((failure) => failure.transfer === transfer && failure.block === block))
+        pages.push(block);
   }
   return pages;
 }

@@ -1,9 +1,9 @@
 /** All ranks of an engine: how many, in which processes, and what is done when one of these dies. */
 import { fileURLToPath } from 'node:url';
 import { systemClock } from './base/clock.ts';
-import { openRank, pageCountOf, type RankSetup, rankOptionsOf } from './compose-rank.ts';
+import { blockCountOf, openRank, type RankSetup, rankOptionsOf } from './compose-rank.ts';
 import type { KvConnector, KvTransferConfig } from './connector/connector.ts';
-import type { EngineNotice } from './engine/contract.ts';
+import type { EngineEvent } from './engine/contract.ts';
 import type { LoadProgress, ResolvedEngineOptions } from './engine/options.ts';
 import type { FileDigest } from './ggml/file-digest.ts';
 import type { GgufFile } from './ggml/gguf.ts';
@@ -40,13 +40,13 @@ export async function openRanks(
   // Ranks in processes of their own would each hash the file: it is hashed here, before they start.
   const digest = isApart ? await context.digest : undefined;
   const setups = setupsOf(options, context, isApart).map((setup) => ({ ...setup, ...(digest && { digest }) }));
-  const notice = onceEach((message) => options.onNotice?.({ level: 'warn', message, fields: {} }));
+  const event = onceEach((message) => options.onEvent?.({ level: 'warn', message, fields: {} }));
   const settled = await Promise.allSettled(
     setups.map((setup) => {
       const onProgress: LoadProgress = (loaded, total) => progress.report(setup.rank, loaded, total);
-      if (!isApart) return openRank(setup, { ...context, onProgress, notice });
+      if (!isApart) return openRank(setup, { ...context, onProgress, event });
       const name = `rank ${setup.rank} of ${worldSize}`;
-      return openProcess(setup, { name, onProgress, notice }, context, options);
+      return openProcess(setup, { name, onProgress, event }, context, options);
     }),
   );
   const ranks = settled.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
@@ -65,7 +65,7 @@ function setupsOf(options: ResolvedEngineOptions, context: PipelineContext, isAp
     options: rankOptions,
     modelName,
     worldSize,
-    ...(isFixed ? { pageCount: pageCountOf(rankOptions, file, model) } : {}),
+    ...(isFixed ? { blockCount: blockCountOf(rankOptions, file, model) } : {}),
     ...(transfer === undefined ? {} : { transfer }),
   };
   return Array.from({ length: worldSize }, (_, rank) => ({ ...common, rank }));
@@ -75,14 +75,14 @@ interface ProcessHooks {
   /** Of the rank, for messages. */
   readonly name: string;
   readonly onProgress: LoadProgress;
-  readonly notice: (message: string) => void;
+  readonly event: (message: string) => void;
 }
 
 function openProcess(
   setup: RankSetup,
-  { name, onProgress, notice }: ProcessHooks,
+  { name, onProgress, event }: ProcessHooks,
   context: PipelineContext,
-  { onNotice, workerTimeout }: ResolvedEngineOptions,
+  { onEvent, workerTimeout }: ResolvedEngineOptions,
 ): Promise<OpenedRank> {
   return ProcessRank.open({
     name,
@@ -92,9 +92,9 @@ function openProcess(
     clock: systemClock,
     restarts: context.restarts ?? restartDefaults,
     onProgress,
-    onNotice: notice,
+    onEvent: event,
     onWake: () => context.wake(),
-    onDeath: (death) => onNotice?.(noticeOf(death)),
+    onDeath: (death) => onEvent?.(eventOf(death)),
   });
 }
 
@@ -114,7 +114,7 @@ function workerEntry(): string {
   return fileURLToPath(new URL(isSource ? '../dist/src/worker-main.js' : './worker-main.js', import.meta.url));
 }
 
-const noticeOf = ({ rank, processId, reason, message, isGivenUp }: WorkerDeath): EngineNotice => ({
+const eventOf = ({ rank, processId, reason, message, isGivenUp }: WorkerDeath): EngineEvent => ({
   level: isGivenUp ? 'error' : 'warn',
   message,
   fields: { rank, processId, reason },

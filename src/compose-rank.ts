@@ -15,7 +15,7 @@ import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { openCrc32 } from './native/crc32.ts';
 import { pipelineStage } from './runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
-import { type KvLayout, kvTypes, pageBytes } from './runner/kv-memory.ts';
+import { blockBytes, type KvLayout, kvTypes } from './runner/kv-memory.ts';
 import type { LocalRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
 import type { WorkerHooks } from './worker/worker-serve.ts';
@@ -27,7 +27,7 @@ export interface RankSetup {
   readonly rank: number;
   readonly worldSize: number;
   /** Absent where the rank is alone and may see for itself how much memory the weights have left. */
-  readonly pageCount?: number;
+  readonly blockCount?: number;
   readonly transfer?: KvTransferConfig;
   /** Of the model's file, for a rank in another process: it takes it if the file is still the same. */
   readonly digest?: FileDigest;
@@ -69,9 +69,9 @@ export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promi
 }
 
 /** A rank that replaces a dead one may find another file. */
-function digestAgain(file: GgufFile, known: FileDigest | undefined, { notice }: WorkerHooks): Promise<FileDigest> {
+function digestAgain(file: GgufFile, known: FileDigest | undefined, { event }: WorkerHooks): Promise<FileDigest> {
   if (known !== undefined && isSameState(known.state, file.state)) return Promise.resolve(known);
-  const digest = digestFile(file.path, { notice });
+  const digest = digestFile(file.path, { event });
   // The rank asks for it when it has read the weights.
   digest.catch(() => undefined);
   return digest;
@@ -82,20 +82,20 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
   const runner = await GgmlRunner.open(runnerOptions(setup, context));
   try {
     const identity = identityOf(runner.kvCacheSpec, setup);
-    let half: WorkerConnector | undefined;
+    let side: WorkerConnector | undefined;
     if (context.connector !== undefined) {
-      if (runner.kvPages === undefined) throw connectorNeedsHostMemory({ device: runner.deviceDescription });
-      const crc32 = await openCrc32(loadNative(), { notice: context.notice });
-      half = await context.connector.openWorker({
+      if (runner.blockMemory === undefined) throw connectorNeedsHostMemory({ device: runner.deviceDescription });
+      const crc32 = await openCrc32(loadNative(), { event: context.event });
+      side = await context.connector.openWorker({
         clock: systemClock,
         timers: systemTimers,
         wake: context.wake,
         identity,
         ...(crc32 === undefined ? {} : { crc32 }),
       });
-      half.registerKvCaches(runner.kvPages);
+      side.registerKvCaches(runner.blockMemory);
     }
-    return Object.assign(new InlineRank(runner, identity, half), {
+    return Object.assign(new InlineRank(runner, identity, side), {
       attentionDescription: runner.attentionDescription,
       processId: process.pid,
       timings: () => runner.timings,
@@ -106,8 +106,8 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
   }
 }
 
-function runnerOptions(setup: RankSetup, { file, model, onProgress, notice, digest }: RankContext): GgmlRunnerOptions {
-  const { options, rank, worldSize, pageCount } = setup;
+function runnerOptions(setup: RankSetup, { file, model, onProgress, event, digest }: RankContext): GgmlRunnerOptions {
+  const { options, rank, worldSize, blockCount } = setup;
   return {
     file,
     config: model,
@@ -118,9 +118,9 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, notice, dige
     attention: options.attention,
     blockSize: tokenCount(options.blockSize),
     kvType: kvTypes[options.kvCacheDtype],
-    kvCacheBytes: (bytes) => (pageCount === undefined ? poolBytes(options, model, bytes, 0) : pageCount * bytes),
+    kvCacheBytes: (bytes) => (blockCount === undefined ? poolBytes(options, model, bytes, 0) : blockCount * bytes),
     onProgress,
-    onNotice: notice,
+    onEvent: event,
     digest,
   };
 }
@@ -129,30 +129,30 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, notice, dige
  * How many pages each rank has when there are several, or when one must come back as it was: one block is a page on every
  * rank, so the memory for KV is divided by the bytes of a page of all layers. Known before any rank is opened.
  */
-export function pageCountOf(options: RankOptions, file: GgufFile, model: ModelConfig): number {
+export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelConfig): number {
   const { layerCount, headCountKv, headDim } = model;
   const { blockSize, kvCacheDtype } = options;
   const layout: KvLayout = { type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim };
-  const bytes = pageBytes(layout);
+  const bytes = blockBytes(layout);
   return Math.max(2, Math.floor(poolBytes(options, model, bytes, file.fileBytes) / bytes));
 }
 
 /** Half of the memory that the weights leave, of which `unreadBytes` are still to be read, and no more than all seats can fill. */
-function poolBytes(options: RankOptions, model: ModelConfig, bytesPerPage: number, unreadBytes: number): number {
+function poolBytes(options: RankOptions, model: ModelConfig, bytesPerBlock: number, unreadBytes: number): number {
   if (options.kvCacheMemory !== undefined) return options.kvCacheMemory;
   const blocksPerRequest = Math.ceil((options.maxModelLen ?? model.contextLength) / options.blockSize);
-  return Math.min(defaultKvCacheMemory(unreadBytes), (1 + options.maxNumSeqs * blocksPerRequest) * bytesPerPage);
+  return Math.min(defaultKvCacheMemory(unreadBytes), (1 + options.maxNumSeqs * blocksPerRequest) * bytesPerBlock);
 }
 
 function identityOf(spec: KvCacheSpec, { modelName, rank, worldSize, options }: RankSetup): KvIdentity {
-  const { fingerprint, pageBytes: bytes, groups } = spec;
+  const { fingerprint, blockBytes: bytes, groups } = spec;
   return {
     fingerprint,
     modelName,
     dtype: options.kvCacheDtype,
     rank,
     worldSize,
-    pageBytes: bytes,
+    blockBytes: bytes,
     groups: groups.map(({ blockSize, layers }) => ({ blockSize, layers })),
   };
 }

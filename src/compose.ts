@@ -58,8 +58,8 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   const hashing = new AbortController();
   const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };
   // Connectors ring before there is an engine: look-ups may begin when a half is opened.
-  let ring = (): void => undefined;
-  const wake = (): void => ring();
+  let notify = (): void => undefined;
+  const wake = (): void => notify();
   let ranks: readonly OpenedRank[] = [];
   let connector: SchedulerConnector | undefined;
   try {
@@ -79,7 +79,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       timers: systemTimers,
       wake,
       identities: ranks.map(({ identity }) => identity),
-      notice: (message) => resolved.onNotice?.({ level: 'warn', message, fields: {} }),
+      event: (message) => resolved.onEvent?.({ level: 'warn', message, fields: {} }),
     });
     const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
     const model = {
@@ -101,10 +101,10 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
         scheduler: scheduling,
         maxWaiting: resolved.maxWaiting,
         ...(resolved.seed === undefined ? {} : { drawSeed: seedSequence(resolved.seed) }),
-        ...(resolved.onNotice === undefined ? {} : { onNotice: resolved.onNotice }),
+        ...(resolved.onEvent === undefined ? {} : { onEvent: resolved.onEvent }),
       },
     );
-    ring = () => engine.ringTransfers();
+    notify = () => engine.notifyTransfers();
     return {
       engine,
       timings: () => summed(ranks.map((rank) => rank.timings())),
@@ -159,9 +159,9 @@ function letProcessExit(): void {
 
 /** Begins while the weights are loaded: both read the same file. Ranks ask for it when theirs are in memory. */
 function startDigest(file: GgufFile, options: ResolvedEngineOptions, signal: AbortSignal): Promise<FileDigest> {
-  const { onNotice, onDigestProgress: onProgress } = options;
-  const notice = (message: string): void => onNotice?.({ level: 'warn', message, fields: {} });
-  const digest = digestFile(file.path, { signal, notice, onProgress });
+  const { onEvent, onDigestProgress: onProgress } = options;
+  const event = (message: string): void => onEvent?.({ level: 'warn', message, fields: {} });
+  const digest = digestFile(file.path, { signal, event, onProgress });
   digest.catch(() => undefined);
   return digest;
 }
@@ -200,7 +200,7 @@ function describeModel(
   spec: KvCacheSpec,
   hasChatTemplate: boolean,
 ): ModelInfo {
-  const poolTokens = (spec.pageCount - 1) * options.blockSize;
+  const poolTokens = (spec.blockCount - 1) * options.blockSize;
   return {
     name: modelName(options),
     path: options.model,

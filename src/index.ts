@@ -48,16 +48,16 @@ export type { StoreAnswer, Tier, TierContext } from './connector/tier/tier.ts';
 export { TierScheduler, type TierSchedulerOptions } from './connector/tier/tier-scheduler.ts';
 export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';
 export type { Timer, Timers } from './connector/timers.ts';
+export type { BlockMemory as KvPages } from './core/block-memory.ts';
 export type { BlockPlace } from './core/block-place.ts';
 export type { BlockId, RequestId, StepId, TokenCount, TokenId } from './core/ids.ts';
-export type { KvPages } from './core/kv-pages.ts';
 export type { FinishReason, RequestStats } from './core/request.ts';
 export type { SamplingOptions, SamplingParams } from './core/sampling.ts';
 export type { TokenLogprobs } from './core/step.ts';
 export type {
   AsyncEngine,
   ChatMessage,
-  EngineNotice,
+  EngineEvent as EngineNotice,
   EngineStats,
   GenerateRequest,
   ModelInfo,

@@ -75,7 +75,7 @@ const filesOf = (path: string, end: string): string[] =>
 /** Loads blocks 0 to `end`; returns which were there. Whatever is there is whole and right. */
 async function readAll(tier: DiskTier, end: number): Promise<Set<number>> {
   const found = new Set<number>();
-  const into = new Uint8Array(writerIdentity.pageBytes);
+  const into = new Uint8Array(writerIdentity.blockBytes);
   for (let n = 0; n < end; n++) {
     const reason = await tier.load(writerKey(n), into, signal);
     if (reason === undefined) {
@@ -113,7 +113,7 @@ describe('kill -9', () => {
 
   it('of one of two writers in one bounded folder does not disturb the other, nor a reader', async () => {
     const root = join(folder, 'shared');
-    const maxBytes = 24 * (writerIdentity.pageBytes + 160);
+    const maxBytes = 24 * (writerIdentity.blockBytes + 160);
     const [even, odd] = [await startWriter(root, 0, 2, maxBytes), await startWriter(root, 1, 2, maxBytes)];
     const tier = await openTier(root);
     let seen = 0;

@@ -2,7 +2,7 @@
 import { afterAll, describe, expect, it } from 'vitest';
 import { createEngine } from '../src/compose.ts';
 import type { AsyncEngine, OutputDelta } from '../src/engine/contract.ts';
-import { poisonToken } from './support/poison-token.ts';
+import { writeNanToken } from './support/nan-token.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -22,13 +22,15 @@ describe('a prompt whose values are no numbers', () => {
   it('ends with an error that says so, while its batch mates get the text they would get alone', async () => {
     const path = folder.file('poisoned.gguf');
     await writeTinyModel(path, { architecture: 'llama', type: 'F32', tied: false });
-    const poison = 77;
-    await poisonToken(path, poison);
+    const nanToken = 77;
+    await writeNanToken(path, nanToken);
     const engine = await createEngine({ model: path, threads: 1, kvCacheMemory: 8 << 20 });
     const healthy = Array.from({ length: 4 }, (_, i) => [10 + i, 20, 30 + i, 40]);
     const alone: number[][] = [];
     for (const prompt of healthy) alone.push(tokensOf(await collect(engine, prompt)));
-    const [bad, ...together] = await Promise.all([[5, poison, 6], ...healthy].map((prompt) => collect(engine, prompt)));
+    const [bad, ...together] = await Promise.all(
+      [[5, nanToken, 6], ...healthy].map((prompt) => collect(engine, prompt)),
+    );
 
     expect(bad!.at(-1)!.finish).toMatchObject({ reason: 'error', error: { code: 'KVASIR_BROKEN_LOGITS' } });
     expect(together.map(tokensOf)).toEqual(alone);
@@ -47,8 +49,8 @@ describe('a prompt whose values are no numbers', () => {
     async (numerics, attention) => {
       const path = folder.file(`prefix ${numerics} ${attention}.gguf`);
       await writeTinyModel(path, { architecture: 'llama', type: 'F32', tied: false, layers: 3 });
-      const poison = 77;
-      await poisonToken(path, poison);
+      const nanToken = 77;
+      await writeNanToken(path, nanToken);
       const options = { model: path, threads: 1, kvCacheMemory: 8 << 20, numerics, attention };
       // ggml's quickest attention takes 64 tokens of KV at a time: tokens 64 to 95 share such a tile with the poisoned token.
       const prefix = Array.from({ length: 100 }, (_, i) => 100 + i);
@@ -58,7 +60,7 @@ describe('a prompt whose values are no numbers', () => {
       await reference.close();
 
       const engine = await createEngine(options);
-      const bad = await collect(engine, [...prefix, 5, poison, 7, 8]);
+      const bad = await collect(engine, [...prefix, 5, nanToken, 7, 8]);
       expect(bad.at(-1)!.finish).toMatchObject({ reason: 'error', error: { code: 'KVASIR_BROKEN_LOGITS' } });
       const deltas = await collect(engine, healthy);
       expect(deltas.at(-1)!.finish).toMatchObject({ reason: 'length' });

@@ -35,7 +35,7 @@ const models = [
   // As on a CPU for which we have none: a batch is padded, and a single row has a kernel of its own.
   ['Q4_K', 'f16', "ggml's"],
 ] as const;
-describe.each(models)('%s weights, KV of %s, %s products', (type, kvCacheDtype, products) => {
+describe.each(models)('%s weights, KV of %s, %s products', (type, kvCacheDtype, matmuls) => {
   let drive: Drive;
   let alone: RequestTrace;
   let aloneSeeded: RequestTrace;
@@ -44,7 +44,7 @@ describe.each(models)('%s weights, KV of %s, %s products', (type, kvCacheDtype, 
   beforeAll(async () => {
     const path = folder.file(`${type}.gguf`);
     await writeTinyModel(path, { architecture: 'llama', type });
-    drive = await Drive.open(path, { kvCacheBytes, kvType: kvTypes[kvCacheDtype], productKernels: products === 'our' });
+    drive = await Drive.open(path, { kvCacheBytes, kvType: kvTypes[kvCacheDtype], matmulKernels: matmuls === 'our' });
     alone = subjectOf(await drive.run([subject]));
     aloneSeeded = subjectOf(await drive.run([seeded]));
     return () => drive.close();
@@ -101,7 +101,7 @@ describe.each(models)('%s weights, KV of %s, %s products', (type, kvCacheDtype, 
       prompt: promptOf(90, i + 90),
       params: { maxTokens: 60 },
     }));
-    const traces = await drive.run([...rivals, seeded], { pages: 34, enablePrefixCaching, maxNumBatchedTokens: 64 });
+    const traces = await drive.run([...rivals, seeded], { blocks: 34, enablePrefixCaching, maxNumBatchedTokens: 64 });
     expect(subjectOf(traces).stats?.preemptions).toBeGreaterThan(0);
     expectSame(subjectOf(traces), aloneSeeded);
   });
@@ -122,15 +122,15 @@ describe('every type of weights', () => {
   ];
   it.each(types)(
     '%s, %s products: the same bits alone, in pieces, in a batch and after a preemption',
-    async (type, products) => {
+    async (type, matmuls) => {
       const path = folder.file(`one-layer-${type}.gguf`);
       await writeTinyModel(path, { architecture: 'llama', type, layers: 1, feedForward: 256 });
-      const drive = await Drive.open(path, { kvCacheBytes, productKernels: products === 'default' });
+      const drive = await Drive.open(path, { kvCacheBytes, matmulKernels: matmuls === 'default' });
       const [alone, pieces, batch, crowded] = [
         await drive.run([short]),
         await drive.run([short], { maxNumBatchedTokens: 7 }),
         await drive.run([...company, short], { maxNumBatchedTokens: 64 }),
-        await drive.run([...rivals, short], { maxNumBatchedTokens: 64, pages: 20 }),
+        await drive.run([...rivals, short], { maxNumBatchedTokens: 64, blocks: 20 }),
       ].map((traces) => traces.get('subject')!);
       await drive.close();
       expect(new Set(alone!.logits).size).toBe(24);
@@ -152,11 +152,11 @@ describe('several spans of one request in one step', () => {
       onLogits: (_, row) => rows.push(crc32(new Uint8Array(row.buffer, row.byteOffset, row.byteLength))),
     });
     const table = blockTable(1, 10);
-    const crcs = (): number[] => Array.from(table.ids, (id) => crc32(runner.memory.blockBytes(blockId(id))));
+    const crcs = (): number[] => Array.from(table.ids, (id) => crc32(runner.memory.bytesOf(blockId(id))));
     await runPrompt(runner, prompt, table);
     const before = crcs();
 
-    for (const lost of [0, 3, 4, 7]) runner.memory.blockBytes(blockId(table.ids[lost]!)).fill(0xab);
+    for (const invalid of [0, 3, 4, 7]) runner.memory.bytesOf(blockId(table.ids[invalid]!)).fill(0xab);
     await runPrompt(runner, prompt, table, [
       [0, 16],
       [48, 80],
@@ -200,7 +200,7 @@ describe('contexts longer than ggml keeps to one kernel', () => {
     // Our own kernels are exact with fast numerics too; ggml's for rearranged Q4_K treat the rows beyond a multiple of four apart.
     const rearranged = folder.file('rearranged.gguf');
     await writeTinyModel(rearranged, { architecture: 'qwen3', type: 'Q4_K' });
-    const [reference, ...rest] = await tracesOf(1, rearranged, { numerics: 'fast', productKernels: false });
+    const [reference, ...rest] = await tracesOf(1, rearranged, { numerics: 'fast', matmulKernels: false });
     expect(rest.some((trace) => trace.logits.join() !== reference!.logits.join())).toBe(true);
   });
 });

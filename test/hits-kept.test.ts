@@ -37,7 +37,7 @@ async function open(store: string, options: Partial<EngineOptions> = {}, extra: 
         kv_connector_extra_config: { shared_storage_path: store, ...extra },
       },
     },
-    { livesMax: Infinity, withinMs: 60_000, backoffMs: 0 },
+    { startsMax: Infinity, withinMs: 60_000, backoffMs: 0 },
   );
   opened.push(measured);
   return measured;
@@ -87,17 +87,17 @@ describe('hits are kept', () => {
     await stop(writer);
     const files = filesOf(store);
     const broken = dirname(files[0]!);
-    const lost = files.filter((file) => dirname(file) === broken).length;
+    const invalid = files.filter((file) => dirname(file) === broken).length;
     rmSync(broken, { recursive: true });
     // A symbolic link to itself: nobody can follow it, root included.
     symlinkSync(basename(broken), broken);
-    const notices: string[] = [];
-    const { engine } = await open(store, { onNotice: ({ message }) => void notices.push(message) });
+    const events: string[] = [];
+    const { engine } = await open(store, { onEvent: ({ message }) => void events.push(message) });
     const { tokens, stats } = await answer(engine, 1, 960, 4);
     expect(tokens).toEqual(expected.tokens);
-    expect(loadedBlocks(engine)).toBeGreaterThanOrEqual(60 - 1 - lost);
+    expect(loadedBlocks(engine)).toBeGreaterThanOrEqual(60 - 1 - invalid);
     expect(stats.externalTokens).toBeGreaterThan(0);
-    expect(notices.filter((text) => text.includes(`${broken} cannot be read (ELOOP)`))).toHaveLength(1);
+    expect(events.filter((text) => text.includes(`${broken} cannot be read (ELOOP)`))).toHaveLength(1);
   });
 
   it('when a worker is killed: the requests in flight load what the store has', async () => {

@@ -23,15 +23,15 @@ const hasCompiler = spawnSync('cc', ['--version']).status === 0;
 /** What an engine answers and says with this C compiler. */
 async function answer(compiler: string, more: Partial<EngineOptions> = {}) {
   process.env.CC = compiler;
-  const notices: string[] = [];
-  const onNotice = ({ message }: { readonly message: string }): void => void notices.push(message);
-  const options = { model: 'models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 16 << 20, onNotice, ...more };
+  const events: string[] = [];
+  const onEvent = ({ message }: { readonly message: string }): void => void events.push(message);
+  const options = { model: 'models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 16 << 20, onEvent, ...more };
   const engine = await createEngine(options);
   try {
     const said: unknown[] = [];
     const params = { maxTokens: 12, temperature: 0, ignoreEos: true };
     for await (const { tokenIds } of engine.generate({ prompt: promptOf(40, 3, 250), params })) said.push(...tokenIds);
-    return { said, notices, attention: engine.model.attention };
+    return { said, events, attention: engine.model.attention };
   } finally {
     await engine.close();
   }
@@ -48,21 +48,21 @@ describe('an engine', () => {
   it('whose compiler is broken says so once for each kernel, also with several ranks in processes', async () => {
     const compiler = broken('broken-cc');
     const alone = await answer(compiler);
-    expect(alone.notices.filter((message) => message.startsWith('The native attention kernel'))).toEqual([
+    expect(alone.events.filter((message) => message.startsWith('The native attention kernel'))).toEqual([
       'The native attention kernel cannot be used: x.c:1: error: out of order. ' +
         'ggml computes attention instead: slower, and the text may differ from engines that have the kernel.',
     ]);
-    expect(alone.notices.filter((message) => message.startsWith('The kernel for sampling'))).toHaveLength(1);
-    expect(new Set(alone.notices).size).toBe(alone.notices.length);
+    expect(alone.events.filter((message) => message.startsWith('The kernel for sampling'))).toHaveLength(1);
+    expect(new Set(alone.events).size).toBe(alone.events.length);
     const apart = await answer(compiler, { pipelineParallelSize: 2 });
-    expect(new Set(apart.notices)).toEqual(new Set(alone.notices));
-    expect(apart.notices).toHaveLength(alone.notices.length);
+    expect(new Set(apart.events)).toEqual(new Set(alone.events));
+    expect(apart.events).toHaveLength(alone.events.length);
     expect(apart.said).toEqual(alone.said);
   });
 
   it('on a machine without a compiler says so in its description only', async () => {
-    const { notices, attention } = await answer('/nonexistent/cc');
-    expect(notices).toEqual([]);
+    const { events, attention } = await answer('/nonexistent/cc');
+    expect(events).toEqual([]);
     expect(attention).toContain('there is no C compiler');
   });
 
@@ -73,9 +73,9 @@ describe('an engine', () => {
     process.env.XDG_CACHE_HOME = cache;
     mkdirSync(folder.file('tmp'));
     process.env.TMPDIR = folder.file('tmp');
-    const { notices, attention } = await answer('cc');
-    expect(notices).toHaveLength(1);
-    expect(notices[0]).toMatch(/^The cache folder .*a-file.kvasir cannot be used/);
+    const { events, attention } = await answer('cc');
+    expect(events).toHaveLength(1);
+    expect(events[0]).toMatch(/^The cache folder .*a-file.kvasir cannot be used/);
     expect(attention).toContain('native kernel');
   });
 });

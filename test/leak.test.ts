@@ -11,7 +11,7 @@ import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const model = { architecture: 'llama', type: 'F16', layers: 1, feedForward: 256 } as const;
 /** 16 tokens of keys and values in F16, of two heads of 64. */
-const blockBytes = 16 * 2 * 128 * 2;
+const bytesOf = 16 * 2 * 128 * 2;
 /** Bytes that each request may leave. Measured over 2,000 requests: 190 on the heap, 750 resident, both falling. */
 const heapBound = 1024;
 const residentBound = 6 * 1024;
@@ -28,7 +28,7 @@ describe('mixed requests with aborts', () => {
     engine = await createEngine({
       model: path,
       threads: 1,
-      kvCacheMemory: 48 * blockBytes,
+      kvCacheMemory: 48 * bytesOf,
       maxModelLen: 512,
       maxNumSeqs: 24,
       maxNumBatchedTokens: 128,

@@ -23,7 +23,7 @@ beforeAll(() => {
 });
 afterAll(() => folder.remove());
 
-const pageOf = (runner: GgmlRunner, index: number): Uint8Array => runner.memory.blockBytes(blockId(index + 1));
+const blockAt = (runner: GgmlRunner, index: number): Uint8Array => runner.memory.bytesOf(blockId(index + 1));
 
 // A gather copies all KV in every step, which takes its time.
 describe.each([
@@ -35,7 +35,7 @@ describe.each([
   const prompt = promptOf(length, 1);
   const subject = { id: 'subject', prompt, params: { maxTokens: 6 } };
   const blocks = length / 16;
-  const crcsOf = (runner: GgmlRunner): number[] => Array.from({ length: blocks }, (_, i) => crc32(pageOf(runner, i)));
+  const crcsOf = (runner: GgmlRunner): number[] => Array.from({ length: blocks }, (_, i) => crc32(blockAt(runner, i)));
   let drive: Drive;
   let alone: RequestTrace;
 
@@ -80,9 +80,9 @@ describe.each([
     // The first request of a run takes an empty pool's pages in their order.
     const before = crcsOf(drive.runner);
     expect(before).toEqual([...alone.blocks.values()]);
-    const lost = [0, 1, 100, 187, 250, blocks - 1];
-    for (const index of lost) pageOf(drive.runner, index).fill(0xab);
-    const spans = lost.map((index) => [index * 16, (index + 1) * 16] as const);
+    const invalid = [0, 1, 100, 187, 250, blocks - 1];
+    for (const index of invalid) blockAt(drive.runner, index).fill(0xab);
+    const spans = invalid.map((index) => [index * 16, (index + 1) * 16] as const);
     drive.trace('prompt').logits.length = 0;
     await runPrompt(drive.runner, prompt, blockTable(1, blocks), spans);
     expect(crcsOf(drive.runner)).toEqual(before);
@@ -95,7 +95,7 @@ describe.each([
       logits.push(crc32(new Uint8Array(row.buffer, row.byteOffset, row.byteLength)));
     const runner = await openRunner(path, { ...options, threads: 2, onLogits });
     const kept = blocks - 6;
-    for (let index = 0; index < kept; index++) pageOf(runner, index).set(pageOf(drive.runner, index));
+    for (let index = 0; index < kept; index++) blockAt(runner, index).set(blockAt(drive.runner, index));
     await runPrompt(runner, prompt, blockTable(1, blocks), [[kept * 16, length]]);
     expect(crcsOf(runner)).toEqual(crcsOf(drive.runner));
     expect(logits).toEqual(alone.logits.slice(0, 1));

@@ -39,39 +39,39 @@ async function answer(model: string, more: Partial<EngineOptions> = {}, store?: 
 }
 
 /** Another model with the same name, header and size, and with the same first 4096 bytes in each tensor. */
-async function writeTwin(path: string, twin: string): Promise<void> {
+async function writeCopy(path: string, copy: string): Promise<void> {
   const bytes = readFileSync(path);
   for (const { fileOffset, byteLength, type } of (await readGguf(path)).tensors.values()) {
     if (type.name !== 'F16') continue;
     for (let at = fileOffset + 4096; at < fileOffset + byteLength; at += 2) bytes[at + 1]! ^= 0x80;
   }
-  mkdirSync(dirname(twin), { recursive: true });
-  writeFileSync(twin, bytes);
+  mkdirSync(dirname(copy), { recursive: true });
+  writeFileSync(copy, bytes);
 }
 
 const model = folder.file('model.gguf');
-const twin = folder.file('twin/model.gguf');
+const copy = folder.file('twin/model.gguf');
 beforeAll(async () => {
   await writeTinyModel(model, { architecture: 'llama', type: 'F16', layers: 2 });
-  await writeTwin(model, twin);
+  await writeCopy(model, copy);
 });
 
 describe('KV in a store', () => {
   it('is not taken from a model that differs only after the first 4096 bytes of each tensor', async () => {
     const store = folder.file('twins');
-    const expected = (await answer(twin)).text;
+    const expected = (await answer(copy)).text;
     expect((await answer(model, {}, store)).text).not.toBe(expected);
-    expect(await answer(twin, {}, store)).toEqual({ text: expected, externalTokens: 0 });
+    expect(await answer(copy, {}, store)).toEqual({ text: expected, externalTokens: 0 });
     expect(readdirSync(store)).toHaveLength(2);
   });
 
   it('is not taken from such a model by ranks in processes of their own', async () => {
     const store = folder.file('twins of two ranks');
     const two: Partial<EngineOptions> = { pipelineParallelSize: 2 };
-    const expected = (await answer(twin)).text;
+    const expected = (await answer(copy)).text;
     await answer(model, two, store);
-    expect(await answer(twin, two, store)).toEqual({ text: expected, externalTokens: 0 });
-    expect(await answer(twin, two, store)).toEqual({ text: expected, externalTokens: prompt.length - 8 });
+    expect(await answer(copy, two, store)).toEqual({ text: expected, externalTokens: 0 });
+    expect(await answer(copy, two, store)).toEqual({ text: expected, externalTokens: prompt.length - 8 });
   });
 
   it('is shared by all names and copies of one file, with any number of threads', async () => {
@@ -115,7 +115,7 @@ describe('a model file', () => {
     copyFileSync(model, replaced);
     let isReplaced = false;
     const onDigestProgress = (): void => {
-      if (!isReplaced) copyFileSync(twin, replaced);
+      if (!isReplaced) copyFileSync(copy, replaced);
       isReplaced = true;
     };
     await expect(answer(replaced, { onDigestProgress }, folder.file('replaced'))).rejects.toMatchObject({

@@ -85,14 +85,14 @@ const requests = [0, 1].map((index) => ({
 
 type Extra = Readonly<Record<string, boolean | number>>;
 
-const engineWith = (extra: Extra | undefined, notice: (message: string) => void): Promise<AsyncEngine> =>
+const engineWith = (extra: Extra | undefined, event: (message: string) => void): Promise<AsyncEngine> =>
   createEngine({
     model,
     threads: 1,
     kvCacheMemory: 1 << 20,
     maxModelLen: 256,
     maxNumBatchedTokens: 64,
-    onNotice: ({ message }) => notice(message),
+    onEvent: ({ message }) => event(message),
     ...(extra === undefined
       ? {}
       : {
@@ -215,9 +215,9 @@ const isAllocation = (fault: Fault | undefined): boolean => /^(ggml_|new )/.test
 async function runEngine(fault: Fault | undefined, content: string | undefined, extra: Extra): Promise<void> {
   rmSync(store, { recursive: true, force: true });
   if (content !== undefined) cpSync(content, store, { recursive: true, preserveTimestamps: true });
-  const notices: string[] = [];
+  const events: string[] = [];
   await withFault(fault, async () => {
-    const engine = await engineWith(extra, (message) => notices.push(message));
+    const engine = await engineWith(extra, (message) => events.push(message));
     try {
       const answers = await answersOf(engine);
       if (answers.finishes.includes('error')) {
@@ -228,7 +228,7 @@ async function runEngine(fault: Fault | undefined, content: string | undefined, 
         return;
       }
       // Other kernels give other bits, and a notice says so.
-      const hasOtherKernels = notices.some((notice) => notice.includes('cannot be used'));
+      const hasOtherKernels = events.some((event) => event.includes('cannot be used'));
       if (hasOtherKernels) expect(answers.texts).toEqual(expected.texts);
       else expect(answers).toEqual(expected);
       const { blocks } = engine.stats();

@@ -9,14 +9,14 @@ import { readGguf } from '../src/ggml/gguf.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
 import { Drive, type DriveRequest, openRunner, openStages, promptOf, type RunnerOverrides } from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
-import { poisonToken } from './support/poison-token.ts';
+import { writeNanToken } from './support/nan-token.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import { type ModelOptions, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 
-const pages = 40;
+const blocks = 40;
 const demoModel = 'models/kvasir-demo.gguf';
 
 const prompt = promptOf(90, 1);
@@ -32,41 +32,41 @@ const usualRequests: DriveRequest[] = [
 /** All that a drive computed, and the pool as it left it. */
 async function computedBy(drive: Drive, requests: readonly DriveRequest[]) {
   for (const { memory } of drive.stages) {
-    for (let page = 0; page < pages; page++) memory.blockBytes(blockId(page)).fill(0);
+    for (let block = 0; block < blocks; block++) memory.bytesOf(blockId(block)).fill(0);
   }
-  const traces = await drive.run(requests, { pages, maxNumBatchedTokens: 16, arrive: (index) => index * 3 });
+  const traces = await drive.run(requests, { blocks, maxNumBatchedTokens: 16, arrive: (index) => index * 3 });
   return {
     steps: drive.steps,
     traces: [...traces].map(([id, { tokens, logits, blocks }]) => ({ id, tokens, logits, blocks })),
     cached: [...traces.values()].map(({ stats }) => stats?.cachedTokens),
     // Page 0 takes what padding rows write, and every stage may pad otherwise.
-    pool: Array.from({ length: pages - 1 }, (_, index) => pageOf(drive, index + 1)),
+    pool: Array.from({ length: blocks - 1 }, (_, index) => blockAt(drive, index + 1)),
   };
 }
 
 /** Without the token that is poisoned. */
 const spared = (prompt: ArrayLike<number>): number[] => Array.from(prompt, (token) => (token === 77 ? 78 : token));
 
-const pageOf = ({ stages }: Drive, page: number): Buffer =>
-  Buffer.concat(stages.map(({ memory }) => memory.blockBytes(blockId(page))));
+const blockAt = ({ stages }: Drive, block: number): Buffer =>
+  Buffer.concat(stages.map(({ memory }) => memory.bytesOf(blockId(block))));
 
 async function expectEqualOverStages(
   path: string,
   overrides: RunnerOverrides = {},
   requests: readonly DriveRequest[] = usualRequests,
 ): Promise<void> {
-  const options = { kvCacheBytes: (pageBytes: number): number => pages * pageBytes, ...overrides };
+  const options = { kvCacheBytes: (blockBytes: number): number => blocks * blockBytes, ...overrides };
   const whole = await Drive.open(path, { ...options, stageCount: 1 });
   const expected = await computedBy(whole, requests);
   expect(Math.max(...expected.cached.map((tokens) => tokens ?? 0)), 'tokens from the prefix cache').toBeGreaterThan(0);
   expect(whole.largestBatch).toBeGreaterThan(2);
-  expect(expected.pool.filter((page) => page.some((byte) => byte !== 0)).length).toBeGreaterThan(6);
+  expect(expected.pool.filter((block) => block.some((byte) => byte !== 0)).length).toBeGreaterThan(6);
   await whole.close();
   for (const stageCount of [2, 3]) {
     const split = await Drive.open(path, { ...options, stageCount });
     const { pool, ...computed } = await computedBy(split, requests);
     expect(computed).toEqual({ ...expected, pool: undefined });
-    const wrong = pool.flatMap((page, index) => (page.equals(expected.pool[index]!) ? [] : [index + 1]));
+    const wrong = pool.flatMap((block, index) => (block.equals(expected.pool[index]!) ? [] : [index + 1]));
     expect(wrong, 'pages with other bytes').toEqual([]);
     await split.close();
   }
@@ -97,12 +97,9 @@ describe('a model in two and in three stages computes the bits of the whole', ()
   it('a batch in which one prompt overflows', async () => {
     const path = folder.file('poisoned.gguf');
     await writeTinyModel(path, { architecture: 'llama', type: 'F32', layers: 5 });
-    await poisonToken(path, 77);
-    const poisoned = { id: 'poisoned', prompt: [5, 77, 6], params: { maxTokens: 5 } };
-    await expectEqualOverStages(path, {}, [
-      poisoned,
-      ...usualRequests.map((r) => ({ ...r, prompt: spared(r.prompt) })),
-    ]);
+    await writeNanToken(path, 77);
+    const withNan = { id: 'poisoned', prompt: [5, 77, 6], params: { maxTokens: 5 } };
+    await expectEqualOverStages(path, {}, [withNan, ...usualRequests.map((r) => ({ ...r, prompt: spared(r.prompt) }))]);
   });
 
   it('the demo model', () => expectEqualOverStages(demoModel));
@@ -157,15 +154,15 @@ describe('a stage', () => {
   });
 
   it("has KV of its own layers, in as many pages as were asked for, under the whole model's fingerprint", async () => {
-    const pageCount = 37;
-    const kvCacheBytes = (pageBytes: number): number => pageCount * pageBytes;
+    const blockCount = 37;
+    const kvCacheBytes = (blockBytes: number): number => blockCount * blockBytes;
     const whole = await openRunner(untied, { kvCacheBytes });
     const stages = await openStages(untied, 3, { kvCacheBytes });
     const specs = stages.map(({ kvCacheSpec }) => kvCacheSpec);
     expect(specs.map(({ groups }) => groups[0]?.layers)).toEqual([[0, 1], [2, 3], [4]]);
-    expect(sum(specs.map(({ pageBytes }) => pageBytes))).toBe(whole.kvCacheSpec.pageBytes);
+    expect(sum(specs.map(({ blockBytes }) => blockBytes))).toBe(whole.kvCacheSpec.blockBytes);
     for (const spec of specs) {
-      expect(spec.pageCount).toBe(pageCount);
+      expect(spec.blockCount).toBe(blockCount);
       expect(spec.fingerprint).toBe(whole.kvCacheSpec.fingerprint);
     }
     for (const runner of [whole, ...stages]) await runner.close();
@@ -188,15 +185,15 @@ describe('a stage', () => {
     'computes the same bits whatever the null page holds: attention %s',
     async (attention) => {
       const runner = await openRunner(untied, { attention });
-      const computed = async (nullPageByte: number): Promise<unknown> => {
+      const computed = async (nullBlockByte: number): Promise<unknown> => {
         const tokens: unknown[] = [];
-        for (let page = 1; page < 8; page++) runner.memory.blockBytes(blockId(page)).fill(0);
+        for (let block = 1; block < 8; block++) runner.memory.bytesOf(blockId(block)).fill(0);
         // One row is padded on its own, and so are chunks of a prompt.
         for (const spans of [[[0, 1]], [[1, 67]], [[67, 90]], [[89, 90]]] as const) {
-          runner.memory.blockBytes(NULL_BLOCK).fill(nullPageByte);
+          runner.memory.bytesOf(NULL_BLOCK).fill(nullBlockByte);
           tokens.push((await runPrompt(runner, prompt, blockTable(1, 6), spans)).sampled);
         }
-        const checksums = Array.from({ length: 7 }, (_, index) => crc32(runner.memory.blockBytes(blockId(index + 1))));
+        const checksums = Array.from({ length: 7 }, (_, index) => crc32(runner.memory.bytesOf(blockId(index + 1))));
         return { tokens, checksums };
       };
       const expected = await computed(0);
@@ -211,10 +208,10 @@ describe('a stage', () => {
     const [first, last] = await openStages(untied, 2, { attention });
     await runPrompt(last!, prompt.slice(0, 2), blockTable(1, 1), undefined, new Float32Array(2 * 256).fill(Number.NaN));
     await runPrompt(last!, prompt.slice(0, 1), blockTable(2, 1), undefined, new Float32Array(256).fill(1));
-    const nullPage = last!.memory.blockBytes(NULL_BLOCK);
+    const nullBlock = last!.memory.bytesOf(NULL_BLOCK);
     // ggml's attention computes no padding rows: only the first layer of the stage has the KV of zeros.
-    const layerBytes = last!.memory.pageBytes / last!.memory.layout.layerCount;
-    const bytes = attention === 'native' ? nullPage : nullPage.subarray(0, layerBytes);
+    const layerBytes = last!.memory.blockBytes / last!.memory.layout.layerCount;
+    const bytes = attention === 'native' ? nullBlock : nullBlock.subarray(0, layerBytes);
     const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
     expect(halves.filter((bits) => (bits & 0x7c00) === 0x7c00)).toHaveLength(0);
     for (const stage of [first!, last!]) await stage.close();
@@ -241,7 +238,7 @@ describe('stages that are opened and closed', () => {
       for (let i = 0; i < times; i++) {
         const stages = await openStages(path, 3);
         for (const { memory } of stages) {
-          for (let page = 0; page < memory.pageCount; page++) memory.blockBytes(blockId(page)).fill(1);
+          for (let block = 0; block < memory.blockCount; block++) memory.bytesOf(blockId(block)).fill(1);
         }
         await runPrompt(stages[0]!, prompt, blockTable(1, 6));
         for (const stage of stages) await stage.close();

@@ -6,20 +6,20 @@ import type { StoredBlocks } from './support/memory-connector.ts';
 import {
   blockSize,
   type Completion,
+  type HarnessRequest,
   ignoredReports,
   type LifeOptions,
-  RecoveryRig,
-  type RigRequest,
-} from './support/recovery-rig.ts';
+  RecoveryHarness,
+} from './support/recovery-harness.ts';
 
-let rig: RecoveryRig;
+let harness: RecoveryHarness;
 beforeAll(async () => {
-  rig = await RecoveryRig.open('models/kvasir-demo.gguf');
+  harness = await RecoveryHarness.open('models/kvasir-demo.gguf');
 });
-afterAll(() => rig.close());
+afterAll(() => harness.close());
 
 const shared = promptOf(160, 7, 250);
-const request = (prompt: ArrayLike<number>, more: Partial<RigRequest> = {}): RigRequest => ({
+const request = (prompt: ArrayLike<number>, more: Partial<HarnessRequest> = {}): HarnessRequest => ({
   prompt: Array.from(prompt),
   params: { temperature: 0.8, seed: 5, maxTokens: 12, ignoreEos: true, logprobs: 1 },
   ...more,
@@ -30,10 +30,10 @@ const sharers = [request([...shared, 3, 4, 5]), request([...shared, 9, 8, 7, 6])
 const said = ({ text, tokens, logprobs }: Completion) => ({ text, tokens, logprobs });
 
 /** What the requests say alone and without a store, and what a store holds after that. */
-async function prepared(requests: readonly RigRequest[]) {
+async function prepared(requests: readonly HarnessRequest[]) {
   const expected: ReturnType<typeof said>[] = [];
-  for (const one of requests) expected.push(said((await rig.live({ requests: [one] })).completions[0]!));
-  const { stored } = await rig.live({ requests, store: { mode: 'async' } });
+  for (const one of requests) expected.push(said((await harness.live({ requests: [one] })).completions[0]!));
+  const { stored } = await harness.live({ requests, store: { mode: 'async' } });
   return { expected, stored };
 }
 
@@ -48,7 +48,7 @@ describe.each(['sync', 'async'] as const)('with %s loads', (mode) => {
     // Of the owner's blocks three are gone, and with 16 rows it takes him several steps to compute them again. A sharer
     // that ran meanwhile would read what is not there: vLLM issue 49250.
     const { expected, stored } = await prepared(sharers);
-    const life = await rig.live({
+    const life = await harness.live({
       requests: sharers,
       store: faulty(stored, mode, { fault: 'missing', blocks: [2, 5, 8] }),
       scheduler: { maxNumBatchedTokens: 256, longPrefillTokenThreshold: rows },
@@ -63,7 +63,7 @@ describe.each(['sync', 'async'] as const)('with %s loads', (mode) => {
     const [first] = sharers;
     const { expected, stored } = await prepared([first!]);
     const store = faulty(stored, mode, { fault: 'missing', blocks: [4] });
-    const { completions, stats } = await rig.live({ requests: [first!], store });
+    const { completions, stats } = await harness.live({ requests: [first!], store });
     expect(completions.map(said)).toEqual(expected);
     expect(stats).toMatchObject({ recomputedTokens: blockSize, transfers: { failedLoads: 1 } });
     expect(completions[0]!.stats.externalTokens).toBe(160);
@@ -73,7 +73,7 @@ describe.each(['sync', 'async'] as const)('with %s loads', (mode) => {
     const { expected, stored } = await prepared(sharers);
     let ignored = 0;
     for (let seed = 0; seed < 8; seed++) {
-      const life = await rig.live({
+      const life = await harness.live({
         requests: sharers,
         store: {
           ...faulty(stored, mode, { fault: 'duplicate' }, { fault: 'late', delayMs: 30, blocks: [1] }),
@@ -96,7 +96,7 @@ describe('nothing leaks', () => {
     );
     const { expected, stored } = await prepared(requests);
     const store = faulty(stored, 'async', { fault: 'bitFlip', probability: 0.5 });
-    const life = await rig.live({ requests, store, pages: 20 });
+    const life = await harness.live({ requests, store, blocks: 20 });
     expect(life.completions.map(said)).toEqual(expected);
     expect(life.stats.preemptions).toBeGreaterThan(0);
     expect(life.stats.transfers.failedLoads).toBeGreaterThan(0);
@@ -106,7 +106,7 @@ describe('nothing leaks', () => {
     const { expected, stored } = await prepared(sharers);
     const store = faulty(stored, 'async', { fault, delayMs: 40, ignoresAbort: true, probability: 0.5 });
     const [first, second] = sharers;
-    const { completions } = await rig.live({
+    const { completions } = await harness.live({
       requests: [{ ...first!, abortAfter: 0 }, second!],
       store,
       loadTimeoutMs: 30,
@@ -120,7 +120,7 @@ describe('nothing leaks', () => {
     const store = faulty(stored, 'async', { fault, delayMs: 60, ignoresAbort: true, probability: 0.5 });
     const alone = request(promptOf(20, 99, 250));
     // The one that has nothing to load runs at once, and with its first token the engine goes.
-    const { completions } = await rig.live({ requests: [...sharers, alone], store, closeAfter: 1 });
+    const { completions } = await harness.live({ requests: [...sharers, alone], store, closeAfter: 1 });
     expect(completions.map(({ reason }) => reason)).toEqual(['abort', 'abort', 'abort']);
   });
 });

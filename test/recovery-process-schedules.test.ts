@@ -16,7 +16,7 @@ import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { allGone, childrenOf } from './support/processes.ts';
 import { randomFaults, randomRequests } from './support/random-schedules.ts';
-import type { RigRequest } from './support/recovery-rig.ts';
+import type { HarnessRequest } from './support/recovery-harness.ts';
 import { ScheduledFaults } from './support/scheduled-connector.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -87,7 +87,7 @@ async function openSide(mode: 'sync' | 'async'): Promise<Side> {
   return { engine, faults };
 }
 
-async function complete(engine: AsyncEngine, { arriveMs = 0, abortAfter = Infinity, ...request }: RigRequest) {
+async function complete(engine: AsyncEngine, { arriveMs = 0, abortAfter = Infinity, ...request }: HarnessRequest) {
   if (arriveMs > 0) await sleep(arriveMs);
   const abort = new AbortController();
   const said = { text: '', tokens: [] as number[], logprobs: [] as unknown[], reason: 'none' };
@@ -114,7 +114,7 @@ async function settled(engine: AsyncEngine): Promise<void> {
 /** Runs the requests under these faults, and compares what they say and what is computed. Returns whether the minimum was knowable. */
 async function run(
   { engine, faults }: Side,
-  requests: readonly RigRequest[],
+  requests: readonly HarnessRequest[],
   expected: readonly Said[],
   cacheSalt: string,
   plans: readonly FaultPlan[],

@@ -16,12 +16,12 @@ import { randomFaults, randomRequests } from './support/random-schedules.ts';
 import {
   blockSize,
   type Completion,
+  type HarnessRequest,
   ignoredReports,
   type Life,
   type LifeOptions,
-  RecoveryRig,
-  type RigRequest,
-} from './support/recovery-rig.ts';
+  RecoveryHarness,
+} from './support/recovery-harness.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -54,13 +54,13 @@ const subjects: readonly Subject[] = [
 
 describe.each(subjects)('$name', ({ model, ranks, workloads }) => {
   it(`${workloads * schedulesPerWorkload} random schedules`, async () => {
-    const rig = await RecoveryRig.open(await model(), ranks);
+    const harness = await RecoveryHarness.open(await model(), ranks);
     const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0 };
     try {
       for (let w = 0; w < workloads; w++) {
         const first = (w + 1) * 1000;
         if (onlySeed !== undefined && Math.floor(onlySeed / 1000) !== w + 1) continue;
-        const workload = await Workload.prepare(rig, first);
+        const workload = await Workload.prepare(harness, first);
         for (let seed = first; seed < first + schedulesPerWorkload; seed++) {
           if (onlySeed !== undefined && onlySeed !== seed) continue;
           await withSeed(seed, async () => {
@@ -75,7 +75,7 @@ describe.each(subjects)('$name', ({ model, ranks, workloads }) => {
         }
       }
     } finally {
-      await rig.close();
+      await harness.close();
     }
     // Schedules that hurt nobody would show nothing.
     if (onlySeed !== undefined) return;
@@ -86,8 +86,8 @@ describe.each(subjects)('$name', ({ model, ranks, workloads }) => {
 
 describe('an engine that repairs more than was lost', () => {
   it.each(plantedBugs)('is found by I3 with the bug %s', async (bug) => {
-    const rig = await RecoveryRig.open('models/kvasir-demo.gguf');
-    const workload = await Workload.prepare(rig, 1000);
+    const harness = await RecoveryHarness.open('models/kvasir-demo.gguf');
+    const workload = await Workload.prepare(harness, 1000);
     const takeOut = plant(bug, { KvCache, ExternalKv });
     try {
       const failures: unknown[] = [];
@@ -98,7 +98,7 @@ describe('an engine that repairs more than was lost', () => {
       for (const failure of failures) expect(String(failure)).toContain('I3');
     } finally {
       takeOut();
-      await rig.close();
+      await harness.close();
     }
   });
 });
@@ -114,51 +114,56 @@ async function withSeed(seed: number, run: () => Promise<void>): Promise<void> {
 
 /** Requests, what they answer when nothing goes wrong, and the KV that an earlier life has stored. */
 class Workload {
-  readonly #rig: RecoveryRig;
-  readonly #requests: readonly RigRequest[];
+  readonly #harness: RecoveryHarness;
+  readonly #requests: readonly HarnessRequest[];
   readonly #reference: readonly Completion[];
   readonly #stored: StoredBlocks;
 
-  private constructor(rig: RecoveryRig, requests: readonly RigRequest[], reference: Life, stored: StoredBlocks) {
-    this.#rig = rig;
+  private constructor(
+    harness: RecoveryHarness,
+    requests: readonly HarnessRequest[],
+    reference: Life,
+    stored: StoredBlocks,
+  ) {
+    this.#harness = harness;
     this.#requests = requests;
     this.#reference = reference.completions;
     this.#stored = stored;
   }
 
-  static async prepare(rig: RecoveryRig, seed: number): Promise<Workload> {
+  static async prepare(harness: RecoveryHarness, seed: number): Promise<Workload> {
     const prng = new Prng(seed);
-    const requests = randomRequests(prng, rig.vocabSize);
+    const requests = randomRequests(prng, harness.vocabSize);
     const alone: Completion[] = [];
     let reference: Life | undefined;
     for (const request of requests) {
-      reference = await rig.live({ requests: [request] });
+      reference = await harness.live({ requests: [request] });
       alone.push(...reference.completions);
     }
-    const saver = await rig.live({ requests, store: { mode: 'async' } });
+    const saver = await harness.live({ requests, store: { mode: 'async' } });
     expectSame(saver.completions, alone);
-    return new Workload(rig, requests, { ...reference!, completions: alone }, saver.stored);
+    return new Workload(harness, requests, { ...reference!, completions: alone }, saver.stored);
   }
 
   /** `isCompared`: whether the minimum is knowable, and was compared. */
   async runSchedule(seed: number): Promise<{ readonly life: Life; readonly isCompared: boolean }> {
     const prng = new Prng(seed);
-    const schedule = randomSchedule(prng, this.#requests, this.#rig.identities.length);
+    const schedule = randomSchedule(prng, this.#requests, this.#harness.identities.length);
     const store = { ...schedule.store!, stored: randomPart(prng, this.#stored) };
-    const life = await this.#rig.live({ ...schedule, store });
+    const life = await this.#harness.live({ ...schedule, store });
     expectSame(life.completions, this.#reference, schedule);
     const { preemptions, aborts, computedTokens, recomputedTokens } = life.stats;
     // A preempted request repeats its own rows; a late report of a load in this step costs the rows that counted on the load.
     const isRegular = preemptions === 0 && aborts === 0 && schedule.store?.reports === undefined;
     if (isRegular) expect(recomputedTokens, 'I3').toBeLessThanOrEqual(life.failedBlocks * blockSize);
     // In a small pool a block may be evicted before a request arrives that has it.
-    const isCompared = isRegular && schedule.pages === undefined;
+    const isCompared = isRegular && schedule.blocks === undefined;
     if (isCompared) expect(computedTokens, 'I3').toBe(this.#minimum(life));
     return { life, isCompared };
   }
 
   #minimum({ arrived, completions }: Life): number {
-    const { fingerprint } = this.#rig.identities[0]!;
+    const { fingerprint } = this.#harness.identities[0]!;
     const requests = this.#requests.map(({ prompt }, i) => ({
       tokenCount: prompt.length,
       keys: keysOf(prompt as number[], blockSize, fingerprint),
@@ -185,9 +190,9 @@ function expectSame(
   }
 }
 
-function randomSchedule(prng: Prng, requests: readonly RigRequest[], ranks: number): LifeOptions {
+function randomSchedule(prng: Prng, requests: readonly HarnessRequest[], ranks: number): LifeOptions {
   const isTight = prng.chance(0.4);
-  const blocksOf = ({ prompt, params }: RigRequest): number =>
+  const blocksOf = ({ prompt, params }: HarnessRequest): number =>
     Math.ceil(((prompt as number[]).length + params!.maxTokens!) / blockSize);
   const largest = Math.max(...requests.map(blocksOf));
   const loadTimeoutMs = prng.between(15, 40);
@@ -199,7 +204,7 @@ function randomSchedule(prng: Prng, requests: readonly RigRequest[], ranks: numb
     })),
     loadTimeoutMs,
     // The longest request must fit; beside it there may be room for hardly anything.
-    ...(isTight ? { pages: 1 + largest + prng.between(1, 8) } : {}),
+    ...(isTight ? { blocks: 1 + largest + prng.between(1, 8) } : {}),
     ...(prng.chance(0.05) ? { closeAfter: prng.between(1, 12) } : {}),
     scheduler: {
       maxNumBatchedTokens: prng.pick([16, 33, 64, 256]),

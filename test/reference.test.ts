@@ -33,7 +33,7 @@ const native = (isF32: boolean) => ({ microBatch: 256, tolerance: isF32 ? 0.001 
 type Compare = (path: string, options?: { readonly repack?: boolean; readonly isF32?: boolean }) => Promise<void>;
 
 const onGgml: Compare = (path, { repack = true } = {}) =>
-  compareWithLibllama(path, { ...gathered, options: { repack, attention: 'gather', productKernels: false } });
+  compareWithLibllama(path, { ...gathered, options: { repack, attention: 'gather', matmulKernels: false } });
 const onOurs: Compare = (path, { repack = true, isF32 = false } = {}) =>
   compareWithLibllama(path, { ...native(isF32), options: { repack, attention: 'native' } });
 
@@ -112,7 +112,7 @@ describe('libllama with its default batches', () => {
     for (const attention of ['gather', 'native'] as const) {
       for (const numerics of ['exact', 'fast'] as const) {
         expect(
-          distance(await logitsAfterPrompt(path, { attention, numerics, productKernels: false }), theirs),
+          distance(await logitsAfterPrompt(path, { attention, numerics, matmulKernels: false }), theirs),
         ).toBeLessThan(limit);
       }
     }

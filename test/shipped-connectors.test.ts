@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll } from 'vitest';
-import { WitnessedStorageConnector } from '../bench/recovery/witness.ts';
+import { RecordingStorageConnector } from '../bench/recovery/recording-connector.ts';
 import { MapConnector } from '../examples/map-connector.ts';
 import type { JsonObject } from '../src/base/json.ts';
 import { TwoDirectoriesConnector } from '../src/cli/demo/two-directories-connector.ts';
@@ -39,14 +39,14 @@ function suiteOf(
 
 suiteOf(MapConnector, (storage) => ({ store: storage }));
 suiteOf(TwoDirectoriesConnector, (storage) => ({ load_path: storage, save_path: storage }));
-suiteOf(WitnessedStorageConnector, (storage, { rules = [] }) => {
-  const witness_path = `${storage}-witness`;
-  mkdirSync(witness_path, { recursive: true });
+suiteOf(RecordingStorageConnector, (storage, { rules = [] }) => {
+  const record_path = `${storage}-witness`;
+  mkdirSync(record_path, { recursive: true });
   // Short where a call is made to hang; elsewhere a busy machine must not look like a broken store.
   const timeoutFor = (call: string): number => (rules.some(({ on }) => on === call) ? 1 : 60);
   return {
     shared_storage_path: storage,
-    witness_path,
+    record_path,
     lookup_timeout_seconds: timeoutFor('has'),
     save_timeout_seconds: timeoutFor('store'),
   };

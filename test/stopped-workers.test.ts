@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../src/base/json.ts';
 import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
-import type { AsyncEngine, EngineNotice, OutputDelta } from '../src/engine/contract.ts';
+import type { AsyncEngine, EngineEvent, OutputDelta } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import type { RestartPolicy } from '../src/worker/restart-budget.ts';
 import { buildCommand } from './support/cli-process.ts';
@@ -14,7 +14,7 @@ import { temporaryFolder } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 const opened: MeasuredEngine[] = [];
-const patient: RestartPolicy = { livesMax: 100, withinMs: 60_000, backoffMs: 0 };
+const patient: RestartPolicy = { startsMax: 100, withinMs: 60_000, backoffMs: 0 };
 /** For whatever waits for an event. */
 const patience = { timeout: 60_000, interval: 10 };
 
@@ -27,19 +27,19 @@ afterEach(async () => {
 afterAll(() => folder.remove());
 
 async function open(options: Partial<EngineOptions> = {}) {
-  const notices: EngineNotice[] = [];
+  const events: EngineEvent[] = [];
   const measured = await openMeasuredEngine(
     {
       ...smallDemo,
       pipelineParallelSize: 2,
       workerTimeout: 1,
-      onNotice: (notice) => notices.push(notice),
+      onEvent: (event) => events.push(event),
       ...options,
     },
     patient,
   );
   opened.push(measured);
-  return { ...measured, notices };
+  return { ...measured, events };
 }
 
 /** `onToken`: called after each token, with their number. */
@@ -96,9 +96,9 @@ function endlessStep() {
 
 it('a worker that computes a step without end, and answers, is replaced', async () => {
   const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
-  const { engine, notices } = await open({ kvTransferConfig: endlessStep() });
+  const { engine, events } = await open({ kvTransferConfig: endlessStep() });
   expect(await complete(engine)).toEqual(expected);
-  expect(notices.map(({ message }) => message).join('\n')).toMatch(
+  expect(events.map(({ message }) => message).join('\n')).toMatch(
     /The worker process of rank \d of 2 computed one step for 6(\.\d)? s and was killed\. It is started again/,
   );
 });
@@ -110,7 +110,7 @@ describe('a worker that is stopped', () => {
     ['all ranks', [0, 1]],
   ])('while it computes is replaced, and the text is the same: %s', async (_, ranks) => {
     const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
-    const { engine, processIds, notices } = await open();
+    const { engine, processIds, events } = await open();
     const before = processIds();
     const statuses = new Set<string>();
     const looking = setInterval(() => statuses.add(engine.health().status), 5);
@@ -121,7 +121,7 @@ describe('a worker that is stopped', () => {
     clearInterval(looking);
     expect(statuses).toEqual(new Set(['ok', 'recovering']));
     // A machine that is busy enough may make a live worker miss its second.
-    expect(notices.map(({ message }) => message)).toEqual(
+    expect(events.map(({ message }) => message)).toEqual(
       expect.arrayContaining(
         ranks.map(
           (rank) =>
@@ -172,19 +172,19 @@ describe('a worker that is stopped', () => {
 
     // The load is under way for longer than this test takes to see it.
     const rules = [{ fault: 'slow', on: 'load', delay_ms: 700 }];
-    const { engine, processIds, notices } = await open({ kvTransferConfig: storeWith(rules) });
+    const { engine, processIds, events } = await open({ kvTransferConfig: storeWith(rules) });
     const [, second] = processIds();
     const completed = complete(engine);
     await expect.poll(() => engine.stats().transfers.open, { ...patience, interval: 1 }).toBeGreaterThan(0);
     stop(second);
     expect(await completed).toEqual(expected);
-    expect(notices.map(({ message }) => message).join('\n')).toContain('rank 1 of 2 did not answer for 1 s');
+    expect(events.map(({ message }) => message).join('\n')).toContain('rank 1 of 2 did not answer for 1 s');
     await expect.poll(() => engine.stats().transfers.open, patience).toBe(0);
     expect(engine.stats().blocks.referenced).toBe(0);
   });
 
   it('and goes on in time is not replaced', async () => {
-    const { engine, processIds, notices } = await open({ workerTimeout: 3600 });
+    const { engine, processIds, events } = await open({ workerTimeout: 3600 });
     const expected = await complete(engine);
     const before = processIds();
     const onToken = (count: number): void => {
@@ -194,18 +194,18 @@ describe('a worker that is stopped', () => {
     };
     expect(await complete(engine, onToken)).toEqual(expected);
     expect(processIds()).toEqual(before);
-    expect(notices).toEqual([]);
+    expect(events).toEqual([]);
   });
 
   it('while its replacement loads is replaced again', async () => {
-    const { engine, processIds, notices } = await open({ pipelineParallelSize: 1, distributedExecutorBackend: 'mp' });
+    const { engine, processIds, events } = await open({ pipelineParallelSize: 1, distributedExecutorBackend: 'mp' });
     const expected = await complete(engine);
     const [first] = processIds();
     process.kill(first!, 'SIGKILL');
     await expect.poll(() => processIds()[0], { ...patience, interval: 1 }).not.toBe(first);
     stop(processIds()[0]);
     expect(await complete(engine)).toEqual(expected);
-    expect(notices.map(({ message }) => message).join('\n')).toMatch(/died of SIGKILL[\s\S]*did not answer for 6 s/);
+    expect(events.map(({ message }) => message).join('\n')).toMatch(/died of SIGKILL[\s\S]*did not answer for 6 s/);
   });
 
   it('when the engine closes does not keep it waiting, and is gone', async () => {
@@ -219,7 +219,7 @@ describe('a worker that is stopped', () => {
   it('again and again is given up, and the health says that it is for good', async () => {
     const { engine, processIds } = await openMeasuredEngine(
       { ...smallDemo, distributedExecutorBackend: 'mp', workerTimeout: 1 },
-      { livesMax: 1, withinMs: 60_000, backoffMs: 0 },
+      { startsMax: 1, withinMs: 60_000, backoffMs: 0 },
     );
     stop(processIds()[0]);
     await expect

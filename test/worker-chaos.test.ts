@@ -25,7 +25,7 @@ afterEach(async () => {
 afterAll(() => folder.remove());
 
 /** Killed as often as a test likes. */
-const patient = { livesMax: Infinity, withinMs: 60_000, backoffMs: 0 };
+const patient = { startsMax: Infinity, withinMs: 60_000, backoffMs: 0 };
 
 async function open(options: Partial<EngineOptions>): Promise<MeasuredEngine> {
   const measured = await openMeasuredEngine({ ...smallDemo, ...options }, patient);
@@ -119,7 +119,7 @@ describe('kill -9 of workers', () => {
       { fault: 'slow', on: 'store', delay_ms: 300 },
     ];
     const prng = new Prng(firstSeed);
-    for (let lostLoads = 0; lostLoads === 0; ) {
+    for (let failedLoads = 0; failedLoads === 0; ) {
       const measured = await open({ pipelineParallelSize: ranks, kvTransferConfig: storeAt(path, rules) });
       const { engine } = measured;
       let kills = 0;
@@ -133,7 +133,7 @@ describe('kill -9 of workers', () => {
       expect(kills).toBeGreaterThan(0);
       await expect.poll(() => engine.stats().transfers.open).toBe(0);
       expect(engine.stats().blocks.referenced).toBe(0);
-      lostLoads = engine.stats().transfers.counters['loadFailed.lost'] ?? 0;
+      failedLoads = engine.stats().transfers.counters['loadFailed.lost'] ?? 0;
       await engine.close();
     }
   });

@@ -5,11 +5,11 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
-import type { AsyncEngine, EngineNotice, OutputDelta } from '../src/engine/contract.ts';
+import type { AsyncEngine, EngineEvent, OutputDelta } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import type { RestartPolicy } from '../src/worker/restart-budget.ts';
 import { buildCommand } from './support/cli-process.ts';
-import { poisonToken } from './support/poison-token.ts';
+import { writeNanToken } from './support/nan-token.ts';
 import { allGone, childrenOf, isRunning } from './support/processes.ts';
 import { smallDemo } from './support/small-demo.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
@@ -27,7 +27,7 @@ afterEach(async () => {
 afterAll(() => folder.remove());
 
 /** For tests that kill more than an engine would stand. */
-const patient: RestartPolicy = { livesMax: 100, withinMs: 60_000, backoffMs: 0 };
+const patient: RestartPolicy = { startsMax: 100, withinMs: 60_000, backoffMs: 0 };
 
 async function open(options: Partial<EngineOptions>, restarts?: RestartPolicy): Promise<MeasuredEngine> {
   const measured = await openMeasuredEngine({ ...smallDemo, ...options }, restarts);
@@ -88,7 +88,7 @@ describe('worker processes', () => {
   it('tell what is wrong with a request, whole: the fault of one prompt is an error of the catalogue', async () => {
     const model = folder.file('poisoned.gguf');
     await writeTinyModel(model, { architecture: 'llama', type: 'F32', tied: false });
-    await poisonToken(model, 77);
+    await writeNanToken(model, 77);
     const { engine } = await open({ model, maxModelLen: 64, distributedExecutorBackend: 'mp' });
     const [bad, good] = await Promise.all([completion(engine, [5, 77, 6]), completion(engine, [5, 6, 7])]);
     expect(bad.finish?.error).toMatchObject({ code: 'KVASIR_BROKEN_LOGITS', httpStatus: 500, fields: { position: 3 } });
@@ -118,9 +118,9 @@ describe('worker processes', () => {
 
 describe('a worker that is killed', () => {
   it('while nobody asks anything is replaced, and its cache is not believed', async () => {
-    const notices: EngineNotice[] = [];
+    const events: EngineEvent[] = [];
     const { engine, processIds } = await open(
-      { pipelineParallelSize: 2, onNotice: (notice) => notices.push(notice) },
+      { pipelineParallelSize: 2, onEvent: (event) => events.push(event) },
       patient,
     );
     const expected = await completion(engine, prompts[1]!);
@@ -128,7 +128,7 @@ describe('a worker that is killed', () => {
     process.kill(before[1]!, 'SIGKILL');
     await expect.poll(() => processIds()[1]).not.toBe(before[1]);
     expect(await completion(engine, prompts[1]!)).toEqual(expected);
-    expect(notices[0]).toEqual({
+    expect(events[0]).toEqual({
       level: 'warn',
       message:
         'The worker process of rank 1 of 2 died of SIGKILL. It is started again, and what it knew is computed again.',
@@ -138,10 +138,10 @@ describe('a worker that is killed', () => {
   });
 
   it('again and again is given up, and the engine says why', async () => {
-    const notices: EngineNotice[] = [];
+    const events: EngineEvent[] = [];
     const { engine, processIds } = await open(
-      { pipelineParallelSize: 2, onNotice: (notice) => notices.push(notice) },
-      { livesMax: 2, withinMs: 60_000, backoffMs: 0 },
+      { pipelineParallelSize: 2, onEvent: (event) => events.push(event) },
+      { startsMax: 2, withinMs: 60_000, backoffMs: 0 },
     );
     const [first] = processIds();
     process.kill(first!, 'SIGKILL');
@@ -152,9 +152,9 @@ describe('a worker that is killed', () => {
     await expect(completion(engine, 'Once')).rejects.toMatchObject({
       code: 'KVASIR_ENGINE_BROKEN',
       message: expect.stringMatching(/rank 0 of 2 died of SIGKILL\. It is not started again: 2 lives/),
-      cause: { code: 'KVASIR_WORKER_GONE', fields: { lives: 2 } },
+      cause: { code: 'KVASIR_WORKER_GONE', fields: { starts: 2 } },
     });
-    expect(notices.filter(({ level }) => level === 'error')).toEqual([
+    expect(events.filter(({ level }) => level === 'error')).toEqual([
       expect.objectContaining({ message: expect.stringContaining('is not started again') }),
     ]);
   });
@@ -200,11 +200,11 @@ describe('a worker that breaks', () => {
     ['disconnect', 'died of SIGKILL'],
   ])('because of what it runs (%s) is replaced, and every request ends as it should', async (what, reason) => {
     const expected = await completion((await open({})).engine, 'Once');
-    const notices: EngineNotice[] = [];
+    const events: EngineEvent[] = [];
     const options = { pipelineParallelSize: 2, kvTransferConfig: breaking(what) };
-    const { engine } = await open({ ...options, onNotice: (notice) => notices.push(notice) }, patient);
+    const { engine } = await open({ ...options, onEvent: (event) => events.push(event) }, patient);
     expect(await completion(engine, 'Once')).toEqual(expected);
-    const deaths = notices.filter(({ fields }) => 'reason' in fields);
+    const deaths = events.filter(({ fields }) => 'reason' in fields);
     expect(deaths.length).toBeGreaterThan(0);
     for (const { fields } of deaths) expect(fields.reason).toBe(reason);
   });

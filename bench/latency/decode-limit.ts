@@ -1,17 +1,17 @@
 import { type GgufFile, readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
-import { type KvTypeName, kvTypes, pageBytes } from '../../src/runner/kv-memory.ts';
+import { blockBytes, type KvTypeName, kvTypes } from '../../src/runner/kv-memory.ts';
 
 /**
  * What memory allows: a step of decoding reads all weights and all KV of the context once, and can be no quicker than
  * memory delivers them. Bytes of such a step at a depth.
  */
-export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise<(depth: number) => number> {
+export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise<(contextTokens: number) => number> {
   const file = await readGguf(path);
   const { layerCount, headCountKv, headDim } = readModelConfig(file);
-  const tokenBytes = pageBytes({ type: kvTypes[kvType], layerCount, blockSize: 1, headCountKv, headDim });
+  const tokenBytes = blockBytes({ type: kvTypes[kvType], layerCount, blockSize: 1, headCountKv, headDim });
   const weights = weightBytes(file);
-  return (depth) => weights + depth * tokenBytes;
+  return (contextTokens) => weights + contextTokens * tokenBytes;
 }
 
 /** Of the embedding a step reads one row, unless it is the head, too. */

@@ -7,8 +7,8 @@ import { BlockStore, type StoredBlock } from './block-store.ts';
 import { type Completion, complete } from './completion.ts';
 import { type Fault, mountSmallDisk, unmount } from './faults.ts';
 import { repeatedAfterLoss } from './minimum.ts';
+import { readArrived } from './recording-connector.ts';
 import { RestartableServer, storeArgs } from './server-process.ts';
-import { readArrived } from './witness.ts';
 import type { SamplingName, WorkloadRequest } from './workload.ts';
 
 export type LoadMode = 'sync' | 'async';
@@ -107,16 +107,16 @@ class CaseRun {
   async all(): Promise<CaseRow> {
     const { fault, requests, expected, mode, sampling, ranks } = this.#options;
     const damaged = await this.#damage();
-    await mkdir(this.#witnessFolder);
+    await mkdir(this.#recordFolder);
     this.#server = await this.#startServer();
     try {
-      const striking = fault.strike?.(this.#scene());
+      const injecting = fault.inject?.(this.#scene());
       // Told where the fault is waited for.
-      striking?.catch(() => undefined);
+      injecting?.catch(() => undefined);
       const outcomes = await Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
       // A fault that waits for tokens ends too if the tokens never come.
       this.#wake(Number.POSITIVE_INFINITY);
-      await this.#trafficUntil(striking);
+      await this.#trafficUntil(injecting);
       await fault.mend?.(this.#store, damaged);
       const secondsUntilLoaded = await this.#secondsUntilLoaded();
       const done = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? outcome.value : undefined));
@@ -170,7 +170,7 @@ class CaseRun {
       async_load: mode === 'async',
       save_buffer_bytes: 1024 ** 3,
       ...injected,
-      ...(fault.loss === 'witnessed' ? { witness_path: this.#witnessFolder } : {}),
+      ...(fault.loss === 'witnessed' ? { record_path: this.#recordFolder } : {}),
     });
     return RestartableServer.start([...serverArgs, ...store], signal);
   }
@@ -183,7 +183,7 @@ class CaseRun {
       signal,
       server: this.#server,
       whenGenerated: (part: number) => this.#whenGenerated(part),
-      memoryLost: () => {
+      memoryInvalidated: () => {
         this.#seenAtLoss = [...this.#seen];
       },
     };
@@ -266,13 +266,13 @@ class CaseRun {
   async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
     const { fault, requests, keysOf, ranks } = this.#options;
     if (fault.loss === 'everything') return new Set();
-    if (fault.loss === 'witnessed') return readArrived(this.#witnessFolder, ranks);
+    if (fault.loss === 'witnessed') return readArrived(this.#recordFolder, ranks);
     const available = new Set(requests.flatMap(({ prompt }) => keysOf(prompt)));
     if (fault.loss === 'damaged') for (const { key } of damaged) available.delete(key);
     return available;
   }
 
-  get #witnessFolder(): string {
+  get #recordFolder(): string {
     return `${this.#options.folder}-witness`;
   }
 

@@ -27,7 +27,7 @@ export interface Scene {
   /** Resolves when the clients have seen so large a part of all tokens. */
   whenGenerated(part: number): Promise<void>;
   /** To be called at the moment at which memory is lost: what clients have seen by then bounds what must be repeated. */
-  memoryLost(): void;
+  memoryInvalidated(): void;
 }
 
 /** Which blocks are missing in a run, as far as this is known outside the engine. */
@@ -57,7 +57,7 @@ export interface Fault {
   /** Ranks must be processes, also a single one. */
   readonly needsRankProcess?: boolean;
   /** Acts while requests run. Resolves when the fault is over. */
-  strike?(scene: Scene): Promise<void>;
+  inject?(scene: Scene): Promise<void>;
 }
 
 export interface FaultSettings {
@@ -90,7 +90,7 @@ export const faultsOf = ({ part, slowMs, downSeconds }: FaultSettings): readonly
     name: `store down ${downSeconds} s`,
     loss: 'everything',
     hasTraffic: true,
-    strike: async ({ store, signal }) => {
+    inject: async ({ store, signal }) => {
       await store.takeDown();
       try {
         await sleep(downSeconds * 1000, undefined, { signal });
@@ -104,29 +104,32 @@ export const faultsOf = ({ part, slowMs, downSeconds }: FaultSettings): readonly
     name: 'worker killed',
     loss: 'memory',
     needsRankProcess: true,
-    strike: (scene) => signalRank(scene, 'SIGKILL'),
+    inject: (scene) => signalRank(scene, 'SIGKILL'),
   },
   {
     name: 'worker stopped',
     loss: 'memory',
     needsRankProcess: true,
-    strike: (scene) => signalRank(scene, 'SIGSTOP'),
+    inject: (scene) => signalRank(scene, 'SIGSTOP'),
   },
   {
     name: 'server killed',
     loss: 'nothing',
-    strike: async ({ whenGenerated, server, prng }) => {
+    inject: async ({ whenGenerated, server, prng }) => {
       await whenGenerated(prng.unit() / 2);
       await server.replace();
     },
   },
 ];
 
-async function signalRank({ whenGenerated, server, prng, memoryLost }: Scene, signal: NodeJS.Signals): Promise<void> {
+async function signalRank(
+  { whenGenerated, server, prng, memoryInvalidated }: Scene,
+  signal: NodeJS.Signals,
+): Promise<void> {
   const ranks = await server.rankProcessIds();
   await whenGenerated(prng.unit() / 2);
   process.kill(prng.pick(ranks), signal);
-  memoryLost();
+  memoryInvalidated();
 }
 
 /** A file system of its own in memory; false where this process may not mount one. */

@@ -4,6 +4,6 @@
  */
 export function repeatedAfterLoss(promptLength: number, tokensSeen: number, blockSize: number): number {
   // The newest token has no KV yet.
-  const candidates = [0, 1, 2].map((behind) => Math.max(0, promptLength + tokensSeen + behind - 1) % blockSize);
+  const candidates = [0, 1, 2].map((ahead) => Math.max(0, promptLength + tokensSeen + ahead - 1) % blockSize);
   return Math.max(...candidates);
 }

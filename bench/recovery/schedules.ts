@@ -137,13 +137,13 @@ class World {
     }
     const sampling = prng.pick(samplingNames);
     const chosen = Array.from({ length: prng.between(1, 4) }, () => prng.between(0, workloads[sampling].length - 1));
-    const striking = this.#strikeAll(faults, prng);
+    const injecting = this.#injectAll(faults, prng);
     // Told where the faults are waited for.
-    striking.catch(() => undefined);
+    injecting.catch(() => undefined);
     const outcomes = await Promise.allSettled(
       chosen.map((index) => complete(workloads[sampling][index]!, { origin: this.#server.origin, signal })),
     );
-    await striking;
+    await injecting;
     for (const { block, name } of damaged) await this.#restore(block, name);
     signal.throwIfAborted();
     const done = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? outcome.value : undefined));
@@ -162,12 +162,12 @@ class World {
   }
 
   /** One after the other: a server that is restarted needs its store. */
-  async #strikeAll(faults: readonly FaultName[], prng: Prng): Promise<void> {
-    for (const name of faults) await this.#strike(name, prng.between(0, 400));
+  async #injectAll(faults: readonly FaultName[], prng: Prng): Promise<void> {
+    for (const name of faults) await this.#inject(name, prng.between(0, 400));
   }
 
   /** Faults that act while requests run. */
-  async #strike(name: FaultName, afterMs: number): Promise<void> {
+  async #inject(name: FaultName, afterMs: number): Promise<void> {
     if (name in damages) return;
     await sleep(afterMs);
     if (name === 'storeDown') {

@@ -4,7 +4,7 @@ import { trackChild } from '../../src/base/child-processes.ts';
 import type { JsonObject } from '../../src/base/json.ts';
 import { childProcessIds } from './child-processes.ts';
 import { serverEnded } from './errors.ts';
-import { witnessModule } from './witness.ts';
+import { recordingModule } from './recording-connector.ts';
 
 /**
  * `kvasir serve` in a process of its own, on a port that the system chooses. Its ranks may be processes too: they are
@@ -117,7 +117,7 @@ export class RestartableServer {
 export function storeArgs(path: string, ranks: number, backend: 'uni' | 'mp', settings: JsonObject): readonly string[] {
   const connector = {
     ...('witness_path' in settings
-      ? { kv_connector: 'WitnessedStorageConnector', kv_connector_module_path: witnessModule }
+      ? { kv_connector: 'WitnessedStorageConnector', kv_connector_module_path: recordingModule }
       : { kv_connector: 'SharedStorageConnector' }),
     kv_role: 'kv_both',
     kv_connector_extra_config: { shared_storage_path: path, ...settings },

@@ -30,8 +30,8 @@ export class SchedulerLoad {
   constructor({ requests, blocks, blockSize, withConnector = false }: LoadOptions) {
     const spec: KvCacheSpec = {
       groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
-      pageBytes: 1 << 20,
-      pageCount: (blocks + 1) as KvCacheSpec['pageCount'],
+      blockBytes: 1 << 20,
+      blockCount: (blocks + 1) as KvCacheSpec['blockCount'],
       fingerprint: 'bench',
     };
     const options = {

@@ -23,7 +23,7 @@ export interface ResultsRun {
 
 /** The fields that are compared with a peer; benches write more. */
 export interface ResultsRow {
-  readonly depth?: number;
+  readonly contextTokens?: number;
   readonly batch?: number;
   readonly prefill?: Comparison;
   readonly decode?: Comparison;
@@ -76,7 +76,8 @@ export function comparedFigures({ runs }: ResultsFile): ComparedFigure[] {
 function figuresOf(row: ResultsRow, command: string): ComparedFigure[] {
   const weights = /--model (\S+)\.gguf/.exec(command)?.[1] ?? 'the demo model';
   const promptLength = /--prompt-len (\d+)/.exec(command)?.[1] ?? '512';
-  const context = row.depth === undefined || row.depth === 0 ? '' : ` after a context of ${row.depth} tokens`;
+  const context =
+    row.contextTokens === undefined || row.contextTokens === 0 ? '' : ` after a context of ${row.contextTokens} tokens`;
   const decode = row.batch === undefined || row.batch === 1 ? 'decode' : `decode of ${row.batch} at once`;
   return [
     ...figure(weights, `prompt of ${promptLength}${context}`, row.prefill),

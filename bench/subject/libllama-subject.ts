@@ -15,7 +15,7 @@ export class LibllamaSubject implements Subject {
   readonly #batch: number;
   readonly #random: RandomTokens;
   readonly #signal: AbortSignal;
-  #depth = 0;
+  #contextTokens = 0;
 
   constructor(reference: LlamaReference, batch: number, signal: AbortSignal) {
     this.#signal = signal;
@@ -29,38 +29,43 @@ export class LibllamaSubject implements Subject {
    * of the first: libllama keeps them apart, so it reads as much as if they were different.
    */
   async prepare(depth: number): Promise<void> {
-    const known = Math.min(depth, this.#depth);
+    const known = Math.min(depth, this.#contextTokens);
     for (let sequence = 0; sequence < this.#batch; sequence++) {
       this.#reference.removeFrom(sequence === 0 ? known : 0, sequence);
     }
     const missing = contextTokens(depth, this.#reference.vocabSize, 0).subarray(known);
     if (missing.length > 0) this.#reference.decode(missing, { position: known });
     for (let sequence = 1; sequence < this.#batch && depth > 0; sequence++) this.#reference.copySequence(0, sequence);
-    this.#depth = depth;
+    this.#contextTokens = depth;
   }
 
-  async prefill(depth: number, length: number): Promise<Rate> {
-    this.#reference.removeFrom(depth);
+  async prefill(contextTokens: number, length: number): Promise<Rate> {
+    this.#reference.removeFrom(contextTokens);
     const tokens = this.#random.take(length);
     const started = performance.now();
-    this.#reference.decode(tokens, { position: depth });
+    this.#reference.decode(tokens, { position: contextTokens });
     return { tokens: length, seconds: (performance.now() - started) / 1000 };
   }
 
-  async decode(depth: number, length: number): Promise<Rate> {
+  async decode(contextTokens: number, length: number): Promise<Rate> {
     const sequences = Array.from({ length: this.#batch }, (_, sequence) => sequence);
-    for (const sequence of sequences) this.#reference.removeFrom(depth, sequence);
+    for (const sequence of sequences) this.#reference.removeFrom(contextTokens, sequence);
     const wanted = sequences.map(() => 1);
     const tokens = Array.from({ length }, () => this.#random.take(this.#batch));
     const started = performance.now();
     for (const [i, row] of tokens.entries()) {
-      this.#reference.decodeBatch({ tokens: row, positions: sequences.map(() => depth + i), sequences, wanted });
+      this.#reference.decodeBatch({
+        tokens: row,
+        positions: sequences.map(() => contextTokens + i),
+        sequences,
+        wanted,
+      });
     }
     return { tokens: length * this.#batch, seconds: (performance.now() - started) / 1000 };
   }
 
   run(workload: Workload, times: RunTimes): Promise<number> {
-    this.#depth = 0;
+    this.#contextTokens = 0;
     return converseInBatches(this.#reference, workload, times, this.#random, this.#signal);
   }
 }

@@ -10,7 +10,7 @@ import { loadNative } from '../../src/ggml/ffi.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { openCrc32 } from '../../src/native/crc32.ts';
-import { kvTypes, pageBytes as pageBytesOf } from '../../src/runner/kv-memory.ts';
+import { kvTypes, blockBytes as pageBytesOf } from '../../src/runner/kv-memory.ts';
 import {
   addBenchFlags,
   type BenchFlags,
@@ -81,8 +81,8 @@ async function measure(
     const crc32 = await openCrc32(loadNative());
     const tiers = await measureTiers({ identity, crc32, blocks, root: folders.tiers, repetitions, onProgress });
     const engine = { ...benchOptions(flags, context), blockSize };
-    const { pageBytes } = identity;
-    const options = { openEngine, engine, pageBytes, root: folders.engines, repetitions, signal, onProgress };
+    const { blockBytes } = identity;
+    const options = { openEngine, engine, blockBytes, root: folders.engines, repetitions, signal, onProgress };
     const firstToken = await measureFirstToken(options, flags.prefixLen);
     const { requests, promptLen: promptLength, genLen: generateLength } = flags;
     const cost = await measureConnectorCost(options, { requests, promptLength, generateLength });
@@ -102,7 +102,7 @@ async function identityOf({ model = demoModelPath(), blockSize, kvCacheDtype }: 
     dtype: kvCacheDtype,
     rank: 0,
     worldSize: 1,
-    pageBytes: pageBytesOf({ type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim }),
+    blockBytes: pageBytesOf({ type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim }),
     groups: [{ blockSize, layers: Array.from({ length: layerCount }, (_, layer) => layer) }],
   };
 }

@@ -16,20 +16,20 @@ export class RawFiles {
   }
 
   /** Into new files, as blocks go: some file systems write a file that is written over to the disk at once. */
-  write(pages: readonly Uint8Array[]): Promise<void> {
+  write(blocks: readonly Uint8Array[]): Promise<void> {
     assert(this.#count === 0, 'the files are there already');
-    this.#count = pages.length;
-    return inFlight(pages, writesAtOnce, (page, i) =>
-      withFile(this.#pathOf(i), 'wx', async (file) => void (await file.write(page))),
+    this.#count = blocks.length;
+    return inFlight(blocks, writesAtOnce, (index, i) =>
+      withFile(this.#pathOf(i), 'wx', async (file) => void (await file.write(index))),
     );
   }
 
   /** Fills the pages with what `write` wrote. */
-  read(pages: readonly Uint8Array[]): Promise<void> {
-    return inFlight(pages, readsAtOnce, (page, i) =>
+  read(blocks: readonly Uint8Array[]): Promise<void> {
+    return inFlight(blocks, readsAtOnce, (index, i) =>
       withFile(this.#pathOf(i), 'r', async (file) => {
-        const { bytesRead } = await file.read(page, 0, page.length, 0);
-        assert(bytesRead === page.length, 'a file has the bytes that were written');
+        const { bytesRead } = await file.read(index, 0, index.length, 0);
+        assert(bytesRead === index.length, 'a file has the bytes that were written');
       }),
     );
   }

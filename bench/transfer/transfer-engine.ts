@@ -17,7 +17,7 @@ export interface TransferEngineOptions {
   readonly openEngine: OpenMeasuredEngine;
   /** Of the model; threads, numerics and so on. */
   readonly engine: EngineOptions & { readonly blockSize: number };
-  readonly pageBytes: number;
+  readonly blockBytes: number;
   /** A folder of the bench's own. */
   readonly root: string;
   readonly repetitions: number;
@@ -46,17 +46,17 @@ export interface FirstTokenRow {
  * loaded in turns; medians.
  */
 export function measureFirstToken(options: TransferEngineOptions, prefixLength: number): Promise<FirstTokenRow> {
-  const { openEngine, engine, pageBytes, signal, repetitions } = options;
+  const { openEngine, engine, blockBytes, signal, repetitions } = options;
   const prefixBlocks = Math.floor(prefixLength / engine.blockSize);
   // Page 0 belongs to nobody, and behind the prefix there is a token more.
-  const kvCacheMemory = (prefixBlocks + 3) * pageBytes;
+  const kvCacheMemory = (prefixBlocks + 3) * blockBytes;
   const small = { ...engine, kvCacheMemory, kvTransferConfig: sharedStorage(options.root) };
   return withEngine(openEngine, small, signal, async (measured) => {
     const random = new RandomTokens(Date.now(), measured.engine.model.vocabSize);
     const probe = new FirstTokenProbe(measured, signal);
-    const pages = Array.from({ length: prefixBlocks }, () => new Uint8Array(pageBytes));
+    const blocks = Array.from({ length: prefixBlocks }, () => new Uint8Array(blockBytes));
     const files = new RawFiles(options.root);
-    await files.write(pages);
+    await files.write(blocks);
     const [recompute, disk, pool, read]: [number[], number[], number[], number[]] = [[], [], [], []];
     const compute = async (): Promise<{ prompt: Int32Array; ms: number }> => {
       const prompt = random.take(prefixBlocks * engine.blockSize + 1);
@@ -70,11 +70,11 @@ export function measureFirstToken(options: TransferEngineOptions, prefixLength: 
       const next = await compute();
       const loaded = await probe.first(previous.prompt);
       const promised = loaded.stats.externalTokens ?? 0;
-      const lost = loaded.stats.failedLoads ?? 0;
-      if (lost > 0 || promised < (prefixBlocks - 1) * engine.blockSize) throw prefixNotLoaded({ promised, lost });
+      const failed = loaded.stats.failedLoads ?? 0;
+      if (failed > 0 || promised < (prefixBlocks - 1) * engine.blockSize) throw prefixNotLoaded({ promised, failed });
       const found = await probe.first(previous.prompt);
       const started = performance.now();
-      await files.read(pages);
+      await files.read(blocks);
       const readMs = performance.now() - started;
       previous = next;
       if (round === 0) continue;
@@ -154,7 +154,7 @@ export function measureConnectorCost(
   options: TransferEngineOptions,
   lengths: { readonly requests: number; readonly promptLength: number; readonly generateLength: number },
 ): Promise<ConnectorCostRow> {
-  const { openEngine, engine, pageBytes, root, signal, repetitions } = options;
+  const { openEngine, engine, blockBytes, root, signal, repetitions } = options;
   const shape = workloadShape('independent', lengths.requests, lengths);
   const withConnector = { ...engine, kvTransferConfig: sharedStorage(root) };
   return withEngine(openEngine, engine, signal, (plain) =>
@@ -166,8 +166,8 @@ export function measureConnectorCost(
       }));
       const tokens = lengths.requests * lengths.generateLength;
       const blocksOfOne = Math.floor((lengths.promptLength + lengths.generateLength - 1) / engine.blockSize);
-      const page = new Uint8Array(pageBytes).fill(1);
-      const pages = new Array<Uint8Array>(lengths.requests * blocksOfOne).fill(page);
+      const block = new Uint8Array(blockBytes).fill(1);
+      const blocks = new Array<Uint8Array>(lengths.requests * blocksOfOne).fill(block);
       const writes: number[] = [];
       for (let round = 0; round <= repetitions; round++) {
         options.onProgress(`connector: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
@@ -180,7 +180,7 @@ export function measureConnectorCost(
         // They stay, as blocks do: what a removed file leaves in memory would make the next one cheaper.
         const files = new RawFiles(await mkdtemp(join(root, 'raw-')));
         const started = performance.now();
-        await files.write(pages);
+        await files.write(blocks);
         if (round > 0) writes.push(performance.now() - started);
       }
       const writeMs = median(writes);
@@ -193,7 +193,7 @@ export function measureConnectorCost(
         kind: 'connectorCost',
         ...lengths,
         throughput,
-        blocks: pages.length,
+        blocks: blocks.length,
         writeMs: rounded(writeMs),
         writeOnlyRatio: rounded(runMs / (runMs + writeMs)),
       };

@@ -18,33 +18,33 @@ import { transferFailed } from '../errors.ts';
 const timeoutMs = 60_000;
 
 /** A worker half over plain memory, which it moves blocks of in steps without tokens, as an idle engine does. */
-export class TransferRig {
+export class TransferHarness {
   readonly #half: TierWorker;
   readonly #tier: Tier;
-  readonly #ring: Ring;
+  readonly #notify: Notification;
   #lastId = 0;
 
   /** `pool`: pages of `identity.pageBytes`. In flight are as many as connectors have by default; nothing is dropped. */
   constructor(tier: Tier, identity: KvIdentity, pool: readonly Uint8Array[]) {
-    const { pageBytes } = identity;
-    const ring = new Ring();
+    const { blockBytes } = identity;
+    const notify = new Notification();
     this.#tier = tier;
-    this.#ring = ring;
-    const context = { clock: systemClock, timers: systemTimers, wake: () => ring.ring(), identity };
+    this.#notify = notify;
+    const context = { clock: systemClock, timers: systemTimers, wake: () => notify.notify(), identity };
     this.#half = new TierWorker(tier, context, {
       loadsAtOnce: 4,
       savesAtOnce: 2,
-      saveBufferBytes: pool.length * pageBytes,
+      saveBufferBytes: pool.length * blockBytes,
       saveTimeoutMs: timeoutMs,
     });
-    const blockBytes = (page: number): Uint8Array => pool[page]!;
-    this.#half.registerKvCaches({ pageCount: pool.length, pageBytes, blockBytes });
+    const bytesOf = (block: number): Uint8Array => pool[block]!;
+    this.#half.registerKvCaches({ blockCount: pool.length, blockBytes, bytesOf });
   }
 
   /** Resolves when all are stored. Block `i` is page `first + i`. */
   async save(keys: readonly BlockKey[], first: number): Promise<void> {
     const transfer = this.#newId();
-    const blocks = keys.map((key, i) => ({ key, page: blockId(first + i) }));
+    const blocks = keys.map((key, i) => ({ key, block: blockId(first + i) }));
     await this.#run({ saves: [{ transfer, blocks }] }, ({ finishedSending }) => finishedSending.includes(transfer));
   }
 
@@ -52,7 +52,7 @@ export class TransferRig {
   async load(keys: readonly BlockKey[], first: number): Promise<void> {
     const transfer = this.#newId();
     const place = this.#tier.name;
-    const blocks = keys.map((key, i) => ({ key, page: blockId(first + i), group: 0, index: i, place }));
+    const blocks = keys.map((key, i) => ({ key, block: blockId(first + i), group: 0, index: i, place }));
     const load = { transfer, requestId: requestId('bench'), mode: 'async', timeoutMs, blocks } as const;
     await this.#run({ loads: [load] }, ({ finishedRecving }) => finishedRecving.includes(transfer));
   }
@@ -71,7 +71,7 @@ export class TransferRig {
       const failure = [...output.saveFailures, ...output.loadFailures][0];
       if (failure !== undefined) throw transferFailed({ tier: this.#tier.name, reason: failure.reason });
       if (isDone(output)) return;
-      await this.#ring.heard();
+      await this.#notify.notified();
     }
   }
 
@@ -81,22 +81,22 @@ export class TransferRig {
 }
 
 /** A bell that may be rung before anybody listens. */
-class Ring {
-  #isRung: boolean;
+class Notification {
+  #isNotified: boolean;
   #resolve: (() => void) | undefined;
 
   constructor() {
-    this.#isRung = false;
+    this.#isNotified = false;
   }
 
-  ring(): void {
-    this.#isRung = true;
+  notify(): void {
+    this.#isNotified = true;
     this.#resolve?.();
   }
 
-  async heard(): Promise<void> {
-    if (!this.#isRung) await new Promise<void>((resolve) => (this.#resolve = resolve));
-    this.#isRung = false;
+  async notified(): Promise<void> {
+    if (!this.#isNotified) await new Promise<void>((resolve) => (this.#resolve = resolve));
+    this.#isNotified = false;
     this.#resolve = undefined;
   }
 }

@@ -5,7 +5,7 @@ import { transferFailed } from '../errors.ts';
 import { type Comparison, comparison } from '../latency/latency.ts';
 import { median } from '../statistics.ts';
 import { RawFiles } from './raw-files.ts';
-import { blockKeys, TransferRig } from './transfer-rig.ts';
+import { blockKeys, TransferHarness } from './transfer-rig.ts';
 
 export interface TierOptions {
   readonly identity: KvIdentity;
@@ -25,7 +25,7 @@ export interface TierRow {
   readonly tier: 'host' | 'disk';
   readonly what: 'save' | 'load';
   readonly blocks: number;
-  readonly blockBytes: number;
+  readonly bytesOf: number;
   /** 10^9 bytes per second: `kvasir`, and the limit, the same bytes moved by this and nothing else. `ratio` of the two. */
   readonly gigabytesPerSecond: Comparison;
   readonly limit: 'memcpy' | 'fs.read' | 'fs.write';
@@ -34,16 +34,16 @@ export interface TierRow {
 /** Medians over repetitions, in each of which everything is moved once. Files are read from the system's page cache. */
 export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
   const { identity, crc32, blocks, root, repetitions } = options;
-  const { pageBytes } = identity;
+  const { blockBytes } = identity;
   // In one buffer, as pages of the KV pool are.
-  const memory = new Uint8Array(2 * blocks * pageBytes);
-  const pageAt = (i: number): Uint8Array => memory.subarray(i * pageBytes, (i + 1) * pageBytes);
-  const pool = Array.from({ length: 2 * blocks }, (_, i) => pageAt(i).fill(i + 1));
+  const memory = new Uint8Array(2 * blocks * blockBytes);
+  const blockAt = (i: number): Uint8Array => memory.subarray(i * blockBytes, (i + 1) * blockBytes);
+  const pool = Array.from({ length: 2 * blocks }, (_, i) => blockAt(i).fill(i + 1));
   const [sources, targets] = [pool.slice(0, blocks), pool.slice(blocks)];
   const files = new RawFiles(root);
-  const maxBytes = 4 * blocks * (pageBytes + 4096);
-  const host = new TransferRig(new HostTier({ identity, maxBytes, crc32 }), identity, pool);
-  const disk = new TransferRig(
+  const maxBytes = 4 * blocks * (blockBytes + 4096);
+  const host = new TransferHarness(new HostTier({ identity, maxBytes, crc32 }), identity, pool);
+  const disk = new TransferHarness(
     await DiskTier.open({ root, identity, maxBytes, crc32, startThreads: 4 }),
     identity,
     pool,
@@ -61,14 +61,14 @@ export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
       };
       for (const target of targets) target.fill(0);
       await time('memcpy', () => copy(sources, targets));
-      for (const [name, rig] of [['host', host] as const, ['disk', disk] as const]) {
-        await time(`${name} save`, () => rig.save(keys, 0));
+      for (const [name, harness] of [['host', host] as const, ['disk', disk] as const]) {
+        await time(`${name} save`, () => harness.save(keys, 0));
         for (const target of targets) target.fill(0);
-        await time(`${name} load`, () => rig.load(keys, blocks));
+        await time(`${name} load`, () => harness.load(keys, blocks));
         if (!sources.every((source, i) => Buffer.compare(source, targets[i]!) === 0)) {
           throw transferFailed({ tier: name, reason: 'other bytes came back' });
         }
-        await rig.forget(keys);
+        await harness.forget(keys);
       }
       await time('fs.write', () => files.write(sources));
       await time('fs.read', () => files.read(targets));
@@ -78,10 +78,10 @@ export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
     await host.close();
     await disk.close();
   }
-  const rateOf = (name: string): number => (blocks * pageBytes) / 1e9 / median(seconds.get(name) ?? []);
+  const rateOf = (name: string): number => (blocks * blockBytes) / 1e9 / median(seconds.get(name) ?? []);
   const row = (tier: TierRow['tier'], what: TierRow['what'], limit: TierRow['limit']): TierRow => {
     const gigabytesPerSecond = comparison(['kvasir', limit], [rateOf(`${tier} ${what}`), rateOf(limit)]);
-    return { kind: 'tier', tier, what, blocks, blockBytes: pageBytes, gigabytesPerSecond, limit };
+    return { kind: 'tier', tier, what, blocks, bytesOf: blockBytes, gigabytesPerSecond, limit };
   };
   return [
     row('host', 'save', 'memcpy'),

@@ -8,7 +8,7 @@ import { HostTier } from '../../src/connector/tier/tier-host.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { benchCommand } from '../command.ts';
 import type { TransferRow } from './command.ts';
-import { blockKeys, TransferRig } from './transfer-rig.ts';
+import { blockKeys, TransferHarness } from './transfer-rig.ts';
 
 const folder = temporaryFolder();
 const model = folder.file('tiny.gguf');
@@ -36,7 +36,7 @@ it('bench transfer: tiers against their limits, the first token from disk, the c
   expect(err).not.toMatch(/warning/);
   const { rows } = JSON.parse(out) as { rows: TransferRow[] };
   expect(rows).toMatchObject([
-    { kind: 'tier', tier: 'host', what: 'save', blocks: 6, blockBytes: 16 * 2 * 2 * 128 * 2 },
+    { kind: 'tier', tier: 'host', what: 'save', blocks: 6, bytesOf: 16 * 2 * 2 * 128 * 2 },
     { kind: 'tier', tier: 'host', what: 'load', limit: 'memcpy' },
     { kind: 'tier', tier: 'disk', what: 'save', limit: 'fs.write' },
     { kind: 'tier', tier: 'disk', what: 'load', limit: 'fs.read' },
@@ -56,11 +56,14 @@ it('bench transfer: tiers against their limits, the first token from disk, the c
 });
 
 it('says which tier failed, and why', async () => {
-  const page = new Uint8Array(suiteIdentity.pageBytes);
-  const rig = new TransferRig(new HostTier({ identity: suiteIdentity, maxBytes: 1e6 }), suiteIdentity, [page, page]);
+  const block = new Uint8Array(suiteIdentity.blockBytes);
+  const harness = new TransferHarness(new HostTier({ identity: suiteIdentity, maxBytes: 1e6 }), suiteIdentity, [
+    block,
+    block,
+  ]);
   const [known, unknown] = blockKeys(2, 1);
-  await rig.save([known!], 0);
-  await rig.load([known!], 1);
-  await expect(rig.load([unknown!], 1)).rejects.toThrow('A transfer to or from host failed: absent.');
-  await rig.close();
+  await harness.save([known!], 0);
+  await harness.load([known!], 1);
+  await expect(harness.load([unknown!], 1)).rejects.toThrow('A transfer to or from host failed: absent.');
+  await harness.close();
 });

@@ -31,23 +31,23 @@ test('refuses an id twice, one that is not there, and one out of range', () => {
 test('agrees with an array over random operations', () => {
   const prng = new Prng(7);
   const list = new IntrusiveList(20);
-  const twin: number[] = [];
+  const reference: number[] = [];
   for (let i = 0; i < 5000; i++) {
     const id = prng.between(0, 19);
-    const place = twin.indexOf(id);
+    const place = reference.indexOf(id);
     expect(list.has(id)).toBe(place >= 0);
     if (place >= 0) {
       list.remove(id);
-      twin.splice(place, 1);
+      reference.splice(place, 1);
     } else if (prng.chance(0.5)) {
       list.pushBack(id);
-      twin.push(id);
+      reference.push(id);
     } else {
       list.pushFront(id);
-      twin.unshift(id);
+      reference.unshift(id);
     }
     list.checkInvariants();
-    expect(list.first()).toBe(twin[0]);
+    expect(list.first()).toBe(reference[0]);
   }
-  expect(contents(list)).toEqual(twin);
+  expect(contents(list)).toEqual(reference);
 });

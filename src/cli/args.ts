@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { KvTransferConfig } from '../connector/connector.ts';
-import type { EngineNotice } from '../engine/contract.ts';
+import type { EngineEvent } from '../engine/contract.ts';
 import { type EngineOptions, type ExecutorBackend, engineDefaults } from '../engine/options.ts';
 import type { TextSink } from './context.ts';
 
@@ -173,7 +173,7 @@ KV outside the engine, in two spellings of the same (dotted fields win):
   --kv-transfer-config.kv_connector SharedStorageConnector --kv-transfer-config.kv_role kv_both --kv-transfer-config.kv_connector_extra_config.shared_storage_path /var/kv`;
 
 /** What an engine has to say to whoever runs a command that has no log. */
-export function noticesTo(stderr: TextSink): (notice: EngineNotice) => void {
+export function eventsTo(stderr: TextSink): (event: EngineEvent) => void {
   return ({ level, message }) => void stderr.write(`${level === 'warn' ? 'warning' : 'error'}: ${message}\n`);
 }
 
@@ -183,7 +183,7 @@ export function engineOptionsOf(
   flags: EngineFlags,
   more: Pick<
     EngineOptions,
-    'servedModelName' | 'chatTemplate' | 'onProgress' | 'onDigestProgress' | 'onNotice' | 'seed'
+    'servedModelName' | 'chatTemplate' | 'onProgress' | 'onDigestProgress' | 'onEvent' | 'seed'
   >,
 ): EngineOptions {
   const { maxNumSeqs, maxNumBatchedTokens, blockSize, numerics, attention, device } = flags;

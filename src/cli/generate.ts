@@ -10,8 +10,8 @@ import {
   collect,
   type EngineFlags,
   engineOptionsOf,
+  eventsTo,
   integerFrom,
-  noticesTo,
   numberFlag,
 } from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
@@ -109,7 +109,7 @@ async function optionsOf(flags: GenerateFlags, context: CliContext) {
   const model = flags.model ?? demoModelPath();
   return engineOptionsOf(model, flags, {
     ...loadProgress(model, context.stderr),
-    onNotice: noticesTo(context.stderr),
+    onEvent: eventsTo(context.stderr),
     ...(flags.chatTemplate === undefined
       ? {}
       : { chatTemplate: await readTextFile('chat template', flags.chatTemplate) }),

@@ -208,9 +208,9 @@ it("writes an engine's notices to standard error, not among the text", async () 
   const { run, seen } = cli(
     {},
     {
-      createEngine: async ({ onNotice }) => {
-        onNotice?.({ level: 'warn', message: 'KV was lost.', fields: {} });
-        onNotice?.({ level: 'error', message: 'KV was lost again.', fields: {} });
+      createEngine: async ({ onEvent }) => {
+        onEvent?.({ level: 'warn', message: 'KV was lost.', fields: {} });
+        onEvent?.({ level: 'error', message: 'KV was lost again.', fields: {} });
         return engine;
       },
     },

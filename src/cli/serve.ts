@@ -2,8 +2,8 @@ import { createServer as createTcpServer } from 'node:net';
 import { Command, Option } from 'commander';
 import type { KvasirError } from '../base/errors.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
+import { eventLog } from '../server/event-log.ts';
 import { readableLog } from '../server/log-format.ts';
-import { noticeLog } from '../server/notice-log.ts';
 import type { Server } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
 import { addEngineFlags, bytesFlag, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from './args.ts';
@@ -71,8 +71,10 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   const end = new ServerEnd(flags.shutdownTimeout, context.stderr);
   using interruption = new Interruption(context, end.limits);
   const logDestination = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
-  const onNotice = noticeLog(logDestination, flags.logLevel);
-  const loading = optionsOf(model, flags, context).then((options) => context.createEngine({ ...options, onNotice }));
+  const onEvent = eventLog(logDestination, flags.logLevel);
+  const loading = optionsOf(model, flags, context).then((options) =>
+    context.createEngine({ ...options, onEvent: onEvent }),
+  );
   const engine = await orInterrupted(loading, interruption.signal);
   if (engine === undefined) return interruption.exitCode;
   try {

@@ -43,16 +43,16 @@ export function takeDottedFlags(argv: readonly string[]): {
   const rest: string[] = [];
   const dotted: DottedFlag[] = [];
   for (let i = 0; i < argv.length; i++) {
-    const word = argv[i]!;
-    if (word === '--') {
+    const argument = argv[i]!;
+    if (argument === '--') {
       rest.push(...argv.slice(i));
       break;
     }
-    if (!word.startsWith(`${flagName}.`)) {
-      rest.push(word);
+    if (!argument.startsWith(`${flagName}.`)) {
+      rest.push(argument);
       continue;
     }
-    const [name, ...values] = word.slice(flagName.length + 1).split('=');
+    const [name, ...values] = argument.slice(flagName.length + 1).split('=');
     const path = name!.split('.');
     // vLLM takes dashes for underscores in flags.
     path[0] = path[0]!.replaceAll('-', '_');

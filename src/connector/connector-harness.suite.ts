@@ -24,7 +24,7 @@ import type {
   TransferId,
   WorkerConnector,
 } from './connector.ts';
-import { layersPerRank, suiteBlockSize, suiteFingerprint, TruthRunner } from './connector-truth.suite.ts';
+import { CheckingRunner, layersPerRank, suiteBlockSize, suiteFingerprint } from './connector-checks.suite.ts';
 import type { LoadFailureReason } from './reasons.ts';
 import { systemTimers } from './system-timers.ts';
 
@@ -41,13 +41,13 @@ export interface HarnessRequest {
 
 export interface HarnessOptions {
   readonly identities: readonly KvIdentity[];
-  readonly pageCount: number;
+  readonly blockCount: number;
   readonly loadTimeoutMs: number;
   readonly scheduling?: Partial<SchedulerOptions>;
   /** Which valid blocks the connector hears of. Default: all. A store gets holes by it. */
   readonly offers?: (key: BlockKey) => boolean;
   /** Wraps each rank's worker half. */
-  readonly wrapWorker?: (half: WorkerConnector, rank: number) => WorkerConnector;
+  readonly wrapWorker?: (side: WorkerConnector, rank: number) => WorkerConnector;
 }
 
 interface SeenLoad {
@@ -55,7 +55,7 @@ interface SeenLoad {
   readonly request: HarnessRequest;
   readonly failures: Map<BlockId, LoadFailureReason>;
   /** Pages whose content was lost while the load was under way. */
-  readonly lost: Set<BlockId>;
+  readonly invalid: Set<BlockId>;
 }
 
 /**
@@ -69,43 +69,43 @@ export class EngineHarness {
   readonly scheduler: Scheduler;
   readonly #options: HarnessOptions;
   readonly #connector: SchedulerConnector;
-  readonly #runners: readonly TruthRunner[];
+  readonly #runners: readonly CheckingRunner[];
   readonly #ranks: readonly InlineRank[];
   readonly #executor: PipelineExecutor;
   readonly #outbox = new Outbox((update) => this.#deliver(update));
   readonly #loads = new Map<TransferId, SeenLoad>();
   #wakeups = 0;
-  #isRung: boolean = false;
+  #isNotified: boolean = false;
   #wake: (() => void) | undefined;
 
   static async open(connector: KvConnector, options: HarnessOptions): Promise<EngineHarness> {
     let harness: EngineHarness | undefined;
-    const wake = (): void => harness?.ring();
+    const wake = (): void => harness?.notify();
     const context = { clock: systemClock, timers: systemTimers, wake };
     const scheduler = await connector.openScheduler({ ...context, identities: options.identities });
-    const halves = await Promise.all(
+    const sides = await Promise.all(
       options.identities.map((identity) => connector.openWorker({ ...context, identity })),
     );
-    harness = new EngineHarness(options, scheduler, halves);
+    harness = new EngineHarness(options, scheduler, sides);
     return harness;
   }
 
-  private constructor(options: HarnessOptions, connector: SchedulerConnector, halves: readonly WorkerConnector[]) {
+  private constructor(options: HarnessOptions, connector: SchedulerConnector, sides: readonly WorkerConnector[]) {
     this.#options = options;
     this.#connector = connector;
-    this.#runners = options.identities.map((identity) => new TruthRunner(identity, options.pageCount));
-    this.#ranks = halves.map((inner, rank) => {
+    this.#runners = options.identities.map((identity) => new CheckingRunner(identity, options.blockCount));
+    this.#ranks = sides.map((inner, rank) => {
       const runner = this.#runners[rank]!;
-      const half = options.wrapWorker?.(inner, rank) ?? inner;
-      half.registerKvCaches(runner.kvPages);
-      return new InlineRank(runner, options.identities[rank]!, half);
+      const side = options.wrapWorker?.(inner, rank) ?? inner;
+      side.registerKvCaches(runner.blockMemory);
+      return new InlineRank(runner, options.identities[rank]!, side);
     });
     this.#executor = new PipelineExecutor(this.#ranks.map(acrossProcesses), (id) => this.scheduler.isOpenTransfer(id));
     this.scheduler = new Scheduler(
       {
-        groups: [{ kind: 'full', blockSize: tokenCount(suiteBlockSize), layers: layersOfAll(halves.length) }],
-        pageBytes: options.identities[0]!.pageBytes,
-        pageCount: blockCount(options.pageCount),
+        groups: [{ kind: 'full', blockSize: tokenCount(suiteBlockSize), layers: layersOfAll(sides.length) }],
+        blockBytes: options.identities[0]!.blockBytes,
+        blockCount: blockCount(options.blockCount),
         fingerprint: suiteFingerprint,
       },
       {
@@ -129,10 +129,10 @@ export class EngineHarness {
     return this.scheduler.stats().transfers.counters;
   }
 
-  ring(): void {
+  notify(): void {
     this.#wakeups++;
-    this.#isRung = true;
-    this.scheduler.ringTransfers();
+    this.#isNotified = true;
+    this.scheduler.notifyTransfers();
     this.#wake?.();
   }
 
@@ -152,17 +152,17 @@ export class EngineHarness {
   }
 
   /** The content of these pages is lost, as when a worker has died; by default that of all pages. */
-  losePages(pages: readonly BlockId[] = this.#pages()): void {
-    for (const page of pages) this.#spoil(page);
-    for (const { lost } of this.#loads.values()) for (const page of pages) lost.add(page);
-    const updates = this.scheduler.invalidate(pages);
+  invalidateBlocks(blocks: readonly BlockId[] = this.#blocks()): void {
+    for (const block of blocks) this.#corrupt(block);
+    for (const { invalid } of this.#loads.values()) for (const block of blocks) invalid.add(block);
+    const updates = this.scheduler.invalidate(blocks);
     assert(updates.length === 0, 'a loss ends nobody');
     this.scheduler.checkInvariants();
   }
 
   /** Some pages of the pool. */
-  anyPages(prng: Prng): BlockId[] {
-    return this.#pages().filter(() => prng.chance(0.1));
+  anyBlocks(prng: Prng): BlockId[] {
+    return this.#blocks().filter(() => prng.chance(0.1));
   }
 
   /** Ends a request in whatever state it is. */
@@ -202,11 +202,12 @@ export class EngineHarness {
   async step(): Promise<void> {
     const execute = (plan: ScheduledStep) => {
       // Who takes the former content of the page for what was loaded must fail.
-      for (const { blocks } of plan.connectorMetadata?.loads ?? []) for (const { page } of blocks) this.#spoil(page);
+      for (const { blocks } of plan.connectorMetadata?.loads ?? [])
+        for (const { block } of blocks) this.#corrupt(block);
       return this.#executor.execute(plan);
     };
     const executor = { kvCacheSpec: this.#executor.kvCacheSpec, execute, close: () => this.#executor.close() };
-    this.#isRung = false;
+    this.#isNotified = false;
     const nowMs = (): number => systemClock.nowMs();
     const hasWorked = await step({ scheduler: this.scheduler, executor, outbox: this.#outbox, nowMs });
     this.#outbox.deliver();
@@ -224,7 +225,7 @@ export class EngineHarness {
   }
 
   /** Pages that requests use or transfers hold. */
-  get usedPages(): number {
+  get usedBlocks(): number {
     return this.scheduler.stats().blocks.referenced;
   }
 
@@ -239,7 +240,7 @@ export class EngineHarness {
   async #untilWoken(): Promise<void> {
     const wakeMs = this.scheduler.nextWakeMs();
     // A wake-up that came while the step was planned does not count for it.
-    if (wakeMs === undefined || this.#isRung) return turn();
+    if (wakeMs === undefined || this.#isNotified) return turn();
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
       this.#wake = resolve;
@@ -260,57 +261,57 @@ export class EngineHarness {
   }
 
   /** What the scheduler sees of the connector: its half, with an eye on what passes. */
-  #port(half: SchedulerConnector): ConnectorPort {
+  #port(side: SchedulerConnector): ConnectorPort {
     const { offers = () => true } = this.#options;
     return {
-      getMatchedBlocks: (request) => half.getMatchedBlocks(request),
+      getMatchedBlocks: (request) => side.getMatchedBlocks(request),
       updateStateAfterAlloc: (request, load, valid) => {
         const ours = assertDefined(this.requests.get(request.id), 'a request that waits is known');
         if (load !== undefined)
-          this.#loads.set(load.transfer, { job: load, request: ours, failures: new Map(), lost: new Set() });
-        half.updateStateAfterAlloc(request, load, () => valid().filter(({ key }) => offers(key)));
+          this.#loads.set(load.transfer, { job: load, request: ours, failures: new Map(), invalid: new Set() });
+        side.updateStateAfterAlloc(request, load, () => valid().filter(({ key }) => offers(key)));
       },
       buildConnectorMeta: (given) => {
         const newlyValid = given.newlyValid.filter(({ key }) => offers(key));
         // What crosses a process border is data.
-        return JSON.parse(JSON.stringify(half.buildConnectorMeta({ ...given, newlyValid })));
+        return JSON.parse(JSON.stringify(side.buildConnectorMeta({ ...given, newlyValid })));
       },
       updateConnectorOutput: (output) => {
-        for (const { transfer, page, reason } of output.loadFailures) {
+        for (const { transfer, block, reason } of output.loadFailures) {
           const { failures } = this.#loads.get(transfer)!;
-          if (!failures.has(page)) failures.set(page, reason);
+          if (!failures.has(block)) failures.set(block, reason);
         }
         for (const transfer of output.finishedRecving) this.#loadOver(transfer);
-        half.updateConnectorOutput(output);
+        side.updateConnectorOutput(output);
       },
       requestFinished: (request, valid) =>
-        half.requestFinished(request, () => valid().filter(({ key }) => offers(key))),
-      hasPendingWork: () => half.hasPendingWork(),
-      counters: () => half.counters?.() ?? {},
+        side.requestFinished(request, () => valid().filter(({ key }) => offers(key))),
+      hasPendingWork: () => side.hasPendingWork(),
+      counters: () => side.counters?.() ?? {},
     };
   }
 
   /** All ranks have reported a load: what did not fail must be right on every rank now, before anybody uses it. */
   #loadOver(transfer: TransferId): void {
-    const { job, request, failures, lost } = this.#loads.get(transfer)!;
+    const { job, request, failures, invalid } = this.#loads.get(transfer)!;
     this.#loads.delete(transfer);
-    for (const { index, page } of job.blocks) {
-      const reason = failures.get(page);
+    for (const { index, block } of job.blocks) {
+      const reason = failures.get(block);
       if (reason !== undefined) request.failures.push(reason);
-      else if (!lost.has(page)) {
+      else if (!invalid.has(block)) {
         request.loadedBlocks++;
         const tokens = request.tokens.slice(0, (index + 1) * suiteBlockSize);
-        for (const runner of this.#runners) runner.check(tokens, index * suiteBlockSize, page, request.id);
+        for (const runner of this.#runners) runner.check(tokens, index * suiteBlockSize, block, request.id);
       }
     }
   }
 
-  #pages(): BlockId[] {
-    return Array.from({ length: this.#options.pageCount - 1 }, (_, index) => blockId(index + 1));
+  #blocks(): BlockId[] {
+    return Array.from({ length: this.#options.blockCount - 1 }, (_, index) => blockId(index + 1));
   }
 
-  #spoil(page: BlockId): void {
-    for (const { kvPages } of this.#runners) kvPages.blockBytes(page).fill(0xdd);
+  #corrupt(block: BlockId): void {
+    for (const { blockMemory } of this.#runners) blockMemory.bytesOf(block).fill(0xdd);
   }
 }
 

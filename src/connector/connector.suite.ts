@@ -6,8 +6,8 @@ import { Prng } from '../base/prng.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { BlockKey } from './block-key.ts';
 import type { KvConnector, KvIdentity, KvRole, LoadMode } from './connector.ts';
+import { keysOf, layersPerRank, promptOf } from './connector-checks.suite.ts';
 import { EngineHarness, type HarnessOptions, type HarnessRequest } from './connector-harness.suite.ts';
-import { keysOf, layersPerRank, promptOf } from './connector-truth.suite.ts';
 import { type FaultKind, type FaultRule, faultRule } from './fault/fault-rules.ts';
 import { suiteIdentity } from './tier/tier.suite.ts';
 
@@ -30,11 +30,11 @@ export interface ConnectorUnderTest {
 }
 
 /** Small pages: these tests are about order, not about bytes. */
-const pageBytes = 512;
+const blockBytes = 512;
 const world = (size: number): KvIdentity[] =>
   Array.from({ length: size }, (_, rank) => ({
     ...suiteIdentity,
-    pageBytes,
+    blockBytes,
     rank,
     worldSize: size,
     groups: [{ blockSize: 16, layers: Array.from({ length: layersPerRank }, (_, i) => i + layersPerRank * rank) }],
@@ -80,7 +80,7 @@ export function connectorSuite(
   ): Promise<EngineHarness> =>
     EngineHarness.open(await create(storage, { role: 'kv_both', mode: 'async', ...settings }), {
       identities: world(1),
-      pageCount: 64,
+      blockCount: 64,
       loadTimeoutMs: 10_000,
       ...options,
     });
@@ -92,12 +92,12 @@ export function connectorSuite(
     identities = world(1),
     offers: (key: BlockKey) => boolean = () => true,
   ): Promise<void> {
-    const engine = await open(storage, { role: 'kv_producer' }, { identities, pageCount: 256, offers });
+    const engine = await open(storage, { role: 'kv_producer' }, { identities, blockCount: 256, offers });
     for (const [i, prompt] of prompts.entries()) engine.add(`fill ${i}`, prompt);
     await engine.runToEnd();
     await engine.runToDrained();
     expect(await engine.close()).toBe(true);
-    expect(engine.usedPages).toBe(0);
+    expect(engine.usedBlocks).toBe(0);
   }
 
   /** Runs these prompts to their end, then everything must be given back. */
@@ -106,7 +106,7 @@ export function connectorSuite(
     await engine.runToEnd();
     for (const request of requests) engine.end(request);
     await engine.runToDrained();
-    expect(engine.usedPages).toBe(0);
+    expect(engine.usedBlocks).toBe(0);
     return requests;
   }
 
@@ -228,7 +228,7 @@ export function connectorSuite(
           await engine.runToEnd();
           expect(other.computedBlocks).toBe(61);
           await engine.runToDrained(1);
-          expect(engine.usedPages).toBe(1);
+          expect(engine.usedBlocks).toBe(1);
           expect(await engine.close(50)).toBe(false);
         });
 
@@ -300,11 +300,11 @@ export function connectorSuite(
           await engine.runToLength(request, prompt.length + 1);
           expect(request.failures).toEqual(['storeFailed']);
           expect(request.status).toBe('live');
-          engine.losePages();
+          engine.invalidateBlocks();
           await engine.runToEnd();
           expect(request.failures).toEqual(['storeFailed']);
           expect(request.loadedBlocks).toBe(3 + 3);
-          engine.losePages();
+          engine.invalidateBlocks();
           const other = engine.add('s', prompt);
           await engine.runToEnd();
           expect(other.failures).toEqual(['storeFailed']);
@@ -377,17 +377,17 @@ export function connectorSuite(
       { mode, rules, seed },
       {
         identities,
-        pageCount: prng.between(14, 20),
+        blockCount: prng.between(14, 20),
         loadTimeoutMs: 25,
         scheduling: { maxNumBatchedTokens: prng.pick([20, 64, 512]) },
-        wrapWorker: (half, rank) => new FaultyReports(half, { ...reports, seed: seed * 10 + rank }),
+        wrapWorker: (side, rank) => new FaultyReports(side, { ...reports, seed: seed * 10 + rank }),
       },
     );
     for (let i = 0; i < 60; i++) {
       const live = [...engine.requests.values()];
       if (live.length < 7 && prng.chance(0.5)) engine.add(`r${i}`, prng.pick(prompts), prng.between(1, 60));
       const event = prng.unit();
-      if (event < 0.06) engine.losePages(engine.anyPages(prng));
+      if (event < 0.06) engine.invalidateBlocks(engine.anyBlocks(prng));
       else if (live.length > 0 && event < 0.14) engine.end(prng.pick(live));
       await engine.step();
       if (prng.chance(0.3)) await new Promise((resolve) => setTimeout(resolve, prng.between(0, 8)));
@@ -395,7 +395,7 @@ export function connectorSuite(
     }
     await engine.runToEnd((request) => engine.end(request));
     await engine.runToDrained();
-    expect(engine.usedPages).toBe(0);
+    expect(engine.usedBlocks).toBe(0);
     expect(await engine.close()).toBe(true);
     return engine.scheduler.stats();
   }

@@ -23,9 +23,9 @@
 import type { Brand } from '../base/brand.ts';
 import type { Clock } from '../base/clock.ts';
 import type { JsonObject } from '../base/json.ts';
+import type { BlockMemory } from '../core/block-memory.ts';
 import type { BlockPlace } from '../core/block-place.ts';
 import type { BlockId, RequestId, StepId, TokenCount } from '../core/ids.ts';
-import type { KvPages } from '../core/kv-pages.ts';
 import type { BlockKey } from './block-key.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 import type { Timers } from './timers.ts';
@@ -47,7 +47,7 @@ export interface KvIdentity {
   readonly rank: number;
   readonly worldSize: number;
   /** Bytes of one page on this rank: the length of every stored block. */
-  readonly pageBytes: number;
+  readonly blockBytes: number;
   readonly groups: readonly KvIdentityGroup[];
 }
 
@@ -69,18 +69,18 @@ export interface FoundBlock extends KvBlock {
 }
 
 export interface LoadBlock extends FoundBlock {
-  readonly page: BlockId;
+  readonly block: BlockId;
 }
 
 /** A block whose KV is computed and valid, in the page that holds it. */
 export interface ValidBlock extends KvBlock {
   readonly requestId: RequestId;
-  readonly page: BlockId;
+  readonly block: BlockId;
 }
 
 export interface SaveBlock {
   readonly key: BlockKey;
-  readonly page: BlockId;
+  readonly block: BlockId;
 }
 
 // --- Transfers -----------------------------------------------------------------------------------------------------
@@ -132,10 +132,10 @@ export interface ConnectorMetadata {
 
 export interface BlockLoadFailure {
   readonly transfer: TransferId;
-  readonly page: BlockId;
+  readonly block: BlockId;
   readonly reason: LoadFailureReason;
   /** I/O that was given up may still write the page. */
-  readonly isPageBusy: boolean;
+  readonly isBlockBusy: boolean;
 }
 
 export interface BlockSaveFailure {
@@ -195,7 +195,7 @@ export interface ConnectorStep {
    */
   readonly newlyValid: readonly ValidBlock[];
   /** A page that holds the block and is valid, of whatever request or of none; undefined when the pool has none. */
-  validPage(key: BlockKey): BlockId | undefined;
+  validBlock(key: BlockKey): BlockId | undefined;
   newTransferId(): TransferId;
 }
 
@@ -267,7 +267,7 @@ export interface TransferReport {
 /** Lives beside the device pool, one on every rank. No method but `shutdown` throws because a store fails. */
 export interface WorkerConnector {
   /** Once, before the first step. */
-  registerKvCaches(memory: KvPages): void;
+  registerKvCaches(memory: BlockMemory): void;
   /**
    * First thing in a step, before anything may write a page: stops what `metadata` cancels and flushes. It need not
    * wait: pages under I/O are held by count and not handed out.
@@ -316,7 +316,7 @@ export interface SchedulerConnectorContext extends ConnectorContext {
   /** One per rank. */
   readonly identities: readonly KvIdentity[];
   /** For what whoever runs the engine should know, such as a store that holds another model's KV. Absent: nobody listens. */
-  readonly notice?: (message: string) => void;
+  readonly event?: (message: string) => void;
 }
 
 /** CRC32 as zlib has it. */

@@ -24,8 +24,8 @@ writeFileSync(
 );
 const commonJs = join(folder, 'old.cjs');
 writeFileSync(commonJs, 'exports.OldConnector = class { async openScheduler() {} async openWorker() {} };');
-const broken = join(folder, 'broken.mjs');
-writeFileSync(broken, 'export class {');
+const unreadable = join(folder, 'broken.mjs');
+writeFileSync(unreadable, 'export class {');
 
 const create = (kvConnector: string, more: Record<string, string | Record<string, boolean | string>> = {}) =>
   createConnector(readKvTransferConfig({ kvConnector, kvRole: 'kv_both', ...more }));
@@ -68,7 +68,7 @@ describe('a connector from a module', () => {
   it.each<[string, string, RegExp]>([
     ['MyConnector', join(folder, 'absent.mjs'), /cannot be imported: .*absent\.mjs/],
     ['MyConnector', 'no-such-package-here', /cannot be imported: .*no-such-package-here/],
-    ['MyConnector', broken, /cannot be imported/],
+    ['MyConnector', unreadable, /cannot be imported/],
     ['MyConector', file, /exports no `MyConector`\. Did you mean `MyConnector`\? It exports: .*HalfConnector/],
     ['notAClass', file, /is no connector: it is a number, not a class/],
     ['arrow', file, /is no connector: it is a function, not a class/],

@@ -90,5 +90,5 @@ async function loadFromModule(path: string, name: string): Promise<KvConnectorCl
 
 const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null;
-const article = (word: string): string => (/^[aeiou]/.test(word) ? `an ${word}` : `a ${word}`);
+const article = (noun: string): string => (/^[aeiou]/.test(noun) ? `an ${noun}` : `a ${noun}`);
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -10,5 +10,5 @@ export interface BlockPlace {
 
 /** The same with the page that the request has there. */
 export interface PlacedBlock extends BlockPlace {
-  readonly page: BlockId;
+  readonly block: BlockId;
 }

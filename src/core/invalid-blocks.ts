@@ -15,9 +15,9 @@ export class InvalidBlocks {
   readonly #marks: Uint8Array;
   readonly #blocks: BlockId[] = [];
 
-  constructor({ groups, pageCount }: Pick<KvCacheSpec, 'groups' | 'pageCount'>, blocks: readonly BlockId[]) {
+  constructor({ groups, blockCount }: Pick<KvCacheSpec, 'groups' | 'blockCount'>, blocks: readonly BlockId[]) {
     this.#groups = groups;
-    this.#marks = new Uint8Array(pageCount);
+    this.#marks = new Uint8Array(blockCount);
     for (const block of blocks) this.add(block);
   }
 

@@ -34,9 +34,9 @@ export interface StateGroup extends GroupBase {
 export interface KvCacheSpec {
   readonly groups: readonly KvGroupSpec[];
   /** Bytes of one page; one block of any group fills one page. */
-  readonly pageBytes: number;
+  readonly blockBytes: number;
   /** Pages in the pool, the null page included. */
-  readonly pageCount: BlockCount;
+  readonly blockCount: BlockCount;
   /** What a block's key must contain besides its tokens: hash of model, dtype, layout (I10). */
   readonly fingerprint: string;
 }

@@ -152,7 +152,7 @@ export interface EngineStats {
 }
 
 /** Something that whoever runs the engine should know; requests are told by their own means. */
-export interface EngineNotice {
+export interface EngineEvent {
   readonly level: 'warn' | 'error';
   readonly message: string;
   readonly fields: Readonly<Record<string, string | number>>;

@@ -31,7 +31,7 @@ const scenario = fc.record({
   maxNumSeqs: fc.integer({ min: 1, max: 6 }),
   maxNumBatchedTokens: fc.integer({ min: 1, max: 40 }),
   // 100 tokens of the longest request need 25 pages: a pool of 26 preempts all the time.
-  pageCount: fc.constantFrom(27, 40, 200),
+  blockCount: fc.constantFrom(27, 40, 200),
   enablePrefixCaching: fc.boolean(),
   /** Turns of the event loop that a step takes at most, so that requests also go away while a plan is out. */
   stepTurns: fc.integer({ min: 0, max: 3 }),
@@ -81,9 +81,9 @@ function beginningOf(whole: string, part: string): string {
 test('requests that share an engine get what each gets alone', async () => {
   let cutAnswers = 0;
   await fc.assert(
-    fc.asyncProperty(scenario, async ({ requests, pageCount, stepTurns, ...scheduler }) => {
+    fc.asyncProperty(scenario, async ({ requests, blockCount, stepTurns, ...scheduler }) => {
       const { engine, scheduler: blocks } = toyEngine({
-        pageCount,
+        blockCount,
         scheduler: { ...scheduler, maxModelLen: 100 },
         beforeStep: (step) => turns(step % (stepTurns + 1)),
       });

@@ -408,8 +408,8 @@ describe('the end of an engine', () => {
   });
 
   it('does not begin with a pool that one request could not fit into', () => {
-    expect(() => toyEngine({ pageCount: 30 })).toThrow(
-      expect.objectContaining({ code: 'KVASIR_POOL_TOO_SMALL', fields: { pageCount: 29, maxModelLen: 128 } }),
+    expect(() => toyEngine({ blockCount: 30 })).toThrow(
+      expect.objectContaining({ code: 'KVASIR_POOL_TOO_SMALL', fields: { blockCount: 29, maxModelLen: 128 } }),
     );
   });
 });

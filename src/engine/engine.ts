@@ -15,8 +15,8 @@ import type {
   AsyncEngine,
   ChatMessage,
   ChatTemplateOptions,
+  EngineEvent,
   EngineHealth,
-  EngineNotice,
   EngineStats,
   GenerateRequest,
   ModelInfo,
@@ -70,7 +70,7 @@ export interface EngineSettings {
   /** Called once when the engine breaks, after every request has been told. By default a warning of the process. */
   readonly onBroken?: (cause: unknown) => void;
   /** What whoever runs the engine should know: KV that was lost and recovered. By default nobody is told. */
-  readonly onNotice?: (notice: EngineNotice) => void;
+  readonly onEvent?: (event: EngineEvent) => void;
   /** What stores have gained and lost, once per step at most. */
   readonly onKvEvents?: (events: readonly KvEvent[]) => void;
   readonly clock?: Clock;
@@ -111,15 +111,15 @@ export class Engine implements AsyncEngine {
     assert(parts.tokenizer.vocabSize === parts.model.vocabSize, 'tokenizer and model have one vocabulary');
     const spec = parts.executor.kvCacheSpec;
     if (!requestFits(spec, settings.scheduler, 1, maxModelLen - 1)) {
-      throw poolTooSmall({ pageCount: spec.pageCount - 1, maxModelLen });
+      throw poolTooSmall({ blockCount: spec.blockCount - 1, maxModelLen });
     }
     this.model = parts.model;
     this.#settings = settings;
     this.#drawSeed = settings.drawSeed ?? randomSeed;
     this.#clock = settings.clock ?? systemClock;
-    this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onNotice);
+    this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onEvent);
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
-      this.#work.ring();
+      this.#work.notify();
       if (this.#hasStopped) this.#tellDrained();
     });
     this.#parts = { ...parts, nowMs: () => this.#clock.nowMs(), outbox: new Outbox((update) => this.#deliver(update)) };
@@ -187,9 +187,9 @@ export class Engine implements AsyncEngine {
   }
 
   /** Transfers have ended outside a step, or a connector knows more: connectors call it, at any time. */
-  ringTransfers(): void {
-    this.#parts.scheduler.ringTransfers();
-    this.#work.ring();
+  notifyTransfers(): void {
+    this.#parts.scheduler.notifyTransfers();
+    this.#work.notify();
   }
 
   stats(): EngineStats {
@@ -216,7 +216,7 @@ export class Engine implements AsyncEngine {
     if (this.#hasStopped) return;
     await new Promise<void>((resolve) => {
       this.#drainers.push(resolve);
-      this.#work.ring();
+      this.#work.notify();
     });
   }
 
@@ -308,7 +308,7 @@ export class Engine implements AsyncEngine {
     }
     if (signal?.aborted === true) onAbort();
     else signal?.addEventListener('abort', onAbort, { once: true });
-    this.#work.ring();
+    this.#work.notify();
     return stream;
   }
 
@@ -379,7 +379,7 @@ export class Engine implements AsyncEngine {
     assert(handle.hasEnded, `request ${handle.request.id} is forgotten before its end`);
     assert(this.#live.delete(handle.request.id), `request ${handle.request.id} is forgotten twice`);
     // Its blocks may be what another request waits for.
-    this.#work.ring();
+    this.#work.notify();
   }
 
   /** Whoever waits for the engine to be drained: nothing runs, and no step is out. */
@@ -405,7 +405,7 @@ export class Engine implements AsyncEngine {
   async #close(): Promise<void> {
     this.#texts.abortAll(engineClosed());
     for (const handle of [...this.#live.values()]) if (!handle.hasEnded) this.#abort(handle, 'abort');
-    this.#work.ring();
+    this.#work.notify();
     await this.#loop;
     try {
       await this.#parts.connector?.close();

@@ -8,7 +8,7 @@ export const engineBroken = defineError(
 );
 export const poolTooSmall = defineError(
   'KVASIR_POOL_TOO_SMALL',
-  'The KV pool has {pageCount} blocks, too few for one request of {maxModelLen} tokens. Start with a larger --kv-cache-memory or a smaller --max-model-len.',
+  'The KV pool has {blockCount} blocks, too few for one request of {maxModelLen} tokens. Start with a larger --kv-cache-memory or a smaller --max-model-len.',
   500,
 );
 export const chatTemplateMissing = defineError(

@@ -1,28 +1,28 @@
 import type { KvLoadFailurePolicy } from '../connector/connector.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
-import type { EngineNotice } from './contract.ts';
+import type { EngineEvent } from './contract.ts';
 
 /** Says, in vLLM's words, when KV was lost and what became of the requests that had counted on it. */
 export class LoadFailureLog {
   readonly #policy: KvLoadFailurePolicy;
-  readonly #onNotice: ((notice: EngineNotice) => void) | undefined;
+  readonly #onEvent: ((event: EngineEvent) => void) | undefined;
   #recoveries = 0;
-  #lostTokens = 0;
+  #affectedTokens = 0;
 
-  constructor(policy: KvLoadFailurePolicy, onNotice: ((notice: EngineNotice) => void) | undefined) {
+  constructor(policy: KvLoadFailurePolicy, onEvent: ((event: EngineEvent) => void) | undefined) {
     this.#policy = policy;
-    this.#onNotice = onNotice;
+    this.#onEvent = onEvent;
   }
 
   /** After each step, with the running totals. */
-  look({ recoveries, lostTokens }: SchedulerStats['transfers']): void {
+  look({ recoveries, affectedTokens }: SchedulerStats['transfers']): void {
     const requests = recoveries - this.#recoveries;
     if (requests === 0) return;
-    const tokens = lostTokens - this.#lostTokens;
+    const tokens = affectedTokens - this.#affectedTokens;
     this.#recoveries = recoveries;
-    this.#lostTokens = lostTokens;
+    this.#affectedTokens = affectedTokens;
     const fields = { requests, tokens };
-    this.#onNotice?.(
+    this.#onEvent?.(
       this.#policy === 'fail'
         ? {
             level: 'error',

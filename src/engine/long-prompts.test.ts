@@ -5,8 +5,8 @@ import type { AsyncEngine, GenerateRequest, OutputDelta } from './contract.ts';
 /** Long enough for the background, and short enough for the toy. */
 const long = 'a bird '.repeat(2400);
 const params = { maxTokens: 5, seed: 1n, ignoreEos: true };
-const roomy: ToyOptions = {
-  pageCount: 20_000,
+const withLargeQueue: ToyOptions = {
+  blockCount: 20_000,
   tokenBytesMax: 1,
   scheduler: { maxModelLen: 20_000, maxNumBatchedTokens: 20_000 },
 };
@@ -44,15 +44,15 @@ function hold({ tokenizer }: ReturnType<typeof toyEngine>): () => void {
 
 describe('a long prompt', () => {
   it('gives what its tokens give, and is tokenized from the call on', () =>
-    withEngine(roomy, async ({ engine, tokenizer }) => {
+    withEngine(withLargeQueue, async ({ engine, tokenizer }) => {
       const request = { params: { ...params, n: 2, logprobs: 1 } };
       const stream = engine.generate({ ...request, prompt: long });
       expect(tokenizer.backgroundTexts).toEqual([long]);
       const deltas = await collect(stream);
-      const twin = await generate(engine, { ...request, prompt: tokenizer.encode(long) });
+      const longPrompt = await generate(engine, { ...request, prompt: tokenizer.encode(long) });
       const essence = (all: OutputDelta[]) =>
         all.map(({ index, text, tokenIds, finish }) => ({ index, text, tokenIds, finish }));
-      expect(essence(deltas)).toEqual(essence(twin));
+      expect(essence(deltas)).toEqual(essence(longPrompt));
       expect(tokenizer.backgroundTexts).toHaveLength(1);
     }));
 
@@ -98,8 +98,8 @@ describe('a long prompt', () => {
     }));
 
   it.each(['generate', 'tokenizePrompt'] as const)('of %s counts as a waiting request while it is tokenized', (how) => {
-    const scheduler = { ...roomy.scheduler, maxNumSeqs: 1 };
-    return withEngine({ ...roomy, scheduler, settings: { maxWaiting: 1 } }, async (toy) => {
+    const scheduler = { ...withLargeQueue.scheduler, maxNumSeqs: 1 };
+    return withEngine({ ...withLargeQueue, scheduler, settings: { maxWaiting: 1 } }, async (toy) => {
       const { engine, tokenizer } = toy;
       const open = hold(toy);
       const start = (): Promise<unknown> =>
@@ -116,7 +116,7 @@ describe('a long prompt', () => {
   });
 
   it('holds up no other request, and keeps its order among long ones', () =>
-    withEngine(roomy, async (toy) => {
+    withEngine(withLargeQueue, async (toy) => {
       const { engine, tokenizer } = toy;
       const open = hold(toy);
       const order: string[] = [];
@@ -135,7 +135,7 @@ describe('a long prompt', () => {
     }));
 
   it('ends with `abort` when its signal aborts before, while and after it is tokenized', () =>
-    withEngine(roomy, async (toy) => {
+    withEngine(withLargeQueue, async (toy) => {
       const { engine } = toy;
       const open = hold(toy);
       const controller = new AbortController();
@@ -161,7 +161,7 @@ describe('a long prompt', () => {
     }));
 
   it('is given up when its reader goes away', () =>
-    withEngine(roomy, async (toy) => {
+    withEngine(withLargeQueue, async (toy) => {
       hold(toy);
       const stream = toy.engine.generate({ prompt: long, params });
       expect(await stream.return!()).toEqual({ value: undefined, done: true });
@@ -170,7 +170,7 @@ describe('a long prompt', () => {
     }));
 
   it('ends with `abort` when the engine closes', () =>
-    withEngine(roomy, async (toy) => {
+    withEngine(withLargeQueue, async (toy) => {
       hold(toy);
       const stream = generate(toy.engine, { prompt: long, params });
       const tokens = toy.engine.tokenizePrompt(long);
@@ -181,7 +181,7 @@ describe('a long prompt', () => {
     }));
 
   it('is waited for by an engine that drains', () =>
-    withEngine(roomy, async (toy) => {
+    withEngine(withLargeQueue, async (toy) => {
       const open = hold(toy);
       const stream = generate(toy.engine, { prompt: long, params });
       let isDrained: boolean = false;
@@ -196,7 +196,7 @@ describe('a long prompt', () => {
     }));
 
   it('ends with `error` when the engine breaks, and an engine that drains is done', async () => {
-    const toy = toyEngine({ ...roomy, failAtStep: 1, settings: { onBroken: () => undefined } });
+    const toy = toyEngine({ ...withLargeQueue, failAtStep: 1, settings: { onBroken: () => undefined } });
     hold(toy);
     const stream = generate(toy.engine, { prompt: long, params });
     const other = generate(toy.engine, { prompt: 'x', params });
@@ -210,15 +210,15 @@ describe('a long prompt', () => {
   it('gets its seed at the call, and its parameters as they were then', () => {
     let drawn = 0n;
     const settings = { drawSeed: () => drawn++ };
-    return withEngine({ ...roomy, settings }, async ({ engine, tokenizer }) => {
+    return withEngine({ ...withLargeQueue, settings }, async ({ engine, tokenizer }) => {
       const own = { maxTokens: 20, temperature: 1, ignoreEos: true };
       const changing = { ...own };
       const first = generate(engine, { prompt: long, params: changing });
       changing.maxTokens = 1;
       await generate(engine, { prompt: 'x', params: own });
       const tokensOf = (deltas: OutputDelta[]) => deltas.flatMap(({ tokenIds }) => tokenIds);
-      const twin = await generate(engine, { prompt: tokenizer.encode(long), params: { ...own, seed: 0n } });
-      expect(tokensOf(await first)).toEqual(tokensOf(twin));
+      const longPrompt = await generate(engine, { prompt: tokenizer.encode(long), params: { ...own, seed: 0n } });
+      expect(tokensOf(await first)).toEqual(tokensOf(longPrompt));
     });
   });
 
@@ -226,7 +226,7 @@ describe('a long prompt', () => {
     ['a bad parameter', { params: { n: 0 } }, 'KVASIR_INVALID_PARAMETER'],
     ['a bad priority', { priority: Number.NaN }, 'KVASIR_INVALID_PARAMETER'],
   ])('is refused for %s before it is tokenized', (_, fields, code) =>
-    withEngine(roomy, async ({ engine, tokenizer }) => {
+    withEngine(withLargeQueue, async ({ engine, tokenizer }) => {
       await expect(generate(engine, { prompt: long, ...fields })).rejects.toMatchObject({ code });
       expect(tokenizer.backgroundTexts).toEqual([]);
     }),
@@ -236,7 +236,7 @@ describe('a long prompt', () => {
     ['more output than is left', { maxTokens: 19_000 }, 'KVASIR_PROMPT_TOO_LONG'],
     ['minTokens beyond what is left', { minTokens: 19_000 }, 'KVASIR_INVALID_PARAMETER'],
   ])('is refused for %s when it is tokenized', (_, fields, code) =>
-    withEngine(roomy, async ({ engine }) => {
+    withEngine(withLargeQueue, async ({ engine }) => {
       await expect(generate(engine, { prompt: long, params: fields })).rejects.toMatchObject({ code });
       expect(engine.stats().waiting).toBe(0);
     }),

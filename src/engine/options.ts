@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import type { JsonObject } from '../base/json.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
-import type { EngineNotice } from './contract.ts';
+import type { EngineEvent } from './contract.ts';
 
 /**
  * What a user decides about an engine: the CLI's flags in camelCase, the library's constructor options, and the
@@ -56,7 +56,7 @@ export interface EngineOptions {
    */
   readonly workerTimeout?: number;
   /** Told what whoever runs the engine should know. */
-  readonly onNotice?: (notice: EngineNotice) => void;
+  readonly onEvent?: (event: EngineEvent) => void;
   /** Called while the weights are read, in bytes; the last call has `loadedBytes === totalBytes`. */
   readonly onProgress?: LoadProgress;
   /** Called while the model's file is hashed: for KV connectors, once for each file. It may go on at the same time. */
@@ -79,7 +79,7 @@ type DecidedLater =
   | 'seed'
   | 'kvTransferConfig'
   | 'distributedExecutorBackend'
-  | 'onNotice'
+  | 'onEvent'
   | 'onProgress'
   | 'onDigestProgress';
 

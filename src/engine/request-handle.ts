@@ -84,7 +84,7 @@ export class RequestHandle {
     let finish = this.#finishOf(update);
     if (stop !== undefined) {
       const ended = update.finish ?? stopInScheduler();
-      finish = { reason: 'stop', stopReason: stop, ...wordOf(ended) };
+      finish = { reason: 'stop', stopReason: stop, ...kvTransferParamsOf(ended) };
     }
     this.#push({ text, tokenIds, logprobs, finish, stats: update.stats });
   }
@@ -94,7 +94,7 @@ export class RequestHandle {
     assert(!this.#hasEnded, `request ${this.request.id} ends twice`);
     const last = aborted?.stats ?? this.#stats ?? emptyStats(this.request);
     this.#stats = last;
-    const finish = { reason, ...wordOf(aborted) };
+    const finish = { reason, ...kvTransferParamsOf(aborted) };
     this.#push({ text: this.#flush().text, tokenIds: [], logprobs: [], finish, stats: last });
   }
 
@@ -125,7 +125,7 @@ export class RequestHandle {
   #finishOf({ finish }: RequestUpdate): Finish | undefined {
     if (finish === undefined) return undefined;
     const { reason, stopToken, error } = finish;
-    const ended = { reason, ...wordOf(finish) };
+    const ended = { reason, ...kvTransferParamsOf(finish) };
     if (error !== undefined) return { ...ended, error };
     // As in vLLM: the model's own end needs no reason; a stop token that the caller named does.
     const isNamed = stopToken !== undefined && this.request.params.stopTokenIds.includes(stopToken);
@@ -146,7 +146,9 @@ export class RequestHandle {
 }
 
 /** The connector's word to the client. */
-function wordOf(ended: Pick<AbortedRequest, 'kvTransferParams'> | undefined): { kvTransferParams?: JsonObject } {
+function kvTransferParamsOf(ended: Pick<AbortedRequest, 'kvTransferParams'> | undefined): {
+  kvTransferParams?: JsonObject;
+} {
   return ended?.kvTransferParams === undefined ? {} : { kvTransferParams: ended.kvTransferParams };
 }
 

@@ -1,16 +1,16 @@
 /** A bell for one sleeper. A ring while nobody sleeps is remembered, so that none is lost between looking and sleeping. */
 export class Wakeup {
-  #hasRung: boolean = false;
+  #isNotified: boolean = false;
   #wake: (() => void) | undefined;
 
-  ring(): void {
-    this.#hasRung = true;
+  notify(): void {
+    this.#isNotified = true;
     this.#wake?.();
   }
 
   /** Resolves at the next ring, at once when it has rung since the last time, or after `timeoutMs`. */
   async sleep(timeoutMs?: number): Promise<void> {
-    if (!this.#hasRung) {
+    if (!this.#isNotified) {
       let timer: NodeJS.Timeout | undefined;
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
@@ -19,6 +19,6 @@ export class Wakeup {
       clearTimeout(timer);
       this.#wake = undefined;
     }
-    this.#hasRung = false;
+    this.#isNotified = false;
   }
 }

@@ -140,11 +140,11 @@ describe('the digest of a file', () => {
     ['that is a file', ''],
   ])('is computed again when the cache is a folder %s, and a notice says so', async (_what, at) => {
     const { digest, path } = setup();
-    const notices: string[] = [];
-    const options = { cacheFolder: at || path, notice: (message: string): void => void notices.push(message) };
+    const events: string[] = [];
+    const options = { cacheFolder: at || path, event: (message: string): void => void events.push(message) };
     expect(await digest(options)).toBe(true);
     expect(await digest(options)).toBe(true);
-    expect(notices[0]).toMatch(/^The digest of .* cannot be kept: .*hashed again at each start\./);
+    expect(events[0]).toMatch(/^The digest of .* cannot be kept: .*hashed again at each start\./);
   });
 
   it('is that of one state of the file, even if another process writes it meanwhile', async () => {

@@ -21,7 +21,7 @@ export interface DigestOptions {
   /** Called while a file is hashed, and not when its digest is known. */
   readonly onProgress?: ((hashedBytes: number, totalBytes: number) => void) | undefined;
   /** Called if the digest cannot be stored. */
-  readonly notice?: ((message: string) => void) | undefined;
+  readonly event?: ((message: string) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly wallNowMs?: () => number;
 }
@@ -107,7 +107,7 @@ async function readRecord(record: string, path: string): Promise<FileDigest | un
   }
 }
 
-async function keep(record: string, path: string, digest: FileDigest, { notice }: DigestOptions): Promise<void> {
+async function keep(record: string, path: string, digest: FileDigest, { event }: DigestOptions): Promise<void> {
   const text = `${JSON.stringify({ path: resolve(path), ...digest, checksum: checksumOf(path, digest) }, undefined, 2)}\n`;
   try {
     const folder = join(record, '..');
@@ -116,7 +116,7 @@ async function keep(record: string, path: string, digest: FileDigest, { notice }
     await writeDurably(record, new TextEncoder().encode(text));
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    notice?.(
+    event?.(
       `The digest of ${path} cannot be kept: ${reason}. The file is hashed again at each start. Set XDG_CACHE_HOME to a folder that can be written.`,
     );
   }

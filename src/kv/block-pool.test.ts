@@ -4,12 +4,12 @@ import { DIGEST_WORDS } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
 import { PrefixIndex } from './prefix-index.ts';
 
-function makePool(pageCount: number) {
-  const index = new PrefixIndex(pageCount);
-  const pool = new BlockPool(pageCount, index);
+function makePool(blockCount: number) {
+  const index = new PrefixIndex(blockCount);
+  const pool = new BlockPool(blockCount, index);
   let keys = 0;
-  const publish = (page: BlockId) => index.insert(page, 0, new Uint32Array(DIGEST_WORDS).fill(++keys), 0);
-  return { pool, index, publish };
+  const cacheBlock = (block: BlockId) => index.insert(block, 0, new Uint32Array(DIGEST_WORDS).fill(++keys), 0);
+  return { pool, index, cacheBlock };
 }
 const take = (pool: BlockPool, count: number) => Array.from({ length: count }, () => pool.allocate());
 
@@ -22,9 +22,9 @@ test('hands out every page but the null page, each once', () => {
 });
 
 test('pages without content go first, then cached ones by the age of their release', () => {
-  const { pool, publish } = makePool(5);
+  const { pool, cacheBlock } = makePool(5);
   const [a, b, c, d] = take(pool, 4) as [BlockId, BlockId, BlockId, BlockId];
-  for (const page of [a, b, c]) publish(page);
+  for (const block of [a, b, c]) cacheBlock(block);
   // A request with the blocks a, b releases them from its tail, so that a, the prefix, survives longer.
   pool.release(b);
   pool.release(a);
@@ -37,10 +37,10 @@ test('pages without content go first, then cached ones by the age of their relea
 });
 
 test('a handed out page has lost its key; a cached page comes back to life when it is referred to', () => {
-  const { pool, index, publish } = makePool(3);
+  const { pool, index, cacheBlock } = makePool(3);
   const [a, b] = take(pool, 2) as [BlockId, BlockId];
-  publish(a);
-  publish(b);
+  cacheBlock(a);
+  cacheBlock(b);
   pool.release(a);
   pool.release(b);
   pool.reference(a);
@@ -53,38 +53,38 @@ test('a handed out page has lost its key; a cached page comes back to life when 
 
 test('I5: a page under I/O is not handed out, and holds are counted', () => {
   const { pool } = makePool(2);
-  const page = pool.allocate();
-  pool.hold(page);
-  pool.hold(page);
-  pool.release(page);
+  const block = pool.allocate();
+  pool.pin(block);
+  pool.pin(block);
+  pool.release(block);
   expect(pool.available).toBe(0);
-  pool.unhold(page);
+  pool.unpin(block);
   expect(pool.available).toBe(0);
   pool.checkInvariants();
-  pool.unhold(page);
-  expect(pool.allocate()).toBe(page);
+  pool.unpin(block);
+  expect(pool.allocate()).toBe(block);
 });
 
 test('a cached page may be held while nobody refers to it', () => {
-  const { pool, publish } = makePool(2);
-  const page = pool.allocate();
-  publish(page);
-  pool.release(page);
-  pool.hold(page);
+  const { pool, cacheBlock } = makePool(2);
+  const block = pool.allocate();
+  cacheBlock(block);
+  pool.release(block);
+  pool.pin(block);
   expect([pool.available, pool.cached]).toEqual([0, 0]);
-  pool.unhold(page);
+  pool.unpin(block);
   expect([pool.available, pool.cached]).toEqual([1, 1]);
   pool.checkInvariants();
 });
 
 test('a cached page that is struck from the index moves to the front', () => {
-  const { pool, index, publish } = makePool(3);
+  const { pool, index, cacheBlock } = makePool(3);
   const [a, b] = take(pool, 2) as [BlockId, BlockId];
-  publish(a);
-  publish(b);
+  cacheBlock(a);
+  cacheBlock(b);
   pool.release(a);
   pool.release(b);
-  pool.unpublish(b);
+  pool.evict(b);
   expect(index.has(b)).toBe(false);
   pool.checkInvariants();
   expect(pool.cached).toBe(1);
@@ -93,10 +93,10 @@ test('a cached page that is struck from the index moves to the front', () => {
 
 test('refuses what would break the counts', () => {
   const { pool } = makePool(3);
-  const page = pool.allocate();
-  pool.release(page);
-  expect(() => pool.release(page)).toThrow('no reference');
-  expect(() => pool.unhold(page)).toThrow('not held');
-  expect(() => pool.reference(page)).toThrow('nothing to refer to');
+  const block = pool.allocate();
+  pool.release(block);
+  expect(() => pool.release(block)).toThrow('no reference');
+  expect(() => pool.unpin(block)).toThrow('not held');
+  expect(() => pool.reference(block)).toThrow('nothing to refer to');
   expect(() => pool.reference(NULL_BLOCK)).toThrow('null page');
 });

@@ -14,21 +14,21 @@ import type { PrefixIndex } from './prefix-index.ts';
  * their release. A cached page loses its content only when it is handed out for something else.
  */
 export class BlockPool {
-  readonly pageCount: number;
+  readonly blockCount: number;
   readonly #index: PrefixIndex;
   readonly #references: Int32Array;
-  readonly #holds: Int32Array;
+  readonly #pinCount: Int32Array;
   readonly #idle: IntrusiveList;
   #cachedIdle = 0;
 
-  constructor(pageCount: number, index: PrefixIndex) {
-    assert(Number.isInteger(pageCount) && pageCount >= 2, `a pool of ${pageCount} pages has none to hand out`);
-    this.pageCount = pageCount;
+  constructor(blockCount: number, index: PrefixIndex) {
+    assert(Number.isInteger(blockCount) && blockCount >= 2, `a pool of ${blockCount} pages has none to hand out`);
+    this.blockCount = blockCount;
     this.#index = index;
-    this.#references = new Int32Array(pageCount);
-    this.#holds = new Int32Array(pageCount);
-    this.#idle = new IntrusiveList(pageCount);
-    for (let page = NULL_BLOCK + 1; page < pageCount; page++) this.#idle.pushBack(page);
+    this.#references = new Int32Array(blockCount);
+    this.#pinCount = new Int32Array(blockCount);
+    this.#idle = new IntrusiveList(blockCount);
+    for (let block = NULL_BLOCK + 1; block < blockCount; block++) this.#idle.pushBack(block);
   }
 
   /** Pages that `allocate` can hand out now: free and cached ones. */
@@ -41,69 +41,69 @@ export class BlockPool {
     return this.#cachedIdle;
   }
 
-  references(page: BlockId): number {
-    return this.#references[page]!;
+  references(block: BlockId): number {
+    return this.#references[block]!;
   }
 
-  isAvailable(page: BlockId): boolean {
-    return this.#idle.has(page);
+  isAvailable(block: BlockId): boolean {
+    return this.#idle.has(block);
   }
 
-  holds(page: BlockId): number {
-    return this.#holds[page]!;
+  pinCount(block: BlockId): number {
+    return this.#pinCount[block]!;
   }
 
-  isHeld(page: BlockId): boolean {
-    return this.#holds[page]! > 0;
+  isPinned(block: BlockId): boolean {
+    return this.#pinCount[block]! > 0;
   }
 
   /** Hands out the page that is missed least, with one reference, and forgets what it held. */
   allocate(): BlockId {
-    const page = assertDefined(this.#idle.first(), 'no page is available: ask `available` first') as BlockId;
-    this.#takeFromIdle(page);
-    if (this.#index.has(page)) this.#index.remove(page);
-    if (this.#holds[page] !== 0 || this.#references[page] !== 0) fail(`page ${page} is in use`);
-    this.#references[page] = 1;
-    return page;
+    const block = assertDefined(this.#idle.first(), 'no page is available: ask `available` first') as BlockId;
+    this.#takeFromIdle(block);
+    if (this.#index.has(block)) this.#index.remove(block);
+    if (this.#pinCount[block] !== 0 || this.#references[block] !== 0) fail(`page ${block} is in use`);
+    this.#references[block] = 1;
+    return block;
   }
 
   /** One more table holds the page; a cached page comes back to life. */
-  reference(page: BlockId): void {
-    assert(page !== NULL_BLOCK, 'the null page is not counted');
-    if (this.#idle.has(page)) {
-      if (!this.#index.has(page)) fail(`page ${page} is free: nothing to refer to`);
-      this.#takeFromIdle(page);
+  reference(block: BlockId): void {
+    assert(block !== NULL_BLOCK, 'the null page is not counted');
+    if (this.#idle.has(block)) {
+      if (!this.#index.has(block)) fail(`page ${block} is free: nothing to refer to`);
+      this.#takeFromIdle(block);
     }
-    this.#references[page]!++;
+    this.#references[block]!++;
   }
 
   /** One table less. Call it from a request's last block to its first, so that of its blocks the prefix survives longest. */
-  release(page: BlockId): void {
-    if (this.#references[page]! <= 0) fail(`page ${page} has no reference to release`);
-    this.#references[page]!--;
-    this.#idleIfUnused(page);
+  release(block: BlockId): void {
+    if (this.#references[block]! <= 0) fail(`page ${block} has no reference to release`);
+    this.#references[block]!--;
+    this.#idleIfUnused(block);
   }
 
   /** A transfer begins to read or write the page: until `unhold` it is not handed out, whoever lets go of it (I5). */
-  hold(page: BlockId): void {
-    assert(page !== NULL_BLOCK, 'the null page takes no transfers');
-    if (this.#idle.has(page)) this.#takeFromIdle(page);
-    this.#holds[page]!++;
+  pin(block: BlockId): void {
+    assert(block !== NULL_BLOCK, 'the null page takes no transfers');
+    if (this.#idle.has(block)) this.#takeFromIdle(block);
+    this.#pinCount[block]!++;
   }
 
   /** The transfer has really ended. */
-  unhold(page: BlockId): void {
-    if (this.#holds[page]! <= 0) fail(`page ${page} is not held`);
-    this.#holds[page]!--;
-    this.#idleIfUnused(page);
+  unpin(block: BlockId): void {
+    if (this.#pinCount[block]! <= 0) fail(`page ${block} is not held`);
+    this.#pinCount[block]!--;
+    this.#idleIfUnused(block);
   }
 
   /** Strikes the page's content from the index: it cannot be found any more, whoever still holds it. */
-  unpublish(page: BlockId): void {
-    const wasIdle = this.#idle.has(page);
-    if (wasIdle) this.#takeFromIdle(page);
-    this.#index.remove(page);
-    if (wasIdle) this.#pushIdle(page);
+  evict(block: BlockId): void {
+    const wasIdle = this.#idle.has(block);
+    if (wasIdle) this.#takeFromIdle(block);
+    this.#index.remove(block);
+    if (wasIdle) this.#pushIdle(block);
   }
 
   /** I7, as far as the pool alone can tell. O(pages). */
@@ -111,35 +111,35 @@ export class BlockPool {
     this.#idle.checkInvariants();
     let cached = 0;
     let idle = 0;
-    for (let page = NULL_BLOCK + 1; page < this.pageCount; page++) {
-      const references = this.#references[page]!;
-      const holds = this.#holds[page]!;
-      if (references < 0 || holds < 0) fail(`page ${page}: negative counts`);
-      const isIdle = this.#idle.has(page);
-      if (isIdle !== (references === 0 && holds === 0))
-        fail(`page ${page}: idle ${isIdle}, ${references}+${holds} users`);
+    for (let block = NULL_BLOCK + 1; block < this.blockCount; block++) {
+      const references = this.#references[block]!;
+      const pinCount = this.#pinCount[block]!;
+      if (references < 0 || pinCount < 0) fail(`page ${block}: negative counts`);
+      const isIdle = this.#idle.has(block);
+      if (isIdle !== (references === 0 && pinCount === 0))
+        fail(`page ${block}: idle ${isIdle}, ${references}+${pinCount} users`);
       if (isIdle) idle++;
-      if (isIdle && this.#index.has(page as BlockId)) cached++;
+      if (isIdle && this.#index.has(block as BlockId)) cached++;
     }
     assert(this.#references[NULL_BLOCK] === 0 && !this.#idle.has(NULL_BLOCK), 'the null page is nobody’s');
     if (idle !== this.#idle.size) fail(`${idle} idle pages, the list has ${this.#idle.size}`);
     if (cached !== this.#cachedIdle) fail(`${cached} cached pages, the counter says ${this.#cachedIdle}`);
   }
 
-  #idleIfUnused(page: BlockId): void {
-    if (this.#references[page] !== 0 || this.#holds[page] !== 0) return;
-    if (this.#index.has(page)) this.#cachedIdle++;
-    this.#pushIdle(page);
+  #idleIfUnused(block: BlockId): void {
+    if (this.#references[block] !== 0 || this.#pinCount[block] !== 0) return;
+    if (this.#index.has(block)) this.#cachedIdle++;
+    this.#pushIdle(block);
   }
 
-  #pushIdle(page: BlockId): void {
-    if (this.#index.has(page)) this.#idle.pushBack(page);
-    else this.#idle.pushFront(page);
+  #pushIdle(block: BlockId): void {
+    if (this.#index.has(block)) this.#idle.pushBack(block);
+    else this.#idle.pushFront(block);
   }
 
-  #takeFromIdle(page: BlockId): void {
-    this.#idle.remove(page);
-    if (this.#index.has(page)) this.#cachedIdle--;
+  #takeFromIdle(block: BlockId): void {
+    this.#idle.remove(block);
+    if (this.#index.has(block)) this.#cachedIdle--;
   }
 }
 

@@ -4,7 +4,7 @@ import type { TokenCount } from '../core/ids.ts';
 import { chooseLoads } from './choose-loads.ts';
 import { GroupProposal } from './group.ts';
 import { planSpans } from './planner.ts';
-import { planTokensNaively } from './planner-twin.ts';
+import { planTokensNaively } from './planner-reference.ts';
 import { SpanList } from './span-list.ts';
 
 const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 3000);
@@ -18,19 +18,19 @@ test(`loads exactly the blocks that the result relies on, in ${runs} random stat
     const tokenCount = prng.between(1, 40);
     const groups = Array.from({ length: prng.between(1, 3) }, () => randomProposal(prng, tokenCount));
     const before = planTokensNaively(tokenCount, groups);
-    const expected = groups.map(({ outside, validTo, blockCount, blockSize }) =>
-      Array.from({ length: blockCount }, (_, block) => {
-        if (outside[block] === 0) return false;
-        validTo[block] = 0;
+    const expected = groups.map(({ external, validTokens, blockCount, blockSize }) =>
+      Array.from({ length: blockCount }, (_, index) => {
+        if (external[index] === 0) return false;
+        validTokens[index] = 0;
         const without = planTokensNaively(tokenCount, groups);
-        validTo[block] = blockSize;
+        validTokens[index] = blockSize;
         return without.some((isComputed, token) => isComputed !== before[token]);
       }),
     );
     planSpans(tokenCount, groups, spans);
     for (const group of groups) chooseLoads(group, spans);
-    const chosen = groups.map(({ outside, blockCount }) =>
-      Array.from(outside.subarray(0, blockCount), (mark) => mark === 1),
+    const chosen = groups.map(({ external, blockCount }) =>
+      Array.from(external.subarray(0, blockCount), (mark) => mark === 1),
     );
     expect(chosen, `rerun with KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`).toEqual(expected);
     expect(planTokensNaively(tokenCount, groups), `seed ${seed}: the rest is enough`).toEqual(before);
@@ -45,10 +45,10 @@ function randomProposal(prng: Prng, tokenCount: number): GroupProposal {
     kind === 'window' ? { kind, ...base, window: prng.between(2, 12) as TokenCount } : { kind, ...base },
   );
   group.reset(Math.ceil(tokenCount / blockSize));
-  const [local, outside] = [prng.unit(), prng.unit()];
-  for (let block = 0; block < Math.floor(tokenCount / blockSize); block++) {
-    if (prng.chance(local)) group.set(block, 1, blockSize);
-    else if (prng.chance(outside)) group.setOutside(block);
+  const [local, external] = [prng.unit(), prng.unit()];
+  for (let index = 0; index < Math.floor(tokenCount / blockSize); index++) {
+    if (prng.chance(local)) group.set(index, 1, blockSize);
+    else if (prng.chance(external)) group.setExternal(index);
   }
   return group;
 }

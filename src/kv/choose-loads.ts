@@ -11,21 +11,21 @@ import type { SpanList } from './span-list.ts';
  *   state    .....#.........#          a state on what lies right before a span
  */
 export function chooseLoads(group: GroupProposal, spans: SpanList): void {
-  const { outside, blockSize, blockCount } = group;
-  let block = 0;
+  const { external, blockSize, blockCount } = group;
+  let index = 0;
   for (let i = 0; i < spans.count; i++) {
     const start = spans.start(i);
     const first = Math.max(firstNeeded(group, start), i === 0 ? 0 : spans.end(i - 1));
     if (first >= start) continue;
-    for (const kept = Math.floor(first / blockSize); block < kept; block++) drop(group, block);
-    block = Math.max(block, Math.floor((start - 1) / blockSize) + 1);
+    for (const kept = Math.floor(first / blockSize); index < kept; index++) drop(group, index);
+    index = Math.max(index, Math.floor((start - 1) / blockSize) + 1);
   }
-  for (; block < blockCount; block++) if (outside[block] === 1) drop(group, block);
+  for (; index < blockCount; index++) if (external[index] === 1) drop(group, index);
 }
 
-export function loadsOf({ outside, blockCount }: GroupProposal): number {
+export function loadsOf({ external, blockCount }: GroupProposal): number {
   let loads = 0;
-  for (let block = 0; block < blockCount; block++) loads += outside[block]!;
+  for (let index = 0; index < blockCount; index++) loads += external[index]!;
   return loads;
 }
 
@@ -40,6 +40,6 @@ function firstNeeded({ kind, window }: GroupProposal, position: number): number 
   }
 }
 
-function drop(group: GroupProposal, block: number): void {
-  if (group.outside[block] === 1) group.set(block, 0, 0);
+function drop(group: GroupProposal, index: number): void {
+  if (group.external[index] === 1) group.set(index, 0, 0);
 }

@@ -16,6 +16,6 @@ export function createGroup(spec: KvGroupSpec): KvGroup {
 }
 
 /** Pages that a request cannot do without at any one time while `tokenCount` tokens are computed. */
-export function pagesMax(spec: KvCacheSpec, tokenCount: number): number {
-  return spec.groups.reduce((sum, group) => sum + createGroup(group).pagesMax(tokenCount), 0);
+export function blocksMax(spec: KvCacheSpec, tokenCount: number): number {
+  return spec.groups.reduce((sum, group) => sum + createGroup(group).blocksMax(tokenCount), 0);
 }

@@ -4,21 +4,21 @@ import type { GroupProposal, KvGroup } from './group.ts';
 
 /** Every token's KV is kept for as long as the request runs; any published block of its past is of use, holes or not. */
 export class FullGroup implements KvGroup {
-  readonly takesAllAtOnce = true;
-  readonly rowsNeedOwnPage = false;
+  readonly allocatesAll = true;
+  readonly needsOwnBlock = false;
   readonly #blockSize: number;
 
   constructor(spec: FullAttentionGroup) {
     this.#blockSize = spec.blockSize;
   }
 
-  strike(): void {
+  dropUnneeded(): void {
     // Everything that is found is read by the last token.
   }
 
-  freshPages(proposal: GroupProposal): number {
+  newBlockCount(proposal: GroupProposal): number {
     let fresh = 0;
-    for (let block = 0; block < proposal.blockCount; block++) if (proposal.pages[block] === NULL_BLOCK) fresh++;
+    for (let index = 0; index < proposal.blockCount; index++) if (proposal.blocks[index] === NULL_BLOCK) fresh++;
     return fresh;
   }
 
@@ -26,7 +26,7 @@ export class FullGroup implements KvGroup {
     return 0;
   }
 
-  pagesMax(tokenCount: number): number {
+  blocksMax(tokenCount: number): number {
     return Math.ceil(tokenCount / this.#blockSize);
   }
 }

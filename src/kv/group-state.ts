@@ -12,8 +12,8 @@ import type { SpanList } from './span-list.ts';
  * behind them is valid: `rowsNeedOwnPage`.
  */
 export class StateGroup implements KvGroup {
-  readonly takesAllAtOnce = false;
-  readonly rowsNeedOwnPage = true;
+  readonly allocatesAll = false;
+  readonly needsOwnBlock = true;
   readonly #spec: StateGroupSpec;
 
   constructor(spec: StateGroupSpec) {
@@ -21,19 +21,19 @@ export class StateGroup implements KvGroup {
   }
 
   /** Of use are only the states right before a span. */
-  strike(proposal: GroupProposal, spans: SpanList): void {
-    let block = 0;
+  dropUnneeded(proposal: GroupProposal, spans: SpanList): void {
+    let index = 0;
     for (let i = 0; i < spans.count; i++) {
       const before = this.firstKept(spans.start(i));
       if (spans.start(i) === 0) continue;
-      for (; block < before && block < proposal.blockCount; block++) proposal.set(block, NULL_BLOCK, 0);
-      block = before + 1;
+      for (; index < before && index < proposal.blockCount; index++) proposal.set(index, NULL_BLOCK, 0);
+      index = before + 1;
     }
-    for (; block < proposal.blockCount; block++) proposal.set(block, NULL_BLOCK, 0);
+    for (; index < proposal.blockCount; index++) proposal.set(index, NULL_BLOCK, 0);
   }
 
-  freshPages(proposal: GroupProposal): number {
-    return this.pagesMax(proposal.blockCount * this.#spec.blockSize);
+  newBlockCount(proposal: GroupProposal): number {
+    return this.blocksMax(proposal.blockCount * this.#spec.blockSize);
   }
 
   firstKept(position: number): number {
@@ -41,7 +41,7 @@ export class StateGroup implements KvGroup {
   }
 
   /** The state before, the running one, and a checkpoint that waits while rows pass through its block. */
-  pagesMax(tokenCount: number): number {
+  blocksMax(tokenCount: number): number {
     return Math.min(Math.ceil(tokenCount / this.#spec.blockSize) + 1, 3);
   }
 }

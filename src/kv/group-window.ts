@@ -11,8 +11,8 @@ import type { SpanList } from './span-list.ts';
  *   window 6, next token n        . . [# # #|# n         the block before the bracket is let go
  */
 export class WindowGroup implements KvGroup {
-  readonly takesAllAtOnce = false;
-  readonly rowsNeedOwnPage = false;
+  readonly allocatesAll = false;
+  readonly needsOwnBlock = false;
   readonly #spec: SlidingWindowGroup;
 
   constructor(spec: SlidingWindowGroup) {
@@ -21,18 +21,18 @@ export class WindowGroup implements KvGroup {
     this.#spec = spec;
   }
 
-  strike(proposal: GroupProposal, spans: SpanList): void {
-    let block = 0;
+  dropUnneeded(proposal: GroupProposal, spans: SpanList): void {
+    let index = 0;
     for (let i = 0; i < spans.count; i++) {
       // A row reads its own entry too, so a valid block that is passed by for another group's sake stays.
-      for (const first = this.firstKept(spans.start(i)); block < first && block < proposal.blockCount; block++)
-        proposal.set(block, NULL_BLOCK, 0);
-      block = Math.max(block, Math.ceil(spans.end(i) / this.#spec.blockSize));
+      for (const first = this.firstKept(spans.start(i)); index < first && index < proposal.blockCount; index++)
+        proposal.set(index, NULL_BLOCK, 0);
+      index = Math.max(index, Math.ceil(spans.end(i) / this.#spec.blockSize));
     }
   }
 
-  freshPages(proposal: GroupProposal): number {
-    return this.pagesMax(proposal.blockCount * this.#spec.blockSize);
+  newBlockCount(proposal: GroupProposal): number {
+    return this.blocksMax(proposal.blockCount * this.#spec.blockSize);
   }
 
   firstKept(position: number): number {
@@ -40,7 +40,7 @@ export class WindowGroup implements KvGroup {
   }
 
   /** With steps of one row: `window` tokens in a row, wherever they begin. */
-  pagesMax(tokenCount: number): number {
+  blocksMax(tokenCount: number): number {
     return Math.min(
       Math.ceil(tokenCount / this.#spec.blockSize),
       Math.ceil((this.#spec.window - 1) / this.#spec.blockSize) + 1,

@@ -8,17 +8,17 @@ import type { SpanList } from './span-list.ts';
  */
 export interface KvGroup {
   /** Whether admission takes pages for all tokens; else they are taken when their rows are planned and let go behind. */
-  readonly takesAllAtOnce: boolean;
+  readonly allocatesAll: boolean;
   /** Whether a row must find the page of its block writable although the block's content is valid (a running state). */
-  readonly rowsNeedOwnPage: boolean;
+  readonly needsOwnBlock: boolean;
   /** Of the pages that the proposal has found, drops those that computing `spans` does not rely on. */
-  strike(proposal: GroupProposal, spans: SpanList): void;
+  dropUnneeded(proposal: GroupProposal, spans: SpanList): void;
   /** Fresh pages that must be available when the request is admitted with what the proposal has found. */
-  freshPages(proposal: GroupProposal): number;
+  newBlockCount(proposal: GroupProposal): number;
   /** The first block that is still read when the next token to be computed is at `position`. */
   firstKept(position: number): number;
   /** Pages that a request of so many tokens cannot do without at any one time. */
-  pagesMax(tokenCount: number): number;
+  blocksMax(tokenCount: number): number;
 }
 
 /** What a request would hold in one group if it were admitted now; scratch memory of the cache, reused. */
@@ -28,10 +28,10 @@ export class GroupProposal implements GroupValidity {
   readonly window: number;
   blockCount = 0;
   /** The page found for each logical block, NULL_BLOCK where there is none. */
-  pages = new Int32Array(16);
-  validTo = new Int32Array(16);
+  blocks = new Int32Array(16);
+  validTokens = new Int32Array(16);
   /** 1 where there is no page, but a connector has said that the block could be loaded; `validTo` counts on it. */
-  outside = new Uint8Array(16);
+  external = new Uint8Array(16);
 
   constructor(spec: KvGroupSpec) {
     this.kind = spec.kind;
@@ -41,28 +41,28 @@ export class GroupProposal implements GroupValidity {
 
   /** Room for `blockCount` blocks, nothing found. */
   reset(blockCount: number): void {
-    if (blockCount > this.pages.length) {
+    if (blockCount > this.blocks.length) {
       const capacity = 2 ** Math.ceil(Math.log2(blockCount));
-      this.pages = new Int32Array(capacity);
-      this.validTo = new Int32Array(capacity);
-      this.outside = new Uint8Array(capacity);
+      this.blocks = new Int32Array(capacity);
+      this.validTokens = new Int32Array(capacity);
+      this.external = new Uint8Array(capacity);
     }
     this.blockCount = blockCount;
-    this.pages.fill(0, 0, blockCount);
-    this.validTo.fill(0, 0, blockCount);
-    this.outside.fill(0, 0, blockCount);
+    this.blocks.fill(0, 0, blockCount);
+    this.validTokens.fill(0, 0, blockCount);
+    this.external.fill(0, 0, blockCount);
   }
 
-  set(block: number, page: number, validTo: number): void {
-    this.pages[block] = page;
-    this.validTo[block] = validTo;
-    this.outside[block] = 0;
+  set(index: number, block: number, validTokens: number): void {
+    this.blocks[index] = block;
+    this.validTokens[index] = validTokens;
+    this.external[index] = 0;
   }
 
   /** The block could be loaded. What the pool has already is never loaded. */
-  setOutside(block: number): void {
-    if (this.pages[block] !== 0) return;
-    this.validTo[block] = this.blockSize;
-    this.outside[block] = 1;
+  setExternal(index: number): void {
+    if (this.blocks[index] !== 0) return;
+    this.validTokens[index] = this.blockSize;
+    this.external[index] = 1;
   }
 }

@@ -3,7 +3,7 @@ import { sha256 } from '../base/sha256.ts';
 import type { BlockCount, TokenCount, TokenId } from '../core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../core/kv-spec.ts';
 import { TokenBuffer } from '../core/tokens.ts';
-import { pagesMax } from './create-group.ts';
+import { blocksMax } from './create-group.ts';
 import { KvCache } from './kv-cache.ts';
 import type { KvRequest } from './kv-request.ts';
 
@@ -12,14 +12,14 @@ const full: KvGroupSpec = { kind: 'full', blockSize: four, layers: [0] };
 const window8: KvGroupSpec = { kind: 'window', blockSize: four, layers: [1], window: 8 as TokenCount };
 const state: KvGroupSpec = { kind: 'state', blockSize: four, layers: [2] };
 
-const specOf = (groups: KvGroupSpec[], pages: number): KvCacheSpec => ({
+const specOf = (groups: KvGroupSpec[], blocks: number): KvCacheSpec => ({
   groups,
-  pageBytes: 64,
-  pageCount: (pages + 1) as BlockCount,
+  blockBytes: 64,
+  blockCount: (blocks + 1) as BlockCount,
   fingerprint: 'test',
 });
-const cacheOf = (groups: KvGroupSpec[], pages: number) =>
-  new KvCache(specOf(groups, pages), { enablePrefixCaching: true, hash: sha256 });
+const cacheOf = (groups: KvGroupSpec[], blocks: number) =>
+  new KvCache(specOf(groups, blocks), { enablePrefixCaching: true, hash: sha256 });
 const range = (count: number) => Array.from({ length: count }, (_, i) => i);
 
 function admit(cache: KvCache, tokens: number[]): KvRequest {
@@ -31,28 +31,28 @@ function admit(cache: KvCache, tokens: number[]): KvRequest {
 
 function compute(cache: KvCache, request: KvRequest, chunk: number): void {
   for (;;) {
-    const rows = cache.takeRows(request, chunk);
-    if (rows.length === 0) break;
-    cache.commitRows(request, rows);
+    const tokens = cache.scheduleTokens(request, chunk);
+    if (tokens.length === 0) break;
+    cache.commitTokens(request, tokens);
     cache.checkInvariants(true);
   }
-  expect(request.isStarved).toBe(false);
+  expect(request.isOutOfBlocks).toBe(false);
 }
 
-const held = (cache: KvCache) => cache.parts.spec.pageCount - 1 - cache.parts.pool.available;
-const blocksHeld = (request: KvRequest, g: number) =>
-  range(request.tables[g]!.length).filter((block) => request.tables[g]!.at(block) !== 0);
+const allocated = (cache: KvCache) => cache.parts.spec.blockCount - 1 - cache.parts.pool.available;
+const blocksAllocated = (request: KvRequest, group: number) =>
+  range(request.tables[group]!.length).filter((index) => request.tables[group]!.at(index) !== 0);
 
 test('a long prompt holds a window’s worth of pages, and a pool of just that size is enough', () => {
   const spec = specOf([window8], 0);
   // Eight tokens in a row touch three blocks of four at most.
-  expect(pagesMax(spec, 1000)).toBe(3);
+  expect(blocksMax(spec, 1000)).toBe(3);
   const cache = cacheOf([window8], 3);
   const request = admit(cache, range(1000));
   compute(cache, request, 64);
   // Token 1000 sees 993 and later.
-  expect(blocksHeld(request, 0)).toEqual([248, 249]);
-  expect(held(cache)).toBe(2);
+  expect(blocksAllocated(request, 0)).toEqual([248, 249]);
+  expect(allocated(cache)).toBe(2);
 });
 
 test('while it decodes, a window lets go of a block as soon as nothing can see it', () => {
@@ -64,7 +64,7 @@ test('while it decodes, a window lets go of a block as soon as nothing can see i
     request.tokens.push(token as TokenId);
     cache.tokenAppended(request);
     compute(cache, request, 64);
-    seen.push(blocksHeld(request, 1));
+    seen.push(blocksAllocated(request, 1));
   }
   // After 11 tokens the next one, at 11, sees 4 to 11: block 0 is gone. The full group keeps everything.
   expect(seen.slice(0, 2)).toEqual([
@@ -72,7 +72,7 @@ test('while it decodes, a window lets go of a block as soon as nothing can see i
     [1, 2],
   ]);
   expect(seen.at(-1)).toEqual([2, 3, 4]);
-  expect(blocksHeld(request, 0)).toEqual([0, 1, 2, 3, 4]);
+  expect(blocksAllocated(request, 0)).toEqual([0, 1, 2, 3, 4]);
 });
 
 test('a prefix is found in every group, and of a window’s blocks only those that are needed are taken', () => {
@@ -81,7 +81,7 @@ test('a prefix is found in every group, and of a window’s blocks only those th
   const request = admit(cache, [...range(32), 100, 101]);
   expect(request.spans.toArray()).toEqual([{ start: 32, end: 34 }]);
   // Token 32 sees 25 and later.
-  expect(blocksHeld(request, 1)).toEqual([6, 7]);
+  expect(blocksAllocated(request, 1)).toEqual([6, 7]);
 });
 
 test('a state resumes from its last checkpoint, and holds no other', () => {
@@ -89,8 +89,8 @@ test('a state resumes from its last checkpoint, and holds no other', () => {
   cache.close(computed(cache, range(18)));
   const request = admit(cache, [...range(18), 100]);
   expect(request.spans.toArray()).toEqual([{ start: 16, end: 19 }]);
-  expect(blocksHeld(request, 0)).toEqual([3]);
-  expect(pagesMax(cache.parts.spec, 1000)).toBe(3);
+  expect(blocksAllocated(request, 0)).toEqual([3]);
+  expect(blocksMax(cache.parts.spec, 1000)).toBe(3);
 });
 
 test('the checkpoint behind a full prompt is of no use for its last token’s logits: the one before is', () => {
@@ -109,15 +109,15 @@ test('a repair that passes by a checkpoint in use leaves it in its place', () =>
   // The state after 15 tokens lies in block 3. Losing tokens 12 and 13 in the full group makes rows pass through that block.
   const running = request.tables[1]!.at(3);
   cache.invalidate([request.tables[0]!.at(6)]);
-  const repair = cache.takeRows(request, 1);
+  const repair = cache.scheduleTokens(request, 1);
   expect(repair).toEqual([{ start: 12, end: 13 }]);
   expect(request.tables[1]!.at(3)).not.toBe(running);
-  cache.commitRows(request, repair);
-  const rest = cache.takeRows(request, 64);
+  cache.commitTokens(request, repair);
+  const rest = cache.scheduleTokens(request, 64);
   expect(rest).toEqual([{ start: 13, end: 14 }]);
-  cache.commitRows(request, rest);
+  cache.commitTokens(request, rest);
   expect(request.tables[1]!.at(3)).toBe(running);
-  expect(cache.takeRows(request, 64)).toEqual([{ start: 15, end: 16 }]);
+  expect(cache.scheduleTokens(request, 64)).toEqual([{ start: 15, end: 16 }]);
 });
 
 test('a window that sees nothing but itself is refused', () => {

@@ -1,7 +1,7 @@
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import { InvalidBlocks } from '../core/invalid-blocks.ts';
-import { releasePage } from './coverage.ts';
+import { releaseBlock } from './coverage.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 
@@ -11,7 +11,7 @@ export function replanThoseAwaiting({ requests }: KvParts, invalid: InvalidBlock
 }
 
 function countsOn({ awaited, nextAwaited }: KvRequest, invalid: InvalidBlocks): boolean {
-  for (let i = 0; i < nextAwaited; i++) if (invalid.has(awaited[i]!.page)) return true;
+  for (let i = 0; i < nextAwaited; i++) if (invalid.has(awaited[i]!.block)) return true;
   return false;
 }
 
@@ -23,22 +23,23 @@ function countsOn({ awaited, nextAwaited }: KvRequest, invalid: InvalidBlocks): 
  * first fills it again and the others wait for that (I1); in other groups its users let go of it. Returns all users:
  * they must plan again. No step is out. O(pages of all tables).
  */
-export function invalidatePages(parts: KvParts, pages: readonly BlockId[]): KvRequest[] {
-  const { published, pool, requests, residency } = parts;
-  const bad = new InvalidBlocks(parts.spec, pages);
-  for (const page of bad.blocks) {
-    if (published.has(page)) pool.unpublish(page);
-    residency.empty(page);
+export function invalidateBlocks(parts: KvParts, blocks: readonly BlockId[]): KvRequest[] {
+  const { cached, pool, requests, residency } = parts;
+  const invalid = new InvalidBlocks(parts.spec, blocks);
+  for (const block of invalid.blocks) {
+    if (cached.has(block)) pool.evict(block);
+    residency.empty(block);
   }
   const users = new Set<KvRequest>();
   for (const request of requests) {
     if (request === undefined) continue;
-    for (let g = 0; g < request.tables.length; g++) if (invalidateIn(parts, request, g, bad)) users.add(request);
-    for (let i = request.parked.length - 1; i >= 0; i--) {
-      const { group, index: block, page } = request.parked[i]!;
-      if (!bad.has(page)) continue;
-      request.parked.splice(i, 1);
-      releasePage(parts, request, { group, index: block, page });
+    for (let group = 0; group < request.tables.length; group++)
+      if (invalidateIn(parts, request, group, invalid)) users.add(request);
+    for (let i = request.reserved.length - 1; i >= 0; i--) {
+      const { group, index, block } = request.reserved[i]!;
+      if (!invalid.has(block)) continue;
+      request.reserved.splice(i, 1);
+      releaseBlock(parts, request, { group, index, block });
       users.add(request);
     }
   }
@@ -47,43 +48,43 @@ export function invalidatePages(parts: KvParts, pages: readonly BlockId[]): KvRe
 }
 
 /** Where the request has a page of the set. O(blocks of the request). */
-export function blocksOn({ groups }: KvParts, request: KvRequest, bad: InvalidBlocks): BlockPlace[] {
+export function blocksOn({ groups }: KvParts, request: KvRequest, invalid: InvalidBlocks): BlockPlace[] {
   const found: BlockPlace[] = [];
   for (let group = 0; group < groups.length; group++) {
     const table = request.tables[group]!;
-    for (let block = request.firstHeld[group]!; block < table.length; block++)
-      if (bad.has(table.at(block))) found.push({ group, index: block });
+    for (let index = request.firstAllocated[group]!; index < table.length; index++)
+      if (invalid.has(table.at(index))) found.push({ group, index });
   }
-  for (const { group, index: block, page } of request.parked) if (bad.has(page)) found.push({ group, index: block });
+  for (const { group, index, block } of request.reserved) if (invalid.has(block)) found.push({ group, index });
   return found;
 }
 
-function invalidateIn(parts: KvParts, request: KvRequest, g: number, bad: InvalidBlocks): boolean {
-  const table = request.tables[g]!;
+function invalidateIn(parts: KvParts, request: KvRequest, group: number, invalid: InvalidBlocks): boolean {
+  const table = request.tables[group]!;
   let isUser = false;
-  for (let block = request.firstHeld[g]!; block < table.length; block++) {
-    const page = table.at(block);
-    if (!bad.has(page)) continue;
+  for (let index = request.firstAllocated[group]!; index < table.length; index++) {
+    const block = table.at(index);
+    if (!invalid.has(block)) continue;
     isUser = true;
-    if (!parts.groups[g]!.takesAllAtOnce) {
-      if (parts.residency.isOwnedBy(page, request.slot)) continue;
-      releasePage(parts, request, { group: g, index: block, page });
-      table.set(block, NULL_BLOCK);
-    } else claim(parts, request, { group: g, index: block, page });
+    if (!parts.groups[group]!.allocatesAll) {
+      if (parts.residency.isOwnedBy(block, request.slot)) continue;
+      releaseBlock(parts, request, { group, index, block });
+      table.set(index, NULL_BLOCK);
+    } else takeOwnership(parts, request, { group, index, block });
   }
   return isUser;
 }
 
 /** Makes the request the page's owner if nobody is, or if the owner so far was admitted after it. */
-function claim(parts: KvParts, request: KvRequest, { group, index: block, page }: PlacedBlock): void {
+function takeOwnership(parts: KvParts, request: KvRequest, { group, index, block }: PlacedBlock): void {
   const { residency, computing } = parts;
-  if (residency.isOwned(page)) {
-    const owner = parts.requests.find((other) => other !== undefined && residency.isOwnedBy(page, other.slot));
+  if (residency.isOwned(block)) {
+    const owner = parts.requests.find((other) => other !== undefined && residency.isOwnedBy(block, other.slot));
     if (owner === undefined || owner.admission <= request.admission) return;
-    residency.bequeath(page, owner.slot, request.slot);
+    residency.transferOwnership(block, owner.slot, request.slot);
     return;
   }
-  residency.begin(page, request.slot);
+  residency.assignOwner(block, request.slot);
   const chain = request.chains[group]!;
-  if (parts.enablePrefixCaching && block < chain.count) computing.insert(page, group, chain.words, block);
+  if (parts.enablePrefixCaching && index < chain.count) computing.insert(block, group, chain.words, index);
 }

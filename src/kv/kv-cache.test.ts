@@ -4,12 +4,12 @@ import type { BlockCount, TokenCount } from '../core/ids.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { KvCache } from './kv-cache.ts';
 
-const cacheOf = (pages: number) =>
+const cacheOf = (blocks: number) =>
   new KvCache(
     {
       groups: [{ kind: 'full', blockSize: 4 as TokenCount, layers: [0] }],
-      pageBytes: 64,
-      pageCount: (pages + 1) as BlockCount,
+      blockBytes: 64,
+      blockCount: (blocks + 1) as BlockCount,
       fingerprint: 'test',
     },
     { enablePrefixCaching: true, hash: sha256 },
@@ -20,7 +20,7 @@ function computeAll(cache: KvCache, tokens: number[]) {
   const request = cache.open(new TokenBuffer(tokens), undefined);
   expect(cache.canAdmit(request, 0)).toBe(true);
   cache.admit(request);
-  cache.commitRows(request, cache.takeRows(request, Infinity));
+  cache.commitTokens(request, cache.scheduleTokens(request, Infinity));
   cache.checkInvariants(true);
   return request;
 }
@@ -28,10 +28,10 @@ function computeAll(cache: KvCache, tokens: number[]) {
 test('any published block is of use: one that is gone from the middle is a hole, not the end', () => {
   const cache = cacheOf(12);
   const first = computeAll(cache, range(18));
-  const lost = first.tables[0]!.at(1);
-  const kept = [0, 2, 3].map((block) => first.tables[0]!.at(block));
+  const invalid = first.tables[0]!.at(1);
+  const kept = [0, 2, 3].map((index) => first.tables[0]!.at(index));
   cache.close(first);
-  cache.parts.pool.unpublish(lost);
+  cache.parts.pool.evict(invalid);
 
   const second = cache.open(new TokenBuffer(range(18)), undefined);
   expect(cache.canAdmit(second, 0)).toBe(true);
@@ -40,7 +40,7 @@ test('any published block is of use: one that is gone from the middle is a hole,
     { start: 4, end: 8 },
     { start: 16, end: 18 },
   ]);
-  expect([0, 2, 3].map((block) => second.tables[0]!.at(block))).toEqual(kept);
+  expect([0, 2, 3].map((index) => second.tables[0]!.at(index))).toEqual(kept);
   cache.checkInvariants(false);
 });
 

@@ -7,12 +7,19 @@ import type { BlockTable, Span } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
-import { coverRows, dropParked, pushFresh, releaseBehind, releasePage, unpark } from './coverage.ts';
+import {
+  allocateForTokens,
+  pushFresh,
+  releaseBlock,
+  releaseReserved,
+  releaseSkipped,
+  restoreReserved,
+} from './coverage.ts';
 import { createGroup } from './create-group.ts';
-import { blocksOn, invalidatePages, replanThoseAwaiting } from './invalidate.ts';
+import { blocksOn, invalidateBlocks, replanThoseAwaiting } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
-import { isAwaitingLoad, loadArrived, loadFailed, loadLate, loadMissing, missingBlocks } from './loading.ts';
+import { isAwaitingLoad, loadArrived, loadFailed, loadLate, startLoads, uncomputedBlocks } from './loading.ts';
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { Proposal } from './proposal.ts';
@@ -47,15 +54,15 @@ export class KvCache {
 
   constructor(spec: KvCacheSpec, options: KvCacheOptions) {
     assert(spec.groups.length > 0, 'a KV cache without groups');
-    const published = new PrefixIndex(spec.pageCount);
+    const cached = new PrefixIndex(spec.blockCount);
     this.parts = {
       spec,
       enablePrefixCaching: options.enablePrefixCaching,
       groups: spec.groups.map(createGroup),
-      pool: new BlockPool(spec.pageCount, published),
-      residency: new Residency(spec.pageCount),
-      published,
-      computing: new PrefixIndex(spec.pageCount),
+      pool: new BlockPool(spec.blockCount, cached),
+      residency: new Residency(spec.blockCount),
+      cached,
+      computing: new PrefixIndex(spec.blockCount),
       requests: [],
     };
     this.#hash = options.hash;
@@ -123,20 +130,21 @@ export class KvCache {
     this.#proposedFor = undefined;
     const { groups, pool } = this.parts;
     // First all that was found: allocating evicts, and must not evict what this very request is about to use.
-    for (const { pages, blockCount } of this.#proposal.groups)
-      for (let block = 0; block < blockCount; block++)
-        if (pages[block] !== NULL_BLOCK) pool.reference(pages[block] as BlockId);
+    for (const { blocks, blockCount } of this.#proposal.groups)
+      for (let index = 0; index < blockCount; index++)
+        if (blocks[index] !== NULL_BLOCK) pool.reference(blocks[index] as BlockId);
     const loads: PlacedBlock[] = [];
-    for (let g = 0; g < groups.length; g++) {
-      const { pages, blockCount, outside } = this.#proposal.groups[g]!;
-      const table = request.tables[g]!;
-      for (let block = 0; block < blockCount; block++) {
-        const isLoad = outside[block] === 1;
-        if (pages[block] === NULL_BLOCK && (isLoad || groups[g]!.takesAllAtOnce)) pushFresh(this.parts, request, g);
-        else table.push(pages[block] as BlockId);
+    for (let group = 0; group < groups.length; group++) {
+      const { blocks, blockCount, external } = this.#proposal.groups[group]!;
+      const table = request.tables[group]!;
+      for (let index = 0; index < blockCount; index++) {
+        const isLoad = external[index] === 1;
+        if (blocks[index] === NULL_BLOCK && (isLoad || groups[group]!.allocatesAll))
+          pushFresh(this.parts, request, group);
+        else table.push(blocks[index] as BlockId);
         if (!isLoad) continue;
-        this.parts.residency.startLoading(table.at(block), 0);
-        loads.push({ group: g, index: block, page: table.at(block) });
+        this.parts.residency.startLoading(table.at(index), 0);
+        loads.push({ group, index, block: table.at(index) });
       }
     }
     request.admitted = true;
@@ -147,18 +155,18 @@ export class KvCache {
 
   /** Whether one row is all that is missing before the next token can be sampled, and it waits for nobody. */
   isDecode(request: KvRequest): boolean {
-    return request.isLastRow() && awaitedFrom(this.parts, request) === Infinity;
+    return request.needsOneToken() && awaitedFrom(this.parts, request) === Infinity;
   }
 
   /**
    * The next rows of the request for the step that is being planned, at most `budget` of them. None when it must wait
    * for another request's rows, or when no page is left for them (`request.isStarved`).
    */
-  takeRows(request: KvRequest, budget: number): readonly Span[] {
+  scheduleTokens(request: KvRequest, budget: number): readonly Span[] {
     this.#proposedFor = undefined;
     if (request.needsPlan) replanRequest(this.parts, this.#proposal.groups, request);
-    request.rowsMasked = false;
-    request.isStarved = false;
+    request.hasMaskedWrites = false;
+    request.isOutOfBlocks = false;
     const limit = awaitedFrom(this.parts, request);
     let taken: Span[] | undefined;
     let left = budget;
@@ -167,7 +175,7 @@ export class KvCache {
       const start = Math.max(request.spans.start(request.nextSpan), request.nextToken);
       const wanted = Math.min(spanEnd, start + left, limit);
       if (wanted <= start) break;
-      const end = coverRows(this.parts, request, start, wanted);
+      const end = allocateForTokens(this.parts, request, start, wanted);
       if (end > start) {
         const span = { start: start as TokenCount, end: end as TokenCount };
         // Made with its first element: an empty array that is pushed to makes room for sixteen more, once per token.
@@ -179,13 +187,13 @@ export class KvCache {
         left -= end - start;
       }
       if (end < wanted) {
-        request.isStarved = true;
+        request.isOutOfBlocks = true;
         break;
       }
       // A table has one page per block: what waits aside for a later span comes back when this step is done.
-      if (request.parked.length > 0) break;
+      if (request.reserved.length > 0) break;
     }
-    return taken ?? noRows;
+    return taken ?? noSpans;
   }
 
   /**
@@ -194,12 +202,12 @@ export class KvCache {
    */
   writeTables(request: KvRequest, spans: readonly Span[]): BlockTable[] {
     const { spec, residency } = this.parts;
-    return request.tables.map((table, g) => {
-      const { blockSize } = spec.groups[g]!;
+    return request.tables.map((table, group) => {
+      const { blockSize } = spec.groups[group]!;
       const ids = table.ids.slice(0, table.length);
       for (const { start, end } of spans)
-        for (let block = Math.floor(start / blockSize); block * blockSize < end; block++)
-          if (!residency.isFilledBy(table.at(block), request.slot)) ids[block] = NULL_BLOCK;
+        for (let index = Math.floor(start / blockSize); index * blockSize < end; index++)
+          if (!residency.isFilledBy(table.at(index), request.slot)) ids[index] = NULL_BLOCK;
       return { ids, length: ids.length };
     });
   }
@@ -208,24 +216,24 @@ export class KvCache {
    * The rows were computed: their KV is valid, full blocks are published, what nobody can see any more is let go.
    * Rows from position `below` on do not count (see `InvalidBlocks.firstRow`): the request plans again.
    */
-  commitRows(request: KvRequest, spans: readonly Span[], below = Infinity): void {
+  commitTokens(request: KvRequest, spans: readonly Span[], below = Infinity): void {
     const { groups, spec } = this.parts;
     // From the last span, where the spoiled rows are: an earlier one may have rows in the same block.
     for (let i = spans.length - 1; i >= 0; i--) {
       const { start, end } = spans[i]!;
-      for (let g = 0; g < groups.length; g++) {
-        const { blockSize } = spec.groups[g]!;
+      for (let group = 0; group < groups.length; group++) {
+        const { blockSize } = spec.groups[group]!;
         const last = Math.floor((end - 1) / blockSize);
-        for (let block = Math.floor(start / blockSize); block <= last; block++)
-          this.#commitBlock(request, g, block, end > below ? Math.max(start, below) : Infinity);
+        for (let index = Math.floor(start / blockSize); index <= last; index++)
+          this.#commitBlock(request, group, index, end > below ? Math.max(start, below) : Infinity);
       }
     }
     if (below !== Infinity) {
       request.needsPlan = true;
       return;
     }
-    if (request.parked.length > 0 && request.isBetweenSpans()) unpark(this.parts, request);
-    releaseBehind(this.parts, request, request.nextPosition());
+    if (request.reserved.length > 0 && request.isBetweenSpans()) restoreReserved(this.parts, request);
+    releaseSkipped(this.parts, request, request.nextPosition());
   }
 
   /** Rows of the step do not count that were to fill some of these pages: see `invalidate.ts`. */
@@ -234,20 +242,20 @@ export class KvCache {
   }
 
   /** The content of these pages is not valid. Returns the requests that have one of them; they plan again. No step is out. */
-  invalidate(pages: readonly BlockId[]): KvRequest[] {
+  invalidate(blocks: readonly BlockId[]): KvRequest[] {
     this.#proposedFor = undefined;
-    return invalidatePages(this.parts, pages);
+    return invalidateBlocks(this.parts, blocks);
   }
 
   /** Where the request has a page of the set. */
-  blocksOn(request: KvRequest, bad: InvalidBlocks): BlockPlace[] {
-    return blocksOn(this.parts, request, bad);
+  blocksOn(request: KvRequest, invalid: InvalidBlocks): BlockPlace[] {
+    return blocksOn(this.parts, request, invalid);
   }
 
   /** Rows of this step may count on these loads, and are thrown away with those that fail. */
   loadInStep(loads: readonly PlacedBlock[]): void {
-    for (const { group, page } of loads)
-      this.parts.residency.startLoading(page, this.parts.spec.groups[group]!.blockSize);
+    for (const { group, block } of loads)
+      this.parts.residency.startLoading(block, this.parts.spec.groups[group]!.blockSize);
   }
 
   /** Whether others, or transfers, are still to fill blocks of the request. */
@@ -256,16 +264,16 @@ export class KvCache {
   }
 
   /** The full blocks of a request with pages that it is to compute from their first token on. No step is out. */
-  missing(request: KvRequest): BlockPlace[] {
+  uncomputed(request: KvRequest): BlockPlace[] {
     // Plans again first, if that is due: other pages may hold some of them.
     this.awaitsLoad(request);
-    return missingBlocks(this.parts, request);
+    return uncomputedBlocks(this.parts, request);
   }
 
   /** See `loading.ts`. Returns what is to be loaded, and where to. */
-  loadMissing(request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
+  startLoads(request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
     this.#proposedFor = undefined;
-    return loadMissing(this.parts, request, places);
+    return startLoads(this.parts, request, places);
   }
 
   /** Whether the request waits for a load, its own or another's. */
@@ -275,18 +283,18 @@ export class KvCache {
   }
 
   /** See `loading.ts`. No step is out. */
-  loadArrived(block: PlacedBlock): boolean {
+  loadArrived(index: PlacedBlock): boolean {
     this.#proposedFor = undefined;
-    return loadArrived(this.parts, block);
+    return loadArrived(this.parts, index);
   }
 
-  loadLate(pages: readonly BlockId[]): void {
-    loadLate(this.parts, pages);
+  loadLate(blocks: readonly BlockId[]): void {
+    loadLate(this.parts, blocks);
   }
 
-  loadFailed(page: BlockId, isBusy: boolean): KvRequest[] {
+  loadFailed(block: BlockId, isBusy: boolean): KvRequest[] {
     this.#proposedFor = undefined;
-    return loadFailed(this.parts, page, isBusy);
+    return loadFailed(this.parts, block, isBusy);
   }
 
   /** A token was appended behind a wholly computed request: it is the next row. */
@@ -303,13 +311,13 @@ export class KvCache {
   release(request: KvRequest): void {
     assert(request.admitted, 'the request has no pages');
     this.#proposedFor = undefined;
-    dropParked(this.parts, request);
-    for (let g = 0; g < request.tables.length; g++) {
-      const table = request.tables[g]!;
+    releaseReserved(this.parts, request);
+    for (let group = 0; group < request.tables.length; group++) {
+      const table = request.tables[group]!;
       // From the tail, so that of this request's blocks the prefix survives longest.
-      for (let block = table.length - 1; block >= request.firstHeld[g]!; block--) {
-        const page = table.at(block);
-        if (page !== NULL_BLOCK) releasePage(this.parts, request, { group: g, index: block, page });
+      for (let index = table.length - 1; index >= request.firstAllocated[group]!; index--) {
+        const block = table.at(index);
+        if (block !== NULL_BLOCK) releaseBlock(this.parts, request, { group, index, block });
       }
       table.clear();
     }
@@ -320,54 +328,54 @@ export class KvCache {
   checkUnused(): void {
     const { pool, requests } = this.parts;
     assert(this.#freeSlots.length === requests.length, `${requests.length - this.#freeSlots.length} requests are open`);
-    const used = pool.pageCount - 1 - pool.available;
+    const used = pool.blockCount - 1 - pool.available;
     assert(used === 0, `I7: ${used} pages are in use, and no request or transfer has them`);
   }
 
   /** I4, I7 and ownership, by recounting everything; and I3, unless a step is out. O(pages + tables). */
-  checkInvariants(isStepOut: boolean): void {
+  checkInvariants(isStepInFlight: boolean): void {
     verifyKvCache(this.parts);
-    if (!isStepOut) verifyPlans(this.parts);
+    if (!isStepInFlight) verifyPlans(this.parts);
   }
 
   /** Rows [start, end) will be computed in this step: later rows may count on them. */
   #markPlanned(request: KvRequest, start: number, end: number): void {
     const { residency, spec } = this.parts;
-    for (let g = 0; g < request.tables.length; g++) {
-      const { blockSize, kind } = spec.groups[g]!;
-      const table = request.tables[g]!;
+    for (let group = 0; group < request.tables.length; group++) {
+      const { blockSize, kind } = spec.groups[group]!;
+      const table = request.tables[group]!;
       const last = Math.floor((end - 1) / blockSize);
-      for (let block = Math.floor(start / blockSize); block <= last; block++) {
-        const page = table.at(block);
-        if (!residency.isFilledBy(page, request.slot)) {
-          request.rowsMasked = true;
+      for (let index = Math.floor(start / blockSize); index <= last; index++) {
+        const block = table.at(index);
+        if (!residency.isFilledBy(block, request.slot)) {
+          request.hasMaskedWrites = true;
           continue;
         }
-        const to = Math.min(end - block * blockSize, blockSize);
+        const to = Math.min(end - index * blockSize, blockSize);
         // A state is one number, the last one written; KV entries stay where they are.
-        residency.plannedTo[page] = kind === 'state' ? to : Math.max(to, residency.plannedTo[page]!);
+        residency.scheduledTokens[block] = kind === 'state' ? to : Math.max(to, residency.scheduledTokens[block]!);
       }
     }
   }
 
-  #commitBlock(request: KvRequest, g: number, block: number, below: number): void {
-    const { residency, spec, computing, published } = this.parts;
-    const page = request.tables[g]!.at(block);
-    if (!residency.isFilledBy(page, request.slot)) return;
-    const { blockSize, kind } = spec.groups[g]!;
-    const to = Math.max(below - block * blockSize, 0);
-    if (kind === 'state') residency.commitState(page, to);
-    else residency.commitBelow(page, to);
-    if (residency.validTo[page] !== blockSize) return;
-    residency.disown(page, request.slot);
-    if (computing.has(page)) computing.remove(page);
+  #commitBlock(request: KvRequest, group: number, index: number, below: number): void {
+    const { residency, spec, computing, cached } = this.parts;
+    const block = request.tables[group]!.at(index);
+    if (!residency.isFilledBy(block, request.slot)) return;
+    const { blockSize, kind } = spec.groups[group]!;
+    const to = Math.max(below - index * blockSize, 0);
+    if (kind === 'state') residency.commitState(block, to);
+    else residency.commitBelow(block, to);
+    if (residency.validTokens[block] !== blockSize) return;
+    residency.clearOwner(block, request.slot);
+    if (computing.has(block)) computing.remove(block);
     if (!this.parts.enablePrefixCaching) return;
-    const chain = request.chains[g]!;
+    const chain = request.chains[group]!;
     chain.extend(request.tokens);
-    published.insert(page, g, chain.words, block);
-    this.parts.onPublished?.(page, request, g, block);
+    cached.insert(block, group, chain.words, index);
+    this.parts.onBlockCached?.(block, request, group, index);
   }
 }
 
 const nothingFound: readonly never[] = [];
-const noRows: readonly never[] = [];
+const noSpans: readonly never[] = [];

@@ -14,11 +14,11 @@ export interface KvParts {
   readonly pool: BlockPool;
   readonly residency: Residency;
   /** Pages whose content is confirmed (I4). */
-  readonly published: PrefixIndex;
+  readonly cached: PrefixIndex;
   /** Pages that their owner has promised to fill, by the content they will have. */
   readonly computing: PrefixIndex;
   /** Open requests by slot. */
   readonly requests: (KvRequest | undefined)[];
   /** Told of each block whose rows have made it valid: what a connector may save. */
-  onPublished?: (page: BlockId, request: KvRequest, group: number, block: number) => void;
+  onBlockCached?: (block: BlockId, request: KvRequest, group: number, index: number) => void;
 }

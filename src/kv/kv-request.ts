@@ -2,7 +2,7 @@ import type { PlacedBlock } from '../core/block-place.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import type { HashChain } from './block-hash.ts';
-import { PageTable } from './page-table.ts';
+import { BlockTableBuffer } from './block-table.ts';
 import { SpanList } from './span-list.ts';
 
 /**
@@ -16,7 +16,7 @@ export class KvRequest {
   /** Per group; groups of one block size share one chain. */
   readonly chains: readonly HashChain[];
   /** Per group. */
-  readonly tables: readonly PageTable[];
+  readonly tables: readonly BlockTableBuffer[];
   /** What this request is to compute, ascending. `nextSpan` and `nextToken` say how far planning and results have come. */
   readonly spans = new SpanList();
   nextSpan = 0;
@@ -27,13 +27,13 @@ export class KvRequest {
   /** Its spans are out of date: it has inherited pages, or lost some. */
   needsPlan: boolean = false;
   /** Some of the rows taken last lie in pages that this request must not write to. */
-  rowsMasked: boolean = false;
+  hasMaskedWrites: boolean = false;
   /** The pool ran out of pages for its next rows. */
-  isStarved: boolean = false;
+  isOutOfBlocks: boolean = false;
   /** States that later spans start from and the rows of the current one would run over; they come back when it is done. */
-  readonly parked: PlacedBlock[] = [];
+  readonly reserved: PlacedBlock[] = [];
   /** Per group: blocks below have no page. */
-  readonly firstHeld: Int32Array;
+  readonly firstAllocated: Int32Array;
   /** Order of admission, anew after each preemption. */
   admission = 0;
   /** Until `close`. */
@@ -45,8 +45,8 @@ export class KvRequest {
     this.slot = slot;
     this.tokens = tokens;
     this.chains = chains;
-    this.tables = chains.map(({ blockSize }) => new PageTable(Math.ceil(tokens.capacity / blockSize)));
-    this.firstHeld = new Int32Array(chains.length);
+    this.tables = chains.map(({ blockSize }) => new BlockTableBuffer(Math.ceil(tokens.capacity / blockSize)));
+    this.firstAllocated = new Int32Array(chains.length);
   }
 
   /** Back to a request without pages. */
@@ -56,7 +56,7 @@ export class KvRequest {
     this.nextToken = 0;
     this.awaited.length = 0;
     this.nextAwaited = 0;
-    this.firstHeld.fill(0);
+    this.firstAllocated.fill(0);
     this.needsPlan = false;
     this.admitted = false;
   }
@@ -73,7 +73,7 @@ export class KvRequest {
   }
 
   /** Whether one row is all that is missing before the next token can be sampled. */
-  isLastRow(): boolean {
+  needsOneToken(): boolean {
     return (
       !this.needsPlan &&
       this.nextSpan === this.spans.count - 1 &&
@@ -99,17 +99,17 @@ export class KvRequest {
   }
 
   /** Rows that are still to be computed before the next token can be sampled. */
-  rowsLeft(): number {
-    let rows = 0;
+  tokensLeft(): number {
+    let tokens = 0;
     for (let i = this.nextSpan; i < this.spans.count; i++)
-      rows += this.spans.end(i) - Math.max(this.spans.start(i), this.nextToken);
-    return rows;
+      tokens += this.spans.end(i) - Math.max(this.spans.start(i), this.nextToken);
+    return tokens;
   }
 }
 
 /** A block that another request fills. */
 export interface AwaitedBlock {
-  readonly page: BlockId;
+  readonly block: BlockId;
   /** Position of its first token. */
   readonly start: number;
   readonly blockSize: number;

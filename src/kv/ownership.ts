@@ -12,49 +12,49 @@ import type { KvRequest } from './kv-request.ts';
  * So a page's owner was always admitted before all others that have it, those who wait wait for earlier ones, and nobody
  * waits in a circle. So does a page that is being loaded: the transfer goes on for whoever waits for it. Elsewhere (windows, states) a sharer may not need all of the page: they drop it and plan for themselves.
  */
-export function leavePage(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
-  const { page } = place;
-  if (parts.pool.references(page) > 1) {
-    if (parts.groups[place.group]!.takesAllAtOnce || parts.residency.isLoading(page)) {
-      bequeath(parts, owner, place);
+export function giveUpOwnership(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
+  const { block } = place;
+  if (parts.pool.references(block) > 1) {
+    if (parts.groups[place.group]!.allocatesAll || parts.residency.isLoading(block)) {
+      transferOwnership(parts, owner, place);
       return;
     }
     dropFromOthers(parts, owner, place);
   }
-  if (parts.residency.isLoading(page)) parts.residency.stopLoading(page);
-  parts.residency.disown(page, owner.slot);
-  if (parts.computing.has(page)) parts.computing.remove(page);
+  if (parts.residency.isLoading(block)) parts.residency.stopLoading(block);
+  parts.residency.clearOwner(block, owner.slot);
+  if (parts.computing.has(block)) parts.computing.remove(block);
 }
 
 /** The owner goes on without filling the page whole (it has found another way): nobody may wait for that. */
-export function breakPromise(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
+export function withdrawComputing(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
   dropFromOthers(parts, owner, place);
-  parts.computing.remove(place.page);
+  parts.computing.remove(place.block);
 }
 
-function bequeath(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
-  const { index, page } = place;
-  let heir: KvRequest | undefined;
+function transferOwnership(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
+  const { index, block } = place;
+  let newOwner: KvRequest | undefined;
   for (const other of parts.requests) {
-    if (other === undefined || other === owner || !holds(other, place)) continue;
-    if (heir === undefined || other.admission < heir.admission) heir = other;
+    if (other === undefined || other === owner || !refersTo(other, place)) continue;
+    if (newOwner === undefined || other.admission < newOwner.admission) newOwner = other;
   }
-  assert(heir !== undefined, `page ${page} is shared, but nobody has it at block ${index}`);
-  parts.residency.bequeath(page, owner.slot, heir.slot);
-  heir.needsPlan = true;
+  assert(newOwner !== undefined, `page ${block} is shared, but nobody has it at block ${index}`);
+  parts.residency.transferOwnership(block, owner.slot, newOwner.slot);
+  newOwner.needsPlan = true;
 }
 
 function dropFromOthers(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
   for (const other of parts.requests) {
     if (other === undefined || other === owner) continue;
-    if (!holds(other, place)) continue;
+    if (!refersTo(other, place)) continue;
     other.tables[place.group]!.set(place.index, NULL_BLOCK);
-    parts.pool.release(place.page);
+    parts.pool.release(place.block);
     other.needsPlan = true;
   }
 }
 
-function holds(request: KvRequest, { group, index, page }: PlacedBlock): boolean {
+function refersTo(request: KvRequest, { group, index, block }: PlacedBlock): boolean {
   const table = request.tables[group]!;
-  return index < table.length && table.at(index) === page;
+  return index < table.length && table.at(index) === block;
 }

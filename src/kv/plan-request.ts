@@ -1,9 +1,9 @@
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
-import { dropParked, releasePage } from './coverage.ts';
+import { releaseBlock, releaseReserved } from './coverage.ts';
 import type { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
-import { breakPromise } from './ownership.ts';
+import { withdrawComputing } from './ownership.ts';
 import { planSpans } from './planner.ts';
 import { takeDuplicates } from './take-duplicates.ts';
 
@@ -16,14 +16,14 @@ export function planRequest(parts: KvParts, groups: readonly GroupProposal[], re
 
 /** Plans again from what is there now: lets go of what the new plan does not use, takes back what it can use again. */
 export function replanRequest(parts: KvParts, proposals: readonly GroupProposal[], request: KvRequest): void {
-  dropParked(parts, request);
+  releaseReserved(parts, request);
   readTables(parts, proposals, request);
   if (parts.enablePrefixCaching) findAgain(parts, proposals, request);
   setSpans(proposals, request);
-  for (let g = 0; g < parts.groups.length; g++) {
-    if (parts.groups[g]!.takesAllAtOnce) continue;
-    parts.groups[g]!.strike(proposals[g]!, request.spans);
-    settle(parts, proposals[g]!, request, g);
+  for (let group = 0; group < parts.groups.length; group++) {
+    if (parts.groups[group]!.allocatesAll) continue;
+    parts.groups[group]!.dropUnneeded(proposals[group]!, request.spans);
+    applyPlan(parts, proposals[group]!, request, group);
   }
   collectAwaited(parts, request);
 }
@@ -37,62 +37,62 @@ function setSpans(groups: readonly GroupProposal[], request: KvRequest): void {
 
 /** What a window or a state had let go may still be published, and what is lost in one page be in another. (Not what others are computing: they may wait for us.) */
 function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request: KvRequest): void {
-  for (let g = 0; g < proposals.length; g++) {
-    const proposal = proposals[g]!;
-    if (parts.groups[g]!.takesAllAtOnce) {
-      takeDuplicates(parts, proposal, request, g);
+  for (let group = 0; group < proposals.length; group++) {
+    const proposal = proposals[group]!;
+    if (parts.groups[group]!.allocatesAll) {
+      takeDuplicates(parts, proposal, request, group);
       continue;
     }
-    const chain = request.chains[g]!;
+    const chain = request.chains[group]!;
     chain.extend(request.tokens);
-    for (let block = 0; block < Math.min(proposal.blockCount, chain.count); block++) {
-      if (proposal.pages[block] !== NULL_BLOCK) continue;
-      const page = parts.published.find(g, chain.words, block);
-      if (page !== NULL_BLOCK) proposal.set(block, page, proposal.blockSize);
+    for (let index = 0; index < Math.min(proposal.blockCount, chain.count); index++) {
+      if (proposal.blocks[index] !== NULL_BLOCK) continue;
+      const block = parts.cached.find(group, chain.words, index);
+      if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);
     }
   }
 }
 
 /** Makes the table of a group what the struck proposal says; pages that the plan's rows go on filling stay. */
-function settle(parts: KvParts, proposal: GroupProposal, request: KvRequest, g: number): void {
+function applyPlan(parts: KvParts, proposal: GroupProposal, request: KvRequest, group: number): void {
   const { residency, computing, pool } = parts;
   const { blockSize } = proposal;
-  const table = request.tables[g]!;
-  for (let block = 0; block < table.length; block++) {
-    const wanted = proposal.pages[block] as BlockId;
-    const page = table.at(block);
-    if (page === NULL_BLOCK && wanted !== NULL_BLOCK) {
+  const table = request.tables[group]!;
+  for (let index = 0; index < table.length; index++) {
+    const wanted = proposal.blocks[index] as BlockId;
+    const block = table.at(index);
+    if (block === NULL_BLOCK && wanted !== NULL_BLOCK) {
       pool.reference(wanted);
-      table.set(block, wanted);
-      request.firstHeld[g] = Math.min(request.firstHeld[g]!, block);
+      table.set(index, wanted);
+      request.firstAllocated[group] = Math.min(request.firstAllocated[group]!, index);
     }
-    if (page === NULL_BLOCK) continue;
-    const start = block * blockSize;
-    const mine = residency.isFilledBy(page, request.slot);
-    if (wanted === NULL_BLOCK && !(mine && request.spans.overlaps(start, start + blockSize))) {
-      releasePage(parts, request, { group: g, index: block, page });
-      table.set(block, NULL_BLOCK);
+    if (block === NULL_BLOCK) continue;
+    const start = index * blockSize;
+    const isOwn = residency.isFilledBy(block, request.slot);
+    if (wanted === NULL_BLOCK && !(isOwn && request.spans.overlaps(start, start + blockSize))) {
+      releaseBlock(parts, request, { group, index, block });
+      table.set(index, NULL_BLOCK);
     } else if (
-      mine &&
-      computing.has(page) &&
-      !request.spans.covers(start + residency.validTo[page]!, start + blockSize)
+      isOwn &&
+      computing.has(block) &&
+      !request.spans.covers(start + residency.validTokens[block]!, start + blockSize)
     )
-      breakPromise(parts, request, { group: g, index: block, page });
+      withdrawComputing(parts, request, { group, index, block });
   }
 }
 
 /** What is valid for a request, by its tables; what others or transfers are filling for it counts as if it were. */
 export function readTables(parts: KvParts, groups: readonly GroupProposal[], request: KvRequest): void {
   const { residency } = parts;
-  for (let g = 0; g < groups.length; g++) {
-    const proposal = groups[g]!;
-    const table = request.tables[g]!;
+  for (let group = 0; group < groups.length; group++) {
+    const proposal = groups[group]!;
+    const table = request.tables[group]!;
     proposal.reset(table.length);
-    for (let block = request.firstHeld[g]!; block < table.length; block++) {
-      const page = table.at(block);
-      if (page === NULL_BLOCK) continue;
-      const mine = residency.isFilledBy(page, request.slot);
-      proposal.set(block, page, mine ? residency.validTo[page]! : proposal.blockSize);
+    for (let index = request.firstAllocated[group]!; index < table.length; index++) {
+      const block = table.at(index);
+      if (block === NULL_BLOCK) continue;
+      const isOwn = residency.isFilledBy(block, request.slot);
+      proposal.set(index, block, isOwn ? residency.validTokens[block]! : proposal.blockSize);
     }
   }
 }
@@ -100,8 +100,8 @@ export function readTables(parts: KvParts, groups: readonly GroupProposal[], req
 /** The position that waits for another request's rows, or for a load: none of this request's rows from there on can be computed yet. */
 export function awaitedFrom({ residency }: KvParts, request: KvRequest): number {
   for (; request.nextAwaited < request.awaited.length; request.nextAwaited++) {
-    const { page, start, blockSize } = request.awaited[request.nextAwaited]!;
-    if (residency.isOwned(page) && residency.plannedTo[page] !== blockSize) return start;
+    const { block, start, blockSize } = request.awaited[request.nextAwaited]!;
+    if (residency.isOwned(block) && residency.scheduledTokens[block] !== blockSize) return start;
   }
   return Infinity;
 }
@@ -109,13 +109,13 @@ export function awaitedFrom({ residency }: KvParts, request: KvRequest): number 
 function collectAwaited({ residency, spec }: KvParts, request: KvRequest): void {
   request.awaited.length = 0;
   request.nextAwaited = 0;
-  for (let g = 0; g < request.tables.length; g++) {
-    const { blockSize } = spec.groups[g]!;
-    const table = request.tables[g]!;
-    for (let block = request.firstHeld[g]!; block < table.length; block++) {
-      const page = table.at(block);
-      if (page === NULL_BLOCK || !residency.isOwned(page) || residency.isFilledBy(page, request.slot)) continue;
-      request.awaited.push({ page, start: block * blockSize, blockSize });
+  for (let group = 0; group < request.tables.length; group++) {
+    const { blockSize } = spec.groups[group]!;
+    const table = request.tables[group]!;
+    for (let index = request.firstAllocated[group]!; index < table.length; index++) {
+      const block = table.at(index);
+      if (block === NULL_BLOCK || !residency.isOwned(block) || residency.isFilledBy(block, request.slot)) continue;
+      request.awaited.push({ block, start: index * blockSize, blockSize });
     }
   }
   if (request.tables.length > 1) request.awaited.sort((a, b) => a.start - b.start);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { Prng } from '../base/prng.ts';
 import { type GroupValidity, planSpans } from './planner.ts';
-import { planTokensNaively } from './planner-twin.ts';
+import { planTokensNaively } from './planner-reference.ts';
 import { SpanList } from './span-list.ts';
 
 /**
@@ -21,7 +21,7 @@ describe('planner', () => {
     for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
       const prng = new Prng(seed);
       const tokenCount = prng.between(1, seed % 64 === 0 ? tokensMax : seed % 4 === 0 ? 32 : 12);
-      const groups = buffers.slice(0, 1 + (seed % 3)).map((validTo) => randomGroup(prng, tokenCount, validTo));
+      const groups = buffers.slice(0, 1 + (seed % 3)).map((validTokens) => randomGroup(prng, tokenCount, validTokens));
       planSpans(tokenCount, groups, spans);
       planTokensNaively(tokenCount, groups, expected);
       if (!areSame(spans, expected, tokenCount)) throw new Error(report(seed, tokenCount, groups, spans, expected));
@@ -51,26 +51,29 @@ function report(
   spans: SpanList,
   expected: Uint8Array,
 ): string {
-  const twin = Array.from(expected.subarray(0, tokenCount), (mark) => (mark === 1 ? '^' : '.')).join('');
-  const shown = groups.map((group) => ({ ...group, validTo: [...group.validTo.subarray(0, group.blockCount)] }));
+  const reference = Array.from(expected.subarray(0, tokenCount), (mark) => (mark === 1 ? '^' : '.')).join('');
+  const shown = groups.map((group) => ({
+    ...group,
+    validTokens: [...group.validTokens.subarray(0, group.blockCount)],
+  }));
   return [
     `rerun with KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`,
     JSON.stringify(shown),
-    `twin ${twin}, planner ${JSON.stringify(spans.toArray())}`,
+    `twin ${reference}, planner ${JSON.stringify(spans.toArray())}`,
   ].join('\n');
 }
 
 const blockSizes = [1, 2, 3, 4, 8, 16];
 const kinds = ['full', 'window', 'state'] as const;
 
-function randomGroup(prng: Prng, tokenCount: number, validTo: Int32Array): GroupValidity {
+function randomGroup(prng: Prng, tokenCount: number, validTokens: Int32Array): GroupValidity {
   const blockSize = prng.pick(blockSizes);
   const blockCount = prng.between(0, Math.ceil(tokenCount / blockSize));
   const density = prng.unit();
-  for (let block = 0; block < blockCount; block++) {
+  for (let index = 0; index < blockCount; index++) {
     const draw = prng.unit();
-    validTo[block] = draw >= density ? 0 : draw < density * 0.8 ? blockSize : prng.between(0, blockSize);
+    validTokens[index] = draw >= density ? 0 : draw < density * 0.8 ? blockSize : prng.between(0, blockSize);
   }
   const kind = prng.pick(kinds);
-  return { kind, blockSize, blockCount, validTo, window: kind === 'window' ? prng.between(1, 20) : Infinity };
+  return { kind, blockSize, blockCount, validTokens, window: kind === 'window' ? prng.between(1, 20) : Infinity };
 }

@@ -7,7 +7,7 @@ const full = (blocks: number[], blockSize = 4): GroupValidity => ({
   blockSize,
   window: Infinity,
   blockCount: blocks.length,
-  validTo: Int32Array.from(blocks),
+  validTokens: Int32Array.from(blocks),
 });
 const window = (size: number, blocks: number[]): GroupValidity => ({
   ...full(blocks),

@@ -23,7 +23,7 @@ export interface GroupValidity {
    * How many of each logical block's tokens are valid, from its first on. In a state group a block holds one state, the
    * one after so many of its tokens; none where it is 0.
    */
-  readonly validTo: Int32Array;
+  readonly validTokens: Int32Array;
 }
 
 /**
@@ -45,9 +45,9 @@ export function planSpans(tokenCount: number, groups: readonly GroupValidity[], 
     let chosen: GroupValidity | undefined;
     for (let g = 0; g < groups.length; g++) {
       const group = groups[g]!;
-      const missing = highestMissing(group, low, g);
-      if (missing > next) {
-        next = missing;
+      const needed = highestNeeded(group, low, g);
+      if (needed > next) {
+        next = needed;
         chosen = group;
       }
     }
@@ -63,7 +63,7 @@ export function planSpans(tokenCount: number, groups: readonly GroupValidity[], 
 }
 
 /** The highest token below `low`, the lowest of C so far, that `group` needs and lacks; NOTHING when all is met. */
-function highestMissing(group: GroupValidity, low: number, g: number): number {
+function highestNeeded(group: GroupValidity, low: number, g: number): number {
   if (group.kind === 'state') return stateAt(group, low) ? NOTHING : low - 1;
   // A candidate below `low` is still right: between the two everything is valid. So all calls together pass each block once.
   if (candidates[g]! >= low) candidates[g] = highestInvalid(group, low);
@@ -72,11 +72,11 @@ function highestMissing(group: GroupValidity, low: number, g: number): number {
 }
 
 /** The highest q < `below` whose KV is not valid, or NOTHING. */
-function highestInvalid({ blockSize, blockCount, validTo }: GroupValidity, below: number): number {
-  let block = Math.floor((below - 1) / blockSize);
-  let offset = below - 1 - block * blockSize;
-  for (; block >= 0; block--, offset = blockSize - 1) {
-    if (block >= blockCount || offset >= validTo[block]!) return block * blockSize + offset;
+function highestInvalid({ blockSize, blockCount, validTokens }: GroupValidity, below: number): number {
+  let index = Math.floor((below - 1) / blockSize);
+  let offset = below - 1 - index * blockSize;
+  for (; index >= 0; index--, offset = blockSize - 1) {
+    if (index >= blockCount || offset >= validTokens[index]!) return index * blockSize + offset;
   }
   return NOTHING;
 }
@@ -87,27 +87,27 @@ function highestInvalid({ blockSize, blockCount, validTo }: GroupValidity, below
  */
 function runStart(group: GroupValidity, token: number): number {
   if (group.kind === 'state') return nearestCheckpoint(group, token);
-  const { blockSize, blockCount, validTo } = group;
-  for (let block = Math.floor(token / blockSize); block >= 0; block--)
-    if (block < blockCount && validTo[block]! > 0) return block * blockSize + validTo[block]!;
+  const { blockSize, blockCount, validTokens } = group;
+  for (let index = Math.floor(token / blockSize); index >= 0; index--)
+    if (index < blockCount && validTokens[index]! > 0) return index * blockSize + validTokens[index]!;
   return 0;
 }
 
 /** Whether the state before token `position` is known: nothing, or a checkpoint after token `position` - 1. */
-function stateAt({ blockSize, blockCount, validTo }: GroupValidity, position: number): boolean {
+function stateAt({ blockSize, blockCount, validTokens }: GroupValidity, position: number): boolean {
   if (position === 0) return true;
-  const block = Math.floor((position - 1) / blockSize);
-  return block < blockCount && validTo[block] === position - block * blockSize;
+  const index = Math.floor((position - 1) / blockSize);
+  return index < blockCount && validTokens[index] === position - index * blockSize;
 }
 
 /** The highest position p <= `position` before which the state is known. */
-function nearestCheckpoint({ blockSize, blockCount, validTo }: GroupValidity, position: number): number {
+function nearestCheckpoint({ blockSize, blockCount, validTokens }: GroupValidity, position: number): number {
   if (position === 0) return 0;
-  let block = Math.floor((position - 1) / blockSize);
-  let limit = position - block * blockSize;
-  for (; block >= 0; block--, limit = blockSize) {
-    if (block < blockCount && validTo[block]! > 0 && validTo[block]! <= limit)
-      return block * blockSize + validTo[block]!;
+  let index = Math.floor((position - 1) / blockSize);
+  let limit = position - index * blockSize;
+  for (; index >= 0; index--, limit = blockSize) {
+    if (index < blockCount && validTokens[index]! > 0 && validTokens[index]! <= limit)
+      return index * blockSize + validTokens[index]!;
   }
   return 0;
 }

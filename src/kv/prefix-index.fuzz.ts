@@ -8,36 +8,36 @@ import { PrefixIndex } from './prefix-index.ts';
 test('agrees with a map of lists', () => {
   for (let seed = 1; seed <= 20; seed++) {
     const prng = new Prng(seed);
-    const pageCount = prng.between(2, 40);
+    const blockCount = prng.between(2, 40);
     const keyCount = prng.between(1, 30);
     const words = new Uint32Array(keyCount * DIGEST_WORDS);
     for (let key = 0; key < keyCount; key++) {
       words[key * DIGEST_WORDS] = prng.between(0, 3);
       words[key * DIGEST_WORDS + prng.between(1, DIGEST_WORDS - 1)] = prng.uint32();
     }
-    const index = new PrefixIndex(pageCount);
-    const twin = new Map<string, BlockId[]>();
-    const keyOfPage = new Map<BlockId, string>();
+    const index = new PrefixIndex(blockCount);
+    const reference = new Map<string, BlockId[]>();
+    const keyOfBlock = new Map<BlockId, string>();
     for (let i = 0; i < 1000; i++) {
-      const page = prng.between(1, pageCount - 1) as BlockId;
+      const block = prng.between(1, blockCount - 1) as BlockId;
       const key = prng.between(0, keyCount - 1);
       const group = prng.between(0, 2);
       const name = [group, ...words.subarray(key * DIGEST_WORDS, (key + 1) * DIGEST_WORDS)].join();
-      expect(index.find(group, words, key), `seed ${seed}`).toBe(twin.get(name)?.[0] ?? NULL_BLOCK);
-      const held = keyOfPage.get(page);
-      expect(index.has(page)).toBe(held !== undefined);
-      if (held === undefined) {
-        index.insert(page, group, words, key);
-        twin.set(name, [...(twin.get(name) ?? []), page]);
-        keyOfPage.set(page, name);
+      expect(index.find(group, words, key), `seed ${seed}`).toBe(reference.get(name)?.[0] ?? NULL_BLOCK);
+      const indexed = keyOfBlock.get(block);
+      expect(index.has(block)).toBe(indexed !== undefined);
+      if (indexed === undefined) {
+        index.insert(block, group, words, key);
+        reference.set(name, [...(reference.get(name) ?? []), block]);
+        keyOfBlock.set(block, name);
       } else {
-        index.remove(page);
-        const rest = twin.get(held)!.filter((other) => other !== page);
-        twin.set(held, rest);
-        keyOfPage.delete(page);
+        index.remove(block);
+        const rest = reference.get(indexed)!.filter((other) => other !== block);
+        reference.set(indexed, rest);
+        keyOfBlock.delete(block);
       }
       index.checkInvariants();
-      expect(index.size).toBe(keyOfPage.size);
+      expect(index.size).toBe(keyOfBlock.size);
     }
   }
 });

@@ -10,7 +10,7 @@ import { DIGEST_WORDS } from './block-hash.ts';
  * the start, so that a lookup touches no garbage-collected memory and a publication allocates nothing.
  */
 export class PrefixIndex {
-  readonly #pageCount: number;
+  readonly #blockCount: number;
   readonly #bucketMask: number;
   readonly #buckets: Int32Array;
   readonly #next: Int32Array;
@@ -19,16 +19,16 @@ export class PrefixIndex {
   readonly #digests: Uint32Array;
   #size = 0;
 
-  constructor(pageCount: number) {
-    this.#pageCount = pageCount;
-    const bucketCount = 2 ** Math.ceil(Math.log2(Math.max(pageCount, 2) * 1.5));
+  constructor(blockCount: number) {
+    this.#blockCount = blockCount;
+    const bucketCount = 2 ** Math.ceil(Math.log2(Math.max(blockCount, 2) * 1.5));
     this.#bucketMask = bucketCount - 1;
     // Page 0 is nobody's, so 0 ends a chain and new arrays are ready as they are.
     this.#buckets = new Int32Array(bucketCount);
-    this.#next = new Int32Array(pageCount);
-    this.#previous = new Int32Array(pageCount);
-    this.#groups = new Int32Array(pageCount).fill(ABSENT);
-    this.#digests = new Uint32Array(pageCount * DIGEST_WORDS);
+    this.#next = new Int32Array(blockCount);
+    this.#previous = new Int32Array(blockCount);
+    this.#groups = new Int32Array(blockCount).fill(ABSENT);
+    this.#digests = new Uint32Array(blockCount * DIGEST_WORDS);
   }
 
   /** Pages in the index. */
@@ -36,46 +36,46 @@ export class PrefixIndex {
     return this.#size;
   }
 
-  has(page: BlockId): boolean {
-    return this.#groups[page] !== ABSENT;
+  has(block: BlockId): boolean {
+    return this.#groups[block] !== ABSENT;
   }
 
   /** A page with this key, or NULL_BLOCK when there is none; of several, the one that was inserted first. */
-  find(group: number, words: Uint32Array, block: number): BlockId {
+  find(group: number, words: Uint32Array, index: number): BlockId {
     if (this.#size === 0) return NULL_BLOCK;
-    const at = block * DIGEST_WORDS;
-    let page = this.#buckets[this.#bucketOf(words, at, group)]!;
-    while (page !== NULL_BLOCK && !this.#matches(page, group, words, at)) page = this.#next[page]!;
-    return page as BlockId;
+    const at = index * DIGEST_WORDS;
+    let block = this.#buckets[this.#bucketOf(words, at, group)]!;
+    while (block !== NULL_BLOCK && !this.#matches(block, group, words, at)) block = this.#next[block]!;
+    return block as BlockId;
   }
 
-  insert(page: BlockId, group: number, words: Uint32Array, block: number): void {
-    if (page === NULL_BLOCK || page >= this.#pageCount) fail(`page ${page} cannot be indexed`);
-    if (this.has(page)) fail(`page ${page} is in the index already`);
-    const at = block * DIGEST_WORDS;
-    const own = page * DIGEST_WORDS;
+  insert(block: BlockId, group: number, words: Uint32Array, index: number): void {
+    if (block === NULL_BLOCK || block >= this.#blockCount) fail(`page ${block} cannot be indexed`);
+    if (this.has(block)) fail(`page ${block} is in the index already`);
+    const at = index * DIGEST_WORDS;
+    const own = block * DIGEST_WORDS;
     for (let i = 0; i < DIGEST_WORDS; i++) this.#digests[own + i] = words[at + i]!;
-    this.#groups[page] = group;
+    this.#groups[block] = group;
     const bucket = this.#bucketOf(words, at, group);
     let last = this.#buckets[bucket]!;
-    if (last === NULL_BLOCK) this.#buckets[bucket] = page;
+    if (last === NULL_BLOCK) this.#buckets[bucket] = block;
     else {
       while (this.#next[last] !== NULL_BLOCK) last = this.#next[last]!;
-      this.#next[last] = page;
+      this.#next[last] = block;
     }
-    this.#previous[page] = last;
-    this.#next[page] = NULL_BLOCK;
+    this.#previous[block] = last;
+    this.#next[block] = NULL_BLOCK;
     this.#size++;
   }
 
-  remove(page: BlockId): void {
-    if (!this.has(page)) fail(`page ${page} is not in the index`);
-    const next = this.#next[page]!;
-    const previous = this.#previous[page]!;
+  remove(block: BlockId): void {
+    if (!this.has(block)) fail(`page ${block} is not in the index`);
+    const next = this.#next[block]!;
+    const previous = this.#previous[block]!;
     if (previous !== NULL_BLOCK) this.#next[previous] = next;
-    else this.#buckets[this.#bucketOf(this.#digests, page * DIGEST_WORDS, this.#groups[page]!)] = next;
+    else this.#buckets[this.#bucketOf(this.#digests, block * DIGEST_WORDS, this.#groups[block]!)] = next;
     if (next !== NULL_BLOCK) this.#previous[next] = previous;
-    this.#groups[page] = ABSENT;
+    this.#groups[block] = ABSENT;
     this.#size--;
   }
 
@@ -84,12 +84,12 @@ export class PrefixIndex {
     let reached = 0;
     for (let bucket = 0; bucket < this.#buckets.length; bucket++) {
       let previous = NULL_BLOCK as number;
-      for (let page = this.#buckets[bucket]!; page !== NULL_BLOCK; page = this.#next[page]!) {
-        if (this.#previous[page] !== previous) fail(`page ${page}: link back is broken`);
-        const home = this.#bucketOf(this.#digests, page * DIGEST_WORDS, this.#groups[page]!);
-        if (home !== bucket) fail(`page ${page} hangs in bucket ${bucket}, its digest says ${home}`);
+      for (let block = this.#buckets[bucket]!; block !== NULL_BLOCK; block = this.#next[block]!) {
+        if (this.#previous[block] !== previous) fail(`page ${block}: link back is broken`);
+        const home = this.#bucketOf(this.#digests, block * DIGEST_WORDS, this.#groups[block]!);
+        if (home !== bucket) fail(`page ${block} hangs in bucket ${bucket}, its digest says ${home}`);
         if (++reached > this.#size) fail('the chains are longer than the index');
-        previous = page;
+        previous = block;
       }
     }
     if (reached !== this.#size) fail(`${reached} pages reached, size says ${this.#size}`);
@@ -100,9 +100,9 @@ export class PrefixIndex {
     return (words[at]! ^ Math.imul(group, 0x9e3779b1)) & this.#bucketMask;
   }
 
-  #matches(page: number, group: number, words: Uint32Array, at: number): boolean {
-    if (this.#groups[page] !== group) return false;
-    const own = page * DIGEST_WORDS;
+  #matches(block: number, group: number, words: Uint32Array, at: number): boolean {
+    if (this.#groups[block] !== group) return false;
+    const own = block * DIGEST_WORDS;
     for (let i = 0; i < DIGEST_WORDS; i++) if (this.#digests[own + i] !== words[at + i]) return false;
     return true;
   }

@@ -17,7 +17,7 @@ export class Proposal {
   constructor(parts: KvParts) {
     this.#parts = parts;
     this.groups = parts.spec.groups.map((group) => new GroupProposal(group));
-    this.#isSelective = parts.groups.some((group) => !group.takesAllAtOnce);
+    this.#isSelective = parts.groups.some((group) => !group.allocatesAll);
   }
 
   /**
@@ -27,36 +27,36 @@ export class Proposal {
    */
   draw(request: KvRequest, useCache: boolean, found: readonly BlockPlace[]): number {
     const { groups, enablePrefixCaching } = this.#parts;
-    for (let g = 0; g < groups.length; g++) {
-      const proposal = this.groups[g]!;
+    for (let group = 0; group < groups.length; group++) {
+      const proposal = this.groups[group]!;
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
-      if (useCache && enablePrefixCaching) this.#lookUp(request, g, proposal);
+      if (useCache && enablePrefixCaching) this.#lookUp(request, group, proposal);
     }
-    for (let i = 0; i < found.length; i++) this.groups[found[i]!.group]!.setOutside(found[i]!.index);
+    for (let i = 0; i < found.length; i++) this.groups[found[i]!.group]!.setExternal(found[i]!.index);
     if (this.#isSelective || found.length > 0) {
       planSpans(request.tokens.length, this.groups, this.#spans);
       if (found.length > 0) for (const group of this.groups) chooseLoads(group, this.#spans);
-      for (let g = 0; g < groups.length; g++) groups[g]!.strike(this.groups[g]!, this.#spans);
+      for (let group = 0; group < groups.length; group++) groups[group]!.dropUnneeded(this.groups[group]!, this.#spans);
     }
-    let pages = 0;
-    for (let g = 0; g < groups.length; g++) {
-      pages += groups[g]!.freshPages(this.groups[g]!);
+    let blocks = 0;
+    for (let group = 0; group < groups.length; group++) {
+      blocks += groups[group]!.newBlockCount(this.groups[group]!);
       // A full group has counted them; the others count what their rows need as they go.
-      if (!groups[g]!.takesAllAtOnce) pages += loadsOf(this.groups[g]!);
-      pages += this.#revivedPages(this.groups[g]!);
+      if (!groups[group]!.allocatesAll) blocks += loadsOf(this.groups[group]!);
+      blocks += this.#reusedIdleCount(this.groups[group]!);
     }
-    return pages;
+    return blocks;
   }
 
   /** Whether it counts on a load: on one that is under way, or (`includesFound`) on blocks that were found outside. */
   countsOnLoads(includesFound: boolean): boolean {
     const { residency } = this.#parts;
-    for (const { pages, outside, blockCount, blockSize } of this.groups)
-      for (let block = 0; block < blockCount; block++) {
-        const page = pages[block] as BlockId;
+    for (const { blocks, external, blockCount, blockSize } of this.groups)
+      for (let index = 0; index < blockCount; index++) {
+        const block = blocks[index] as BlockId;
         // What is loaded within the step is not waited for.
-        if (residency.isLoading(page) && residency.plannedTo[page] !== blockSize) return true;
-        if (includesFound && outside[block] === 1) return true;
+        if (residency.isLoading(block) && residency.scheduledTokens[block] !== blockSize) return true;
+        if (includesFound && external[index] === 1) return true;
       }
     return false;
   }
@@ -68,29 +68,29 @@ export class Proposal {
       const proposal = this.groups[group]!;
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
       this.#lookUp(request, group, proposal);
-      for (let block = 0; block < request.chains[group]!.count; block++)
-        if (proposal.pages[block] === NULL_BLOCK) places.push({ group, index: block });
+      for (let index = 0; index < request.chains[group]!.count; index++)
+        if (proposal.blocks[index] === NULL_BLOCK) places.push({ group, index });
     }
     return places;
   }
 
   /** Published pages first; else pages that another request has promised to fill. */
-  #lookUp(request: KvRequest, g: number, proposal: GroupProposal): void {
-    const { published, computing } = this.#parts;
-    const chain = request.chains[g]!;
+  #lookUp(request: KvRequest, group: number, proposal: GroupProposal): void {
+    const { cached, computing } = this.#parts;
+    const chain = request.chains[group]!;
     chain.extend(request.tokens);
-    for (let block = 0; block < chain.count; block++) {
-      let page = published.find(g, chain.words, block);
-      if (page === NULL_BLOCK) page = computing.find(g, chain.words, block);
-      if (page !== NULL_BLOCK) proposal.set(block, page, proposal.blockSize);
+    for (let index = 0; index < chain.count; index++) {
+      let block = cached.find(group, chain.words, index);
+      if (block === NULL_BLOCK) block = computing.find(group, chain.words, index);
+      if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);
     }
   }
 
   /** Found pages that nobody refers to are counted as available until this request takes them. */
-  #revivedPages({ pages, blockCount }: GroupProposal): number {
+  #reusedIdleCount({ blocks, blockCount }: GroupProposal): number {
     let revived = 0;
-    for (let block = 0; block < blockCount; block++)
-      if (pages[block] !== NULL_BLOCK && this.#parts.pool.isAvailable(pages[block] as BlockId)) revived++;
+    for (let index = 0; index < blockCount; index++)
+      if (blocks[index] !== NULL_BLOCK && this.#parts.pool.isAvailable(blocks[index] as BlockId)) revived++;
     return revived;
   }
 }

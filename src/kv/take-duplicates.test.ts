@@ -1,15 +1,15 @@
 import { expect, test } from 'vitest';
-import { harness, pagesOf, range, shape, short } from '../../sim/harness.ts';
+import { blocksOf, harness, range, shape, short } from '../../sim/harness.ts';
 
 /** Two requests that say the same, so that each has a page of its own for every block behind the prompt. */
-function twins() {
+function duplicates() {
   const world = harness(40);
   world.scheduler.add(short('one', range(8), 12));
   world.scheduler.add(short('two', range(8), 12));
   for (let i = 0; i < 6; i++) world.step();
   const plan = world.scheduler.plan()!;
   expect(shape(plan)).toEqual(['one: 13-14', 'two: 13-14']);
-  const [ones, twos] = ['one', 'two'].map((id) => pagesOf(plan, id, [0, 1, 2]));
+  const [ones, twos] = ['one', 'two'].map((id) => blocksOf(plan, id, [0, 1, 2]));
   expect(ones!.slice(0, 2)).toEqual(twos!.slice(0, 2));
   expect(ones![2]).not.toBe(twos![2]);
   return { ...world, plan, ones: ones!, twos: twos! };
@@ -22,11 +22,11 @@ const alone = () => {
 };
 
 test('a lost block that another request has computed too is not computed again', () => {
-  const { apply, step, drain, plan, ones, twos, outputs, finished, scheduler } = twins();
+  const { apply, step, drain, plan, ones, twos, outputs, finished, scheduler } = duplicates();
   apply(plan, [ones[2]!]);
   const next = step();
   expect(shape(next)).toEqual(['two: 14-15', 'one: 13-14']);
-  expect(pagesOf(next, 'one', [2])).toEqual([twos[2]]);
+  expect(blocksOf(next, 'one', [2])).toEqual([twos[2]]);
   drain();
   expect(finished.get('one')!.stats.recomputedTokens).toBe(1);
   for (const id of ['one', 'two']) expect(outputs.get(id)).toEqual(alone());
@@ -34,7 +34,7 @@ test('a lost block that another request has computed too is not computed again',
 });
 
 test('when the other copy is lost as well, each fills its own again', () => {
-  const { apply, step, drain, plan, ones, twos, outputs } = twins();
+  const { apply, step, drain, plan, ones, twos, outputs } = duplicates();
   apply(plan, [ones[2]!, twos[2]!]);
   expect(shape(step())).toEqual(['one: 8-12 13-14', 'two: 8-12 13-14']);
   drain();

@@ -1,5 +1,5 @@
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
-import { releasePage } from './coverage.ts';
+import { releaseBlock } from './coverage.ts';
 import type { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
@@ -11,20 +11,20 @@ import type { KvRequest } from './kv-request.ts';
  *
  * For a request that plans again; `proposal` is what its table holds and is kept in step. O(blocks).
  */
-export function takeDuplicates(parts: KvParts, proposal: GroupProposal, request: KvRequest, g: number): void {
-  const { published, pool, residency } = parts;
-  const chain = request.chains[g]!;
-  const table = request.tables[g]!;
+export function takeDuplicates(parts: KvParts, proposal: GroupProposal, request: KvRequest, group: number): void {
+  const { cached, pool, residency } = parts;
+  const chain = request.chains[group]!;
+  const table = request.tables[group]!;
   chain.extend(request.tokens);
-  for (let block = 0; block < Math.min(table.length, chain.count); block++) {
-    const page = table.at(block);
-    if (page !== NULL_BLOCK && !residency.isFilledBy(page, request.slot)) continue;
-    const found: BlockId = published.find(g, chain.words, block);
+  for (let index = 0; index < Math.min(table.length, chain.count); index++) {
+    const block = table.at(index);
+    if (block !== NULL_BLOCK && !residency.isFilledBy(block, request.slot)) continue;
+    const found: BlockId = cached.find(group, chain.words, index);
     if (found === NULL_BLOCK) continue;
     // First the one, then the other: a page that nobody refers to could be handed out.
     pool.reference(found);
-    if (page !== NULL_BLOCK) releasePage(parts, request, { group: g, index: block, page });
-    table.set(block, found);
-    proposal.set(block, found, proposal.blockSize);
+    if (block !== NULL_BLOCK) releaseBlock(parts, request, { group, index, block });
+    table.set(index, found);
+    proposal.set(index, found, proposal.blockSize);
   }
 }

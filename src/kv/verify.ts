@@ -1,8 +1,8 @@
 import { assert } from '../base/assert.ts';
 import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import type { BlockTableBuffer } from './block-table.ts';
 import { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
-import type { PageTable } from './page-table.ts';
 import { readTables } from './plan-request.ts';
 import { planSpans } from './planner.ts';
 import { SpanList } from './span-list.ts';
@@ -20,7 +20,7 @@ export function verifyPlans(parts: KvParts): void {
   for (const request of parts.requests) {
     if (request === undefined || !request.admitted || request.needsPlan) continue;
     // What waits aside is not in the tables, so the tables do not tell the whole truth until it is back.
-    if (request.parked.length > 0) continue;
+    if (request.reserved.length > 0) continue;
     readTables(parts, groups, request);
     planSpans(request.tokens.length, groups, wanted);
     if (request.hasLeft(wanted)) continue;
@@ -30,9 +30,9 @@ export function verifyPlans(parts: KvParts): void {
 }
 
 export function verifyKvCache(parts: KvParts): void {
-  const { pool, residency, published, computing, spec } = parts;
+  const { pool, residency, cached, computing, spec } = parts;
   pool.checkInvariants();
-  published.checkInvariants();
+  cached.checkInvariants();
   computing.checkInvariants();
   const scratch = scratchOf(parts);
   const references = scratch.references.fill(0);
@@ -40,42 +40,43 @@ export function verifyKvCache(parts: KvParts): void {
   const owned = scratch.owned.fill(0);
   for (const request of parts.requests) {
     if (request === undefined) continue;
-    for (const { page, group } of request.parked) {
-      references[page]!++;
-      sizes[page] = spec.groups[group]!.blockSize;
-      if (residency.isOwnedBy(page, request.slot)) owned[page] = 1;
+    for (const { block, group } of request.reserved) {
+      references[block]!++;
+      sizes[block] = spec.groups[group]!.blockSize;
+      if (residency.isOwnedBy(block, request.slot)) owned[block] = 1;
     }
-    for (let g = 0; g < request.tables.length; g++) {
-      const table: PageTable = request.tables[g]!;
-      const { blockSize } = spec.groups[g]!;
+    for (let group = 0; group < request.tables.length; group++) {
+      const table: BlockTableBuffer = request.tables[group]!;
+      const { blockSize } = spec.groups[group]!;
       if (!request.admitted && table.length > 0) fail('pages without admission');
-      for (let block = 0; block < table.length; block++) {
-        const page = table.at(block);
-        if (page === NULL_BLOCK) continue;
-        if (block < request.firstHeld[g]!) fail(`block ${block} has a page below the first that is held`);
-        if (sizes[page] !== 0 && sizes[page] !== blockSize) fail(`page ${page} serves groups of different block sizes`);
-        references[page]!++;
-        sizes[page] = blockSize;
-        if (residency.isOwnedBy(page, request.slot)) owned[page] = 1;
+      for (let index = 0; index < table.length; index++) {
+        const block = table.at(index);
+        if (block === NULL_BLOCK) continue;
+        if (index < request.firstAllocated[group]!) fail(`block ${index} has a page below the first that is held`);
+        if (sizes[block] !== 0 && sizes[block] !== blockSize)
+          fail(`page ${block} serves groups of different block sizes`);
+        references[block]!++;
+        sizes[block] = blockSize;
+        if (residency.isOwnedBy(block, request.slot)) owned[block] = 1;
       }
     }
   }
-  for (let id = NULL_BLOCK + 1; id < spec.pageCount; id++) {
-    const page = id as BlockId;
-    if (references[page] !== pool.references(page))
-      fail(`I7: page ${page}: ${references[page]} tables, count ${pool.references(page)}`);
-    if (residency.isOwned(page) !== (owned[page] === 1)) fail(`page ${page}: its owner does not hold it`);
-    if (residency.isLoading(page) && owned[page] === 0) fail(`page ${page} is loaded for nobody`);
-    if (residency.isLoading(page) && !pool.isHeld(page)) fail(`I5: page ${page} is loaded, but not held`);
-    if (references[page] === 0) {
-      if (computing.has(page)) fail(`page ${page} is promised, but nobody computes it`);
+  for (let id = NULL_BLOCK + 1; id < spec.blockCount; id++) {
+    const block = id as BlockId;
+    if (references[block] !== pool.references(block))
+      fail(`I7: page ${block}: ${references[block]} tables, count ${pool.references(block)}`);
+    if (residency.isOwned(block) !== (owned[block] === 1)) fail(`page ${block}: its owner does not hold it`);
+    if (residency.isLoading(block) && owned[block] === 0) fail(`page ${block} is loaded for nobody`);
+    if (residency.isLoading(block) && !pool.isPinned(block)) fail(`I5: page ${block} is loaded, but not held`);
+    if (references[block] === 0) {
+      if (computing.has(block)) fail(`page ${block} is promised, but nobody computes it`);
       continue;
     }
-    const whole = residency.validTo[page] === sizes[page];
-    if (published.has(page) && !whole) fail(`I4: page ${page} is published before it is whole`);
-    if (!whole && !residency.isOwned(page)) fail(`page ${page} is not whole, and nobody fills it`);
-    if (computing.has(page) && !residency.isOwned(page)) fail(`page ${page} is promised, but nobody fills it`);
-    if (computing.has(page) && published.has(page)) fail(`page ${page} is both promised and published`);
+    const whole = residency.validTokens[block] === sizes[block];
+    if (cached.has(block) && !whole) fail(`I4: page ${block} is published before it is whole`);
+    if (!whole && !residency.isOwned(block)) fail(`page ${block} is not whole, and nobody fills it`);
+    if (computing.has(block) && !residency.isOwned(block)) fail(`page ${block} is promised, but nobody fills it`);
+    if (computing.has(block) && cached.has(block)) fail(`page ${block} is both promised and published`);
   }
 }
 
@@ -92,15 +93,15 @@ interface Scratch {
 const scratches = new WeakMap<KvParts, Scratch>();
 
 function scratchOf(parts: KvParts): Scratch {
-  const { groups, pageCount } = parts.spec;
+  const { groups, blockCount } = parts.spec;
   let scratch = scratches.get(parts);
   if (scratch === undefined) {
     scratch = {
       proposals: groups.map((group) => new GroupProposal(group)),
       wanted: new SpanList(),
-      references: new Int32Array(pageCount),
-      sizes: new Int32Array(pageCount),
-      owned: new Uint8Array(pageCount),
+      references: new Int32Array(blockCount),
+      sizes: new Int32Array(blockCount),
+      owned: new Uint8Array(blockCount),
     };
     scratches.set(parts, scratch);
   }

@@ -18,7 +18,7 @@ const shape = { headDim: 32, group: 1, blockSize: 16, kvType: F16 };
 interface Options {
   readonly compiler?: string;
   readonly cacheFolder?: string;
-  readonly notice?: (message: string) => void;
+  readonly event?: (message: string) => void;
 }
 const load = (options: Options, of = shape) =>
   loadAttentionKernel(loadNative(), of, { cacheFolder: join(folder, 'cache'), ...options });
@@ -91,11 +91,11 @@ describe('without a kernel', () => {
 
   it('tells an operator only what this machine could have', async () => {
     const told = async (options: Options, of = shape): Promise<string[]> => {
-      const notices: string[] = [];
-      const notice = (message: string): void => void notices.push(message);
+      const events: string[] = [];
+      const event = (message: string): void => void events.push(message);
       const error: unknown = await load(options, of).catch((reason: unknown) => reason);
-      doWithout(error, 'The kernel', 'Something else is used.', { notice });
-      return notices;
+      doWithout(error, 'The kernel', 'Something else is used.', { event });
+      return events;
     };
     const says = (name: string, message: string): string =>
       script(name, `test "$1" = --version && exit 0; echo "${message}" >&2; exit 1`);

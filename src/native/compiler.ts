@@ -36,7 +36,7 @@ export interface CompileOptions {
   /** For which CPU, in the compiler's words; default: `demandedCpuFlags`, else this one. */
   readonly cpuFlags?: string | undefined;
   /** Called when this machine does without something that it could have: a sentence with the reason. */
-  readonly notice?: ((message: string) => void) | undefined;
+  readonly event?: ((message: string) => void) | undefined;
 }
 
 export interface Compiled {
@@ -68,9 +68,9 @@ export class CompileFailure extends Error {
  * What a caller does that can do without a library: says so to an operator if this machine could have it. Throws errors that
  * are no `CompileFailure`. `what` and `instead` are parts of one sentence.
  */
-export function doWithout(error: unknown, what: string, instead: string, { notice }: CompileOptions): undefined {
+export function doWithout(error: unknown, what: string, instead: string, { event }: CompileOptions): undefined {
   if (!(error instanceof CompileFailure)) throw error;
-  if (error.isAvoidable) notice?.(`${what} cannot be used: ${error.message}. ${instead}`);
+  if (error.isAvoidable) event?.(`${what} cannot be used: ${error.message}. ${instead}`);
   return undefined;
 }
 
@@ -160,7 +160,7 @@ interface CompileJob {
   readonly key: string;
   readonly sourceDigest: string;
   readonly cacheFolder: string | undefined;
-  readonly notice: CompileOptions['notice'];
+  readonly event: CompileOptions['event'];
 }
 
 async function jobOf(source: NativeSource, options: CompileOptions): Promise<CompileJob> {
@@ -190,18 +190,18 @@ async function jobOf(source: NativeSource, options: CompileOptions): Promise<Com
     key: `${basename(source.file, '.c')}-${hash.digest('hex').slice(0, 32)}`,
     sourceDigest,
     cacheFolder: options.cacheFolder ?? defaultCacheFolder(),
-    notice: options.notice,
+    event: options.event,
   };
 }
 
 async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isCacheable: boolean }> {
-  const { cacheFolder, key, sourceDigest, notice } = job;
+  const { cacheFolder, key, sourceDigest, event } = job;
   if (cacheFolder !== undefined) {
     const { path, library, damaged } = await findLibrary(cacheFolder, key);
     if (path !== undefined && library !== undefined) {
       return { path, key, library, wasCached: true, sourceDigest, isCacheable: true };
     }
-    if (damaged > 0) notice?.(`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`);
+    if (damaged > 0) event?.(`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`);
   }
   const workFolder = await newWorkFolder().catch((error: unknown) => {
     throw new CompileFailure(`no temporary folder can be made: ${reasonOf(error)}`, { isAvoidable: true });
@@ -222,16 +222,16 @@ async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isC
 }
 
 /** Where the cache keeps the library; undefined when it cannot. */
-async function keep({ cacheFolder, key, notice }: CompileJob, library: Uint8Array): Promise<string | undefined> {
+async function keep({ cacheFolder, key, event }: CompileJob, library: Uint8Array): Promise<string | undefined> {
   const useless = 'Kernels are compiled again at each start. Set XDG_CACHE_HOME to a folder that can be written.';
   if (cacheFolder === undefined) {
-    notice?.(`There is no cache folder: the user has no home. ${useless}`);
+    event?.(`There is no cache folder: the user has no home. ${useless}`);
     return undefined;
   }
   try {
     return await keepLibrary(cacheFolder, key, library);
   } catch (error) {
-    notice?.(`The cache folder ${cacheFolder} cannot be used: ${reasonOf(error)}. ${useless}`);
+    event?.(`The cache folder ${cacheFolder} cannot be used: ${reasonOf(error)}. ${useless}`);
     return undefined;
   }
 }

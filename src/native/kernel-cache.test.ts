@@ -90,23 +90,23 @@ describe('a library in the cache', () => {
     const { cacheFolder, path } = await filled('reported');
     const whole = readFileSync(path);
     truncateSync(path, whole.length >> 1);
-    const notices: string[] = [];
-    const notice = (message: string): void => void notices.push(message);
-    expect((await load({ cacheFolder, notice })).wasCached).toBe(false);
-    expect(notices).toEqual([`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`]);
+    const events: string[] = [];
+    const event = (message: string): void => void events.push(message);
+    expect((await load({ cacheFolder, event })).wasCached).toBe(false);
+    expect(events).toEqual([`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`]);
     expect(readFileSync(path)).toEqual(whole);
-    expect((await load({ cacheFolder, notice })).wasCached).toBe(true);
-    expect(notices).toHaveLength(1);
+    expect((await load({ cacheFolder, event })).wasCached).toBe(true);
+    expect(events).toHaveLength(1);
   });
 
   it('that is whole but no library is compiled again', async () => {
     const cacheFolder = join(folder, 'never-linked');
-    const broken = join(folder, 'is-broken');
-    writeFileSync(broken, '');
-    const lines = `test "$1" = --version && exit 0; test -e ${broken} || exec ${process.env.CC} "$@"; while test "$1" != -o; do shift; done; echo nothing > "$2"`;
+    const unreadable = join(folder, 'is-broken');
+    writeFileSync(unreadable, '');
+    const lines = `test "$1" = --version && exit 0; test -e ${unreadable} || exec ${process.env.CC} "$@"; while test "$1" != -o; do shift; done; echo nothing > "$2"`;
     const compiler = file('sometimes-lying-cc', `#!/bin/sh\n${lines}\n`);
     await expect(load({ cacheFolder, compiler })).rejects.toThrow(/cannot be loaded/);
-    rmSync(broken);
+    rmSync(unreadable);
     expect((await load({ cacheFolder, compiler })).wasCached).toBe(false);
     expect(readdirSync(cacheFolder)).toHaveLength(1);
   });
@@ -169,12 +169,12 @@ describe('a cache folder that cannot be used', () => {
       `${name} costs a compilation and a warning, once for each process`,
       async () => {
         const cacheFolder = at();
-        const notices: string[] = [];
-        const notice = (message: string): void => void notices.push(message);
-        expect((await load({ cacheFolder, notice })).best).toBe(1);
-        expect((await load({ cacheFolder, notice })).best).toBe(1);
-        expect(notices).toHaveLength(1);
-        expect(notices[0]).toMatch(/^The cache folder .* cannot be used: .*Kernels are compiled again at each start\./);
+        const events: string[] = [];
+        const event = (message: string): void => void events.push(message);
+        expect((await load({ cacheFolder, event })).best).toBe(1);
+        expect((await load({ cacheFolder, event })).best).toBe(1);
+        expect(events).toHaveLength(1);
+        expect(events[0]).toMatch(/^The cache folder .* cannot be used: .*Kernels are compiled again at each start\./);
       },
     );
   }

@@ -1,5 +1,5 @@
 import { defineError } from '../base/errors.ts';
-import type { KvPages } from '../core/kv-pages.ts';
+import type { BlockMemory } from '../core/block-memory.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 
@@ -19,7 +19,7 @@ export interface Runner {
   readonly vocabSize: number;
   readonly stage: PipelineStage;
   /** The pool, for transfers; absent where it is not in this process's memory (a GPU's). */
-  readonly kvPages: KvPages | undefined;
+  readonly blockMemory: BlockMemory | undefined;
   /** `hidden`: what the stage before has made of the same plan; absent for the first stage. */
   execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult>;
   /** Frees native memory. Waits for a running step; idempotent. */

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
+import type { BlockMemory } from '../core/block-memory.ts';
 import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
-import type { KvPages } from '../core/kv-pages.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
@@ -24,11 +24,11 @@ import {
   type StageResult,
   wholeModel,
 } from './contract.ts';
-import { KvMemory, type KvType, pageBytes } from './kv-memory.ts';
+import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
 import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
-import { openRowProduct } from './matmul/row-product.ts';
+import { openRowMatmul } from './matmul/row-matmul.ts';
 import { anyRows, type RowRule } from './matmul/row-rule.ts';
-import { openTileProducts, type TileProducts } from './matmul/tile-product.ts';
+import { openTiledMatmul, type TiledMatmul } from './matmul/tiled-matmul.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { numericsIdentity } from './numerics-identity.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
@@ -50,17 +50,17 @@ export interface GgmlRunnerOptions {
   readonly kvType?: KvType;
   /**
    * Bytes of the pool, rounded down to whole pages; asked for when the weights are in memory, with the bytes that a page
-   * has in this stage. Stages of one model must have equally many: `pageCount * pageBytes` gives just that on a CPU.
+   * has in this stage. Stages of one model must have equally many: `blockCount * pageBytes` gives just that on a CPU.
    */
-  readonly kvCacheBytes: (pageBytes: number) => number;
+  readonly kvCacheBytes: (blockBytes: number) => number;
   /** What computes attention; default `auto`. */
   readonly attention?: AttentionOption;
   /** ggml's rearranged CPU weights; on unless a test compares with plain ones. */
   readonly repack?: boolean;
   /** Our kernels for products; on, like `repack`. */
-  readonly productKernels?: boolean;
+  readonly matmulKernels?: boolean;
   /** Called when this machine does without a kernel that it could have; at most once per sentence. */
-  readonly onNotice?: ((message: string) => void) | undefined;
+  readonly onEvent?: ((message: string) => void) | undefined;
   /**
    * Of the whole file, asked for when the weights are in memory. Absent where KV stays in this machine: then the fingerprint
    * means nothing elsewhere.
@@ -105,7 +105,7 @@ export class GgmlRunner implements Runner {
   static async open(options: GgmlRunnerOptions): Promise<GgmlRunner> {
     const { config, file } = options;
     const isExact = options.numerics === 'exact';
-    const compile = { notice: options.onNotice };
+    const compile = { event: options.onEvent };
     const device = openDevice({ device: options.device, threads: options.threads, exact: isExact });
     // It starts while the weights are read.
     const thread = device.computeThread().started();
@@ -114,7 +114,7 @@ export class GgmlRunner implements Runner {
     try {
       // Of the whole model, whatever this stage has of it: all stages must have one fingerprint.
       const types = [...file.tensors.values()].map(({ type }) => type.name);
-      const tiles = options.productKernels === false ? undefined : await openTileProducts(device, types, compile);
+      const tiles = options.matmulKernels === false ? undefined : await openTiledMatmul(device, types, compile);
       weights = await loadWeights(device, file, config, {
         stage: stageOf(options),
         repack: options.repack ?? true,
@@ -136,7 +136,7 @@ export class GgmlRunner implements Runner {
       }
       const kernels =
         isExact && device.kind === 'cpu'
-          ? await findExactRowRule(device, file, others, await openRowProduct(device, others, compile))
+          ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
           : { rule: anyRows };
       // Two kernels give KV two sets of bits: what one computed is not what the other would compute again. Which kernels
       // there are is the CPU's affair, and stores are shared between machines.
@@ -163,7 +163,7 @@ export class GgmlRunner implements Runner {
     device: ComputeDevice,
     weights: ModelWeights,
     kernels: ExactKernels & {
-      readonly tiles: TileProducts | undefined;
+      readonly tiles: TiledMatmul | undefined;
       readonly passes: NativeLogitsPasses | undefined;
     },
     attention: AttentionChoice,
@@ -179,12 +179,12 @@ export class GgmlRunner implements Runner {
       headCountKv: config.headCountKv,
       headDim: config.headDim,
     };
-    const poolBytes = Math.min(options.kvCacheBytes(pageBytes(layout)), largestBuffer(device));
-    const pageCount = Math.max(2, Math.floor(poolBytes / pageBytes(layout)));
+    const poolBytes = Math.min(options.kvCacheBytes(blockBytes(layout)), largestBuffer(device));
+    const poolBlocks = Math.max(2, Math.floor(poolBytes / blockBytes(layout)));
     this.#device = device;
     this.#weights = weights;
     this.#rowRule = kernels.rule;
-    this.memory = new KvMemory(device, layout, pageCount);
+    this.memory = new KvMemory(device, layout, poolBlocks);
     this.#graph = new GraphBuilder(device);
     const { passes } = kernels;
     try {
@@ -194,7 +194,7 @@ export class GgmlRunner implements Runner {
         weights,
         memory: this.memory,
         attention: attention.create(this.memory),
-        kernels: { tiles: kernels.tiles, row: kernels.rowProduct },
+        kernels: { tiles: kernels.tiles, row: kernels.rowMatmul },
         bestTokens:
           passes === undefined || device.kind !== 'cpu'
             ? undefined
@@ -211,13 +211,13 @@ export class GgmlRunner implements Runner {
     this.vocabSize = config.vocabSize;
     this.kvCacheSpec = {
       groups: [{ kind: 'full', blockSize: tokenCount(blockSize), layers }],
-      pageBytes: pageBytes(layout),
-      pageCount: blockCount(pageCount),
+      blockBytes: blockBytes(layout),
+      blockCount: blockCount(poolBlocks),
       fingerprint,
     };
   }
 
-  get kvPages(): KvPages | undefined {
+  get blockMemory(): BlockMemory | undefined {
     return this.#device.kind === 'cpu' ? this.memory : undefined;
   }
 

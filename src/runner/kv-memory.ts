@@ -28,7 +28,7 @@ export type KvPart = typeof keyPart | typeof valuePart;
 export const rowElements = (layout: KvLayout): number => layout.headCountKv * layout.headDim;
 
 /** Bytes of one page: everything one block of tokens has in all layers, contiguous, so that a transfer is one copy. */
-export const pageBytes = (layout: KvLayout): number => layout.layerCount * 2 * layout.blockSize * kvRowBytes(layout);
+export const blockBytes = (layout: KvLayout): number => layout.layerCount * 2 * layout.blockSize * kvRowBytes(layout);
 
 /** Bytes of a row of the pool. */
 export const kvRowBytes = (layout: KvLayout): number => rowBytes(layout.type, rowElements(layout));
@@ -43,9 +43,9 @@ export const kvPoolTooLarge = defineError(
 const rowsMax = 2 ** 31 - 1;
 
 /** How many pages a pool can have at most; `granuleBytes` as in `KvMemory`. Block ids are smaller than row numbers. */
-export function pageCountMax(layout: KvLayout, granuleBytes: number): number {
-  const rowsPerPage = layout.layerCount * 2 * layout.blockSize;
-  return Math.floor(rowsMax / Math.max(rowsPerPage, pageBytes(layout) / granuleBytes));
+export function blockCountMax(layout: KvLayout, granuleBytes: number): number {
+  const rowsPerBlock = layout.layerCount * 2 * layout.blockSize;
+  return Math.floor(rowsMax / Math.max(rowsPerBlock, blockBytes(layout) / granuleBytes));
 }
 
 /**
@@ -58,10 +58,10 @@ function granuleBytesOf(layout: KvLayout, device: Pick<ComputeDevice, 'kind'>): 
 }
 
 /** Before any memory is asked for. @throws kvPoolTooLarge */
-export function checkPool(device: Pick<ComputeDevice, 'kind'>, layout: KvLayout, pageCount: number): void {
-  const most = pageCountMax(layout, granuleBytesOf(layout, device));
-  const bytes = pageBytes(layout);
-  if (pageCount > most) throw kvPoolTooLarge({ bytes: pageCount * bytes, maxBytes: most * bytes });
+export function checkPool(device: Pick<ComputeDevice, 'kind'>, layout: KvLayout, blockCount: number): void {
+  const most = blockCountMax(layout, granuleBytesOf(layout, device));
+  const bytes = blockBytes(layout);
+  if (blockCount > most) throw kvPoolTooLarge({ bytes: blockCount * bytes, maxBytes: most * bytes });
 }
 
 /** Node 20 has no views of 4 GiB and more: larger pools are seen through several. */
@@ -73,7 +73,7 @@ const viewBytesMax = 2 ** 30;
  */
 export class KvMemory {
   readonly layout: KvLayout;
-  readonly pageCount: number;
+  readonly blockCount: number;
   readonly #device: ComputeDevice;
   readonly #context: ContextPtr;
   readonly #buffer: BufferPtr;
@@ -81,32 +81,32 @@ export class KvMemory {
   /** Where page 0 lies in host memory; undefined on other devices. */
   readonly #base: number | undefined;
   readonly #views: Uint8Array[] = [];
-  readonly #pagesPerView: number;
+  readonly #blocksPerView: number;
   readonly #rowBytes: number;
   /** Bytes of one block's K (or V) in one layer. */
   readonly #partBytes: number;
   readonly granuleBytes: number;
 
   /** Throws `kvPoolTooLarge` or `outOfNativeMemory`. Pages that were never written cost no physical memory where the system allocates lazily. */
-  constructor(device: ComputeDevice, layout: KvLayout, pageCount: number) {
-    assert(pageCount >= 2, 'a pool needs the null page and one more');
-    checkPool(device, layout, pageCount);
+  constructor(device: ComputeDevice, layout: KvLayout, blockCount: number) {
+    assert(blockCount >= 2, 'a pool needs the null page and one more');
+    checkPool(device, layout, blockCount);
     const { native } = device;
     this.#device = device;
     this.layout = layout;
-    this.pageCount = pageCount;
+    this.blockCount = blockCount;
     this.#rowBytes = kvRowBytes(layout);
     this.#partBytes = layout.blockSize * this.#rowBytes;
     this.granuleBytes = granuleBytesOf(layout, device);
-    this.#pagesPerView = Math.max(1, Math.floor(viewBytesMax / this.pageBytes));
+    this.#blocksPerView = Math.max(1, Math.floor(viewBytesMax / this.blockBytes));
     this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
     this.#pool = native.ggml_new_tensor_2d(
       this.#context,
       layout.type.id,
       rowElements(layout),
-      pageCount * this.rowsPerPage,
+      blockCount * this.rowsPerBlock,
     );
-    const bytes = pageCount * this.pageBytes;
+    const bytes = blockCount * this.blockBytes;
     try {
       this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, 'the KV cache', bytes);
     } catch (error) {
@@ -116,27 +116,27 @@ export class KvMemory {
     if (device.mainBuffers.isHost) {
       this.#base = native.ggml_backend_buffer_get_base(this.#buffer);
       // Where KV is padded, a mask hides rows of the null page, and a kernel may multiply them by 0: they must not be NaN.
-      this.blockBytes(0 as BlockId).fill(0);
+      this.bytesOf(0 as BlockId).fill(0);
     } else native.ggml_backend_buffer_clear(this.#buffer, 0);
   }
 
-  get pageBytes(): number {
-    return pageBytes(this.layout);
+  get blockBytes(): number {
+    return blockBytes(this.layout);
   }
 
-  get rowsPerPage(): number {
+  get rowsPerBlock(): number {
     return this.layout.layerCount * 2 * this.layout.blockSize;
   }
 
   /** The row index, within `tokenRows`, of a token that lies at `offset` in `block`; the same for every layer and part. */
   slotOf(block: BlockId, offset: number): number {
-    return block * this.rowsPerPage + offset;
+    return block * this.rowsPerBlock + offset;
   }
 
   /** `[rowElements, ...]`: rows of a layer's K or V, to be written at `slotOf`. */
   tokenRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
     const skipped = (layer * 2 + part) * this.layout.blockSize;
-    const rows = this.pageCount * this.rowsPerPage - skipped;
+    const rows = this.blockCount * this.rowsPerBlock - skipped;
     return graph.view2d(this.#pool, rowElements(this.layout), rows, this.#rowBytes, skipped * this.#rowBytes);
   }
 
@@ -146,7 +146,7 @@ export class KvMemory {
    */
   granuleRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
     const offset = (layer * 2 + part) * this.#partBytes;
-    const rows = Math.floor((this.pageCount * this.pageBytes - offset) / this.granuleBytes);
+    const rows = Math.floor((this.blockCount * this.blockBytes - offset) / this.granuleBytes);
     const ne = [this.granuleBytes / I32.typeSize, rows, 1] as const;
     return graph.reinterpret(this.#pool, I32, ne, [this.granuleBytes, rows * this.granuleBytes], offset);
   }
@@ -154,7 +154,7 @@ export class KvMemory {
   /** The rows, within `granuleRows`, of these blocks one after the other; the same for every layer and part. */
   granulesOf(blocks: Int32Array): Int32Array {
     const perBlock = this.granulesPerBlock;
-    const perPage = this.pageBytes / this.granuleBytes;
+    const perPage = this.blockBytes / this.granuleBytes;
     const rows = new Int32Array(blocks.length * perBlock);
     for (let i = 0; i < rows.length; i++) {
       rows[i] = (blocks[Math.floor(i / perBlock)] ?? 0) * perPage + (i % perBlock);
@@ -173,17 +173,17 @@ export class KvMemory {
   }
 
   /** A page's bytes in place; on a CPU only. */
-  blockBytes(block: BlockId): Uint8Array {
-    if (block < 0 || block >= this.pageCount) assert(false, `block ${block} outside the pool`);
-    const index = Math.floor(block / this.#pagesPerView);
-    const start = (block - index * this.#pagesPerView) * this.pageBytes;
-    return (this.#views[index] ?? this.#newView(index)).subarray(start, start + this.pageBytes);
+  bytesOf(block: BlockId): Uint8Array {
+    if (block < 0 || block >= this.blockCount) assert(false, `block ${block} outside the pool`);
+    const index = Math.floor(block / this.#blocksPerView);
+    const start = (block - index * this.#blocksPerView) * this.blockBytes;
+    return (this.#views[index] ?? this.#newView(index)).subarray(start, start + this.blockBytes);
   }
 
   #newView(index: number): Uint8Array {
-    const first = index * this.#pagesPerView;
-    const pages = Math.min(this.#pagesPerView, this.pageCount - first);
-    const memory = this.#device.native.memoryAt(this.baseAddress + first * this.pageBytes, pages * this.pageBytes);
+    const first = index * this.#blocksPerView;
+    const blocks = Math.min(this.#blocksPerView, this.blockCount - first);
+    const memory = this.#device.native.memoryAt(this.baseAddress + first * this.blockBytes, blocks * this.blockBytes);
     const view = new Uint8Array(memory);
     this.#views[index] = view;
     return view;

@@ -12,7 +12,7 @@ export interface AdmissionParts {
   readonly waiting: WaitingQueue;
   readonly running: RunningList;
   /** Admitted requests that wait for a load, in order of admission. */
-  readonly parked: RequestState[];
+  readonly waitingForRemoteKv: RequestState[];
   readonly kv: KvCache;
   readonly options: SchedulerOptions;
   readonly external: ExternalKv | undefined;
@@ -24,21 +24,21 @@ export interface AdmissionParts {
  * head of the queue is never passed by: big requests would starve.
  */
 export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
-  const { waiting, running, parked, kv, options, external } = parts;
+  const { waiting, running, waitingForRemoteKv, kv, options, external } = parts;
   while (running.size < options.maxNumSeqs) {
     // Loading costs no rows: it is begun beside a step that is full.
-    if (draft.rowsLeft === 0 && external === undefined) return;
+    if (draft.tokensLeft === 0 && external === undefined) return;
     const next = waiting.peek();
     if (next === undefined) return;
     // A page for each that has some already: without it, a request that has just been preempted would come back, take the
     // last pages, and be preempted again by the next decode that needs one, a prefill each time.
-    const headroom = running.size + parked.length;
+    const headroom = running.size + waitingForRemoteKv.length;
     if (!kv.canAdmit(next.kv, headroom)) {
-      external?.holdsUnused();
-      if (external?.giveUpSaves() === true) continue;
+      external?.hasPinnedUnused();
+      if (external?.dropUnstartedSaves() === true) continue;
       return;
     }
-    const match = external === undefined ? nothingFound : findOutside(kv, next, headroom, external);
+    const match = external === undefined ? nothingFound : findExternal(kv, next, headroom, external);
     if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
     if (match === undefined) {
       waiting.defer(next);
@@ -50,7 +50,7 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
     external?.admitted(next, match, loads);
     if (external !== undefined && kv.awaitsLoad(next.kv)) {
       next.status = 'loading';
-      parked.push(next);
+      waitingForRemoteKv.push(next);
       continue;
     }
     next.status = 'running';
@@ -63,13 +63,20 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
  * Rows for those that compute at once, a place for those that wait for a load. There are as many places as seats, so that
  * loads fill the next batch while this one runs, and do not fill the pool with requests that nobody will run for long.
  */
-function hasRoom({ kv, parked, options }: AdmissionParts, draft: StepDraft, next: RequestState, match: Match): boolean {
-  if (draft.rowsLeft > 0 && parked.length < options.maxNumSeqs) return true;
-  return kv.wouldAwaitLoad(next.kv, match.mode !== 'sync') ? parked.length < options.maxNumSeqs : draft.rowsLeft > 0;
+function hasRoom(
+  { kv, waitingForRemoteKv, options }: AdmissionParts,
+  draft: StepDraft,
+  next: RequestState,
+  match: Match,
+): boolean {
+  if (draft.tokensLeft > 0 && waitingForRemoteKv.length < options.maxNumSeqs) return true;
+  return kv.wouldAwaitLoad(next.kv, match.mode !== 'sync')
+    ? waitingForRemoteKv.length < options.maxNumSeqs
+    : draft.tokensLeft > 0;
 }
 
 /** What is to be counted on from outside; the proposal that is drawn last is the one for it. */
-function findOutside(kv: KvCache, next: RequestState, headroom: number, external: ExternalKv): Match | undefined {
+function findExternal(kv: KvCache, next: RequestState, headroom: number, external: ExternalKv): Match | undefined {
   const match = external.match(next);
   if (match === undefined) return undefined;
   if (kv.canAdmit(next.kv, headroom, match.blocks)) return match;

@@ -43,7 +43,7 @@ export function commitStep(
       kv.replanThoseAwaiting(blocks);
     }
     counts.push(below === Infinity);
-    kv.commitRows(state.kv, sequence.spans, below);
+    kv.commitTokens(state.kv, sequence.spans, below);
   }
   return counts;
 }

@@ -66,7 +66,7 @@ export interface SchedulerStats {
     readonly failedLoads: number;
     /** How often a request had to plan again because KV of its was lost, and the tokens of the blocks that were. */
     readonly recoveries: number;
-    readonly lostTokens: number;
+    readonly affectedTokens: number;
     /** What connectors have counted, over all ranks, by name: `loadedBlocks`, `savedBlocks`, `loadFailed.corrupt`, ... */
     readonly counters: Readonly<Record<string, number>>;
   };

@@ -11,7 +11,7 @@ describe('deadlines', () => {
     world.connector.blocks = () => 99;
     world.scheduler.add(short('1', prompt(1), 4));
     world.step();
-    const pages = new Set(world.loads.get('1')!.blocks.map(({ page }) => page));
+    const blocks = new Set(world.loads.get('1')!.blocks.map(({ block }) => block));
     world.clock.nowMs = 5999;
     expect(world.step().sequences).toEqual([]);
     expect(world.scheduler.nextWakeMs()).toBe(6000);
@@ -20,7 +20,7 @@ describe('deadlines', () => {
     const next = world.step();
     expect(shape(next)).toEqual(['1: 0-1600']);
     expect(
-      [...next.sequences[0]!.blockTables[0]!.ids.slice(0, 100)].filter((page) => pages.has(page as never)),
+      [...next.sequences[0]!.blockTables[0]!.ids.slice(0, 100)].filter((block) => blocks.has(block as never)),
     ).toEqual([]);
     expect(world.scheduler.stats().transfers.open).toBe(1);
   });
@@ -44,7 +44,7 @@ describe('deadlines', () => {
     world.scheduler.add(short('1', prompt(1, 2), 1));
     expect(world.plan()).toBeUndefined();
     world.connector.askLaterUntilMs = 900;
-    world.scheduler.ringTransfers();
+    world.scheduler.notifyTransfers();
     world.clock.nowMs = 400;
     expect(world.plan()).toBeUndefined();
     world.clock.nowMs = 500;
@@ -58,7 +58,7 @@ test('what a step has computed is offered to be saved, once, with the page that 
   const first = world.step();
   world.step();
   const [a, b] = first.sequences[0]!.blockTables[0]!.ids;
-  expect(world.connector.newlyValid.map(({ group, index, page }) => [group, index, page])).toEqual([
+  expect(world.connector.newlyValid.map(({ group, index, block }) => [group, index, block])).toEqual([
     [0, 0, a],
     [0, 1, b],
   ]);

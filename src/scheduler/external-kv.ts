@@ -43,11 +43,11 @@ export interface ExternalKvOptions {
 
 /** What a connector has found for a request. */
 export interface Match {
-  readonly blocks: readonly PlacedFind[];
+  readonly blocks: readonly FoundPlace[];
   readonly mode: LoadMode;
 }
 
-interface PlacedFind extends BlockPlace {
+interface FoundPlace extends BlockPlace {
   readonly found: FoundBlock;
 }
 
@@ -77,9 +77,9 @@ export class ExternalKv {
   #checkScratch: { readonly counts: Int32Array; readonly awaited: Uint8Array } | undefined;
   #nowMs = 0;
   #lastStepMs = -Infinity;
-  #isRung: boolean = false;
+  #isNotified: boolean = false;
   /** Answers of the connector that were none: blocks that nobody asked for, keys that are not theirs. */
-  nonsenseCount = 0;
+  invalidAnswerCount = 0;
 
   constructor(kv: KvCache, connector: ConnectorPort, options: ExternalKvOptions = {}) {
     const { pool } = kv.parts;
@@ -90,14 +90,14 @@ export class ExternalKv {
     this.#pollMs = options.pollMs ?? 100;
     this.ledger = new TransferLedger(
       { nowMs: () => this.#nowMs },
-      { hold: (page) => pool.hold(page), release: (page) => pool.unhold(page) },
+      { pin: (block) => pool.pin(block), release: (block) => pool.unpin(block) },
     );
-    kv.parts.onPublished = (page, request, group, index) => {
+    kv.parts.onBlockCached = (block, request, group, index) => {
       // Until the connector has been told of it, nobody may overwrite it.
-      pool.hold(page);
+      pool.pin(block);
       const state = this.stateOf(request.slot);
       const key = blockKey(group, request.chains[group]!.words, index);
-      this.#newlyValid.push({ group, index, key, page, requestId: state.request.id });
+      this.#newlyValid.push({ group, index, key, block, requestId: state.request.id });
     };
   }
 
@@ -117,12 +117,12 @@ export class ExternalKv {
   }
 
   /** Something ended outside a step. */
-  ring(): void {
-    this.#isRung = true;
+  notify(): void {
+    this.#isNotified = true;
   }
 
-  get isRung(): boolean {
-    return this.#isRung;
+  get isNotified(): boolean {
+    return this.#isNotified;
   }
 
   /**
@@ -135,20 +135,19 @@ export class ExternalKv {
     const answer = this.#connector.getMatchedBlocks(this.#requestOf(state, wanted));
     if (answer.kind === 'askLater') {
       // The first deadline holds until the admission, so that no row of small delays becomes a long one.
-      state.askUntilMs ??= Math.min(answer.deadlineMs, this.#nowMs + this.#askLaterMaxMs);
-      return this.#nowMs < state.askUntilMs ? undefined : nothingFound;
+      state.queryDeadlineMs ??= Math.min(answer.deadlineMs, this.#nowMs + this.#askLaterMaxMs);
+      return this.#nowMs < state.queryDeadlineMs ? undefined : nothingFound;
     }
-    const open = new Map(wanted.map((block) => [`${block.group}/${block.index}`, block]));
-    const blocks: PlacedFind[] = [];
+    const open = new Map(wanted.map((index) => [`${index.group}/${index.index}`, index]));
+    const blocks: FoundPlace[] = [];
     for (const found of answer.blocks) {
       const place = `${found.group}/${found.index}`;
       if (open.get(place)?.key !== found.key) {
-        this.nonsenseCount++;
+        this.invalidAnswerCount++;
         continue;
       }
       open.delete(place);
-      if (this.ledger.isPromisable(state.request.id, found))
-        blocks.push({ group: found.group, index: found.index, found });
+      if (this.ledger.isUsable(state.request.id, found)) blocks.push({ group: found.group, index: found.index, found });
     }
     return { blocks, mode: answer.mode };
   }
@@ -156,14 +155,14 @@ export class ExternalKv {
   /** The request has pages, and knows what can be loaded; `placed` are the pages that wait for a load. */
   admitted(state: RequestState, match: Match, placed: readonly PlacedBlock[]): void {
     // Another question, after a preemption or a loss, has a deadline of its own.
-    state.askUntilMs = undefined;
+    state.queryDeadlineMs = undefined;
     const request = this.#requestOf(state, []);
     if (placed.length === 0) {
       this.#connector.updateStateAfterAlloc(request, undefined, () => this.#valid(state));
       return;
     }
     const finds = new Map(match.blocks.map((find) => [`${find.group}/${find.index}`, find.found]));
-    const blocks = placed.map(({ group, index, page }) => ({ ...finds.get(`${group}/${index}`)!, page }));
+    const blocks = placed.map(({ group, index, block }) => ({ ...finds.get(`${group}/${index}`)!, block }));
     const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
     this.#loads.set(job.transfer, { job, placed, state });
@@ -172,24 +171,24 @@ export class ExternalKv {
 
   /** Whether the workers are to get a step even if there is nothing to compute. */
   needsStep(): boolean {
-    if (this.ledger.hasOrders || this.#newlyValid.length > 0) return true;
-    if ((this.ledger.nextLostAtMs() ?? Infinity) <= this.#nowMs) return true;
+    if (this.ledger.hasUnsent || this.#newlyValid.length > 0) return true;
+    if ((this.ledger.nextExpiryMs() ?? Infinity) <= this.#nowMs) return true;
     if (this.ledger.openCount === 0 && !this.#connector.hasPendingWork()) return false;
-    return this.#isRung || this.#nowMs >= this.#lastStepMs + this.#pollMs;
+    return this.#isNotified || this.#nowMs >= this.#lastStepMs + this.#pollMs;
   }
 
   /** When a step is needed at the latest although nothing was rung for. */
   nextWakeMs(): number | undefined {
     if (this.needsStep()) return this.#nowMs;
     if (this.ledger.openCount === 0 && !this.#connector.hasPendingWork()) return undefined;
-    return Math.min(this.ledger.nextLostAtMs() ?? Infinity, this.#lastStepMs + this.#pollMs);
+    return Math.min(this.ledger.nextExpiryMs() ?? Infinity, this.#lastStepMs + this.#pollMs);
   }
 
   /** The step's message to the workers. */
   compose(stepId: StepId): ConnectorMetadata {
     const newlyValid = this.#newlyValid;
     this.#newlyValid = [];
-    this.#isRung = false;
+    this.#isNotified = false;
     this.#lastStepMs = this.#nowMs;
     const newTransferId = (): TransferId => this.ledger.newTransferId();
     const metadata = this.ledger.composeMetadata(
@@ -197,10 +196,10 @@ export class ExternalKv {
         stepId,
         newlyValid,
         newTransferId,
-        validPage: (key) => this.#validPage(key),
+        validBlock: (key) => this.#validBlock(key),
       }),
     );
-    for (const { page } of newlyValid) this.#kv.parts.pool.unhold(page);
+    for (const { block } of newlyValid) this.#kv.parts.pool.unpin(block);
     return metadata;
   }
 
@@ -219,7 +218,7 @@ export class ExternalKv {
     const { counters } = change.accepted;
     for (const name in counters) this.#counters[name] = (this.#counters[name] ?? 0) + counters[name]!;
     const outcomes: OpenLoadOutcome[] = [];
-    for (const decided of [...change.decided, ...this.ledger.takeLost()]) {
+    for (const decided of [...change.decided, ...this.ledger.takeExpired()]) {
       const open = this.#loads.get(decided.load.transfer);
       if (open === undefined) continue;
       this.#loads.delete(decided.load.transfer);
@@ -233,17 +232,17 @@ export class ExternalKv {
   lateIn(metadata: ConnectorMetadata | undefined): BlockId[] {
     const pages: BlockId[] = [];
     for (const { transfer, mode, blocks } of metadata?.loads ?? [])
-      if (mode === 'sync' && this.#loads.has(transfer)) for (const { page } of blocks) pages.push(page);
+      if (mode === 'sync' && this.#loads.has(transfer)) for (const { block } of blocks) pages.push(block);
     return pages;
   }
 
   /** What is said to be invalid must not be saved. */
-  dropInvalid(pages: readonly BlockId[]): void {
-    if (this.#newlyValid.length === 0 || pages.length === 0) return;
-    const bad = new Set(pages);
-    this.#newlyValid = this.#newlyValid.filter(({ page }) => {
-      if (bad.has(page)) this.#kv.parts.pool.unhold(page);
-      return !bad.has(page);
+  dropInvalid(blocks: readonly BlockId[]): void {
+    if (this.#newlyValid.length === 0 || blocks.length === 0) return;
+    const invalid = new Set(blocks);
+    this.#newlyValid = this.#newlyValid.filter(({ block }) => {
+      if (invalid.has(block)) this.#kv.parts.pool.unpin(block);
+      return !invalid.has(block);
     });
   }
 
@@ -255,7 +254,7 @@ export class ExternalKv {
   /** A request has given its pages back: loads that nobody waits for any more are cancelled. */
   released(state: RequestState): void {
     for (const [transfer, open] of this.#loads) {
-      if (open.placed.some(({ page }) => this.#kv.parts.residency.isLoading(page))) continue;
+      if (open.placed.some(({ block }) => this.#kv.parts.residency.isLoading(block))) continue;
       this.#loads.delete(transfer);
       // Just this load: the request may have another one that somebody waits for.
       this.ledger.abandonLoad(transfer);
@@ -272,23 +271,23 @@ export class ExternalKv {
   }
 
   /** The pool is short of pages: what nobody uses is not kept to be saved. Whether that has freed any. */
-  giveUpSaves(): boolean {
+  dropUnstartedSaves(): boolean {
     const { pool } = this.#kv.parts;
-    const unused = this.#newlyValid.filter(({ page }) => pool.references(page) === 0);
+    const unused = this.#newlyValid.filter(({ block }) => pool.references(block) === 0);
     if (unused.length === 0) return false;
-    this.#newlyValid = this.#newlyValid.filter(({ page }) => pool.references(page) > 0);
-    for (const { page } of unused) pool.unhold(page);
+    this.#newlyValid = this.#newlyValid.filter(({ block }) => pool.references(block) > 0);
+    for (const { block } of unused) pool.unpin(block);
     return true;
   }
 
   /** Whether transfers hold pages that nobody uses: these will come back. Saves of them that have not begun are dropped. */
-  holdsUnused(): boolean {
+  hasPinnedUnused(): boolean {
     const { pool } = this.#kv.parts;
-    const isUnused = (page: BlockId): boolean => pool.references(page) === 0;
+    const isUnused = (block: BlockId): boolean => pool.references(block) === 0;
     this.ledger.flush(isUnused);
     let hasUnused = false;
-    this.ledger.eachHold((page) => {
-      if (isUnused(page)) hasUnused = true;
+    this.ledger.eachHold((block) => {
+      if (isUnused(block)) hasUnused = true;
     });
     return hasUnused;
   }
@@ -301,21 +300,21 @@ export class ExternalKv {
   /** I5 and I6: pages are held as often as transfers say, and each load that somebody waits for is known. */
   checkInvariants(): void {
     const { pool, residency } = this.#kv.parts;
-    this.#checkScratch ??= { counts: new Int32Array(pool.pageCount), awaited: new Uint8Array(pool.pageCount) };
+    this.#checkScratch ??= { counts: new Int32Array(pool.blockCount), awaited: new Uint8Array(pool.blockCount) };
     const counts = this.#checkScratch.counts.fill(0);
     const awaited = this.#checkScratch.awaited.fill(0);
-    this.ledger.eachHold((page) => counts[page]!++);
-    for (const { page } of this.#newlyValid) counts[page]!++;
+    this.ledger.eachHold((block) => counts[block]!++);
+    for (const { block } of this.#newlyValid) counts[block]!++;
     for (const { placed, job } of this.#loads.values()) {
       if (!this.ledger.isOpen(job.transfer)) fail(`I6: load ${job.transfer} is awaited, but not open`);
-      for (const { page } of placed) awaited[page] = 1;
+      for (const { block } of placed) awaited[block] = 1;
     }
-    for (let id = 1; id < pool.pageCount; id++) {
-      const page = id as BlockId;
-      if (pool.holds(page) !== counts[page])
-        fail(`I5: page ${page} is held ${pool.holds(page)} times for ${counts[page]} transfers`);
-      if (residency.isLoading(page) && awaited[page] === 0)
-        fail(`I8: page ${page} waits for a load that is not under way`);
+    for (let id = 1; id < pool.blockCount; id++) {
+      const block = id as BlockId;
+      if (pool.pinCount(block) !== counts[block])
+        fail(`I5: page ${block} is held ${pool.pinCount(block)} times for ${counts[block]} transfers`);
+      if (residency.isLoading(block) && awaited[block] === 0)
+        fail(`I8: page ${block} waits for a load that is not under way`);
     }
   }
 
@@ -327,19 +326,19 @@ export class ExternalKv {
 
   /** What it holds that was offered to be saved, by itself or by those before it. */
   #valid(state: RequestState): KvBlock[] {
-    const { published } = this.#kv.parts;
+    const { cached } = this.#kv.parts;
     const blocks: KvBlock[] = [];
     for (const [group, table] of state.kv.tables.entries())
-      for (let block = state.kv.firstHeld[group]!; block < table.length; block++)
-        if (published.has(table.at(block))) blocks.push(blockOf(state, { group, index: block }));
+      for (let index = state.kv.firstAllocated[group]!; index < table.length; index++)
+        if (cached.has(table.at(index))) blocks.push(blockOf(state, { group, index }));
     return blocks;
   }
 
-  #validPage(key: BlockKey): BlockId | undefined {
+  #validBlock(key: BlockKey): BlockId | undefined {
     const digest = new Uint8Array(digestBytes);
     writeKeyDigest(key, digest, 0);
-    const page = this.#kv.parts.published.find(groupOfKey(key), new Uint32Array(digest.buffer), 0);
-    return page === NULL_BLOCK ? undefined : page;
+    const block = this.#kv.parts.cached.find(groupOfKey(key), new Uint32Array(digest.buffer), 0);
+    return block === NULL_BLOCK ? undefined : block;
   }
 
   #requestOf(state: RequestState, wanted: readonly KvBlock[]): ConnectorRequest {

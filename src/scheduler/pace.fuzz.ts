@@ -19,7 +19,7 @@ interface Machine {
   readonly fixedMs: number;
   /** Reading the weights takes at least this long, however few rows there are. */
   readonly memoryMs: number;
-  readonly rowMs: number;
+  readonly tokenMs: number;
   /** Of one row and one token of its context. */
   readonly contextMs: number;
   /** Of one token of a request's context, for all its rows. */
@@ -30,20 +30,20 @@ interface Machine {
 
 function randomMachine(prng: Prng): Machine {
   const speed = 10 ** (3 * prng.unit() - 1.5);
-  const rowMs = speed * (0.5 + prng.unit());
+  const tokenMs = speed * (0.5 + prng.unit());
   return {
-    rowMs,
-    fixedMs: rowMs * (2 + 12 * prng.unit()),
-    memoryMs: prng.chance(0.5) ? rowMs * (2 + 18 * prng.unit()) : 0,
-    contextMs: (rowMs * prng.unit()) / 1000,
-    reachMs: (rowMs * prng.unit()) / 200,
+    tokenMs,
+    fixedMs: tokenMs * (2 + 12 * prng.unit()),
+    memoryMs: prng.chance(0.5) ? tokenMs * (2 + 18 * prng.unit()) : 0,
+    contextMs: (tokenMs * prng.unit()) / 1000,
+    reachMs: (tokenMs * prng.unit()) / 200,
     noise: prng.pick([0, 0.03, 0.1]),
     pauseRate: prng.pick([0, 0, 0.02]),
   };
 }
 
-const trueMs = ({ fixedMs, memoryMs, rowMs, contextMs, reachMs }: Machine, load: StepLoad): number =>
-  Math.max(fixedMs + rowMs * (load.decodes + load.promptTokens), memoryMs) +
+const trueMs = ({ fixedMs, memoryMs, tokenMs, contextMs, reachMs }: Machine, load: StepLoad): number =>
+  Math.max(fixedMs + tokenMs * (load.decodes + load.promptTokens), memoryMs) +
   contextMs * (load.promptContext + load.decodeContext) +
   reachMs * (load.promptReach + load.decodeContext);
 
@@ -74,7 +74,7 @@ function live(seed: number): Outcome {
   const decodes = prng.between(1, 8);
   const streamContext = prng.between(1, 2000);
   const isAuto = prng.chance(0.5);
-  const target = isAuto ? 'auto' : machine.rowMs * prng.between(30, 200);
+  const target = isAuto ? 'auto' : machine.tokenMs * prng.between(30, 200);
   const pace = new Pace(target);
   const load = (): StepLoad => ({ ...emptyLoad(), decodes, streams: decodes, decodeContext: decodes * streamContext });
   const run = (work: StepLoad): number => {
@@ -92,7 +92,7 @@ function live(seed: number): Outcome {
     const length = prng.between(300, 3000);
     for (let start = 0, idle = 0; start < length; ) {
       const work = load();
-      const count = Math.min(pace.promptRows(work, start), length - start, budget);
+      const count = Math.min(pace.promptTokensAllowed(work, start), length - start, budget);
       idle = count === 0 ? idle + 1 : 0;
       if (idle > 1) throw new Error(`seed ${seed}: two steps without prompt tokens`);
       if (count > 0) {

@@ -19,7 +19,7 @@ function stepMs({ sequences, tokenCount }: StepPlan): number {
 }
 
 /** A scheduler whose steps take the time that `costOf` says. */
-function rig(targetInterTokenLatency: number | 'auto', costOf = stepMs, more: Partial<SchedulerOptions> = {}) {
+function harness(targetInterTokenLatency: number | 'auto', costOf = stepMs, more: Partial<SchedulerOptions> = {}) {
   const options: SchedulerOptions = {
     maxNumBatchedTokens: 512,
     maxNumSeqs: 8,
@@ -50,14 +50,14 @@ const prompt = (id: string, length = 2048, from = 500) => short(id, range(length
 
 /** A stream that has generated a few tokens, and the time of its last step. */
 function withStream(target: number | 'auto', costOf = stepMs) {
-  const made = rig(target, costOf);
+  const made = harness(target, costOf);
   made.scheduler.add(short('stream', range(100), 4000));
   for (let i = 0; i < 5; i++) made.step();
   return { ...made, aloneMs: made.step().ms };
 }
 
 /** The steps until the prompt is computed. */
-function computePrompt({ scheduler, step }: ReturnType<typeof rig>, id: string, length = 2048, from = 500) {
+function computePrompt({ scheduler, step }: ReturnType<typeof harness>, id: string, length = 2048, from = 500) {
   scheduler.add(prompt(id, length, from));
   const steps: { plan: StepPlan; ms: number }[] = [];
   for (let left = length; left > 0; left -= promptTokens(steps.at(-1)!.plan, id)) steps.push(step());
@@ -116,14 +116,14 @@ describe('a long prompt beside a stream', () => {
 
 describe('the limit holds', () => {
   test('not for steps without streams: prompts of new requests take the token budget', () => {
-    const { scheduler, step } = rig('auto');
+    const { scheduler, step } = harness('auto');
     scheduler.add(prompt('a', 300));
     scheduler.add(prompt('b', 300, 5000));
     expect(shape(step().plan)).toEqual(['a: 0-300', 'b: 0-212']);
   });
 
   test('on a cold engine: costs are measured before a prompt beside the first stream gets more than a few tokens', () => {
-    const { scheduler, step } = rig('auto');
+    const { scheduler, step } = harness('auto');
     scheduler.add(short('stream', range(8), 50));
     scheduler.add(prompt('prompt', 3000));
     expect(step().plan.tokenCount).toBe(512);
@@ -167,7 +167,7 @@ describe('the limit holds', () => {
 });
 
 test('with a target, plans need the time', () => {
-  const { scheduler } = rig('auto');
+  const { scheduler } = harness('auto');
   scheduler.add(prompt('a', 4));
   const plan = scheduler.plan()!;
   expect(() => scheduler.apply(plan, { stepId: plan.stepId, sampled: [undefined] })).toThrow('pass the time');

@@ -59,16 +59,16 @@ export class Pace {
   }
 
   /** How many tokens of a prompt, the first of them at position `start`, the step may take besides its load. */
-  promptRows(load: StepLoad, start: number): number {
+  promptTokensAllowed(load: StepLoad, start: number): number {
     if (load.streams === 0) return Infinity;
     if (this.#isToMeasure()) return 0;
-    const rows = load.decodes + load.promptTokens;
-    const least = load.promptTokens > 0 ? 0 : leastPromptRows(rows);
+    const tokens = load.decodes + load.promptTokens;
+    const least = load.promptTokens > 0 ? 0 : promptTokensMin(tokens);
     const limitMs = this.#limitMs(load);
     if (limitMs === undefined || this.#withPrompts.observations === 0) return least;
     const leftMs = limitMs - this.#withPrompts.predict(promptFeatures(load));
-    const fitting = Math.floor((rows + this.#rowsIn(leftMs, start)) / ROWS_TOGETHER) * ROWS_TOGETHER - rows;
-    return Math.max(Math.min(fitting, this.#chunkMax(rows) - load.promptTokens), least);
+    const fitting = Math.floor((tokens + this.#promptTokensIn(leftMs, start)) / ROWS_TOGETHER) * ROWS_TOGETHER - tokens;
+    return Math.max(Math.min(fitting, this.#chunkMax(tokens) - load.promptTokens), least);
   }
 
   /** Learns from a step. `ms` is absent when the duration says nothing of computing: the step waited for storage. */
@@ -84,7 +84,7 @@ export class Pace {
     if (ms === undefined || load.decodes + load.promptTokens === 0) return;
     if (isDecodesOnly) this.#decodesOnly.observe(decodeFeatures(load), ms);
     else this.#withPrompts.observe(promptFeatures(load), ms);
-    if (this.#withPrompts.isInDoubt) this.#lastChunk = Math.ceil(this.#lastChunk / 2);
+    if (this.#withPrompts.hasPendingOutlier) this.#lastChunk = Math.ceil(this.#lastChunk / 2);
   }
 
   checkInvariants(): void {
@@ -101,8 +101,8 @@ export class Pace {
   }
 
   /** Chunks grow step by step: what much larger chunks cost is known less well. */
-  #chunkMax(rows: number): number {
-    return Math.floor((1.25 * this.#lastChunk) / ROWS_TOGETHER + 2) * ROWS_TOGETHER - (rows % ROWS_TOGETHER);
+  #chunkMax(tokens: number): number {
+    return Math.floor((1.25 * this.#lastChunk) / ROWS_TOGETHER + 2) * ROWS_TOGETHER - (tokens % ROWS_TOGETHER);
   }
 
   #isToMeasure(): boolean {
@@ -112,7 +112,7 @@ export class Pace {
   }
 
   /** The largest n with `b n + c (start + 1 + ... + start + n) + d (start + n) <= ms`. */
-  #rowsIn(ms: number, start: number): number {
+  #promptTokensIn(ms: number, start: number): number {
     const perReach = this.#withPrompts.weight(3);
     const leftMs = ms - perReach * start;
     if (leftMs <= 0) return 0;
@@ -134,7 +134,7 @@ const promptFeatures = ({ decodes, decodeContext, promptTokens, promptContext, p
 ];
 
 /** 9 to 16 rows, so that the step has a multiple of `ROWS_TOGETHER`. */
-const leastPromptRows = (rows: number): number => 2 * ROWS_TOGETHER - (rows % ROWS_TOGETHER);
+const promptTokensMin = (tokens: number): number => 2 * ROWS_TOGETHER - (tokens % ROWS_TOGETHER);
 
 /** A step with prompt tokens takes at most about this many times as long as its decodes alone. */
 export const AUTO_FACTOR = 3.5;

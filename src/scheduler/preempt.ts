@@ -13,13 +13,13 @@ export function serve(
   draft: StepDraft,
   { running, kv, external }: Pick<AdmissionParts, 'running' | 'kv' | 'external'>,
 ): readonly RequestState[] {
-  if (draft.add(state)) return nobody;
-  if (external?.giveUpSaves() === true && draft.add(state)) return nobody;
+  if (draft.add(state)) return noVictims;
+  if (external?.dropUnstartedSaves() === true && draft.add(state)) return noVictims;
   const victims: RequestState[] = [];
   do {
     if (running.last().inFlight) break;
     // Alone, it waits for pages that only transfers hold: coming back later it would have to do it all again.
-    if (running.last() === state && external?.holdsUnused() === true) break;
+    if (running.last() === state && external?.hasPinnedUnused() === true) break;
     const victim = running.popLast();
     kv.release(victim.kv);
     victim.preempted();
@@ -29,4 +29,4 @@ export function serve(
   return victims;
 }
 
-const nobody: readonly RequestState[] = [];
+const noVictims: readonly RequestState[] = [];

@@ -8,27 +8,27 @@ import type { StepDraft } from './step-draft.ts';
  * each running request that loses its seat.
  */
 export function promoteLoaded(
-  { parked, running, kv, options }: AdmissionParts,
+  { waitingForRemoteKv, running, kv, options }: AdmissionParts,
   draft: StepDraft,
   recovery: Recovery,
   preempt: (victim: RequestState) => void,
 ): number {
   let promoted = 0;
   let kept = 0;
-  for (let i = 0; i < parked.length; i++) {
-    const state = parked[i]!;
+  for (let i = 0; i < waitingForRemoteKv.length; i++) {
+    const state = waitingForRemoteKv[i]!;
     const isFull = running.size >= options.maxNumSeqs;
     // When no request with a seat can do anything, they may be waiting for this very request's pages.
-    if (recovery.isAsking(state) || kv.awaitsLoad(state.kv) || (isFull && !draft.isEmpty)) {
-      parked[kept++] = state;
+    if (recovery.isQueryingConnector(state) || kv.awaitsLoad(state.kv) || (isFull && !draft.isEmpty)) {
+      waitingForRemoteKv[kept++] = state;
       continue;
     }
     if (isFull) preempt(running.popLast());
     state.status = 'running';
     running.insert(state);
     promoted++;
-    if (draft.rowsLeft > 0) draft.add(state);
+    if (draft.tokensLeft > 0) draft.add(state);
   }
-  parked.length = kept;
+  waitingForRemoteKv.length = kept;
   return promoted;
 }

@@ -8,13 +8,13 @@ import type { SchedulerOptions } from './contract.ts';
 type World = ReturnType<typeof connected>;
 
 const prompt = (own: number, blocks: number) => range(blocks * 16 + 4, own * 10_000);
-const allPages = (world: World): BlockId[] =>
-  range(world.runner.kvCacheSpec.pageCount - 1, 1).map((page) => page as BlockId);
+const allBlocks = (world: World): BlockId[] =>
+  range(world.runner.kvCacheSpec.blockCount - 1, 1).map((block) => block as BlockId);
 
 /** A worker dies: everything in the pool is gone. */
 function die(world: World): void {
-  for (const page of allPages(world)) world.runner.scribble(page);
-  world.scheduler.invalidate(allPages(world));
+  for (const block of allBlocks(world)) world.runner.overwrite(block);
+  world.scheduler.invalidate(allBlocks(world));
 }
 
 /** A request of ten full blocks that has computed its prompt and decodes. */
@@ -110,8 +110,8 @@ describe('after the death of a worker', () => {
     const before = world.loads.get('1')!;
     // The worker dies in this step, and its open load with it.
     const outputs = { died: true, load: before, failed: range(10) };
-    for (const page of allPages(world)) world.runner.scribble(page);
-    world.scheduler.invalidate(allPages(world));
+    for (const block of allBlocks(world)) world.runner.overwrite(block);
+    world.scheduler.invalidate(allBlocks(world));
     world.apply(first, [outputs]);
     const plan = world.plan()!;
     const again = world.loads.get('1')!;
@@ -138,13 +138,13 @@ describe('after the death of a worker', () => {
 test('one lost block in the middle is loaded, and nothing is computed but the last token', () => {
   const world = decoding();
   const plan = world.plan()!;
-  const page = plan.sequences[0]!.blockTables[0]!.ids[5] as BlockId;
-  world.runner.scribble(page);
-  world.scheduler.invalidate([page]);
+  const block = plan.sequences[0]!.blockTables[0]!.ids[5] as BlockId;
+  world.runner.overwrite(block);
+  world.scheduler.invalidate([block]);
   world.apply(plan);
   const asking = world.plan()!;
   const load = world.loads.get('1')!;
-  expect(load.blocks.map(({ index, page: into }) => [index, into])).toEqual([[5, page]]);
+  expect(load.blocks.map(({ index, block: into }) => [index, into])).toEqual([[5, block]]);
   fillTruly(world, load, short('1', prompt(1, 10), 8));
   expect(shape(asking)).toEqual([]);
   world.apply(asking, [{ load }]);
@@ -155,7 +155,7 @@ test('one lost block in the middle is loaded, and nothing is computed but the la
 test('by the policy "fail" a request that has lost KV ends, and asks nothing', () => {
   const world = decoding({ kvLoadFailurePolicy: 'fail' });
   world.connector.asked.length = 0;
-  const updates = world.scheduler.invalidate(allPages(world));
+  const updates = world.scheduler.invalidate(allBlocks(world));
   expect(updates.map(({ finish }) => finish?.reason)).toEqual(['error']);
   expect(world.plan()).toBeUndefined();
   expect(world.connector.asked).toEqual([]);
@@ -192,7 +192,7 @@ test('a preempted request asks again, with a deadline of its own', () => {
   expect(world.scheduler.nextWakeMs()).toBe(1500);
   world.connector.askLaterUntilMs = undefined;
   world.connector.blocks = () => 3;
-  world.scheduler.ringTransfers();
+  world.scheduler.notifyTransfers();
   world.plan();
   expect(world.loads.get('2')!.blocks.length).toBeGreaterThan(0);
 });

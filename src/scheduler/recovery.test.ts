@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { harness, onePoolSpec, pagesOf, range, shape, short } from '../../sim/harness.ts';
+import { blocksOf, harness, onePoolSpec, range, shape, short } from '../../sim/harness.ts';
 import { referenceOutput } from '../../sim/reference.ts';
 import { blockId, type TokenCount } from '../core/ids.ts';
 import type { SchedulerOptions } from './contract.ts';
@@ -19,7 +19,7 @@ const warm = (more: Partial<SchedulerOptions> = {}) => {
 };
 const block = (index: number) => `${index * 16}-${(index + 1) * 16}`;
 /** What the prompt's completion must be. */
-const truth = (() => {
+const reference = (() => {
   const world = harness(10_000, options, 16);
   for (const own of [10_000, 20_000, 30_000]) world.scheduler.add(short(`${own}`, prompt(own), 4));
   world.drain();
@@ -32,44 +32,44 @@ describe('test_sync_load_failure', () => {
     [[0, 98], `${block(0)} ${block(98).split('-')[0]}-1600`, 48],
     [[50, 98], `${block(50)} ${block(98).split('-')[0]}-1600`, 48],
     [[98], `${block(98).split('-')[0]}-1600`, 32],
-  ])('invalid %j: just these blocks and the last block’s tokens', (lost, spans, rows) => {
+  ])('invalid %j: just these blocks and the last block’s tokens', (invalid, spans, tokens) => {
     const { scheduler, step, drain, runner, outputs, finished } = warm();
     for (const own of [10_000, 20_000, 30_000]) scheduler.add(short(`${own}`, prompt(own), 4));
     const plan = scheduler.plan()!;
     expect(shape(plan)).toEqual(['10000: 1584-1600', '20000: 1584-1600', '30000: 1584-1600']);
     // All three share the pages here, so all three are affected: the first fills them again, the others wait for that.
-    const pages = pagesOf(plan, '20000', lost);
-    for (const page of pages) runner.scribble(page);
-    expect(scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: pages })).toEqual([]);
+    const blocks = blocksOf(plan, '20000', invalid);
+    for (const block of blocks) runner.overwrite(block);
+    expect(scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: blocks })).toEqual([]);
     scheduler.checkInvariants();
     expect(scheduler.stats()).toMatchObject({ running: 3, waiting: 0 });
     const next = step();
     expect(shape(next)).toEqual([`10000: ${spans}`, '20000: 1584-1600', '30000: 1584-1600']);
     drain();
-    for (const own of [10_000, 20_000, 30_000]) expect(outputs.get(`${own}`)).toEqual(truth(own));
-    expect(finished.get('10000')!.stats.recomputedTokens).toBe(rows);
+    for (const own of [10_000, 20_000, 30_000]) expect(outputs.get(`${own}`)).toEqual(reference(own));
+    expect(finished.get('10000')!.stats.recomputedTokens).toBe(tokens);
     expect(finished.get('20000')!.stats.recomputedTokens).toBe(16);
   });
 });
 
 describe('test_sync_load_failure_with_shared_blocks', () => {
   /** vLLM: both run on, request 2 with its 50 shared blocks as if they were whole while request 1 still fills them (issue 49250). */
-  test.each([[[0, 49]], [[25, 49]], [[49]]])('100 and 99 and 50 in common, invalid %j', (lost) => {
+  test.each([[[0, 49]], [[25, 49]], [[49]]])('100 and 99 and 50 in common, invalid %j', (invalid) => {
     const { scheduler, step, drain, outputs, runner } = warm({ maxNumBatchedTokens: 40 });
     scheduler.add(short('one', prompt(10_000), 4));
     step();
     scheduler.add(short('two', [...range(50 * 16), ...range(16, 77_777)], 4));
     const plan = scheduler.plan()!;
     expect(shape(plan)).toEqual(['one: 1600-1601', 'two: 800-816']);
-    const pages = pagesOf(plan, 'two', lost);
-    for (const page of pages) runner.scribble(page);
-    expect(scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: pages })).toEqual([]);
-    const before = runner.rowsComputed;
+    const blocks = blocksOf(plan, 'two', invalid);
+    for (const block of blocks) runner.overwrite(block);
+    expect(scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: blocks })).toEqual([]);
+    const before = runner.tokensComputed;
     while (!outputs.has('two')) step();
     // 16 rows per lost block, once; 16 of request two; one of request one, and its next if there was time for it.
-    expect(runner.rowsComputed - before).toBeLessThanOrEqual(lost.length * 16 + 16 + 3);
+    expect(runner.tokensComputed - before).toBeLessThanOrEqual(invalid.length * 16 + 16 + 3);
     drain();
-    expect(outputs.get('one')).toEqual(truth(10_000));
+    expect(outputs.get('one')).toEqual(reference(10_000));
     const alone = harness(10_000, options, 16);
     alone.scheduler.add(short('two', [...range(50 * 16), ...range(16, 77_777)], 4));
     alone.drain();
@@ -83,19 +83,19 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
     while (!outputs.has('two')) step();
     const texts = outputs.get('two')!.length;
     const plan = scheduler.plan()!;
-    const [page] = pagesOf(plan, 'two', [50]);
+    const [block] = blocksOf(plan, 'two', [50]);
     scheduler.apply(plan, {
       stepId: plan.stepId,
       sampled: plan.sequences.map(() => undefined),
-      invalidBlocks: [page!],
+      invalidBlocks: [block!],
     });
-    for (const rows of ['800-804', '804-808', '808-812']) {
-      expect(shape(step())).toEqual([`one: ${rows}`]);
+    for (const tokens of ['800-804', '804-808', '808-812']) {
+      expect(shape(step())).toEqual([`one: ${tokens}`]);
       expect(outputs.get('two')).toHaveLength(texts);
     }
     expect(shape(step())[0]).toMatch(/^one: 812-816/);
     drain();
-    expect(outputs.get('two')).toEqual(truth(20_000));
+    expect(outputs.get('two')).toEqual(reference(20_000));
     expect(finished.size).toBe(3);
   });
 });
@@ -105,11 +105,11 @@ describe('test_sync_recompute_keeps_blocks', () => {
     const { scheduler, apply, outputs } = warm();
     scheduler.add(short('one', prompt(10_000), 4));
     const plan = scheduler.plan()!;
-    const all = pagesOf(plan, 'one', range(100));
-    expect(apply(plan, pagesOf(plan, 'one', [50]))).toEqual([]);
+    const all = blocksOf(plan, 'one', range(100));
+    expect(apply(plan, blocksOf(plan, 'one', [50]))).toEqual([]);
     expect(scheduler.stats()).toMatchObject({ running: 1, waiting: 0, preemptions: 0 });
     const next = scheduler.plan()!;
-    expect(pagesOf(next, 'one', range(100))).toEqual(all);
+    expect(blocksOf(next, 'one', range(100))).toEqual(all);
     expect(shape(next)).toEqual([`one: ${block(50)} ${block(99)}`]);
     apply(next);
     expect(outputs.get('one')).toHaveLength(1);
@@ -121,7 +121,7 @@ describe('test_error_propagation', () => {
     const { scheduler, apply } = warm({ kvLoadFailurePolicy: 'fail' });
     scheduler.add(short('one', prompt(10_000), 4));
     const plan = scheduler.plan()!;
-    const updates = apply(plan, pagesOf(plan, 'one', [50]));
+    const updates = apply(plan, blocksOf(plan, 'one', [50]));
     expect(updates).toHaveLength(1);
     expect(updates[0]).toMatchObject({ requestId: 'one', newTokens: [], finish: { reason: 'error' } });
     expect(scheduler.stats()).toMatchObject({ running: 0, waiting: 0, blocks: { referenced: 0 } });
@@ -133,7 +133,7 @@ describe('test_error_propagation', () => {
     scheduler.add(short('one', prompt(10_000), 4));
     scheduler.add(short('two', range(20, 50_000), 4));
     const plan = scheduler.plan()!;
-    const updates = apply(plan, pagesOf(plan, 'one', [50]));
+    const updates = apply(plan, blocksOf(plan, 'one', [50]));
     expect(updates.map(({ requestId, finish }) => [requestId, finish?.reason])).toEqual([
       ['one', 'error'],
       ['two', undefined],
@@ -147,7 +147,7 @@ describe('test_cache_pollution_prevention', () => {
     const { scheduler, apply } = warm({ kvLoadFailurePolicy: 'fail' });
     scheduler.add(short('one', prompt(10_000), 4));
     const plan = scheduler.plan()!;
-    apply(plan, pagesOf(plan, 'one', [50]));
+    apply(plan, blocksOf(plan, 'one', [50]));
     scheduler.add(short('again', prompt(20_000), 4));
     expect(shape(scheduler.plan()!)).toEqual([`again: ${block(50)} ${block(99)}`]);
   });
@@ -159,11 +159,11 @@ describe('test_kv_load_reject_recompute', () => {
     scheduler.add(short('one', prompt(10_000), 4));
     const plan = step();
     expect(outputs.get('one')).toHaveLength(1);
-    expect(shape(step(pagesOf(plan, 'one', range(99))))).toEqual(['one: 1600-1601']);
+    expect(shape(step(blocksOf(plan, 'one', range(99))))).toEqual(['one: 1600-1601']);
     expect(outputs.get('one')).toHaveLength(1);
     expect(shape(step())).toEqual(['one: 0-1584 1600-1601']);
     drain();
-    expect(outputs.get('one')).toEqual(truth(10_000));
+    expect(outputs.get('one')).toEqual(reference(10_000));
   });
 });
 
@@ -174,17 +174,17 @@ describe('a worker dies and comes back empty', () => {
     scheduler.add(short('two', prompt(20_000), 4));
     step();
     step();
-    const before = runner.rowsComputed;
+    const before = runner.tokensComputed;
     const everything = range(10_000, 1).map(blockId);
-    for (const page of everything) runner.scribble(page);
+    for (const block of everything) runner.overwrite(block);
     expect(scheduler.invalidate(everything)).toEqual([]);
     scheduler.checkInvariants();
     expect(scheduler.stats().blocks.cached).toBe(0);
     drain();
-    expect(outputs.get('one')).toEqual(truth(10_000));
-    expect(outputs.get('two')).toEqual(truth(20_000));
+    expect(outputs.get('one')).toEqual(reference(10_000));
+    expect(outputs.get('two')).toEqual(reference(20_000));
     // The prefix once, each own block, and the decodes that were left.
-    expect(runner.rowsComputed - before).toBe(99 * 16 + 2 * 17 + 2 * 2);
+    expect(runner.tokensComputed - before).toBe(99 * 16 + 2 * 17 + 2 * 2);
   });
 });
 
@@ -192,8 +192,8 @@ test('pages reported while a plan is out join its result', () => {
   const { scheduler, runner, apply } = warm();
   scheduler.add(short('one', prompt(10_000), 4));
   const plan = scheduler.plan()!;
-  const [page] = pagesOf(plan, 'one', [7]);
-  runner.scribble(page!);
+  const [page] = blocksOf(plan, 'one', [7]);
+  runner.overwrite(page!);
   expect(scheduler.invalidate([page!])).toEqual([]);
   expect(apply(plan)).toEqual([]);
   expect(shape(scheduler.plan()!)).toEqual([`one: ${block(7)} ${block(99)}`]);
@@ -216,7 +216,7 @@ test('rows that were counted on and do not count are waited for again', () => {
   const plan = scheduler.plan()!;
   expect(shape(plan)).toEqual(['one: 7-14', 'two: 0-7']);
   // Request two has its own page in the full group, so it is not affected; but it reads what rows 7-14 were to write.
-  apply(plan, pagesOf(plan, 'one', [0]));
+  apply(plan, blocksOf(plan, 'one', [0]));
   expect(shape(step())).toEqual(['one: 0-7']);
   drain();
   for (const id of ['one', 'two'] as const)

@@ -57,17 +57,17 @@ export class Recovery {
   /** Blocks that were reported invalid while a step was out. */
   #reported: BlockId[] = [];
   /** Requests that have lost KV and have no answer yet, with the blocks to ask for; undefined: all that they lack. */
-  readonly #lost = new Map<KvRequest, ReadonlySet<string> | undefined>();
+  readonly #toReload = new Map<KvRequest, ReadonlySet<string> | undefined>();
   #failedLoads = 0;
   #recoveries = 0;
-  #lostTokens = 0;
+  #affectedTokens = 0;
 
   constructor(parts: RecoveryParts) {
     this.#parts = parts;
   }
 
-  get stats(): Pick<SchedulerStats['transfers'], 'failedLoads' | 'recoveries' | 'lostTokens'> {
-    return { failedLoads: this.#failedLoads, recoveries: this.#recoveries, lostTokens: this.#lostTokens };
+  get stats(): Pick<SchedulerStats['transfers'], 'failedLoads' | 'recoveries' | 'affectedTokens'> {
+    return { failedLoads: this.#failedLoads, recoveries: this.#recoveries, affectedTokens: this.#affectedTokens };
   }
 
   /** A step is out: what is lost meanwhile is dealt with when its result is applied. */
@@ -85,8 +85,8 @@ export class Recovery {
     const outcomes = external.receive(result.connectorOutput);
     const late = external.lateIn(plan.connectorMetadata);
     for (const { decided, placed } of outcomes) {
-      const failed = new Set(decided.failed.map(({ page }) => page));
-      for (const block of placed) if (!failed.has(block.page)) kv.loadArrived(block);
+      const failed = new Set(decided.failed.map(({ block }) => block));
+      for (const index of placed) if (!failed.has(index.block)) kv.loadArrived(index);
     }
     return { invalid, late, outcomes };
   }
@@ -95,7 +95,7 @@ export class Recovery {
   untrueBlocks({ invalid, late, outcomes }: StepLosses): readonly BlockId[] {
     if (outcomes.length === 0 && late.length === 0) return invalid;
     const blocks = [...invalid, ...late];
-    for (const { decided } of outcomes) for (const { page } of decided.failed) blocks.push(page);
+    for (const { decided } of outcomes) for (const { block } of decided.failed) blocks.push(block);
     return blocks;
   }
 
@@ -104,15 +104,15 @@ export class Recovery {
     const { kv } = this.#parts;
     kv.loadLate(late);
     if (outcomes.length === 0) return this.invalidate(invalid);
-    this.#countLost(outcomes.flatMap(({ decided }) => decided.failed.map(({ page }) => page)));
+    this.#countAffected(outcomes.flatMap(({ decided }) => decided.failed.map(({ block }) => block)));
     const users = new Set<KvRequest>();
     for (const { decided, state } of outcomes) {
       if (decided.failed.length === 0) continue;
       this.#failedLoads += decided.failed.length;
       state.loadsFailed(decided.failed.length);
       const affected = new Set<KvRequest>();
-      for (const { page, isPageBusy } of decided.failed)
-        for (const user of kv.loadFailed(page, isPageBusy)) affected.add(user);
+      for (const { block, isBlockBusy } of decided.failed)
+        for (const user of kv.loadFailed(block, isBlockBusy)) affected.add(user);
       this.#loadsFailed(affected, decided.failed);
       for (const user of affected) users.add(user);
     }
@@ -124,56 +124,56 @@ export class Recovery {
     if (blocks.length === 0) return nothing;
     const { kv, external } = this.#parts;
     external?.dropInvalid(blocks);
-    this.#countLost(blocks);
+    this.#countAffected(blocks);
     const users = new Set<KvRequest>();
     // What a transfer has written so far is lost too, and what it will write is unknown: it is not waited for.
-    for (const page of blocks) for (const user of kv.loadFailed(page, true)) users.add(user);
+    for (const block of blocks) for (const user of kv.loadFailed(block, true)) users.add(user);
     for (const user of kv.invalidate(blocks)) users.add(user);
-    if (external !== undefined) for (const user of users) this.#lost.set(user, undefined);
+    if (external !== undefined) for (const user of users) this.#toReload.set(user, undefined);
     return this.#fail(users);
   }
 
   /** No step is out: asks for what was lost. Requests that wait for an answer or a load leave their seats. */
-  askAgain(running: RunningList, parked: RequestState[]): void {
+  queryAgain(running: RunningList, waitingForRemoteKv: RequestState[]): void {
     const { kv, external } = this.#parts;
     if (external === undefined) return;
-    for (const user of this.#lost.keys()) {
+    for (const user of this.#toReload.keys()) {
       const state = external.stateOf(user.slot);
       if (!user.isOpen || !user.admitted) {
-        this.#lost.delete(user);
+        this.#toReload.delete(user);
         continue;
       }
-      if (this.#missing(user).length === 0) {
-        state.isAsking = false;
+      if (this.#uncomputed(user).length === 0) {
+        state.isQueryingConnector = false;
         // While another request fills its blocks, it may still inherit them.
-        if (!kv.awaitsOthers(user)) this.#lost.delete(user);
+        if (!kv.awaitsOthers(user)) this.#toReload.delete(user);
         continue;
       }
-      state.isAsking = true;
-      if ((this.isAsking(state) || kv.awaitsLoad(user)) && state.status === 'running') {
+      state.isQueryingConnector = true;
+      if ((this.isQueryingConnector(state) || kv.awaitsLoad(user)) && state.status === 'running') {
         running.remove(state);
         state.status = 'loading';
-        parked.push(state);
+        waitingForRemoteKv.push(state);
       }
     }
   }
 
   /** Whether the request still waits for the connector's answer. Orders the load when there is one. */
-  isAsking(state: RequestState): boolean {
-    if (!state.isAsking) return false;
+  isQueryingConnector(state: RequestState): boolean {
+    if (!state.isQueryingConnector) return false;
     const { kv, external } = this.#parts;
     assert(external !== undefined, `request ${state.request.id} asks a connector, and there is none`);
-    const match = external.match(state, this.#missing(state.kv));
+    const match = external.match(state, this.#uncomputed(state.kv));
     if (match === undefined) return true;
-    state.isAsking = false;
-    this.#lost.delete(state.kv);
-    external.admitted(state, match, kv.loadMissing(state.kv, match.blocks));
+    state.isQueryingConnector = false;
+    this.#toReload.delete(state.kv);
+    external.admitted(state, match, kv.startLoads(state.kv, match.blocks));
     return false;
   }
 
-  #missing(user: KvRequest): BlockPlace[] {
-    const places = this.#parts.kv.missing(user);
-    const wanted = this.#lost.get(user);
+  #uncomputed(user: KvRequest): BlockPlace[] {
+    const places = this.#parts.kv.uncomputed(user);
+    const wanted = this.#toReload.get(user);
     return wanted === undefined ? places : places.filter((place) => wanted.has(nameOf(place)));
   }
 
@@ -184,22 +184,22 @@ export class Recovery {
     const names = places.map(nameOf);
     for (const user of users) {
       if (++external.stateOf(user.slot).failedLoadRetries > retriesMax) continue;
-      const before = this.#lost.get(user);
-      if (before === undefined && this.#lost.has(user)) continue;
-      this.#lost.set(user, new Set([...(before ?? []), ...names]));
+      const before = this.#toReload.get(user);
+      if (before === undefined && this.#toReload.has(user)) continue;
+      this.#toReload.set(user, new Set([...(before ?? []), ...names]));
     }
   }
 
   /** These blocks are about to become invalid: counts the requests that have one, and the tokens. */
-  #countLost(blocks: readonly BlockId[]): void {
+  #countAffected(blocks: readonly BlockId[]): void {
     if (blocks.length === 0) return;
     const { kv, requests } = this.#parts;
     const invalid = new InvalidBlocks(kv.parts.spec, blocks);
     for (const state of requests.values()) {
-      const lost = state.kv.admitted ? kv.blocksOn(state.kv, invalid) : nothing;
-      if (lost.length === 0) continue;
+      const toReload = state.kv.admitted ? kv.blocksOn(state.kv, invalid) : nothing;
+      if (toReload.length === 0) continue;
       this.#recoveries++;
-      for (const { start, end } of spansOf(kv, lost)) this.#lostTokens += end - start;
+      for (const { start, end } of spansOf(kv, toReload)) this.#affectedTokens += end - start;
     }
   }
 
@@ -213,10 +213,10 @@ export class Recovery {
       states.push(state);
     }
     const finish = { reason: 'error', error: kvLoadFailed() } as const;
-    return end(states).map((word, i) => ({
+    return end(states).map((kvTransferParams, i) => ({
       requestId: states[i]!.request.id,
       newTokens: [],
-      finish: { ...finish, ...word },
+      finish: { ...finish, ...kvTransferParams },
       stats: states[i]!.stats(),
     }));
   }

@@ -1,5 +1,5 @@
 import type { KvCacheSpec } from '../core/kv-spec.ts';
-import { pagesMax } from '../kv/create-group.ts';
+import { blocksMax } from '../kv/create-group.ts';
 import type { SchedulerOptions } from './contract.ts';
 
 /**
@@ -15,5 +15,5 @@ export function requestFits(
   if (promptTokens < 1 || promptTokens >= options.maxModelLen) return false;
   // The last token is sampled and never computed.
   const computed = Math.min(promptTokens + maxTokens, options.maxModelLen) - 1;
-  return pagesMax(spec, Math.max(computed, promptTokens)) <= spec.pageCount - 1;
+  return blocksMax(spec, Math.max(computed, promptTokens)) <= spec.blockCount - 1;
 }

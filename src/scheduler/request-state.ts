@@ -25,9 +25,9 @@ export class RequestState {
   /** It waits outside the queue because a connector has no answer yet. */
   isDeferred: boolean = false;
   /** It holds pages, has lost KV, and waits until its connector has said what can be loaded. */
-  isAsking: boolean = false;
+  isQueryingConnector: boolean = false;
   /** It waits for its connector's answer until this time at the latest; set by the first "ask later", unset by the admission. */
-  askUntilMs: number | undefined;
+  queryDeadlineMs: number | undefined;
   /** How often it has asked again because a load failed. */
   failedLoadRetries = 0;
   /** A plan that is out contains it: its pages stay as they are until `apply`. */
@@ -43,7 +43,7 @@ export class RequestState {
   #externalTokens = 0;
   #failedLoads = 0;
   /** Prompt tokens that the first plan has to compute and that no step has computed yet. Ascending and disjoint. */
-  #due: Span[] = [];
+  #toCompute: Span[] = [];
   /** Output tokens below this position were computed at least once. */
   #outputReached: number;
 
@@ -68,9 +68,9 @@ export class RequestState {
   admitted(promised: readonly Span[]): void {
     if (this.#admittedOnce) return;
     this.#admittedOnce = true;
-    this.#cachedTokens = this.tokens.length - this.kv.rowsLeft();
+    this.#cachedTokens = this.tokens.length - this.kv.tokensLeft();
     const { spans } = this.kv;
-    for (let i = 0; i < spans.count; i++) this.#due.push(spanOf(spans.start(i), spans.end(i)));
+    for (let i = 0; i < spans.count; i++) this.#toCompute.push(spanOf(spans.start(i), spans.end(i)));
     for (const { start, end } of promised) {
       this.#externalTokens += end - start;
       for (let i = 0; i < spans.count; i++)
@@ -84,7 +84,7 @@ export class RequestState {
 
   preempted(): void {
     this.status = 'waiting';
-    this.isAsking = false;
+    this.isQueryingConnector = false;
     this.#preemptions++;
   }
 
@@ -93,27 +93,27 @@ export class RequestState {
     for (let i = 0; i < spans.length; i++) {
       const { start, end } = spans[i]!;
       this.#computedTokens += end - start;
-      if (this.#due.length > 0) this.#countDue(start, end);
+      if (this.#toCompute.length > 0) this.#countFirstTime(start, end);
       if (end <= this.#outputReached) continue;
       this.#firstTimeTokens += end - Math.max(start, this.#outputReached);
       this.#outputReached = end;
     }
   }
 
-  #countDue(start: number, end: number): void {
+  #countFirstTime(start: number, end: number): void {
     const left: Span[] = [];
-    for (const due of this.#due) {
-      const from = Math.max(start, due.start);
-      const to = Math.min(end, due.end);
+    for (const toCompute of this.#toCompute) {
+      const from = Math.max(start, toCompute.start);
+      const to = Math.min(end, toCompute.end);
       if (from >= to) {
-        left.push(due);
+        left.push(toCompute);
         continue;
       }
       this.#firstTimeTokens += to - from;
-      if (due.start < from) left.push(spanOf(due.start, from));
-      if (to < due.end) left.push(spanOf(to, due.end));
+      if (toCompute.start < from) left.push(spanOf(toCompute.start, from));
+      if (to < toCompute.end) left.push(spanOf(to, toCompute.end));
     }
-    this.#due = left;
+    this.#toCompute = left;
   }
 
   stats(): RequestStats {

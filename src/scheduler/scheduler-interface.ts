@@ -52,7 +52,7 @@ export interface SchedulerInterface {
   apply(plan: StepPlan, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[];
 
   /** Transfers have ended, or a connector knows more: the next `plan` asks for it. Called often, and cheap. */
-  ringTransfers(): void;
+  notifyTransfers(): void;
 
   /** Whether a report about this transfer is still awaited. Asked by the executor that aggregates reports of workers. */
   isOpenTransfer(id: TransferId): boolean;

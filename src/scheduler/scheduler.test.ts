@@ -102,7 +102,7 @@ describe('sharing what is being computed', () => {
     scheduler.add(short('b', [...range(12), 60, 61], 1));
     expect(shape(step())).toEqual(['a: 0-13', 'b: 12-14']);
     drain();
-    expect(runner.rowsComputed).toBe(15);
+    expect(runner.tokensComputed).toBe(15);
     expect(finished.get('b')!.stats.cachedTokens).toBe(12);
   });
 
@@ -114,7 +114,7 @@ describe('sharing what is being computed', () => {
     expect(shape(step())).toEqual(['a: 6-12']);
     expect(shape(step())).toEqual(['a: 12-16', 'b: 15-16']);
     drain();
-    expect(runner.rowsComputed).toBe(17);
+    expect(runner.tokensComputed).toBe(17);
   });
 
   test('when the owner is aborted, the other goes on where it stopped', () => {
@@ -127,7 +127,7 @@ describe('sharing what is being computed', () => {
     scheduler.abort(requestId('b'));
     expect(shape(step())).toEqual(['c: 12-16']);
     drain();
-    expect(runner.rowsComputed).toBe(16);
+    expect(runner.tokensComputed).toBe(16);
     expect([...finished.keys()]).toEqual(['c']);
   });
 });

@@ -34,13 +34,13 @@ export class Scheduler implements SchedulerInterface {
   readonly #requests = new Map<RequestId, RequestState>();
   #released: RequestId[] = [];
   /** Admitted, but waiting for a load; in order of admission. */
-  readonly #parked: RequestState[] = [];
+  readonly #waitingForRemoteKv: RequestState[] = [];
   /** The same, as admissions and promotions see it. */
   readonly #parts: AdmissionParts;
   readonly #external: ExternalKv | undefined;
   readonly #recovery: Recovery;
   readonly #pace: Pace | undefined;
-  #out: PlanOut | undefined;
+  #inFlight: PlanOut | undefined;
   #steps = 0;
   #arrivals = 0;
   #preemptions = 0;
@@ -74,7 +74,7 @@ export class Scheduler implements SchedulerInterface {
     this.#parts = {
       waiting: this.#waiting,
       running: this.#running,
-      parked: this.#parked,
+      waitingForRemoteKv: this.#waitingForRemoteKv,
       kv: this.#kv,
       options,
       external: this.#external,
@@ -99,7 +99,7 @@ export class Scheduler implements SchedulerInterface {
     const state = this.#requests.get(id);
     if (state === undefined) return undefined;
     if (state.status === 'waiting') this.#waiting.remove(state);
-    else if (state.status === 'loading') this.#parked.splice(this.#parked.indexOf(state), 1);
+    else if (state.status === 'loading') this.#waitingForRemoteKv.splice(this.#waitingForRemoteKv.indexOf(state), 1);
     state.status = 'ended';
     this.#forget(state);
     this.#running.dropEnded();
@@ -113,22 +113,25 @@ export class Scheduler implements SchedulerInterface {
     return this.#external?.ledger.isOpen(id) === true;
   }
 
-  ringTransfers(): void {
-    this.#external?.ring();
+  notifyTransfers(): void {
+    this.#external?.notify();
   }
 
   nextWakeMs(): number | undefined {
     let next = this.#external?.nextWakeMs();
-    for (const { askUntilMs } of [...this.#waiting.deferred, ...this.#parked.filter(({ isAsking }) => isAsking)])
-      if (askUntilMs !== undefined && (next === undefined || askUntilMs < next)) next = askUntilMs;
+    for (const { queryDeadlineMs } of [
+      ...this.#waiting.deferred,
+      ...this.#waitingForRemoteKv.filter(({ isQueryingConnector }) => isQueryingConnector),
+    ])
+      if (queryDeadlineMs !== undefined && (next === undefined || queryDeadlineMs < next)) next = queryDeadlineMs;
     return next;
   }
 
   plan(nowMs?: number): ScheduledStep | undefined {
-    assert(this.#out === undefined, 'a plan is out: apply its result first');
+    assert(this.#inFlight === undefined, 'a plan is out: apply its result first');
     this.#setTime(nowMs);
-    if (this.#external !== undefined) this.#waiting.askAgain(this.#external);
-    this.#recovery.askAgain(this.#running, this.#parked);
+    if (this.#external !== undefined) this.#waiting.requeueDeferred(this.#external);
+    this.#recovery.queryAgain(this.#running, this.#waitingForRemoteKv);
     const draft = new StepDraft(this.#kv, this.#options, this.#pace);
     let preemptionsBefore: number;
     let promoted: number;
@@ -147,29 +150,29 @@ export class Scheduler implements SchedulerInterface {
     const plan =
       this.#external === undefined ? bare : { ...bare, connectorMetadata: this.#external.compose(bare.stepId) };
     this.#released = [];
-    this.#out = { plan, states: draft.states, load: draft.load, plannedMs: nowMs };
+    this.#inFlight = { plan, states: draft.states, load: draft.load, plannedMs: nowMs };
     return plan;
   }
 
   apply(plan: ScheduledStep, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[] {
-    assert(this.#out?.plan === plan, `step ${plan.stepId} is not the plan that is out`);
+    assert(this.#inFlight?.plan === plan, `step ${plan.stepId} is not the plan that is out`);
     assert(result.stepId === plan.stepId, `result of step ${result.stepId}, plan of step ${plan.stepId}`);
-    const out = this.#out;
-    const { states } = out;
-    this.#measure(out, result, nowMs);
+    const inFlight = this.#inFlight;
+    const { states } = inFlight;
+    this.#measure(inFlight, result, nowMs);
     assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
     this.#setTime(nowMs);
-    this.#out = undefined;
+    this.#inFlight = undefined;
     const losses = this.#recovery.receive(plan, result);
     const untrue = this.#recovery.untrueBlocks(losses);
-    const counts = commitStep(this.#kv, out, untrue, result.leftOut ?? nothing);
+    const counts = commitStep(this.#kv, inFlight, untrue, result.leftOut ?? nothing);
     const failures = this.#recovery.recover(losses);
     const { maxModelLen } = this.#options;
     const ends = {
       finish: (state: RequestState) => this.#finish(state),
       close: (state: RequestState) => this.#close(state),
     };
-    const updates = appendSamples(this.#kv, out, result, { counts, maxModelLen, ends });
+    const updates = appendSamples(this.#kv, inFlight, result, { counts, maxModelLen, ends });
     for (let i = 0; i < updates.length; i++) {
       const { finish, requestId } = updates[i]!;
       if (finish !== undefined) this.#forget(this.#requests.get(requestId)!);
@@ -179,22 +182,22 @@ export class Scheduler implements SchedulerInterface {
   }
 
   invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[] {
-    if (this.#out === undefined) return this.#recovery.invalidate(blocks);
+    if (this.#inFlight === undefined) return this.#recovery.invalidate(blocks);
     this.#recovery.reportInvalid(blocks);
     return nothing;
   }
 
   hasWork(): boolean {
-    return this.#requests.size > 0 || this.#out !== undefined || this.#external?.needsStep() === true;
+    return this.#requests.size > 0 || this.#inFlight !== undefined || this.#external?.needsStep() === true;
   }
 
   stats(): SchedulerStats {
     const { pool } = this.#kv.parts;
-    const total = pool.pageCount - 1;
+    const total = pool.blockCount - 1;
     return {
       running: this.#running.size,
       waiting: this.#waiting.size + this.#waiting.deferred.length,
-      loading: this.#parked.length,
+      loading: this.#waitingForRemoteKv.length,
       blocks: {
         total,
         free: pool.available - pool.cached,
@@ -213,31 +216,31 @@ export class Scheduler implements SchedulerInterface {
 
   checkInvariants(depth: InvariantDepth = 'all'): void {
     if (depth === 'all') {
-      this.#kv.checkInvariants(this.#out !== undefined);
+      this.#kv.checkInvariants(this.#inFlight !== undefined);
       this.#waiting.checkInvariants();
       this.#running.checkInvariants();
       this.#pace?.checkInvariants();
-      if (this.#out === undefined) this.#external?.checkInvariants();
+      if (this.#inFlight === undefined) this.#external?.checkInvariants();
     }
-    if (this.#requests.size === 0 && this.#out === undefined && this.#external?.holdsBlocks !== true)
+    if (this.#requests.size === 0 && this.#inFlight === undefined && this.#external?.holdsBlocks !== true)
       this.#kv.checkUnused();
-    for (const state of this.#parked)
+    for (const state of this.#waitingForRemoteKv)
       assert(state.status === 'loading' && state.kv.admitted, `request ${state.request.id} is parked: ${state.status}`);
     const { size, deferred } = this.#waiting;
-    const known = size + deferred.length + this.#running.size + this.#parked.length;
+    const known = size + deferred.length + this.#running.size + this.#waitingForRemoteKv.length;
     assert(known === this.#requests.size, `${known} requests wait or run, ${this.#requests.size} are known`);
   }
 
   #planDecodes(draft: StepDraft): void {
     // The list shrinks from its end while this loop preempts.
-    for (let i = 0; i < this.#running.size && draft.rowsLeft > 0; i++) {
+    for (let i = 0; i < this.#running.size && draft.tokensLeft > 0; i++) {
       const state = this.#running.at(i);
       if (this.#kv.isDecode(state.kv)) this.#serve(state, draft);
     }
   }
 
   #planPrompts(draft: StepDraft): void {
-    for (let i = 0; i < this.#running.size && draft.rowsLeft > 0; i++) {
+    for (let i = 0; i < this.#running.size && draft.tokensLeft > 0; i++) {
       const state = this.#running.at(i);
       if (!state.inFlight) this.#serve(state, draft);
     }
@@ -270,8 +273,8 @@ export class Scheduler implements SchedulerInterface {
       return this.#finish(state) ?? {};
     });
     this.#running.dropEnded();
-    const loading = this.#parked.filter(({ status }) => status !== 'ended');
-    this.#parked.splice(0, this.#parked.length, ...loading);
+    const loading = this.#waitingForRemoteKv.filter(({ status }) => status !== 'ended');
+    this.#waitingForRemoteKv.splice(0, this.#waitingForRemoteKv.length, ...loading);
     return words;
   }
 

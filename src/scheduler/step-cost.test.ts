@@ -2,8 +2,8 @@ import { describe, expect, test } from 'vitest';
 import { Prng } from '../base/prng.ts';
 import { StepCost } from './step-cost.ts';
 
-const cost = ([, rows = 0, context = 0]: readonly number[]): number => 10 + 2 * rows + context / 100;
-const features = (rows: number, context: number): number[] => [1, rows, context];
+const cost = ([, tokens = 0, context = 0]: readonly number[]): number => 10 + 2 * tokens + context / 100;
+const features = (tokens: number, context: number): number[] => [1, tokens, context];
 const learned = (seed = 1, noise = 0): StepCost => {
   const prng = new Prng(seed);
   const model = new StepCost([8, 1, 1 / 400]);
@@ -45,10 +45,10 @@ describe('the cost of steps', () => {
     const model = learned();
     const before = model.predict(step);
     model.observe(step, 5000);
-    expect(model.isInDoubt).toBe(true);
+    expect(model.hasPendingOutlier).toBe(true);
     expect(model.predict(step)).toBe(before);
     model.observe(step, cost(step));
-    expect(model.isInDoubt).toBe(false);
+    expect(model.hasPendingOutlier).toBe(false);
     model.observe(step, 4 * cost(step));
     model.observe(step, 4 * cost(step));
     expect(model.predict(step) / cost(step)).toBeGreaterThan(3.5);

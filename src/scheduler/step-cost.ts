@@ -19,10 +19,10 @@ export class StepCost {
   readonly #gain: Float64Array;
   readonly #shape: readonly number[];
   /** Measured by predicted time in the last steps. */
-  #slowness = 1;
+  #slowdown = 1;
   #observations = 0;
   /** Measured by predicted time of the step before, if that step was too long to count at once. */
-  #doubted: number | undefined;
+  #pendingOutlier: number | undefined;
 
   /** `shape`: what features cost in proportion to each other on a typical machine. The first observation scales it. */
   constructor(shape: readonly number[]) {
@@ -39,18 +39,18 @@ export class StepCost {
   }
 
   /** The last step took more than twice the predicted time, and it is not known yet why. */
-  get isInDoubt(): boolean {
-    return this.#doubted !== undefined;
+  get hasPendingOutlier(): boolean {
+    return this.#pendingOutlier !== undefined;
   }
 
   /** Milliseconds per unit of the feature, at the present speed. */
   weight(feature: number): number {
-    return this.#slowness * this.#weights[feature]!;
+    return this.#slowdown * this.#weights[feature]!;
   }
 
   /** Milliseconds of a step with these features; 0 before the first observation. */
   predict(features: readonly number[]): number {
-    return this.#slowness * this.#average(features);
+    return this.#slowdown * this.#average(features);
   }
 
   observe(features: readonly number[], ms: number): void {
@@ -58,17 +58,17 @@ export class StepCost {
     // The clock did not advance, so the step has no measured duration.
     if (!(ms > 0)) return;
     if (this.#average(features) <= 0) this.#begin(features, ms);
-    else if (!this.#believes(features, ms)) return;
+    else if (!this.#accepts(features, ms)) return;
     this.#observations++;
     this.#learn(features, ms);
     // Durations of many orders of magnitude leave rounding errors as large as what is known.
-    if (!this.#isSound()) this.#begin(features, ms);
+    if (!this.#isFinite()) this.#begin(features, ms);
     const ratio = ms / this.predict(features);
-    this.#slowness *= Math.min(Math.max(ratio, 1 / OUTLIER_RATIO), OUTLIER_RATIO) ** SPEED_GAIN;
+    this.#slowdown *= Math.min(Math.max(ratio, 1 / OUTLIER_RATIO), OUTLIER_RATIO) ** SPEED_GAIN;
   }
 
   checkInvariants(): void {
-    if (!isPositive(this.#slowness)) fail(`the machine is ${this.#slowness} times slower`);
+    if (!isPositive(this.#slowdown)) fail(`the machine is ${this.#slowdown} times slower`);
     const count = this.#weights.length;
     for (let i = 0; i < count; i++) {
       const weight = this.#weights[i]!;
@@ -84,7 +84,7 @@ export class StepCost {
   /** Without weights for this work, the step says how fast the machine is; that its costs have the typical shape is a guess. */
   #begin(features: readonly number[], ms: number): void {
     const count = this.#weights.length;
-    this.#slowness = 1;
+    this.#slowdown = 1;
     this.#covariance.fill(0);
     let typical = 0;
     for (let i = 0; i < count; i++) typical += this.#shape[i]! * features[i]!;
@@ -95,26 +95,26 @@ export class StepCost {
     }
   }
 
-  #believes(features: readonly number[], ms: number): boolean {
+  #accepts(features: readonly number[], ms: number): boolean {
     const ratio = ms / this.predict(features);
     const isFar = ratio > OUTLIER_RATIO || ratio < 1 / OUTLIER_RATIO;
     if (!isFar) {
-      this.#doubted = undefined;
+      this.#pendingOutlier = undefined;
       return true;
     }
-    if (ratio > 1 && this.#doubted === undefined) {
-      this.#doubted = ratio;
+    if (ratio > 1 && this.#pendingOutlier === undefined) {
+      this.#pendingOutlier = ratio;
       return false;
     }
     // Without knowledge of such steps the weights are wrong, and not the speed.
     const isNews = this.#uncertainty(features) / ms ** 2 > CERTAIN;
-    const closest = ratio > 1 ? Math.min(ratio, this.#doubted ?? ratio) : ratio;
-    this.#doubted = undefined;
-    if (!isNews) this.#slowness *= closest;
+    const closest = ratio > 1 ? Math.min(ratio, this.#pendingOutlier ?? ratio) : ratio;
+    this.#pendingOutlier = undefined;
+    if (!isNews) this.#slowdown *= closest;
     return true;
   }
 
-  #isSound(): boolean {
+  #isFinite(): boolean {
     const count = this.#weights.length;
     let sum = 0;
     for (let i = 0; i < count; i++) {

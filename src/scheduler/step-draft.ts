@@ -11,9 +11,9 @@ export class StepDraft {
   readonly #kv: KvCache;
   readonly #sequences: SequencePlan[] = [];
   readonly #states: RequestState[] = [];
-  readonly #rowsMax: number;
-  readonly #rowsMaxPerRequest: number;
-  #rowsLeft: number;
+  readonly #tokensMax: number;
+  readonly #tokensMaxPerRequest: number;
+  #tokensLeft: number;
   readonly #pace: Pace | undefined;
   readonly #load: StepLoad = emptyLoad();
   #hasBegunPrompts: boolean = false;
@@ -24,13 +24,13 @@ export class StepDraft {
   constructor(kv: KvCache, options: SchedulerOptions, pace?: Pace) {
     this.#kv = kv;
     this.#pace = pace;
-    this.#rowsMax = options.maxNumBatchedTokens;
-    this.#rowsMaxPerRequest = options.longPrefillTokenThreshold ?? Infinity;
-    this.#rowsLeft = options.maxNumBatchedTokens;
+    this.#tokensMax = options.maxNumBatchedTokens;
+    this.#tokensMaxPerRequest = options.longPrefillTokenThreshold ?? Infinity;
+    this.#tokensLeft = options.maxNumBatchedTokens;
   }
 
-  get rowsLeft(): number {
-    return this.#isPaceFull ? 0 : this.#rowsLeft;
+  get tokensLeft(): number {
+    return this.#isPaceFull ? 0 : this.#tokensLeft;
   }
 
   get load(): StepLoad {
@@ -49,7 +49,7 @@ export class StepDraft {
   /** The decodes are in: from here on rows are prompt tokens. */
   beginPrompts(): void {
     this.#hasBegunPrompts = true;
-    this.#isPaceFull = this.#pace?.promptRows(this.#load, 0) === 0;
+    this.#isPaceFull = this.#pace?.promptTokensAllowed(this.#load, 0) === 0;
   }
 
   /**
@@ -58,13 +58,13 @@ export class StepDraft {
    */
   add(state: RequestState): boolean {
     assert(!state.inFlight, `request ${state.request.id} is in the step already`);
-    const paced = this.#pacedRows(state);
+    const paced = this.#allowedPromptTokens(state);
     if (paced === 0) return true;
-    const spans = this.#kv.takeRows(state.kv, Math.min(this.rowsLeft, this.#rowsMaxPerRequest, paced));
-    if (spans.length === 0) return !state.kv.isStarved;
-    const rowsBefore = this.#rowsLeft;
-    for (let i = 0; i < spans.length; i++) this.#rowsLeft -= spans[i]!.end - spans[i]!.start;
-    if (rowsBefore - this.#rowsLeft === paced) this.#isPaceFull = true;
+    const spans = this.#kv.scheduleTokens(state.kv, Math.min(this.tokensLeft, this.#tokensMaxPerRequest, paced));
+    if (spans.length === 0) return !state.kv.isOutOfBlocks;
+    const budgetBefore = this.#tokensLeft;
+    for (let i = 0; i < spans.length; i++) this.#tokensLeft -= spans[i]!.end - spans[i]!.start;
+    if (budgetBefore - this.#tokensLeft === paced) this.#isPaceFull = true;
     this.#count(state, spans);
     this.#sequences.push(this.#sequence(state, spans));
     this.#states.push(state);
@@ -74,16 +74,16 @@ export class StepDraft {
   }
 
   finish(stepId: StepId, released: readonly RequestId[]): StepPlan {
-    const tokenCount = (this.#rowsMax - this.#rowsLeft) as TokenCount;
+    const tokenCount = (this.#tokensMax - this.#tokensLeft) as TokenCount;
     return { stepId, sequences: this.#sequences, tokenCount, released };
   }
 
   /** Rows that the pace allows the request; the first request that gets none ends the step's prompts. */
-  #pacedRows(state: RequestState): number {
+  #allowedPromptTokens(state: RequestState): number {
     if (!this.#hasBegunPrompts || this.#pace === undefined) return Infinity;
-    const rows = this.#isPaceFull ? 0 : this.#pace.promptRows(this.#load, state.kv.nextPosition());
-    if (rows === 0) this.#isPaceFull = true;
-    return rows;
+    const tokens = this.#isPaceFull ? 0 : this.#pace.promptTokensAllowed(this.#load, state.kv.nextPosition());
+    if (tokens === 0) this.#isPaceFull = true;
+    return tokens;
   }
 
   #count(state: RequestState, spans: readonly Span[]): void {
@@ -103,6 +103,6 @@ export class StepDraft {
     const sequence: SequencePlan = complete
       ? { requestId: request.id, tokens, spans, blockTables: kv.tables, sample: state.sample }
       : { requestId: request.id, tokens, spans, blockTables: kv.tables };
-    return kv.rowsMasked ? { ...sequence, writeTables: this.#kv.writeTables(kv, spans) } : sequence;
+    return kv.hasMaskedWrites ? { ...sequence, writeTables: this.#kv.writeTables(kv, spans) } : sequence;
   }
 }

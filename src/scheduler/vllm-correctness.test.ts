@@ -12,7 +12,7 @@ import { referenceOutput } from '../../sim/reference.ts';
 const prompt = (own: number, blocks = 100) => range(blocks * 16, own * 10_000);
 type World = ReturnType<typeof connected>;
 type Request = ReturnType<typeof short>;
-const truthOf = ({ runner }: World, request: Request) =>
+const referenceOf = ({ runner }: World, request: Request) =>
   referenceOutput(request, runner.kvCacheSpec, runner.vocabSize, 10_000).tokens;
 const textOf = ({ updates }: World, { id }: Request): number[] =>
   updates.flatMap(({ requestId, newTokens }) => (requestId === id ? newTokens.map(({ token }) => token) : []));
@@ -42,13 +42,13 @@ describe('test_invalid_blocks_correctness', () => {
     const { plan, said } = stepWithLoad(world, request, [50]);
     expect(said).toEqual([]);
     expect(world.scheduler.stats()).toMatchObject({ running: 1, waiting: 0, blocks: { referenced: 100 } });
-    const pages = [...plan.sequences[0]!.blockTables[0]!.ids.slice(0, 100)];
+    const blocks = [...plan.sequences[0]!.blockTables[0]!.ids.slice(0, 100)];
     const next = world.step();
     // vLLM: computed 800, so 800 rows. Here blocks 51 to 98 are there and stay, so 32.
     expect(shape(next)).toEqual(['1: 800-816 1584-1600']);
-    expect([...next.sequences[0]!.blockTables[0]!.ids.slice(0, 100)]).toEqual(pages);
+    expect([...next.sequences[0]!.blockTables[0]!.ids.slice(0, 100)]).toEqual(blocks);
     finish(world);
-    expect(textOf(world, request)).toEqual(truthOf(world, request));
+    expect(textOf(world, request)).toEqual(referenceOf(world, request));
   });
 
   test('test_sync_fail_invalid_blocks_evicted: one output with reason error; nobody finds the block', () => {
@@ -66,7 +66,7 @@ describe('test_invalid_blocks_correctness', () => {
     world.scheduler.add(again);
     expect(shape(world.step())).toEqual(['2: 800-816 1584-1600']);
     finish(world);
-    expect(textOf(world, again)).toEqual(truthOf(world, again));
+    expect(textOf(world, again)).toEqual(referenceOf(world, again));
   });
 
   test('test_async_recompute_blocks_not_cached_when_invalid: nothing is found before it is there', () => {
@@ -79,7 +79,7 @@ describe('test_invalid_blocks_correctness', () => {
     // vLLM: caches 800 tokens once, computes 800. Here 98 blocks are published, and 32 tokens are computed.
     expect(shape(world.step())).toEqual(['1: 800-816 1584-1600']);
     finish(world);
-    expect(textOf(world, request)).toEqual(truthOf(world, request));
+    expect(textOf(world, request)).toEqual(referenceOf(world, request));
     expect(world.updates.at(-1)?.stats).toMatchObject({ externalTokens: 1584, failedLoads: 1, recomputedTokens: 16 });
   });
 });
@@ -113,7 +113,7 @@ describe('test_kv_load_reject_recompute', () => {
     expect(said).toEqual([]);
     expect(shape(world.step())).toEqual(['1: 0-64']);
     finish(world);
-    expect(textOf(world, request)).toEqual(truthOf(world, request));
+    expect(textOf(world, request)).toEqual(referenceOf(world, request));
     // Once at its admission, and once more for the blocks that failed, from another place.
     expect(world.connector.asked).toEqual(['1', '1']);
   });
@@ -139,8 +139,8 @@ describe('issue 49250: who shares a broken block says nothing before its owner h
       for (const { start, end } of spans) if (end <= 800) refilled += end - start;
     }
     finish(world);
-    expect(textOf(world, owner)).toEqual(truthOf(world, owner));
-    expect(textOf(world, sharer)).toEqual(truthOf(world, sharer));
+    expect(textOf(world, owner)).toEqual(referenceOf(world, owner));
+    expect(textOf(world, sharer)).toEqual(referenceOf(world, sharer));
     // Refilled once: the sharer computed nothing but its own four tokens again.
     expect(world.updates.findLast(({ requestId }) => requestId === '2')?.stats.recomputedTokens).toBe(4);
   });
@@ -156,6 +156,6 @@ describe('issue 49250: who shares a broken block says nothing before its owner h
     world.scheduler.abort(owner.id);
     expect(shape(world.step())).toEqual(['2: 788-792']);
     finish(world);
-    expect(textOf(world, sharer)).toEqual(truthOf(world, sharer));
+    expect(textOf(world, sharer)).toEqual(referenceOf(world, sharer));
   });
 });

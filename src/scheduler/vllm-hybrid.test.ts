@@ -50,7 +50,7 @@ function textOf({ updates }: World, id: string): number[] {
     .filter(({ requestId }) => requestId === id)
     .flatMap(({ newTokens }) => newTokens.map(({ token }) => token));
 }
-const truthOf = ({ runner }: World, request: ReturnType<typeof short>) =>
+const referenceOf = ({ runner }: World, request: ReturnType<typeof short>) =>
   referenceOutput(request, runner.kvCacheSpec, runner.vocabSize, 10_000).tokens;
 function finish(world: World): void {
   while (world.scheduler.stats().running + world.scheduler.stats().loading > 0) world.step();
@@ -82,7 +82,7 @@ describe('test_hybrid_kv_load_failure_recovery', () => {
         const next = world.step();
         expect(shape(next).find((line) => line.startsWith('1'))).toBe(`1: ${repair}`);
         finish(world);
-        for (const request of requests) expect(textOf(world, request.id)).toEqual(truthOf(world, request));
+        for (const request of requests) expect(textOf(world, request.id)).toEqual(referenceOf(world, request));
       },
     );
 
@@ -95,7 +95,7 @@ describe('test_hybrid_kv_load_failure_recovery', () => {
       expect(said[0]).toMatchObject({ requestId: '1', newTokens: [], finish: { reason: 'error' } });
       expect(world.scheduler.stats()).toMatchObject({ waiting: 0, running: mode === 'sync' ? 1 : 0 });
       finish(world);
-      expect(textOf(world, '2')).toEqual(truthOf(world, requests[1]!));
+      expect(textOf(world, '2')).toEqual(referenceOf(world, requests[1]!));
       expect(world.scheduler.stats().blocks.referenced).toBe(0);
       expect(world.updates.filter(({ requestId }) => requestId === '1')).toHaveLength(1);
     });
@@ -132,7 +132,7 @@ describe('multi-group fail (test_invalid_blocks_correctness, pull request 35223)
       // loaded around it, [1056, 1088) and [1120, 1184), is used.
       expect(shape(world.step())).toEqual(['1: 0-1056 1088-1120 1184-1600']);
       finish(world);
-      expect(textOf(world, '1')).toEqual(truthOf(world, request));
+      expect(textOf(world, '1')).toEqual(referenceOf(world, request));
     },
   );
 });
@@ -143,14 +143,14 @@ describe('block_level_load_failure_fails_closed_with_multiple_groups', () => {
     const request = short('1', range(40), 3);
     world.scheduler.add(request);
     const first = world.step();
-    const page = first.sequences[0]!.blockTables[0]!.ids[0]!;
-    world.runner.scribble(page);
+    const block = first.sequences[0]!.blockTables[0]!.ids[0]!;
+    world.runner.overwrite(block);
     const plan = world.plan()!;
-    const result = { ...world.runner.execute(plan), invalidBlocks: [page as never] };
+    const result = { ...world.runner.execute(plan), invalidBlocks: [block as never] };
     expect(world.scheduler.apply(plan, result, 0)).toEqual([]);
     // The full block is gone; the window's rows of it are valid, and their KV is not written again.
     expect(shape(world.step())).toEqual(['1: 0-16 40-41']);
     finish(world);
-    expect(textOf(world, '1')).toEqual(truthOf(world, request));
+    expect(textOf(world, '1')).toEqual(referenceOf(world, request));
   });
 });

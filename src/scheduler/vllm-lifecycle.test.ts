@@ -137,7 +137,7 @@ function prefillInstance(role: KvRole = 'kv_producer') {
     dtype: 'f16',
     rank: 0,
     worldSize: 1,
-    pageBytes: 64,
+    blockBytes: 64,
     groups: [{ blockSize: 16, layers: [0] }],
   };
   const context = { clock: time, timers: time, wake: () => {}, identities: [identity] };
@@ -152,7 +152,7 @@ function prefillInstance(role: KvRole = 'kv_producer') {
   );
   const runner = new FakeRunner(spec, 1000);
   const step = (sent: readonly SaveJob[] = []) => {
-    scheduler.ringTransfers();
+    scheduler.notifyTransfers();
     const plan = scheduler.plan(0)!;
     const ids = sent.map(({ transfer }) => transfer);
     const connectorOutput = { ...emptyOutput, finishedSending: ids, drained: ids };

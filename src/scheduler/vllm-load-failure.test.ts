@@ -196,7 +196,7 @@ describe('test_invalid_blocks_race_conditions', () => {
     world.scheduler.add(short('1', prompt(1), 4));
     world.step();
     const load = world.loads.get('1')!;
-    world.step([{ load, failed: [50, 51], isDrained: false, isPageBusy: true }]);
+    world.step([{ load, failed: [50, 51], isDrained: false, isBlockBusy: true }]);
     expect(world.updates[0]?.finish?.reason).toBe('error');
     expect(world.scheduler.stats()).toMatchObject({ blocks: { referenced: 2 }, transfers: { open: 1 } });
     world.step([{ load, isDecided: true }]);

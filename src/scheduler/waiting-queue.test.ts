@@ -17,20 +17,20 @@ test.each([
 ] as const)('%s: agrees with a sorted array over random pushes, removals and pops', (_, order) => {
   const prng = new Prng(3);
   const queue = new WaitingQueue(order);
-  let twin: RequestState[] = [];
+  let reference: RequestState[] = [];
   for (let i = 0; i < 3000; i++) {
-    if (twin.length === 0 || prng.chance(0.5)) {
+    if (reference.length === 0 || prng.chance(0.5)) {
       const state = waiting(i, prng.between(-2, 2));
       queue.push(state);
-      twin.push(state);
+      reference.push(state);
     } else {
-      const gone = prng.chance(0.5) ? queue.peek()! : prng.pick(twin);
+      const gone = prng.chance(0.5) ? queue.peek()! : prng.pick(reference);
       queue.remove(gone);
-      twin = twin.filter((state) => state !== gone);
+      reference = reference.filter((state) => state !== gone);
     }
-    twin.sort(order);
-    expect(queue.peek()).toBe(twin[0]);
-    expect(queue.size).toBe(twin.length);
+    reference.sort(order);
+    expect(queue.peek()).toBe(reference[0]);
+    expect(queue.size).toBe(reference.length);
     queue.checkInvariants();
   }
 });

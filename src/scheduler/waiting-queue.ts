@@ -43,10 +43,10 @@ export class WaitingQueue {
   }
 
   /** Deferred requests whose time has come go back to their places; all of them when a connector has `isRung`. */
-  askAgain({ nowMs, isRung }: { readonly nowMs: number; readonly isRung: boolean }): void {
+  requeueDeferred({ nowMs, isNotified }: { readonly nowMs: number; readonly isNotified: boolean }): void {
     if (this.#deferred.length === 0) return;
     for (const state of this.#deferred) {
-      if (!isRung && state.askUntilMs !== undefined && state.askUntilMs > nowMs) continue;
+      if (!isNotified && state.queryDeadlineMs !== undefined && state.queryDeadlineMs > nowMs) continue;
       state.isDeferred = false;
       this.push(state);
     }

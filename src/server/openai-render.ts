@@ -67,10 +67,10 @@ export function completionRenderer(context: RenderContext): Renderer {
   return {
     chunks: (delta, usage) =>
       isVisible(delta, returnTokenIds) || (!isBegun[delta.index] && context.echoes !== undefined)
-        ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage), ...connectorWord([delta]) }]
+        ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage), ...kvTransferParamsField([delta]) }]
         : [],
     usageChunk: (usage) => ({ ...head, choices: [], usage }),
-    body: (choices, usage) => ({ ...head, choices: choices.map(choiceOf), usage, ...connectorWord(choices) }),
+    body: (choices, usage) => ({ ...head, choices: choices.map(choiceOf), usage, ...kvTransferParamsField(choices) }),
   };
 }
 
@@ -102,7 +102,12 @@ export function chatRenderer(context: RenderContext): Renderer {
         chunks.push({ ...chunkHead, choices: [opening(delta.index)], ...promptIds, ...usageField(usage) });
       }
       if (isVisible(delta, returnTokenIds)) {
-        chunks.push({ ...chunkHead, choices: [continuation(delta)], ...usageField(usage), ...connectorWord([delta]) });
+        chunks.push({
+          ...chunkHead,
+          choices: [continuation(delta)],
+          ...usageField(usage),
+          ...kvTransferParamsField([delta]),
+        });
       }
       return chunks;
     },
@@ -120,7 +125,7 @@ export function chatRenderer(context: RenderContext): Renderer {
       })),
       usage,
       ...promptIds,
-      ...connectorWord(choices),
+      ...kvTransferParamsField(choices),
     }),
   };
 }
@@ -138,11 +143,13 @@ function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
  * What the connector has to say to the client, and what became of the KV that it had promised. In a stream it comes with
  * the chunk that ends its choice.
  */
-function connectorWord(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
+function kvTransferParamsField(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
   const ended = deltas.filter(({ finish }) => finish !== undefined);
-  const word = ended.find(({ finish }) => finish?.kvTransferParams !== undefined)?.finish?.kvTransferParams;
+  const kvTransferParams = ended.find(({ finish }) => finish?.kvTransferParams !== undefined)?.finish?.kvTransferParams;
   const isLoaded = ended.some(({ stats }) => stats.externalTokens !== undefined);
-  return word === undefined && !isLoaded ? {} : { kv_transfer_params: { ...word, ...loadsOf(ended) } };
+  return kvTransferParams === undefined && !isLoaded
+    ? {}
+    : { kv_transfer_params: { ...kvTransferParams, ...loadsOf(ended) } };
 }
 
 /** Named as in `usage.prompt_tokens_details`. */

@@ -23,7 +23,7 @@ export interface PromptTokensDetails {
   readonly failed_loads?: number;
 }
 
-interface ConnectorWord {
+interface KvTransferParamsField {
   /** What the connector says to the client about the first choice for which it says anything. */
   readonly kv_transfer_params?: JsonObject;
 }
@@ -59,13 +59,13 @@ export interface CompletionChoice {
   readonly prompt_token_ids?: readonly number[];
 }
 
-export interface CompletionBody extends ResponseHead<'text_completion'>, ConnectorWord {
+export interface CompletionBody extends ResponseHead<'text_completion'>, KvTransferParamsField {
   readonly choices: readonly CompletionChoice[];
   readonly usage: Usage;
 }
 
 /** A piece of a streamed completion. */
-export interface CompletionChunk extends ResponseHead<'text_completion'>, ChunkUsage, ConnectorWord {
+export interface CompletionChunk extends ResponseHead<'text_completion'>, ChunkUsage, KvTransferParamsField {
   readonly choices: readonly CompletionChoice[];
 }
 
@@ -92,7 +92,7 @@ export interface ChatChoice extends ChatChoiceEnd {
   readonly message: { readonly role: 'assistant'; readonly content: string; readonly refusal: null };
 }
 
-export interface ChatBody extends ResponseHead<'chat.completion'>, ConnectorWord {
+export interface ChatBody extends ResponseHead<'chat.completion'>, KvTransferParamsField {
   readonly choices: readonly ChatChoice[];
   readonly usage: Usage;
   readonly prompt_token_ids?: readonly number[];
@@ -102,7 +102,7 @@ export interface ChatChunkChoice extends ChatChoiceEnd {
   readonly delta: { readonly role?: 'assistant'; readonly content?: string };
 }
 
-export interface ChatChunk extends ResponseHead<'chat.completion.chunk'>, ChunkUsage, ConnectorWord {
+export interface ChatChunk extends ResponseHead<'chat.completion.chunk'>, ChunkUsage, KvTransferParamsField {
   readonly choices: readonly ChatChunkChoice[];
   readonly prompt_token_ids?: readonly number[];
 }

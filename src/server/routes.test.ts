@@ -400,9 +400,9 @@ describe('KV from outside', () => {
 
   it.each(paths)('%s hands the word of the client to the engine as it is', async (path, body) => {
     const { engine, json } = await serve();
-    const word = { do_remote_prefill: true, remote_block_ids: [1, [2, null]], 'any name': { x: 'y' } };
-    expect((await json(path, { ...body, kv_transfer_params: word })).status).toBe(200);
-    expect(engine.requests[0]!.kvTransferParams).toEqual(word);
+    const kvTransferParams = { do_remote_prefill: true, remote_block_ids: [1, [2, null]], 'any name': { x: 'y' } };
+    expect((await json(path, { ...body, kv_transfer_params: kvTransferParams })).status).toBe(200);
+    expect(engine.requests[0]!.kvTransferParams).toEqual(kvTransferParams);
     expect((await json(path, { ...body, kv_transfer_params: null })).status).toBe(200);
     expect(engine.requests[1]).not.toHaveProperty('kvTransferParams');
   });
@@ -421,14 +421,20 @@ describe('KV from outside', () => {
   it.each(paths)(
     '%s brings the word of the connector: in the body, or with the end of a choice',
     async (path, body) => {
-      const word = { remote_engine_id: 'e1', remote_block_ids: [4, 5] };
-      const { post, json } = await serve({ kvTransferParams: (index) => (index === 0 ? undefined : word) });
+      const kvTransferParams = { remote_engine_id: 'e1', remote_block_ids: [4, 5] };
+      const { post, json } = await serve({ kvTransferParams: (index) => (index === 0 ? undefined : kvTransferParams) });
       expect(await json(path, body)).not.toHaveProperty('kv_transfer_params');
-      expect((await json(path, { ...body, n: 2 })).kv_transfer_params).toMatchObject({ ...word, external_tokens: 0 });
+      expect((await json(path, { ...body, n: 2 })).kv_transfer_params).toMatchObject({
+        ...kvTransferParams,
+        external_tokens: 0,
+      });
       const chunks = events((await post(path, { ...body, n: 2, stream: true })).text);
       const spoken = chunks.filter((chunk) => 'kv_transfer_params' in chunk);
       expect(spoken).toHaveLength(1);
-      expect(spoken[0]).toMatchObject({ kv_transfer_params: word, choices: [{ index: 1, finish_reason: 'length' }] });
+      expect(spoken[0]).toMatchObject({
+        kv_transfer_params: kvTransferParams,
+        choices: [{ index: 1, finish_reason: 'length' }],
+      });
     },
   );
 

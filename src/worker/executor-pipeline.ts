@@ -50,11 +50,11 @@ export class PipelineExecutor implements Executor {
       last.leftOut.every((index) => index in step.sequences),
       `step ${step.stepId} left out what it did not have`,
     );
-    const lost = done.flatMap(({ lostPages }) => lostPages ?? []);
+    const invalid = done.flatMap(({ invalidBlocks }) => invalidBlocks ?? []);
     return {
       ...last.result,
       ...(last.leftOut.length === 0 ? {} : { leftOut: last.leftOut }),
-      ...(lost.length === 0 ? {} : { invalidBlocks: [...(last.result.invalidBlocks ?? []), ...lost] }),
+      ...(invalid.length === 0 ? {} : { invalidBlocks: [...(last.result.invalidBlocks ?? []), ...invalid] }),
       ...(step.connectorMetadata === undefined
         ? {}
         : { connectorOutput: this.#aggregator.aggregate(done.map(({ connectorOutput }) => connectorOutput)) }),
@@ -74,14 +74,14 @@ export class PipelineExecutor implements Executor {
 function specOfAll(specs: readonly KvCacheSpec[]): KvCacheSpec {
   const [first] = specs;
   assert(first !== undefined, 'an executor needs a rank');
-  for (const { pageCount, fingerprint, groups } of specs) {
-    assert(pageCount === first.pageCount, `ranks with ${first.pageCount} and ${pageCount} pages`);
+  for (const { blockCount, fingerprint, groups } of specs) {
+    assert(blockCount === first.blockCount, `ranks with ${first.blockCount} and ${blockCount} pages`);
     if (fingerprint !== first.fingerprint) throw ranksDiffer({});
     assert(groups.length === first.groups.length, 'ranks with different KV groups');
   }
   return {
     ...first,
     groups: first.groups.map((group, g) => ({ ...group, layers: specs.flatMap(({ groups }) => groups[g]!.layers) })),
-    pageBytes: specs.reduce((sum, { pageBytes }) => sum + pageBytes, 0),
+    blockBytes: specs.reduce((sum, { blockBytes }) => sum + blockBytes, 0),
   };
 }

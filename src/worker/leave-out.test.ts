@@ -6,13 +6,13 @@ import { TokenBuffer } from '../core/tokens.ts';
 import { sequencesWith } from './leave-out.ts';
 
 /** Rows [start, end) over these pages, four tokens a block. */
-function sequence(pages: readonly number[], start: number, end: number, written = pages): SequencePlan {
+function sequence(blocks: readonly number[], start: number, end: number, written = blocks): SequencePlan {
   const table = (ids: readonly number[]) => ({ ids: Int32Array.from(ids), length: ids.length });
   return {
-    requestId: requestId(pages.join()),
+    requestId: requestId(blocks.join()),
     tokens: new TokenBuffer(Int32Array.from({ length: end }, () => 1)),
     spans: [{ start: tokenCount(start), end: tokenCount(end) }],
-    blockTables: [table(pages)],
+    blockTables: [table(blocks)],
     writeTables: [table(written)],
   };
 }
@@ -23,7 +23,7 @@ const planOf = (...sequences: SequencePlan[]): StepPlan => ({
   tokenCount: tokenCount(0),
   released: [],
 });
-const without = (plan: StepPlan, ...pages: number[]) => sequencesWith(plan, pages as BlockId[], onePoolSpec(20, 4));
+const without = (plan: StepPlan, ...blocks: number[]) => sequencesWith(plan, blocks as BlockId[], onePoolSpec(20, 4));
 
 test('whoever has a page that failed is left out, and nobody else', () => {
   const plan = planOf(sequence([1, 2], 4, 8), sequence([3, 4], 4, 8), sequence([1, 5], 4, 8));

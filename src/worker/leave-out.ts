@@ -25,7 +25,7 @@ export function sequencesWith(plan: StepPlan, blocks: readonly BlockId[], spec: 
 export function withoutSequences(plan: StepPlan, leftOut: readonly number[]): StepPlan {
   if (leftOut.length === 0) return plan;
   const sequences = plan.sequences.filter((_, index) => !leftOut.includes(index));
-  const tokenCount = sequences.reduce((sum, sequence) => sum + rowsOf(sequence), 0) as StepPlan['tokenCount'];
+  const tokenCount = sequences.reduce((sum, sequence) => sum + tokenCountOf(sequence), 0) as StepPlan['tokenCount'];
   return { ...plan, sequences, tokenCount };
 }
 
@@ -33,18 +33,18 @@ export function withoutSequences(plan: StepPlan, leftOut: readonly number[]): St
  * Hidden states without the rows of `leftOut`, where those of `missing` are not in `hidden` to begin with. Copies only
  * when rows go.
  */
-export function withoutRows(
+export function withoutTokensOf(
   hidden: HiddenStates,
   plan: StepPlan,
-  missing: readonly number[],
+  absent: readonly number[],
   leftOut: readonly number[],
 ): HiddenStates {
-  const present = plan.sequences.map((sequence, index) => (missing.includes(index) ? 0 : rowsOf(sequence)));
-  const rows = present.reduce((sum, count) => sum + count, 0);
+  const present = plan.sequences.map((sequence, index) => (absent.includes(index) ? 0 : tokenCountOf(sequence)));
+  const tokens = present.reduce((sum, count) => sum + count, 0);
   const kept = present.reduce((sum, count, index) => (leftOut.includes(index) ? sum : sum + count), 0);
-  if (kept === rows) return hidden;
-  const width = hidden.length / rows;
-  assert(Number.isInteger(width), `${hidden.length} values of hidden states for ${rows} rows`);
+  if (kept === tokens) return hidden;
+  const width = hidden.length / tokens;
+  assert(Number.isInteger(width), `${hidden.length} values of hidden states for ${tokens} rows`);
   const out = new Float32Array(kept * width);
   let from = 0;
   let to = 0;
@@ -58,4 +58,5 @@ export function withoutRows(
   return out;
 }
 
-const rowsOf = ({ spans }: SequencePlan): number => spans.reduce((sum, { start, end }: Span) => sum + end - start, 0);
+const tokenCountOf = ({ spans }: SequencePlan): number =>
+  spans.reduce((sum, { start, end }: Span) => sum + end - start, 0);

@@ -14,23 +14,23 @@ import { OpenTransfers } from './open-transfers.ts';
 const id = (value: number): TransferId => value as TransferId;
 const key = (value: number): BlockKey => `0:${value}` as BlockKey;
 
-const load = (transfer: number, ...pages: number[]): LoadJob => ({
+const load = (transfer: number, ...blocks: number[]): LoadJob => ({
   transfer: id(transfer),
   requestId: requestId('a'),
   mode: 'async',
   timeoutMs: 1000,
-  blocks: pages.map((page) => ({ group: 0, index: page, key: key(page), place: 'disk', page: blockId(page) })),
+  blocks: blocks.map((block) => ({ group: 0, index: block, key: key(block), place: 'disk', block: blockId(block) })),
 });
-const save = (transfer: number, ...pages: number[]): SaveJob => ({
+const save = (transfer: number, ...blocks: number[]): SaveJob => ({
   transfer: id(transfer),
-  blocks: pages.map((page) => ({ key: key(page), page: blockId(page) })),
+  blocks: blocks.map((block) => ({ key: key(block), block: blockId(block) })),
 });
 const ordered = (loads: LoadJob[], saves: SaveJob[] = []): ConnectorMetadata => ({ ...emptyMetadata, loads, saves });
-const failedLoad = (transfer: number, page: number) => ({
+const failedLoad = (transfer: number, block: number) => ({
   transfer: id(transfer),
-  page: blockId(page),
+  block: blockId(block),
   reason: 'workerDied',
-  isPageBusy: false,
+  isBlockBusy: false,
 });
 
 describe('the transfers of a process that died', () => {

@@ -52,8 +52,8 @@ export class OpenTransfers {
       if (open.isDecided) continue;
       if ('load' in open) {
         finishedRecving.push(transfer);
-        for (const { page } of open.load.blocks)
-          loadFailures.push({ transfer, page, reason: 'workerDied', isPageBusy: false });
+        for (const { block } of open.load.blocks)
+          loadFailures.push({ transfer, block, reason: 'workerDied', isBlockBusy: false });
       } else {
         finishedSending.push(transfer);
         for (const { key } of open.save.blocks) saveFailures.push({ transfer, key, reason: 'lost' });

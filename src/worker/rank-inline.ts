@@ -5,7 +5,7 @@ import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
 import type { HiddenStates, Runner, StageResult } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
-import { sequencesWith, withoutRows, withoutSequences } from './leave-out.ts';
+import { sequencesWith, withoutSequences, withoutTokensOf } from './leave-out.ts';
 import type { HandedOn, Rank, RankOutput } from './rank.ts';
 
 /** A rank in this process: what the library uses, and what a worker process runs. */
@@ -63,15 +63,15 @@ export class InlineRank implements Rank {
       return nothingComputed(step);
     }
     const before = await upstream;
-    const missing = before?.leftOut ?? [];
-    const failedBlocks = failures.map(({ page }) => page);
+    const absent = before?.leftOut ?? [];
+    const failedBlocks = failures.map(({ block }) => block);
     const failed = sequencesWith(step, failedBlocks, this.kvCacheSpec);
-    const leftOut = [...new Set([...missing, ...failed])].sort((a, b) => a - b);
+    const leftOut = [...new Set([...absent, ...failed])].sort((a, b) => a - b);
     if (leftOut.length === step.sequences.length) return { ...nothingComputed(step), leftOut };
     let hidden: HiddenStates | undefined;
     if (before !== undefined) {
       assert(before.hidden !== undefined, 'the rank before hands on hidden states');
-      hidden = withoutRows(before.hidden, step, missing, leftOut);
+      hidden = withoutTokensOf(before.hidden, step, absent, leftOut);
     }
     assert(!this.#isComputing, `step ${step.stepId} is computed while another one is`);
     this.#isComputing = true;

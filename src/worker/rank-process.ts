@@ -55,7 +55,7 @@ export class ProcessRank<Setup> implements OpenedRank {
   /** A process that had served has died, and no step has said so yet. */
   #isLossUntold: boolean = false;
   /** Why no process serves. */
-  #lost: Omit<RankTrouble, 'rank' | 'processId'> | undefined;
+  #workerFailure: Omit<RankTrouble, 'rank' | 'processId'> | undefined;
   #timings = noTimings;
   #closing: Promise<void> | undefined;
 
@@ -99,7 +99,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     const { name: rank } = this.#options;
     const { processId } = this.#latest;
     const silentMs = this.#latest.unansweredMs();
-    if (this.#lost !== undefined) return { rank, processId, ...this.#lost };
+    if (this.#workerFailure !== undefined) return { rank, processId, ...this.#workerFailure };
     if (silentMs === undefined) return undefined;
     const message = `The worker process of ${rank} has not answered for ${Math.round(silentMs / 1000)} s.`;
     return { rank, processId, state: 'silent', message };
@@ -139,11 +139,11 @@ export class ProcessRank<Setup> implements OpenedRank {
   }
 
   #lossIn({ stepId, sequences, connectorMetadata }: ScheduledStep): RankOutput {
-    const lostPages = Array.from({ length: this.kvCacheSpec.pageCount - 1 }, (_, i) => (i + 1) as BlockId);
+    const invalidBlocks = Array.from({ length: this.kvCacheSpec.blockCount - 1 }, (_, i) => (i + 1) as BlockId);
     return {
       result: { stepId, sampled: sequences.map(() => undefined) },
       leftOut: sequences.map((_, index) => index),
-      lostPages,
+      invalidBlocks,
       ...(connectorMetadata === undefined ? {} : { connectorOutput: this.#transfers.settle() }),
     };
   }
@@ -154,7 +154,7 @@ export class ProcessRank<Setup> implements OpenedRank {
 
   #serve(worker: WorkerProcess<Setup>): void {
     this.#serving = worker;
-    this.#lost = undefined;
+    this.#workerFailure = undefined;
     const readyMs = this.#options.clock.nowMs();
     void worker.gone.then((end) => {
       if (this.#closing !== undefined) return;
@@ -171,18 +171,18 @@ export class ProcessRank<Setup> implements OpenedRank {
     });
   }
 
-  async #startAgain(dead: WorkerProcess<Setup>, how: WorkerEnd, servedMs: number): Promise<WorkerProcess<Setup>> {
+  async #startAgain(exited: WorkerProcess<Setup>, how: WorkerEnd, servedMs: number): Promise<WorkerProcess<Setup>> {
     const { name: rank, onDeath } = this.#options;
     const next = this.#budget.ended(servedMs);
     const isGivenUp = !('delayMs' in next);
     const what = `The worker process of ${rank} ${how.reason}`;
-    this.#lost = isGivenUp
+    this.#workerFailure = isGivenUp
       ? { state: 'gone', message: `${what}, and is not started again.` }
       : { state: 'restarting', message: `${what}. It is started again, and what it knew is computed again.` };
-    onDeath({ rank, processId: dead.processId, reason: how.reason, isGivenUp, message: this.#lost.message });
+    onDeath({ rank, processId: exited.processId, reason: how.reason, isGivenUp, message: this.#workerFailure.message });
     if (isGivenUp) throw workerGone({ rank, reason: how.reason, ...next }, how.error);
     if (next.delayMs > 0) await delay(next.delayMs);
-    if (this.#closing !== undefined) throw workerGone({ rank, reason: how.reason, lives: 1, seconds: 0 });
+    if (this.#closing !== undefined) throw workerGone({ rank, reason: how.reason, starts: 1, seconds: 0 });
     const worker = new WorkerProcess({ ...this.#options, onProgress: undefined }, this.#deadlines);
     this.#latest = worker;
     try {
@@ -190,7 +190,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     } catch (error) {
       worker.kill();
       const end = await worker.gone;
-      if (isFinal(error)) this.#lost = { state: 'gone', message: (error as Error).message };
+      if (isFinal(error)) this.#workerFailure = { state: 'gone', message: (error as Error).message };
       if (this.#closing !== undefined || isFinal(error)) throw error;
       return this.#startAgain(worker, end, 0);
     }
@@ -199,11 +199,11 @@ export class ProcessRank<Setup> implements OpenedRank {
   }
 
   #checkSame({ kvCacheSpec }: RankFacts): void {
-    const { fingerprint, pageCount, pageBytes } = this.kvCacheSpec;
+    const { fingerprint, blockCount, blockBytes } = this.kvCacheSpec;
     const isSame =
       kvCacheSpec.fingerprint === fingerprint &&
-      kvCacheSpec.pageCount === pageCount &&
-      kvCacheSpec.pageBytes === pageBytes;
+      kvCacheSpec.blockCount === blockCount &&
+      kvCacheSpec.blockBytes === blockBytes;
     if (!isSame) throw workerChanged({ rank: this.#options.name });
   }
 }

@@ -70,5 +70,5 @@ export interface RankOutput extends HandedOn {
   readonly result: StepResult;
   readonly connectorOutput?: ConnectorOutput;
   /** Pages whose content this rank has lost: all of them, when its process died and came back empty. */
-  readonly lostPages?: readonly BlockId[];
+  readonly invalidBlocks?: readonly BlockId[];
 }

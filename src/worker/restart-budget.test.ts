@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { RestartBudget } from './restart-budget.ts';
 
-const policy = { livesMax: 3, withinMs: 1000, backoffMs: 100 };
+const policy = { startsMax: 3, withinMs: 1000, backoffMs: 100 };
 
 describe('a worker that dies', () => {
   it('is restarted at once, later, and then no more', () => {
     const budget = new RestartBudget(policy);
     expect(budget.ended(300)).toEqual({ delayMs: 0 });
     expect(budget.ended(0)).toEqual({ delayMs: 100 });
-    expect(budget.ended(600)).toEqual({ lives: 3, seconds: 1 });
+    expect(budget.ended(600)).toEqual({ starts: 3, seconds: 1 });
   });
 
   it('has a clean record again after a life that was long enough', () => {

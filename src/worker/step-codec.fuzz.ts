@@ -96,7 +96,7 @@ function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): Sequence
   const elsewhere = tables.map((table) =>
     tableOf(
       prng,
-      table.map((page) => (prng.chance(0.3) ? 0 : page)),
+      table.map((block) => (prng.chance(0.3) ? 0 : block)),
     ),
   );
   return {
@@ -110,9 +110,9 @@ function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): Sequence
 }
 
 /** Behind `length` stands what means nothing. */
-const tableOf = (prng: Prng, pages: readonly number[]): BlockTable => ({
-  ids: Int32Array.from([...pages, prng.between(0, 99), prng.between(0, 99)]),
-  length: pages.length,
+const tableOf = (prng: Prng, blocks: readonly number[]): BlockTable => ({
+  ids: Int32Array.from([...blocks, prng.between(0, 99), prng.between(0, 99)]),
+  length: blocks.length,
 });
 
 /** A step as data that can be compared. */

@@ -11,8 +11,8 @@ function decodeBytes(context: number): number {
   const tokens = new TokenBuffer(Array.from({ length: context }, (_, i) => i % 200));
   const params = parseSamplingParams({}, { vocabSize: 256, maxTokensDefault: 9, drawSeed: () => 1n });
   const sample = { params, promptLength: tokenCount(context), eosTokenIds: [] };
-  const pages = Int32Array.from({ length: Math.ceil((context + 9) / 16) }, (_, i) => i + 1);
-  const blockTables = [{ ids: pages, length: pages.length }];
+  const blocks = Int32Array.from({ length: Math.ceil((context + 9) / 16) }, (_, i) => i + 1);
+  const blockTables = [{ ids: blocks, length: blocks.length }];
   const encoder = new StepEncoder();
   const send = (start: number): number => {
     const spans = [{ start: tokenCount(start), end: tokenCount(tokens.length) }];

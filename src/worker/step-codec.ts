@@ -9,7 +9,7 @@ import type { RequestId, StepId, TokenCount } from '../core/ids.ts';
 import type { SampleRequest, SequencePlan, Span } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
-import { NumberReader, NumberWriter } from './number-stream.ts';
+import { Int32Reader, Int32Writer } from './int32-stream.ts';
 import { applyDelta, TableMirror, writeDelta } from './table-delta.ts';
 
 export interface StepMessage {
@@ -24,7 +24,7 @@ export interface StepMessage {
    * Per sequence: slot, flags, new tokens (count, ids), spans (count, pairs), tables (count, deltas), and the deltas of the
    * tables to write to where they differ. A view, valid until the next step is encoded.
    */
-  readonly numbers: Int32Array;
+  readonly int32s: Int32Array;
   readonly connectorMetadata?: ConnectorMetadata;
 }
 
@@ -44,7 +44,7 @@ interface SentRequest {
 export class StepEncoder {
   readonly #sent = new Map<RequestId, SentRequest>();
   readonly #freeSlots: number[] = [];
-  readonly #numbers = new NumberWriter();
+  readonly #int32s = new Int32Writer();
   #slotCount = 0;
 
   /** Requests that have a mirror. */
@@ -56,7 +56,7 @@ export class StepEncoder {
   encode(step: ScheduledStep): StepMessage {
     const { stepId, tokenCount, sequences, released, connectorMetadata } = step;
     for (const id of released) this.#release(id);
-    this.#numbers.clear();
+    this.#int32s.clear();
     const requests: RequestId[] = [];
     const samples: SampleRequest[] = [];
     for (const sequence of sequences) this.#encodeSequence(sequence, requests, samples);
@@ -67,14 +67,14 @@ export class StepEncoder {
       released,
       requests,
       samples,
-      numbers: this.#numbers.view(),
+      int32s: this.#int32s.view(),
       ...(connectorMetadata === undefined ? {} : { connectorMetadata }),
     };
   }
 
   #encodeSequence(sequence: SequencePlan, requests: RequestId[], samples: SampleRequest[]): void {
     const { requestId, tokens, spans, writeTables, sample } = sequence;
-    const out = this.#numbers;
+    const out = this.#int32s;
     let sent = this.#sent.get(requestId);
     let flags = sent === undefined ? isNew : 0;
     if (sent === undefined) {
@@ -103,7 +103,7 @@ export class StepEncoder {
   }
 
   #encodeTables({ tables }: SentRequest, { blockTables, writeTables }: SequencePlan): void {
-    const out = this.#numbers;
+    const out = this.#int32s;
     out.push(blockTables.length);
     for (const [group, table] of blockTables.entries()) {
       const mirror = mirrorOf(tables, group);
@@ -150,7 +150,7 @@ export class StepDecoder {
   decode(message: StepMessage): ScheduledStep {
     const { stepId, tokenCount, released, connectorMetadata } = message;
     for (const id of released) this.#release(id);
-    const from = new NumberReader(message.numbers);
+    const from = new Int32Reader(message.int32s);
     const requests = message.requests.values();
     const samples = message.samples.values();
     const sequences: SequencePlan[] = [];
@@ -166,7 +166,7 @@ export class StepDecoder {
     };
   }
 
-  #decodeSequence(from: NumberReader, requests: Iterator<RequestId>, samples: Iterator<SampleRequest>): SequencePlan {
+  #decodeSequence(from: Int32Reader, requests: Iterator<RequestId>, samples: Iterator<SampleRequest>): SequencePlan {
     const slot = from.next();
     const flags = from.next();
     const known =
@@ -209,7 +209,7 @@ function mirrorOf(tables: TableMirror[], group: number): TableMirror {
   return tables[group]!;
 }
 
-function changed(from: NumberReader, base: TableMirror): TableMirror {
+function changed(from: Int32Reader, base: TableMirror): TableMirror {
   const table = new TableMirror();
   table.copy(base);
   applyDelta(from, table);

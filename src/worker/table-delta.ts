@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { BlockTable } from '../core/step.ts';
-import type { NumberReader, NumberWriter } from './number-stream.ts';
+import type { Int32Reader, Int32Writer } from './int32-stream.ts';
 
 /** A block table that is kept from step to step. */
 export class TableMirror implements BlockTable {
@@ -35,7 +35,7 @@ export class TableMirror implements BlockTable {
  * that grows changes the end of its table, one behind whose window blocks are let go a place in the middle too.
  * O(length) comparisons, but bytes only for what differs.
  */
-export function writeDelta(out: NumberWriter, base: BlockTable, table: BlockTable): void {
+export function writeDelta(out: Int32Writer, base: BlockTable, table: BlockTable): void {
   out.push(table.length);
   const countAt = out.skip();
   const { ids } = table;
@@ -55,7 +55,7 @@ export function writeDelta(out: NumberWriter, base: BlockTable, table: BlockTabl
 }
 
 /** Turns `table`, which is equal to the `base` that the delta was made from, into what it was made for. */
-export function applyDelta(from: NumberReader, table: TableMirror): void {
+export function applyDelta(from: Int32Reader, table: TableMirror): void {
   table.resize(from.next());
   for (let runs = from.next(); runs > 0; runs--) {
     const start = from.next();

@@ -20,7 +20,7 @@ export interface WorkerOptions<Setup> {
   /** Transfers have ended outside a step. */
   readonly onWake: () => void;
   /** For what an operator should know of the process. */
-  readonly onNotice?: (message: string) => void;
+  readonly onEvent?: (message: string) => void;
 }
 
 /** How a worker process ended. */
@@ -165,7 +165,7 @@ export class WorkerProcess<Setup> {
         this.#options.onProgress?.(message.loadedBytes, message.totalBytes);
         break;
       case 'notice':
-        this.#options.onNotice?.(message.message);
+        this.#options.onEvent?.(message.message);
         break;
       case 'ready':
         this.#isReady = true;

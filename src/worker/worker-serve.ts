@@ -10,7 +10,7 @@ export interface WorkerHooks {
   /** Transfers have ended outside a step. */
   readonly wake: () => void;
   /** For what an operator should know of this process: a kernel that it does without. */
-  readonly notice?: (message: string) => void;
+  readonly event?: (message: string) => void;
 }
 
 /** Opens what this process is for, from what the engine's process has said. */
@@ -25,9 +25,9 @@ export function serveRank<Setup>(open: OpenRank<Setup>): void {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
   const server = new RankServer(open);
   process.on('message', (message) => server.receive(message as ToWorker<Setup>));
-  process.on('disconnect', dieNow);
+  process.on('disconnect', exitNow);
   dieWithParent();
-  if (!process.connected) dieNow();
+  if (!process.connected) exitNow();
 }
 
 class RankServer<Setup> {
@@ -36,7 +36,7 @@ class RankServer<Setup> {
   #rank: LocalRank | undefined;
   #upstream: { resolve(handedOn: HandedOn): void; reject(error: Error): void } | undefined;
   #running: Promise<void> | undefined;
-  #hasRung: boolean = false;
+  #isNotified: boolean = false;
 
   constructor(open: OpenRank<Setup>) {
     this.#open = open;
@@ -70,19 +70,19 @@ class RankServer<Setup> {
       const rank = await this.#open(setup, {
         onProgress: (loadedBytes, totalBytes) => send({ kind: 'progress', loadedBytes, totalBytes }),
         wake: () => this.#wake(),
-        notice: (message) => send({ kind: 'notice', message }),
+        event: (message) => send({ kind: 'notice', message }),
       });
       this.#rank = rank;
       const { kvCacheSpec, identity, attentionDescription } = rank;
       send({ kind: 'ready', facts: { kvCacheSpec, identity, attentionDescription } });
     } catch (error) {
-      send({ kind: 'openFailed', error: encodeError(error) }, dieNow);
+      send({ kind: 'openFailed', error: encodeError(error) }, exitNow);
     }
   }
 
   async #runStep({ step, hasUpstream }: Extract<ToWorker<Setup>, { kind: 'step' }>): Promise<void> {
     const rank = assertDefined(this.#rank, 'a step before the rank is open');
-    this.#hasRung = false;
+    this.#isNotified = false;
     try {
       const plan = this.#decoder.decode(step);
       const output = await rank.execute(plan, hasUpstream ? this.#awaitUpstream() : undefined);
@@ -90,7 +90,7 @@ class RankServer<Setup> {
     } catch (error) {
       // Nobody is to be told: the engine ends because of the other rank.
       if (error instanceof UpstreamFailed) return;
-      send({ kind: 'broken', error: encodeError(error) }, dieNow);
+      send({ kind: 'broken', error: encodeError(error) }, exitNow);
     } finally {
       this.#upstream = undefined;
     }
@@ -108,8 +108,8 @@ class RankServer<Setup> {
 
   /** A store may end thousands of transfers between two steps; the first one brings the step that collects them all. */
   #wake(): void {
-    if (this.#hasRung) return;
-    this.#hasRung = true;
+    if (this.#isNotified) return;
+    this.#isNotified = true;
     send({ kind: 'wake' });
   }
 
@@ -131,6 +131,6 @@ function send(message: FromWorker, onSent: () => void = () => undefined): void {
  * Without the destructors of native libraries, whose threads may be in the middle of something: nothing of this process is
  * needed any more.
  */
-function dieNow(): void {
+function exitNow(): void {
   process.kill(process.pid, 'SIGKILL');
 }

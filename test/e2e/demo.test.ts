@@ -58,19 +58,19 @@ it('loses KV in every way and writes the same texts, repairing exactly what was 
     'two ranks, other blocks',
   ]);
   for (const row of stages) {
-    const { name, computed, minimum, recomputed, repairMinimum, failed, blocksLost, blocksEqual, isTextEqual } = row;
+    const { name, computed, minimum, recomputed, repairMinimum, failed, blocksFailed, blocksEqual, isTextEqual } = row;
     expect({ name, computed, recomputed, blocksEqual, isTextEqual }).toEqual({
       name,
       computed: minimum,
       recomputed: repairMinimum,
-      blocksEqual: blocksLost,
+      blocksEqual: blocksFailed,
       isTextEqual: true,
     });
-    expect(failed).toBe(blocksLost * 16);
-    expect(repairMinimum).toBe(blocksLost * 16);
+    expect(failed).toBe(blocksFailed * 16);
+    expect(repairMinimum).toBe(blocksFailed * 16);
   }
   expect(stages.find(({ name }) => name === 'a hole in the middle')?.recomputed).toBe(16);
-  expect(stages[2]?.notices.join('\n')).toMatch(/Recovered from KV load failure: \d+ request\(s\) rescheduled/);
+  expect(stages[2]?.events.join('\n')).toMatch(/Recovered from KV load failure: \d+ request\(s\) rescheduled/);
   expect(readdirSync(folder)).toEqual([]);
 });
 

@@ -98,9 +98,9 @@ function answerOf(body: string, isStream: boolean): Answer {
 }
 
 /** What the reference says must be computed for a prompt whose blocks are all stored, and of which these are lost, and 40 tokens. */
-function needed(promptTokens: number, lost: readonly number[] | 'all'): number {
+function needed(promptTokens: number, invalid: readonly number[] | 'all'): number {
   const keys = Array.from({ length: Math.floor(promptTokens / BLOCK) }, (_, block) => `${block}`);
-  const available = keys.filter((_, block) => lost !== 'all' && !lost.includes(block));
+  const available = keys.filter((_, block) => invalid !== 'all' && !invalid.includes(block));
   return neededTokens([{ tokenCount: promptTokens, keys, outputTokens: 40 }], new Set(available), BLOCK);
 }
 
@@ -110,7 +110,7 @@ async function askAll(server: Server): Promise<Answer[]> {
   return answers;
 }
 
-const wordsOf = (answers: readonly Answer[]) => answers.map(({ text, tokenIds }) => ({ text, tokenIds }));
+const kvTransferParamsOf = (answers: readonly Answer[]) => answers.map(({ text, tokenIds }) => ({ text, tokenIds }));
 
 describe('servers that share a directory', () => {
   const store = join(folder, 'store');
@@ -133,7 +133,7 @@ describe('servers that share a directory', () => {
   it('load what another one has computed, and say so', async () => {
     const server = await serve([...shared(store, 'kv_consumer'), '--log-format', 'json']);
     const answers = await askAll(server);
-    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
     for (const { promptTokens, details } of answers) {
       const whole = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
       expect(details).toEqual({ cached_tokens: whole, external_tokens: whole });
@@ -155,21 +155,21 @@ describe('servers that share a directory', () => {
     const extra = { async_load: isAsync, fault_injection: { rules: [rule] } };
     const server = await serve([...shared(copyOf(store, name), 'kv_both', extra), '--log-format', 'json']);
     const answers = await askAll(server);
-    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
     for (const [i, { promptTokens, details, transfer }] of answers.entries()) {
       const whole = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
       const isHit = !('requests' in rule) || (rule.requests as number[]).includes(i);
       const blocks = isHit ? Math.min(failed, whole / BLOCK) : 0;
-      const lost = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
-      expect(details).toEqual({ cached_tokens: whole - blocks * BLOCK, external_tokens: whole, ...lost });
-      const lostBlocks = isHit ? ('blocks' in rule ? (rule.blocks as readonly number[]) : 'all') : [];
-      expect(transfer.computed_tokens, 'I3').toBe(needed(promptTokens, lostBlocks));
+      const invalid = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
+      expect(details).toEqual({ cached_tokens: whole - blocks * BLOCK, external_tokens: whole, ...invalid });
+      const failedBlocks = isHit ? ('blocks' in rule ? (rule.blocks as readonly number[]) : 'all') : [];
+      expect(transfer.computed_tokens, 'I3').toBe(needed(promptTokens, failedBlocks));
     }
     const log = await server.stop();
     expect(log).toMatch(/^KV outside: .* [1-9]\d* lost \(\w+ \d+(, \w+ \d+)*\)$/m);
-    const notices = [...log.matchAll(/^\{"level":40.*\}$/gm)].map(([line]) => JSON.parse(line));
-    expect(notices).toHaveLength('requests' in rule ? 2 : questions.length);
-    for (const { msg, requests, tokens } of notices) {
+    const events = [...log.matchAll(/^\{"level":40.*\}$/gm)].map(([line]) => JSON.parse(line));
+    expect(events).toHaveLength('requests' in rule ? 2 : questions.length);
+    for (const { msg, requests, tokens } of events) {
       expect(requests).toBe(1);
       expect(msg).toBe(`Recovered from KV load failure: 1 request(s) rescheduled (${tokens} tokens affected).`);
     }
@@ -179,7 +179,7 @@ describe('servers that share a directory', () => {
     const rules = [{ fault: 'bitFlip', blocks: [0, 3] }];
     const args = shared(copyOf(store, bug), 'kv_consumer', { fault_injection: { rules } });
     const answers = await askAll(await serve(args, environmentWith(bug, folder)));
-    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
     for (const { promptTokens, details, transfer } of answers) {
       expect(details).toMatchObject({ failed_loads: 2 });
       expect(details.recomputed_tokens).toBeGreaterThan(2 * BLOCK);
@@ -207,7 +207,7 @@ describe('servers that share a directory', () => {
     }
     expect((await fetch(`${server.origin}/health`)).status).toBe(200);
     const answers = await askAll(server);
-    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
     for (const { details } of answers) expect(details).not.toHaveProperty('failed_loads');
     const log = await server.stop();
     expect(log).toContain('load failure policy: fail');
@@ -220,12 +220,12 @@ describe('servers that share a directory', () => {
     const path = join(folder, 'ranks');
     const ranks = ['--pipeline-parallel-size', '2'];
     const first = await serve([...shared(path, 'kv_producer'), ...ranks]);
-    expect(wordsOf(await askAll(first))).toEqual(wordsOf(expected));
+    expect(kvTransferParamsOf(await askAll(first))).toEqual(kvTransferParamsOf(expected));
     expect(await first.stop()).toContain('  ranks     2, each with its part of the layers\n');
     const rules = [{ fault: 'bitFlip', blocks: [2], requests: [1] }];
     const second = await serve([...shared(path, 'kv_consumer', { fault_injection: { rules } }), ...ranks]);
     const answers = await askAll(second);
-    expect(wordsOf(answers)).toEqual(wordsOf(expected));
+    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
     for (const [i, { details }] of answers.entries()) {
       expect(details.external_tokens).toBeGreaterThan(64);
       expect(details.recomputed_tokens ?? 0).toBe(i === 1 ? BLOCK : 0);
@@ -234,7 +234,7 @@ describe('servers that share a directory', () => {
     let body = Buffer.from((await reader.read()).value!).toString();
     process.kill(childrenOf(second.child.pid!)[1]!, 'SIGKILL');
     for (let next = await reader.read(); !next.done; next = await reader.read()) body += Buffer.from(next.value);
-    expect(wordsOf([answerOf(body, true)])).toEqual(wordsOf(expected.slice(3)));
+    expect(kvTransferParamsOf([answerOf(body, true)])).toEqual(kvTransferParamsOf(expected.slice(3)));
     expect(await second.stop()).toMatch(
       / warn {2}The worker process of rank 1 of 2 died of SIGKILL\. It is started again.* processId=\d+ /,
     );

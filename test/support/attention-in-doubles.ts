@@ -15,7 +15,7 @@ export interface AttentionTestShape {
 
 /** The bytes of all pages. */
 export const poolBytes = (native: NativeApi, memory: KvMemory): Uint8Array =>
-  new Uint8Array(native.memoryAt(memory.baseAddress, memory.pageCount * memory.pageBytes));
+  new Uint8Array(native.memoryAt(memory.baseAddress, memory.blockCount * memory.blockBytes));
 
 /**
  * What attention is: for each row and head, softmax of q . k over what the row sees, times v; everything in doubles. All

@@ -13,14 +13,14 @@ export const writerIdentity: KvIdentity = {
   dtype: 'f16',
   rank: 0,
   worldSize: 1,
-  pageBytes: 1 << 20,
+  blockBytes: 1 << 20,
   groups: [{ blockSize: 16, layers: [0] }],
 };
 
 export const writerKey = (n: number): BlockKey => `0-${createHash('sha256').update(`${n}`).digest('hex')}` as BlockKey;
 
 export function writerBytes(n: number): Uint8Array {
-  const words = new Uint32Array(writerIdentity.pageBytes / 4);
+  const words = new Uint32Array(writerIdentity.blockBytes / 4);
   for (let i = 0; i < words.length; i++) words[i] = Math.imul(i + 1, 0x9e3779b1) ^ Math.imul(n + 1, 0x85ebca6b);
   return new Uint8Array(words.buffer);
 }

@@ -37,7 +37,7 @@ export async function openStages(path: string, stages: number, overrides: Runner
   const opened: GgmlRunner[] = [];
   for (let rank = 0; rank < stages; rank++) {
     const stage = pipelineStage(rank, stages, layerCount);
-    const kvCacheBytes = (pageBytes: number): number => 256 * pageBytes;
+    const kvCacheBytes = (blockBytes: number): number => 256 * blockBytes;
     opened.push(await openRunner(path, { kvCacheBytes, ...overrides, stage }));
   }
   return opened;
@@ -98,12 +98,12 @@ export class Drive {
 
   async run(
     requests: readonly DriveRequest[],
-    options: Partial<SchedulerOptions> & { readonly pages?: number; readonly arrive?: (index: number) => number } = {},
+    options: Partial<SchedulerOptions> & { readonly blocks?: number; readonly arrive?: (index: number) => number } = {},
   ): Promise<Map<string, RequestTrace>> {
-    const { pages, arrive = () => 0, ...scheduling } = options;
+    const { blocks, arrive = () => 0, ...scheduling } = options;
     const spec = this.runner.kvCacheSpec;
     const scheduler = new Scheduler(
-      pages === undefined ? spec : { ...spec, pageCount: pages as typeof spec.pageCount },
+      blocks === undefined ? spec : { ...spec, blockCount: blocks as typeof spec.blockCount },
       {
         maxNumBatchedTokens: 512,
         maxNumSeqs: 64,
@@ -186,9 +186,9 @@ export class Drive {
       if (table === undefined) continue;
       for (const { start, end } of spans) {
         for (let index = Math.floor(start / blockSize); (index + 1) * blockSize <= end; index++) {
-          const page = blockId(blockAt(table, index));
+          const block = blockId(blockAt(table, index));
           // Stages hold a page's layers one after the other.
-          const crc = this.stages.reduce((sum, { memory }) => crc32(memory.blockBytes(page), sum), 0);
+          const crc = this.stages.reduce((sum, { memory }) => crc32(memory.bytesOf(block), sum), 0);
           const known = this.trace(id).blocks.get(index);
           if (known !== undefined && known !== crc) throw new Error(`${id}: block ${index} came out with other bits`);
           this.trace(id).blocks.set(index, crc);

@@ -6,7 +6,7 @@ import type {
   TransferReport,
   WorkerConnector,
 } from '../../src/connector/connector.ts';
-import type { KvPages } from '../../src/core/kv-pages.ts';
+import type { BlockMemory } from '../../src/core/block-memory.ts';
 
 /** Probabilities, per id and report. */
 export interface ReportFaults {
@@ -28,47 +28,47 @@ const kinds = ['finishedSending', 'finishedRecving', 'drained'] as const;
  * never said to be drained before it is said to be finished.
  */
 export class FaultyReports implements WorkerConnector {
-  readonly #half: WorkerConnector;
+  readonly #side: WorkerConnector;
   readonly #faults: ReportFaults;
   readonly #prng: Prng;
   readonly #later: { inReports: number; kind: (typeof kinds)[number]; id: TransferId }[] = [];
 
-  constructor(half: WorkerConnector, faults: ReportFaults) {
-    this.#half = half;
+  constructor(side: WorkerConnector, faults: ReportFaults) {
+    this.#side = side;
     this.#faults = faults;
     this.#prng = new Prng(faults.seed);
   }
 
-  registerKvCaches(memory: KvPages): void {
-    this.#half.registerKvCaches(memory);
+  registerKvCaches(memory: BlockMemory): void {
+    this.#side.registerKvCaches(memory);
   }
 
   handlePreemptions(metadata: ConnectorMetadata): void {
-    this.#half.handlePreemptions(metadata);
+    this.#side.handlePreemptions(metadata);
   }
 
   bindConnectorMetadata(metadata: ConnectorMetadata): void {
-    this.#half.bindConnectorMetadata(metadata);
+    this.#side.bindConnectorMetadata(metadata);
   }
 
   startLoadKv(): void {
-    this.#half.startLoadKv();
+    this.#side.startLoadKv();
   }
 
   waitForLayerLoad(layer: number): Promise<void> {
-    return this.#half.waitForLayerLoad(layer);
+    return this.#side.waitForLayerLoad(layer);
   }
 
   saveKvLayer(layer: number): void {
-    this.#half.saveKvLayer(layer);
+    this.#side.saveKvLayer(layer);
   }
 
   waitForSave(): Promise<void> {
-    return this.#half.waitForSave();
+    return this.#side.waitForSave();
   }
 
   getFinished(): TransferReport {
-    const report = this.#half.getFinished();
+    const report = this.#side.getFinished();
     const { duplicate = 0, late = 0, unknown = 0, forgotten = 0 } = this.#faults;
     const said: Record<(typeof kinds)[number], TransferId[]> = {
       finishedSending: [],
@@ -96,16 +96,16 @@ export class FaultyReports implements WorkerConnector {
   }
 
   getBlockIdsWithLoadErrors(): readonly BlockLoadFailure[] {
-    const failures = this.#half.getBlockIdsWithLoadErrors();
+    const failures = this.#side.getBlockIdsWithLoadErrors();
     if (failures.length === 0 || !this.#prng.chance(this.#faults.unknown ?? 0)) return failures;
     return [...failures, { ...failures[0]!, transfer: (2 ** 40) as TransferId }];
   }
 
   clearConnectorMetadata(): void {
-    this.#half.clearConnectorMetadata();
+    this.#side.clearConnectorMetadata();
   }
 
   shutdown(options: { readonly timeoutMs: number }): Promise<{ readonly drained: boolean }> {
-    return this.#half.shutdown(options);
+    return this.#side.shutdown(options);
   }
 }

@@ -121,8 +121,8 @@ export class LetterEngine implements AsyncEngine {
         const stopString = params.stop.find((text) => texts[index]!.includes(text));
         const text = stopString === undefined ? String.fromCharCode(token) : '';
         const base = { index, text, tokenIds: [token], stats, ...logprobsOf(params, token) };
-        const word = this.#options.kvTransferParams?.(index);
-        const kv = word === undefined ? {} : { kvTransferParams: word };
+        const kvTransferParams = this.#options.kvTransferParams?.(index);
+        const kv = kvTransferParams === undefined ? {} : { kvTransferParams };
         if (stopString !== undefined) yield { ...base, finish: { reason: 'stop', stopReason: stopString, ...kv } };
         else if (step === params.maxTokens) yield { ...base, finish: { reason: 'length', ...kv } };
         else yield base;
@@ -187,7 +187,7 @@ export class LetterEngine implements AsyncEngine {
       preemptions: 0,
       aborts: this.#aborts,
       externalTokens: 0,
-      transfers: { open: 0, ignored: 0, failedLoads: 0, recoveries: 0, lostTokens: 0, counters: {} },
+      transfers: { open: 0, ignored: 0, failedLoads: 0, recoveries: 0, affectedTokens: 0, counters: {} },
     };
   }
 

@@ -75,15 +75,15 @@ export class MemoryConnector {
     const plan = this.#options.faults?.[identity.rank];
     const injector = plan === undefined ? undefined : new FaultInjector(tier, { identity, timers, plan });
     if (injector !== undefined) this.#injectors.push(injector);
-    const worker = new TierWorker(witnessed(injector ?? tier, this.arrived[identity.rank]!), context, {
+    const worker = new TierWorker(recorded(injector ?? tier, this.arrived[identity.rank]!), context, {
       loadsAtOnce: 4,
       savesAtOnce: 2,
       saveBufferBytes: 16 << 20,
       saveTimeoutMs: 40,
     });
-    const half = watched(worker, this.failedBlocks);
+    const side = watched(worker, this.failedBlocks);
     const { reports } = this.#options;
-    return reports === undefined ? half : new FaultyReports(half, { ...reports, seed: reports.seed + identity.rank });
+    return reports === undefined ? side : new FaultyReports(side, { ...reports, seed: reports.seed + identity.rank });
   }
 
   /** Calls that would hang for ever end with an error: as a store that comes back. */
@@ -98,7 +98,9 @@ export class MemoryConnector {
     for (const [rank, tier] of this.#tiers.entries()) {
       const blocks = new Map<BlockKey, Uint8Array>();
       for (const key of wanted) {
-        const bytes = new Uint8Array(assertDefined(this.#options.identities[rank], 'a rank has an identity').pageBytes);
+        const bytes = new Uint8Array(
+          assertDefined(this.#options.identities[rank], 'a rank has an identity').blockBytes,
+        );
         if ((await tier.load(key, bytes, never)) === undefined) blocks.set(key, bytes);
       }
       contents.push(blocks);
@@ -115,7 +117,7 @@ function viewOf(tier: HostTier): TamperableTier {
     load: (key, into, signal) => tier.load(key, into, signal),
     store: (key, bytes, signal) => tier.store(key, bytes, signal),
     delete: (key) => tier.delete(key),
-    tamper: (key, spoil) => tier.tamper(key, spoil),
+    tamper: (key, corrupt) => tier.tamper(key, corrupt),
     takeEvicted: () => tier.takeEvicted(),
     counters: () => tier.counters(),
     close: () => Promise.resolve(),
@@ -123,7 +125,7 @@ function viewOf(tier: HostTier): TamperableTier {
 }
 
 /** Notes which blocks arrive, and changes nothing. A load that was given up does not count, even if its bytes come later. */
-export function witnessed(tier: Tier, arrived: Set<BlockKey>): Tier {
+export function recorded(tier: Tier, arrived: Set<BlockKey>): Tier {
   const load: Tier['load'] = async (key, into, signal, context) => {
     const reason = await tier.load(key, into, signal, context);
     if (reason === undefined && !signal.aborted) arrived.add(key);
@@ -139,12 +141,12 @@ export function witnessed(tier: Tier, arrived: Set<BlockKey>): Tier {
 }
 
 /** Notes what the half reports as failed, and changes nothing. */
-function watched(half: WorkerConnector, failed: Set<string>): WorkerConnector {
+function watched(side: WorkerConnector, failed: Set<string>): WorkerConnector {
   const note = (failures: readonly BlockLoadFailure[]): readonly BlockLoadFailure[] => {
-    for (const { transfer, page } of failures) failed.add(`${transfer}/${page}`);
+    for (const { transfer, block } of failures) failed.add(`${transfer}/${block}`);
     return failures;
   };
-  return new Proxy(half, {
+  return new Proxy(side, {
     get(target, name) {
       const value: unknown = Reflect.get(target, name, target);
       if (typeof value !== 'function') return value;

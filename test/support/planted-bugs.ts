@@ -26,7 +26,7 @@ export function plant(bug: PlantedBug, classes: BuggyClasses): () => void {
 }
 
 function plantRecompute(kv: KvCache): () => void {
-  const { awaitsLoad, takeRows } = kv;
+  const { awaitsLoad, scheduleTokens: takeRows } = kv;
   const original = { awaitsLoad, takeRows };
   kv.awaitsLoad = function (this: KvCache, request: KvRequest): boolean {
     // The call plans the request again if that is due.
@@ -39,7 +39,7 @@ function plantRecompute(kv: KvCache): () => void {
     }
     return awaits;
   };
-  kv.takeRows = function (this: KvCache, request: KvRequest, budget: number) {
+  kv.scheduleTokens = function (this: KvCache, request: KvRequest, budget: number) {
     if (request.needsPlan) this.awaitsLoad(request);
     return original.takeRows.call(this, request, budget);
   };
@@ -54,16 +54,16 @@ function plantDiscard(kv: KvCache, external: ExternalKv): () => void {
   external.receive = function (this: ExternalKv, ...args: Parameters<ExternalKv['receive']>) {
     const outcomes = original.receive.apply(this, args);
     for (const { decided, placed } of outcomes) {
-      const failed = new Set(decided.failed.map(({ page }) => page));
-      if (failed.size > 0) arrived.push(...placed.map(({ page }) => page).filter((page) => !failed.has(page)));
+      const failed = new Set(decided.failed.map(({ block }) => block));
+      if (failed.size > 0) arrived.push(...placed.map(({ block }) => block).filter((block) => !failed.has(block)));
     }
     return outcomes;
   };
-  kv.loadFailed = function (this: KvCache, page: BlockId, isBusy: boolean) {
-    const users = original.loadFailed.call(this, page, isBusy);
-    const pages = arrived;
+  kv.loadFailed = function (this: KvCache, block: BlockId, isBusy: boolean) {
+    const users = original.loadFailed.call(this, block, isBusy);
+    const blocks = arrived;
     arrived = [];
-    return pages.length === 0 ? users : [...users, ...this.invalidate(pages)];
+    return blocks.length === 0 ? users : [...users, ...this.invalidate(blocks)];
   };
   return () => {
     kv.loadFailed = loadFailed;

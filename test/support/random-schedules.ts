@@ -8,10 +8,10 @@ import {
 } from '../../src/connector/fault/fault-rules.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { promptOf } from './drive.ts';
-import type { RigRequest } from './recovery-rig.ts';
+import type { HarnessRequest } from './recovery-harness.ts';
 
 /** Two to six requests, most of them beginning alike. */
-export function randomRequests(prng: Prng, vocabSize: number): RigRequest[] {
+export function randomRequests(prng: Prng, vocabSize: number): HarnessRequest[] {
   const vocab = Math.min(vocabSize, 250);
   const shared = promptOf(112, prng.uint32(), vocab);
   return Array.from({ length: prng.between(2, 6) }, () => {

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { FaultPlan } from '../../src/connector/fault/fault-rules.ts';
-import { onAllRanks } from './recovery-rig.ts';
+import { onAllRanks } from './recovery-harness.ts';
 
 /**
  * SharedStorageConnector whose faults change while its workers' processes live: a test writes the plan of a schedule, and every

@@ -83,7 +83,7 @@ export class ToyTokenizer implements Tokenizer {
 }
 
 export interface ToyExecutorOptions {
-  readonly pageCount?: number;
+  readonly blockCount?: number;
   /** Steps are let through one by one when it is given. */
   readonly beforeStep?: (step: number) => Promise<void>;
   /** The step, counted from 1, that rejects. */
@@ -107,8 +107,8 @@ export class ToyExecutor implements Executor {
     this.#options = options;
     this.kvCacheSpec = {
       groups: [{ kind: 'full', blockSize: tokenCount(4), layers: [0] }],
-      pageBytes: 64,
-      pageCount: blockCount(options.pageCount ?? 400),
+      blockBytes: 64,
+      blockCount: blockCount(options.blockCount ?? 400),
       fingerprint: 'toy',
     };
   }

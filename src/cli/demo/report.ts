@@ -17,11 +17,11 @@ export interface StageRow {
   /** Median over the prompts. */
   readonly firstTokenMs: number;
   /** Blocks that were lost, and how many of them came out of the recomputation with the CRC of what was lost. */
-  readonly blocksLost: number;
+  readonly blocksFailed: number;
   readonly blocksEqual: number;
   readonly isTextEqual: boolean;
   readonly seconds: number;
-  readonly notices: readonly string[];
+  readonly events: readonly string[];
 }
 
 export interface StageFacts {
@@ -31,7 +31,7 @@ export interface StageFacts {
   readonly reference: readonly StageCompletion[];
   readonly blockSize: number;
   readonly ranks: number;
-  readonly lost: ReadonlySet<BlockKey>;
+  readonly failedKeys: ReadonlySet<BlockKey>;
   readonly minimum: number;
   readonly repairMinimum: number;
   /** CRCs of what the prefill stage stored, and of what this stage did. */
@@ -41,11 +41,11 @@ export interface StageFacts {
 }
 
 export function rowOf(facts: StageFacts): StageRow {
-  const { completions, reference, blockSize, lost } = facts;
+  const { completions, reference, blockSize, failedKeys } = facts;
   const sum = (of: (completion: StageCompletion) => number): number =>
     completions.reduce((total, completion) => total + of(completion), 0);
   const failed = sum(({ failedBlocks }) => failedBlocks) * blockSize;
-  const equal = [...lost].filter((key) => compareBlock(key, facts.ranks, facts.stored, facts.computed).isEqual);
+  const equal = [...failedKeys].filter((key) => compareBlock(key, facts.ranks, facts.stored, facts.computed).isEqual);
   return {
     name: facts.name,
     loaded: sum(({ promisedTokens }) => promisedTokens) - failed,
@@ -55,11 +55,11 @@ export function rowOf(facts: StageFacts): StageRow {
     recomputed: sum(({ recomputedTokens }) => recomputedTokens),
     repairMinimum: facts.repairMinimum,
     firstTokenMs: medianOf(completions.map(({ firstTokenMs }) => firstTokenMs)),
-    blocksLost: lost.size,
+    blocksFailed: failedKeys.size,
     blocksEqual: equal.length,
     isTextEqual: completions.every((completion, i) => isSame(completion, reference[i])),
     seconds: facts.seconds,
-    notices: facts.answer.notices,
+    events: facts.answer.events,
   };
 }
 
@@ -80,8 +80,8 @@ export const isProven = (row: StageRow): boolean =>
   row.isTextEqual &&
   row.computed === row.minimum &&
   row.recomputed === row.repairMinimum &&
-  row.blocksEqual === row.blocksLost &&
-  row.failed > 0 === row.blocksLost > 0;
+  row.blocksEqual === row.blocksFailed &&
+  row.failed > 0 === row.blocksFailed > 0;
 
 /** Differences between a stage's texts and those that it should have written; empty when there are none. */
 export function differencesOf({ name, completions, reference }: StageFacts): string {

@@ -55,8 +55,8 @@ export class Scenario {
   async prefill(name: string, ranks: 1 | 2): Promise<StageFacts> {
     const started = performance.now();
     const store = await this.#newFolder('store');
-    const orders = samplingNames.map((sampling) => samplings[sampling]);
-    const answer = await this.#run(name, ranks, { load_path: store, save_path: store }, orders);
+    const faults = samplingNames.map((sampling) => samplings[sampling]);
+    const answer = await this.#run(name, ranks, { load_path: store, save_path: store }, faults);
     const fingerprint = await readFingerprint(store);
     const { blockSize } = this.#options;
     const blocks = answer.promptTokens.map((tokens, i) => {
@@ -75,7 +75,7 @@ export class Scenario {
       reference: this.#prefilled.get(1)!.completions.greedy,
       blockSize,
       ranks,
-      lost: new Set(),
+      failedKeys: new Set(),
       // Its store was empty.
       ...this.#minimum(blocks, completions.greedy, new Set(), new Set()),
       stored: crcs,
@@ -89,7 +89,7 @@ export class Scenario {
     const { store, crcs, blocks, completions } = this.#prefilled.get(stage.ranks)!;
     const { fault, name, ranks, mode } = stage;
     const chosen = fault?.choose(blocks) ?? [];
-    const lost = new Set<BlockKey>(chosen.flat());
+    const failedKeys = new Set<BlockKey>(chosen.flat());
     const save_path = await this.#newFolder('computed');
     // What spoils stored bytes spoils a copy.
     const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('spoilt') : store;
@@ -120,8 +120,8 @@ export class Scenario {
       reference: completions[stage.sampling],
       blockSize,
       ranks,
-      lost,
-      ...this.#minimum(blocks, answer.completions[0]!, stored, lost),
+      failedKeys,
+      ...this.#minimum(blocks, answer.completions[0]!, stored, failedKeys),
       stored: crcs,
       computed: await readStoredCrcs(save_path),
       seconds: (performance.now() - started) / 1000,
@@ -149,11 +149,11 @@ export class Scenario {
     blocks: readonly PromptBlocks[],
     completions: readonly StageCompletion[],
     stored: ReadonlySet<BlockKey>,
-    lost: ReadonlySet<BlockKey>,
+    failedKeys: ReadonlySet<BlockKey>,
   ): Pick<StageFacts, 'minimum' | 'repairMinimum'> {
     const requests = blocks.map((prompt, i) => ({ ...prompt, outputTokens: completions[i]!.tokens.length }));
     const { blockSize } = this.#options;
-    const available = new Set([...stored].filter((key) => !lost.has(key)));
+    const available = new Set([...stored].filter((key) => !failedKeys.has(key)));
     const minimum = neededTokens(requests, available, blockSize);
     return { minimum, repairMinimum: minimum - neededTokens(requests, stored, blockSize) };
   }

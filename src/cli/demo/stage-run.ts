@@ -7,7 +7,7 @@ import type { CliContext } from '../context.ts';
 
 /** What a stage's process is told, on its standard input. Plain data. */
 export interface StageOrder {
-  readonly engine: Omit<EngineOptions, 'kvTransferConfig' | 'onNotice' | 'onProgress' | 'onDigestProgress'>;
+  readonly engine: Omit<EngineOptions, 'kvTransferConfig' | 'onEvent' | 'onProgress' | 'onDigestProgress'>;
   /** `kv_connector_extra_config` of the connector with two directories. */
   readonly store: JsonObject;
   /** Named `prompt-0`, `prompt-1`, ... and run all at once, for each of `samplings` in turn. */
@@ -21,7 +21,7 @@ export interface StageAnswer {
   /** By sampling and prompt. */
   readonly completions: readonly (readonly StageCompletion[])[];
   /** What the engine told whoever runs it. */
-  readonly notices: readonly string[];
+  readonly events: readonly string[];
 }
 
 export interface StageCompletion {
@@ -38,7 +38,7 @@ export interface StageCompletion {
 
 /** Runs in the stage's own process. */
 export async function runStage(order: StageOrder, context: CliContext): Promise<StageAnswer> {
-  const notices: string[] = [];
+  const events: string[] = [];
   const engine = await context.createEngine({
     ...order.engine,
     kvTransferConfig: {
@@ -47,7 +47,7 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
       kv_role: 'kv_both',
       kv_connector_extra_config: order.store,
     },
-    onNotice: ({ message }) => void notices.push(message),
+    onEvent: ({ message }) => void events.push(message),
   });
   try {
     const completions: StageCompletion[][] = [];
@@ -56,7 +56,7 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
         await Promise.all(order.prompts.map((prompt, i) => complete(engine, prompt, `prompt-${i}`, params))),
       );
     }
-    return { promptTokens: order.prompts.map((prompt) => engine.tokenize(prompt)), completions, notices };
+    return { promptTokens: order.prompts.map((prompt) => engine.tokenize(prompt)), completions, events };
   } finally {
     await engine.close();
   }

@@ -35,7 +35,7 @@ export class StageTable {
       tokens(row.computed),
       tokens(row.minimum),
       `${row.firstTokenMs.toFixed(0)} ms`,
-      row.blocksLost === 0 ? '-' : `${row.blocksEqual}/${row.blocksLost}`,
+      row.blocksFailed === 0 ? '-' : `${row.blocksEqual}/${row.blocksFailed}`,
       row.isTextEqual ? 'same' : 'differs',
     ];
     const line = columns.map(({ width }, i) => pad(cells[i] ?? '', width, i));

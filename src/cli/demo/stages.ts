@@ -93,6 +93,6 @@ export const decodeStages: readonly DecodeStage[] = [
 ];
 
 /** Faults as the connector reads them: one plan per rank, by the names of the blocks. */
-export function faultPlans(kind: StageFault['kind'], lost: readonly (readonly BlockKey[])[]): JsonValue {
-  return lost.map((keys): JsonObject => ({ seed: 1, rules: [{ fault: kind, on: 'load', keys: [...keys] }] }));
+export function faultPlans(kind: StageFault['kind'], failedKeys: readonly (readonly BlockKey[])[]): JsonValue {
+  return failedKeys.map((keys): JsonObject => ({ seed: 1, rules: [{ fault: kind, on: 'load', keys: [...keys] }] }));
 }

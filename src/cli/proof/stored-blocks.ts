@@ -42,14 +42,14 @@ export async function storedKeys(root: string, keys: Iterable<BlockKey>, ranks: 
 export function compareBlock(
   key: BlockKey,
   ranks: number,
-  lost: StoredCrcs,
+  failedKeys: StoredCrcs,
   computed: StoredCrcs,
 ): { readonly isThere: boolean; readonly isEqual: boolean } {
   const file = fileOf(key);
   let [there, equal] = [0, 0];
   for (let rank = 0; rank < ranks; rank++) {
     const name = nameOf(onRank(rank, ranks), file);
-    const [before, after] = [lost.get(name), computed.get(name)];
+    const [before, after] = [failedKeys.get(name), computed.get(name)];
     if (before === undefined || after === undefined) continue;
     there++;
     if (before === after) equal++;

@@ -8,7 +8,7 @@ import { blockedThreadCount } from '../../base/call-thread.ts';
 import { blockId, requestId } from '../../core/ids.ts';
 import { type ConnectorMetadata, type ConnectorOutput, emptyMetadata, type TransferId } from '../connector.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
-import { suiteBytes, suiteIdentity, suiteKey, suitePageBytes } from '../tier/tier.suite.ts';
+import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { stepWithConnector } from '../transfer/worker-step.ts';
 import { FaultInjector } from './fault-injector.ts';
@@ -33,8 +33,8 @@ async function make(rules: readonly FaultRule[]) {
   for (let i = 0; i < 8; i++) await disk.store(suiteKey(i), suiteBytes(suiteKey(i)), signal);
   const tier = new FaultInjector(disk, { identity: suiteIdentity, timers: time, plan: { seed: 1, rules } });
   const load = (name: number, until = signal) => {
-    const page = new Uint8Array(suitePageBytes);
-    return { page, reason: tier.load(suiteKey(name), page, until) };
+    const block = new Uint8Array(suiteBlockBytes);
+    return { block, reason: tier.load(suiteKey(name), block, until) };
   };
   return { time, disk, tier, load };
 }
@@ -57,7 +57,7 @@ const endOf = (load: Promise<string | undefined>): Promise<unknown> =>
 it('a load blocks a thread of the tier, and ends when the signal is aborted', async () => {
   const { disk, tier, load } = await make([faultRule({ fault: 'hung', limit: 1 })]);
   const controller = new AbortController();
-  const { page, reason } = load(1, controller.signal);
+  const { block, reason } = load(1, controller.signal);
   await until(() => disk.busyCount === 1);
   controller.abort(new Error('the deadline'));
   await expect(reason).rejects.toThrow('the deadline');
@@ -66,9 +66,9 @@ it('a load blocks a thread of the tier, and ends when the signal is aborted', as
   // The rule is over: the same block loads, and the thread comes back.
   const again = load(1);
   expect(await again.reason).toBeUndefined();
-  expect(again.page).toEqual(suiteBytes(suiteKey(1)));
+  expect(again.block).toEqual(suiteBytes(suiteKey(1)));
   await until(() => disk.stuckCount === 0);
-  expect(page).toEqual(new Uint8Array(suitePageBytes));
+  expect(block).toEqual(new Uint8Array(suiteBlockBytes));
   expect(leftovers(disk)).toEqual([]);
   await tier.close();
 });
@@ -125,9 +125,9 @@ it('a process takes over the file of one that was killed', async () => {
   expect(other.hang(suiteKey(1))).toBe(true);
   other.mend(suiteKey(1));
   expect(ends).toContain(await endOf(first.reason));
-  const page = new Uint8Array(suitePageBytes);
-  expect(await other.load(suiteKey(1), page, signal)).toBeUndefined();
-  expect(page).toEqual(suiteBytes(suiteKey(1)));
+  const block = new Uint8Array(suiteBlockBytes);
+  expect(await other.load(suiteKey(1), block, signal)).toBeUndefined();
+  expect(block).toEqual(suiteBytes(suiteKey(1)));
   await other.close();
   await tier.close();
   expect(leftovers(disk)).toEqual([]);
@@ -135,7 +135,7 @@ it('a process takes over the file of one that was killed', async () => {
 
 it('real hung reads open the breaker; when the rule is over, the breaker closes and the blocks load', async () => {
   const { time, disk, tier } = await make([faultRule({ fault: 'hung', limit: 3 })]);
-  const half = new TierWorker(
+  const side = new TierWorker(
     tier,
     { clock: time, timers: time, wake: () => undefined, identity: suiteIdentity },
     {
@@ -146,15 +146,15 @@ it('real hung reads open the breaker; when the rule is over, the breaker closes 
       breaker: { failuresMax: 3, coolDownMs: 1000, coolDownMaxMs: 8000 },
     },
   );
-  const pool = new Uint8Array(8 * suitePageBytes);
-  const page = (n: number) => pool.subarray(n * suitePageBytes, (n + 1) * suitePageBytes);
-  half.registerKvCaches({ pageCount: 8, pageBytes: suitePageBytes, blockBytes: page });
+  const pool = new Uint8Array(8 * suiteBlockBytes);
+  const block = (n: number) => pool.subarray(n * suiteBlockBytes, (n + 1) * suiteBlockBytes);
+  side.registerKvCaches({ blockCount: 8, blockBytes: suiteBlockBytes, bytesOf: block });
   const step = (metadata: Partial<ConnectorMetadata> = {}) =>
-    stepWithConnector(half, { ...emptyMetadata, ...metadata }, 2, undefined).then(({ output }) => output);
+    stepWithConnector(side, { ...emptyMetadata, ...metadata }, 2, undefined).then(({ output }) => output);
   let transfer = 0;
   const load = async (names: readonly number[], meanwhile = () => Promise.resolve()) => {
     const id = ++transfer as TransferId;
-    const blocks = names.map((n) => ({ group: 0, index: n, key: suiteKey(n), page: blockId(n), place: 'disk' }));
+    const blocks = names.map((n) => ({ group: 0, index: n, key: suiteKey(n), block: blockId(n), place: 'disk' }));
     const outputs: ConnectorOutput[] = [];
     outputs.push(
       await step({ loads: [{ transfer: id, requestId: requestId('r'), mode: 'async', timeoutMs: 100, blocks }] }),
@@ -177,8 +177,8 @@ it('real hung reads open the breaker; when the rule is over, the breaker closes 
   // The probe reads a block whose file hung.
   expect(await load([0])).toEqual([]);
   expect(await load([1, 2, 3])).toEqual([]);
-  for (const n of [0, 1, 2, 3]) expect(page(n)).toEqual(suiteBytes(suiteKey(n)));
+  for (const n of [0, 1, 2, 3]) expect(block(n)).toEqual(suiteBytes(suiteKey(n)));
   await until(() => disk.stuckCount === 0);
-  expect(await half.shutdown({ timeoutMs: 1000 })).toEqual({ drained: true });
+  expect(await side.shutdown({ timeoutMs: 1000 })).toEqual({ drained: true });
   expect(leftovers(disk)).toEqual([]);
 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import { requestId } from '../../core/ids.ts';
-import { suiteBytes, suiteIdentity, suiteKey, suitePageBytes, tierSuite } from '../tier/tier.suite.ts';
+import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier/tier.suite.ts';
 import { HostTier } from '../tier/tier-host.ts';
 import { FaultInjector } from './fault-injector.ts';
 import { FaultDice, type FaultRule, faultRule } from './fault-rules.ts';
@@ -15,8 +15,8 @@ function make(rules: readonly FaultRule[], seed = 1) {
   const tier = new FaultInjector(inner, { identity: suiteIdentity, timers: time, plan: { seed, rules } });
   const put = (name: string | number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), signal);
   const load = (name: string | number, until = signal) => {
-    const page = new Uint8Array(suitePageBytes);
-    return { page, reason: tier.load(suiteKey(name), page, until, { requestId: requestId('r'), index: 0 }) };
+    const block = new Uint8Array(suiteBlockBytes);
+    return { block, reason: tier.load(suiteKey(name), block, until, { requestId: requestId('r'), index: 0 }) };
   };
   return { time, inner, tier, put, load };
 }
@@ -50,10 +50,10 @@ describe('faults of loads', () => {
   it('partial: half of the block is in memory, and the store fails', async () => {
     const { put, load } = make([faultRule({ fault: 'partial' })]);
     await put('a');
-    const { page, reason } = load('a');
+    const { block, reason } = load('a');
     await expect(reason).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
-    const [first, second] = [page.subarray(0, page.length / 2), page.subarray(page.length / 2)];
-    expect(first).toEqual(suiteBytes(suiteKey('a')).subarray(0, page.length / 2));
+    const [first, second] = [block.subarray(0, block.length / 2), block.subarray(block.length / 2)];
+    expect(first).toEqual(suiteBytes(suiteKey('a')).subarray(0, block.length / 2));
     expect(second.every((byte) => byte === 0x5a)).toBe(true);
   });
 
@@ -70,10 +70,10 @@ describe('faults of loads', () => {
     await late.put('a');
     const going = late.load('a', AbortSignal.abort());
     await turn();
-    expect(going.page.every((byte) => byte === 0)).toBe(true);
+    expect(going.block.every((byte) => byte === 0)).toBe(true);
     late.time.advance(50);
     expect(await going.reason).toBeUndefined();
-    expect(going.page).toEqual(suiteBytes(suiteKey('a')));
+    expect(going.block).toEqual(suiteBytes(suiteKey('a')));
   });
 
   it('hung ends when it is released, and sooner only if it obeys its signal', async () => {

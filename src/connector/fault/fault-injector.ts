@@ -30,7 +30,7 @@ export class FaultInjector implements Tier {
   readonly dice: FaultDice;
   readonly #tier: Tier;
   readonly #timers: Timers;
-  readonly #stranger: BlockCodec;
+  readonly #foreign: BlockCodec;
   readonly #hung = new Set<() => void>();
   /** Blocks whose reads block in the system. `waiting`: loads in such a read, of those that a rule chose. */
   readonly #hanging = new Map<BlockKey, { waiting: number }>();
@@ -41,7 +41,7 @@ export class FaultInjector implements Tier {
     this.dice = new FaultDice(plan);
     this.#tier = tier;
     this.#timers = timers;
-    this.#stranger = new BlockCodec({ ...identity, fingerprint: `not ${identity.fingerprint}` });
+    this.#foreign = new BlockCodec({ ...identity, fingerprint: `not ${identity.fingerprint}` });
   }
 
   /** Each key meets its own fault: one that fails or hangs is unknown, and the others are answered. */
@@ -87,7 +87,7 @@ export class FaultInjector implements Tier {
           into.fill(0x5a);
           return rule.fault === 'bitFlip' ? 'corrupt' : rule.fault;
         }
-        await this.#tier.tamper(key, (stored) => this.#spoil(rule.fault, key, stored, chance));
+        await this.#tier.tamper(key, (stored) => this.#corrupt(rule.fault, key, stored, chance));
         return load();
       case 'partial':
         await load();
@@ -129,7 +129,7 @@ export class FaultInjector implements Tier {
         // If only the tier could damage the block, the block is not stored: it counts as lost.
         if (!isTamperable(this.#tier)) return 'stored';
         const answer = await store();
-        await this.#tier.tamper(key, (stored) => this.#spoil(rule.fault, key, stored, chance));
+        await this.#tier.tamper(key, (stored) => this.#corrupt(rule.fault, key, stored, chance));
         return answer;
       }
       case 'late':
@@ -215,23 +215,23 @@ export class FaultInjector implements Tier {
     throw this.#failure(action);
   }
 
-  #spoil(fault: FaultKind, key: BlockKey, stored: Uint8Array, chance: number): Uint8Array {
+  #corrupt(fault: FaultKind, key: BlockKey, stored: Uint8Array, chance: number): Uint8Array {
     if (fault === 'truncated') return stored.subarray(0, Math.floor(stored.length / 2));
-    const spoilt = stored.slice();
+    const corrupted = stored.slice();
     // Another fault may have cut it already.
-    if (spoilt.length <= headerBytes) return spoilt;
-    if (fault === 'wrongModel') spoilt.set(this.#strangersHeader(key, spoilt));
+    if (corrupted.length <= headerBytes) return corrupted;
+    if (fault === 'wrongModel') corrupted.set(this.#foreignHeader(key, corrupted));
     else {
-      const bit = Math.floor(chance * spoilt.length * 8);
-      spoilt[bit >> 3]! ^= 1 << (bit & 7);
+      const bit = Math.floor(chance * corrupted.length * 8);
+      corrupted[bit >> 3]! ^= 1 << (bit & 7);
     }
-    return spoilt;
+    return corrupted;
   }
 
-  #strangersHeader(key: BlockKey, stored: Uint8Array): Uint8Array {
-    const payload = new Uint8Array(this.#stranger.identity.pageBytes);
+  #foreignHeader(key: BlockKey, stored: Uint8Array): Uint8Array {
+    const payload = new Uint8Array(this.#foreign.identity.blockBytes);
     payload.set(stored.subarray(headerBytes, headerBytes + payload.length));
-    return this.#stranger.encode(key, payload);
+    return this.#foreign.encode(key, payload);
   }
 
   #wait(delayMs: number, signal: AbortSignal = never): Promise<void> {

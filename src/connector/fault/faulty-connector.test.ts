@@ -6,8 +6,8 @@ import { afterAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../../base/json.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { connectorSuite, faultSettings } from '../connector.suite.ts';
+import { promptOf } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
-import { promptOf } from '../connector-truth.suite.ts';
 import { createConnector } from '../registry.ts';
 import { suiteIdentity } from '../tier/tier.suite.ts';
 import { type FaultKind, faultKinds } from './fault-rules.ts';
@@ -57,11 +57,11 @@ writeFileSync(
 
 const config = (kvConnector: string, kvConnectorExtraConfig: JsonObject, kvRole = 'kv_both') =>
   readKvTransferConfig({ kvConnector, kvRole, kvConnectorModulePath: file, kvConnectorExtraConfig });
-const identity = { ...suiteIdentity, pageBytes: 512 };
+const identity = { ...suiteIdentity, blockBytes: 512 };
 const open = async (extra: JsonObject) =>
   EngineHarness.open(await createConnector(config('MapConnector', extra)), {
     identities: [identity],
-    pageCount: 64,
+    blockCount: 64,
     loadTimeoutMs: 300,
   });
 
@@ -103,8 +103,8 @@ describe('fault injection into a module of the user', () => {
     const reader = await open({ store: fault, fault_injection: { rules } });
     const request = reader.add('r', prompt);
     await reader.runToEnd();
-    const lost = harmless.includes(fault) ? 0 : 2;
-    expect([request.loadedBlocks, request.computedBlocks]).toEqual([6 - lost, lost]);
+    const failed = harmless.includes(fault) ? 0 : 2;
+    expect([request.loadedBlocks, request.computedBlocks]).toEqual([6 - failed, failed]);
     reader.end(request);
     await reader.close();
   });

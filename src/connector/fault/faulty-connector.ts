@@ -53,8 +53,8 @@ export class FaultyConnector implements KvConnector {
       isWrapped = true;
       return new FaultInjector(tier, { identity, timers: context.timers, plan: this.#plan });
     };
-    const half = await open({ ...context, wrapTier });
+    const side = await open({ ...context, wrapTier });
     if (!isWrapped) throw faultsNotReached({ name: this.#name });
-    return half;
+    return side;
   }
 }

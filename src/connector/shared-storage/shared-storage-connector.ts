@@ -77,9 +77,9 @@ export class SharedStorageConnector implements KvConnector {
   async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
     const tiers = await Promise.all(
       context.identities.map(async (identity) => {
-        const { notice } = context;
-        const tier = await this.#openDisk(identity, notice === undefined ? {} : { notice });
-        for (const notice of tier.notices) context.notice?.(notice);
+        const { event } = context;
+        const tier = await this.#openDisk(identity, event === undefined ? {} : { event });
+        for (const event of tier.events) context.event?.(event);
         if (identity.rank === 0) void this.#tellOfOthers(tier, context);
         return this.tierFor(tier, identity, context);
       }),
@@ -109,11 +109,11 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   /** Counting takes time in a large store, so it runs in the background. Another notice reports a store that cannot be read. */
-  async #tellOfOthers(tier: DiskTier, { notice }: SchedulerConnectorContext): Promise<void> {
-    if (notice === undefined) return;
+  async #tellOfOthers(tier: DiskTier, { event }: SchedulerConnectorContext): Promise<void> {
+    if (event === undefined) return;
     const found = await tier.countOthers().catch(() => undefined);
     const message = found && describeOthers(this.#root, found, savesKv(this.#role) ? this.#othersMaxBytes : undefined);
-    if (message !== undefined) notice(message);
+    if (message !== undefined) event(message);
   }
 
   #openDisk(identity: KvIdentity, options: Partial<DiskTierOptions>): Promise<DiskTier> {

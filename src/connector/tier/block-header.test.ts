@@ -13,7 +13,7 @@ const identity: KvIdentity = {
   dtype: 'f16',
   rank: 0,
   worldSize: 2,
-  pageBytes: 96,
+  blockBytes: 96,
   groups: [
     { blockSize: 16, layers: [0, 2] },
     { blockSize: 32, layers: [1, 3] },
@@ -82,7 +82,7 @@ describe('a stored block', () => {
     const other = new BlockCodec(sameSizes);
     expect(other.verify(key('a'), other.encode(key('a', 1), payload), payload, whole)).toBe('wrongGroup');
     expect(codec.verify(key('a'), codec.encode(key('b'), payload), payload, whole)).toBe('wrongKey');
-    const shorter = new BlockCodec({ ...identity, pageBytes: 95 });
+    const shorter = new BlockCodec({ ...identity, blockBytes: 95 });
     const theirs = shorter.encode(key('a'), payload.subarray(1));
     expect(codec.verify(key('a'), theirs, payload, whole - 1)).toBe('wrongLength');
   });

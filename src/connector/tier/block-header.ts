@@ -75,7 +75,7 @@ export class BlockCodec {
 
   /** The stored block is the header followed by the payload. */
   encode(key: BlockKey, payload: Uint8Array): Uint8Array {
-    assert(payload.length === this.identity.pageBytes, `a block of ${payload.length} bytes, not a page`);
+    assert(payload.length === this.identity.blockBytes, `a block of ${payload.length} bytes, not a page`);
     const header = this.#expected(key);
     const view = viewOf(header);
     view.setUint32(at.payloadCrc, this.#crc32(payload), true);
@@ -88,7 +88,7 @@ export class BlockCodec {
    * and payload together; only as many of them are looked at. Undefined = they are.
    */
   verify(key: BlockKey, header: Uint8Array, payload: Uint8Array, storedBytes: number): MissReason | undefined {
-    assert(payload.length === this.identity.pageBytes, `memory of ${payload.length} bytes, not a page`);
+    assert(payload.length === this.identity.blockBytes, `memory of ${payload.length} bytes, not a page`);
     return this.verifyHeader(key, header, storedBytes) ?? this.#verifyPayload(header, payload);
   }
 
@@ -105,7 +105,7 @@ export class BlockCodec {
     for (const [reason, start, end] of checked) {
       for (let i = start; i < end; i++) if (header[i] !== expected[i]) return reason;
     }
-    const wanted = headerBytes + this.identity.pageBytes;
+    const wanted = headerBytes + this.identity.blockBytes;
     if (storedBytes < wanted) return 'truncated';
     return storedBytes > wanted ? 'oversized' : undefined;
   }
@@ -147,7 +147,7 @@ function template(identity: KvIdentity, group: number): Uint8Array {
   view.setUint32(at.layerCount, layers.length, true);
   view.setUint32(at.rank, identity.rank, true);
   view.setUint32(at.worldSize, identity.worldSize, true);
-  view.setBigUint64(at.payloadBytes, BigInt(identity.pageBytes), true);
+  view.setBigUint64(at.payloadBytes, BigInt(identity.blockBytes), true);
   return header;
 }
 

@@ -23,12 +23,12 @@ export interface IdentityRecord {
   readonly dtype: string;
   readonly rank: number;
   readonly worldSize: number;
-  readonly pageBytes: number;
+  readonly blockBytes: number;
   readonly groups: readonly { readonly blockSize: number; readonly layers: readonly number[] }[];
 }
 
 export function identityRecord(identity: KvIdentity): IdentityRecord {
-  const { modelName: model, fingerprint, dtype, rank, worldSize, pageBytes, groups } = identity;
+  const { modelName: model, fingerprint, dtype, rank, worldSize, blockBytes, groups } = identity;
   return {
     format: 'Kvasir KV blocks, version 1: one file per block, a header of 160 bytes and the bytes of one page',
     model,
@@ -36,7 +36,7 @@ export function identityRecord(identity: KvIdentity): IdentityRecord {
     dtype,
     rank,
     worldSize,
-    pageBytes,
+    blockBytes,
     groups: groups.map(({ blockSize, layers }) => ({ blockSize, layers })),
   };
 }
@@ -44,7 +44,7 @@ export function identityRecord(identity: KvIdentity): IdentityRecord {
 /** In which points another directory's record differs from ours, in words. */
 export function differences(theirs: Partial<IdentityRecord>, ours: IdentityRecord): string[] {
   const found: string[] = [];
-  for (const name of ['format', 'fingerprint', 'dtype', 'rank', 'worldSize', 'pageBytes', 'groups'] as const) {
+  for (const name of ['format', 'fingerprint', 'dtype', 'rank', 'worldSize', 'blockBytes', 'groups'] as const) {
     const [a, b] = [JSON.stringify(theirs[name] ?? null), JSON.stringify(ours[name])];
     if (a !== b) found.push(`${name}: ${a}, ours ${b}`);
   }

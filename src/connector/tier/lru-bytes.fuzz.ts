@@ -7,26 +7,26 @@ test('agrees with a list', () => {
   for (let seed = 1; seed <= 30; seed++) {
     const prng = new Prng(seed);
     const lru = new LruBytes<number>();
-    let twin: { name: number; bytes: number }[] = [];
+    let reference: { name: number; bytes: number }[] = [];
     for (let i = 0; i < 300; i++) {
       const name = prng.between(0, 9);
-      const known = twin.find((entry) => entry.name === name);
-      const others = twin.filter((entry) => entry.name !== name);
+      const known = reference.find((entry) => entry.name === name);
+      const others = reference.filter((entry) => entry.name !== name);
       if (prng.chance(0.4)) {
         const bytes = prng.between(0, 100);
         lru.set(name, bytes);
-        twin = [...others, { name, bytes }];
+        reference = [...others, { name, bytes }];
       } else if (prng.chance(0.5)) {
         expect(lru.touch(name), `seed ${seed}`).toBe(known !== undefined);
-        if (known !== undefined) twin = [...others, known];
+        if (known !== undefined) reference = [...others, known];
       } else {
         expect(lru.delete(name), `seed ${seed}`).toBe(known !== undefined);
-        twin = others;
+        reference = others;
       }
       lru.checkInvariants();
-      expect([...lru.names()], `seed ${seed}`).toEqual(twin.map((entry) => entry.name));
-      expect(lru.totalBytes).toBe(twin.reduce((sum, { bytes }) => sum + bytes, 0));
-      expect(lru.count).toBe(twin.length);
+      expect([...lru.names()], `seed ${seed}`).toEqual(reference.map((entry) => entry.name));
+      expect(lru.totalBytes).toBe(reference.reduce((sum, { bytes }) => sum + bytes, 0));
+      expect(lru.count).toBe(reference.length);
     }
   }
 });

@@ -2,20 +2,20 @@ import { assert } from '../../base/assert.ts';
 
 /** Page-sized memory for copies, reused, within a budget. */
 export class StagingBuffers {
-  readonly #pageBytes: number;
+  readonly #blockBytes: number;
   readonly #countMax: number;
   readonly #free: Uint8Array[] = [];
   readonly #taken = new Set<Uint8Array>();
 
-  constructor(pageBytes: number, bytesMax: number) {
-    this.#pageBytes = pageBytes;
-    this.#countMax = Math.floor(bytesMax / pageBytes);
+  constructor(blockBytes: number, bytesMax: number) {
+    this.#blockBytes = blockBytes;
+    this.#countMax = Math.floor(bytesMax / blockBytes);
   }
 
   /** A buffer of one page with any content, or undefined when the budget is spent. */
   take(): Uint8Array | undefined {
     if (this.#taken.size >= this.#countMax) return undefined;
-    const buffer = this.#free.pop() ?? new Uint8Array(this.#pageBytes);
+    const buffer = this.#free.pop() ?? new Uint8Array(this.#blockBytes);
     this.#taken.add(buffer);
     return buffer;
   }

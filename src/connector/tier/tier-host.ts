@@ -82,13 +82,13 @@ export class HostTier implements TamperableTier {
     return this.#calls.run(async () => this.#forget(key));
   }
 
-  tamper(key: BlockKey, spoil: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
+  tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
     return this.#calls.run(async () => {
       const stored = this.#stored.get(key);
       if (stored === undefined) return false;
-      const spoilt = spoil(stored.slice());
-      this.#stored.set(key, spoilt);
-      this.#lru.set(key, spoilt.length);
+      const corrupted = corrupt(stored.slice());
+      this.#stored.set(key, corrupted);
+      this.#lru.set(key, corrupted.length);
       return true;
     });
   }

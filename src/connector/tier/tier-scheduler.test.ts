@@ -57,8 +57,8 @@ function make(tiers: readonly Tier[]) {
   const step = async (offered: readonly BlockKey[], valid: readonly BlockKey[] = []): Promise<readonly BlockKey[]> => {
     const plan = scheduler.buildConnectorMeta({
       stepId: stepId(1),
-      newlyValid: blocksOf(offered).map((block) => ({ ...block, requestId: requestId('r'), page: blockId(7) })),
-      validPage: (key): BlockId | undefined => (valid.includes(key) ? blockId(8) : undefined),
+      newlyValid: blocksOf(offered).map((block) => ({ ...block, requestId: requestId('r'), block: blockId(7) })),
+      validBlock: (key): BlockId | undefined => (valid.includes(key) ? blockId(8) : undefined),
       newTransferId: () => ++transfers as TransferId,
     });
     for (const { transfer, blocks } of plan.saves) {
@@ -145,11 +145,11 @@ describe('a look-up', () => {
     const { scheduler, ask, admit } = make([tier]);
     ask(requestFor('r'));
     await turns();
-    const found = blocksOf(keys).map((block, i) => ({ ...block, place: 'host', page: blockId(i + 1) }));
+    const found = blocksOf(keys).map((block, i) => ({ ...block, place: 'host', block: blockId(i + 1) }));
     const load = { transfer: 50 as TransferId, requestId: requestId('r'), mode: 'async', timeoutMs: 1, blocks: found };
     admit(requestFor('r'), load as LoadJob);
-    const failure = (page: number, reason: 'corrupt' | 'workerDied') =>
-      ({ transfer: load.transfer, page: blockId(page), reason, isPageBusy: false }) as const;
+    const failure = (block: number, reason: 'corrupt' | 'workerDied') =>
+      ({ transfer: load.transfer, block: blockId(block), reason, isBlockBusy: false }) as const;
     scheduler.updateConnectorOutput({
       ...emptyOutput,
       loadFailures: [failure(2, 'corrupt'), failure(4, 'workerDied')],

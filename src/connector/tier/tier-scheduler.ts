@@ -120,15 +120,15 @@ export class TierScheduler implements SchedulerConnector {
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
     if (!savesKv(this.#options.role)) return nothingToSave;
     const blocks: SaveBlock[] = [];
-    const save = (key: BlockKey, page: BlockId): void => {
+    const save = (key: BlockKey, block: BlockId): void => {
       if (this.#isStored(key) || this.#saving.has(key)) return;
       this.#saving.add(key);
-      blocks.push({ key, page });
+      blocks.push({ key, block });
     };
-    for (const { key, page } of step.newlyValid) save(key, page);
+    for (const { key, block } of step.newlyValid) save(key, block);
     for (const key of this.#gone) {
-      const page = step.validPage(key);
-      if (page !== undefined) save(key, page);
+      const block = step.validBlock(key);
+      if (block !== undefined) save(key, block);
     }
     this.#gone.clear();
     if (blocks.length === 0) return nothingToSave;
@@ -138,9 +138,9 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
-    for (const { transfer, page, reason } of output.loadFailures) {
+    for (const { transfer, block: page, reason } of output.loadFailures) {
       const load = this.#loads.get(transfer);
-      const block = load?.blocks.find((candidate) => candidate.page === page);
+      const block = load?.blocks.find((candidate) => candidate.block === page);
       // A worker's death says nothing about what is stored.
       if (load === undefined || block === undefined || reason === 'workerDied') continue;
       // When it has been computed again, it is to be stored again if it is not there.

@@ -6,55 +6,55 @@ import { emptyMetadata } from '../connector.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultRule, faultRule } from '../fault/fault-rules.ts';
 import { stepWithConnector } from '../transfer/worker-step.ts';
-import { suiteBytes, suiteIdentity, suiteKey, suitePageBytes } from './tier.suite.ts';
+import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
 import { HostTier } from './tier-host.ts';
 import { TierWorker } from './tier-worker.ts';
 
 const signal = new AbortController().signal;
-const pageCount = 40;
+const blockCount = 40;
 
 /** A worker half over memory, in time that passes when it is told to. */
-async function make(rules: readonly FaultRule[] = [], saveBufferPages = 8, loadsAtOnce = 4) {
+async function make(rules: readonly FaultRule[] = [], saveBufferBlocks = 8, loadsAtOnce = 4) {
   const time = new ManualTime();
   const host = new HostTier({ identity: suiteIdentity, maxBytes: 1e9 });
   for (let i = 0; i < 20; i++) await host.store(suiteKey(i), suiteBytes(suiteKey(i)), signal);
   const tier = new FaultInjector(host, { identity: suiteIdentity, timers: time, plan: { seed: 1, rules } });
   let wakeups = 0;
-  const half = new TierWorker(
+  const side = new TierWorker(
     tier,
     { clock: time, timers: time, wake: () => wakeups++, identity: suiteIdentity },
     {
       loadsAtOnce,
       savesAtOnce: 1,
-      saveBufferBytes: saveBufferPages * suitePageBytes,
+      saveBufferBytes: saveBufferBlocks * suiteBlockBytes,
       saveTimeoutMs: 1000,
       breaker: { failuresMax: 3, coolDownMs: 1000, coolDownMaxMs: 8000 },
     },
   );
-  const pool = new Uint8Array(pageCount * suitePageBytes);
-  const page = (n: number) => pool.subarray(n * suitePageBytes, (n + 1) * suitePageBytes);
-  half.registerKvCaches({ pageCount, pageBytes: suitePageBytes, blockBytes: page });
+  const pool = new Uint8Array(blockCount * suiteBlockBytes);
+  const block = (n: number) => pool.subarray(n * suiteBlockBytes, (n + 1) * suiteBlockBytes);
+  side.registerKvCaches({ blockCount, blockBytes: suiteBlockBytes, bytesOf: block });
   let lastId = 0;
   const load = (blocks: readonly number[], mode: LoadJob['mode'] = 'async'): LoadJob => ({
     transfer: ++lastId as TransferId,
     requestId: requestId('r'),
     mode,
     timeoutMs: 100,
-    blocks: blocks.map((n) => ({ group: 0, index: n, key: suiteKey(n), page: blockId(n), place: 'host' })),
+    blocks: blocks.map((n) => ({ group: 0, index: n, key: suiteKey(n), block: blockId(n), place: 'host' })),
   });
   const save = (blocks: readonly number[]): SaveJob => ({
     transfer: ++lastId as TransferId,
-    blocks: blocks.map((n) => ({ key: suiteKey(n), page: blockId(n) })),
+    blocks: blocks.map((n) => ({ key: suiteKey(n), block: blockId(n) })),
   });
   const counters: Record<string, number> = {};
   const step = async (metadata: Partial<ConnectorMetadata> = {}) => {
-    const { output } = await stepWithConnector(half, { ...emptyMetadata, ...metadata }, 2, undefined);
+    const { output } = await stepWithConnector(side, { ...emptyMetadata, ...metadata }, 2, undefined);
     await turns();
-    half.checkInvariants();
+    side.checkInvariants();
     for (const [name, count] of Object.entries(output.counters)) counters[name] = (counters[name] ?? 0) + count;
     return output;
   };
-  return { counters, time, host, tier, half, page, load, save, step, wakeups: () => wakeups };
+  return { counters, time, host, tier, side, block, load, save, step, wakeups: () => wakeups };
 }
 
 const turns = async (): Promise<void> => {
@@ -76,19 +76,19 @@ test('as many loads at once as one likes: nobody is warned of a leak', async () 
 });
 
 test('a sync load is decided before the forward pass, and its failures are known to it', async () => {
-  const { half, load, page } = await make([faultRule({ fault: 'missing', blocks: [2] })]);
+  const { side, load, block } = await make([faultRule({ fault: 'missing', blocks: [2] })]);
   const job = load([1, 2], 'sync');
   let seen: readonly number[] = [];
-  const { output } = await stepWithConnector(half, { ...emptyMetadata, loads: [job] }, 2, (failures) => {
-    seen = failures.map((failure) => failure.page);
-    expect(page(1)).toEqual(suiteBytes(suiteKey(1)));
+  const { output } = await stepWithConnector(side, { ...emptyMetadata, loads: [job] }, 2, (failures) => {
+    seen = failures.map((failure) => failure.block);
+    expect(block(1)).toEqual(suiteBytes(suiteKey(1)));
     return Promise.resolve();
   });
   expect(seen).toEqual([2]);
   expect(output).toMatchObject({
     finishedRecving: [job.transfer],
     drained: [job.transfer],
-    loadFailures: [{ transfer: job.transfer, page: 2, reason: 'absent', isPageBusy: false }],
+    loadFailures: [{ transfer: job.transfer, block: 2, reason: 'absent', isBlockBusy: false }],
   });
 });
 
@@ -108,7 +108,7 @@ test('a cancelled load ends at once, and a flush needs nothing', async () => {
   expect(cancelled).toMatchObject({
     finishedRecving: [job.transfer],
     drained: [],
-    loadFailures: [{ transfer: job.transfer, page: 1, reason: 'cancelled', isPageBusy: true }],
+    loadFailures: [{ transfer: job.transfer, block: 1, reason: 'cancelled', isBlockBusy: true }],
   });
   expect(await step()).toMatchObject({ finishedRecving: [], drained: [job.transfer] });
 });
@@ -155,8 +155,8 @@ test('blocks that are missing or spoilt do not open it', async () => {
 
 test('saves copy their pages at once, and what the buffer does not hold is dropped before anyone waits', async () => {
   const rules = [faultRule({ fault: 'slow', on: 'store', delayMs: 10 })];
-  const { time, half, host, save, step, page } = await make(rules, 3);
-  for (const n of [30, 31, 32, 33, 34]) page(n).set(suiteBytes(suiteKey(n)));
+  const { time, side, host, save, step, block } = await make(rules, 3);
+  for (const n of [30, 31, 32, 33, 34]) block(n).set(suiteBytes(suiteKey(n)));
   const job = save([30, 31, 32, 33, 34]);
   const first = await step({ saves: [job] });
   expect(first.drained).toEqual([job.transfer]);
@@ -166,13 +166,13 @@ test('saves copy their pages at once, and what the buffer does not hold is dropp
     [suiteKey(34), 'queueFull'],
   ]);
   // The engine may do with its pages what it likes.
-  for (const n of [30, 31, 32]) page(n).fill(0);
+  for (const n of [30, 31, 32]) block(n).fill(0);
   for (let i = 0; i < 3; i++) {
     time.advance(10);
     await turns();
   }
   expect(await step()).toMatchObject({ finishedSending: [job.transfer], saveFailures: [], drained: [] });
-  const into = new Uint8Array(suitePageBytes);
+  const into = new Uint8Array(suiteBlockBytes);
   for (const n of [30, 31, 32]) {
     expect(await host.load(suiteKey(n), into, signal)).toBeUndefined();
     expect(into).toEqual(suiteBytes(suiteKey(n)));
@@ -180,7 +180,7 @@ test('saves copy their pages at once, and what the buffer does not hold is dropp
   // The buffers are free again.
   await step({ saves: [save([35, 36, 37])] });
   expect((await step()).saveFailures).toEqual([]);
-  const end = half.shutdown({ timeoutMs: 1000 });
+  const end = side.shutdown({ timeoutMs: 1000 });
   for (let i = 0; i < 3; i++) {
     time.advance(10);
     await turns();
@@ -201,12 +201,12 @@ test('buffers of saves that time out come back, waiting or running', async () =>
 });
 
 test('a shutdown lets saves finish, and says when loads still touch the pool', async () => {
-  const { time, half, load, save, step, tier } = await make([faultRule({ fault: 'hung', ignoresAbort: true })]);
+  const { time, side, load, save, step, tier } = await make([faultRule({ fault: 'hung', ignoresAbort: true })]);
   await step({ loads: [load([1])], saves: [save([30])] });
-  const end = half.shutdown({ timeoutMs: 500 });
+  const end = side.shutdown({ timeoutMs: 500 });
   await turns();
   time.advance(500);
   expect(await end).toEqual({ drained: false });
-  expect(await half.shutdown({ timeoutMs: 0 })).toEqual({ drained: false });
+  expect(await side.shutdown({ timeoutMs: 0 })).toEqual({ drained: false });
   tier.releaseHung();
 });

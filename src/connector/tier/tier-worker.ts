@@ -1,6 +1,6 @@
 import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
+import type { BlockMemory } from '../../core/block-memory.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
-import type { KvPages } from '../../core/kv-pages.ts';
 import type { BlockKey } from '../block-key.ts';
 import type {
   BlockLoadFailure,
@@ -29,7 +29,7 @@ export interface TierWorkerOptions {
 }
 
 interface LoadItem {
-  readonly page: BlockId;
+  readonly block: BlockId;
   readonly key: BlockKey;
   readonly index: number;
   readonly requestId: RequestId;
@@ -54,7 +54,7 @@ export class TierWorker implements WorkerConnector {
   readonly #staging: StagingBuffers;
   readonly #loadBreaker: CircuitBreaker;
   readonly #saveBreaker: CircuitBreaker;
-  #memory: KvPages | undefined;
+  #memory: BlockMemory | undefined;
   #metadata: ConnectorMetadata | undefined;
   #decidedLoads: TransferId[] = [];
   #decidedSaves: TransferId[] = [];
@@ -71,7 +71,7 @@ export class TierWorker implements WorkerConnector {
     this.#context = context;
     this.#options = options;
     const { timers, wake: onChange, clock, identity } = context;
-    this.#staging = new StagingBuffers(identity.pageBytes, options.saveBufferBytes);
+    this.#staging = new StagingBuffers(identity.blockBytes, options.saveBufferBytes);
     const breaker = options.breaker ?? circuitBreakerDefaults;
     // A disk that is full or broken for writing may still read.
     this.#loadBreaker = new CircuitBreaker(clock, breaker);
@@ -92,9 +92,9 @@ export class TierWorker implements WorkerConnector {
     });
   }
 
-  registerKvCaches(memory: KvPages): void {
+  registerKvCaches(memory: BlockMemory): void {
     assert(this.#memory === undefined, 'the pool is registered already');
-    assert(memory.pageBytes === this.#context.identity.pageBytes, 'the pool has other pages than its identity says');
+    assert(memory.blockBytes === this.#context.identity.blockBytes, 'the pool has other pages than its identity says');
     this.#memory = memory;
   }
 
@@ -111,7 +111,7 @@ export class TierWorker implements WorkerConnector {
   startLoadKv(): void {
     const { loads, saves } = this.#bound();
     for (const { transfer, requestId, mode, timeoutMs, blocks } of loads) {
-      const items = blocks.map(({ page, key, index }) => ({ page, key, index, requestId }));
+      const items = blocks.map(({ block, key, index }) => ({ block, key, index, requestId }));
       this.#loads.submit(transfer, items, { timeoutMs, urgent: mode === 'sync' });
     }
     for (const save of saves) this.#stage(save);
@@ -174,12 +174,12 @@ export class TierWorker implements WorkerConnector {
   }
 
   async #load(item: LoadItem, signal: AbortSignal): Promise<LoadFailureReason | undefined> {
-    const page = assertDefined(this.#memory, 'the pool is not registered').blockBytes(item.page);
-    const reason = await guarded(this.#loadBreaker, signal, () => this.#tier.load(item.key, page, signal, item));
+    const block = assertDefined(this.#memory, 'the pool is not registered').bytesOf(item.block);
+    const reason = await guarded(this.#loadBreaker, signal, () => this.#tier.load(item.key, block, signal, item));
     if (reason !== undefined) this.#add(`loadFailed.${reason}`, 1);
     else {
       this.#add('loadedBlocks', 1);
-      this.#add('loadedBytes', page.length);
+      this.#add('loadedBytes', block.length);
     }
     return reason;
   }
@@ -202,11 +202,11 @@ export class TierWorker implements WorkerConnector {
   #stage({ transfer, blocks }: SaveJob): void {
     const memory = assertDefined(this.#memory, 'the pool is not registered');
     const items: SaveItem[] = [];
-    for (const { key, page } of blocks) {
+    for (const { key, block } of blocks) {
       const bytes = this.#staging.take();
       if (bytes === undefined) this.#failSave({ transfer, key, reason: 'queueFull' });
       else {
-        bytes.set(memory.blockBytes(page));
+        bytes.set(memory.bytesOf(block));
         items.push({ key, bytes });
       }
     }
@@ -220,7 +220,7 @@ export class TierWorker implements WorkerConnector {
     this.#drained.push(...loads.drained);
     for (const { transfer, item, reason, isBusy } of loads.failures) {
       if (isQueueReason(reason)) this.#add(`loadFailed.${reason}`, 1);
-      this.#loadFailures.push({ transfer, page: item.page, reason, isPageBusy: isBusy });
+      this.#loadFailures.push({ transfer, block: item.block, reason, isBlockBusy: isBusy });
     }
     const saves = this.#saves.takeReport();
     this.#decidedSaves.push(...saves.decided);

@@ -6,7 +6,7 @@ import type { KvIdentity } from '../connector.ts';
 import { headerBytes } from './block-header.ts';
 import type { TamperableTier } from './tier.ts';
 
-export const suitePageBytes = 4096;
+export const suiteBlockBytes = 4096;
 
 export const suiteIdentity: KvIdentity = {
   fingerprint: 'fingerprint of the model',
@@ -14,7 +14,7 @@ export const suiteIdentity: KvIdentity = {
   dtype: 'f16',
   rank: 0,
   worldSize: 1,
-  pageBytes: suitePageBytes,
+  blockBytes: suiteBlockBytes,
   groups: [
     { blockSize: 16, layers: [0, 1] },
     { blockSize: 16, layers: [2, 3] },
@@ -25,14 +25,14 @@ export const suiteKey = (name: string | number, group = 0): BlockKey =>
   `${group}-${createHash('sha256').update(`${name}`).digest('hex')}` as BlockKey;
 
 /** The bytes that belong to a key: every byte depends on it. */
-export function suiteBytes(key: BlockKey, length = suitePageBytes): Uint8Array {
+export function suiteBytes(key: BlockKey, length = suiteBlockBytes): Uint8Array {
   const prng = new Prng(Number.parseInt(key.slice(-8), 16));
   return Uint8Array.from({ length }, () => prng.uint32() & 255);
 }
 
 const open = new AbortController().signal;
-const fresh = (): Uint8Array => new Uint8Array(suitePageBytes).fill(0xee);
-export const storedBlockBytes = headerBytes + suitePageBytes;
+const fresh = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
+export const storedBlockBytes = headerBytes + suiteBlockBytes;
 
 export interface TierUnderTest {
   readonly tier: TamperableTier;
@@ -51,14 +51,14 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       const [a, b] = [suiteKey('a'), suiteKey('a', 1)];
       expect(await put(tier, a)).toBe('stored');
       expect(await put(tier, b)).toBe('stored');
-      const pool = new Uint8Array(suitePageBytes * 3).fill(0xee);
-      const page = pool.subarray(suitePageBytes, suitePageBytes * 2);
-      expect(await tier.load(a, page, open)).toBeUndefined();
-      expect(page).toEqual(suiteBytes(a));
-      expect(pool.subarray(0, suitePageBytes)).toEqual(fresh());
-      expect(pool.subarray(suitePageBytes * 2)).toEqual(fresh());
-      expect(await tier.load(b, page, open)).toBeUndefined();
-      expect(page).toEqual(suiteBytes(b));
+      const pool = new Uint8Array(suiteBlockBytes * 3).fill(0xee);
+      const block = pool.subarray(suiteBlockBytes, suiteBlockBytes * 2);
+      expect(await tier.load(a, block, open)).toBeUndefined();
+      expect(block).toEqual(suiteBytes(a));
+      expect(pool.subarray(0, suiteBlockBytes)).toEqual(fresh());
+      expect(pool.subarray(suiteBlockBytes * 2)).toEqual(fresh());
+      expect(await tier.load(b, block, open)).toBeUndefined();
+      expect(block).toEqual(suiteBytes(b));
       await tier.close();
     });
 
@@ -68,9 +68,9 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       const bytes = suiteBytes(key);
       await tier.store(key, bytes, open);
       bytes.fill(0);
-      const page = fresh();
-      expect(await tier.load(key, page, open)).toBeUndefined();
-      expect(page).toEqual(suiteBytes(key));
+      const block = fresh();
+      expect(await tier.load(key, block, open)).toBeUndefined();
+      expect(block).toEqual(suiteBytes(key));
       await tier.close();
     });
 
@@ -140,11 +140,11 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       const answers = await Promise.all(keys.map((key) => put(tier, key)));
       expect(answers.filter((answer) => answer === 'stored').length).toBeGreaterThanOrEqual(8);
       expect(tier.levels?.().bytes).toBeLessThanOrEqual(8 * storedBlockBytes);
-      const pages = keys.map(fresh);
-      const reasons = await Promise.all(keys.map((key, i) => tier.load(key, pages[i]!, open)));
+      const blocks = keys.map(fresh);
+      const reasons = await Promise.all(keys.map((key, i) => tier.load(key, blocks[i]!, open)));
       for (const [i, reason] of reasons.entries()) {
         expect([undefined, 'absent']).toContain(reason);
-        if (reason === undefined) expect(pages[i]).toEqual(suiteBytes(keys[i]!));
+        if (reason === undefined) expect(blocks[i]).toEqual(suiteBytes(keys[i]!));
       }
       expect(reasons.filter((reason) => reason === undefined).length).toBe(tier.levels?.().blocks);
       await tier.close();
@@ -161,18 +161,18 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       ['formatVersion', (stored) => flip(stored, 8)],
       ['notABlock', (stored) => flip(stored, 0)],
       ['notABlock', (stored) => stored.slice().fill(0x41)],
-    ])('a block that was spoilt is a miss (%s), and gone', async (reason, spoil) => {
+    ])('a block that was spoilt is a miss (%s), and gone', async (reason, corrupt) => {
       const tier = await begin();
       const key = suiteKey('a');
       await put(tier, key);
-      expect(await tier.tamper(key, spoil)).toBe(true);
+      expect(await tier.tamper(key, corrupt)).toBe(true);
       expect(await tier.load(key, fresh(), open)).toBe(reason);
       expect(await tier.has([key], open)).toEqual([false]);
       expect(tier.counters()[reason]).toBe(1);
       expect(await put(tier, key)).toBe('stored');
-      const page = fresh();
-      expect(await tier.load(key, page, open)).toBeUndefined();
-      expect(page).toEqual(suiteBytes(key));
+      const block = fresh();
+      expect(await tier.load(key, block, open)).toBeUndefined();
+      expect(block).toEqual(suiteBytes(key));
       await tier.close();
     });
 
@@ -199,10 +199,10 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       for (const other of others) {
         const under = await make(100 * storedBlockBytes);
         await put(under.tier, suiteKey('a'));
-        const stranger = await under.reopen({ ...suiteIdentity, ...other });
-        if (stranger === undefined) continue;
-        expect(await stranger.load(suiteKey('a'), fresh(), open), JSON.stringify(other)).toBeDefined();
-        await stranger.close();
+        const foreign = await under.reopen({ ...suiteIdentity, ...other });
+        if (foreign === undefined) continue;
+        expect(await foreign.load(suiteKey('a'), fresh(), open), JSON.stringify(other)).toBeDefined();
+        await foreign.close();
         await under.tier.close();
       }
     });
@@ -239,11 +239,11 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
         for (let turn = 0; turn < i; turn++) await new Promise((resolve) => setImmediate(resolve));
         controller.abort();
         const stored = await storing.catch(() => 'aborted');
-        const page = fresh();
-        const reason = await tier.load(key, page, open);
+        const block = fresh();
+        const reason = await tier.load(key, block, open);
         if (stored === 'stored') expect(reason).toBeUndefined();
         expect([undefined, 'absent']).toContain(reason);
-        if (reason === undefined) expect(page).toEqual(suiteBytes(key));
+        if (reason === undefined) expect(block).toEqual(suiteBytes(key));
       }
       await tier.close();
     });

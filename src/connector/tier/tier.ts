@@ -78,7 +78,7 @@ export interface TierContext {
  */
 export interface TamperableTier extends Tier {
   /** Replaces what is stored under the key, header and payload; false when there is nothing. */
-  tamper(key: BlockKey, spoil: (stored: Uint8Array) => Uint8Array): Promise<boolean>;
+  tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean>;
 }
 
 /** A tier whose reads can be made to block in the system, as a store does that no longer answers: for fault injection and tests. */

@@ -16,11 +16,11 @@ interface Short {
 }
 
 const ids = (list: readonly number[] = []) => list.map((n) => n as TransferId);
-const failure = (page: number): BlockLoadFailure => ({
+const failure = (block: number): BlockLoadFailure => ({
   transfer: 9 as TransferId,
-  page: blockId(page),
+  block: blockId(block),
   reason: 'absent',
-  isPageBusy: false,
+  isBlockBusy: false,
 });
 const output = ({ s, r, d, inv, failed, expected, counters }: Short): ConnectorOutput => ({
   ...emptyOutput,
@@ -35,7 +35,7 @@ const output = ({ s, r, d, inv, failed, expected, counters }: Short): ConnectorO
 const short = (made: ConnectorOutput) => ({
   s: made.finishedSending,
   r: made.finishedRecving,
-  inv: new Set(made.loadFailures.map(({ page }) => page)),
+  inv: new Set(made.loadFailures.map(({ block }) => block)),
   failed: made.failedRecving,
 });
 const nothing = { s: [], r: [], inv: new Set(), failed: [] };

@@ -8,31 +8,31 @@ import type { LoadFailureReason } from '../reasons.ts';
 import { TransferLedger } from './transfer-ledger.ts';
 
 const key = (n: number) => `0-${`${n}`.padStart(64, '0')}` as BlockKey;
-const block = (n: number, place = 'disk'): LoadBlock => ({ group: 0, index: n, key: key(n), place, page: blockId(n) });
+const block = (n: number, place = 'disk'): LoadBlock => ({ group: 0, index: n, key: key(n), place, block: blockId(n) });
 const [alice, bob] = [requestId('alice'), requestId('bob')];
 const noSaves = { saves: [] };
 
 function make() {
   const time = new ManualTime();
   const held = new Map<BlockId, number>();
-  const add = (page: BlockId, by: number): void => {
-    const count = (held.get(page) ?? 0) + by;
-    if (count === 0) held.delete(page);
-    else held.set(page, count);
+  const add = (block: BlockId, by: number): void => {
+    const count = (held.get(block) ?? 0) + by;
+    if (count === 0) held.delete(block);
+    else held.set(block, count);
   };
-  const ledger = new TransferLedger(time, { hold: (page) => add(page, 1), release: (page) => add(page, -1) });
+  const ledger = new TransferLedger(time, { pin: (block) => add(block, 1), release: (block) => add(block, -1) });
   const apply = (output: Partial<ConnectorOutput>) => {
     const change = ledger.apply({ ...emptyOutput, ...output });
     const holds = new Map<BlockId, number>();
-    ledger.eachHold((page) => holds.set(page, (holds.get(page) ?? 0) + 1));
+    ledger.eachHold((block) => holds.set(block, (holds.get(block) ?? 0) + 1));
     expect(holds).toEqual(held);
     return change;
   };
-  const failure = (transfer: TransferId, page: number, reason: LoadFailureReason = 'absent') => ({
+  const failure = (transfer: TransferId, block: number, reason: LoadFailureReason = 'absent') => ({
     transfer,
-    page: blockId(page),
+    block: blockId(block),
     reason,
-    isPageBusy: reason === 'timedOut',
+    isBlockBusy: reason === 'timedOut',
   });
   return { time, ledger, held, apply, failure };
 }
@@ -47,8 +47,8 @@ test('a load goes out once, and its pages are held until no I/O touches them', (
     finishedRecving: [load.transfer],
     loadFailures: [failure(load.transfer, 2, 'timedOut')],
   }).decided;
-  expect(decided!.loaded.map(({ page }) => page)).toEqual([1]);
-  expect(decided!.failed).toMatchObject([{ page: 2, reason: 'timedOut', isPageBusy: true }]);
+  expect(decided!.loaded.map(({ block }) => block)).toEqual([1]);
+  expect(decided!.failed).toMatchObject([{ block: 2, reason: 'timedOut', isBlockBusy: true }]);
   expect([...held.keys()]).toEqual([2]);
   apply({ drained: [load.transfer] });
   expect(held.size).toBe(0);
@@ -61,7 +61,7 @@ test('a failure may come before the decision, and ranks may differ about its rea
   ledger.composeMetadata(noSaves);
   expect(apply({ loadFailures: [failure(transfer, 1, 'truncated')] }).decided).toEqual([]);
   const { decided } = apply({ loadFailures: [failure(transfer, 1, 'timedOut')], finishedRecving: [transfer] });
-  expect(decided[0]!.failed).toMatchObject([{ reason: 'truncated', isPageBusy: true }]);
+  expect(decided[0]!.failed).toMatchObject([{ reason: 'truncated', isBlockBusy: true }]);
   expect([...held.keys()]).toEqual([1]);
 });
 
@@ -100,20 +100,20 @@ test('a promise that was broken is not believed again, from the same place, for 
   const { ledger, apply, failure } = make();
   const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
   apply({ finishedRecving: [transfer], drained: [transfer], loadFailures: [failure(transfer, 1)] });
-  expect(ledger.isPromisable(alice, block(1))).toBe(false);
-  expect(ledger.isPromisable(alice, block(1, 'redis'))).toBe(true);
-  expect(ledger.isPromisable(alice, block(2))).toBe(true);
-  expect(ledger.isPromisable(bob, block(1))).toBe(true);
+  expect(ledger.isUsable(alice, block(1))).toBe(false);
+  expect(ledger.isUsable(alice, block(1, 'redis'))).toBe(true);
+  expect(ledger.isUsable(alice, block(2))).toBe(true);
+  expect(ledger.isUsable(bob, block(1))).toBe(true);
   expect(() => ledger.openLoad(alice, 'async', 100, [block(1)])).toThrow(/failed for alice from disk before/);
   ledger.forget(alice);
-  expect(ledger.isPromisable(alice, block(1))).toBe(true);
+  expect(ledger.isUsable(alice, block(1))).toBe(true);
 });
 
 test('a load that failed as a whole has lost all its blocks', () => {
   const { ledger, apply } = make();
   const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
   const { decided } = apply({ finishedRecving: [transfer], failedRecving: [transfer], drained: [transfer] });
-  expect(decided[0]!.failed.map(({ page, reason }) => [page, reason])).toEqual([
+  expect(decided[0]!.failed.map(({ block, reason }) => [block, reason])).toEqual([
     [1, 'storeFailed'],
     [2, 'storeFailed'],
   ]);
@@ -130,7 +130,7 @@ test('a request that goes takes its order back, or cancels it and leaves its pag
   ledger.composeMetadata(noSaves);
   ledger.abandon(alice);
   ledger.forget(alice);
-  expect(ledger.hasOrders).toBe(true);
+  expect(ledger.hasUnsent).toBe(true);
   expect(ledger.composeMetadata(noSaves).cancelled).toEqual([transfer]);
   expect(held.size).toBe(1);
   const { decided } = apply({ finishedRecving: [transfer], drained: [transfer] });
@@ -140,15 +140,15 @@ test('a request that goes takes its order back, or cancels it and leaves its pag
 
 test('saves hold their pages until they are drained, counted and not marked', () => {
   const { ledger, held, apply } = make();
-  const save = (pages: number[]) => ({
+  const save = (blocks: number[]) => ({
     transfer: ledger.newTransferId(),
-    blocks: pages.map((n) => ({ key: key(n), page: blockId(n) })),
+    blocks: blocks.map((n) => ({ key: key(n), block: blockId(n) })),
   });
   const [first, second] = [save([1, 2]), save([2, 3])];
   ledger.composeMetadata({ saves: [first, second] });
   expect(held.get(blockId(2))).toBe(2);
-  ledger.flush((page) => page === 1);
-  ledger.flush((page) => page === 1);
+  ledger.flush((block) => block === 1);
+  ledger.flush((block) => block === 1);
   expect(ledger.composeMetadata(noSaves).flushed).toEqual([first.transfer]);
   apply({ drained: [second.transfer] });
   expect(Object.fromEntries(held)).toEqual({ 1: 1, 2: 1 });
@@ -166,15 +166,15 @@ test('silence is not waited for (I8), but pages of a silent load stay held (I5)'
   const { time, ledger, held, apply } = make();
   const { transfer } = ledger.openLoad(alice, 'async', 1000, [block(1)]);
   ledger.composeMetadata(noSaves);
-  expect(ledger.nextLostAtMs()).toBe(6000);
+  expect(ledger.nextExpiryMs()).toBe(6000);
   time.advance(5999);
-  expect(ledger.takeLost()).toEqual([]);
+  expect(ledger.takeExpired()).toEqual([]);
   time.advance(1);
-  const [lost] = ledger.takeLost();
-  expect(lost!.failed.map(({ reason }) => reason)).toEqual(['lost']);
-  expect(ledger.takeLost()).toEqual([]);
-  expect(ledger.nextLostAtMs()).toBeUndefined();
-  expect(ledger.isPromisable(alice, block(1))).toBe(false);
+  const [expired] = ledger.takeExpired();
+  expect(expired!.failed.map(({ reason }) => reason)).toEqual(['lost']);
+  expect(ledger.takeExpired()).toEqual([]);
+  expect(ledger.nextExpiryMs()).toBeUndefined();
+  expect(ledger.isUsable(alice, block(1))).toBe(false);
   expect(ledger.composeMetadata(noSaves).cancelled).toEqual([transfer]);
   expect(held.size).toBe(1);
   apply({ finishedRecving: [transfer], drained: [transfer] });

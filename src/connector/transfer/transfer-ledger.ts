@@ -16,9 +16,9 @@ import {
 import type { LoadFailureReason } from '../reasons.ts';
 
 /** The pool's side of I5: a page that is held is neither handed out nor written, however often it is held. */
-export interface PageHolds {
-  hold(page: BlockId): void;
-  release(page: BlockId): void;
+export interface BlockPins {
+  pin(block: BlockId): void;
+  release(block: BlockId): void;
 }
 
 /** What has become of a load. */
@@ -33,7 +33,7 @@ export interface DecidedLoad {
 export interface FailedBlock extends LoadBlock {
   readonly reason: LoadFailureReason;
   /** I/O may still write this page: it stays held, and what failed is computed into another one. */
-  readonly isPageBusy: boolean;
+  readonly isBlockBusy: boolean;
 }
 
 export interface LedgerChange {
@@ -52,18 +52,18 @@ export const graceMs = 5_000;
  */
 export class TransferLedger {
   readonly #clock: Clock;
-  readonly #holds: PageHolds;
+  readonly #holds: BlockPins;
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #saves = new Map<TransferId, OpenSave>();
   /** Per request, what failed and from where: `place/key`. */
-  readonly #broken = new Map<RequestId, Set<string>>();
+  readonly #failed = new Map<RequestId, Set<string>>();
   #lastId = 0;
-  #ordered: LoadJob[] = [];
+  #unsent: LoadJob[] = [];
   #cancelled: TransferId[] = [];
   #flushed: TransferId[] = [];
   #late = 0;
 
-  constructor(clock: Clock, holds: PageHolds) {
+  constructor(clock: Clock, holds: BlockPins) {
     this.#clock = clock;
     this.#holds = holds;
   }
@@ -79,8 +79,8 @@ export class TransferLedger {
   }
 
   /** Whether a step is needed to carry an order to the workers. */
-  get hasOrders(): boolean {
-    return this.#ordered.length > 0 || this.#cancelled.length > 0 || this.#flushed.length > 0;
+  get hasUnsent(): boolean {
+    return this.#unsent.length > 0 || this.#cancelled.length > 0 || this.#flushed.length > 0;
   }
 
   newTransferId(): TransferId {
@@ -92,31 +92,28 @@ export class TransferLedger {
   }
 
   /** A block that failed for a request is not believed to be in the same place again, as long as the request lives. */
-  isPromisable(request: RequestId, block: FoundBlock): boolean {
-    return this.#broken.get(request)?.has(nameOf(block)) !== true;
+  isUsable(request: RequestId, block: FoundBlock): boolean {
+    return this.#failed.get(request)?.has(nameOf(block)) !== true;
   }
 
   /** Orders a load; its pages are held from now on. Goes out with the next metadata. */
   openLoad(requestId: RequestId, mode: LoadMode, timeoutMs: number, blocks: readonly LoadBlock[]): LoadJob {
     assert(blocks.length > 0, 'a load of nothing');
-    assert(new Set(blocks.map(({ page }) => page)).size === blocks.length, 'two blocks for one page');
+    assert(new Set(blocks.map(({ block }) => block)).size === blocks.length, 'two blocks for one page');
     for (const block of blocks) {
-      assert(
-        this.isPromisable(requestId, block),
-        `block ${block.key} failed for ${requestId} from ${block.place} before`,
-      );
-      this.#holds.hold(block.page);
+      assert(this.isUsable(requestId, block), `block ${block.key} failed for ${requestId} from ${block.place} before`);
+      this.#holds.pin(block.block);
     }
     const load = Object.freeze({ transfer: this.newTransferId(), requestId, mode, timeoutMs, blocks });
     this.#loads.set(load.transfer, {
       load,
       failures: new Map(),
-      held: new Set(blocks.map(({ page }) => page)),
-      lostAtMs: this.#clock.nowMs() + timeoutMs + graceMs,
+      held: new Set(blocks.map(({ block }) => block)),
+      expiresAtMs: this.#clock.nowMs() + timeoutMs + graceMs,
       isDecided: false,
       isAbandoned: false,
     });
-    this.#ordered.push(load);
+    this.#unsent.push(load);
     return load;
   }
 
@@ -130,10 +127,10 @@ export class TransferLedger {
     const open = this.#loads.get(id);
     if (open === undefined || open.isAbandoned) return;
     open.isAbandoned = true;
-    const at = this.#ordered.indexOf(open.load);
+    const at = this.#unsent.indexOf(open.load);
     if (at >= 0) {
       // No worker has heard of it: nothing to cancel.
-      this.#ordered.splice(at, 1);
+      this.#unsent.splice(at, 1);
       this.#closeLoad(open);
     } else this.#cancelled.push(id);
   }
@@ -141,14 +138,14 @@ export class TransferLedger {
   /** The request has ended: what failed for it is of no interest any more. */
   forget(requestId: RequestId): void {
     this.abandon(requestId);
-    this.#broken.delete(requestId);
+    this.#failed.delete(requestId);
   }
 
   /** The pool wants pages back: saves that read one of them and have not begun are dropped. */
-  flush(isWanted: (page: BlockId) => boolean): void {
+  flush(isWanted: (block: BlockId) => boolean): void {
     for (const { save, isDrained } of this.#saves.values()) {
       if (isDrained || this.#flushed.includes(save.transfer)) continue;
-      if (save.blocks.some(({ page }) => isWanted(page))) this.#flushed.push(save.transfer);
+      if (save.blocks.some(({ block }) => isWanted(block))) this.#flushed.push(save.transfer);
     }
   }
 
@@ -157,17 +154,17 @@ export class TransferLedger {
     for (const save of plan.saves) {
       assert(!this.isOpen(save.transfer) && save.transfer <= this.#lastId, `save ${save.transfer} has no id of ours`);
       assert(save.blocks.length > 0, 'a save of nothing');
-      for (const { page } of save.blocks) this.#holds.hold(page);
+      for (const { block } of save.blocks) this.#holds.pin(block);
       this.#saves.set(save.transfer, { save, isDrained: false, isFinished: false });
     }
     const metadata: ConnectorMetadata = Object.freeze({
-      loads: this.#ordered,
+      loads: this.#unsent,
       saves: plan.saves,
       cancelled: this.#cancelled,
       flushed: this.#flushed,
       ...(plan.extra === undefined ? {} : { extra: plan.extra }),
     });
-    this.#ordered = [];
+    this.#unsent = [];
     this.#cancelled = [];
     this.#flushed = [];
     return metadata;
@@ -176,9 +173,9 @@ export class TransferLedger {
   /** Takes all ranks' report. Everything that is not open any more is counted and ignored. */
   apply(output: ConnectorOutput): LedgerChange {
     const accepted = this.#accept(output);
-    for (const { transfer, page, reason, isPageBusy } of accepted.loadFailures) {
+    for (const { transfer, block, reason, isBlockBusy } of accepted.loadFailures) {
       const { failures } = this.#loads.get(transfer)!;
-      failures.set(page, merged(failures.get(page), { reason, isPageBusy }));
+      failures.set(block, merged(failures.get(block), { reason, isBlockBusy }));
     }
     for (const id of accepted.failedRecving) failWhole(this.#loads.get(id)!, 'storeFailed', false);
     const decided = accepted.finishedRecving.map((id) => this.#decide(this.#loads.get(id)!));
@@ -196,33 +193,33 @@ export class TransferLedger {
   }
 
   /** Loads of which nobody has said anything long after their deadline: a worker is stuck, or a connector forgot them. */
-  takeLost(): readonly DecidedLoad[] {
+  takeExpired(): readonly DecidedLoad[] {
     const nowMs = this.#clock.nowMs();
-    const lost: DecidedLoad[] = [];
+    const expired: DecidedLoad[] = [];
     for (const open of this.#loads.values()) {
-      if (open.isDecided || open.lostAtMs > nowMs) continue;
+      if (open.isDecided || open.expiresAtMs > nowMs) continue;
       // It is unknown what its workers still do.
       failWhole(open, 'lost', true);
       if (!open.isAbandoned) this.#cancelled.push(open.load.transfer);
-      lost.push(this.#decide(open));
+      expired.push(this.#decide(open));
     }
-    return lost;
+    return expired;
   }
 
   /** When `takeLost` may next have something; undefined when no load is undecided. */
-  nextLostAtMs(): number | undefined {
+  nextExpiryMs(): number | undefined {
     let next: number | undefined;
-    for (const { isDecided, lostAtMs } of this.#loads.values()) {
-      if (!isDecided && (next === undefined || lostAtMs < next)) next = lostAtMs;
+    for (const { isDecided, expiresAtMs } of this.#loads.values()) {
+      if (!isDecided && (next === undefined || expiresAtMs < next)) next = expiresAtMs;
     }
     return next;
   }
 
   /** Tells of each page that transfers hold, as often as they hold it. O(open blocks). */
-  eachHold(tell: (page: BlockId) => void): void {
-    for (const { held } of this.#loads.values()) for (const page of held) tell(page);
+  eachHold(tell: (block: BlockId) => void): void {
+    for (const { held } of this.#loads.values()) for (const block of held) tell(block);
     for (const { save, isDrained } of this.#saves.values()) {
-      if (!isDrained) for (const { page } of save.blocks) tell(page);
+      if (!isDrained) for (const { block } of save.blocks) tell(block);
     }
   }
 
@@ -249,8 +246,8 @@ export class TransferLedger {
       failedRecving: keep(output.failedRecving, undecided),
       loadFailures: keep(
         output.loadFailures,
-        ({ transfer, page }) =>
-          undecided(transfer) && this.#loads.get(transfer)!.load.blocks.some((block) => block.page === page),
+        ({ transfer, block: page }) =>
+          undecided(transfer) && this.#loads.get(transfer)!.load.blocks.some((block) => block.block === page),
       ),
       finishedSending: keep(output.finishedSending, unfinished),
       saveFailures: keep(output.saveFailures, ({ transfer }) => unfinished(transfer)),
@@ -263,10 +260,10 @@ export class TransferLedger {
     const loaded: LoadBlock[] = [];
     const failed: FailedBlock[] = [];
     for (const block of open.load.blocks) {
-      const failure = open.failures.get(block.page);
+      const failure = open.failures.get(block.block);
       if (failure === undefined) loaded.push(block);
       else failed.push({ ...block, ...failure });
-      if (failure?.isPageBusy !== true && open.held.delete(block.page)) this.#holds.release(block.page);
+      if (failure?.isBlockBusy !== true && open.held.delete(block.block)) this.#holds.release(block.block);
     }
     if (!open.isAbandoned) this.#remember(open.load.requestId, failed);
     return { load: open.load, loaded, failed, isAbandoned: open.isAbandoned };
@@ -276,42 +273,42 @@ export class TransferLedger {
     // What a dead worker was loading may be loaded again: by another worker, from the same place.
     const told = failed.filter(({ reason }) => reason !== 'workerDied');
     if (told.length === 0) return;
-    const broken = this.#broken.get(requestId) ?? new Set();
-    this.#broken.set(requestId, broken);
+    const broken = this.#failed.get(requestId) ?? new Set();
+    this.#failed.set(requestId, broken);
     for (const block of told) broken.add(nameOf(block));
   }
 
   #closeLoad(open: OpenLoad): void {
-    for (const page of open.held) this.#holds.release(page);
+    for (const block of open.held) this.#holds.release(block);
     assert(this.#loads.delete(open.load.transfer), `load ${open.load.transfer} is closed twice`);
   }
 
   #drainSave(open: OpenSave): void {
     assert(!open.isDrained, `save ${open.save.transfer} is drained twice`);
     open.isDrained = true;
-    for (const { page } of open.save.blocks) this.#holds.release(page);
+    for (const { block } of open.save.blocks) this.#holds.release(block);
     if (open.isFinished) this.#saves.delete(open.save.transfer);
   }
 }
 
-interface PageFailure {
+interface BlockFailure {
   readonly reason: LoadFailureReason;
-  readonly isPageBusy: boolean;
+  readonly isBlockBusy: boolean;
 }
 
 /** Ranks may differ: the first reason that tells about the store counts, and a page that is busy on one rank is busy. */
-function merged(before: PageFailure | undefined, now: PageFailure): PageFailure {
+function merged(before: BlockFailure | undefined, now: BlockFailure): BlockFailure {
   if (before === undefined) return now;
   const { reason } = before.reason === 'workerDied' ? now : before;
-  return { reason, isPageBusy: before.isPageBusy || now.isPageBusy };
+  return { reason, isBlockBusy: before.isBlockBusy || now.isBlockBusy };
 }
 
 interface OpenLoad {
   readonly load: LoadJob;
-  readonly failures: Map<BlockId, PageFailure>;
+  readonly failures: Map<BlockId, BlockFailure>;
   /** Pages that I/O may touch: all until it is decided, then the busy ones until it is drained. */
   readonly held: Set<BlockId>;
-  readonly lostAtMs: number;
+  readonly expiresAtMs: number;
   isDecided: boolean;
   isAbandoned: boolean;
 }
@@ -322,9 +319,9 @@ interface OpenSave {
   isFinished: boolean;
 }
 
-function failWhole(open: OpenLoad, reason: LoadFailureReason, isPageBusy: boolean): void {
-  for (const { page } of open.load.blocks) {
-    open.failures.set(page, merged(open.failures.get(page), { reason, isPageBusy }));
+function failWhole(open: OpenLoad, reason: LoadFailureReason, isBlockBusy: boolean): void {
+  for (const { block } of open.load.blocks) {
+    open.failures.set(block, merged(open.failures.get(block), { reason, isBlockBusy }));
   }
 }
 

@@ -12,29 +12,29 @@ import type {
  * still moves transfers. Everything of `TransferReport` becomes the rank's output.
  */
 export async function stepWithConnector<Result>(
-  half: WorkerConnector,
+  side: WorkerConnector,
   metadata: ConnectorMetadata,
   layerCount: number,
   forward: ((failures: readonly BlockLoadFailure[]) => Promise<Result>) | undefined,
 ): Promise<{ readonly result: Result | undefined; readonly output: ConnectorOutput }> {
-  half.handlePreemptions(metadata);
-  half.bindConnectorMetadata(metadata);
+  side.handlePreemptions(metadata);
+  side.bindConnectorMetadata(metadata);
   try {
-    half.startLoadKv();
+    side.startLoadKv();
     const failures: BlockLoadFailure[] = [];
     let result: Result | undefined;
     if (forward !== undefined) {
-      for (let layer = 0; layer < layerCount; layer++) await half.waitForLayerLoad(layer);
-      failures.push(...half.getBlockIdsWithLoadErrors());
+      for (let layer = 0; layer < layerCount; layer++) await side.waitForLayerLoad(layer);
+      failures.push(...side.getBlockIdsWithLoadErrors());
       result = await forward(failures);
-      for (let layer = 0; layer < layerCount; layer++) half.saveKvLayer(layer);
-      await half.waitForSave();
+      for (let layer = 0; layer < layerCount; layer++) side.saveKvLayer(layer);
+      await side.waitForSave();
     }
-    const report = half.getFinished();
-    failures.push(...half.getBlockIdsWithLoadErrors());
+    const report = side.getFinished();
+    failures.push(...side.getBlockIdsWithLoadErrors());
     return { result, output: outputOf(report, failures) };
   } finally {
-    half.clearConnectorMetadata();
+    side.clearConnectorMetadata();
   }
 }
 

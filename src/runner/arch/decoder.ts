@@ -7,7 +7,7 @@ import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
 import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
-import { type ProductKernels, Products } from '../matmul/products.ts';
+import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { LayerWeights, ModelWeights } from '../weights.ts';
 
@@ -22,7 +22,7 @@ export interface DecoderParts {
   /** Of the layers that the weights have. */
   readonly memory: KvMemory;
   readonly attention: Attention;
-  readonly kernels: ProductKernels;
+  readonly kernels: MatmulKernels;
   /** Absent where ggml cannot call functions of ours. */
   readonly bestTokens: BestTokens | undefined;
 }
@@ -78,7 +78,7 @@ class DecoderBuilder {
   readonly #memory: KvMemory;
   readonly #attention: Attention;
   #batch: Batch;
-  readonly #products: Products;
+  readonly #matmuls: Matmuls;
   /** I32 `[rows]` for the first stage; for all others, hidden states. */
   readonly #entry: TensorPtr;
   readonly #slots: TensorPtr;
@@ -97,7 +97,7 @@ class DecoderBuilder {
     this.#memory = memory;
     this.#attention = attention;
     this.#batch = batch;
-    this.#products = new Products(graph, kernels);
+    this.#matmuls = new Matmuls(graph, kernels);
     const isFirst = weights.tokenEmbedding !== undefined;
     this.#entry = isFirst
       ? graph.input(I32, batch.paddedRowCount)
@@ -116,7 +116,7 @@ class DecoderBuilder {
     let x =
       tokenEmbedding === undefined
         ? this.#entry
-        : this.#products.takeRows(tokenEmbedding, this.#entry, this.#batch.paddedRowCount);
+        : this.#matmuls.takeRows(tokenEmbedding, this.#entry, this.#batch.paddedRowCount);
     for (const [index, layer] of layers.entries()) {
       let h = graph.rmsNorm(x, layer.attentionNorm, rmsEpsilon);
       this.#store(index, layer, h);
@@ -131,7 +131,7 @@ class DecoderBuilder {
       x = graph.add(x, this.#feedForward(layer, graph.rmsNorm(x, layer.feedForwardNorm, rmsEpsilon)));
     }
     const result =
-      head === undefined ? x : this.#products.multiply(head.output, graph.rmsNorm(x, head.norm, rmsEpsilon));
+      head === undefined ? x : this.#matmuls.multiply(head.output, graph.rmsNorm(x, head.norm, rmsEpsilon));
     graph.output(result);
     if (head !== undefined && this.#bestTokens !== undefined) {
       this.best = this.#bestTokens.node(graph, result, this.#batch.outputRows.length);
@@ -197,19 +197,19 @@ class DecoderBuilder {
     const positions = isAll ? this.#positions : this.#outputPositions;
     const projected = this.#project(layer.query, layer.queryBias, h);
     const q = this.#rotate(projected, layer.queryNorm, this.#config.headCount, rowCount, positions);
-    return this.#products.multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
+    return this.#matmuls.multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
   }
 
   #feedForward(layer: LayerWeights, h: TensorPtr): TensorPtr {
     const graph = this.#graph;
-    const gate = this.#products.multiply(layer.gate, h, 'several');
-    const up = this.#products.multiply(layer.up, h, 'several');
-    return this.#products.multiply(layer.down, graph.swiglu(gate, up));
+    const gate = this.#matmuls.multiply(layer.gate, h, 'several');
+    const up = this.#matmuls.multiply(layer.up, h, 'several');
+    return this.#matmuls.multiply(layer.down, graph.swiglu(gate, up));
   }
 
   #project(weight: TensorPtr, bias: TensorPtr | undefined, h: TensorPtr): TensorPtr {
-    const product = this.#products.multiply(weight, h, 'several');
-    return bias === undefined ? product : this.#graph.add(product, bias);
+    const matmul = this.#matmuls.multiply(weight, h, 'several');
+    return bias === undefined ? matmul : this.#graph.add(matmul, bias);
   }
 
   /** F32 `[heads * headDim, rows]` -> normed per head where the model does, rotated: `[headDim, heads, rows]`. */

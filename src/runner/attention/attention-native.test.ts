@@ -32,7 +32,7 @@ const kernelOf = (shape: AttentionTestShape): Promise<AttentionKernel> =>
   loadAttentionKernel(deviceOf(1).native, shape);
 
 /** Random numbers that tests draw their cases from. */
-class Chance {
+class RandomSource {
   #state: number;
   constructor(seed: number) {
     this.#state = seed;
@@ -45,24 +45,24 @@ class Chance {
 
 const layers = 2;
 
-function randomPool(shape: AttentionTestShape, pages: number): KvMemory {
+function randomPool(shape: AttentionTestShape, blocks: number): KvMemory {
   const { headDim, headsKv, blockSize, kvType: type } = shape;
   const layout = { type, layerCount: layers, blockSize, headCountKv: headsKv, headDim };
-  const memory = new KvMemory(deviceOf(1), layout, pages);
-  fillRandomKv(poolBytes(deviceOf(1).native, memory), type, pages);
+  const memory = new KvMemory(deviceOf(1), layout, blocks);
+  fillRandomKv(poolBytes(deviceOf(1).native, memory), type, blocks);
   return memory;
 }
 
 /** Pages 1, 2, ... in random order, dealt out to sequences of these lengths. */
-function dealPages(lengths: readonly number[], blockSize: number, chance: Chance) {
+function assignBlocks(lengths: readonly number[], blockSize: number, chance: RandomSource) {
   const counts = lengths.map((length) => Math.ceil(length / blockSize));
-  const pages = Array.from({ length: counts.reduce((a, b) => a + b, 0) }, (_, i) => i + 1);
-  for (let i = pages.length - 1; i > 0; i--) {
+  const blocks = Array.from({ length: counts.reduce((a, b) => a + b, 0) }, (_, i) => i + 1);
+  for (let i = blocks.length - 1; i > 0; i--) {
     const j = chance.below(i + 1);
-    [pages[i], pages[j]] = [pages[j]!, pages[i]!];
+    [blocks[i], blocks[j]] = [blocks[j]!, blocks[i]!];
   }
-  const pageCount = pages.length + 1;
-  return { tables: counts.map((count) => Int32Array.from(pages.splice(0, count))), pageCount };
+  const blockCount = blocks.length + 1;
+  return { tables: counts.map((count) => Int32Array.from(blocks.splice(0, count))), blockCount };
 }
 
 const largestError = (found: Float32Array, wanted: Float64Array): number =>
@@ -72,7 +72,11 @@ const rowsOf = (sequences: readonly ProbeSequence[]): number =>
   sequences.flatMap(({ spans }) => spans).reduce((sum, [start, end]) => sum + end - start, 0);
 
 /** A decode, a prompt's chunk, a short prompt, and spans with holes, in one step. */
-function mixedSequences(tables: readonly Int32Array[], lengths: readonly number[], chance: Chance): ProbeSequence[] {
+function mixedSequences(
+  tables: readonly Int32Array[],
+  lengths: readonly number[],
+  chance: RandomSource,
+): ProbeSequence[] {
   return tables.map((blocks, i) => {
     const length = lengths[i]!;
     if (i % 4 === 0) return { spans: [[length - 1, length]], blocks };
@@ -115,9 +119,9 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
     ['sinks', { sinks: randomFloats(heads, 5).map((value) => 3 * value) }],
     ['all of them', { window: 100, softCap: 2, sinks: randomFloats(heads, 6) }],
   ];
-  const chance = new Chance(shape.headDim * 100 + shape.group);
+  const chance = new RandomSource(shape.headDim * 100 + shape.group);
   const lengths = [1100, 300, 70, 160, 1, 64, 5, 20];
-  const { tables, pageCount } = dealPages(lengths, shape.blockSize, chance);
+  const { tables, blockCount } = assignBlocks(lengths, shape.blockSize, chance);
   const sequences = mixedSequences(tables, lengths, chance);
   const values = randomFloats(rowsOf(sequences) * heads * shape.headDim, 7).map((value) => 2 * value);
   const query = { values, headDim: shape.headDim, heads };
@@ -125,7 +129,7 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
   let doubles: AttentionInDoubles | undefined;
 
   it.each(variants)('%s: as in doubles', async (_, variant) => {
-    const memory = randomPool(shape, pageCount);
+    const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
     const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape), variant);
     const found = attendOnce(deviceOf(1), native, batch, query, 1);
@@ -135,7 +139,7 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
   });
 
   it('as ggml over gathered blocks, which sums in F16', async () => {
-    const memory = randomPool(shape, pageCount);
+    const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
     const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
     const found = attendOnce(deviceOf(1), native, batch, query);
@@ -147,7 +151,7 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
   it.each([variants[0]!, variants[5]!])(
     '%s: the same bits alone, in company, in any cut and with any number of threads',
     async (_, variant) => {
-      const memory = randomPool(shape, pageCount);
+      const memory = randomPool(shape, blockCount);
       const kernel = await kernelOf(shape);
       const width = heads * shape.headDim;
       const run = (threads: number, part: readonly ProbeSequence[], firstRow: number): Float32Array => {
@@ -177,7 +181,7 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
   );
 
   it('rows to be sampled', async () => {
-    const memory = randomPool(shape, pageCount);
+    const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
     const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
     const whole = attendOnce(deviceOf(1), native, batch, query);
@@ -195,12 +199,12 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
 
 describe('requests that begin with the same blocks', () => {
   /** Tables that have their first blocks in common: `[common with the first, own]` blocks each. */
-  function tablesOf(parts: readonly (readonly [common: number, own: number])[], chance: Chance) {
+  function tablesOf(parts: readonly (readonly [common: number, own: number])[], chance: RandomSource) {
     const common = Math.max(...parts.map(([count]) => count));
-    const pages = dealPages([common * 16, ...parts.map(([, own]) => own * 16)], 16, chance);
-    const [first, ...rest] = pages.tables;
+    const blocks = assignBlocks([common * 16, ...parts.map(([, own]) => own * 16)], 16, chance);
+    const [first, ...rest] = blocks.tables;
     const tables = parts.map(([count], i) => Int32Array.from([...first!.subarray(0, count), ...rest[i]!]));
-    return { tables, pageCount: pages.pageCount };
+    return { tables, blockCount: blocks.blockCount };
   }
 
   it.each([
@@ -221,8 +225,8 @@ describe('requests that begin with the same blocks', () => {
       [70, 7],
       ...Array.from({ length: 14 }, (_, i) => [70, 1 + i] as const),
     ] as const;
-    const { tables, pageCount } = tablesOf(parts, new Chance(11));
-    const memory = randomPool(shape, pageCount);
+    const { tables, blockCount } = tablesOf(parts, new RandomSource(11));
+    const memory = randomPool(shape, blockCount);
     const sequences: ProbeSequence[] = tables.map((blocks, i) => {
       const end = i === 5 ? blocks.length * 16 : blocks.length * 16 - (i % 16);
       // A prompt's chunk among them.
@@ -259,7 +263,7 @@ describe('requests that begin with the same blocks', () => {
         [0, 70],
         [16, 64],
       ],
-      new Chance(5),
+      new RandomSource(5),
     );
     const words = Int32Array.from(tables.flatMap((table) => [...table]));
     let at = 0;
@@ -286,8 +290,8 @@ describe('requests that begin with the same blocks', () => {
 describe('threads that take work from each other', () => {
   it('change no bit', async () => {
     const shape = { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 };
-    const { tables, pageCount } = dealPages([1500, 40], shape.blockSize, new Chance(9));
-    const memory = randomPool(shape, pageCount);
+    const { tables, blockCount } = assignBlocks([1500, 40], shape.blockSize, new RandomSource(9));
+    const memory = randomPool(shape, blockCount);
     const batch = probeBatch(
       [
         { spans: [[1499, 1500]], blocks: tables[0]! },
@@ -309,31 +313,31 @@ describe('threads that take work from each other', () => {
 describe('what a row does not see', () => {
   it('has no influence, be it no number', async () => {
     const shape = { headDim: 64, group: 2, headsKv: 2, blockSize: 16, kvType: F16 };
-    const chance = new Chance(3);
-    const { tables, pageCount } = dealPages([600, 90], shape.blockSize, chance);
-    const memory = randomPool(shape, pageCount);
+    const chance = new RandomSource(3);
+    const { tables, blockCount } = assignBlocks([600, 90], shape.blockSize, chance);
+    const memory = randomPool(shape, blockCount);
     const native = new NativeAttention(deviceOf(1), memory, 4, await kernelOf(shape));
     const spans = [[530, 570]] as const;
     const batch = probeBatch([{ spans, blocks: tables[0]! }], memory);
     const values = randomFloats(40 * 4 * 64, 1);
     const before = attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 });
     const notANumber = 0x7e00;
-    const halves = new Uint16Array(deviceOf(1).native.memoryAt(memory.baseAddress, pageCount * memory.pageBytes));
+    const f16s = new Uint16Array(deviceOf(1).native.memoryAt(memory.baseAddress, blockCount * memory.blockBytes));
     const width = rowElements(memory.layout);
-    const spoil = (block: number, from: number) => {
-      for (let line = 0; line < memory.rowsPerPage; line++) {
+    const corrupt = (block: number, from: number) => {
+      for (let line = 0; line < memory.rowsPerBlock; line++) {
         if (line % shape.blockSize < from) continue;
         const at = (memory.slotOf(block as never, 0) + line) * width;
-        halves.fill(notANumber, at, at + width);
+        f16s.fill(notANumber, at, at + width);
       }
     };
-    spoil(0, 0);
-    for (const block of tables[1]!) spoil(block, 0);
-    spoil(tables[0]![35]!, 570 % 16);
-    for (const block of tables[0]!.slice(36)) spoil(block, 0);
+    corrupt(0, 0);
+    for (const block of tables[1]!) corrupt(block, 0);
+    corrupt(tables[0]![35]!, 570 % 16);
+    for (const block of tables[0]!.slice(36)) corrupt(block, 0);
     expectSameBits(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }), before);
     // A later row of the same step that overflowed spoils itself alone.
-    spoil(tables[0]![35]!, 569 % 16);
+    corrupt(tables[0]![35]!, 569 % 16);
     const after = attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 });
     expectSameBits(after.subarray(0, 39 * 256), before.subarray(0, 39 * 256));
     expect(after.slice(39 * 256)).not.toEqual(before.slice(39 * 256));

@@ -15,7 +15,7 @@ const layerField = { view: 0, sinks: 8, part: 16, nextUnit: 24, window: 28, scal
 const viewBytes = 128;
 const viewField = {
   pool: 0,
-  pageStride: 8,
+  blockStride: 8,
   tables: 16,
   rowOf: 24,
   positions: 32,
@@ -167,7 +167,7 @@ export class NativeAttention implements Attention {
   #writeView({ record }: View, work: WorkUnits): void {
     const { bytes } = record;
     record.setPointer(viewField.pool, this.#memory.baseAddress);
-    record.setInt64(viewField.pageStride, this.#memory.pageBytes);
+    record.setInt64(viewField.blockStride, this.#memory.blockBytes);
     record.setPointer(viewField.tables, this.#tables.address);
     record.setPointer(viewField.rowOf, work.rowOf.address);
     record.setPointer(viewField.positions, work.positions.address);

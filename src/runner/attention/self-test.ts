@@ -78,7 +78,7 @@ export function selfTest(
   const pages = Math.ceil(length / blockSize) + 2;
   const memory = new KvMemory(device, { type: kvType, layerCount: 1, blockSize, headCountKv, headDim }, pages);
   try {
-    fillRandomKv(new Uint8Array(device.native.memoryAt(memory.baseAddress, pages * memory.pageBytes)), kvType, 1);
+    fillRandomKv(new Uint8Array(device.native.memoryAt(memory.baseAddress, pages * memory.blockBytes)), kvType, 1);
     const blocks = Int32Array.from({ length: pages - 1 }, (_, i) => pages - 1 - i);
     const native = new NativeAttention(device, memory, heads, kernel);
     const gather = new GatherAttention(memory, heads, 1);
@@ -115,13 +115,13 @@ export function randomFloats(length: number, seed: number): Float32Array {
 
 /** KV within (-1, 1): halves, or q8_0's factors within 2^-9 and 2^-8 and bytes of any value. */
 export function fillRandomKv(into: Uint8Array, type: KvType, seed: number): void {
-  fillRandomHalves(new Uint16Array(into.buffer, into.byteOffset, into.byteLength >> 1), seed);
+  fillRandomF16(new Uint16Array(into.buffer, into.byteOffset, into.byteLength >> 1), seed);
   if (type !== Q8_0) return;
   for (let at = 0; at < into.length; at += Q8_0.typeSize) into[at + 1] = 0x18 | (into[at + 1]! & 0x83);
 }
 
 /** Halves of either sign and of exponents -9 to -1, so within (-1, 1). */
-export function fillRandomHalves(into: Uint16Array, seed: number): void {
+export function fillRandomF16(into: Uint16Array, seed: number): void {
   let state = seed;
   for (let i = 0; i < into.length; i++) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;

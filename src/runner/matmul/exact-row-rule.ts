@@ -6,7 +6,7 @@ import { GraphBuilder } from '../../ggml/graph.ts';
 import { readTensors } from '../../ggml/tensor-reader.ts';
 import { F32, rowBytes } from '../../ggml/types.ts';
 import type { PlacedMatrix } from '../weights.ts';
-import type { RowProduct } from './row-product.ts';
+import type { RowMatmul } from './row-matmul.ts';
 import { anyRows, atLeast, multipleOf, type RowRule } from './row-rule.ts';
 
 export const exactUnavailable = defineError(
@@ -50,7 +50,7 @@ const cuts: readonly (readonly [number, number])[] = [
 export interface ExactKernels {
   readonly rule: RowRule;
   /** Multiplies single rows, where that spares them the padding. */
-  readonly rowProduct?: RowProduct;
+  readonly rowMatmul?: RowMatmul;
 }
 
 /**
@@ -63,19 +63,19 @@ export async function findExactRowRule(
   device: ComputeDevice,
   file: GgufFile,
   matrices: readonly PlacedMatrix[],
-  rowProduct?: RowProduct,
+  rowMatmul?: RowMatmul,
 ): Promise<ExactKernels> {
   const probes: MatrixProbe[] = [];
   try {
     for (const matrix of distinctShapes(matrices)) probes.push(await MatrixProbe.open(device, file, matrix));
     const rule = candidates.find((candidate) => probes.every((probe) => probe.isExactUnder(candidate)));
     if (rule === undefined) throw exactUnavailable({ cpu: device.description, type: probes[0]?.typeName });
-    if (rule(1) === 1 || rowProduct === undefined) return { rule };
-    if (!probes.every((probe) => probe.isExactAlone(rowProduct))) return { rule };
+    if (rule(1) === 1 || rowMatmul === undefined) return { rule };
+    if (!probes.every((probe) => probe.isExactAlone(rowMatmul))) return { rule };
     for (const matrix of matrices) {
-      if (rowProduct.fits(matrix)) rowProduct.add(matrix.tensor, matrix.source.ne[0], matrix.source.ne[1]);
+      if (rowMatmul.fits(matrix)) rowMatmul.add(matrix.tensor, matrix.source.ne[0], matrix.source.ne[1]);
     }
-    return { rule: (rows) => (rows === 1 ? 1 : rule(rows)), rowProduct };
+    return { rule: (rows) => (rows === 1 ? 1 : rule(rows)), rowMatmul };
   } finally {
     for (const probe of probes) probe.close();
   }
@@ -164,18 +164,18 @@ class MatrixProbe {
   }
 
   /** Whether a single row keeps its bits without padding. */
-  isExactAlone(rowProduct: RowProduct): boolean {
-    const isOurs = rowProduct.fits(this.#placed);
-    if (isOurs) rowProduct.add(this.#matrix, this.#inputLength, this.#outputLength);
+  isExactAlone(rowMatmul: RowMatmul): boolean {
+    const isOurs = rowMatmul.fits(this.#placed);
+    if (isOurs) rowMatmul.add(this.#matrix, this.#inputLength, this.#outputLength);
     const rows = isOurs ? Array.from({ length: rowsMax }, (_, row) => row) : [0, 17, 63];
     return rows.every((row) =>
-      this.#isEqualToReference(row, this.#multiply(row, 1, 1, isOurs ? rowProduct : undefined)),
+      this.#isEqualToReference(row, this.#multiply(row, 1, 1, isOurs ? rowMatmul : undefined)),
     );
   }
 
-  #isEqualToReference(first: number, product: Uint32Array): boolean {
+  #isEqualToReference(first: number, matmul: Uint32Array): boolean {
     const offset = first * this.#outputLength;
-    for (let i = 0; i < product.length; i++) if (product[i] !== this.#reference[offset + i]) return false;
+    for (let i = 0; i < matmul.length; i++) if (matmul[i] !== this.#reference[offset + i]) return false;
     return true;
   }
 
@@ -186,18 +186,18 @@ class MatrixProbe {
   }
 
   /** The bits of rows [first, first + count), multiplied in a batch of `padded` rows. */
-  #multiply(first: number, count: number, padded: number, rowProduct?: RowProduct): Uint32Array {
+  #multiply(first: number, count: number, padded: number, rowMatmul?: RowMatmul): Uint32Array {
     const graph = this.#graph;
     graph.begin(8);
     const x = graph.input(F32, this.#inputLength, padded);
-    const product = rowProduct?.multiply(graph, this.#matrix, x) ?? graph.mulMat(this.#matrix, x);
-    graph.output(product);
+    const matmul = rowMatmul?.multiply(graph, this.#matrix, x) ?? graph.mulMat(this.#matrix, x);
+    graph.output(matmul);
     graph.allocate();
     const data = new Float32Array(this.#inputLength * padded);
     data.set(this.#rows.subarray(first * this.#inputLength, (first + count) * this.#inputLength));
     graph.write(x, data);
     graph.computeNow();
-    return new Uint32Array(graph.dataOf(product), 0, count * this.#outputLength).slice();
+    return new Uint32Array(graph.dataOf(matmul), 0, count * this.#outputLength).slice();
   }
 }
 

@@ -29,7 +29,7 @@ INLINE ivec dot(const ivec w[2 * GROUPS], const struct rounded *y) {
   return integers(products);
 }
 
-#include "q8-product.h"
+#include "q8-matmul.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
   half *scales = (half *)tile;

@@ -25,7 +25,7 @@ INLINE ivec dot(const ivec w[GROUPS], const struct rounded *y) {
   return products;
 }
 
-#include "q8-product.h"
+#include "q8-matmul.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
   half *scales = (half *)tile;

@@ -5,7 +5,7 @@
  */
 export interface Candidates {
   readonly ids: Int32Array;
-  readonly depths: Float64Array;
+  readonly natsBelowBest: Float64Array;
   readonly weights: Float64Array;
   count: number;
 }
@@ -17,18 +17,18 @@ export interface Distribution {
   max: number;
   temperature: number;
   /** Tokens deeper than this have no part in it; at most `depthMax`. */
-  depthLimit: number;
+  thresholdNats: number;
 }
 
 /**
  * A token this far below the best one is never drawn: a whole vocabulary of a million such tokens together has less
  * than the smallest probability that a 53-bit random number tells from zero (10^6 * e^-52 < 2^-53).
  */
-export const depthMax = 52;
+export const thresholdMaxNats = 52;
 
 /** Depths are binned by 1/64 nat: fine enough that the bin in which a head ends is small, and a power of two, so exact. */
 const binsPerNat = 64;
-export const binCount = depthMax * binsPerNat + 1;
+export const binCount = thresholdMaxNats * binsPerNat + 1;
 
 export const expOfBin: Float64Array = Float64Array.from({ length: binCount }, (_, bin) => Math.exp(-bin / binsPerNat));
 
@@ -37,9 +37,9 @@ export const expOfBin: Float64Array = Float64Array.from({ length: binCount }, (_
  * series, whose first omitted term is below 2^-54. A third of the cost of `Math.exp`, and plain arithmetic, so the bits
  * do not depend on the platform's library.
  */
-export function expOfDepth(depth: number): number {
-  const bin = (depth * binsPerNat) | 0;
-  const rest = bin / binsPerNat - depth;
+export function expOfNats(nats: number): number {
+  const bin = (nats * binsPerNat) | 0;
+  const rest = bin / binsPerNat - nats;
   const series =
     1 + rest * (1 + rest * (1 / 2 + rest * (1 / 6 + rest * (1 / 24 + rest * (1 / 120 + rest * (1 / 720))))));
   return expOfBin[bin]! * series;
@@ -48,7 +48,7 @@ export function expOfDepth(depth: number): number {
 export function makeCandidates(capacity: number): Candidates {
   return {
     ids: new Int32Array(capacity),
-    depths: new Float64Array(capacity),
+    natsBelowBest: new Float64Array(capacity),
     weights: new Float64Array(capacity),
     count: 0,
   };
@@ -66,11 +66,11 @@ export interface LogitsPasses {
   /** Adds each token's weight to the bins of depth; returns their sum by ascending id. */
   weighBins(from: Distribution, bins: Float64Array): number;
   /** Fills `candidates` with the tokens no deeper than `depthLimit`, and returns their mass, summed by ascending id. */
-  collect(candidates: Candidates, from: Distribution, depthLimit: number): number;
+  collectCandidates(candidates: Candidates, from: Distribution, thresholdNats: number): number;
 }
 
 export const noToken = -1;
-export const brokenAt = (token: number): number => -2 - token;
+export const nonFiniteAt = (token: number): number => -2 - token;
 
 export const scriptPasses: LogitsPasses = {
   /** One comparison per entry settles both what is greater and what is no number; four at a time, as almost none is either. */
@@ -83,7 +83,7 @@ export const scriptPasses: LogitsPasses = {
       for (let token = start; token < end; token++) {
         const logit = row[token]!;
         if (logit <= max) continue;
-        if (!(logit < Infinity)) return brokenAt(token);
+        if (!(logit < Infinity)) return nonFiniteAt(token);
         max = logit;
         best = token;
       }
@@ -91,76 +91,86 @@ export const scriptPasses: LogitsPasses = {
     return best;
   },
 
-  countBins({ logits, max, temperature, depthLimit }, bins) {
+  countBins({ logits, max, temperature, thresholdNats }, bins) {
     for (let token = 0; token < logits.length; token++) {
-      const depth = (max - logits[token]!) / temperature;
-      if (depth > depthLimit) continue;
-      const bin = (depth * binsPerNat) | 0;
+      const nats = (max - logits[token]!) / temperature;
+      if (nats > thresholdNats) continue;
+      const bin = (nats * binsPerNat) | 0;
       bins[bin] = bins[bin]! + 1;
     }
   },
 
-  weighBins({ logits, max, temperature, depthLimit }, bins) {
-    let mass = 0;
+  weighBins({ logits, max, temperature, thresholdNats }, bins) {
+    let weightSum = 0;
     for (let token = 0; token < logits.length; token++) {
-      const depth = (max - logits[token]!) / temperature;
-      if (depth > depthLimit) continue;
-      const weight = expOfDepth(depth);
-      const bin = (depth * binsPerNat) | 0;
+      const nats = (max - logits[token]!) / temperature;
+      if (nats > thresholdNats) continue;
+      const weight = expOfNats(nats);
+      const bin = (nats * binsPerNat) | 0;
       bins[bin] = bins[bin]! + weight;
-      mass += weight;
+      weightSum += weight;
     }
-    return mass;
+    return weightSum;
   },
 
-  collect(candidates, { logits, max, temperature }, depthLimit) {
-    const { ids, depths, weights } = candidates;
+  collectCandidates(candidates, { logits, max, temperature }, thresholdNats) {
+    const { ids, natsBelowBest, weights } = candidates;
     let count = 0;
-    let mass = 0;
+    let weightSum = 0;
     for (let token = 0; token < logits.length; token++) {
-      const depth = (max - logits[token]!) / temperature;
+      const nats = (max - logits[token]!) / temperature;
       // The best token is always in: 0 / temperature is 0 for every temperature, also when other depths overflow.
-      if (depth > depthLimit) continue;
-      const weight = expOfDepth(depth);
+      if (nats > thresholdNats) continue;
+      const weight = expOfNats(nats);
       ids[count] = token;
-      depths[count] = depth;
+      natsBelowBest[count] = nats;
       weights[count] = weight;
-      mass += weight;
+      weightSum += weight;
       count++;
     }
     candidates.count = count;
-    return mass;
+    return weightSum;
   },
 };
 
 /** Fills `candidates` with the tokens no deeper than `depthEnd`, and returns their mass. */
-export function collect(passes: LogitsPasses, candidates: Candidates, from: Distribution, depthEnd: number): number {
-  return passes.collect(candidates, from, Math.min(from.depthLimit, depthEnd));
+export function collectCandidates(
+  passes: LogitsPasses,
+  candidates: Candidates,
+  from: Distribution,
+  thresholdNats: number,
+): number {
+  return passes.collectCandidates(candidates, from, Math.min(from.thresholdNats, thresholdNats));
 }
 
 const bins = new Float64Array(binCount);
 
 /** A depth that at least `count` tokens do not exceed, and few more: the end of the bin in which the count is reached. */
-export function depthOfCount(passes: LogitsPasses, from: Distribution, count: number): number {
+export function thresholdOfTopK(passes: LogitsPasses, from: Distribution, count: number): number {
   bins.fill(0);
   passes.countBins(from, bins);
-  return depthReaching(count);
+  return thresholdReaching(count);
 }
 
 /** A depth above which the head of mass `share` x (all mass) lies. The mass itself goes to `massOut[0]`. */
-export function depthOfMass(passes: LogitsPasses, from: Distribution, share: number, massOut: Float64Array): number {
+export function thresholdOfTopP(
+  passes: LogitsPasses,
+  from: Distribution,
+  share: number,
+  weightSumOut: Float64Array,
+): number {
   bins.fill(0);
-  const mass = passes.weighBins(from, bins);
-  massOut[0] = mass;
+  const weightSum = passes.weighBins(from, bins);
+  weightSumOut[0] = weightSum;
   // The bins' sums round otherwise than the sum by id: a hair more keeps the true head inside, and costs nothing.
-  return depthReaching(share * mass * (1 + 1e-9));
+  return thresholdReaching(share * weightSum * (1 + 1e-9));
 }
 
-function depthReaching(target: number): number {
+function thresholdReaching(target: number): number {
   let sum = 0;
   for (let bin = 0; bin < binCount; bin++) {
     sum += bins[bin]!;
     if (sum >= target) return (bin + 1) / binsPerNat;
   }
-  return depthMax;
+  return thresholdMaxNats;
 }

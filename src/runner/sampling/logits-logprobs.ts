@@ -1,7 +1,7 @@
 import type { TokenId } from '../../core/ids.ts';
 import { tokenId } from '../../core/ids.ts';
 import type { TokenLogprobs } from '../../core/step.ts';
-import { depthMax, expOfDepth } from './logits-candidates.ts';
+import { expOfNats, thresholdMaxNats } from './logits-candidates.ts';
 
 /**
  * Log-probabilities of one row of logits, in double precision and in one fixed order of summing, so that equal bits go
@@ -10,15 +10,15 @@ import { depthMax, expOfDepth } from './logits-candidates.ts';
  */
 export function computeLogprobs(logits: Float32Array, max: number, chosen: TokenId, topCount: number): TokenLogprobs {
   const chosenLogit = logits[chosen]!;
-  let mass = 0;
+  let weightSum = 0;
   let rank = 1;
   for (let token = 0; token < logits.length; token++) {
     const logit = logits[token]!;
-    const depth = max - logit;
-    if (depth <= depthMax) mass += expOfDepth(depth);
+    const nats = max - logit;
+    if (nats <= thresholdMaxNats) weightSum += expOfNats(nats);
     if (logit > chosenLogit || (logit === chosenLogit && token < chosen)) rank++;
   }
-  const normalizer = max + Math.log(mass);
+  const normalizer = max + Math.log(weightSum);
   const top = selectTop(logits, topCount).map((token) => ({
     token: tokenId(token),
     logprob: logits[token]! - normalizer,

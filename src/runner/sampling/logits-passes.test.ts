@@ -10,13 +10,13 @@ import { F32 } from '../../ggml/types.ts';
 import { BestTokens } from './best-tokens.ts';
 import {
   binCount,
-  brokenAt,
   type Distribution,
-  depthMax,
   type LogitsPasses,
   makeCandidates,
+  nonFiniteAt,
   noToken,
   scriptPasses,
+  thresholdMaxNats,
 } from './logits-candidates.ts';
 import { openLogitsPasses } from './logits-passes.ts';
 
@@ -32,10 +32,10 @@ describe('passes in C', () => {
   testsNeed(native !== undefined, 'no C compiler');
 
   it('find the best, and what is no number', () => {
-    const spoil = fc.option(fc.tuple(fc.nat(), fc.constantFrom(Number.NaN, Infinity)), { nil: undefined });
+    const corrupt = fc.option(fc.tuple(fc.nat(), fc.constantFrom(Number.NaN, Infinity)), { nil: undefined });
     fc.assert(
-      fc.property(rows, spoil, (row, spoilt) => {
-        if (spoilt !== undefined) row[spoilt[0] % row.length] = spoilt[1];
+      fc.property(rows, corrupt, (row, corrupted) => {
+        if (corrupted !== undefined) row[corrupted[0] % row.length] = corrupted[1];
         expect(native!.best(row)).toBe(scriptPasses.best(row));
       }),
       { numRuns: 500 },
@@ -44,8 +44,8 @@ describe('passes in C', () => {
     const row = new Float32Array(1000);
     row[900] = Number.NaN;
     row[17] = Infinity;
-    expect(native!.best(row)).toBe(brokenAt(17));
-    expect(scriptPasses.best(row)).toBe(brokenAt(17));
+    expect(native!.best(row)).toBe(nonFiniteAt(17));
+    expect(scriptPasses.best(row)).toBe(nonFiniteAt(17));
     const long = Float32Array.from({ length: 5000 }, (_, i) => Math.sin(i * i));
     for (const end of [1023, 1024, 1025, 2049, 4100, 5000]) {
       const part = long.subarray(7, end);
@@ -101,11 +101,11 @@ describe('passes in C', () => {
       fc.property(
         rows,
         temperatures,
-        fc.double({ min: 0.01, max: depthMax, noNaN: true }),
+        fc.double({ min: 0.01, max: thresholdMaxNats, noNaN: true }),
         (logits, temperature, limit) => {
           const best = scriptPasses.best(logits);
           fc.pre(best >= 0);
-          const from: Distribution = { logits, max: logits[best]!, temperature, depthLimit: limit };
+          const from: Distribution = { logits, max: logits[best]!, temperature, thresholdNats: limit };
           expectSameOutcome(outcome(native!, from), outcome(scriptPasses, from));
         },
       ),
@@ -116,14 +116,14 @@ describe('passes in C', () => {
 
 function outcome(passes: LogitsPasses, from: Distribution) {
   const counts = new Float64Array(binCount);
-  const masses = new Float64Array(binCount);
+  const weightSums = new Float64Array(binCount);
   const candidates = makeCandidates(from.logits.length);
   passes.countBins(from, counts);
-  const mass = passes.weighBins(from, masses);
-  const collected = passes.collect(candidates, from, from.depthLimit / 2);
-  const { ids, depths, weights, count } = candidates;
-  const kept = [ids.slice(0, count), depths.slice(0, count), weights.slice(0, count)];
-  return { arrays: [counts, masses, ...kept], numbers: { mass, collected, count } };
+  const weightSum = passes.weighBins(from, weightSums);
+  const collected = passes.collectCandidates(candidates, from, from.thresholdNats / 2);
+  const { ids, natsBelowBest, weights, count } = candidates;
+  const kept = [ids.slice(0, count), natsBelowBest.slice(0, count), weights.slice(0, count)];
+  return { arrays: [counts, weightSums, ...kept], numbers: { weightSum, collected, count } };
 }
 
 function expectSameOutcome(found: ReturnType<typeof outcome>, wanted: ReturnType<typeof outcome>): void {

@@ -35,7 +35,7 @@ function passesIn(native: NativeApi, path: string): NativeLogitsPasses {
   const best = native.functionIn(path, 'kvasir_best', 'i64', 'data', 'i64');
   const countBins = native.functionIn(path, 'kvasir_count_bins', 'void', 'data', 'i64', 'raw', 'data');
   const weighBins = native.functionIn(path, 'kvasir_weigh_bins', 'f64', 'data', 'i64', 'raw', 'data', 'data');
-  const collect = native.functionIn(
+  const collectCandidates = native.functionIn(
     path,
     'kvasir_collect',
     'i64',
@@ -51,33 +51,33 @@ function passesIn(native: NativeApi, path: string): NativeLogitsPasses {
   /** `struct distribution` of logits.c, and one more number for an answer. */
   const record = new Float64Array(new ArrayBuffer(24));
   const address = native.addressOf(record.buffer) as RawPtr;
-  const mass = new Float64Array(1);
-  const describe = ({ max, temperature }: Distribution, depthLimit: number): RawPtr => {
+  const weightSum = new Float64Array(1);
+  const describe = ({ max, temperature }: Distribution, thresholdNats: number): RawPtr => {
     record[0] = max;
     record[1] = temperature;
-    record[2] = depthLimit;
+    record[2] = thresholdNats;
     return address;
   };
   return {
     bestOfShares: native.functionIn(path, 'kvasir_best_of_shares_pointer', 'raw')(),
     best: (row) => best(row, row.length),
-    countBins: (from, bins) => countBins(from.logits, from.logits.length, describe(from, from.depthLimit), bins),
+    countBins: (from, bins) => countBins(from.logits, from.logits.length, describe(from, from.thresholdNats), bins),
     weighBins: (from, bins) =>
-      weighBins(from.logits, from.logits.length, describe(from, from.depthLimit), expOfBin, bins),
-    collect: (candidates, from, depthLimit) => {
-      const { ids, depths, weights } = candidates;
+      weighBins(from.logits, from.logits.length, describe(from, from.thresholdNats), expOfBin, bins),
+    collectCandidates: (candidates, from, thresholdNats) => {
+      const { ids, natsBelowBest, weights } = candidates;
       const { logits } = from;
-      candidates.count = collect(
+      candidates.count = collectCandidates(
         logits,
         logits.length,
-        describe(from, depthLimit),
+        describe(from, thresholdNats),
         expOfBin,
         ids,
-        depths,
+        natsBelowBest,
         weights,
-        mass,
+        weightSum,
       );
-      return mass[0]!;
+      return weightSum[0]!;
     },
   };
 }

@@ -42,32 +42,33 @@ function naiveChoice(row: readonly number[], params: SamplingParams, outputLengt
   const max = Math.max(...row);
   if (params.temperature === 0) return { token: row.indexOf(max), isDecided: true };
   const byRank = row
-    .map((logit, token) => ({ depth: (max - logit) / params.temperature, token }))
-    .sort((a, b) => a.depth - b.depth || a.token - b.token);
+    .map((logit, token) => ({ nats: (max - logit) / params.temperature, token }))
+    .sort((a, b) => a.nats - b.nats || a.token - b.token);
   let isDecided = true;
-  const depthMax = -Math.log(params.minP);
-  if (byRank.some(({ depth }) => depth !== depthMax && Math.abs(depth - depthMax) < margin)) isDecided = false;
+  const thresholdMaxNats = -Math.log(params.minP);
+  if (byRank.some(({ nats }) => nats !== thresholdMaxNats && Math.abs(nats - thresholdMaxNats) < margin))
+    isDecided = false;
   let left = byRank
-    .filter(({ depth }) => depth <= depthMax)
-    .map(({ depth, token }) => ({ token, weight: Math.exp(-depth) }));
+    .filter(({ nats }) => nats <= thresholdMaxNats)
+    .map(({ nats, token }) => ({ token, weight: Math.exp(-nats) }));
   if (params.topK > 0) left = left.slice(0, params.topK);
   if (params.topP < 1) {
-    const mass = left.reduce((sum, { weight }) => sum + weight, 0);
+    const weightSum = left.reduce((sum, { weight }) => sum + weight, 0);
     let before = 0;
     left = left.filter(({ weight }, index) => {
-      if (index > 0 && Math.abs(before - params.topP * mass) < margin * mass) isDecided = false;
-      const isKept = index === 0 || before < params.topP * mass;
+      if (index > 0 && Math.abs(before - params.topP * weightSum) < margin * weightSum) isDecided = false;
+      const isKept = index === 0 || before < params.topP * weightSum;
       before += weight;
       return isKept;
     });
   }
   left.sort((a, b) => a.token - b.token);
-  const mass = left.reduce((sum, { weight }) => sum + weight, 0);
-  const target = uniform(params.seed, outputLength) * mass;
+  const weightSum = left.reduce((sum, { weight }) => sum + weight, 0);
+  const target = uniform(params.seed, outputLength) * weightSum;
   let sum = 0;
   for (const { token, weight } of left) {
     sum += weight;
-    if (Math.abs(target - sum) < margin * mass) isDecided = false;
+    if (Math.abs(target - sum) < margin * weightSum) isDecided = false;
     if (target < sum) return { token, isDecided };
   }
   return { token: left.at(-1)!.token, isDecided: false };

@@ -112,13 +112,13 @@ describe('drawing', () => {
       tokens.push(token);
       seen[token]! += 1;
     }
-    const mass = expected.reduce((sum, weight) => sum + weight, 0);
+    const weightSum = expected.reduce((sum, weight) => sum + weight, 0);
     return expected.reduce((sum, weight, token) => {
       if (weight === 0) {
         expect(seen[token]).toBe(0);
         return sum;
       }
-      const mean = (count * weight) / mass;
+      const mean = (count * weight) / weightSum;
       return sum + (seen[token]! - mean) ** 2 / mean;
     }, 0);
   }

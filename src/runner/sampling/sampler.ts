@@ -6,22 +6,22 @@ import type { SamplingParams } from '../../core/sampling.ts';
 import type { SampledToken, SampleRequest } from '../../core/step.ts';
 import type { TokenBuffer } from '../../core/tokens.ts';
 import {
-  brokenAt,
   type Candidates,
-  collect,
+  collectCandidates,
   type Distribution,
-  depthMax,
-  depthOfCount,
-  depthOfMass,
-  expOfDepth,
+  expOfNats,
   type LogitsPasses,
   makeCandidates,
+  nonFiniteAt,
   noToken,
   scriptPasses,
+  thresholdMaxNats,
+  thresholdOfTopK,
+  thresholdOfTopP,
 } from './logits-candidates.ts';
 import { LogitsEditor, needsEdits } from './logits-edits.ts';
-import { HeadSelector } from './logits-head.ts';
 import { computeLogprobs } from './logits-logprobs.ts';
+import { TopKTopPFilter } from './top-k-top-p-filter.ts';
 
 export const brokenLogits = defineError(
   'KVASIR_BROKEN_LOGITS',
@@ -45,16 +45,21 @@ export const brokenLogits = defineError(
 export class Sampler {
   readonly #passes: LogitsPasses;
   readonly #editor: LogitsEditor;
-  readonly #selector: HeadSelector;
+  readonly #filter: TopKTopPFilter;
   readonly #candidates: Candidates;
   readonly #edited: Float32Array;
-  readonly #distribution: Distribution = { logits: new Float32Array(0), max: 0, temperature: 1, depthLimit: depthMax };
-  readonly #mass = new Float64Array(1);
+  readonly #distribution: Distribution = {
+    logits: new Float32Array(0),
+    max: 0,
+    temperature: 1,
+    thresholdNats: thresholdMaxNats,
+  };
+  readonly #weightSum = new Float64Array(1);
 
   constructor(vocabSize: number, passes: LogitsPasses = scriptPasses) {
     this.#passes = passes;
     this.#editor = new LogitsEditor(vocabSize);
-    this.#selector = new HeadSelector(vocabSize);
+    this.#filter = new TopKTopPFilter(vocabSize);
     this.#candidates = makeCandidates(vocabSize);
     this.#edited = new Float32Array(vocabSize);
   }
@@ -94,7 +99,7 @@ export class Sampler {
     const best = known ?? this.#passes.best(row);
     if (best >= 0) return best as TokenId;
     if (best === noToken) return undefined;
-    const token = brokenAt(best);
+    const token = nonFiniteAt(best);
     throw brokenLogits({ found: String(row[token]), token, position });
   }
 
@@ -107,43 +112,43 @@ export class Sampler {
     distribution.max = row[best]!;
     distribution.temperature = params.temperature;
     // min_p is a bound on depth, because the best token has weight 1.
-    distribution.depthLimit = minP > 0 ? Math.min(depthMax, -Math.log(minP)) : depthMax;
-    let mass: number;
+    distribution.thresholdNats = minP > 0 ? Math.min(thresholdMaxNats, -Math.log(minP)) : thresholdMaxNats;
+    let weightSum: number;
     if (topK > 0) {
-      collect(passes, candidates, distribution, depthOfCount(passes, distribution, topK));
-      this.#selector.keepCount(candidates, topK);
-      mass = weigh(candidates);
+      collectCandidates(passes, candidates, distribution, thresholdOfTopK(passes, distribution, topK));
+      this.#filter.keepTopK(candidates, topK);
+      weightSum = weigh(candidates);
     } else if (topP < 1) {
-      const depthEnd = depthOfMass(passes, distribution, topP, this.#mass);
-      collect(passes, candidates, distribution, depthEnd);
-      mass = this.#mass[0]!;
+      const thresholdNats = thresholdOfTopP(passes, distribution, topP, this.#weightSum);
+      collectCandidates(passes, candidates, distribution, thresholdNats);
+      weightSum = this.#weightSum[0]!;
     } else {
-      mass = collect(passes, candidates, distribution, depthMax);
+      weightSum = collectCandidates(passes, candidates, distribution, thresholdMaxNats);
     }
     if (topP < 1) {
-      this.#selector.keepMass(candidates, topP * mass);
-      mass = sumWeights(candidates);
+      this.#filter.keepTopP(candidates, topP * weightSum);
+      weightSum = sumWeights(candidates);
     }
-    return pick(candidates, uniform(params.seed, outputLength) * mass);
+    return pick(candidates, uniform(params.seed, outputLength) * weightSum);
   }
 }
 
 function weigh(candidates: Candidates): number {
-  const { depths, weights, count } = candidates;
-  let mass = 0;
+  const { natsBelowBest, weights, count } = candidates;
+  let weightSum = 0;
   for (let index = 0; index < count; index++) {
-    const weight = expOfDepth(depths[index]!);
+    const weight = expOfNats(natsBelowBest[index]!);
     weights[index] = weight;
-    mass += weight;
+    weightSum += weight;
   }
-  return mass;
+  return weightSum;
 }
 
 function sumWeights(candidates: Candidates): number {
   const { weights, count } = candidates;
-  let mass = 0;
-  for (let index = 0; index < count; index++) mass += weights[index]!;
-  return mass;
+  let weightSum = 0;
+  for (let index = 0; index < count; index++) weightSum += weights[index]!;
+  return weightSum;
 }
 
 function pick(candidates: Candidates, target: number): TokenId {

@@ -32,7 +32,7 @@ export type DiskCall =
 /** By kind of the call. */
 export interface DiskAnswers {
   /** `notices`: what an operator should know. */
-  readonly prepare: { readonly hasBlocks: boolean; readonly notices: readonly string[] };
+  readonly prepare: { readonly hasBlocks: boolean; readonly events: readonly string[] };
   /** The same. */
   readonly neighbours: readonly string[];
   /** The answers are in the shared memory; here is why keys are unknown. */

@@ -40,11 +40,11 @@ export class DiskFolder {
    * Makes the folder and its record. Returns a notice if the record was another model's. Reads nothing outside the folder.
    * Throws what the file system throws when it cannot be written.
    */
-  prepare(identity: KvIdentity, nowMs: number): { readonly hasBlocks: boolean; readonly notices: readonly string[] } {
+  prepare(identity: KvIdentity, nowMs: number): { readonly hasBlocks: boolean; readonly events: readonly string[] } {
     makeFoldersSync(this.path);
     const hasBlocks = entriesOf(this.path).some(({ name }) => blockFolder.test(name));
     const mismatch = this.#claim(identityRecord(identity), nowMs);
-    return { hasBlocks, notices: mismatch === undefined ? [] : [mismatch] };
+    return { hasBlocks, events: mismatch === undefined ? [] : [mismatch] };
   }
 
   /** Notices of other models' blocks in the directory. For an operator whose own folder has no blocks. */
@@ -158,7 +158,7 @@ export function keyOfFile(name: string): BlockKey | undefined {
 }
 
 function neighbours(root: string, ours: string, record: IdentityRecord): string[] {
-  const notices: string[] = [];
+  const events: string[] = [];
   for (const model of entriesOf(root)) {
     for (const rank of entriesOf(join(root, model.name))) {
       const path = join(root, model.name, rank.name);
@@ -167,14 +167,14 @@ function neighbours(root: string, ours: string, record: IdentityRecord): string[
       if (theirs === undefined) continue;
       // The other ranks of this very run are no news.
       if (dirname(path) === dirname(ours) && theirs.worldSize === record.worldSize) continue;
-      notices.push(`${path} holds KV that does not match: ${differences(theirs, record).join('; ')}`);
-      if (notices.length >= noticesMax) return notices;
+      events.push(`${path} holds KV that does not match: ${differences(theirs, record).join('; ')}`);
+      if (events.length >= eventsMax) return events;
     }
   }
-  return notices;
+  return events;
 }
 
-const noticesMax = 8;
+const eventsMax = 8;
 /** The first two digits of the keys in it. */
 export const blockFolder = /^[0-9a-f]{2}$/;
 

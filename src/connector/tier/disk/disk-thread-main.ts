@@ -33,7 +33,7 @@ class DiskThread {
     this.#cell = new CallCell(cell);
     this.#folder = new DiskFolder(root, identity);
     this.#codec = new BlockCodec(identity, crc32Library === undefined ? undefined : crc32In(crc32Library));
-    this.#staging = new Uint8Array(identity.pageBytes);
+    this.#staging = new Uint8Array(identity.blockBytes);
   }
 
   answer(call: DiskCall): DiskAnswer {

@@ -10,7 +10,7 @@ import { systemClock } from '../../../base/clock.ts';
 import type { TransferId } from '../../connector.ts';
 import { systemTimers } from '../../system-timers.ts';
 import { TransferQueue } from '../../transfer/transfer-queue.ts';
-import { suiteBytes, suiteIdentity, suiteKey, suitePageBytes } from '../tier.suite.ts';
+import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
 import { DiskTier, type DiskTierOptions } from './tier-disk.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-dead-'));
@@ -19,7 +19,7 @@ let serial = 0;
 const open = (options: Partial<DiskTierOptions> = {}) =>
   DiskTier.open({ root: join(root, `${serial++}`), identity: suiteIdentity, maxBytes: 1e9, ...options });
 const never = new AbortController().signal;
-const page = (): Uint8Array => new Uint8Array(suitePageBytes);
+const block = (): Uint8Array => new Uint8Array(suiteBlockBytes);
 const put = (tier: DiskTier, name: number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), never);
 
 const makeFifo = (path: string): void => {
@@ -48,7 +48,7 @@ it('a load that does not return ends at its deadline, and its page is not writte
   const tier = await open();
   await put(tier, 1);
   const mend = kill(tier, 1);
-  const into = page();
+  const into = block();
   const controller = new AbortController();
   const load = tier.load(suiteKey(1), into, controller.signal);
   controller.abort(new Error('the deadline'));
@@ -61,7 +61,7 @@ it('a load that does not return ends at its deadline, and its page is not writte
   closeSync(end);
   mend();
   await until(() => tier.stuckCount === 0);
-  expect(into).toEqual(page());
+  expect(into).toEqual(block());
   expect(await tier.load(suiteKey(1), into, never)).toBeUndefined();
   expect(into).toEqual(suiteBytes(suiteKey(1)));
   await tier.close();
@@ -74,17 +74,17 @@ it('more loads that do not return than there are threads hold no other call up',
   const dead = names.slice(0, 6);
   const mends = dead.map((name) => kill(tier, name));
   const controller = new AbortController();
-  const loads = dead.map((name) => tier.load(suiteKey(name), page(), controller.signal).catch(() => 'aborted'));
+  const loads = dead.map((name) => tier.load(suiteKey(name), block(), controller.signal).catch(() => 'aborted'));
   await until(() => tier.busyCount === 2);
   controller.abort();
   expect(new Set(await Promise.all(loads))).toEqual(new Set(['aborted']));
-  for (const name of names.slice(6)) expect(await tier.load(suiteKey(name), page(), never)).toBeUndefined();
+  for (const name of names.slice(6)) expect(await tier.load(suiteKey(name), block(), never)).toBeUndefined();
   expect(await put(tier, 100)).toBe('stored');
   const keys = [...names, 101].map((name) => suiteKey(name));
   expect(await tier.has(keys, never)).toEqual([...names.map(() => true), false]);
   for (const mend of mends) mend();
   await until(() => tier.stuckCount === 0);
-  for (const name of names) expect(await tier.load(suiteKey(name), page(), never)).toBeUndefined();
+  for (const name of names) expect(await tier.load(suiteKey(name), block(), never)).toBeUndefined();
   await tier.close();
 });
 
@@ -100,7 +100,7 @@ it('6 of 90 blocks that do not return cost 6 blocks, with fewer threads and fewe
     clock: systemClock,
     timers: systemTimers,
     run: async (name, signal) => {
-      const into = page();
+      const into = block();
       const reason = await tier.load(suiteKey(name), into, signal);
       expect(into).toEqual(suiteBytes(suiteKey(name)));
       loaded.push(name);
@@ -117,7 +117,7 @@ it('6 of 90 blocks that do not return cost 6 blocks, with fewer threads and fewe
   for (const mend of mends) mend();
   await queue.whenDrained();
   await until(() => tier.stuckCount === 0);
-  for (const name of dead) expect(await tier.load(suiteKey(name), page(), never)).toBeUndefined();
+  for (const name of dead) expect(await tier.load(suiteKey(name), block(), never)).toBeUndefined();
   await tier.close();
 });
 
@@ -129,12 +129,12 @@ it('one transfer of blocks that hang leaves threads for others', async () => {
   const controller = new AbortController();
   const loads = names
     .slice(1)
-    .map((name) => tier.load(suiteKey(name), page(), controller.signal).catch(() => 'aborted'));
+    .map((name) => tier.load(suiteKey(name), block(), controller.signal).catch(() => 'aborted'));
   await until(() => tier.busyCount === 15);
   controller.abort();
   expect(new Set(await Promise.all(loads))).toEqual(new Set(['aborted']));
   expect(tier.stuckCount).toBe(15);
-  expect(await tier.load(suiteKey(0), page(), never)).toBeUndefined();
+  expect(await tier.load(suiteKey(0), block(), never)).toBeUndefined();
   for (const mend of mends) mend();
   await until(() => tier.stuckCount === 0);
   await tier.close();
@@ -147,18 +147,18 @@ it('with too many calls that do not return it fails at once, until one of them r
   for (let name = 0; name < 16; name++) {
     mends.push(kill(tier, name));
     const controller = new AbortController();
-    const load = tier.load(suiteKey(name), page(), controller.signal);
+    const load = tier.load(suiteKey(name), block(), controller.signal);
     await until(() => tier.busyCount === 1);
     controller.abort(new Error('the deadline'));
     await expect(load).rejects.toThrow('the deadline');
   }
   expect(tier.stuckCount).toBe(16);
   expect(blockedThreadCount()).toBe(16);
-  await expect(tier.load(suiteKey(16), page(), never)).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
+  await expect(tier.load(suiteKey(16), block(), never)).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
   await expect(tier.has([suiteKey(16)], never)).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
   mends.shift()!();
   await until(() => tier.stuckCount === 15);
-  expect(await tier.load(suiteKey(16), page(), never)).toBeUndefined();
+  expect(await tier.load(suiteKey(16), block(), never)).toBeUndefined();
   for (const mend of mends) mend();
   await until(() => tier.stuckCount === 0);
   expect(blockedThreadCount()).toBe(0);
@@ -170,7 +170,7 @@ it('closes at once while calls do not return', async () => {
   await put(tier, 1);
   const mend = kill(tier, 1);
   const controller = new AbortController();
-  const load = tier.load(suiteKey(1), page(), controller.signal).catch(() => 'aborted');
+  const load = tier.load(suiteKey(1), block(), controller.signal).catch(() => 'aborted');
   await until(() => tier.busyCount === 1);
   controller.abort();
   expect(await load).toBe('aborted');
@@ -204,7 +204,7 @@ it('a record of another model that is a FIFO stops neither the start nor the pas
   rmSync(record);
   makeFifo(record);
   const tier = await open({ root: at });
-  expect(tier.notices).toEqual([]);
+  expect(tier.events).toEqual([]);
   expect(await put(tier, 1)).toBe('stored');
   // Counting and bounding other models' blocks does without the record.
   expect(await tier.countOthers()).toMatchObject({ folders: 1, blocks: 1, models: ['unknown'] });
@@ -218,12 +218,12 @@ it('a block that arrives slowly is loaded when it has arrived, and other blocks 
   const path = tier.fileOf(suiteKey(1));
   renameSync(path, `${path}.kept`);
   makeFifo(path);
-  const into = page();
+  const into = block();
   const load = tier.load(suiteKey(1), into, never);
   const end = openSync(path, 'r+');
   for (let at = 0; at < whole.length; at += 400) {
     writeSync(end, whole.subarray(at, at + 400));
-    expect(await tier.load(suiteKey(2), page(), never)).toBeUndefined();
+    expect(await tier.load(suiteKey(2), block(), never)).toBeUndefined();
   }
   expect(await load).toBeUndefined();
   closeSync(end);

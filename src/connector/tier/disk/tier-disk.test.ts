@@ -15,7 +15,7 @@ import { basename, dirname, join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { itNeeds } from '../../../../test/support/needs.ts';
 import type { KvIdentity } from '../../connector.ts';
-import { storedBlockBytes, suiteBytes, suiteIdentity, suiteKey, suitePageBytes, tierSuite } from '../tier.suite.ts';
+import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
 import { DiskFolder } from './disk-folder.ts';
 import { DiskTier } from './tier-disk.ts';
 
@@ -27,7 +27,7 @@ const open = (at: string, identity: KvIdentity = suiteIdentity, blocks = 100) =>
   DiskTier.open({ root: at, identity, maxBytes: blocks * storedBlockBytes });
 const signal = new AbortController().signal;
 const put = (tier: DiskTier, name: string | number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), signal);
-const page = (): Uint8Array => new Uint8Array(suitePageBytes);
+const block = (): Uint8Array => new Uint8Array(suiteBlockBytes);
 
 tierSuite('DiskTier', async (maxBytes) => {
   const at = newRoot();
@@ -51,14 +51,14 @@ describe('a folder of blocks', () => {
     await put(first, 'a');
     await first.close();
     const second = await open(at);
-    const into = page();
+    const into = block();
     expect(await second.load(suiteKey('a'), into, signal)).toBeUndefined();
     expect(into).toEqual(suiteBytes(suiteKey('a')));
-    expect(second.notices).toEqual([]);
+    expect(second.events).toEqual([]);
     const [model] = readdirSync(at);
     expect(model).toMatch(/^kv-[0-9a-f]{32}$/);
     const record = JSON.parse(readFileSync(join(second.path, 'config.json'), 'utf8'));
-    expect(record).toMatchObject({ model: 'Tiny/Model 1.0', dtype: 'f16', worldSize: 1, pageBytes: suitePageBytes });
+    expect(record).toMatchObject({ model: 'Tiny/Model 1.0', dtype: 'f16', worldSize: 1, blockBytes: suiteBlockBytes });
     await second.close();
   });
 
@@ -77,9 +77,9 @@ describe('a folder of blocks', () => {
     renameSync(theirs.path, ours);
     const tier = await open(dirname(dirname(ours)));
     expect(tier.path).toBe(ours);
-    expect(tier.notices.join()).toContain(`was another's: ${field}`);
+    expect(tier.events.join()).toContain(`was another's: ${field}`);
     expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
-    expect(await tier.load(suiteKey('a'), page(), signal)).toBe(reason);
+    expect(await tier.load(suiteKey('a'), block(), signal)).toBe(reason);
     expect(readdirSync(join(ours, 'quarantine'))[0]).toMatch(new RegExp(`-g0\\.kv\\.${reason}$`));
   });
 
@@ -87,15 +87,15 @@ describe('a folder of blocks', () => {
     const at = newRoot();
     await put(await open(at), 'a');
     const renamed = await open(at, { ...suiteIdentity, modelName: 'another name' });
-    expect(await renamed.load(suiteKey('a'), page(), signal)).toBeUndefined();
-    expect(renamed.notices).toEqual([]);
+    expect(await renamed.load(suiteKey('a'), block(), signal)).toBeUndefined();
+    expect(renamed.events).toEqual([]);
   });
 
   it('names the neighbours that do not match', async () => {
     const at = newRoot();
     await (await open(at, { ...suiteIdentity, dtype: 'q8_0', modelName: 'Other' })).close();
     const tier = await open(at);
-    expect(tier.notices.join()).toMatch(/kv-[0-9a-f]{32}.*does not match: dtype: "q8_0", ours "f16"/);
+    expect(tier.events.join()).toMatch(/kv-[0-9a-f]{32}.*does not match: dtype: "q8_0", ours "f16"/);
   });
 
   const mkfifo = (path: string): void => expect(spawnSync('mkfifo', [path]).status).toBe(0);
@@ -124,7 +124,7 @@ describe('a folder of blocks', () => {
     await put(tier, 'a');
     await put(tier, 'b');
     renameSync(tier.fileOf(suiteKey('a')), tier.fileOf(suiteKey('b')));
-    expect(await tier.load(suiteKey('b'), page(), signal)).toBe('wrongKey');
+    expect(await tier.load(suiteKey('b'), block(), signal)).toBe('wrongKey');
   });
 
   it('keeps a bounded number of spoilt blocks to look at', async () => {
@@ -132,7 +132,7 @@ describe('a folder of blocks', () => {
     for (let i = 0; i < 70; i++) {
       await put(tier, i);
       await tier.tamper(suiteKey(i), (stored) => stored.fill(1, 200));
-      expect(await tier.load(suiteKey(i), page(), signal)).toBe('corrupt');
+      expect(await tier.load(suiteKey(i), block(), signal)).toBe('corrupt');
     }
     expect(readdirSync(join(tier.path, 'quarantine'))).toHaveLength(64);
   });
@@ -146,7 +146,7 @@ describe('a folder of blocks', () => {
     expect(files.length).toBeLessThanOrEqual(13);
     for (const name of files) {
       const key = `0-${basename(`${name}`).slice(0, 64)}` as ReturnType<typeof suiteKey>;
-      expect(await a.load(key, page(), signal)).toBeUndefined();
+      expect(await a.load(key, block(), signal)).toBeUndefined();
     }
   });
 
@@ -154,9 +154,9 @@ describe('a folder of blocks', () => {
     const tier = await open(newRoot());
     await put(tier, 'a');
     rmSync(dirname(tier.fileOf(suiteKey('a'))), { recursive: true });
-    expect(await tier.load(suiteKey('a'), page(), signal)).toBe('absent');
+    expect(await tier.load(suiteKey('a'), block(), signal)).toBe('absent');
     expect(await put(tier, 'a')).toBe('stored');
-    expect(await tier.load(suiteKey('a'), page(), signal)).toBeUndefined();
+    expect(await tier.load(suiteKey('a'), block(), signal)).toBeUndefined();
   });
 
   it('loses temporary files only when they have not been written for a day, whoever wrote them', async () => {
@@ -208,22 +208,22 @@ describe('a folder of blocks', () => {
   });
 
   it('with one unreadable part is looked up around it: counted by reason, told once', async () => {
-    const notices: string[] = [];
+    const events: string[] = [];
     const at = newRoot();
     const options = {
       root: at,
       identity: suiteIdentity,
       maxBytes: 1e9,
-      notice: (text: string) => void notices.push(text),
+      event: (text: string) => void events.push(text),
     };
     const tier = await DiskTier.open(options);
     const names = Array.from({ length: 40 }, (_, i) => i);
     for (const name of names) await put(tier, name);
     // A symbolic link to itself: ELOOP, also for root.
-    const broken = dirname(tier.fileOf(suiteKey(7)));
-    rmSync(broken, { recursive: true });
-    symlinkSync(basename(broken), broken);
-    const isBroken = (name: number): boolean => dirname(tier.fileOf(suiteKey(name))) === broken;
+    const unreadable = dirname(tier.fileOf(suiteKey(7)));
+    rmSync(unreadable, { recursive: true });
+    symlinkSync(basename(unreadable), unreadable);
+    const isBroken = (name: number): boolean => dirname(tier.fileOf(suiteKey(name))) === unreadable;
     for (let i = 0; i < 2; i++)
       expect(
         await tier.has(
@@ -231,8 +231,8 @@ describe('a folder of blocks', () => {
           signal,
         ),
       ).toEqual(names.map((name) => (isBroken(name) ? undefined : true)));
-    expect(notices).toHaveLength(1);
-    expect(notices[0]).toContain(`${broken} cannot be read (ELOOP)`);
+    expect(events).toHaveLength(1);
+    expect(events[0]).toContain(`${unreadable} cannot be read (ELOOP)`);
     expect(tier.counters()['lookupFailed.ELOOP']).toBe(2 * names.filter(isBroken).length);
     await tier.close();
   });
@@ -240,11 +240,11 @@ describe('a folder of blocks', () => {
   it('whose disk fails rejects and deletes nothing', async () => {
     const tier = await open(newRoot());
     await put(tier, 'a');
-    const broken = await open(newRoot());
-    rmSync(broken.path, { recursive: true });
-    writeFileSync(broken.path, 'a file where the folder was');
-    expect(await broken.load(suiteKey('a'), page(), signal)).toBe('absent');
-    await expect(put(broken, 'a')).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
+    const unreadable = await open(newRoot());
+    rmSync(unreadable.path, { recursive: true });
+    writeFileSync(unreadable.path, 'a file where the folder was');
+    expect(await unreadable.load(suiteKey('a'), block(), signal)).toBe('absent');
+    await expect(put(unreadable, 'a')).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
     expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
   });
 });

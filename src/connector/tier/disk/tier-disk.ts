@@ -45,7 +45,7 @@ export interface DiskTierOptions {
   /** How long the directory may take to answer at the start; default 30 s. */
   readonly openTimeoutMs?: number;
   /** Receives what an operator should know, such as a folder that cannot be read. Absent: such notices are dropped. */
-  readonly notice?: (message: string) => void;
+  readonly event?: (message: string) => void;
 }
 
 const defaultThreads = 4;
@@ -70,7 +70,7 @@ const othersTimeoutMs = 600_000;
  */
 export class DiskTier implements TamperableTier, HangableTier {
   readonly name: string;
-  readonly notices: readonly string[];
+  readonly events: readonly string[];
   readonly #options: DiskTierOptions;
   readonly #folder: DiskFolder;
   readonly #pool: IoPool<DiskCall, DiskAnswer>;
@@ -91,9 +91,9 @@ export class DiskTier implements TamperableTier, HangableTier {
   #scan: Promise<void> | undefined;
   #storedSinceScan = 0;
 
-  private constructor(options: DiskTierOptions, pool: IoPool<DiskCall, DiskAnswer>, notices: readonly string[]) {
+  private constructor(options: DiskTierOptions, pool: IoPool<DiskCall, DiskAnswer>, events: readonly string[]) {
     this.name = nameOf(options);
-    this.notices = notices;
+    this.events = events;
     this.#options = options;
     this.#pool = pool;
     this.#folder = new DiskFolder(options.root, options.identity);
@@ -115,7 +115,7 @@ export class DiskTier implements TamperableTier, HangableTier {
       pool.start(options.startThreads ?? 1);
       // Several models may share a directory: the operator is told of other folders only if this model has no blocks.
       const neighbours = prepared.hasBlocks ? [] : await neighboursOf(options, pool);
-      return new DiskTier(options, pool, [...prepared.notices, ...neighbours]);
+      return new DiskTier(options, pool, [...prepared.events, ...neighbours]);
     } catch (error) {
       await pool.close();
       if (error instanceof AssertionError) throw error;
@@ -182,12 +182,12 @@ export class DiskTier implements TamperableTier, HangableTier {
     return this.#call('delete a block', () => withTimeout(deleteTimeoutMs, (signal) => this.#remove([key], signal)));
   }
 
-  tamper(key: BlockKey, spoil: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
+  tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
     return this.#call('tamper with a block', () =>
       withTimeout(deleteTimeoutMs, async (signal) => {
         const stored = await this.#ask({ kind: 'read', key }, signal);
         if (stored === undefined) return false;
-        await this.#ask({ kind: 'overwrite', key, bytes: spoil(stored) }, signal);
+        await this.#ask({ kind: 'overwrite', key, bytes: corrupt(stored) }, signal);
         return true;
       }),
     );
@@ -369,7 +369,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     if (this.#noticed.has(reason)) return;
     this.#noticed.add(reason);
     const folder = dirname(this.#folder.fileOf(key));
-    this.#options.notice?.(
+    this.#options.event?.(
       `${folder} cannot be read (${reason}): blocks in it are computed again. Check its type, owner and mode. Other folders with this error are not reported.`,
     );
   }

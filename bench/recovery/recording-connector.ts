@@ -13,23 +13,23 @@ import type { Tier } from '../../src/connector/tier/tier.ts';
  * `<witness_path>/rank<n>`. The reference (`needed-tokens.ts`) reads these files, so no counter of the engine or of the
  * connector goes into the minimum. It is found by `kv_connector_module_path`, also in workers' processes.
  */
-export class WitnessedStorageConnector extends SharedStorageConnector {
+export class RecordingStorageConnector extends SharedStorageConnector {
   readonly #folder: string;
 
   constructor(config: KvTransferConfig) {
-    const { witness_path, ...extra } = config.kvConnectorExtraConfig;
+    const { witness_path: record_path, ...extra } = config.kvConnectorExtraConfig;
     super({ ...config, kvConnectorExtraConfig: extra });
-    this.#folder = String(witness_path);
+    this.#folder = String(record_path);
   }
 
   protected override tierFor(disk: DiskTier, identity: KvIdentity, context: ConnectorContext): Tier {
     const path = join(this.#folder, `rank${identity.rank}`);
-    return witnessed(super.tierFor(disk, identity, context), (key) => appendFileSync(path, `${key}\n`));
+    return recorded(super.tierFor(disk, identity, context), (key) => appendFileSync(path, `${key}\n`));
   }
 }
 
 /** Beside this file, under the name that it has there: built or not. */
-export const witnessModule = fileURLToPath(import.meta.url);
+export const recordingModule = fileURLToPath(import.meta.url);
 
 /** Blocks that arrived on every rank, as the witnesses in the folder say. */
 export async function readArrived(folder: string, ranks: number): Promise<Set<string>> {
@@ -45,7 +45,7 @@ export async function readArrived(folder: string, ranks: number): Promise<Set<st
 }
 
 /** A load that the engine has given up does not count, even if its bytes arrive later. */
-function witnessed(tier: Tier, arrived: (key: BlockKey) => void): Tier {
+function recorded(tier: Tier, arrived: (key: BlockKey) => void): Tier {
   const load: Tier['load'] = async (key, into, signal, context) => {
     const reason = await tier.load(key, into, signal, context);
     if (reason === undefined && !signal.aborted) arrived(key);

@@ -1,7 +1,7 @@
 import { assert } from '../base/assert.ts';
 
 /** 32-bit numbers one after the other, in one array that is used again for every message. */
-export class NumberWriter {
+export class Int32Writer {
   #data = new Int32Array(256);
   #length = 0;
 
@@ -44,7 +44,7 @@ export class NumberWriter {
   }
 }
 
-export class NumberReader {
+export class Int32Reader {
   readonly #data: Int32Array;
   #at = 0;
 

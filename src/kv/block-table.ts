@@ -3,7 +3,7 @@ import type { BlockId } from '../core/ids.ts';
 import type { BlockTable } from '../core/step.ts';
 
 /** A request's pages in one group, in logical order. The array is reused from step to step and grown by doubling. */
-export class PageTable implements BlockTable {
+export class BlockTableBuffer implements BlockTable {
   #ids: Int32Array;
   #length = 0;
 
@@ -20,28 +20,28 @@ export class PageTable implements BlockTable {
     return this.#length;
   }
 
-  at(block: number): BlockId {
-    if (block < 0 || block >= this.#length) failOutside(block, this.#length);
-    return this.#ids[block] as BlockId;
+  at(index: number): BlockId {
+    if (index < 0 || index >= this.#length) failOutside(index, this.#length);
+    return this.#ids[index] as BlockId;
   }
 
-  push(page: BlockId): void {
+  push(block: BlockId): void {
     if (this.#length === this.#ids.length) {
       const grown = new Int32Array(this.#ids.length * 2);
       grown.set(this.#ids);
       this.#ids = grown;
     }
-    this.#ids[this.#length++] = page;
+    this.#ids[this.#length++] = block;
   }
 
-  set(block: number, page: BlockId): void {
-    if (block < 0 || block >= this.#length) failOutside(block, this.#length);
-    this.#ids[block] = page;
+  set(index: number, block: BlockId): void {
+    if (index < 0 || index >= this.#length) failOutside(index, this.#length);
+    this.#ids[index] = block;
   }
 
   /** The block whose page it is, from block `from` on. */
-  indexOf(page: BlockId, from: number): number | undefined {
-    for (let block = from; block < this.#length; block++) if (this.#ids[block] === page) return block;
+  indexOf(block: BlockId, from: number): number | undefined {
+    for (let index = from; index < this.#length; index++) if (this.#ids[index] === block) return index;
     return undefined;
   }
 
@@ -51,6 +51,6 @@ export class PageTable implements BlockTable {
 }
 
 /** The sentence is made only when it is needed: tables are read several times per token. */
-function failOutside(block: number, length: number): never {
-  assert(false, `block ${block} outside a table of ${length}`);
+function failOutside(index: number, length: number): never {
+  assert(false, `block ${index} outside a table of ${length}`);
 }

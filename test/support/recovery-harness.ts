@@ -29,7 +29,7 @@ import { MemoryConnector, type MemoryConnectorOptions, type StoredBlocks } from 
 
 export const blockSize = 16;
 
-export interface RigRequest extends GenerateRequest {
+export interface HarnessRequest extends GenerateRequest {
   /** Milliseconds after the first one. */
   readonly arriveMs?: number;
   /** It is aborted when it has so many tokens; 0: as soon as it was submitted. */
@@ -45,10 +45,10 @@ export interface Completion {
 }
 
 export interface LifeOptions {
-  readonly requests: readonly RigRequest[];
+  readonly requests: readonly HarnessRequest[];
   readonly scheduler?: Partial<SchedulerOptions>;
   /** Of the pool, the null page included. */
-  readonly pages?: number;
+  readonly blocks?: number;
   /** Absent: nothing is kept outside. */
   readonly store?: Omit<MemoryConnectorOptions, 'identities'>;
   readonly loadTimeoutMs?: number;
@@ -73,7 +73,7 @@ export const ignoredReports = ({ stats: { transfers } }: Life): number =>
 
 const maxModelLen = 512;
 
-export class RecoveryRig {
+export class RecoveryHarness {
   readonly #runners: readonly GgmlRunner[];
   readonly #tokenizer: Tokenizer;
   readonly identities: readonly KvIdentity[];
@@ -81,19 +81,19 @@ export class RecoveryRig {
   private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer) {
     this.#runners = runners;
     this.#tokenizer = tokenizer;
-    this.identities = runners.map(({ kvCacheSpec: { fingerprint, pageBytes, groups } }, rank) => ({
+    this.identities = runners.map(({ kvCacheSpec: { fingerprint, blockBytes, groups } }, rank) => ({
       fingerprint,
       modelName: 'rig',
       dtype: 'f16',
       rank,
       worldSize: runners.length,
-      pageBytes,
+      blockBytes,
       groups,
     }));
   }
 
   /** `ranks`: over how many of them the layers are split, all in this process. */
-  static async open(path: string, ranks = 1): Promise<RecoveryRig> {
+  static async open(path: string, ranks = 1): Promise<RecoveryHarness> {
     const file = await readGguf(path);
     const config = readModelConfig(file);
     const runners: GgmlRunner[] = [];
@@ -106,12 +106,12 @@ export class RecoveryRig {
           threads: 1,
           numerics: 'exact',
           blockSize: tokenCount(blockSize),
-          kvCacheBytes: (pageBytes) => pagesMax * pageBytes,
+          kvCacheBytes: (blockBytes) => blocksMax * blockBytes,
           ...(ranks === 1 ? {} : { stage: pipelineStage(rank, ranks, config.layerCount) }),
         }),
       );
     }
-    return new RecoveryRig(runners, await openTokenizer(file));
+    return new RecoveryHarness(runners, await openTokenizer(file));
   }
 
   get vocabSize(): number {
@@ -120,13 +120,13 @@ export class RecoveryRig {
 
   /** Runs the requests to their ends, sees that nothing is left behind, and says what came of them. */
   async live(options: LifeOptions): Promise<Life> {
-    const { requests, store, pages = pagesMax, closeAfter = Infinity } = options;
+    const { requests, store, blocks = blocksMax, closeAfter = Infinity } = options;
     // Whatever is read without having been written or verified is now certainly wrong.
-    for (const { kvPages } of this.#runners)
-      for (let page = 0; page < pagesMax; page++) kvPages!.blockBytes(blockId(page)).fill(0x5a);
+    for (const { blockMemory } of this.#runners)
+      for (let block = 0; block < blocksMax; block++) blockMemory!.bytesOf(blockId(block)).fill(0x5a);
     const connector =
       store === undefined ? undefined : await MemoryConnector.open({ ...store, identities: this.identities });
-    const { engine, scheduler, storedKeys } = this.#open(options, pages, connector);
+    const { engine, scheduler, storedKeys } = this.#open(options, blocks, connector);
     let deltas = 0;
     const runs = requests.map((request) =>
       this.#run(engine, request, () => {
@@ -169,29 +169,29 @@ export class RecoveryRig {
     this.#tokenizer.close();
   }
 
-  #open(options: LifeOptions, pages: number, connector: MemoryConnector | undefined) {
-    let ring = (): void => undefined;
-    const context = { clock: systemClock, timers: systemTimers, wake: () => ring() };
+  #open(options: LifeOptions, blocks: number, connector: MemoryConnector | undefined) {
+    let notify = (): void => undefined;
+    const context = { clock: systemClock, timers: systemTimers, wake: () => notify() };
     const ranks = this.#runners.map((runner, rank) => {
       const identity = this.identities[rank]!;
-      const half = connector?.openWorker({ ...context, identity });
-      half?.registerKvCaches(runner.kvPages!);
-      return new InlineRank(lent(runner, pages), identity, half);
+      const side = connector?.openWorker({ ...context, identity });
+      side?.registerKvCaches(runner.blockMemory!);
+      return new InlineRank(lent(runner, blocks), identity, side);
     });
-    const half = connector?.openScheduler({ ...context, identities: this.identities });
+    const side = connector?.openScheduler({ ...context, identities: this.identities });
     const executor = checkedBefore(new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id)), () =>
       scheduler.checkInvariants(),
     );
     const scheduling: SchedulerOptions = {
       maxNumBatchedTokens: 64,
       maxNumSeqs: 16,
-      maxModelLen: Math.min(maxModelLen, (pages - 1) * blockSize),
+      maxModelLen: Math.min(maxModelLen, (blocks - 1) * blockSize),
       enablePrefixCaching: true,
       policy: 'fcfs',
       ...options.scheduler,
     };
     const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, {
-      connector: half,
+      connector: side,
       loadTimeoutMs: () => options.loadTimeoutMs ?? 2000,
       askLaterMaxMs: 2000,
       pollMs: 3,
@@ -210,7 +210,7 @@ export class RecoveryRig {
           maxModelLen: scheduling.maxModelLen,
           hasChatTemplate: false,
         },
-        ...(half === undefined ? {} : { connector: half }),
+        ...(side === undefined ? {} : { connector: side }),
       },
       {
         scheduler: scheduling,
@@ -221,11 +221,11 @@ export class RecoveryRig {
         },
       },
     );
-    ring = () => engine.ringTransfers();
+    notify = () => engine.notifyTransfers();
     return { engine, scheduler, storedKeys };
   }
 
-  async #run(engine: Engine, request: RigRequest, onDelta: () => void): Promise<Completion> {
+  async #run(engine: Engine, request: HarnessRequest, onDelta: () => void): Promise<Completion> {
     const { arriveMs = 0, abortAfter = Infinity, ...rest } = request;
     if (arriveMs > 0) await sleep(arriveMs);
     const abort = new AbortController();
@@ -264,7 +264,7 @@ export function onAllRanks(sets: readonly ReadonlySet<string>[]): ReadonlySet<st
   return new Set([...first].filter((key) => others.every((keys) => keys.has(key))));
 }
 
-const pagesMax = 160;
+const blocksMax = 160;
 const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
 
 /** After the last request: transfers come to their ends, and the pages that they held are free. */
@@ -280,12 +280,12 @@ async function settled(engine: Engine, connector: MemoryConnector | undefined): 
 }
 
 /** A runner with fewer pages, that stays open. */
-function lent(runner: GgmlRunner, pages: number): Runner {
+function lent(runner: GgmlRunner, blocks: number): Runner {
   return {
-    kvCacheSpec: { ...runner.kvCacheSpec, pageCount: pages as typeof runner.kvCacheSpec.pageCount },
+    kvCacheSpec: { ...runner.kvCacheSpec, blockCount: blocks as typeof runner.kvCacheSpec.blockCount },
     vocabSize: runner.vocabSize,
     stage: runner.stage,
-    kvPages: runner.kvPages,
+    blockMemory: runner.blockMemory,
     execute: (plan, hidden) => runner.execute(plan, hidden),
     close: async () => {},
   };

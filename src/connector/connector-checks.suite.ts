@@ -1,8 +1,8 @@
 import { assert } from '../base/assert.ts';
 import { Prng } from '../base/prng.ts';
 import { sha256 } from '../base/sha256.ts';
+import type { BlockMemory } from '../core/block-memory.ts';
 import { type BlockId, blockCount, blockId, NULL_BLOCK, type TokenId, tokenCount } from '../core/ids.ts';
-import type { KvPages } from '../core/kv-pages.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { SampledToken, SequencePlan, StepPlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
@@ -34,17 +34,17 @@ export function keysOf(prompt: Int32Array): BlockKey[] {
  * One rank of a model whose KV of a token is a hash of the rank and of all tokens so far. It writes and reads through the
  * block tables of the plan, and every token that it computes checks the KV of all tokens before it.
  */
-export class TruthRunner implements Runner {
+export class CheckingRunner implements Runner {
   readonly kvCacheSpec: KvCacheSpec;
   readonly vocabSize = vocabSize;
   readonly stage: PipelineStage;
-  readonly kvPages: KvPages;
+  readonly blockMemory: BlockMemory;
   isClosed: boolean = false;
   readonly #rank: number;
   readonly #pool: Uint32Array;
   readonly #wordsPerToken: number;
 
-  constructor({ rank, worldSize, pageBytes }: KvIdentity, pageCount: number) {
+  constructor({ rank, worldSize, blockBytes }: KvIdentity, poolBlocks: number) {
     this.#rank = rank;
     const firstLayer = rank * layersPerRank;
     const endLayer = firstLayer + layersPerRank;
@@ -52,15 +52,15 @@ export class TruthRunner implements Runner {
     const layers = [firstLayer, firstLayer + 1, firstLayer + 2];
     this.kvCacheSpec = {
       groups: [{ kind: 'full', blockSize: tokenCount(suiteBlockSize), layers }],
-      pageBytes,
-      pageCount: blockCount(pageCount),
+      blockBytes,
+      blockCount: blockCount(poolBlocks),
       fingerprint: suiteFingerprint,
     };
-    this.#pool = new Uint32Array((pageCount * pageBytes) / 4);
-    this.#wordsPerToken = pageBytes / 4 / suiteBlockSize;
+    this.#pool = new Uint32Array((poolBlocks * blockBytes) / 4);
+    this.#wordsPerToken = blockBytes / 4 / suiteBlockSize;
     const bytes = new Uint8Array(this.#pool.buffer);
-    const blockBytes = (page: BlockId): Uint8Array => bytes.subarray(page * pageBytes, (page + 1) * pageBytes);
-    this.kvPages = { pageCount, pageBytes, blockBytes };
+    const bytesOf = (block: BlockId): Uint8Array => bytes.subarray(block * blockBytes, (block + 1) * blockBytes);
+    this.blockMemory = { blockCount: poolBlocks, blockBytes, bytesOf };
   }
 
   async execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult> {
@@ -82,10 +82,10 @@ export class TruthRunner implements Runner {
   }
 
   /** The page must hold the KV of these tokens from position `start` on, which lie in one block. */
-  check(tokens: readonly number[], start: number, page: BlockId, whose: string): void {
+  check(tokens: readonly number[], start: number, block: BlockId, whose: string): void {
     const hashes = prefixHashes(tokens);
     for (let position = start; position < tokens.length; position++)
-      if (!this.#holds(page, position, hashes[position]!)) this.#fail(whose, position, page);
+      if (!this.#pinCount(block, position, hashes[position]!)) this.#fail(whose, position, block);
   }
 
   #compute({ requestId, tokens, spans, blockTables, writeTables }: SequencePlan): number {
@@ -100,34 +100,34 @@ export class TruthRunner implements Runner {
         const page = blockId(writes!.ids[block]!);
         if (position >= span.start && page !== NULL_BLOCK) this.#write(page, position, hashes[position]!);
         const read = blockId(table!.ids[block]!);
-        if (!this.#holds(read, position, hashes[position]!)) this.#fail(requestId, position, read);
+        if (!this.#pinCount(read, position, hashes[position]!)) this.#fail(requestId, position, read);
       }
     }
     return hashes[end - 1]!;
   }
 
-  #write(page: BlockId, position: number, hash: number): void {
-    const at = this.#placeOf(page, position);
+  #write(block: BlockId, position: number, hash: number): void {
+    const at = this.#placeOf(block, position);
     for (let word = 0; word < this.#wordsPerToken; word++) this.#pool[at + word] = this.#wordOf(hash, word);
   }
 
-  #holds(page: BlockId, position: number, hash: number): boolean {
-    const at = this.#placeOf(page, position);
+  #pinCount(block: BlockId, position: number, hash: number): boolean {
+    const at = this.#placeOf(block, position);
     for (let word = 0; word < this.#wordsPerToken; word++)
       if (this.#pool[at + word] !== this.#wordOf(hash, word)) return false;
     return true;
   }
 
-  #placeOf(page: BlockId, position: number): number {
-    return (page * suiteBlockSize + (position % suiteBlockSize)) * this.#wordsPerToken;
+  #placeOf(block: BlockId, position: number): number {
+    return (block * suiteBlockSize + (position % suiteBlockSize)) * this.#wordsPerToken;
   }
 
   #wordOf(hash: number, word: number): number {
     return mix(hash, this.#rank * this.#wordsPerToken + word + 1);
   }
 
-  #fail(whose: string, position: number, page: BlockId): never {
-    assert(false, `${whose}: the KV of token ${position} in page ${page} is wrong on rank ${this.#rank}`);
+  #fail(whose: string, position: number, block: BlockId): never {
+    assert(false, `${whose}: the KV of token ${position} in page ${block} is wrong on rank ${this.#rank}`);
   }
 }
 

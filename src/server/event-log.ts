@@ -1,5 +1,5 @@
 import { hostname } from 'node:os';
-import type { EngineNotice } from '../engine/contract.ts';
+import type { EngineEvent } from '../engine/contract.ts';
 import type { LogLevel } from './server-options.ts';
 
 /** Pino's numbers. */
@@ -10,11 +10,11 @@ const thresholds: Readonly<Record<LogLevel, number>> = { silent: Infinity, error
  * An engine's notices as lines of the server's log. Not through the server's own logger: an engine may have something to
  * say while it is put together, and then there is no server yet.
  */
-export function noticeLog(
+export function eventLog(
   destination: { write(line: string): void },
   logLevel: LogLevel,
   nowMs: () => number = Date.now,
-): (notice: EngineNotice) => void {
+): (event: EngineEvent) => void {
   return ({ level, message, fields }) => {
     if (severities[level] < thresholds[logLevel]) return;
     const head = { level: severities[level], time: nowMs(), pid: process.pid, hostname: hostname() };

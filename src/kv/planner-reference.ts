@@ -17,9 +17,9 @@ export function planTokensNaively(
   const lacking = lackingTokens(tokenCount, groups);
   for (let token = tokenCount - 1; token > 0; token--) {
     if (computed[token] === 0) continue;
-    for (let g = 0; g < groups.length; g++) {
-      const first = g * tokenCount;
-      for (let needed = firstNeeded(groups[g]!, token); needed < token; needed++)
+    for (let group = 0; group < groups.length; group++) {
+      const first = group * tokenCount;
+      for (let needed = firstNeeded(groups[group]!, token); needed < token; needed++)
         if (lacking[first + needed] === 1) computed[needed] = 1;
     }
   }
@@ -30,8 +30,8 @@ export function planTokensNaively(
 function lackingTokens(tokenCount: number, groups: readonly GroupValidity[]): Uint8Array {
   const size = groups.length * tokenCount;
   if (lackingScratch.length < size) lackingScratch = new Uint8Array(2 * size);
-  for (let g = 0, at = 0; g < groups.length; g++)
-    for (let token = 0; token < tokenCount; token++, at++) lackingScratch[at] = isMet(groups[g]!, token) ? 0 : 1;
+  for (let group = 0, at = 0; group < groups.length; group++)
+    for (let token = 0; token < tokenCount; token++, at++) lackingScratch[at] = isMet(groups[group]!, token) ? 0 : 1;
   return lackingScratch;
 }
 
@@ -43,9 +43,9 @@ function firstNeeded({ kind, window }: GroupValidity, token: number): number {
   return kind === 'full' ? 0 : Math.max(token - window + 1, 0);
 }
 
-function isMet({ kind, blockSize, blockCount, validTo }: GroupValidity, token: number): boolean {
-  const block = Math.floor(token / blockSize);
-  if (block >= blockCount) return false;
-  const offset = token - block * blockSize;
-  return kind === 'state' ? validTo[block] === offset + 1 : offset < validTo[block]!;
+function isMet({ kind, blockSize, blockCount, validTokens }: GroupValidity, token: number): boolean {
+  const index = Math.floor(token / blockSize);
+  if (index >= blockCount) return false;
+  const offset = token - index * blockSize;
+  return kind === 'state' ? validTokens[index] === offset + 1 : offset < validTokens[index]!;
 }

@@ -13,23 +13,33 @@ import type { PlacedMatrix } from '../weights.ts';
 const inputsMax = 32768;
 
 /** How rows are rounded to 8 bits, if they are: matrices of several types may want it in one way, and share the result. */
-export type Rounding = 'none' | 'by 32' | 'by 256';
+export type ActivationQuantization = 'none' | 'by 32' | 'by 256';
 
 interface Kind {
   readonly file: string;
   readonly headers: readonly string[];
-  readonly rounding: Rounding;
+  readonly activations: ActivationQuantization;
   /** Inputs of a block: `BLOCK` in C. */
   readonly blockInputs: number;
 }
 
 const shared = ['dot.h', 'tiles.h', 'tile-operations.h'];
 const kinds: Readonly<Record<string, Kind>> = {
-  F16: { file: 'f16-tiles.c', headers: shared, rounding: 'none', blockInputs: 16 },
-  Q8_0: { file: 'q8-tiles.c', headers: [...shared, 'q8-rows.h', 'q8-product.h'], rounding: 'by 32', blockInputs: 32 },
-  Q4_0: { file: 'q4-tiles.c', headers: [...shared, 'q8-rows.h', 'q8-product.h'], rounding: 'by 32', blockInputs: 32 },
-  Q4_K: { file: 'q4k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256', blockInputs: 256 },
-  Q6_K: { file: 'q6k-tiles.c', headers: [...shared, 'k-rows.h'], rounding: 'by 256', blockInputs: 256 },
+  F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
+  Q8_0: {
+    file: 'q8-tiles.c',
+    headers: [...shared, 'q8-rows.h', 'q8-matmul.h'],
+    activations: 'by 32',
+    blockInputs: 32,
+  },
+  Q4_0: {
+    file: 'q4-tiles.c',
+    headers: [...shared, 'q8-rows.h', 'q8-matmul.h'],
+    activations: 'by 32',
+    blockInputs: 32,
+  },
+  Q4_K: { file: 'q4k-tiles.c', headers: [...shared, 'k-rows.h'], activations: 'by 256', blockInputs: 256 },
+  Q6_K: { file: 'q6k-tiles.c', headers: [...shared, 'k-rows.h'], activations: 'by 256', blockInputs: 256 },
 };
 
 interface Functions {
@@ -39,8 +49,8 @@ interface Functions {
   /** Outputs of one tile. */
   readonly tileOutputs: number;
   /** Bytes of a rounded row. */
-  roundedBytes(inputs: number): number;
-  readonly roundRows: RawPtr;
+  quantizedBytes(inputs: number): number;
+  readonly quantizeRows: RawPtr;
   readonly multiply: RawPtr;
   readonly multiplyRow: RawPtr;
   readonly takeRows: RawPtr;
@@ -52,7 +62,7 @@ interface Functions {
  * prompts and batches on a CPU with AVX-512 VNNI, one and a half times and more for a single row, twice and a little more with
  * AVX2; and with the same bits for any number of rows. A matrix that is taken is laid out anew where it lies, and ggml can no longer read it.
  */
-export class TileProducts {
+export class TiledMatmul {
   readonly #device: ComputeDevice;
   readonly #functions: ReadonlyMap<string, Functions>;
   readonly #taken = new Map<TensorPtr, TiledMatrix>();
@@ -109,7 +119,7 @@ export class TileProducts {
 
 /** A matrix that was laid out anew. */
 export class TiledMatrix {
-  readonly rounding: Rounding;
+  readonly activations: ActivationQuantization;
   readonly #native: NativeApi;
   readonly #functions: Functions;
   /** `struct matrix` of tiles.h: tiles, inputs, outputs. */
@@ -117,26 +127,26 @@ export class TiledMatrix {
   readonly #inputs: number;
   readonly #outputs: number;
   /** Of a rounded row, in floats. */
-  readonly #roundedWidth: number;
+  readonly #quantizedWidth: number;
 
   constructor(native: NativeApi, functions: Functions, { type, ne }: GgufTensor, at: number) {
-    this.rounding = assertDefined(kinds[type.name], 'a type with a kernel').rounding;
+    this.activations = assertDefined(kinds[type.name], 'a type with a kernel').activations;
     this.#native = native;
     this.#functions = functions;
     [this.#inputs, this.#outputs] = ne;
     this.#record = new BigInt64Array(new ArrayBuffer(24));
     this.#record.set([BigInt(at), BigInt(this.#inputs), BigInt(this.#outputs)]);
-    this.#roundedWidth = functions.roundedBytes(this.#inputs) / 4;
+    this.#quantizedWidth = functions.quantizedBytes(this.#inputs) / 4;
   }
 
   /** x, F32 `[inputs, rows]`, as `multiply` wants it. Matrices of the same inputs and rounding may share it. */
-  roundRows(graph: GraphBuilder, x: TensorPtr): TensorPtr {
-    return this.#custom(graph, x, this.#roundedWidth, graph.rowCountOf(x), this.#functions.roundRows);
+  quantizeRows(graph: GraphBuilder, x: TensorPtr): TensorPtr {
+    return this.#custom(graph, x, this.#quantizedWidth, graph.rowCountOf(x), this.#functions.quantizeRows);
   }
 
   /** F32 `[outputs, rows]`, of what `roundRows` gave. */
-  multiply(graph: GraphBuilder, rounded: TensorPtr): TensorPtr {
-    return this.#custom(graph, rounded, this.#outputs, graph.rowCountOf(rounded), this.#functions.multiply);
+  multiply(graph: GraphBuilder, quantized: TensorPtr): TensorPtr {
+    return this.#custom(graph, quantized, this.#outputs, graph.rowCountOf(quantized), this.#functions.multiply);
   }
 
   /** F32 `[outputs, 1]`, of x `[inputs, 1]`. */
@@ -145,8 +155,8 @@ export class TiledMatrix {
   }
 
   /** F32 `[inputs, rows]`: the matrix's own rows of these numbers, I32 `[rows]`. */
-  takeRows(graph: GraphBuilder, numbers: TensorPtr, count: number): TensorPtr {
-    return this.#custom(graph, numbers, this.#inputs, count, this.#functions.takeRows);
+  takeRows(graph: GraphBuilder, indices: TensorPtr, count: number): TensorPtr {
+    return this.#custom(graph, indices, this.#inputs, count, this.#functions.takeRows);
   }
 
   #custom(graph: GraphBuilder, x: TensorPtr, width: number, rows: number, compute: RawPtr): TensorPtr {
@@ -159,11 +169,11 @@ export class TiledMatrix {
  * Kernels for those of these types that have one. Absent if none has, on a CPU without the instructions, on a GPU, and
  * where there is no compiler.
  */
-export async function openTileProducts(
+export async function openTiledMatmul(
   device: ComputeDevice,
   types: Iterable<string>,
   options: CompileOptions = {},
-): Promise<TileProducts | undefined> {
+): Promise<TiledMatmul | undefined> {
   if (process.arch !== 'x64' || device.kind !== 'cpu') return undefined;
   const wanted = new Set(types);
   const compile = async ([type, kind]: [string, Kind]): Promise<[string, Functions] | undefined> => {
@@ -179,7 +189,7 @@ export async function openTileProducts(
     Object.entries(kinds).flatMap((entry) => (wanted.has(entry[0]) ? compile(entry) : [])),
   );
   const functions = new Map(compiled.filter((entry) => entry !== undefined));
-  return functions.size === 0 ? undefined : new TileProducts(device, functions);
+  return functions.size === 0 ? undefined : new TiledMatmul(device, functions);
 }
 
 const below = (name: string): string => `runner/matmul/${name}`;
@@ -196,13 +206,13 @@ function sourceOf({ file, headers }: Kind): NativeSource {
 
 function functionsOf(native: NativeApi, { path, sourceDigest }: Compiled): Functions {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
-  const roundedBytes = native.functionIn(path, 'kvasir_rounded_bytes', 'i64', 'i64');
+  const quantizedBytes = native.functionIn(path, 'kvasir_rounded_bytes', 'i64', 'i64');
   return {
     form: native.functionIn(path, 'kvasir_form', 'str')(),
     sourceDigest,
     tileOutputs: Number(native.functionIn(path, 'kvasir_tile_outputs', 'i64')()),
-    roundedBytes: (inputs) => Number(roundedBytes(inputs)),
-    roundRows: pointer('round_rows'),
+    quantizedBytes: (inputs) => Number(quantizedBytes(inputs)),
+    quantizeRows: pointer('round_rows'),
     multiply: pointer('multiply'),
     multiplyRow: pointer('multiply_row'),
     takeRows: pointer('take_rows'),

@@ -12,7 +12,7 @@ const inputsMax = 32768;
  * so exact numerics would have to pad each decode of a single request to four rows, at nearly twice its time. For CPUs and
  * shapes that `TileProducts` is not for.
  */
-export class RowProduct {
+export class RowMatmul {
   readonly #device: ComputeDevice;
   readonly #pointer: RawPtr;
   /** `struct matrix` of q4k-row.c, for each matrix: weights, inputs, outputs. */
@@ -25,7 +25,7 @@ export class RowProduct {
 
   /** Whether a matrix of this type, shape and place is one for it. */
   fits(matrix: PlacedMatrix): boolean {
-    return isForRowProduct(this.#device, matrix);
+    return isForRowMatmul(this.#device, matrix);
   }
 
   /** Makes it responsible for a matrix that lies in memory already. */
@@ -47,20 +47,20 @@ export class RowProduct {
   }
 }
 
-function isForRowProduct(device: ComputeDevice, { source, buffers }: PlacedMatrix): boolean {
+function isForRowMatmul(device: ComputeDevice, { source, buffers }: PlacedMatrix): boolean {
   const [inputs, outputs] = source.ne;
   const isRepacked = buffers === device.repackedBuffers;
   return isRepacked && source.type.name === 'Q4_K' && inputs <= inputsMax && inputs % 256 === 0 && outputs % 8 === 0;
 }
 
 /** Absent where no matrix is one for it, where ggml does not repack so (ARM), and where there is no compiler. */
-export async function openRowProduct(
+export async function openRowMatmul(
   device: ComputeDevice,
   matrices: readonly PlacedMatrix[],
   options: CompileOptions = {},
-): Promise<RowProduct | undefined> {
+): Promise<RowMatmul | undefined> {
   if (process.arch !== 'x64' || device.kind !== 'cpu' || device.repackedBuffers === undefined) return undefined;
-  if (!matrices.some((matrix) => isForRowProduct(device, matrix))) return undefined;
+  if (!matrices.some((matrix) => isForRowMatmul(device, matrix))) return undefined;
   const definitions = { INPUTS_MAX: inputsMax, TENSOR_SOURCE: tensorField.source, TENSOR_DATA: tensorField.data };
   try {
     const pointer = await openNative(
@@ -68,7 +68,7 @@ export async function openRowProduct(
       options,
       ({ path }) => device.native.functionIn(path, 'kvasir_multiply_pointer', 'raw')(),
     );
-    return new RowProduct(device, pointer);
+    return new RowMatmul(device, pointer);
   } catch (error) {
     const instead = 'Decoding of a single request is slower without it; the text is the same.';
     return doWithout(error, 'The kernel for single rows', instead, options);

@@ -4,36 +4,36 @@ import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
 import type { BlockTable } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
-import type { Truth, UntrueRead } from './fake-runner.ts';
+import type { ReferenceKv, WrongRead } from './fake-runner.ts';
 import { type ReferenceOutput, referenceOutput } from './reference.ts';
 
 interface Case {
   readonly request: EngineRequest;
   readonly expected: ReferenceOutput;
-  readonly truth: Truth;
+  readonly reference: ReferenceKv;
   readonly output: number[];
   /** As of the first step that it was in; they are the same objects for as long as it lives. */
   tables: readonly BlockTable[] | undefined;
 }
 
 /** What has gone wrong since the last updates, as far as it excuses a request that ends with an error. */
-export interface Excuses {
+export interface AllowedErrors {
   /** Requests whose own row failed in the runner. */
   readonly ownFaults: ReadonlySet<RequestId>;
   /** By the policy, KV that is lost ends whoever had it, but none of these; undefined: by the policy it ends nobody. */
-  readonly innocent: ReadonlySet<RequestId> | undefined;
+  readonly unaffected: ReadonlySet<RequestId> | undefined;
 }
 
 /**
  * Compares everything that leaves the scheduler with the naive reference: what was read (I1), what was said (I2), who
  * ended and why (I9), and for whom pages were filled (I10).
  */
-export class Judge {
+export class OutputChecker {
   readonly #spec: KvCacheSpec;
   readonly #vocabSize: number;
   readonly #maxModelLen: number;
   readonly #cases = new Map<RequestId, Case>();
-  readonly #truths = new Map<RequestId, Truth>();
+  readonly #references = new Map<RequestId, ReferenceKv>();
   readonly #salts = new Map<string | undefined, number>();
   /** By page: the last step with it in a table, and for whom. */
   readonly #pageStamps: Int32Array;
@@ -45,8 +45,8 @@ export class Judge {
     this.#spec = spec;
     this.#vocabSize = vocabSize;
     this.#maxModelLen = maxModelLen;
-    this.#pageStamps = new Int32Array(spec.pageCount);
-    this.#pageUses = new Int32Array(spec.pageCount);
+    this.#pageStamps = new Int32Array(spec.blockCount);
+    this.#pageUses = new Int32Array(spec.blockCount);
   }
 
   get liveCount(): number {
@@ -65,15 +65,15 @@ export class Judge {
   }
 
   /** Also of requests that have ended: rows of theirs may be out, and are as good as any. */
-  readonly truthOf = (id: RequestId): Truth | undefined => this.#truths.get(id);
+  readonly referenceOf = (id: RequestId): ReferenceKv | undefined => this.#references.get(id);
 
   add(request: EngineRequest): void {
     const expected = referenceOutput(request, this.#spec, this.#vocabSize, this.#maxModelLen);
     const label = this.#salts.get(request.cacheSalt) ?? this.#salts.size;
     this.#salts.set(request.cacheSalt, label);
-    const truth = { entries: expected.entries, label };
-    this.#truths.set(request.id, truth);
-    this.#cases.set(request.id, { request, expected, truth, output: [], tables: undefined });
+    const reference = { entries: expected.entries, label };
+    this.#references.set(request.id, reference);
+    this.#cases.set(request.id, { request, expected, reference, output: [], tables: undefined });
   }
 
   aborted(id: RequestId): void {
@@ -95,17 +95,17 @@ export class Judge {
   }
 
   /** Those whose tables are known and hold none of the pages. With states nobody is sure: some wait beside the tables. */
-  whoHasNone(pages: ReadonlySet<number>): ReadonlySet<RequestId> {
+  whoHasNone(blocks: ReadonlySet<number>): ReadonlySet<RequestId> {
     const ids = new Set<RequestId>();
     if (this.#spec.groups.some(({ kind }) => kind === 'state')) return ids;
     for (const [id, { tables }] of this.#cases)
-      if (tables?.some((table) => table.ids.subarray(0, table.length).some((page) => pages.has(page))) === false)
+      if (tables?.some((table) => table.ids.subarray(0, table.length).some((block) => blocks.has(block))) === false)
         ids.add(id);
     return ids;
   }
 
-  #checkTable({ ids, length }: BlockTable, { request, truth }: Case, group: number): void {
-    const use = truth.label * 16 + group;
+  #checkTable({ ids, length }: BlockTable, { request, reference }: Case, group: number): void {
+    const use = reference.label * 16 + group;
     for (let block = 0; block < length; block++) {
       const page = ids[block]!;
       if (page === 0) continue;
@@ -117,12 +117,15 @@ export class Judge {
   }
 
   /** `untrue`: what the request has read in this step that it must not have read. */
-  judge(update: RequestUpdate, untrue: UntrueRead | undefined, excuses: Excuses): void {
+  checker(update: RequestUpdate, wrongRead: WrongRead | undefined, allowedErrors: AllowedErrors): void {
     const id = update.requestId;
     const known = this.#cases.get(id);
     assert(known !== undefined, `I9: an update for ${id}, which is gone`);
-    if (untrue !== undefined && update.newTokens.length > 0)
-      assert(false, `${untrue.isForeign ? 'I10' : 'I1'}: a token of ${id} counts that read ${JSON.stringify(untrue)}`);
+    if (wrongRead !== undefined && update.newTokens.length > 0)
+      assert(
+        false,
+        `${wrongRead.isForeign ? 'I10' : 'I1'}: a token of ${id} counts that read ${JSON.stringify(wrongRead)}`,
+      );
     const { output, expected } = known;
     for (const { token } of update.newTokens) {
       const wanted = expected.tokens[output.length];
@@ -133,8 +136,8 @@ export class Judge {
     if (update.finish === undefined) return;
     this.#cases.delete(id);
     if (update.finish.reason === 'error') {
-      const isExcused = excuses.ownFaults.has(id) || excuses.innocent?.has(id) === false;
-      assert(isExcused, `I9: ${id} ended with an error that is not its own`);
+      const isAllowed = allowedErrors.ownFaults.has(id) || allowedErrors.unaffected?.has(id) === false;
+      assert(isAllowed, `I9: ${id} ended with an error that is not its own`);
       return;
     }
     assert(output.length === expected.tokens.length, `I2: ${id} ended early`);

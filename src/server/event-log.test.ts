@@ -1,16 +1,16 @@
 import { expect, it } from 'vitest';
-import type { EngineNotice } from '../engine/contract.ts';
+import type { EngineEvent } from '../engine/contract.ts';
+import { eventLog } from './event-log.ts';
 import { readableLog } from './log-format.ts';
-import { noticeLog } from './notice-log.ts';
 
-const notice: EngineNotice = { level: 'warn', message: 'KV was lost.', fields: { requests: 2, tokens: 32 } };
+const event: EngineEvent = { level: 'warn', message: 'KV was lost.', fields: { requests: 2, tokens: 32 } };
 const time = Date.UTC(2026, 0, 2, 3, 4, 5);
 
 it('writes a line as the server does, for machines or for people', () => {
   const lines: string[] = [];
   const out = { write: (line: string) => void lines.push(line) };
-  noticeLog(out, 'info', () => time)(notice);
-  noticeLog(readableLog(out), 'info', () => time)({ ...notice, level: 'error' });
+  eventLog(out, 'info', () => time)(event);
+  eventLog(readableLog(out), 'info', () => time)({ ...event, level: 'error' });
   expect(JSON.parse(lines[0]!)).toMatchObject({
     level: 40,
     time,
@@ -30,8 +30,8 @@ it.each([
   ['debug', 2],
 ] as const)('with --log-level %s, %i of a warning and an error are said', (level, count) => {
   const lines: string[] = [];
-  const log = noticeLog({ write: (line) => void lines.push(line) }, level);
-  log(notice);
-  log({ ...notice, level: 'error' });
+  const log = eventLog({ write: (line) => void lines.push(line) }, level);
+  log(event);
+  log({ ...event, level: 'error' });
   expect(lines).toHaveLength(count);
 });

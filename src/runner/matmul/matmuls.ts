@@ -1,26 +1,26 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
-import type { RowProduct } from './row-product.ts';
-import type { Rounding, TiledMatrix, TileProducts } from './tile-product.ts';
+import type { RowMatmul } from './row-matmul.ts';
+import type { ActivationQuantization, TiledMatmul, TiledMatrix } from './tiled-matmul.ts';
 
 /** Kernels of ours for products with matrices, where they are better than ggml's. */
-export interface ProductKernels {
-  readonly tiles?: TileProducts | undefined;
-  readonly row?: RowProduct | undefined;
+export interface MatmulKernels {
+  readonly tiles?: TiledMatmul | undefined;
+  readonly row?: RowMatmul | undefined;
 }
 
 /** The products of one graph: each matrix by the kernel that is responsible for it. */
-export class Products {
+export class Matmuls {
   readonly #graph: GraphBuilder;
-  readonly #kernels: ProductKernels;
+  readonly #kernels: MatmulKernels;
   /** Rows that were rounded for one matrix and serve others. */
-  readonly #rounded: Readonly<Record<Rounding, Map<TensorPtr, TensorPtr>>> = {
+  readonly #quantized: Readonly<Record<ActivationQuantization, Map<TensorPtr, TensorPtr>>> = {
     none: new Map(),
     'by 32': new Map(),
     'by 256': new Map(),
   };
 
-  constructor(graph: GraphBuilder, kernels: ProductKernels) {
+  constructor(graph: GraphBuilder, kernels: MatmulKernels) {
     this.#graph = graph;
     this.#kernels = kernels;
   }
@@ -36,7 +36,7 @@ export class Products {
     const tiled = tiles?.matrix(matrix);
     if (tiled !== undefined) {
       if (isSingle) return tiled.multiplyRow(graph, x);
-      return tiled.multiply(graph, sharedBy === 'one' ? tiled.roundRows(graph, x) : this.#roundedFor(tiled, x));
+      return tiled.multiply(graph, sharedBy === 'one' ? tiled.quantizeRows(graph, x) : this.#quantizedFor(tiled, x));
     }
     // A single row takes the kernel that gives it the bits it has in company.
     if (isSingle && row?.has(matrix)) return row.multiply(graph, matrix, x);
@@ -44,18 +44,18 @@ export class Products {
   }
 
   /** F32 `[inputs, count]`: rows of the matrix itself. */
-  takeRows(matrix: TensorPtr, numbers: TensorPtr, count: number): TensorPtr {
+  takeRows(matrix: TensorPtr, indices: TensorPtr, count: number): TensorPtr {
     const tiled = this.#kernels.tiles?.matrix(matrix);
-    return tiled?.takeRows(this.#graph, numbers, count) ?? this.#graph.getRows(matrix, numbers);
+    return tiled?.takeRows(this.#graph, indices, count) ?? this.#graph.getRows(matrix, indices);
   }
 
-  #roundedFor(matrix: TiledMatrix, x: TensorPtr): TensorPtr {
-    const known = this.#rounded[matrix.rounding];
-    let rounded = known.get(x);
-    if (rounded === undefined) {
-      rounded = matrix.roundRows(this.#graph, x);
-      known.set(x, rounded);
+  #quantizedFor(matrix: TiledMatrix, x: TensorPtr): TensorPtr {
+    const known = this.#quantized[matrix.activations];
+    let quantized = known.get(x);
+    if (quantized === undefined) {
+      quantized = matrix.quantizeRows(this.#graph, x);
+      known.set(x, quantized);
     }
-    return rounded;
+    return quantized;
   }
 }

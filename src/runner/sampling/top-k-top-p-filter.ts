@@ -10,7 +10,7 @@ const sortMax = 24;
  * wanted count or mass is reached; that bin alone is split again, until few enough are left to sort. A few passes
  * over the candidates, whatever the head's size. "Order" below is ascending depth, then ascending id.
  */
-export class HeadSelector {
+export class TopKTopPFilter {
   readonly #bins = new Float64Array(binCount);
   /** Indices of candidates that may hold the cut, in ascending order of token id. */
   readonly #active: Int32Array;
@@ -20,20 +20,20 @@ export class HeadSelector {
   }
 
   /** Drops all but the first `limit` in order. Leaves the weights undefined. */
-  keepCount(candidates: Candidates, limit: number): void {
+  keepTopK(candidates: Candidates, limit: number): void {
     assert(limit >= 1, 'a head holds at least one candidate');
     if (limit >= candidates.count) return;
     candidates.weights.fill(1, 0, candidates.count);
-    this.#keepHead(candidates, limit);
+    this.#keepTop(candidates, limit);
   }
 
   /** Drops all but the shortest head, at least one, whose weight reaches `mass`. The weights must be filled in. */
-  keepMass(candidates: Candidates, mass: number): void {
-    this.#keepHead(candidates, mass);
+  keepTopP(candidates: Candidates, weightSum: number): void {
+    this.#keepTop(candidates, weightSum);
   }
 
-  #keepHead(candidates: Candidates, target: number): void {
-    const { depths, weights } = candidates;
+  #keepTop(candidates: Candidates, target: number): void {
+    const { natsBelowBest, weights } = candidates;
     const active = this.#active;
     let activeCount = candidates.count;
     for (let index = 0; index < activeCount; index++) active[index] = index;
@@ -42,9 +42,9 @@ export class HeadSelector {
       let least = Infinity;
       let greatest = -Infinity;
       for (let index = 0; index < activeCount; index++) {
-        const depth = depths[active[index]!]!;
-        if (depth < least) least = depth;
-        if (depth > greatest) greatest = depth;
+        const nats = natsBelowBest[active[index]!]!;
+        if (nats < least) least = nats;
+        if (nats > greatest) greatest = nats;
       }
       if (activeCount <= sortMax || least === greatest) break;
       const scale = (binCount - 1) / (greatest - least);
@@ -52,23 +52,23 @@ export class HeadSelector {
       if (!Number.isFinite(scale)) break;
       const bin = this.#findBin(candidates, activeCount, least, scale, target - reached);
       reached = bin.reached + reached;
-      activeCount = keepBin(active, activeCount, depths, least, scale, bin.index);
+      activeCount = keepBin(active, activeCount, natsBelowBest, least, scale, bin.index);
     }
-    if (activeCount <= sortMax) sortByDepth(active, activeCount, depths);
+    if (activeCount <= sortMax) sortByNats(active, activeCount, natsBelowBest);
     const cut = findCut(active, activeCount, weights, target - reached);
-    keepUpTo(candidates, depths[cut]!, cut);
+    keepUpTo(candidates, natsBelowBest[cut]!, cut);
   }
 
   readonly #found = { index: 0, reached: 0 };
 
   /** The bin in which the running weight reaches `target`, and the weight of the bins before it. */
   #findBin(candidates: Candidates, activeCount: number, least: number, scale: number, target: number) {
-    const { depths, weights } = candidates;
+    const { natsBelowBest, weights } = candidates;
     const bins = this.#bins.fill(0);
     const active = this.#active;
     for (let index = 0; index < activeCount; index++) {
       const candidate = active[index]!;
-      const bin = ((depths[candidate]! - least) * scale) | 0;
+      const bin = ((natsBelowBest[candidate]! - least) * scale) | 0;
       bins[bin] = bins[bin]! + weights[candidate]!;
     }
     const found = this.#found;
@@ -94,7 +94,7 @@ export class HeadSelector {
 function keepBin(
   active: Int32Array,
   activeCount: number,
-  depths: Float64Array,
+  natsBelowBest: Float64Array,
   least: number,
   scale: number,
   bin: number,
@@ -102,18 +102,18 @@ function keepBin(
   let kept = 0;
   for (let index = 0; index < activeCount; index++) {
     const candidate = active[index]!;
-    if ((((depths[candidate]! - least) * scale) | 0) === bin) active[kept++] = candidate;
+    if ((((natsBelowBest[candidate]! - least) * scale) | 0) === bin) active[kept++] = candidate;
   }
   return kept;
 }
 
 /** By insertion, which is stable: equal depths stay in ascending order of id. */
-function sortByDepth(active: Int32Array, activeCount: number, depths: Float64Array): void {
+function sortByNats(active: Int32Array, activeCount: number, natsBelowBest: Float64Array): void {
   for (let index = 1; index < activeCount; index++) {
     const candidate = active[index]!;
-    const depth = depths[candidate]!;
+    const nats = natsBelowBest[candidate]!;
     let hole = index;
-    for (; hole > 0 && depths[active[hole - 1]!]! > depth; hole--) active[hole] = active[hole - 1]!;
+    for (; hole > 0 && natsBelowBest[active[hole - 1]!]! > nats; hole--) active[hole] = active[hole - 1]!;
     active[hole] = candidate;
   }
 }
@@ -128,14 +128,14 @@ function findCut(active: Int32Array, activeCount: number, weights: Float64Array,
   return active[activeCount - 1]!;
 }
 
-function keepUpTo(candidates: Candidates, depthMax: number, lastAtDepthMax: number): void {
-  const { ids, depths, weights } = candidates;
+function keepUpTo(candidates: Candidates, thresholdMaxNats: number, lastAtThreshold: number): void {
+  const { ids, natsBelowBest, weights } = candidates;
   let kept = 0;
   for (let index = 0; index < candidates.count; index++) {
-    const depth = depths[index]!;
-    if (depth > depthMax || (depth === depthMax && index > lastAtDepthMax)) continue;
+    const nats = natsBelowBest[index]!;
+    if (nats > thresholdMaxNats || (nats === thresholdMaxNats && index > lastAtThreshold)) continue;
     ids[kept] = ids[index]!;
-    depths[kept] = depth;
+    natsBelowBest[kept] = nats;
     weights[kept] = weights[index]!;
     kept++;
   }

@@ -2,7 +2,7 @@ import { open } from 'node:fs/promises';
 import { readGguf } from '../../src/ggml/gguf.ts';
 
 /** Writes NaN over a token's row of an F32 embedding: whoever uses the token computes nothing but NaN. */
-export async function poisonToken(path: string, token: number): Promise<void> {
+export async function writeNanToken(path: string, token: number): Promise<void> {
   const embedding = (await readGguf(path)).tensors.get('token_embd.weight');
   if (embedding?.type.name !== 'F32') throw new Error('only an F32 embedding can be poisoned');
   const row = new Float32Array(embedding.ne[0]).fill(Number.NaN);

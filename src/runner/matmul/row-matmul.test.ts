@@ -7,7 +7,7 @@ import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
 import { randomFloats } from '../attention/self-test.ts';
 import type { PlacedMatrix } from '../weights.ts';
-import { openRowProduct } from './row-product.ts';
+import { openRowMatmul } from './row-matmul.ts';
 
 const q4k = 12;
 const device = openDevice({ device: 'cpu', threads: 1, exact: false });
@@ -17,10 +17,10 @@ afterAll(() => device.close());
 /** As `loadWeights` would have placed it. */
 const placed = (typeName: string, inputs: number, outputs: number, buffers = device.repackedBuffers): PlacedMatrix =>
   ({ source: { type: { name: typeName }, ne: [inputs, outputs] }, buffers }) as never;
-const rowProduct = await openRowProduct(device, [placed('Q4_K', 256, 8)]);
+const rowMatmul = await openRowMatmul(device, [placed('Q4_K', 256, 8)]);
 
 describe('one row of repacked Q4_K', () => {
-  testsNeed(rowProduct !== undefined, 'no C compiler, or a CPU for which ggml repacks Q4_K in another way');
+  testsNeed(rowMatmul !== undefined, 'no C compiler, or a CPU for which ggml repacks Q4_K in another way');
 
   const shapes: [inputs: number, outputs: number][] = [
     [256, 8],
@@ -35,7 +35,7 @@ describe('one row of repacked Q4_K', () => {
     const packed = new Uint8Array(((inputs * outputs) / 256) * 144);
     native.ggml_quantize_chunk(q4k, randomFloats(inputs * outputs, 5), packed, 0, outputs, inputs, null);
     native.ggml_backend_tensor_set(matrix, packed, 0, packed.length);
-    rowProduct!.add(matrix, inputs, outputs);
+    rowMatmul!.add(matrix, inputs, outputs);
 
     const rows = randomFloats(inputs * 4, inputs);
     for (let i = 0; i < rows.length; i += 97) rows[i]! *= 30;
@@ -58,12 +58,12 @@ describe('one row of repacked Q4_K', () => {
     const graph = new GraphBuilder(device);
     graph.begin(8);
     const x = graph.input(F32, rows.length / count, count);
-    const product = isOurs ? rowProduct!.multiply(graph, matrix, x) : graph.mulMat(matrix, x);
-    graph.output(product);
+    const matmul = isOurs ? rowMatmul!.multiply(graph, matrix, x) : graph.mulMat(matrix, x);
+    graph.output(matmul);
     graph.allocate();
     graph.write(x, rows);
     graph.computeNow();
-    const bits = new Uint32Array(graph.dataOf(product)).slice();
+    const bits = new Uint32Array(graph.dataOf(matmul)).slice();
     graph.close();
     return bits;
   }
@@ -71,5 +71,5 @@ describe('one row of repacked Q4_K', () => {
 
 it('is there only for a matrix that wants it', async () => {
   const others = [placed('Q6_K', 256, 8), placed('Q4_K', 256, 12), placed('Q4_K', 256, 8, device.cpuBuffers)];
-  expect(await openRowProduct(device, others)).toBeUndefined();
+  expect(await openRowMatmul(device, others)).toBeUndefined();
 });

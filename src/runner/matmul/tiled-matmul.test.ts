@@ -9,8 +9,8 @@ import { F32, ggmlTypeNamed, I32, rowBytes } from '../../ggml/types.ts';
 import { cpuFeatures } from '../../native/cpu-features.ts';
 import { randomFloats } from '../attention/self-test.ts';
 import type { PlacedMatrix } from '../weights.ts';
-import { Products } from './products.ts';
-import { openTileProducts, type TileProducts } from './tile-product.ts';
+import { Matmuls } from './matmuls.ts';
+import { openTiledMatmul, type TiledMatmul } from './tiled-matmul.ts';
 
 const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
@@ -28,7 +28,7 @@ interface Form {
 }
 
 const features = (await cpuFeatures()).split(' ');
-const hasKernels = (await openTileProducts(device, allTypes)) !== undefined;
+const hasKernels = (await openTiledMatmul(device, allTypes)) !== undefined;
 const avx2Flags = '-mavx2 -mfma -mf16c';
 const hasAvx2 = hasKernels && ['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature));
 /** The forms of the kernels: tests of a form that the machine cannot run are listed as skipped. */
@@ -42,8 +42,8 @@ const missing = ({ name }: Form): string =>
   hasKernels ? `the CPU lacks ${name}` : 'no C compiler, or a CPU for which there are no kernels';
 
 /** Kernels of its own for each matrix: they know matrices by where they lie, and ours are closed and come again. */
-const fresh = async ({ cpuFlags }: Form, types: readonly TypeName[] = allTypes): Promise<TileProducts> =>
-  (await openTileProducts(device, types, { cpuFlags }))!;
+const fresh = async ({ cpuFlags }: Form, types: readonly TypeName[] = allTypes): Promise<TiledMatmul> =>
+  (await openTiledMatmul(device, types, { cpuFlags }))!;
 
 const formsOfTypes = allTypes.flatMap((type) => forms.map((form) => ({ type, form, name: form.name })));
 
@@ -94,8 +94,8 @@ function compute(x: Float32Array | Int32Array, width: number, build: (graph: Gra
   return values;
 }
 
-const multiply = (tiles: TileProducts | undefined, { placed }: Matrix, rows: Float32Array): Float32Array =>
-  compute(rows, placed.source.ne[0], (graph, x) => new Products(graph, { tiles }).multiply(placed.tensor, x));
+const multiply = (tiles: TiledMatmul | undefined, { placed }: Matrix, rows: Float32Array): Float32Array =>
+  compute(rows, placed.source.ne[0], (graph, x) => new Matmuls(graph, { tiles }).multiply(placed.tensor, x));
 
 const bitsOf = (values: Float32Array): Uint32Array => new Uint32Array(values.buffer, values.byteOffset, values.length);
 
@@ -184,13 +184,13 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
       const matrix = matrixOf(type, inputs, outputs, packed);
       const tiles = await fresh(form, [type]);
       await tiles.take(matrix.placed);
-      const products = multiply(tiles, matrix, rows);
+      const matmuls = multiply(tiles, matrix, rows);
       for (let row = 0; row < 4; row++) {
         for (const output of [0, 13, outputs - 1]) {
           const weights = matrix.values.subarray(output * inputs, (output + 1) * inputs);
           const expected = weights.reduce((sum, weight, i) => sum + weight * rows[row * inputs + i]!, 0);
           const size = weights.reduce((sum, weight) => sum + Math.abs(weight), 0);
-          expect(Math.abs(products[row * outputs + output]! - expected)).toBeLessThanOrEqual(0.001 * size);
+          expect(Math.abs(matmuls[row * outputs + output]! - expected)).toBeLessThanOrEqual(0.001 * size);
         }
       }
       matrix.close();
@@ -269,10 +269,10 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
     const [inputs, outputs] = [512, 96];
     const matrix = randomMatrix(type, inputs, outputs);
     const wanted = Int32Array.from([0, 95, 16, 15, 17, 40, 40, 3]);
-    const take = (tiles: TileProducts | undefined): Uint32Array =>
+    const take = (tiles: TiledMatmul | undefined): Uint32Array =>
       bitsOf(
         compute(wanted, 1, (graph, x) =>
-          new Products(graph, { tiles }).takeRows(matrix.placed.tensor, x, wanted.length),
+          new Matmuls(graph, { tiles }).takeRows(matrix.placed.tensor, x, wanted.length),
         ),
       );
     const theirs = take(undefined);
@@ -295,8 +295,8 @@ describe.each(forms)('products with tiled matrices, compiled for $name', (form) 
     const graph = new GraphBuilder(device);
     graph.begin(64);
     const x = graph.input(F32, 512, 5);
-    const products = new Products(graph, { tiles });
-    const results = matrices.map(({ placed }) => products.multiply(placed.tensor, x, 'several'));
+    const matmuls = new Matmuls(graph, { tiles });
+    const results = matrices.map(({ placed }) => matmuls.multiply(placed.tensor, x, 'several'));
     for (const result of results) graph.output(result);
     graph.allocate();
     graph.write(x, rows);
@@ -333,9 +333,9 @@ describe.each(forms)('products with tiled matrices, compiled for $name', (form) 
   });
 
   it('are opened for the types that are asked for', async () => {
-    expect((await openTileProducts(device, ['F32', 'Q6_K'], form))!.types).toEqual(['Q6_K']);
-    expect(await openTileProducts(device, ['F32'])).toBeUndefined();
-    expect(await openTileProducts(device, ['Q8_0'], { compiler: 'no-such-compiler' })).toBeUndefined();
+    expect((await openTiledMatmul(device, ['F32', 'Q6_K'], form))!.types).toEqual(['Q6_K']);
+    expect(await openTiledMatmul(device, ['F32'])).toBeUndefined();
+    expect(await openTiledMatmul(device, ['Q8_0'], { compiler: 'no-such-compiler' })).toBeUndefined();
   });
 });
 
