@@ -22,11 +22,19 @@ export const heavyFiles = [
   'test/connector-kill.test.ts',
   'test/recovery-disk.test.ts',
   'test/leak.test.ts',
+  'sim/fixed-seeds.test.ts',
+  'sim/fresh-seeds.test.ts',
+  'test/reference.test.ts',
+  'test/nth-failure.test.ts',
+  'test/exactness.test.ts',
+  'test/pipeline.test.ts',
+  'sim/mutants.test.ts',
+  'src/runner/attention/attention-native.test.ts',
   'test/e2e/server.test.ts',
 ];
 
 /**
- * No long file begins when the others have ended. Files that share a process come last, one after the other: Vitest keeps the
+ * No long file begins when the others have ended. Files that share a process come first, one after the other: Vitest keeps the
  * process only for the next file.
  */
 export class HeavyFilesFirst extends BaseSequencer {
@@ -37,7 +45,7 @@ export class HeavyFilesFirst extends BaseSequencer {
 }
 
 function placeOf({ moduleId, project }: TestSpecification): number {
-  if (!project.config.isolate) return heavyFiles.length + 1;
+  if (!project.config.isolate) return -1;
   const place = heavyFiles.indexOf(relative(project.config.root, moduleId).replaceAll('\\', '/'));
   return place < 0 ? heavyFiles.length : place;
 }
