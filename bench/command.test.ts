@@ -44,7 +44,7 @@ describe('kvasir bench', () => {
     expect(code).toBe(0);
     expect(err).toMatch(/prefill 32 +48 /);
     const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: LimitedRow[] };
-    expect(rows.map(({ contextTokens }) => contextTokens)).toEqual([0, 48]);
+    expect(rows.map(({ depth }) => depth)).toEqual([0, 48]);
     // Behind more tokens there is more to read.
     expect(rows[0]!.decodeLimit).toBeGreaterThan(rows[1]!.decodeLimit);
     expect(rows[1]!.decodeLimit).toBeGreaterThan(0);
@@ -85,7 +85,7 @@ describe('kvasir bench', () => {
     expect(code).toBe(0);
     expect(err).toMatch(/decode 6 +48 +3 +\d/);
     const { rows } = JSON.parse(out) as { rows: LimitedRow[] };
-    expect(rows.map(({ batch, contextTokens }) => [batch, contextTokens])).toEqual([
+    expect(rows.map(({ batch, depth }) => [batch, depth])).toEqual([
       [1, 0],
       [1, 48],
       [3, 0],
@@ -116,7 +116,7 @@ describe('kvasir bench', () => {
     const { code, out } = await kvasir('bench', 'latency', ...common(), ...lengths, '--model', deep, '--json');
     expect(code).toBe(0);
     const { rows } = JSON.parse(out) as { rows: LatencyRow[] };
-    expect(rows.map(({ contextTokens }) => contextTokens)).toEqual([0, 2048, 8192]);
+    expect(rows.map(({ depth }) => depth)).toEqual([0, 2048, 8192]);
     for (const { decode } of rows) expect(decode.ratio).toBeGreaterThan(0);
   });
 
@@ -222,11 +222,11 @@ describe('measuring', () => {
     const common = { depths: [7], promptLength: 1, generateLength: 1, onProgress: () => undefined };
     const rows = await measureLatency(subjects, { ...common, batch: 1, repetitions: 3 });
     const decode = { decode: { a: 5, b: 5, ratio: 1 }, overheadMs: 1, overheadShare: 0.25, ...parts };
-    expect(rows).toEqual([{ contextTokens: 7, batch: 1, prefill: { a: 20, b: 10, ratio: 2 }, ...decode }]);
+    expect(rows).toEqual([{ depth: 7, batch: 1, prefill: { a: 20, b: 10, ratio: 2 }, ...decode }]);
     expect(calls.join(' ')).toBe('a prepares a b prepares b a b b a a b');
     // Prompts are measured one at a time.
     expect(await measureLatency(subjects, { ...common, batch: 2, repetitions: 1 })).toEqual([
-      { contextTokens: 7, batch: 2, ...decode },
+      { depth: 7, batch: 2, ...decode },
     ]);
   });
 

@@ -16,5 +16,5 @@ export class RandomTokens {
 }
 
 /** The context of a sequence behind which things are measured: the same tokens for every subject and every repetition. */
-export const contextTokens = (contextTokens: number, vocabSize: number, sequence: number): Int32Array =>
-  new RandomTokens(1 + sequence, vocabSize).take(contextTokens);
+export const contextTokens = (depth: number, vocabSize: number, sequence: number): Int32Array =>
+  new RandomTokens(1 + sequence, vocabSize).take(depth);

@@ -48,7 +48,7 @@ export const mutants: readonly Mutant[] = [
     seed: 1,
     file: 'src/kv/kv-cache.ts',
     find: 'if (residency.validTokens[block] !== blockSize) return;',
-    replace: 'if (block >= request.chains[g]!.count) return;',
+    replace: 'if (index >= request.chains[group]!.count) return;',
   },
   {
     bug: 'sharers do not wait for the owner',
@@ -326,7 +326,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a late completion is accepted',
-    breaks: ['I6'],
+    breaks: ['I6', 'is decided twice'],
     seed: 29,
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: 'this.#loads.get(id)?.isDecided === false;',

@@ -40,7 +40,7 @@ function suiteOf(
 suiteOf(MapConnector, (storage) => ({ store: storage }));
 suiteOf(TwoDirectoriesConnector, (storage) => ({ load_path: storage, save_path: storage }));
 suiteOf(RecordingStorageConnector, (storage, { rules = [] }) => {
-  const record_path = `${storage}-witness`;
+  const record_path = `${storage}-record`;
   mkdirSync(record_path, { recursive: true });
   // Short where a call is made to hang; elsewhere a busy machine must not look like a broken store.
   const timeoutFor = (call: string): number => (rules.some(({ on }) => on === call) ? 1 : 60);

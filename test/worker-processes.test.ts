@@ -151,7 +151,7 @@ describe('a worker that is killed', () => {
     expect(engine.isHealthy()).toBe(false);
     await expect(completion(engine, 'Once')).rejects.toMatchObject({
       code: 'KVASIR_ENGINE_BROKEN',
-      message: expect.stringMatching(/rank 0 of 2 died of SIGKILL\. It is not started again: 2 lives/),
+      message: expect.stringMatching(/rank 0 of 2 died of SIGKILL\. It is not started again: 2 starts/),
       cause: { code: 'KVASIR_WORKER_GONE', fields: { starts: 2 } },
     });
     expect(events.filter(({ level }) => level === 'error')).toEqual([

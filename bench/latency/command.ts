@@ -27,7 +27,7 @@ import { type Comparison, type LatencyRow, measureLatency } from './latency.ts';
 import { readBandwidth } from './memory-bandwidth.ts';
 
 interface LatencyFlags extends BenchFlags, PeerFlags {
-  readonly contextTokens: readonly number[];
+  readonly depth: readonly number[];
   readonly batch: readonly number[];
   readonly promptLen: number;
   readonly genLen: number;
@@ -75,7 +75,7 @@ function measure(
     const bandwidth = Math.max(before, await readBandwidth(threads, bytesAt(0)));
     const rows = measuredRows.map((row) => {
       // A step reads the weights once, whatever the batch, and the context of each.
-      return { ...row, decodeLimit: rounded((row.batch * bandwidth) / bytesAt(row.batch * row.contextTokens)) };
+      return { ...row, decodeLimit: rounded((row.batch * bandwidth) / bytesAt(row.batch * row.depth)) };
     });
     report(context, flags, measured, latencyTable(rows, flags), rows);
   });
@@ -95,7 +95,7 @@ async function measureBatch(
   try {
     const ours = new EngineSubject(measured, flags.blockSize, batch, signal);
     return await measureLatency(peer === undefined ? [ours] : [ours, peer.subject], {
-      depths: flags.contextTokens.toSorted((a, b) => a - b),
+      depths: flags.depth.toSorted((a, b) => a - b),
       batch,
       promptLength: flags.promptLen,
       generateLength: flags.genLen,
@@ -115,7 +115,7 @@ export interface LimitedRow extends LatencyRow {
 function openLibllama(flags: LatencyFlags, batch: number, path: string, signal: AbortSignal): Peer {
   const promptLength = batch === 1 ? flags.promptLen : 0;
   const reference = openReference(path, {
-    contextLength: batch * (Math.max(...flags.contextTokens) + promptLength + flags.genLen + 1),
+    contextLength: batch * (Math.max(...flags.depth) + promptLength + flags.genLen + 1),
     batch: REFERENCE_BATCH,
     threads: threadsOf(flags),
     sequences: batch,
@@ -127,9 +127,9 @@ function openLibllama(flags: LatencyFlags, batch: number, path: string, signal: 
 function latencyTable(rows: readonly LimitedRow[], flags: LatencyFlags): string {
   const peer = Object.keys(rows[0]?.decode ?? {})[1] ?? 'peer';
   const header = ['tok/s', 'depth', 'batch', 'kvasir', peer, 'ratio', 'limit', 'overhead ms', '% of step', 'beside ms'];
-  const line = (what: string, { contextTokens, batch }: LatencyRow, values: Comparison): string[] => [
+  const line = (what: string, { depth, batch }: LatencyRow, values: Comparison): string[] => [
     what,
-    String(contextTokens),
+    String(depth),
     String(batch),
     cell(values.kvasir),
     cell(values[peer]),

@@ -13,7 +13,7 @@ export interface LatencyOptions {
 }
 
 export interface LatencyRow {
-  readonly contextTokens: number;
+  readonly depth: number;
   readonly batch: number;
   /** Medians in tokens per second by subject, and the first subject's relative to the second's. Prompts come one at a time. */
   readonly prefill?: Comparison;
@@ -41,47 +41,43 @@ const WARM_UP_TOKENS = 32;
  */
 export async function measureLatency(subjects: readonly Subject[], options: LatencyOptions): Promise<LatencyRow[]> {
   const rows: LatencyRow[] = [];
-  for (const contextTokens of options.depths) {
-    options.onProgress(`${nameOf(contextTokens, options)}: filling the cache`);
+  for (const depth of options.depths) {
+    options.onProgress(`${nameOf(depth, options)}: filling the cache`);
     for (const subject of subjects) {
-      await subject.prepare(contextTokens);
-      if (options.batch === 1) await subject.prefill(contextTokens, options.promptLength);
-      await subject.decode(contextTokens, Math.min(WARM_UP_TOKENS, options.generateLength));
+      await subject.prepare(depth);
+      if (options.batch === 1) await subject.prefill(depth, options.promptLength);
+      await subject.decode(depth, Math.min(WARM_UP_TOKENS, options.generateLength));
     }
-    rows.push(await measureDepth(subjects, contextTokens, options));
+    rows.push(await measureDepth(subjects, depth, options));
   }
   return rows;
 }
 
-const nameOf = (contextTokens: number, { batch }: LatencyOptions): string =>
-  batch === 1 ? `depth ${contextTokens}` : `depth ${contextTokens}, ${batch} at once`;
+const nameOf = (depth: number, { batch }: LatencyOptions): string =>
+  batch === 1 ? `depth ${depth}` : `depth ${depth}, ${batch} at once`;
 
-async function measureDepth(
-  subjects: readonly Subject[],
-  contextTokens: number,
-  options: LatencyOptions,
-): Promise<LatencyRow> {
+async function measureDepth(subjects: readonly Subject[], depth: number, options: LatencyOptions): Promise<LatencyRow> {
   const { batch, repetitions } = options;
   const prefill = new Map<string, Rate[]>();
   const decode = new Map<string, Rate[]>();
   const note = (rates: Map<string, Rate[]>, name: string, rate: Rate): unknown =>
     rates.set(name, [...(rates.get(name) ?? []), rate]);
   for (let repetition = 0; repetition < repetitions; repetition++) {
-    options.onProgress(`${nameOf(contextTokens, options)}: repetition ${repetition + 1} of ${repetitions}`);
+    options.onProgress(`${nameOf(depth, options)}: repetition ${repetition + 1} of ${repetitions}`);
     const order = repetition % 2 === 0 ? subjects : subjects.toReversed();
     for (const subject of batch === 1 ? order : []) {
       await sleep(PAUSE_MS);
-      note(prefill, subject.name, await subject.prefill(contextTokens, options.promptLength));
+      note(prefill, subject.name, await subject.prefill(depth, options.promptLength));
     }
     for (const subject of order) {
       await sleep(PAUSE_MS);
-      note(decode, subject.name, await subject.decode(contextTokens, options.generateLength));
+      note(decode, subject.name, await subject.decode(depth, options.generateLength));
     }
   }
   const names = subjects.map(({ name }) => name);
   const overheads = (decode.get(names[0] ?? '') ?? []).flatMap(({ overhead }) => overhead ?? []);
   return {
-    contextTokens,
+    depth,
     batch,
     ...(batch === 1 ? { prefill: compare(names, prefill) } : {}),
     decode: compare(names, decode),

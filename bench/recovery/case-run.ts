@@ -81,7 +81,7 @@ export async function runCase(options: CaseOptions): Promise<CaseRow> {
     signal.throwIfAborted();
     if (isMounted) await unmount(folder);
     await store.remove();
-    await rm(`${folder}-witness`, { recursive: true, force: true });
+    await rm(`${folder}-record`, { recursive: true, force: true });
   }
 }
 
@@ -170,7 +170,7 @@ class CaseRun {
       async_load: mode === 'async',
       save_buffer_bytes: 1024 ** 3,
       ...injected,
-      ...(fault.loss === 'witnessed' ? { record_path: this.#recordFolder } : {}),
+      ...(fault.loss === 'recorded' ? { record_path: this.#recordFolder } : {}),
     });
     return RestartableServer.start([...serverArgs, ...store], signal);
   }
@@ -262,18 +262,18 @@ class CaseRun {
     return requests.reduce((total, _, i) => total + this.#repeated(i, done[i]), base);
   }
 
-  /** The blocks of the prompts that a server could have: by what the bench has done, or by the witness at its store. */
+  /** The blocks of the prompts that a server could have: by what the bench has done, or by the records of its store. */
   async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
     const { fault, requests, keysOf, ranks } = this.#options;
     if (fault.loss === 'everything') return new Set();
-    if (fault.loss === 'witnessed') return readArrived(this.#recordFolder, ranks);
+    if (fault.loss === 'recorded') return readArrived(this.#recordFolder, ranks);
     const available = new Set(requests.flatMap(({ prompt }) => keysOf(prompt)));
     if (fault.loss === 'damaged') for (const { key } of damaged) available.delete(key);
     return available;
   }
 
   get #recordFolder(): string {
-    return `${this.#options.folder}-witness`;
+    return `${this.#options.folder}-record`;
   }
 
   /** What the death of a rank cost the request at most, by what its client had seen then. */

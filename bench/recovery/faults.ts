@@ -36,8 +36,8 @@ export type Loss =
   | 'damaged'
   | 'nothing'
   | 'everything'
-  /** All but those that arrived, as a witness at the store says: a hung read also delays blocks that are whole. */
-  | 'witnessed'
+  /** All but those that arrived, as the recording connector says: a hung read also delays blocks that are whole. */
+  | 'recorded'
   /** What the ranks had in memory; the store has every full block. */
   | 'memory';
 
@@ -80,7 +80,7 @@ export const faultsOf = ({ part, slowMs, downSeconds }: FaultSettings): readonly
   },
   {
     name: 'hung syscall',
-    loss: 'witnessed',
+    loss: 'recorded',
     damage: { how: makeHang, part },
     mend: async (_, damaged) => {
       for (const block of damaged) await endHang(block);

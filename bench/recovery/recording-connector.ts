@@ -9,15 +9,15 @@ import type { DiskTier } from '../../src/connector/tier/disk/tier-disk.ts';
 import type { Tier } from '../../src/connector/tier/tier.ts';
 
 /**
- * SharedStorageConnector with a witness at the store: it writes down which blocks arrived, on each rank, in
- * `<witness_path>/rank<n>`. The reference (`needed-tokens.ts`) reads these files, so no counter of the engine or of the
+ * SharedStorageConnector that records which blocks arrived, on each rank, in
+ * `<record_path>/rank<n>`. The reference (`needed-tokens.ts`) reads these files, so no counter of the engine or of the
  * connector goes into the minimum. It is found by `kv_connector_module_path`, also in workers' processes.
  */
 export class RecordingStorageConnector extends SharedStorageConnector {
   readonly #folder: string;
 
   constructor(config: KvTransferConfig) {
-    const { witness_path: record_path, ...extra } = config.kvConnectorExtraConfig;
+    const { record_path, ...extra } = config.kvConnectorExtraConfig;
     super({ ...config, kvConnectorExtraConfig: extra });
     this.#folder = String(record_path);
   }
@@ -31,7 +31,7 @@ export class RecordingStorageConnector extends SharedStorageConnector {
 /** Beside this file, under the name that it has there: built or not. */
 export const recordingModule = fileURLToPath(import.meta.url);
 
-/** Blocks that arrived on every rank, as the witnesses in the folder say. */
+/** Blocks that arrived on every rank, as the records in the folder say. */
 export async function readArrived(folder: string, ranks: number): Promise<Set<string>> {
   const names = await readdir(folder);
   const perRank = await Promise.all(

@@ -113,11 +113,11 @@ export class RestartableServer {
   }
 }
 
-/** The flags of a server with a store. With `witness_path` among the settings, the store says there which blocks arrived. */
+/** The flags of a server with a store. With `record_path` among the settings, the store says there which blocks arrived. */
 export function storeArgs(path: string, ranks: number, backend: 'uni' | 'mp', settings: JsonObject): readonly string[] {
   const connector = {
-    ...('witness_path' in settings
-      ? { kv_connector: 'WitnessedStorageConnector', kv_connector_module_path: recordingModule }
+    ...('record_path' in settings
+      ? { kv_connector: 'RecordingStorageConnector', kv_connector_module_path: recordingModule }
       : { kv_connector: 'SharedStorageConnector' }),
     kv_role: 'kv_both',
     kv_connector_extra_config: { shared_storage_path: path, ...settings },

@@ -23,7 +23,7 @@ export interface ResultsRun {
 
 /** The fields that are compared with a peer; benches write more. */
 export interface ResultsRow {
-  readonly contextTokens?: number;
+  readonly depth?: number;
   readonly batch?: number;
   readonly prefill?: Comparison;
   readonly decode?: Comparison;
@@ -76,8 +76,7 @@ export function comparedFigures({ runs }: ResultsFile): ComparedFigure[] {
 function figuresOf(row: ResultsRow, command: string): ComparedFigure[] {
   const weights = /--model (\S+)\.gguf/.exec(command)?.[1] ?? 'the demo model';
   const promptLength = /--prompt-len (\d+)/.exec(command)?.[1] ?? '512';
-  const context =
-    row.contextTokens === undefined || row.contextTokens === 0 ? '' : ` after a context of ${row.contextTokens} tokens`;
+  const context = row.depth === undefined || row.depth === 0 ? '' : ` after a context of ${row.depth} tokens`;
   const decode = row.batch === undefined || row.batch === 1 ? 'decode' : `decode of ${row.batch} at once`;
   return [
     ...figure(weights, `prompt of ${promptLength}${context}`, row.prefill),

@@ -55,7 +55,7 @@ it('a plot has a bar for each figure that stands beside libllama, and a line at 
     runs: [
       {
         command: 'kvasir bench latency --model A<B.gguf --prompt-len 8',
-        rows: [{ contextTokens: 64, prefill: { kvasir: 4, libllama: 2, ratio: 2 }, decode: { kvasir: 3 } }],
+        rows: [{ depth: 64, prefill: { kvasir: 4, libllama: 2, ratio: 2 }, decode: { kvasir: 3 } }],
       },
       {
         command: 'kvasir bench throughput --model Q.gguf',
@@ -63,7 +63,7 @@ it('a plot has a bar for each figure that stands beside libllama, and a line at 
       },
       {
         command: 'kvasir bench latency --model Q.gguf --numerics fast',
-        rows: [{ contextTokens: 0, decode: { kvasir: 9, libllama: 3, ratio: 3 } }],
+        rows: [{ depth: 0, decode: { kvasir: 9, libllama: 3, ratio: 3 } }],
       },
     ],
   };
@@ -81,13 +81,13 @@ it('a plot has a bar for each figure that stands beside libllama, and a line at 
 });
 
 it('a plot has one label for what was measured on several types of weights', () => {
-  const row = { contextTokens: 0, batch: 8, decode: { kvasir: 4, libllama: 2, ratio: 2 } };
+  const row = { depth: 0, batch: 8, decode: { kvasir: 4, libllama: 2, ratio: 2 } };
   const runs = ['A', 'B'].map((name) => ({ command: `kvasir bench latency --model ${name}.gguf`, rows: [row] }));
   expect(plotSvg({ ...read(quoted), runs }).match(/decode of 8 at once/g)).toHaveLength(1);
 });
 
 it('a file takes a run in pieces: a command that it has is replaced, and another commit is told', () => {
-  const piece = (command: string, contextTokens: number) => ({ command, rows: [{ contextTokens }] });
+  const piece = (command: string, depth: number) => ({ command, rows: [{ depth }] });
   const empty: ResultsFile = { ...read(quoted), commit: 'abcdef0', runs: [] };
   const both = withRun(withRun(empty, 'abcdef0', piece('a', 1)), 'abcdef0', piece('b', 2));
   expect(both.runs).toEqual([piece('a', 1), piece('b', 2)]);

@@ -47,23 +47,20 @@ export class EngineSubject implements Subject {
     this.#random = new RandomTokens(Date.now(), measured.engine.model.vocabSize);
   }
 
-  async prepare(contextTokens: number): Promise<void> {
-    if (contextTokens > 0) await this.#generateAll(this.#contexts(contextTokens), 1);
+  async prepare(depth: number): Promise<void> {
+    if (depth > 0) await this.#generateAll(this.#contexts(depth), 1);
   }
 
-  async prefill(contextTokens: number, length: number): Promise<Rate> {
-    const prompt = new Int32Array([...this.#context(contextTokens, 0), ...this.#random.take(length)]);
+  async prefill(depth: number, length: number): Promise<Rate> {
+    const prompt = new Int32Array([...this.#context(depth, 0), ...this.#random.take(length)]);
     const startedMs = performance.now();
     const { stats } = await this.#generate(prompt, 1);
-    this.#checkCached(stats.cachedTokens, contextTokens);
+    this.#checkCached(stats.cachedTokens, depth);
     return { tokens: prompt.length - stats.cachedTokens, seconds: (performance.now() - startedMs) / 1000 };
   }
 
-  async decode(contextTokens: number, length: number): Promise<Rate> {
-    const prompts =
-      contextTokens > 0
-        ? this.#contexts(contextTokens)
-        : Array.from({ length: this.#batch }, () => this.#random.take(1));
+  async decode(depth: number, length: number): Promise<Rate> {
+    const prompts = depth > 0 ? this.#contexts(depth) : Array.from({ length: this.#batch }, () => this.#random.take(1));
     // The first token belongs to the prompt, and the last is told when no step computes any more.
     const tokensEach = length + 2;
     let reading = this.#read();
@@ -74,7 +71,7 @@ export class EngineSubject implements Subject {
     };
     const window = new DecodeWindow(this.#batch, tokensEach, read);
     const ends = await this.#generateAll(prompts, tokensEach, window);
-    for (const { stats } of ends) this.#checkCached(stats.cachedTokens, contextTokens);
+    for (const { stats } of ends) this.#checkCached(stats.cachedTokens, depth);
     const { from, to, tokens } = window.result();
     return { tokens, seconds: (to.atMs - from.atMs) / 1000, overhead: overheadBetween(from, to) };
   }
@@ -92,13 +89,13 @@ export class EngineSubject implements Subject {
     return contextTokens(depth, this.#measured.engine.model.vocabSize, sequence);
   }
 
-  #contexts(contextTokens: number): Int32Array[] {
-    return Array.from({ length: this.#batch }, (_, sequence) => this.#context(contextTokens, sequence));
+  #contexts(depth: number): Int32Array[] {
+    return Array.from({ length: this.#batch }, (_, sequence) => this.#context(depth, sequence));
   }
 
   /** The last block of the context may be shared with new tokens, so it may be computed again. */
-  #checkCached(cachedTokens: number, contextTokens: number): void {
-    if (cachedTokens < contextTokens - this.#blockSize) throw contextNotCached({ contextTokens });
+  #checkCached(cachedTokens: number, depth: number): void {
+    if (cachedTokens < depth - this.#blockSize) throw contextNotCached({ depth });
   }
 
   #generateAll(

@@ -15,7 +15,7 @@ export class LibllamaSubject implements Subject {
   readonly #batch: number;
   readonly #random: RandomTokens;
   readonly #signal: AbortSignal;
-  #contextTokens = 0;
+  #depth = 0;
 
   constructor(reference: LlamaReference, batch: number, signal: AbortSignal) {
     this.#signal = signal;
@@ -29,34 +29,34 @@ export class LibllamaSubject implements Subject {
    * of the first: libllama keeps them apart, so it reads as much as if they were different.
    */
   async prepare(depth: number): Promise<void> {
-    const known = Math.min(depth, this.#contextTokens);
+    const known = Math.min(depth, this.#depth);
     for (let sequence = 0; sequence < this.#batch; sequence++) {
       this.#reference.removeFrom(sequence === 0 ? known : 0, sequence);
     }
     const missing = contextTokens(depth, this.#reference.vocabSize, 0).subarray(known);
     if (missing.length > 0) this.#reference.decode(missing, { position: known });
     for (let sequence = 1; sequence < this.#batch && depth > 0; sequence++) this.#reference.copySequence(0, sequence);
-    this.#contextTokens = depth;
+    this.#depth = depth;
   }
 
-  async prefill(contextTokens: number, length: number): Promise<Rate> {
-    this.#reference.removeFrom(contextTokens);
+  async prefill(depth: number, length: number): Promise<Rate> {
+    this.#reference.removeFrom(depth);
     const tokens = this.#random.take(length);
     const started = performance.now();
-    this.#reference.decode(tokens, { position: contextTokens });
+    this.#reference.decode(tokens, { position: depth });
     return { tokens: length, seconds: (performance.now() - started) / 1000 };
   }
 
-  async decode(contextTokens: number, length: number): Promise<Rate> {
+  async decode(depth: number, length: number): Promise<Rate> {
     const sequences = Array.from({ length: this.#batch }, (_, sequence) => sequence);
-    for (const sequence of sequences) this.#reference.removeFrom(contextTokens, sequence);
+    for (const sequence of sequences) this.#reference.removeFrom(depth, sequence);
     const wanted = sequences.map(() => 1);
     const tokens = Array.from({ length }, () => this.#random.take(this.#batch));
     const started = performance.now();
     for (const [i, row] of tokens.entries()) {
       this.#reference.decodeBatch({
         tokens: row,
-        positions: sequences.map(() => contextTokens + i),
+        positions: sequences.map(() => depth + i),
         sequences,
         wanted,
       });
@@ -65,7 +65,7 @@ export class LibllamaSubject implements Subject {
   }
 
   run(workload: Workload, times: RunTimes): Promise<number> {
-    this.#contextTokens = 0;
+    this.#depth = 0;
     return converseInBatches(this.#reference, workload, times, this.#random, this.#signal);
   }
 }

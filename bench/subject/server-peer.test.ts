@@ -33,7 +33,7 @@ describe('kvasir bench --peer-url', () => {
   it('latency', async () => {
     const lengths = ['--prompt-len', '24', '--gen-len', '64', '--depth', '0,64', '--repetitions', '1'];
     const rows = await bench<LatencyRow>('latency', ...lengths, '--batch', '1,2');
-    expect(rows.map(({ batch, contextTokens, prefill }) => [batch, contextTokens, prefill !== undefined])).toEqual([
+    expect(rows.map(({ batch, depth, prefill }) => [batch, depth, prefill !== undefined])).toEqual([
       [1, 0, true],
       [1, 64, true],
       [2, 0, false],

@@ -22,9 +22,8 @@ export class ServerSubject implements Subject {
     this.#random = new RandomTokens(Date.now(), vocabSize);
   }
 
-  async prepare(contextTokens: number): Promise<void> {
-    if (contextTokens > 0)
-      await Promise.all(this.#contexts(contextTokens).map((context) => this.#complete(context, 1)));
+  async prepare(depth: number): Promise<void> {
+    if (depth > 0) await Promise.all(this.#contexts(depth).map((context) => this.#complete(context, 1)));
   }
 
   async prefill(depth: number, length: number): Promise<Rate> {
@@ -35,11 +34,8 @@ export class ServerSubject implements Subject {
     return { tokens: prompt.length - (cachedTokens ?? depth), seconds: (performance.now() - startedMs) / 1000 };
   }
 
-  async decode(contextTokens: number, length: number): Promise<Rate> {
-    const prompts =
-      contextTokens > 0
-        ? this.#contexts(contextTokens)
-        : Array.from({ length: this.#batch }, () => this.#random.take(1));
+  async decode(depth: number, length: number): Promise<Rate> {
+    const prompts = depth > 0 ? this.#contexts(depth) : Array.from({ length: this.#batch }, () => this.#random.take(1));
     // The first token belongs to the prompt, and the last may come with what ends the answer.
     const tokensEach = length + 2;
     const window = new DecodeWindow(this.#batch, tokensEach, () => performance.now());

@@ -5,11 +5,11 @@ import type { Workload } from './workload.ts';
 export interface Subject {
   readonly name: string;
   /** Brings the first `depth` tokens of the context into the KV cache. Not timed. */
-  prepare(contextTokens: number): Promise<void>;
+  prepare(depth: number): Promise<void>;
   /** Computes `length` new tokens behind them, up to the next token's logits. */
-  prefill(contextTokens: number, length: number): Promise<Rate>;
+  prefill(depth: number, length: number): Promise<Rate>;
   /** Generates `length` tokens behind them, one after the other; of several sequences, `length` of each, all at once. */
-  decode(contextTokens: number, length: number): Promise<Rate>;
+  decode(depth: number, length: number): Promise<Rate>;
   /**
    * Runs conversations at once, each turn as soon as the turn before it has ended. Resolves with the seconds from the first
    * request to the last token. Contexts that were prepared may be gone afterwards.

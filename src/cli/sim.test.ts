@@ -31,7 +31,7 @@ test('parts of a world can be left out', async () => {
     '--turns',
     '3',
     '--off',
-    'lies,aborts',
+    'falseHits,aborts',
     '--without',
     'r1,r2',
     '--json',

@@ -8,7 +8,7 @@ export const workerStartFailed = defineError(
 
 export const workerGone = defineError(
   'KVASIR_WORKER_GONE',
-  'The worker process of {rank} {reason}. It is not started again: {lives} lives of it in a row have lasted {seconds} s together. Look for the cause in the log, then start again.',
+  'The worker process of {rank} {reason}. It is not started again: {starts} starts in a row have served {seconds} s together. Look for the cause in the log, then start again.',
   500,
 );
 
