@@ -26,17 +26,17 @@ export type Exit = (code: ExitCode) => void;
 export function addBenchFlags(command: Command, repetitions: number): Command {
   return command
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
-    .option('--repetitions <n>', 'how often to measure; medians are reported', integerFrom(1), repetitions)
+    .option('--repetitions <n>', 'number of measurements; the table has the medians', integerFrom(1), repetitions)
     .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false);
 }
 
 export function addPeerFlags(command: Command): Command {
   return command
-    .addOption(oneOf('--peer <peer>', 'whom to compare with', ['none', 'libllama'], 'none'))
+    .addOption(oneOf('--peer <peer>', 'engine to compare with', ['none', 'libllama'], 'none'))
     .addOption(
       new Option(
         '--peer-url <url>',
-        "compare with a server that serves the same model under OpenAI's protocol, such as llama-server -np <requests>",
+        "compare with a server that serves the same model over OpenAI's API, such as llama-server -np <requests>",
       )
         .argParser(urlFlag)
         .conflicts('peer'),
@@ -50,7 +50,7 @@ function urlFlag(text: string): string {
 
 export const threadsOf = (flags: EngineFlags): number => flags.threads ?? availableParallelism();
 
-/** The context of a bench is a cached prefix, so prefixes are cached whatever the flags say. */
+/** The context of a bench is a cached prefix, so prefix caching is always on. */
 export function benchOptions(flags: BenchFlags, context: CliContext): EngineOptions {
   const model = flags.model ?? demoModelPath();
   const options = engineOptionsOf(model, flags, {
@@ -60,7 +60,7 @@ export function benchOptions(flags: BenchFlags, context: CliContext): EngineOpti
   return { ...options, enablePrefixCaching: true };
 }
 
-/** Runs a bench until it is done or the user has lost patience. */
+/** Runs a bench until it ends or the user interrupts it. */
 export async function untilInterrupted(
   context: CliContext,
   measure: (signal: AbortSignal) => Promise<void>,
@@ -75,7 +75,7 @@ export async function untilInterrupted(
   }
 }
 
-/** Opens an engine, and closes it when `measure` is done with it. */
+/** Opens an engine, and closes it after `measure`. */
 export async function withEngine<T>(
   openEngine: OpenMeasuredEngine,
   options: EngineOptions,

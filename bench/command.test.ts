@@ -38,14 +38,14 @@ async function kvasir(...args: string[]) {
 const common = (): string[] => ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--peer', 'libllama'];
 
 describe('kvasir bench', () => {
-  it('latency: a row per depth with both engines, and JSON as the last line', async () => {
+  it('latency has a row per depth with both engines, and JSON as the last line', async () => {
     const lengths = ['--prompt-len', '32', '--gen-len', '4', '--depth', '0,48', '--repetitions', '2'];
     const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
     expect(code).toBe(0);
     expect(err).toMatch(/prefill 32 +48 /);
     const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: LimitedRow[] };
     expect(rows.map(({ depth }) => depth)).toEqual([0, 48]);
-    // Behind more tokens there is more to read.
+    // A step after a longer context reads more.
     expect(rows[0]!.decodeLimit).toBeGreaterThan(rows[1]!.decodeLimit);
     expect(rows[1]!.decodeLimit).toBeGreaterThan(0);
     for (const { prefill, decode, overheadMs } of rows) {
@@ -57,7 +57,7 @@ describe('kvasir bench', () => {
     }
   });
 
-  it('smoothness: a stream alone and beside prompts, with a limit and without', async () => {
+  it('smoothness measures a stream alone and beside prompts, with a limit and without', async () => {
     const lengths = ['--prompts', '2', '--prompt-len', '150', '--stream-prompt-len', '8', '--gen-len', '6'];
     const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--max-num-batched-tokens', '32'];
     const { code, out, err } = await kvasir(
@@ -79,7 +79,7 @@ describe('kvasir bench', () => {
     }
   });
 
-  it('latency: a row for each number of requests that decode at once, and what a step takes besides computing', async () => {
+  it('latency has a row for each number of requests that decode at once, with the overhead of a step', async () => {
     const lengths = ['--prompt-len', '16', '--gen-len', '6', '--depth', '0,48', '--batch', '1,3', '--repetitions', '1'];
     const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
     expect(code).toBe(0);
@@ -94,7 +94,7 @@ describe('kvasir bench', () => {
     for (const row of rows) {
       expect(row.prefill === undefined).toBe(row.batch > 1);
       expect(row.decode.ratio).toBeGreaterThan(0);
-      // Of a step, whose length the rate tells where all sequences stay abreast.
+      // The time of a step, if all sequences generate in every step.
       const stepMs = (1000 * row.batch) / row.decode.kvasir!;
       expect(row.overheadShare).toBeLessThan(1);
       // Both are milliseconds of the same steps. The factor allows for steps that another process interrupts.
@@ -103,12 +103,12 @@ describe('kvasir bench', () => {
       expect(row.sampleMs! + row.prepareMs!).toBeGreaterThan(0);
       if (process.platform === 'linux') expect(row.besideMs).toBeGreaterThanOrEqual(0);
     }
-    // One reading of the weights serves all three.
+    // All three sequences share one read of the weights.
     expect(rows[2]!.decodeLimit / rows[0]!.decodeLimit).toBeCloseTo(3, 1);
     expect(rows[3]!.decodeLimit / rows[1]!.decodeLimit).toBeLessThan(3);
   });
 
-  it('latency: reaches depths of thousands of tokens, each from the one before', async () => {
+  it('latency measures depths of thousands of tokens in ascending order', async () => {
     const deep = folder.file('deep.gguf');
     const shape = { heads: 2, headsKv: 1, feedForward: 256, context: 10_000 };
     await writeTinyModel(deep, { architecture: 'qwen3', type: 'Q8_0', ...shape });
@@ -138,7 +138,7 @@ describe('kvasir bench', () => {
       { prefixLength: 0, promptTokens: 3 * (20 + 44 + 68), generatedTokens: 36 },
     ],
   ];
-  it.each(workloads)('throughput: %s, a row for each number of requests', async (workload, flags, expected) => {
+  it.each(workloads)('throughput of %s has a row for each number of requests', async (workload, flags, expected) => {
     const args = ['--workload', workload, ...flags.split(' '), '--repetitions', '1'];
     const { code, out, err } = await kvasir('bench', 'throughput', ...common(), ...args, '--json');
     expect(code).toBe(0);
@@ -159,21 +159,21 @@ describe('kvasir bench', () => {
     }
   });
 
-  it('says when the pool cannot keep the context that is to be measured', async () => {
+  it('ends with an error if the pool is too small for the context', async () => {
     const lengths = ['--prompt-len', '64', '--gen-len', '1', '--depth', '1000', '--repetitions', '1'];
     const { code, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--kv-cache-memory', '1MiB');
     expect(code).toBe(1);
     expect(err).toMatch(/error: /);
   });
 
-  it('says when a context is longer than the model allows', async () => {
+  it('ends with an error if a context is longer than the model allows', async () => {
     const lengths = ['--requests', '1', '--prompt-len', '6000', '--repetitions', '1'];
     const { code, err } = await kvasir('bench', 'throughput', ...common(), ...lengths, '--peer', 'none');
     expect(code).toBe(1);
     expect(err).toMatch(/error: /);
   });
 
-  it('refuses what it does not know with the exit code of a wrong command line', async () => {
+  it('refuses wrong flags and unknown commands with exit code 2', async () => {
     expect((await kvasir('bench', 'throughput', '--requests', '1,0')).err).toContain('from 1 to 256');
     expect((await kvasir('bench', 'latency', '--peer-url', 'localhost:1')).err).toContain('must be a URL');
     const both = await kvasir('bench', 'latency', '--peer', 'libllama', '--peer-url', 'http://localhost:1');
@@ -184,24 +184,24 @@ describe('kvasir bench', () => {
 });
 
 describe('the limit of decoding', () => {
-  it('counts all weights and the KV of the context; of an embedding that is not the head, nothing', async () => {
+  it('counts all weights and the KV of the context, without an embedding that is not the head', async () => {
     const tied = folder.file('tied.gguf');
     await writeTinyModel(tied, { architecture: 'qwen3', type: 'Q8_0', tied: true });
     const [untiedBytes, tiedBytes] = [await openDecodeBytes(model, 'f16'), await openDecodeBytes(tied, 'f16')];
     expect(untiedBytes(10) - untiedBytes(0)).toBe(10 * 2 * 2 * 128 * 2);
-    // One matrix of 320 rows of 256 each: once the head, once the head and the embedding.
+    // Each model reads one matrix of 320 rows of 256: the head, or the tied head and embedding.
     expect(untiedBytes(0)).toBe(tiedBytes(0));
     const q8Bytes = await openDecodeBytes(model, 'q8_0');
     expect(q8Bytes(10) - q8Bytes(0)).toBe((10 * 2 * 2 * 128 * 34) / 32);
   });
 
-  it('is what threads read together', async () => {
+  it('uses the bandwidth of several threads together', async () => {
     expect(await readBandwidth(2, 8 << 20)).toBeGreaterThan(1e7);
   });
 });
 
 describe('measuring', () => {
-  it('lets subjects take turns and reports medians', async () => {
+  it('runs subjects in turn and reports medians', async () => {
     const calls: string[] = [];
     const parts = { prepareMs: 0.2, sampleMs: 0.3, besideMs: 0.5 };
     const subject = (name: string, rates: readonly number[]): Subject => {
@@ -217,7 +217,7 @@ describe('measuring', () => {
         run: () => Promise.reject(new Error('no workload is measured')),
       };
     };
-    // The first of each is the warm-up.
+    // The first value of each subject is the warm-up.
     const subjects = [subject('a', [1, 10, 30, 20]), subject('b', [1, 10, 10, 10])];
     const common = { depths: [7], promptLength: 1, generateLength: 1, onProgress: () => undefined };
     const rows = await measureLatency(subjects, { ...common, batch: 1, repetitions: 3 });
@@ -230,16 +230,16 @@ describe('measuring', () => {
     ]);
   });
 
-  it('counts decoding from when all have begun until the first is done', () => {
+  it('counts decoding from the first token of the last sequence until the first sequence is done', () => {
     let now = 0;
     const window = new DecodeWindow(2, 4, () => now);
     const arrivals = [
-      [0, 1], // Alone.
+      [0, 1], // Only one sequence generates.
       [1, 1],
       [0, 1],
       [1, 0], // An empty chunk.
       [1, 2],
-      [0, 2], // Its last.
+      [0, 2], // The last tokens of a sequence.
       [1, 1],
     ] as const;
     for (const [sequence, count] of arrivals) {
@@ -252,12 +252,12 @@ describe('measuring', () => {
     expect(() => never.result()).toThrow('2 requests');
   });
 
-  it('knows medians, and no ratio where there is no peer', () => {
+  it('computes medians, and a ratio only with a peer', () => {
     expect([median([3, 1, 2]), median([4, 1, 2, 3]), median([5])]).toEqual([2, 2.5, 5]);
     expect(comparison(['kvasir'], [1.23456])).toEqual({ kvasir: 1.235 });
   });
 
-  it('aligns numbers under each other', () => {
+  it('aligns numbers to the right', () => {
     expect(
       formatTable(
         ['a', 'bcd'],

@@ -8,7 +8,7 @@ import type { OpenMeasuredEngine } from './subject/engine-subject.ts';
 import { throughputCommand } from './throughput/command.ts';
 import { transferCommand } from './transfer/command.ts';
 
-/** `kvasir bench`: Kvasir measured on this machine, and libllama on the same file in the same minutes. */
+/** `kvasir bench`: measures Kvasir on this machine, and libllama on the same file in turn. */
 export const benchCommand =
   (openEngine: OpenMeasuredEngine): CommandFactory =>
   (context, exit) => {

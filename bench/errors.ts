@@ -2,17 +2,17 @@ import { defineError } from '../src/base/errors.ts';
 
 export const contextNotCached = defineError(
   'KVASIR_BENCH_CONTEXT_NOT_CACHED',
-  'The KV pool is too small to keep a context of {depth} tokens. Give more with --kv-cache-memory.',
+  'The KV pool is too small to keep a context of {depth} tokens. Use a larger --kv-cache-memory.',
   500,
 );
 export const notAllAtOnce = defineError(
   'KVASIR_BENCH_NOT_ALL_AT_ONCE',
-  'There was no moment at which {batch} requests generated at once. A server needs as many slots, and --gen-len may be too short.',
+  'At no time did {batch} requests generate together. Start the server with at least {batch} slots, or use a larger --gen-len.',
   500,
 );
 export const poolTooSmall = defineError(
   'KVASIR_BENCH_POOL_TOO_SMALL',
-  'So many requests with their prompts need {needed} blocks, the pool has {blocks}. Give more with --blocks, or measure shorter prompts or fewer steps.',
+  'The requests and their prompts need {needed} blocks, the pool has {blocks}. Use a larger --blocks, or shorter prompts or fewer steps.',
   400,
 );
 export const interrupted = defineError('KVASIR_BENCH_INTERRUPTED', 'Interrupted.', 500);
@@ -33,7 +33,7 @@ export const peerRefused = defineError(
 );
 export const peerPromptDiffers = defineError(
   'KVASIR_BENCH_PEER_PROMPT_DIFFERS',
-  'The server has read {counted} tokens where {sent} were sent: it does not serve the same model, or adds tokens of its own. Serve the same model file there.',
+  'The server has read {counted} tokens where {sent} were sent: it serves another model, or adds tokens to prompts. Serve the same model file there.',
   502,
 );
 export const transferFailed = defineError(
@@ -43,11 +43,11 @@ export const transferFailed = defineError(
 );
 export const prefixNotSaved = defineError(
   'KVASIR_BENCH_PREFIX_NOT_SAVED',
-  'Only {saved} of {wanted} blocks were stored within a minute. Give the bench a faster disk, or fewer tokens.',
+  'Only {saved} of {wanted} blocks were stored within a minute. Use a faster disk, or fewer tokens.',
   500,
 );
 export const prefixNotLoaded = defineError(
   'KVASIR_BENCH_PREFIX_NOT_LOADED',
-  'The prefix did not come from disk: {promised} tokens were promised, {lost} blocks of them were lost. Give the bench a disk that no other process changes.',
+  'The prefix was not loaded from disk: {promised} tokens were promised, {failed} blocks of them failed. Use a disk that no other process changes.',
   500,
 );

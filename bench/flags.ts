@@ -7,7 +7,7 @@ export function wholeNumbersFlag(text: string): number[] {
   throw new InvalidArgumentError('It must be whole numbers with commas between them, like 0,2048.');
 }
 
-/** The same, each at least 1 and at most 256. */
+/** Whole numbers from 1 to 256 with commas between them. */
 export function countsFlag(text: string): number[] {
   const values = wholeNumbersFlag(text);
   if (values.every((value) => value >= 1 && value <= 256)) return values;

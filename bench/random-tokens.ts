@@ -1,6 +1,6 @@
 import { Prng } from '../src/base/prng.ts';
 
-/** Tokens that no prefix cache has seen: which ones they are does not change the work. */
+/** Random tokens, so that no prefix cache has them. The work does not depend on the tokens. */
 export class RandomTokens {
   readonly #prng: Prng;
   readonly #vocabSize: number;
@@ -15,6 +15,6 @@ export class RandomTokens {
   }
 }
 
-/** The context of a sequence behind which things are measured: the same tokens for every subject and every repetition. */
+/** The context of a sequence: the same tokens for every subject and every repetition. */
 export const contextTokens = (depth: number, vocabSize: number, sequence: number): Int32Array =>
   new RandomTokens(1 + sequence, vocabSize).take(depth);

@@ -5,5 +5,5 @@ export function median(values: readonly number[]): number {
   return (low + high) / 2;
 }
 
-/** Four digits say more than any bench knows. */
+/** Rounds to four digits; no bench is more exact. */
 export const rounded = (value: number): number => Number(value.toPrecision(4));

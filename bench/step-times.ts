@@ -1,8 +1,8 @@
 import { rounded } from './statistics.ts';
 
 /**
- * Times of many short pieces of work, and in how many of them the kernel gave the core to somebody else: what these show
- * is the machine's load as much as the work.
+ * Times of many short pieces of work, and the number of those that the kernel interrupted for other processes: their
+ * times also depend on the load of the machine.
  */
 export class StepTimes {
   readonly #times: Float64Array;
@@ -15,7 +15,7 @@ export class StepTimes {
     this.#undisturbed = new Float64Array(capacity);
   }
 
-  /** `switchesBefore`: what `preemptions()` said before the work. */
+  /** `switchesBefore`: the value of `preemptions()` before the work. */
   add(ms: number, switchesBefore: number): void {
     this.#times[this.#count++] = ms;
     if (preemptions() === switchesBefore) this.#undisturbed[this.#undisturbedCount++] = ms;
@@ -40,16 +40,16 @@ export interface TimesSummary {
   readonly p99Ms: number;
   readonly maxMs: number;
   readonly runs: number;
-  /** How many of them the kernel interrupted for somebody else. */
+  /** The number of runs that the kernel interrupted for another process. */
   readonly disturbed: number;
-  /** Of the others; absent when there are none. */
+  /** The p99 of the other runs; absent if there are none. */
   readonly undisturbedP99Ms?: number;
 }
 
-/** How often the kernel has taken a core away from this process. */
+/** The number of involuntary context switches of this process. */
 export const preemptions = (): number => process.resourceUsage().involuntaryContextSwitches;
 
-/** Of ascending values: the smallest that is not below the given share of them. */
+/** The quantile of ascending values: one of the values, without interpolation. */
 export function quantile(sorted: Float64Array, share: number): number {
   return rounded(sorted[Math.max(Math.ceil(sorted.length * share) - 1, 0)] ?? 0);
 }

@@ -1,4 +1,4 @@
-/** Columns wide enough for their widest cell, all but the first aligned to the right. */
+/** A table whose columns are as wide as their widest cell; all but the first are aligned to the right. */
 export function formatTable(header: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
   const lines = [header, ...rows.map((row) => row.map(String))];
   const widths = header.map((_, column) => Math.max(...lines.map((line) => line[column]?.length ?? 0)));

@@ -35,12 +35,12 @@ interface LatencyFlags extends BenchFlags, PeerFlags {
 
 export function latencyCommand(openEngine: OpenMeasuredEngine, context: CliContext, exit: Exit): Command {
   const command = new Command('latency')
-    .summary('prefill and decode, at some depths of context; what the engine costs besides')
+    .summary('prefill and decode after contexts of some lengths, and the overhead of the engine')
     .description(
-      'Prefill of one request and decode of one or several at once, behind contexts of\nsome depths, and what a step of decoding takes besides computing.',
+      'Measure prefill of one request and decode of one or more requests at once, after\ncontexts of some lengths, and the overhead of a decode step.',
     )
-    .option('--depth <tokens,...>', 'tokens that lie in the KV cache before', wholeNumbersFlag, [0, 2048])
-    .option('--batch <n,...>', 'requests that decode at once, each behind a context of its own', countsFlag, [1])
+    .option('--depth <tokens,...>', 'tokens of the context in the KV cache', wholeNumbersFlag, [0, 2048])
+    .option('--batch <n,...>', 'requests that decode at once, each after its own context', countsFlag, [1])
     .option('--prompt-len <tokens>', 'new tokens of a prompt', integerFrom(1), 512)
     .option('--gen-len <tokens>', 'tokens to generate', integerFrom(1), 64);
   addPeerFlags(addBenchFlags(command, 5)).addHelpText('after', COLUMNS_HELP);
@@ -50,11 +50,11 @@ export function latencyCommand(openEngine: OpenMeasuredEngine, context: CliConte
 }
 
 const COLUMNS_HELP = `
-Of a step of decoding:
-  overhead ms  outside of ggml's computing: planning, laying out, sampling, applying
-  % of step    the same, as a share of the whole step
-  beside ms    what the engine's thread works while ggml computes: text, and who is told of it (Linux)
-  limit        tok/s at which memory delivers all weights once a step, and the context of each request`;
+Of a decode step:
+  overhead ms  time in which ggml does not compute: planning, preparing the batch, sampling, applying
+  % of step    overhead as a share of the whole step
+  beside ms    CPU time of the engine's thread while ggml computes: detokenizing and delivering text (Linux)
+  limit        tok/s at which memory can deliver all weights once a step, and the context of each request`;
 
 function measure(
   openEngine: OpenMeasuredEngine,
@@ -71,10 +71,10 @@ function measure(
     const measuredRows: LatencyRow[] = [];
     for (const batch of flags.batch)
       measuredRows.push(...(await measureBatch(measured, batch, context, flags, signal)));
-    // The better of the two: what disturbs a limit only ever makes it smaller.
+    // The larger of two measurements, because disturbances only make it smaller.
     const bandwidth = Math.max(before, await readBandwidth(threads, bytesAt(0)));
     const rows = measuredRows.map((row) => {
-      // A step reads the weights once, whatever the batch, and the context of each.
+      // A step reads the weights once for the whole batch, and the context of each request.
       return { ...row, decodeLimit: rounded((row.batch * bandwidth) / bytesAt(row.batch * row.depth)) };
     });
     report(context, flags, measured, latencyTable(rows, flags), rows);
@@ -108,7 +108,7 @@ async function measureBatch(
 }
 
 export interface LimitedRow extends LatencyRow {
-  /** Tokens per second that decoding cannot exceed where memory delivers no faster than it did to `memcmp`. */
+  /** The limit of decoding in tokens per second, if memory delivers no faster than to `memcmp`. */
   readonly decodeLimit: number;
 }
 

@@ -3,8 +3,8 @@ import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { blockBytes, type KvTypeName, kvTypes } from '../../src/runner/kv-memory.ts';
 
 /**
- * What memory allows: a step of decoding reads all weights and all KV of the context once, and can be no quicker than
- * memory delivers them. Bytes of such a step at a depth.
+ * The bytes that a decode step reads after a context of `depth` tokens: all weights and all KV of the context once. The
+ * step cannot be faster than memory delivers them.
  */
 export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise<(depth: number) => number> {
   const file = await readGguf(path);
@@ -14,7 +14,7 @@ export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise
   return (depth) => weights + depth * tokenBytes;
 }
 
-/** Of the embedding a step reads one row, unless it is the head, too. */
+/** All tensors but the embedding, of which a step reads one row, unless the embedding is the head too. */
 function weightBytes({ tensors }: GgufFile): number {
   const isTied = !tensors.has('output.weight');
   let sum = 0;

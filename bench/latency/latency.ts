@@ -15,29 +15,29 @@ export interface LatencyOptions {
 export interface LatencyRow {
   readonly depth: number;
   readonly batch: number;
-  /** Medians in tokens per second by subject, and the first subject's relative to the second's. Prompts come one at a time. */
+  /** Medians in tokens per second by subject, and the ratio of the first two. Prompts are measured one at a time. */
   readonly prefill?: Comparison;
   readonly decode: Comparison;
-  /** Milliseconds of a decode step of the first subject in which ggml did not compute, and their share of the step. */
+  /** Milliseconds of a decode step of the first subject in which ggml does not compute, and their share of the step. */
   readonly overheadMs?: number;
   readonly overheadShare?: number;
-  /** Of these milliseconds, those that laid out what ggml computes, and those that chose tokens; the scheduler has the rest. */
+  /** Parts of `overheadMs`: preparing the batch, and sampling. The scheduler takes the rest. */
   readonly prepareMs?: number;
   readonly sampleMs?: number;
-  /** Milliseconds of a step that the engine's thread worked while ggml computed; absent where the system does not tell. */
+  /** CPU milliseconds of the engine's thread while ggml computes a step; absent if the system does not report them. */
   readonly besideMs?: number;
 }
 export type Comparison = Readonly<Record<string, number>>;
 
-/** Worker threads of one subject spin for a moment after a graph; the other must not pay for it. */
+/** Worker threads of one subject spin for a moment after a graph; the pause keeps them from slowing the other subject. */
 export const PAUSE_MS = 30;
 
-/** Enough for requests that come one after the other over sockets to be under way together. */
+/** Enough output tokens that requests which arrive one after the other over sockets run together. */
 const WARM_UP_TOKENS = 32;
 
 /**
- * Measures every subject at every depth. Subjects take turns within each repetition, and who begins changes, so that a
- * machine that slows down slows all of them.
+ * Measures every subject at every depth. Subjects take turns within each repetition, and their order alternates, so that
+ * a machine that becomes slower affects all of them.
  */
 export async function measureLatency(subjects: readonly Subject[], options: LatencyOptions): Promise<LatencyRow[]> {
   const rows: LatencyRow[] = [];

@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 
 /**
- * What each thread runs. `compare` of equal buffers is libc's `memcmp`: it reads both to their ends and writes nothing. The
- * threads begin when all have their memory.
+ * The program of each thread. `compare` of equal buffers is libc's `memcmp`: it reads both completely and writes nothing.
+ * The threads start when all have their memory.
  */
 const program = `
 const { parentPort, workerData: { bytes, rounds } } = require('node:worker_threads');
@@ -17,14 +17,14 @@ parentPort.once('message', () => {
 a.compare(b);
 parentPort.postMessage('ready');
 `;
-/** No cache holds more. */
+/** Larger than any CPU cache. */
 const bytesMax = 512 * 1024 ** 2;
-/** Enough for a clock to see. */
+/** Enough for a measurable time. */
 const readBytes = 1024 ** 3;
 
 /**
- * Bytes per second that so many threads read together, again and again the same `bytesInAll`, but half a gigabyte at most:
- * what fits into a cache is read from there, as a small model is.
+ * Bytes per second that `threads` threads read together. They read the same `bytesInAll` bytes repeatedly, at most half a
+ * gigabyte. Bytes that fit into a CPU cache are read from the cache, like a small model.
  */
 export async function readBandwidth(threads: number, bytesInAll: number): Promise<number> {
   const bytes = Math.ceil(Math.min(bytesInAll, bytesMax) / threads / 2);

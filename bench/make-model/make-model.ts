@@ -1,5 +1,5 @@
 /**
- * Writes the model that benches run on when there is no real one: random weights in the shape of Qwen3-0.6B.
+ * Writes a model for benches, if there is no real one: random weights in the shape of Qwen3-0.6B.
  *
  *   npm run build && node dist/bench/make-model/make-model.js /tmp/qwen3-0.6b-shaped.gguf Q8_0
  */

@@ -1,8 +1,8 @@
 /**
- * Makes models with random weights and a working byte-level vocabulary, so that tests and benches need no download:
- * any of the architectures, any type of weights, from some hundred kilobytes to the shape of a real 0.6B model.
+ * Writes models with random weights and a byte-level vocabulary, so that tests and benches need no download: of any
+ * architecture and type of weights, from some hundred kilobytes to the shape of a real 0.6B model.
  *
- * The text they write is nonsense, but all that engines compute is real. The same options give the same file.
+ * Their text is random, but engines compute it as for real models. Equal options give equal files.
  */
 import { open } from 'node:fs/promises';
 import { type ContextPtr, type GgufPtr, loadNative, type NativeApi } from '../../src/ggml/ffi.ts';
@@ -14,9 +14,9 @@ import { CHAT_TEMPLATE, makeVocabulary, type Vocabulary } from './vocabulary-mak
 
 export interface ModelOptions {
   readonly architecture: Architecture;
-  /** Of the matrices; `Q4_K_M` mixes Q4_K and Q6_K as llama.cpp does. Norms and biases are F32. */
+  /** The type of the matrices; `Q4_K_M` mixes Q4_K and Q6_K as llama.cpp does. Norms and biases are F32. */
   readonly type: WeightTypeName | 'Q4_K_M';
-  /** Another type for the matrices of some layers; undefined leaves it at `type`. */
+  /** Another type for the matrices of some layers; undefined means `type`. */
   readonly typeOfLayer?: (layer: number) => WeightTypeName | undefined;
   readonly layers?: number;
   readonly embedding?: number;
@@ -28,19 +28,19 @@ export interface ModelOptions {
   readonly vocab?: number;
   readonly context?: number;
   readonly seed?: number;
-  /** No `output.weight`. */
+  /** The model has no `output.weight`. */
   readonly tied?: boolean;
   /** Biases of queries, keys and values; by default qwen2 has them. */
   readonly qkvBias?: boolean;
   readonly ropeScaling?: 'none' | 'linear' | 'yarn' | 'llama3';
 }
 
-/** A model of less than 10 MB. Rows are long enough for every type of weights. */
+/** Writes a model of less than 10 MB. Rows are long enough for every type of weights. */
 export function writeTinyModel(path: string, options: ModelOptions): Promise<void> {
   return writeModel(path, options);
 }
 
-/** The shape of Qwen3-0.6B, for benches whose figures should mean something. */
+/** Writes a model in the shape of Qwen3-0.6B, so that figures of benches are realistic. */
 export function writeQwen06Shaped(path: string, type: ModelOptions['type']): Promise<void> {
   return writeModel(path, {
     architecture: 'qwen3',
@@ -204,7 +204,7 @@ function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig): v
   native.gguf_set_val_str(gguf, 'tokenizer.chat_template', CHAT_TEMPLATE);
 }
 
-/** Elements that are quantized and written at a time. */
+/** Elements that are quantized and written together. */
 const CHUNK = 1 << 21;
 const ALIGNMENT = 32;
 
@@ -236,8 +236,8 @@ async function writeTensor(
 }
 
 /**
- * Matrices keep the size of what passes through them. What the layers add outweighs the embedding, so that the next token
- * depends on the whole context; rows of the head differ in length, so that the best token wins by a clear margin.
+ * Matrices keep the magnitude of activations. The sum of the layers is larger than the embedding, so that the next token
+ * depends on the whole context. Rows of the head have different lengths, so that the best logit has a clear margin.
  */
 function fillingOf(name: string, columns: number, config: ModelConfig): Filling {
   const matrix = 1 / Math.sqrt(columns);

@@ -1,16 +1,16 @@
-/** How the values of a tensor are spread: `mean + N(0, deviation)`, each row times `exp(N(0, rowSpread))`. */
+/** The distribution of a tensor's values: `mean + N(0, deviation)`, each row times `exp(N(0, rowSpread))`. */
 export interface Filling {
   readonly mean: number;
   readonly deviation: number;
   readonly rowSpread: number;
 }
 
-/** Rows of normally distributed numbers, cut at random places from one pool, because drawing each anew takes minutes. */
+/** Rows of normally distributed numbers from random positions of one array, because drawing each number takes minutes. */
 export class RandomRows {
   readonly #pool: Float32Array;
   #state: number;
 
-  /** `elements`: about how many will be asked for; a small model does with a small pool. */
+  /** `elements`: the approximate number of elements that the caller needs; for a small number the array is small. */
   constructor(seed: number, elements: number) {
     this.#state = seed | 0;
     this.#pool = new Float32Array(elements < 1e7 ? 1 << 19 : 1 << 22);
@@ -34,7 +34,7 @@ export class RandomRows {
     }
   }
 
-  /** Mulberry32: 32 bits of state are plenty for choosing offsets. */
+  /** Mulberry32: 32 bits of state are enough for random offsets. */
   #uniform(): number {
     this.#state = (this.#state + 0x6d2b79f5) | 0;
     let t = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);

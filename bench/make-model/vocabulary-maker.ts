@@ -1,6 +1,6 @@
 /**
- * A byte-level BPE vocabulary of any size, as GPT-2 and Qwen have them: 256 byte tokens, then merges learnt from a short
- * text, then as many made-up merges as it takes, and eight control tokens at the end.
+ * A byte-level BPE vocabulary of any size, as in GPT-2 and Qwen: 256 byte tokens, then merges learned from a short text,
+ * then artificial merges up to the size, and eight control tokens at the end.
  */
 export interface Vocabulary {
   readonly tokens: readonly string[];
@@ -27,7 +27,7 @@ export const CHAT_TEMPLATE =
   "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}" +
   "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/** Some English, some accents, some CJK and an emoji, so that merges end inside and between UTF-8 characters. */
+/** English, accents, CJK and an emoji, so that merges end inside and between UTF-8 characters. */
 const sample =
   'the quick brown fox and the lazy dog went to the river, and then they said that this was the other story. ' +
   'Once upon a time there was a little fox who lived in the forest with her mother. über café naïve — 日本語 日本 🙂🙂 ';
@@ -57,7 +57,7 @@ export function makeVocabulary(size: number): Vocabulary {
   return { tokens, types, merges, endOfText: controlStart, endOfTurn: controlStart + 2 };
 }
 
-/** Plain BPE training: the most frequent pair becomes a token, again and again, while a pair occurs twice. */
+/** BPE training: the most frequent pair becomes a token, until no pair occurs twice. */
 function learnMerges(bytes: readonly string[], limit: number, add: (left: string, right: string) => void): void {
   const words = sample
     .split(/(?= )/)
@@ -82,7 +82,7 @@ function learnMerges(bytes: readonly string[], limit: number, add: (left: string
   }
 }
 
-/** GPT-2's printable stand-ins for the 256 bytes: those that are printable stand for themselves. */
+/** GPT-2's printable characters for the 256 bytes; printable bytes represent themselves. */
 function byteTokens(): string[] {
   const isPrintable = (byte: number): boolean =>
     (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;

@@ -9,14 +9,14 @@ const run = promisify(execFile);
 /** One stored block of one rank. */
 export interface StoredBlock {
   readonly path: string;
-  /** The key as the connector writes it, `<group>-<digest>`. */
+  /** The key in the connector's format, `<group>-<digest>`. */
   readonly key: string;
   readonly rank: number;
 }
 
 /**
- * A directory of a SharedStorageConnector, seen from outside: `<model>/rank<r>of<n>/<aa>/<digest>-g<group>.kv`. The bench
- * damages its files with the system's own means, while no engine or while a running engine uses them.
+ * The files in the directory of a SharedStorageConnector: `<model>/rank<r>of<n>/<aa>/<digest>-g<group>.kv`. The bench
+ * damages them with system calls, also while an engine uses them.
  */
 export class BlockStore {
   readonly path: string;
@@ -38,13 +38,13 @@ export class BlockStore {
     return found.sort((a, b) => a.rank - b.rank || (a.key < b.key ? -1 : 1));
   }
 
-  /** Of all blocks, headers included. */
+  /** The size of all blocks with their headers. */
   async bytes(): Promise<number> {
     const sizes = await Promise.all((await this.blocks()).map(async ({ path }) => (await stat(path)).size));
     return sizes.reduce((total, size) => total + size, 0);
   }
 
-  /** The copy is reached through a symbolic link, so that it can be taken away and brought back in one step. */
+  /** The path of the copy is a symbolic link, so that the copy can be taken down and brought back in one step. */
   async copyTo(path: string): Promise<BlockStore> {
     await cp(this.path, blocksOf(path), { recursive: true });
     const copy = new BlockStore(path);
@@ -52,7 +52,7 @@ export class BlockStore {
     return copy;
   }
 
-  /** Takes a copy away: every call of the file system fails with ELOOP, as on a mount that is gone. */
+  /** Takes a copy down: every call of the file system fails with ELOOP, as on a dead mount. */
   takeDown(): Promise<void> {
     return this.#pointTo(this.path);
   }
@@ -75,12 +75,12 @@ export class BlockStore {
 
 const blocksOf = (path: string): string => `${path}.blocks`;
 
-/** What can be done to one stored block. */
+/** Damages one stored block. */
 export type Damage = (block: StoredBlock, prng: Prng) => Promise<void>;
 
 export const removeFile: Damage = ({ path }) => unlink(path);
 
-/** One bit of the payload or the header, anywhere. */
+/** Flips one random bit of the payload or the header. */
 export const flipBit: Damage = async ({ path }, prng) => {
   const bytes = await readFile(path);
   const at = prng.between(0, bytes.length - 1);
@@ -88,19 +88,19 @@ export const flipBit: Damage = async ({ path }, prng) => {
   await writeFile(path, bytes);
 };
 
-/** A file that ends too early; perhaps an empty one. */
+/** Cuts the file to a random shorter length, perhaps 0. */
 export const cutShort: Damage = async ({ path }, prng) => {
   const { length } = await readFile(path);
   await truncate(path, prng.between(0, length - 1));
 };
 
-/** Opening a FIFO without a writer does not return: so does a read from a dead network mount. */
+/** Opening a FIFO without a writer does not return, like a read from a dead network mount. */
 export const makeHang: Damage = async ({ path }) => {
   await rename(path, `${path}.whole`);
   await run('mkfifo', [path]);
 };
 
-/** Undoes `makeHang`. Calls that hang in the FIFO end: it gets a writer for a moment. */
+/** Undoes `makeHang`. A short-lived writer of the FIFO ends the hanging calls. */
 export async function endHang({ path }: StoredBlock): Promise<void> {
   await run('sh', ['-c', 'exec 3<>"$1"', 'sh', path]).catch(() => undefined);
   await rename(`${path}.whole`, path);

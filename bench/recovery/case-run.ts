@@ -13,7 +13,7 @@ import type { SamplingName, WorkloadRequest } from './workload.ts';
 
 export type LoadMode = 'sync' | 'async';
 
-/** How the server of a case is started. */
+/** The variant of a case: loads, sampling and ranks. */
 export interface CaseShape {
   readonly mode: LoadMode;
   readonly sampling: SamplingName;
@@ -23,9 +23,9 @@ export interface CaseShape {
 export interface CaseOptions extends CaseShape {
   readonly fault: Fault;
   readonly requests: readonly WorkloadRequest[];
-  /** Of the same requests without a store. */
+  /** The completions of the same requests without a store. */
   readonly expected: readonly Completion[];
-  /** Asked one after the other when the fault is over, until one of them is loaded. */
+  /** Sent one after the other after the fault, until one of them is loaded. */
   readonly probes: readonly WorkloadRequest[];
   /** A store with every full block of requests and probes, for this number of ranks. */
   readonly filled: BlockStore;
@@ -35,36 +35,36 @@ export interface CaseOptions extends CaseShape {
   readonly blockSize: number;
   /** Flags of `kvasir serve`, the model among them. */
   readonly serverArgs: readonly string[];
-  /** For the copy of the store; removed afterwards. */
+  /** The folder for the copy of the store; removed afterwards. */
   readonly folder: string;
   readonly prng: Prng;
   readonly signal: AbortSignal;
 }
 
-/** What a case has shown. */
+/** The result of a case. */
 export interface CaseRow extends CaseShape {
   readonly fault: string;
   readonly requests: number;
-  /** Requests whose text, tokens and logprobs are those of a run without a store. */
+  /** Requests whose text, tokens and logprobs equal those of a run without a store. */
   readonly textsEqual: number;
   /** Requests that did not complete. */
   readonly requestsLost: number;
   readonly computedTokens: number;
-  /** By `neededTokens`, from what the bench itself has damaged or clients were told; no counter of the engine's planner. */
+  /** From `neededTokens`, with the blocks that the bench damaged or recorded; without counters of the planner. */
   readonly minimumTokens: number;
-  /** Computed beyond the minimum. Negative when the engine computed less than it must have: then a count is wrong. */
+  /** Computed tokens minus the minimum. A negative number shows that a count is wrong. */
   readonly overMinimum: number;
   readonly firstTokenMs: readonly number[];
-  /** The longest time that any client waited for a token. */
+  /** The longest time that a client waited for a token. */
   readonly longestWaitMs: number;
-  /** From the end of the fault until a request was loaded from the store again; 0 when the first one was. */
+  /** From the end of the fault to the first request that is loaded from the store; 0 for the first probe. */
   readonly secondsUntilLoaded?: number;
 }
 
 const probeEveryMs = 500;
 const trafficEveryMs = 1000;
 
-/** Runs one workload with one fault, on a server process and a copy of the store of its own. */
+/** Runs one workload with one fault, on a new server process and a copy of the store. */
 export async function runCase(options: CaseOptions): Promise<CaseRow> {
   const { fault, filled, folder, signal } = options;
   const disk = fault.diskPart === undefined ? undefined : Math.ceil(options.filledBytes * fault.diskPart);
@@ -92,7 +92,7 @@ class CaseRun {
   #server!: RestartableServer;
   readonly #seen: number[];
   #probesSent = 0;
-  /** Tokens that clients have seen; infinite when all requests have ended. */
+  /** Tokens that clients have received; infinite when all requests have ended. */
   #generated = 0;
   #seenAtLoss: readonly number[] | undefined;
   #waiting: { readonly tokens: number; readonly resolve: () => void }[] = [];
@@ -111,10 +111,10 @@ class CaseRun {
     this.#server = await this.#startServer();
     try {
       const injecting = fault.inject?.(this.#scene());
-      // Told where the fault is waited for.
+      // `#trafficUntil` throws the error; until then it must not be unhandled.
       injecting?.catch(() => undefined);
       const outcomes = await Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
-      // A fault that waits for tokens ends too if the tokens never come.
+      // End a fault that waits for tokens that do not come.
       this.#wake(Number.POSITIVE_INFINITY);
       await this.#trafficUntil(injecting);
       await fault.mend?.(this.#store, damaged);
@@ -133,7 +133,7 @@ class CaseRun {
         requestsLost: done.filter((completion) => completion?.finishReason !== 'length').length,
         computedTokens,
         minimumTokens,
-        // The blocks that a rank had in memory are known from outside only up to a block, so the minimum is a bound.
+        // Outside the engine, the blocks in a rank's memory are known only up to one block, so the minimum is a bound.
         overMinimum: fault.loss === 'memory' ? Math.max(0, over) : over,
         firstTokenMs: done.flatMap((completion) =>
           completion === undefined ? [] : [Math.round(completion.firstTokenMs)],
@@ -146,7 +146,7 @@ class CaseRun {
     }
   }
 
-  /** The blocks of the prompts, not those of probes or of generated text: a request loads no others. */
+  /** Damages blocks of the prompts, not of probes or of generated text: requests load only the former. */
   async #damage(): Promise<readonly StoredBlock[]> {
     const { fault, prng, requests, keysOf } = this.#options;
     if (fault.damage === undefined) return [];
@@ -214,7 +214,7 @@ class CaseRun {
     for (const { resolve } of ready) resolve();
   }
 
-  /** Requests arrive until the fault is over: without requests, the breaker does not try the store again. */
+  /** Sends requests until the fault is over: without requests, the circuit breaker does not probe the store. */
   async #trafficUntil(over: Promise<void> | undefined): Promise<void> {
     if (over === undefined) return;
     let isOver = false;
@@ -262,7 +262,7 @@ class CaseRun {
     return requests.reduce((total, _, i) => total + this.#repeated(i, done[i]), base);
   }
 
-  /** The blocks of the prompts that a server could have: by what the bench has done, or by the records of its store. */
+  /** The blocks of the prompts that the server can load: from the bench's damage, or from the records of the connector. */
   async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
     const { fault, requests, keysOf, ranks } = this.#options;
     if (fault.loss === 'everything') return new Set();
@@ -276,7 +276,7 @@ class CaseRun {
     return `${this.#options.folder}-record`;
   }
 
-  /** What the death of a rank cost the request at most, by what its client had seen then. */
+  /** The largest number of tokens that the request recomputes after the death of a rank. */
   #repeated(index: number, completion: Completion | undefined): number {
     const { requests, blockSize } = this.#options;
     const { prompt, maxTokens } = requests[index]!;

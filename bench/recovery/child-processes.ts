@@ -4,7 +4,7 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** The direct children of a process, ascending: from `/proc` on Linux, from `pgrep` elsewhere. */
+/** The ids of a process's direct children, ascending: from `/proc` on Linux, from `pgrep` on other systems. */
 export async function childProcessIds(parent: number): Promise<number[]> {
   const found = process.platform === 'linux' ? await fromProc(parent) : await fromPgrep(parent);
   return found.sort((a, b) => a - b);

@@ -38,33 +38,33 @@ interface RecoveryFlags {
   readonly json: boolean;
 }
 
-/** `kvasir bench recovery`: the same requests against servers whose stores and processes fail in every way. */
+/** `kvasir bench recovery`: the same requests on servers whose stores and processes fail in many ways. */
 export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
   return new Command('recovery')
-    .summary('one workload against stores and processes that fail, one fault after the other')
+    .summary('one workload while stores and processes fail, one fault after the other')
     .description(
-      'Starts servers, damages their stores and processes while clients wait, and compares: texts, tokens computed,\n' +
-        'time to the first token. The exit code is 1 when a text differs from that of a server without a store, when a\n' +
-        'request is lost, or when more tokens are computed than must be.',
+      'Start servers, damage their stores and processes while clients wait, and compare texts, computed tokens and the\n' +
+        'time to the first token. The exit code is 1 if a text differs from that of a server without a store, if a\n' +
+        'request is lost, or if more tokens are computed than necessary.',
     )
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
     .option('--threads <n>', 'threads that compute (default: all cores)', integerFrom(1))
     .option('--block-size <tokens>', 'tokens of one KV block', integerFrom(1), 16)
     .option('--kv-cache-memory <bytes>', 'size of the KV pool, like 2GiB', bytesFlag)
     .option('--requests <n>', 'requests that arrive at once', integerFrom(1, 256), 12)
-    .option('--prefixes <n>', 'how many different beginnings they have', integerFrom(1, 256), 3)
-    .option('--prefix-len <tokens>', 'tokens of each beginning', integerFrom(0), 512)
-    .option('--prompt-len <tokens>', 'tokens of each prompt after the beginning', integerFrom(1), 40)
+    .option('--prefixes <n>', 'number of different shared prefixes', integerFrom(1, 256), 3)
+    .option('--prefix-len <tokens>', 'tokens of each shared prefix', integerFrom(0), 512)
+    .option('--prompt-len <tokens>', 'tokens of each prompt after the prefix', integerFrom(1), 40)
     .option('--gen-len <tokens>', 'tokens to generate', integerFrom(2), 32)
-    .option('--part <p>', 'the part of the stored blocks that a fault damages', numberFlag, 0.1)
+    .option('--part <p>', 'part of the stored blocks that a fault damages', numberFlag, 0.1)
     .option('--slow-ms <ms>', 'delay of a slow load', integerFrom(1), 200)
-    .option('--down-seconds <seconds>', 'how long a store is down', integerFrom(1), 60)
+    .option('--down-seconds <seconds>', 'time for which a store is down', integerFrom(1), 60)
     .option('--seed <n>', 'seed of the workload and of the faults', integerFrom(0), 1)
     .option('--only <regex>', 'only faults whose name matches')
     .addOption(new Option('--mode <mode>', 'only loads of this kind (default: both)').choices(['sync', 'async']))
     .addOption(new Option('--sampling <kind>', 'only this sampling (default: both)').choices([...samplingNames]))
     .addOption(new Option('--ranks <n>', 'only this number of ranks (default: 1 and 2)').choices(['1', '2']))
-    .option('--schedules <n>', 'in place of the table: so many random schedules of faults and requests', integerFrom(1))
+    .option('--schedules <n>', 'run this number of random schedules of faults instead of the table', integerFrom(1))
     .option('--markdown', 'print the table in Markdown', false)
     .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false)
     .action(async (flags: RecoveryFlags) => exit(await run(context, flags)));
@@ -72,7 +72,7 @@ export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => v
 
 async function run(context: CliContext, flags: RecoveryFlags): Promise<ExitCode> {
   const interrupt = new AbortController();
-  // Every request of the workload listens.
+  // Every request of the workload adds a listener.
   setMaxListeners(0, interrupt.signal);
   const onSignal = (): void => interrupt.abort();
   context.signals.on('SIGINT', onSignal);
@@ -155,13 +155,13 @@ function titleOf(model: string, flags: RecoveryFlags): string {
   const { requests, prefixes, prefixLen, promptLen, genLen, seed, part } = flags;
   return (
     `${basename(model)}, ${flags.threads ?? availableParallelism()} threads, seed ${seed}: ${requests} requests at once ` +
-    `with ${prefixes} beginnings, ${prefixLen} + ${promptLen} -> ${genLen} tokens; faults damage ${part * 100} % of the stored blocks`
+    `with ${prefixes} prefixes, ${prefixLen} + ${promptLen} -> ${genLen} tokens; faults damage ${part * 100} % of the stored blocks`
   );
 }
 
 const notes =
-  'Texts: text, token ids and logprobs equal those of a server without a store. The minimum is counted outside the engine,\n' +
-  'from prompts and from what was lost. The longest wait is that of any client for any token. Until loaded: from the end of\n' +
-  'the fault to the next load, circuit breakers included.\n' +
-  'Slow loads are injected. All other faults are real: files, FIFOs, a full file system, signals. A killed server is restarted\n' +
-  'and clients send their requests again; their time to the first token includes its start.\n';
+  'Texts equal: text, token ids and logprobs equal those of a server without a store. The minimum is counted outside the\n' +
+  'engine, from prompts and missing blocks. Longest wait: of any client for any token. Until loaded: from the end of the\n' +
+  'fault to the next load, including cool-downs of circuit breakers.\n' +
+  'Slow loads are injected. All other faults are real: files, FIFOs, a full file system, signals. A killed server is\n' +
+  'restarted and clients send their requests again; their time to the first token includes the restart.\n';

@@ -3,41 +3,41 @@ import { serverSentData } from '../subject/server-sent-data.ts';
 import { requestRefused } from './errors.ts';
 import type { WorkloadRequest } from './workload.ts';
 
-/** What a client has seen of one request. */
+/** One request as its client received it. */
 export interface Completion {
-  /** Text, token ids and logprobs, as one text that two runs can be compared by. */
+  /** Text, token ids and logprobs, as one string for comparing runs. */
   readonly answer: string;
   readonly finishReason: string | undefined;
   /** From the first attempt to the first token. */
   readonly firstTokenMs: number;
-  /** The longest time that the client waited for a token, the first one among them. */
+  /** The longest time that the client waited for a token, including the first one. */
   readonly longestWaitMs: number;
   readonly usage: CompletionUsage;
-  /** How often the client sent the request: more than once after its server was killed. */
+  /** The number of times that the client sent the request: more than once if its server was killed. */
   readonly attempts: number;
 }
 
 export interface CompletionUsage {
-  /** Tokens that were computed for the request in all steps, however often. */
+  /** Tokens that were computed for the request in all steps. */
   readonly computedTokens: number;
-  /** Tokens that the connector promised, lost ones among them. */
+  /** Tokens that the connector promised, including those of failed loads. */
   readonly externalTokens: number;
-  /** Blocks that the connector promised and that did not arrive. */
+  /** Blocks that the connector promised and whose load failed. */
   readonly failedLoads: number;
 }
 
 export interface CompletionOptions {
-  /** The server to ask now; pending while a killed server is being replaced. */
+  /** The address of the server; pending while a killed server is replaced. */
   origin(): Promise<string>;
   readonly signal: AbortSignal;
-  /** `count`: the tokens that the request has so far. */
+  /** `count`: the number of tokens of the request so far. */
   onTokens?(count: number): void;
 }
 
-/** A client sends a request again when its connection breaks, but not for ever. */
+/** The largest number of times that a client sends a request whose connection breaks. */
 const attemptsMax = 3;
 
-/** Streams one completion. If the connection breaks, the request is sent again, as a router would. */
+/** Streams one completion. If the connection breaks, the request is sent again, as by a router. */
 export async function complete(request: WorkloadRequest, options: CompletionOptions): Promise<Completion> {
   const started = performance.now();
   for (let attempts = 1; ; attempts++) {
@@ -65,7 +65,7 @@ async function attempt(
       logprobs: 0,
       return_token_ids: true,
       stream: true,
-      // Connectors on a tier answer it, and with the answer come the counts of the request.
+      // Connectors with a tier answer it, and the answer has the counts of the request.
       kv_transfer_params: { do_remote_decode: true },
       ...sampling,
     }),

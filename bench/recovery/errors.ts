@@ -2,7 +2,7 @@ import { defineError } from '../../src/base/errors.ts';
 
 export const serverEnded = defineError(
   'KVASIR_BENCH_SERVER_ENDED',
-  'The server that the bench has started ended: {reason}',
+  'The server that the bench started has ended: {reason}',
   500,
 );
 export const requestRefused = defineError(
@@ -12,6 +12,6 @@ export const requestRefused = defineError(
 );
 export const blocksNotStored = defineError(
   'KVASIR_BENCH_BLOCKS_NOT_STORED',
-  'The store has {stored} of the {wanted} blocks of the workload. Give the bench a disk with more room, or fewer and shorter requests.',
+  'The store has {stored} of the {wanted} blocks of the workload. Use a disk with more room, or fewer and shorter requests.',
   500,
 );

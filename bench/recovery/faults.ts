@@ -18,39 +18,39 @@ import type { RestartableServer } from './server-process.ts';
 
 const run = promisify(execFile);
 
-/** What a fault may look at and touch while requests run. */
+/** The objects that a fault may use while requests run. */
 export interface Scene {
   readonly store: BlockStore;
   readonly prng: Prng;
   readonly signal: AbortSignal;
   readonly server: RestartableServer;
-  /** Resolves when the clients have seen so large a part of all tokens. */
+  /** Resolves when the clients have received this part of all tokens. */
   whenGenerated(part: number): Promise<void>;
-  /** To be called at the moment at which memory is lost: what clients have seen by then bounds what must be repeated. */
+  /** Must be called when a rank's memory is lost. The tokens received before limit the tokens to recompute. */
   memoryInvalidated(): void;
 }
 
-/** Which blocks are missing in a run, as far as this is known outside the engine. */
+/** The blocks that are missing in a run, as far as known outside the engine. */
 export type Loss =
-  /** The damaged ones. */
+  /** The damaged blocks. */
   | 'damaged'
   | 'nothing'
   | 'everything'
-  /** All but those that arrived, as the recording connector says: a hung read also delays blocks that are whole. */
+  /** All but the recorded blocks, because a hung read also delays valid blocks. */
   | 'recorded'
-  /** What the ranks had in memory; the store has every full block. */
+  /** The blocks in the memory of the ranks; the store has every full block. */
   | 'memory';
 
 export interface Fault {
   readonly name: string;
   readonly loss: Loss;
-  /** Damages stored blocks before the server starts; the part of all blocks of the prompts. */
+  /** Damages a part of the prompts' stored blocks before the server starts. */
   readonly damage?: { readonly how: Damage; readonly part: number };
   /** Undoes the damage when the requests have ended. */
   mend?(store: BlockStore, damaged: readonly StoredBlock[]): Promise<void>;
   /** The connector's own fault injection, for faults that the system cannot produce. */
   readonly injection?: JsonObject;
-  /** The store is empty, in a file system of so large a part of the bytes that the workload stores. */
+  /** The store is empty, in a file system with room for this part of the bytes that the workload stores. */
   readonly diskPart?: number;
   /** Short requests arrive until the fault is over. */
   readonly hasTraffic?: boolean;
@@ -132,7 +132,7 @@ async function signalRank(
   memoryInvalidated();
 }
 
-/** A file system of its own in memory; false where this process may not mount one. */
+/** Mounts a file system in memory; false if this process may not mount one. */
 export async function mountSmallDisk(path: string, bytes: number): Promise<boolean> {
   await mkdir(path, { recursive: true });
   try {

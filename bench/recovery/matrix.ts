@@ -26,13 +26,13 @@ export interface MatrixOptions {
   readonly modes: readonly LoadMode[];
   readonly samplings: readonly SamplingName[];
   readonly ranks: readonly (1 | 2)[];
-  /** Only faults whose name matches. */
+  /** Runs only faults whose name matches. */
   readonly only?: RegExp;
   readonly folder: string;
   onProgress(text: string): void;
 }
 
-/** What the runs with one number of ranks start from: their requests' texts without a store, and a store of all blocks. */
+/** The preparation for one number of ranks: the expected completions, computed without a store, and a store of all blocks. */
 export interface Prepared {
   readonly store: BlockStore;
   readonly storeBytes: number;
@@ -41,12 +41,12 @@ export interface Prepared {
 }
 
 /**
- * Besides one a second while a store is down. Two probes go a second, and a breaker's last cool-down is at most 30 s and hardly
- * longer than the time for which the store was down.
+ * Probes after the fault; during it, there is one probe each second. Two probes are sent each second. The last cool-down
+ * of a circuit breaker is at most 30 s, and hardly longer than the time for which the store was down.
  */
 const probesAfterFault = (downSeconds: number): number => 10 + 3 * Math.min(30, downSeconds + 1);
 
-/** One workload against every fault in every shape, each on a server process and a store of its own. */
+/** Runs one workload with every fault in every variant, each on a new server process and a copy of the store. */
 export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Promise<CaseRow[]> {
   const workloads = { greedy: workloadOf(options.workload, 'greedy'), seeded: workloadOf(options.workload, 'seeded') };
   const { downSeconds } = options.faults;
@@ -91,7 +91,7 @@ export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Pr
   return rows;
 }
 
-/** Computes every request on a server without a store, and again on one that saves all blocks. */
+/** Computes every request on a server without a store, and again on a server that stores all blocks. */
 export async function prepare(
   { serverArgs, folder, blockSize }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'blockSize'>,
   ranks: number,

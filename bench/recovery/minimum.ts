@@ -1,6 +1,6 @@
 /**
- * Tokens that a request computes again when the memory of its rank is lost, if all of its full blocks are stored: those of the
- * block that is not full. A bound, because the client may be some tokens behind the engine.
+ * Tokens that a request computes again after its rank loses its memory, if all its full blocks are stored: the tokens of
+ * the last block. A bound, because the engine may have generated a few tokens that the client has not received.
  */
 export function repeatedAfterLoss(promptLength: number, tokensSeen: number, blockSize: number): number {
   // The newest token has no KV yet.

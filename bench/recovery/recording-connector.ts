@@ -9,9 +9,9 @@ import type { DiskTier } from '../../src/connector/tier/disk/tier-disk.ts';
 import type { Tier } from '../../src/connector/tier/tier.ts';
 
 /**
- * SharedStorageConnector that records which blocks arrived, on each rank, in
- * `<record_path>/rank<n>`. The reference (`needed-tokens.ts`) reads these files, so no counter of the engine or of the
- * connector goes into the minimum. It is found by `kv_connector_module_path`, also in workers' processes.
+ * A SharedStorageConnector that records the loaded blocks of each rank in `<record_path>/rank<n>`. The reference
+ * (`needed-tokens.ts`) reads these files, so the minimum uses no counter of the engine or the connector. Engines and
+ * worker processes find it by `kv_connector_module_path`.
  */
 export class RecordingStorageConnector extends SharedStorageConnector {
   readonly #folder: string;
@@ -28,10 +28,10 @@ export class RecordingStorageConnector extends SharedStorageConnector {
   }
 }
 
-/** Beside this file, under the name that it has there: built or not. */
+/** The path of this file: TypeScript in the sources, JavaScript in the build. */
 export const recordingModule = fileURLToPath(import.meta.url);
 
-/** Blocks that arrived on every rank, as the records in the folder say. */
+/** The blocks that were loaded on every rank, from the records in the folder. */
 export async function readArrived(folder: string, ranks: number): Promise<Set<string>> {
   const names = await readdir(folder);
   const perRank = await Promise.all(
@@ -44,7 +44,7 @@ export async function readArrived(folder: string, ranks: number): Promise<Set<st
   return new Set([...first].filter((key) => key !== '' && others.every((keys) => keys.has(key))));
 }
 
-/** A load that the engine has given up does not count, even if its bytes arrive later. */
+/** A load that the engine has aborted does not count, even if its bytes arrive later. */
 function recorded(tier: Tier, arrived: (key: BlockKey) => void): Tier {
   const load: Tier['load'] = async (key, into, signal, context) => {
     const reason = await tier.load(key, into, signal, context);

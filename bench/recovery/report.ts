@@ -3,7 +3,7 @@ import { formatTable } from '../table.ts';
 import type { CaseRow } from './case-run.ts';
 import { undisturbed } from './faults.ts';
 
-/** One fault over all shapes in which it was run. */
+/** The sums of one fault over all its variants. */
 export interface FaultSummary {
   readonly fault: string;
   readonly cases: number;
@@ -13,11 +13,11 @@ export interface FaultSummary {
   readonly computedTokens: number;
   readonly overMinimum: number;
   readonly firstTokenMs: { readonly p50: number; readonly p99: number };
-  /** The longest time that any client waited for a token: the cost of a complete stop. */
+  /** The longest time that a client waited for a token. */
   readonly longestWaitMs: number;
-  /** Of the p99, to that of the undisturbed runs. */
+  /** The ratio of the p99 to the p99 without a fault. */
   readonly firstTokenRatio: number;
-  /** The longest time from the end of the fault to the next load; absent where there was nothing to load. */
+  /** The longest time from the end of the fault to the next load; absent if there was no block to load. */
   readonly secondsUntilLoaded?: number;
 }
 
@@ -76,7 +76,7 @@ const cellsOf = (row: FaultSummary): (string | number)[] => [
 
 export const textTable = (summary: readonly FaultSummary[]): string => formatTable([...header], summary.map(cellsOf));
 
-/** With `times: false`, what does not depend on how busy the machine was. */
+/** With `times: false`, the table leaves out columns that depend on the load of the machine. */
 export function markdownTable(summary: readonly FaultSummary[], { times = true } = {}): string {
   const isTime = (name: string): boolean => /ms$|^to undisturbed$/.test(name);
   const line = (cells: readonly (string | number)[]): string =>
@@ -85,6 +85,6 @@ export function markdownTable(summary: readonly FaultSummary[], { times = true }
   return [line(header), rule, ...summary.map((row) => line(cellsOf(row)))].join('\n');
 }
 
-/** A result that breaks the promise: the command's exit code is 1. */
+/** A case that failed: the command's exit code is 1. */
 export const isBroken = ({ textsEqual, requests, requestsLost, overMinimum }: CaseRow): boolean =>
   textsEqual !== requests || requestsLost > 0 || overMinimum !== 0;

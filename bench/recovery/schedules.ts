@@ -21,19 +21,19 @@ export interface ScheduleOutcome {
   readonly requests: number;
   readonly textsEqual: number;
   readonly requestsLost: number;
-  /** How often each fault struck. */
+  /** The number of schedules with each fault. */
   readonly faults: Readonly<Record<string, number>>;
   readonly computedTokens: number;
   readonly externalTokens: number;
   readonly failedLoads: number;
   readonly seconds: number;
-  /** The seeds of schedules that broke the promise: `--schedules 1 --seed <seed>` runs one again. */
+  /** The seeds of schedules with a wrong text or a lost request: `--schedules 1 --seed <seed>` repeats one. */
   readonly failed: readonly number[];
 }
 
 /**
- * Random schedules of faults and requests on servers with real processes. A server goes on from schedule to schedule, so
- * what one fault leaves behind meets the next; its pool is too small for all prompts, so blocks are loaded again and again.
+ * Runs random schedules of faults and requests on servers with real processes. A server is used for many schedules, so
+ * the effects of one fault meet the next. Its pool is too small for all prompts, so blocks are loaded many times.
  */
 export async function runSchedules(options: ScheduleOptions, signal: AbortSignal): Promise<ScheduleOutcome> {
   const started = performance.now();
@@ -138,7 +138,7 @@ class World {
     const sampling = prng.pick(samplingNames);
     const chosen = Array.from({ length: prng.between(1, 4) }, () => prng.between(0, workloads[sampling].length - 1));
     const injecting = this.#injectAll(faults, prng);
-    // Told where the faults are waited for.
+    // The error is thrown below at `await injecting`; until then it must not be unhandled.
     injecting.catch(() => undefined);
     const outcomes = await Promise.allSettled(
       chosen.map((index) => complete(workloads[sampling][index]!, { origin: this.#server.origin, signal })),
@@ -161,7 +161,7 @@ class World {
     };
   }
 
-  /** One after the other: a server that is restarted needs its store. */
+  /** Injects the faults one after the other, because a server that restarts needs its store. */
   async #injectAll(faults: readonly FaultName[], prng: Prng): Promise<void> {
     for (const name of faults) await this.#inject(name, prng.between(0, 400));
   }
@@ -193,7 +193,7 @@ class World {
   }
 }
 
-/** One to three faults; processes die more rarely than files do, because a restart takes longest. */
+/** Draws one to three faults. Faults of processes are rarer than those of files, because a restart takes longest. */
 function drawFaults(prng: Prng): FaultName[] {
   const files: FaultName[] = ['missing', 'bitFlip', 'truncated', 'hung', 'storeDown'];
   const processes: FaultName[] = ['workerKilled', 'workerStopped', 'serverKilled'];

@@ -7,8 +7,8 @@ import { serverEnded } from './errors.ts';
 import { recordingModule } from './recording-connector.ts';
 
 /**
- * `kvasir serve` in a process of its own, on a port that the system chooses. Its ranks may be processes too: they are
- * found as its children, so that the bench can kill or stop them.
+ * `kvasir serve` in its own process, on a port that the system chooses. Its worker processes are its children, so the
+ * bench can kill or stop them.
  */
 export class ServerProcess {
   /** `http://127.0.0.1:<port>`. */
@@ -16,7 +16,7 @@ export class ServerProcess {
   readonly #child: ChildProcess;
   readonly #ended: Promise<void>;
 
-  /** `args` follow `kvasir serve`. @throws KvasirError `serverEnded` when the server ends before it listens. */
+  /** `args` follow `kvasir serve`. @throws KvasirError `serverEnded` if the server ends before it listens. */
   static async start(args: readonly string[], signal: AbortSignal): Promise<ServerProcess> {
     signal.throwIfAborted();
     const program = process.argv[1] ?? '';
@@ -37,25 +37,25 @@ export class ServerProcess {
     this.#ended = ended;
   }
 
-  /** The processes of the ranks; empty when the only rank is in the server's own process. */
+  /** The ids of the ranks' processes; empty if the only rank is in the server's process. */
   rankProcessIds(): Promise<number[]> {
     return childProcessIds(this.#child.pid ?? 0);
   }
 
-  /** Ends the server as `kill -9` does. Its ranks end when they notice that it is gone. */
+  /** Ends the server as `kill -9` does. Its ranks end when they notice that the server has ended. */
   async kill(): Promise<void> {
     this.#child.kill('SIGKILL');
     await this.#ended;
   }
 
-  /** Asks the server to finish its requests and its saves. */
+  /** Asks the server to finish its requests and its stores. */
   async stop(): Promise<void> {
     this.#child.kill('SIGTERM');
     await this.#ended;
   }
 }
 
-/** The address that the banner on standard error names. Later output is read and dropped. */
+/** The address in the banner on standard error. Later output is read and ignored. */
 async function addressOf(child: ChildProcess): Promise<string> {
   let log = '';
   const address = new Promise<string>((resolve) => {
@@ -75,7 +75,7 @@ async function addressOf(child: ChildProcess): Promise<string> {
 
 const logMax = 1 << 20;
 
-/** A server that can be killed and started again with the same flags, while clients ask where it is. */
+/** A server that can be killed and started again with the same flags, while clients wait for its new address. */
 export class RestartableServer {
   readonly #args: readonly string[];
   readonly #signal: AbortSignal;
@@ -94,7 +94,7 @@ export class RestartableServer {
     this.#serving = ServerProcess.start(args, signal);
   }
 
-  /** Where to send a request: pending while the next server starts. */
+  /** The address for requests; pending while the next server starts. */
   readonly origin = async (): Promise<string> => (await this.#serving).origin;
 
   async rankProcessIds(): Promise<number[]> {
@@ -113,7 +113,7 @@ export class RestartableServer {
   }
 }
 
-/** The flags of a server with a store. With `record_path` among the settings, the store says there which blocks arrived. */
+/** The flags of a server with a store. If the settings have `record_path`, the connector records the loaded blocks. */
 export function storeArgs(path: string, ranks: number, backend: 'uni' | 'mp', settings: JsonObject): readonly string[] {
   const connector = {
     ...('record_path' in settings

@@ -13,7 +13,7 @@ export type SamplingName = (typeof samplingNames)[number];
 
 export interface WorkloadOptions {
   readonly seed: number;
-  /** Requests that arrive at once, and how many different beginnings they have. */
+  /** The number of requests, which arrive at once, and of their different prefixes. */
   readonly requests: number;
   readonly prefixes: number;
   readonly prefixLength: number;
@@ -22,7 +22,7 @@ export interface WorkloadOptions {
   readonly vocabSize: number;
 }
 
-/** Requests in the order of their arrival; the prompts are the same for both kinds of sampling. */
+/** The requests in the order of their arrival. The prompts are equal for both kinds of sampling. */
 export function workloadOf(options: WorkloadOptions, name: SamplingName): WorkloadRequest[] {
   const random = new RandomTokens(options.seed, options.vocabSize);
   const prefixes = Array.from({ length: options.prefixes }, () => [...random.take(options.prefixLength)]);
@@ -33,7 +33,7 @@ export function workloadOf(options: WorkloadOptions, name: SamplingName): Worklo
   }));
 }
 
-/** Short prompts without a common prefix with the workload or with each other: each shows once whether the store is asked. */
+/** Short prompts that share no prefix with the workload or each other: each shows once whether the store is used. */
 export function probesOf({ seed, vocabSize }: WorkloadOptions, count: number, length: number): WorkloadRequest[] {
   const random = new RandomTokens(seed + 0x9e37, vocabSize);
   return Array.from({ length: count }, () => ({

@@ -18,21 +18,21 @@ interface SchedulerFlags {
   readonly json: boolean;
 }
 
-/** `kvasir bench scheduler`: what a step costs beside the model, against its budgets. Needs no model. */
+/** `kvasir bench scheduler`: the time of planning and applying steps, with budgets. Needs no model. */
 export function schedulerCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
   return new Command('scheduler')
-    .summary('what planning and applying steps costs, without a model')
+    .summary('time of planning and applying steps, without a model')
     .description(
-      'What planning and applying a step costs, without a model, against the budgets: for 256 requests and 100,000 blocks' +
-        ' p50 0.3 ms and p99 1 ms; for planning a prompt of 100,000 tokens 1 ms.',
+      'Measure the time of planning and applying a step, without a model. The budgets are p50 0.3 ms and p99 1 ms for 256' +
+        ' requests and 100,000 blocks, and 1 ms for planning a prompt of 100,000 tokens.',
     )
-    .option('--requests <n>', 'requests that run at once', integerFrom(1, 4096), 256)
+    .option('--requests <n>', 'running requests', integerFrom(1, 4096), 256)
     .option('--blocks <n>', 'blocks of the KV pool', integerFrom(1), 100_000)
     .option('--block-size <tokens>', 'tokens of a block', integerFrom(1), 16)
-    .option('--prompt-len <tokens,...>', 'prompts of the requests', wholeNumbersFlag, [128, 1024, 4096])
+    .option('--prompt-len <tokens,...>', 'lengths of the prompts', wholeNumbersFlag, [128, 1024, 4096])
     .option('--steps <n>', 'steps of each measurement', integerFrom(1), 1400)
-    .option('--long-prompt <tokens>', 'the prompt that is planned and admitted', integerFrom(1), 100_000)
-    .option('--repetitions <n>', 'how often to measure; medians are reported', integerFrom(1), 3)
+    .option('--long-prompt <tokens>', 'length of the prompt that is planned and admitted', integerFrom(1), 100_000)
+    .option('--repetitions <n>', 'number of measurements; the table has the medians', integerFrom(1), 3)
     .option('--json', 'print the table on standard error, and one JSON line {"rows":[...]} on standard output', false)
     .action((flags: SchedulerFlags) => {
       run(context, flags);
@@ -79,8 +79,8 @@ function schedulerTable(rows: readonly SchedulerRow[]): string {
   );
 }
 
-const notes = `p99 alone: of the runs in which the kernel took no core from this process; disturbed: the others. On a busy machine these
-include some in which only the collector's threads were interrupted, so there alone flatters; on a quiet one look at p99.
-bytes/token: what plan and apply allocate for each decoded token; it must not grow with the prompt.
-budget: p50 / p99, or p99; unclear: missed, but not by the runs that were alone.
+const notes = `p99 alone: p99 of the runs that the kernel did not interrupt; disturbed: the number of interrupted runs. Interruptions of the
+garbage collector's threads count too, so on a busy machine p99 alone is too low; on a quiet machine compare p99.
+bytes/token: bytes that plan and apply allocate for each decoded token; they must not grow with the prompt.
+budget: p50 / p99, or p99; unclear: missed by all runs together, but not by the runs that were not interrupted.
 `;

@@ -10,17 +10,17 @@ import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import type { SchedulerInterface } from '../../src/scheduler/scheduler-interface.ts';
 
 export interface LoadOptions {
-  /** Requests that run at once. */
+  /** Running requests. */
   readonly requests: number;
-  /** Pages of the pool, one full attention group. */
+  /** Blocks of the pool, in one full attention group. */
   readonly blocks: number;
   readonly blockSize: number;
   readonly withConnector?: boolean;
 }
 
 /**
- * A scheduler at work without a model: a step takes no time, and its every sample is the same token. Requests have
- * nothing in common. Time stands still for the connector, which finds nothing and saves nothing.
+ * Runs the scheduler without a model: a step takes no time, and samples always the same token. Requests share no
+ * prefix. The connector finds no blocks and stores none, and its clock does not advance.
  */
 export class SchedulerLoad {
   readonly scheduler: SchedulerInterface;
@@ -58,7 +58,7 @@ export class SchedulerLoad {
     return this.scheduler.plan(0)!;
   }
 
-  /** What a runner would say. */
+  /** The result that a runner would return. */
   resultOf(plan: ScheduledStep) {
     const sampled = plan.sequences.map(({ sample }) => sample && sampledToken);
     return { stepId: plan.stepId, sampled, ...(this.#withConnector ? { connectorOutput: emptyOutput } : {}) };
@@ -69,7 +69,7 @@ export class SchedulerLoad {
     return this.scheduler.apply(plan, this.resultOf(plan), 0);
   }
 
-  /** Until every prompt is computed. */
+  /** Steps until every prompt is computed. */
   prefill(): void {
     let plan: ScheduledStep;
     do {

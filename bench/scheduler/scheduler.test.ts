@@ -24,7 +24,7 @@ async function kvasir(...args: string[]) {
 const small = ['--requests', '4', '--prompt-len', '8,40', '--steps', '40', '--long-prompt', '500'];
 
 describe('kvasir bench scheduler', () => {
-  it('has a row for each case, times in order, and what a token allocates', async () => {
+  it('has a row for each case with ordered times and the bytes per token', async () => {
     const { code, out, err } = await kvasir('bench', 'scheduler', ...small, '--repetitions', '2', '--json');
     expect(code).toBe(0);
     expect(err).toMatch(/ms +p50 +p99 +max/);
@@ -64,7 +64,7 @@ describe('kvasir bench scheduler', () => {
     ]);
   });
 
-  it('says when the pool is too small for what is to be measured', async () => {
+  it('ends with an error if the pool is too small', async () => {
     const { code, err } = await kvasir('bench', 'scheduler', ...small, '--blocks', '50');
     expect(code).toBe(1);
     expect(err).toMatch(/need \d+ blocks, the pool has 50/);
@@ -72,13 +72,13 @@ describe('kvasir bench scheduler', () => {
 });
 
 describe('figures', () => {
-  it('quantiles are values that were measured', () => {
+  it('quantiles are measured values', () => {
     const times = Float64Array.from({ length: 100 }, (_, i) => i + 1);
     expect([0.5, 0.99, 1].map((share) => quantile(times, share))).toEqual([50, 99, 100]);
     expect(quantile(Float64Array.of(7), 0.99)).toBe(7);
   });
 
-  it('a verdict blames the machine only for what it did', () => {
+  it('a verdict is unclear only if undisturbed runs meet the budget and enough runs were disturbed', () => {
     const budget = { p50Ms: 0.3, p99Ms: 1 };
     const measured = { p50Ms: 0.1, p99Ms: 2, maxMs: 5, runs: 1000, disturbed: 50, undisturbedP99Ms: 0.5 };
     expect(verdictOn({ ...measured, p99Ms: 1 }, budget)).toBe('met');

@@ -7,9 +7,9 @@ import { preemptions, StepTimes, type TimesSummary } from '../step-times.ts';
 import { type LoadOptions, SchedulerLoad } from './scheduler-load.ts';
 
 export interface SchedulerBenchOptions {
-  /** Requests that run at once. */
+  /** Running requests. */
   readonly requests: number;
-  /** Pages of the pool. */
+  /** Blocks of the pool. */
   readonly blocks: number;
   readonly blockSize: number;
   readonly promptLengths: readonly number[];
@@ -28,14 +28,14 @@ export interface Budget {
 
 export interface SchedulerRow extends TimesSummary {
   readonly what: string;
-  /** Bytes that `plan` and `apply` allocate for each token that is decoded, in the heap and in typed arrays. */
+  /** Bytes that `plan` and `apply` allocate for each decoded token, in the heap and in typed arrays. */
   readonly bytesPerToken?: number;
-  /** Absent where none is set. */
+  /** Absent if the case has no budget. */
   readonly budget?: Budget;
   readonly verdict?: Verdict;
 }
 
-/** `unclear`: missed, but met by the runs that were not disturbed, and more than one in a hundred was. */
+/** `unclear`: more than one run in a hundred was disturbed, and only the undisturbed runs meet the budget. */
 export type Verdict = 'met' | 'missed' | 'unclear';
 
 interface Measured extends TimesSummary {
@@ -48,19 +48,19 @@ interface Case {
   readonly measure: () => Measured;
 }
 
-/** With 256 requests and 100,000 blocks. */
+/** For 256 requests and 100,000 blocks. */
 const stepBudget: Budget = { p50Ms: 0.3, p99Ms: 1 };
 /** For 100,000 tokens. */
 const planningBudget: Budget = { p99Ms: 1 };
 
-/** Blocks that the measurements fill at most: nobody is to be preempted. */
+/** The number of blocks with which no measurement preempts a request. */
 export function blocksNeeded(options: SchedulerBenchOptions): number {
   const { requests, blockSize, promptLengths, steps, longPrompt } = options;
   const tokens = Math.max(...promptLengths) + tokensDecoded(steps, blockSize);
   return Math.max(requests * (Math.ceil(tokens / blockSize) + 1), Math.ceil(longPrompt / blockSize) + 1);
 }
 
-/** What the control plane costs: one row per case, medians over repetitions that take turns. */
+/** Measures the control plane: one row per case, with medians over repetitions of all cases in turn. */
 export function measureScheduler(options: SchedulerBenchOptions): SchedulerRow[] {
   const cases = [...stepCases(options), ...longPromptCases(options)];
   const results = cases.map((): Measured[] => []);
@@ -106,7 +106,7 @@ function stepCases(options: SchedulerBenchOptions): Case[] {
 interface DecodeOptions extends LoadOptions {
   readonly steps: number;
   readonly promptLength: number;
-  /** All requests fill their blocks in the same step; else as many in each. */
+  /** All requests fill a block in the same step; else an equal number of requests in each step. */
   readonly isAligned: boolean;
 }
 
@@ -124,11 +124,11 @@ function measureDecodes(options: DecodeOptions): Measured {
   return { ...times.summary(), bytesPerToken: rounded(bytesPerStep(load, counted) / requests) };
 }
 
-/** At most, of one request of `measureDecodes`; one block for the prompts' different lengths, one to spare. */
+/** The largest number of output tokens of a request, with two blocks more for the different lengths of prompts. */
 const tokensDecoded = (steps: number, blockSize: number): number =>
   warmUpSteps + steps + Math.min(steps, stepsCounted) + 2 * blockSize;
 
-/** Steps before anything is measured: the compiler must have seen the code. */
+/** Steps before the measurement, so that the JIT compiler has compiled the code. */
 const warmUpSteps = 400;
 const stepsCounted = 200;
 
@@ -144,11 +144,11 @@ function timeStep(load: SchedulerLoad, times: StepTimes, arriving: readonly Engi
   times.add(planned - started + (performance.now() - executed), switches);
 }
 
-/** Each step that ends requests has their places taken by new ones, whose prompts are admitted and computed whole. */
+/** Replaces each ended request by a new one, whose whole prompt is admitted and computed in the next step. */
 function measureTurnover(options: SchedulerBenchOptions, promptLength: number): Measured {
   const { requests, steps } = options;
   const load = new SchedulerLoad(options);
-  // The first ones end one after the other, so that from then on as many end in each step.
+  // The first requests end one after the other, so that later an equal number ends in each step.
   for (let i = 0; i < requests; i++)
     load.scheduler.add(load.request(promptLength, 1 + Math.floor((i * turnover) / requests)));
   load.prefill();
@@ -165,8 +165,8 @@ function measureTurnover(options: SchedulerBenchOptions, promptLength: number): 
 const turnover = 256;
 
 /**
- * Bytes that `plan` and `apply` of one step allocate: how much the heap and the typed arrays grow meanwhile. Steps in which
- * the collector ran, so that the heap shrank, are left out; so is what reading the counters costs.
+ * Bytes that `plan` and `apply` of one step allocate: the growth of the heap and of typed arrays. Steps in which the
+ * garbage collector ran are left out, and the bytes of reading the counters are subtracted.
  */
 function bytesPerStep(load: SchedulerLoad, steps: number): number {
   const used = (): number => {
@@ -227,7 +227,7 @@ function measurePlanner(tokenCount: number, blockSize: number, kinds: readonly G
   return timeMany(1000, () => planSpans(tokenCount, groups, spans));
 }
 
-/** `add` and the `plan` that admits, of prompts that end with their first token. */
+/** Measures `add` and the `plan` that admits the request. The requests end with their first output token. */
 function measureAdmission(options: SchedulerBenchOptions): Record<'cold' | 'warm', StepTimes> {
   const load = new SchedulerLoad({ ...options, requests: 1 });
   const times = { cold: new StepTimes(admissions), warm: new StepTimes(admissions) };
@@ -248,7 +248,7 @@ function measureAdmission(options: SchedulerBenchOptions): Record<'cold' | 'warm
 
 const admissions = 12;
 
-/** A block's message is its parent's digest and its tokens, 32 bits each. */
+/** The hashed message of a block is the digest of the block before it and its tokens, 32 bits each. */
 function measureHashing(tokenCount: number, blockSize: number): Measured {
   const message = new Uint8Array(32 + blockSize * 4);
   return timeMany(admissions, () => {

@@ -26,10 +26,10 @@ export function smoothnessCommand(openEngine: OpenMeasuredEngine, context: CliCo
   const command = new Command('smoothness')
     .summary('the time between tokens of a stream while long prompts arrive')
     .description(
-      'The time between tokens of a stream, alone and while long prompts arrive, with\n--target-inter-token-latency and without a limit, taking turns.',
+      'Measure the time between tokens of a stream, alone and while long prompts arrive, with\n--target-inter-token-latency and without a limit in turn.',
     )
     .option('--prompts <n>', 'prompts that arrive one after the other', integerFrom(1), 2)
-    .option('--prompt-len <tokens>', 'tokens of each of them', integerFrom(1), 2048)
+    .option('--prompt-len <tokens>', 'tokens of each prompt', integerFrom(1), 2048)
     .option('--stream-prompt-len <tokens>', "tokens of the stream's prompt", integerFrom(1), 64)
     .option('--gen-len <tokens>', 'tokens of the stream before the first prompt arrives', integerFrom(2), 64);
   return addEngineFlags(addBenchFlags(command, 3)).action(async (flags: SmoothnessFlags) =>

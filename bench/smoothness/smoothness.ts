@@ -26,11 +26,11 @@ export interface PacedEngine {
 
 export interface SmoothnessRow {
   readonly target: number | 'auto';
-  /** Milliseconds between two tokens of the stream, without prompts beside it: the median. */
+  /** The median of the milliseconds between two tokens of the stream, without prompts. */
   readonly aloneMs: number;
-  /** The same beside long prompts. */
+  /** The milliseconds between two tokens while long prompts are computed. */
   readonly besideMs: { readonly p50: number; readonly p99: number; readonly max: number };
-  /** `besideMs.p99` by `aloneMs`. */
+  /** `besideMs.p99` divided by `aloneMs`. */
   readonly ratio: number;
   readonly promptTokensPerSecond: number;
 }
@@ -41,7 +41,7 @@ interface Samples {
   readonly rates: number[];
 }
 
-/** One stream, and long prompts beside it. Engines take turns in each repetition; the first one is only to warm up. */
+/** Runs one stream and then long prompts beside it, on each engine in turn. The first repetition is a warm-up. */
 export async function measureSmoothness(
   engines: readonly PacedEngine[],
   random: RandomTokens,
@@ -101,7 +101,7 @@ async function runOnce(
         prefill = computePrompts(engine, random, prompts, promptLength, both).finally(() => {
           isOver = true;
         });
-        // If it fails, this waits for the stream's next token.
+        // The error is thrown after the stream's next token; until then it must not be unhandled.
         prefill.catch(() => undefined);
       }
     }

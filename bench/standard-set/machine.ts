@@ -1,14 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { availableParallelism, cpus, totalmem } from 'node:os';
 
-/** What speed depends on, for people: `2 cores of an AMD EPYC (family 26 model 2; AVX-512, VNNI), 24 GiB, linux`. */
+/** The machine in words: `2 cores of an AMD EPYC (family 26 model 2; AVX-512, VNNI), 24 GiB, linux`. */
 export function describeMachine(): string {
   const gigabytes = Math.round(totalmem() / 1024 ** 3);
   const cpu = describeCpu(cpus()[0]?.model ?? 'an unknown CPU', readDetails());
   return `${availableParallelism()} cores of ${cpu}, ${gigabytes} GiB, ${process.platform}`;
 }
 
-/** There is no such file but on Linux. */
+/** Only Linux has this file. */
 function readDetails(): string {
   try {
     return readFileSync('/proc/cpuinfo', 'utf8');
@@ -17,7 +17,7 @@ function readDetails(): string {
   }
 }
 
-/** Instructions that kernels are chosen by, under the names that Linux gives them. */
+/** The instruction sets that select kernels, with their names in Linux. */
 const instructions = [
   ['avx2', 'AVX2'],
   ['avx512f', 'AVX-512'],
@@ -31,7 +31,7 @@ const instructions = [
   ['sve', 'SVE'],
 ] as const;
 
-/** `details`: of `/proc/cpuinfo`. A model's name may say little: virtual machines hide it, families and models they keep. */
+/** `details`: the text of `/proc/cpuinfo`. Virtual machines may hide the CPU's name, but keep its family and model. */
 export function describeCpu(model: string, details: string): string {
   const field = (name: string): string | undefined => new RegExp(`^${name}\\s*:\\s*(.+)$`, 'm').exec(details)?.[1];
   const [family, number] = [field('cpu family'), field('model')];

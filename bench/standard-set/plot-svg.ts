@@ -2,14 +2,14 @@ import { type ComparedFigure, comparedFigures, type ResultsFile } from './result
 
 const width = 898;
 const labelWidth = 300;
-/** For the figures right of the longest bar. */
+/** Space for the figures right of the longest bar. */
 const valueWidth = 150;
 const barHeight = 13;
 const groupGap = 11;
 const top = 88;
-/** From the middle of a bar to where its text stands: renderers disagree on `dominant-baseline`. */
+/** From the middle of a bar to the baseline of its text, because renderers differ in `dominant-baseline`. */
 const textDrop = 4;
-/** On white, and on black; more types of weights than colours begin again. */
+/** Colours on white and on black, reused if there are more types of weights. */
 const colours = [
   ['#2f6fc9', '#5f9bf0'],
   ['#2a9d8f', '#4cc4b5'],
@@ -18,8 +18,8 @@ const colours = [
 ] as const;
 
 /**
- * What was measured, each with a bar for each type of weights: our speed as a multiple of libllama's, which is the line at
- * 1, and right of the bar both figures. Readable on white and on black.
+ * A group of bars for each measured quantity, with a bar for each type of weights: the speed of Kvasir as a multiple of
+ * libllama's, which is the line at 1. Both figures are right of the bar. Readable on white and on black.
  */
 export function plotSvg(results: ResultsFile): string {
   const figures = comparedFigures(results);
@@ -66,7 +66,7 @@ ${axisLine('one', labelWidth + scale, bottom)}
 `;
 }
 
-/** By what was measured, in the order in which it comes first. */
+/** Groups figures by the measured quantity, in the order of the file. */
 function grouped(figures: readonly ComparedFigure[]): [string, ComparedFigure[]][] {
   const groups = new Map<string, ComparedFigure[]>();
   for (const figure of figures) groups.set(figure.what, [...(groups.get(figure.what) ?? []), figure]);
@@ -93,7 +93,7 @@ function legend(weights: readonly string[]): string {
   return [...entries, `<text class="figures" x="${x}" y="43">right of each bar: Kvasir : libllama</text>`].join('\n');
 }
 
-/** A line at each whole multiple; that at 1 is the peer. */
+/** A line at each whole multiple; the line at 1 is the peer. */
 function gridLines(most: number, scale: number, bottom: number): string {
   const multiples = Array.from({ length: Math.floor(most) }, (_, i) => i + 1);
   return multiples
@@ -109,7 +109,7 @@ function gridLines(most: number, scale: number, bottom: number): string {
 const axisLine = (name: string, x: number, bottom: number): string =>
   `<line class="${name}" x1="${fixed(x)}" y1="${top - 8}" x2="${fixed(x)}" y2="${fixed(bottom + 4)}"/>`;
 
-/** A figure that would lie on the line stands right of it. */
+/** The text of a bar that ends near the line at 1 is moved to the right of the line. */
 const valueAt = (ratio: number): number => (ratio < 1 && ratio > 0.85 ? 1 : ratio);
 
 const colourOf = (weights: number): readonly [string, string] => colours[weights % colours.length]!;

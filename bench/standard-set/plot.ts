@@ -1,5 +1,5 @@
 /**
- * Draws a results file: bars of the ratio to libllama.
+ * Draws a results file as bars of the ratio to libllama.
  *
  *   npm run bench:plot                                              the newest file, for README
  *   npm run bench:plot -- bench/results/2026-11-20.json plot.svg

@@ -11,17 +11,17 @@ import type { ResultsFile } from './results-file.ts';
 
 const [begin, end] = ['<!-- fault benchmark: begin -->', '<!-- fault benchmark: end -->'];
 
-/** The table of the file's run of all faults, without times: README's run shared its machine with other work. */
+/** The table of the file's run of all faults, without times, because README's run was on a machine with other work. */
 export function recoveryTable({ runs }: ResultsFile): string {
   const run = runs.find(({ command }) => /^kvasir bench recovery (?!.*--schedules)/.test(command));
-  assert(run !== undefined, 'the file has no run of `kvasir bench recovery`');
+  assert(run !== undefined, 'the file has a run of `kvasir bench recovery`');
   return markdownTable(summarize(run.rows as readonly unknown[] as readonly CaseRow[]), { times: false });
 }
 
-/** The text with the table in place of the one between its markers. */
+/** Replaces the table between the markers in the text. */
 export function withTable(text: string, table: string): string {
   const [from, to] = [text.indexOf(begin), text.indexOf(end)];
-  assert(from >= 0 && to > from, 'the text has no place for the table');
+  assert(from >= 0 && to > from, 'the text has the markers of the table');
   return `${text.slice(0, from + begin.length)}\n\n${table}\n\n${text.slice(to)}`;
 }
 

@@ -1,4 +1,4 @@
-/** What lies in `bench/results/`: a dated run of benches, with the machine and the versions that it is true of. */
+/** A file in `bench/results/`: a dated run of benches, with the machine and the versions. */
 export interface ResultsFile {
   readonly date: string;
   readonly machine: string;
@@ -9,19 +9,19 @@ export interface ResultsFile {
 }
 
 export interface ResultsRun {
-  /** As typed, but for folders. */
+  /** As typed, without folders. */
   readonly command: string;
-  /** Where it is not the file's. */
+  /** Present if it differs from the commit of the file. */
   readonly commit?: string;
-  /** Processes that wanted a core, over a minute, before it and those that were run with it began. In newer files. */
+  /** The load average of one minute before the first run of the command line. In newer files. */
   readonly loadBefore?: number;
-  /** How long it took. In newer files. */
+  /** The duration of the run. In newer files. */
   readonly seconds?: number;
-  /** What the bench wrote as JSON. */
+  /** The JSON rows of the bench. */
   readonly rows: readonly ResultsRow[];
 }
 
-/** The fields that are compared with a peer; benches write more. */
+/** The fields that are compared with a peer; benches write further fields. */
 export interface ResultsRow {
   readonly depth?: number;
   readonly batch?: number;
@@ -35,8 +35,8 @@ export interface ResultsRow {
 export type Comparison = Readonly<Record<string, number>>;
 
 /**
- * A piece of a run beside the others of its file: instead of an earlier run of the same command, or at the end. The file
- * keeps its date and its commit; what was run at another one says so.
+ * Adds a run to a file: it replaces an earlier run of the same command, or comes at the end. The file keeps its date and
+ * its commit; a run at another commit names that commit.
  */
 export function withRun(file: ResultsFile, commit: string, run: ResultsRun): ResultsFile {
   const marked = commit === file.commit ? run : { ...run, commit };
@@ -45,7 +45,7 @@ export function withRun(file: ResultsFile, commit: string, run: ResultsRun): Res
   return { ...file, runs: isKnown ? replaced : [...file.runs, marked] };
 }
 
-/** Of `2026-11-20.json`, `2026-11-20-2.json`, ... the last one: by date, then by number. */
+/** The last of `2026-11-20.json`, `2026-11-20-2.json`, ... by date, then by number. */
 export function newestResults(names: readonly string[]): string | undefined {
   const dated = names.flatMap((name) => {
     const match = /^(\d{4}-\d\d-\d\d)(?:-(\d+))?\.json$/.exec(name);
@@ -55,9 +55,9 @@ export function newestResults(names: readonly string[]): string | undefined {
   return dated.at(-1)?.name;
 }
 
-/** One figure beside libllama's. */
+/** One figure and the same figure of libllama. */
 export interface ComparedFigure {
-  /** What was measured, and on which weights; `label` says both. */
+  /** The measured quantity, and the type of weights; `label` has both. */
   readonly what: string;
   readonly weights: string;
   readonly label: string;
@@ -66,7 +66,7 @@ export interface ComparedFigure {
   readonly ratio: number;
 }
 
-/** All figures with exact numerics that stand beside libllama's, in the order of the file. */
+/** All figures with exact numerics that have a figure of libllama, in the order of the file. */
 export function comparedFigures({ runs }: ResultsFile): ComparedFigure[] {
   return runs
     .filter(({ command }) => !command.includes('--numerics fast'))
@@ -85,7 +85,7 @@ function figuresOf(row: ResultsRow, command: string): ComparedFigure[] {
   ];
 }
 
-/** Older files have one workload and do not name it. */
+/** Older files have one workload without a name. */
 function workloadLabel({ workload = 'shared-prefix', requests = 0, prefixLength = 0 }: ResultsRow): string {
   const count = requests === 1 ? '1 request' : `${requests} requests`;
   if (workload === 'shared-prefix') return `${count} with ${prefixLength} common tokens`;

@@ -13,7 +13,7 @@ const read = (path: string): ResultsFile => JSON.parse(readFileSync(path, 'utf8'
 const readme = readFileSync('README.md', 'utf8');
 const quoted = /`(bench\/results\/[\d-]+\.json)`/.exec(readme)![1]!;
 
-it('README quotes a results file as it is, and shows its plot', () => {
+it('README has the figures of a results file, and its plot', () => {
   const figures = comparedFigures(read(quoted));
   const rows = [...readme.matchAll(/^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$/gm)];
   expect(rows.length).toBeGreaterThan(3);
@@ -31,12 +31,12 @@ it('README quotes a results file as it is, and shows its plot', () => {
   expect(readFileSync('docs/performance.svg', 'utf8')).toBe(plotSvg(read(quoted)));
 });
 
-it('README quotes the fault benchmark as it is', () => {
+it('README has the table of the fault benchmark', () => {
   const results = /`(bench\/results\/[\w-]+-recovery\.json)`/.exec(readme)![1]!;
   expect(withTable(readme, recoveryTable(read(results)))).toBe(readme);
 });
 
-it('every results file says where and what with', () => {
+it('every results file has a machine, a commit, versions and rows', () => {
   for (const name of readdirSync('bench/results')) {
     const file = read(`bench/results/${name}`);
     expect(file.machine).not.toBe('');
@@ -49,7 +49,7 @@ it('every results file says where and what with', () => {
   }
 });
 
-it('a plot has a bar for each figure that stands beside libllama, and a line at 1', () => {
+it('a plot has a bar for each figure with a figure of libllama, and a line at 1', () => {
   const results: ResultsFile = {
     ...read(quoted),
     runs: [
@@ -69,24 +69,24 @@ it('a plot has a bar for each figure that stands beside libllama, and a line at 
   };
   const svg = plotSvg(results);
   const bars = [...svg.matchAll(/<rect class="(w\d)" x="(\d+)" y="[\d.]+" width="([\d.]+)" height="11"\/>/g)];
-  // The first two are the legend's.
+  // The first two are in the legend.
   const [first, second] = bars.slice(2);
   expect(bars).toHaveLength(4);
   const [from, longest] = [Number(first![2]), Number(first![3])];
   expect(Number(second![3]) / longest).toBe(0.25);
   expect(svg).toContain(`<line class="one" x1="${from + longest / 2}"`);
-  // Weights have colours, and what was measured a label.
+  // Each type of weights has a colour, and each measured quantity a label.
   expect([first![1], second![1]]).toEqual(['w0', 'w1']);
   expect(svg).toMatch(/>A&lt;B<.*>Q<.*>prompt of 8 after a context of 64 tokens<.*>8 requests as in ShareGPT</s);
 });
 
-it('a plot has one label for what was measured on several types of weights', () => {
+it('a plot has one label for a quantity that was measured on several types of weights', () => {
   const row = { depth: 0, batch: 8, decode: { kvasir: 4, libllama: 2, ratio: 2 } };
   const runs = ['A', 'B'].map((name) => ({ command: `kvasir bench latency --model ${name}.gguf`, rows: [row] }));
   expect(plotSvg({ ...read(quoted), runs }).match(/decode of 8 at once/g)).toHaveLength(1);
 });
 
-it('a file takes a run in pieces: a command that it has is replaced, and another commit is told', () => {
+it('a run replaces an earlier run of the same command, and names its commit if it differs', () => {
   const piece = (command: string, depth: number) => ({ command, rows: [{ depth }] });
   const empty: ResultsFile = { ...read(quoted), commit: 'abcdef0', runs: [] };
   const both = withRun(withRun(empty, 'abcdef0', piece('a', 1)), 'abcdef0', piece('b', 2));
@@ -103,14 +103,14 @@ it('the newest file is found by date and number', () => {
   expect(newestResults([])).toBeUndefined();
 });
 
-it('a CPU is told by what its kernels are chosen by, where its name hides that', () => {
+it('a CPU is described by its name, its family and the instruction sets that select kernels', () => {
   const details = 'cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx2 avx512f avx512_vnni\n';
   expect(describeCpu('AMD EPYC', details)).toBe('AMD EPYC (family 26 model 2; AVX2, AVX-512, VNNI)');
   expect(describeCpu('arm', 'Features\t: fp asimddp i8mm\n')).toBe('arm (dot products, I8MM)');
   expect(describeCpu('Apple M4', '')).toBe('Apple M4');
 });
 
-it('a part of the set is chosen by numbers or by words', () => {
+it('a part of the set is chosen by numbers or by a regular expression', () => {
   const commands = (only: string) => chosenBenches(standardSet, only, '2').map((bench) => commandOf(bench, '2'));
   expect(commands('')).toHaveLength(standardSet.length);
   expect(new Set(commands('')).size).toBe(standardSet.length);
@@ -120,7 +120,7 @@ it('a part of the set is chosen by numbers or by words', () => {
   expect(commands('no such bench')).toEqual([]);
 });
 
-it('the standard set has all that is promised, of both types of weights', () => {
+it('the standard set measures both types of weights', () => {
   for (const model of ['Q8_0', 'Q4_K_M']) {
     for (const pattern of [
       '--depth 0,2048,8192 .*libllama',
@@ -133,7 +133,7 @@ it('the standard set has all that is promised, of both types of weights', () => 
   }
 });
 
-it('the standard set is what the command understands', async () => {
+it('the command accepts the arguments of the standard set', async () => {
   let err = '';
   const context = {
     version: '0',
@@ -144,7 +144,7 @@ it('the standard set is what the command understands', async () => {
   const openEngine = () => Promise.reject(new Error('no engine here'));
   for (const { args } of standardSet) {
     err = '';
-    // These open no engine in this process.
+    // These benches open no engine in this process.
     const opensNone = args[0] === 'scheduler' || args[0] === 'recovery';
     const quick = opensNone ? ['--help'] : ['--threads', '1'];
     await runCli(['bench', ...args, ...quick, '--json'], context, [benchCommand(openEngine)]);

@@ -1,16 +1,16 @@
 /**
- * Runs the standard set of benches, each in a process of its own, one after another, and writes what they say with the
- * machine and the versions. The machine should have nothing else to do.
+ * Runs the standard set of benches one after another, each in its own process, and writes their results with the machine
+ * and the versions. The machine should be idle otherwise.
  *
- *   npm run bench                                        models are made in the temporary folder when they are not there
+ *   npm run bench                                        creates missing models in the temporary folder
  *   npm run bench -- --models <folder>                   with Q8_0.gguf and Q4_K_M.gguf
- *   npm run bench -- --list                              numbers and commands, and nothing is run
+ *   npm run bench -- --list                              prints numbers and commands, runs no bench
  *   npm run bench -- --only 1-3,7                        a part, by numbers
- *   npm run bench -- --only 'latency.*Q8_0'              a part, by what its commands match
+ *   npm run bench -- --only 'latency.*Q8_0'              a part, by a regular expression for commands
  *   npm run bench -- --threads 2 --out <file.json>
  *
- * A part goes into the newest file of the day, and `--out` into a file that may be there: a command that is in it is
- * replaced. A whole run begins a new file.
+ * A part is added to the newest file of the day, or to the file of `--out`; it replaces earlier runs of the same
+ * commands. A run of the whole set creates a new file.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -64,7 +64,7 @@ async function runAll(): Promise<void> {
       continue;
     }
     results = withRun(results, commit, run);
-    // After each of them, so that an interrupted run has what it has.
+    // Written after each bench, so that an interrupted run keeps its results.
     mkdirSync(folder, { recursive: true });
     writeFileSync(path, `${JSON.stringify(results, null, 2)}\n`);
   }
@@ -91,7 +91,7 @@ function todaysPath(): string | undefined {
   return newest === undefined ? undefined : join(folder, newest);
 }
 
-/** The results of a day do not replace those of the same day. */
+/** A path without a file: a run does not replace the results of an earlier run of the day. */
 function freePath(): string {
   for (let i = 1; ; i++) {
     const free = join(folder, i === 1 ? `${today}.json` : `${today}-${i}.json`);
@@ -99,7 +99,7 @@ function freePath(): string {
   }
 }
 
-/** What is in the file already, if that is true of this machine and these versions. */
+/** The earlier results in the file, which must be of this machine and these versions. */
 function openResults(path: string, commit: string): ResultsFile {
   const fresh = emptyResults(commit);
   if (!existsSync(path)) return fresh;
@@ -111,7 +111,7 @@ function openResults(path: string, commit: string): ResultsFile {
   return found;
 }
 
-/** Made under another name first: what an interrupted run has left is not a model. */
+/** Writes the model under another name first, so that an interrupted run leaves no incomplete model. */
 async function makeModel(type: NonNullable<StandardBench['model']>): Promise<void> {
   const file = join(values.models, `${type}.gguf`);
   if (existsSync(file)) return;
@@ -121,7 +121,7 @@ async function makeModel(type: NonNullable<StandardBench['model']>): Promise<voi
   renameSync(`${file}.partial`, file);
 }
 
-/** Undefined when the bench failed, and has said why: the others are none the worse for it. */
+/** Undefined if the bench failed, after it printed the reason. */
 async function measured(bench: StandardBench, loadBefore: number): Promise<ResultsRun | undefined> {
   const { args, model } = bench;
   const command = commandOf(bench, values.threads);
@@ -154,7 +154,7 @@ function emptyResults(commit: string): ResultsFile {
   };
 }
 
-/** Figures of sources that no commit has are for one's own eyes: `results.test.ts` takes no such file. */
+/** Results of uncommitted sources are marked, and `results.test.ts` refuses such files. */
 function currentCommit(): string {
   const commit = firstLineOf('git', 'rev-parse', '--short', 'HEAD');
   const changed = firstLineOf('git', 'status', '--porcelain', '--', 'src', 'bench', ':!bench/results');

@@ -1,4 +1,4 @@
-/** The benches of a dated run: arguments of `kvasir bench`, with `Q8_0` and `Q4_K_M` for the models. */
+/** A bench of a dated run: arguments of `kvasir bench`, and the weight type of the model. */
 export interface StandardBench {
   readonly args: readonly string[];
   readonly model?: 'Q8_0' | 'Q4_K_M';
@@ -8,7 +8,7 @@ const latency = ['latency', '--prompt-len', '512', '--gen-len', '64', '--repetit
 const throughput = ['throughput', '--peer', 'libllama', '--repetitions', '2', '--workload'];
 const libllama = ['--peer', 'libllama'];
 
-/** What is promised of both types of weights. */
+/** The benches for both types of weights. */
 const ofBoth: readonly (readonly string[])[] = [
   [...latency, '0,2048,8192', ...libllama],
   [...latency, '0', '--batch', '8', ...libllama],
@@ -20,8 +20,8 @@ const ofBoth: readonly (readonly string[])[] = [
 const schedules = 'recovery --requests 8 --prefixes 2 --prefix-len 128 --kv-cache-memory 12MiB'.split(' ');
 
 /**
- * The whole set takes about 35 minutes on two cores of a Zen 5 with models of 0.6B, two thirds of them libllama's: what
- * takes longest is measured on one type of weights, and ShareGPT's lengths of 64 requests once.
+ * The whole set takes about 35 minutes on two cores of a Zen 5 with models of 0.6B; libllama takes two thirds of them.
+ * So the longest benches run on one type of weights, and ShareGPT with 64 requests has one repetition.
  */
 export const standardSet: readonly StandardBench[] = [
   ...ofBoth.map((args) => ({ model: 'Q8_0' as const, args })),
@@ -35,16 +35,16 @@ export const standardSet: readonly StandardBench[] = [
   { model: 'Q8_0', args: ['transfer', '--repetitions', '3'] },
   { args: ['scheduler'] },
   { args: ['recovery'] },
-  // A pool that is too small for all prompts, so that blocks are loaded again and again.
+  // The pool is too small for all prompts, so that blocks are loaded many times.
   { args: [...schedules, '--schedules', '1000'] },
 ];
 
-/** As it stands in a results file: as typed, but for folders. */
+/** The command in a results file: as typed, without folders. */
 export function commandOf({ args, model }: StandardBench, threads: string): string {
   return `kvasir bench ${argumentsOf({ args, model }, threads, (file) => file).join(' ')}`;
 }
 
-/** `pathOf`: of a model's file. The scheduler's bench has no threads that compute. */
+/** `pathOf` gives the path of a model file. The scheduler's bench has no compute threads. */
 export function argumentsOf(
   { args, model }: Pick<StandardBench, 'args'> & { readonly model: StandardBench['model'] | undefined },
   threads: string,
@@ -59,8 +59,8 @@ export function argumentsOf(
 }
 
 /**
- * A part of a set, in its order: by numbers from 1 on with commas or dashes between them, or by a regular expression that
- * the command matches.
+ * A part of a set, in its order. `only` has numbers from 1 on with commas or dashes between them, or a regular expression
+ * for the commands.
  */
 export function chosenBenches(set: readonly StandardBench[], only: string, threads: string): StandardBench[] {
   if (!/^\d+(-\d+)?(,\d+(-\d+)?)*$/.test(only)) {

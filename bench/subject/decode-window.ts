@@ -1,9 +1,8 @@
 import { notAllAtOnce } from '../errors.ts';
 
 /**
- * The time in which all sequences generate: from the moment when the last of them has begun to the last moment before one
- * of them has all its tokens. Both moments are arrivals of tokens, so that between them lie whole steps, and prompts and
- * ends lie outside.
+ * The time in which all sequences generate: from the first token of the last sequence to the last token before one of
+ * them has all its tokens. Both ends are arrivals of tokens, so the window has whole steps, without prompts.
  */
 export class DecodeWindow<Reading> {
   readonly #counts: Uint32Array;
@@ -15,7 +14,7 @@ export class DecodeWindow<Reading> {
   #from: Mark<Reading> | undefined;
   #to: Mark<Reading> | undefined;
 
-  /** `read` is asked for what the clocks show, each time that tokens come. */
+  /** `read` returns the clocks; it is called each time that tokens come. */
   constructor(sequences: number, tokensEach: number, read: () => Reading) {
     this.#counts = new Uint32Array(sequences);
     this.#silentCount = sequences;
@@ -23,7 +22,7 @@ export class DecodeWindow<Reading> {
     this.#read = read;
   }
 
-  /** Tokens of a sequence have come. */
+  /** Counts tokens of a sequence that have come. */
   add(sequence: number, count: number): void {
     if (count === 0) return;
     const before = this.#counts[sequence] ?? 0;
@@ -36,7 +35,7 @@ export class DecodeWindow<Reading> {
     this.#from ??= this.#to;
   }
 
-  /** Tokens that came after `from`, until `to`. Throws `notAllAtOnce`. */
+  /** `tokens`: the tokens that came after `from`, until `to`. Throws `notAllAtOnce`. */
   result(): { readonly from: Reading; readonly to: Reading; readonly tokens: number } {
     const [from, to] = [this.#from, this.#to];
     if (from === undefined || to === undefined || from === to) throw notAllAtOnce({ batch: this.#counts.length });

@@ -10,13 +10,13 @@ import type { Rate, StepOverhead, Subject } from './subject.ts';
 import { threadCpuMs } from './thread-cpu.ts';
 import type { Workload } from './workload.ts';
 
-/** An engine, and what its runner knows of its own time. */
+/** An engine with the timings of its runner. */
 export interface MeasuredEngine {
   readonly engine: AsyncEngine;
   timings(): StepTimings;
 }
 
-/** Steps so far, and the milliseconds of them in which ggml computed, what it needs was laid out, and tokens were chosen. */
+/** The number of steps so far, and the milliseconds of preparing batches, of computing with ggml, and of sampling. */
 export interface StepTimings {
   readonly steps: number;
   readonly prepareMs: number;
@@ -27,8 +27,8 @@ export interface StepTimings {
 export type OpenMeasuredEngine = (options: EngineOptions) => Promise<MeasuredEngine>;
 
 /**
- * Kvasir as its users have it: requests through the engine, the scheduler and the sampler, whose text is read. Contexts
- * are cached prefixes, each sequence has one of its own.
+ * Kvasir with all its parts: requests go through the engine, the scheduler and the sampler, and their text is read.
+ * Contexts are cached prefixes; each sequence has its own.
  */
 export class EngineSubject implements Subject {
   readonly name = 'kvasir';
@@ -38,7 +38,7 @@ export class EngineSubject implements Subject {
   readonly #batch: number;
   readonly #random: RandomTokens;
 
-  /** `batch`: requests that decode at once. */
+  /** `batch`: the number of requests that decode at once. */
   constructor(measured: MeasuredEngine, blockSize: number, batch: number, signal: AbortSignal) {
     this.#measured = measured;
     this.#blockSize = blockSize;
@@ -61,10 +61,10 @@ export class EngineSubject implements Subject {
 
   async decode(depth: number, length: number): Promise<Rate> {
     const prompts = depth > 0 ? this.#contexts(depth) : Array.from({ length: this.#batch }, () => this.#random.take(1));
-    // The first token belongs to the prompt, and the last is told when no step computes any more.
+    // The first token belongs to the prompt, and the last is delivered when no step computes any more.
     const tokensEach = length + 2;
     let reading = this.#read();
-    // What comes together was told together, and is read once.
+    // Tokens of one step are delivered together, so the clocks are read once for all of them.
     const read = (): EngineReading => {
       if (this.#measured.timings().steps !== reading.steps) reading = this.#read();
       return reading;
@@ -76,7 +76,7 @@ export class EngineSubject implements Subject {
     return { tokens, seconds: (to.atMs - from.atMs) / 1000, overhead: overheadBetween(from, to) };
   }
 
-  /** What was said before is found in the prefix cache. */
+  /** The earlier turns of a conversation are cached prefixes. */
   run(workload: Workload, times: RunTimes): Promise<number> {
     return converse(workload, (prompt, maxTokens) => this.#tokens(prompt, maxTokens), times);
   }
@@ -93,7 +93,7 @@ export class EngineSubject implements Subject {
     return Array.from({ length: this.#batch }, (_, sequence) => this.#context(depth, sequence));
   }
 
-  /** The last block of the context may be shared with new tokens, so it may be computed again. */
+  /** The last block of the context may have new tokens too, so it may be computed again. */
   #checkCached(cachedTokens: number, depth: number): void {
     if (cachedTokens < depth - this.#blockSize) throw contextNotCached({ depth });
   }
@@ -103,8 +103,8 @@ export class EngineSubject implements Subject {
     maxTokens: number,
     window?: DecodeWindow<EngineReading>,
   ): Promise<OutputDelta[]> {
-    const hear = (sequence: number) => (delta: OutputDelta) => window?.add(sequence, delta.tokenIds.length);
-    return Promise.all(prompts.map((prompt, sequence) => this.#generate(prompt, maxTokens, hear(sequence))));
+    const count = (sequence: number) => (delta: OutputDelta) => window?.add(sequence, delta.tokenIds.length);
+    return Promise.all(prompts.map((prompt, sequence) => this.#generate(prompt, maxTokens, count(sequence))));
   }
 
   /** Runs one request to its end. */
@@ -132,15 +132,15 @@ export class EngineSubject implements Subject {
   }
 }
 
-/** What the clocks show when tokens are told. */
+/** The clocks at the time when tokens are delivered. */
 interface EngineReading extends StepTimings {
   readonly atMs: number;
   readonly cpuMs: number | undefined;
 }
 
 /**
- * Tokens are told early in the computing of the step after theirs. Of that step the clock of computing shows nothing yet,
- * at both ends of the time alike, so that whole steps lie between.
+ * Tokens are delivered while the next step computes. The compute timer excludes the step in progress, at the start and
+ * at the end of the window, so the window has whole steps.
  */
 function overheadBetween(from: EngineReading, to: EngineReading): StepOverhead {
   const steps = Math.max(1, to.steps - from.steps);

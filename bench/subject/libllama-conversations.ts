@@ -10,9 +10,10 @@ import type { Turn, Workload } from './workload.ts';
 export const REFERENCE_BATCH = 2048;
 
 /**
- * A workload on libllama at its best: the common prefix once and copied to every sequence, a sequence kept from turn to turn,
- * and batches as full as llama.cpp's own server makes them: the next token of all who generate, and as many tokens of
- * prompts as fit. Tokens are made up instead of sampled, so it is spared that work. Resolves with the seconds that it took.
+ * Runs a workload on libllama in the fastest way: the shared prefix is computed once and copied to every sequence, and a
+ * sequence keeps its KV from turn to turn. Batches are filled as by llama.cpp's server: the next token of each generating
+ * sequence, and as many prompt tokens as fit. Tokens are random instead of sampled, which saves libllama that work.
+ * Resolves with the seconds of the run.
  */
 export async function converseInBatches(
   reference: LlamaReference,
@@ -25,16 +26,16 @@ export async function converseInBatches(
   reference.clear();
   if (prefix.length > 0) reference.decode(prefix);
   for (let i = 1; i < conversations.length && prefix.length > 0; i++) reference.copySequence(0, i);
-  // The prefix is part of everybody's first prompt.
-  let open = conversations.map((turns, i) => new Speaker(i, prefix.length, turns, times.beginTurn(startedMs)));
+  // The prefix is part of the first prompt of each conversation.
+  let open = conversations.map((turns, i) => new Conversation(i, prefix.length, turns, times.beginTurn(startedMs)));
   while (open.length > 0) {
     const rows = new Rows();
-    // Who generates gives one row; who has a prompt to read gives what fits.
+    // A generating conversation adds one row; a conversation with a prompt adds as many rows as fit.
     const byNeed = [...open].sort((a, b) => a.unreadCount - b.unreadCount);
-    const heard = byNeed.filter((speaker) => speaker.giveRows(rows, REFERENCE_BATCH));
+    const sampled = byNeed.filter((conversation) => conversation.addRows(rows, REFERENCE_BATCH));
     reference.decodeBatch(rows);
     const nowMs = performance.now();
-    for (const speaker of heard) speaker.hear(random.take(1)[0] ?? 0, times, nowMs);
+    for (const conversation of sampled) conversation.addToken(random.take(1)[0] ?? 0, times, nowMs);
     open = open.filter(({ isDone }) => !isDone);
     await nextTurn();
     if (signal.aborted) throw interrupted();
@@ -50,14 +51,14 @@ class Rows {
   readonly wanted: number[] = [];
 }
 
-/** One conversation, which has a sequence of libllama's. */
-class Speaker {
+/** One conversation in a sequence of libllama. */
+class Conversation {
   readonly #sequence: number;
   readonly #turns: readonly Turn[];
   #turn = 0;
   #times: TurnTimes;
   #position: number;
-  /** Tokens that are said and not computed yet. */
+  /** Tokens that are not computed yet. */
   #unread: readonly number[];
 
   constructor(sequence: number, position: number, turns: readonly Turn[], times: TurnTimes) {
@@ -76,8 +77,8 @@ class Speaker {
     return this.#turn === this.#turns.length;
   }
 
-  /** Appends as many of its unread tokens as fit; true when the next token comes out of this batch. */
-  giveRows(rows: Rows, rowsMax: number): boolean {
+  /** Appends as many of its unread tokens as fit. Returns true if this batch gives the next token. */
+  addRows(rows: Rows, rowsMax: number): boolean {
     const count = Math.min(this.#unread.length, rowsMax - rows.tokens.length);
     for (let i = 0; i < count; i++) {
       rows.tokens.push(this.#unread[i]!);
@@ -89,10 +90,10 @@ class Speaker {
     return count > 0 && this.#unread.length === 0;
   }
 
-  hear(token: number, times: RunTimes, nowMs: number): void {
+  addToken(token: number, times: RunTimes, nowMs: number): void {
     this.#times.add(1, nowMs);
     this.#unread = [token];
-    const turn = assertDefined(this.#turns[this.#turn], 'who has said all hears nothing more');
+    const turn = assertDefined(this.#turns[this.#turn], 'a conversation that is done gets no token');
     if (this.#times.tokenCount < turn.generateLength) return;
     const next = this.#turns[++this.#turn];
     if (next === undefined) return;

@@ -6,8 +6,8 @@ import type { Rate, Subject } from './subject.ts';
 import type { Workload } from './workload.ts';
 
 /**
- * libllama as its own bench drives it: nothing but `llama_decode`, and tokens that are made up instead of sampled. Several
- * sequences give one row each to every batch; workloads fill batches as llama.cpp's server does.
+ * libllama as in its own bench: only `llama_decode`, with random tokens instead of sampled ones. Several sequences add
+ * one row each to every batch; workloads fill batches as llama.cpp's server does.
  */
 export class LibllamaSubject implements Subject {
   readonly name = 'libllama';
@@ -25,8 +25,8 @@ export class LibllamaSubject implements Subject {
   }
 
   /**
-   * Contexts are beginnings of each other: of a deeper one, what the last one lacks is computed. Other sequences get copies
-   * of the first: libllama keeps them apart, so it reads as much as if they were different.
+   * A longer context starts with the shorter one, so only the missing tokens are computed. Other sequences get copies of
+   * the first: libllama stores them separately, so a step reads as much KV as for different contexts.
    */
   async prepare(depth: number): Promise<void> {
     const known = Math.min(depth, this.#depth);

@@ -11,7 +11,7 @@ export interface Peer {
   close(): void;
 }
 
-/** The peer that the command line names; undefined when it names none. `batch`: requests that decode at once. */
+/** The peer of the command line, or undefined. `batch`: requests that decode at once. */
 export async function openPeer(
   { peer, peerUrl }: PeerFlags,
   engine: AsyncEngine,

@@ -1,11 +1,11 @@
 import { quantile } from '../step-times.ts';
 
-/** When the tokens of the turns of one run came. All turns that one subject ever ran may be added up in one of these. */
+/** The arrival times of tokens, for all turns of one or more runs of a subject. */
 export class RunTimes {
   readonly #firstMs: number[] = [];
   readonly #betweenMs: number[] = [];
 
-  /** A turn that is asked for at `atMs`. */
+  /** A turn whose request is sent at `atMs`. */
   beginTurn(atMs: number): TurnTimes {
     return new TurnTimes(atMs, this.#firstMs, this.#betweenMs);
   }
@@ -45,7 +45,7 @@ export class TurnTimes {
     return this.#count;
   }
 
-  /** Tokens that came together: a reader waits for the first of them, and not for the others. */
+  /** Adds tokens that came together: the reader waited for the first of them, and 0 ms for the others. */
   add(count: number, atMs: number): void {
     for (let i = 0; i < count; i++) {
       (this.#count++ === 0 ? this.#first : this.#between).push(atMs - this.#lastMs);

@@ -14,7 +14,7 @@ import { ServerSubject } from './server-subject.ts';
 
 const { signal } = new AbortController();
 
-/** A Kvasir process is compared with another one, which it knows by its URL alone. */
+/** Compares a Kvasir process with another one, of which it knows only the URL. */
 describe('kvasir bench --peer-url', () => {
   let url: string;
   beforeAll(async () => {
@@ -30,7 +30,7 @@ describe('kvasir bench --peer-url', () => {
     return (JSON.parse(stdout) as { rows: Row[] }).rows;
   };
 
-  it('latency', async () => {
+  it('latency has rows with the figures of the server', async () => {
     const lengths = ['--prompt-len', '24', '--gen-len', '64', '--depth', '0,64', '--repetitions', '1'];
     const rows = await bench<LatencyRow>('latency', ...lengths, '--batch', '1,2');
     expect(rows.map(({ batch, depth, prefill }) => [batch, depth, prefill !== undefined])).toEqual([
@@ -47,7 +47,7 @@ describe('kvasir bench --peer-url', () => {
     }
   }, 60_000);
 
-  it('throughput of conversations', async () => {
+  it('throughput of conversations has the figures of the server', async () => {
     const lengths = ['--prompt-len', '20', '--gen-len', '4', '--turns', '2', '--requests', '2', '--repetitions', '1'];
     const [row] = await bench<ThroughputRow>('throughput', '--workload', 'multi-turn', ...lengths);
     expect(row).toMatchObject({ requests: 2, generatedTokens: 16 });
@@ -55,7 +55,7 @@ describe('kvasir bench --peer-url', () => {
     expect(row?.firstTokenMs.server?.p50).toBeGreaterThan(0);
   }, 60_000);
 
-  it('names its tokens, and says what it had cached', async () => {
+  it('reads token ids and the number of cached tokens', async () => {
     const peer = await ServerPeer.open(`${url}/v1/`, undefined, signal);
     const prompt = Int32Array.from({ length: 40 }, (_, i) => i + 1);
     const answers = [];
@@ -73,7 +73,7 @@ describe('kvasir bench --peer-url', () => {
     expect(answers.map(({ cached }) => cached)).toEqual([0, 32]);
   });
 
-  it('passes on what the server has against a request', async () => {
+  it('reports the error of the server for a refused request', async () => {
     const peer = await ServerPeer.open(url, undefined, signal);
     const ask = async () => {
       for await (const chunk of peer.complete(Int32Array.of(-1), 5)) void chunk;
@@ -83,8 +83,8 @@ describe('kvasir bench --peer-url', () => {
 });
 
 /**
- * What llama.cpp's server (v0.5.0) sent for three tokens of a random model behind a prompt of six: without a bias nothing
- * before the end, because no token was a whole character; with a bias a chunk for each token.
+ * The chunks of llama.cpp's server (v0.5.0) for three tokens of a random model after a prompt of six: without a bias only
+ * one at the end, because no token was a whole character; with a bias one for each token.
  */
 const recorded = {
   unbiased: [
@@ -106,7 +106,7 @@ describe("llama.cpp's server", () => {
     const { logit_bias: bias } = JSON.parse(await readText(request)) as { logit_bias?: Record<string, number> };
     const chunks = recorded[bias?.['64'] === 100 ? 'biased' : 'unbiased'];
     const bytes = Buffer.from(chunks.map((data) => `data: ${data}\n\n`).join(''));
-    // Cut in the middle of lines.
+    // Chunks of 7 bytes end in the middle of lines.
     for (let at = 0; at < bytes.length; at += 7) response.write(bytes.subarray(at, at + 7));
     return response.end();
   });
@@ -125,7 +125,7 @@ describe("llama.cpp's server", () => {
     return seen;
   };
 
-  it('is made to say something of each token, and the token is known', async () => {
+  it('sends a chunk for each token with a bias', async () => {
     expect(await seenOf(64)).toEqual([
       [[64], undefined],
       [[64], undefined],
@@ -134,11 +134,11 @@ describe("llama.cpp's server", () => {
     ]);
   });
 
-  it('is counted by its usage where it says nothing', async () => {
+  it('without a bias sends the count of tokens only in the usage', async () => {
     expect(await seenOf(undefined)).toEqual([[[0, 0, 0], 0]]);
   });
 
-  it('is found out when it reads another prompt than was sent, or brings more tokens than were asked for', async () => {
+  it('causes an error if it counts other prompt tokens or sends too many tokens', async () => {
     const peer = await ServerPeer.open(origin(), 64, signal);
     const ask = async () => {
       for await (const chunk of peer.complete(prompt.subarray(1), 3)) void chunk;
@@ -152,7 +152,7 @@ describe("llama.cpp's server", () => {
     await expect(run).rejects.toThrow('after 3 of 2 tokens');
   });
 
-  it('is told from one that is not there', async () => {
+  it('causes an error if it does not answer', async () => {
     const gone = origin();
     server.close();
     await once(server, 'close');
@@ -160,7 +160,7 @@ describe("llama.cpp's server", () => {
   });
 });
 
-it('a plain token is one character; control tokens are none', () => {
+it('a plain token is one printable ASCII character', () => {
   const texts = ['', ' ', 'ab', '\u00e9', 'x', 'y'];
   const engine = (vocabSize: number) => ({
     model: { vocabSize } as ModelInfo,

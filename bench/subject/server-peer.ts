@@ -1,7 +1,7 @@
 import { peerPromptDiffers, peerRefused, peerUnreachable } from '../errors.ts';
 import { serverSentData } from './server-sent-data.ts';
 
-/** What a server says of one answer: tokens as they come, and at the end how many tokens of the prompt it had cached. */
+/** A part of a server's answer: new tokens, and in the last part the number of cached prompt tokens. */
 export interface ServerChunk {
   /** Tokens that came together. */
   readonly tokens: readonly number[];
@@ -9,8 +9,8 @@ export interface ServerChunk {
 }
 
 /**
- * A server that speaks OpenAI's `/v1/completions` with prompts of tokens: llama.cpp's, vLLM's, SGLang's, our own. It is to
- * serve the same model as is measured, with as many slots as there are requests.
+ * A server with OpenAI's `/v1/completions` and prompts of tokens: llama.cpp, vLLM, SGLang or Kvasir. It must serve the
+ * measured model, with a slot for each request.
  */
 export class ServerPeer {
   readonly #url: string;
@@ -26,10 +26,10 @@ export class ServerPeer {
   }
 
   /**
-   * Asks which model it serves. `answerToken`: a token that is a whole character, of which all answers are made by a bias on
-   * its logit. llama.cpp's server tells nothing of tokens while they are no whole characters: a model that says nonsense
-   * would seem to say it all at the end. Nor does it name tokens in this protocol: nobody could bring them back as they
-   * were in the next turn, and its cache would serve it less than it can. Undefined: the model says what it likes.
+   * Asks the server for its model. `answerToken`: a token that is a whole character. A bias on its logit makes all answers
+   * consist of it. llama.cpp's server sends no chunk until a character is complete, so a random model would seem to send
+   * all tokens at the end. It does not send token ids either, so the next turn could not repeat them, and would find less
+   * in the server's cache. Undefined: answers without a bias.
    * Throws `peerUnreachable`, `peerRefused`.
    */
   static async open(url: string, answerToken: number | undefined, signal: AbortSignal): Promise<ServerPeer> {
@@ -40,9 +40,9 @@ export class ServerPeer {
   }
 
   /**
-   * Streams an answer of `maxTokens` tokens. `ignore_eos` is known to all of them; llama.cpp reuses the KV of a slot by
-   * itself (`cache_prompt`); those that know `return_token_ids`, as vLLM does, name their tokens.
-   * Throws `peerUnreachable`, `peerRefused`, and `peerPromptDiffers` where the server has read more or less than was sent.
+   * Streams an answer of `maxTokens` tokens. All servers support `ignore_eos`; llama.cpp reuses the KV of a slot by
+   * default (`cache_prompt`); servers with `return_token_ids`, such as vLLM, send their token ids.
+   * Throws `peerUnreachable`, `peerRefused`, and `peerPromptDiffers` if the server counts another number of prompt tokens.
    */
   async *complete(prompt: Int32Array, maxTokens: number): AsyncGenerator<ServerChunk> {
     const response = await request(`${this.#url}/v1/completions`, {
@@ -77,7 +77,7 @@ export class ServerPeer {
     }
   }
 
-  /** A chunk that ends a choice without text brings no token. The count at the end is the usage's, which comes last. */
+  /** A chunk that ends a choice without text has no token. The usage, which comes last, has the exact count. */
   #tokensOf({ choices, usage }: CompletionChunk, count: number, maxTokens: number): readonly number[] {
     const [choice] = choices ?? [];
     if (choice?.token_ids !== undefined && choice.token_ids !== null) return choice.token_ids;
@@ -98,7 +98,7 @@ interface CompletionChunk {
     readonly completion_tokens?: number;
     readonly prompt_tokens_details?: { readonly cached_tokens?: number } | null;
   } | null;
-  /** llama.cpp's. */
+  /** Only in answers of llama.cpp. */
   readonly timings?: { readonly cache_n?: number };
   readonly error?: unknown;
 }

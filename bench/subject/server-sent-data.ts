@@ -1,4 +1,4 @@
-/** The `data:` lines of a stream of server-sent events, as they come. */
+/** The `data:` lines of a stream of server-sent events. */
 export async function* serverSentData(response: Response): AsyncGenerator<string> {
   if (response.body === null) return;
   const decoder = new TextDecoder();

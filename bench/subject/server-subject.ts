@@ -7,7 +7,7 @@ import type { ServerPeer } from './server-peer.ts';
 import type { Rate, Subject } from './subject.ts';
 import type { Workload } from './workload.ts';
 
-/** A server as its clients see it; contexts are what it still has from the requests before. */
+/** A server, measured by its clients. Contexts are prefixes that the server has cached from earlier requests. */
 export class ServerSubject implements Subject {
   readonly name = 'server';
   readonly #peer: ServerPeer;
@@ -30,13 +30,13 @@ export class ServerSubject implements Subject {
     const prompt = new Int32Array([...contextTokens(depth, this.#vocabSize, 0), ...this.#random.take(length)]);
     const startedMs = performance.now();
     const { cachedTokens } = await this.#complete(prompt, 1);
-    // Where the server does not say what it had cached, it is taken at its best.
+    // If the server does not report its cached tokens, assume that the whole context was cached.
     return { tokens: prompt.length - (cachedTokens ?? depth), seconds: (performance.now() - startedMs) / 1000 };
   }
 
   async decode(depth: number, length: number): Promise<Rate> {
     const prompts = depth > 0 ? this.#contexts(depth) : Array.from({ length: this.#batch }, () => this.#random.take(1));
-    // The first token belongs to the prompt, and the last may come with what ends the answer.
+    // The first token belongs to the prompt, and the last can come together with the end of the answer.
     const tokensEach = length + 2;
     const window = new DecodeWindow(this.#batch, tokensEach, () => performance.now());
     await Promise.all(prompts.map((prompt, i) => this.#complete(prompt, tokensEach, (count) => window.add(i, count))));

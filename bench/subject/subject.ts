@@ -1,18 +1,18 @@
 import type { RunTimes } from './run-times.ts';
 import type { Workload } from './workload.ts';
 
-/** An engine that benches measure: Kvasir's, libllama, or a server. */
+/** An engine that benches measure: Kvasir, libllama, or a server. */
 export interface Subject {
   readonly name: string;
-  /** Brings the first `depth` tokens of the context into the KV cache. Not timed. */
+  /** Computes the KV of the first `depth` tokens of the context. Not timed. */
   prepare(depth: number): Promise<void>;
-  /** Computes `length` new tokens behind them, up to the next token's logits. */
+  /** Computes `length` new tokens after the context, with the logits of the next token. */
   prefill(depth: number, length: number): Promise<Rate>;
-  /** Generates `length` tokens behind them, one after the other; of several sequences, `length` of each, all at once. */
+  /** Generates `length` tokens after the context, in each of the batch's sequences. */
   decode(depth: number, length: number): Promise<Rate>;
   /**
-   * Runs conversations at once, each turn as soon as the turn before it has ended. Resolves with the seconds from the first
-   * request to the last token. Contexts that were prepared may be gone afterwards.
+   * Runs conversations at once; each turn starts at the end of the turn before. Resolves with the seconds from the first
+   * request to the last token. Prepared contexts may be evicted afterwards.
    */
   run(workload: Workload, times: RunTimes): Promise<number>;
 }
@@ -20,21 +20,21 @@ export interface Subject {
 export interface Rate {
   readonly tokens: number;
   readonly seconds: number;
-  /** Of decoding, where it is known. */
+  /** For decoding, if it is known. */
   readonly overhead?: StepOverhead;
 }
 
-/** Where the time of a step of decoding goes, on average: all of it, and what is not ggml's computing. */
+/** The average time of a decode step, and its parts in which ggml does not compute. */
 export interface StepOverhead {
   readonly stepMs: number;
-  /** Planning, laying out, sampling, applying: nothing computes meanwhile. */
+  /** Planning, preparing the batch, sampling, applying: ggml does not compute meanwhile. */
   readonly outsideMs: number;
-  /** Of these, laying out, and sampling. */
+  /** Parts of `outsideMs`: preparing the batch, and sampling. */
   readonly prepareMs: number;
   readonly sampleMs: number;
   /**
-   * What the engine's thread works while ggml computes: text is made and told. It slows computing down where no core is free
-   * for it. Absent where the system does not tell.
+   * CPU time of the engine's thread while ggml computes: detokenizing and delivering text. It slows down computing if no
+   * core is free. Absent if the system does not report it.
    */
   readonly besideMs?: number;
 }

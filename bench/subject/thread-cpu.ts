@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 
-/** Milliseconds that this thread has run on a core; undefined where the kernel does not say, which is outside of Linux. */
+/** The CPU time of this thread in milliseconds; undefined on systems other than Linux. */
 export function threadCpuMs(): number | undefined {
   try {
     const nanoseconds = Number(readFileSync('/proc/thread-self/schedstat', 'latin1').split(' ')[0]);

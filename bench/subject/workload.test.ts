@@ -14,7 +14,7 @@ import {
 const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 describe('workloads', () => {
-  it('have ShareGPT-like lengths: the means that its source reports, and its limits', () => {
+  it('sharegpt have the means and the limits of vLLM’s reports', () => {
     const { promptMean, generateMean, min, promptMax, totalMax } = shareGptLimits;
     const turns = workloadShape('sharegpt', 20_000).conversations.flat();
     const prompts = turns.map(({ promptLength }) => promptLength);
@@ -26,12 +26,12 @@ describe('workloads', () => {
     expect(Math.max(...turns.map((turn) => turn.promptLength + turn.generateLength))).toBeLessThanOrEqual(totalMax);
   });
 
-  it('have the same lengths each time; of more requests, the first are the same', () => {
+  it('have equal lengths each time; a longer list starts with the shorter one', () => {
     expect(workloadShape('sharegpt', 64)).toEqual(workloadShape('sharegpt', 64));
     expect(workloadShape('sharegpt', 64).conversations.slice(0, 8)).toEqual(workloadShape('sharegpt', 8).conversations);
   });
 
-  it('count what is sent, what comes back, and what a cache holds at the end', () => {
+  it('count prompt tokens, generated tokens, and the KV at the end', () => {
     const turn = { promptLength: 5, generateLength: 2 };
     const shape: WorkloadShape = { prefixLength: 10, conversations: [[turn, turn], [turn]] };
     expect(workloadTotals(shape)).toEqual({
@@ -50,7 +50,7 @@ describe('workloads', () => {
 });
 
 describe('conversations', () => {
-  it('bring all that was said before', async () => {
+  it('send all earlier turns in each prompt', async () => {
     const asked: number[][] = [];
     const turns = [
       { prompt: Int32Array.of(2, 3), generateLength: 2 },
@@ -67,7 +67,7 @@ describe('conversations', () => {
     ]);
   });
 
-  it('notice answers that are too short', async () => {
+  it('throw if an answer is too short', async () => {
     const turns = [{ prompt: Int32Array.of(2), generateLength: 2 }];
     async function* answer() {
       yield [7];
@@ -78,7 +78,7 @@ describe('conversations', () => {
 });
 
 describe('times of a run', () => {
-  it('know first tokens and what lies between tokens; of those that come together, one was waited for', () => {
+  it('record times to first tokens and between tokens; tokens that come together have 0 ms between them', () => {
     const times = new RunTimes();
     const turn = times.beginTurn(100);
     turn.add(1, 130);

@@ -1,15 +1,15 @@
 import { Prng } from '../../src/base/prng.ts';
 import type { RandomTokens } from '../random-tokens.ts';
 
-/** What a client says next, and how much it wants to hear. */
+/** The new tokens of a turn, and the number of tokens to generate. */
 export interface Turn {
   readonly prompt: Int32Array;
   readonly generateLength: number;
 }
 
 /**
- * Conversations that all begin at the same moment. A turn's prompt is all that was said before, the common prefix first,
- * and its own new tokens; it is asked for as soon as the turn before it has ended.
+ * Conversations that all start at the same moment. The prompt of a turn is the shared prefix, all earlier turns, and its
+ * own new tokens. A turn starts at the end of the turn before.
  */
 export interface Workload {
   readonly prefix: Int32Array;
@@ -29,7 +29,7 @@ export interface TurnShape {
 export const workloadNames = ['independent', 'shared-prefix', 'sharegpt', 'multi-turn'] as const;
 export type WorkloadName = (typeof workloadNames)[number];
 
-/** Lengths that the user has given; what is absent is the workload's own. */
+/** Lengths that the user has given; absent lengths are those of the workload. */
 export interface WorkloadLengths {
   readonly prefixLength?: number;
   readonly promptLength?: number;
@@ -43,7 +43,7 @@ const defaults: Readonly<Record<Exclude<WorkloadName, 'sharegpt'>, Required<Work
   'multi-turn': { prefixLength: 0, promptLength: 128, generateLength: 64, turns: 4 },
 };
 
-/** The same name, count and lengths give the same shape. */
+/** Equal arguments give equal shapes. */
 export function workloadShape(name: WorkloadName, requests: number, lengths: WorkloadLengths = {}): WorkloadShape {
   if (name === 'sharegpt') return { prefixLength: lengths.prefixLength ?? 0, conversations: shareGptLengths(requests) };
   const chosen = { ...defaults[name], ...lengths };
@@ -55,7 +55,7 @@ export function workloadShape(name: WorkloadName, requests: number, lengths: Wor
   };
 }
 
-/** The same prompts, and of each answer so many tokens at most. */
+/** The same prompts, with at most `generateMost` output tokens for each turn. */
 export function withShortAnswers({ prefixLength, conversations }: WorkloadShape, generateMost: number): WorkloadShape {
   const cut = (turn: TurnShape): TurnShape => ({
     ...turn,
@@ -64,7 +64,7 @@ export function withShortAnswers({ prefixLength, conversations }: WorkloadShape,
   return { prefixLength, conversations: conversations.map((turns) => turns.map(cut)) };
 }
 
-/** Tokens that no cache has seen, in a shape. */
+/** Fills a shape with random tokens that no cache has. */
 export function fillWorkload(shape: WorkloadShape, random: RandomTokens): Workload {
   return {
     prefix: random.take(shape.prefixLength),
@@ -75,10 +75,10 @@ export function fillWorkload(shape: WorkloadShape, random: RandomTokens): Worklo
 }
 
 export interface WorkloadTotals {
-  /** Tokens of all prompts as they are sent: prefix and history count in each of them. */
+  /** Tokens of all sent prompts; prefix and history count in each of them. */
   readonly promptTokens: number;
   readonly generatedTokens: number;
-  /** Tokens of KV that lie side by side at the end when the prefix is kept once; and of the longest sequence with it. */
+  /** Tokens of KV at the end, with the prefix once; and the tokens of the longest sequence with the prefix. */
   readonly keptTokens: number;
   readonly longest: number;
 }
@@ -100,14 +100,14 @@ export function workloadTotals({ prefixLength, conversations }: WorkloadShape): 
 }
 
 /**
- * Lengths like those of ShareGPT as vLLM's `bench serve --dataset-name sharegpt` samples it: of 1000 requests from
+ * Lengths like those of ShareGPT in vLLM's `bench serve --dataset-name sharegpt`. For 1000 requests from
  * ShareGPT_V3_unfiltered_cleaned_split.json its reports count 217393 prompt tokens and, with Llama 3's tokenizer, about
- * 202000 generated ones; prompts above 1024 tokens, and above 2048 with their answers, are left out, and so is what is
- * shorter than 4. The means are those. That lengths are lognormal, and how widely they spread, is our choice: the data
- * set itself does not come with us.
+ * 202000 generated tokens. It leaves out prompts above 1024 tokens, prompts above 2048 tokens with their answers, and
+ * lengths below 4. The means here are those. The lognormal distribution and its deviation are our choice, because this
+ * package does not contain the data set.
  */
 export const shareGptLimits = { promptMean: 217, generateMean: 202, min: 4, promptMax: 1024, totalMax: 2048 } as const;
-/** Mean and deviation of the lengths' logarithms, found so that what is left inside the limits has the means above. */
+/** Mean and deviation of the lengths' logarithms, chosen so that the lengths inside the limits have the means above. */
 const logPrompt = { mean: 5.04, deviation: 1.4 };
 const logGenerate = { mean: 4.85, deviation: 1 };
 
@@ -125,7 +125,7 @@ function shareGptLengths(count: number): readonly TurnShape[][] {
   return found;
 }
 
-/** Box and Muller's. */
+/** Box and Muller's method. */
 function normal(random: Prng): number {
   const radius = Math.sqrt(-2 * Math.log(1 - random.unit()));
   return radius * Math.cos(2 * Math.PI * random.unit());

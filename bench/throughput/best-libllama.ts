@@ -6,13 +6,13 @@ import type { Peer } from '../subject/open-peer.ts';
 import { RunTimes } from '../subject/run-times.ts';
 import { fillWorkload, type WorkloadShape, withShortAnswers, workloadTotals } from '../subject/workload.ts';
 
-/** Of each answer: a layout that makes these slow makes the others slow. */
+/** Output tokens of each request in a trial: enough to compare the layouts. */
 const TRIAL_TOKENS = 32;
 
 /**
- * libllama can keep the KV of several sequences in one buffer or in one for each. Which is quicker depends on the
- * workload and the machine, so both are tried and the quicker one stays. A buffer for each takes room for the longest in
- * every sequence: where that is more than twice of what is needed, as with lengths that differ widely, it is not tried.
+ * libllama can keep the KV of several sequences in one buffer or in one buffer for each sequence. The faster layout
+ * depends on the workload and the machine, so both are tried. Separate buffers all have the size of the longest sequence;
+ * they are not tried if they need more than twice the memory, as with very different lengths.
  */
 export async function openBestLibllama(
   path: string,
@@ -42,6 +42,6 @@ export async function openBestLibllama(
   };
   const [unified, separate] = [await secondsOf(true), await secondsOf(false)];
   const figures = `one buffer of KV ${unified.toFixed(2)} s, one for each sequence ${separate.toFixed(2)} s`;
-  onProgress(`libllama, ${sequences} requests: ${figures}; the quicker one stays`);
+  onProgress(`libllama, ${sequences} requests: ${figures}; the faster one is measured`);
   return open(unified <= separate);
 }

@@ -34,19 +34,19 @@ interface ThroughputFlags extends BenchFlags, PeerFlags {
 
 export function throughputCommand(openEngine: OpenMeasuredEngine, context: CliContext, exit: Exit): Command {
   const command = new Command('throughput')
-    .summary('many requests at once: common prefixes, lengths as in ShareGPT, conversations')
-    .description('Many requests that arrive at once: tokens per second, and how long clients wait for them.')
+    .summary('many requests at once: shared prefixes, lengths as in ShareGPT, conversations')
+    .description('Measure many requests that arrive at once: tokens per second, and the waiting times of the clients.')
     .option('--requests <n,...>', 'requests that arrive at once; a row for each number', countsFlag, [16])
     .addOption(
       oneOf(
         '--workload <name>',
-        'shared-prefix: prompts that begin alike; independent: prompts that do not; sharegpt: lengths as in that data' +
-          ' set; multi-turn: conversations, in which each prompt brings all that was said before',
+        'shared-prefix: prompts with a shared prefix; independent: prompts without; sharegpt: lengths as in that data' +
+          ' set; multi-turn: conversations, in which each prompt has all earlier turns',
         workloadNames,
         'shared-prefix',
       ),
     )
-    .option('--prefix-len <tokens>', 'tokens that all prompts begin with (default: by workload)', integerFrom(0))
+    .option('--prefix-len <tokens>', 'length of the shared prefix (default: by workload)', integerFrom(0))
     .option('--prompt-len <tokens>', "new tokens of each turn's prompt (default: by workload)", integerFrom(1))
     .option('--gen-len <tokens>', 'tokens to generate in each turn (default: by workload)', integerFrom(1))
     .option('--turns <n>', 'turns of each conversation (default: by workload)', integerFrom(1));
@@ -94,7 +94,7 @@ function lengthsOf({ prefixLen, promptLen, genLen, turns }: ThroughputFlags): Wo
   };
 }
 
-/** Of each row: what the machine gets done, and what clients wait for. */
+/** Five lines for each row: rates, the total time, and the waiting times of the clients. */
 function throughputTable(rows: readonly ThroughputRow[]): string {
   const peer = Object.keys(rows[0]?.firstTokenMs ?? {})[1] ?? 'peer';
   const lines = rows.flatMap((row) => {

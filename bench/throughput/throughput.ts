@@ -20,26 +20,26 @@ export interface ThroughputOptions {
 
 export interface ThroughputRow {
   readonly workload: WorkloadName;
-  /** Conversations that begin at once. */
+  /** Conversations that start at once. */
   readonly requests: number;
   readonly prefixLength: number;
-  /** Of one run: tokens of all prompts as they are sent, history and prefix included, and tokens that came back. */
+  /** Of one run: the tokens of all sent prompts, with history and prefix, and the generated tokens. */
   readonly promptTokens: number;
   readonly generatedTokens: number;
   /** Generated tokens per second, from the first request to the last token. */
   readonly throughput: Comparison;
-  /** Prompts' and generated tokens per second. */
+  /** Prompt tokens and generated tokens per second. */
   readonly total: Comparison;
-  /** Seconds to the last token. Here, too, the ratio is above 1 where the first subject is quicker. */
+  /** Seconds to the last token. The ratio is above 1 if the first subject is faster. */
   readonly lastTokenSeconds: Comparison;
-  /** By subject, over all turns of all repetitions: from asking to the first token, and from token to token. */
+  /** By subject, over all turns of all repetitions: from the request to the first token, and between tokens. */
   readonly firstTokenMs: Readonly<Record<string, Percentiles>>;
   readonly betweenTokensMs: Readonly<Record<string, Percentiles>>;
 }
 
 const WARM_UP_TOKENS = 8;
 
-/** The same prompts through all subjects, which take turns; medians over repetitions. The first is compared with the second. */
+/** Runs the same prompts on all subjects in turn; medians over repetitions. The ratio compares the first two subjects. */
 export async function measureThroughput(
   subjects: readonly Subject[],
   shape: WorkloadShape,
@@ -49,7 +49,7 @@ export async function measureThroughput(
   const measured = subjects.map((subject) => ({ subject, seconds: [] as number[], times: new RunTimes() }));
   const { conversations } = shape;
   const name = `${options.workload}, ${conversations.length} requests`;
-  // The first round is only to warm up: all prompts, and the beginnings of answers.
+  // The first round is a warm-up with all prompts and a few output tokens.
   const warmUp = withShortAnswers(shape, WARM_UP_TOKENS);
   for (let round = 0; round <= options.repetitions; round++) {
     options.onProgress(`${name}: ${round === 0 ? 'warming up' : `repetition ${round} of ${options.repetitions}`}`);

@@ -10,7 +10,7 @@ import { loadNative } from '../../src/ggml/ffi.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { openCrc32 } from '../../src/native/crc32.ts';
-import { kvTypes, blockBytes as pageBytesOf } from '../../src/runner/kv-memory.ts';
+import { blockBytes, kvTypes } from '../../src/runner/kv-memory.ts';
 import {
   addBenchFlags,
   type BenchFlags,
@@ -44,19 +44,20 @@ export type TransferRow = TierRow | FirstTokenRow | ConnectorCostRow;
 
 export function transferCommand(openEngine: OpenMeasuredEngine, context: CliContext, exit: Exit): Command {
   const command = new Command('transfer')
-    .summary('KV to memory and disk and back, and what a connector costs')
+    .summary('speed of storing and loading KV blocks, and the cost of a connector')
     .description(
-      "KV blocks of the model's size to memory and to disk and back, against memcpy and plain files; the first token\n" +
-        'behind a prefix that lies on disk, against computing it; and what a connector costs when nothing is ever reused.',
+      "Measure storing and loading KV blocks of the model's size, in memory and on disk, compared with memcpy and plain\n" +
+        'files; the time to the first token after a prefix on disk, compared with computing the prefix; and the cost of a\n' +
+        'connector whose blocks are not reused.',
     )
     .option('--blocks <n>', 'blocks of one transfer', integerFrom(1), 32)
     .option('--prefix-len <tokens>', 'the prefix that is loaded from disk', integerFrom(1), 2048)
-    .option('--requests <n>', 'requests at once, of which nothing is reused', integerFrom(1, 256), 8)
+    .option('--requests <n>', 'requests at once whose blocks are not reused', integerFrom(1, 256), 8)
     .option('--prompt-len <tokens>', 'tokens of their prompts', integerFrom(1), 512)
     .option('--gen-len <tokens>', 'tokens to generate', integerFrom(1), 64)
     .option(
       '--storage-path <dir>',
-      'where to store blocks, in a folder that is removed (default: the temporary folder)',
+      'folder for stored blocks, which the bench removes at the end (default: the temporary folder)',
     );
   addBenchFlags(command, 3);
   return addEngineFlags(command).action(async (flags: TransferFlags) =>
@@ -75,14 +76,21 @@ async function measure(
   try {
     const { repetitions, blocks, blockSize } = flags;
     const onProgress = (text: string): void => void context.stderr.write(`${text}\n`);
-    // Folders of their own: engines find blocks of another identity strange, and say so.
+    // Separate folders, because engines warn of blocks with another identity.
     const folders = { tiers: join(root, 'tiers'), engines: join(root, 'engines') };
     for (const folder of Object.values(folders)) await mkdir(folder);
     const crc32 = await openCrc32(loadNative());
     const tiers = await measureTiers({ identity, crc32, blocks, root: folders.tiers, repetitions, onProgress });
     const engine = { ...benchOptions(flags, context), blockSize };
-    const { blockBytes } = identity;
-    const options = { openEngine, engine, blockBytes, root: folders.engines, repetitions, signal, onProgress };
+    const options = {
+      openEngine,
+      engine,
+      blockBytes: identity.blockBytes,
+      root: folders.engines,
+      repetitions,
+      signal,
+      onProgress,
+    };
     const firstToken = await measureFirstToken(options, flags.prefixLen);
     const { requests, promptLen: promptLength, genLen: generateLength } = flags;
     const cost = await measureConnectorCost(options, { requests, promptLength, generateLength });
@@ -93,7 +101,7 @@ async function measure(
   }
 }
 
-/** Blocks as large as the model's; for the tiers alone. */
+/** An identity with blocks of the model's size, for the measurement of the tiers. */
 async function identityOf({ model = demoModelPath(), blockSize, kvCacheDtype }: TransferFlags): Promise<KvIdentity> {
   const { layerCount, headCountKv, headDim, name } = readModelConfig(await readGguf(model));
   return {
@@ -102,7 +110,7 @@ async function identityOf({ model = demoModelPath(), blockSize, kvCacheDtype }: 
     dtype: kvCacheDtype,
     rank: 0,
     worldSize: 1,
-    blockBytes: pageBytesOf({ type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim }),
+    blockBytes: blockBytes({ type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim }),
     groups: [{ blockSize, layers: Array.from({ length: layerCount }, (_, layer) => layer) }],
   };
 }
@@ -129,7 +137,7 @@ function transferTable(rows: readonly TransferRow[]): string {
     }
     const { prefixLength, diskMs, recomputeMs, poolMs, readMs } = row;
     return [
-      [`first token behind ${prefixLength} from disk, ms`, diskMs, `recomputed ${recomputeMs}`, row.speedup, '>= 10'],
+      [`first token after ${prefixLength} from disk, ms`, diskMs, `recomputed ${recomputeMs}`, row.speedup, '>= 10'],
       ['of these, loading, ms', rounded(diskMs - poolMs), `fs.read ${readMs}`, row.loadOverRead, '<= 1.5'],
     ];
   });

@@ -2,11 +2,11 @@ import { type FileHandle, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { assert } from '../../src/base/assert.ts';
 
-/** Files in flight: as many as connectors have by default. */
+/** Concurrent files: the defaults of connectors. */
 const readsAtOnce = 4;
 const writesAtOnce = 2;
 
-/** The limit that a disk tier is measured against: the same bytes in as many files, without a header, a checksum or a name. */
+/** The limit of a disk tier: the same bytes in the same number of files, without headers, checksums and keys. */
 export class RawFiles {
   readonly #root: string;
   #count = 0;
@@ -15,21 +15,21 @@ export class RawFiles {
     this.#root = root;
   }
 
-  /** Into new files, as blocks go: some file systems write a file that is written over to the disk at once. */
+  /** Writes new files, as for blocks: some file systems sync an overwritten file to the disk at once. */
   write(blocks: readonly Uint8Array[]): Promise<void> {
-    assert(this.#count === 0, 'the files are there already');
+    assert(this.#count === 0, 'the files are written once');
     this.#count = blocks.length;
-    return inFlight(blocks, writesAtOnce, (index, i) =>
-      withFile(this.#pathOf(i), 'wx', async (file) => void (await file.write(index))),
+    return inFlight(blocks, writesAtOnce, (block, i) =>
+      withFile(this.#pathOf(i), 'wx', async (file) => void (await file.write(block))),
     );
   }
 
-  /** Fills the pages with what `write` wrote. */
+  /** Fills the blocks with the bytes of `write`. */
   read(blocks: readonly Uint8Array[]): Promise<void> {
-    return inFlight(blocks, readsAtOnce, (index, i) =>
+    return inFlight(blocks, readsAtOnce, (block, i) =>
       withFile(this.#pathOf(i), 'r', async (file) => {
-        const { bytesRead } = await file.read(index, 0, index.length, 0);
-        assert(bytesRead === index.length, 'a file has the bytes that were written');
+        const { bytesRead } = await file.read(block, 0, block.length, 0);
+        assert(bytesRead === block.length, 'a file has the bytes that were written');
       }),
     );
   }

@@ -15,40 +15,40 @@ import { RawFiles } from './raw-files.ts';
 
 export interface TransferEngineOptions {
   readonly openEngine: OpenMeasuredEngine;
-  /** Of the model; threads, numerics and so on. */
+  /** The options of the engines: model, threads, numerics and so on. */
   readonly engine: EngineOptions & { readonly blockSize: number };
   readonly blockBytes: number;
-  /** A folder of the bench's own. */
+  /** A folder that only the bench uses. */
   readonly root: string;
   readonly repetitions: number;
   readonly signal: AbortSignal;
   readonly onProgress: (text: string) => void;
 }
 
-/** How long the first token takes that follows a prefix, by where the prefix's KV is. */
+/** The time to the first token after a prefix, for each place of the prefix's KV. */
 export interface FirstTokenRow {
   readonly kind: 'firstToken';
   readonly prefixLength: number;
-  /** Nowhere: all is computed. On disk: the pool has lost it, and it is loaded. In the pool: it is found. */
+  /** No KV: the prefix is computed. On disk: the pool has evicted the KV, and it is loaded. In the pool: it is cached. */
   readonly recomputeMs: number;
   readonly diskMs: number;
   readonly poolMs: number;
-  /** Reading as many bytes from as many files, and nothing else. */
+  /** The time of only reading the same number of bytes and files. */
   readonly readMs: number;
-  /** How many times sooner the first token comes from disk than by recomputing; the budget is 10. */
+  /** `recomputeMs` divided by `diskMs`; the budget is 10. */
   readonly speedup: number;
-  /** What loading takes, `diskMs - poolMs`, over `readMs`; the budget is 1.5. */
+  /** The time of loading, `diskMs - poolMs`, divided by `readMs`; the budget is 1.5. */
   readonly loadOverRead: number;
 }
 
 /**
- * The pool holds one prefix and no more, so that each prompt drives the one before out of it. Prompts are computed and
- * loaded in turns; medians.
+ * The pool has room for one prefix, so each prompt evicts the prompt before. Prompts are computed and loaded in turn; the
+ * row has medians.
  */
 export function measureFirstToken(options: TransferEngineOptions, prefixLength: number): Promise<FirstTokenRow> {
   const { openEngine, engine, blockBytes, signal, repetitions } = options;
   const prefixBlocks = Math.floor(prefixLength / engine.blockSize);
-  // Page 0 belongs to nobody, and behind the prefix there is a token more.
+  // The null block, a block for the token after the prefix, and one spare block.
   const kvCacheMemory = (prefixBlocks + 3) * blockBytes;
   const small = { ...engine, kvCacheMemory, kvTransferConfig: sharedStorage(options.root) };
   return withEngine(openEngine, small, signal, async (measured) => {
@@ -97,7 +97,7 @@ export function measureFirstToken(options: TransferEngineOptions, prefixLength: 
   });
 }
 
-/** One request at a time. */
+/** Measures the first token of one request at a time. */
 class FirstTokenProbe {
   readonly #measured: MeasuredEngine;
   readonly #signal: AbortSignal;
@@ -121,7 +121,7 @@ class FirstTokenProbe {
     return last;
   }
 
-  /** Waits until so many more blocks are stored than when it was last called. */
+  /** Waits until `count` more blocks are stored than at the last call. */
   async saved(count: number): Promise<void> {
     this.#savedBlocks += count;
     const deadline = performance.now() + 60_000;
@@ -135,7 +135,7 @@ class FirstTokenProbe {
   }
 }
 
-/** Throughput of requests that have nothing in common, with a connector that saves them all and without one. */
+/** Throughput of requests that share no prefix, with a connector that stores all blocks, and without a connector. */
 export interface ConnectorCostRow {
   readonly kind: 'connectorCost';
   readonly requests: number;
@@ -143,10 +143,10 @@ export interface ConnectorCostRow {
   readonly generateLength: number;
   /** Generated tokens per second; the budget of the ratio is 0.97. */
   readonly throughput: Comparison;
-  /** What one run saves, in blocks, and how long it takes to write as many bytes to as many files and do nothing else. */
+  /** The stored blocks of one run, and the time of only writing the same number of bytes and files. */
   readonly blocks: number;
   readonly writeMs: number;
-  /** The ratio that would be if those writes alone cost time, beside nothing else. */
+  /** The ratio of throughput if a run took `writeMs` more. */
   readonly writeOnlyRatio: number;
 }
 
@@ -177,7 +177,7 @@ export function measureConnectorCost(
           const seconds = await subject.run(workload, new RunTimes());
           if (round > 0) rates.push(tokens / seconds);
         }
-        // They stay, as blocks do: what a removed file leaves in memory would make the next one cheaper.
+        // The files stay, like blocks: memory of a removed file would make the next file cheaper.
         const files = new RawFiles(await mkdtemp(join(root, 'raw-')));
         const started = performance.now();
         await files.write(blocks);

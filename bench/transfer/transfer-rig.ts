@@ -17,38 +17,38 @@ import { transferFailed } from '../errors.ts';
 
 const timeoutMs = 60_000;
 
-/** A worker half over plain memory, which it moves blocks of in steps without tokens, as an idle engine does. */
+/** The worker side of a connector with plain memory. It transfers blocks in steps without tokens, as an idle engine does. */
 export class TransferHarness {
-  readonly #half: TierWorker;
+  readonly #side: TierWorker;
   readonly #tier: Tier;
   readonly #notify: Notification;
   #lastId = 0;
 
-  /** `pool`: pages of `identity.pageBytes`. In flight are as many as connectors have by default; nothing is dropped. */
+  /** `pool`: blocks of `identity.blockBytes`. The limits are the defaults of connectors; the buffer has room for all blocks. */
   constructor(tier: Tier, identity: KvIdentity, pool: readonly Uint8Array[]) {
     const { blockBytes } = identity;
     const notify = new Notification();
     this.#tier = tier;
     this.#notify = notify;
     const context = { clock: systemClock, timers: systemTimers, wake: () => notify.notify(), identity };
-    this.#half = new TierWorker(tier, context, {
+    this.#side = new TierWorker(tier, context, {
       loadsAtOnce: 4,
       savesAtOnce: 2,
       saveBufferBytes: pool.length * blockBytes,
       saveTimeoutMs: timeoutMs,
     });
     const bytesOf = (block: number): Uint8Array => pool[block]!;
-    this.#half.registerKvCaches({ blockCount: pool.length, blockBytes, bytesOf });
+    this.#side.registerKvCaches({ blockCount: pool.length, blockBytes, bytesOf });
   }
 
-  /** Resolves when all are stored. Block `i` is page `first + i`. */
+  /** Resolves when all blocks are stored. The block of `keys[i]` is block `first + i` of the pool. */
   async save(keys: readonly BlockKey[], first: number): Promise<void> {
     const transfer = this.#newId();
     const blocks = keys.map((key, i) => ({ key, block: blockId(first + i) }));
     await this.#run({ saves: [{ transfer, blocks }] }, ({ finishedSending }) => finishedSending.includes(transfer));
   }
 
-  /** Resolves when all have arrived. */
+  /** Resolves when all blocks are loaded. */
   async load(keys: readonly BlockKey[], first: number): Promise<void> {
     const transfer = this.#newId();
     const place = this.#tier.name;
@@ -57,17 +57,17 @@ export class TransferHarness {
     await this.#run({ loads: [load] }, ({ finishedRecving }) => finishedRecving.includes(transfer));
   }
 
-  async forget(keys: readonly BlockKey[]): Promise<void> {
+  async delete(keys: readonly BlockKey[]): Promise<void> {
     for (const key of keys) await this.#tier.delete(key);
   }
 
   async close(): Promise<void> {
-    await this.#half.shutdown({ timeoutMs });
+    await this.#side.shutdown({ timeoutMs });
   }
 
   async #run(order: Partial<ConnectorMetadata>, isDone: (output: ConnectorOutput) => boolean): Promise<void> {
     for (let metadata = { ...emptyMetadata, ...order }; ; metadata = emptyMetadata) {
-      const { output } = await stepWithConnector(this.#half, metadata, 0, undefined);
+      const { output } = await stepWithConnector(this.#side, metadata, 0, undefined);
       const failure = [...output.saveFailures, ...output.loadFailures][0];
       if (failure !== undefined) throw transferFailed({ tier: this.#tier.name, reason: failure.reason });
       if (isDone(output)) return;
@@ -80,7 +80,7 @@ export class TransferHarness {
   }
 }
 
-/** A bell that may be rung before anybody listens. */
+/** Remembers a `notify` that comes before `notified`. */
 class Notification {
   #isNotified: boolean;
   #resolve: (() => void) | undefined;
@@ -101,11 +101,11 @@ class Notification {
   }
 }
 
-/** Names that no other blocks have. */
+/** Keys that no other blocks have. */
 export function blockKeys(count: number, first: number): BlockKey[] {
   return Array.from({ length: count }, (_, i) => {
     const key = `0-${(first + i).toString(16).padStart(64, '0')}`;
-    assert(isBlockKey(key), 'a name of a block');
+    assert(isBlockKey(key), 'a block key');
     return key;
   });
 }

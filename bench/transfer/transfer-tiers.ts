@@ -9,33 +9,33 @@ import { blockKeys, TransferHarness } from './transfer-rig.ts';
 
 export interface TierOptions {
   readonly identity: KvIdentity;
-  /** The one that engines use; absent: Node's. */
+  /** The implementation for engines; undefined: Node's. */
   readonly crc32: Crc32 | undefined;
   /** Blocks of one transfer. */
   readonly blocks: number;
-  /** A folder of the bench's own. */
+  /** A folder that only the bench uses. */
   readonly root: string;
   readonly repetitions: number;
   readonly onProgress: (text: string) => void;
 }
 
-/** Blocks through the connector's worker half and a tier: checksums, headers, queues and all. */
+/** Blocks through the worker side of a connector and a tier, with checksums, headers and queues. */
 export interface TierRow {
   readonly kind: 'tier';
   readonly tier: 'host' | 'disk';
   readonly what: 'save' | 'load';
   readonly blocks: number;
-  readonly bytesOf: number;
-  /** 10^9 bytes per second: `kvasir`, and the limit, the same bytes moved by this and nothing else. `ratio` of the two. */
+  readonly blockBytes: number;
+  /** 10^9 bytes per second: `kvasir`, the same bytes moved by `limit` alone, and the `ratio` of the two. */
   readonly gigabytesPerSecond: Comparison;
   readonly limit: 'memcpy' | 'fs.read' | 'fs.write';
 }
 
-/** Medians over repetitions, in each of which everything is moved once. Files are read from the system's page cache. */
+/** Medians over repetitions; each moves all bytes once. Files are read from the system's page cache. */
 export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
   const { identity, crc32, blocks, root, repetitions } = options;
   const { blockBytes } = identity;
-  // In one buffer, as pages of the KV pool are.
+  // In one buffer, like the blocks of the KV pool.
   const memory = new Uint8Array(2 * blocks * blockBytes);
   const blockAt = (i: number): Uint8Array => memory.subarray(i * blockBytes, (i + 1) * blockBytes);
   const pool = Array.from({ length: 2 * blocks }, (_, i) => blockAt(i).fill(i + 1));
@@ -50,7 +50,7 @@ export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
   );
   const seconds = new Map<string, number[]>();
   try {
-    // The first round is only to warm up.
+    // The first round is a warm-up.
     for (let round = 0; round <= repetitions; round++) {
       options.onProgress(`tiers: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
       const keys = blockKeys(blocks, 1 + round * blocks);
@@ -68,7 +68,7 @@ export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
         if (!sources.every((source, i) => Buffer.compare(source, targets[i]!) === 0)) {
           throw transferFailed({ tier: name, reason: 'other bytes came back' });
         }
-        await harness.forget(keys);
+        await harness.delete(keys);
       }
       await time('fs.write', () => files.write(sources));
       await time('fs.read', () => files.read(targets));
@@ -81,7 +81,7 @@ export async function measureTiers(options: TierOptions): Promise<TierRow[]> {
   const rateOf = (name: string): number => (blocks * blockBytes) / 1e9 / median(seconds.get(name) ?? []);
   const row = (tier: TierRow['tier'], what: TierRow['what'], limit: TierRow['limit']): TierRow => {
     const gigabytesPerSecond = comparison(['kvasir', limit], [rateOf(`${tier} ${what}`), rateOf(limit)]);
-    return { kind: 'tier', tier, what, blocks, bytesOf: blockBytes, gigabytesPerSecond, limit };
+    return { kind: 'tier', tier, what, blocks, blockBytes, gigabytesPerSecond, limit };
   };
   return [
     row('host', 'save', 'memcpy'),

@@ -15,7 +15,7 @@ const model = folder.file('tiny.gguf');
 beforeAll(() => writeTinyModel(model, { architecture: 'qwen3', type: 'Q8_0' }));
 afterAll(() => folder.remove());
 
-it('bench transfer: tiers against their limits, the first token from disk, the cost of a connector', async () => {
+it('bench transfer has rows for the tiers, the first token from disk, and the cost of a connector', async () => {
   let out = '';
   let err = '';
   const storage = mkdtempSync(folder.file('storage-'));
@@ -32,11 +32,11 @@ it('bench transfer: tiers against their limits, the first token from disk, the c
   const lengths = '--blocks 6 --prefix-len 200 --requests 2 --prompt-len 40 --gen-len 4 --repetitions 1'.split(' ');
   const args = ['bench', 'transfer', ...engine, ...lengths, '--json'];
   expect({ code: await runCli(args, context, [benchCommand(openMeasuredEngine)]), err }).toMatchObject({ code: 0 });
-  expect(err).toMatch(/first token behind 192 from disk, ms +[\d.]+ +recomputed [\d.]+/);
+  expect(err).toMatch(/first token after 192 from disk, ms +[\d.]+ +recomputed [\d.]+/);
   expect(err).not.toMatch(/warning/);
   const { rows } = JSON.parse(out) as { rows: TransferRow[] };
   expect(rows).toMatchObject([
-    { kind: 'tier', tier: 'host', what: 'save', blocks: 6, bytesOf: 16 * 2 * 2 * 128 * 2 },
+    { kind: 'tier', tier: 'host', what: 'save', blocks: 6, blockBytes: 16 * 2 * 2 * 128 * 2 },
     { kind: 'tier', tier: 'host', what: 'load', limit: 'memcpy' },
     { kind: 'tier', tier: 'disk', what: 'save', limit: 'fs.write' },
     { kind: 'tier', tier: 'disk', what: 'load', limit: 'fs.read' },
@@ -51,11 +51,11 @@ it('bench transfer: tiers against their limits, the first token from disk, the c
       expect(row.writeOnlyRatio).toBeLessThan(1);
     }
   }
-  // What was stored is gone.
+  // The stored blocks are removed.
   expect(readdirSync(storage)).toEqual([]);
 });
 
-it('says which tier failed, and why', async () => {
+it('a failed transfer names its tier and the reason', async () => {
   const block = new Uint8Array(suiteIdentity.blockBytes);
   const harness = new TransferHarness(new HostTier({ identity: suiteIdentity, maxBytes: 1e6 }), suiteIdentity, [
     block,
