@@ -1,4 +1,4 @@
-/** The public face of the package: re-exports only. */
+/** The public API of the package: re-exports only. */
 export type { Clock } from './base/clock.ts';
 export { KvasirError } from './base/errors.ts';
 export type { JsonObject, JsonValue } from './base/json.ts';
@@ -48,7 +48,7 @@ export type { StoreAnswer, Tier, TierContext } from './connector/tier/tier.ts';
 export { TierScheduler, type TierSchedulerOptions } from './connector/tier/tier-scheduler.ts';
 export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';
 export type { Timer, Timers } from './connector/timers.ts';
-export type { BlockMemory as KvPages } from './core/block-memory.ts';
+export type { BlockMemory } from './core/block-memory.ts';
 export type { BlockPlace } from './core/block-place.ts';
 export type { BlockId, RequestId, StepId, TokenCount, TokenId } from './core/ids.ts';
 export type { FinishReason, RequestStats } from './core/request.ts';
@@ -57,7 +57,7 @@ export type { TokenLogprobs } from './core/step.ts';
 export type {
   AsyncEngine,
   ChatMessage,
-  EngineEvent as EngineNotice,
+  EngineEvent,
   EngineStats,
   GenerateRequest,
   ModelInfo,
