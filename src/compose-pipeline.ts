@@ -1,4 +1,4 @@
-/** All ranks of an engine: how many, in which processes, and what is done when one of these dies. */
+/** Opens all ranks of an engine, in this process or in worker processes. */
 import { fileURLToPath } from 'node:url';
 import { systemClock } from './base/clock.ts';
 import { blockCountOf, openRank, type RankSetup, rankOptionsOf } from './compose-rank.ts';
@@ -19,13 +19,13 @@ export interface PipelineContext {
   readonly modelName: string;
   readonly transfer?: KvTransferConfig;
   readonly connector?: KvConnector;
-  /** Of the model's file: present if there is a connector. */
+  /** The digest of the model file; present if there is a connector. */
   readonly digest?: Promise<FileDigest>;
   readonly restarts?: RestartPolicy;
   wake(): void;
 }
 
-/** Opens all ranks at once. Those that are open are closed when one fails. */
+/** Opens all ranks in parallel. If one fails, the others are closed. */
 export async function openRanks(
   options: ResolvedEngineOptions,
   context: PipelineContext,
@@ -37,7 +37,7 @@ export async function openRanks(
   }
   const isApart = (options.distributedExecutorBackend ?? (worldSize > 1 ? 'mp' : 'uni')) === 'mp';
   const progress = new SummedProgress(worldSize, options.onProgress);
-  // Ranks in processes of their own would each hash the file: it is hashed here, before they start.
+  // The file is hashed here, before worker processes start; otherwise each of them would hash it.
   const digest = isApart ? await context.digest : undefined;
   const setups = setupsOf(options, context, isApart).map((setup) => ({ ...setup, ...(digest && { digest }) }));
   const event = onceEach((message) => options.onEvent?.({ level: 'warn', message, fields: {} }));
@@ -72,7 +72,7 @@ function setupsOf(options: ResolvedEngineOptions, context: PipelineContext, isAp
 }
 
 interface ProcessHooks {
-  /** Of the rank, for messages. */
+  /** The rank's name in messages. */
   readonly name: string;
   readonly onProgress: LoadProgress;
   readonly event: (message: string) => void;
@@ -98,7 +98,7 @@ function openProcess(
   });
 }
 
-/** All ranks of a machine, and those that replace dead ones, say the same. */
+/** Forwards each message once: all ranks of a machine, and their replacements, send the same messages. */
 function onceEach(tell: (message: string) => void): (message: string) => void {
   const told = new Set<string>();
   return (message) => {
@@ -108,7 +108,7 @@ function onceEach(tell: (message: string) => void): (message: string) => void {
   };
 }
 
-/** Processes run what was built, also when this file is run as TypeScript by a test. */
+/** Worker processes run the build, also if a test runs this file as TypeScript. */
 function workerEntry(): string {
   const isSource = import.meta.url.endsWith('.ts');
   return fileURLToPath(new URL(isSource ? '../dist/src/worker-main.js' : './worker-main.js', import.meta.url));
@@ -120,7 +120,7 @@ const eventOf = ({ rank, processId, reason, message, isGivenUp }: WorkerDeath): 
   fields: { rank, processId, reason },
 });
 
-/** What all ranks have read so far, as soon as each has said how much there is. */
+/** Sums the loaded bytes of all ranks; reports only after every rank has reported its total. */
 class SummedProgress {
   readonly #loaded: (number | undefined)[];
   readonly #totals: number[];

@@ -1,4 +1,4 @@
-/** One rank of the pipeline, put together: in the engine's process, or in one of its own (`worker-main.ts`). */
+/** Creates one rank of the pipeline, in the engine's process or in a worker process (`worker-main.ts`). */
 import { systemClock } from './base/clock.ts';
 import type { KvConnector, KvIdentity, KvTransferConfig, WorkerConnector } from './connector/connector.ts';
 import { connectorNeedsHostMemory } from './connector/errors.ts';
@@ -20,16 +20,16 @@ import type { LocalRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
 import type { WorkerHooks } from './worker/worker-serve.ts';
 
-/** What a rank is opened by: plain data, because it may have to travel to another process. */
+/** The arguments for opening a rank: plain data, which can be sent to a worker process. */
 export interface RankSetup {
   readonly options: RankOptions;
   readonly modelName: string;
   readonly rank: number;
   readonly worldSize: number;
-  /** Absent where the rank is alone and may see for itself how much memory the weights have left. */
+  /** Absent for a single rank, which measures the memory that the weights leave. */
   readonly blockCount?: number;
   readonly transfer?: KvTransferConfig;
-  /** Of the model's file, for a rank in another process: it takes it if the file is still the same. */
+  /** The digest of the model file, for a rank in another process; ignored if the file has changed. */
   readonly digest?: FileDigest;
 }
 
@@ -51,16 +51,16 @@ export type RankOptions = Pick<ResolvedEngineOptions, (typeof rankOptionNames)[n
 export const rankOptionsOf = (options: ResolvedEngineOptions): RankOptions =>
   Object.fromEntries(rankOptionNames.map((name) => [name, options[name]])) as unknown as RankOptions;
 
-/** What is read or made once in each process, for all of its ranks. */
+/** The objects that a process creates once for all of its ranks. */
 export interface RankContext extends WorkerHooks {
   readonly file: GgufFile;
   readonly model: ModelConfig;
   readonly connector?: KvConnector;
-  /** Of the model's file: present if there is a connector. */
+  /** The digest of the model file; present if there is a connector. */
   readonly digest?: Promise<FileDigest>;
 }
 
-/** Reads what the setup names, and opens the rank: for a process that was started for it. */
+/** Reads the files that the setup names and opens the rank, in a worker process. */
 export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promise<LocalRank> {
   const connector = setup.transfer === undefined ? {} : { connector: await createConnector(setup.transfer) };
   const file = await readGguf(setup.options.model);
@@ -68,11 +68,11 @@ export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promi
   return openRank(setup, { ...hooks, ...connector, ...digest, file, model: readModelConfig(file) });
 }
 
-/** A rank that replaces a dead one may find another file. */
+/** The model file may have changed when a replacement of a dead worker starts. */
 function digestAgain(file: GgufFile, known: FileDigest | undefined, { event }: WorkerHooks): Promise<FileDigest> {
   if (known !== undefined && isSameState(known.state, file.state)) return Promise.resolve(known);
   const digest = digestFile(file.path, { event });
-  // The rank asks for it when it has read the weights.
+  // The rank awaits it after reading the weights; until then a rejection must not be unhandled.
   digest.catch(() => undefined);
   return digest;
 }
@@ -126,8 +126,9 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
 }
 
 /**
- * How many pages each rank has when there are several, or when one must come back as it was: one block is a page on every
- * rank, so the memory for KV is divided by the bytes of a page of all layers. Known before any rank is opened.
+ * The number of blocks on each rank, if there are several ranks or a replaced worker must get the same number. A block
+ * has a part on every rank, so the memory for KV is divided by the bytes of a block in all layers. It is known before
+ * any rank is opened.
  */
 export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelConfig): number {
   const { layerCount, headCountKv, headDim } = model;
@@ -137,7 +138,10 @@ export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelC
   return Math.max(2, Math.floor(poolBytes(options, model, bytes, file.fileBytes) / bytes));
 }
 
-/** Half of the memory that the weights leave, of which `unreadBytes` are still to be read, and no more than all seats can fill. */
+/**
+ * The default: half of the memory that the weights leave, but not more than all running requests can fill. `unreadBytes`
+ * of weights are not in memory yet.
+ */
 function poolBytes(options: RankOptions, model: ModelConfig, bytesPerBlock: number, unreadBytes: number): number {
   if (options.kvCacheMemory !== undefined) return options.kvCacheMemory;
   const blocksPerRequest = Math.ceil((options.maxModelLen ?? model.contextLength) / options.blockSize);

@@ -1,4 +1,4 @@
-/** The composition root, with `compose-pipeline.ts` and `compose-rank.ts`: they know which concrete part stands behind each contract. */
+/** The composition root, with `compose-pipeline.ts` and `compose-rank.ts`: only these files name concrete classes. */
 import { basename } from 'node:path';
 import { assertDefined } from './base/assert.ts';
 import { blockedThreadCount } from './base/call-thread.ts';
@@ -31,23 +31,23 @@ import type { OpenedRank, RankTimings } from './worker/rank.ts';
 import type { RestartPolicy } from './worker/restart-budget.ts';
 
 /**
- * Reads a model and puts an engine together. The caller closes it.
- * @throws KvasirError for a model that cannot be read or is not supported, missing native libraries, too little memory.
+ * Reads a model and creates an engine. The caller closes it.
+ * @throws KvasirError if the model cannot be read or is not supported, native libraries are missing, or memory is short.
  */
 export async function createEngine(options: EngineOptions): Promise<Engine> {
   return (await openMeasuredEngine(options)).engine;
 }
 
-/** An engine, and what benches and tests want to know of its ranks. */
+/** An engine with measurements of its ranks, for benches and tests. */
 export interface MeasuredEngine {
   readonly engine: Engine;
-  /** Where the time of its ranks went: steps, and milliseconds summed over the ranks. */
+  /** The number of steps, and the milliseconds of their parts, summed over the ranks. */
   timings(): RankTimings;
-  /** The process of each rank, in rank order: this one, or a worker's. */
+  /** The id of each rank's process, in rank order: this process or a worker process. */
   processIds(): readonly number[];
 }
 
-/** The same. `restarts`: when a worker process that dies again and again is given up. */
+/** Like `createEngine`. `restarts`: how often a worker process that dies is replaced. */
 export async function openMeasuredEngine(options: EngineOptions, restarts?: RestartPolicy): Promise<MeasuredEngine> {
   const resolved = resolveEngineOptions(options);
   const transfer = await openTransfer(resolved);
@@ -57,7 +57,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   const tokenizer = await openTokenizer(file, thread);
   const hashing = new AbortController();
   const digest = transfer.connector === undefined ? {} : { digest: startDigest(file, resolved, hashing.signal) };
-  // Connectors ring before there is an engine: look-ups may begin when a half is opened.
+  // Connectors can call `wake` before there is an engine: look-ups may begin when a side is opened.
   let notify = (): void => undefined;
   const wake = (): void => notify();
   let ranks: readonly OpenedRank[] = [];
@@ -124,7 +124,7 @@ interface Transfer {
   readonly connector?: KvConnector;
 }
 
-/** Before the model is read: a wrong configuration is to be told now, and not after minutes of loading. */
+/** Called before the model is loaded, so that a wrong configuration is reported without minutes of loading. */
 async function openTransfer({ kvTransferConfig }: ResolvedEngineOptions): Promise<Transfer> {
   if (kvTransferConfig === undefined) return {};
   const config = readKvTransferConfig(kvTransferConfig as JsonObject);
@@ -135,8 +135,9 @@ async function openTransfer({ kvTransferConfig }: ResolvedEngineOptions): Promis
 let isExitWatched = false;
 
 /**
- * Node waits for its threads when the process exits, also for those that a dead store blocks for ever. A library must not end the
- * process otherwise: only a process that exits anyway, with such a thread, ends here, after the listeners of the user's program.
+ * At exit Node waits for its threads, also for threads that a dead store blocks for ever. So if the process exits with
+ * such a thread, it ends here, after the listeners of the user's program. The library ends no process that does not
+ * exit already.
  */
 function letProcessExit(): void {
   if (isExitWatched) return;
@@ -157,7 +158,7 @@ function letProcessExit(): void {
   });
 }
 
-/** Begins while the weights are loaded: both read the same file. Ranks ask for it when theirs are in memory. */
+/** Hashes the model file while the weights are loaded from it. Ranks await the digest after loading. */
 function startDigest(file: GgufFile, options: ResolvedEngineOptions, signal: AbortSignal): Promise<FileDigest> {
   const { onEvent, onDigestProgress: onProgress } = options;
   const event = (message: string): void => onEvent?.({ level: 'warn', message, fields: {} });
@@ -182,7 +183,7 @@ function schedulerOptionsOf(
   };
 }
 
-/** Every rank runs every step. */
+/** Times are sums over the ranks; steps are not, because every rank runs every step. */
 const summed = (all: readonly RankTimings[]): RankTimings => ({
   steps: Math.max(...all.map(({ steps }) => steps)),
   prepareMs: all.reduce((sum, { prepareMs }) => sum + prepareMs, 0),
@@ -193,7 +194,7 @@ const summed = (all: readonly RankTimings[]): RankTimings => ({
 const modelName = (options: ResolvedEngineOptions): string =>
   options.servedModelName ?? basename(options.model).replace(/\.gguf$/i, '');
 
-/** Without a word from the user, a request may be as long as the model allows and the pool holds. */
+/** By default, the longest request is limited by the model's context length and by the pool. */
 function describeModel(
   options: ResolvedEngineOptions,
   config: ModelConfig,
@@ -229,7 +230,7 @@ function chatRenderers(
   };
 }
 
-/** The seeds of requests that bring none, when the user wants a run to repeat: the n-th request gets the n-th. */
+/** Seeds for requests without a seed, if the user gives a base seed: the n-th such request gets the n-th seed. */
 function seedSequence(seed: number): () => bigint {
   let drawn = 0;
   return () => BigInt(Math.floor(uniform(BigInt(seed), drawn++) * 2 ** 53));

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder, writeTinyModel } from '../test/support/tiny-model.ts';
 import { createEngine, LLM } from './index.ts';
 
-/** The library as a user has it: a real file, real kernels. What the engine does is tested beside it. */
+/** The public library with a real file and real kernels. `src/engine` has the tests of the engine. */
 const folder = temporaryFolder();
 const model = folder.file('tiny.gguf');
 const options = { model, threads: 1, kvCacheMemory: 2 ** 23 };
@@ -11,7 +11,7 @@ beforeAll(() => writeTinyModel(model, { architecture: 'qwen3', type: 'Q8_0', con
 afterAll(() => folder.remove());
 
 describe('LLM', () => {
-  it('gives each prompt of a batch what it gets alone: tokens, text and logprobs', async () => {
+  it('gives each prompt of a batch the same tokens, text and logprobs as alone', async () => {
     const llm = new LLM({ ...options, maxNumBatchedTokens: 24 });
     try {
       const prompts = Array.from({ length: 12 }, (_, index) => 'A story: '.repeat(1 + (index % 5)) + index);
@@ -38,7 +38,7 @@ describe('LLM', () => {
     }
   });
 
-  it('chats by the model’s own template, and finds a prompt again in its cache', async () => {
+  it('renders chats with the model’s template and reuses the cached prefix of an equal prompt', async () => {
     const llm = new LLM(options);
     const messages = [{ role: 'user', content: 'What is the use of a book without pictures?' }];
     const params = { maxTokens: 5, temperature: 0, ignoreEos: true };
@@ -52,7 +52,7 @@ describe('LLM', () => {
 });
 
 describe('createEngine', () => {
-  it('streams, and stops when its reader leaves', async () => {
+  it('streams deltas and aborts the request when its reader leaves the loop', async () => {
     const engine = await createEngine({ ...options, seed: 7 });
     let text = '';
     for await (const delta of engine.generate({ prompt: 'Hello', params: { maxTokens: 100, ignoreEos: true } })) {

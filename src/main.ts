@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The `kvasir` command: hands the process to the CLI and its exit code back to the shell. */
+/** The `kvasir` command: runs the CLI and ends the process with its exit code. */
 import { buffer } from 'node:stream/consumers';
 import { inspect } from 'node:util';
 import { killChildren } from './base/child-processes.ts';
@@ -9,7 +9,7 @@ import { type CommandFactory, runCli } from './cli/run-cli.ts';
 import type { EngineOptions } from './engine/options.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 
-// Modules are loaded when they are needed: to load all of them takes longer than to start Node.
+// Modules are imported when they are needed, because importing all of them takes longer than starting Node.
 const openMeasuredEngine = async (options: EngineOptions) => (await import('./compose.ts')).openMeasuredEngine(options);
 const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
   serve: async () => (await import('./cli/serve.ts')).serveCommand,
@@ -29,12 +29,12 @@ const context: CliContext = {
   exitNow,
 };
 
-// A reader like `head` has had enough and closed the pipe: that is no fault, and nobody is left to write for.
+// A reader such as `head` has closed the pipe: the command ends without an error.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
   exitNow(0);
 });
-// A bug must end the process too when a thread hangs: a supervisor starts it again.
+// A bug must end the process even if a thread hangs, so that a supervisor can start it again.
 process.on('uncaughtException', (error) => {
   process.stderr.write(`internal error: ${inspect(error)}\n`);
   exitNow(1);
@@ -45,22 +45,22 @@ const code = await runCli(argv, context, await commandsFor(argv));
 await Promise.all([written(process.stdout), written(process.stderr)]);
 exitNow(code);
 
-/** The command that the line begins with; none for the version; all of them for help and for lines that name none. */
+/** The command that the line names. `--version` needs no command; help and lines without a command need all. */
 async function commandsFor([name = '']: readonly string[]): Promise<CommandFactory[]> {
   if (name === '--version' || name === '-V') return [];
   const named = Object.hasOwn(commands, name) ? commands[name] : undefined;
   return Promise.all((named === undefined ? Object.values(commands) : [named]).map((load) => load()));
 }
 
-/** Resolves when a reader that is slower than this process has taken everything. */
+/** Resolves when a slow reader has read all output. */
 function written(stream: NodeJS.WriteStream): Promise<void> {
   if (stream.writableLength === 0 || stream.destroyed) return Promise.resolve();
   return new Promise((resolve) => stream.write('', () => resolve()));
 }
 
 /**
- * Not `process.exit`, which waits for every thread of the process: a thread in a system call or a kernel that does not
- * return would keep the process for ever. Node's profilers write their files in `process.exit`, so they get it.
+ * Does not use `process.exit`, which waits for every thread: a stuck thread would keep the process for ever. Node's
+ * profilers write their files in `process.exit`, so it is used with them.
  */
 function exitNow(exitCode: ExitCode): void {
   killChildren();

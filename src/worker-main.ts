@@ -1,4 +1,4 @@
-/** What a worker process runs: one rank, for the process that has started it. */
+/** The main module of a worker process: serves one rank to the process that started it. */
 import { openRankAlone } from './compose-rank.ts';
 import { serveRank } from './worker/worker-serve.ts';
 

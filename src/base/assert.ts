@@ -1,23 +1,23 @@
-/** Our own bug, never the world's fault: it is thrown by an assertion and nobody catches it to go on. */
+/** A bug of this package, not an error of its environment. Code must not catch it and continue. */
 export class AssertionError extends Error {
   override readonly name = 'AssertionError';
 }
 
 /**
- * States what must be true here. Always on in the control plane: a broken invariant must crash loudly
- * before it can become a wrong token. Keep it out of per-element loops.
+ * States a condition that must be true. Always on in the control plane: a violated invariant must throw before it can
+ * cause a wrong token. Do not use it in loops over elements.
  */
 export function assert(condition: boolean, message: string): asserts condition {
   if (!condition) throw new AssertionError(message);
 }
 
-/** The value, or a crash when it is missing although the code around it guarantees that it is there. */
+/** Returns the value; throws if it is missing although the surrounding code guarantees it. */
 export function assertDefined<T>(value: T | undefined | null, message: string): T {
   if (value === undefined || value === null) throw new AssertionError(message);
   return value;
 }
 
-/** For the branch that the types rule out: makes a new member of a union fail to compile where it is not handled. */
+/** For a branch that the types exclude: an unhandled new member of a union then fails to compile. */
 export function assertNever(value: never): never {
   throw new AssertionError(`unreachable: ${String(value)}`);
 }

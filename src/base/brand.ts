@@ -1,6 +1,6 @@
 /**
- * A nominal type: `Brand<number, 'BlockId'>` is a number that no other kind of number can be mistaken for.
- * The tag exists at compile time only; at run time a branded value is the bare value.
+ * A nominal type: no other kind of number is assignable to `Brand<number, 'BlockId'>`.
+ * The tag exists only at compile time; at run time a branded value is the plain value.
  */
 declare const brandTag: unique symbol;
 

@@ -2,8 +2,8 @@ import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 
 /**
- * Where the platform keeps what can be made again; undefined where the user has no such place. A relative `XDG_CACHE_HOME`
- * is ignored, as its specification demands.
+ * The platform's folder for caches; undefined if the user has none. A relative `XDG_CACHE_HOME` is ignored, as its
+ * specification requires.
  */
 export function defaultCacheFolder(env: NodeJS.ProcessEnv = process.env): string | undefined {
   const { XDG_CACHE_HOME, LOCALAPPDATA } = env;
@@ -14,7 +14,7 @@ export function defaultCacheFolder(env: NodeJS.ProcessEnv = process.env): string
   return process.platform === 'darwin' ? join(home, 'Library', 'Caches', 'kvasir') : join(home, '.cache', 'kvasir');
 }
 
-/** A container may run as a user that the system does not know. */
+/** Undefined in a container whose user the system does not know. */
 function homeFolder(): string | undefined {
   try {
     const home = homedir();

@@ -4,11 +4,11 @@ import { AssertionError, assert, assertDefined } from './assert.ts';
 /**
  * A thread of this process that answers calls, one after the other, with functions that may block.
  *
- * libuv has four threads per process: file calls that never return block all other work on these threads. Work
- * that must not wait for such calls, or that may itself never return, runs on threads of its own.
+ * libuv has four threads per process, and file calls that never return block them for all other work. So work that must
+ * not wait for such calls, or that may never return, runs on its own threads.
  *
- * The thread keeps the process alive only while it starts or a call is open. Calls and answers are copied (structured clone). Memory in
- * a SharedArrayBuffer is shared.
+ * The thread keeps the process alive only while it starts or a call is open. Calls and answers are copied (structured
+ * clone). Memory in a SharedArrayBuffer is shared.
  */
 export class CallThread<Call, Answer> {
   readonly #worker: Worker;
@@ -22,11 +22,11 @@ export class CallThread<Call, Answer> {
   #failure: Error | undefined;
   #idle: (() => void) | undefined;
 
-  /** `entry`: the built file that calls `serveCalls`. `setup`: plain data for it. `name`: for lists of threads. */
+  /** `entry`: the built file that calls `serveCalls`. `setup`: plain data for it. `name`: shown in lists of threads. */
   constructor(entry: URL, setup: unknown, name: string) {
     const start = new StartSign();
     const data: ThreadData = { setup, start: start.memory };
-    // Without Node's flags of this process: they may load sources, and the thread runs what was built.
+    // Without the flags of this process: they can load TypeScript sources, and the thread runs the build.
     this.#worker = new Worker(entry, { workerData: data, name, execArgv: [] });
     let onStart = (): void => undefined;
     this.#started = new Promise((resolve) => {
@@ -49,7 +49,7 @@ export class CallThread<Call, Answer> {
         onStart();
         const error = new Error(`the thread ${name} has ended with code ${code}`);
         this.#fail(Object.assign(error, { code: 'KVASIR_THREAD_ENDED' }));
-        resolve(assertDefined(this.#failure, 'a thread ends for a reason'));
+        resolve(assertDefined(this.#failure, 'a thread that ended has a reason'));
       });
     });
   }
@@ -68,12 +68,12 @@ export class CallThread<Call, Answer> {
     return this.#hasEnded;
   }
 
-  /** Resolves with the reason when the thread has ended; perhaps never. */
+  /** Resolves with the reason when the thread has ended. */
   get gone(): Promise<Error> {
     return this.#gone;
   }
 
-  /** Rejects with what the call threw, or when the thread has ended. */
+  /** Rejects with the error of the call, or if the thread has ended. */
   call(call: Call): Promise<Answer> {
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
     return new Promise((resolve, reject) => {
@@ -85,8 +85,8 @@ export class CallThread<Call, Answer> {
   }
 
   /**
-   * From now on, open calls do not keep the process alive: the thread may be blocked for ever. Their promises stay open until
-   * the thread answers.
+   * After it, open calls do not keep the process alive, because the thread may never return. Their promises stay open
+   * until the thread answers.
    */
   ignore(): void {
     this.#isIgnored = true;
@@ -113,18 +113,18 @@ export class CallThread<Call, Answer> {
     await this.#worker.terminate();
   }
 
-  /** Ends the thread as soon as it does not block. Does not wait, and open calls reject when the thread has ended. */
+  /** Ends the thread as soon as it does not block, without waiting. Open calls reject when the thread has ended. */
   end(): void {
     this.#failure ??= new Error('the thread is closed');
     void this.#started.then(() => {
       void this.#worker.terminate();
-      // Node makes the process wait for a thread that it has told to end.
+      // `terminate` makes Node wait for the thread again.
       this.#updateRef();
     });
   }
 
   #settle({ id, answer, error }: Settled<Answer>): void {
-    const waiter = assertDefined(this.#open.get(id), 'an answer to no call');
+    const waiter = assertDefined(this.#open.get(id), 'every answer belongs to an open call');
     this.#open.delete(id);
     this.#updateRef();
     if (error === undefined) waiter.resolve(answer as Answer);
@@ -150,17 +150,17 @@ export class CallThread<Call, Answer> {
 const blocked = new Set<object>();
 
 /**
- * Threads of this process whose calls were given up and have not returned. While there is one, Node's own ways to exit wait
- * for it: only the system's `_exit` or a signal ends the process.
+ * The number of threads of this process whose calls are ignored and have not returned. Node's exit waits for them; only
+ * the system's `_exit` or a signal ends the process at once.
  */
 export const blockedThreadCount = (): number => blocked.size;
 
 /**
- * What the thread runs: answers each call, in the order in which they come. `open` gets the thread's setup; what it returns
- * may throw.
+ * Runs on the thread: answers the calls in their order. `open` gets the thread's setup and returns the function for the
+ * calls, which may throw.
  */
 export function serveCalls<Setup, Call, Answer>(open: (setup: Setup) => (call: Call) => Answer): void {
-  assert(!isMainThread, 'calls are served on a thread of their own');
+  assert(!isMainThread, 'calls are served on a separate thread');
   const port = assertDefined(parentPort, 'a thread has a parent');
   const { setup, start } = workerData as ThreadData;
   const answer = open(setup as Setup);
@@ -178,8 +178,8 @@ export function serveCalls<Setup, Call, Answer>(open: (setup: Setup) => (call: C
 }
 
 /**
- * If a thread is terminated while it loads a native module (koffi), the whole process aborts. So threads end
- * only after they have started, and the process waits for threads that start before it exits.
+ * If a thread is terminated while it loads a native module (koffi), the whole process aborts. So threads are ended only
+ * after their start, and the exit of the process waits for starting threads.
  */
 class StartSign {
   static readonly #starting = new Set<StartSign>();
@@ -206,18 +206,18 @@ class StartSign {
   }
 }
 
-/** Some 50 ms on an idle machine. */
+/** A start takes about 50 ms on an idle machine. */
 const startMaxMs = 5_000;
 
 interface ThreadData {
   readonly setup: unknown;
-  /** Memory of the start sign. */
+  /** The memory of the `StartSign`. */
   readonly start: SharedArrayBuffer;
 }
 
 /**
- * The built file of a thread, seen from the module that starts it. Tests run modules as TypeScript, and threads run what was
- * built.
+ * The URL of a thread's built file, for the module that starts the thread. Threads run the build also if tests run the
+ * module as TypeScript.
  */
 export function threadEntry(moduleUrl: string, name: string): URL {
   if (!moduleUrl.endsWith('.ts')) return new URL(`./${name}.js`, moduleUrl);
@@ -237,7 +237,7 @@ interface Settled<Answer> {
   readonly error?: EncodedError;
 }
 
-/** Structured clone forgets the codes of the system's errors and the classes of ours. */
+/** Structured clone loses the codes of system errors and the classes of this package's errors. */
 interface EncodedError {
   readonly message: string;
   readonly stack: string | undefined;

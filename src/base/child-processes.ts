@@ -9,8 +9,7 @@ export function trackChild(child: ChildProcess): void {
 }
 
 /**
- * Sends SIGKILL to every registered child. SIGKILL ends a stopped process too, and a stopped process does not see that its
- * parent is gone.
+ * Sends SIGKILL to every registered child, because SIGKILL also ends a stopped process.
  */
 export function killChildren(): void {
   for (const child of children) child.kill('SIGKILL');

@@ -1,10 +1,10 @@
-/** Where time comes from. Passed in, so that the simulator can own it. */
+/** The source of time, an argument everywhere, so that the simulator can replace it. */
 export interface Clock {
   /** Monotonic milliseconds with fractions; only differences mean anything. */
   nowMs(): number;
 }
 
-/** Declared here and not taken from Node's types: the rooms that compile without Node import this file's `Clock`. */
+/** Declared here, because folders that compile without Node's types import `Clock` from this file. */
 declare const performance: { now(): number };
 
 export const systemClock: Clock = { nowMs: () => performance.now() };

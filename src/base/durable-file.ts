@@ -3,9 +3,9 @@ import { open, readdir, rename, stat, unlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 
 /**
- * Writes a whole file or none: a temporary file of the same folder is filled, synced to the disk and renamed. After a power
- * cut the name leads to the old bytes or to the new ones. Several processes may write one path at once. Throws what the
- * file system throws, and leaves nothing behind then.
+ * Writes a file atomically: writes a temporary file in the same folder, syncs it to the disk and renames it. After a
+ * power cut the path has the old bytes or the new bytes. Several processes may write the same path at the same time.
+ * Throws the error of the file system, and then removes the temporary file.
  */
 export async function writeDurably(path: string, bytes: Uint8Array): Promise<void> {
   const temporary = join(dirname(path), `.${basename(path)}.${randomUUID()}.tmp`);
@@ -25,7 +25,7 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<voi
   await syncFolder(dirname(path));
 }
 
-/** Some systems sync no folders: a power cut may lose the newest names there. */
+/** Some systems cannot sync folders; there a power cut may lose the newest names. */
 async function syncFolder(path: string): Promise<void> {
   try {
     const handle = await open(path, 'r');
@@ -39,7 +39,7 @@ async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** Removes temporary files of `writeDurably` whose writers are gone: no write takes a day. Never throws. */
+/** Removes temporary files of `writeDurably` that are older than a day: their writers have ended. Never throws. */
 export async function removeAbandoned(folder: string, wallNowMs: number = Date.now()): Promise<void> {
   for (const name of await readdir(folder).catch(() => [])) {
     if (!/^\..+\.tmp$/.test(name)) continue;

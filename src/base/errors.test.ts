@@ -11,6 +11,6 @@ test.each([
   expect(stopped({ reason, what: 'it' }).message).toBe(message);
 });
 
-test('a value keeps its full stop where the template has none', () => {
+test('a value keeps its full stop if the template has none', () => {
   expect(stopped({ reason: 'a', what: 'it.' }).message).toBe('It stopped: a. Start it. again.');
 });

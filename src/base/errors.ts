@@ -1,14 +1,13 @@
 /**
- * The world's faults. Each is an entry of a catalogue (`defineError`), so that its code, wording, HTTP status and
- * whether a retry can help are decided once, and the values that disagree travel as fields and not only as prose.
- * Our own bugs are not here: those are assertions (`assert.ts`).
+ * Errors that are not bugs. Each is an entry of a catalogue (`defineError`), which has its code, message, HTTP status and
+ * whether a retry can help. The values of the message are also fields of the error. Bugs are assertions (`assert.ts`).
  *
- * Catalogues live beside what raises them (`src/ggml/errors.ts`, `src/core/errors.ts`, ...).
+ * Each folder has the catalogue of its errors (`src/ggml/errors.ts`, `src/core/errors.ts`, ...).
  */
 export interface ErrorDefinition {
   /** Stable and machine-readable, `KVASIR_...`. */
   readonly code: string;
-  /** One sentence with `{field}` placeholders that says what was found, what was expected and what to do. */
+  /** A sentence with `{field}` placeholders: the actual value, the expected value, and what to do. */
   readonly template: string;
   readonly httpStatus: number;
   /** Whether the same call may succeed later without a change by the caller. */
@@ -33,7 +32,7 @@ export class KvasirError extends Error {
   }
 }
 
-/** Defines a catalogue entry and returns the function that makes its error. */
+/** Defines a catalogue entry and returns the function that creates its error. */
 export function defineError(
   code: string,
   template: string,
@@ -52,7 +51,7 @@ export type ErrorFactory = ((fields?: ErrorFields, cause?: unknown) => KvasirErr
 function fillTemplate(template: string, fields: ErrorFields): string {
   return template.replace(/\{(\w+)\}(\.(?=\s|$))?/g, (_, name: string, fullStop = '') => {
     const value = String(fields[name] ?? `{${name}}`);
-    // A reason may be a sentence that has a full stop already.
+    // A reason can be a sentence with its own full stop.
     return /[^.]\.$/.test(value) ? value : `${value}${fullStop}`;
   });
 }

@@ -8,7 +8,7 @@ const contents = (list: IntrusiveList): number[] => {
   return found;
 };
 
-test('keeps the order in which ids were linked at either end', () => {
+test('keeps the order of ids pushed at both ends', () => {
   const list = new IntrusiveList(5);
   list.pushBack(3);
   list.pushBack(1);
@@ -20,15 +20,15 @@ test('keeps the order in which ids were linked at either end', () => {
   expect(list.size).toBe(2);
 });
 
-test('refuses an id twice, one that is not there, and one out of range', () => {
+test('refuses to insert an id twice or out of range, and to remove an absent id', () => {
   const list = new IntrusiveList(2);
   list.pushBack(0);
-  expect(() => list.pushBack(0)).toThrow('cannot take 0');
-  expect(() => list.remove(1)).toThrow('does not hold 1');
-  expect(() => list.pushBack(2)).toThrow('cannot take 2');
+  expect(() => list.pushBack(0)).toThrow('cannot insert 0');
+  expect(() => list.remove(1)).toThrow('does not contain 1');
+  expect(() => list.pushBack(2)).toThrow('cannot insert 2');
 });
 
-test('agrees with an array over random operations', () => {
+test('equals an array after each of 5000 random operations', () => {
   const prng = new Prng(7);
   const list = new IntrusiveList(20);
   const reference: number[] = [];

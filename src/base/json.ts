@@ -1,4 +1,4 @@
-/** What crosses process borders: plain data, no functions, no bytes. */
+/** Plain data without functions or bytes, which can be sent to another process. */
 export type JsonValue = null | boolean | number | string | readonly JsonValue[] | JsonObject;
 export interface JsonObject {
   readonly [name: string]: JsonValue;

@@ -17,7 +17,7 @@ describe('makeFolders', () => {
     await makeFolders(root);
   });
 
-  it('throws when a file is in the way', async () => {
+  it('throws if a file has the path of a folder', async () => {
     const file = join(root, 'file');
     writeFileSync(file, '');
     await expect(makeFolders(file)).rejects.toMatchObject({ code: 'EEXIST' });

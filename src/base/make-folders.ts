@@ -3,9 +3,9 @@ import { mkdir, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 
 /**
- * Creates a folder and the folders above it. At most one attempt per folder of the path: Node's own recursive `mkdir` never
- * ends where the system answers ENOENT for a child of a folder that exists, as it does below `/proc`. Throws what `mkdir`
- * throws.
+ * Creates a folder and the folders above it, with at most one attempt per folder of the path. Node's recursive `mkdir`
+ * never ends if the system answers ENOENT for a child of an existing folder, as below `/proc`. Throws the error of
+ * `mkdir`.
  */
 export async function makeFolders(path: string, mode = 0o777): Promise<void> {
   const whole = resolve(path);
@@ -19,7 +19,7 @@ export async function makeFolders(path: string, mode = 0o777): Promise<void> {
   }
 }
 
-/** A folder that exists already is fine, whatever the system says about it. */
+/** Ignores the error if the folder exists. */
 async function makeFolder(path: string, mode: number): Promise<void> {
   try {
     await mkdir(path, { mode });
@@ -29,7 +29,7 @@ async function makeFolder(path: string, mode: number): Promise<void> {
   }
 }
 
-/** The same for a thread that may block. */
+/** The same, synchronously, for a thread that may block. */
 export function makeFoldersSync(path: string, mode = 0o777): void {
   const whole = resolve(path);
   try {

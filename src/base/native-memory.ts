@@ -1,16 +1,16 @@
-/** Memory by its address, for threads of one process that share more than SharedArrayBuffers. */
+/** Memory by its address, for threads of one process that share memory outside SharedArrayBuffers. */
 import koffi from 'koffi';
 
-/** Where a view's bytes lie, for as long as its buffer lives. The caller keeps the buffer. */
+/** The address of a view's bytes. It is valid while the buffer lives; the caller keeps the buffer. */
 export const addressOfBytes = (bytes: Uint8Array): MemoryRange => ({
-  // The buffer first: small arrays move into memory of their own when it is asked for.
+  // Access the buffer first: then the bytes of a small array move from the JavaScript heap to a separate buffer.
   base: Number(koffi.address(bytes.buffer as ArrayBuffer)),
   baseBytes: bytes.buffer.byteLength,
   offset: bytes.byteOffset,
   length: bytes.length,
 });
 
-/** Part of a buffer: plain data that means the same in all threads of a process. */
+/** A part of a buffer: plain data that is valid in all threads of a process. */
 export interface MemoryRange {
   readonly base: number;
   readonly baseBytes: number;
@@ -18,11 +18,11 @@ export interface MemoryRange {
   readonly length: number;
 }
 
-/** Views of other threads' buffers; the last few are kept, because the garbage collector takes each for memory of its own. */
+/** Views of other threads' buffers. Only the last few are kept: the garbage collector counts each view as its own memory. */
 export class MemoryViews {
   readonly #views = new Map<string, ArrayBuffer>();
 
-  /** Valid while the buffer lives; the caller guards that. */
+  /** Valid while the buffer lives; the caller must ensure it. */
   bytesAt({ base, baseBytes, offset, length }: MemoryRange): Uint8Array {
     const name = `${base}+${baseBytes}`;
     let view = this.#views.get(name);

@@ -12,7 +12,7 @@ it.each([
   expect(editDistance(b, a)).toBe(distance);
 });
 
-it('finds what was meant, and nothing where nothing is near', () => {
+it('finds the nearest name, and undefined if no name is near', () => {
   const known = ['temperature', 'top_p', 'n'];
   expect(nearestName('Temprature', known)).toBe('temperature');
   expect(nearestName('topP', known)).toBe('top_p');

@@ -1,8 +1,8 @@
-/** The name that a typo probably meant: the one with the fewest edits, if at most a third of its letters differ. */
+/** The known name with the fewest edits from `name`, if at most a third of its letters differ. */
 export function nearestName(name: string, known: Iterable<string>): string | undefined {
   let best: string | undefined;
   let bestDistance = Number.POSITIVE_INFINITY;
-  // A name far longer than any known one is no typo, and comparing it would cost its length.
+  // A name far longer than all known names is not a typo, and a comparison would take time in its length.
   if (name.length > 64) return undefined;
   for (const candidate of known) {
     const distance = editDistance(name.toLowerCase(), candidate.toLowerCase());
@@ -14,7 +14,7 @@ export function nearestName(name: string, known: Iterable<string>): string | und
   return best !== undefined && bestDistance <= Math.max(1, Math.ceil(best.length / 3)) ? best : undefined;
 }
 
-/** For the end of an error message: the question, or nothing. */
+/** For the end of an error message: a question with the nearest name, or an empty string. */
 export function didYouMean(name: string, known: Iterable<string>): string {
   const nearest = nearestName(name, known);
   return nearest === undefined ? '' : ` Did you mean \`${nearest}\`?`;

@@ -26,7 +26,7 @@ function reference(counter: bigint[], key: bigint[]): bigint[] {
 }
 
 describe('philox4x32-10', () => {
-  it.each(knownAnswers)('answers counter %s, key %s as published', (counter, key, expected) => {
+  it.each(knownAnswers)('gives the published output for counter %s, key %s', (counter, key, expected) => {
     const out = new Uint32Array(4);
     const [c0, c1, c2, c3] = words(counter) as [number, number, number, number];
     const [k0, k1] = words(key) as [number, number];
@@ -46,7 +46,7 @@ describe('philox4x32-10', () => {
 });
 
 describe('uniform', () => {
-  it('takes 53 bits from the first two words, with the seed as key and the index as counter', () => {
+  it('uses 53 bits of the first two words, with the seed as key and the index as counter', () => {
     expect(uniform(0n, 0)).toBe(((0x6627e8d5 >>> 5) * 2 ** 26 + (0xe169c58d >>> 6)) / 2 ** 53);
     const out = new Uint32Array(4);
     philox4x32(7, 3, 0, 0, 0x89abcdef, 0x01234567, out);
@@ -59,7 +59,7 @@ describe('uniform', () => {
     expect(seen.size).toBe(65);
   });
 
-  it('stays in [0, 1), is even over 64 bins, and neighbours are not correlated', () => {
+  it('is in [0, 1), is uniform over 64 bins, and neighbours are not correlated', () => {
     const bins = new Float64Array(64);
     const count = 64_000;
     let product = 0;

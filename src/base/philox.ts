@@ -1,13 +1,13 @@
 /**
  * Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
- * 1, 2, 3" (SC 2011). A random number is a function of (seed, counter) and not the next state of something, so a
- * request that is preempted, restarted or batched differently draws the same numbers, and there is nothing to roll back.
+ * 1, 2, 3" (SC 2011). A random number is a function of (seed, counter), without a state. So a request that is preempted,
+ * restarted or batched differently draws the same numbers.
  *
  * `philox.test.ts` checks it against the known-answer vectors of the authors' Random123 library.
  */
 const multiplier0 = 0xd2511f53;
 const multiplier1 = 0xcd9e8d57;
-/** The golden ratio and sqrt(3) - 1, as 32-bit fractions: what the key grows by in each round. */
+/** The golden ratio and sqrt(3) - 1 as 32-bit fractions: the increments of the key in each round. */
 const weyl0 = 0x9e3779b9;
 const weyl1 = 0xbb67ae85;
 const rounds = 10;
@@ -47,8 +47,8 @@ export function philox4x32(
   out[3] = c3;
 }
 
-// Shared by all calls, which do not interleave: nothing here awaits. A bigint is cut into words through memory
-// because shifting and masking it would allocate new bigints.
+// Shared by all calls, which are synchronous. A bigint is split into words through memory, because shifting and masking
+// would allocate new bigints.
 const words = new Uint32Array(4);
 const seedBytes = new DataView(new ArrayBuffer(8));
 
@@ -65,7 +65,7 @@ export function uniform(seed: bigint, tokenIndex: number): number {
   return (high27 * 2 ** 26 + low26) * 2 ** -53;
 }
 
-/** The upper 32 bits of the product of two unsigned 32-bit words, by halves: a double holds only 53 bits exactly. */
+/** The upper 32 bits of the product of two unsigned 32-bit words, by halves: a double has only 53 exact bits. */
 function multiplyHigh(a: number, b: number): number {
   const aLow = a & 0xffff;
   const aHigh = a >>> 16;

@@ -1,8 +1,8 @@
 import { assert } from './assert.ts';
 
 /**
- * A small seeded generator for tests, fuzzers and the simulator: the same seed gives the same run, bit for bit, on
- * every machine. Not for sampling tokens and not for secrets.
+ * A small seeded generator for tests, fuzzers and the simulator: equal seeds give equal runs, bit for bit, on every
+ * machine. Do not use it for sampling tokens or for secrets.
  *
  * sfc32 (Chris Doty-Humphrey, PractRand): 128 bits of state, passes PractRand and BigCrush.
  */
@@ -37,7 +37,7 @@ export class Prng {
 
   /** Uniform integer in [low, high], both included. The bias is below (high - low) / 2^32. */
   between(low: number, high: number): number {
-    // The sentence is made only when it is needed: fuzzers draw millions of times.
+    // The message is built only if the check fails, because fuzzers draw millions of times.
     if (high < low) assert(false, `empty range [${low}, ${high}]`);
     return low + Math.floor(this.unit() * (high - low + 1));
   }
@@ -51,7 +51,7 @@ export class Prng {
     return items[this.between(0, items.length - 1)]!;
   }
 
-  /** A generator of its own, so that one consumer's draws do not shift another's. */
+  /** A new generator, so that the draws of one consumer do not change those of another. */
   fork(): Prng {
     return new Prng(this.uint32() * 2 ** 20 + (this.uint32() >>> 12));
   }

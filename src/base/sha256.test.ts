@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { Prng } from './prng.ts';
 import { sha256 } from './sha256.ts';
 
-test('is sha256, for messages of any length', () => {
+test('equals the sha256 of node:crypto for messages of any length', () => {
   const random = new Prng(1);
   for (let length = 0; length < 300; length++) {
     const message = Uint8Array.from({ length }, () => random.between(0, 255));
@@ -11,6 +11,6 @@ test('is sha256, for messages of any length', () => {
   }
 });
 
-test('hands out one array again and again', () => {
+test('returns the same array in every call', () => {
   expect(sha256(new Uint8Array(1))).toBe(sha256(new Uint8Array(2)));
 });

@@ -8,43 +8,44 @@ import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { RankTrouble } from '../worker/rank.ts';
 
 /**
- * The asynchronous engine as its users (server, CLI, library) see it. `LLM` (offline, batch) is a few lines on top.
+ * The interface of the asynchronous engine for its users: server, CLI and library. `LLM` (offline, batch) uses it too.
  *
- * `generate` may be called any number of times at once; all running requests share every step. Iterating to the end,
- * breaking out of the loop, or aborting the signal all release the request's blocks.
+ * Any number of `generate` calls can be active; the steps compute all running requests together. The request's blocks
+ * are released when the caller iterates to the end, leaves the loop, or aborts the signal.
  */
 export interface AsyncEngine {
   readonly model: ModelInfo;
   /**
-   * Starts at the call, not at the first `next()`. Throws (rejects the first `next()`) KvasirError for a bad request,
-   * a full queue (`queueFull`) or a closed engine. A long text is tokenized on another thread first. With an aborted signal the stream ends with finish reason `abort`.
+   * The request starts at the call, not at the first `next()`. The first `next()` rejects with a KvasirError if the
+   * request is invalid, the queue is full (`queueFull`) or the engine is closed. A long text is tokenized on another
+   * thread first. If the signal aborts, the stream ends with finish reason `abort`.
    */
   generate(request: GenerateRequest, options?: { readonly signal?: AbortSignal }): AsyncIterableIterator<OutputDelta>;
-  /** Tokenizes at once: the event loop waits, about a microsecond per character. */
+  /** Tokenizes on the calling thread and blocks the event loop: about a microsecond per character. */
   tokenize(text: string, options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean }): number[];
   /**
-   * The same tokens, for a prompt. A long text is tokenized on another thread, and counts as a waiting request until then.
-   * Rejects with `promptTooLong` (at once, where no tokens of the text would fit the model), `queueFull`, or the signal's
-   * reason.
+   * Gives the same tokens as `tokenize`, for a prompt. A long text is tokenized on another thread, and counts as a
+   * waiting request until its tokens exist. Rejects with `promptTooLong` (at once if the text is too long whatever its
+   * tokens are), `queueFull`, or the signal's reason.
    */
   tokenizePrompt(text: string, options?: TokenizePromptOptions): Promise<number[]>;
   detokenize(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string;
-  /** The text that `detokenize` gives, in parts that take a few milliseconds each. */
+  /** The result of `detokenize` in parts; each part takes a few milliseconds. */
   detokenizeParts(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): Iterable<string>;
-  /** The raw bytes of one token, perhaps a part of a character; a control token gives its name. For logprobs' `bytes`. */
+  /** The raw bytes of one token, or the name of a control token. A token can be a part of a character. For logprobs. */
   tokenBytes(token: number): Uint8Array;
-  /** Renders the model's chat template; `variables` are what else the template may read (`enable_thinking`, ...). */
+  /** Renders the model's chat template. `variables` are further inputs of the template (`enable_thinking`, ...). */
   applyChatTemplate(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
-  /** The same. A long conversation is rendered on another thread. */
+  /** Gives the same text as `applyChatTemplate`. A long conversation is rendered on another thread. */
   renderChat(messages: readonly ChatMessage[], options?: RenderChatOptions): Promise<string>;
   stats(): EngineStats;
-  /** Whether it serves right now, and if not, why and for how long. */
+  /** Says whether the engine serves now, and if not, the reason. */
   health(): EngineHealth;
-  /** True until `close`, or until the runner broke (then every request ends with `error`). */
+  /** True until `close`, or until the engine breaks (then every request ends with `error`). */
   isHealthy(): boolean;
-  /** Waits until every accepted request has ended, taking no new ones. */
+  /** Refuses new requests and waits until every accepted request has ended. */
   drain(): Promise<void>;
-  /** Aborts what still runs and frees everything. Idempotent. */
+  /** Aborts the remaining requests and frees all memory. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -66,37 +67,37 @@ export interface RenderChatOptions extends ChatTemplateOptions {
 }
 
 export interface GenerateRequest {
-  /** Text (tokenized with the model's special tokens) or tokens as they are. */
+  /** A text, which is tokenized with the model's special tokens, or token ids, which are used unchanged. */
   readonly prompt: string | ArrayLike<number>;
-  /** Whether control tokens written in a text prompt count as such: true for rendered chat templates, else false. */
+  /** Whether the names of control tokens in a text prompt become control tokens; true for rendered chat templates. */
   readonly parseSpecial?: boolean;
-  /** Whether the model's BOS is put first, where the model wants one; default true for text prompts. */
+  /** Whether BOS is added at the start, if the model uses BOS. Default true for text prompts. */
   readonly addSpecial?: boolean;
   readonly params?: SamplingOptions;
-  /** A name for logs and responses; made up when absent. */
+  /** The request's name in logs and responses; generated if absent. */
   readonly requestId?: string;
   readonly cacheSalt?: string;
   readonly priority?: number;
-  /** A word to the connector, as in vLLM; the engine does not read it. */
+  /** Parameters for the connector, as in vLLM; the engine does not read them. */
   readonly kvTransferParams?: JsonObject;
 }
 
-/** What is new since the last delta of the same completion. */
+/** The text and tokens that one step added to a completion. */
 export interface OutputDelta {
-  /** Which of the `n` completions. */
+  /** The number of the completion, from 0 to `n - 1`. */
   readonly index: number;
-  /** Whole characters only; held back while it might be the start of a stop string. */
+  /** Whole characters only. Text that can be the start of a stop string is kept for a later delta. */
   readonly text: string;
   readonly tokenIds: readonly TokenId[];
-  /** Parallel to `tokenIds` when logprobs were asked for. */
+  /** Parallel to `tokenIds`; present if logprobs were requested. */
   readonly logprobs?: readonly TokenLogprobs[];
   /** Set on the last delta of this completion. `stopReason`: the stop string or token id that matched. */
   readonly finish?: {
     readonly reason: FinishReason;
     readonly stopReason?: string | number;
-    /** Why, when the reason is `error` and it was this request's own fault. */
+    /** The cause, if the reason is `error` and the error concerns this request alone. */
     readonly error?: KvasirError;
-    /** The connector's word to the client. */
+    /** The connector's answer to the client. */
     readonly kvTransferParams?: JsonObject;
   };
   readonly stats: RequestStats;
@@ -109,7 +110,7 @@ export interface ChatMessage {
 }
 
 export interface ModelInfo {
-  /** As served: file name without extension unless overridden. */
+  /** The name in responses: by default the file name without its extension. */
   readonly name: string;
   readonly path: string;
   readonly architecture: string;
@@ -117,17 +118,17 @@ export interface ModelInfo {
   /** Longest prompt plus output. */
   readonly maxModelLen: number;
   readonly hasChatTemplate: boolean;
-  /** What computes attention, and why not something faster; for people. */
+  /** A sentence that names the attention implementation, and the reason if a faster one is not available. */
   readonly attention?: string;
 }
 
 /**
- * `ok`: serves. `recovering`: a worker process does not answer or is being replaced; requests wait, and go on by themselves.
- * `broken`: nothing will be served any more, only a new engine helps. `closed`: it was told to close.
+ * `ok`: the engine serves. `recovering`: a worker process does not answer or is being replaced; requests wait and then
+ * continue. `broken`: the engine serves no more requests; start a new engine. `closed`: `close` was called.
  */
 export interface EngineHealth {
   readonly status: 'ok' | 'recovering' | 'broken' | 'closed';
-  /** Why it is not `ok`: a sentence. */
+  /** The reason if the status is not `ok`: a sentence. */
   readonly message?: string;
   /** The ranks that do not serve. */
   readonly ranks?: readonly RankTrouble[];
@@ -141,17 +142,17 @@ export interface EngineStats {
   readonly promptTokens: number;
   readonly cachedTokens: number;
   readonly generatedTokens: number;
-  /** Tokens that the workers computed, over all requests; `recomputedTokens` of them beyond those that had to be. */
+  /** Tokens that the workers computed for all requests. `recomputedTokens` of them were computed a second time. */
   readonly computedTokens: number;
   readonly recomputedTokens: number;
   readonly preemptions: number;
   readonly aborts: number;
-  /** Prompt tokens whose KV a connector had promised; some of them may be among the recomputed. */
+  /** Prompt tokens whose KV a connector promised. After failed loads, some of them are recomputed tokens too. */
   readonly externalTokens: number;
   readonly transfers: SchedulerStats['transfers'];
 }
 
-/** Something that whoever runs the engine should know; requests are told by their own means. */
+/** A message for the program that runs the engine. Requests get their errors in their own streams. */
 export interface EngineEvent {
   readonly level: 'warn' | 'error';
   readonly message: string;

@@ -4,8 +4,8 @@ import { toyEngine, untilIdle } from '../../test/support/toy-model.ts';
 import type { AsyncEngine, OutputDelta } from './contract.ts';
 
 /**
- * Many requests at once, with aborts, against the same requests one at a time in a fresh engine (the naive twin).
- * Not covered: what the KV holds (the toy model reads tokens), priorities.
+ * Runs many requests at once, with aborts, and compares them with the same requests run one at a time in a new engine.
+ * Not covered: the content of KV (the toy model reads tokens), priorities.
  */
 const request = fc.record({
   prompt: fc.stringMatching(/^[a-c]{1,30}$/),
@@ -17,7 +17,7 @@ const request = fc.record({
   stop: fc.subarray(['the bird', 'sings. ', '#E', '\n\n', 'd', '🐦'], { maxLength: 2 }),
   includeStopStrInOutput: fc.boolean(),
   logprobs: fc.constantFrom(undefined, 1),
-  /** Turns of the event loop before it is sent. */
+  /** Turns of the event loop before the request is sent. */
   delay: fc.integer({ min: 0, max: 30 }),
   goes: fc.oneof(
     { weight: 3, arbitrary: fc.constant(undefined) },
@@ -30,10 +30,10 @@ const scenario = fc.record({
   requests: fc.array(request, { minLength: 1, maxLength: 12 }),
   maxNumSeqs: fc.integer({ min: 1, max: 6 }),
   maxNumBatchedTokens: fc.integer({ min: 1, max: 40 }),
-  // 100 tokens of the longest request need 25 pages: a pool of 26 preempts all the time.
+  // The longest request has 100 tokens and needs 25 blocks, so a pool of 26 usable blocks preempts often.
   blockCount: fc.constantFrom(27, 40, 200),
   enablePrefixCaching: fc.boolean(),
-  /** Turns of the event loop that a step takes at most, so that requests also go away while a plan is out. */
+  /** The largest number of event loop turns in a step, so that requests are also aborted while a step is in flight. */
   stepTurns: fc.integer({ min: 0, max: 3 }),
 });
 
@@ -56,7 +56,7 @@ async function run(engine: AsyncEngine, { prompt, delay: _, goes, ...params }: R
   return deltas;
 }
 
-/** What each completion came to, without how it was cut into deltas and what it cost. */
+/** Each completion without its division into deltas and without its stats. */
 function outcome(deltas: readonly OutputDelta[], n: number) {
   return Array.from({ length: n }, (_, index) => {
     const mine = deltas.filter((delta) => delta.index === index);
@@ -70,15 +70,15 @@ function outcome(deltas: readonly OutputDelta[], n: number) {
 }
 
 /**
- * As much of the whole text as an aborted request can have. When the abort cuts a character of several tokens, its bytes so far
- * come out as U+FFFD, which the whole text has not.
+ * The beginning of the whole text that an aborted request can have. If the abort cuts a character of several tokens, its
+ * first bytes become U+FFFD, which is not in the whole text.
  */
 function beginningOf(whole: string, part: string): string {
   const isCut = part.endsWith('\ufffd') && !whole.startsWith(part);
   return isCut ? `${whole.slice(0, part.length - 1)}\ufffd` : whole.slice(0, part.length);
 }
 
-test('requests that share an engine get what each gets alone', async () => {
+test('requests that share an engine give the same output as alone', async () => {
   let cutAnswers = 0;
   await fc.assert(
     fc.asyncProperty(scenario, async ({ requests, blockCount, stepTurns, ...scheduler }) => {
@@ -101,14 +101,14 @@ test('requests that share an engine get what each gets alone', async () => {
       blocks.checkInvariants();
       await engine.close();
 
-      const { engine: quiet } = toyEngine({ scheduler: { maxModelLen: 100, maxNumSeqs: 1 } });
+      const { engine: reference } = toyEngine({ scheduler: { maxModelLen: 100, maxNumSeqs: 1 } });
       for (const [index, request] of requests.entries()) {
-        const alone = outcome(await run(quiet, { ...request, goes: undefined }), request.n);
+        const alone = outcome(await run(reference, { ...request, goes: undefined }), request.n);
         const shared = outcome(together[index]!, request.n);
         for (const [completion, expected] of alone.entries()) {
           const seen = shared[completion]!;
           if (request.goes !== undefined && seen.finish?.reason !== expected.finish?.reason) {
-            // The request was aborted. Its text, tokens and logprobs are the beginning of those of the whole answer.
+            // The request was aborted. Its text, tokens and logprobs are the beginning of those of the whole completion.
             expect(beginningOf(expected.text, seen.text)).toBe(seen.text);
             if (seen.tokens.length > 0) cutAnswers++;
             expect(seen.tokens).toEqual(expected.tokens.slice(0, seen.tokens.length));
@@ -116,10 +116,10 @@ test('requests that share an engine get what each gets alone', async () => {
           } else expect(seen).toEqual(expected);
         }
       }
-      await quiet.close();
+      await reference.close();
     }),
     { numRuns },
   );
-  // Otherwise no beginning was compared.
+  // Ensures that the test compared aborted requests with tokens.
   expect(cutAnswers).toBeGreaterThan(10);
 });

@@ -30,7 +30,7 @@ async function completionsOf(deltas: AsyncIterable<OutputDelta>): Promise<Comple
   return completions;
 }
 
-/** What every engine does, whatever executes its steps. `open` is called twice; engines are closed by the suite. */
+/** The contract of every engine, for any executor. The suite calls `open` twice and closes the engines. */
 export function engineSuite(name: string, open: () => Promise<AsyncEngine>): void {
   describe(`${name} as an engine`, () => {
     let engine: AsyncEngine;
@@ -41,7 +41,7 @@ export function engineSuite(name: string, open: () => Promise<AsyncEngine>): voi
     const complete = async (prompt: string): Promise<Completion> =>
       (await completionsOf(engine.generate(requestOf(prompt))))[0]!;
 
-    it('streams the text of its tokens, with a logprob for each, and ends at the length', async () => {
+    it('streams the text of its tokens with a logprob for each, and ends at maxTokens', async () => {
       const { text, tokenIds, logprobs, finish } = await complete(prompts[0]!);
       expect(text).toBe(engine.detokenize(tokenIds));
       expect([tokenIds.length, logprobs.length, finish?.reason]).toEqual([12, 12, 'length']);
@@ -53,7 +53,7 @@ export function engineSuite(name: string, open: () => Promise<AsyncEngine>): voi
       expect(await Promise.all(prompts.map(complete))).toEqual(alone);
     });
 
-    it('gives n completions as n requests with ascending seeds', async () => {
+    it('gives n completions that equal n requests with ascending seeds', async () => {
       const { prompt, params } = requestOf(prompts[0]!);
       const together = await completionsOf(engine.generate({ prompt, params: { ...params, n: 2 } }));
       const apart = await Promise.all(
@@ -62,7 +62,7 @@ export function engineSuite(name: string, open: () => Promise<AsyncEngine>): voi
       expect(together).toEqual(apart.flat());
     });
 
-    it('ends at a stop string, which is no part of the text', async () => {
+    it('ends at a stop string, which is not part of the text', async () => {
       const { text } = await complete(prompts[0]!);
       const stop = text.slice(4, 7);
       const { prompt, params } = requestOf(prompts[0]!);
@@ -73,7 +73,7 @@ export function engineSuite(name: string, open: () => Promise<AsyncEngine>): voi
       });
     });
 
-    it('ends with `abort` when its signal is aborted, and others get their text', async () => {
+    it('ends a request with `abort` when its signal aborts, and other requests continue', async () => {
       const expected = await complete(prompts[1]!);
       const abort = new AbortController();
       const deltas: OutputDelta[] = [];
@@ -88,13 +88,13 @@ export function engineSuite(name: string, open: () => Promise<AsyncEngine>): voi
       expect(await other).toEqual(expected);
     });
 
-    it('refuses a bad request with an error of the catalogue, and serves the next one', async () => {
+    it('refuses an invalid request with an error of the catalogue, and serves the next request', async () => {
       const bad = { prompt: prompts[0]!, params: { temperature: -1 } };
       await expect(completionsOf(engine.generate(bad))).rejects.toMatchObject({ code: 'KVASIR_INVALID_PARAMETER' });
       expect((await complete(prompts[0]!)).finish?.reason).toBe('length');
     });
 
-    it('lets accepted requests end when it drains, and takes no new ones', async () => {
+    it('drain waits for accepted requests and refuses new ones', async () => {
       const draining = await open();
       const expected = await complete(prompts[3]!);
       const accepted = completionsOf(draining.generate(requestOf(prompts[3]!)));

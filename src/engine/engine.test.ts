@@ -41,7 +41,7 @@ async function withEngine<T>(options: ToyOptions, use: (toy: ReturnType<typeof t
 const generate = (engine: AsyncEngine, request: GenerateRequest, signal?: AbortSignal) =>
   collect(engine.generate(request, signal === undefined ? {} : { signal }));
 
-/** A gate that a test opens: steps wait in front of it. */
+/** Steps wait for `opened` until the test calls `open`. */
 function gate() {
   let open = () => {};
   const opened = new Promise<void>((resolve) => {
@@ -51,7 +51,7 @@ function gate() {
 }
 
 describe('generate', () => {
-  it('streams the text of its tokens, and ends at the length', () =>
+  it('streams the text of its tokens and ends at maxTokens', () =>
     withEngine({}, async ({ engine, tokenizer }) => {
       const params = { maxTokens: 40, seed: 1n, ignoreEos: true };
       const [completion] = await generate(engine, { prompt: 'a bird', params });
@@ -60,7 +60,7 @@ describe('generate', () => {
       expect(completion!.text).toBe(tokenizer.decode(completion!.tokens));
     }));
 
-  it('ends at the model’s end token, which is a token of the output but no text', () =>
+  it('ends at the EOS token, which is an output token without text', () =>
     withEngine({}, async ({ engine, tokenizer }) => {
       const bias = { logitBias: new Map([[eos, 100]]) as never };
       const [plain] = await generate(engine, { prompt: 'x', params: { temperature: 0, ...bias, minTokens: 3 } });
@@ -73,7 +73,7 @@ describe('generate', () => {
       expect(shown!.text).toBe('<eos>');
     }));
 
-  it('ends at a stop token of the caller’s and names it', () =>
+  it('ends at a stop token of the caller and returns it as stopReason', () =>
     withEngine({}, async ({ engine }) => {
       const bias = { logitBias: new Map([[0x61, 100]]) as never };
       const params = { temperature: 0, ...bias, stopTokenIds: [0x61 as never] };
@@ -81,7 +81,7 @@ describe('generate', () => {
       expect(completion).toMatchObject({ text: '', tokens: [0x61], finish: { reason: 'stop', stopReason: 0x61 } });
     }));
 
-  it('takes text, tokens, and a chat that was rendered', () =>
+  it('accepts a text, tokens, and a rendered chat', () =>
     withEngine({}, async ({ engine }) => {
       const params = { temperature: 0, maxTokens: 8, ignoreEos: true };
       const [text] = await generate(engine, { prompt: 'hi', params });
@@ -97,7 +97,7 @@ describe('generate', () => {
       await stream.return();
     }));
 
-  it('reports logprobs, parallel to tokens', () =>
+  it('returns one logprobs entry per token if they are requested', () =>
     withEngine({}, async ({ engine }) => {
       const params = { maxTokens: 10, seed: 3n, logprobs: 2, ignoreEos: true };
       for await (const delta of engine.generate({ prompt: 'x', params })) {
@@ -108,7 +108,7 @@ describe('generate', () => {
       expect(plain!.logprobs).toEqual([]);
     }));
 
-  it('counts what it did', () =>
+  it('counts steps, prompt tokens, cached tokens and generated tokens', () =>
     withEngine({}, async ({ engine }) => {
       const params = { maxTokens: 10, seed: 3n, ignoreEos: true };
       const prompt = 'a prompt of some length';
@@ -116,7 +116,7 @@ describe('generate', () => {
       await generate(engine, { prompt, params });
       const stats = engine.stats();
       expect(stats).toMatchObject({ running: 0, waiting: 0, generatedTokens: 20, promptTokens: 48, aborts: 0 });
-      // All six blocks of the second prompt are found; its last token is computed all the same, for its logits.
+      // All six blocks of the second prompt are cached; only its last token is computed, for its logits.
       expect(stats.cachedTokens).toBe(23);
       expect(stats.steps).toBe(20);
       expect(stats.blocks.free + stats.blocks.cached).toBe(stats.blocks.total);
@@ -124,7 +124,7 @@ describe('generate', () => {
 });
 
 describe('stop strings', () => {
-  it('end a completion across token borders, and free its blocks at once', () =>
+  it('end a completion across token boundaries and free its blocks at once', () =>
     withEngine({}, async ({ engine, tokenizer }) => {
       let crossed = 0;
       for (let seed = 0n; seed < 30n; seed++) {
@@ -151,7 +151,7 @@ describe('stop strings', () => {
       expect(crossed).toBeGreaterThan(5);
     }));
 
-  it('are not looked for in the first minTokens tokens', () =>
+  it('are ignored in the first minTokens tokens', () =>
     withEngine({}, async ({ engine }) => {
       const bias = { logitBias: new Map([[0x61, 100]]) as never };
       const params = { temperature: 0, ...bias, stop: ['aa'], minTokens: 5, maxTokens: 20 };
@@ -162,7 +162,7 @@ describe('stop strings', () => {
 });
 
 describe('n completions', () => {
-  it('are what n requests with seeds seed, seed + 1, ... give', () =>
+  it('equal those of n requests with seeds seed, seed + 1, ...', () =>
     withEngine({}, async ({ engine }) => {
       const params = { maxTokens: 20, seed: 2n ** 64n - 1n };
       const together = await generate(engine, { prompt: 'three', params: { ...params, n: 3 } });
@@ -174,7 +174,7 @@ describe('n completions', () => {
       expect(new Set(together.map(({ text }) => text)).size).toBe(3);
     }));
 
-  it('differ from call to call without a seed, and repeat with a source of seeds that repeats', async () => {
+  it('differ in each call without a seed, and repeat if drawSeed repeats', async () => {
     const request = { prompt: 'x', params: { maxTokens: 20, ignoreEos: true } };
     const twice = () =>
       withEngine({}, ({ engine }) => Promise.all([generate(engine, request), generate(engine, request)]));
@@ -185,7 +185,7 @@ describe('n completions', () => {
   });
 });
 
-describe('bad requests', () => {
+describe('invalid requests', () => {
   const bad: readonly (readonly [string, Partial<GenerateRequest>, string])[] = [
     ['an empty text', { prompt: '' }, 'KVASIR_PROMPT_EMPTY'],
     ['no tokens', { prompt: [] }, 'KVASIR_PROMPT_EMPTY'],
@@ -199,11 +199,11 @@ describe('bad requests', () => {
     ['a claim of a billion tokens', { prompt: { length: 1e9 } }, 'KVASIR_PROMPT_TOO_LONG'],
     ['a text that fills the model', { prompt: 'x'.repeat(127) }, 'KVASIR_PROMPT_TOO_LONG'],
     ['more maxTokens than fit', { prompt: 'xx', params: { maxTokens: 126 } }, 'KVASIR_PROMPT_TOO_LONG'],
-    ['a bad parameter', { prompt: 'x', params: { temperature: -1 } }, 'KVASIR_INVALID_PARAMETER'],
-    ['a bad priority', { prompt: 'x', priority: NaN }, 'KVASIR_INVALID_PARAMETER'],
+    ['an invalid parameter', { prompt: 'x', params: { temperature: -1 } }, 'KVASIR_INVALID_PARAMETER'],
+    ['an invalid priority', { prompt: 'x', priority: NaN }, 'KVASIR_INVALID_PARAMETER'],
     ['an empty salt', { prompt: 'x', cacheSalt: '' }, 'KVASIR_INVALID_PARAMETER'],
   ];
-  it.each(bad)('%s is refused, and the engine goes on', (_, request, code) =>
+  it.each(bad)('%s is refused, and the engine serves the next request', (_, request, code) =>
     withEngine({}, async ({ engine }) => {
       const stream = engine.generate(request as GenerateRequest);
       await expect(stream.next()).rejects.toMatchObject({ code, httpStatus: 400 });
@@ -214,7 +214,7 @@ describe('bad requests', () => {
     }),
   );
 
-  it('a prompt and maxTokens that just fit are taken, and so is a prompt without maxTokens', () =>
+  it('a prompt and maxTokens that exactly fit are accepted, and so is a prompt without maxTokens', () =>
     withEngine({}, async ({ engine }) => {
       const params = { ignoreEos: true, seed: 1n };
       const [given] = await generate(engine, { prompt: 'xx', params: { ...params, maxTokens: 125 } });
@@ -223,7 +223,7 @@ describe('bad requests', () => {
       expect(filled).toEqual(given);
     }));
 
-  it('a chat without a template is refused', () =>
+  it('a chat is refused if the model has no template', () =>
     withEngine({ chatTemplate: false }, async ({ engine }) => {
       expect(() => engine.applyChatTemplate([{ role: 'user', content: 'hi' }])).toThrow(
         expect.objectContaining({ code: 'KVASIR_CHAT_TEMPLATE_MISSING', httpStatus: 400 }),
@@ -232,7 +232,7 @@ describe('bad requests', () => {
 });
 
 describe('the queue', () => {
-  it('refuses what is beyond its limit, and takes again when there is room', async () => {
+  it('refuses requests beyond its limit and accepts requests again when there is room', async () => {
     const { open, opened } = gate();
     const options = { beforeStep: () => opened, scheduler: { maxNumSeqs: 2 }, settings: { maxWaiting: 1 } };
     await withEngine(options, async ({ engine }) => {
@@ -251,8 +251,8 @@ describe('the queue', () => {
   });
 });
 
-describe('going away', () => {
-  it('by signal ends the stream with `abort` and what was held back', async () => {
+describe('aborting a request', () => {
+  it('by signal ends the stream with `abort` and the text kept back for a stop string', async () => {
     const controller = new AbortController();
     await withEngine({}, async ({ engine, scheduler }) => {
       const bias = { logitBias: new Map([[0x61, 100]]) as never };
@@ -270,7 +270,7 @@ describe('going away', () => {
     });
   });
 
-  it('before it began', () =>
+  it('before it starts runs no step', () =>
     withEngine({}, async ({ engine, executor }) => {
       const [completion] = await generate(engine, { prompt: 'x' }, AbortSignal.abort());
       expect(completion).toEqual({ text: '', tokens: [], logprobs: [], finish: { reason: 'abort' } });
@@ -278,7 +278,7 @@ describe('going away', () => {
       expect(engine.stats().promptTokens).toBe(0);
     }));
 
-  it('by breaking out of the loop frees the blocks, also while a step is out', () =>
+  it('by leaving the loop frees the blocks, also while a step is in flight', () =>
     withEngine({}, async ({ engine, scheduler }) => {
       for await (const delta of engine.generate({ prompt: 'x', params: { n: 3, ignoreEos: true } })) {
         if (delta.stats.outputTokens > 2) break;
@@ -287,7 +287,7 @@ describe('going away', () => {
       await generate(engine, { prompt: 'y', params: { maxTokens: 2 } });
     }));
 
-  it('leaves no listener on a signal that outlives the request', () =>
+  it('leaves no listener on a signal that is used after the request', () =>
     withEngine({}, async ({ engine }) => {
       let listeners = 0;
       const { signal } = new AbortController();
@@ -307,7 +307,7 @@ describe('going away', () => {
       expect(listeners).toBe(0);
     }));
 
-  it('by one signal for many requests warns of no leak', async () => {
+  it('by one signal for many requests causes no leak warning', async () => {
     const warnings: Error[] = [];
     const onWarning = (warning: Error): void => void warnings.push(warning);
     process.on('warning', onWarning);
@@ -325,7 +325,7 @@ describe('going away', () => {
 });
 
 describe('the end of an engine', () => {
-  it('drain lets what was accepted end, and takes nothing new', () =>
+  it('drain waits for accepted requests and refuses new ones', () =>
     withEngine({}, async ({ engine }) => {
       const params = { maxTokens: 30, ignoreEos: true };
       const accepted = [1, 2, 3].map(() => generate(engine, { prompt: 'x', params }));
@@ -338,7 +338,7 @@ describe('the end of an engine', () => {
       await engine.drain();
     }));
 
-  it('close aborts what runs, waits for the step that is out, and is idempotent', async () => {
+  it('close aborts running requests, waits for the step in flight, and is idempotent', async () => {
     const { open, opened } = gate();
     const toy = toyEngine({ beforeStep: (step) => (step === 3 ? opened : Promise.resolve()) });
     const running = generate(toy.engine, { prompt: 'x', params: { n: 2, ignoreEos: true } });
@@ -356,7 +356,7 @@ describe('the end of an engine', () => {
     expect(() => toy.engine.tokenize('x')).toThrow(expect.objectContaining({ code: 'KVASIR_ENGINE_CLOSED' }));
   });
 
-  it('a rejected step ends every request with `error`, and the engine says so from then on', async () => {
+  it('a rejected step ends every request with `error`, and later requests are refused as broken', async () => {
     const causes: unknown[] = [];
     const toy = toyEngine({ failAtStep: 4, settings: { onBroken: (cause) => causes.push(cause) } });
     const completions = await Promise.all(
@@ -377,7 +377,7 @@ describe('the end of an engine', () => {
     expect(toy.executor.isClosed).toBe(true);
   });
 
-  it('breaks when an invariant does not hold as it idles', async () => {
+  it('breaks if an invariant does not hold when it becomes idle', async () => {
     let toy!: ReturnType<typeof toyEngine>;
     const broken = new Promise((resolve) => {
       toy = toyEngine({ settings: { onBroken: resolve, invariants: 'counts' } });
@@ -385,15 +385,15 @@ describe('the end of an engine', () => {
     const depths: unknown[] = [];
     toy.scheduler.checkInvariants = (depth) => {
       depths.push(depth);
-      assert(false, 'I7: a page is lost');
+      assert(false, 'I7: a block is leaked');
     };
-    expect(await broken).toEqual(new AssertionError('I7: a page is lost'));
+    expect(await broken).toEqual(new AssertionError('I7: a block is leaked'));
     expect(depths).toEqual(['counts']);
     expect(toy.engine.isHealthy()).toBe(false);
     await toy.engine.close();
   });
 
-  it('warns the process of its break when nobody else listens', async () => {
+  it('emits a warning of the process when it breaks without an onBroken callback', async () => {
     const warnings: Error[] = [];
     const onWarning = (warning: Error) => warnings.push(warning);
     process.on('warning', onWarning);
@@ -407,7 +407,7 @@ describe('the end of an engine', () => {
     await toy.engine.close();
   });
 
-  it('does not begin with a pool that one request could not fit into', () => {
+  it('is not created if one request of full length does not fit the pool', () => {
     expect(() => toyEngine({ blockCount: 30 })).toThrow(
       expect.objectContaining({ code: 'KVASIR_POOL_TOO_SMALL', fields: { blockCount: 29, maxModelLen: 128 } }),
     );
@@ -415,7 +415,7 @@ describe('the end of an engine', () => {
 });
 
 describe('the event loop', () => {
-  it('gets its turn between steps, though the executor never leaves its own', () =>
+  it('gets a turn between steps, even if the executor resolves at once', () =>
     withEngine({}, async ({ engine }) => {
       let turns = 0;
       let isDone: boolean = false;

@@ -36,20 +36,20 @@ import { type StepParts, step } from './step.ts';
 import { TextQueue } from './text-queue.ts';
 import { Wakeup } from './wakeup.ts';
 
-/** What an engine is put together from. It owns the executor, the connector and the tokenizer: `close` closes them. */
+/** The components of an engine. The engine owns the executor, the connector and the tokenizer: `close` closes them. */
 export interface EngineParts extends ChatRenderers {
   readonly scheduler: SchedulerInterface;
   readonly executor: Executor;
   readonly tokenizer: Tokenizer;
   readonly model: ModelInfo;
-  /** Its scheduler half, where KV is kept outside: the scheduler asks it, the engine ends it. */
+  /** The scheduler side of the connector, if there is one. The scheduler queries it, the engine closes it. */
   readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close'>;
 }
 
 /** Absent when the model has no chat template. */
 export interface ChatRenderers {
   readonly renderChat?: RenderChat;
-  /** The same on another thread, for long conversations; by default they are rendered at once. */
+  /** The same on another thread, for long conversations; by default they are rendered on this thread. */
   readonly renderLongChat?: RenderLongChat;
 }
 
@@ -61,28 +61,28 @@ export type RenderChat = (
 ) => string;
 
 export interface EngineSettings {
-  /** What the scheduler was given. */
+  /** The options that the scheduler was created with. */
   readonly scheduler: SchedulerOptions;
-  /** Requests beyond `maxNumSeqs` that may be accepted at once; the next is refused with `queueFull`. */
+  /** Requests beyond `maxNumSeqs` that the engine accepts; the next request is refused with `queueFull`. */
   readonly maxWaiting: number;
-  /** Seeds for requests that bring none: 64 bits of chance by default. */
+  /** Gives the seed of a request without a seed; default: 64 random bits. */
   readonly drawSeed?: () => bigint;
-  /** Called once when the engine breaks, after every request has been told. By default a warning of the process. */
+  /** Called once when the engine breaks, after every request has ended. Default: a warning of the process. */
   readonly onBroken?: (cause: unknown) => void;
-  /** What whoever runs the engine should know: KV that was lost and recovered. By default nobody is told. */
+  /** Called with messages for the program that runs the engine, such as recovered load failures. Default: ignored. */
   readonly onEvent?: (event: EngineEvent) => void;
-  /** What stores have gained and lost, once per step at most. */
+  /** Called with the blocks that stores gained and removed, at most once per step. */
   readonly onKvEvents?: (events: readonly KvEvent[]) => void;
   readonly clock?: Clock;
-  /** What the scheduler checks whenever the engine idles. Default `counts`; tests check `all`. */
+  /** What the scheduler checks whenever the engine becomes idle. Default `counts`; tests check `all`. */
   readonly invariants?: InvariantDepth;
 }
 
 /**
- * The engine: accepts requests, runs steps while there is work, sleeps while there is none.
+ * The engine accepts requests, runs steps while there is work, and sleeps while there is none.
  *
- * The only state it has of its own is who is to be told what; which tokens, blocks and order are the scheduler's affair.
- * @throws KvasirError `poolTooSmall` from the constructor when one request of full length would not fit the pool.
+ * Its own state is the streams of the live requests. The scheduler has the state of tokens, blocks and order.
+ * @throws KvasirError `poolTooSmall` from the constructor if one request of full length does not fit the pool.
  */
 export class Engine implements AsyncEngine {
   readonly model: ModelInfo;
@@ -107,8 +107,8 @@ export class Engine implements AsyncEngine {
 
   constructor(parts: EngineParts, settings: EngineSettings) {
     const { maxModelLen } = parts.model;
-    assert(maxModelLen === settings.scheduler.maxModelLen, 'engine and scheduler know one longest request');
-    assert(parts.tokenizer.vocabSize === parts.model.vocabSize, 'tokenizer and model have one vocabulary');
+    assert(maxModelLen === settings.scheduler.maxModelLen, 'engine and scheduler have the same maxModelLen');
+    assert(parts.tokenizer.vocabSize === parts.model.vocabSize, 'tokenizer and model have the same vocabulary size');
     const spec = parts.executor.kvCacheSpec;
     if (!requestFits(spec, settings.scheduler, 1, maxModelLen - 1)) {
       throw poolTooSmall({ blockCount: spec.blockCount - 1, maxModelLen });
@@ -186,7 +186,7 @@ export class Engine implements AsyncEngine {
     return renderChat(messages, { ...options, addGenerationPrompt: options.addGenerationPrompt ?? true });
   }
 
-  /** Transfers have ended outside a step, or a connector knows more: connectors call it, at any time. */
+  /** Connectors call it at any time, when transfers end outside a step or a deferred answer is available. */
   notifyTransfers(): void {
     this.#parts.scheduler.notifyTransfers();
     this.#work.notify();
@@ -202,7 +202,7 @@ export class Engine implements AsyncEngine {
     if (this.#failure !== undefined) return { status: 'broken', message: reasonOf(this.#failure.cause) };
     const ranks = this.#parts.executor.troubles?.() ?? [];
     if (ranks.length === 0) return { status: 'ok' };
-    // A rank that is given up breaks the engine at the next step.
+    // A rank that is not restarted breaks the engine at the next step.
     const status = ranks.some(({ state }) => state === 'gone') ? 'broken' : 'recovering';
     return { status, message: ranks.map(({ message }) => message).join(' '), ranks };
   }
@@ -243,8 +243,8 @@ export class Engine implements AsyncEngine {
   }
 
   /**
-   * Counted by what is accepted and not by what waits at this moment, so that a burst into an idle engine is not refused
-   * for arriving before the next step. A request for more completions than the limit is taken when nothing else is there.
+   * The limit applies to accepted requests, not to waiting ones: an idle engine accepts a burst that arrives before its
+   * next step. If no other request is there, a request may have more completions than the limit.
    */
   #checkRoom(completions: number): void {
     const { maxWaiting, scheduler } = this.#settings;
@@ -254,15 +254,15 @@ export class Engine implements AsyncEngine {
   }
 
   /**
-   * Its place in the scheduler's queue is taken when the tokens are there: short requests that came later may be before
-   * it, long ones are not.
+   * The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it;
+   * long ones cannot.
    */
   #startLong(long: LongRequest, name: string | undefined, signal: AbortSignal | undefined): LateStream {
     this.#checkRoom(long.n);
     const stop = new AbortController();
     const onAbort = (): void => stop.abort();
     if (signal?.aborted === true) onAbort();
-    // One signal may stand for any number of requests, and Node would warn of a leak from the eleventh on.
+    // Any number of requests can share one signal; from the eleventh on, Node would warn of a leak.
     if (signal !== undefined) setMaxListeners(0, signal);
     signal?.addEventListener('abort', onAbort, { once: true });
     const started = this.#texts
@@ -274,7 +274,7 @@ export class Engine implements AsyncEngine {
     return new LateStream(started, onAbort);
   }
 
-  /** What a request gets that ended before it had tokens. */
+  /** The stream of a request that ended before its prompt was tokenized. */
   #notStarted(completions: number, error: unknown, stop: AbortSignal): OutputStream {
     const isAborted = stop.aborted || this.#closing !== undefined;
     if (!isAborted && this.#failure === undefined) return OutputStream.failed(error);
@@ -290,10 +290,10 @@ export class Engine implements AsyncEngine {
     };
     const stream = new OutputStream(params.n, () => {
       signal?.removeEventListener('abort', onAbort);
-      // Streams that have not ended by now have lost their reader.
+      // A completion that has not ended here has no reader any more.
       for (const handle of handles) if (!handle.hasEnded) this.#abandon(handle);
     });
-    // One signal may stand for any number of requests, and Node would warn of a leak from the eleventh on.
+    // Any number of requests can share one signal; from the eleventh on, Node would warn of a leak.
     if (signal !== undefined) setMaxListeners(0, signal);
     const serial = ++this.#serial;
     for (let index = 0; index < params.n; index++) {
@@ -303,7 +303,7 @@ export class Engine implements AsyncEngine {
       handles.push(handle);
       assert(!this.#live.has(id), `request ${id} is live already`);
       this.#live.set(id, handle);
-      // An aborted signal ends it before the scheduler hears of it.
+      // If the signal is aborted already, the request ends without entering the scheduler.
       if (signal?.aborted !== true) this.#parts.scheduler.add(request);
     }
     if (signal?.aborted === true) onAbort();
@@ -339,9 +339,9 @@ export class Engine implements AsyncEngine {
     }
   }
 
-  /** After a step: what is not for a request but for whoever runs the engine. */
+  /** After a step: reports to the program that runs the engine. */
   #report(): void {
-    this.#loadFailures.look(this.#parts.scheduler.stats().transfers);
+    this.#loadFailures.update(this.#parts.scheduler.stats().transfers);
     const events = this.#parts.connector?.takeEvents() ?? [];
     if (events.length > 0) this.#settings.onKvEvents?.(events);
   }
@@ -355,7 +355,7 @@ export class Engine implements AsyncEngine {
   }
 
   #abort(handle: RequestHandle, reason: FinishReason): void {
-    // What the last step brought it may not have been delivered yet, and is its own.
+    // Deliver the tokens of the last step first; they belong to the completion.
     this.#parts.outbox.deliverTo(handle.request.id);
     if (handle.hasEnded) return;
     handle.end(reason, this.#endInScheduler(handle));
@@ -376,25 +376,25 @@ export class Engine implements AsyncEngine {
   }
 
   #forget(handle: RequestHandle): void {
-    assert(handle.hasEnded, `request ${handle.request.id} is forgotten before its end`);
-    assert(this.#live.delete(handle.request.id), `request ${handle.request.id} is forgotten twice`);
-    // Its blocks may be what another request waits for.
+    assert(handle.hasEnded, `request ${handle.request.id} is removed before its end`);
+    assert(this.#live.delete(handle.request.id), `request ${handle.request.id} is removed twice`);
+    // Another request may wait for its blocks.
     this.#work.notify();
   }
 
-  /** Whoever waits for the engine to be drained: nothing runs, and no step is out. */
+  /** Resolves the calls of `drain` if no request is left; no step is in flight here. */
   #tellDrained(): void {
     if (this.#live.size + this.#texts.completions > 0) return;
     for (const resolve of this.#drainers) resolve();
     this.#drainers = [];
   }
 
-  /** The executor or the scheduler failed: no later token could be trusted. The scheduler is not asked again. */
+  /** The executor or the scheduler failed, so no later token is reliable. The scheduler is not called again. */
   #break(cause: unknown): void {
     this.#failure = { cause };
     this.#texts.abortAll(cause);
     for (const handle of [...this.#live.values()]) {
-      // The end of an earlier one may have been the end of its siblings' reader.
+      // A reader that saw the end of one completion may have closed the whole stream already.
       if (handle.hasEnded) continue;
       handle.end('error', undefined);
       this.#forget(handle);
@@ -423,8 +423,8 @@ const reasonOf = (cause: unknown): string => (cause instanceof Error ? cause.mes
 
 const randomSeed = (): bigint => crypto.getRandomValues(new BigUint64Array(1))[0]!;
 
-/** Nobody may overlook that an engine broke: its requests end with `error`, which says nothing of the cause. */
+/** The default for `onBroken`: the requests end with `error`, which does not name the cause. */
 function warn(cause: unknown): void {
   const text = cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
-  process.emitWarning(`the engine stopped after a fault: ${text}`, 'KvasirEngineBroken');
+  process.emitWarning(`the engine stopped after an error: ${text}`, 'KvasirEngineBroken');
 }

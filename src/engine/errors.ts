@@ -1,9 +1,9 @@
 import { defineError } from '../base/errors.ts';
 
-/** Faults of the engine as a whole. */
+/** Errors of the engine as a whole. */
 export const engineBroken = defineError(
   'KVASIR_ENGINE_BROKEN',
-  'The engine stopped after a fault: {reason}. Start the engine again.',
+  'The engine stopped after an error: {reason}. Start the engine again.',
   503,
 );
 export const poolTooSmall = defineError(

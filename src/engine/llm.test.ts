@@ -18,7 +18,7 @@ async function withLlm<T>(use: (llm: OfflineLlm, toy: ReturnType<typeof toyEngin
 }
 
 describe('OfflineLlm', () => {
-  it('gives one output per prompt, in their order, each what it gives alone', () =>
+  it('returns one output per prompt in their order, each equal to the output alone', () =>
     withLlm(async (llm) => {
       const prompts = Array.from({ length: 20 }, (_, index) => 'x'.repeat(1 + ((index * 7) % 20)));
       const together = await llm.generate(prompts, params);
@@ -31,7 +31,7 @@ describe('OfflineLlm', () => {
       }
     }));
 
-  it('takes tokens, one set of parameters per prompt, and n', () =>
+  it('accepts tokens, one set of parameters per prompt, and n', () =>
     withLlm(async (llm) => {
       const [one, two] = await llm.generate(
         [[bos, 0x61], Int32Array.of(bos, 0x62)],
@@ -51,7 +51,7 @@ describe('OfflineLlm', () => {
       expect(single!.outputs[0]!.text).toBe(one!.outputs[0]!.text);
     }));
 
-  it('gives outputs that JSON keeps as they are', () =>
+  it('returns outputs that are equal after JSON', () =>
     withLlm(async (llm, { engine }) => {
       const asked = { ...params, n: 2, logprobs: 2, stop: ['bird'] };
       for (const prompt of ['x', [bos, 0x61], Int32Array.of(bos, 0x62)]) {
@@ -68,7 +68,7 @@ describe('OfflineLlm', () => {
       expect(JSON.parse(JSON.stringify(engine.model))).toEqual(engine.model);
     }));
 
-  it('renders one conversation or several', () =>
+  it('renders one conversation or a list of conversations', () =>
     withLlm(async (llm, { engine }) => {
       const conversation = [{ role: 'cat', content: 'hi' }];
       const [chat] = await llm.chat(conversation, params);
@@ -78,13 +78,13 @@ describe('OfflineLlm', () => {
       expect(several.map(({ outputs }) => outputs)).toEqual([chat!.outputs, chat!.outputs]);
     }));
 
-  it('gives nothing for nothing', () =>
+  it('returns an empty list for an empty list', () =>
     withLlm(async (llm) => {
       expect(await llm.generate([])).toEqual([]);
       expect(await llm.chat([])).toEqual([]);
     }));
 
-  it('keeps a large batch within the engine’s queue', () =>
+  it('runs a batch that is larger than the engine’s queue', () =>
     withLlm(async (llm) => {
       const outputs = await llm.generate(Array<string>(400).fill('x'), { ...params, maxTokens: 1 });
       expect(outputs.length).toBe(400);
@@ -92,7 +92,7 @@ describe('OfflineLlm', () => {
       expect(wide.flatMap(({ outputs }) => outputs).length).toBe(640);
     }));
 
-  it('refuses a batch with a bad request, and lets nothing of it run on', () =>
+  it('refuses a batch with an invalid request and aborts its other requests', () =>
     withLlm(async (llm, { scheduler }) => {
       const prompts = ['x', [], 'y'];
       await expect(llm.generate(prompts, params)).rejects.toMatchObject({ code: 'KVASIR_PROMPT_EMPTY' });
@@ -104,7 +104,7 @@ describe('OfflineLlm', () => {
       expect((await llm.generate('x', params)).length).toBe(1);
     }));
 
-  it('ends every prompt with `abort` when the signal says so', () =>
+  it('ends every prompt with `abort` when the signal aborts', () =>
     withLlm(async (llm) => {
       const controller = new AbortController();
       const running = llm.generate(['x', 'y'], { ...params, maxTokens: 100 }, { signal: controller.signal });
@@ -115,7 +115,7 @@ describe('OfflineLlm', () => {
       expect(late[0]!.outputs[0]).toEqual({ index: 0, text: '', tokenIds: [], finishReason: 'abort' });
     }));
 
-  it('loads once, at the first use, and again after a failure', async () => {
+  it('loads the model once, at the first use, and again after an error', async () => {
     let loads = 0;
     const toy = toyEngine();
     const llm = new OfflineLlm(async () => {
@@ -132,7 +132,7 @@ describe('OfflineLlm', () => {
     await expect(llm.generate('x')).rejects.toMatchObject({ code: 'KVASIR_ENGINE_CLOSED' });
   });
 
-  it('closes without ever having loaded', async () => {
+  it('closes without loading the model', async () => {
     const llm = new OfflineLlm(() => Promise.reject(new Error('never')));
     await llm[Symbol.asyncDispose]();
   });

@@ -7,54 +7,54 @@ import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
 import type { AsyncEngine, ChatMessage, OutputDelta } from './contract.ts';
 
-/** A text, or tokens as they are. */
+/** A text or token ids. */
 export type Prompt = string | ArrayLike<number>;
 
 export interface CompletionOutput {
-  /** Which of the `n` completions. */
+  /** The number of the completion, from 0 to `n - 1`. */
   readonly index: number;
   readonly text: string;
   readonly tokenIds: readonly TokenId[];
   readonly finishReason: FinishReason;
-  /** The stop string or stop token that ended it, when the caller named one and it did. */
+  /** The stop string or the stop token of the caller that ended the completion. */
   readonly stopReason?: string | number;
-  /** Parallel to `tokenIds`, when asked for. */
+  /** Parallel to `tokenIds`; present if logprobs were requested. */
   readonly logprobs?: readonly TokenLogprobs[];
 }
 
-/** Plain data: `JSON.parse(JSON.stringify(output))` equals the output, except a logprob of minus infinity (null in JSON). */
+/** Plain data: JSON keeps every field, except that a logprob of minus infinity becomes null. */
 export interface RequestOutput {
-  /** The text that was given, or that the chat template made; absent for a prompt of tokens. */
+  /** The prompt's text, given or rendered by the chat template; absent for a prompt of tokens. */
   readonly prompt?: string;
   readonly promptTokenIds: readonly number[];
   /** One per completion, by index. */
   readonly outputs: readonly CompletionOutput[];
-  /** Prompt and cached tokens are those of the first completion, the other counters are sums over all. */
+  /** Prompt and cached tokens are those of the first completion; the other counters are sums over all completions. */
   readonly stats: RequestStats;
 }
 
 export interface BatchOptions {
-  /** Ends what is not finished with finish reason `abort`. */
+  /** When it aborts, the running completions end with finish reason `abort`. */
   readonly signal?: AbortSignal;
-  /** Requests share cached prefixes only with requests of an equal salt. */
+  /** Only requests with equal salts share cached prefixes. */
   readonly cacheSalt?: string;
 }
 
 export interface ChatOptions extends BatchOptions {
-  /** Whether the template opens the assistant's turn at the end. Default true. */
+  /** Whether the template adds the start of the assistant's turn at the end. Default true. */
   readonly addGenerationPrompt?: boolean;
-  /** What else the template may read (`enable_thinking`, ...). */
+  /** Further inputs of the template (`enable_thinking`, ...). */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
-/** Completions that are with the engine at once at most; enough to fill its steps, far below its queue's limit. */
+/** The largest number of completions in the engine at a time: enough to fill its steps, far below its queue's limit. */
 const inFlightMax = 256;
 
 /**
- * Offline inference: prompts in, finished texts out, in the order of the prompts; all of them share the engine's steps.
- * The model is loaded at the first use.
+ * Offline inference: takes prompts and returns finished completions in the order of the prompts. The engine's steps
+ * compute all of them together. The model is loaded at the first use.
  *
- * `maxTokens` is, unlike in vLLM (16), by default whatever is left of the model's length.
+ * The default of `maxTokens` is the rest of the model's length (vLLM: 16).
  *
  * ```ts
  * await using llm = new LLM({ model: 'model.gguf' });
@@ -73,8 +73,8 @@ export class OfflineLlm {
   }
 
   /**
-   * The engine below, loaded now unless it was: for streams (`engine.generate`), tokens and statistics.
-   * @throws whatever loading throws; the next use tries again.
+   * The engine: for streams (`engine.generate`), tokens and statistics. The first call loads the model.
+   * @throws the error of loading; the next use tries again.
    */
   async engine(): Promise<AsyncEngine> {
     if (this.#isClosed) throw engineClosed();
@@ -88,8 +88,8 @@ export class OfflineLlm {
   }
 
   /**
-   * One output per prompt. `params` are for all prompts, or an array with one entry per prompt.
-   * @throws KvasirError of the first bad request; the others are then aborted.
+   * Returns one output per prompt. `params` applies to all prompts, or is an array with one entry per prompt.
+   * @throws KvasirError of the first invalid request; the other requests are aborted.
    */
   async generate(
     prompts: Prompt | readonly Prompt[],
@@ -107,7 +107,7 @@ export class OfflineLlm {
     );
   }
 
-  /** Like `generate`, for one conversation or several: each is rendered by the model's chat template. */
+  /** Like `generate`, for one conversation or several; the model's chat template renders each. */
   async chat(
     conversations: readonly ChatMessage[] | readonly (readonly ChatMessage[])[],
     params: SamplingOptions | readonly SamplingOptions[] = {},
@@ -118,13 +118,13 @@ export class OfflineLlm {
     const requests: BatchRequest[] = [];
     for (const messages of isConversation(conversations) ? [conversations] : conversations) {
       const prompt = await engine.renderChat(messages, template);
-      // The template has written BOS and the like itself.
+      // The template itself writes BOS and other control tokens.
       requests.push({ prompt, encode: { addSpecial: false, parseSpecial: true } });
     }
     return runBatch(engine, requests, params, options);
   }
 
-  /** Aborts what still runs and frees the model. Idempotent. */
+  /** Aborts the running requests and frees the model. Idempotent. */
   async close(): Promise<void> {
     this.#isClosed = true;
     const engine = await this.#engine?.catch(() => undefined);
@@ -141,7 +141,7 @@ interface BatchRequest {
   readonly encode?: { readonly addSpecial: boolean; readonly parseSpecial: boolean };
 }
 
-/** Characters that are tokenized between two turns of the event loop, when many short prompts begin together. */
+/** Characters that are tokenized between two turns of the event loop, if many short prompts start together. */
 const TEXT_LENGTH_PER_TURN = 65_536;
 
 type Params = SamplingOptions;
@@ -174,7 +174,7 @@ async function runBatch(
     const stream = engine.generate({ prompt: tokens ?? prompt, params: paramsOf(index), ...encode, ...salt }, stop);
     return { prompt, tokens: tokens ?? [], stream };
   };
-  // One after the other, because requests without a seed get theirs in the order in which they begin.
+  // Requests start one after the other, because requests without a seed draw their seeds in the order of their starts.
   let begun: Promise<unknown> = Promise.resolve();
   const runInTurn = async (): Promise<void> => {
     while (next < requests.length && failure === undefined) {
@@ -189,7 +189,7 @@ async function runBatch(
       }
     }
   };
-  // A bad `n` is the engine's to refuse; here it only must not break the arithmetic.
+  // The engine refuses an invalid `n`; here it must only not break the arithmetic.
   const completionsMax = requests.reduce((most, _, index) => Math.max(most, Number(paramsOf(index).n) || 1), 1);
   const lanes = Math.min(requests.length, Math.max(1, Math.floor(inFlightMax / completionsMax)));
   await Promise.all(Array.from({ length: lanes }, runInTurn));
@@ -198,7 +198,7 @@ async function runBatch(
   return outputs;
 }
 
-/** Undefined when the signal aborts before the tokens of a long text are there. */
+/** Undefined if the signal aborts before a long text is tokenized. */
 async function tokensOf(
   engine: AsyncEngine,
   text: string,
@@ -266,7 +266,7 @@ function joinDeltas(deltas: readonly OutputDelta[], index: number): CompletionOu
 /** Array.isArray does not narrow readonly arrays. */
 const isList = (value: unknown): value is readonly unknown[] => Array.isArray(value);
 
-/** An empty array is no prompt but no prompts. */
+/** An empty array is an empty list of prompts, not an empty prompt. */
 const isPrompt = (value: Prompt | readonly Prompt[]): value is Prompt =>
   typeof value === 'string' || !isList(value) || typeof value[0] === 'number';
 

@@ -2,7 +2,7 @@ import type { KvLoadFailurePolicy } from '../connector/connector.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { EngineEvent } from './contract.ts';
 
-/** Says, in vLLM's words, when KV was lost and what became of the requests that had counted on it. */
+/** Reports failed loads, with vLLM's messages: how many requests and tokens were affected, and how they ended. */
 export class LoadFailureLog {
   readonly #policy: KvLoadFailurePolicy;
   readonly #onEvent: ((event: EngineEvent) => void) | undefined;
@@ -14,8 +14,8 @@ export class LoadFailureLog {
     this.#onEvent = onEvent;
   }
 
-  /** After each step, with the running totals. */
-  look({ recoveries, affectedTokens }: SchedulerStats['transfers']): void {
+  /** Called after each step with the running totals. */
+  update({ recoveries, affectedTokens }: SchedulerStats['transfers']): void {
     const requests = recoveries - this.#recoveries;
     if (requests === 0) return;
     const tokens = affectedTokens - this.#affectedTokens;

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { type ToyOptions, toyEngine, untilIdle } from '../../test/support/toy-model.ts';
 import type { AsyncEngine, GenerateRequest, OutputDelta } from './contract.ts';
 
-/** Long enough for the background, and short enough for the toy. */
+/** Long enough for background tokenization, and short enough for the toy engine. */
 const long = 'a bird '.repeat(2400);
 const params = { maxTokens: 5, seed: 1n, ignoreEos: true };
 const withLargeQueue: ToyOptions = {
@@ -32,8 +32,8 @@ async function collect(stream: AsyncIterable<OutputDelta>): Promise<OutputDelta[
 const generate = (engine: AsyncEngine, request: GenerateRequest) => collect(engine.generate(request));
 const reasons = (deltas: readonly OutputDelta[]) => deltas.flatMap(({ finish }) => finish?.reason ?? []);
 
-/** Holds every encoding until `open`. */
-function hold({ tokenizer }: ReturnType<typeof toyEngine>): () => void {
+/** Delays every background encoding until the returned function is called. */
+function delayEncoding({ tokenizer }: ReturnType<typeof toyEngine>): () => void {
   let open = (): void => undefined;
   const opened = new Promise<void>((resolve) => {
     open = resolve;
@@ -43,7 +43,7 @@ function hold({ tokenizer }: ReturnType<typeof toyEngine>): () => void {
 }
 
 describe('a long prompt', () => {
-  it('gives what its tokens give, and is tokenized from the call on', () =>
+  it('gives the same output as its tokens, and its tokenization starts at the call', () =>
     withEngine(withLargeQueue, async ({ engine, tokenizer }) => {
       const request = { params: { ...params, n: 2, logprobs: 1 } };
       const stream = engine.generate({ ...request, prompt: long });
@@ -56,14 +56,14 @@ describe('a long prompt', () => {
       expect(tokenizer.backgroundTexts).toHaveLength(1);
     }));
 
-  it('is left alone in the background when it is short', () =>
+  it('that is short is not tokenized in the background', () =>
     withEngine({}, async ({ engine, tokenizer }) => {
       await generate(engine, { prompt: 'x', params });
       expect(await engine.tokenizePrompt('x')).toEqual(engine.tokenize('x'));
       expect(tokenizer.backgroundTexts).toEqual([]);
     }));
 
-  it('is refused before it is tokenized where no tokens of it would fit', () =>
+  it('is refused before it is tokenized if it cannot fit whatever its tokens are', () =>
     withEngine({ tokenBytesMax: 5 }, async ({ engine, tokenizer }) => {
       const encoded: string[] = [];
       const encode = tokenizer.encode.bind(tokenizer);
@@ -82,14 +82,14 @@ describe('a long prompt', () => {
         await expect(engine.tokenizePrompt(prompt)).rejects.toMatchObject(expected);
       }
       expect([encoded, tokenizer.backgroundTexts]).toEqual([[], []]);
-      // One byte less is worth a look: the toy's tokens are bytes, so it is refused for its tokens.
+      // A text of one token less is tokenized. The toy's tokens are bytes, so it is refused after that.
       await expect(generate(engine, { prompt: 'x'.repeat(127 * 5) })).rejects.toMatchObject({
         message: expect.stringContaining('has 636 tokens'),
       });
       expect(encoded).toHaveLength(1);
     }));
 
-  it('is refused by its beginning where that is twice too long', () =>
+  it('is refused after its beginning is tokenized, if the beginning alone is twice too long', () =>
     withEngine({ tokenBytesMax: 1000 }, async ({ engine, tokenizer }) => {
       await expect(engine.tokenizePrompt('x'.repeat(100_000))).rejects.toMatchObject({
         message: expect.stringContaining('has more than 128 tokens'),
@@ -101,7 +101,7 @@ describe('a long prompt', () => {
     const scheduler = { ...withLargeQueue.scheduler, maxNumSeqs: 1 };
     return withEngine({ ...withLargeQueue, scheduler, settings: { maxWaiting: 1 } }, async (toy) => {
       const { engine, tokenizer } = toy;
-      const open = hold(toy);
+      const open = delayEncoding(toy);
       const start = (): Promise<unknown> =>
         how === 'generate' ? generate(engine, { prompt: long, params }) : engine.tokenizePrompt(long);
       const accepted = [start(), start()];
@@ -115,10 +115,10 @@ describe('a long prompt', () => {
     });
   });
 
-  it('holds up no other request, and keeps its order among long ones', () =>
+  it('does not delay short requests, and long prompts keep their order', () =>
     withEngine(withLargeQueue, async (toy) => {
       const { engine, tokenizer } = toy;
-      const open = hold(toy);
+      const open = delayEncoding(toy);
       const order: string[] = [];
       const run = (name: string, prompt: string) =>
         generate(engine, { prompt, params }).then((deltas) => {
@@ -137,7 +137,7 @@ describe('a long prompt', () => {
   it('ends with `abort` when its signal aborts before, while and after it is tokenized', () =>
     withEngine(withLargeQueue, async (toy) => {
       const { engine } = toy;
-      const open = hold(toy);
+      const open = delayEncoding(toy);
       const controller = new AbortController();
       const request = { prompt: long, params: { ...params, maxTokens: 1000, n: 2 } };
       const stream = collect(engine.generate(request, { signal: controller.signal }));
@@ -160,9 +160,9 @@ describe('a long prompt', () => {
       expect(engine.stats().aborts).toBe(6);
     }));
 
-  it('is given up when its reader goes away', () =>
+  it('is aborted when its reader closes the stream', () =>
     withEngine(withLargeQueue, async (toy) => {
-      hold(toy);
+      delayEncoding(toy);
       const stream = toy.engine.generate({ prompt: long, params });
       expect(await stream.return!()).toEqual({ value: undefined, done: true });
       expect(await stream.next()).toEqual({ value: undefined, done: true });
@@ -171,7 +171,7 @@ describe('a long prompt', () => {
 
   it('ends with `abort` when the engine closes', () =>
     withEngine(withLargeQueue, async (toy) => {
-      hold(toy);
+      delayEncoding(toy);
       const stream = generate(toy.engine, { prompt: long, params });
       const tokens = toy.engine.tokenizePrompt(long);
       const refused = expect(tokens).rejects.toMatchObject({ code: 'KVASIR_ENGINE_CLOSED' });
@@ -180,9 +180,9 @@ describe('a long prompt', () => {
       await refused;
     }));
 
-  it('is waited for by an engine that drains', () =>
+  it('ends before drain resolves', () =>
     withEngine(withLargeQueue, async (toy) => {
-      const open = hold(toy);
+      const open = delayEncoding(toy);
       const stream = generate(toy.engine, { prompt: long, params });
       let isDrained: boolean = false;
       const drained = toy.engine.drain().then(() => {
@@ -195,9 +195,9 @@ describe('a long prompt', () => {
       await drained;
     }));
 
-  it('ends with `error` when the engine breaks, and an engine that drains is done', async () => {
+  it('ends with `error` when the engine breaks, and drain resolves', async () => {
     const toy = toyEngine({ ...withLargeQueue, failAtStep: 1, settings: { onBroken: () => undefined } });
-    hold(toy);
+    delayEncoding(toy);
     const stream = generate(toy.engine, { prompt: long, params });
     const other = generate(toy.engine, { prompt: 'x', params });
     const draining = toy.engine.drain();
@@ -207,7 +207,7 @@ describe('a long prompt', () => {
     await toy.engine.close();
   });
 
-  it('gets its seed at the call, and its parameters as they were then', () => {
+  it('gets its seed and its parameters at the time of the call', () => {
     let drawn = 0n;
     const settings = { drawSeed: () => drawn++ };
     return withEngine({ ...withLargeQueue, settings }, async ({ engine, tokenizer }) => {
@@ -223,8 +223,8 @@ describe('a long prompt', () => {
   });
 
   it.each([
-    ['a bad parameter', { params: { n: 0 } }, 'KVASIR_INVALID_PARAMETER'],
-    ['a bad priority', { priority: Number.NaN }, 'KVASIR_INVALID_PARAMETER'],
+    ['an invalid parameter', { params: { n: 0 } }, 'KVASIR_INVALID_PARAMETER'],
+    ['an invalid priority', { priority: Number.NaN }, 'KVASIR_INVALID_PARAMETER'],
   ])('is refused for %s before it is tokenized', (_, fields, code) =>
     withEngine(withLargeQueue, async ({ engine, tokenizer }) => {
       await expect(generate(engine, { prompt: long, ...fields })).rejects.toMatchObject({ code });
@@ -233,8 +233,8 @@ describe('a long prompt', () => {
   );
 
   it.each([
-    ['more output than is left', { maxTokens: 19_000 }, 'KVASIR_PROMPT_TOO_LONG'],
-    ['minTokens beyond what is left', { minTokens: 19_000 }, 'KVASIR_INVALID_PARAMETER'],
+    ['maxTokens beyond the rest of the context', { maxTokens: 19_000 }, 'KVASIR_PROMPT_TOO_LONG'],
+    ['minTokens beyond the rest of the context', { minTokens: 19_000 }, 'KVASIR_INVALID_PARAMETER'],
   ])('is refused for %s when it is tokenized', (_, fields, code) =>
     withEngine(withLargeQueue, async ({ engine }) => {
       await expect(generate(engine, { prompt: long, params: fields })).rejects.toMatchObject({ code });

@@ -11,13 +11,13 @@ describe('engine options', () => {
     expect(resolved.maxModelLen).toBeUndefined();
   });
 
-  it('keeps what was given, and takes an undefined option as absent', () => {
+  it('keeps given options and treats an undefined option as absent', () => {
     const options: object = { model: 'm.gguf', blockSize: 32, enablePrefixCaching: false, maxNumSeqs: undefined };
     const resolved = resolveEngineOptions(options as { model: string });
     expect(resolved).toMatchObject({ blockSize: 32, enablePrefixCaching: false, maxNumSeqs: 64 });
   });
 
-  it('gives the pool half of what the weights leave, within bounds', () => {
+  it('gives the pool half of the memory that the weights leave, from 0 to 4 GiB', () => {
     expect(defaultKvCacheMemory(1 * GIB, 5 * GIB)).toBe(2 * GIB);
     expect(defaultKvCacheMemory(1 * GIB, 500 * GIB)).toBe(4 * GIB);
     expect(defaultKvCacheMemory(9 * GIB, 5 * GIB)).toBe(0);

@@ -4,8 +4,8 @@ import type { KvTransferConfig } from '../connector/connector.ts';
 import type { EngineEvent } from './contract.ts';
 
 /**
- * What a user decides about an engine: the CLI's flags in camelCase, the library's constructor options, and the
- * argument of `createEngine`. Everything but the model has a default, and all defaults are in `resolveEngineOptions`.
+ * The options of an engine: the CLI's flags in camelCase, the library's constructor options, and the argument of
+ * `createEngine`. Every option except the model has a default; `resolveEngineOptions` has all defaults.
  */
 export interface EngineOptions {
   /** Path of a GGUF file. */
@@ -14,52 +14,52 @@ export interface EngineOptions {
   readonly servedModelName?: string;
   /** Longest prompt plus output in tokens; default: the model's own context length. */
   readonly maxModelLen?: number;
-  /** Requests that run at once at most. */
+  /** The largest number of running requests. */
   readonly maxNumSeqs?: number;
-  /** Tokens computed in one step at most: how finely long prompts are cut so that others keep streaming. */
+  /** The token budget: the largest number of scheduled tokens in a step. Longer prompts are computed in chunks. */
   readonly maxNumBatchedTokens?: number;
   /**
-   * Milliseconds that a step may take while streams wait for a token: prompts beside them are cut into smaller chunks.
-   * `auto`: relative to the duration of a step without prompts. 0: no bound.
+   * Milliseconds that a step may take while streams wait for a token; prompts in the same step get smaller chunks.
+   * `auto`: relative to the duration of a step without prompts. 0: no limit.
    */
   readonly targetInterTokenLatency?: number | 'auto';
   /** Tokens of one KV block. */
   readonly blockSize?: number;
   /** Bytes of the KV pool; default: `defaultKvCacheMemory`. */
   readonly kvCacheMemory?: number;
-  /** Element type of K and V. `q8_0`: half the memory, and other text than `f16` now and then. */
+  /** Element type of K and V. `q8_0` needs half the memory; its text sometimes differs from that of `f16`. */
   readonly kvCacheDtype?: KvCacheDtype;
   /** Threads that compute. */
   readonly threads?: number;
-  /** `exact`: the same bits whatever else is in the batch. `fast`: ggml's quickest kernels. */
+  /** `exact`: the bits do not depend on the batch. `fast`: ggml's fastest kernels. */
   readonly numerics?: Numerics;
-  /** `native`: a C kernel compiled on this machine. `gather`: ggml's own. `auto`: the first where it can be had. */
+  /** `native`: a compiled C kernel. `gather`: ggml's attention. `auto`: `native` if it is available, else `gather`. */
   readonly attention?: AttentionKind;
   readonly device?: Device;
   readonly enablePrefixCaching?: boolean;
   readonly schedulingPolicy?: SchedulingPolicy;
-  /** Requests that wait for admission at most; the next one is refused with `queueFull`. */
+  /** The largest number of waiting requests; the next request is refused with `queueFull`. */
   readonly maxWaiting?: number;
-  /** Text of a Jinja template that replaces the model's own. */
+  /** Text of a Jinja template that replaces the model's template. */
   readonly chatTemplate?: string;
-  /** Where the seeds of requests without one come from; default: chance. */
+  /** Base seed for requests without a seed; default: random. */
   readonly seed?: number;
-  /** Keeps KV outside the engine: see `KvTransferConfig`; also as vLLM writes it, in snake_case. */
+  /** The connector and its options: see `KvTransferConfig`. vLLM's snake_case names are accepted too. */
   readonly kvTransferConfig?: KvTransferConfig | JsonObject;
-  /** Over how many ranks the model's layers are split. */
+  /** The number of ranks that the model's layers are split over. */
   readonly pipelineParallelSize?: number;
-  /** `uni`: one rank in this process. `mp`: each rank in a process of its own. Default: `mp` for several ranks. */
+  /** `uni`: one rank in this process. `mp`: each rank in its own process. Default: `mp` for several ranks. */
   readonly distributedExecutorBackend?: ExecutorBackend;
   /**
-   * Seconds after which a worker process that does not answer is killed and replaced; 0: never. A step that computes without
-   * end gets six times as long, and more if steps are known to be slow.
+   * Seconds after which a worker process that does not answer is killed and replaced; 0: never. A worker that computes a
+   * step gets six times as long, or more if its steps are slow.
    */
   readonly workerTimeout?: number;
-  /** Told what whoever runs the engine should know. */
+  /** Called with messages for the program that runs the engine. */
   readonly onEvent?: (event: EngineEvent) => void;
   /** Called while the weights are read, in bytes; the last call has `loadedBytes === totalBytes`. */
   readonly onProgress?: LoadProgress;
-  /** Called while the model's file is hashed: for KV connectors, once for each file. It may go on at the same time. */
+  /** Called while the model file is hashed for a KV connector, once per file. Weights may be read at the same time. */
   readonly onDigestProgress?: LoadProgress;
 }
 
@@ -83,7 +83,7 @@ type DecidedLater =
   | 'onProgress'
   | 'onDigestProgress';
 
-/** Every default filled in but for those that need the model's file or are absent by nature. */
+/** All options with defaults, except those that need the model file or may be absent. */
 export type ResolvedEngineOptions = Required<Omit<EngineOptions, DecidedLater>> & Pick<EngineOptions, DecidedLater>;
 
 export const engineDefaults = {
@@ -102,7 +102,7 @@ export const engineDefaults = {
   workerTimeout: 10,
 } as const satisfies Partial<EngineOptions>;
 
-/** An option that is present but undefined counts as absent, as users of a library expect. */
+/** An option with the value `undefined` counts as absent. */
 export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOptions {
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   return Object.freeze({ ...engineDefaults, threads: availableParallelism(), ...given, model: options.model });
@@ -111,9 +111,8 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
 const GIB = 1024 ** 3;
 
 /**
- * Bytes of the KV pool when the user said nothing: half of what the weights leave of the free memory, so that a
- * desktop stays usable, and at most 4 GiB, because an unasked-for pool larger than that surprises more than it helps.
- * `modelBytes` are still to be read when `freeBytes` is measured.
+ * The default size of the KV pool in bytes: half of the free memory that the weights leave, at most 4 GiB. So a desktop
+ * stays usable. `freeBytes` is measured before the `modelBytes` of weights are read.
  */
 export function defaultKvCacheMemory(modelBytes: number, freeBytes = process.availableMemory()): number {
   return Math.min(4 * GIB, Math.max(0, Math.floor((freeBytes - modelBytes) / 2)));

@@ -1,7 +1,7 @@
 import type { RequestId } from '../core/ids.ts';
 import type { RequestUpdate } from '../core/request.ts';
 
-/** What steps have brought and is not yet told: it is told while the next step is computed. */
+/** The updates of applied steps that are not delivered yet. They are delivered while the next step is computed. */
 export class Outbox {
   readonly #deliver: (update: RequestUpdate) => void;
   #updates: readonly RequestUpdate[] = [];
@@ -21,7 +21,7 @@ export class Outbox {
     for (const update of updates) this.#deliver(update);
   }
 
-  /** Only what is for one request, because it is about to end. */
+  /** Delivers the updates of one request, because it ends now. */
   deliverTo(id: RequestId): void {
     const updates = this.#updates;
     this.#updates = updates.filter(({ requestId }) => requestId !== id);

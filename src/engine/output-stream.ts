@@ -3,11 +3,10 @@ import type { FinishReason } from '../core/request.ts';
 import type { OutputDelta } from './contract.ts';
 
 /**
- * What one call of `generate` gives its caller: the deltas of its completions, in the order in which they arise.
+ * The result of one `generate` call: the deltas of its completions in the order of the steps.
  *
- * The engine never waits for a reader. What is not read yet is kept; it cannot be more than the request's tokens. The
- * stream ends when each completion has had its last delta, when it fails, or when the reader goes away (`return`, which
- * is what leaving a `for await` loop calls).
+ * The engine never waits for a reader: unread deltas are kept, at most the request's tokens. The stream ends after the
+ * last delta of each completion, after an error, or when the reader calls `return` (as leaving a `for await` loop does).
  */
 export class OutputStream implements AsyncIterableIterator<OutputDelta> {
   #unread: OutputDelta[] = [];
@@ -17,7 +16,7 @@ export class OutputStream implements AsyncIterableIterator<OutputDelta> {
   #error: unknown;
   readonly #onEnd: () => void;
 
-  /** `onEnd` is called once, when the stream has ended in whatever way. */
+  /** `onEnd` is called once, at the end of the stream for any reason. */
   constructor(completions: number, onEnd: () => void) {
     this.#openCompletions = completions;
     this.#onEnd = onEnd;
@@ -48,7 +47,7 @@ export class OutputStream implements AsyncIterableIterator<OutputDelta> {
   }
 
   push(delta: OutputDelta): void {
-    assert(this.#openCompletions > 0, 'no delta comes after the end');
+    assert(this.#openCompletions > 0, 'no delta is pushed after the end');
     if (delta.finish !== undefined) this.#openCompletions--;
     const reader = this.#readers.shift();
     if (reader === undefined) this.#unread.push(delta);

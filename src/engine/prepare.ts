@@ -7,9 +7,9 @@ import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 import type { GenerateRequest, ModelInfo } from './contract.ts';
 import { checkTextFits, isLongText } from './prompt-limits.ts';
 
-/** A request that is known to be sound: it fits the model, and everything about it is decided. */
+/** A checked request: it fits the model, and all defaults are set. */
 export interface PreparedRequest {
-  /** Our own copy. */
+  /** A copy of the caller's tokens. */
   readonly promptTokens: Int32Array;
   readonly params: SamplingParams;
   readonly cacheSalt?: string;
@@ -24,7 +24,7 @@ export interface PrepareParts {
 }
 
 /**
- * Everything about a request that can be wrong is found here, before it costs anything.
+ * Checks a whole request before any work is done for it.
  * @throws KvasirError `invalidParameter`, `promptEmpty` or `promptTooLong`.
  */
 export function prepareRequest(request: GenerateRequest, parts: PrepareParts): PreparedRequest {
@@ -32,25 +32,25 @@ export function prepareRequest(request: GenerateRequest, parts: PrepareParts): P
   return withTokens(request, readPrompt(request, parts), parts);
 }
 
-/** A request with a long text, whose tokens are still to come. */
+/** A request with a long text that is not tokenized yet. */
 export interface LongRequest {
   readonly text: string;
   readonly options: EncodeOptions;
   /** Completions. */
   readonly n: number;
-  /** What is left to check when the tokens are there. Throws as `prepareRequest` does. */
+  /** Checks the tokens. Throws as `prepareRequest` does. */
   finish(promptTokens: Int32Array): PreparedRequest;
 }
 
 export const hasLongText = (request: GenerateRequest): request is GenerateRequest & { prompt: string } =>
   typeof request.prompt === 'string' && isLongText(request.prompt);
 
-/** The same for a request whose text is to be tokenized elsewhere: everything but the tokens is checked now. */
+/** Like `prepareRequest`, for a text that is tokenized on another thread: checks everything except the tokens. */
 export function prepareLongRequest(request: GenerateRequest & { prompt: string }, parts: PrepareParts): LongRequest {
   checkFields(request);
   const { prompt: text, addSpecial = true, parseSpecial = false } = request;
   checkTextFits(text, parts.tokenizer, parts.model);
-  // The caller's object may change meanwhile. The seed is drawn now, so that seeds follow the order of the calls.
+  // Copy, because the caller may change the object meanwhile. Draw the seed now, so that seeds follow the call order.
   const kept = { ...request, ...(request.params === undefined ? {} : { params: { ...request.params } }) };
   const { n, seed } = readParams(kept, 1, parts);
   const finish = (promptTokens: Int32Array) => withTokens(kept, promptTokens, { ...parts, drawSeed: () => seed });
@@ -85,7 +85,7 @@ function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: P
 function readParams({ params }: GenerateRequest, promptTokens: number, { model, drawSeed }: PrepareParts) {
   return parseSamplingParams(params, {
     vocabSize: model.vocabSize,
-    // At least 1, so that an overlong prompt is told of its own length and not of a limit of zero.
+    // At least 1, so that the error for a too long prompt names the prompt's length and not a limit of 0.
     maxTokensDefault: Math.max(1, model.maxModelLen - promptTokens),
     drawSeed,
   });
@@ -94,14 +94,14 @@ function readParams({ params }: GenerateRequest, promptTokens: number, { model, 
 function readPrompt(request: GenerateRequest, { tokenizer, model }: PrepareParts): Int32Array {
   const { addSpecial = true, parseSpecial = false } = request;
   const prompt: unknown = request.prompt;
-  // Also where BOS would make it one token: whoever wants to begin from nothing says so in tokens.
+  // Refused although BOS would make it one token: a client that wants only BOS sends its token id.
   if (prompt === '') throw promptEmpty();
   if (typeof prompt === 'string') {
     checkTextFits(prompt, tokenizer, model);
     return tokenizer.encode(prompt, { addSpecial, parseSpecial });
   }
   if (!isArrayLike(prompt)) throw wrong('prompt', 'a text or an array of token ids', prompt);
-  // Before anything is copied: the length is the caller's claim.
+  // Checked before the copy is allocated, because `length` can be any number.
   if (prompt.length >= model.maxModelLen) {
     throw promptTooLong({ promptTokens: prompt.length, maxTokens: 1, maxModelLen: model.maxModelLen });
   }

@@ -12,7 +12,7 @@ import { StopMatcher } from './stop-strings.ts';
 
 type Finish = NonNullable<OutputDelta['finish']>;
 
-/** What a delta tells, before the request's index and its wish for logprobs are applied. */
+/** The fields of a delta, before the index is added and unrequested logprobs are removed. */
 interface DeltaParts {
   readonly text: string;
   readonly tokenIds: readonly TokenId[];
@@ -25,8 +25,8 @@ const withSpecial = { special: true } as const;
 const withoutSpecial = { special: false } as const;
 
 /**
- * One completion from the engine's side of text: turns the tokens that steps bring into deltas on the caller's stream.
- * Ends once: by the scheduler's word, by a stop string, or by `end`.
+ * The text side of one completion: turns the tokens of steps into deltas on the caller's stream.
+ * Ends once: when the scheduler ends the request, at a stop string, or by `end`.
  */
 export class RequestHandle {
   readonly request: EngineRequest;
@@ -57,11 +57,11 @@ export class RequestHandle {
   }
 
   /**
-   * Takes what a step did and pushes a delta. Afterwards `hasEnded` tells whether it was the last. `stopInScheduler` is
-   * called when the update itself brings no end, but a stop string does; it returns what the end is to say besides.
+   * Turns an update into a delta. Afterwards `hasEnded` says whether the delta was the last. `stopInScheduler` is called
+   * if a stop string ends the request and the scheduler has not ended it; its result has the connector's answer.
    */
   receive(update: RequestUpdate, stopInScheduler: () => AbortedRequest | undefined): void {
-    assert(!this.#hasEnded, `request ${this.request.id} gets a token after its end`);
+    assert(!this.#hasEnded, `request ${this.request.id} gets an update after its end`);
     this.#stats = update.stats;
     const tokenIds: TokenId[] = [];
     const logprobs: TokenLogprobs[] = [];
@@ -89,7 +89,7 @@ export class RequestHandle {
     this.#push({ text, tokenIds, logprobs, finish, stats: update.stats });
   }
 
-  /** Ends it from outside, with the text that was held back. `aborted` is the scheduler's last word, when it had one. */
+  /** Ends the completion from outside and pushes the text kept back. `aborted` is the scheduler's answer, if any. */
   end(reason: FinishReason, aborted: AbortedRequest | undefined): void {
     assert(!this.#hasEnded, `request ${this.request.id} ends twice`);
     const last = aborted?.stats ?? this.#stats ?? emptyStats(this.request);
@@ -98,13 +98,13 @@ export class RequestHandle {
     this.#push({ text: this.#flush().text, tokenIds: [], logprobs: [], finish, stats: last });
   }
 
-  /** Ends it without a word, because nobody listens. */
+  /** Ends the completion without a delta, because the stream has no reader. */
   abandon(): void {
     assert(!this.#hasEnded, `request ${this.request.id} ends twice`);
     this.#hasEnded = true;
   }
 
-  /** The characters that a token completes. A token that ends the completion is no part of its text, unless asked for. */
+  /** The characters that a token completes. A stop token is not part of the text, unless the request asks for it. */
   #textOf(token: TokenId, update: RequestUpdate): string {
     const { includeStopStrInOutput, skipSpecialTokens } = this.request.params;
     if (update.finish?.stopToken === token && !includeStopStrInOutput) return '';
@@ -116,7 +116,7 @@ export class RequestHandle {
     return this.#outputTokens <= this.request.params.minTokens ? { text } : this.#matcher.push(text);
   }
 
-  /** What the decoder and the matcher still hold. The decoder's rest may, as U+FFFD, complete a stop string. */
+  /** The text kept in the decoder and the matcher. The decoder's last U+FFFD can complete a stop string. */
   #flush(): { readonly text: string; readonly stop?: string } {
     const last = this.#scan(this.#decoder.flush());
     return last.stop === undefined ? { text: last.text + this.#matcher.flush() } : last;
@@ -127,7 +127,7 @@ export class RequestHandle {
     const { reason, stopToken, error } = finish;
     const ended = { reason, ...kvTransferParamsOf(finish) };
     if (error !== undefined) return { ...ended, error };
-    // As in vLLM: the model's own end needs no reason; a stop token that the caller named does.
+    // As in vLLM: `stopReason` names a stop token of the caller, but not the model's EOS.
     const isNamed = stopToken !== undefined && this.request.params.stopTokenIds.includes(stopToken);
     return isNamed ? { ...ended, stopReason: stopToken } : ended;
   }
@@ -145,7 +145,7 @@ export class RequestHandle {
   }
 }
 
-/** The connector's word to the client. */
+/** The connector's answer to the client. */
 function kvTransferParamsOf(ended: Pick<AbortedRequest, 'kvTransferParams'> | undefined): {
   kvTransferParams?: JsonObject;
 } {

@@ -3,7 +3,7 @@ import type { RequestStats } from '../core/request.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { EngineStats } from './contract.ts';
 
-/** Sums over all requests since the start. They only grow, so that they can be scraped as counters. */
+/** Sums over all requests since the start. They never decrease, as counters of Prometheus must not. */
 export class EngineTotals {
   #steps = 0;
   #promptTokens = 0;
@@ -22,11 +22,11 @@ export class EngineTotals {
     this.#aborts++;
   }
 
-  /** Adds what a request did between two of its running totals; `before` is absent the first time. */
+  /** Adds the difference of two running totals of a request; `before` is absent the first time. */
   add(before: RequestStats | undefined, after: RequestStats): void {
     if (before !== undefined) {
-      assert(after.outputTokens >= before.outputTokens, 'output tokens of a request only grow');
-      assert(after.computedTokens >= before.computedTokens, 'computed tokens of a request only grow');
+      assert(after.outputTokens >= before.outputTokens, 'output tokens of a request never decrease');
+      assert(after.computedTokens >= before.computedTokens, 'computed tokens of a request never decrease');
     }
     this.#promptTokens += after.promptTokens - (before?.promptTokens ?? 0);
     this.#cachedTokens += after.cachedTokens - (before?.cachedTokens ?? 0);

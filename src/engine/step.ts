@@ -3,53 +3,52 @@ import type { SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { Executor } from '../worker/executor.ts';
 import type { Outbox } from './outbox.ts';
 
-/** Who takes part in a step. */
+/** The components of a step. */
 export interface StepParts {
-  /** Knows every request and every block; decides. Synchronous. */
+  /** Has the state of all requests and blocks, and decides what to compute. Synchronous. */
   readonly scheduler: SchedulerInterface;
-  /** Computes and moves KV, in this process or in others. Never told more than one plan at a time. */
+  /** Computes tokens and transfers KV, in this process or in worker processes. Executes one plan at a time. */
   readonly executor: Executor;
-  /** Hands requests what is new for them. Synchronous. */
+  /** Delivers new tokens to the requests. Synchronous. */
   readonly outbox: Outbox;
-  /** Any monotonic clock: whoever waits for KV from outside waits until a deadline. */
+  /** Any monotonic clock; loads have deadlines. */
   nowMs(): number;
 }
 
 /**
- * The whole engine is this, again and again. Returns false when there was nothing to do.
+ * One step of the engine, which does nothing else. Returns false if there was nothing to do.
  *
  *   requests --> plan --> execute --> apply --> deliver --> text
  *                 ^                     |
  *                 +------ blocks -------+
  *
- * Requests come and go at any time, also while a step is computed: they change what the *next* plan says, and the blocks
- * of one that went stay held until its step is applied. A rejection is the end of the engine, not of a request:
- * whatever can go wrong with a request is part of a result.
+ * Requests can be added and aborted at any time, also while a step is in flight. They change the *next* plan; the blocks
+ * of an aborted request stay pinned until the step in flight is applied. If `step` rejects, the engine breaks: errors of
+ * single requests are part of a result.
  */
 export async function step({ scheduler, executor, outbox, nowMs }: StepParts): Promise<boolean> {
-  // Which tokens of which requests, with which blocks. Running requests first; new ones are admitted into what room is
-  // left; when blocks run out, the one admitted last gives up its own and will be computed again. Blocks that a
-  // connector has found elsewhere are loaded: their requests wait beside the others, and hold nobody up.
+  // The plan says which tokens of which requests are computed, and in which blocks. Running requests come first, then
+  // waiting requests are admitted. If no block is free, the request admitted last is preempted and computed again later.
+  // Requests whose KV a connector promised wait for their loads; the other requests continue.
   const plan = scheduler.plan(nowMs());
 
-  // All those tokens in one pass through the model. Their KV is in the pool afterwards, and for each request whose
-  // tokens are all computed now, one more token is chosen. A step may have no tokens at all and only move KV.
+  // The workers compute all scheduled tokens in one pass through the model and write their KV to the pool. Each request
+  // whose tokens are then all computed gets one sampled token. A step can also have only transfers and no tokens.
   const computing = plan === undefined ? undefined : executor.execute(plan);
 
-  // ggml's threads compute, so this one is free: sockets and timers get their turn, and what the last step brought
-  // becomes text and goes to whoever waits for it.
+  // Other threads compute, so this thread serves sockets and timers, and turns the last step's tokens into text.
   if (computing !== undefined) await turnBeside(computing);
   outbox.deliver();
   if (plan === undefined || computing === undefined) return false;
   const result = await computing;
 
-  // The one place where a result becomes state: blocks become valid and can be shared, tokens are appended, requests
-  // end. Blocks that failed to load are not valid, and what depended on them is computed again: that is all of recovery.
+  // Only `apply` changes state after a result: blocks become valid and cached, tokens are appended, requests end.
+  // Recovery happens here too: blocks whose load failed are invalid, and later plans compute their tokens again.
   outbox.put(scheduler.apply(plan, result, nowMs()));
   return true;
 }
 
-/** Lets the event loop go round once. If `computing` rejects meanwhile, that waits until it is asked for. */
+/** Gives the event loop one turn. The caller handles a rejection of `computing`; here it must only not be unhandled. */
 async function turnBeside(computing: Promise<unknown>): Promise<void> {
   computing.catch(() => undefined);
   await nextTurn();

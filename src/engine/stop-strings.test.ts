@@ -15,34 +15,34 @@ function run(stops: readonly string[], pieces: readonly string[], include = fals
 }
 
 describe('StopMatcher', () => {
-  it('lets text through at once when it cannot begin a stop string', () => {
+  it('returns text at once if it cannot be the start of a stop string', () => {
     expect(run(['###'], ['hello', ' world']).out).toEqual(['hello', ' world', '']);
     expect(run([], ['#', '#']).out).toEqual(['#', '#', '']);
   });
 
-  it('finds a stop string across pieces and cuts it off', () => {
+  it('finds a stop string across pieces and removes it', () => {
     expect(run(['###'], ['a#', '#', '#b'])).toEqual({ out: ['a', '', ''], text: 'a', stop: '###' });
     expect(run(['###'], ['a#', '#', '#b'], true)).toEqual({ out: ['a', '', '###'], text: 'a###', stop: '###' });
   });
 
-  it('gives back what only looked like a start', () => {
+  it('returns kept text when the next piece shows that it is not a stop string', () => {
     expect(run(['abc'], ['xab', 'ab', 'd'])).toEqual({ out: ['x', 'ab', 'abd', ''], text: 'xababd', stop: undefined });
     expect(run(['abc'], ['ab']).text).toBe('ab');
   });
 
-  it('takes the first to be complete, the longest of equals, and does not wait for a longer one', () => {
+  it('stops at the first complete stop string, at the longest of several, without waiting for a longer one', () => {
     expect(run(['b', 'ab'], ['xab']).stop).toBe('ab');
     expect(run(['abcd', 'b'], ['xab', 'cd'])).toMatchObject({ text: 'xa', stop: 'b' });
     expect(run(['late', 'a'], ['latelate']).stop).toBe('a');
   });
 
-  it('finds strings that overlap themselves', () => {
+  it('finds stop strings that overlap themselves', () => {
     expect(run(['aab'], ['aa', 'aab']).text).toBe('aa');
     expect(run(['\n\n'], ['a\n', 'b\n', '\n']).text).toBe('a\nb');
   });
 });
 
-/** Looks at every prefix of the whole text; not incremental, no state. Does not cover what is let out when. */
+/** Checks every prefix of the whole text, without a state. Does not cover the time at which text is returned. */
 function naive(stops: readonly string[], text: string, include: boolean) {
   for (let end = 1; end <= text.length; end++) {
     const complete = stops.filter((stop) => text.slice(0, end).endsWith(stop)).sort((a, b) => b.length - a.length);
@@ -57,7 +57,7 @@ describe('StopMatcher against the naive search over the whole text', () => {
   const stops = fc.array(letters({ minLength: 1, maxLength: 5 }), { maxLength: 4 });
   const pieces = fc.array(letters({ maxLength: 4 }), { maxLength: 12 });
 
-  it('gives the same text and stop, however the text is cut', () => {
+  it('gives the same text and stop for any division into pieces', () => {
     fc.assert(
       fc.property(stops, pieces, fc.boolean(), (stops, pieces, include) => {
         const { text, stop } = run(stops, pieces, include);
@@ -67,7 +67,7 @@ describe('StopMatcher against the naive search over the whole text', () => {
     );
   });
 
-  it('holds back nothing but the start of a stop string, and never half a character', () => {
+  it('keeps back only the start of a stop string, and never splits a character', () => {
     fc.assert(
       fc.property(stops, pieces, (stops, pieces) => {
         const matcher = new StopMatcher(stops, false);

@@ -1,26 +1,25 @@
 import { assert } from '../base/assert.ts';
 
 export interface StopScan {
-  /** Text that no stop string can take back any more. */
+  /** Text that cannot be part of a stop string. */
   readonly text: string;
-  /** The stop string that ended the text; nothing may be pushed after it. */
+  /** The stop string that ended the text. Do not push after it. */
   readonly stop?: string;
 }
 
 /**
- * Finds stop strings in text that arrives in pieces, and lets out only what cannot be the start of one.
+ * Finds stop strings in text that comes in pieces, and returns only text that cannot be the start of a stop string.
  *
- * The first stop string to be *complete* wins, character by character; of several that are complete at the same
- * character, the one that starts earliest (the longest), then the first in the list. So the text does not depend on
- * how it is cut into pieces, and a match never waits for what may still come.
+ * The stop string that is *complete* first ends the text. If several are complete at the same character, the longest
+ * ends it, then the first in the list. So the result does not depend on the pieces, and a match needs no later text.
  *
- * One Knuth-Morris-Pratt automaton per stop string: its state, the length of the longest prefix of the stop string
- * that ends the text, is just the number of characters to hold back. Amortised cost: one step per character and string.
+ * Each stop string has a Knuth-Morris-Pratt automaton. Its state is the length of the longest prefix of the stop string
+ * at the end of the text: the number of characters to keep. Amortised cost: one step per character and stop string.
  */
 export class StopMatcher {
   readonly #automata: readonly Automaton[];
   readonly #includeStop: boolean;
-  /** Pushed and not yet let out; as long as the longest state. */
+  /** Pushed text that is not returned yet; as long as the largest state. */
   #held = '';
   #hasStopped = false;
 
@@ -30,7 +29,7 @@ export class StopMatcher {
   }
 
   push(piece: string): StopScan {
-    assert(!this.#hasStopped, 'no text comes after a stop string');
+    assert(!this.#hasStopped, 'no text is pushed after a stop string');
     if (this.#automata.length === 0) return { text: piece };
     const text = this.#held + piece;
     for (let index = this.#held.length; index < text.length; index++) {
@@ -46,7 +45,7 @@ export class StopMatcher {
     return { text: text.slice(0, safe) };
   }
 
-  /** The text held back, when no more comes: it was no stop string after all. */
+  /** Returns the kept text at the end of all text: it is not part of a stop string. */
   flush(): string {
     const text = this.#held;
     this.#held = '';

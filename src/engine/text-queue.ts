@@ -1,12 +1,12 @@
 import { promptTooLong } from '../core/errors.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 
-/** Where a text is cut, its beginning may have a few more tokens than within the whole: hence twice the model's length. */
+/** Most tokens are shorter. A beginning can have more tokens than in the whole text, so the limit is twice the model's length. */
 const TOKEN_LENGTH_LIKELY_MAX = 16;
 
 /**
- * Long prompts that are being tokenized in the background. They are requests that wait: they count towards the engine's
- * room, an engine that drains waits for them, and one that closes aborts them.
+ * Long prompts that are tokenized in the background. They count as waiting requests: `drain` waits for them, and
+ * `close` aborts them.
  */
 export class TextQueue {
   readonly #tokenizer: Tokenizer;
@@ -29,8 +29,8 @@ export class TextQueue {
   }
 
   /**
-   * Rejects with the signal's reason when `signal` aborts, and with `abortAll`'s. `take` gets the tokens before the text
-   * leaves the queue, so that a request is counted without a gap.
+   * Rejects with the reason of `signal` or of `abortAll`. `take` gets the tokens before the text leaves the queue, so
+   * the request counts as waiting without interruption.
    */
   async run<T>(
     { text, options, completions }: LongText,
@@ -44,7 +44,7 @@ export class TextQueue {
     this.#open.set(controller, completions);
     try {
       const encode = (part: string) => this.#tokenizer.encodeInBackground(part, options, controller.signal);
-      // For a text that is far too long, its beginning is enough to refuse the text in less time.
+      // If the text is far too long, its beginning is enough to refuse it.
       const likelyMax = this.#maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
       if (text.length > likelyMax && (await encode(text.slice(0, likelyMax))).length > 2 * this.#maxModelLen) {
         const promptTokens = `more than ${this.#maxModelLen}`;

@@ -5,7 +5,7 @@ import type { JsonObject } from '../base/json.ts';
 import type { ConnectorRequest } from '../connector/connector.ts';
 import type { GenerateRequest, OutputDelta } from './contract.ts';
 
-/** A connector that answers each request with what it was sent, and with how many blocks the request leaves. */
+/** A connector that answers each request with its `kvTransferParams` and the number of its valid blocks. */
 class Echo extends ToldConnector {
   override requestFinished(request: ConnectorRequest, valid?: () => readonly unknown[]) {
     super.requestFinished(request);
@@ -29,20 +29,20 @@ async function finishOf(request: GenerateRequest, use: (deltas: AsyncIterable<Ou
   return finish;
 }
 
-describe('the connector’s word to the client', () => {
+describe('the kvTransferParams of the connector’s answer', () => {
   const kvTransferParams = { do_remote_decode: true };
   const params = { maxTokens: 1, seed: 1n, ignoreEos: true };
   const prompt = 'eleven char';
 
-  it('stands in the finish of a completion that the scheduler ends', async () => {
-    // 12 tokens with the one for the beginning: 3 blocks of 4.
+  it('is in the finish of a completion that the scheduler ends', async () => {
+    // 12 tokens with BOS: 3 blocks of 4 tokens.
     expect(await finishOf({ prompt, params, kvTransferParams })).toEqual({
       reason: 'length',
       kvTransferParams: { heard: kvTransferParams, blocks: 3 },
     });
   });
 
-  it('stands there too when a stop string ends it, which the scheduler does not know', async () => {
+  it('is in the finish if a stop string ends the completion, which the scheduler does not know', async () => {
     const forced = { ...params, maxTokens: 50, stop: ['aa'], logitBias: new Map([[0x61, 100]]) as never };
     const finish = await finishOf({ prompt, params: forced, kvTransferParams });
     expect(finish).toMatchObject({
@@ -52,7 +52,7 @@ describe('the connector’s word to the client', () => {
     });
   });
 
-  it('stands there when the stop string is found in the very last token', async () => {
+  it('is in the finish if the stop string is complete at the last token', async () => {
     const forced = { ...params, stop: ['a'], logitBias: new Map([[0x61, 100]]) as never };
     expect(await finishOf({ prompt, params: forced, kvTransferParams })).toEqual({
       reason: 'stop',
@@ -61,7 +61,7 @@ describe('the connector’s word to the client', () => {
     });
   });
 
-  it('stands there when the client’s signal aborts it in the middle', async () => {
+  it('is in the finish if the client’s signal aborts the completion', async () => {
     const connector = new Echo();
     const { engine, scheduler } = toyEngine({ connector });
     const controller = new AbortController();
@@ -77,7 +77,7 @@ describe('the connector’s word to the client', () => {
     await engine.close();
   });
 
-  it('is absent when the connector has none', async () => {
+  it('is absent if the connector returns none', async () => {
     expect(await finishOf({ prompt, params })).toEqual({ reason: 'length' });
   });
 });

@@ -1,4 +1,4 @@
-/** A bell for one sleeper. A ring while nobody sleeps is remembered, so that none is lost between looking and sleeping. */
+/** Wakes one sleeper. A `notify` before `sleep` is remembered, so no notification is lost before the sleep. */
 export class Wakeup {
   #isNotified: boolean = false;
   #wake: (() => void) | undefined;
@@ -8,7 +8,7 @@ export class Wakeup {
     this.#wake?.();
   }
 
-  /** Resolves at the next ring, at once when it has rung since the last time, or after `timeoutMs`. */
+  /** Resolves at the next `notify`, after `timeoutMs`, or at once if `notify` was called since the last sleep. */
   async sleep(timeoutMs?: number): Promise<void> {
     if (!this.#isNotified) {
       let timer: NodeJS.Timeout | undefined;
