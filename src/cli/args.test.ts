@@ -15,7 +15,7 @@ describe('values of flags', () => {
   });
 
   it.each(['', 'GiB', '2 giraffes', '-1', '0', '1e9', '1.2.3', '99999999tib', 'NaN'])(
-    '%j is no number of bytes',
+    '%j is not a number of bytes',
     (text) => {
       expect(() => bytesFlag(text)).toThrow(InvalidArgumentError);
     },

@@ -4,7 +4,7 @@ import type { EngineEvent } from '../engine/contract.ts';
 import { type EngineOptions, type ExecutorBackend, engineDefaults } from '../engine/options.ts';
 import type { TextSink } from './context.ts';
 
-/** Values of flags, one function per kind: the text as typed, or an error that says what would be right. */
+/** Parsers for values of flags, one per kind; an error names the allowed values. */
 export function integerFrom(min: number, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
   return (text) => {
     const value = Number(text);
@@ -52,15 +52,15 @@ export function bytesFlag(text: string): number {
   throw new InvalidArgumentError('It must be a number of bytes, like 2GiB, 512MiB or 1000000.');
 }
 
-/** A duration in milliseconds, or a word that stands for one. */
+/** A duration in milliseconds, or `auto`. */
 export function latencyFlag(text: string): number | 'auto' {
   if (text === 'auto') return text;
   const value = Number(text);
   if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value;
-  throw new InvalidArgumentError('It must be "auto", or a number of milliseconds; 0 stands for no limit.');
+  throw new InvalidArgumentError('It must be "auto", or a number of milliseconds; 0: no limit.');
 }
 
-/** For flags that may come several times. */
+/** For flags that can be given several times. */
 export function collect(text: string, previous: readonly string[] = []): string[] {
   return [...previous, text];
 }
@@ -69,7 +69,7 @@ export function oneOf(flags: string, description: string, choices: readonly stri
   return new Option(flags, description).choices(choices).default(fallback);
 }
 
-/** The engine's flags as commander hands them over. */
+/** The engine's flags as commander returns them. */
 export interface EngineFlags {
   readonly maxModelLen?: number;
   readonly maxNumSeqs: number;
@@ -94,18 +94,18 @@ export interface EngineFlags {
   readonly workerTimeout: number;
 }
 
-/** The flags of every command that runs an engine, under vLLM's names. */
+/** Adds the flags of every command that runs an engine, with vLLM's names. */
 export function addEngineFlags(command: Command): Command {
   const defaults = engineDefaults;
   const count = integerFrom(1);
   return command
     .optionsGroup('Engine:')
-    .option('--max-model-len <tokens>', "longest prompt plus output (default: the model's own)", count)
-    .option('--max-num-seqs <n>', 'requests that run at once', count, defaults.maxNumSeqs)
-    .option('--max-num-batched-tokens <n>', 'tokens computed in one step', count, defaults.maxNumBatchedTokens)
+    .option('--max-model-len <tokens>', "longest prompt plus output (default: the model's context length)", count)
+    .option('--max-num-seqs <n>', 'largest number of running requests', count, defaults.maxNumSeqs)
+    .option('--max-num-batched-tokens <n>', 'largest number of tokens in a step', count, defaults.maxNumBatchedTokens)
     .option(
       '--target-inter-token-latency <ms>',
-      'limit the time of steps with streams by cutting prompts smaller; auto: a few times a step without prompts; 0: no limit',
+      'time limit of a step while streams wait, by smaller chunks of prompts; auto: a few times the time of a step without prompts; 0: no limit',
       latencyFlag,
       defaults.targetInterTokenLatency,
     )
@@ -118,7 +118,7 @@ export function addEngineFlags(command: Command): Command {
     .addOption(
       oneOf(
         '--kv-cache-dtype <type>',
-        'of K and V; q8_0 takes half the memory, and the text is another than with f16 now and then',
+        'type of K and V; q8_0 needs half the memory, but its text sometimes differs from that of f16',
         ['f16', 'q8_0'],
         defaults.kvCacheDtype,
       ),
@@ -127,7 +127,7 @@ export function addEngineFlags(command: Command): Command {
     .addOption(
       oneOf(
         '--numerics <how>',
-        'exact: the same bits in any batch; fast: the quickest kernels',
+        'exact: the same bits in any batch; fast: the fastest kernels',
         ['exact', 'fast'],
         defaults.numerics,
       ),
@@ -135,7 +135,7 @@ export function addEngineFlags(command: Command): Command {
     .addOption(
       oneOf(
         '--attention <kernel>',
-        "native: compiled on this machine; gather: ggml's own; auto: native where there is a C compiler",
+        "native: a compiled C kernel; gather: ggml's attention; auto: native if available, else gather",
         ['auto', 'native', 'gather'],
         defaults.attention,
       ),
@@ -143,41 +143,43 @@ export function addEngineFlags(command: Command): Command {
     .addOption(oneOf('--device <device>', 'where to compute', ['auto', 'cpu', 'gpu'], defaults.device))
     .option('--enable-prefix-caching', 'reuse the KV of common prefixes', defaults.enablePrefixCaching)
     .option('--no-enable-prefix-caching', 'compute every prompt from its first token')
-    .addOption(oneOf('--scheduling-policy <policy>', 'who goes first', ['fcfs', 'priority'], defaults.schedulingPolicy))
-    .option('--max-waiting <n>', 'requests that may wait; one more is refused', integerFrom(0), defaults.maxWaiting)
-    .option('--chat-template <file>', "a Jinja template to use in place of the model's own")
+    .addOption(
+      oneOf('--scheduling-policy <policy>', 'order of requests', ['fcfs', 'priority'], defaults.schedulingPolicy),
+    )
+    .option('--max-waiting <n>', 'largest number of waiting requests', integerFrom(0), defaults.maxWaiting)
+    .option('--chat-template <file>', "Jinja template that replaces the model's template")
     .option('--pipeline-parallel-size <n>', "ranks that share the model's layers", count, defaults.pipelineParallelSize)
     .addOption(
       new Option(
         '--distributed-executor-backend <kind>',
-        'uni: ranks in this process; mp: each in a process of its own (default: mp for several ranks)',
+        'uni: all ranks in this process; mp: each rank in its own process (default: mp for several ranks)',
       ).choices(['uni', 'mp']),
     )
     .option(
       '--worker-timeout <seconds>',
-      'a worker process that does not answer for so long is killed and replaced; 0: never',
+      'time after which a worker process that does not answer is replaced; 0: never',
       secondsFlag,
       defaults.workerTimeout,
     )
     .option(
       '--kv-transfer-config <json>',
-      'keep KV outside the engine, as in vLLM; single fields as --kv-transfer-config.<field> <value>',
+      'connector for KV outside the engine, as in vLLM; --kv-transfer-config.<field> <value> sets one field',
     )
     .optionsGroup('Options:')
     .addHelpText('after', KV_TRANSFER_HELP);
 }
 
 const KV_TRANSFER_HELP = `
-KV outside the engine, in two spellings of the same (dotted fields win):
+KV outside the engine, in two forms (dotted fields override the JSON):
   --kv-transfer-config '{"kv_connector":"SharedStorageConnector","kv_role":"kv_both","kv_connector_extra_config":{"shared_storage_path":"/var/kv"}}'
   --kv-transfer-config.kv_connector SharedStorageConnector --kv-transfer-config.kv_role kv_both --kv-transfer-config.kv_connector_extra_config.shared_storage_path /var/kv`;
 
-/** What an engine has to say to whoever runs a command that has no log. */
+/** Writes an engine's events to stderr, for commands without a log. */
 export function eventsTo(stderr: TextSink): (event: EngineEvent) => void {
   return ({ level, message }) => void stderr.write(`${level === 'warn' ? 'warning' : 'error'}: ${message}\n`);
 }
 
-/** Flags to options. `chatTemplate` is a path here and a text there, so the caller reads it. */
+/** Turns flags into options. The flag `chatTemplate` is a path and the option is a text, so the caller reads the file. */
 export function engineOptionsOf(
   model: string,
   flags: EngineFlags,

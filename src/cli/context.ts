@@ -1,25 +1,25 @@
 import type { AsyncEngine } from '../engine/contract.ts';
 import type { EngineOptions } from '../engine/options.ts';
 
-/** Everything a command touches of the world: given by `main.ts`, and by tests that want to watch. */
+/** The inputs and outputs of a command; `main.ts` and tests provide them. */
 export interface CliContext {
   readonly version: string;
-  /** Loads a model and starts its engine. Rejects with a KvasirError when the world is at fault. */
+  /** Loads a model and starts its engine. Rejects with a KvasirError, except for bugs. */
   createEngine(options: EngineOptions): Promise<AsyncEngine>;
-  /** The command's result, and nothing else. */
+  /** Only the command's result. */
   readonly stdout: TextSink;
   /** Banners, progress, logs, errors. */
   readonly stderr: TextSink;
   readStdin(): Promise<Uint8Array>;
-  /** Where SIGINT and SIGTERM arrive: the process. */
+  /** The source of SIGINT and SIGTERM: the process. */
   readonly signals: SignalSource;
-  /** Ends the process and its child processes at once, whatever hangs. What was not written yet is lost. */
+  /** Ends the process and its child processes at once, even if a thread hangs. Unwritten output is lost. */
   exitNow(code: ExitCode): void;
 }
 
 export interface TextSink {
   write(text: string): unknown;
-  /** Whether a person looks at it right now: then a line may be drawn over. */
+  /** Whether the output is a terminal: then a line may be overwritten. */
   readonly isTTY?: boolean;
 }
 
@@ -29,7 +29,6 @@ export interface SignalSource {
 }
 
 /**
- * What the shell gets: 0 all is well, 1 the world's fault, 2 the command line's; 130 and 143 when SIGINT or SIGTERM has cut
- * work off.
+ * 0: success. 1: an error. 2: a wrong command line. 130 and 143: the command was ended early by SIGINT or SIGTERM.
  */
 export type ExitCode = 0 | 1 | 2 | 130 | 143;

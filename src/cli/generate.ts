@@ -43,28 +43,32 @@ interface GenerateFlags extends EngineFlags {
 export function generateCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
   const command = new Command('generate')
     .summary('complete one prompt')
-    .description('Complete one prompt and print the text as it comes.')
+    .description('Complete one prompt and print the text while it is generated.')
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
     .option(
       '--prompt <text>',
-      'the prompt (required); - reads standard input, @file a file (one last newline is dropped)',
+      'the prompt (required); - reads standard input, @file reads a file (a newline at the end is removed)',
     )
-    .option('--chat', "take the prompt as a user's message and apply the model's chat template", false)
-    .option('--system <text>', 'with --chat: a system message before it')
+    .option('--chat', "use the prompt as a user's message and apply the model's chat template", false)
+    .option('--system <text>', "with --chat: a system message before the user's message")
     .option('--json', 'print one JSON line {text, token_ids, finish_reason, usage} instead', false)
     .optionsGroup('Sampling:')
-    .option('--max-tokens <n>', 'tokens to generate at most', integerFrom(1), 128)
-    .option('--min-tokens <n>', 'tokens to generate at least', integerFrom(0))
-    .option('--temperature <t>', '0 takes the most probable token each time (default: 1)', numberFlag)
-    .option('--top-k <k>', 'choose among the k most probable tokens', integerFrom(-1))
-    .option('--top-p <p>', 'choose among the most probable tokens that together have probability p', numberFlag)
-    .option('--min-p <p>', 'drop tokens less probable than p times the most probable', numberFlag)
-    .option('--repetition-penalty <x>', 'above 1: make what has been said less probable', numberFlag)
-    .option('--presence-penalty <x>', 'subtracted once from the logit of what has been generated', numberFlag)
-    .option('--frequency-penalty <x>', 'subtracted each time', numberFlag)
-    .option('--seed <n>', 'makes sampling repeatable (default: chance)', integerFrom(0))
-    .option('--stop <text>', 'end before this text; may be given several times', collect)
-    .option('--ignore-eos', 'go on after the model has ended', false)
+    .option('--max-tokens <n>', 'largest number of output tokens', integerFrom(1), 128)
+    .option('--min-tokens <n>', 'smallest number of output tokens', integerFrom(0))
+    .option('--temperature <t>', '0 selects the most probable token in each step (default: 1)', numberFlag)
+    .option('--top-k <k>', 'sample from the k most probable tokens', integerFrom(-1))
+    .option('--top-p <p>', 'sample from the most probable tokens whose probabilities sum to p', numberFlag)
+    .option('--min-p <p>', 'exclude tokens whose probability is below p times the largest probability', numberFlag)
+    .option(
+      '--repetition-penalty <x>',
+      'above 1: tokens of the prompt and of the output become less probable',
+      numberFlag,
+    )
+    .option('--presence-penalty <x>', 'subtracted once from the logit of each token of the output', numberFlag)
+    .option('--frequency-penalty <x>', 'subtracted from the logit for each occurrence in the output', numberFlag)
+    .option('--seed <n>', 'seed of the randomness; an equal seed gives an equal text (default: random)', integerFrom(0))
+    .option('--stop <text>', 'stop string: the text ends before it; can be given several times', collect)
+    .option('--ignore-eos', 'continue after the end-of-sequence token', false)
     .option('--logprobs <n>', 'with --json: log probability of each token, and of the n most probable', integerFrom(0));
   addEngineFlags(command);
   command.addHelpText(
@@ -77,7 +81,7 @@ Examples:
   echo "Dear all," | kvasir generate --prompt -`,
   );
   return command.action(async (flags: GenerateFlags) => {
-    // Not commander's requiredOption: that would complain of a missing --prompt where --promt was written.
+    // Commander's requiredOption would report a missing --prompt if the user wrote --promt.
     if (flags.prompt === undefined) return command.error("error: option '--prompt <text>' is required");
     if (flags.system !== undefined && !flags.chat) return command.error("error: option '--system' needs '--chat'");
     exit(await generate(flags.prompt, flags, context));
@@ -87,7 +91,7 @@ Examples:
 async function generate(promptFlag: string, flags: GenerateFlags, context: CliContext): Promise<ExitCode> {
   using interruption = new Interruption(context);
   const { signal } = interruption;
-  // Everything until the first token: a file on storage that does not answer must not keep Ctrl-C waiting.
+  // Ctrl-C must also work while a file is read from storage that does not answer.
   const opening = open(promptFlag, flags, context);
   const opened = await orInterrupted(opening, signal);
   if (opened === undefined) return interruption.exitCode;
@@ -143,7 +147,7 @@ function asChat(engine: AsyncEngine, prompt: string, system: string | undefined)
   return engine.applyChatTemplate([...opening, { role: 'user', content: prompt }], { addGenerationPrompt: true });
 }
 
-/** Flags that were not given stay absent: their defaults are the engine's. */
+/** Absent flags stay absent: the engine sets their defaults. */
 function paramsOf(flags: GenerateFlags): SamplingOptions {
   const { maxTokens, minTokens, temperature, topK, topP, minP, stop, ignoreEos, logprobs } = flags;
   const { repetitionPenalty, presencePenalty, frequencyPenalty } = flags;

@@ -1,18 +1,18 @@
 import type { CliContext, ExitCode, SignalSource } from './context.ts';
 
-/** Saves of KV may take 5 s when an engine closes, and worker processes 2 s more. */
+/** When an engine closes, its stores may take 5 s and its worker processes 2 s more. */
 const graceMsDefault = 10_000;
 
 export interface InterruptionOptions {
-  /** How long the command may take to end after the first signal. Then the process ends. */
+  /** The time between the first signal and the forced end of the process. */
   readonly graceMs?: number;
-  /** Called before the process ends early: reports which requests are aborted, and may choose another exit code. */
+  /** Called before the process ends early: reports the aborted requests, and can return another exit code. */
   readonly onCutOff?: (cause: 'deadline' | 'signal') => ExitCode | undefined;
 }
 
 /**
- * SIGINT and SIGTERM for one command. The first one asks the command to end. The second one ends the process at once, and
- * so does the end of the grace period, even if a thread or a process hangs.
+ * Handles SIGINT and SIGTERM for one command. The first signal asks the command to end. A second signal, or the end of
+ * the grace period, ends the process at once, even if a thread or a process hangs.
  */
 export class Interruption implements Disposable {
   readonly #first = new AbortController();
@@ -65,7 +65,7 @@ export class Interruption implements Disposable {
   }
 }
 
-/** Undefined when the user has interrupted first. Work that cannot be stopped ends with the process. */
+/** Undefined if the signal is aborted before `work` ends. Work that cannot be stopped ends with the process. */
 export async function orInterrupted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   const stopListening = new AbortController();
   work.catch(() => undefined);
@@ -76,7 +76,7 @@ export async function orInterrupted<T>(work: Promise<T>, signal: AbortSignal): P
   }
 }
 
-/** Resolves when the signal is aborted; never, once `noLonger` is. */
+/** Resolves when the signal is aborted, unless `noLonger` is aborted before. */
 export function aborted(signal: AbortSignal, noLonger?: AbortSignal): Promise<void> {
   if (signal.aborted) return Promise.resolve();
   return new Promise((resolve) => {

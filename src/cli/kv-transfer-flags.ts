@@ -2,9 +2,9 @@ import type { Command } from 'commander';
 import { type DottedFlag, parseKvTransferConfig } from '../connector/config.ts';
 
 /**
- * Before a command's action: `--kv-transfer-config` (text so far) and the dotted flags, which commander never sees because
- * it wants to know each option by name, become one `KvTransferConfig` in the command's flags.
- * @throws KvasirError that names the field which is wrong.
+ * Runs before a command's action: makes one `KvTransferConfig` of `--kv-transfer-config` and the dotted flags.
+ * Commander does not get the dotted flags, because it requires the name of each option.
+ * @throws KvasirError that names the wrong field.
  */
 export function readKvTransferFlags(command: Command, dotted: readonly DottedFlag[]): void {
   const name = 'kvTransferConfig';

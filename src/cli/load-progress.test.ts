@@ -11,7 +11,7 @@ function shown(isTTY: boolean, totalBytes: number, parts: number): string[] {
 }
 
 describe('the progress of loading', () => {
-  it('is a bar for people, drawn once for each percent', () => {
+  it('is a bar on a terminal, drawn once for each percent', () => {
     const drawn = shown(true, 2 * GIB, 1000);
     expect(drawn).toHaveLength(101);
     expect(drawn[50]).toBe('\rloading m.gguf [===============               ]  50 % 1.00 of 2.00 GiB');
@@ -28,12 +28,12 @@ describe('the progress of loading', () => {
     ]);
   });
 
-  it('ends with a hundred percent even when it comes in two steps', () => {
+  it('ends with 100 percent, also if there are only two calls', () => {
     expect(shown(false, 2 * GIB, 1)).toHaveLength(2);
     expect(shown(true, 2 * GIB, 1).at(-1)).toContain('100 %');
   });
 
-  it('shows hashing before and after loading, and not between the lines of a bar', () => {
+  it('shows hashing before and after loading, but not during it', () => {
     const written: string[] = [];
     const { onProgress, onDigestProgress } = loadProgress('m.gguf', {
       isTTY: false,

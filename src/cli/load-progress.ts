@@ -2,20 +2,19 @@ import { basename } from 'node:path';
 import type { LoadProgress } from '../engine/options.ts';
 import type { TextSink } from './context.ts';
 
-/** Smaller files are there before a bar could be read. */
+/** Smaller files are loaded before a user could read a bar. */
 const BYTES_WORTH_A_BAR = 64 * 1024 * 1024;
 const BAR_WIDTH = 30;
 
-/** For an engine's options: what it tells while it opens. */
+/** The progress callbacks of an engine's options. */
 export interface OpeningProgress {
   readonly onProgress: LoadProgress;
   readonly onDigestProgress: LoadProgress;
 }
 
 /**
- * Shows how far a large model is loaded, and hashed if its digest is not known: a bar that draws over itself where a person
- * looks on, a line at each quarter where the output goes to a file. Of two things at once it shows loading; most of the
- * file is hashed by then.
+ * Shows the progress of loading a large model, and of hashing it if its digest is not known. On a terminal: a bar that is
+ * overwritten. In a file: a line at each quarter. While the model is loaded and hashed, only loading is shown.
  */
 export function loadProgress(model: string, out: TextSink): OpeningProgress {
   const name = basename(model);

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { assert } from '../base/assert.ts';
 
-/** The model that comes with the package. */
+/** The model file in the package. */
 export function demoModelPath(): string {
   return join(packageRoot(), 'models', 'kvasir-demo.gguf');
 }
@@ -13,11 +13,11 @@ export function packageVersion(): string {
   return version;
 }
 
-/** The folder of our package.json: two levels up from the sources, three from the build. */
+/** The folder of package.json: two levels above the sources, three above the build. */
 function packageRoot(): string {
   let folder = dirname(fileURLToPath(import.meta.url));
   while (!existsSync(join(folder, 'package.json'))) {
-    assert(dirname(folder) !== folder, 'the package has lost its package.json');
+    assert(dirname(folder) !== folder, 'the package has a package.json');
     folder = dirname(folder);
   }
   return folder;

@@ -8,7 +8,7 @@ import { runCli } from './run-cli.ts';
 import { serveCommand } from './serve.ts';
 import { simCommand } from './sim.ts';
 
-/** The commands in this process, with everything of the world in the test's hands. The built command: test/e2e. */
+/** Runs the commands in this process, with inputs and outputs of the test. `test/e2e` runs the built command. */
 function cli(engineOptions: LetterEngineOptions = {}, change: Partial<CliContext> = {}) {
   const signals = new EventEmitter();
   const engine = new LetterEngine(engineOptions);
@@ -37,7 +37,7 @@ function cli(engineOptions: LetterEngineOptions = {}, change: Partial<CliContext
 
 const never = () => new Promise<never>(() => {});
 
-/** What the engine's flags come to, with an engine of its own. */
+/** The engine options that `flags` give. */
 async function optionsOf(...flags: string[]) {
   const { run, seen } = cli();
   const code = await run('generate', '--prompt', 'abc', '--max-tokens', '1', ...flags);
@@ -45,7 +45,7 @@ async function optionsOf(...flags: string[]) {
 }
 
 describe('runCli', () => {
-  it('hands the flags to the engine in its own words', async () => {
+  it('passes the flags to the engine under the names of its options', async () => {
     const { run, seen } = cli();
     const flags = [
       '--model',
@@ -68,7 +68,7 @@ describe('runCli', () => {
     });
   });
 
-  it('hands the sampling flags over, and leaves out what was not given', async () => {
+  it('passes the given sampling flags, and leaves out the others', async () => {
     const { run, engine } = cli();
     const flags = ['--top-k', '5', '--stop', 'q', '--stop', 'zz', '--seed', '9', '--ignore-eos', '--max-tokens', '3'];
     expect(await run('generate', '--prompt', '-', ...flags)).toBe(0);
@@ -76,14 +76,14 @@ describe('runCli', () => {
     expect([...(engine.requests[0]!.prompt as Int32Array)]).toEqual([97, 98, 99]);
   });
 
-  it('keeps stdout for the result', async () => {
+  it('writes only the result to stdout', async () => {
     const { run, seen } = cli();
     await run('generate', '--prompt', 'abc', '--max-tokens', '4');
     expect(seen.stdout).toBe(`${lettersOf(3, 4)}\n`);
     expect(seen.stderr).toBe('');
   });
 
-  it('closes the engine, whatever happens', async () => {
+  it('closes the engine, also after an error', async () => {
     for (const options of [{}, { throws: new Error('boom') }] satisfies LetterEngineOptions[]) {
       const { run, engine, seen } = cli(options);
       expect(await run('generate', '--prompt', 'abc')).toBe('throws' in options ? 1 : 0);
@@ -92,7 +92,7 @@ describe('runCli', () => {
     }
   });
 
-  it('gives up at Ctrl-C while a model loads', async () => {
+  it('ends at Ctrl-C while a model loads', async () => {
     for (const command of [
       ['generate', '--prompt', 'abc'],
       ['serve', '--port', '0'],
@@ -107,7 +107,7 @@ describe('runCli', () => {
     }
   });
 
-  it('aborts what it generates at Ctrl-C', async () => {
+  it('aborts its request at Ctrl-C', async () => {
     const { run, engine, signals, seen } = cli({ beforeStep: never });
     const code = run('generate', '--prompt', 'abc', '--json');
     await vi.waitFor(() => expect(engine.stats().running).toBe(1), { timeout: 30_000, interval: 1 });
@@ -132,7 +132,7 @@ describe('--kv-transfer-config', () => {
   const json = '{"kv_connector":"SharedStorageConnector","kv_role":"kv_both"}';
   const dotted = (field: string) => `--kv-transfer-config.${field}`;
 
-  it('comes as JSON, in dotted fields, or both, where dotted ones win', async () => {
+  it('is accepted as JSON, as dotted fields, or both; dotted fields override the JSON', async () => {
     const config = async (...flags: string[]) => (await optionsOf(...flags)).options?.kvTransferConfig;
     const path = dotted('kv_connector_extra_config.shared_storage_path');
     const rest = { kvLoadFailurePolicy: 'recompute' };
@@ -159,12 +159,8 @@ describe('--kv-transfer-config', () => {
 
   it.each<[string, string[], RegExp]>([
     ['no JSON', ['--kv-transfer-config', '{'], /^error: --kv-transfer-config is not JSON/m],
-    [
-      'a role that is none',
-      ['--kv-transfer-config', json, dotted('kv_role'), 'both'],
-      /`kv_role` must be one of .*"both"/,
-    ],
-    ['a field that is none', [dotted('kv_rol'), 'x'], /`kv_rol` must be absent.*Did you mean `kv_role`/],
+    ['an unknown role', ['--kv-transfer-config', json, dotted('kv_role'), 'both'], /`kv_role` must be one of .*"both"/],
+    ['an unknown field', [dotted('kv_rol'), 'x'], /`kv_rol` must be absent.*Did you mean `kv_role`/],
     ['a field without a value', [dotted('kv_role')], /`kv_role` must be followed by a value, got nothing/],
   ])('is refused with code 2 before anything is loaded: %s', async (_, flags, message) => {
     const { run, seen } = cli();
@@ -173,7 +169,7 @@ describe('--kv-transfer-config', () => {
     expect(seen.options).toEqual([]);
   });
 
-  it('is not taken where no engine is', async () => {
+  it('is an unknown option for a command without an engine', async () => {
     let err = '';
     const silent = { write: () => undefined };
     const context: CliContext = {
@@ -190,7 +186,7 @@ describe('--kv-transfer-config', () => {
   });
 });
 
-it('splits the model over ranks when told to', async () => {
+it('passes the number of ranks and the executor backend', async () => {
   const flags = ['--pipeline-parallel-size', '2', '--distributed-executor-backend', 'mp'];
   expect(await optionsOf(...flags)).toMatchObject({
     code: 0,
@@ -203,14 +199,14 @@ it('splits the model over ranks when told to', async () => {
   expect((await optionsOf('--distributed-executor-backend', 'ray')).code).toBe(2);
 });
 
-it("writes an engine's notices to standard error, not among the text", async () => {
+it("writes an engine's events to standard error, not to the text", async () => {
   const engine = new LetterEngine();
   const { run, seen } = cli(
     {},
     {
       createEngine: async ({ onEvent }) => {
-        onEvent?.({ level: 'warn', message: 'KV was lost.', fields: {} });
-        onEvent?.({ level: 'error', message: 'KV was lost again.', fields: {} });
+        onEvent?.({ level: 'warn', message: 'A load failed.', fields: {} });
+        onEvent?.({ level: 'error', message: 'Another load failed.', fields: {} });
         return engine;
       },
     },
@@ -218,6 +214,6 @@ it("writes an engine's notices to standard error, not among the text", async () 
   await run('generate', '--prompt', 'abc', '--max-tokens', '4');
   expect(seen).toMatchObject({
     stdout: `${lettersOf(3, 4)}\n`,
-    stderr: 'warning: KV was lost.\nerror: KV was lost again.\n',
+    stderr: 'warning: A load failed.\nerror: Another load failed.\n',
   });
 });

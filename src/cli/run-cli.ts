@@ -14,12 +14,12 @@ import { tooManyRanks } from '../worker/errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { readKvTransferFlags } from './kv-transfer-flags.ts';
 
-/** Makes one of the commands; `exit` is how it says what the shell is to get. */
+/** Creates one of the commands. The command calls `exit` with its exit code. */
 export type CommandFactory = (context: CliContext, exit: (code: ExitCode) => void) => Command;
 
 /**
- * Parses the command line, runs the command, and turns whatever came of it into an exit code and at most one line of
- * error. Never exits by itself.
+ * Parses the command line, runs the command, and returns its exit code. Prints at most one line for an error. Does not
+ * end the process.
  */
 export async function runCli(
   argv: readonly string[],
@@ -28,7 +28,9 @@ export async function runCli(
 ): Promise<ExitCode> {
   let code: ExitCode = 0;
   const program = new Command('kvasir')
-    .description('LLM inference server: GGUF models, an OpenAI API, and text that survives the loss of any KV cache.')
+    .description(
+      'LLM inference server for GGUF models with an OpenAI API. Lost KV is recomputed; the text is the same.',
+    )
     .version(context.version)
     .showHelpAfterError('(--help shows the options)');
   for (const make of commands) program.addCommand(make(context, (given) => (code = given)));
@@ -53,8 +55,8 @@ function withSubcommands(command: Command): Command[] {
   return [command, ...command.commands.flatMap(withSubcommands)];
 }
 
-/** The world is as it should be: it is the command line that has to change. */
-const commandLineFaults = new Set(
+/** Errors whose cause is the command line. */
+const commandLineErrors = new Set(
   [
     invalidParameter,
     kvConfigInvalid,
@@ -68,18 +70,18 @@ const commandLineFaults = new Set(
 );
 
 function report(error: unknown, { stderr }: CliContext): ExitCode {
-  // Commander has said what is wrong.
+  // Commander has printed the error.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   if (error instanceof KvasirError) {
     stderr.write(`error: ${withFlagNames(error)}\n`);
-    return commandLineFaults.has(error.code) ? 2 : 1;
+    return commandLineErrors.has(error.code) ? 2 : 1;
   }
-  // Our own bug: the stack is what a report of it needs.
+  // A bug: a report needs the stack.
   stderr.write(`internal error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
   return 1;
 }
 
-/** The engine says `topK` where the command line says --top-k; a connector's settings are spelt as in its JSON. */
+/** Replaces the engine's name `topK` by the flag --top-k. A connector's settings keep their JSON names. */
 function withFlagNames(error: KvasirError): string {
   const parameter = error.fields.parameter;
   if (error.code === tooManyRanks.definition.code) {

@@ -31,8 +31,8 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     .summary('serve a model over the OpenAI API')
     .description('Serve a GGUF model over the OpenAI API.')
     .argument('[model]', 'path of a GGUF file (default: the bundled demo model)')
-    // vLLM listens on all interfaces. Here the default is this machine alone: the server asks for no key unless told to,
-    // and a laptop in a café must not serve the café.
+    // vLLM listens on all interfaces. The default here is this machine alone, because by default the server requires no
+    // key, and a laptop must not serve all machines of a public network.
     .option('--host <address>', 'address to listen on; 0.0.0.0 for all', '127.0.0.1')
     .option('--port <port>', 'port to listen on; 0 for any', integerFrom(0, 65_535), 8000)
     .option('--served-model-name <name>', "the model's name in the API (default: its file's name)")
@@ -44,13 +44,13 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     )
     .option(
       '--shutdown-timeout <seconds>',
-      'how long running requests may go on after SIGTERM; a second signal ends the server at once',
+      'time limit for running requests after SIGTERM; a second signal ends the server at once',
       integerFrom(0, 86_400),
       30,
     )
-    .option('--seed <n>', 'where the seeds of requests without one come from (default: chance)', integerFrom(0))
-    .addOption(oneOf('--log-level <level>', 'how much to log', ['silent', 'error', 'warn', 'info', 'debug'], 'info'))
-    .addOption(oneOf('--log-format <format>', 'lines for people or for machines', ['text', 'json'], 'text'));
+    .option('--seed <n>', 'base seed for requests without a seed (default: random)', integerFrom(0))
+    .addOption(oneOf('--log-level <level>', 'least level to log', ['silent', 'error', 'warn', 'info', 'debug'], 'info'))
+    .addOption(oneOf('--log-format <format>', 'format of log lines', ['text', 'json'], 'text'));
   addEngineFlags(command);
   command.addHelpText(
     'after',
@@ -66,19 +66,17 @@ Examples:
 }
 
 async function serve(model: string, flags: ServeFlags, context: CliContext): Promise<ExitCode> {
-  // Told now rather than after minutes of loading.
+  // Checked before the model is loaded, which can take minutes.
   await checkPortFree(flags.host, flags.port);
   const end = new ServerEnd(flags.shutdownTimeout, context.stderr);
   using interruption = new Interruption(context, end.limits);
   const logDestination = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
   const onEvent = eventLog(logDestination, flags.logLevel);
-  const loading = optionsOf(model, flags, context).then((options) =>
-    context.createEngine({ ...options, onEvent: onEvent }),
-  );
+  const loading = optionsOf(model, flags, context).then((options) => context.createEngine({ ...options, onEvent }));
   const engine = await orInterrupted(loading, interruption.signal);
   if (engine === undefined) return interruption.exitCode;
   try {
-    // Loaded only now: fastify would double the time that the other commands take to start.
+    // Imported here, because fastify would double the start time of the other commands.
     const { Server } = await import('../server/server.ts');
     const server = new Server(engine, {
       version: context.version,
@@ -113,7 +111,7 @@ async function checkPortFree(host: string, port: number): Promise<void> {
   if (port === 0) return;
   const probe = createTcpServer();
   await new Promise<void>((resolve, reject) => {
-    probe.once('error', (error) => reject(listenFault(error, host, port)));
+    probe.once('error', (error) => reject(listenError(error, host, port)));
     probe.listen(port, host, () => probe.close(() => resolve()));
   });
 }
@@ -122,11 +120,11 @@ async function listen(server: Server, host: string, port: number): Promise<numbe
   try {
     return await server.listen(port, host);
   } catch (error) {
-    throw listenFault(error, host, port);
+    throw listenError(error, host, port);
   }
 }
 
-function listenFault(error: unknown, host: string, port: number): KvasirError {
+function listenError(error: unknown, host: string, port: number): KvasirError {
   const code = (error as NodeJS.ErrnoException).code ?? 'unknown';
   return code === 'EADDRINUSE' ? portInUse({ host, port }, error) : cannotListen({ host, port, reason: code }, error);
 }
@@ -150,13 +148,13 @@ ${bannerExtras(engine, flags)}  address   ${address}${flags.host === '127.0.0.1'
   Try it:
   curl ${address}/v1/${path} -H 'Content-Type: application/json' ${key}-d '${body}'
 
-  Or talk to it in a browser: ${address}
-  Ctrl-C stops it.
+  Chat in a browser: ${address}
+  Press Ctrl-C to stop.
 
 `;
 }
 
-/** Lines for what not every server has. */
+/** The lines for attention, ranks and connector, if there is something to report. */
 function bannerExtras({ model: { attention } }: AsyncEngine, flags: ServeFlags): string {
   const { kvTransferConfig: transfer, pipelineParallelSize: ranks } = flags;
   const lines: string[] = [];
@@ -171,13 +169,13 @@ function bannerExtras({ model: { attention } }: AsyncEngine, flags: ServeFlags):
   return lines.map((line) => `  ${line}\n`).join('');
 }
 
-/** Saves that are under way go on while the engine closes, and are not counted any more. */
+/** Blocks that are stored while the engine closes are not counted. */
 function transferSummary(engine: AsyncEngine): string {
   const { transfers, externalTokens } = engine.stats();
   const { savedBlocks = 0, loadedBlocks = 0, ...others } = transfers.counters;
   const reasons = Object.entries(others).flatMap(([name, count]) =>
     name.startsWith('loadFailed.') ? [`${name.slice('loadFailed.'.length)} ${count}`] : [],
   );
-  const lost = `${transfers.failedLoads} lost${reasons.length === 0 ? '' : ` (${reasons.join(', ')})`}`;
-  return `KV outside: ${savedBlocks} blocks saved, ${loadedBlocks} loaded for ${externalTokens} tokens, ${lost}\n`;
+  const failed = `${transfers.failedLoads} failed${reasons.length === 0 ? '' : ` (${reasons.join(', ')})`}`;
+  return `KV outside: ${savedBlocks} blocks stored, ${loadedBlocks} loaded for ${externalTokens} tokens, ${failed}\n`;
 }

@@ -2,14 +2,14 @@ import type { Server } from '../server/server.ts';
 import type { ExitCode, TextSink } from './context.ts';
 import type { InterruptionOptions } from './interrupt.ts';
 
-/** After the shutdown timeout, how long the engine and its worker processes may take to close. */
+/** The time for closing the engine and its worker processes after the shutdown timeout. */
 const closeMs = 750;
 
-/** How `kvasir serve` ends, and what it says about it. */
+/** Ends `kvasir serve` and reports it on stderr. */
 export class ServerEnd {
   readonly #timeoutSeconds: number;
   readonly #stderr: TextSink;
-  /** Set while requests are waited for. */
+  /** Set while `drain` waits for requests. */
   #draining: Server | undefined;
   #isDrained: boolean = false;
 
@@ -41,7 +41,7 @@ export class ServerEnd {
 
   #cutOff(cause: 'deadline' | 'signal'): ExitCode | undefined {
     const how = cause === 'signal' ? 'stopped by a second signal' : this.#timeoutIsOver();
-    // Later, only saves of KV and worker processes are left.
+    // After `drain`, only stores of KV and worker processes can delay the end.
     const what =
       this.#draining === undefined ? 'the engine was not closed yet' : wereAborted(this.#draining.requestCount);
     this.#say(`${how}: ${what}`);

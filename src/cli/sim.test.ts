@@ -12,7 +12,7 @@ async function sim(flags: readonly string[], { isTTY = false, signals = new Even
   return { code, out: out.join(''), err: err.join(''), listeners: signals.listenerCount('SIGINT') };
 }
 
-test('the same seed is the same run', async () => {
+test('equal seeds give equal runs', async () => {
   const flags = ['--seed', '7', '--steps', '300', '--scenario', 'crash', '--json'];
   const first = await sim(flags);
   expect(first.code).toBe(0);
@@ -20,11 +20,11 @@ test('the same seed is the same run', async () => {
   expect(JSON.parse(first.out)).toMatchObject({ seed: 7, scenario: 'crash' });
 });
 
-test('a summary for people', async () => {
+test('without --json, a readable summary is printed', async () => {
   expect((await sim(['--steps', '100', '--scenario', 'local'])).out).toContain('all invariants held');
 });
 
-test('parts of a world can be left out', async () => {
+test('faults and requests of a world can be left out', async () => {
   const { code, out } = await sim([
     '--steps',
     '1',
@@ -40,7 +40,7 @@ test('parts of a world can be left out', async () => {
   expect(JSON.parse(out)).toMatchObject({ worlds: 1 });
 });
 
-test('Ctrl-C ends a long run with what was found so far, and leaves no listener', async () => {
+test('Ctrl-C ends a long run with the summary so far and leaves no listener', async () => {
   const signals = new EventEmitter();
   const run = sim(['--steps', '1000000000'], { isTTY: true, signals });
   await vi.waitFor(() => expect(signals.listenerCount('SIGINT')).toBe(1), { timeout: 60_000, interval: 1 });
@@ -54,7 +54,7 @@ test('Ctrl-C ends a long run with what was found so far, and leaves no listener'
 test.each([
   ['--scenario', 'sunshine', 'crash'],
   ['--off', 'rain', 'There is no fault "rain"'],
-])('%s %s is refused, and the message helps', async (flag, value, hint) => {
+])('%s %s is refused with a hint', async (flag, value, hint) => {
   const { code, err } = await sim([flag, value]);
   expect(code).toBe(2);
   expect(err).toContain(hint);

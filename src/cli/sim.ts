@@ -17,31 +17,26 @@ interface SimFlags {
   readonly json: boolean;
 }
 
-/** How long the simulator computes before it lets signals and the terminal have their turn. */
+/** How long the simulator computes before it gives the event loop a turn for signals and the terminal. */
 const sliceMs = 100;
 const progressEveryMs = { person: 500, file: 30_000 };
 
-/** `kvasir sim`: the real scheduler and KV cache in random worlds that try to break them. */
+/** `kvasir sim`: tests the real scheduler and KV cache in random worlds. */
 export const simCommand: CommandFactory = (context, exit) =>
   new Command('sim')
-    .summary('try to break the scheduler and the KV cache')
+    .summary('test the scheduler and the KV cache with random faults')
     .description(
-      'Run the real scheduler and KV cache on a model of hashes in random worlds: stores that lose, corrupt, delay and ' +
-        'repeat, workers that die, pools that are too small. Every token is compared with an engine that has no cache. ' +
-        'The same seed is the same run, bit for bit; a failure names its seed, is shrunk, and prints the line that runs ' +
-        'just that again.',
+      'Run the real scheduler and KV cache with a model of hashes in random worlds: stores fail, corrupt, delay and ' +
+        'repeat, workers die, pools are too small. Every token is compared with that of an engine without a cache. ' +
+        'Equal seeds give equal runs, bit for bit. After a failure, the simulator reduces the world and prints the ' +
+        'command that repeats the failure.',
     )
-    .option('--seed <n>', 'the first world; the next ones follow from it', integerFrom(0), 1)
-    .option('--steps <n>', 'engine steps to simulate, over as many worlds as it takes', integerFrom(1), 100_000)
-    .addOption(oneOf('--scenario <name>', 'what kind of worlds', [...scenarios], 'mixed'))
-    .option('--turns <n>', 'turns of chaos in each world, before the calm', integerFrom(1), chaosTurns)
-    .option(
-      '--off <faults>',
-      `faults that do not happen: ${[...faultNames, ...worldFaultNames].join(', ')}`,
-      faultsFrom,
-      [],
-    )
-    .option('--without <ids>', 'requests that are not sent (r1,r7): what a shrunk failure can do without', listFrom, [])
+    .option('--seed <n>', 'seed of the first world; the seeds of later worlds follow from it', integerFrom(0), 1)
+    .option('--steps <n>', 'engine steps to simulate, over all worlds', integerFrom(1), 100_000)
+    .addOption(oneOf('--scenario <name>', 'kind of worlds', [...scenarios], 'mixed'))
+    .option('--turns <n>', 'turns of chaos in each world, before the calm phase', integerFrom(1), chaosTurns)
+    .option('--off <faults>', `faults to turn off: ${[...faultNames, ...worldFaultNames].join(', ')}`, faultsFrom, [])
+    .option('--without <ids>', 'requests to leave out (r1,r7); for a reduced failure', listFrom, [])
     .option('--json', 'print one JSON line on standard output', false)
     .addHelpText(
       'after',
@@ -91,13 +86,13 @@ function summarize(
     return;
   }
   stdout.write(
-    `${isInterrupted ? 'interrupted; so far ' : ''}all invariants held, every token was the reference's\n` +
+    `${isInterrupted ? 'interrupted; so far ' : ''}all invariants held, every token equals the reference\n` +
       `  ${report.steps} steps in ${report.worlds} worlds from seed ${seed} (${scenario}), ${seconds.toFixed(1)} s\n` +
       `  ${report.finished} requests finished, ${report.loaded} blocks loaded, ${report.failedLoads} loads failed\n`,
   );
 }
 
-/** One line that draws over itself where a person looks on; a line now and then where the output goes to a file. */
+/** On a terminal: one line that is overwritten. In a file: a line every 30 s. */
 class Progress {
   readonly #out: CliContext['stderr'];
   readonly #steps: number;

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { fileUnreadable, textNotUtf8 } from './cli-errors.ts';
 
-/** The text of a flag: as it stands, of a file (`@path`), or of standard input (`-`). */
+/** The text of a flag: the value itself, the content of a file (`@path`), or standard input (`-`). */
 export async function readTextFlag(what: string, value: string, readStdin: () => Promise<Uint8Array>): Promise<string> {
   if (value === '-') return withoutLastNewline(decode(what, 'standard input', await readStdin()));
   if (value.startsWith('@')) return withoutLastNewline(await readTextFile(what, value.slice(1)));
@@ -26,7 +26,7 @@ function decode(what: string, path: string, bytes: Uint8Array): string {
   }
 }
 
-/** Editors and `echo` put it there; nobody means it as part of a prompt. */
+/** Editors and `echo` add a newline at the end, which is not part of the prompt. */
 function withoutLastNewline(text: string): string {
   return text.replace(/\r?\n$/, '');
 }

@@ -39,7 +39,7 @@ async function send(
 const complete = (body: unknown) => send('POST', '/v1/completions', JSON.stringify(body));
 const chat = (body: unknown) => send('POST', '/v1/chat/completions', JSON.stringify(body));
 
-/** Whatever was sent before, a good request still gets its answer. */
+/** A valid request is still answered. */
 async function expectAlive(): Promise<void> {
   expect((await complete({ prompt: 'abc', max_tokens: 1 })).status).toBe(200);
   expect(engine.stats().running).toBe(0);
@@ -84,7 +84,7 @@ describe('completions with a wrong field', () => {
     ['n above the server limit', { prompt, n: 9 }, null, /1 prompts times n = 9 completions; the limit is 8/],
     ['too many prompts', { prompt: Array(9).fill('a') }, null, /9 prompts/],
     ['n times prompts above the limit', { prompt: ['a', 'b', 'c'], n: 3 }, null, /3 prompts times n = 3/],
-    ['a broken seed', { prompt, seed: 1.5 }, 'seed', /`seed` must be/],
+    ['a fractional seed', { prompt, seed: 1.5 }, 'seed', /`seed` must be/],
     ['a seed beyond 64 bits', { prompt, seed: 1e30 }, 'seed', /`seed` must be/],
     ['an empty stop', { prompt, stop: '' }, 'stop', /not empty/],
     ['too many stops', { prompt, stop: Array(99).fill('a') }, 'stop', /`stop` must be/],
@@ -121,7 +121,7 @@ describe('completions with a wrong field', () => {
     ['beam search', { prompt, use_beam_search: true }, 'use_beam_search', /not supported/],
     ['a typo', { prompt, temprature: 1 }, 'temprature', /Did you mean `temperature`\?/],
     ['another typo', { prompt, maxTokens: 1 }, 'maxTokens', /Did you mean `max_tokens`\?/],
-    ['a field of nobody', { prompt, zzzzzzzz: 1 }, 'zzzzzzzz', /There is no field `zzzzzzzz`\.$/],
+    ['an unknown field', { prompt, zzzzzzzz: 1 }, 'zzzzzzzz', /There is no field `zzzzzzzz`\.$/],
     ['a prototype', JSON.parse('{"prompt":"a","__proto__":{"stream":true}}'), '__proto__', /no field/],
     ['a list', [1], null, /must be a JSON object, got an array/],
     ['a number', 7, null, /must be a JSON object, got 7/],
@@ -143,7 +143,7 @@ describe('chats with a wrong field', () => {
   const cases: [name: string, body: unknown, param: string, message: RegExp][] = [
     ['no messages', {}, 'messages', /`messages` is required/],
     ['no message', { messages: [] }, 'messages', /got 0 items/],
-    ['a message that is none', { messages: ['hi'] }, 'messages[0]', /must be an object/],
+    ['a message that is a string', { messages: ['hi'] }, 'messages[0]', /must be an object/],
     ['no role', { messages: [{ content: 'hi' }] }, 'messages[0].role', /is required/],
     ['a strange role', { messages: [{ role: 'king', content: 'hi' }] }, 'messages[0].role', /one of system/],
     ['no content', { messages: [{ role: 'user' }] }, 'messages[0].content', /is required/],
@@ -183,14 +183,14 @@ describe('chats with a wrong field', () => {
     expect(status).toBe(400);
   });
 
-  it('takes what asks for nothing', async () => {
+  it('accepts unsupported fields whose values request nothing', async () => {
     const nothing = { tools: [], tool_choice: 'auto', response_format: { type: 'text' }, n: null, stop: null };
     expect((await chat({ messages, max_tokens: 1, ...nothing, modalities: ['text'], user: 'me' })).status).toBe(200);
   });
 });
 
 describe('HTTP', () => {
-  it('refuses what is not JSON, without quoting it', async () => {
+  it('refuses a body that is not JSON without quoting it', async () => {
     for (const [body, message] of [
       ['{"prompt": "my secret', /ends too early|cannot be parsed/],
       ['{"temperature": NaN}', /cannot be parsed/],
@@ -204,7 +204,7 @@ describe('HTTP', () => {
     await expectAlive();
   });
 
-  it('refuses numbers that JSON can write and JavaScript cannot hold', async () => {
+  it('refuses JSON numbers that are infinite in JavaScript', async () => {
     for (const field of ['"temperature":1e999', '"max_tokens":1e999', '"logit_bias":{"1":1e999}', '"seed":1e999']) {
       expect((await send('POST', '/v1/completions', `{"prompt":"a",${field}}`)).status).toBe(400);
     }
@@ -218,7 +218,7 @@ describe('HTTP', () => {
     await expectAlive();
   });
 
-  it('refuses a body that is too large, announced or not', async () => {
+  it('refuses a body that is too large, with and without Content-Length', async () => {
     const body = JSON.stringify({ prompt: 'x'.repeat(200_000) });
     const announced = await send('POST', '/v1/completions', body, {
       ...AUTHORIZED,
@@ -242,7 +242,7 @@ describe('HTTP', () => {
     expect(status).toBe(415);
   });
 
-  it('knows its routes and their methods', async () => {
+  it('answers 404 for unknown routes and 405 with `Allow` for wrong methods', async () => {
     expect(await send('GET', '/v1/nothing')).toMatchObject({ status: 404, error: { type: 'invalid_request_error' } });
     const { status, headers } = await send('GET', '/v1/completions');
     expect(status).toBe(405);
@@ -251,7 +251,7 @@ describe('HTTP', () => {
     expect((await send('GET', '/v1/%zz')).status).toBe(404);
   });
 
-  it('answers what is not HTTP at all', async () => {
+  it('answers 400 to bytes that are not HTTP', async () => {
     const socket = connect(port, '127.0.0.1');
     socket.end('HELLO\r\n\r\n');
     const text = await readText(socket);
@@ -264,39 +264,36 @@ describe('HTTP', () => {
     ['ends', (socket: Socket) => socket.end()],
     ['is destroyed', (socket: Socket) => socket.destroy()],
     ['is reset', (socket: Socket) => socket.resetAndDestroy()],
-  ])(
-    'logs one line, and no fault of the server, for a client whose connection %s within the body',
-    async (_, leave) => {
-      lines.length = 0;
-      const socket = connect(port, '127.0.0.1');
-      const fields = {
-        ...AUTHORIZED,
-        host: 'x',
-        'content-length': 100,
-        'x-request-id': 'gone',
-        expect: '100-continue',
-      };
-      const head = Object.entries(fields).map((field) => `${field.join(': ')}\r\n`);
-      socket.write(`POST /v1/completions HTTP/1.1\r\n${head.join('')}\r\n`);
-      // The server has read the head and reads the body.
-      await once(socket, 'data');
-      socket.write('{"prompt":', () => leave(socket));
-      while (lines.length === 0) await new Promise((resolve) => setImmediate(resolve));
-      await expectAlive();
-      const logged = lines.map((line) => JSON.parse(line)).filter(({ reqId }) => reqId === 'gone');
-      expect(logged).toMatchObject([{ level: 30, msg: 'request', status: 499, clientGone: true }]);
-      expect(lines.join('')).not.toContain('request failed');
-    },
-  );
+  ])('logs one line and no internal error for a client whose connection %s within the body', async (_, leave) => {
+    lines.length = 0;
+    const socket = connect(port, '127.0.0.1');
+    const fields = {
+      ...AUTHORIZED,
+      host: 'x',
+      'content-length': 100,
+      'x-request-id': 'gone',
+      expect: '100-continue',
+    };
+    const head = Object.entries(fields).map((field) => `${field.join(': ')}\r\n`);
+    socket.write(`POST /v1/completions HTTP/1.1\r\n${head.join('')}\r\n`);
+    // The server has read the head and reads the body.
+    await once(socket, 'data');
+    socket.write('{"prompt":', () => leave(socket));
+    while (lines.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    await expectAlive();
+    const logged = lines.map((line) => JSON.parse(line)).filter(({ reqId }) => reqId === 'gone');
+    expect(logged).toMatchObject([{ level: 30, msg: 'request', status: 499, clientGone: true }]);
+    expect(lines.join('')).not.toContain('request failed');
+  });
 
-  it('knows its model', async () => {
+  it('answers 404 for another model and names its own', async () => {
     const { status, error } = await complete({ model: 'gpt-9', prompt });
     expect(status).toBe(404);
     expect(error).toMatchObject({ code: 'model_not_found', param: 'model' });
     expect(error.message).toContain('`letters`');
   });
 
-  it('asks for the key, except for its health', async () => {
+  it('requires the API key on all routes except health', async () => {
     const json = { 'content-type': 'application/json' };
     for (const headers of [json, { ...json, authorization: 'Bearer wrong' }, { ...json, authorization: 'sesame' }]) {
       const { status, error } = await send('POST', '/v1/completions', '{"prompt":"a"}', headers);
@@ -308,14 +305,14 @@ describe('HTTP', () => {
     expect((await send('GET', '/health', undefined, {})).status).toBe(200);
   });
 
-  it("keeps a client's request id, but not a wild one", async () => {
+  it("keeps a client's request id if it is plain", async () => {
     const ask = async (id: string) =>
       (await send('GET', '/health', undefined, { 'x-request-id': id })).headers['x-request-id'];
     expect(await ask('trace-1')).toBe('trace-1');
     expect(await ask('a b')).toMatch(/^req-/);
   });
 
-  it('logs each generation and failure in one line, and never a prompt', async () => {
+  it('logs each generation and each error in one line without the prompt', async () => {
     lines.length = 0;
     const secret = 'swordfish';
     await complete({ prompt: secret, max_tokens: 2 });

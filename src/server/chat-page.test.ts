@@ -8,11 +8,11 @@ import { Server } from './server.ts';
 const inside = (tag: string): string => new RegExp(`<${tag}>([\\s\\S]*)</${tag}>`).exec(chatPage.html)![1]!;
 
 describe('the chat page', () => {
-  it('is a program that parses', () => {
+  it('has a script that parses', () => {
     expect(() => new Script(inside('script'))).not.toThrow();
   });
 
-  it('allows itself, and nothing from elsewhere', () => {
+  it('has a policy that allows only its own script and style', () => {
     const policy = chatPage.headers['content-security-policy'];
     for (const tag of ['script', 'style']) {
       const hash = createHash('sha256').update(inside(tag)).digest('base64');

@@ -1,9 +1,8 @@
 import { createHash } from 'node:crypto';
 
 /**
- * A page to talk to the model with, for people who would rather look than read: one file, nothing loaded from elsewhere,
- * a plain client of the API like any other. It puts text into the page as text only, and its policy allows no script
- * but its own.
+ * The chat page: one HTML file that loads nothing from other hosts and uses only the public API. It inserts text as text
+ * nodes, never as HTML, and its content security policy allows only its own script.
  */
 export interface ChatPage {
   readonly html: string;
@@ -32,7 +31,7 @@ const style = `
   #send { background: var(--accent); border-color: var(--accent); color: #fff; }
 `;
 
-// Runs in the browser. No template literals in here: this is one.
+// Runs in the browser. It is a template literal itself, so it must not contain template literals.
 const script = `
   'use strict';
   const $ = (id) => document.getElementById(id);
@@ -162,7 +161,7 @@ const html = `<!doctype html>
 </header>
 <main id="turns"></main>
 <form id="form">
-  <textarea id="text" rows="2" placeholder="Say something" autofocus></textarea>
+  <textarea id="text" rows="2" placeholder="Write a message" autofocus></textarea>
   <button id="send">Send</button>
 </form>
 <script>${script}</script>

@@ -10,7 +10,7 @@ interface GatheredChoice {
   last: OutputDelta | undefined;
 }
 
-/** Joins the deltas of each choice to one that holds all of it, for answers that are not streamed. */
+/** Joins the deltas of each choice to one delta, for responses that are not streamed. */
 export class ChoiceCollector {
   readonly #gathered: readonly GatheredChoice[];
 
@@ -24,14 +24,17 @@ export class ChoiceCollector {
   }
 
   add(delta: OutputDelta): void {
-    const choice = assertDefined(this.#gathered[delta.index], `the engine made a choice ${delta.index}, unasked`);
+    const choice = assertDefined(
+      this.#gathered[delta.index],
+      `the engine returned a choice ${delta.index} that was not requested`,
+    );
     choice.text += delta.text;
     choice.tokenIds.push(...delta.tokenIds);
     choice.logprobs.push(...(delta.logprobs ?? []));
     choice.last = delta;
   }
 
-  /** In order of their numbers; every choice must have ended. */
+  /** The choices in order of their numbers. Every choice must have ended. */
   choices(): OutputDelta[] {
     return this.#gathered.map(({ text, tokenIds, logprobs, last }, index) => {
       const { stats, finish, logprobs: lastLogprobs } = assertDefined(last, `choice ${index} has no output`);

@@ -10,7 +10,7 @@ import { Server, type ServerOptions } from './server.ts';
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
-/** Long enough for a slow machine; a test that succeeds never waits for it. */
+/** Long enough for a slow machine; a successful test does not wait so long. */
 const PATIENCE = { timeout: 120_000, interval: 5 };
 
 const cleanups: (() => unknown)[] = [];
@@ -31,7 +31,7 @@ async function serve(engineOptions: LetterEngineOptions = {}, options: Partial<S
   return { engine, server, port, lines };
 }
 
-/** A request on a bare socket, so that the test alone decides when to read and when to go away. */
+/** A request on a plain socket, so that the test decides when to read and when to close it. */
 function ask(port: number, body: object, path = '/v1/completions'): Socket {
   const text = JSON.stringify(body);
   const socket = connect(port, '127.0.0.1');
@@ -42,14 +42,14 @@ function ask(port: number, body: object, path = '/v1/completions'): Socket {
   return socket;
 }
 
-/** Everything until `pattern` has come. */
+/** Reads until the text matches `pattern`. */
 async function readUntil(socket: Socket, pattern: RegExp): Promise<string> {
   let text = '';
   while (!pattern.test(text)) text += String(await once(socket, 'data'));
   return text;
 }
 
-/** A step whenever the test says so. */
+/** Lets one step run for each call of `step`. */
 function gate() {
   let open: () => void = () => {};
   let closed = new Promise<void>((resolve) => {
@@ -67,8 +67,8 @@ function gate() {
   };
 }
 
-describe('a client that goes away', () => {
-  it('in the middle of a stream ends its request', async () => {
+describe('a client that closes its connection', () => {
+  it('in the middle of a stream aborts its request', async () => {
     const { beforeStep, step } = gate();
     const { engine, port, lines } = await serve({ beforeStep });
     const socket = ask(port, { prompt: 'abc', max_tokens: 50, stream: true });
@@ -81,7 +81,7 @@ describe('a client that goes away', () => {
     expect(JSON.parse(lines.at(-1)!)).toMatchObject({ clientGone: true, outputTokens: 1 });
   });
 
-  it('before the answer ends its request', async () => {
+  it('before the answer aborts its request', async () => {
     const { beforeStep } = gate();
     const { engine, port } = await serve({ beforeStep });
     for (const stream of [false, true]) {
@@ -93,7 +93,7 @@ describe('a client that goes away', () => {
     expect(engine.stats().aborts).toBe(4);
   });
 
-  it('leaves others alone', async () => {
+  it('does not affect other requests', async () => {
     const { beforeStep, step } = gate();
     const { engine, port } = await serve({ beforeStep });
     const leaver = ask(port, { prompt: 'ab', max_tokens: 50, stream: true });
@@ -112,11 +112,11 @@ describe('a client that does not read', () => {
   const many = 100_000;
   const endless = { prompt: 'abc', max_tokens: many, stream: true };
 
-  it('slows down its own request alone, and is cut off in the end', async () => {
+  it('slows down only its own request, which is aborted after the stall timeout', async () => {
     const { engine, port } = await serve({ maxModelLen: 2 * many }, { stallTimeoutMs: 500 });
     const socket = ask(port, endless);
     socket.pause();
-    // Stalled: nothing more is taken from the engine, although most of it is still to come.
+    // The stream is stalled when the engine generates no more tokens although most of them are left.
     await vi.waitFor(() => expect(engine.stats().running).toBe(1), PATIENCE);
     let before = -1;
     while (engine.stats().generatedTokens !== before) {
@@ -133,7 +133,7 @@ describe('a client that does not read', () => {
     await vi.waitFor(() => expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 }), PATIENCE);
   });
 
-  it('gets everything when it reads on', async () => {
+  it('gets the whole stream if it reads again', async () => {
     const { engine, port } = await serve({ maxModelLen: 2 * many });
     const socket = ask(port, { ...endless, max_tokens: 60_000 });
     socket.pause();
@@ -146,8 +146,8 @@ describe('a client that does not read', () => {
   });
 });
 
-describe('a long silence', () => {
-  it('is filled with comments, which do not change the stream', async () => {
+describe('a long time without an event', () => {
+  it('has comments, which do not change the stream', async () => {
     const { beforeStep, step } = gate();
     const { engine, port } = await serve({ beforeStep }, { keepAliveMs: 20 });
     const socket = ask(port, { prompt: 'abc', max_tokens: 1, stream: true });
@@ -174,7 +174,7 @@ describe('a shutdown', () => {
     await expect(fetch(`http://127.0.0.1:${port}/health`)).rejects.toThrow();
   });
 
-  it('waits for the last bytes of a slow reader, and for nothing more', async () => {
+  it('waits until a slow reader has read its response, and not longer', async () => {
     const long = 'x'.repeat(1_000_000);
     const { engine, server, port } = await serve({ maxModelLen: 2 * long.length });
     const socket = ask(port, { prompt: long, max_tokens: 1, echo: true, n: 32 });
@@ -196,21 +196,21 @@ describe('a shutdown', () => {
     expect(bytes).toBeGreaterThan(32 * long.length);
   });
 
-  it('cuts what does not end in time, and counts it', async () => {
+  it('aborts and counts the requests that do not end in time', async () => {
     const { engine, server, port } = await serve({ beforeStep: gate().beforeStep });
     const [first, second] = [ask(port, { prompt: 'abc', stream: true }), ask(port, { prompt: 'abc' })];
     const closed = Promise.all([once(first, 'close'), once(second, 'close')]);
     for (const socket of [first, second]) socket.resume();
     await vi.waitFor(() => expect(engine.stats().running).toBe(2), PATIENCE);
     const outcome = server.drain(100);
-    // Whatever measures the time must not be garbage.
+    // The timer of the deadline must survive a garbage collection.
     collectGarbage();
     expect(await outcome).toEqual({ how: 'cut', aborted: 2 });
     await closed;
     expect(engine.stats()).toMatchObject({ running: 0, aborts: 2 });
   });
 
-  it('closes a kept connection after the response that was under way', async () => {
+  it('closes a keep-alive connection after its running response', async () => {
     const { beforeStep, step } = gate();
     const { engine, server, port } = await serve({ beforeStep });
     const socket = ask(port, { prompt: 'abc', max_tokens: 1 });

@@ -2,17 +2,17 @@ import type { Server as HttpServer, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 /**
- * The connections of the server, and the responses that are not sent yet. Node's own `closeIdleConnections` is not enough: it
- * takes a connection that has never sent a byte for a busy one, and a response that waits for a slow reader for a sent one.
+ * The connections of the server, and the responses that are not sent yet. Node's own `closeIdleConnections` is not enough:
+ * it keeps a connection that never sent a byte, and it closes a connection whose response waits for a slow reader.
  */
 export class Connections {
-  /** With the bytes read when the last response ended: the same count later means that no request has begun since. */
+  /** `bytesRead` at the end of the last response: an equal count later means that no new request has begun. */
   readonly #sockets = new Map<Socket, { bytesRead: number }>();
   readonly #responses = new Set<ServerResponse>();
   #isDraining: boolean = false;
   #isClosed: boolean = false;
 
-  /** Call once, before the server listens. */
+  /** Called once, before the server listens. */
   watch(server: HttpServer): void {
     server.on('connection', (socket: Socket) => {
       if (this.#isClosed) {
@@ -24,7 +24,7 @@ export class Connections {
     });
   }
 
-  /** Call for every response, before its head is written. */
+  /** Called for every response, before its head is written. */
   add(response: ServerResponse): void {
     const { socket } = response.req;
     this.#responses.add(response);
@@ -37,17 +37,17 @@ export class Connections {
     });
   }
 
-  /** Requests that have come in whole and are not answered to the last byte. */
+  /** Requests that are received completely and whose responses are not sent completely. */
   get requestCount(): number {
     let count = 0;
     for (const { req } of this.#responses) if (req.complete) count++;
     return count;
   }
 
-  /** Closes the connections without a request now, and every other one after its response. New ones stay possible. */
+  /** Closes idle connections now, and the other connections after their responses. New connections are still accepted. */
   beginDrain(): void {
     this.#isDraining = true;
-    // A response whose head is out has said keep-alive: its connection is closed when the response ends.
+    // A response whose head is sent already says keep-alive; its connection is closed when the response ends.
     for (const response of this.#responses) if (!response.headersSent) response.shouldKeepAlive = false;
     for (const [socket, { bytesRead }] of this.#sockets) {
       if (!this.#isBusy(socket) && socket.bytesRead === bytesRead) socket.destroySoon();
@@ -55,15 +55,15 @@ export class Connections {
   }
 
   /**
-   * Resolves when the requests that are whole now have been answered to the last byte, or their readers have gone. A request
-   * that has not come in whole is not waited for: its client may never send the rest.
+   * Resolves when the responses of all completely received requests are sent, or their connections are closed. It does not
+   * wait for a request that is not received completely: its client may never send the rest.
    */
   async sent(): Promise<void> {
     const open = Array.from(this.#responses).filter(({ req }) => req.complete);
     await Promise.all(open.map((response) => new Promise<void>((resolve) => response.once('close', () => resolve()))));
   }
 
-  /** No connection is left afterwards, and none is accepted. */
+  /** Closes every connection, and each later one. */
   close(): void {
     this.#isClosed = true;
     for (const socket of this.#sockets.keys()) socket.destroy();

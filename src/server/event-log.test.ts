@@ -3,10 +3,10 @@ import type { EngineEvent } from '../engine/contract.ts';
 import { eventLog } from './event-log.ts';
 import { readableLog } from './log-format.ts';
 
-const event: EngineEvent = { level: 'warn', message: 'KV was lost.', fields: { requests: 2, tokens: 32 } };
+const event: EngineEvent = { level: 'warn', message: 'A load failed.', fields: { requests: 2, tokens: 32 } };
 const time = Date.UTC(2026, 0, 2, 3, 4, 5);
 
-it('writes a line as the server does, for machines or for people', () => {
+it('writes a line in the format of the server log, JSON or readable', () => {
   const lines: string[] = [];
   const out = { write: (line: string) => void lines.push(line) };
   eventLog(out, 'info', () => time)(event);
@@ -17,10 +17,10 @@ it('writes a line as the server does, for machines or for people', () => {
     pid: process.pid,
     requests: 2,
     tokens: 32,
-    msg: 'KV was lost.',
+    msg: 'A load failed.',
   });
   expect(lines[0]!.endsWith('\n')).toBe(true);
-  expect(lines[1]).toBe('03:04:05 error KV was lost. requests=2 tokens=32\n');
+  expect(lines[1]).toBe('03:04:05 error A load failed. requests=2 tokens=32\n');
 });
 
 it.each([
@@ -28,7 +28,7 @@ it.each([
   ['error', 1],
   ['warn', 2],
   ['debug', 2],
-] as const)('with --log-level %s, %i of a warning and an error are said', (level, count) => {
+] as const)('with --log-level %s, %i of a warning and an error are logged', (level, count) => {
   const lines: string[] = [];
   const log = eventLog({ write: (line) => void lines.push(line) }, level);
   log(event);

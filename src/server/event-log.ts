@@ -7,8 +7,8 @@ const severities = { warn: 40, error: 50 } as const;
 const thresholds: Readonly<Record<LogLevel, number>> = { silent: Infinity, error: 50, warn: 40, info: 30, debug: 20 };
 
 /**
- * An engine's notices as lines of the server's log. Not through the server's own logger: an engine may have something to
- * say while it is put together, and then there is no server yet.
+ * Writes an engine's events as lines of the server's log. It does not use the server's logger, because an engine can
+ * send events while it is created, before there is a server.
  */
 export function eventLog(
   destination: { write(line: string): void },

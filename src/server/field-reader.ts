@@ -11,16 +11,16 @@ export interface Range {
 }
 
 /**
- * Reads the fields of one JSON object, each with its type and range, and knows at the end which fields nobody asked
- * for. So the list of known fields is the code that reads them and cannot fall behind it. `null` counts as absent, as
- * OpenAI's clients send it. Every error names the field as the caller wrote it.
+ * Reads the fields of one JSON object, each with its type and range, and at the end refuses fields that were not read.
+ * So the code that reads the fields is the list of known fields. `null` counts as absent, because OpenAI's clients send
+ * it. Every error names the field as the caller wrote it.
  */
 export class FieldReader {
   readonly #fields: Readonly<Record<string, unknown>>;
   readonly #path: string;
   readonly #known = new Set<string>();
 
-  /** `path` is put before names in errors, for objects inside the body: `stream_options.`. */
+  /** `path` is the prefix of field names in errors, for objects inside the body: `stream_options.`. */
   constructor(body: unknown, path = '') {
     if (!isObject(body)) {
       if (path === '') throw bodyNotObject({ actual: describeValue(body) });
@@ -34,7 +34,7 @@ export class FieldReader {
     this.#path = path;
   }
 
-  /** The value as it came, or undefined when it is absent or null. */
+  /** The unchecked value; undefined if it is absent or null. */
   raw(name: string): unknown {
     this.#known.add(name);
     const value = Object.hasOwn(this.#fields, name) ? this.#fields[name] : undefined;
@@ -67,14 +67,14 @@ export class FieldReader {
     return value === undefined ? undefined : this.text(name, value);
   }
 
-  /** A string that can be encoded: half a surrogate pair is not text, and tokenizers would each read it differently. */
+  /** A string of well-formed Unicode: tokenizers would read a lone surrogate in different ways. */
   text(name: string, value: unknown): string {
     if (typeof value !== 'string') throw this.invalid(name, 'a string', describeValue(value));
     if (/\p{Surrogate}/u.test(value)) throw this.invalid(name, 'well-formed Unicode', 'a lone surrogate');
     return value;
   }
 
-  /** A list with `read` applied to each item, whose name in errors is `name[i]`. */
+  /** A list with `read` applied to each item. In errors the name of an item is `name[i]`. */
   list<T>(
     name: string,
     read: (item: unknown, itemName: string) => T,
@@ -99,24 +99,24 @@ export class FieldReader {
     return value;
   }
 
-  /** Fields that other servers act on and that change nothing about the text here. */
+  /** Accepts fields that other servers use and that do not change the text here. */
   ignore(names: readonly string[]): void {
     for (const name of names) this.#known.add(name);
   }
 
-  /** A field we know and do not have; `isNeutral` says which values ask for nothing. */
+  /** Refuses a known field that is not supported, except for values that request nothing (`isNeutral`). */
   refuse(name: string, isNeutral: (value: unknown) => boolean, detail = ''): void {
     const value = this.raw(name);
     if (value === undefined || isNeutral(value)) return;
     throw fieldNotSupported({ parameter: this.#path + name, detail });
   }
 
-  /** `actual` is shown as it stands: pass what `describeValue` makes of a caller's value. */
+  /** `actual` is shown unchanged: for a value of the caller, pass the result of `describeValue`. */
   invalid(name: string, expected: string, actual: string): Error {
     return invalidParameter({ parameter: this.#path + name, expected, actual });
   }
 
-  /** Refuses what nobody has asked for. Call it after the last read. */
+  /** Refuses fields that were not read. Call it after the last read. */
   finish(): void {
     for (const name of Object.keys(this.#fields)) {
       if (this.#known.has(name)) continue;
@@ -154,7 +154,7 @@ function describeRange({ min, max, above }: Range): string {
 
 type WithoutUndefined<T> = { [K in keyof T]?: Exclude<T[K], undefined> };
 
-/** Readers give undefined for what is absent; `exactOptionalPropertyTypes` wants it absent. */
+/** Readers return undefined for absent fields, and `exactOptionalPropertyTypes` does not allow such properties. */
 export function withoutUndefined<T extends object>(value: T): WithoutUndefined<T> {
   return Object.fromEntries(Object.entries(value).filter(([, field]) => field !== undefined)) as WithoutUndefined<T>;
 }

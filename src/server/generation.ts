@@ -9,22 +9,22 @@ import type { Usage } from './openai-types.ts';
 import { promptTokensDetails, reusedTokens } from './prompt-usage.ts';
 import { generationFailed } from './server-errors.ts';
 
-/** One prompt of a request, as the engine takes it. */
+/** One tokenized prompt of a request. */
 export interface Prompt {
   readonly tokens: readonly number[] | Int32Array;
-  /** How many tokens to generate at most, unless the request says it. */
+  /** The largest number of output tokens, if the request has no `max_tokens`. */
   readonly maxTokensDefault: number;
 }
 
 export interface PromptsToPrepare {
   readonly prompts: readonly (string | Int32Array)[];
-  /** As of the endpoint. */
+  /** The default of the endpoint. */
   readonly maxTokensDefault: number;
 }
 
 /**
- * Turns texts into tokens. `maxTokensDefault`: what the endpoint generates when the request does not say; cut to what
- * the context leaves. Yields to the event loop between prompts, because a long list must not hold up the streams.
+ * Turns texts into tokens and limits `maxTokensDefault` to the rest of the context. Yields to the event loop between
+ * prompts, so that a long list does not delay the streams.
  */
 export async function preparePrompts(
   engine: AsyncEngine,
@@ -46,7 +46,7 @@ export async function preparePrompts(
   return prepared;
 }
 
-/** Control tokens written in a prompt count as such: whoever writes the whole prompt could as well send tokens. */
+/** Names of control tokens in a prompt become control tokens: the client could send their ids too. */
 export function tokenizeText(
   engine: AsyncEngine,
   text: string,
@@ -57,8 +57,8 @@ export function tokenizeText(
 }
 
 /**
- * Runs all prompts of a request and gives their deltas as they come, numbered as OpenAI numbers choices: all of the
- * first prompt, then all of the second, ... A failure of one aborts the others.
+ * Runs all prompts of a request and yields their deltas in the order of the steps. Choices are numbered as by OpenAI:
+ * first all choices of the first prompt, then those of the second, ... An error of one prompt aborts the others.
  */
 export async function* generateAll(
   engine: AsyncEngine,
@@ -88,7 +88,7 @@ export async function* generateAll(
     controller.abort();
     throw error;
   } finally {
-    // `mergeStreams` closes the streams; this is for those begun before a later one could not begin.
+    // `mergeStreams` closes the streams. If one prompt could not start, close the streams that were started before.
     if (streams.length < prompts.length) await Promise.allSettled(streams.map((stream) => stream.return?.()));
   }
 }
@@ -134,17 +134,17 @@ export class GenerationMeter {
     return this.#sum(({ outputTokens }) => outputTokens);
   }
 
-  /** A prompt counts once, however many completions it has: what its first one found in the cache and could use. */
+  /** A prompt counts once for all its completions: the tokens that the first completion reused. */
   get cachedTokens(): number {
     return this.#sum(reusedTokens, this.#n);
   }
 
-  /** Likewise: what a connector promised to the first completion of each prompt. */
+  /** A prompt counts once: the tokens that a connector promised to the first completion. */
   get externalTokens(): number {
     return this.#sum(({ externalTokens = 0 }) => externalTokens, this.#n);
   }
 
-  /** Work that was done: over all completions. */
+  /** Over all completions. */
   get recomputedTokens(): number {
     return this.#sum(({ recomputedTokens }) => recomputedTokens);
   }
@@ -153,17 +153,17 @@ export class GenerationMeter {
     return this.#sum(({ failedLoads = 0 }) => failedLoads);
   }
 
-  /** From the request's arrival. */
+  /** Milliseconds since the request arrived. */
   get timeToFirstTokenMs(): number | undefined {
     return this.#firstTokenMs === undefined ? undefined : this.#firstTokenMs - this.#startMs;
   }
 
-  /** Of all choices, `stop` for one and `stop,length` for two; `running` where one has none yet. */
+  /** The finish reasons of all choices, such as `stop,length`; `running` for a choice that has not ended. */
   get finishReasons(): string {
     return this.#choices.map((last) => last?.finish?.reason ?? 'running').join(',');
   }
 
-  /** Over every choice, or every `stride`-th. */
+  /** The sum over every choice, or over every `stride`-th choice. */
   #sum(count: (stats: RequestStats) => number, stride = 1): number {
     return this.#choices.reduce(
       (sum, last, i) => sum + (last !== undefined && i % stride === 0 ? count(last.stats) : 0),

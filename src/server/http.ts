@@ -20,34 +20,34 @@ import {
 import type { LogLevel } from './server-options.ts';
 
 export interface HttpOptions {
-  /** Asked for on every route that is not public; absent = open to all. */
+  /** Required on every route that is not public; if absent, no route requires a key. */
   readonly apiKey?: string;
   readonly bodyMaxBytes: number;
   readonly logLevel: LogLevel;
-  /** Takes pino's lines. */
+  /** Receives pino's lines. */
   readonly logDestination: { write(line: string): void };
   readonly clock: Clock;
-  /** Gets every response. */
+  /** Every response is registered here. */
   readonly connections: Connections;
 }
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** What will be logged of this request. */
+    /** The log line of this request. */
     requestLog: RequestLog;
   }
   interface FastifyContextConfig {
-    /** Answers without the API key. */
+    /** The route requires no API key. */
     isPublic?: boolean;
   }
 }
 
-/** A whole request must have come in by then: a client that drips its headers or body holds a connection, not a thread. */
+/** The time limit for receiving a request; it ends connections of clients that send their bytes very slowly. */
 const REQUEST_TIMEOUT_MS = 120_000;
 
 /**
- * Fastify with everything that is about HTTP and nothing about models: JSON in strict UTF-8, OpenAI's form for every
- * error, the API key, request ids, one log line per request.
+ * Configures Fastify for all subjects of HTTP that do not concern models: JSON in strict UTF-8, OpenAI's format for
+ * every error, the API key, request ids, one log line per request.
  */
 export function createHttp(options: HttpOptions): FastifyInstance {
   const app = fastify({
@@ -58,7 +58,7 @@ export function createHttp(options: HttpOptions): FastifyInstance {
     routerOptions: { ignoreTrailingSlash: true },
     genReqId: (request) => clientRequestId(request) ?? `req-${randomUUID()}`,
     return503OnClosing: false,
-    // A path that cannot be decoded reaches no hook.
+    // Fastify runs no hook for a path that cannot be decoded.
     frameworkErrors: (_, request, reply) => {
       begin(request, reply, options);
       void sendError(routeNotFoundOf(request), request, reply);
@@ -91,21 +91,21 @@ function begin(request: FastifyRequest, reply: FastifyReply, { clock, connection
   reply.raw.once('close', () => log.write(request, reply));
 }
 
-/** Answers in OpenAI's form; what is our own fault goes to the log with its stack. */
+/** Answers in OpenAI's format. Internal errors go to the log with their stack. */
 function sendError(error: unknown, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const answer = errorAnswer(error);
   noteError(error, request);
   return reply.status(answer.status).headers(answer.headers).send(answer.body);
 }
 
-/** The part of `sendError` for errors that go out in another way (in a stream that has begun). */
+/** Logs an error whose answer is sent in another way, as an event of a stream. */
 export function noteError(error: unknown, request: FastifyRequest): void {
   const answer = errorAnswer(error);
   request.requestLog.errorCode = answer.body.error.code ?? undefined;
   if (answer.internal) request.log.error({ err: error }, 'request failed');
 }
 
-/** Strict: bytes that are not UTF-8 must not become U+FFFD and then tokens. */
+/** Refuses bytes that are not UTF-8, because U+FFFD in their place would become tokens. */
 function parseJson(body: Buffer): unknown {
   checkJsonLimits(body);
   let text: string;
@@ -121,14 +121,14 @@ function parseJson(body: Buffer): unknown {
   }
 }
 
-/** V8 quotes a piece of the text it failed at; that may be anyone's prompt, so only the kind and place are told. */
+/** V8's message quotes a piece of the text, which can be a prompt, so the answer has only the kind and the position. */
 function jsonFault(error: Error): string {
   const position = /position \d+/.exec(error.message)?.[0];
   if (/end of JSON input/i.test(error.message)) return 'it ends too early';
   return position === undefined ? 'it cannot be parsed' : `it cannot be parsed at ${position}`;
 }
 
-/** Fastify's own errors, in the words of our catalogue. */
+/** Replaces Fastify's errors by entries of the catalogue. */
 function translate(error: unknown, request: FastifyRequest, options: HttpOptions): unknown {
   const code = (error as { code?: unknown }).code;
   if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return bodyTooLarge({ limitBytes: options.bodyMaxBytes }, error);
@@ -136,7 +136,7 @@ function translate(error: unknown, request: FastifyRequest, options: HttpOptions
     return mediaTypeNotSupported({ actual: request.headers['content-type'] ?? 'none' }, error);
   }
   if (code === 'FST_ERR_CTP_INVALID_CONTENT_LENGTH') {
-    return bodyNotJson({ reason: 'its length is not that of the header' }, error);
+    return bodyNotJson({ reason: 'its length differs from the Content-Length header' }, error);
   }
   if (code === 'ECONNRESET' && !request.raw.complete) return clientGone({}, error);
   return error;
@@ -154,18 +154,18 @@ function refusal(request: FastifyRequest, apiKey: string): Error | undefined {
   const header = request.headers.authorization;
   if (header === undefined) return unauthorized({ problem: 'No API key was sent.' });
   const sent = /^Bearer +(.*)$/i.exec(header)?.[1] ?? '';
-  // Digests are of equal length, so the comparison tells nothing about the key by its time.
+  // Digests have equal lengths, so the time of the comparison does not depend on the key.
   const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
   return timingSafeEqual(digest(sent), digest(apiKey)) ? undefined : unauthorized({ problem: 'The API key is wrong.' });
 }
 
-/** A client's own id is kept, so that its log and ours can be laid side by side; a wild one is not. */
+/** A client's id is used if it is short and plain, so that the logs of client and server can be compared. */
 function clientRequestId(request: IncomingMessage): string | undefined {
   const id = request.headers['x-request-id'];
   return typeof id === 'string' && /^[\w.:/-]{1,128}$/.test(id) ? id : undefined;
 }
 
-/** What Node's parser could not read as HTTP never becomes a request; it is answered on the bare socket. */
+/** Node's parser could not read these bytes as HTTP, so there is no request; the answer is written to the socket. */
 function answerBrokenRequest(this: FastifyInstance, error: Error & { code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
@@ -175,7 +175,7 @@ function answerBrokenRequest(this: FastifyInstance, error: Error & { code?: stri
     error.code === 'HPE_HEADER_OVERFLOW'
       ? ['431 Request Header Fields Too Large', 'The headers are too large.']
       : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
-        ? ['408 Request Timeout', 'The request did not come in whole in time.']
+        ? ['408 Request Timeout', 'The request was not received completely in time.']
         : ['400 Bad Request', 'This is not valid HTTP.'];
   const body = JSON.stringify({ error: { message, type: 'invalid_request_error', param: null, code: null } });
   socket.end(

@@ -1,8 +1,8 @@
 import { jsonOverLimit } from './server-errors.ts';
 
 /**
- * `JSON.parse` blocks the event loop. For 8 MiB of nested lists or of different field names it takes seconds; for one long text,
- * milliseconds. A body of 100,000 messages, each with `role` and `content`, is within these limits.
+ * `JSON.parse` blocks the event loop. It takes seconds for 8 MiB of nested lists or of different field names, and
+ * milliseconds for one long text. A body of 100,000 messages with `role` and `content` is within these limits.
  */
 export const jsonLimits = {
   levels: 64,
@@ -20,8 +20,8 @@ const closeBrace = 0x7d;
 const closeBracket = 0x5d;
 
 /**
- * Counts what `JSON.parse` would create, in one pass over the bytes. Bytes that are not JSON pass: the
- * parser reports them.
+ * Counts the objects, strings and names that `JSON.parse` would create, in one pass over the bytes. Accepts bytes that
+ * are not JSON: the parser reports them.
  *
  * @throws jsonOverLimit with the top-level field that exceeds a limit, or `body`.
  */
@@ -64,7 +64,7 @@ export function checkJsonLimits(body: Uint8Array): void {
   }
 }
 
-/** Where the closing quote is, or the end of the body. */
+/** The position of the closing quote, or the end of the body. */
 function endOfString(body: Uint8Array, start: number): number {
   let at = start;
   while (at < body.length && body[at] !== quote) at += body[at] === backslash ? 2 : 1;

@@ -3,7 +3,7 @@ import { formatLogLine, readableLog } from './log-format.ts';
 
 const time = Date.UTC(2026, 0, 2, 3, 4, 5);
 
-it('writes a line that a person can read and grep can search', () => {
+it('writes the time, the level, the message and all fields in one line', () => {
   const line = {
     level: 30,
     time,
@@ -17,7 +17,7 @@ it('writes a line that a person can read and grep can search', () => {
   expect(formatLogLine(JSON.stringify(line))).toBe('03:04:05 info  request id=req-1 path=/v1/models status=200\n');
 });
 
-it('quotes what has spaces, and shows the stack of an error', () => {
+it('quotes values with spaces and shows the stack of an error', () => {
   const line = {
     level: 50,
     time,
@@ -30,7 +30,7 @@ it('quotes what has spaces, and shows the stack of an error', () => {
   expect(formatLogLine(JSON.stringify(line))).toBe('03:04:05 error failed what="a b"\nError: x\n  at y\n');
 });
 
-it('forwards to its destination', () => {
+it('writes readable lines to its destination', () => {
   const written: string[] = [];
   readableLog({ write: (text) => written.push(text) }).write(JSON.stringify({ level: 40, time, msg: 'careful' }));
   expect(written).toEqual(['03:04:05 warn  careful\n']);

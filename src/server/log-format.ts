@@ -1,9 +1,9 @@
 /**
- * Lines of pino (one JSON object each) as a person reads them:
+ * Formats pino's lines (one JSON object each) for people:
  *
  *     10:31:07 info  request  id=req-1 path=/v1/completions status=200 promptTokens=12 durationMs=40.2
  *
- * Only the first letters differ from JSON: every field is still there, so that a grep finds what a machine would.
+ * The line has all fields of the JSON object.
  */
 const LEVELS: Readonly<Record<number, string>> = {
   10: 'trace',
@@ -29,7 +29,7 @@ function formatValue(value: unknown): string {
   return /^[^\s"=]+$/.test(text) ? text : JSON.stringify(text);
 }
 
-/** A destination for pino. */
+/** A destination for pino that writes readable lines. */
 export function readableLog(out: { write(text: string): unknown }): { write(line: string): void } {
   return {
     write(line) {

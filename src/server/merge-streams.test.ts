@@ -7,7 +7,7 @@ async function collect<T>(stream: AsyncIterable<T>): Promise<T[]> {
   return items;
 }
 
-/** Counts up to `count`, taking a turn of the event loop for each; tells what was asked of it. */
+/** Yields 0 to `count - 1`, each after a turn of the event loop, and logs each item. */
 function counter(count: number, log: string[], name: string, failAt = Number.POSITIVE_INFINITY) {
   async function* count_(): AsyncGenerator<number> {
     try {
@@ -25,7 +25,7 @@ function counter(count: number, log: string[], name: string, failAt = Number.POS
 }
 
 describe('mergeStreams', () => {
-  it('gives every item once, each source in its order', async () => {
+  it('yields every item once, in the order of its source', async () => {
     const log: string[] = [];
     const merged = await collect(mergeStreams([counter(3, log, 'a'), counter(5, log, 'b'), counter(0, log, 'c')]));
     for (const [source, count] of [3, 5, 0].entries()) {
@@ -35,7 +35,7 @@ describe('mergeStreams', () => {
     expect(merged).toHaveLength(8);
   });
 
-  it('asks a source for no more than one item ahead', async () => {
+  it('requests at most one item of a source in advance', async () => {
     const log: string[] = [];
     const merged = mergeStreams([counter(9, log, 'a'), counter(9, log, 'b')]);
     await merged.next();
@@ -50,13 +50,13 @@ describe('mergeStreams', () => {
     expect(new Set(log.filter((line) => line.endsWith('closed')))).toEqual(new Set(['a closed', 'b closed']));
   });
 
-  it('ends with the first failure, and closes the other sources', async () => {
+  it('ends with the first error and closes the other sources', async () => {
     const log: string[] = [];
     await expect(collect(mergeStreams([counter(9, log, 'a', 2), counter(9, log, 'b')]))).rejects.toThrow('a fails');
     expect(new Set(log.filter((line) => line.endsWith('closed')))).toEqual(new Set(['a closed', 'b closed']));
   });
 
-  it('of nothing is nothing', async () => {
+  it('ends at once without sources', async () => {
     expect(await collect(mergeStreams([]))).toEqual([]);
   });
 });

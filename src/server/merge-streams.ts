@@ -1,7 +1,7 @@
 /**
- * Several streams as one, in the order in which their items come. Each source is asked for its next item only after its
- * last one was taken, so a slow reader slows all sources down; the cost of an item does not grow with their number.
- * The first failure ends the whole. However it ends, every source is closed.
+ * Merges several streams into one, in the order of arrival. `next` of a source is called only after its last item was
+ * taken, so a slow reader slows all sources down. The cost of an item does not depend on the number of sources. The
+ * first error ends the merged stream. Every source is closed at the end.
  */
 export async function* mergeStreams<T>(
   sources: readonly AsyncIterator<T>[],
@@ -39,7 +39,7 @@ export async function* mergeStreams<T>(
       }
     }
   } finally {
-    // A source that failed or ended already ignores this; a failure to close must not hide the first failure.
+    // A source that has ended ignores this. An error of closing must not hide the first error.
     await Promise.allSettled(sources.map((source) => source.return?.()));
   }
 }

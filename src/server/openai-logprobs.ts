@@ -2,13 +2,13 @@ import type { TokenLogprobs } from '../core/step.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import type { ChatLogprobs, ChatTokenLogprob, CompletionLogprobs } from './openai-types.ts';
 
-/** JSON has no -Infinity; vLLM writes this for a token that could not have been chosen. */
+/** JSON has no -Infinity; vLLM writes this number for a token with probability 0. */
 const LOGPROB_MIN = -9999;
 
 const lenient = new TextDecoder('utf-8', { ignoreBOM: true });
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** The chat endpoint's form. */
+/** The format of the chat endpoint. */
 export function chatLogprobs(engine: AsyncEngine, delta: OutputDelta): ChatLogprobs | null {
   if (delta.logprobs === undefined) return null;
   return {
@@ -24,7 +24,7 @@ function chatToken(engine: AsyncEngine, token: number, logprob: number): ChatTok
   return { token: lenient.decode(bytes), logprob: Math.max(logprob, LOGPROB_MIN), bytes: [...bytes] };
 }
 
-/** The completions endpoint's form. `textOffset` is where the delta's first token begins in the text. */
+/** The format of the completions endpoint. `textOffset` is the position of the delta's first token in the text. */
 export function completionLogprobs(
   engine: AsyncEngine,
   delta: OutputDelta,
@@ -46,14 +46,14 @@ export function completionLogprobs(
 
 /** The most probable tokens, and the chosen one if it is not among them. */
 function topByName(engine: AsyncEngine, entry: TokenLogprobs, chosen: string): Record<string, number> {
-  // No prototype: a token may well be called `__proto__`.
+  // No prototype, because a token's name can be `__proto__`.
   const top: Record<string, number> = Object.create(null);
   for (const { token, logprob } of entry.top) top[tokenName(engine, token)] ??= Math.max(logprob, LOGPROB_MIN);
   top[chosen] ??= Math.max(entry.logprob, LOGPROB_MIN);
   return top;
 }
 
-/** The token as text; `bytes:\xe2\x80`, as OpenAI writes it, where it is only a part of a character. */
+/** The token as text, or as `bytes:\xe2\x80` (OpenAI's format) if the token is only a part of a character. */
 function tokenName(engine: AsyncEngine, token: number): string {
   const bytes = engine.tokenBytes(token);
   try {

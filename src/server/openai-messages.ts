@@ -6,8 +6,8 @@ import { fieldNotSupported } from './server-errors.ts';
 const ROLES = ['system', 'developer', 'user', 'assistant'];
 
 /**
- * The conversation of a chat request, in the shape that templates read: every content one string. `messagesMax`: the model's
- * length, because every message has at least one token.
+ * The conversation of a chat request in the format for templates: every content is one string. `messagesMax` is the
+ * model's length, because every message has at least one token.
  */
 export function readMessages(reader: FieldReader, messagesMax: number): ChatMessage[] {
   const limit: PartLimit = { partsMax: messagesMax, parts: 0 };
@@ -18,7 +18,7 @@ export function readMessages(reader: FieldReader, messagesMax: number): ChatMess
   return reader.required('messages', messages, 'a list of messages with `role` and `content`');
 }
 
-/** Content parts of all messages together: a newline follows each part, so there are at most as many parts as tokens. */
+/** Limits the content parts of all messages together: a newline follows each part, so each part has a token. */
 interface PartLimit {
   readonly partsMax: number;
   parts: number;
@@ -31,15 +31,15 @@ function readMessage(item: unknown, itemName: string, limit: PartLimit): ChatMes
   if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
   const content = readContent(reader, itemName, limit);
   const name = reader.string('name');
-  // Templates of models that think look for it in earlier turns.
+  // Templates of reasoning models read it in earlier turns.
   const reasoning = reader.string('reasoning_content');
-  // Clients send an answer back as they got it, with these set to nothing.
+  // Clients send an earlier answer back unchanged, with these fields empty.
   for (const field of ['tool_calls', 'function_call', 'audio', 'refusal', 'annotations']) {
     reader.refuse(field, (value) => Array.isArray(value) && value.length === 0);
   }
   reader.finish();
   return {
-    // OpenAI's newer name for the same thing; templates know the older one.
+    // `developer` is OpenAI's newer name of `system`; templates know the older name.
     role: role === 'developer' ? 'system' : role,
     content,
     ...(name === undefined ? {} : { name }),
@@ -47,7 +47,7 @@ function readMessage(item: unknown, itemName: string, limit: PartLimit): ChatMes
   };
 }
 
-/** What nearly all messages are. A conversation of 100,000 messages takes a second when each is read field by field. */
+/** Nearly all messages are plain. Reading 100,000 messages field by field would take a second. */
 function isPlainMessage(item: unknown): item is { readonly role: string; readonly content: string } {
   if (!isObject(item)) return false;
   for (const name in item) if (name !== 'role' && name !== 'content') return false;
@@ -57,14 +57,14 @@ function isPlainMessage(item: unknown): item is { readonly role: string; readonl
   );
 }
 
-/** The usual part, without the cost of a reader. */
+/** Nearly all parts are plain, and then need no reader. */
 function isPlainPart(part: unknown): part is { readonly type: 'text'; readonly text: string } {
   if (!isObject(part)) return false;
   for (const name in part) if (name !== 'type' && name !== 'text') return false;
   return part.type === 'text' && typeof part.text === 'string' && !/\p{Surrogate}/u.test(part.text);
 }
 
-/** A string, or a list of text parts, which are joined by newlines as in vLLM. */
+/** A string, or a list of text parts, which are joined with newlines as in vLLM. */
 function readContent(reader: FieldReader, itemName: string, limit: PartLimit): string {
   const value = reader.raw('content');
   if (!Array.isArray(value)) return reader.text('content', reader.required('content', value, 'a string'));

@@ -5,8 +5,8 @@ import { type ParseLimits, parseChat, parseCompletion, parseDetokenize, parseTok
 import { errorAnswer } from './server-errors.ts';
 
 /**
- * Whatever a body holds, parsing gives a request that keeps its limits or an answer in the 400s that names what is wrong.
- * What it does not cover: whether a body that is taken means what its sender meant; the examples do that.
+ * For any body, parsing gives a request within the limits, or an error with status 400 and a complete message.
+ * Not covered: whether accepted fields have the right meaning; the examples test it.
  */
 const limits: ParseLimits = { vocabSize: 100, maxModelLen: 1000, choicesMax: 8 };
 
@@ -56,7 +56,7 @@ const body = fc.oneof(
   },
 );
 
-it('takes a body or says in the 400s what is wrong with it', () => {
+it('accepts a body, or answers 400 with a complete message', () => {
   fc.assert(
     fc.property(body, (anything) => {
       for (const parse of [parseCompletion, parseChat, parseTokenize, parseDetokenize]) {

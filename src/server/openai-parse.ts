@@ -9,31 +9,31 @@ import { readMessages } from './openai-messages.ts';
 import { readSamplingParams } from './openai-sampling.ts';
 import { fieldNotSupported, tooManyChoices } from './server-errors.ts';
 
-/** What a request may ask for, decided by the model and the server's options. */
+/** Limits of a request, from the model and the server's options. */
 export interface ParseLimits {
   readonly vocabSize: number;
   /** Longer prompts, and conversations of more messages, are refused before they are read. */
   readonly maxModelLen: number;
-  /** Prompts times `n` of one request at most. */
+  /** The largest number of prompts times `n` in one request. */
   readonly choicesMax: number;
 }
 
-/** What both endpoints understand alike. */
+/** The fields that both endpoints have. */
 export interface ParsedGeneration {
-  /** Absent: whatever is served. */
+  /** If absent, the request accepts any model. */
   readonly model?: string;
-  /** `maxTokens` is absent when the caller left it to the endpoint's default. */
+  /** Without `maxTokens` if the endpoint's default applies. */
   readonly params: SamplingOptions;
   readonly stream: boolean;
-  /** A last chunk with usage. */
+  /** The stream ends with a chunk that has the usage. */
   readonly includeUsage: boolean;
-  /** Usage so far in every chunk (vLLM). */
+  /** Every chunk has the usage so far (vLLM). */
   readonly continuousUsage: boolean;
   readonly returnTokenIds: boolean;
   readonly addSpecial: boolean;
   readonly cacheSalt?: string;
   readonly priority?: number;
-  /** A word to the connector. */
+  /** Parameters for the connector. */
   readonly kvTransferParams?: JsonObject;
 }
 
@@ -48,7 +48,7 @@ export interface ParsedChat extends ParsedGeneration, ParsedConversation {}
 export interface ParsedConversation {
   readonly messages: readonly ChatMessage[];
   readonly addGenerationPrompt: boolean;
-  /** What the template may read besides the messages. */
+  /** Further inputs of the template. */
   readonly variables: Readonly<Record<string, unknown>>;
 }
 
@@ -112,7 +112,7 @@ function readConversation(reader: FieldReader, { maxModelLen }: ParseLimits): Pa
   return { messages, addGenerationPrompt, variables };
 }
 
-/** OpenAI's and vLLM's fields that change nothing about the text here. */
+/** Fields of OpenAI and vLLM that do not change the text here. */
 const HARMLESS = [
   'user',
   'metadata',
@@ -126,7 +126,7 @@ const HARMLESS = [
   'spaces_between_special_tokens',
 ];
 
-/** Fields of theirs that would change the text, which we do not have. */
+/** Fields of OpenAI and vLLM that would change the text and are not supported. */
 const REFUSED = [
   'use_beam_search',
   'prompt_logprobs',
@@ -197,7 +197,7 @@ function readPrompts(reader: FieldReader, limits: ParseLimits): (string | Int32A
   const first: unknown = value[0];
   if (first === undefined) throw promptEmpty();
   if (typeof first === 'number') return [readPromptTokens(reader, value, 'prompt', limits)];
-  // Told before the prompts are looked at, so that a million of them cost nothing.
+  // Checked before the prompts are read, so that a list of a million prompts is refused at once.
   if (value.length > limits.choicesMax) throw tooManyChoices({ prompts: value.length, n: 1, limit: limits.choicesMax });
   return value.map((item: unknown, i) => {
     const name = `prompt[${i}]`;
@@ -207,7 +207,7 @@ function readPrompts(reader: FieldReader, limits: ParseLimits): (string | Int32A
   });
 }
 
-/** The length is checked first, so a list that is too long is never read. */
+/** The length is checked first, so that a list that is too long is not read. */
 function readPromptTokens(reader: FieldReader, items: readonly unknown[], name: string, limits: ParseLimits) {
   const { maxModelLen } = limits;
   if (items.length >= maxModelLen) {
@@ -233,7 +233,7 @@ function checkChoices(prompts: number, generation: ParsedGeneration, limits: Par
   if (prompts * n > limits.choicesMax) throw tooManyChoices({ prompts, n, limit: limits.choicesMax });
 }
 
-/** null has been taken for absent already. */
+/** `null` counts as absent before this. */
 function asksForNothing(value: unknown): boolean {
   if (Array.isArray(value)) return value.length === 0;
   return value === false || value === '' || (isObject(value) && Object.keys(value).length === 0);
@@ -246,7 +246,7 @@ export interface ParsedTokenize {
   readonly input: string | ParsedConversation;
 }
 
-/** vLLM's: `{prompt}` or `{messages}`. */
+/** The body of vLLM's `/tokenize`: `{prompt}` or `{messages}`. */
 export function parseTokenize(body: unknown, limits: ParseLimits): ParsedTokenize {
   const reader = new FieldReader(body);
   const isChat = reader.raw('messages') !== undefined;

@@ -13,16 +13,15 @@ import type {
 } from './openai-types.ts';
 
 /**
- * Turns the deltas of one request into what its endpoint sends: either `chunks` for each delta as it comes, or `body`
- * of the finished choices. Keeps the little state that the form asks for (has the role been said, where in the text
- * are we), so one renderer serves one response.
+ * Turns the deltas of one request into the endpoint's response: either `chunks` for each delta, or one `body` for the
+ * finished choices. A renderer keeps the state of one response: whether the role is sent, and the position in the text.
  */
 export interface Renderer {
-  /** No chunk for a delta that a reader could not see: text that is held back for a stop string. */
+  /** Gives no chunk for a delta without visible content, such as text that is kept back for a stop string. */
   chunks(delta: OutputDelta, usage: Usage | null | undefined): (CompletionChunk | ChatChunk)[];
-  /** The last chunk: no choices, usage of all of them. */
+  /** The last chunk: it has no choices, only the usage of all choices. */
   usageChunk(usage: Usage): CompletionChunk | ChatChunk;
-  /** One delta per choice, which holds all of it. */
+  /** `choices` has one delta per choice with the whole completion. */
   body(choices: readonly OutputDelta[], usage: Usage): CompletionBody | ChatBody;
 }
 
@@ -34,7 +33,7 @@ export interface RenderContext {
   readonly prompts: readonly Prompt[];
   readonly n: number;
   readonly returnTokenIds: boolean;
-  /** Texts put before each completion, one per prompt. */
+  /** The text before each completion, one per prompt. */
   readonly echoes?: readonly string[];
 }
 
@@ -81,7 +80,7 @@ export function chatRenderer(context: RenderContext): Renderer {
   const promptIds = returnTokenIds ? { prompt_token_ids: [...context.prompts[0]!.tokens] } : {};
   const isBegun = new Array<boolean>(context.n).fill(false);
 
-  /** The role comes first and alone, as OpenAI sends it. */
+  /** The first chunk has only the role, as with OpenAI. */
   const opening = (index: number): ChatChunkChoice => {
     isBegun[index] = true;
     return { index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null };
@@ -140,8 +139,8 @@ function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
 }
 
 /**
- * What the connector has to say to the client, and what became of the KV that it had promised. In a stream it comes with
- * the chunk that ends its choice.
+ * The connector's answer to the client, and the counts of promised, computed and failed KV. In a stream the chunk that
+ * ends a choice has it.
  */
 function kvTransferParamsField(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
   const ended = deltas.filter(({ finish }) => finish !== undefined);
@@ -152,7 +151,7 @@ function kvTransferParamsField(deltas: readonly OutputDelta[]): { kv_transfer_pa
     : { kv_transfer_params: { ...kvTransferParams, ...loadsOf(ended) } };
 }
 
-/** Named as in `usage.prompt_tokens_details`. */
+/** The names are those of `usage.prompt_tokens_details`. */
 function loadsOf(ended: readonly OutputDelta[]): JsonObject {
   const sum = (count: (stats: OutputDelta['stats']) => number): number =>
     ended.reduce((all, { stats }) => all + count(stats), 0);

@@ -2,7 +2,7 @@ import type { SamplingOptions, SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
 import type { FieldReader } from './field-reader.ts';
 
-/** The wire's names of what both endpoints take alike. `logprobs` and `max_tokens` differ and are read by each. */
+/** The API's names of the parameters that both endpoints have. Each endpoint reads `logprobs` and `max_tokens` itself. */
 const wireNames = {
   n: 'n',
   temperature: 'temperature',
@@ -23,8 +23,8 @@ const wireNames = {
 } as const satisfies Record<string, keyof SamplingParams>;
 
 /**
- * The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`. What the caller left out
- * stays out: a default that depends on the prompt is the engine's to choose.
+ * The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`. Absent parameters stay absent,
+ * because the engine sets the defaults that depend on the prompt.
  */
 export function readSamplingParams(
   reader: FieldReader,
@@ -44,7 +44,7 @@ export function readSamplingParams(
   );
 }
 
-/** OpenAI's seeds are signed 64-bit integers; one too large for a JavaScript number was rounded by JSON, always alike. */
+/** OpenAI's seeds are signed 64-bit integers. `JSON.parse` rounds a large seed, always to the same number. */
 function wrapSeed(seed: unknown): unknown {
   if (!Number.isInteger(seed) || Math.abs(seed as number) > 2 ** 64) return seed;
   return BigInt.asUintN(64, BigInt(seed as number));

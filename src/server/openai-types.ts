@@ -1,9 +1,9 @@
 import type { JsonObject } from '../base/json.ts';
 
 /**
- * What goes over the wire, in OpenAI's words, with vLLM's extras (`stop_reason`, `token_ids`, `kv_transfer_params`,
- * `max_model_len`) and ours about KV from outside.
- * Requests have no types here: they come as `unknown`, and `openai-parse.ts` makes of them what the engine takes.
+ * The responses of OpenAI's API, with the extra fields of vLLM (`stop_reason`, `token_ids`, `kv_transfer_params`,
+ * `max_model_len`) and extra fields about KV outside the engine. Requests have no types here: they are `unknown`, and
+ * `openai-parse.ts` checks them.
  */
 export interface Usage {
   readonly prompt_tokens: number;
@@ -13,22 +13,22 @@ export interface Usage {
 }
 
 export interface PromptTokensDetails {
-  /** Found in the pool or outside, and really used. */
+  /** Tokens whose KV was reused, from the pool or from a load. */
   readonly cached_tokens: number;
-  /** Promised by a connector, lost ones among them. */
+  /** Tokens that a connector promised, including those of failed loads. */
   readonly external_tokens?: number;
-  /** Computed again, because a connector had promised them or because the request was preempted. */
+  /** Tokens computed again, because their load failed or the request was preempted. */
   readonly recomputed_tokens?: number;
-  /** Blocks that a connector had promised and that did not arrive. */
+  /** Blocks that a connector promised and whose load failed. */
   readonly failed_loads?: number;
 }
 
 interface KvTransferParamsField {
-  /** What the connector says to the client about the first choice for which it says anything. */
+  /** The connector's answer for the first choice that has one. */
   readonly kv_transfer_params?: JsonObject;
 }
 
-/** Of the chunks of a stream, all but the last carry `usage: null` when usage was asked for, and no field when not. */
+/** If usage is requested, all chunks of a stream but the last have `usage: null`; else no chunk has the field. */
 interface ChunkUsage {
   readonly usage?: Usage | null;
 }
@@ -45,7 +45,7 @@ export interface CompletionLogprobs {
   readonly tokens: string[];
   readonly token_logprobs: number[];
   readonly top_logprobs: Record<string, number>[];
-  /** Where each token begins in the text, in UTF-16 units. */
+  /** The position of each token in the text, in UTF-16 units. */
   readonly text_offset: number[];
 }
 
@@ -64,7 +64,7 @@ export interface CompletionBody extends ResponseHead<'text_completion'>, KvTrans
   readonly usage: Usage;
 }
 
-/** A piece of a streamed completion. */
+/** A chunk of a streamed completion. */
 export interface CompletionChunk extends ResponseHead<'text_completion'>, ChunkUsage, KvTransferParamsField {
   readonly choices: readonly CompletionChoice[];
 }
@@ -72,7 +72,7 @@ export interface CompletionChunk extends ResponseHead<'text_completion'>, ChunkU
 export interface ChatTokenLogprob {
   readonly token: string;
   readonly logprob: number;
-  /** The token's UTF-8, because a token may hold only a part of a character. */
+  /** The token's UTF-8 bytes, because a token can be only a part of a character. */
   readonly bytes: readonly number[];
 }
 

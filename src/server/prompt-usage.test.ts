@@ -13,17 +13,17 @@ const stats = (change: Partial<RequestStats>): RequestStats => ({
 });
 
 it.each<[string, Partial<RequestStats>, number]>([
-  ['found in the pool', {}, 64],
+  ['cached in the pool', {}, 64],
   ['loaded', { externalTokens: 48 }, 64],
-  ['one block of three lost', { externalTokens: 48, failedLoads: 1, recomputedTokens: 16 }, 48],
-  ['all lost', { externalTokens: 64, failedLoads: 4, recomputedTokens: 64 }, 0],
+  ['one block of three failed', { externalTokens: 48, failedLoads: 1, recomputedTokens: 16 }, 48],
+  ['all failed', { externalTokens: 64, failedLoads: 4, recomputedTokens: 64 }, 0],
   ['all loaded, then preempted', { externalTokens: 48, recomputedTokens: 90, preemptions: 1 }, 64],
-  ['one lost, then preempted', { externalTokens: 48, failedLoads: 1, recomputedTokens: 90, preemptions: 1 }, 16],
-])('%s: what is called cached was used', (_, change, cached) => {
+  ['one failed, then preempted', { externalTokens: 48, failedLoads: 1, recomputedTokens: 90, preemptions: 1 }, 16],
+])('%s: only reused tokens count as cached', (_, change, cached) => {
   expect(reusedTokens(stats(change))).toBe(cached);
 });
 
-it('leaves out what is 0, but never what OpenAI has', () => {
+it('leaves out extra fields of value 0, but keeps the field of OpenAI', () => {
   const none = { cached_tokens: 0, external_tokens: 0, recomputed_tokens: 0, failed_loads: 0 };
   expect(promptTokensDetails(none)).toEqual({ cached_tokens: 0 });
   expect(promptTokensDetails({ ...none, failed_loads: 2 })).toEqual({ cached_tokens: 0, failed_loads: 2 });

@@ -2,16 +2,16 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import type { GenerationMeter } from './generation.ts';
 
-/** nginx's status for a client that went away before its response began. */
+/** nginx's status for a client that closed the connection before its response began. */
 const CLIENT_GONE = 499;
 
-/** What one line of the log says about a request; never a word of its prompt or its text. */
+/** The log line of a request. It has no part of the prompt or of the text. */
 export class RequestLog {
   readonly startMs: number;
   readonly #clock: Clock;
   /** Set when the request generates. */
   meter: GenerationMeter | undefined;
-  /** Code of the error that the client was told of, if any. */
+  /** The code of the error in the answer, if any. */
   errorCode: string | undefined;
 
   constructor(clock: Clock) {
@@ -20,16 +20,16 @@ export class RequestLog {
   }
 
   /**
-   * Called when the connection of the response is done with, however it ended. Requests that generate and requests that
-   * failed are worth a line; the rest (health probes every second) only when debugging.
+   * Called when the response has ended for any reason. Requests that generate and requests that failed are logged at
+   * level info; the others, such as health probes every second, at level debug.
    */
   write(request: FastifyRequest, reply: FastifyReply): void {
     const isGone = !reply.raw.writableFinished;
-    // A response that has not begun says 200.
+    // The status of a response that has not begun is 200.
     const status = isGone && !reply.raw.headersSent ? CLIENT_GONE : reply.raw.statusCode;
     const line = {
       method: request.method,
-      // Without the query: it may hold anything.
+      // Without the query, which can contain anything.
       path: request.url.split('?', 1)[0],
       status,
       ...(isGone ? { clientGone: true } : {}),

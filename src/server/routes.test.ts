@@ -29,7 +29,7 @@ async function serve(engineOptions: LetterEngineOptions = {}, options: Partial<S
   return { engine, server, get, post, json };
 }
 
-/** The JSON of every event, `[DONE]` left out; fails when it is not the last. */
+/** The JSON of every event without `[DONE]`, which must be the last event. */
 function events(text: string) {
   const data = text
     .split('\n\n')
@@ -40,7 +40,7 @@ function events(text: string) {
 }
 
 describe('/v1/completions', () => {
-  it('answers in the shape of OpenAI', async () => {
+  it('answers in the format of OpenAI', async () => {
     const { json } = await serve();
     const body = await json('/v1/completions', { model: 'letters', prompt: 'abc', max_tokens: 5 });
     expect(body).toEqual({
@@ -59,13 +59,13 @@ describe('/v1/completions', () => {
     });
   });
 
-  it('generates 16 tokens when nothing is said, fewer where the context ends', async () => {
+  it('generates 16 tokens by default, and fewer at the end of the context', async () => {
     const { json } = await serve({ maxModelLen: 20 });
     expect((await json('/v1/completions', { prompt: 'ab' })).usage.completion_tokens).toBe(16);
     expect((await json('/v1/completions', { prompt: 'abcdefghij' })).usage.completion_tokens).toBe(10);
   });
 
-  it('takes texts, tokens and lists of either, and numbers the choices by prompt', async () => {
+  it('accepts texts, tokens and lists of either, and numbers the choices by prompt', async () => {
     const { json } = await serve();
     const texts = async (prompt: unknown, n = 1) =>
       (await json('/v1/completions', { prompt, max_tokens: 2, n })).choices.map(
@@ -83,7 +83,7 @@ describe('/v1/completions', () => {
     ]);
   });
 
-  it('counts a prompt once in the usage, however many completions it has', async () => {
+  it('counts a prompt once in the usage for all its completions', async () => {
     const { json } = await serve();
     const { usage } = await json('/v1/completions', { prompt: ['ab', 'abc'], max_tokens: 2, n: 3 });
     expect(usage).toMatchObject({ prompt_tokens: 5, completion_tokens: 12, total_tokens: 17 });
@@ -102,7 +102,7 @@ describe('/v1/completions', () => {
     expect(streamed.map((chunk) => chunk.choices[0].text).join('')).toBe(`ab${lettersOf(2, 2)}`);
   });
 
-  it('streams the same text, and usage when asked', async () => {
+  it('streams the same text, and usage if requested', async () => {
     const { post } = await serve();
     const { headers, text } = await post('/v1/completions', {
       prompt: 'abc',
@@ -123,7 +123,7 @@ describe('/v1/completions', () => {
     }
   });
 
-  it('reports the usage so far in every chunk when asked', async () => {
+  it('reports the usage so far in every chunk if requested', async () => {
     const { post } = await serve();
     const options = { include_usage: true, continuous_usage_stats: true };
     const body = { prompt: 'abc', max_tokens: 3, stream: true, stream_options: options };
@@ -131,7 +131,7 @@ describe('/v1/completions', () => {
     expect(chunks.map((chunk) => chunk.usage.completion_tokens)).toEqual([1, 2, 3, 3]);
   });
 
-  it('gives logprobs in the older form, with offsets into the text', async () => {
+  it('returns logprobs in the older format, with offsets into the text', async () => {
     const { json, post } = await serve();
     const body = { prompt: 'abc', max_tokens: 3, logprobs: 2 };
     const { choices } = await json('/v1/completions', body);
@@ -147,14 +147,14 @@ describe('/v1/completions', () => {
     expect(chunks.flatMap((chunk) => chunk.choices[0].logprobs.text_offset)).toEqual([0, 1, 2]);
   });
 
-  it('ends at a stop string and says which', async () => {
+  it('ends at a stop string and returns it as stop_reason', async () => {
     const { json } = await serve();
     const stop = lettersOf(3, 5).slice(3);
     const { choices } = await json('/v1/completions', { prompt: 'abc', max_tokens: 9, stop: ['zzz', stop] });
     expect(choices[0]).toMatchObject({ finish_reason: 'stop', stop_reason: stop });
   });
 
-  it('gives token ids when asked', async () => {
+  it('returns token ids if requested', async () => {
     const { json, post } = await serve();
     const body = { prompt: 'abc', max_tokens: 2, return_token_ids: true };
     const token_ids = [...Buffer.from(lettersOf(3, 2))];
@@ -167,7 +167,7 @@ describe('/v1/completions', () => {
     expect(chunks.flatMap((chunk) => chunk.choices[0].token_ids)).toEqual(token_ids);
   });
 
-  it("hands the engine vLLM's extras under its own names", async () => {
+  it("passes vLLM's extra fields to the engine under the engine's names", async () => {
     const { engine, json } = await serve();
     const body = {
       prompt: 'abc',
@@ -213,7 +213,7 @@ describe('/v1/chat/completions', () => {
   const messages = [{ role: 'user', content: 'hi' }];
   const promptLength = '.user\nhi.\n.assistant\n'.length;
 
-  it('answers in the shape of OpenAI', async () => {
+  it('answers in the format of OpenAI', async () => {
     const { json } = await serve();
     expect(await json('/v1/chat/completions', { messages, max_tokens: 3 })).toEqual({
       status: 200,
@@ -234,7 +234,7 @@ describe('/v1/chat/completions', () => {
     });
   });
 
-  it('may fill the rest of the context', async () => {
+  it('generates to the end of the context by default', async () => {
     const { json } = await serve({ maxModelLen: 60 });
     expect((await json('/v1/chat/completions', { messages })).usage.total_tokens).toBe(60);
   });
@@ -245,7 +245,7 @@ describe('/v1/chat/completions', () => {
     expect((await json('/v1/chat/completions', body)).usage.completion_tokens).toBe(2);
   });
 
-  it('joins text parts, and takes a developer for a system', async () => {
+  it('joins text parts, and renders the role developer as system', async () => {
     const { engine, json } = await serve();
     const parts = [
       { type: 'text', text: 'a' },
@@ -280,7 +280,7 @@ describe('/v1/chat/completions', () => {
     expect(chunks[0]).not.toHaveProperty('usage');
   });
 
-  it('gives logprobs in the newer form', async () => {
+  it('returns logprobs in the newer format', async () => {
     const { json } = await serve();
     const body = { messages, max_tokens: 1, logprobs: true, top_logprobs: 1 };
     const letter = lettersOf(promptLength, 1);
@@ -301,7 +301,7 @@ describe('/v1/chat/completions', () => {
 });
 
 describe('the other routes', () => {
-  it('lists the model, and finds it by name', async () => {
+  it('list the model, and return it by name', async () => {
     const { get } = await serve();
     const list = (await get('/v1/models')).body;
     expect(list).toMatchObject({ object: 'list', data: [{ id: 'letters', object: 'model', max_model_len: 256 }] });
@@ -309,21 +309,21 @@ describe('the other routes', () => {
     expect((await get('/v1/models/other')).status).toBe(404);
   });
 
-  it('tells which worker processes do not serve, and that a restart would not help', async () => {
+  it('report the worker processes that do not serve, and stay live until the engine is broken', async () => {
     const message = 'The worker process of rank 1 of 2 has not answered for 6 s.';
     const ranks = [{ rank: 'rank 1 of 2', processId: 7, state: 'silent' as const, message }];
     let health: EngineHealth = { status: 'recovering', message, ranks };
     const { get } = await serve({ health: () => health });
     expect(await get('/health')).toMatchObject({ status: 503, body: health });
     expect(await get('/health/live')).toMatchObject({ status: 200, body: { status: 'ok' } });
-    health = { status: 'broken', message: 'It is given up.' };
+    health = { status: 'broken', message: 'The worker process is not restarted.' };
     expect(await get('/health')).toMatchObject({ status: 503, body: health });
     expect(await get('/health/live')).toMatchObject({ status: 503, body: health });
     health = { status: 'ok' };
     expect(await get('/health')).toMatchObject({ status: 200, body: { status: 'ok' } });
   });
 
-  it('tells its health and its version', async () => {
+  it('report health and version', async () => {
     const { engine, get } = await serve();
     expect((await get('/health')).status).toBe(200);
     expect((await get('/version')).body).toEqual({ version: '1.2.3' });
@@ -331,7 +331,7 @@ describe('the other routes', () => {
     expect((await get('/health')).status).toBe(503);
   });
 
-  it('takes no new work once a shutdown has begun', async () => {
+  it('refuse new requests after a shutdown has begun', async () => {
     const { server, get, post } = await serve();
     server.beginDrain();
     expect((await get('/health')).status).toBe(503);
@@ -340,7 +340,7 @@ describe('the other routes', () => {
     expect(headers.get('retry-after')).toBe('1');
   });
 
-  it('turns text into tokens and back', async () => {
+  it('turn text into tokens and back', async () => {
     const { json } = await serve();
     expect(await json('/tokenize', { prompt: 'é<|im_end|>', return_token_strs: true })).toEqual({
       status: 200,
@@ -354,8 +354,8 @@ describe('the other routes', () => {
   });
 });
 
-describe('failures', () => {
-  it('says that the queue is full, and when to come back', async () => {
+describe('errors', () => {
+  it('of a full queue have status 503 and retry-after', async () => {
     const { post } = await serve({ maxRequests: 0 });
     for (const stream of [false, true]) {
       const { status, headers, text } = await post('/v1/completions', { prompt: 'a', stream });
@@ -365,13 +365,13 @@ describe('failures', () => {
     }
   });
 
-  it('aborts the prompts that were accepted when one is not', async () => {
+  it('of one prompt abort the other prompts of the request', async () => {
     const { engine, json } = await serve({ maxRequests: 2 });
     expect((await json('/v1/completions', { prompt: ['a', 'b', 'c'] })).status).toBe(503);
     expect(engine.stats()).toMatchObject({ running: 0, aborts: 2 });
   });
 
-  it('tells nothing of its own faults', async () => {
+  it('of the server have no details in the answer', async () => {
     const { json } = await serve({ throws: new Error('secret path /models/letters.gguf') });
     expect(await json('/v1/completions', { prompt: 'a' })).toEqual({
       status: 500,
@@ -379,7 +379,7 @@ describe('failures', () => {
     });
   });
 
-  it('answers 500 when the engine fails, and an event once the stream has begun', async () => {
+  it('of the engine have status 500, and are an event after the stream has begun', async () => {
     const { json, post } = await serve({ failAtStep: 3 });
     const { status, error } = await json('/v1/completions', { prompt: 'abc', max_tokens: 5 });
     expect(status).toBe(500);
@@ -392,13 +392,13 @@ describe('failures', () => {
   });
 });
 
-describe('KV from outside', () => {
+describe('KV outside the engine', () => {
   const paths = [
     ['/v1/completions', { prompt: 'abc', max_tokens: 3 }],
     ['/v1/chat/completions', { messages: [{ role: 'user', content: 'abc' }], max_tokens: 3 }],
   ] as const;
 
-  it.each(paths)('%s hands the word of the client to the engine as it is', async (path, body) => {
+  it.each(paths)('%s passes kv_transfer_params to the engine unchanged', async (path, body) => {
     const { engine, json } = await serve();
     const kvTransferParams = { do_remote_prefill: true, remote_block_ids: [1, [2, null]], 'any name': { x: 'y' } };
     expect((await json(path, { ...body, kv_transfer_params: kvTransferParams })).status).toBe(200);
@@ -407,7 +407,7 @@ describe('KV from outside', () => {
     expect(engine.requests[1]).not.toHaveProperty('kvTransferParams');
   });
 
-  it.each(paths)('%s refuses a word that is no object, and names the field', async (path, body) => {
+  it.each(paths)('%s refuses kv_transfer_params that are not an object', async (path, body) => {
     const { engine, json } = await serve();
     for (const wrong of ['text', 3, true, [], [{ a: 1 }]]) {
       const { status, error } = await json(path, { ...body, kv_transfer_params: wrong });
@@ -419,7 +419,7 @@ describe('KV from outside', () => {
   });
 
   it.each(paths)(
-    '%s brings the word of the connector: in the body, or with the end of a choice',
+    '%s returns the connector’s kv_transfer_params in the body, or in the chunk that ends a choice',
     async (path, body) => {
       const kvTransferParams = { remote_engine_id: 'e1', remote_block_ids: [4, 5] };
       const { post, json } = await serve({ kvTransferParams: (index) => (index === 0 ? undefined : kvTransferParams) });
@@ -429,16 +429,16 @@ describe('KV from outside', () => {
         external_tokens: 0,
       });
       const chunks = events((await post(path, { ...body, n: 2, stream: true })).text);
-      const spoken = chunks.filter((chunk) => 'kv_transfer_params' in chunk);
-      expect(spoken).toHaveLength(1);
-      expect(spoken[0]).toMatchObject({
+      const withParams = chunks.filter((chunk) => 'kv_transfer_params' in chunk);
+      expect(withParams).toHaveLength(1);
+      expect(withParams[0]).toMatchObject({
         kv_transfer_params: kvTransferParams,
         choices: [{ index: 1, finish_reason: 'length' }],
       });
     },
   );
 
-  it('tells what was loaded and lost, and calls cached only what was used', async () => {
+  it('counts promised and failed loads in the usage, and as cached only the reused tokens', async () => {
     const stats = { cachedTokens: 48, externalTokens: 32, computedTokens: 19, recomputedTokens: 16, failedLoads: 1 };
     const { post, json } = await serve({ stats });
     const details = { cached_tokens: 32, external_tokens: 32, recomputed_tokens: 16, failed_loads: 1 };
@@ -449,7 +449,7 @@ describe('KV from outside', () => {
     expect(answer.kv_transfer_params).toEqual({ ...loads, computed_tokens: 19 });
     const streamed = await post('/v1/completions', { ...body, stream: true, stream_options: { include_usage: true } });
     expect(events(streamed.text).at(-1).usage.prompt_tokens_details).toEqual(details);
-    // A prompt counts once; what was computed again was computed again for each of its completions.
+    // A prompt counts once; recomputed tokens count for each of its completions.
     expect((await json('/v1/completions', { ...body, n: 2 })).usage.prompt_tokens_details).toEqual({
       cached_tokens: 32,
       external_tokens: 32,
@@ -458,7 +458,7 @@ describe('KV from outside', () => {
     });
   });
 
-  it('says so in the line of the log', async () => {
+  it('counts promised and failed loads in the log line', async () => {
     const lines: string[] = [];
     const stats = { cachedTokens: 48, externalTokens: 32, recomputedTokens: 16, failedLoads: 1 };
     const { json } = await serve(

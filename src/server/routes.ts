@@ -27,14 +27,14 @@ export interface RouteOptions extends EventStreamOptions {
   readonly version: string;
   readonly choicesMax: number;
   readonly clock: Clock;
-  /** While false, health is 503 and nothing new is generated. */
+  /** While false, `/health` answers 503 and new requests are refused. */
   isAccepting(): boolean;
 }
 
-/** OpenAI's default for completions; a chat may fill the context. */
+/** OpenAI's default for completions. For chats the default is the rest of the context. */
 const COMPLETION_MAX_TOKENS_DEFAULT = 16;
 
-/** One of the two endpoints' work on one request: what to compute, and how to say what came of it. */
+/** A parsed request of one of the two endpoints, and the renderer for its response. */
 interface Generation {
   readonly parsed: ParsedGeneration;
   readonly prompts: readonly Prompt[];
@@ -120,7 +120,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     const health = engine.health();
     return reply.status(health.status === 'ok' ? 200 : 503).send(health);
   });
-  // A worker process that is replaced is no reason to restart the server, which would lose every request.
+  // While a worker process is replaced, the server must not be restarted: a restart would end every request.
   app.get('/health/live', { config: { isPublic: true } }, (_, reply) => {
     const { status, message } = engine.health();
     if (status !== 'broken') return { status: 'ok' };
@@ -161,7 +161,7 @@ function echoesOf(engine: AsyncEngine, prompts: readonly (string | Int32Array)[]
   return prompts.map((prompt) => (typeof prompt === 'string' ? prompt : engine.detokenize(prompt)));
 }
 
-/** What both endpoints do alike, from the parsed request to the last byte. */
+/** The common part of both endpoints, from the parsed request to the last byte. */
 class GenerationRoute {
   readonly #engine: AsyncEngine;
   readonly #options: RouteOptions;
@@ -178,7 +178,7 @@ class GenerationRoute {
   ): Promise<FastifyReply | object> {
     if (!this.#options.isAccepting()) throw engineClosed();
     const controller = abortWhenGone(reply);
-    // Not what follows: it aborts the signal itself when one prompt of several fails.
+    // Only for the preparation: `#generate` aborts the signal itself if one prompt of several fails.
     const prepared = await unlessGone(reply, controller.signal, async (signal) => ({
       generation: await prepare(signal),
     }));
@@ -213,13 +213,13 @@ class GenerationRoute {
       meter.add(delta);
       collector.add(delta);
     }
-    // Nobody is there to read it, and a socket that is gone takes no answer.
+    // The client has closed the connection, so there is no socket for the answer.
     if (controller.signal.aborted) return reply.hijack();
     reply.raw.setTimeout(this.#options.stallTimeoutMs);
     return renderer.body(collector.choices(), meter.usage());
   }
 
-  /** A failure before the first event is thrown and becomes an answer of its own; a later one becomes an event. */
+  /** An error before the first event is thrown and becomes an HTTP error; a later error becomes an event. */
   async #stream(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -254,7 +254,7 @@ interface StreamParts {
   readonly controller: AbortController;
 }
 
-/** Work that fails because the client went away needs no answer: its socket takes none. */
+/** Sends no answer if the work failed because the client closed the connection. */
 async function unlessGone<T>(
   reply: FastifyReply,
   signal: AbortSignal,
@@ -268,7 +268,7 @@ async function unlessGone<T>(
   }
 }
 
-/** Aborts when the connection closes before the whole response was written. */
+/** Aborts when the connection closes before the whole response is written. */
 function abortWhenGone(reply: FastifyReply): AbortController {
   const controller = new AbortController();
   reply.raw.once('close', () => {

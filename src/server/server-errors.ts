@@ -1,6 +1,6 @@
 import { defineError, KvasirError } from '../base/errors.ts';
 
-/** Faults that only a caller over HTTP can make. Those of any caller are in `core/errors.ts`. */
+/** Errors that only requests over HTTP can cause. The errors of any caller are in `core/errors.ts`. */
 export const fieldMissing = defineError('KVASIR_FIELD_MISSING', '`{parameter}` is required: {expected}.', 400);
 export const fieldUnknown = defineError('KVASIR_FIELD_UNKNOWN', 'There is no field `{parameter}`.{hint}', 400);
 export const fieldNotSupported = defineError(
@@ -15,10 +15,10 @@ export const jsonOverLimit = defineError(
   'The JSON of the body has more than {limit} {what}; the limit was exceeded in `{parameter}`. Send a smaller request.',
   400,
 );
-/** nginx's status for it. Nobody reads the answer; the status is for the log. */
+/** The status is nginx's, and appears only in the log: the client does not read the answer. */
 export const clientGone = defineError(
   'KVASIR_CLIENT_GONE',
-  'The client closed the connection before its request had come in whole.',
+  'The client closed the connection before its request was received completely.',
   499,
 );
 export const bodyNotObject = defineError(
@@ -48,12 +48,12 @@ export const modelNotFound = defineError(
 );
 export const routeNotFound = defineError(
   'KVASIR_ROUTE_NOT_FOUND',
-  'There is no {method} {path} here. README.md lists the endpoints.',
+  'There is no endpoint {method} {path}. README.md lists the endpoints.',
   404,
 );
 export const methodNotAllowed = defineError(
   'KVASIR_METHOD_NOT_ALLOWED',
-  '{path} does not take {method}; it takes {allowed}.',
+  '{path} does not support {method}. Use {allowed}.',
   405,
 );
 export const tooManyChoices = defineError(
@@ -61,7 +61,7 @@ export const tooManyChoices = defineError(
   'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request. Send several requests.',
   400,
 );
-/** A request ended with `finish_reason: error`: the model's process broke under it. */
+/** A request ended with `finish_reason: error` without an error of its own, because the engine broke. */
 export const generationFailed = defineError(
   'KVASIR_GENERATION_FAILED',
   'The engine failed while it computed this request. Send the request again.',
@@ -69,7 +69,7 @@ export const generationFailed = defineError(
   { retryable: true },
 );
 
-/** Part of OpenAI's contract: what its clients look at to tell errors apart. Codes not named here go out as they are. */
+/** The codes of OpenAI's API, by which its clients distinguish errors. Other codes are sent unchanged. */
 const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_PROMPT_TOO_LONG: 'context_length_exceeded',
   KVASIR_MODEL_NOT_FOUND: 'model_not_found',
@@ -81,7 +81,7 @@ const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_JSON_OVER_LIMIT: 'invalid_value',
 };
 
-/** Seconds a client should wait before it repeats what failed for want of room. */
+/** Seconds that a client should wait before it repeats a request that the server had no room for. */
 const RETRY_AFTER_SECONDS = 1;
 
 export interface OpenAiErrorBody {
@@ -97,13 +97,13 @@ export interface ErrorAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: OpenAiErrorBody;
-  /** Our own bug, or the machine's trouble: worth a stack in the log; nothing of it goes over the wire. */
+  /** A bug of the server or a problem of its machine: the log gets the stack, the client gets no details. */
   readonly internal: boolean;
 }
 
 /**
- * What a client is told about an error. Faults on our side that no retry can mend say nothing of themselves outside:
- * whatever their words are (paths, addresses, a stack), they are for the log.
+ * The HTTP answer for an error. Internal errors for which no retry helps have no details in the answer: their messages
+ * can contain paths, addresses or a stack, which belong in the log.
  */
 export function errorAnswer(error: unknown): ErrorAnswer {
   const known = error instanceof KvasirError ? error : undefined;
@@ -135,7 +135,7 @@ function answerHeaders(error: KvasirError): Record<string, string> {
   return {};
 }
 
-/** The engine says `topK` where the wire says `top_k`. */
+/** The engine's name is `topK`, the API's name is `top_k`. */
 function wireName(parameter: string): string {
   return parameter.replace(/(?<=[a-z])[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }

@@ -5,14 +5,14 @@ export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 export interface ServerOptions {
   readonly version: string;
   readonly apiKey?: string;
-  /** Larger bodies get 413. */
+  /** Larger bodies are refused with status 413. */
   readonly bodyMaxBytes?: number;
-  /** Prompts times `n` of one request at most. */
+  /** The largest number of prompts times `n` in one request. */
   readonly choicesMax?: number;
   readonly keepAliveMs?: number;
   readonly stallTimeoutMs?: number;
   readonly logLevel?: LogLevel;
-  /** Takes pino's lines; default: readable ones on stderr. */
+  /** Receives pino's lines; default: readable lines on stderr. */
   readonly logDestination?: { write(line: string): void };
   readonly clock?: Clock;
 }

@@ -10,16 +10,16 @@ import { type ServerOptions, serverDefaults } from './server-options.ts';
 
 export type { ServerOptions };
 
-/** How a shutdown went. `aborted`: requests that were cut off because the time was over. */
+/** The result of a shutdown. `aborted`: the number of requests that were aborted at the timeout. */
 export type DrainOutcome = { readonly how: 'drained' } | { readonly how: 'cut'; readonly aborted: number };
 
-/** How long clients get to read that their requests were aborted. */
-const lastWordsMs = 250;
+/** How long the connections stay open after the requests are aborted, so that clients can read the last events. */
+const abortAnswerMs = 250;
 
 /**
- * An engine behind HTTP. The engine stays its maker's: `close` ends connections, not the engine.
+ * Serves an engine over HTTP. The caller owns the engine and closes it; `drain` closes it only after the timeout.
  *
- *     listen -> beginDrain (health 503, new work 503, running work goes on) -> close (no connection is left)
+ *     listen -> beginDrain (`/health` and new requests: 503; running requests continue) -> drain (no connection is left)
  */
 export class Server {
   readonly app: FastifyInstance;
@@ -35,20 +35,20 @@ export class Server {
     registerRoutes(this.app, engine, { ...full, isAccepting: () => this.#isAccepting });
   }
 
-  /** @returns the port, which the system has chosen if `port` was 0. @throws the system's error (`EADDRINUSE`, ...). */
+  /** @returns the port; the system chooses one if `port` is 0. @throws the system's error (`EADDRINUSE`, ...). */
   async listen(port: number, host: string): Promise<number> {
     await this.app.listen({ port, host, listenTextResolver: (address) => `listening on ${address}` });
     return (this.app.server.address() as AddressInfo).port;
   }
 
-  /** Requests that are not answered to the last byte. */
+  /** Requests whose responses are not sent completely. */
   get requestCount(): number {
     return this.#connections.requestCount;
   }
 
   /**
-   * Takes no new work, and closes connections that have no request. New connections stay possible, so that probes see the
-   * 503 and routers look elsewhere.
+   * Refuses new requests and closes idle connections. New connections are still accepted, so that health probes get
+   * status 503 and routers choose another server.
    */
   beginDrain(): void {
     this.#isAccepting = false;
@@ -56,17 +56,17 @@ export class Server {
   }
 
   /**
-   * Waits for the running requests and their last bytes. After `timeoutMs` the requests that are left are aborted: the engine
-   * is closed then, or is closing. No connection is left afterwards.
+   * Waits until the running requests have ended and their responses are sent. After `timeoutMs` it closes the engine,
+   * which aborts the remaining requests. No connection is left afterwards.
    */
   async drain(timeoutMs: number): Promise<DrainOutcome> {
     this.beginDrain();
     const hasFinished = await within(timeoutMs, this.#finish());
     const aborted = hasFinished ? 0 : this.requestCount;
     if (!hasFinished) {
-      // A step that hangs delays the end of the engine. It must not delay the end of the connections.
+      // A step that hangs delays the end of the engine, but must not delay the end of the connections.
       this.#engine.close().catch(() => undefined);
-      await within(lastWordsMs, this.#connections.sent());
+      await within(abortAnswerMs, this.#connections.sent());
     }
     const closing = this.app.close();
     this.#connections.close();
@@ -80,7 +80,7 @@ export class Server {
   }
 }
 
-/** Whether `work` was done in time. What it throws after that is dropped. */
+/** Whether `work` ended in time. Its later errors are ignored. */
 async function within(timeoutMs: number, work: Promise<void>): Promise<boolean> {
   let deadline: NodeJS.Timeout | undefined;
   const late = new Promise<false>((resolve) => {

@@ -1,16 +1,16 @@
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 
 export interface EventStreamOptions {
-  /** Silence after which a comment is sent, so that proxies keep the connection while a long prompt is computed. */
+  /** After this time without an event a comment is sent, so that proxies keep the connection during a long prompt. */
   readonly keepAliveMs: number;
-  /** How long a reader may take nothing at all before its connection is cut. */
+  /** If a client reads nothing for this time, its connection is closed. */
   readonly stallTimeoutMs: number;
 }
 
 /**
- * One response of server-sent events. Nothing is sent before the first event or keep-alive, so that a failure until
- * then can still be an answer with a status of its own. At most one event waits beyond the socket's own buffer: `send`
- * resolves when the reader has made room, and whoever produces events waits for it.
+ * One response of server-sent events. Nothing is sent before the first event or comment, so that an earlier error can
+ * still set the HTTP status. At most one event waits beyond the socket's buffer: `send` resolves when there is room
+ * again, and its caller waits.
  */
 export class EventStream {
   readonly #raw: ServerResponse;
@@ -25,12 +25,12 @@ export class EventStream {
     this.#keepAlive = setInterval(() => this.#comment(), options.keepAliveMs);
   }
 
-  /** Whether the head of the response is out. */
+  /** Whether the head of the response is sent. */
   get isOpen(): boolean {
     return this.#raw.headersSent;
   }
 
-  /** Resolves when there is room for more, or when the reader is gone: then the rest is silently dropped. */
+  /** Resolves when there is room for the next event, or when the connection is closed; then later events are ignored. */
   async send(data: string): Promise<void> {
     this.#open();
     this.#keepAlive.refresh();
@@ -38,11 +38,11 @@ export class EventStream {
     await this.#drained();
   }
 
-  /** Ends the response, if it was begun. To be called on every path. */
+  /** Ends the response, if it was begun. Must be called on every path. */
   close(): void {
     clearInterval(this.#keepAlive);
     if (!this.isOpen) return;
-    // From here on nobody awaits the reader; the socket's own timeout cuts one that stalls on the last events.
+    // No call waits for the reader any more; the socket's timeout closes a connection that stalls on the last events.
     this.#raw.setTimeout(this.#stallTimeoutMs);
     this.#raw.end();
   }
@@ -53,12 +53,12 @@ export class EventStream {
       ...this.#headers,
       'content-type': 'text/event-stream; charset=utf-8',
       'cache-control': 'no-cache, no-transform',
-      // nginx would otherwise gather the events until its buffer is full.
+      // Without it, nginx collects the events until its buffer is full.
       'x-accel-buffering': 'no',
     });
   }
 
-  /** While the reader is behind there is no silence to break, and another write would only grow the buffer. */
+  /** Writes no comment while the reader is slow: the buffer has unread events, and a comment would only fill it. */
   #comment(): void {
     if (this.#raw.writableNeedDrain || this.#raw.destroyed) return;
     this.#open();

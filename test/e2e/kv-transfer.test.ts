@@ -123,7 +123,7 @@ describe('servers that share a directory', () => {
     expect(log).toContain(
       `connector SharedStorageConnector (kv_producer), in ${store}; load failure policy: recompute`,
     );
-    expect(log).toMatch(/^KV outside: \d\d+ blocks saved, 0 loaded for 0 tokens, 0 lost$/m);
+    expect(log).toMatch(/^KV outside: \d\d+ blocks stored, 0 loaded for 0 tokens, 0 failed$/m);
     for (const { tokenIds, details } of expected) {
       expect(tokenIds).toHaveLength(40);
       expect(details).toEqual({ cached_tokens: 0 });
@@ -141,7 +141,7 @@ describe('servers that share a directory', () => {
     const log = await server.stop();
     const { externalTokens } = JSON.parse(/^\{.*"msg":"request"\}$/m.exec(log)![0]);
     expect(externalTokens).toBe(answers[0]!.details.external_tokens);
-    expect(log).toMatch(/^KV outside: 0 blocks saved, \d\d+ loaded for \d+ tokens, 0 lost$/m);
+    expect(log).toMatch(/^KV outside: 0 blocks stored, \d\d+ loaded for \d+ tokens, 0 failed$/m);
   });
 
   it.each<[string, Rule, boolean, number]>([
@@ -166,7 +166,7 @@ describe('servers that share a directory', () => {
       expect(transfer.computed_tokens, 'I3').toBe(needed(promptTokens, failedBlocks));
     }
     const log = await server.stop();
-    expect(log).toMatch(/^KV outside: .* [1-9]\d* lost \(\w+ \d+(, \w+ \d+)*\)$/m);
+    expect(log).toMatch(/^KV outside: .* [1-9]\d* failed \(\w+ \d+(, \w+ \d+)*\)$/m);
     const events = [...log.matchAll(/^\{"level":40.*\}$/gm)].map(([line]) => JSON.parse(line));
     expect(events).toHaveLength('requests' in rule ? 2 : questions.length);
     for (const { msg, requests, tokens } of events) {

@@ -24,32 +24,33 @@ interface DemoFlags {
   readonly json: boolean;
 }
 
-/** `kvasir demo`: KV that one process saved is lost in many ways in others, and the texts stay the same. */
+/** `kvasir demo`: KV that one process stored fails to load in other processes, and the texts are the same. */
 export const demoCommand: CommandFactory = (context, exit) => {
   const demo = new Command('demo')
-    .summary('lose KV in every way, and see the same text')
+    .summary('show that the text is the same after failed loads')
     .description(
-      'Show what Kvasir is for. One process computes four prompts and saves their KV; then each stage, a process of its\n' +
-        'own, loads it and writes on, while loads fail, bytes rot, the store hangs, or two ranks lose different blocks.\n' +
-        'Every text must be the same, and only what was lost may be computed again. The exit code is 1 if not.',
+      'Show recovery from failed loads. One process computes four prompts and stores their KV. Then each stage, a\n' +
+        'separate process, loads the KV and continues the texts, while loads fail, bytes are corrupt, the store hangs,\n' +
+        'or different blocks are missing on two ranks. Every text must be the same, and only tokens whose load failed\n' +
+        'may be computed again. Otherwise the exit code is 1.',
     )
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
     .option('--threads <n>', 'threads that compute in each process (default: all cores)', integerFrom(1))
     .option('--block-size <tokens>', 'tokens of one KV block', integerFrom(1), engineDefaults.blockSize)
     .option('--kv-cache-memory <bytes>', 'size of the KV pool, like 2GiB', bytesFlag)
-    .option('--keep', 'keep the stored blocks of all stages, and say where they are', false)
+    .option('--keep', 'keep the stored blocks of all stages, and print their folder', false)
     .option('--json', 'print one JSON line {"model", "stages", "isProven"} on standard output', false)
     .addHelpText(
       'after',
       `
 Columns:
-  loaded, failed   tokens whose KV was loaded, and tokens whose KV was promised and did not come
-  recomputed       tokens that were computed beyond those that had to be without the loss, as the engine counts them
-  computed         tokens that were computed, prompts and generated tokens, each as often as it was
-  minimum          tokens that had to be computed, as a naive reference says that knows which blocks were lost
-  first token      median over the prompts, from submission
-  same KV          lost blocks whose recomputed bytes have the checksum of the bytes that were lost
-  text             whether texts, tokens and logprobs are those of the prefill stage, which loads nothing
+  loaded, failed   tokens whose KV was loaded, and tokens whose load failed
+  recomputed       tokens that were computed because of failed loads, as counted by the engine
+  computed         all computed tokens, of prompts and outputs
+  minimum          smallest number of tokens to compute; a naive reference counts it from the blocks that failed
+  first token      median over the prompts, since submission
+  same KV          failed blocks whose recomputed bytes have the checksum of the original bytes
+  text             whether texts, tokens and logprobs equal those of the prefill stage, which loads no KV
 
 Examples:
   kvasir demo
@@ -60,7 +61,7 @@ Examples:
   return demo;
 };
 
-/** What the stages' processes run: an order on standard input, an answer on standard output. */
+/** The command of a stage's process: reads an order from standard input, writes an answer to standard output. */
 function stageCommand(context: CliContext): Command {
   return new Command(stageCommandName).action(async () => {
     const order = JSON.parse(Buffer.from(await context.readStdin()).toString()) as StageOrder;
@@ -112,7 +113,7 @@ async function runScenario(
     differences += differencesOf(facts);
     if (!flags.json) stdout.write(table.row(row));
   };
-  if (!flags.json) stdout.write(`${basename(model)}, each stage a process of its own\n\n${table.header()}`);
+  if (!flags.json) stdout.write(`${basename(model)}, each stage in its own process\n\n${table.header()}`);
   await show('prefill', () => scenario.prefill('prefill', 1));
   for (const stage of decodeStages) {
     if (stage.ranks === 2) await show('prefill, two ranks', () => scenario.prefill('prefill, two ranks', 2));
@@ -130,11 +131,11 @@ function verdictOf(rows: readonly StageRow[]): string {
   if (different.length > 0) return `Outputs differ: ${names(different)}.`;
   const unproven = rows.filter((row) => !isProven(row));
   if (unproven.length > 0)
-    return `Outputs match, but the repair was not the smallest and exact one: ${names(unproven)}.`;
+    return `Outputs match, but the recomputed tokens are not minimal, or their KV differs: ${names(unproven)}.`;
   return 'Outputs match: recovery successful.';
 }
 
-/** Says what runs: on a terminal in a line that the result replaces, elsewhere in lines of the log. */
+/** Shows the running stage: on a terminal in a line that the result replaces, else in lines of the log. */
 async function withProgress<T>(name: string, { stderr }: CliContext, run: () => Promise<T>): Promise<T> {
   if (stderr.isTTY !== true) {
     stderr.write(`running: ${name}\n`);

@@ -8,15 +8,15 @@ export interface StageRow {
   readonly name: string;
   readonly loaded: number;
   readonly failed: number;
-  /** All tokens that the stage computed, and what the reference says it had to (`needed-tokens.ts`). */
+  /** All tokens that the stage computed, and the minimum of the reference (`needed-tokens.ts`). */
   readonly computed: number;
   readonly minimum: number;
-  /** Of the computed tokens, those beyond what had to be computed without the loss: as the engine says, and as the reference does. */
+  /** The tokens computed because of failed loads: counted by the engine, and by the reference. */
   readonly recomputed: number;
   readonly repairMinimum: number;
   /** Median over the prompts. */
   readonly firstTokenMs: number;
-  /** Blocks that were lost, and how many of them came out of the recomputation with the CRC of what was lost. */
+  /** Blocks that failed, and how many of them have the CRC of the original bytes after recomputing. */
   readonly blocksFailed: number;
   readonly blocksEqual: number;
   readonly isTextEqual: boolean;
@@ -34,7 +34,7 @@ export interface StageFacts {
   readonly failedKeys: ReadonlySet<BlockKey>;
   readonly minimum: number;
   readonly repairMinimum: number;
-  /** CRCs of what the prefill stage stored, and of what this stage did. */
+  /** The CRCs of the blocks that the prefill stage stored, and of those that this stage stored. */
   readonly stored: StoredCrcs;
   readonly computed: StoredCrcs;
   readonly seconds: number;
@@ -75,7 +75,7 @@ function medianOf(values: readonly number[]): number {
   return (sorted[(sorted.length - 1) >> 1]! + sorted[sorted.length >> 1]!) / 2;
 }
 
-/** Whether a stage has shown what it is there to show: every fault was met, and nobody would have noticed. */
+/** Whether a stage succeeded: its faults happened, the output is equal, and only the minimum was computed. */
 export const isProven = (row: StageRow): boolean =>
   row.isTextEqual &&
   row.computed === row.minimum &&
@@ -83,7 +83,7 @@ export const isProven = (row: StageRow): boolean =>
   row.blocksEqual === row.blocksFailed &&
   row.failed > 0 === row.blocksFailed > 0;
 
-/** Differences between a stage's texts and those that it should have written; empty when there are none. */
+/** Differences between the texts of a stage and the expected texts; empty if there are none. */
 export function differencesOf({ name, completions, reference }: StageFacts): string {
   return completions
     .map((completion, i) => {

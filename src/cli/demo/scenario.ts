@@ -19,20 +19,20 @@ import {
 } from './stages.ts';
 
 export interface ScenarioOptions {
-  /** Where all stages keep their directories. */
+  /** The parent folder of all directories. */
   readonly folder: string;
   readonly engine: Pick<EngineOptions, 'model' | 'threads' | 'kvCacheMemory' | 'device'>;
   readonly blockSize: number;
-  /** Runs an order in a process of its own. */
+  /** Runs an order in its own process. */
   runProcess(name: string, order: StageOrder): Promise<StageAnswer>;
   /**
-   * For the test of the demo itself: the seeded stage samples with another seed than the one it is compared with, as an
-   * engine that lost the state of its random numbers would.
+   * For the test of the demo: the seeded stage samples with another seed than its reference, like an engine that lost
+   * the state of its random numbers.
    */
   readonly plantDifference?: boolean;
 }
 
-/** What a prefill stage has left behind: its store, and the texts that it wrote with nothing but its own KV. */
+/** The result of a prefill stage: its store, and the texts that it generated without loads. */
 interface Prefilled {
   readonly store: string;
   readonly crcs: StoredCrcs;
@@ -51,12 +51,12 @@ export class Scenario {
     this.#options = options;
   }
 
-  /** Computes all prompts on so many ranks, and saves their KV. Later stages load it. */
+  /** Computes all prompts on `ranks` ranks and stores their KV, which later stages load. */
   async prefill(name: string, ranks: 1 | 2): Promise<StageFacts> {
     const started = performance.now();
     const store = await this.#newFolder('store');
-    const faults = samplingNames.map((sampling) => samplings[sampling]);
-    const answer = await this.#run(name, ranks, { load_path: store, save_path: store }, faults);
+    const params = samplingNames.map((sampling) => samplings[sampling]);
+    const answer = await this.#run(name, ranks, { load_path: store, save_path: store }, params);
     const fingerprint = await readFingerprint(store);
     const { blockSize } = this.#options;
     const blocks = answer.promptTokens.map((tokens, i) => {
@@ -71,12 +71,12 @@ export class Scenario {
       name,
       answer,
       completions: completions.greedy,
-      // The texts of one rank are those of all others.
+      // The reference of every stage is the text of one rank.
       reference: this.#prefilled.get(1)!.completions.greedy,
       blockSize,
       ranks,
       failedKeys: new Set(),
-      // Its store was empty.
+      // The store of this stage is empty at its start.
       ...this.#minimum(blocks, completions.greedy, new Set(), new Set()),
       stored: crcs,
       computed: crcs,
@@ -91,8 +91,8 @@ export class Scenario {
     const chosen = fault?.choose(blocks) ?? [];
     const failedKeys = new Set<BlockKey>(chosen.flat());
     const save_path = await this.#newFolder('computed');
-    // What spoils stored bytes spoils a copy.
-    const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('spoilt') : store;
+    // A fault that changes stored bytes gets a copy of the store.
+    const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('corrupt') : store;
     if (load_path !== store) await cp(store, load_path, { recursive: true });
     const stored = await storedKeys(
       load_path,
@@ -144,7 +144,7 @@ export class Scenario {
     });
   }
 
-  /** What the reference says must be computed, of what was stored and what the fault takes away; and how much of it is repair. */
+  /** The reference's minimum of computed tokens, and the part of it that the failed loads cause. */
   #minimum(
     blocks: readonly PromptBlocks[],
     completions: readonly StageCompletion[],

@@ -5,13 +5,13 @@ import { trackChild } from '../../base/child-processes.ts';
 import { stageFailed } from './errors.ts';
 import type { StageAnswer, StageOrder } from './stage-run.ts';
 
-/** The name of the hidden command that a stage's process runs. */
+/** The name of the hidden command that the process of a stage runs. */
 export const stageCommandName = 'stage';
 
 /**
- * Runs a stage in an operating system process of its own and waits for its answer. Nothing but directories connects it
- * with other stages. An aborted signal kills it. `program`: the built command; this one, unless a test says otherwise.
- * @throws KvasirError `stageFailed` with what the process said on its standard error.
+ * Runs a stage in its own process and waits for its answer. Stages share only directories. An aborted signal kills the
+ * process. `program`: the built command, by default the running one.
+ * @throws KvasirError `stageFailed` with the standard error output of the process.
  */
 export async function runStageProcess(
   name: string,
@@ -28,7 +28,7 @@ export async function runStageProcess(
   const kill = (): void => void child.kill('SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
   try {
-    // A child that ends early closes the pipe; its exit says why.
+    // A child that ends early closes the pipe; its exit code and its stderr give the reason.
     child.stdin.on('error', () => {});
     child.stdin.end(JSON.stringify(order));
     const closed = once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>;

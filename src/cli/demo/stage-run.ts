@@ -5,29 +5,29 @@ import type { AsyncEngine } from '../../engine/contract.ts';
 import type { EngineOptions } from '../../engine/options.ts';
 import type { CliContext } from '../context.ts';
 
-/** What a stage's process is told, on its standard input. Plain data. */
+/** The input of a stage's process, on its standard input. Plain data. */
 export interface StageOrder {
   readonly engine: Omit<EngineOptions, 'kvTransferConfig' | 'onEvent' | 'onProgress' | 'onDigestProgress'>;
   /** `kv_connector_extra_config` of the connector with two directories. */
   readonly store: JsonObject;
-  /** Named `prompt-0`, `prompt-1`, ... and run all at once, for each of `samplings` in turn. */
+  /** Named `prompt-0`, `prompt-1`, ... All prompts run together, once for each of `samplings`. */
   readonly prompts: readonly string[];
   readonly samplings: readonly SamplingOptions[];
 }
 
-/** What it answers, on its standard output. */
+/** The output of a stage's process, on its standard output. */
 export interface StageAnswer {
   readonly promptTokens: readonly (readonly number[])[];
   /** By sampling and prompt. */
   readonly completions: readonly (readonly StageCompletion[])[];
-  /** What the engine told whoever runs it. */
+  /** The messages of the engine's events. */
   readonly events: readonly string[];
 }
 
 export interface StageCompletion {
   readonly text: string;
   readonly tokens: readonly number[];
-  /** Of the chosen tokens. JSON keeps all their bits. */
+  /** Of the sampled tokens. JSON keeps all bits of the numbers. */
   readonly logprobs: readonly number[];
   readonly firstTokenMs: number;
   readonly promisedTokens: number;
@@ -62,7 +62,7 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
   }
 }
 
-/** Beside this file, under the name that it has there: built or not. */
+/** The connector's file in this folder: TypeScript in the sources, JavaScript in the build. */
 function connectorModule(): string {
   const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
   return fileURLToPath(new URL(`./two-directories-connector.${extension}`, import.meta.url));

@@ -12,7 +12,7 @@ const columns = [
   { title: 'text', width: 8 },
 ] as const;
 
-/** The table grows line by line while stages run, so its columns have fixed widths. Colours only for a person's terminal. */
+/** The table grows line by line while stages run, so its columns have fixed widths. Colours only on a terminal. */
 export class StageTable {
   readonly #paint: (code: number, text: string) => string;
 
@@ -46,9 +46,9 @@ export class StageTable {
   legend(): string {
     return this.#paint(
       2,
-      'Tokens, over four prompts. minimum: what must be computed, by a naive reference that is told only which blocks\n' +
-        'were stored and which were lost. same KV: lost blocks whose recomputed bytes have the CRC32 of the lost ones.\n' +
-        'text: tokens and logprobs are compared too.\n',
+      'Tokens, over four prompts. minimum: smallest number of tokens to compute; a naive reference counts it from the\n' +
+        'stored blocks and the failed blocks. same KV: failed blocks whose recomputed bytes have the CRC32 of the\n' +
+        'original bytes. text: tokens and logprobs are compared too.\n',
     );
   }
 

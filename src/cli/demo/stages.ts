@@ -4,11 +4,11 @@ import type { SamplingOptions } from '../../core/sampling.ts';
 
 export interface PromptBlocks {
   readonly tokenCount: number;
-  /** Of its full blocks. */
+  /** The keys of its full blocks. */
   readonly keys: readonly BlockKey[];
 }
 
-/** Those of vLLM's example `kv_load_failure_recovery`: two pairs that begin alike. */
+/** The prompts of vLLM's example `kv_load_failure_recovery`: two pairs with shared prefixes. */
 export const prompts: readonly string[] = [
   `${'Hi '.repeat(1000)}Hello, my name is`,
   `${'Hi '.repeat(1000)}The capital of France is`,
@@ -16,7 +16,7 @@ export const prompts: readonly string[] = [
   `${'Hey '.repeat(500)}The capital of China is`,
 ];
 
-/** Its limits too: a step has at most 64 rows, so repairs take several steps, in company. */
+/** The limits of that example: a step has at most 64 tokens, so recomputing takes several steps. */
 export const limits = { maxNumBatchedTokens: 64, maxNumSeqs: 16 } as const;
 
 const generated = 32;
@@ -26,7 +26,7 @@ export const samplings = {
 } as const satisfies Record<string, SamplingOptions>;
 export type SamplingName = keyof typeof samplings;
 
-/** A process that loads what the prefill stage has saved; `undefined` = its store works. */
+/** A process that loads the blocks of the prefill stage. Without `fault`, its store works. */
 export interface DecodeStage {
   readonly name: string;
   readonly ranks: 1 | 2;
@@ -37,11 +37,11 @@ export interface DecodeStage {
 
 export interface StageFault {
   readonly kind: 'missing' | 'bitFlip' | 'hung';
-  /** The blocks that are lost, by rank. A block that is lost on one rank is lost. */
+  /** The blocks that fail, by rank. A block that fails on one rank is invalid on all ranks. */
   choose(prompts: readonly PromptBlocks[]): readonly (readonly BlockKey[])[];
 }
 
-/** The fewest full blocks of a prompt with which all stages have something to lose. */
+/** The smallest number of full blocks in a prompt for which the fault of every stage has a block. */
 export const blocksMin = 6;
 
 const keyAt = ({ keys }: PromptBlocks, part: number): BlockKey => keys[Math.floor(keys.length * part)]!;
@@ -92,7 +92,7 @@ export const decodeStages: readonly DecodeStage[] = [
   },
 ];
 
-/** Faults as the connector reads them: one plan per rank, by the names of the blocks. */
+/** The connector's fault plans: one per rank, with the keys of the blocks. */
 export function faultPlans(kind: StageFault['kind'], failedKeys: readonly (readonly BlockKey[])[]): JsonValue {
   return failedKeys.map((keys): JsonObject => ({ seed: 1, rules: [{ fault: kind, on: 'load', keys: [...keys] }] }));
 }

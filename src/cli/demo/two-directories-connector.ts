@@ -19,13 +19,13 @@ import { TierScheduler } from '../../connector/tier/tier-scheduler.ts';
 import { TierWorker } from '../../connector/tier/tier-worker.ts';
 
 /**
- * Loads from one directory and saves into another, so that what had to be computed again lies apart from what was lost
- * and can be compared with it. As a user's own connector would be, it is found by `kv_connector_module_path`. Settings:
+ * Loads from one directory and stores in another, so that recomputed blocks can be compared with the original blocks.
+ * The engine finds it by `kv_connector_module_path`, as a user's own connector. Settings:
  *
- *   load_path        where blocks are looked for
- *   save_path        where blocks go that were not found, or not whole
+ *   load_path        directory for loads
+ *   save_path        directory for blocks whose load failed, or that `load_path` does not have
  *   async_load       as in SharedStorageConnector
- *   faults           an array with one plan per rank, as `fault_injection` has one for all: see `fault/fault-rules.ts`
+ *   faults           an array with one fault plan per rank: see `fault/fault-rules.ts`
  */
 export class TwoDirectoriesConnector implements KvConnector {
   readonly #extra: ExtraConfig;
@@ -61,7 +61,7 @@ export class TwoDirectoriesConnector implements KvConnector {
     const plan = readFaultPlan(this.#extra.objects('faults')[identity.rank]);
     const source = plan === undefined ? disk : new FaultInjector(disk, { identity, timers, plan });
     const tier = joined(source, await openTier(this.#savePath, identity));
-    // Everything is to be kept: what a full buffer dropped could not be compared.
+    // Large enough for all blocks: a block that a full buffer rejects could not be compared.
     const saveBufferBytes = 4 * 1024 ** 3;
     return new TierWorker(tier, context, { loadsAtOnce: 4, savesAtOnce: 2, saveBufferBytes, saveTimeoutMs: 60_000 });
   }
@@ -70,7 +70,7 @@ export class TwoDirectoriesConnector implements KvConnector {
 const openTier = (root: string, identity: KvIdentity): Promise<DiskTier> =>
   DiskTier.open({ root, identity, maxBytes: Number.MAX_SAFE_INTEGER });
 
-/** Reads from the one and writes to the other. */
+/** A tier that reads from `source` and writes to `target`. */
 function joined(source: Tier, target: Tier): Tier {
   return {
     name: source.name,

@@ -1,4 +1,4 @@
-/** The lines that `diff -u` prints: what was expected, what came, and some lines around each difference. */
+/** The output of `diff -u`: the expected lines, the actual lines, and some lines around each difference. */
 export function unifiedDiff(
   before: { readonly name: string; readonly text: string },
   after: { readonly name: string; readonly text: string },
@@ -22,12 +22,12 @@ interface Line {
 
 const widthMax = 72;
 
-/** A model writes few newlines: long lines are broken where words end, so that a difference is a line and not all. */
+/** Generated text has few newlines, so long lines are split between words: then a difference is one short line. */
 function linesOf(text: string): string[] {
   return text.split('\n').flatMap((line) => line.match(new RegExp(`.{1,${widthMax}}(?:\\s|$)|\\S+`, 'g')) ?? ['']);
 }
 
-/** By the longest common subsequence: quadratic, and completions are short. */
+/** Uses the longest common subsequence: quadratic, which is fast enough for short completions. */
 function editScript(a: readonly string[], b: readonly string[]): Line[] {
   const common = Array.from({ length: a.length + 1 }, () => new Int32Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i--) {
@@ -49,7 +49,7 @@ function editScript(a: readonly string[], b: readonly string[]): Line[] {
   return lines;
 }
 
-/** Ranges of the script that hold differences with their context; ranges that would touch are one. */
+/** Ranges of the script with differences and their context; adjacent ranges are joined. */
 function hunksOf(lines: readonly Line[], context: number): { start: number; end: number }[] {
   const hunks: { start: number; end: number }[] = [];
   for (const [index, { sign }] of lines.entries()) {
@@ -63,7 +63,7 @@ function hunksOf(lines: readonly Line[], context: number): { start: number; end:
   return hunks;
 }
 
-/** `<first line>,<lines>` of one side: the lines without those that only the other side has. */
+/** `<first line>,<lines>` of one side. Lines that only the other side has do not count. */
 function rangeOf(before: readonly Line[], hunk: readonly Line[], other: '-' | '+'): string {
   const count = (lines: readonly Line[]): number => lines.filter(({ sign }) => sign !== other).length;
   return `${count(before) + 1},${count(hunk)}`;

@@ -11,10 +11,10 @@ test('without stored blocks the whole prompt is computed, and every generated to
   expect(needed('', request(70, 'abcd', 0))).toBe(70);
 });
 
-test('a hole costs its block, wherever it is', () => {
+test('a hole needs the tokens of its block, at any position', () => {
   const prompt = request(70, 'abcd');
   expect(needed('abcd', prompt)).toBe(6);
-  for (const there of ['bcd', 'acd', 'abc']) expect(needed(there, prompt)).toBe(6 + 16);
+  for (const available of ['bcd', 'acd', 'abc']) expect(needed(available, prompt)).toBe(6 + 16);
   expect(needed('b', prompt)).toBe(6 + 48);
 });
 
@@ -24,7 +24,7 @@ test('a block that two prompts share is computed once', () => {
   expect(needed('a', one, two)).toBe(32 + 8 + 2);
 });
 
-test('the last token is computed anyway: its logits are wanted', () => {
+test('the last token is always computed, because its logits are needed', () => {
   expect(needed('ab', request(32, 'ab'))).toBe(1);
   expect(needed('a', request(32, 'ab'))).toBe(16);
   expect(needed('a', request(32, 'ab'), request(32, 'ab'))).toBe(17);

@@ -6,7 +6,7 @@ import { headerBytes, payloadCrcOf } from '../../connector/tier/block-header.ts'
 import { TokenBuffer } from '../../core/tokens.ts';
 import { HashChain } from '../../kv/block-hash.ts';
 
-/** What the headers of a directory's blocks say: CRC32 of the KV by rank's folder and block. */
+/** From the headers of a directory's blocks: the CRC32 of the KV, by the rank's folder and the block. */
 export type StoredCrcs = ReadonlyMap<string, number>;
 
 /** Reads the header of every block in a store: `<model>/<rank>/<aa>/<digest>-g<group>.kv`. */
@@ -28,7 +28,7 @@ const nameOf = (rank: string, file: string): string => `${rank}/${file}`;
 const fileOf = (key: BlockKey): string => `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv`;
 const onRank = (rank: number, ranks: number): string => `rank${rank}of${ranks}`;
 
-/** Those of the blocks whose files a store has on every rank. What is in the files is not looked at. */
+/** The blocks whose files a store has on every rank. The content of the files is not checked. */
 export async function storedKeys(root: string, keys: Iterable<BlockKey>, ranks: number): Promise<Set<BlockKey>> {
   const files = new Set<string>();
   for (const entry of await readdir(root, { recursive: true, withFileTypes: true }))
@@ -38,7 +38,7 @@ export async function storedKeys(root: string, keys: Iterable<BlockKey>, ranks: 
   return new Set([...keys].filter((key) => everyRank.every((rank) => isOn(key, rank))));
 }
 
-/** On how many ranks a block lies in both stores, and on how many of these its KV has the same CRC. */
+/** Whether both stores have a block on every rank, and whether its KV has equal CRCs on every rank. */
 export function compareBlock(
   key: BlockKey,
   ranks: number,
@@ -57,7 +57,7 @@ export function compareBlock(
   return { isThere: there === ranks, isEqual: equal === ranks };
 }
 
-/** The model's part of every block's name, from the record beside the blocks. */
+/** The fingerprint from the record beside the blocks; every block's key depends on it. */
 export async function readFingerprint(root: string): Promise<string> {
   const files = await readdir(root, { recursive: true });
   const record = files.map(String).find((name) => basename(name) === 'config.json');
@@ -67,7 +67,7 @@ export async function readFingerprint(root: string): Promise<string> {
   return fingerprint;
 }
 
-/** The names of a prompt's full blocks, in order, in the one KV group that models here have. */
+/** The keys of a prompt's full blocks, in order. The models here have one KV group. */
 export function keysOf(
   tokens: readonly number[],
   blockSize: number,
