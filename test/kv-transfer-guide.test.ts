@@ -34,7 +34,7 @@ it('lists the fields of a fault, and the faults', async () => {
     shared_storage_path: 'x',
     fault_injection: { rules: [{ fault: 'bitFlip', nonsense: 1 }] },
   });
-  expect(firstCells('## Breaking it on purpose').sort(byText)).toEqual(known.sort(byText));
+  expect(firstCells('## Fault injection').sort(byText)).toEqual(known.sort(byText));
   const row = /^\| `fault` \| (.*) \|$/m.exec(guide)![1]!;
   expect([...row.matchAll(/`(\w+)`/g)].map(([, name]) => name).sort(byText)).toEqual([...faultKinds].sort(byText));
 });
