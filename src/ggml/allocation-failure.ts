@@ -1,6 +1,6 @@
 import { outOfNativeMemory } from './errors.ts';
 
-/** JavaScript's error for a buffer that the system has no memory for, as an entry of the catalogue. Other errors stay as they are. */
+/** Turns JavaScript's error for a failed allocation of a buffer into an error of the catalogue. Returns other errors. */
 export function withAllocationFailure(error: unknown, purpose: string, device: string): unknown {
   if (!(error instanceof RangeError) || !error.message.includes('allocation failed')) return error;
   const hint = 'Use a smaller model, a smaller --kv-cache-memory or a smaller --max-num-batched-tokens.';

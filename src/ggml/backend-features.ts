@@ -2,8 +2,8 @@ import type { ComputeDevice } from './device.ts';
 import type { NativeApi } from './ffi.ts';
 
 /**
- * For which instructions the CPU backend that ggml has chosen was built, in words: `SSE3=1 AVX2=1 REPACK=1 ...`. ggml answers
- * an array of pairs of strings that a NULL ends.
+ * The instructions for which ggml's chosen CPU backend was built: `SSE3=1 AVX2=1 REPACK=1 ...`. ggml returns an array of pairs
+ * of strings, which ends with NULL.
  */
 export function backendFeatures({ native, cpuDevice }: ComputeDevice): string {
   const registry = native.ggml_backend_dev_backend_reg(cpuDevice);
@@ -19,7 +19,7 @@ export function backendFeatures({ native, cpuDevice }: ComputeDevice): string {
   }
 }
 
-/** Byte after byte: nothing behind its end is looked at. */
+/** Reads byte after byte, because memory after the terminating zero may not be readable. */
 function textAt(native: NativeApi, pointer: number): string {
   const bytes: number[] = [];
   for (let at = pointer; ; at++) {

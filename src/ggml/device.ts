@@ -20,50 +20,50 @@ const deviceTypes = ['cpu', 'gpu', 'igpu', 'accel', 'meta'] as const;
 export type DeviceChoice = 'auto' | 'cpu' | 'gpu';
 
 export interface DeviceOptions {
-  /** `auto` takes a GPU when a GPU package is installed and finds one. */
+  /** `auto` uses a GPU if a GPU package is installed and finds one. */
   readonly device: DeviceChoice;
   /** CPU threads of a step. */
   readonly threads: number;
   /**
-   * Whether attention must use ggml's one-row kernel for any number of rows. The default kernels (split KV at one row,
-   * tiles at 64) are faster but give a token's output other bits depending on what else is in the batch.
+   * Whether attention must use ggml's one-row kernel for any number of rows. The default kernels (split KV for one row,
+   * tiles from 64 rows) are faster, but the bits of a token's output depend on the other rows of the batch.
    */
   readonly exact: boolean;
 }
 
-/** A place where weights may lie, and whether Node can reach it as memory. */
+/** A type of buffer for weights, and whether Node can read it as memory. */
 export interface BufferType {
   readonly pointer: BufferTypePtr;
   readonly name: string;
   readonly isHost: boolean;
 }
 
-/** The machine's compute devices as one thing: a CPU backend always, a GPU backend in front of it when one is used. */
+/** The compute devices of the machine: always a CPU backend, and a GPU backend if one is used. */
 export interface ComputeDevice {
   readonly native: NativeApi;
   readonly kind: 'cpu' | 'gpu';
-  /** What the user reads: `CPU (Intel Xeon ...)`. */
+  /** For people: `CPU (Intel Xeon ...)`. */
   readonly description: string;
   readonly threads: number;
-  /** The backend that computes; the CPU backend is also there for what a GPU cannot do. */
+  /** The backend that computes. With a GPU, the CPU backend computes operations that the GPU does not support. */
   readonly main: BackendPtr;
   readonly cpu: BackendPtr;
   readonly mainDevice: DevicePtr;
   readonly cpuDevice: DevicePtr;
   readonly mainBuffers: BufferType;
   readonly cpuBuffers: BufferType;
-  /** ggml's rearranged weights for the CPU's matrix kernels (`CPU_REPACK`), where this CPU has any. */
+  /** Buffers of ggml's repacked weights (`CPU_REPACK`); undefined if ggml has no kernels for them on this CPU. */
   readonly repackedBuffers: BufferType | undefined;
-  /** The thread that graphs compute on; started at the first call. */
+  /** The thread on which graphs compute; starts with the first call. */
   computeThread(): NativeThread;
-  /** Changes what `DeviceOptions.exact` decided. Reference kernels disable ggml's fusions, and only ggml's attention needs them. */
+  /** Changes `DeviceOptions.exact`. Only ggml's attention needs reference kernels, which disable ggml's fusions. */
   useExactKernels(isExact: boolean): void;
   close(): void;
 }
 
 let backendsLoaded = false;
 
-/** Finds the devices and opens backends. Throws `deviceUnavailable` when a GPU is demanded and there is none. */
+/** Finds the devices and opens backends. Throws `deviceUnavailable` if `device` is `gpu` and there is none. */
 export function openDevice(options: DeviceOptions): ComputeDevice {
   const native = loadNative();
   loadBackends(native);
@@ -114,7 +114,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   };
 }
 
-/** A device that ggml lists has no backend if it has no memory left. `onFailure` closes what was opened before. */
+/** Opening a backend fails if its device has no free memory. `onFailure` closes backends that were opened before. */
 function openBackend(native: NativeApi, { pointer, name }: ListedDevice, onFailure?: () => void): BackendPtr {
   const backend = native.ggml_backend_dev_init(pointer, nullPtr());
   if (backend !== 0) return backend;
@@ -128,9 +128,9 @@ function openBackend(native: NativeApi, { pointer, name }: ListedDevice, onFailu
 }
 
 /**
- * Gives the backend threads that stay. Left to itself, ggml starts its threads anew for every graph; the system then
- * often puts two of them on one core, where they wait for each other by spinning: a sixth of a decode step was lost.
- * Between steps they sleep: when they polled, they were in the way of this process's own threads, and of others'.
+ * Gives the backend permanent threads. By default, ggml starts threads for every graph. The system often put two of them on
+ * one core, where they wait for each other by spinning, which cost a sixth of a decode step. Between steps the threads
+ * sleep, because polling takes time from other threads.
  */
 function keepThreads(
   native: NativeApi,
@@ -150,12 +150,12 @@ function keepThreads(
 /** `struct ggml_threadpool_params`: the mask of 512 cores (all zero: any), then five fields. */
 const threadpoolParams = { threads: 512, byteLength: 528 } as const;
 
-/** 0 = as many as the process may use. */
+/** 0 = as many as the cores that the process may use. */
 function resolveThreads(threads: number): number {
   return threads > 0 ? threads : availableParallelism();
 }
 
-/** Makes the backends in these folders known to ggml and libllama; only the first call of a process does anything. */
+/** Loads the backends in these folders for ggml and libllama; later calls in the process have no effect. */
 export function loadBackends(native: NativeApi, folders = native.libraries.backendFolders): void {
   if (backendsLoaded) return;
   for (const folder of folders) native.ggml_backend_load_all_from_path(folder);
@@ -180,7 +180,7 @@ function bufferType(native: NativeApi, pointer: BufferTypePtr): BufferType {
   return { pointer, name: native.ggml_backend_buft_name(pointer), isHost: native.ggml_backend_buft_is_host(pointer) };
 }
 
-/** `ggml_backend_dev_get_extra_bufts` answers a NULL-terminated array. */
+/** `ggml_backend_dev_get_extra_bufts` returns a NULL-terminated array. */
 function findRepackedBuffers(native: NativeApi, device: DevicePtr, getExtraBufts: RawPtr): BufferType | undefined {
   const list = native.functionAt(getExtraBufts, 'raw', 'device')(device);
   if (list === 0) return undefined;

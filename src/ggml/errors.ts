@@ -1,6 +1,6 @@
 import { defineError } from '../base/errors.ts';
 
-/** Faults of the machine and of model files, met before or while a model is loaded. */
+/** Errors of the machine and of model files, before or while a model is loaded. */
 export const nativePackageMissing = defineError(
   'KVASIR_NATIVE_PACKAGE_MISSING',
   'The native libraries for {platform} are not installed. Run: npm install {packageName}@{version}',
@@ -37,7 +37,7 @@ export const modelFileUnreadable = defineError(
   500,
 );
 
-/** What the file system says of a model file, as an entry of the catalogue. Other errors stay as they are. */
+/** Turns an error of the file system into an error of the catalogue. Returns other errors. */
 export function withModelFile(path: string, error: unknown): unknown {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   if (!/^E[A-Z0-9]+$/.test(code)) return error;

@@ -3,26 +3,26 @@ import { loadNative, nullPtr } from './ffi.ts';
 import { findNativeLibraries, GGML_VERSION } from './native-package.ts';
 
 describe('the native libraries', () => {
-  it('are found, are the pinned version, and bind every symbol of the table', () => {
+  it('have the pinned version and every symbol of the table', () => {
     const native = loadNative();
     expect(native.ggml_version()).toBe(GGML_VERSION);
     expect(loadNative()).toBe(native);
   });
 
-  it('plug in a CPU backend', () => {
+  it('load a CPU backend', () => {
     const native = loadNative();
     for (const folder of native.libraries.backendFolders) native.ggml_backend_load_all_from_path(folder);
     expect(native.ggml_backend_dev_name(native.ggml_backend_dev_get(0))).toBe('CPU');
   });
 
-  it('log into memory and not onto the terminal', () => {
+  it('log into memory, not to the terminal', () => {
     const native = loadNative();
     const params = { ...native.llama_model_default_params(), vocab_only: true };
     expect(native.llama_model_load_from_file('/does/not/exist.gguf', params)).toBe(nullPtr());
     expect(native.recentLog().join('\n')).toContain('exist.gguf');
   });
 
-  it('show tensors as C lays them out', () => {
+  it('give access to the struct of a tensor', () => {
     const native = loadNative();
     const context = native.ggml_init({ mem_size: 1 << 16, mem_buffer: 0, no_alloc: true });
     const tensor = native.ggml_new_tensor_2d(context, 0, 12, 34);
@@ -31,7 +31,7 @@ describe('the native libraries', () => {
     native.ggml_free(context);
   });
 
-  it('name the package to install when the platform is known and say so when it is not', () => {
+  it('are an error that names the package to install, or says that the platform is not supported', () => {
     expect(() => findNativeLibraries('sunos-sparc')).toThrow(/no native libraries for sunos-sparc/);
     expect(() => findNativeLibraries('darwin-x64')).toThrow(/npm install @node-llama-cpp\/mac-x64@/);
   });

@@ -1,6 +1,6 @@
 /**
- * Every native symbol, in one table: its library, what it returns, what it takes. The TypeScript signatures are derived
- * from the table, so that there is one place to compare with ggml's headers when the pinned version moves.
+ * Every native symbol, in one table: its library, its return type and its parameter types. The TypeScript signatures are
+ * derived from the table, so a new pinned version needs one comparison with ggml's headers.
  *
  * Native pointers are plain numbers (user-space addresses are below 2^53), branded by what they point to.
  */
@@ -80,7 +80,7 @@ export interface LlamaBatch {
   logits: number;
 }
 
-/** What a name in the table means on the TypeScript side. */
+/** The TypeScript types of the names in the table. */
 interface Kinds {
   void: undefined;
   bool: boolean;
@@ -92,7 +92,7 @@ interface Kinds {
   f64: number;
   /** A NUL-terminated UTF-8 string; copied on return. */
   str: string;
-  /** Memory of ours that C reads or writes during the call. */
+  /** JavaScript memory that C reads or writes during the call. */
   data: ArrayBufferView | ArrayBuffer | null;
   /** An array of C strings. */
   strs: readonly string[];
@@ -289,16 +289,16 @@ export interface NativeApi extends Functions {
     returns: R,
     ...takes: T
   ): (...args: Takes<T>) => Kinds[R];
-  /** A function of another library, typed like a row of the table. The library stays loaded. Throws when it cannot be. */
+  /** A function of another library, typed like a row of the table. The library stays loaded. Throws if it cannot be loaded. */
   functionIn<R extends Kind, T extends readonly Kind[]>(
     path: string,
     name: string,
     returns: R,
     ...takes: T
   ): (...args: Takes<T>) => Kinds[R];
-  /** Where an ArrayBuffer's bytes lie; for as long as it lives. */
+  /** The address of an ArrayBuffer's bytes, valid until the buffer is garbage-collected. */
   addressOf(buffer: ArrayBuffer): number;
-  /** Native memory as an ArrayBuffer, no copy. Valid for as long as the memory is; the caller guards that. */
+  /** Native memory as an ArrayBuffer, without a copy. The caller must not use it after the memory is freed. */
   memoryAt(pointer: number, byteLength: number): ArrayBuffer;
   /** The newest lines that the native libraries logged (warnings and errors), oldest first. */
   recentLog(): readonly string[];
@@ -306,15 +306,15 @@ export interface NativeApi extends Functions {
 
 let loaded: NativeApi | undefined;
 
-/** Loads the libraries once per process, checks their version, binds every symbol. Throws what `errors.ts` lists. */
+/** Loads the libraries once per process, checks their version, binds every symbol. Throws errors of `errors.ts`. */
 export function loadNative(): NativeApi {
   loaded ??= bind(findNativeLibraries());
   return loaded;
 }
 
 /**
- * Binds single symbols for another thread of a process that has loaded and checked the libraries. Memory (`data`) is given
- * by its address there. Logs go where the first thread has them go.
+ * Binds single symbols for another thread of a process that has loaded and checked the libraries. The thread passes memory
+ * (`data`) by address. Logs go to the callback of the first thread.
  */
 export function bindByAddress(libraries: NativeLibraries): (name: keyof Functions) => (...args: unknown[]) => unknown {
   configureKoffi();
@@ -333,8 +333,8 @@ export function bindByAddress(libraries: NativeLibraries): (name: keyof Function
 }
 
 /**
- * `llama_tokenize` alone, for a thread of its own: it must not set the log's callback, which belongs to the thread that
- * called `loadNative`. llama.cpp keeps this function thread-safe: the vocabulary is read, and each call has its own state.
+ * Binds only `llama_tokenize`, for another thread. That thread must not set the log's callback, which belongs to the thread
+ * that called `loadNative`. The function is thread-safe: it only reads the vocabulary, and each call has its own state.
  */
 export function bindTokenize(path: string): NativeApi['llama_tokenize'] {
   configureKoffi();
@@ -401,7 +401,7 @@ function bind(libraries: NativeLibraries): NativeApi {
   };
 }
 
-/** Libraries besides those that `bind` holds: koffi unloads a library without references, and pointers into it would dangle. */
+/** Other libraries than those of `bind`. koffi unloads a library without references, and pointers into it would dangle. */
 const otherLibraries = new Map<string, LibraryHandle>();
 
 function libraryAt(path: string): LibraryHandle {
@@ -429,7 +429,7 @@ function checkVersion(base: LibraryHandle, libraries: NativeLibraries): void {
   }
 }
 
-/** Keeps the last lines of the native logs, for error messages; they go nowhere else. */
+/** Keeps the last lines of the native logs for error messages. They are not printed. */
 function captureLog(functions: Functions): string[] {
   const lines: string[] = [];
   const warning = 3;
@@ -438,7 +438,7 @@ function captureLog(functions: Functions): string[] {
     lines.push(text.trimEnd());
     if (lines.length > 50) lines.shift();
   };
-  // Registered for the life of the process: the libraries keep the pointer.
+  // Registered until the process exits, because the libraries keep the pointer.
   const callback = koffi.register(
     keep,
     koffi.pointer(koffi.proto('void kvasir_log(int level, str text, uintptr_t user)')),

@@ -21,7 +21,7 @@ const root = mkdtempSync(join(tmpdir(), 'kvasir-digest-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 let serial = 0;
 
-/** A file, a cache, and what one call of `digestFile` does with them. An hour from now, unless told otherwise. */
+/** A file, a cache, and a call of `digestFile`, whose clock is an hour ahead by default. Returns whether it hashed the file. */
 function setup(content: Uint8Array = Buffer.from('a model')) {
   const folder = join(root, `${serial++}`);
   mkdirSync(folder);
@@ -43,7 +43,7 @@ function setup(content: Uint8Array = Buffer.from('a model')) {
 }
 
 describe('the digest of a file', () => {
-  it('is its sha256, in parts of any number', async () => {
+  it('is the sha256 of a file of any number of parts', async () => {
     for (const bytes of [0, 1, 1 << 20, (64 << 20) - 1, 64 << 20, (64 << 20) + 1]) {
       const { path, digest } = setup(Buffer.alloc(bytes, 'x'));
       expect(await digest()).toBe(true);
@@ -51,7 +51,7 @@ describe('the digest of a file', () => {
     }
   });
 
-  it('is known the next time', async () => {
+  it('is cached', async () => {
     const { digest, digests } = setup();
     expect(await digest()).toBe(true);
     expect(await digest()).toBe(false);
@@ -60,9 +60,9 @@ describe('the digest of a file', () => {
 
   const changes: readonly (readonly [string, (path: string) => void])[] = [
     ['is longer', (path) => writeFileSync(path, 'x', { flag: 'a' })],
-    ['is another of the same size', (path) => writeFileSync(path, 'b model')],
+    ['has other content of the same size', (path) => writeFileSync(path, 'b model')],
     [
-      'was changed in place and has its old date',
+      'was changed in place and got its old date again',
       (path) => {
         const { atimeMs, mtimeMs } = statSync(path);
         writeFileSync(path, 'b model');
@@ -70,7 +70,7 @@ describe('the digest of a file', () => {
       },
     ],
     [
-      'was replaced by one of the same size and date',
+      'was replaced by a file of the same size and date',
       (path) => {
         writeFileSync(`${path}.new`, 'b model');
         utimesSync(`${path}.new`, 1_000_000, 1_000_000);
@@ -80,7 +80,7 @@ describe('the digest of a file', () => {
     ['has another date', (path) => utimesSync(path, 5, 5)],
   ];
 
-  it.each(changes)('is computed again when the file %s', async (_what, change) => {
+  it.each(changes)('is computed again if the file %s', async (_what, change) => {
     const { path, digest } = setup();
     utimesSync(path, 1_000_000, 1_000_000);
     expect(await digest()).toBe(true);
@@ -91,7 +91,7 @@ describe('the digest of a file', () => {
 
   const damages: readonly (readonly [string, (record: string) => void])[] = [
     ['is empty', (record) => truncateSync(record, 0)],
-    ['is cut in half', (record) => truncateSync(record, statSync(record).size >> 1)],
+    ['is truncated to half', (record) => truncateSync(record, statSync(record).size >> 1)],
     ['has another digest', (record) => replaceIn(record, /"sha256": "../, '"sha256": "00')],
     ['has another size', (record) => replaceIn(record, /"bytes": \d+/, '"bytes": 8')],
     ['is another kind of JSON', (record) => writeFileSync(record, '[1, null]')],
@@ -105,7 +105,7 @@ describe('the digest of a file', () => {
     ],
   ];
 
-  it.each(damages)('is computed again when what was kept %s', async (what, damage) => {
+  it.each(damages)('is computed again if its cached record %s', async (what, damage) => {
     const { digest, record } = setup();
     await digest();
     damage(record());
@@ -113,7 +113,7 @@ describe('the digest of a file', () => {
     if (what !== 'is a folder') expect(await digest()).toBe(false);
   });
 
-  it('is not taken from what was kept for another path', async () => {
+  it('is not read from the record of another path', async () => {
     const [a, b] = [setup(), setup()];
     await a.digest();
     await b.digest();
@@ -121,13 +121,13 @@ describe('the digest of a file', () => {
     expect(await b.digest()).toBe(true);
   });
 
-  it('is not kept while a change could leave the dates as they are', async () => {
+  it('is not cached while a change of the file could keep its dates', async () => {
     const { digest, digests } = setup();
     expect(await digest({ wallNowMs: Date.now })).toBe(true);
     expect(existsSync(digests)).toBe(false);
   });
 
-  it('is computed again when the clock was set back behind the dates of the file', async () => {
+  it('is computed again if the clock was set to a time before the dates of the file', async () => {
     const { digest } = setup();
     expect(await digest()).toBe(true);
     expect(await digest({ wallNowMs: () => Date.now() - 3_600_000 })).toBe(true);
@@ -138,16 +138,16 @@ describe('the digest of a file', () => {
     ['below /proc', '/proc/nothing'],
     ['on a full device', '/dev/full'],
     ['that is a file', ''],
-  ])('is computed again when the cache is a folder %s, and a notice says so', async (_what, at) => {
+  ])('is computed again if the cache is a folder %s, with an event', async (_what, at) => {
     const { digest, path } = setup();
     const events: string[] = [];
     const options = { cacheFolder: at || path, event: (message: string): void => void events.push(message) };
     expect(await digest(options)).toBe(true);
     expect(await digest(options)).toBe(true);
-    expect(events[0]).toMatch(/^The digest of .* cannot be kept: .*hashed again at each start\./);
+    expect(events[0]).toMatch(/^The digest of .* cannot be cached: .*hashed again at each start\./);
   });
 
-  it('is that of one state of the file, even if another process writes it meanwhile', async () => {
+  it('belongs to one state of the file, even if another process writes the file', async () => {
     const { path, cacheFolder } = setup(Buffer.alloc(130 << 20));
     let parts = 0;
     const wallNowMs = (): number => Date.now() + 3_600_000;
@@ -157,14 +157,14 @@ describe('the digest of a file', () => {
     };
     const { sha256 } = await digestFile(path, { cacheFolder, onProgress, wallNowMs });
     expect(sha256).toBe(createHash('sha256').update(readFileSync(path)).digest('hex'));
-    const restless = (): void => writeFileSync(path, `${parts++}`, { flag: 'r+' });
+    const writeAgain = (): void => writeFileSync(path, `${parts++}`, { flag: 'r+' });
     utimesSync(path, 5, 5);
-    await expect(digestFile(path, { cacheFolder, onProgress: restless, wallNowMs })).rejects.toMatchObject({
+    await expect(digestFile(path, { cacheFolder, onProgress: writeAgain, wallNowMs })).rejects.toMatchObject({
       code: 'KVASIR_MODEL_FILE_CHANGED',
     });
   });
 
-  it('ends early when it is told to, and says when there is no file', async () => {
+  it('rejects if its signal aborts, and if there is no file', async () => {
     const { path, cacheFolder } = setup(Buffer.alloc(130 << 20));
     const controller = new AbortController();
     const onProgress = (): void => controller.abort();

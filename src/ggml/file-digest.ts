@@ -9,7 +9,7 @@ import { makeFolders } from '../base/make-folders.ts';
 import { modelFileChanged, withModelFile } from './errors.ts';
 import { type FileState, isSameState, stateNow } from './file-state.ts';
 
-/** Every byte of a file as one name, and of which state of the file it is. Plain data. */
+/** The digest of all bytes of a file, and the state of the file to which it belongs. Plain data. */
 export interface FileDigest {
   readonly sha256: string;
   readonly state: FileState;
@@ -18,7 +18,7 @@ export interface FileDigest {
 export interface DigestOptions {
   /** Default: the user's cache folder. */
   readonly cacheFolder?: string | undefined;
-  /** Called while a file is hashed, and not when its digest is known. */
+  /** Called while a file is hashed; not called if the digest is cached. */
   readonly onProgress?: ((hashedBytes: number, totalBytes: number) => void) | undefined;
   /** Called if the digest cannot be stored. */
   readonly event?: ((message: string) => void) | undefined;
@@ -26,7 +26,7 @@ export interface DigestOptions {
   readonly wallNowMs?: () => number;
 }
 
-/** What the thread answers: how far it is, and the digest when that is the whole file. */
+/** The answer of the thread: its progress, and after the last part the digest. */
 export interface DigestedPart {
   readonly hashedBytes: number;
   readonly before: FileState;
@@ -34,8 +34,8 @@ export interface DigestedPart {
 }
 
 /**
- * The sha256 of a file, as `sha256sum` has it. The file is hashed once, on a thread of its own, and the digest is kept in the
- * cache folder for the file's path, size, inode and dates. In any doubt the file is hashed again: see `readRecord`.
+ * The sha256 of a file, as from `sha256sum`. The file is hashed on another thread, and the digest is cached for the file's
+ * path, size, inode and dates. If a cached record is not certain, the file is hashed again: see `readRecord`.
  * Throws `modelFileUnreadable`, `modelFileChanged`, or the reason of `signal`.
  */
 export async function digestFile(path: string, options: DigestOptions = {}): Promise<FileDigest> {
@@ -52,21 +52,21 @@ export async function digestFile(path: string, options: DigestOptions = {}): Pro
     if (record !== undefined && isSettled(digest.state, startedMs)) await keep(record, path, digest, options);
     return digest;
   }
-  throw modelFileChanged({ path, problem: `something wrote it ${attemptsMax} times while it was hashed` });
+  throw modelFileChanged({ path, problem: `it was written ${attemptsMax} times while it was hashed` });
 }
 
 const attemptsMax = 3;
 
 /**
- * Whether a later change gives the file other dates: clocks of file systems tick every few milliseconds, some only every two
- * seconds. Dates in the future come from another clock, or from this one before it was set back: they prove nothing.
+ * Whether a later change gives the file other dates. Clocks of file systems advance every few milliseconds, some only every
+ * two seconds. Dates in the future come from another clock, or from this clock before it was set back, so they are not used.
  */
 function isSettled({ modifiedNs, changedNs }: FileState, nowMs: number): boolean {
   const latestMs = Math.max(Number(modifiedNs), Number(changedNs)) / 1e6;
   return latestMs < nowMs - 2_000;
 }
 
-/** Undefined when the file changed meanwhile. */
+/** Undefined if the file changed while it was hashed. */
 async function hashOnThread(path: string, { onProgress, signal }: DigestOptions): Promise<FileDigest | undefined> {
   const thread = new CallThread<undefined, DigestedPart>(
     threadEntry(import.meta.url, 'file-digest-main'),
@@ -89,12 +89,12 @@ async function hashOnThread(path: string, { onProgress, signal }: DigestOptions)
   }
 }
 
-// --- Digests that are kept -----------------------------------------------------------------------------------------
+// --- Cached digests ------------------------------------------------------------------------------------------------
 
 const recordPath = (cacheFolder: string, path: string): string =>
   join(cacheFolder, 'digests', `${sha256(resolve(path)).slice(0, 32)}.json`);
 
-/** A record that was cut, changed, written for another path or by another version is ignored. */
+/** Ignores a record that is truncated or changed, or that belongs to another path or another version. */
 async function readRecord(record: string, path: string): Promise<FileDigest | undefined> {
   try {
     if (!(await lstat(record)).isFile()) return undefined;
@@ -117,7 +117,7 @@ async function keep(record: string, path: string, digest: FileDigest, { event }:
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     event?.(
-      `The digest of ${path} cannot be kept: ${reason}. The file is hashed again at each start. Set XDG_CACHE_HOME to a folder that can be written.`,
+      `The digest of ${path} cannot be cached: ${reason}. The file is hashed again at each start. Set XDG_CACHE_HOME to a folder that can be written.`,
     );
   }
 }

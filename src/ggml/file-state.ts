@@ -2,12 +2,12 @@ import type { BigIntStats } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { modelFileChanged, withModelFile } from './errors.ts';
 
-/** Shows whether a file has changed since it was read. Plain data: it is sent to other processes and written into files. */
+/** Tells whether a file has changed since it was read. Plain data: it is sent to other processes and written into files. */
 export interface FileState {
   readonly bytes: number;
   readonly inode: string;
   readonly modifiedNs: string;
-  /** Of the content or of anything else that is known of the file; users cannot set it, as they can `modifiedNs`. */
+  /** The time of the last change of the content or the inode; users cannot set it, unlike `modifiedNs`. */
   readonly changedNs: string;
 }
 
@@ -18,7 +18,7 @@ export const stateOf = ({ size, ino, mtimeNs, ctimeNs }: BigIntStats): FileState
   changedNs: `${ctimeNs}`,
 });
 
-/** Whether it is the same file with the same size and date. */
+/** Whether both are the same file with the same size and date. */
 export const isSameFile = (a: FileState, b: FileState): boolean =>
   a.bytes === b.bytes && a.inode === b.inode && a.modifiedNs === b.modifiedNs;
 
@@ -37,5 +37,5 @@ export async function stateNow(path: string): Promise<FileState> {
 /** @throws modelFileChanged, modelFileUnreadable */
 export async function checkState(path: string, state: FileState): Promise<void> {
   const found = await stateNow(path);
-  if (!isSameState(found, state)) throw modelFileChanged({ path, problem: 'its size or date is another' });
+  if (!isSameState(found, state)) throw modelFileChanged({ path, problem: 'its size or date has changed' });
 }

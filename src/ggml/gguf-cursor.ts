@@ -4,11 +4,11 @@ import { ggufCorrupt, ggufTruncated } from './errors.ts';
 const BUFFER_BYTES = 1 << 20;
 
 /**
- * Reads a file front to back through one bounded buffer. Nothing is allocated by what the file claims before it is
- * known that the file is long enough for it.
+ * Reads a file from start to end through one bounded buffer. Allocates memory for a length in the file only after it has
+ * checked that the file is long enough.
  *
- * `take` calls are synchronous and need a preceding `ensure` for their bytes, so that hundreds of thousands of strings
- * are walked without a promise each.
+ * `take` calls are synchronous and need an `ensure` call for their bytes before, so that hundreds of thousands of strings
+ * need no promise each.
  */
 export class GgufCursor {
   readonly path: string;
@@ -36,7 +36,7 @@ export class GgufCursor {
     return this.#position + bytes <= this.#bufferOffset + this.#bufferLength;
   }
 
-  /** Makes the next `bytes` (at most the buffer) available. Throws when the file ends before them. */
+  /** Reads the next `bytes` (at most the buffer's size) into the buffer. Throws if the file ends before them. */
   async ensure(bytes: number, what: string): Promise<void> {
     if (this.has(bytes)) return;
     this.require(bytes, what);
@@ -55,7 +55,7 @@ export class GgufCursor {
     }
   }
 
-  /** Throws unless the file has `bytes` more from here. */
+  /** Throws unless the file has `bytes` more bytes. */
   require(bytes: number, what: string): void {
     if (this.#position + bytes > this.fileBytes) throw this.#truncated(bytes, what);
   }
@@ -79,13 +79,13 @@ export class GgufCursor {
     return Buffer.from(this.#buffer.subarray(at, at + bytes));
   }
 
-  /** A copy of the next bytes, which stay the next. */
+  /** A copy of the next bytes; the position does not change. */
   peekBytes(bytes: number): Buffer {
     const at = this.#position - this.#bufferOffset;
     return Buffer.from(this.#buffer.subarray(at, at + bytes));
   }
 
-  /** A u64 that must be a number we can count with, at most `limit`. */
+  /** A u64 that must be at most `limit`. */
   takeCount(limit: number, what: string): number {
     const value = this.takeU64();
     if (value > BigInt(limit)) throw this.corrupt(`${what} is ${value}, more than ${limit}`, 8);

@@ -14,7 +14,7 @@ export type GgufElementType =
   | 'i64'
   | 'f64';
 
-/** The value types of GGUF by their number in the file, and the bytes of one (a string: of its length). */
+/** The value types of GGUF by their number in the file, and the bytes of a value (for a string: of its length). */
 export const ggufElementTypes: ReadonlyMap<number, readonly [GgufElementType, number]> = new Map([
   [0, ['u8', 1]],
   [1, ['i8', 1]],
@@ -35,7 +35,7 @@ export const GGUF_ARRAY = 9;
 export interface GgufArray {
   readonly elementType: GgufElementType;
   readonly length: number;
-  /** Where the first element lies in the file, and the bytes of all. */
+  /** The offset of the first element in the file, and the bytes of all elements. */
   readonly fileOffset: number;
   readonly byteLength: number;
 }
@@ -45,7 +45,7 @@ export type GgufValue = GgufScalar | GgufArray;
 
 const isArray = (value: GgufValue): value is GgufArray => 'elementType' in value;
 
-/** The key-value part of a GGUF file. Getters return undefined where the key is absent and throw where its type is another. */
+/** The metadata of a GGUF file. Getters return undefined if the key is missing, and throw if it has another type. */
 export class GgufMetadata {
   readonly #path: string;
   readonly #values: ReadonlyMap<string, GgufValue>;
@@ -69,7 +69,7 @@ export class GgufMetadata {
     throw this.invalid(key, 'a string');
   }
 
-  /** Any integer type, as long as the value is one of 32 bits without sign. */
+  /** Any integer type, if the value fits into an unsigned 32-bit integer. */
   u32(key: string): number | undefined {
     const value = this.#scalar(key, 'an integer');
     if (value === undefined) return undefined;
@@ -99,13 +99,13 @@ export class GgufMetadata {
     throw this.invalid(key, 'an array');
   }
 
-  /** The value that `get` finds, or an error that names the key. */
+  /** Returns `value`; throws an error that names the key if it is undefined. */
   require<T>(key: string, value: T | undefined): T {
     if (value === undefined) throw metadataMissing({ path: this.#path, key });
     return value;
   }
 
-  /** The error for a value that cannot be, whether for its type or for what it says. */
+  /** The error for a value whose type or content is invalid. */
   invalid(key: string, expected: string): Error {
     const value = this.#values.get(key);
     let found = 'nothing';

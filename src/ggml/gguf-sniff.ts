@@ -4,23 +4,23 @@ import type { GgufCursor } from './gguf-cursor.ts';
 const DOWNLOAD_HINT = 'Download the .gguf file itself.';
 const CONVERT_HINT = 'Convert the model to GGUF first.';
 
-/** What people really have when they think they have a model. */
+/** Formats of files that users often mistake for a GGUF model. */
 const textFormats: readonly (readonly [pattern: RegExp, found: string, hint: string])[] = [
   [/^version https:\/\/git-lfs/, 'a Git LFS pointer', 'Fetch the real file with: git lfs pull'],
   [/^\s*<(!doctype|html|\?xml)/i, 'an HTML or XML page', DOWNLOAD_HINT],
   [/^.{8}\{"/s, 'a safetensors file', CONVERT_HINT],
-  [/^(lmgg|tjgg|fmgg|algg)/, 'a ggml file of the time before GGUF', CONVERT_HINT],
+  [/^(lmgg|tjgg|fmgg|algg)/, 'a ggml file in a format older than GGUF', CONVERT_HINT],
   [/^\s*\{/, 'a JSON file', DOWNLOAD_HINT],
 ];
 const binaryFormats: readonly (readonly [hexStart: string, found: string, hint: string])[] = [
-  ['504b0304', 'a ZIP archive, perhaps a PyTorch checkpoint', CONVERT_HINT],
-  ['8002', 'a Python pickle, perhaps a PyTorch checkpoint', CONVERT_HINT],
-  ['8004', 'a Python pickle, perhaps a PyTorch checkpoint', CONVERT_HINT],
+  ['504b0304', 'a ZIP archive, possibly a PyTorch checkpoint', CONVERT_HINT],
+  ['8002', 'a Python pickle, possibly a PyTorch checkpoint', CONVERT_HINT],
+  ['8004', 'a Python pickle, possibly a PyTorch checkpoint', CONVERT_HINT],
   ['1f8b', 'a gzip file', 'Decompress it first.'],
   ['28b52ffd', 'a Zstandard file', 'Decompress it first.'],
 ];
 
-/** Returns if the file begins as GGUF files do; otherwise throws an error that says what the file is instead. */
+/** Returns if the file begins like a GGUF file; else throws an error that names the file's format. */
 export async function refuseOtherFormats(cursor: GgufCursor): Promise<void> {
   const bytes = Math.min(64, cursor.fileBytes);
   const refuse = (found: string, hint: string): Error =>

@@ -12,7 +12,7 @@ export interface GgufTensor {
   readonly fileOffset: number;
 }
 
-/** ggml's GGML_MAX_NAME, its terminating zero left out. */
+/** ggml's GGML_MAX_NAME without the terminating zero. */
 const TENSOR_NAME_BYTES_MAX = 63;
 
 interface TensorInfo {
@@ -22,14 +22,14 @@ interface TensorInfo {
   readonly offset: number;
 }
 
-/** The names, types and shapes of all tensors, each checked by itself. */
+/** The names, types and shapes of all tensors. Checks each tensor on its own. */
 export async function readTensorInfos(cursor: GgufCursor, count: number): Promise<TensorInfo[]> {
   const infos: TensorInfo[] = [];
   const names = new Set<string>();
   for (let i = 0; i < count; i++) {
     const which = `tensor ${i + 1} of ${count}`;
     const name = await cursor.string(TENSOR_NAME_BYTES_MAX, `the name of ${which}`);
-    if (name === '' || name.includes('\0')) throw cursor.corrupt(`${which} has no proper name`);
+    if (name === '' || name.includes('\0')) throw cursor.corrupt(`${which} has an empty or invalid name`);
     if (names.has(name)) throw cursor.corrupt(`tensor ${name} appears twice`);
     names.add(name);
     infos.push(await readTensorInfo(cursor, name));
@@ -51,13 +51,13 @@ async function readTensorInfo(cursor: GgufCursor, name: string): Promise<TensorI
   if (type === undefined) throw cursor.corrupt(`tensor ${name} has the unknown type ${typeId}`, 4);
   if (ne.includes(0)) throw cursor.corrupt(`tensor ${name} has an empty shape [${ne.join(', ')}]`);
   if (ne[0] % type.blockSize !== 0) {
-    throw cursor.corrupt(`tensor ${name} has rows of ${ne[0]}, which are not whole blocks of ${type.name}`);
+    throw cursor.corrupt(`tensor ${name} has rows of ${ne[0]} elements, which is no multiple of the block of ${type.name}`);
   }
   const offset = cursor.takeCount(Number.MAX_SAFE_INTEGER, `the offset of tensor ${name}`);
   return { name, type, ne, offset };
 }
 
-/** ggml writes and reads tensors back to back in the order of their infos, each padded; anything else is damage. */
+/** ggml writes tensors one after another in the order of their infos, each padded. A file with other offsets is corrupt. */
 export function placeTensors(
   cursor: GgufCursor,
   infos: readonly TensorInfo[],
@@ -70,7 +70,7 @@ export function placeTensors(
   for (const { name, type, ne, offset } of infos) {
     const fileOffset = padded(end, alignment);
     if (dataOffset + offset !== fileOffset) {
-      const problem = `tensor ${name} is said to lie at ${offset}, but the one before it ends at ${fileOffset - dataOffset}`;
+      const problem = `tensor ${name} has offset ${offset}, but the tensor before it ends at ${fileOffset - dataOffset}`;
       throw ggufCorrupt({ path, problem, offset: cursor.position });
     }
     const byteLength = rowBytes(type, ne[0]) * ne[1] * ne[2] * ne[3];

@@ -1,10 +1,10 @@
 /**
- * Damages valid files at random. Whatever comes of it, the reader either gives a file or throws a KvasirError, and a
- * file that it gave, and whose vocabulary was checked, can be handed to libllama without the process dying.
+ * Changes bytes of valid files at random. The reader must return a file or throw a KvasirError. If the reader and the
+ * vocabulary check accept the file, libllama must load its vocabulary without ending the process.
  *
- * Does not cover: damage in tensor data, which is only numbers; and what libllama makes of tensors, which the engine
- * never lets it load. If libllama does abort, this process dies with it (vitest reports the crash), and the damaged file
- * stays in the temporary folder of the system as `kvasir-gguf-fuzz-<pid>.gguf`.
+ * Does not cover: changes in tensor data, which is only numbers; and how libllama loads tensors, which the engine does not
+ * use. If libllama aborts, this process ends (vitest reports the crash), and the corrupt file stays in the temporary folder
+ * of the system as `kvasir-gguf-fuzz-<pid>.gguf`.
  */
 import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -44,7 +44,7 @@ afterAll(() => {
 
 type Outcome = 'refused by the reader' | 'refused by the vocabulary check' | 'refused by the model check' | 'accepted';
 
-/** What becomes of the damaged file. Any error that is not of the catalogue fails the test. */
+/** Loads the corrupt file. An error that is not in the catalogue fails the test. */
 async function tryToLoad(): Promise<Outcome> {
   let outcome: Outcome = 'refused by the reader';
   try {
@@ -67,7 +67,7 @@ async function tryToLoad(): Promise<Outcome> {
   }
 }
 
-it('a file cut anywhere is refused as truncated', async () => {
+it('a file that is truncated anywhere is refused as truncated', async () => {
   const { size } = statSync(whole);
   const { tensors, dataOffset } = await readGguf(whole);
   const edges = [...tensors.values()].flatMap(({ fileOffset, byteLength }) => [fileOffset, fileOffset + byteLength]);
@@ -100,22 +100,22 @@ async function damageOften(path: string): Promise<Set<Outcome>> {
   return outcomes;
 }
 
-it(`a model damaged anywhere in its header is loaded or refused by name (seed ${seed})`, async () => {
+it(`a model with changes anywhere in its header is loaded or refused with a KvasirError (seed ${seed})`, async () => {
   const outcomes = await damageOften(whole);
-  // Each way out was taken, so each was tested.
+  // Every outcome occurred, so all were tested.
   expect(outcomes).toEqual(
     new Set(['accepted', 'refused by the reader', 'refused by the vocabulary check', 'refused by the model check']),
   );
 });
 
-it(`so is a SentencePiece vocabulary (seed ${seed})`, async () => {
+it(`a SentencePiece vocabulary with changes is refused with a KvasirError (seed ${seed})`, async () => {
   const outcomes = await damageOften(sentencePiece);
   expect(outcomes).toEqual(
     new Set(['refused by the reader', 'refused by the vocabulary check', 'refused by the model check']),
   );
 });
 
-/** One bit, one byte or one number of the header, changed to what makes programs stumble. */
+/** Changes one bit, one byte or one number of the header, or copies some bytes, to values that often cause errors. */
 function damage(bytes: Buffer, headerBytes: number, prng: Prng): void {
   const at = prng.between(4, headerBytes - 9);
   switch (prng.between(0, 3)) {

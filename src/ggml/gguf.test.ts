@@ -17,7 +17,7 @@ function write(bytes: Uint8Array | string): string {
 const read = (options: GgufBytesOptions) => readGguf(write(ggufBytes(options)));
 
 describe('reading a GGUF file', () => {
-  it('gives metadata, arrays on demand, and where each tensor lies', async () => {
+  it('returns metadata, arrays on demand, and the offset of each tensor', async () => {
     const bytes = ggufBytes({
       keys: [
         ['general.name', { string: 'ünï' }],
@@ -53,7 +53,7 @@ describe('reading a GGUF file', () => {
     expect(bytes.length).toBe(fileOffset + 32);
   });
 
-  it('reads version 2, other alignments, and a file without the padding of its last tensor', async () => {
+  it('accepts version 2, other alignments, and a file without the padding of its last tensor', async () => {
     await expect(read({ version: 2 })).resolves.toMatchObject({ version: 2 });
     const aligned = { keys: [['general.alignment', { u32: 64 }]], alignment: 64 } as const;
     const path = write(ggufBytes({ ...aligned, tensors: [{ name: 'a', shape: [3] }] }));
@@ -63,7 +63,7 @@ describe('reading a GGUF file', () => {
     await expect(readGguf(path)).resolves.toMatchObject({ alignment: 64 });
   });
 
-  it('agrees with what ggml wrote, and leaves the vocabulary in the file', async () => {
+  it('reads the header of a file that ggml wrote, without the vocabulary', async () => {
     const path = folder.file('tiny.gguf');
     await writeTinyModel(path, { architecture: 'qwen3', type: 'Q4_K_M', vocab: 2000 });
     const file = await readGguf(path);
@@ -72,7 +72,7 @@ describe('reading a GGUF file', () => {
   });
 });
 
-describe('what is no GGUF file', () => {
+describe('a file that is no GGUF file', () => {
   it.each([
     ['an empty file', '', /it is empty/],
     [
@@ -84,14 +84,14 @@ describe('what is no GGUF file', () => {
     ['safetensors', '\x10\0\0\0\0\0\0\0{"__metadata__":{}}', /safetensors/],
     ['a PyTorch checkpoint', 'PK\x03\x04aaaaaaaaaaaaaaaaaaaaaaaa', /ZIP archive/],
     ['a JSON file', '{"a": 1}', /JSON/],
-    ['noise', '\x01\x02\x03\x04\x05\x06\x07\x08\x09', /bytes 0102030405060708/],
-  ])('names %s', async (_, content, message) => {
+    ['random bytes', '\x01\x02\x03\x04\x05\x06\x07\x08\x09', /bytes 0102030405060708/],
+  ])('is refused with the name of its format: %s', async (_, content, message) => {
     const reading = readGguf(write(Buffer.from(content, 'latin1')));
     await expect(reading).rejects.toThrow(message);
     await expect(reading).rejects.toMatchObject({ code: 'KVASIR_NOT_GGUF' });
   });
 
-  it('says that there is no file, or that it is a folder', async () => {
+  it('is refused if the path has no file, or a folder', async () => {
     await expect(readGguf(folder.file('absent'))).rejects.toThrow(/there is no such file/);
     await expect(readGguf(folder.path)).rejects.toMatchObject({ code: 'KVASIR_MODEL_FILE_UNREADABLE' });
   });
@@ -100,17 +100,17 @@ describe('what is no GGUF file', () => {
     [1, /version 1; supported: 2, 3/],
     [4, /version 4/],
     [0x03000000, /version 3, big-endian/],
-  ])('refuses version %d', async (version, message) => {
+  ])('is refused for version %d', async (version, message) => {
     await expect(read({ version })).rejects.toThrow(message);
   });
 });
 
-describe('a damaged file', () => {
+describe('a corrupt file', () => {
   const tensor = { name: 'a', shape: [3] };
   const huge = 2n ** 40n;
   const cases: readonly (readonly [string, GgufBytesOptions, RegExp])[] = [
-    ['counts beyond reason', { tensorCount: 2n ** 63n }, /number of tensors is 9223372036854775808/],
-    ['keys that are not there', { keyCount: 5n }, /truncated: it has 24 bytes, but metadata key 1 of 5 needs/],
+    ['a number of tensors that is too large', { tensorCount: 2n ** 63n }, /number of tensors is 9223372036854775808/],
+    ['missing keys', { keyCount: 5n }, /truncated: it has 24 bytes, but metadata key 1 of 5 needs/],
     [
       'a key twice',
       {
@@ -121,30 +121,30 @@ describe('a damaged file', () => {
       },
       /key a appears twice/,
     ],
-    ['an empty key', { keys: [['', { u32: 1 }]] }, /no proper name/],
+    ['an empty key', { keys: [['', { u32: 1 }]] }, /an empty or invalid name/],
     ['a value of an unknown type', { keys: [['a', u32(99)]] }, /value of a has the unknown type 99/],
     ['an array in an array', { keys: [['a', Buffer.concat([u32(9), u32(9), u64(1)])]] }, /unknown element type 9/],
     ['an array longer than the file', { keys: [['a', Buffer.concat([u32(9), u32(8), u64(huge)])]] }, /array a needs/],
     ['a string longer than the file', { keys: [['a', Buffer.concat([u32(8), u64(1000)])]] }, /value of a needs/],
-    ['a string beyond reason', { keys: [['a', Buffer.concat([u32(8), u64(huge)])]] }, /length of the value of a is/],
-    ['an alignment that is none', { keys: [['general.alignment', { u32: 24 }]] }, /a power of two/],
+    ['a string length that is too large', { keys: [['a', Buffer.concat([u32(8), u64(huge)])]] }, /length of the value of a is/],
+    ['an alignment that is no power of two', { keys: [['general.alignment', { u32: 24 }]] }, /a power of two/],
     ['an alignment of another type', { keys: [['general.alignment', { string: '32' }]] }, /general.alignment must be/],
     ['a tensor twice', { tensors: [tensor, tensor] }, /tensor a appears twice/],
-    ['a tensor of no dimensions', { tensors: [{ name: 'a', shape: [] }] }, /0 dimensions/],
-    ['a tensor of five', { tensors: [{ name: 'a', shape: [1, 1, 1, 1, 1] }] }, /5 dimensions/],
+    ['a tensor without dimensions', { tensors: [{ name: 'a', shape: [] }] }, /0 dimensions/],
+    ['a tensor of five dimensions', { tensors: [{ name: 'a', shape: [1, 1, 1, 1, 1] }] }, /5 dimensions/],
     ['an empty tensor', { tensors: [{ name: 'a', shape: [3, 0] }] }, /empty shape \[3, 0, 1, 1\]/],
     ['a tensor of a removed type', { tensors: [{ ...tensor, type: 4 }] }, /unknown type 4/],
-    ['rows that are no whole blocks', { tensors: [{ ...tensor, type: 8 }] }, /rows of 3, .* whole blocks of Q8_0/],
+    ['rows that are no whole blocks', { tensors: [{ ...tensor, type: 8 }] }, /rows of 3 elements, .* block of Q8_0/],
     [
       'shapes whose product overflows',
       { tensors: [{ name: 'a', shape: [huge, huge, huge], bytes: 4 }] },
       /tensor a needs/,
     ],
-    ['tensors over each other', { tensors: [tensor, { name: 'b', shape: [3], offset: 0 }] }, /tensor b is said to lie/],
-    ['a hole between tensors', { tensors: [tensor, { name: 'b', shape: [3], offset: 64 }] }, /tensor b is said to lie/],
+    ['tensors that overlap', { tensors: [tensor, { name: 'b', shape: [3], offset: 0 }] }, /tensor b has offset 0, but/],
+    ['a gap between tensors', { tensors: [tensor, { name: 'b', shape: [3], offset: 64 }] }, /tensor b has offset 64, but/],
     ['tensor data that is missing', { tensors: [{ ...tensor, bytes: 0 }] }, /truncated: .* tensor a needs \d+/],
     ['trailing garbage', { tensors: [tensor], garbage: 1 }, /too long/],
-    ['a name longer than ggml can hold', { tensors: [{ name: 'a'.repeat(64), shape: [1] }] }, /length of the name/],
+    ['a name that is too long for ggml', { tensors: [{ name: 'a'.repeat(64), shape: [1] }] }, /length of the name/],
     ['a split model', { keys: [['split.count', { u32: 3 }]] }, /one of 3 parts/],
   ];
   it.each(cases)('is refused for %s', async (_, options, message) => {
@@ -152,20 +152,20 @@ describe('a damaged file', () => {
     await expect(read(options)).rejects.toMatchObject({ name: 'KvasirError' });
   });
 
-  it('says how many bytes a truncated file has and how many it needs', async () => {
+  it('that is truncated is refused with its size and the needed size', async () => {
     const bytes = ggufBytes({ tensors: [{ name: 'a', shape: [1000] }] });
     const reading = readGguf(write(bytes.subarray(0, 2000)));
     await expect(reading).rejects.toMatchObject({ fields: { fileBytes: 2000, neededBytes: bytes.length } });
   });
 
-  it('is refused when a string of an array runs over the end', async () => {
+  it('is refused if a string of an array ends after the end of the file', async () => {
     const array = Buffer.concat([u32(9), u32(8), u64(2), text('a'), u64(50)]);
     await expect(read({ keys: [['a', array]] })).rejects.toThrow(/array a needs/);
   });
 });
 
-describe('metadata of another type than asked for', () => {
-  it('is an error that says what was found', async () => {
+describe('metadata of another type than the getter', () => {
+  it('is an error with the found type and value', async () => {
     const keys = [
       ['s', { string: 'x' }],
       ['a', { i32s: [1] }],
@@ -183,7 +183,7 @@ describe('metadata of another type than asked for', () => {
   });
 });
 
-it('a FIFO is refused, and nothing waits for a writer', async () => {
+it('a FIFO is refused without waiting for a writer', async () => {
   const path = folder.file('fifo.gguf');
   expect(spawnSync('mkfifo', [path]).status).toBe(0);
   await expect(readGguf(path)).rejects.toMatchObject({

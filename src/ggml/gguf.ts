@@ -1,7 +1,6 @@
 /**
- * Our own reader of GGUF files (versions 2 and 3, little-endian). It checks everything that native code takes for
- * granted, so that a damaged file becomes an error with a name and never an aborted process. It reads the header only,
- * through a bounded buffer, whatever the file claims.
+ * Reads GGUF files (versions 2 and 3, little-endian). Checks all that native code assumes, so that a corrupt file causes an
+ * error and never ends the process. Reads only the header, through a buffer of bounded size.
  *
  * Layout: "GGUF", version, tensor count, key count, keys with values, tensor infos, padding, tensor data.
  */
@@ -27,11 +26,11 @@ export type { GgufTensor } from './gguf-tensors.ts';
 export interface GgufFile {
   readonly path: string;
   readonly fileBytes: number;
-  /** Tells whether the file is still the one that was checked. */
+  /** Tells whether the file has changed since it was checked. */
   readonly state: FileState;
   readonly version: number;
   readonly alignment: number;
-  /** Where the tensor data begins. */
+  /** The offset of the tensor data. */
   readonly dataOffset: number;
   readonly metadata: GgufMetadata;
   /** In the order of the file. */
@@ -39,7 +38,7 @@ export interface GgufFile {
 }
 
 const VERSIONS = [2, 3];
-/** Real files have some dozens of keys and at most some thousands of tensors; native code compares names pairwise. */
+/** Real files have some dozens of keys and at most some thousands of tensors. Native code compares all pairs of names. */
 const KEY_COUNT_MAX = 10_000;
 const TENSOR_COUNT_MAX = 20_000;
 const KEY_BYTES_MAX = 65_535;
@@ -47,7 +46,7 @@ const STRING_BYTES_MAX = 1_000_000;
 const ALIGNMENT_DEFAULT = 32;
 const ALIGNMENT_MAX = 65_536;
 
-/** Reads and checks the header of a GGUF file. Throws what `errors.ts` lists, and nothing else. */
+/** Reads and checks the header of a GGUF file. Throws only errors of `errors.ts`. */
 export function readGguf(path: string): Promise<GgufFile> {
   return withFile(path, async (handle, state) => {
     const { bytes: fileBytes } = state;
@@ -65,8 +64,7 @@ export function readGguf(path: string): Promise<GgufFile> {
 }
 
 /**
- * The elements of an array: strings (`utf8`, or `latin1`, which keeps every byte apart), booleans, or numbers as a typed
- * array. The file is opened anew.
+ * The elements of an array of strings. `latin1` keeps all bytes, with one character for each. Opens the file again.
  */
 export function readGgufStrings(
   file: GgufFile,
@@ -87,7 +85,7 @@ export function readGgufStrings(
   });
 }
 
-/** The elements of an array of numbers of at most 32 bits, as they stand in the file. */
+/** The elements of an array of numbers of at most 32 bits, or of booleans. Opens the file again. */
 export function readGgufNumbers(
   file: GgufFile,
   array: GgufArray,
@@ -124,7 +122,7 @@ const numberArrays = {
   f64: undefined,
 } as const;
 
-/** Opens the file, and turns what the file system says into errors of the catalogue. */
+/** Opens the file, and turns errors of the file system into errors of the catalogue. */
 async function withFile<T>(path: string, use: (handle: FileHandle, state: FileState) => Promise<T>): Promise<T> {
   let handle: FileHandle | undefined;
   try {
@@ -136,7 +134,7 @@ async function withFile<T>(path: string, use: (handle: FileHandle, state: FileSt
   } catch (error) {
     throw withModelFile(path, error);
   } finally {
-    // Nothing was written: a close that fails loses nothing.
+    // The file is only read, so a failed close has no effect.
     await handle?.close().catch(() => undefined);
   }
 }
@@ -165,7 +163,7 @@ async function readKeys(cursor: GgufCursor, count: number): Promise<Map<string, 
   const values = new Map<string, GgufValue>();
   for (let i = 0; i < count; i++) {
     const key = await cursor.string(KEY_BYTES_MAX, `metadata key ${i + 1} of ${count}`);
-    if (key === '' || key.includes('\0')) throw cursor.corrupt(`metadata key ${i + 1} of ${count} has no proper name`);
+    if (key === '' || key.includes('\0')) throw cursor.corrupt(`metadata key ${i + 1} of ${count} has an empty or invalid name`);
     if (values.has(key)) throw cursor.corrupt(`metadata key ${key} appears twice`);
     values.set(key, await readValue(cursor, key));
   }
@@ -207,7 +205,7 @@ async function readArrayInfo(cursor: GgufCursor, key: string): Promise<GgufArray
   if (found === undefined) throw cursor.corrupt(`${what} has the unknown element type ${typeId}`, 4);
   const [elementType, elementBytes] = found;
   const length = cursor.takeCount(Number.MAX_SAFE_INTEGER, `the length of ${what}`);
-  // Also for strings: each has at least its length. So nothing below can run longer than the file.
+  // For strings too, because each has at least its length. So no loop below takes more iterations than the file has bytes.
   cursor.require(length * elementBytes, what);
   const fileOffset = cursor.position;
   if (elementType !== 'string') cursor.skip(length * elementBytes, what);

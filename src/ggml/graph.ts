@@ -19,11 +19,11 @@ import { F32, type GgmlType } from './types.ts';
 const ALLOC_FAILED = -2;
 
 /**
- * Builds one compute graph after another in memory of its own and runs them.
+ * Builds one compute graph after another in its own memory and runs them.
  *
- * Shapes are written as ggml orders them: `[ne0, ne1, ...]`, the first dimension contiguous. Tensors of the last graph
- * are gone at the next `begin`. The memory of the tensor structs is an ArrayBuffer of ours, so that the two things C has
- * no function for (a view of another type, a result placed into another tensor) are plain writes.
+ * Shapes are written in ggml's order: `[ne0, ne1, ...]`, the first dimension contiguous. `begin` frees the tensors of the
+ * last graph. The memory of the tensor structs is an ArrayBuffer, so that the two operations without a C function (a view
+ * of another type, a result in the memory of another tensor) are plain writes.
  */
 export class GraphBuilder {
   readonly #device: ComputeDevice;
@@ -34,12 +34,12 @@ export class GraphBuilder {
   readonly #owners = new Set<object>();
   #context: ContextPtr = nullPtr();
   #graph: GraphPtr = nullPtr();
-  /** On a CPU alone: ggml's graph allocator. With a GPU: its scheduler, which also moves tensors between backends. */
+  /** On a CPU: ggml's graph allocator. With a GPU: ggml's scheduler, which also moves tensors between backends. */
   readonly #allocator: AllocatorPtr = nullPtr();
   #sched: SchedPtr = nullPtr();
   /**
-   * Tensors' memory in place, of the graph that is allocated. Made once for each: to the garbage collector such a view
-   * weighs what it shows, and logits by the step would have it collect without end.
+   * Views of the tensors' memory in the allocated graph, one for each tensor. The garbage collector counts the bytes of each
+   * view as garbage, so a new view of the logits in each step would cause constant collections.
    */
   readonly #views = new Map<TensorPtr, ArrayBuffer>();
 
@@ -48,7 +48,7 @@ export class GraphBuilder {
     if (device.kind === 'cpu') this.#allocator = device.native.ggml_gallocr_new(device.mainBuffers.pointer);
   }
 
-  /** Starts a new graph with room for `nodes` tensors, views and inputs included. */
+  /** Starts a new graph with memory for `nodes` tensors, views and inputs included. */
   begin(nodes: number): void {
     if (nodes > this.#capacity) this.#grow(2 ** Math.ceil(Math.log2(Math.max(nodes, 2048))));
     else this.#device.native.ggml_reset(this.#context);
@@ -64,7 +64,7 @@ export class GraphBuilder {
     return tensor;
   }
 
-  /** A tensor that several nodes fill in parts (`placeInto`) and that keeps its memory throughout the graph. */
+  /** A tensor of which several nodes fill parts (`placeInto`), and whose memory the graph does not use again. */
   canvas(type: GgmlType, ne0: number, ne1: number): TensorPtr {
     const tensor = this.#device.native.ggml_new_tensor_2d(this.#context, type.id, ne0, ne1);
     this.#device.native.ggml_set_output(tensor);
@@ -135,9 +135,9 @@ export class GraphBuilder {
   }
 
   /**
-   * F32 `[ne0, ne1]` computed by a C function of ours, `void (*)(tensor, thread, threads, userdata)`, which all of ggml's
-   * threads call. It sees `x` as the tensor's first source. `owner` is what keeps `userdata` in memory: the graph holds on
-   * to it, as the garbage collector cannot see what C sees.
+   * F32 `[ne0, ne1]` computed by a C function of Kvasir, `void (*)(tensor, thread, threads, userdata)`, which all of ggml's
+   * threads call. `x` is the tensor's first source. The graph keeps a reference to `owner`, which keeps `userdata` in memory,
+   * because the garbage collector does not know C's pointers.
    */
   custom(x: TensorPtr, ne0: number, ne1: number, compute: RawPtr, userdata: RawPtr, owner: object): TensorPtr {
     this.#owners.add(owner);
@@ -148,8 +148,8 @@ export class GraphBuilder {
   }
 
   /**
-   * The same bytes as elements of another type, from a byte offset on; `nb` are the strides in bytes of dimensions 1
-   * and 2. C has no such view, so the struct of a fresh view is rewritten.
+   * A view of the same bytes as elements of another type, from a byte offset; `nb` are the strides in bytes of dimensions 1
+   * and 2. C has no such view, so this method writes the struct of a new view.
    */
   reinterpret(
     x: TensorPtr,
@@ -168,14 +168,14 @@ export class GraphBuilder {
     return view;
   }
 
-  /** Makes a node write its (contiguous) result into `target` at a byte offset, instead of into memory of its own. */
+  /** Makes a node write its (contiguous) result into `target` at a byte offset, instead of into its own memory. */
   placeInto(node: TensorPtr, target: TensorPtr, offset: number): void {
     const at = this.#fieldsOf(node);
     this.#setInt64(at + tensorField.viewSource, target);
     this.#setInt64(at + tensorField.viewOffset, offset);
   }
 
-  /** Adds a node and what it needs; nodes run in the order in which they are added. */
+  /** Adds a node and its sources; nodes run in the order in which they are added. */
   expand(node: TensorPtr): void {
     this.#device.native.ggml_build_forward_expand(this.#graph, node);
   }
@@ -191,7 +191,7 @@ export class GraphBuilder {
     return Number(this.#fields.getBigInt64(this.#fieldsOf(tensor) + tensorField.ne + 8, true));
   }
 
-  /** Gives every tensor memory; inputs can be written from here on. Throws `outOfNativeMemory`. */
+  /** Allocates memory for every tensor; afterwards inputs can be written. Throws `outOfNativeMemory`. */
   allocate(): void {
     const { native } = this.#device;
     this.#views.clear();
@@ -205,7 +205,7 @@ export class GraphBuilder {
     if (!ok) throw this.#outOfMemory();
   }
 
-  /** Writes an input, from a byte offset on. One that no node reads was given no memory and needs no data. */
+  /** Writes an input at a byte offset. An input that no node reads has no memory and needs no data. */
   write(tensor: TensorPtr, data: ArrayBufferView, offset = 0): void {
     if (this.#dataPointer(tensor) === 0) return;
     if (this.#device.kind !== 'cpu') {
@@ -260,7 +260,7 @@ export class GraphBuilder {
 
   #outOfMemory(): Error {
     return outOfNativeMemory({
-      // ggml does not say how much it wanted.
+      // ggml does not report the size.
       amount: 'memory',
       purpose: 'a step',
       device: this.#device.description,
@@ -305,7 +305,7 @@ export class GraphBuilder {
     return at;
   }
 
-  /** 0 when no memory was given to it. */
+  /** 0 if the tensor has no memory. */
   #dataPointer(tensor: TensorPtr): number {
     return Number(this.#fields.getBigUint64(this.#fieldsOf(tensor) + tensorField.data, true));
   }

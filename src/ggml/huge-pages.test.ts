@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { loadNative } from './ffi.ts';
 import { preferHugePages } from './huge-pages.ts';
 
-it('is a wish that changes nothing in memory', () => {
+it('preferHugePages does not change the content of memory', () => {
   const native = loadNative();
   const memory = new ArrayBuffer(9 << 20);
   const bytes = new Uint8Array(memory);

@@ -5,8 +5,8 @@ const hugePageBytes = 2 << 20;
 const MADV_HUGEPAGE = 14;
 
 /**
- * Asks Linux to back memory that is not written yet with pages of 2 MiB: whole matrices are read with fewer misses. A wish:
- * where it is not granted, nothing is lost. For weights; with the pool of KV too, prompts were a tenth slower.
+ * Asks Linux for pages of 2 MiB for memory that is not written yet: reading matrices then causes fewer TLB misses. Linux may
+ * ignore it. Used for weights; with such pages for the KV pool too, prompts were a tenth slower.
  */
 export function preferHugePages(native: NativeApi, at: number, byteLength: number): void {
   if (process.platform !== 'linux' || process.arch !== 'x64' || byteLength < 2 * hugePageBytes) return;
@@ -15,6 +15,6 @@ export function preferHugePages(native: NativeApi, at: number, byteLength: numbe
   try {
     native.functionIn('libc.so.6', 'madvise', 'i32', 'raw', 'size', 'i32')(first as RawPtr, end - first, MADV_HUGEPAGE);
   } catch {
-    // Another C library, under another name.
+    // The system has another C library.
   }
 }

@@ -1,8 +1,8 @@
 import koffi from 'koffi';
 
 /**
- * koffi runs C functions on stacks of its own, of 2 MiB and 128 KiB by default. libllama's pre-tokenizers recurse once per
- * character of a word (360 bytes each were measured), and kernels are written for the stack of a real thread.
+ * koffi runs C functions on its own stacks, of 2 MiB and 128 KiB by default. libllama's pre-tokenizers recurse once per
+ * character of a word (360 bytes each were measured), and kernels need the stack of a normal thread.
  */
 const stackBytes = { sync_stack_size: 16 << 20, async_stack_size: 4 << 20 };
 

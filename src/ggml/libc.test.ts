@@ -6,7 +6,7 @@ import { sealedFile } from './libc.ts';
 describe('a sealed file', () => {
   testsNeed(process.platform === 'linux', 'no Linux');
 
-  it('has the bytes that it was made from, and they cannot be changed', () => {
+  it('has its bytes, which cannot be changed', () => {
     const bytes = Uint8Array.from({ length: 100_000 }, (_, i) => i);
     const path = sealedFile('kvasir-test', bytes)!;
     expect(path).toMatch(/^\/proc\/self\/fd\/\d+$/);
@@ -22,7 +22,7 @@ describe('a sealed file', () => {
     expect(readFileSync(path)).toEqual(Buffer.from(bytes));
   });
 
-  it('has a path of its own, which stays', () => {
+  it('has its own path, which stays valid', () => {
     const [first, second] = [
       sealedFile('kvasir-test', Buffer.from('1'))!,
       sealedFile('kvasir-test', Buffer.from('2'))!,

@@ -1,6 +1,5 @@
 /**
- * The symbols of the C runtime, which every process has. They are not in `ffi.ts` because they work without ggml's
- * libraries.
+ * Functions of the C runtime, which every process has. They are not in `ffi.ts`, because they do not need ggml's libraries.
  */
 import { closeSync, fstatSync, statSync, writeSync } from 'node:fs';
 import koffi, { type LibraryHandle } from 'koffi';
@@ -13,12 +12,12 @@ const MFD_ALLOW_SEALING = 2;
 const F_ADD_SEALS = 1033;
 /** F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_WRITE. */
 const ALL_SEALS = 15;
-/** What Windows calls the current process. */
+/** Windows' handle of the current process. */
 const CURRENT_PROCESS = -1;
 
 /**
- * Ends the process without waiting for anything. `process.exit` joins Node's threads, so it never returns while one of them
- * is in a system call that does not return (a file on a dead NFS mount). Buffered output must be written before.
+ * Ends the process without waiting for threads. `process.exit` joins Node's threads, so it never returns if one of them is
+ * stuck in a system call (a file on a dead NFS mount). Buffered output must be written before.
  */
 export function exitAtOnce(code: number): never {
   try {
@@ -29,7 +28,7 @@ export function exitAtOnce(code: number): never {
       library(null).func('_exit', 'void', ['int'])(code);
     }
   } catch {
-    // The symbol is missing, for example in a statically linked Node: the exit code is lost, the end is not.
+    // The symbol is missing, for example in a statically linked Node. The process then ends with another exit code.
   }
   process.kill(process.pid, 'SIGKILL');
   throw new Error('unreachable: SIGKILL ends the process');
@@ -37,7 +36,7 @@ export function exitAtOnce(code: number): never {
 
 /**
  * On Linux, the kernel kills this process when the thread that started it ends, even if this process is stopped by SIGSTOP.
- * Elsewhere nothing happens.
+ * Has no effect on other systems.
  */
 export function dieWithParent(): void {
   if (process.platform !== 'linux') return;
@@ -50,8 +49,8 @@ export function dieWithParent(): void {
 }
 
 /**
- * The path of a file in memory with these bytes, which cannot be changed. It stays open, because its path names a descriptor,
- * and lasts as long as this process; all threads can open it. Undefined where the system has no such files, or no /proc.
+ * The path of a file in memory with these bytes, which cannot be changed. The file stays open until the process exits,
+ * because its path names a descriptor; all threads can open it. Undefined if the system has no such files, or no /proc.
  */
 export function sealedFile(name: string, bytes: Uint8Array): string | undefined {
   if (process.platform !== 'linux') return undefined;
@@ -74,7 +73,7 @@ export function sealedFile(name: string, bytes: Uint8Array): string | undefined 
   return undefined;
 }
 
-/** `null`: what the process itself is linked with. */
+/** `null`: the libraries with which the process is linked. */
 function library(path: string | null): LibraryHandle {
   configureKoffi();
   return koffi.load(path);

@@ -16,7 +16,7 @@ describe('libllama as a reference', () => {
     return () => reference.close();
   });
 
-  it('gives the logits of every row, and those of the last are the same however the prompt came', () => {
+  it('returns the logits of every row, and the logits of the last row do not depend on the chunks of the prompt', () => {
     reference.clear();
     reference.decode(prompt, { wantAllLogits: true });
     const all = Array.from(prompt, (_, row) => reference.logits(row));
@@ -27,7 +27,7 @@ describe('libllama as a reference', () => {
     expect(largestDifference(all[38]!, all[39]!)).toBeGreaterThan(0.5);
   });
 
-  it('copies a sequence and decodes several in one batch', () => {
+  it('copies a sequence and decodes several sequences in one batch', () => {
     reference.clear();
     reference.decode(prompt.subarray(0, 39), { sequence: 0 });
     reference.copySequence(0, 1, 39);
@@ -39,7 +39,7 @@ describe('libllama as a reference', () => {
     expect(largestDifference(reference.logits(), together[1]!)).toBeGreaterThan(0.5);
   });
 
-  it('says why a file does not load', () => {
+  it('throws the reason why a file cannot be loaded', () => {
     expect(() => openReference(folder.file('nothing.gguf'), { contextLength: 64, threads: 1, batch: 8 })).toThrow(
       /nothing\.gguf could not be loaded by llama\.cpp: /,
     );

@@ -1,6 +1,6 @@
 /**
- * libllama itself on the same file: what our logits are compared with, and the peer that benches run against. It loads as
- * llama.cpp does by default: the file mapped, weights rearranged where that is faster.
+ * libllama on the same file: tests compare Kvasir's logits with its logits, and benches use it as the peer. It loads models
+ * as llama.cpp does by default: the file is mapped, and weights are repacked where that is faster.
  */
 import { assert } from '../base/assert.ts';
 import { loadBackends } from './device.ts';
@@ -9,10 +9,10 @@ import { type LlamaBatch, type LlamaPtr, loadNative, type ModelPtr, type NativeA
 import { ggmlTypeNamed } from './types.ts';
 
 export interface ReferenceOptions {
-  /** Tokens of KV in all; with several sequences, shared by them. */
+  /** Tokens of KV of all sequences together. */
   readonly contextLength: number;
   readonly threads: number;
-  /** Rows of one `decode`, at most. */
+  /** The largest number of rows of one `decode`. */
   readonly batch: number;
   /** Rows that libllama computes at a time; its default is 512. */
   readonly microBatch?: number;
@@ -21,22 +21,22 @@ export interface ReferenceOptions {
   /** Sequences that share the context; default 1. */
   readonly sequences?: number;
   /**
-   * Default true: the KV of all sequences lies in one buffer, and what they have in common lies there once. False: each has
-   * a buffer of its own, of an equal part of the context.
+   * Default true: the KV of all sequences is in one buffer, which has a shared prefix once. False: each sequence has its own
+   * buffer, with an equal part of the context.
    */
   readonly unified?: boolean;
-  /** Whether weights are rearranged for the CPU; default true, as in llama.cpp. */
+  /** Whether weights are repacked for the CPU; default true, as in llama.cpp. */
   readonly repack?: boolean;
   /** Default F16, as in llama.cpp. */
   readonly kvType?: 'F32' | 'F16';
 }
 
-/** Rows of a batch, all of one length. Positions of a sequence ascend without gaps. */
+/** Rows of a batch, as arrays of equal length. Positions of a sequence ascend without gaps. */
 export interface ReferenceBatch {
   readonly tokens: ArrayLike<number>;
   readonly positions: ArrayLike<number>;
   readonly sequences: ArrayLike<number>;
-  /** Rows whose logits are wanted: not 0. */
+  /** Not 0 for rows whose logits are needed. */
   readonly wanted: ArrayLike<number>;
 }
 
@@ -45,7 +45,7 @@ export interface DecodeOptions {
   readonly position?: number;
   /** Default 0. */
   readonly sequence?: number;
-  /** Logits of all rows instead of the last alone. */
+  /** Logits of all rows instead of only the last. */
   readonly wantAllLogits?: boolean;
 }
 
@@ -68,11 +68,11 @@ export class LlamaReference {
     this.vocabSize = native.llama_vocab_n_tokens(native.llama_model_get_vocab(model));
   }
 
-  /** Appends tokens to a sequence, in as many batches as it takes. */
+  /** Appends tokens to a sequence, in as many batches as needed. */
   decode(tokens: ArrayLike<number>, options: DecodeOptions = {}): void {
     const { position = 0, sequence = 0, wantAllLogits = false } = options;
     const capacity = this.#rows.tokens.length;
-    assert(!wantAllLogits || tokens.length <= capacity, 'logits of all rows need a batch that holds all rows');
+    assert(!wantAllLogits || tokens.length <= capacity, 'logits of all rows need a batch with all rows');
     for (let start = 0; start < tokens.length; start += capacity) {
       const count = Math.min(capacity, tokens.length - start);
       for (let row = 0; row < count; row++) {
@@ -100,7 +100,7 @@ export class LlamaReference {
     return new Float32Array(this.#native.memoryAt(pointer, this.vocabSize * 4)).slice();
   }
 
-  /** The token with the greatest logit of a row; the first of several. */
+  /** The token with the greatest logit of a row; the first of equal logits. */
   greedy(row = -1): number {
     const logits = this.logits(row);
     let best = 0;
@@ -112,12 +112,12 @@ export class LlamaReference {
     this.#native.llama_memory_clear(this.#native.llama_get_memory(this.#context), false);
   }
 
-  /** Forgets everything of a sequence from a position on. */
+  /** Removes the KV of a sequence from a position on. */
   removeFrom(position: number, sequence = 0): void {
     this.#native.llama_memory_seq_rm(this.#native.llama_get_memory(this.#context), sequence, position, -1);
   }
 
-  /** Makes `[0, end)` of one sequence, by default all of it, the beginning of another, which must be empty. */
+  /** Copies the KV of `[0, end)` of one sequence (default: all) to another sequence, which must be empty. */
   copySequence(from: number, to: number, end = -1): void {
     this.#native.llama_memory_seq_cp(this.#native.llama_get_memory(this.#context), from, to, 0, end);
   }
@@ -141,7 +141,7 @@ export class LlamaReference {
   #run(count: number): void {
     assert(count > 0 && count <= this.#rows.tokens.length, `a batch of ${count} rows`);
     const status = this.#native.llama_decode(this.#context, { ...this.#batch, n_tokens: count });
-    assert(status === 0, `llama_decode answered ${status}: ${this.#native.recentLog().at(-1) ?? ''}`);
+    assert(status === 0, `llama_decode returned ${status}: ${this.#native.recentLog().at(-1) ?? ''}`);
     this.#native.llama_synchronize(this.#context);
   }
 }

@@ -15,7 +15,7 @@ async function configOfTiny(options: Partial<ModelOptions>) {
 }
 
 describe('the configuration of a model', () => {
-  it('is what its metadata and tensors say', async () => {
+  it('follows from its metadata and tensors', async () => {
     expect(await configOfTiny({ architecture: 'qwen3', layers: 3, tied: true })).toMatchObject({
       architecture: 'qwen3',
       contextLength: 4096,
@@ -36,7 +36,7 @@ describe('the configuration of a model', () => {
     expect(await configOfTiny({})).toMatchObject({ hasQkvBias: false, hasQkNorm: false, rope: { mode: 'normal' } });
   });
 
-  it('stretches RoPE as the file wants', async () => {
+  it('has the RoPE scaling of the file', async () => {
     expect((await configOfTiny({ ropeScaling: 'linear' })).rope).toMatchObject({ scaling: 'linear', freqScale: 0.25 });
     expect((await configOfTiny({ ropeScaling: 'yarn' })).rope).toMatchObject({
       scaling: 'yarn',
@@ -51,7 +51,7 @@ describe('the configuration of a model', () => {
     });
   });
 
-  it('has defaults for what files leave out', async () => {
+  it('has defaults for missing metadata', async () => {
     const config = await handmade({});
     expect(config).toMatchObject({
       headCountKv: 2,
@@ -61,7 +61,7 @@ describe('the configuration of a model', () => {
   });
 });
 
-/** A llama of one layer with 8-wide embeddings, and whatever differs. */
+/** A llama of one layer with 8-wide embeddings, and these changes. */
 function handmade(changes: {
   readonly keys?: Record<string, GgufFieldValue | undefined>;
   readonly tensors?: Record<string, Partial<GgufBytesTensor> | undefined>;
@@ -103,7 +103,7 @@ function handmade(changes: {
   return readGguf(path).then(readModelConfig);
 }
 
-describe('a model that we cannot compute', () => {
+describe('a model that is not supported', () => {
   type Changes = Parameters<typeof handmade>[0];
   const cases: readonly (readonly [string, Changes, RegExp])[] = [
     ['no architecture', { keys: { 'general.architecture': undefined } }, /no metadata general.architecture/],
@@ -146,7 +146,7 @@ describe('a model that we cannot compute', () => {
       /type F16; supported: F32/,
     ],
     [
-      'weights of a type we do not compute with',
+      'weights of an unsupported type',
       { tensors: { 'blk.0.attn_q.weight': { type: 24, bytes: 64 } } },
       /type I8; supported: F32, F16, BF16, Q8_0, Q4_0, .*Q6_K/,
     ],
@@ -156,7 +156,7 @@ describe('a model that we cannot compute', () => {
       /token_embd.weight has shape \[8, 10, 1, 1\], expected 2 rows/,
     ],
   ];
-  it.each(cases)('is refused by name: %s', async (_, changes, message) => {
+  it.each(cases)('is refused with a message that names the problem: %s', async (_, changes, message) => {
     await expect(handmade(changes)).rejects.toThrow(message);
     await expect(handmade(changes)).rejects.toMatchObject({ name: 'KvasirError' });
   });

@@ -1,7 +1,7 @@
 /**
- * What a model file says about its architecture, checked against its tensors. Keys, defaults and tensor names are those
- * of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3}.cpp`), so that a file means the
- * same to both.
+ * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are those
+ * of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3}.cpp`), so that both compute the
+ * same model.
  */
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
 import type { GgufFile } from './gguf.ts';
@@ -15,27 +15,27 @@ export interface ModelConfig {
   readonly architecture: Architecture;
   /** `general.name`, for people. */
   readonly name?: string;
-  /** Tokens that the model was made for. */
+  /** Tokens of context for which the model was trained. */
   readonly contextLength: number;
   readonly vocabSize: number;
   readonly layerCount: number;
   readonly embeddingLength: number;
   readonly headCount: number;
   readonly headCountKv: number;
-  /** Of queries, keys and values alike. */
+  /** Of queries, keys and values. */
   readonly headDim: number;
   readonly feedForwardLength: number;
   readonly rmsEpsilon: number;
   readonly rope: RopeConfig;
-  /** `blk.N.attn_{q,k,v}.bias` are there, for every layer. */
+  /** Every layer has `blk.N.attn_{q,k,v}.bias`. */
   readonly hasQkvBias: boolean;
-  /** `blk.N.attn_{q,k}_norm.weight` are there: an RMS norm per head before RoPE. */
+  /** Every layer has `blk.N.attn_{q,k}_norm.weight`: an RMS norm per head before RoPE. */
   readonly hasQkNorm: boolean;
   /** No `output.weight`: the output head is the token embedding. */
   readonly tiedEmbeddings: boolean;
 }
 
-/** Reads and checks; throws what `errors.ts` lists. After it, every tensor of the architecture is there in the right shape. */
+/** Reads the configuration, and checks that the file has every tensor in its shape. Throws errors of `errors.ts`. */
 export function readModelConfig(file: GgufFile): ModelConfig {
   const { metadata } = file;
   const architecture = readArchitecture(file);
@@ -88,7 +88,7 @@ function readArchitecture({ metadata, path }: GgufFile): Architecture {
   return architecture;
 }
 
-/** Variants of these architectures that compute something else under the same name. */
+/** Refuses variants of these architectures, which have the same name and compute something else. */
 function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture): void {
   const refuse = (feature: string, found: string): Error =>
     modelFeatureUnsupported({ path, architecture, feature, found });
@@ -124,7 +124,7 @@ function readHeadDim(
   return keyLength;
 }
 
-/** The rows of the embedding matrix; the tokenizer's list of tokens must be as long. */
+/** The rows of the embedding matrix; the tokenizer's list of tokens must have the same length. */
 function readVocabSize({ metadata, tensors, path }: GgufFile): number {
   const embedding = tensors.get('token_embd.weight');
   const tokens = metadata.array('tokenizer.ggml.tokens');

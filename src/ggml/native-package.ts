@@ -5,11 +5,11 @@ import { nativePackageMissing, platformUnsupported } from './errors.ts';
 
 /** The version of `@node-llama-cpp/*` whose structs and symbols `ffi.ts` describes. All platforms are pinned to it. */
 export const NATIVE_PACKAGE_VERSION = '3.22.1';
-/** ggml's own word for the same: what `ggml_version()` and `ggml_commit()` must answer. */
+/** The results that `ggml_version()` and `ggml_commit()` must have in this version. */
 export const GGML_VERSION = '0.25.1';
 export const GGML_COMMIT = '0ad4a86';
 
-/** Per platform: the packages that can serve it, best first. The last is the one that `npm install kvasir` brings. */
+/** The packages for each platform, best first. `npm install kvasir` installs the last. */
 const packagesByPlatform: Readonly<Record<string, readonly string[]>> = {
   'linux-x64': ['linux-x64-cuda', 'linux-x64-vulkan', 'linux-x64'],
   'linux-arm64': ['linux-arm64'],
@@ -23,13 +23,13 @@ export interface NativeLibraries {
   readonly base: string;
   readonly ggml: string;
   readonly llama: string;
-  /** Folders with backend plug-ins (`libggml-cpu-*`, `libggml-cuda`, ...), the one with the CPU variants first. */
+  /** Folders with backend libraries (`libggml-cpu-*`, `libggml-cuda`, ...); the folder with the CPU variants is first. */
   readonly backendFolders: readonly string[];
 }
 
 /**
- * Finds the installed libraries. ggml and libllama come from the CPU package, and backends of GPU packages the user
- * installed are plugged into it: they carry the same ggml, and one process must not load two.
+ * Finds the installed libraries. ggml and libllama come from the CPU package, which also loads the backends of installed GPU
+ * packages. GPU packages have their own copy of the same ggml, but a process must not load two.
  */
 export function findNativeLibraries(platform = `${process.platform}-${process.arch}`): NativeLibraries {
   const candidates = packagesByPlatform[platform];
@@ -49,7 +49,7 @@ export function findNativeLibraries(platform = `${process.platform}-${process.ar
   };
 }
 
-/** `<package>/bins/<platform folder>`, or undefined when the package is not installed. */
+/** `<package>/bins/<platform folder>`; undefined if the package is not installed. */
 function binsFolder(packageName: string): string | undefined {
   let entry: string;
   try {
@@ -63,7 +63,7 @@ function binsFolder(packageName: string): string | undefined {
   return folder === undefined ? undefined : join(bins, folder.name);
 }
 
-/** File names carry llama.cpp's version on some platforms: `libggml.so`, `libggml.v0.5.0.so`, `ggml.dll`. */
+/** File names have llama.cpp's version on some platforms: `libggml.so`, `libggml.v0.5.0.so`, `ggml.dll`. */
 function libraryIn(folder: string, stem: string, packageName: string): string {
   const pattern = new RegExp(`^(lib)?${stem}(\\.[a-z]*\\.?v[\\d.]+)?\\.(so|dylib|dll)$`);
   const file = readdirSync(folder).find((name) => pattern.test(name));

@@ -1,4 +1,4 @@
-/** What a `NativeThread` runs. */
+/** The code that a `NativeThread` runs. */
 import { serveCalls } from '../base/call-thread.ts';
 import { bindByAddress } from './ffi.ts';
 import type { NativeLibraries } from './native-package.ts';

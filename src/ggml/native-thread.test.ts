@@ -17,11 +17,11 @@ describe('a native thread', () => {
     const native = loadNative();
     const thread = new NativeThread(native, 'test');
     const floats = Float32Array.of(1, -2, 0.5, 65_504);
-    const halves = new Uint16Array(4);
+    const f16s = new Uint16Array(4);
     const back = new Float32Array(4);
     const [, , version] = await Promise.all([
-      thread.call('ggml_fp32_to_fp16_row', floats, halves, 4),
-      thread.call('ggml_fp16_to_fp32_row', halves, back, 4),
+      thread.call('ggml_fp32_to_fp16_row', floats, f16s, 4),
+      thread.call('ggml_fp16_to_fp32_row', f16s, back, 4),
       thread.call('ggml_version'),
     ]);
     expect(back).toEqual(floats);
@@ -30,7 +30,7 @@ describe('a native thread', () => {
     await expect(thread.call('ggml_version')).rejects.toThrow('closed');
   });
 
-  it('passes on what the libraries log', async () => {
+  it('logs of the libraries are in `recentLog` of the main thread', async () => {
     const native = loadNative();
     const thread = new NativeThread(native, 'test');
     await thread.call('ggml_backend_load', join(root, 'no-such-library.so'));
@@ -38,14 +38,14 @@ describe('a native thread', () => {
     await thread.close();
   });
 
-  it('rejects a call with wrong arguments, and serves the next', async () => {
+  it('rejects a call with wrong arguments, and runs the next call', async () => {
     const thread = new NativeThread(loadNative(), 'test');
     await expect(thread.call('llama_vocab_n_tokens', 'no pointer' as unknown as VocabPtr)).rejects.toThrow();
     expect(await thread.call('ggml_type_size', 0)).toBe(4);
     await thread.close();
   });
 
-  it('computes while file calls that never return hold all threads of libuv', async () => {
+  it('computes while all threads of libuv are stuck in file calls', async () => {
     const thread = new NativeThread(loadNative(), 'test');
     await thread.started();
     const fifo = join(root, 'fifo');
@@ -53,12 +53,12 @@ describe('a native thread', () => {
     const stuck = Array.from({ length: 8 }, () => open(fifo, 'r'));
     expect(await thread.call('ggml_type_size', 0)).toBe(4);
     await thread.close();
-    // A writer lets the readers go.
+    // With a writer, the open calls of the readers return.
     openSync(fifo, 'r+');
     for (const handle of await Promise.all(stuck)) await handle.close();
   });
 
-  it('keeps the process alive while it computes, and no longer', () => {
+  it('keeps the process running only while it computes', () => {
     const script = `
       import { loadNative } from ${JSON.stringify(built('ggml/ffi.js'))};
       import { NativeThread } from ${JSON.stringify(built('ggml/native-thread.js'))};

@@ -1,7 +1,7 @@
 import { CallThread, threadEntry } from '../base/call-thread.ts';
 import type { Functions, NativeApi } from './ffi.ts';
 
-/** What travels to the thread: memory goes as its address. */
+/** A message to the thread; memory is sent as its address. */
 export interface NativeCall {
   readonly name: keyof Functions;
   readonly args: readonly unknown[];
@@ -9,7 +9,7 @@ export interface NativeCall {
 
 /**
  * A thread that runs native calls in order, so that they neither block the event loop nor wait for libuv's threads, which
- * file calls may hold for ever. The thread sees the same libraries at the same addresses: pointers stay valid.
+ * may be stuck in file calls. The libraries have the same addresses in all threads, so pointers are valid here.
  */
 export class NativeThread {
   readonly #thread: CallThread<NativeCall, unknown>;
@@ -21,8 +21,8 @@ export class NativeThread {
   }
 
   /**
-   * A row of ffi's table, called on the thread. Memory among the arguments (`data`) is not copied: C reads and writes it in
-   * place, so leave it alone until the promise is settled.
+   * Calls a function of ffi's table on the thread. Memory among the arguments (`data`) is not copied: C reads and writes it
+   * in place, so the caller must not use it until the promise is settled.
    */
   async call<Name extends keyof Functions>(
     name: Name,
@@ -32,17 +32,17 @@ export class NativeThread {
     try {
       return (await this.#thread.call({ name, args: sent })) as ReturnType<Functions[Name]>;
     } finally {
-      // Held until here: the thread has only the address, which the garbage collector cannot see.
+      // `args` keeps the memory until here: the thread has only the address, which the garbage collector does not know.
       args.length = 0;
     }
   }
 
-  /** Resolves when the thread answers calls: Node reads its modules with libuv's threads, which must not be held until then. */
+  /** Resolves when the thread answers calls. Until then it needs libuv's threads, with which Node reads its modules. */
   async started(): Promise<void> {
     await this.call('ggml_version');
   }
 
-  /** Waits for calls under way. */
+  /** Waits for running calls. */
   close(): Promise<void> {
     return this.#thread.close();
   }

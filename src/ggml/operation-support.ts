@@ -4,7 +4,7 @@ import type { GgufTensor } from './gguf.ts';
 import { tensorField, tensorStruct } from './tensor-struct.ts';
 import { F32, I32 } from './types.ts';
 
-/** Whether the device can multiply this matrix when it lies in such buffers (asked as llama.cpp asks when it places weights). */
+/** Whether the device can multiply this matrix in such buffers. llama.cpp places weights by the same question. */
 export function canMultiply(device: ComputeDevice, matrix: GgufTensor, buffers: BufferType): boolean {
   const owner = buffers === device.mainBuffers ? device.mainDevice : device.cpuDevice;
   return withWeight(device, matrix, buffers, (context, weight) => {
@@ -14,7 +14,7 @@ export function canMultiply(device: ComputeDevice, matrix: GgufTensor, buffers: 
   });
 }
 
-/** Whether the main device can look up rows of this matrix. */
+/** Whether the main device can read rows of this matrix by index. */
 export function canTakeRows(device: ComputeDevice, matrix: GgufTensor): boolean {
   return withWeight(device, matrix, device.mainBuffers, (context, weight) => {
     const { native } = device;
@@ -23,7 +23,7 @@ export function canTakeRows(device: ComputeDevice, matrix: GgufTensor): boolean 
   });
 }
 
-/** ggml judges by the buffer a weight lies in: an empty one of the right kind is enough. */
+/** ggml decides by the type of the weight's buffer, so an empty buffer is enough. */
 function withWeight(
   { native }: ComputeDevice,
   { type, ne }: GgufTensor,

@@ -3,9 +3,9 @@ import type { GgufFile } from './gguf.ts';
 
 /** Rotary position embedding, as the parameters of `ggml_rope_ext`. */
 export interface RopeConfig {
-  /** Which elements make a pair: neighbours (`normal`, as in Llama) or the halves of a head (`neox`, as in Qwen). */
+  /** Pairs are adjacent elements (`normal`, as in Llama) or elements of the two halves of a head (`neox`, as in Qwen). */
   readonly mode: 'normal' | 'neox';
-  /** How the model stretches its context. */
+  /** How the model extends its context. */
   readonly scaling: 'none' | 'linear' | 'yarn';
   /** Elements of a head that are rotated: all of them. */
   readonly dimension: number;
@@ -45,7 +45,7 @@ export function readRopeConfig(
       found: `rope.scaling.type = ${type}`,
     });
   }
-  // `rope.scale_linear` is the old name of the factor; 0 stands for "not set".
+  // `rope.scale_linear` is the old name of the factor; 0 means "not set".
   const written = metadata.f32(key('scaling.factor')) ?? metadata.f32(key('scale_linear')) ?? 0;
   if (written < 0) throw metadata.invalid(key('scaling.factor'), 'positive');
   const factor = written === 0 || type === 'none' ? 1 : written;
@@ -67,8 +67,8 @@ export function readRopeConfig(
 }
 
 /**
- * YaRN raises attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies that in by itself, so what is passed is only
- * what remains: 1 for a factor that stretches, and the cancelled remainder for one that does not.
+ * YaRN multiplies attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies by the same number, so this divides by it: the
+ * result is 1 for a factor above 1, and cancels ggml's multiplication for other factors.
  */
 function yarnAttention(factor: number): number {
   const raised = factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;

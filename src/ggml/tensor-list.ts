@@ -7,8 +7,8 @@ import { isWeightType, weightTypeNames } from './types.ts';
 type Shape = readonly number[];
 
 /**
- * Checks that the file holds the tensors of its architecture, each in its shape and in a type we compute with, and no
- * other: an unknown tensor means that the model computes something that we would leave out, and answer with nonsense.
+ * Checks that the file has exactly the tensors of its architecture, each in its shape and in a supported type. A model with
+ * an unknown tensor needs an operation that Kvasir does not compute, so its text would be wrong.
  */
 export function checkTensors(file: GgufFile, config: ModelConfig): void {
   const { architecture } = config;
@@ -22,7 +22,7 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
       const found = `[${tensor.ne.join(', ')}]`;
       throw tensorShapeWrong({ path, tensor: name, found, expected: `[${shape.join(', ')}]` });
     }
-    // Norms, biases and frequency factors are read by kernels that take F32 only.
+    // The kernels for norms, biases and frequency factors support only F32.
     const isSupported = shape.length === 1 ? tensor.type.name === 'F32' : isWeightType(tensor.type);
     if (!isSupported) {
       const supported = shape.length === 1 ? 'F32' : weightTypeNames.join(', ');
@@ -34,7 +34,7 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
   }
 }
 
-/** Names and shapes in ggml's order: a matrix that maps n inputs to m outputs is [n, m]. */
+/** Names and shapes in ggml's order: a matrix with n inputs and m outputs is [n, m]. */
 export function expectedTensors(config: ModelConfig): Map<string, Shape> {
   const embedding = config.embeddingLength;
   const queries = config.headCount * config.headDim;

@@ -23,7 +23,7 @@ describe('reading tensors', () => {
     writeFileSync(path, bytes);
   });
 
-  it('puts every byte where it belongs, in place or handed over, and tells of its progress', async () => {
+  it('reads every byte, in place or through a staging buffer, and reports progress', async () => {
     const file = await readGguf(path);
     const bytes = readFileSync(path);
     const into = new Uint8Array(file.tensors.get('large')!.byteLength);
@@ -50,7 +50,7 @@ describe('reading tensors', () => {
     expect(progress.at(-1)).toBe(total);
   });
 
-  it('refuses a file that is another than the one that was checked', async () => {
+  it('refuses a file that has changed since its header was checked', async () => {
     const file = await readGguf(path);
     const targets = [{ tensor: file.tensors.get('large')!, into: new Uint8Array(12_000_000) }];
     utimesSync(path, 1, 1);
@@ -59,7 +59,7 @@ describe('reading tensors', () => {
     await expect(readTensors(file, targets)).rejects.toThrow(/changed while it was being read/);
   });
 
-  it('notices a file that shrinks under it', async () => {
+  it('refuses a file that becomes shorter while it is read', async () => {
     const file = await readGguf(path);
     const targets = [{ tensor: file.tensors.get('large')!, into: new Uint8Array(12_000_000) }];
     const reading = readTensors(file, targets, () => truncateSync(path, 1000));

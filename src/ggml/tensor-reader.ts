@@ -3,18 +3,18 @@ import { modelFileChanged, withModelFile } from './errors.ts';
 import { isSameFile, stateOf } from './file-state.ts';
 import type { GgufFile, GgufTensor } from './gguf.ts';
 
-/** Where a tensor's data goes: into memory in place, or handed over whole in a staging buffer that is used again later. */
+/** The target of a tensor's data: memory in place, or a function that gets all bytes in a staging buffer, used again later. */
 export type TensorTarget =
   | { readonly tensor: GgufTensor; readonly into: Uint8Array }
   | { readonly tensor: GgufTensor; readonly accept: (bytes: Uint8Array) => void };
 
 const chunkBytes = 4 << 20;
-/** One read at a time leaves the disk idle between two; four were measured to saturate it. */
+/** With one read at a time the disk is idle between reads; in measurements, four reads saturated the disk. */
 const readsInFlight = 4;
 
 /**
- * Reads the data of tensors, in the order of the file, several reads at a time. Staging needs at most the largest
- * tensor that is handed over. Throws `modelFileUnreadable`, and `modelFileChanged` when the file is not the one whose
+ * Reads the data of tensors, in the order of the file, several reads at a time. The staging buffer has the size of the
+ * largest tensor that needs it. Throws `modelFileUnreadable`, and `modelFileChanged` if the file has changed since its
  * header was checked.
  */
 export async function readTensors(
@@ -47,7 +47,7 @@ export async function readTensors(
   } catch (error) {
     throw withModelFile(file.path, error);
   } finally {
-    // Waits for reads that are still under way, so that no read writes into memory that is freed. Nothing was written to the file.
+    // Waits for pending reads, so that no read writes into freed memory.
     await handle?.close().catch(() => undefined);
   }
 }
@@ -79,5 +79,5 @@ async function readInto(
 async function checkUnchanged(handle: FileHandle, file: GgufFile): Promise<void> {
   const state = stateOf(await handle.stat({ bigint: true }));
   if (!isSameFile(state, file.state))
-    throw modelFileChanged({ path: file.path, problem: 'its size or date is another' });
+    throw modelFileChanged({ path: file.path, problem: 'its size or date has changed' });
 }

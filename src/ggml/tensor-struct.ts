@@ -1,6 +1,6 @@
 import type { NativeApi, TensorPtr } from './ffi.ts';
 
-/** Byte offsets of the fields of `struct ggml_tensor` that we read or write (ggml.h of the pinned version; a test holds them against ggml). */
+/** Byte offsets of fields of `struct ggml_tensor` (ggml.h of the pinned version). A test compares them with ggml. */
 export const tensorField = {
   type: 0,
   buffer: 8,
@@ -13,10 +13,10 @@ export const tensorField = {
 } as const;
 const tensorStructBytes = 336;
 
-/** A tensor's struct as it lies in native memory. */
+/** A tensor's struct in native memory. */
 export const tensorStruct = (native: NativeApi, tensor: TensorPtr): DataView =>
   new DataView(native.memoryAt(tensor, tensorStructBytes));
 
-/** Where an allocated tensor's data lies. */
+/** The address of an allocated tensor's data. */
 export const dataPointer = (native: NativeApi, tensor: TensorPtr): number =>
   Number(tensorStruct(native, tensor).getBigUint64(tensorField.data, true));

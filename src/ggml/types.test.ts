@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { loadNative } from './ffi.ts';
 import { ggmlTypes, rowBytes } from './types.ts';
 
-it('the table says what the library says', () => {
+it('the table of types equals the types of the library', () => {
   const native = loadNative();
   for (const type of ggmlTypes.values()) {
     expect({

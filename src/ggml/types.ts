@@ -1,11 +1,11 @@
 /**
- * ggml's tensor types: what a block of each is, and which of them we compute with. The sizes are checked against the
- * library itself by a test, so that a new ggml cannot move them unnoticed.
+ * ggml's tensor types with the sizes of their blocks, and the types of weights that Kvasir supports. A test compares the
+ * sizes with the library.
  */
 export interface GgmlType {
-  /** ggml's enum value, as it stands in GGUF files. */
+  /** ggml's enum value, which GGUF files have. */
   readonly id: number;
-  /** The name people know from model files, `Q4_K`. */
+  /** The name in the names of model files, such as `Q4_K`. */
   readonly name: string;
   /** Elements of one block; rows are whole blocks. */
   readonly blockSize: number;
@@ -51,14 +51,14 @@ const table: readonly (readonly [id: number, name: string, blockSize: number, ty
   [42, 'Q2_0', 64, 18],
 ];
 
-/** Every type that a GGUF file of this ggml may hold, by id. */
+/** Every type that a GGUF file of this version of ggml may have, by id. */
 export const ggmlTypes: ReadonlyMap<number, GgmlType> = new Map(
   table.map(([id, name, blockSize, typeSize]) => [id, { id, name, blockSize, typeSize }]),
 );
 
 const byName = new Map([...ggmlTypes.values()].map((type) => [type.name, type]));
 
-/** The types of weights that we compute with. */
+/** The types of weights that Kvasir supports. */
 export const weightTypeNames = [
   'F32',
   'F16',
@@ -78,7 +78,7 @@ export type WeightTypeName = (typeof weightTypeNames)[number];
 
 export const isWeightType = (type: GgmlType): boolean => (weightTypeNames as readonly string[]).includes(type.name);
 
-/** The type with this name; undefined when ggml has none. */
+/** The type with this name; undefined if ggml has none. */
 export const ggmlTypeNamed = (name: string): GgmlType | undefined => byName.get(name);
 
 const named = (name: string): GgmlType => byName.get(name) as GgmlType;
@@ -88,5 +88,5 @@ export const Q8_0 = named('Q8_0');
 export const I32 = named('I32');
 export const I64 = named('I64');
 
-/** Bytes of a row of `elements`, which must be whole blocks. */
+/** Bytes of a row of `elements`, which must be a multiple of the block size. */
 export const rowBytes = (type: GgmlType, elements: number): number => (elements / type.blockSize) * type.typeSize;

@@ -1,4 +1,4 @@
-/** What happens around the compiler: found, missing, failing, raced, and asked a second time. */
+/** Compilers that are found, missing or failing, kernels that are loaded at the same time, and kernels that are cached. */
 import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -33,7 +33,7 @@ function script(name: string, lines: string): string {
 describe('the cache of compiled kernels', () => {
   testsNeed(hasCompiler, 'no C compiler');
 
-  it('is filled once, even by loads at the same time, and then used', async () => {
+  it('compiles a kernel once for concurrent loads, and a later load finds the kernel', async () => {
     const cacheFolder = join(folder, 'raced');
     const together = await Promise.all([load({ cacheFolder }), load({ cacheFolder }), load({ cacheFolder })]);
     expect(together.every(({ pointer }) => pointer !== 0)).toBe(true);
@@ -45,7 +45,7 @@ describe('the cache of compiled kernels', () => {
     expect(statSync(join(cacheFolder, file!)).mtimeMs).toBe(before.mtimeMs);
   });
 
-  it('has a file for each shape and each compiler', async () => {
+  it('has one file for each shape and each compiler', async () => {
     const cacheFolder = join(folder, 'many');
     expect((await load({ cacheFolder })).wasCached).toBe(false);
     expect((await load({ cacheFolder }, { ...shape, blockSize: 32 })).wasCached).toBe(false);
@@ -56,18 +56,18 @@ describe('the cache of compiled kernels', () => {
   });
 });
 
-describe('without a kernel', () => {
+describe('a kernel that cannot be loaded', () => {
   const reasonOf = (options: Options, of = shape) =>
     load(options, of).then(
       () => undefined,
       (error: unknown) => (error instanceof CompileFailure ? error.message : error),
     );
 
-  it('says that there is no compiler', async () => {
+  it('fails with a reason that names the missing compiler', async () => {
     expect(await reasonOf({ compiler: '/nonexistent' })).toBe('there is no C compiler `/nonexistent`');
   });
 
-  it('says what the compiler said, and leaves nothing behind', async () => {
+  it('fails with the error of the compiler, and the cache folder is not created', async () => {
     const cacheFolder = join(folder, 'failing');
     const compiler = script(
       'failing-cc',
@@ -77,35 +77,35 @@ describe('without a kernel', () => {
     expect(existsSync(cacheFolder)).toBe(false);
   });
 
-  it('says when what was compiled cannot be loaded', async () => {
+  it('fails with a reason if the output of the compiler is no library', async () => {
     const compiler = script(
-      'lying-cc',
+      'garbage-cc',
       'test "$1" = --version && exit 0; while test "$1" != -o; do shift; done; echo nothing > "$2"',
     );
-    expect(await reasonOf({ compiler, cacheFolder: join(folder, 'lying') })).toMatch(/cannot be loaded/);
+    expect(await reasonOf({ compiler, cacheFolder: join(folder, 'garbage') })).toMatch(/cannot be loaded/);
   });
 
-  it('says when heads have a size that vectors do not divide', async () => {
-    expect(await reasonOf({}, { ...shape, headDim: 72 })).toMatch(/heads of 72/);
+  it('fails with a reason if the head size is no multiple of 16', async () => {
+    expect(await reasonOf({}, { ...shape, headDim: 72 })).toMatch(/head size 72/);
   });
 
-  it('tells an operator only what this machine could have', async () => {
-    const told = async (options: Options, of = shape): Promise<string[]> => {
+  it('causes an event only if this machine could have the kernel', async () => {
+    const eventsOf = async (options: Options, of = shape): Promise<string[]> => {
       const events: string[] = [];
       const event = (message: string): void => void events.push(message);
       const error: unknown = await load(options, of).catch((reason: unknown) => reason);
       doWithout(error, 'The kernel', 'Something else is used.', { event });
       return events;
     };
-    const says = (name: string, message: string): string =>
+    const failing = (name: string, message: string): string =>
       script(name, `test "$1" = --version && exit 0; echo "${message}" >&2; exit 1`);
-    expect(await told({ compiler: '/nonexistent' })).toEqual([]);
-    expect(await told({}, { ...shape, headDim: 72 })).toEqual([]);
-    expect(await told({ compiler: says('old-cpu', 'dot.h:1: error: #error this CPU lacks AVX2') })).toEqual([]);
-    expect(await told({ compiler: says('broken-cc', 'x.c:1: error: no such thing') })).toEqual([
+    expect(await eventsOf({ compiler: '/nonexistent' })).toEqual([]);
+    expect(await eventsOf({}, { ...shape, headDim: 72 })).toEqual([]);
+    expect(await eventsOf({ compiler: failing('old-cpu', 'dot.h:1: error: #error this CPU lacks AVX2') })).toEqual([]);
+    expect(await eventsOf({ compiler: failing('error-cc', 'x.c:1: error: no such thing') })).toEqual([
       'The kernel cannot be used: x.c:1: error: no such thing. Something else is used.',
     ]);
-    expect(await told({ compiler: script('dying-cc', 'kill -9 $$') })).toHaveLength(1);
+    expect(await eventsOf({ compiler: script('killed-cc', 'kill -9 $$') })).toHaveLength(1);
     expect(() => doWithout(new TypeError('a bug'), 'x', 'y', {})).toThrow('a bug');
   });
 });

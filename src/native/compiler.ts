@@ -17,43 +17,44 @@ import {
 } from './kernel-cache.ts';
 
 /**
- * C that is compiled on the machine that runs it, when a model is loaded: for this very CPU, and for the shapes of this
- * very model. Installing the package compiles nothing.
+ * C that is compiled when a model is loaded, for this machine's CPU and for the shapes of the model. Installing the package
+ * compiles nothing.
  */
 export interface NativeSource {
   /** The translation unit, by its path below `src`. */
   readonly file: string;
-  /** The files that the unit includes, by their paths below `src`. C names them without their folder. */
+  /** The files that the unit includes, by their paths below `src`. `#include` lines have no folder. */
   readonly headers: readonly string[];
   readonly definitions: Readonly<Record<string, number>>;
 }
 
 export interface CompileOptions {
-  /** Command, with arguments perhaps; default: the environment's `CC`, else `cc`. */
+  /** A command, which may have arguments; default: the environment's `CC`, else `cc`. */
   readonly compiler?: string | undefined;
   /** Default: the user's cache folder. */
   readonly cacheFolder?: string | undefined;
-  /** For which CPU, in the compiler's words; default: `demandedCpuFlags`, else this one. */
+  /** The compiler's flags for the CPU; default: `demandedCpuFlags`, else the flags for this CPU. */
   readonly cpuFlags?: string | undefined;
-  /** Called when this machine does without something that it could have: a sentence with the reason. */
+  /** Called with a sentence if this machine could have a kernel or a cache but works without; the sentence says why. */
   readonly event?: ((message: string) => void) | undefined;
 }
 
 export interface Compiled {
-  /** For `openNative`, where it is loaded from. */
+  /** The file from which `openNative` loads the library. */
   readonly path: string;
   readonly key: string;
   /** The content of the library. */
   readonly library: Uint8Array;
-  /** Whether an earlier process had compiled it. */
+  /** Whether the library was in the cache. */
   readonly wasCached: boolean;
-  /** Of the source, its definitions and the flags: what decides the bits that it computes, on a CPU with given features. */
+  /** Of the source, its definitions and the flags. They decide the bits that the library computes on a given CPU. */
   readonly sourceDigest: string;
 }
 
 /**
- * A reason in words why there is no library: the caller does without. `isAvoidable`: this machine could have it, so an
- * operator should know. A machine without a compiler, a CPU without the instructions and a model of another shape cannot.
+ * The reason why there is no library; the caller works without it. `isAvoidable`: this machine could have the library, so
+ * an operator should know. A machine without a compiler, a CPU without the instructions or a model with other shapes could
+ * not.
  */
 export class CompileFailure extends Error {
   readonly isAvoidable: boolean;
@@ -65,8 +66,8 @@ export class CompileFailure extends Error {
 }
 
 /**
- * What a caller does that can do without a library: says so to an operator if this machine could have it. Throws errors that
- * are no `CompileFailure`. `what` and `instead` are parts of one sentence.
+ * For a caller that can work without the library: sends an event if this machine could have the library. Throws errors that
+ * are no `CompileFailure`. `what` and `instead` are parts of the event's text.
  */
 export function doWithout(error: unknown, what: string, instead: string, { event }: CompileOptions): undefined {
   if (!(error instanceof CompileFailure)) throw error;
@@ -76,19 +77,20 @@ export function doWithout(error: unknown, what: string, instead: string, { event
 
 const run = promisify(execFile);
 
-// Without -ffast-math and with contraction off, what is computed in which order is the source's decision alone.
+// Without -ffast-math and with contraction off, only the source decides which operations are done in which order.
 const flags = ['-O3', '-ffp-contract=off', '-std=gnu11', '-shared', '-fPIC'];
-/** Compilers disagree about how to say "this CPU" for ARM. On x86, `-mcpu=native` would be accepted and mean any x86 CPU. */
+/** Compilers have different flags for "this CPU" on ARM. On x86 they accept `-mcpu=native`, but as any x86 CPU. */
 const ownCpuFlags = process.arch === 'x64' ? ['-march=native'] : ['-march=native', '-mcpu=native'];
 
 /**
- * `KVASIR_CPU_FLAGS=-march=haswell` compiles for another CPU than this one: it is how tests and measurements reach the
- * forms of kernels that other CPUs get. Undefined is the rule.
+ * `KVASIR_CPU_FLAGS=-march=haswell` compiles for another CPU. Tests and benches use it to run the forms of kernels that
+ * other CPUs have. Usually undefined.
  */
 export const demandedCpuFlags = (): string | undefined => process.env.KVASIR_CPU_FLAGS?.trim() || undefined;
 
 /**
- * Compiles a source, or finds it compiled, and has `take` load it. A library that cannot be loaded is compiled once more.
+ * Finds the library of a source in the cache, or compiles it, and calls `take` to load it. A cached library that cannot be
+ * loaded is compiled again.
  * Throws `CompileFailure`.
  */
 export async function openNative<T>(
@@ -111,14 +113,14 @@ export async function openNative<T>(
   }
 }
 
-/** From a copy that cannot be changed if the system lets a program be loaded from it, else from the file. */
+/** Loads from a copy in memory that cannot change if the system allows it, else from the file. */
 function takeSealed<T>(compiled: Compiled, take: (compiled: Compiled) => T): T {
   const path = sealedPath(compiled.key, compiled.library);
   if (path !== undefined) {
     try {
       return take({ ...compiled, path });
     } catch {
-      // The file may give the reason, or be allowed.
+      // Loading the file may succeed, or fails with a clearer reason.
     }
   }
   return take(compiled);
@@ -127,12 +129,12 @@ function takeSealed<T>(compiled: Compiled, take: (compiled: Compiled) => T): T {
 const unloadable = ({ path }: Compiled, error: unknown): CompileFailure =>
   new CompileFailure(`${path} cannot be loaded: ${(error as Error).message}`, { isAvoidable: true });
 
-/** Libraries that are being compiled, and those that no cache has taken; by cache folder and key. */
+/** Libraries that are being compiled, and libraries that no cache could store; by cache folder and key. */
 const ofThisProcess = new Map<string, Promise<Compiled>>();
 
 /**
  * The shared library for a source; compiled at most once per source, definitions, compiler and CPU. Several processes may
- * do so at once. Where no cache can be written, the library is this process's own. Throws `CompileFailure`.
+ * call it at once. If no cache can be written, only this process has the library. Throws `CompileFailure`.
  */
 export async function compileNative(source: NativeSource, options: CompileOptions = {}): Promise<Compiled> {
   const job = await jobOf(source, options);
@@ -154,9 +156,9 @@ interface CompileJob {
   readonly compiler: string;
   readonly compilerArguments: readonly string[];
   readonly cpuFlags: readonly string[];
-  /** What follows the flags for the CPU and the output. */
+  /** The arguments after the flags for the CPU and the output. */
   readonly rest: readonly string[];
-  /** Begins the library's name: the source's name and a digest of all that it is compiled from. */
+  /** The start of the library's file name: the source's name and a digest of all inputs of the compilation. */
   readonly key: string;
   readonly sourceDigest: string;
   readonly cacheFolder: string | undefined;
@@ -197,18 +199,18 @@ async function jobOf(source: NativeSource, options: CompileOptions): Promise<Com
 async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isCacheable: boolean }> {
   const { cacheFolder, key, sourceDigest, event } = job;
   if (cacheFolder !== undefined) {
-    const { path, library, damaged } = await findLibrary(cacheFolder, key);
+    const { path, library, corruptCount } = await findLibrary(cacheFolder, key);
     if (path !== undefined && library !== undefined) {
       return { path, key, library, wasCached: true, sourceDigest, isCacheable: true };
     }
-    if (damaged > 0) event?.(`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`);
+    if (corruptCount > 0) event?.(`A compiled kernel in ${cacheFolder} was corrupt. It is compiled again.`);
   }
   const workFolder = await newWorkFolder().catch((error: unknown) => {
-    throw new CompileFailure(`no temporary folder can be made: ${reasonOf(error)}`, { isAvoidable: true });
+    throw new CompileFailure(`a temporary folder cannot be made: ${reasonOf(error)}`, { isAvoidable: true });
   });
   const output = join(workFolder, `${key}.so`);
   try {
-    await inTurn(() => compileFor(job, output));
+    await whenCoreIsIdle(() => compileFor(job, output));
     const library = await readFile(output);
     const path = await keep(job, library);
     if (path === undefined) keepUntilExit(workFolder);
@@ -216,31 +218,30 @@ async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isC
     return { path: path ?? output, key, library, wasCached: false, sourceDigest, isCacheable: path !== undefined };
   } catch (error) {
     await removeWorkFolder(workFolder);
-    const said = saidBy(error);
-    throw new CompileFailure(reasonOf(error), { isAvoidable: !/#error.*this CPU lacks/.test(said) });
+    throw new CompileFailure(reasonOf(error), { isAvoidable: !/#error.*this CPU lacks/.test(outputOf(error)) });
   }
 }
 
-/** Where the cache keeps the library; undefined when it cannot. */
+/** Stores the library in the cache; undefined if the cache cannot be written. */
 async function keep({ cacheFolder, key, event }: CompileJob, library: Uint8Array): Promise<string | undefined> {
-  const useless = 'Kernels are compiled again at each start. Set XDG_CACHE_HOME to a folder that can be written.';
+  const remedy = 'Kernels are compiled again at each start. Set XDG_CACHE_HOME to a folder that can be written.';
   if (cacheFolder === undefined) {
-    event?.(`There is no cache folder: the user has no home. ${useless}`);
+    event?.(`There is no cache folder: the user has no home. ${remedy}`);
     return undefined;
   }
   try {
     return await keepLibrary(cacheFolder, key, library);
   } catch (error) {
-    event?.(`The cache folder ${cacheFolder} cannot be used: ${reasonOf(error)}. ${useless}`);
+    event?.(`The cache folder ${cacheFolder} cannot be used: ${reasonOf(error)}. ${remedy}`);
     return undefined;
   }
 }
 
-/** A model wants several kernels: as many compilers run at once as there are cores. */
+/** A model needs several kernels, and as many compilers as cores run at once. */
 let idleCores = availableParallelism();
 const waiting: (() => void)[] = [];
 
-async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+async function whenCoreIsIdle<T>(work: () => Promise<T>): Promise<T> {
   if (idleCores > 0) idleCores--;
   else await new Promise<void>((resolve) => waiting.push(resolve));
   try {
@@ -263,7 +264,7 @@ async function compileFor({ compiler, compilerArguments, cpuFlags, rest }: Compi
   }
 }
 
-/** What each compiler says. A model wants several kernels, and a process asks once for all of them. */
+/** The output of `--version`, by compiler. A model needs several kernels, and a process asks each compiler once. */
 const versions = new Map<string, Promise<string>>();
 
 async function compilerVersion(compiler: string, before: readonly string[]): Promise<string> {
@@ -283,7 +284,7 @@ async function compilerVersion(compiler: string, before: readonly string[]): Pro
   }
 }
 
-/** What `-march=native` looks at: code for one CPU may be illegal on another that shares the cache folder. */
+/** All that decides `-march=native`: code for one CPU may be illegal on another CPU that shares the cache folder. */
 async function cpuIdentity(): Promise<string> {
   const model = cpus()[0]?.model ?? '';
   const details = await readFile('/proc/cpuinfo', 'utf8').catch(() => '');
@@ -299,19 +300,19 @@ function sourceRoot(file: string): string {
   return found;
 }
 
-/** Not part of the digest: a source that moves to another folder keeps the KV that it computed valid. */
+/** Not part of the digest: KV stays valid if a source moves to another folder. */
 const includeFolders = (root: string, { headers }: NativeSource): string[] =>
   [...new Set(headers.map((header) => dirname(header)))].map((folder) => `-I${join(root, folder)}`);
 
-/** The first line that says something. */
+/** The first line with an error, else the first line with text. */
 function reasonOf(error: unknown): string {
-  const lines = saidBy(error)
+  const lines = outputOf(error)
     .split('\n')
     .filter((line) => line.trim() !== '');
   return (lines.find((line) => /error/i.test(line)) ?? lines[0] ?? 'the compiler failed').trim();
 }
 
-function saidBy(error: unknown): string {
+function outputOf(error: unknown): string {
   const { stderr, message } = error as { stderr?: string; message?: string };
   return stderr || message || String(error);
 }

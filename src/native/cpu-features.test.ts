@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { cpuFeatures, featuresIn } from './cpu-features.ts';
 
-it('names the vector instructions, in one order, and nothing that computes nothing', () => {
+it('featuresIn lists only the vector instructions, in one order', () => {
   const intel =
     'processor\t: 0\nmodel name\t: X\nflags\t\t: fpu vme avx512_vnni fma avx2 ibrs md_clear avx\n\nflags\t: fpu\n';
   expect(featuresIn(intel)).toBe('avx avx2 avx512_vnni fma');
@@ -11,7 +11,7 @@ it('names the vector instructions, in one order, and nothing that computes nothi
   expect(featuresIn('processor\t: 0\n')).toBeUndefined();
 });
 
-it('is the same at every call, and says something', async () => {
+it('cpuFeatures is the same at every call, and has more than the architecture', async () => {
   expect(await cpuFeatures()).toBe(await cpuFeatures());
   expect((await cpuFeatures()).length).toBeGreaterThan(process.arch.length + 1);
 });

@@ -6,9 +6,9 @@ import { loadNative } from '../ggml/ffi.ts';
 import { openCrc32 } from './crc32.ts';
 
 const crc32 = await openCrc32(loadNative());
-const notHere = 'no C compiler, or a CPU without PCLMULQDQ';
+const reason = 'no C compiler, or a CPU without PCLMULQDQ';
 
-itNeeds(crc32 !== undefined, notHere, 'is zlib’s CRC32, wherever bytes begin and end', () => {
+itNeeds(crc32 !== undefined, reason, 'crc32 equals zlib’s CRC32 for bytes at every alignment and of every length', () => {
   const random = new Prng(1);
   const bytes = Uint8Array.from({ length: 5_000 }, () => random.between(0, 255));
   for (let length = 0; length < 600; length++) {
@@ -23,6 +23,6 @@ itNeeds(crc32 !== undefined, notHere, 'is zlib’s CRC32, wherever bytes begin a
   expect(crc32!(new Uint8Array(1_835_008))).toBe(zlibCrc32(new Uint8Array(1_835_008)));
 });
 
-it('is absent without a compiler', async () => {
+it('openCrc32 returns undefined without a compiler', async () => {
   expect(await openCrc32(loadNative(), { compiler: 'no-such-compiler' })).toBeUndefined();
 });

@@ -3,8 +3,8 @@ import type { NativeApi } from '../ggml/ffi.ts';
 import { CompileFailure, type CompileOptions, doWithout, openNative } from './compiler.ts';
 
 /**
- * zlib's CRC32, several times as fast as Node's. Absent where there is no compiler, or where the CPU has no instruction for
- * it.
+ * zlib's CRC32, several times as fast as Node's. Undefined without a compiler, or if the CPU lacks carry-less
+ * multiplication.
  */
 export async function openCrc32(
   native: NativeApi,
@@ -18,11 +18,11 @@ export async function openCrc32(
     }));
     const crc32 = (bytes: Uint8Array): number => compiled(bytes, bytes.length);
     if (probes.every((probe) => crc32(probe) === zlibCrc32(probe))) return Object.assign(crc32, { library: path });
-    throw new CompileFailure('compiled here, it gives wrong checksums', { isAvoidable: true });
+    throw new CompileFailure('its checksums are wrong on this machine', { isAvoidable: true });
   } catch (error) {
     return doWithout(error, 'The kernel for checksums', "Node's is used instead, which is slower.", options);
   }
 }
 
-/** Shorter than what is taken at once, as long, and longer, with some bytes left over. */
+/** Shorter than what the kernel folds at once, equally long, and longer with a remainder. */
 const probes = [0, 5, 64, 256, 1_003].map((length) => Uint8Array.from({ length }, (_, i) => i * i + 7));

@@ -1,4 +1,4 @@
-/** A library that is not what was compiled is never loaded, and a folder that cannot be used costs time and nothing else. */
+/** A corrupt library is never loaded, and a cache folder that cannot be used costs only time. */
 import {
   existsSync,
   mkdirSync,
@@ -23,19 +23,19 @@ import { logitsSource } from '../runner/sampling/logits-passes.ts';
 import { type CompileOptions, compileNative, openNative } from './compiler.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-kernels-'));
-// Libraries that no cache takes stay until the process ends, and a test runner's may end without notice.
+// Libraries that no cache can store are removed when the process exits, but a test runner may kill its processes.
 process.env.TMPDIR = folder;
 if (hasCompiler) process.env.CC = copyingCompiler(folder);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Loads the smallest kernel there is. */
+/** Loads the smallest kernel. */
 const load = (options: CompileOptions) =>
   openNative(logitsSource, options, ({ path, wasCached }) => {
     const best = loadNative().functionIn(path, 'kvasir_best', 'i64', 'data', 'i64');
     return { wasCached, best: best(Float32Array.of(1, 3, 2), 3) };
   });
 
-/** A cache folder with a library that this process has not loaded: outside Linux, damage to a loaded one would end it. */
+/** A cache folder with a library that this process has not loaded: except on Linux, a loaded file must not change. */
 async function filled(name: string): Promise<{ readonly cacheFolder: string; readonly path: string }> {
   const cacheFolder = join(folder, name);
   const { path } = await compileNative(logitsSource, { cacheFolder });
@@ -53,16 +53,16 @@ describe('a library in the cache', () => {
   const damages: readonly (readonly [string, (path: string) => void])[] = [
     ['that is empty', (path) => truncateSync(path, 0)],
     // Loading it would end the process with SIGBUS.
-    ['that was cut in half', (path) => truncateSync(path, statSync(path).size >> 1)],
+    ['that is truncated to half', (path) => truncateSync(path, statSync(path).size >> 1)],
     [
-      'of which one bit is another',
+      'with a flipped bit',
       (path) => {
         const bytes = readFileSync(path);
         bytes[bytes.length >> 1]! ^= 1;
         writeFileSync(path, bytes);
       },
     ],
-    ['that has a byte too many', (path) => writeFileSync(path, Buffer.concat([readFileSync(path), Buffer.of(0)]))],
+    ['with one byte too many', (path) => writeFileSync(path, Buffer.concat([readFileSync(path), Buffer.of(0)]))],
     [
       'that is a folder',
       (path) => {
@@ -71,7 +71,7 @@ describe('a library in the cache', () => {
       },
     ],
     [
-      'that is a link to nothing',
+      'that is a dangling link',
       (path) => {
         rmSync(path);
         symlinkSync('/nonexistent', path);
@@ -86,32 +86,32 @@ describe('a library in the cache', () => {
     expect(kernel).toEqual({ wasCached: false, best: 1 });
   });
 
-  it('that is damaged is reported and replaced', async () => {
+  it('that is corrupt causes one event and is replaced', async () => {
     const { cacheFolder, path } = await filled('reported');
     const whole = readFileSync(path);
     truncateSync(path, whole.length >> 1);
     const events: string[] = [];
     const event = (message: string): void => void events.push(message);
     expect((await load({ cacheFolder, event })).wasCached).toBe(false);
-    expect(events).toEqual([`A compiled kernel in ${cacheFolder} was damaged. It is compiled again.`]);
+    expect(events).toEqual([`A compiled kernel in ${cacheFolder} was corrupt. It is compiled again.`]);
     expect(readFileSync(path)).toEqual(whole);
     expect((await load({ cacheFolder, event })).wasCached).toBe(true);
     expect(events).toHaveLength(1);
   });
 
-  it('that is whole but no library is compiled again', async () => {
+  it('that is intact but no library is compiled again', async () => {
     const cacheFolder = join(folder, 'never-linked');
-    const unreadable = join(folder, 'is-broken');
+    const unreadable = join(folder, 'is-failing');
     writeFileSync(unreadable, '');
     const lines = `test "$1" = --version && exit 0; test -e ${unreadable} || exec ${process.env.CC} "$@"; while test "$1" != -o; do shift; done; echo nothing > "$2"`;
-    const compiler = file('sometimes-lying-cc', `#!/bin/sh\n${lines}\n`);
+    const compiler = file('sometimes-failing-cc', `#!/bin/sh\n${lines}\n`);
     await expect(load({ cacheFolder, compiler })).rejects.toThrow(/cannot be loaded/);
     rmSync(unreadable);
     expect((await load({ cacheFolder, compiler })).wasCached).toBe(false);
     expect(readdirSync(cacheFolder)).toHaveLength(1);
   });
 
-  it('leaves temporary files to their writers for a day', async () => {
+  it('is written to a temporary file, which is removed if it is older than a day', async () => {
     const cacheFolder = join(folder, 'temporaries');
     mkdirSync(cacheFolder);
     for (const [name, hours] of [
@@ -131,7 +131,7 @@ describe('the copy in memory of a library', () => {
   testsNeed(hasCompiler, 'no C compiler');
   testsNeed(process.platform === 'linux', 'no Linux');
 
-  it('is loaded instead of the file, which may change after it was checked', async () => {
+  it('is loaded instead of the file, because the file may change after the check', async () => {
     const { cacheFolder } = await filled('copied');
     const taken: string[] = [];
     const take = ({ path }: { readonly path: string }): void => void taken.push(path);
@@ -141,7 +141,7 @@ describe('the copy in memory of a library', () => {
     expect(taken).toEqual([taken[0], taken[0]]);
   });
 
-  it('is left if it cannot be loaded: the file is loaded', async () => {
+  it('is not used if it cannot be loaded: the file is loaded', async () => {
     const { cacheFolder, path } = await filled('refused');
     const taken = await openNative(logitsSource, { cacheFolder }, (compiled) => {
       if (compiled.path.startsWith('/proc/')) throw new Error('operation not permitted');
@@ -162,11 +162,11 @@ describe('a cache folder that cannot be used', () => {
     ['that is read-only', () => '/sys/kvasir', existsSync('/sys/kernel') && isRoot],
   ];
 
-  for (const [name, at, isHere] of folders) {
+  for (const [name, at, exists] of folders) {
     itNeeds(
-      isHere,
-      'no such folder here',
-      `${name} costs a compilation and a warning, once for each process`,
+      exists,
+      'no such folder on this machine',
+      `${name} costs each process one compilation and one event`,
       async () => {
         const cacheFolder = at();
         const events: string[] = [];

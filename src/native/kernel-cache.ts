@@ -10,43 +10,43 @@ import { sealedFile } from '../ggml/libc.ts';
 /**
  * Compiled libraries in a folder that processes share:
  *
- *   <source>-<digest of what it was compiled from>-<sha256 of the library>.so
+ *   <source>-<digest of all inputs of the compilation>-<sha256 of the library>.so
  *
- * The name says what the content must be, so a library that was torn by a power cut, cut in half or changed is found before
- * it is loaded: loading it could end the process. There is no second file that could disagree. Two compilers that give one
- * source different bytes give it two files, and either of them will do.
+ * The name has the digest of the content, so a library that is incomplete or changed is found before it is loaded. Loading
+ * it could end the process. If two compilations of one source give different bytes, there are two files, and each of them
+ * is valid.
  */
 export interface CachedLibrary {
-  /** The whole library; undefined when there is none. */
+  /** Undefined if no file is valid. */
   readonly path: string | undefined;
-  /** Its content, as it was checked. */
+  /** The content that was checked. */
   readonly library: Uint8Array | undefined;
-  /** Files whose content is not what their name says. */
-  readonly damaged: number;
+  /** Files whose content does not have the digest of their name. */
+  readonly corruptCount: number;
 }
 
 const cacheName = (key: string, digest: string): string => `${key}-${digest}.so`;
 
 /** Never throws: a cache that cannot be read counts as empty. */
 export async function findLibrary(folder: string, key: string): Promise<CachedLibrary> {
-  let damaged = 0;
+  let corruptCount = 0;
   const entries = await readdir(folder, { withFileTypes: true }).catch(() => []);
   for (const { name } of entries.filter((entry) => entry.isFile() && entry.name.startsWith(`${key}-`))) {
     const path = join(folder, name);
     const bytes = await readFile(path).catch(() => undefined);
     if (bytes === undefined) continue;
-    if (name === cacheName(key, sha256(bytes))) return { path, library: bytes, damaged };
-    damaged++;
+    if (name === cacheName(key, sha256(bytes))) return { path, library: bytes, corruptCount };
+    corruptCount++;
   }
-  return { path: undefined, library: undefined, damaged };
+  return { path: undefined, library: undefined, corruptCount };
 }
 
 /** Copies in memory of libraries that this process has loaded, by digest. */
 const sealed = new Map<string, string | undefined>();
 
 /**
- * Where to load a library from, so that its bytes cannot change after they were checked: a process that has loaded a file ends with
- * SIGBUS if the file is truncated in place. Undefined where the system cannot do it.
+ * The path of a copy in memory, whose bytes cannot change after the check: a process that has loaded a file ends with
+ * SIGBUS if the file is truncated in place. Undefined if the system has no such files.
  */
 export function sealedPath(key: string, library: Uint8Array): string | undefined {
   const digest = sha256(library);
@@ -54,7 +54,7 @@ export function sealedPath(key: string, library: Uint8Array): string | undefined
   return sealed.get(digest);
 }
 
-/** Keeps a library for later starts; returns where it lies. Throws what the file system throws. */
+/** Stores a library for later starts; returns its path. Throws errors of the file system. */
 export async function keepLibrary(folder: string, key: string, library: Uint8Array): Promise<string> {
   await makeFolders(folder, 0o700);
   await removeAbandoned(folder);
@@ -68,7 +68,7 @@ export const newWorkFolder = (): Promise<string> => mkdtemp(join(tmpdir(), 'kvas
 
 const kept = new Set<string>();
 
-/** A library in it is in use until the process ends. */
+/** Removes the folder when the process exits: until then its library is in use. */
 export function keepUntilExit(workFolder: string): void {
   if (kept.size === 0) {
     process.once('exit', () => {

@@ -1,6 +1,6 @@
 import type { NativeApi } from '../ggml/ffi.ts';
 
-/** Memory that C reads: it stays where it is until it must grow. */
+/** Memory that C reads. Its address changes only in `reserve`. */
 export class NativeMemory {
   readonly #native: NativeApi;
   #buffer = new ArrayBuffer(0);
@@ -13,7 +13,7 @@ export class NativeMemory {
     this.reserve(byteLength);
   }
 
-  /** Makes room; what was written may be gone, and new bytes are 0. */
+  /** Allocates at least this size. If the memory grows, its content is lost and all bytes are 0. */
   reserve(byteLength: number): void {
     if (byteLength <= this.#buffer.byteLength) return;
     this.#buffer = new ArrayBuffer(2 ** Math.ceil(Math.log2(Math.max(byteLength, 4096))));

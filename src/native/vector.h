@@ -1,6 +1,6 @@
 /*
- * Vectors of LANES floats: what the kernels are written in. Every operation is exact IEEE arithmetic in an order that
- * the source fixes, so two pieces of code that do the same operations get the same bits.
+ * Vectors of LANES floats, in which the kernels are written. Every operation is exact IEEE arithmetic in an order that
+ * the source fixes, so two functions that do the same operations get the same bits.
  */
 #include <stdint.h>
 #include <string.h>
@@ -22,7 +22,7 @@
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
-typedef uint16_t half; /* the bits of an IEEE half */
+typedef uint16_t f16; /* the bits of an IEEE half-precision number */
 
 INLINE vec load(const float *p) {
   vec v;
@@ -36,22 +36,22 @@ INLINE vec choose(ivec mask, vec yes, vec no) { return (vec)(((ivec)yes & mask) 
 #if LANES == 16
 INLINE vec fma_(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE vec max_(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
-INLINE vec load_half(const half *p) { return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vec load_f16(const f16 *p) { return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 INLINE vec load_int8(const int8_t *p) { return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 #elif LANES == 8
 INLINE vec fma_(vec a, vec b, vec c) { return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 INLINE vec max_(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
-INLINE vec load_half(const half *p) { return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE vec load_f16(const f16 *p) { return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 INLINE vec load_int8(const int8_t *p) { return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 #elif defined(__aarch64__)
 INLINE vec fma_(vec a, vec b, vec c) { return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 INLINE vec max_(vec a, vec b) { return choose((ivec)(a > b), a, b); }
-INLINE vec load_half(const half *p) { return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+INLINE vec load_f16(const f16 *p) { return (vec)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 #else
-/* Without a fused instruction: a product and a sum, both rounded. */
+/* Without a fused instruction: a multiplication and an addition, both rounded. */
 INLINE vec fma_(vec a, vec b, vec c) { return a * b + c; }
 INLINE vec max_(vec a, vec b) { return choose((ivec)(a > b), a, b); }
-INLINE vec load_half(const half *p) {
+INLINE vec load_f16(const f16 *p) {
   vec v;
   for (int i = 0; i < LANES; i++) {
     const uint32_t sign = (uint32_t)(p[i] & 0x8000) << 16, magnitude = p[i] & 0x7fff;
@@ -78,10 +78,10 @@ INLINE vec load_int8(const int8_t *p) {
 }
 #endif
 /* The same value in every lane. */
-INLINE vec splat_half(const half *p) {
-  half copies[LANES];
-  for (int i = 0; i < LANES; i++) memcpy(copies + i, p, sizeof(half));
-  return load_half(copies);
+INLINE vec splat_f16(const f16 *p) {
+  f16 copies[LANES];
+  for (int i = 0; i < LANES; i++) memcpy(copies + i, p, sizeof(f16));
+  return load_f16(copies);
 }
 
 #if defined(__clang__) || __GNUC__ >= 12
@@ -91,8 +91,8 @@ INLINE vec splat_half(const half *p) {
 #endif
 
 /*
- * Of every 2h lanes, LOW takes the first h of a and then those of b, HIGH the second h of both. Stages of h = LANES/2,
- * ..., 2, 1 over LANES vectors transpose a square.
+ * Of every 2h lanes, LOW takes the first h of a and then the first h of b; HIGH takes the second h of both. Stages of
+ * h = LANES/2, ..., 2, 1 over LANES vectors transpose a square.
  */
 #if LANES == 16
 #define LOW8(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
@@ -143,7 +143,7 @@ INLINE void transpose(vec x[LANES]) {
 #undef TRANSPOSE
 }
 
-/* Lane i of the answer is the sum of all lanes of x[i]: lanes LANES/2 apart first, neighbours last. */
+/* Lane i of the result is the sum of all lanes of x[i]: lanes LANES/2 apart first, neighbours last. */
 INLINE vec sums(vec x[LANES]) {
 #define SUM(h, LOW, HIGH) UNROLL for (int i = 0; i < h; i++) x[i] = LOW(x[i], x[i + h]) + HIGH(x[i], x[i + h]);
   EACH_STAGE(SUM)
@@ -165,7 +165,7 @@ INLINE float max_lanes(vec v) {
   return v[0];
 }
 
-/* 2^x for x <= 126, to 3e-7 of the value; exactly 1 at 0, and 0 below -126. The polynomial is 2^x interpolated at
+/* 2^x for x <= 126, with a relative error of 3e-7; exactly 1 at 0, and 0 below -126. The polynomial interpolates 2^x at
  * Chebyshev's points of [-0.5, 0.5]. */
 INLINE vec exp2_(vec x) {
   const vec magic = splat(0x1.8p23f);

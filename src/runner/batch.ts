@@ -4,33 +4,33 @@ import { blockAt, type SequencePlan, type StepPlan } from '../core/step.ts';
 import type { KvMemory } from './kv-memory.ts';
 import type { RowRule } from './matmul/row-rule.ts';
 
-/** One request's part of the batch. Its rows are neighbours, in ascending order of position. */
+/** One request's part of the batch. Its rows are adjacent, in ascending order of position. */
 export interface BatchSequence {
   readonly plan: SequencePlan;
   readonly firstRow: number;
   readonly rowCount: number;
-  /** How many tokens of KV its last row may see: its own position + 1. */
+  /** Tokens of KV that the last row sees: its position + 1. */
   readonly kvLength: number;
-  /** Index among the output rows, when this sequence is sampled: always its last row. */
+  /** Index in `outputRows` if the sequence is sampled; the sampled row is always its last. */
   readonly outputIndex: number | undefined;
 }
 
-/** A step as the arrays the graph takes. Rows beyond `rowCount` (`outputCount`) are padding that nobody reads. */
+/** A step as the input arrays of the graph. Rows after `rowCount` (`outputCount`) are padding, and their results unused. */
 export interface Batch {
   readonly sequences: readonly BatchSequence[];
   readonly rowCount: number;
   readonly paddedRowCount: number;
   readonly tokens: Int32Array;
   readonly positions: Int32Array;
-  /** Where each row's KV is written (`KvMemory.slotOf`); padding goes to the null page. */
+  /** The slot of each row's KV (`KvMemory.slotOf`); padding is written to the null block. */
   readonly slots: Int32Array;
   readonly outputCount: number;
-  /** The rows to be sampled, padded by repeating the last one. */
+  /** The sampled rows, padded by repeating the last one. */
   readonly outputRows: Int32Array;
   readonly outputPositions: Int32Array;
 }
 
-/** Lays a plan out as rows. `rule` says to how many rows the matrix kernels want a batch padded (exact numerics). */
+/** Lays a plan out as rows. `rule` is the padding that exact numerics need. */
 export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Batch {
   const rowCount = plan.tokenCount;
   const paddedRowCount = rule(rowCount);
@@ -49,7 +49,7 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
         slots[row] = slotOf(sequence, position, memory);
       }
     }
-    assert(row > firstRow, 'a sequence without rows');
+    assert(row > firstRow, 'a sequence has rows');
     sequences.push({
       plan: sequence,
       firstRow,
@@ -58,7 +58,7 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
       outputIndex: sequence.sample === undefined ? undefined : outputs.push(row - 1) - 1,
     });
   }
-  assert(row === rowCount, 'the spans do not add up to the batch');
+  assert(row === rowCount, 'the spans add up to the batch');
   const { blockSize } = memory.layout;
   for (let pad = rowCount; pad < paddedRowCount; pad++) slots[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
   const outputRows = padOutputs(outputs, rule);
@@ -75,12 +75,12 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
   };
 }
 
-/** The row of the pool that the token's KV is written to. */
+/** The row of the pool in which the token's KV is written. */
 function slotOf(sequence: SequencePlan, position: number, memory: KvMemory): number {
   const { blockSize } = memory.layout;
   const table = (sequence.writeTables ?? sequence.blockTables)[0];
   const index = Math.floor(position / blockSize);
-  assert(table !== undefined && index < table.length, 'a token beyond its block table');
+  assert(table !== undefined && index < table.length, 'a token within its block table');
   return memory.slotOf(blockAt(table, index), position % blockSize);
 }
 

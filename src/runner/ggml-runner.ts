@@ -39,31 +39,31 @@ import { loadWeights, type ModelWeights, type PlacedMatrix } from './weights.ts'
 export interface GgmlRunnerOptions {
   readonly file: GgufFile;
   readonly config: ModelConfig;
-  /** Which layers this runner computes; default: all. */
+  /** The layers that this runner computes; default: all. */
   readonly stage?: PipelineStage;
   readonly device: DeviceChoice;
   readonly threads: number;
-  /** `exact`: a token's KV and logits have the same bits whatever else is in the batch (CPU only). */
+  /** `exact`: a token's KV and logits have the same bits in any batch (CPU only). */
   readonly numerics: 'exact' | 'fast';
   readonly blockSize: TokenCount;
   /** Of K and V in the pool; default F16. */
   readonly kvType?: KvType;
   /**
-   * Bytes of the pool, rounded down to whole pages; asked for when the weights are in memory, with the bytes that a page
-   * has in this stage. Stages of one model must have equally many: `blockCount * pageBytes` gives just that on a CPU.
+   * Bytes of the pool, rounded down to whole blocks. Called after the weights are in memory, with the bytes of a block in
+   * this stage. All stages of a model must have equally many blocks; on a CPU, `blockCount * blockBytes` ensures that.
    */
   readonly kvCacheBytes: (blockBytes: number) => number;
-  /** What computes attention; default `auto`. */
+  /** The implementation of attention; default `auto`. */
   readonly attention?: AttentionOption;
-  /** ggml's rearranged CPU weights; on unless a test compares with plain ones. */
+  /** ggml's repacked CPU weights; default: on. Tests compare with plain weights. */
   readonly repack?: boolean;
-  /** Our kernels for products; on, like `repack`. */
+  /** Kvasir's kernels for matmuls; default: on. */
   readonly matmulKernels?: boolean;
-  /** Called when this machine does without a kernel that it could have; at most once per sentence. */
+  /** Called if this machine could have a kernel but works without; at most once per sentence. */
   readonly onEvent?: ((message: string) => void) | undefined;
   /**
-   * Of the whole file, asked for when the weights are in memory. Absent where KV stays in this machine: then the fingerprint
-   * means nothing elsewhere.
+   * Of the whole file; awaited after the weights are in memory. Undefined if KV does not leave this machine: then the
+   * fingerprint is valid only here.
    */
   readonly digest?: Promise<FileDigest> | undefined;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
@@ -71,7 +71,7 @@ export interface GgmlRunnerOptions {
   readonly onLogits?: LogitsObserver;
 }
 
-/** Where the time of all steps went, in milliseconds. */
+/** The time of all steps by phase, in milliseconds. */
 export interface RunnerTimings {
   steps: number;
   /** Laying out the batch, building and allocating the graph, writing inputs. */
@@ -81,13 +81,13 @@ export interface RunnerTimings {
   sampleMs: number;
 }
 
-/** Computes steps of one model, or of one stage of it, on ggml, in this process. */
+/** Computes steps of a model, or of one stage of a model, on ggml, in this process. */
 export class GgmlRunner implements Runner {
   readonly kvCacheSpec: KvCacheSpec;
   readonly vocabSize: number;
   readonly stage: PipelineStage;
   readonly memory: KvMemory;
-  /** What computes attention, for people. */
+  /** The implementation of attention, for people. */
   readonly attentionDescription: string;
   readonly timings: RunnerTimings = { steps: 0, prepareMs: 0, computeMs: 0, sampleMs: 0 };
   readonly #device: ComputeDevice;
@@ -95,24 +95,24 @@ export class GgmlRunner implements Runner {
   readonly #rowRule: RowRule;
   readonly #graph: GraphBuilder;
   readonly #parts: DecoderParts;
-  /** Of the last stage. */
+  /** Only the last stage has one. */
   readonly #sampler: BatchSampler | undefined;
   #decoder: DecoderGraph | undefined;
   #running: Promise<StageResult> | undefined;
   #isClosed: boolean = false;
 
-  /** Reads the weights and allocates the pool. Throws what the catalogues of ggml and runner list. */
+  /** Reads the weights and allocates the pool. Throws errors of the catalogues of ggml and runner. */
   static async open(options: GgmlRunnerOptions): Promise<GgmlRunner> {
     const { config, file } = options;
     const isExact = options.numerics === 'exact';
     const compile = { event: options.onEvent };
     const device = openDevice({ device: options.device, threads: options.threads, exact: isExact });
-    // It starts while the weights are read.
+    // The thread starts while the weights are read.
     const thread = device.computeThread().started();
     thread.catch(() => undefined);
     let weights: ModelWeights | undefined;
     try {
-      // Of the whole model, whatever this stage has of it: all stages must have one fingerprint.
+      // The types of the whole model, not only of this stage's layers, because all stages must have the same fingerprint.
       const types = [...file.tensors.values()].map(({ type }) => type.name);
       const tiles = options.matmulKernels === false ? undefined : await openTiledMatmul(device, types, compile);
       weights = await loadWeights(device, file, config, {
@@ -126,8 +126,8 @@ export class GgmlRunner implements Runner {
         ...compile,
         kvType,
       });
-      // On a CPU, ggml's attention needs its reference kernels with fast numerics too: its fastest kernel multiplies values that
-      // the mask hides by 0, so a NaN spreads to earlier tokens, whose blocks other requests share.
+      // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies masked
+      // values by 0, so a NaN would spread to earlier tokens, whose blocks other requests share.
       if (device.kind === 'cpu') device.useExactKernels(attention.kind === 'gather');
       const others: PlacedMatrix[] = [];
       for (const matrix of weights.matrices) {
@@ -138,8 +138,8 @@ export class GgmlRunner implements Runner {
         isExact && device.kind === 'cpu'
           ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
           : { rule: anyRows };
-      // Two kernels give KV two sets of bits: what one computed is not what the other would compute again. Which kernels
-      // there are is the CPU's affair, and stores are shared between machines.
+      // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block. Machines that
+      // share a store may have different CPUs and kernels.
       const numerics = await numericsIdentity(device, {
         isExact,
         repack: options.repack ?? true,
@@ -221,7 +221,7 @@ export class GgmlRunner implements Runner {
     return this.#device.kind === 'cpu' ? this.memory : undefined;
   }
 
-  /** What computes, for people: `CPU (...)`. */
+  /** The device, for people: `CPU (...)`. */
   get deviceDescription(): string {
     return this.#device.description;
   }
@@ -265,7 +265,7 @@ export class GgmlRunner implements Runner {
     return result;
   }
 
-  /** The last step's graph where it fits (a GPU's scheduler wants its graphs fresh), else a new one with memory. */
+  /** The last step's graph if it fits the batch, else a new graph. A GPU's scheduler needs a new graph for each step. */
   #decoderFor(batch: Batch): DecoderGraph {
     const last = this.#decoder;
     if (last !== undefined && this.#device.kind === 'cpu' && last.rebind(batch)) return last;
@@ -281,7 +281,7 @@ export class GgmlRunner implements Runner {
     if (result === undefined) return { stepId, sampled: nothing };
     if (this.#sampler === undefined) {
       const rows = this.#read(result, batch.rowCount * this.#parts.config.embeddingLength);
-      // The graph's memory is written again in the next step, when the next stage may not be done yet.
+      // The next step writes the graph's memory again, possibly before the next stage has read it.
       return { stepId, sampled: nothing, hidden: this.#device.kind === 'cpu' ? rows.slice() : rows };
     }
     const logits = this.#read(result, batch.outputCount * this.vocabSize);
@@ -289,7 +289,7 @@ export class GgmlRunner implements Runner {
     return { stepId, sampled, ...(failures.length === 0 ? {} : { failures }) };
   }
 
-  /** Where the graph has looked for the best token of each row. */
+  /** The best token of each row, if the graph has computed it. */
   #bestIn(best: TensorPtr | undefined): BestOfRow | undefined {
     const { bestTokens } = this.#parts;
     if (best === undefined || bestTokens === undefined) return undefined;
@@ -297,7 +297,7 @@ export class GgmlRunner implements Runner {
     return (row, logits) => bestTokens.of(found, row, logits);
   }
 
-  /** The first values of a result: in place on a CPU, valid until the next step; else a copy. */
+  /** The first values of a result: on a CPU in place, valid until the next step; else a copy. */
   #read(result: TensorPtr, length: number): Float32Array {
     if (this.#device.kind === 'cpu') return new Float32Array(this.#graph.dataOf(result), 0, length);
     const values = new Float32Array(length);
@@ -306,12 +306,12 @@ export class GgmlRunner implements Runner {
   }
 }
 
-/** The digest must be that of the bytes that were loaded. */
+/** Checks that the digest belongs to the bytes that were loaded. */
 async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<FileDigest | undefined> {
   if (digest === undefined) return undefined;
   const found = await digest;
   if (!isSameState(found.state, file.state)) {
-    throw modelFileChanged({ path: file.path, problem: 'its size or date is another' });
+    throw modelFileChanged({ path: file.path, problem: 'its size or date has changed' });
   }
   await checkState(file.path, file.state);
   return found;
@@ -319,13 +319,13 @@ async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<FileDigest
 
 function stageOf({ stage, config }: GgmlRunnerOptions): PipelineStage {
   if (stage === undefined) return wholeModel(config.layerCount);
-  assert(stage.layerCount === config.layerCount, 'a stage of a model with other layers');
+  assert(stage.layerCount === config.layerCount, 'a stage of a model with equally many layers');
   assert(stage.firstLayer >= 0 && stage.firstLayer < stage.endLayer, 'a stage has a layer');
   assert(stage.endLayer <= stage.layerCount, 'a stage lies within the model');
   return stage;
 }
 
-/** The pool is one tensor: on a GPU it cannot be larger than what its driver binds at once. */
+/** The pool is one tensor, and on a GPU it cannot be larger than the largest buffer of the driver. */
 function largestBuffer({ kind, native, mainBuffers }: ComputeDevice): number {
   return kind === 'cpu' ? Number.POSITIVE_INFINITY : Number(native.ggml_backend_buft_get_max_size(mainBuffers.pointer));
 }

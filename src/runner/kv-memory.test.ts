@@ -15,7 +15,7 @@ describe('a pool that is too large', () => {
     ['q8_0', { ...layout, type: Q8_0 }],
     ['small rows', { ...layout, headCountKv: 1, headDim: 16, layerCount: 1, blockSize: 1 }],
     ['many layers', { ...layout, layerCount: 126, blockSize: 128 }],
-  ])('is refused at the first page whose rows do not fit into 32 bits with a sign: %s', (_name, of) => {
+  ])('is refused from the first block whose rows do not fit into signed 32-bit integers: %s', (_name, of) => {
     const rowsPerBlock = of.layerCount * 2 * of.blockSize;
     const most = blockCountMax(of, of.blockSize * 1e9);
     const slots = Int32Array.of((most - 1) * rowsPerBlock + rowsPerBlock - 1);
@@ -23,11 +23,11 @@ describe('a pool that is too large', () => {
     expect((most + 1) * rowsPerBlock).toBeGreaterThan(2 ** 31 - 1);
     expect(() => checkPool(cpu, of, most)).not.toThrow();
     expect(() => checkPool(cpu, of, most + 1)).toThrow(
-      `of this model at most ${most * blockBytes(of)} bytes. Use --kv-cache-memory ${most * blockBytes(of)}, or less.`,
+      `for this model the largest is ${most * blockBytes(of)} bytes. Use --kv-cache-memory ${most * blockBytes(of)}, or less.`,
     );
   });
 
-  it('is smaller on a GPU, where a gather copies smaller pieces than rows', () => {
+  it('has a lower limit on a GPU, where a gather copies pieces that are smaller than rows', () => {
     const wide = { ...layout, headCountKv: 8, headDim: 256, blockSize: 1, layerCount: 1 };
     const rows = blockCountMax(wide, blockBytes(wide) / 2);
     expect(() => checkPool(cpu, wide, rows)).not.toThrow();
@@ -35,7 +35,7 @@ describe('a pool that is too large', () => {
     expect(() => checkPool(gpu, wide, Math.floor(rows / 2))).not.toThrow();
   });
 
-  it('is refused before memory is asked for', () => {
+  it('is refused before memory is allocated', () => {
     const device = openDevice({ device: 'cpu', threads: 1, exact: false });
     try {
       expect(() => new KvMemory(device, layout, 2 ** 40)).toThrow(/more rows than kernels can count/);
@@ -45,11 +45,11 @@ describe('a pool that is too large', () => {
   });
 });
 
-/** Pages that are never written cost nothing where the system allocates lazily. */
+/** Blocks that are never written need no physical memory if the system allocates lazily. */
 describe('a pool of more than 4 GiB', () => {
   testsNeed(process.platform !== 'win32', 'memory that is allocated when it is written');
 
-  it('has all of its pages, each in its place', () => {
+  it('has each block at its address', () => {
     const device = openDevice({ device: 'cpu', threads: 1, exact: false });
     const blockCount = Math.ceil((4.5 * 2 ** 30) / blockBytes(layout));
     const memory = new KvMemory(device, layout, blockCount);
@@ -61,8 +61,8 @@ describe('a pool of more than 4 GiB', () => {
         const bytes = memory.bytesOf(blockId(block));
         expect(bytes).toHaveLength(memory.blockBytes);
         expect(bytes.every((byte) => byte === i + 1)).toBe(true);
-        const there = new Uint8Array(device.native.memoryAt(memory.baseAddress + block * memory.blockBytes + 16, 16));
-        expect(there).toEqual(new Uint8Array(16).fill(i + 1));
+        const native = new Uint8Array(device.native.memoryAt(memory.baseAddress + block * memory.blockBytes + 16, 16));
+        expect(native).toEqual(new Uint8Array(16).fill(i + 1));
       }
       expect(() => memory.bytesOf(blockId(blockCount))).toThrow(/outside the pool/);
     } finally {

@@ -11,7 +11,7 @@ export const kvTypes = { f16: F16, q8_0: Q8_0 } as const satisfies Readonly<Reco
 export type KvTypeName = keyof typeof kvTypes;
 export type KvType = GgmlType;
 
-/** How KV lies in a page: `[layer][K|V][token][kvHead * headDim]`. */
+/** The layout of KV in a block: `[layer][K|V][token][kvHead * headDim]`. */
 export interface KvLayout {
   readonly type: KvType;
   readonly layerCount: number;
@@ -24,10 +24,10 @@ export const keyPart = 0;
 export const valuePart = 1;
 export type KvPart = typeof keyPart | typeof valuePart;
 
-/** Elements of one token's K (or V) in one layer: a *row* of the pool. */
+/** Elements of one token's K (or V) in one layer, which is a row of the pool. */
 export const rowElements = (layout: KvLayout): number => layout.headCountKv * layout.headDim;
 
-/** Bytes of one page: everything one block of tokens has in all layers, contiguous, so that a transfer is one copy. */
+/** Bytes of one block: K and V of its tokens in all layers, contiguous, so that a transfer is one copy. */
 export const blockBytes = (layout: KvLayout): number => layout.layerCount * 2 * layout.blockSize * kvRowBytes(layout);
 
 /** Bytes of a row of the pool. */
@@ -35,41 +35,41 @@ export const kvRowBytes = (layout: KvLayout): number => rowBytes(layout.type, ro
 
 export const kvPoolTooLarge = defineError(
   'KVASIR_KV_POOL_TOO_LARGE',
-  'A KV cache of {bytes} bytes has more rows than kernels can count: of this model at most {maxBytes} bytes. Use --kv-cache-memory {maxBytes}, or less.',
+  'A KV cache of {bytes} bytes has more rows than kernels can count: for this model the largest is {maxBytes} bytes. Use --kv-cache-memory {maxBytes}, or less.',
   400,
 );
 
-/** Kernels of ggml's and of ours count rows, and the pieces that a gather copies, in 32 bits with a sign. */
+/** ggml's kernels and Kvasir's count rows, and the granules of a gather, in signed 32-bit integers. */
 const rowsMax = 2 ** 31 - 1;
 
-/** How many pages a pool can have at most; `granuleBytes` as in `KvMemory`. Block ids are smaller than row numbers. */
+/** The largest number of blocks in a pool; `granuleBytes` as in `KvMemory`. Block ids are smaller than row indices. */
 export function blockCountMax(layout: KvLayout, granuleBytes: number): number {
   const rowsPerBlock = layout.layerCount * 2 * layout.blockSize;
   return Math.floor(rowsMax / Math.max(rowsPerBlock, blockBytes(layout) / granuleBytes));
 }
 
 /**
- * What a gather copies at a time: on a CPU, all of a block's K (or V) in a layer. ggml's Vulkan backend copies only the first
- * 512 elements of a longer I32 row.
+ * A granule is the piece that a gather copies at a time: on a CPU, all of a block's K (or V) in a layer. ggml's Vulkan
+ * backend copies only the first 512 elements of a longer I32 row.
  */
 function granuleBytesOf(layout: KvLayout, device: Pick<ComputeDevice, 'kind'>): number {
   const partBytes = layout.blockSize * kvRowBytes(layout);
   return device.kind === 'cpu' ? partBytes : greatestCommonDivisor(partBytes, 2048);
 }
 
-/** Before any memory is asked for. @throws kvPoolTooLarge */
+/** Checks the size before memory is allocated. @throws kvPoolTooLarge */
 export function checkPool(device: Pick<ComputeDevice, 'kind'>, layout: KvLayout, blockCount: number): void {
   const most = blockCountMax(layout, granuleBytesOf(layout, device));
   const bytes = blockBytes(layout);
   if (blockCount > most) throw kvPoolTooLarge({ bytes: blockCount * bytes, maxBytes: most * bytes });
 }
 
-/** Node 20 has no views of 4 GiB and more: larger pools are seen through several. */
+/** Node 20 has no views of 4 GiB and more, so larger pools have several. */
 const viewBytesMax = 2 ** 30;
 
 /**
- * The device pool: the memory attention reads. ggml sees it as one 2-D tensor of rows, the row of
- * (block, layer, part, offset) being `((block * layers + layer) * 2 + part) * blockSize + offset`.
+ * The pool, which attention reads. For ggml it is one 2-D tensor of rows. The row of (block, layer, part, offset) is
+ * `((block * layers + layer) * 2 + part) * blockSize + offset`.
  */
 export class KvMemory {
   readonly layout: KvLayout;
@@ -78,7 +78,7 @@ export class KvMemory {
   readonly #context: ContextPtr;
   readonly #buffer: BufferPtr;
   readonly #pool: TensorPtr;
-  /** Where page 0 lies in host memory; undefined on other devices. */
+  /** Address of block 0 in host memory; undefined on other devices. */
   readonly #base: number | undefined;
   readonly #views: Uint8Array[] = [];
   readonly #blocksPerView: number;
@@ -87,9 +87,9 @@ export class KvMemory {
   readonly #partBytes: number;
   readonly granuleBytes: number;
 
-  /** Throws `kvPoolTooLarge` or `outOfNativeMemory`. Pages that were never written cost no physical memory where the system allocates lazily. */
+  /** Throws `kvPoolTooLarge` or `outOfNativeMemory`. Blocks that were never written need no physical memory on most systems. */
   constructor(device: ComputeDevice, layout: KvLayout, blockCount: number) {
-    assert(blockCount >= 2, 'a pool needs the null page and one more');
+    assert(blockCount >= 2, 'a pool has the null block and one more');
     checkPool(device, layout, blockCount);
     const { native } = device;
     this.#device = device;
@@ -115,7 +115,8 @@ export class KvMemory {
     }
     if (device.mainBuffers.isHost) {
       this.#base = native.ggml_backend_buffer_get_base(this.#buffer);
-      // Where KV is padded, a mask hides rows of the null page, and a kernel may multiply them by 0: they must not be NaN.
+      // If KV is padded, the padding is rows of the null block. A kernel may multiply masked rows by 0, so they must not be
+      // NaN.
       this.bytesOf(0 as BlockId).fill(0);
     } else native.ggml_backend_buffer_clear(this.#buffer, 0);
   }
@@ -128,12 +129,12 @@ export class KvMemory {
     return this.layout.layerCount * 2 * this.layout.blockSize;
   }
 
-  /** The row index, within `tokenRows`, of a token that lies at `offset` in `block`; the same for every layer and part. */
+  /** The index in `tokenRows` of the token at `offset` in `block`; the same for every layer and part. */
   slotOf(block: BlockId, offset: number): number {
     return block * this.rowsPerBlock + offset;
   }
 
-  /** `[rowElements, ...]`: rows of a layer's K or V, to be written at `slotOf`. */
+  /** `[rowElements, ...]`: rows of a layer's K or V, which are written at `slotOf`. */
   tokenRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
     const skipped = (layer * 2 + part) * this.layout.blockSize;
     const rows = this.blockCount * this.rowsPerBlock - skipped;
@@ -141,8 +142,8 @@ export class KvMemory {
   }
 
   /**
-   * I32 `[granuleBytes / 4, ...]`: a layer's K (or V) in pieces of `granuleBytes`, to be gathered at `granulesOf`. As I32
-   * the bytes pass through `ggml_get_rows` untouched, where other types would become F32.
+   * I32 `[granuleBytes / 4, ...]`: a layer's K (or V) in granules, which are gathered at `granulesOf`. `ggml_get_rows` copies
+   * the bytes of I32 unchanged, and converts other types to F32.
    */
   granuleRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
     const offset = (layer * 2 + part) * this.#partBytes;
@@ -151,30 +152,31 @@ export class KvMemory {
     return graph.reinterpret(this.#pool, I32, ne, [this.granuleBytes, rows * this.granuleBytes], offset);
   }
 
-  /** The rows, within `granuleRows`, of these blocks one after the other; the same for every layer and part. */
+  /** The indices in `granuleRows` of these blocks, one after the other; the same for every layer and part. */
   granulesOf(blocks: Int32Array): Int32Array {
-    const perBlock = this.granulesPerBlock;
-    const perPage = this.blockBytes / this.granuleBytes;
-    const rows = new Int32Array(blocks.length * perBlock);
+    const perPart = this.granulesPerPart;
+    const perBlock = this.blockBytes / this.granuleBytes;
+    const rows = new Int32Array(blocks.length * perPart);
     for (let i = 0; i < rows.length; i++) {
-      rows[i] = (blocks[Math.floor(i / perBlock)] ?? 0) * perPage + (i % perBlock);
+      rows[i] = (blocks[Math.floor(i / perPart)] ?? 0) * perBlock + (i % perPart);
     }
     return rows;
   }
 
-  get granulesPerBlock(): number {
+  /** Granules of one block's K (or V) in one layer. */
+  get granulesPerPart(): number {
     return this.#partBytes / this.granuleBytes;
   }
 
-  /** Where page 0 begins; on a CPU only. */
+  /** Address of block 0; on a CPU only. */
   get baseAddress(): number {
     assert(this.#base !== undefined, 'the pool is not in host memory');
     return this.#base;
   }
 
-  /** A page's bytes in place; on a CPU only. */
+  /** A block's bytes in place; on a CPU only. */
   bytesOf(block: BlockId): Uint8Array {
-    if (block < 0 || block >= this.blockCount) assert(false, `block ${block} outside the pool`);
+    if (block < 0 || block >= this.blockCount) assert(false, `block ${block} is outside the pool`);
     const index = Math.floor(block / this.#blocksPerView);
     const start = (block - index * this.#blocksPerView) * this.blockBytes;
     return (this.#views[index] ?? this.#newView(index)).subarray(start, start + this.blockBytes);

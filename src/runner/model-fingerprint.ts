@@ -4,19 +4,19 @@ import type { GgufFile } from '../ggml/gguf.ts';
 import type { KvType } from './kv-memory.ts';
 
 export interface FingerprintSettings {
-  /** `NumericsIdentity`: all that decides the bits of what is computed, beside the file. */
+  /** `numericsIdentity`: all that decides the computed bits, besides the file. */
   readonly numerics: string;
   readonly blockSize: number;
   readonly kvType: KvType;
 }
 
 /**
- * A name for "KV computed by this model in this way": blocks match only when it is equal (I10). It covers every byte of the
- * model's file, and what decides the meaning and the bits of a block. The name that the model is served under, its path and
- * the number of threads are not part of it.
+ * The fingerprint of KV: blocks match only if it is equal (I10). It depends on every byte of the model's file, and on all
+ * that decides the meaning and the bits of a block. The served name of the model, its path and the number of threads are not
+ * part of it.
  *
- * Without a digest the name is valid on this machine only, until the file is changed: no other machine asks for it
- * when no connector is configured, and reading all weights once more would cost seconds.
+ * Without a digest, the fingerprint is valid only on this machine, until the file changes. That suffices without a
+ * connector, and reading all weights again would take seconds.
  */
 export function modelFingerprint(
   file: GgufFile,

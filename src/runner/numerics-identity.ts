@@ -5,20 +5,20 @@ import { cpuFeatures } from '../native/cpu-features.ts';
 
 export interface NumericsSettings {
   readonly isExact: boolean;
-  /** Whether ggml may rearrange weights, which has kernels of its own. */
+  /** Whether ggml may repack weights, for which it has other kernels. */
   readonly repack: boolean;
-  /** `AttentionChoice.identity` and `TileProducts.identity`: which of our kernels compute, and from what they were compiled. */
+  /** `AttentionChoice.identity` and `TiledMatmul.identity`: Kvasir's kernels, with the digests of their sources. */
   readonly attention: string;
   readonly tiles: string;
 }
 
 /**
- * All that decides the bits of KV beside the model's file, in words. Two engines with equal words compute equal bits.
+ * All that decides the bits of KV, besides the model's file. Two engines with equal texts compute equal bits.
  *
- * Exact numerics: ggml's version, the instructions of this CPU, for which of them ggml's kernels were built, the C library
- * (sines and powers of rope come from it), and our kernels. Not part of it: threads, sizes of batches, and what decides speed alone:
- * the kernel for single rows has the bits of ggml's by a test at each start, and sampling is behind KV.
- * Fast numerics promise no bits: all machines with one version of ggml share.
+ * Exact numerics: ggml's version, the instructions of this CPU, the instructions for which ggml's kernels were built, the C
+ * library (rope uses its sines and powers), and Kvasir's kernels. Threads, sizes of batches and the kernel for single rows
+ * do not change bits, and sampling does not change KV. A test at each start compares the kernel for single rows with ggml's.
+ * Fast numerics promise no bits, so all machines with one version of ggml share KV.
  */
 export async function numericsIdentity(device: ComputeDevice, settings: NumericsSettings): Promise<string> {
   const { native } = device;
@@ -38,7 +38,7 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
   return parts.join(', ');
 }
 
-/** The C library that ggml calls, as exactly as its version is known. */
+/** The C library that ggml calls, with its version if it is known. */
 function libraryOfMathematics(native: NativeApi): string {
   if (process.platform !== 'linux') return process.platform;
   try {

@@ -27,50 +27,50 @@ export interface LayerWeights {
   readonly down: TensorPtr;
 }
 
-/** A matrix, and where it lies: what decides which kernel multiplies it. */
+/** A matrix and its buffers, which decide the kernel that multiplies it. */
 export interface PlacedMatrix {
   readonly tensor: TensorPtr;
   readonly source: GgufTensor;
   readonly buffers: BufferType;
 }
 
-/** What turns the last layer's output into logits. */
+/** The weights that turn the last layer's output into logits. */
 export interface OutputHead {
   readonly norm: TensorPtr;
-  /** The matrix of the vocabulary. */
+  /** `[embedding, vocab]`. */
   readonly output: TensorPtr;
 }
 
-/** The weights of one pipeline stage; of a whole model there is everything. */
+/** The weights of one pipeline stage, or of a whole model. */
 export interface ModelWeights {
-  /** Of the first stage only. */
+  /** Undefined if this is not the first stage. */
   readonly tokenEmbedding: TensorPtr | undefined;
-  /** Of the last stage only. */
+  /** Undefined if this is not the last stage. */
   readonly head: OutputHead | undefined;
   readonly ropeFreqs: TensorPtr | undefined;
   /** The stage's layers in order. */
   readonly layers: readonly LayerWeights[];
-  /** Everything that `ggml_mul_mat` is called with. */
+  /** All matrices of matmuls. */
   readonly matrices: readonly PlacedMatrix[];
   readonly byteLength: number;
   close(): void;
 }
 
 export interface WeightOptions {
-  /** Whose weights: what another stage computes with is not read. */
+  /** The stage whose weights are read. */
   readonly stage: PipelineStage;
-  /** Whether matrices may lie in ggml's repacked CPU buffers, as llama.cpp does by default. */
+  /** Whether matrices may be in ggml's repacked CPU buffers, as in llama.cpp by default. */
   readonly repack: boolean;
-  /** Matrices that must lie in plain host memory on a CPU, as the file has them: kernels of ours lay them out. */
+  /** Matrices that must be in plain host memory on a CPU, in the layout of the file, because Kvasir lays them out. */
   readonly keepPlain?: (matrix: GgufTensor) => boolean;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
 }
 
 /**
- * Places and reads the weights of a model, or of one stage of it. A matrix goes to the repacked buffers where ggml has
- * a kernel for its type and shape on this CPU and `keepPlain` does not forbid it, everything else to the device's plain
- * ones (what the device cannot compute with, to the CPU's).
- * Throws `outOfNativeMemory`, and what reading the file throws.
+ * Places and reads the weights of a model, or of one stage of a model. A matrix goes to the repacked buffers if ggml has a
+ * kernel for its type and shape on this CPU and `keepPlain` is false for it. Other tensors go to the device's plain buffers,
+ * or to the CPU's if the device cannot compute with them.
+ * Throws `outOfNativeMemory` and errors of reading the file.
  */
 export async function loadWeights(
   device: ComputeDevice,
@@ -124,22 +124,22 @@ function layerWeights(store: WeightStore, config: ModelConfig, index: number): L
   };
 }
 
-/** The tensors of one kind of buffer. */
-interface Shelf {
+/** The tensors of one type of buffer. */
+interface BufferGroup {
   readonly buffers: BufferType;
   readonly context: ContextPtr;
   readonly tensors: Map<string, { readonly pointer: TensorPtr; readonly source: GgufTensor }>;
   buffer?: BufferPtr;
 }
 
-/** First every tensor is declared on a shelf, then each shelf is allocated at once and filled from the file. */
+/** Tensors are declared first. Then the buffer of each group is allocated at once, and filled from the file. */
 class WeightStore {
   readonly matrices: PlacedMatrix[] = [];
   byteLength = 0;
   readonly #device: ComputeDevice;
   readonly #file: GgufFile;
   readonly #options: WeightOptions;
-  readonly #shelves = new Map<string, Shelf>();
+  readonly #groups = new Map<string, BufferGroup>();
 
   constructor(device: ComputeDevice, file: GgufFile, options: WeightOptions) {
     this.#device = device;
@@ -152,7 +152,7 @@ class WeightStore {
     return this.#declare(name, this.#device.mainBuffers);
   }
 
-  /** A matrix whose rows are looked up. */
+  /** A matrix whose rows are read by index. */
   table(name: string): TensorPtr {
     const { mainBuffers, cpuBuffers } = this.#device;
     return this.#declare(name, canTakeRows(this.#device, this.#source(name)) ? mainBuffers : cpuBuffers);
@@ -169,13 +169,13 @@ class WeightStore {
 
   async load(onProgress: WeightOptions['onProgress']): Promise<void> {
     const targets: TensorTarget[] = [];
-    for (const shelf of this.#shelves.values()) {
-      const bytes = [...shelf.tensors.values()].reduce((sum, { source }) => sum + source.byteLength, 0);
-      shelf.buffer = allocateTensors(this.#device, shelf.context, shelf.buffers, 'the weights', bytes);
-      this.#device.native.ggml_backend_buffer_set_usage(shelf.buffer, 1);
-      if (shelf.buffers.isHost) this.#preferHugePages(shelf.buffer);
+    for (const group of this.#groups.values()) {
+      const bytes = [...group.tensors.values()].reduce((sum, { source }) => sum + source.byteLength, 0);
+      group.buffer = allocateTensors(this.#device, group.context, group.buffers, 'the weights', bytes);
+      this.#device.native.ggml_backend_buffer_set_usage(group.buffer, 1);
+      if (group.buffers.isHost) this.#preferHugePages(group.buffer);
       this.byteLength += bytes;
-      for (const { pointer, source } of shelf.tensors.values()) targets.push(this.#target(shelf, pointer, source));
+      for (const { pointer, source } of group.tensors.values()) targets.push(this.#target(group, pointer, source));
     }
     await readTensors(this.#file, targets, onProgress);
   }
@@ -187,11 +187,11 @@ class WeightStore {
   }
 
   close(): void {
-    for (const { buffer, context } of this.#shelves.values()) {
+    for (const { buffer, context } of this.#groups.values()) {
       if (buffer !== undefined) this.#device.native.ggml_backend_buffer_free(buffer);
       this.#device.native.ggml_free(context);
     }
-    this.#shelves.clear();
+    this.#groups.clear();
   }
 
   #placeMatrix(source: GgufTensor): BufferType {
@@ -203,29 +203,29 @@ class WeightStore {
   }
 
   #source(name: string): GgufTensor {
-    return assertDefined(this.#file.tensors.get(name), `the model configuration promised ${name}`);
+    return assertDefined(this.#file.tensors.get(name), `the file has ${name}, which the configuration needs`);
   }
 
   #declare(name: string, buffers: BufferType): TensorPtr {
     const { native } = this.#device;
-    let shelf = this.#shelves.get(buffers.name);
-    if (shelf === undefined) {
+    let group = this.#groups.get(buffers.name);
+    if (group === undefined) {
       const bytes = (this.#file.tensors.size + 1) * native.ggml_tensor_overhead();
       const context = native.ggml_init({ mem_size: bytes, mem_buffer: 0, no_alloc: true });
-      shelf = { buffers, context, tensors: new Map() };
-      this.#shelves.set(buffers.name, shelf);
+      group = { buffers, context, tensors: new Map() };
+      this.#groups.set(buffers.name, group);
     }
-    const known = shelf.tensors.get(name);
+    const known = group.tensors.get(name);
     if (known !== undefined) return known.pointer;
     const source = this.#source(name);
-    const pointer = native.ggml_new_tensor_2d(shelf.context, source.type.id, source.ne[0], source.ne[1]);
+    const pointer = native.ggml_new_tensor_2d(group.context, source.type.id, source.ne[0], source.ne[1]);
     native.ggml_set_name(pointer, name);
-    shelf.tensors.set(name, { pointer, source });
+    group.tensors.set(name, { pointer, source });
     return pointer;
   }
 
-  /** Plain host memory is read into directly; a repacked or GPU tensor takes its bytes at once, from a staging copy. */
-  #target({ buffers }: Shelf, pointer: TensorPtr, source: GgufTensor): TensorTarget {
+  /** Plain host memory is read into directly; a repacked or GPU tensor gets all of its bytes from a staging copy. */
+  #target({ buffers }: BufferGroup, pointer: TensorPtr, source: GgufTensor): TensorTarget {
     const { native, repackedBuffers } = this.#device;
     if (buffers.isHost && buffers !== repackedBuffers) {
       return { tensor: source, into: new Uint8Array(native.memoryAt(dataPointer(native, pointer), source.byteLength)) };

@@ -10,7 +10,7 @@ const render = (source: string, messages: Parameters<ReturnType<typeof compileCh
   compileChatTemplate(source, context).render(messages);
 
 describe('a chat template', () => {
-  it('writes the turns, and the beginning of the answer unless told not to', () => {
+  it('renders the turns, and by default the start of the assistant turn', () => {
     const template = compileChatTemplate(CHAT_TEMPLATE, context);
     expect(template.render([{ role: 'system', content: 'Be kind.' }, user])).toBe(
       '<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n',
@@ -18,7 +18,7 @@ describe('a chat template', () => {
     expect(template.render([user], { addGenerationPrompt: false })).toBe('<|im_start|>user\nHello<|im_end|>\n');
   });
 
-  it('has the names that templates expect', () => {
+  it('can use the names that templates expect', () => {
     expect(render("{{ bos_token }}{% for i in range(2) %}{{ i }}{% endfor %}{{ strftime_now('%d %b %Y') }}")).toBe(
       '<s>0105 Jan 2026',
     );
@@ -26,12 +26,12 @@ describe('a chat template', () => {
     expect(render('{% if tools is defined %}tools{% elif none is none and not False %}plain{% endif %}')).toBe('plain');
   });
 
-  it('reads variables, which cannot replace what it defines itself', () => {
+  it('reads variables, which do not replace predefined names', () => {
     const template = compileChatTemplate('{{ enable_thinking }} {{ bos_token }}', context);
     expect(template.render([user], { variables: { enable_thinking: true, bos_token: 'X' } })).toBe('true <s>');
   });
 
-  it('joins text parts for templates that know only text, and leaves them to those that read parts', () => {
+  it('gets joined text if it reads only text, and parts if it reads parts', () => {
     const message = {
       role: 'user',
       content: [
@@ -47,7 +47,7 @@ describe('a chat template', () => {
     expect([render(either), render(either, [message])]).toEqual(['text', 'a;b;']);
   });
 
-  it('refuses messages with the words of the template, as a fault of the request', () => {
+  it('refuses messages with the message of `raise_exception` and HTTP status 400', () => {
     const source = "{% if messages[0].role != 'user' %}{{ raise_exception('The user speaks first.') }}{% endif %}ok";
     const error = catchError(() => render(source, [{ role: 'assistant', content: '' }]));
     expect(error).toMatchObject({ code: 'KVASIR_CHAT_TEMPLATE_FAILED', httpStatus: 400 });
@@ -55,14 +55,14 @@ describe('a chat template', () => {
     expect(catchError(() => render('{% for i in range(1000000000) %}x{% endfor %}')).httpStatus).toBe(400);
   });
 
-  it('says at once when it is not Jinja', () => {
+  it('is refused when it is compiled if it is not Jinja', () => {
     const error = catchError(() => render('{% for message in messages %}'));
     expect(error.code).toBe('KVASIR_CHAT_TEMPLATE_INVALID');
   });
 });
 
 describe('strftime', () => {
-  it('writes English and Python directives on every machine', () => {
+  it('formats Python directives in English on every machine', () => {
     const date = new Date(2026, 10, 3, 15, 4, 5);
     expect(formatDate(date, '%A %a %d %-d %e %B %b %m %Y %y %H %I %p %M %S %% %Q')).toBe(
       'Tuesday Tue 03 3  3 November Nov 11 2026 26 15 03 PM 04 05 % %Q',

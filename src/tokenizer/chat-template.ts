@@ -5,7 +5,7 @@ import type { TextThread } from './text-thread.ts';
 
 export interface TemplateMessage {
   readonly role: string;
-  /** Text, or parts as OpenAI's API has them. */
+  /** Text, or parts as in OpenAI's API. */
   readonly content: string | readonly TemplatePart[] | null;
   readonly [extra: string]: unknown;
 }
@@ -17,28 +17,28 @@ export interface TemplatePart {
 }
 
 export interface RenderOptions {
-  /** Whether the text ends with the beginning of the assistant's turn. Default true. */
+  /** Whether the text ends with the start of the assistant's turn. Default true. */
   readonly addGenerationPrompt?: boolean;
-  /** What else the template may read: `tools`, `enable_thinking`, ... They cannot replace what is defined here. */
+  /** Other names that the template can read: `tools`, `enable_thinking`, ... They do not replace predefined names. */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
 export interface ChatTemplate {
-  /** Messages as the one text that the model was trained on. Throws `chatTemplateFailed` with the template's own words. */
+  /** The messages as text in the model's chat format. Throws `chatTemplateFailed` with the template's message. */
   render(messages: readonly TemplateMessage[], options?: RenderOptions): string;
 }
 
 export interface TemplateContext {
-  /** Texts of the model's tokens; empty where it has none. */
+  /** Texts of the model's tokens; empty if it has none. */
   readonly bosToken: string;
   readonly eosToken: string;
-  /** For `strftime_now`; the clock by default. */
+  /** For `strftime_now`; default: the system's clock. */
   readonly now?: () => Date;
 }
 
 /**
- * Compiles a model's chat template, with the names that Hugging Face's transformers gives to templates. Throws
- * `chatTemplateInvalid` when it is not Jinja.
+ * Compiles a model's chat template, with the names that Hugging Face's transformers defines for templates. Throws
+ * `chatTemplateInvalid` if it is not Jinja.
  */
 export function compileChatTemplate(source: string, context: TemplateContext): ChatTemplate {
   let template: Template;
@@ -77,8 +77,8 @@ export function compileChatTemplate(source: string, context: TemplateContext): C
 }
 
 /**
- * What `render` gives, rendered on a thread of its own: for long conversations, which would block the event loop.
- * Variables that cannot be copied to the thread, such as functions, are rendered at once. Rejects when the signal aborts.
+ * The same as `render`, on another thread: for long conversations, which would block the event loop. Renders on this thread
+ * if variables cannot be copied to another thread, such as functions. Rejects if the signal aborts.
  */
 export async function renderInBackground(
   { thread, source, bosToken, eosToken }: BackgroundTemplate,
@@ -109,8 +109,8 @@ function run(template: Template, variables: Readonly<Record<string, unknown>>): 
 }
 
 /**
- * Templates read content as text or as parts, and fail or write nonsense when given the other. Which one is seen in what
- * they do with it: a loop over it reads parts, and reads text too if it asks whether it `is string`.
+ * Templates read content as text or as parts, and fail or render wrong text for the other form. A template with a loop over
+ * the content reads parts; if it also has `is string`, it reads both.
  */
 function contentAdapter(source: string): (message: TemplateMessage) => TemplateMessage {
   const loopsOverContent = /\bin\s+\w+(\[\d+\])?(\.content|\[\s*['"]content['"]\s*\])\s*(-?%\}|if\b)/.test(source);
@@ -135,11 +135,11 @@ function raiseException(message: unknown): never {
 
 const RANGE_MAX = 100_000;
 
-/** Python's. */
+/** Python's `range`. */
 function range(first: number, second?: number, step = 1): number[] {
   const [start, end] = second === undefined ? [0, first] : [first, second];
   const length = Math.max(0, Math.ceil((end - start) / step));
-  if (!(length <= RANGE_MAX)) throw new Error(`range() of ${length} numbers`);
+  if (!(length <= RANGE_MAX)) throw new Error(`range() of ${length} numbers, more than ${RANGE_MAX}`);
   return Array.from({ length }, (_, i) => start + i * step);
 }
 

@@ -1,49 +1,49 @@
 /**
- * Text to tokens and back, for one model. Synchronous and deterministic. Token ids are those of the model's vocabulary;
- * they are plain numbers here because they come from callers as well as from the model.
+ * Converts text to tokens and tokens to text, for one model. Synchronous (except `encodeInBackground`) and deterministic.
+ * Token ids are those of the model's vocabulary; they are plain numbers, because callers and the model provide them.
  *
- * Any method given an id outside `[0, vocabSize)` crashes by assertion: the engine has checked the ids of every prompt.
+ * An id outside `[0, vocabSize)` fails an assertion, because the engine has checked the ids of every prompt.
  */
 export interface Tokenizer {
   /** Ids are `0 .. vocabSize - 1`; equals the length of a logits row. */
   readonly vocabSize: number;
-  /** No token stands for more bytes: a text of B bytes has at least B / tokenBytesMax tokens. */
+  /** The largest number of bytes of a token: a text of B bytes has at least B / tokenBytesMax tokens. */
   readonly tokenBytesMax: number;
-  /** What goes first in a prompt when `addSpecial` asks for it; absent when the vocabulary has none. */
+  /** The BOS token; absent if the vocabulary has none. */
   readonly bosTokenId?: number;
-  /** Every token that ends a completion (end of text, end of turn, ...), ascending; at least one, unless the model has none. */
+  /** All tokens that end a completion (end of text, end of turn, ...), ascending; empty if the model has none. */
   readonly eosTokenIds: readonly number[];
-  /** The model's own chat template (Jinja), absent when the file carries none. */
+  /** The chat template of the model file (Jinja); absent if the file has none. */
   readonly chatTemplate?: string;
 
   /**
-   * `addSpecial`: put BOS (and whatever else the model wants around a prompt) where the model wants it. `parseSpecial`:
-   * read control tokens written in the text (`<|im_start|>`) as such instead of as plain characters; only for text
-   * that a chat template rendered. Lone surrogates are read as U+FFFD. An empty text without BOS gives no tokens.
+   * `addSpecial`: add BOS and EOS as the vocabulary says. `parseSpecial`: convert the names of control tokens
+   * (`<|im_start|>`) to control tokens instead of plain characters; only for the text of a chat template. Lone surrogates
+   * become U+FFFD. An empty text without BOS has no tokens.
    */
   encode(text: string, options?: EncodeOptions): Int32Array;
   /**
-   * The same tokens, encoded on a thread of its own: for long texts, which would block the event loop. Calls are
-   * answered in their order. Rejects with the signal's reason when it aborts, and when the tokenizer is closed.
+   * The same tokens, encoded on another thread: for long texts, which would block the event loop. Results come in the order
+   * of the calls. Rejects with the signal's reason if the signal aborts, and if the tokenizer is closed.
    */
   encodeInBackground(text: string, options?: EncodeOptions, signal?: AbortSignal): Promise<Int32Array>;
   /**
-   * The text of a sequence: the bytes of all tokens, decoded once as UTF-8, where invalid bytes become U+FFFD.
-   * Control tokens are left out unless `skipSpecialTokens` is false (it is true by default).
+   * The text of a sequence: the bytes of all tokens, decoded together as UTF-8. Invalid bytes become U+FFFD. Control tokens
+   * are skipped unless `skipSpecialTokens` is false (default: true).
    */
   decode(tokens: ArrayLike<number>, options?: DecodeOptions): string;
-  /** The same text in parts, each a few milliseconds of work: callers let the event loop turn between them. */
+  /** The same text in parts that take a few milliseconds each, so that callers can yield to the event loop. */
   decodeParts(tokens: ArrayLike<number>, options?: DecodeOptions): Iterable<string>;
   /**
-   * The raw bytes of one token, as it stands in the middle of a text (a leading space is kept), possibly a part of a
-   * UTF-8 character. Empty for a control token, unless `special` asks for its name. Called once per token that is
-   * generated: implementations should cache. The caller must not write into it.
+   * The bytes of one token within a text (with a leading space), which may be a part of a UTF-8 character. Empty for a
+   * control token unless `special` is true. Called for each output token, so implementations should cache the result. The
+   * caller must not change the bytes.
    */
   tokenBytes(id: number, options?: TokenBytesOptions): Uint8Array;
-  /** Control tokens steer the model and are no text: BOS, end of turn, tool markers. */
+  /** Whether the token is a control token, which has no text: BOS, end of turn, tool markers. */
   isControl(id: number): boolean;
   isEndOfGeneration(id: number): boolean;
-  /** Frees native memory, after an encoding that is under way in the background. Idempotent. */
+  /** Frees native memory after the running `encodeInBackground` call. Idempotent. */
   close(): void;
 }
 
@@ -60,6 +60,6 @@ export interface DecodeOptions {
 }
 
 export interface TokenBytesOptions {
-  /** Whether a control token gives its name as bytes. Default false. */
+  /** Whether the bytes of a control token are its name. Default false. */
   readonly special?: boolean;
 }

@@ -2,12 +2,12 @@ import { assert } from '../base/assert.ts';
 import type { NativeApi, VocabPtr } from '../ggml/ffi.ts';
 import { cutLongRuns } from './long-runs.ts';
 
-/** What encoding needs to know of a vocabulary: plain data, so that another thread can encode with the same vocabulary. */
+/** A vocabulary for encoding, as plain data, so that another thread can encode with the same vocabulary. */
 export interface EncodingVocab {
   /** Valid in every thread of this process while the model is open. `llama_tokenize` only reads the vocabulary. */
   readonly pointer: VocabPtr;
   readonly isSentencePiece: boolean;
-  /** What `addSpecial` puts before and after a text. */
+  /** The tokens that `addSpecial` adds before and after a text. */
   readonly before: readonly number[];
   readonly after: readonly number[];
 }
@@ -15,8 +15,8 @@ export interface EncodingVocab {
 type Tokenize = NativeApi['llama_tokenize'];
 
 /**
- * Encodes texts with one buffer for all of them. Both threads that encode use this class, so the tokens of a text do not
- * depend on the thread.
+ * Encodes texts, with one buffer for all. Both threads that encode use this class, so the tokens of a text do not depend on
+ * the thread.
  */
 export class TextEncoding {
   readonly #tokenize: Tokenize;
@@ -45,17 +45,17 @@ export class TextEncoding {
   }
 
   #encodePiece(vocab: VocabPtr, text: string, parseSpecial: boolean): Int32Array {
-    // TextEncoder writes U+FFFD where a surrogate has no partner.
+    // TextEncoder writes U+FFFD for a lone surrogate.
     const bytes = this.#utf8.encode(text);
     const tokenize = (): number =>
       this.#tokenize(vocab, bytes, bytes.length, this.#tokens, this.#tokens.length, false, parseSpecial);
     let count = tokenize();
     if (count < 0) {
-      // Negative is the number of tokens that did not fit.
+      // A negative result is minus the number of tokens: they did not fit.
       this.#tokens = new Int32Array(Math.max(-count, this.#tokens.length * 2));
       count = tokenize();
     }
-    assert(count >= 0, `llama_tokenize answered ${count} for ${bytes.length} bytes`);
+    assert(count >= 0, `llama_tokenize returned ${count} for ${bytes.length} bytes`);
     return this.#tokens.slice(0, count);
   }
 }

@@ -7,7 +7,7 @@ export const vocabularyUnsupported = defineError(
 );
 export const vocabularyInvalid = defineError(
   'KVASIR_VOCABULARY_INVALID',
-  '{path} has a damaged vocabulary: {problem}. Download or convert the model again.',
+  '{path} has a corrupt vocabulary: {problem}. Download or convert the model again.',
   500,
 );
 export const chatTemplateInvalid = defineError(
@@ -17,6 +17,6 @@ export const chatTemplateInvalid = defineError(
 );
 export const chatTemplateFailed = defineError(
   'KVASIR_CHAT_TEMPLATE_FAILED',
-  'The chat template does not take these messages: {reason}. Change the messages, or start with another --chat-template.',
+  'The chat template does not accept these messages: {reason}. Change the messages, or start with another --chat-template.',
   400,
 );

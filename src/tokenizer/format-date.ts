@@ -1,7 +1,7 @@
 const months = 'January February March April May June July August September October November December'.split(' ');
 const days = 'Sunday Monday Tuesday Wednesday Thursday Friday Saturday'.split(' ');
 
-/** Python's `strftime`, in local time and English on every machine; a directive it does not know stays as it is. */
+/** Python's `strftime`, in local time, in English on every machine. Unknown directives are not replaced. */
 export function formatDate(date: Date, format: string): string {
   return format.replace(/%(-?)([A-Za-z%])/g, (directive: string, dash: string, letter: string) => {
     const field = directives[letter];

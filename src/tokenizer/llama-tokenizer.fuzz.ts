@@ -1,6 +1,6 @@
 /**
- * Random texts against libllama's own detokenizer, a byte-level vocabulary each: text comes back exactly, one token at a
- * time or all at once, and nothing that a user writes becomes a control token unless the caller says so.
+ * Encodes and decodes random texts with byte-level vocabularies. Decoding must return the same text, one token at a time and
+ * all at once, and no text becomes a control token unless the caller sets `parseSpecial`.
  *
  * Does not cover SentencePiece (its examples are in llama-tokenizer.test.ts).
  */
@@ -32,7 +32,7 @@ afterAll(() => {
 
 const fragments = ['<|im_start|>', '<|im_end|>', '<|endoftext|>', '<|', '|>', ' the', '\r\n', '\0', '\uFEFF', '\u200d'];
 
-/** Anything that a JavaScript string can hold, lone surrogates too. */
+/** Any JavaScript string, also with lone surrogates. */
 function randomText(prng: Prng): string {
   let text = '';
   for (let i = prng.between(0, 40); i > 0; i--) {
@@ -46,7 +46,7 @@ function randomText(prng: Prng): string {
   return text;
 }
 
-it(`every text comes back (seed ${seed})`, () => {
+it(`decoding the tokens of a text returns the text (seed ${seed})`, () => {
   const prng = new Prng(seed);
   for (let round = 0; round < rounds; round++) {
     const text = randomText(prng);

@@ -33,13 +33,13 @@ describe.each(['llama', 'qwen2', 'qwen3'] as const)('the tokenizer of a %s model
     return () => tokenizer.close();
   });
 
-  it.each(texts)('gives back %j', (text) => {
+  it.each(texts)('decodes the tokens of %j to the same text', (text) => {
     const tokens = tokenizer.encode(text, plain);
     expect(tokenizer.decode(tokens)).toBe(text);
     expect(utf8(Buffer.concat(Array.from(tokens, (id) => tokenizer.tokenBytes(id))))).toBe(text);
   });
 
-  it('reads control tokens as such only when asked to', () => {
+  it('encodes names of control tokens as control tokens only with `parseSpecial`', () => {
     const text = '<|im_start|>fox<|im_end|>';
     const asText = tokenizer.encode(text, plain);
     expect([...asText].some((id) => tokenizer.isControl(id))).toBe(false);
@@ -49,38 +49,38 @@ describe.each(['llama', 'qwen2', 'qwen3'] as const)('the tokenizer of a %s model
     expect(tokenizer.decode(parsed, { skipSpecialTokens: false })).toBe(text);
   });
 
-  it('names control tokens only when asked to', () => {
+  it('returns names of control tokens only with `special`', () => {
     const id = tokenizer.eosTokenIds[0]!;
     expect(tokenizer.tokenBytes(id)).toHaveLength(0);
     expect(utf8(tokenizer.tokenBytes(id, { special: true }))).toMatch(/^<\|.*\|>$/);
   });
 
-  it('puts BOS where the model wants it', () => {
+  it('adds BOS only if the vocabulary says so', () => {
     const tokens = tokenizer.encode('fox');
     expect(tokens[0] === tokenizer.bosTokenId).toBe(architecture === 'llama');
   });
 
-  it('knows what ends a completion', () => {
+  it('knows the tokens that end a completion', () => {
     const names = tokenizer.eosTokenIds.map((id) => utf8(tokenizer.tokenBytes(id, { special: true })));
     expect(names).toEqual(['<|endoftext|>', '<|im_end|>']);
     expect(tokenizer.eosTokenIds.every((id) => tokenizer.isEndOfGeneration(id))).toBe(true);
     expect(tokenizer.isEndOfGeneration(0)).toBe(false);
   });
 
-  it('reads a lone surrogate as U+FFFD', () => {
+  it('encodes a lone surrogate as U+FFFD', () => {
     expect(tokenizer.decode(tokenizer.encode('a\ud83d b', plain))).toBe('a\ufffd b');
   });
 
-  it('has room for a text of any length', () => {
+  it('encodes a text of any length', () => {
     const text = 'the quick brown fox '.repeat(20_000);
     expect(tokenizer.decode(tokenizer.encode(text, plain))).toBe(text);
   });
 
-  it('crashes loudly when given what is no token', () => {
+  it('fails an assertion for an id that is no token', () => {
     for (const id of [-1, tokenizer.vocabSize, 1.5]) expect(() => tokenizer.tokenBytes(id)).toThrow(/outside/);
   });
 
-  it('cuts characters into tokens whose bytes join to what llama_detokenize says', () => {
+  it('token bytes, joined, equal the result of llama_detokenize', () => {
     const native = loadNative();
     const tokens = tokenizer.encode(texts.join('\n'), plain);
     const path = folder.file(`${architecture}.gguf`);
@@ -116,7 +116,7 @@ describe('the tokenizer of a SentencePiece model', () => {
   const spelled = (tokenizer: Tokenizer, text: string) =>
     Array.from(tokenizer.encode(text), (id) => utf8(tokenizer.tokenBytes(id, { special: true })));
 
-  it('puts a space before the text and takes it away again', async () => {
+  it('adds a space before a text when encoding, and removes it when decoding', async () => {
     const tokenizer = await open();
     expect(spelled(tokenizer, 'the fox')).toEqual(['<s>', ' the', ' fox']);
     for (const text of ['the fox', ' fox', 'über 🙂', '']) expect(tokenizer.decode(tokenizer.encode(text))).toBe(text);
@@ -124,7 +124,7 @@ describe('the tokenizer of a SentencePiece model', () => {
     tokenizer.close();
   });
 
-  it('leaves the space alone where the model does without', async () => {
+  it('adds no space if the vocabulary says so', async () => {
     const tokenizer = await open(['tokenizer.ggml.add_space_prefix', { bool: false }]);
     expect(spelled(tokenizer, 'fox')).toEqual(['<s>', 'fox']);
     expect(tokenizer.decode(tokenizer.encode(' fox'))).toBe(' fox');
@@ -142,14 +142,14 @@ describe('the tokenizer of a SentencePiece model', () => {
       /tokens 260 and 262 have the same text "x"/,
     ],
     ['the same text up to a zero byte', ['tokenizer.ggml.tokens', withToken(260, 'x\0y')], /the same text "x"/],
-    ['a byte token that is none', ['tokenizer.ggml.tokens', withToken(68, 'A')], /token 68 is said to be a byte/],
+    ['a byte token with the text of no byte', ['tokenizer.ggml.tokens', withToken(68, 'A')], /token 68 has the type byte/],
     ['too few types', ['tokenizer.ggml.token_type', { i32s: [1, 2] }], /an array of 276 i32/],
     ['a BOS that is no token', ['tokenizer.ggml.bos_token_id', { string: 'x' }], /loaded by llama.cpp: .*bos_token_id/],
   ] as const)('refuses %s', async (_, change, message) => {
     await expect(open([change[0], change[1]])).rejects.toThrow(message);
   });
 
-  it('refuses a vocabulary without bytes, on which libllama would fail at the first unknown character', async () => {
+  it('refuses a vocabulary without byte tokens, with which libllama would fail for unknown characters', async () => {
     const pieces = tokens.filter((token) => !token.startsWith('<0x'));
     const types = pieces.map(() => 1);
     await expect(
@@ -158,7 +158,7 @@ describe('the tokenizer of a SentencePiece model', () => {
   });
 });
 
-describe('a vocabulary whose words are split by recursion', () => {
+describe('a vocabulary whose pre-tokenizer is recursive', () => {
   const open = async (pre: string) => {
     const { tokens, types, merges } = makeVocabulary(400);
     const path = folder.file('pre.gguf');
@@ -176,7 +176,7 @@ describe('a vocabulary whose words are split by recursion', () => {
     return openTokenizer(await readGguf(path));
   };
 
-  it('survives words longer than any stack', async () => {
+  it('encodes words that would overflow any stack', async () => {
     const tokenizer = await open('tekken');
     for (const text of ['a', '7', ' ', '!', '日', '🙂'].map((character) => character.repeat(70_000))) {
       const tokens = tokenizer.encode(`${text}b`);
@@ -187,7 +187,7 @@ describe('a vocabulary whose words are split by recursion', () => {
     tokenizer.close();
   });
 
-  it('is refused where even that would not help', async () => {
+  it('is refused if its pre-tokenizer is unsupported or unknown', async () => {
     await expect(open('superbpe')).rejects.toMatchObject({ code: 'KVASIR_VOCABULARY_UNSUPPORTED' });
     await expect(open('bogus')).rejects.toThrow(/loaded by llama.cpp: .*unknown pre-tokenizer type: 'bogus'/);
   });
@@ -195,7 +195,7 @@ describe('a vocabulary whose words are split by recursion', () => {
 
 const demo = 'models/kvasir-demo.gguf';
 describe('the tokenizer of the demo model', () => {
-  it('gives texts back and has a chat template', async () => {
+  it('decodes the tokens of texts to the same texts, and has a chat template', async () => {
     const tokenizer = await openTokenizer(await readGguf(demo));
     for (const text of texts) expect(tokenizer.decode(tokenizer.encode(text, plain))).toBe(text);
     expect(tokenizer.chatTemplate).toBeDefined();

@@ -10,12 +10,12 @@ import { checkVocabulary } from './vocabulary-check.ts';
 
 const SPACE = 0x20;
 const NO_BYTES = new Uint8Array(0);
-/** A few milliseconds. */
+/** Decoding so many tokens takes a few milliseconds. */
 const DECODE_PART_TOKENS = 16_384;
 
 /**
- * Opens the vocabulary of a model by libllama, which knows every tokenizer that GGUF files name, and so gives exactly
- * llama.cpp's tokens. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
+ * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files, so the tokens equal llama.cpp's.
+ * Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
 export async function openTokenizer(file: GgufFile, thread = new TextThread()): Promise<Tokenizer> {
   const { tokenBytesMax } = await checkVocabulary(file);
@@ -27,7 +27,7 @@ export async function openTokenizer(file: GgufFile, thread = new TextThread()): 
   const missing = missingSpecialToken(native, vocab);
   if (missing !== undefined) {
     native.llama_model_free(model);
-    throw vocabularyInvalid({ path: file.path, problem: `it puts ${missing} around prompts, but has no such token` });
+    throw vocabularyInvalid({ path: file.path, problem: `it adds ${missing} to prompts, but has no such token` });
   }
   return new LlamaTokenizer(native, model, vocab, { file, thread, tokenBytesMax });
 }
@@ -38,14 +38,14 @@ function loadFailure(native: NativeApi): string {
   return line?.replace(/^.*error loading model:?\s*/, '').trim() ?? 'no reason given';
 }
 
-/** libllama asserts that the tokens it is to add exist. */
+/** libllama asserts that the tokens that it adds exist. */
 function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undefined {
   if (native.llama_vocab_get_add_bos(vocab) && native.llama_vocab_bos(vocab) < 0) return 'BOS';
   if (native.llama_vocab_get_add_eos(vocab) && native.llama_vocab_eos(vocab) < 0) return 'EOS';
   return undefined;
 }
 
-/** Unlike `ignoreBOM: false`, keeps U+FEFF, which is text like any other. */
+/** `ignoreBOM: true` keeps U+FEFF, which is normal text here. */
 const textDecoder = () => new TextDecoder('utf-8', { ignoreBOM: true });
 
 interface VocabularySource {
@@ -62,18 +62,18 @@ class LlamaTokenizer implements Tokenizer {
   readonly chatTemplate?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
-  /** Decodes whole texts only, and so is without a state. */
+  /** Decodes only whole texts, so it has no state between calls. */
   readonly #decoder = textDecoder();
   readonly #thread: TextThread;
   readonly #encoding: TextEncoding;
   readonly #encodingVocab: EncodingVocab;
-  /** What `tokenBytes` answered before, without and with names of control tokens. */
+  /** Cached results of `tokenBytes`, without and with names of control tokens. */
   readonly #bytes: (Uint8Array | undefined)[];
   readonly #bytesWithNames: (Uint8Array | undefined)[];
-  /** SentencePiece puts a space before a text when it encodes it, and takes it away when it decodes. */
+  /** SentencePiece adds a space before a text when encoding, and removes it when decoding. */
   readonly #addsSpacePrefix: boolean;
   #piece = new Uint8Array(256);
-  /** Until `close`. */
+  /** Undefined after `close`. */
   #model: ModelPtr | undefined;
 
   constructor(native: NativeApi, model: ModelPtr, vocab: VocabPtr, { file, thread, tokenBytesMax }: VocabularySource) {
@@ -169,7 +169,7 @@ class LlamaTokenizer implements Tokenizer {
     const model = this.#model;
     if (model === undefined) return;
     this.#model = undefined;
-    // The thread may be in a call that reads the vocabulary. Nothing waits for the end of that call.
+    // A call on the thread may still read the vocabulary. `close` does not wait for the call.
     void this.#thread.close().then(() => this.#native.llama_model_free(model));
   }
 
@@ -185,7 +185,7 @@ class LlamaTokenizer implements Tokenizer {
   }
 
   #checkId(id: number): void {
-    assert(Number.isInteger(id) && id >= 0 && id < this.vocabSize, `token ${id} outside [0, ${this.vocabSize})`);
+    assert(Number.isInteger(id) && id >= 0 && id < this.vocabSize, `token ${id} is outside [0, ${this.vocabSize})`);
   }
 
   #openVocab(): VocabPtr {

@@ -1,12 +1,13 @@
-/** Far more than any word has, and far less than what overflows the stack that `ffi.ts` gives to C functions. */
+/** Far more than the characters of any word, and far fewer than overflow the stack of C functions (`koffi-config.ts`). */
 export const RUN_LENGTH_MAX = 32_000;
 
 /**
- * Where to cut a text so that no piece has a longer run of white space, or of anything else, than RUN_LENGTH_MAX.
+ * The offsets at which a text must be cut, so that no piece has a longer run of white space, or of other characters, than
+ * RUN_LENGTH_MAX.
  *
- * libllama splits texts into words by regular expressions whose engine recurses once per character, so a prompt of fifty
- * thousand letters in a row would overflow the stack and kill the process. No text that means anything has such a run;
- * the tokens on either side of a cut may be others than llama.cpp would choose, if it survived.
+ * libllama splits texts into words with regular expressions whose engine recurses once per character. So a prompt of fifty
+ * thousand letters without a space would overflow the stack and end the process. Real texts have no such run. The tokens at
+ * a cut may differ from llama.cpp's.
  */
 export function cutLongRuns(text: string): number[] {
   const cuts: number[] = [];
@@ -27,7 +28,7 @@ export function cutLongRuns(text: string): number[] {
   return cuts;
 }
 
-/** ASCII's white space: other kinds lengthen a run, which errs on the safe side. */
+/** ASCII's white space only: other white space lengthens a run, which is safe. */
 const isSpace = (code: number): boolean => code === 0x20 || (code >= 0x09 && code <= 0x0d);
 
 const isLowSurrogate = (code: number): boolean => code >= 0xdc00 && code <= 0xdfff;

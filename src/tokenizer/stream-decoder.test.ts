@@ -5,7 +5,7 @@ import { StreamDecoder } from './stream-decoder.ts';
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 
 describe('StreamDecoder', () => {
-  it('holds a character back until its last byte', () => {
+  it('returns a character with its last byte', () => {
     const decoder = new StreamDecoder();
     const bytes = bytesOf('a🐦b');
     const pieces = Array.from(bytes, (byte) => decoder.push(Uint8Array.of(byte)));
@@ -13,7 +13,7 @@ describe('StreamDecoder', () => {
     expect(decoder.flush()).toBe('');
   });
 
-  it('replaces what can no longer become a character, at once or at the end', () => {
+  it('replaces an incomplete character at the next byte that does not continue it, or at the end', () => {
     const decoder = new StreamDecoder();
     expect(decoder.push(Uint8Array.of(0xf0, 0x9f))).toBe('');
     expect(decoder.push(Uint8Array.of(0x41))).toBe('\ufffdA');
@@ -54,7 +54,7 @@ describe('StreamDecoder', () => {
     ),
   );
 
-  it('equals decoding all bytes at once, however they are cut', () => {
+  it('equals decoding all bytes at once, for any parts', () => {
     fc.assert(
       fc.property(
         fc.array(someBytes, { maxLength: 6 }),
@@ -66,7 +66,7 @@ describe('StreamDecoder', () => {
           for (let start = 0; start < bytes.length; ) {
             const size = sizes.next().value as number;
             const piece = decoder.push(bytes.subarray(start, start + size));
-            // Never half a character: each piece stands alone as well-formed text.
+            // Each piece is well-formed text without half a character.
             expect(/\p{Surrogate}/u.test(piece)).toBe(false);
             text += piece;
             start += size;

@@ -1,17 +1,17 @@
 /**
- * Bytes in, whole characters out, for text that grows token by token: a token may end in the middle of a UTF-8
- * character. What `push` and `flush` return, joined, is what one decoder gives for all bytes at once; invalid bytes
- * become U+FFFD as the Encoding standard says (one per maximal part). A byte order mark is text like any other.
+ * Decodes bytes to whole characters, for text that grows token by token: a token may end within a UTF-8 character. The
+ * results of `push` and `flush`, joined, equal decoding all bytes at once. Invalid bytes become U+FFFD as in the Encoding
+ * standard (one per maximal part). A byte order mark is normal text.
  */
 export class StreamDecoder {
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
-  /** The characters that are complete now; '' when the bytes are all of an unfinished one. */
+  /** The characters that are complete now; '' if there is none. */
   push(bytes: Uint8Array): string {
     return bytes.length === 0 ? '' : this.#decoder.decode(bytes, { stream: true });
   }
 
-  /** What is left at the end: U+FFFD for an unfinished character. The decoder is as new afterwards. */
+  /** Ends the text: U+FFFD for an incomplete character. Afterwards the decoder can decode another text. */
   flush(): string {
     return this.#decoder.decode();
   }

@@ -1,4 +1,4 @@
-/** What the text thread runs. See `text-thread.ts`. */
+/** The code that the text thread runs. See `text-thread.ts`. */
 import { serveCalls } from '../base/call-thread.ts';
 import { KvasirError } from '../base/errors.ts';
 import { bindTokenize } from '../ggml/ffi.ts';

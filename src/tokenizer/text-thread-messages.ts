@@ -1,11 +1,11 @@
 import type { EncodingVocab } from './encode-text.ts';
 
-/** Work for the text thread. Plain data: each job says everything that it needs. */
+/** A job for the text thread. Plain data. */
 export type TextJob = EncodeJob | RenderJob;
 
 export interface EncodeJob {
   readonly kind: 'encode';
-  /** Path of libllama, which this process has loaded already. */
+  /** Path of libllama, which this process has loaded. */
   readonly library: string;
   readonly vocab: EncodingVocab;
   readonly text: string;

@@ -40,8 +40,8 @@ const openers: [string, () => Promise<Tokenizer>][] = [
   ],
 ];
 
-describe.each(openers)('encoding in the background with the vocabulary of a %s model', (_, open) => {
-  it('gives the tokens that `encode` gives', async () => {
+describe.each(openers)('encodeInBackground with the vocabulary of a %s model', (_, open) => {
+  it('returns the same tokens as `encode`', async () => {
     const tokenizer = await open();
     const texts = [
       sentence.repeat(300),
@@ -63,7 +63,7 @@ describe.each(openers)('encoding in the background with the vocabulary of a %s m
     tokenizer.close();
   });
 
-  it('bounds the tokens of a text from below', async () => {
+  it('no token has more bytes than tokenBytesMax', async () => {
     const tokenizer = await open();
     for (let id = 0; id < tokenizer.vocabSize; id++) {
       expect(tokenizer.tokenBytes(id, { special: true }).length).toBeLessThanOrEqual(tokenizer.tokenBytesMax);
@@ -75,7 +75,7 @@ describe.each(openers)('encoding in the background with the vocabulary of a %s m
 describe('the text thread', () => {
   const open = async () => openTokenizer(await readGguf(demo));
 
-  it('puts around a text what llama_tokenize puts around it', async () => {
+  it('adds the same special tokens as llama_tokenize', async () => {
     const tokenizer = await open();
     const native = loadNative();
     const path = folder.file('llama.gguf');
@@ -94,7 +94,7 @@ describe('the text thread', () => {
     tokenizer.close();
   });
 
-  it('leaves the event loop free while a text of 400,000 characters is encoded', async () => {
+  it('does not block the event loop while it encodes 400,000 characters', async () => {
     const tokenizer = await open();
     await tokenizer.encodeInBackground('starts the thread');
     let turns = 0;
@@ -105,45 +105,45 @@ describe('the text thread', () => {
     const tokens = await tokenizer.encodeInBackground(long);
     isDone = true;
     await counting;
-    // On this thread no turn would pass.
+    // Encoding on this thread would allow no turn.
     expect(turns).toBeGreaterThan(100);
     expectSame(tokens, tokenizer.encode(long));
     tokenizer.close();
   });
 
-  it('answers in order, and skips texts whose requests were aborted', async () => {
+  it('runs jobs in order, and skips aborted jobs', async () => {
     const tokenizer = await open();
-    const gone = new AbortController();
+    const controller = new AbortController();
     const order: string[] = [];
     const first = tokenizer.encodeInBackground(long).then(() => order.push('first'));
-    const second = tokenizer.encodeInBackground(long.repeat(20), {}, gone.signal);
+    const second = tokenizer.encodeInBackground(long.repeat(20), {}, controller.signal);
     const third = tokenizer.encodeInBackground('b').then(() => order.push('third'));
-    gone.abort(new Error('gone'));
-    await expect(second).rejects.toThrow('gone');
+    controller.abort(new Error('aborted'));
+    await expect(second).rejects.toThrow('aborted');
     expect(order).toEqual([]);
     await Promise.all([first, third]);
     expect(order).toEqual(['first', 'third']);
-    await expect(tokenizer.encodeInBackground('c', {}, gone.signal)).rejects.toThrow('gone');
+    await expect(tokenizer.encodeInBackground('c', {}, controller.signal)).rejects.toThrow('aborted');
     tokenizer.close();
   });
 
-  it('rejects at once what is aborted while it runs, and answers the next', async () => {
+  it('rejects a running job at once if it is aborted, and runs the next job', async () => {
     const tokenizer = await open();
     await tokenizer.encodeInBackground('starts the thread');
-    const gone = new AbortController();
-    const running = tokenizer.encodeInBackground(long, {}, gone.signal);
+    const controller = new AbortController();
+    const running = tokenizer.encodeInBackground(long, {}, controller.signal);
     let isNextDone: boolean = false;
     const next = tokenizer.encodeInBackground('fox').finally(() => {
       isNextDone = true;
     });
-    gone.abort(new Error('gone'));
-    await expect(running).rejects.toThrow('gone');
+    controller.abort(new Error('aborted'));
+    await expect(running).rejects.toThrow('aborted');
     expect(isNextDone).toBe(false);
     expect(await next).toEqual(tokenizer.encode('fox'));
     tokenizer.close();
   });
 
-  it('rejects what is open when the tokenizer is closed, and keeps the vocabulary until its call has ended', async () => {
+  it('rejects unfinished jobs when the tokenizer is closed, and frees the vocabulary after the running call', async () => {
     const tokenizer = await open();
     await tokenizer.encodeInBackground('starts the thread');
     const running = tokenizer.encodeInBackground(long);
@@ -155,7 +155,7 @@ describe('the text thread', () => {
     await expect(tokenizer.encodeInBackground('a')).rejects.toThrow('closed');
   });
 
-  it('renders what `render` renders, and tells what a template says', async () => {
+  it('renders the same text as `render`, and reports errors of the template', async () => {
     const thread = new TextThread();
     const tokenizer = await openTokenizer(await readGguf(demo), thread);
     const context = { bosToken: '<s>', eosToken: '</s>' };
@@ -181,7 +181,7 @@ describe('the text thread', () => {
     tokenizer.close();
   });
 
-  it('decodes in parts what it decodes at once', async () => {
+  it('`decodeParts` returns the same text as `decode`', async () => {
     const tokenizer = await open();
     const text = '日本語 🙂 fox '.repeat(8000);
     const tokens = tokenizer.encode(text, { addSpecial: false });

@@ -3,11 +3,11 @@ import { CallThread, threadEntry } from '../base/call-thread.ts';
 import type { TextAnswer, TextJob } from './text-thread-messages.ts';
 
 /**
- * A thread for texts that would block the event loop: libllama takes about a second for 1.5 million characters, and a
- * chat template about as long for 30,000 messages. Jobs run one at a time, in the order of their calls.
+ * A thread for texts that would block the event loop: libllama takes about a second for 1.5 million characters, and so does
+ * a chat template for 30,000 messages. Jobs run one at a time, in the order of their calls.
  *
- * The thread starts with the first job. A native call cannot be interrupted: a job whose caller has gone is skipped if it
- * waits, and runs to its end if it has begun.
+ * The thread starts with the first job. A native call cannot be interrupted: an aborted job is skipped if it waits, and
+ * runs to its end if it is running.
  */
 export class TextThread {
   #thread: CallThread<TextJob, TextAnswer> | undefined;
@@ -15,7 +15,7 @@ export class TextThread {
   #running: Job | undefined;
   #isClosed: boolean = false;
 
-  /** Rejects with the signal's reason when the signal aborts, and when the thread is closed. */
+  /** Rejects with the signal's reason if the signal aborts, and if the thread is closed. */
   run(work: TextJob, signal?: AbortSignal): Promise<TextAnswer> {
     assert(!this.#isClosed, 'the text thread is closed');
     return new Promise((resolve, reject) => {
@@ -43,7 +43,7 @@ export class TextThread {
     });
   }
 
-  /** Rejects open jobs. Resolves when the thread has ended: as late as the native call that it is in. Idempotent. */
+  /** Rejects unfinished jobs. Resolves when the thread has ended, which is after the running native call. Idempotent. */
   async close(): Promise<void> {
     this.#isClosed = true;
     const error = new Error('the text thread was closed');
@@ -53,7 +53,7 @@ export class TextThread {
     await this.#thread?.gone;
   }
 
-  /** One at a time, so that the jobs of callers that go away need not run. */
+  /** Sends one job at a time to the thread, so that aborted jobs are not run. */
   async #runWaiting(): Promise<void> {
     for (;;) {
       const job = this.#waiting.shift();
@@ -71,7 +71,7 @@ export class TextThread {
 
 interface Job {
   readonly work: TextJob;
-  /** Without effect on a job whose caller has gone. */
+  /** Has no effect on an aborted job. */
   resolve(answer: TextAnswer): void;
   reject(error: unknown): void;
 }

@@ -5,15 +5,15 @@ import { vocabularyInvalid, vocabularyUnsupported } from './errors.ts';
 const TOKENS = 'tokenizer.ggml.tokens';
 /** `tokenizer.ggml.model`: byte-level BPE, and SentencePiece. */
 const kinds = ['gpt2', 'llama'];
-/** Pre-tokenizers that abort on tokens with spaces, or take time without bound for a long number. */
+/** Pre-tokenizers that abort for tokens with spaces, or whose time for a long number is unbounded. */
 const refusedPreTokenizers = ['whitespace', 'superbpe'];
 const BYTE_TYPE = 6;
 
 /**
- * What libllama takes for granted when it builds a vocabulary and uses it: where one of these does not hold, it aborts
- * the process instead of answering. Throws `vocabularyUnsupported`, `vocabularyInvalid`, `metadataMissing`.
+ * Checks all that libllama assumes of a vocabulary: for an invalid vocabulary, libllama aborts the process. Throws
+ * `vocabularyUnsupported`, `vocabularyInvalid`, `metadataMissing`.
  *
- * `tokenBytesMax`: no token stands for more bytes of text.
+ * `tokenBytesMax`: the largest number of bytes of a token's text.
  */
 export async function checkVocabulary(file: GgufFile): Promise<{ readonly tokenBytesMax: number }> {
   const { metadata, path } = file;
@@ -33,16 +33,16 @@ export async function checkVocabulary(file: GgufFile): Promise<{ readonly tokenB
   const ids = checkDistinct(path, texts);
   await checkByteTokens(file, texts);
   if (kind === 'llama') checkEveryByteHasToken(path, ids);
-  // A token is stored with at least as many bytes as the text that it stands for.
+  // The stored text of a token has at least as many bytes as its decoded text.
   return { tokenBytesMax: texts.reduce((most, text) => Math.max(most, text.length), 1) };
 }
 
-/** Strings as C sees them: up to the first zero byte, and the empty ones under the name that libllama gives them. */
+/** Strings as C reads them: up to the first zero byte; empty strings get the name that libllama gives them. */
 function cStrings(strings: readonly string[]): string[] {
   return strings.map((text, id) => text.split('\0', 1)[0] || `[EMPTY_${id}]`);
 }
 
-/** libllama asserts that it has as many texts as tokens. */
+/** libllama asserts that it has as many distinct texts as tokens. */
 function checkDistinct(path: string, texts: readonly string[]): Map<string, number> {
   const ids = new Map<string, number>();
   for (const [id, text] of texts.entries()) {
@@ -56,7 +56,7 @@ function checkDistinct(path: string, texts: readonly string[]): Map<string, numb
   return ids;
 }
 
-/** A token of type "byte" must be written `<0x41>`: libllama cuts the digits out without looking. */
+/** A token of type "byte" must have a text like `<0x41>`: libllama reads the digits without a check. */
 async function checkByteTokens(file: GgufFile, texts: readonly string[]): Promise<void> {
   const { metadata, path } = file;
   const array = metadata.array('tokenizer.ggml.token_type');
@@ -67,12 +67,12 @@ async function checkByteTokens(file: GgufFile, texts: readonly string[]): Promis
   const types = await readGgufNumbers(file, array);
   for (const [id, text] of texts.entries()) {
     if (types[id] === BYTE_TYPE && !/^<0x[0-9A-Fa-f]{2}>$/.test(text)) {
-      throw vocabularyInvalid({ path, problem: `token ${id} is said to be a byte, but it is not written as one` });
+      throw vocabularyInvalid({ path, problem: `token ${id} has the type byte, but its text is not like <0x41>` });
     }
   }
 }
 
-/** SentencePiece falls back to bytes for characters it does not know; libllama throws through C when one is missing. */
+/** SentencePiece encodes unknown characters as bytes. If a byte has no token, libllama throws a C++ exception through C. */
 function checkEveryByteHasToken(path: string, ids: ReadonlyMap<string, number>): void {
   for (let byte = 0; byte < 256; byte++) {
     const name = `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;

@@ -11,51 +11,50 @@ import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { LayerWeights, ModelWeights } from '../weights.ts';
 
-/** Tensors that one layer adds besides attention, at most (views and reshapes included). */
+/** The largest number of tensors that one layer adds besides attention, with views and reshapes. */
 const nodesPerLayer = 60;
 
-/** What all graphs of one runner are built from. */
+/** The parts from which all graphs of one runner are built. */
 export interface DecoderParts {
   readonly graph: GraphBuilder;
   readonly config: ModelConfig;
   readonly weights: ModelWeights;
-  /** Of the layers that the weights have. */
+  /** The pool of the same layers as `weights`. */
   readonly memory: KvMemory;
   readonly attention: Attention;
   readonly kernels: MatmulKernels;
-  /** Absent where ggml cannot call functions of ours. */
+  /** Undefined if ggml cannot call Kvasir's functions. */
   readonly bestTokens: BestTokens | undefined;
 }
 
 export interface DecoderGraph {
   /**
-   * Of the last stage: logits, F32 `[vocab, outputRows]`; absent when no row is sampled. Of all others: hidden states, F32
-   * `[embedding, rows]`. Padding rows come last.
+   * Of the last stage: logits, F32 `[vocab, outputRows]`; undefined if no row is sampled. Of other stages: hidden states,
+   * F32 `[embedding, rows]`. Padding rows come last.
    */
   readonly result: TensorPtr | undefined;
-  /** With logits: the best token of each row, to be read by `BestTokens`. */
+  /** With logits: the best token of each row, which `BestTokens` reads. */
   readonly best: TensorPtr | undefined;
-  /** `hidden`: of the batch's rows, without padding; for all stages but the first. */
+  /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
   writeInputs(hidden?: HiddenStates): void;
   /**
-   * Makes the graph, which has been built and allocated, compute another batch with as many rows and outputs. False
-   * when it has to be built anew. Steps of decoding are alike: building and allocating are most of what a step costs
-   * besides computing.
+   * Binds the allocated graph to another batch with as many rows and outputs. False if a new graph must be built. Building
+   * and allocating a graph takes most of a step's time besides computing, and decodes need the same graph again and again.
    */
   rebind(batch: Batch): boolean;
 }
 
 /**
  * The decoder of Llama, Qwen 2 and Qwen 3: pre-norm blocks of rotary grouped-query attention and a SwiGLU network.
- * They differ by what the weights contain: biases of q, k and v (Qwen 2), norms of q and k per head (Qwen 3), and by
- * how RoPE pairs elements.
+ * They differ in their weights (biases of q, k and v in Qwen 2, norms of q and k per head in Qwen 3), and in how RoPE
+ * pairs elements.
  *
  *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> + x -> norm -> SwiGLU -> + x
  *
- * The model's last layer computes k and v for all rows, and everything else only for the rows that are sampled.
+ * The model's last layer computes k and v for all rows, and the rest only for sampled rows.
  *
- * A stage of a pipeline is cut out between two layers: where the weights have no token embedding, x comes from outside;
- * where they have no output head, x of all rows is the result.
+ * A stage of a pipeline has some of the layers. If the weights have no token embedding, x is the hidden states of the
+ * previous stage. If they have no output head, x of all rows is the result.
  */
 export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
   const { graph, weights, attention } = parts;
@@ -79,7 +78,7 @@ class DecoderBuilder {
   readonly #attention: Attention;
   #batch: Batch;
   readonly #matmuls: Matmuls;
-  /** I32 `[rows]` for the first stage; for all others, hidden states. */
+  /** Tokens, I32 `[rows]`, for the first stage; hidden states for other stages. */
   readonly #entry: TensorPtr;
   readonly #slots: TensorPtr;
   readonly #positions: TensorPtr;
@@ -163,7 +162,7 @@ class DecoderBuilder {
 
   #writeEntry(hidden: HiddenStates | undefined): void {
     const { tokens, rowCount, paddedRowCount } = this.#batch;
-    assert((hidden === undefined) === (this.#weights.tokenEmbedding !== undefined), 'the first stage alone has tokens');
+    assert((hidden === undefined) === (this.#weights.tokenEmbedding !== undefined), 'only the first stage has tokens');
     if (hidden === undefined) {
       this.#graph.write(this.#entry, tokens);
       return;
@@ -171,12 +170,12 @@ class DecoderBuilder {
     const { embeddingLength } = this.#config;
     assert(hidden.length === rowCount * embeddingLength, 'one row of hidden states for each row of the batch');
     this.#graph.write(this.#entry, hidden);
-    // Padding: the graph's memory holds what the last step left there, and rows must be numbers.
+    // Padding rows still have the values of the last step, which must not be NaN.
     const padding = new Float32Array((paddedRowCount - rowCount) * embeddingLength);
     if (padding.length > 0) this.#graph.write(this.#entry, padding, hidden.byteLength);
   }
 
-  /** Computes the rows' K and V and writes them into the pool, before anything of this layer reads it. */
+  /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */
   #store(index: number, layer: LayerWeights, h: TensorPtr): void {
     const graph = this.#graph;
     const { headCountKv } = this.#config;
@@ -212,7 +211,7 @@ class DecoderBuilder {
     return bias === undefined ? matmul : this.#graph.add(matmul, bias);
   }
 
-  /** F32 `[heads * headDim, rows]` -> normed per head where the model does, rotated: `[headDim, heads, rows]`. */
+  /** F32 `[heads * headDim, rows]` -> normed per head if the model has norms, rotated: `[headDim, heads, rows]`. */
   #rotate(x: TensorPtr, norm: TensorPtr | undefined, heads: number, rows: number, positions: TensorPtr): TensorPtr {
     const graph = this.#graph;
     let shaped = graph.reshape3d(x, this.#config.headDim, heads, rows);

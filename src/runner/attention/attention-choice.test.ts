@@ -17,16 +17,16 @@ afterAll(() => {
 const config = { headDim: 64, headCount: 4, headCountKv: 2 } as ModelConfig;
 const noCompiler = { compiler: '/nonexistent', cacheFolder: folder };
 
-describe('which attention', () => {
-  itNeeds(hasCompiler, 'no C compiler', 'is native where the kernel passes its test', async () => {
+describe('the choice of attention', () => {
+  itNeeds(hasCompiler, 'no C compiler', 'is the native kernel if the kernel passes its self-test', async () => {
     expect((await chooseAttention(device, config, 16, 'auto')).kind).toBe('native');
   });
 
-  it('gathers when told so', async () => {
+  it('is gather if the option says so', async () => {
     expect((await chooseAttention(device, config, 16, 'gather')).kind).toBe('gather');
   });
 
-  it('gathers without a compiler, and says why', async () => {
+  it('is gather without a compiler, and the description has the reason', async () => {
     const choice = await chooseAttention(device, config, 16, 'auto', noCompiler);
     expect(choice.kind).toBe('gather');
     expect(choice.description).toBe(
@@ -34,7 +34,7 @@ describe('which attention', () => {
     );
   });
 
-  it('is an error when the kernel is demanded and cannot be had', async () => {
+  it('is an error if the option requires the native kernel and there is no compiler', async () => {
     await expect(chooseAttention(device, config, 16, 'native', noCompiler)).rejects.toMatchObject({
       code: 'KVASIR_NATIVE_ATTENTION_UNAVAILABLE',
     });

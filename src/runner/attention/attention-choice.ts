@@ -10,32 +10,32 @@ import { type AttentionKernel, loadAttentionKernel } from './attention-kernel.ts
 import { NativeAttention } from './attention-native.ts';
 import { selfTest } from './self-test.ts';
 
-/** `auto`: the native kernel where it can be had, else ggml over gathered blocks. */
+/** `auto`: the native kernel if it can be loaded, else ggml over gathered blocks. */
 export type AttentionOption = 'auto' | 'native' | 'gather';
 
 export const nativeAttentionUnavailable = defineError(
   'KVASIR_NATIVE_ATTENTION_UNAVAILABLE',
-  'The native attention kernel was demanded and cannot be used: {reason}. Install a C compiler (cc, or name one in CC), or use --attention auto.',
+  '--attention native needs the native attention kernel, which cannot be used: {reason}. Install a C compiler (cc, or name one in CC), or use --attention auto.',
   500,
 );
 
 export const kvTypeUnsupported = defineError(
   'KVASIR_KV_TYPE_UNSUPPORTED',
-  "KV of type {type} comes in pieces of {multiple} elements, but this model's heads have {headDim}. Use --kv-cache-dtype f16.",
+  "KV of type {type} needs a head size that is a multiple of {multiple}, but this model's head size is {headDim}. Use --kv-cache-dtype f16.",
   400,
 );
 
-/** Decided before the pool exists, because it decides what KV's bits are. */
+/** Made before the pool exists, because the choice decides the bits of KV. */
 export interface AttentionChoice {
   readonly kind: 'native' | 'gather';
-  /** What decides the bits of KV: the kind, and from what the kernel was compiled. */
+  /** All that decides the bits of KV: the kind, and the digest of the kernel's source. */
   readonly identity: string;
-  /** For people: which it is, and why not the other. */
+  /** For people: the kind, and why it was chosen. */
   readonly description: string;
   create(memory: KvMemory): Attention;
 }
 
-/** Compiles, loads and tries the native kernel, unless told otherwise. Throws `nativeAttentionUnavailable` on demand only. */
+/** Compiles, loads and tests the native kernel, unless `option` is `gather`. Throws `nativeAttentionUnavailable` for `native`. */
 export async function chooseAttention(
   device: ComputeDevice,
   config: ModelConfig,
@@ -47,20 +47,20 @@ export async function chooseAttention(
   if (config.headDim % kvType.blockSize !== 0) {
     throw kvTypeUnsupported({ type: kvType.name.toLowerCase(), headDim: config.headDim, multiple: kvType.blockSize });
   }
-  if (option === 'gather') return gather(device, config, 'as demanded');
+  if (option === 'gather') return gather(device, config, '--attention gather');
   try {
     const kernel = await loadTested(device, config, blockSize, kvType, compile);
     return {
       kind: 'native',
       identity: `native ${kernel.sourceDigest}`,
-      description: `native kernel (heads of ${config.headDim}, ${kernel.shape.group} to a KV head, blocks of ${blockSize})`,
+      description: `native kernel (head size ${config.headDim}, ${kernel.shape.group} query heads per KV head, block size ${blockSize})`,
       create: (memory) => new NativeAttention(device, memory, config.headCount, kernel),
     };
   } catch (error) {
     if (!(error instanceof CompileFailure)) throw error;
     if (option === 'native') throw nativeAttentionUnavailable({ reason: error.message }, error);
     const instead =
-      'ggml computes attention instead: slower, and the text may differ from engines that have the kernel.';
+      'ggml computes attention instead, which is slower, and the text may differ from engines that have the kernel.';
     doWithout(error, 'The native attention kernel', instead, compile);
     return gather(device, config, `no native kernel: ${error.message}`);
   }
@@ -73,15 +73,15 @@ async function loadTested(
   kvType: KvType,
   compile: CompileOptions,
 ): Promise<AttentionKernel> {
-  if (device.kind !== 'cpu') throw new CompileFailure('KV lies on a GPU');
+  if (device.kind !== 'cpu') throw new CompileFailure('the pool is on a GPU');
   const shape = { headDim: config.headDim, group: config.headCount / config.headCountKv, blockSize, kvType };
   const kernel = await loadAttentionKernel(device.native, shape, compile);
-  const fault = selfTest(device, kernel, config.headCountKv);
-  if (fault !== undefined) throw new CompileFailure(`compiled here, it ${fault}`, { isAvoidable: true });
+  const mistake = selfTest(device, kernel, config.headCountKv);
+  if (mistake !== undefined) throw new CompileFailure(`on this machine it ${mistake}`, { isAvoidable: true });
   return kernel;
 }
 
-/** llama.cpp pads KV to this, so ggml's GPU kernels are tried and tuned with nothing else. */
+/** llama.cpp pads KV to this multiple, so ggml's GPU kernels are tested and tuned only for it. */
 const gpuKvMultiple = 256;
 
 const gather = (device: ComputeDevice, config: ModelConfig, why: string): AttentionChoice => ({

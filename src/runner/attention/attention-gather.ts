@@ -10,16 +10,16 @@ const maskedOut = 0xfc00; // -infinity in F16
 interface SequenceInputs {
   readonly sequence: BatchSequence;
   readonly blockCount: number;
-  /** Tokens of KV that attention is shown: what the last row may see, or more with the rest masked out. */
+  /** Tokens of KV that attention reads: the tokens that the last row sees, and padding that is masked out. */
   readonly kvLength: number;
   readonly granules: TensorPtr;
-  /** Absent for a single row that sees all of its KV. */
+  /** Undefined for a single row that sees all of its KV. */
   readonly mask: TensorPtr | undefined;
 }
 
 /**
- * Copies a request's blocks side by side (`ggml_get_rows` by block id), then calls `ggml_flash_attn_ext` on them: one
- * gather of K, one of V and one attention per request and layer. Portable: it runs on any ggml backend.
+ * Copies a request's blocks side by side (`ggml_get_rows` by block id) and calls `ggml_flash_attn_ext` on them: one
+ * gather of K, one of V and one attention per request and layer. Runs on any ggml backend.
  */
 export class GatherAttention implements Attention {
   readonly #memory: KvMemory;
@@ -28,10 +28,10 @@ export class GatherAttention implements Attention {
   readonly #kvMultiple: number;
   #batch: Batch | undefined;
   #inputs: SequenceInputs[] = [];
-  /** Where the sequences' results come together, one for each kind of rows; used again by every layer. */
+  /** The tensor into which the results of all sequences are written, for each kind of rows; every layer reuses it. */
   #canvases = new Map<AttentionRows, TensorPtr>();
 
-  /** `kvMultiple`: GPU kernels want KV in whole tiles; a CPU takes any length (1). */
+  /** `kvMultiple`: GPU kernels need KV in whole tiles; CPU kernels compute any length (1). */
   constructor(memory: KvMemory, headCount: number, kvMultiple: number) {
     this.#memory = memory;
     this.#headCount = headCount;
@@ -54,7 +54,7 @@ export class GatherAttention implements Attention {
         sequence,
         blockCount,
         kvLength,
-        granules: graph.input(I32, blockCount * this.#memory.granulesPerBlock),
+        granules: graph.input(I32, blockCount * this.#memory.granulesPerPart),
         mask: seesAll ? undefined : graph.input(F16, kvLength, sequence.rowCount),
       };
     });
@@ -89,7 +89,7 @@ export class GatherAttention implements Attention {
     return canvas;
   }
 
-  /** What is gathered, and so the graph, grows with the context. */
+  /** The graph depends on the length of the context. */
   rebind(): boolean {
     return false;
   }
@@ -97,7 +97,7 @@ export class GatherAttention implements Attention {
   writeInputs(graph: GraphBuilder): void {
     for (const { sequence, kvLength, blockCount, granules, mask } of this.#inputs) {
       const table = sequence.plan.blockTables[0];
-      // Padding reads the null page. Only a GPU pads KV, and there no batch has padding rows that write to this page.
+      // Padding reads the null block. Only on a GPU is KV padded, and there no padding row writes to the null block.
       const ids = new Int32Array(blockCount);
       if (table !== undefined) ids.set(table.ids.subarray(0, Math.min(blockCount, table.length)));
       graph.write(granules, this.#memory.granulesOf(ids));
@@ -107,7 +107,7 @@ export class GatherAttention implements Attention {
     }
   }
 
-  /** A sampled row sees all of its request's KV: no mask, or the last row of the mask where KV is padded. */
+  /** A sampled row sees all of its request's KV: no mask, or the last row of the mask if KV is padded. */
   #lastRowMask(graph: GraphBuilder, { sequence, kvLength, mask }: SequenceInputs): TensorPtr | undefined {
     if (mask === undefined || kvLength === sequence.kvLength) return undefined;
     const rowBytes = kvLength * F16.typeSize;

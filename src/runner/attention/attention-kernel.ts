@@ -7,12 +7,12 @@ import type { KvType } from '../kv-memory.ts';
 /** The C kernel, compiled for one shape of heads and blocks. */
 export interface AttentionKernel {
   readonly shape: AttentionShape;
-  /** What ggml's threads call: `void (*)(tensor, thread, threads, layer record)`. */
+  /** The function that ggml's threads call: `void (*)(tensor, thread, threads, layer record)`. */
   readonly pointer: RawPtr;
-  /** Bytes that each thread works in. */
+  /** Bytes of each thread's scratch memory. */
   readonly scratchBytes: number;
   readonly wasCached: boolean;
-  /** What decides the bits that it computes: see `Compiled`. */
+  /** See `Compiled`. */
   readonly sourceDigest: string;
 }
 
@@ -26,28 +26,30 @@ export interface AttentionShape {
 }
 
 /**
- * Sizes that both sides know. `tile` and `range` decide bits (what is summed with what); the others only decide who
- * computes what, and can be tuned.
+ * Sizes that TypeScript and C share. `tile` and `range` decide bits, because they decide the order of sums. The other sizes
+ * only decide how work is split, and can be tuned.
  */
 export const kernelSizes = {
   /** Tokens whose weights are computed together. */
   tile: 64,
-  /** Tokens that one unit of work computes at least; a row's ranges are joined in ascending order. */
+  /** The smallest number of tokens in a unit of work; a row's ranges are joined in ascending order. */
   range: 256,
-  /** Queries (rows times heads) of one unit at most. */
+  /** The largest number of queries (rows times heads) in a unit. */
   queriesMax: 96,
-  /** From so many queries of one KV head on, K is turned on its side for them. */
+  /** The smallest number of queries of one KV head for which K is transposed. */
   queriesWide: 12,
 } as const;
 
-/** Compiles (or finds) and loads the kernel. Throws `CompileFailure` with the reason, in words. */
+/** Loads the kernel from the cache, or compiles it. Throws `CompileFailure` with the reason. */
 export async function loadAttentionKernel(
   native: NativeApi,
   shape: AttentionShape,
   options: CompileOptions = {},
 ): Promise<AttentionKernel> {
   if (shape.headDim % 16 !== 0 || !Number.isInteger(shape.group) || shape.group > kernelSizes.queriesMax) {
-    throw new CompileFailure(`heads of ${shape.headDim}, ${shape.group} to a KV head, are not its shape`);
+    throw new CompileFailure(
+      `it does not support head size ${shape.headDim} with ${shape.group} query heads per KV head`,
+    );
   }
   return openNative(sourceFor(shape), options, ({ path, wasCached, sourceDigest }) => ({
     shape,

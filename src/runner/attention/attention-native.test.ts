@@ -1,4 +1,4 @@
-/** The native kernel against arithmetic in double precision, against ggml, and against itself in other company. */
+/** The native kernel is compared with double precision, with ggml, and with itself in other batches. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { AttentionInDoubles, type AttentionTestShape, poolBytes } from '../../../test/support/attention-in-doubles.ts';
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
@@ -53,12 +53,12 @@ function randomPool(shape: AttentionTestShape, blocks: number): KvMemory {
   return memory;
 }
 
-/** Pages 1, 2, ... in random order, dealt out to sequences of these lengths. */
-function assignBlocks(lengths: readonly number[], blockSize: number, chance: RandomSource) {
+/** Block ids 1, 2, ... in random order, assigned to sequences of these lengths. */
+function assignBlocks(lengths: readonly number[], blockSize: number, random: RandomSource) {
   const counts = lengths.map((length) => Math.ceil(length / blockSize));
   const blocks = Array.from({ length: counts.reduce((a, b) => a + b, 0) }, (_, i) => i + 1);
   for (let i = blocks.length - 1; i > 0; i--) {
-    const j = chance.below(i + 1);
+    const j = random.below(i + 1);
     [blocks[i], blocks[j]] = [blocks[j]!, blocks[i]!];
   }
   const blockCount = blocks.length + 1;
@@ -71,16 +71,16 @@ const largestError = (found: Float32Array, wanted: Float64Array): number =>
 const rowsOf = (sequences: readonly ProbeSequence[]): number =>
   sequences.flatMap(({ spans }) => spans).reduce((sum, [start, end]) => sum + end - start, 0);
 
-/** A decode, a prompt's chunk, a short prompt, and spans with holes, in one step. */
+/** A decode, a chunk of a prompt, a short prompt, and spans with holes, in one step. */
 function mixedSequences(
   tables: readonly Int32Array[],
   lengths: readonly number[],
-  chance: RandomSource,
+  random: RandomSource,
 ): ProbeSequence[] {
   return tables.map((blocks, i) => {
     const length = lengths[i]!;
     if (i % 4 === 0) return { spans: [[length - 1, length]], blocks };
-    if (i % 4 === 1) return { spans: [[Math.max(0, length - 1 - chance.below(90)), length]], blocks };
+    if (i % 4 === 1) return { spans: [[Math.max(0, length - 1 - random.below(90)), length]], blocks };
     if (i % 4 === 2) return { spans: [[0, length]], blocks };
     const hole = Math.floor(length / 3);
     return {
@@ -109,26 +109,26 @@ const shapes: readonly AttentionTestShape[] = [
   { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: Q8_0 },
 ];
 
-describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blocks of $blockSize', (shape) => {
+describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block size $blockSize', (shape) => {
   const heads = shape.group * shape.headsKv;
   const variants: [string, AttentionVariant][] = [
-    ['plain', {}],
+    ['no variant', {}],
     ['a window', { window: 37 }],
     ['a window longer than a range', { window: 700 }],
     ['a soft cap', { softCap: 0.5 }],
     ['sinks', { sinks: randomFloats(heads, 5).map((value) => 3 * value) }],
-    ['all of them', { window: 100, softCap: 2, sinks: randomFloats(heads, 6) }],
+    ['all variants', { window: 100, softCap: 2, sinks: randomFloats(heads, 6) }],
   ];
-  const chance = new RandomSource(shape.headDim * 100 + shape.group);
+  const random = new RandomSource(shape.headDim * 100 + shape.group);
   const lengths = [1100, 300, 70, 160, 1, 64, 5, 20];
-  const { tables, blockCount } = assignBlocks(lengths, shape.blockSize, chance);
-  const sequences = mixedSequences(tables, lengths, chance);
+  const { tables, blockCount } = assignBlocks(lengths, shape.blockSize, random);
+  const sequences = mixedSequences(tables, lengths, random);
   const values = randomFloats(rowsOf(sequences) * heads * shape.headDim, 7).map((value) => 2 * value);
   const query = { values, headDim: shape.headDim, heads };
   /** All pools of a shape have the same content. */
   let doubles: AttentionInDoubles | undefined;
 
-  it.each(variants)('%s: as in doubles', async (_, variant) => {
+  it.each(variants)('%s: equals attention in double precision', async (_, variant) => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
     const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape), variant);
@@ -138,7 +138,7 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
     memory.close();
   });
 
-  it('as ggml over gathered blocks, which sums in F16', async () => {
+  it('equals ggml over gathered blocks, which sums in F16', async () => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
     const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
@@ -149,13 +149,13 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
   });
 
   it.each([variants[0]!, variants[5]!])(
-    '%s: the same bits alone, in company, in any cut and with any number of threads',
+    '%s: the same bits alone, in a batch, in any chunks and with any number of threads',
     async (_, variant) => {
       const memory = randomPool(shape, blockCount);
       const kernel = await kernelOf(shape);
       const width = heads * shape.headDim;
       const run = (threads: number, part: readonly ProbeSequence[], firstRow: number): Float32Array => {
-        // The work is cut for so many threads; who does it is tried below.
+        // The work is split for so many threads, but one thread computes it. Another test below has several threads.
         const device = { ...deviceOf(1), threads };
         const native = new NativeAttention(device, memory, heads, kernel, variant);
         const rows = values.slice(firstRow * width, (firstRow + rowsOf(part)) * width);
@@ -180,7 +180,7 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
     },
   );
 
-  it('rows to be sampled', async () => {
+  it('sampled rows have the same bits as in a batch of all rows', async () => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
     const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
@@ -197,11 +197,11 @@ describe.each(shapes)('$kvType.name, heads of $headDim, $group to a KV head, blo
   });
 });
 
-describe('requests that begin with the same blocks', () => {
-  /** Tables that have their first blocks in common: `[common with the first, own]` blocks each. */
-  function tablesOf(parts: readonly (readonly [common: number, own: number])[], chance: RandomSource) {
+describe('requests that share a prefix', () => {
+  /** Block tables whose first blocks are shared: `[shared, own]` blocks each. */
+  function tablesOf(parts: readonly (readonly [common: number, own: number])[], random: RandomSource) {
     const common = Math.max(...parts.map(([count]) => count));
-    const blocks = assignBlocks([common * 16, ...parts.map(([, own]) => own * 16)], 16, chance);
+    const blocks = assignBlocks([common * 16, ...parts.map(([, own]) => own * 16)], 16, random);
     const [first, ...rest] = blocks.tables;
     const tables = parts.map(([count], i) => Int32Array.from([...first!.subarray(0, count), ...rest[i]!]));
     return { tables, blockCount: blocks.blockCount };
@@ -211,7 +211,7 @@ describe('requests that begin with the same blocks', () => {
     { headDim: 64, group: 1, headsKv: 2, blockSize: 16, kvType: F16 },
     { headDim: 128, group: 2, headsKv: 2, blockSize: 16, kvType: Q8_0 },
     { headDim: 64, group: 7, headsKv: 1, blockSize: 16, kvType: F16 },
-  ])('get the bits that each gets alone: $kvType.name, $group to a KV head', async (shape) => {
+  ])('get the same bits as each alone: $kvType.name, group of $group', async (shape) => {
     const parts = [
       [70, 3],
       [70, 30],
@@ -229,7 +229,7 @@ describe('requests that begin with the same blocks', () => {
     const memory = randomPool(shape, blockCount);
     const sequences: ProbeSequence[] = tables.map((blocks, i) => {
       const end = i === 5 ? blocks.length * 16 : blocks.length * 16 - (i % 16);
-      // A prompt's chunk among them.
+      // One of them is a chunk of a prompt.
       return { spans: [[i === 3 ? end - 40 : end - 1, end]], blocks };
     });
     const heads = shape.group * shape.headsKv;
@@ -253,7 +253,7 @@ describe('requests that begin with the same blocks', () => {
     memory.close();
   });
 
-  it('are found, however they are mixed, and part where they differ', () => {
+  it('are found in any order and form a tree that branches where their blocks differ', () => {
     const { tables } = tablesOf(
       [
         [64, 4],
@@ -287,8 +287,8 @@ describe('requests that begin with the same blocks', () => {
   });
 });
 
-describe('threads that take work from each other', () => {
-  it('change no bit', async () => {
+describe('threads that share a step', () => {
+  it('compute the same bits as one thread', async () => {
     const shape = { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 };
     const { tables, blockCount } = assignBlocks([1500, 40], shape.blockSize, new RandomSource(9));
     const memory = randomPool(shape, blockCount);
@@ -310,11 +310,10 @@ describe('threads that take work from each other', () => {
   });
 });
 
-describe('what a row does not see', () => {
-  it('has no influence, be it no number', async () => {
+describe('KV that a row does not see', () => {
+  it('does not change the bits of the row, even if it is NaN', async () => {
     const shape = { headDim: 64, group: 2, headsKv: 2, blockSize: 16, kvType: F16 };
-    const chance = new RandomSource(3);
-    const { tables, blockCount } = assignBlocks([600, 90], shape.blockSize, chance);
+    const { tables, blockCount } = assignBlocks([600, 90], shape.blockSize, new RandomSource(3));
     const memory = randomPool(shape, blockCount);
     const native = new NativeAttention(deviceOf(1), memory, 4, await kernelOf(shape));
     const spans = [[530, 570]] as const;
@@ -325,9 +324,9 @@ describe('what a row does not see', () => {
     const f16s = new Uint16Array(deviceOf(1).native.memoryAt(memory.baseAddress, blockCount * memory.blockBytes));
     const width = rowElements(memory.layout);
     const corrupt = (block: number, from: number) => {
-      for (let line = 0; line < memory.rowsPerBlock; line++) {
-        if (line % shape.blockSize < from) continue;
-        const at = (memory.slotOf(block as never, 0) + line) * width;
+      for (let row = 0; row < memory.rowsPerBlock; row++) {
+        if (row % shape.blockSize < from) continue;
+        const at = (memory.slotOf(block as never, 0) + row) * width;
         f16s.fill(notANumber, at, at + width);
       }
     };
@@ -336,7 +335,7 @@ describe('what a row does not see', () => {
     corrupt(tables[0]![35]!, 570 % 16);
     for (const block of tables[0]!.slice(36)) corrupt(block, 0);
     expectSameBits(attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 }), before);
-    // A later row of the same step that overflowed spoils itself alone.
+    // A NaN in the KV of the step's last row changes only this row.
     corrupt(tables[0]![35]!, 569 % 16);
     const after = attendOnce(deviceOf(1), native, batch, { values, headDim: 64, heads: 4 });
     expectSameBits(after.subarray(0, 39 * 256), before.subarray(0, 39 * 256));

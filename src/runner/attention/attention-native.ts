@@ -28,28 +28,28 @@ const viewField = {
   heads: 84,
 } as const;
 
-/** What differs between models beside their shapes. */
+/** Differences between models besides their shapes. */
 export interface AttentionVariant {
-  /** A row sees so many tokens, itself included; absent: all. */
+  /** Tokens that a row sees, itself included; default: all. */
   readonly window?: number;
-  /** Scores are bent by `cap * tanh(score / cap)`. */
+  /** Scores become `cap * tanh(score / cap)`. */
   readonly softCap?: number;
-  /** Per query head, a score that takes part in the softmax and has no value. */
+  /** A score per query head, which is added to the softmax without a value. */
   readonly sinks?: Float32Array;
 }
 
-/** The rows of q that one call of the kernel computes: the whole batch, or the rows to be sampled. */
+/** The rows of q that one call of the kernel computes: the whole batch, or the sampled rows. */
 interface View {
   readonly record: NativeMemory;
   readonly work: WorkUnits;
 }
 
 /**
- * Attention by a C kernel that reads the pool in place, through block tables: nothing is gathered, nothing masked. A row
- * gets the same bits in any batch, with any number of threads, however its prompt was cut (`paged-attention.c` says how),
- * so exact and fast numerics are the same here.
+ * Attention by a C kernel that reads the pool in place, through block tables, without a gather and without a mask. A row
+ * gets the same bits in any batch, with any number of threads and in any chunks of its prompt (see `paged-attention.c`).
+ * So exact and fast numerics are the same here.
  *
- * All records that the kernel reads are written in `prepare` and `attend`; they stay as they are until the next step.
+ * `prepare` and `attend` write all records that the kernel reads. The records do not change until the next step.
  */
 export class NativeAttention implements Attention {
   readonly #memory: KvMemory;
@@ -122,16 +122,16 @@ export class NativeAttention implements Attention {
     const all: RowRun[] = [];
     const outputs: RowRun[] = [];
     this.#layOutTables(batch, all, outputs);
-    // Layers run one after another, and so do views: they share what is written and read within one call.
+    // Layers run one after another, and so do views, so they share the memory that one call writes and reads.
     const { all: whole, outputs: sampled } = this.#views;
     whole.work.plan(all, batch.positions, this.#tables.words);
-    // In a step of decoding every row is sampled, and one plan serves both.
-    const isAlike = areAlike(all, outputs);
-    if (!isAlike) sampled.work.plan(outputs, batch.outputPositions, this.#tables.words);
+    // In a step with only decodes every row is sampled, and both views have the same plan.
+    const isSamePlan = areSameRows(all, outputs);
+    if (!isSamePlan) sampled.work.plan(outputs, batch.outputPositions, this.#tables.words);
     this.#partials.reserve(4 * Math.max(whole.work.partialFloats, sampled.work.partialFloats));
     this.#done.reserve(4 * Math.max(whole.work.rowCount, sampled.work.rowCount));
     this.#writeView(whole, whole.work);
-    this.#writeView(sampled, isAlike ? whole.work : sampled.work);
+    this.#writeView(sampled, isSamePlan ? whole.work : sampled.work);
   }
 
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr {
@@ -146,7 +146,7 @@ export class NativeAttention implements Attention {
 
   writeInputs(): void {}
 
-  /** Block tables one after another, and which rows read by which of them. */
+  /** Writes the block tables one after another, and collects the rows that read each of them. */
   #layOutTables(batch: Batch, all: RowRun[], outputs: RowRun[]): void {
     const { blockSize } = this.#memory.layout;
     let blocks = 0;
@@ -156,7 +156,7 @@ export class NativeAttention implements Attention {
     for (const { plan, firstRow, rowCount, kvLength, outputIndex } of batch.sequences) {
       const count = Math.ceil(kvLength / blockSize);
       const source = plan.blockTables[0];
-      assert(source !== undefined && source.length >= count, 'a block table shorter than what is read');
+      assert(source !== undefined && source.length >= count, 'a block table that covers all KV that is read');
       this.#tables.words.set(source.ids.subarray(0, count), table);
       all.push({ table, firstRow, rowCount });
       if (outputIndex !== undefined) outputs.push({ table, firstRow: outputIndex, rowCount: 1 });
@@ -181,7 +181,7 @@ export class NativeAttention implements Attention {
   }
 }
 
-function areAlike(all: readonly RowRun[], outputs: readonly RowRun[]): boolean {
+function areSameRows(all: readonly RowRun[], outputs: readonly RowRun[]): boolean {
   if (all.length !== outputs.length) return false;
   for (const [i, run] of all.entries()) {
     if (run.rowCount !== 1 || run.firstRow !== outputs[i]!.firstRow) return false;

@@ -1,5 +1,5 @@
 /*
- * What the forms of attention share: rows of KV, the records that TypeScript writes, what a thread works with, and which
+ * What the two forms of attention share: rows of KV, the records that TypeScript writes, the memory of a thread, and which
  * tokens of a tile a row sees.
  */
 #include "vector.h"
@@ -11,7 +11,7 @@
 #define NONE (-__builtin_inff())
 
 /*
- * K and V of a token are rows of halves, or of ggml's q8_0: 32 elements share a factor that stands before their bytes.
+ * K and V of a token are rows of f16, or of ggml's q8_0: 32 elements share a scale, which is stored before their bytes.
  * `bytes` points to one head's part of a row.
  */
 typedef const uint8_t *bytes;
@@ -19,14 +19,14 @@ typedef const uint8_t *bytes;
 #define KV_BYTES(elements) ((int64_t)(elements) / 32 * 34)
 INLINE vec load_kv(bytes head, int i) {
   bytes block = head + i * LANES / 32 * 34;
-  return load_int8((const int8_t *)block + 2 + i * LANES % 32) * splat_half((const half *)block);
+  return load_int8((const int8_t *)block + 2 + i * LANES % 32) * splat_f16((const f16 *)block);
 }
 #else
 #define KV_BYTES(elements) ((int64_t)(elements) * 2)
-INLINE vec load_kv(bytes head, int i) { return load_half((const half *)head + i * LANES); }
+INLINE vec load_kv(bytes head, int i) { return load_f16((const f16 *)head + i * LANES); }
 #endif
 
-/* The wide form multiplies blocks of QUERY_BLOCK queries and COLUMN_BLOCK vectors, as many as there are registers for. */
+/* The wide form multiplies blocks of QUERY_BLOCK queries and COLUMN_BLOCK vectors, which fill the registers. */
 #if LANES == 16
 #define QUERY_BLOCK 12
 #define COLUMN_BLOCK 2
@@ -46,7 +46,7 @@ INLINE vec load_kv(bytes head, int i) { return load_half((const half *)head + i 
 struct unit {
   int32_t table;     /* index of the sequence's first block in `tables` */
   int32_t first_row;
-  int32_t row_count; /* several sequences' rows where all of them see all of these ranges in the same blocks */
+  int32_t row_count; /* rows of several sequences only if all of them see all of these ranges in the same blocks */
   int32_t head_first; /* KV heads */
   int32_t head_end;
   int32_t range_first;
@@ -55,35 +55,35 @@ struct unit {
 };
 struct view {
   bytes pool;
-  int64_t page_stride; /* bytes */
+  int64_t block_stride; /* bytes */
   const int32_t *tables;
-  const int32_t *row_of;    /* where the row lies in q */
-  const int32_t *positions; /* of the rows, ascending within a unit unless they see all of it */
+  const int32_t *row_of;    /* index of the row in q */
+  const int32_t *positions; /* of the rows; ascending within a unit unless all rows see all of the unit */
   const int32_t *partial_of; /* of split rows: index of the first range's partial results, counted in rows of heads */
   const struct unit *units;
   float *partials;
-  int32_t *done; /* of split rows: heads times ranges that have ended; all 0 between calls */
-  void *scratch; /* 64 bytes more than all threads' */
+  int32_t *done; /* of split rows: heads times ranges that are finished; all 0 between calls */
+  void *scratch; /* of all threads, and 64 bytes for alignment */
   int32_t unit_count;
   int32_t heads; /* KV heads */
 };
 struct layer {
   const struct view *view;
   const float *sinks; /* one per query head, or none */
-  int64_t part;       /* bytes from a page's start to this layer's K; V follows K */
+  int64_t part;       /* bytes from a block's start to this layer's K; V follows K */
   int32_t next_unit;  /* 0 when a step begins */
-  int32_t window;     /* a row sees so many tokens, itself included; 0 = all */
+  int32_t window;     /* tokens that a row sees, itself included; 0 = all */
   float scale;
   float soft_cap; /* 0 = none */
 };
 
-/* What one thread works with. */
+/* The memory of one thread. */
 struct scratch {
   float query[QUERIES_PADDED * HEAD_DIM];
   float sum[QUERIES_PADDED * HEAD_DIM];   /* of V, in this range */
   float total[QUERIES_PADDED * HEAD_DIM]; /* of V, in the ranges so far */
   float weight[QUERIES_PADDED * LANES];   /* partial sums of exponentials, in this range */
-  float top[QUERIES_PADDED];              /* largest score of this range, and below of the ranges so far */
+  float top[QUERIES_PADDED];              /* largest score of this range; total_top: of the ranges so far */
   float total_top[QUERIES_PADDED];
   float total_weight[QUERIES_PADDED];
   float scores[QUERIES_PADDED * SCORES];

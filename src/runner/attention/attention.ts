@@ -3,26 +3,26 @@ import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { Batch } from '../batch.ts';
 
 /**
- * How attention reads the paged pool. One implementation gathers blocks and calls ggml (`attention-gather.ts`);
- * a native kernel can take its place.
+ * Attention over the paged pool. One implementation gathers blocks and calls ggml (`attention-gather.ts`); the other is a
+ * native kernel (`attention-native.ts`).
  *
  * For one step: `prepare` once, before the layers; `attend` once per layer, after that layer's KV is written;
- * `writeInputs` once, when the graph has memory.
+ * `writeInputs` once, after the graph is allocated.
  */
 export interface Attention {
   prepare(graph: GraphBuilder, batch: Batch): void;
   /**
-   * q is F32 `[headDim, heads, rows]`, its rows being the whole batch (`all`) or the rows to be sampled (`outputs`);
-   * answers F32 `[heads * headDim, rows]`. Padding rows of the answer hold anything.
+   * q is F32 `[headDim, heads, rows]`, its rows being the whole batch (`all`) or the sampled rows (`outputs`). Returns F32
+   * `[heads * headDim, rows]`, with undefined values in padding rows.
    */
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr;
   writeInputs(graph: GraphBuilder): void;
   /**
-   * Binds the last graph, as `prepare` and `attend` left it, to another batch with as many rows and outputs; called
-   * instead of them, before `writeInputs`. Answers false, having changed nothing, when the graph depends on more.
+   * Binds the last graph to another batch with as many rows and outputs; called instead of `prepare` and `attend`, before
+   * `writeInputs`. Returns false without any change if the graph depends on more than these numbers.
    */
   rebind(batch: Batch): boolean;
-  /** Tensors that `prepare` and one `attend` add, at most. */
+  /** The largest number of tensors that `prepare` and `attend` add. */
   nodeCount(batch: Batch, layerCount: number): number;
 }
 

@@ -1,6 +1,6 @@
 /* The narrow form of attention over a tile: few rows, the queries of one group at a time. */
 
-/* Scores are computed GROUP_PART queries times LANES / GROUP_PART tokens at a time, which fills one `sums`. */
+/* GROUP_PART queries times LANES / GROUP_PART tokens are computed at a time: one call of `sums` adds all their scores. */
 #if GROUP <= LANES && GROUP <= 8
 #define GROUP_PART GROUP
 #elif LANES >= 8 && GROUP % 8 == 0
@@ -17,21 +17,21 @@
 #define TOKENS (LANES / GROUP_PART)
 
 /*
- * Few queries are little arithmetic, and reading KV is what takes the time. It lies token after token, each with all
- * heads, and is read about as it lies: CHUNK tokens for one head after the other, then the next. A head at a time for a
- * whole tile would jump from row to row, and memory takes twice as long for that. While a chunk is computed the same
- * part of the next one is fetched, of V behind K and of the next tile's K behind V: the fetches are spread among the
- * arithmetic, as a processor drops them where too many are under way.
+ * With few queries, reading KV takes most of the time. KV is stored token after token, each with all heads, and is read
+ * in nearly that order: CHUNK tokens, head after head, then the next chunk. Reading one head of a whole tile at a time
+ * would jump from row to row, which takes memory twice as long. While a chunk is computed, the same part of the next
+ * chunk is prefetched; after K that is V, and after V the next tile's K. The prefetches are spread among the arithmetic,
+ * because a processor drops prefetches if too many are pending.
  */
 #define CHUNK ((8 + TOKENS - 1) / TOKENS * TOKENS)
 #define LINE_ELEMENTS (KV_Q8_0 ? 64 : 32) /* of K or V, in a cache line */
 
-/* Of a head's part of a row, vector i. */
+/* Prefetches vector i of a head's part of a row. */
 INLINE void fetch(bytes head, int i) {
   if (i * LANES % LINE_ELEMENTS == 0) __builtin_prefetch(head + KV_BYTES(i * LANES), 0, 0);
 }
 
-/* `rows`: of the first of `count` tokens, and beyond these as many as are read next. */
+/* `rows`: the rows of `count` tokens, and after them the rows that are read next. */
 INLINE void narrow_scores(const float *query, const bytes *rows, int64_t at, int count, float *scores) {
   for (int part = 0; part < GROUP; part += GROUP_PART) {
     for (int t = 0; t < count; t += TOKENS) {
@@ -96,7 +96,7 @@ static void values_of_group(const float *weights, const bytes *rows, int64_t at,
   }
 }
 
-/* What rows see together of a tile: tokens [from, to). */
+/* The tokens of a tile that at least one of the rows sees: [from, to). */
 struct narrow {
   int64_t tile;
   const int32_t *positions;
@@ -104,7 +104,7 @@ struct narrow {
   int heads;
   int from;
   int to;
-  /* Of the first head: rows of K, then of V, then what is read next. */
+  /* At the first head: rows of K, then of V, then the rows that are read next. */
   bytes rows[2 * TILE + CHUNK + TOKENS];
 };
 
@@ -114,7 +114,7 @@ static void narrow_tile(const struct layer *layer, struct scratch *s, const stru
     const int end = t + CHUNK < to ? t + CHUNK : to;
     for (int head = 0, query = 0; head < n->heads; head++) {
       for (int row = 0; row < n->row_count; row++, query += GROUP) {
-        /* Of a chunk that the row sees in part, `weigh` drops the rest. */
+        /* If the row sees only a part of the chunk, `weigh` ignores the other scores. */
         const int position = n->positions[row];
         if (end <= seen_from(layer, position, n->tile) || t >= seen_to(position, n->tile)) continue;
         narrow_scores(s->query + query * HEAD_DIM, n->rows + t - from, head * KV_BYTES(HEAD_DIM), end - t,

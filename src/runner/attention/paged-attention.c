@@ -1,17 +1,17 @@
 /*
- * Attention over KV that lies in pages, read in place through block tables: no copy of KV, no mask.
+ * Attention over paged KV, which is read in place through block tables: no copy of KV, no mask.
  *
- * Compiled once for a model's HEAD_DIM, GROUP (query heads per KV head) and BLOCK_SIZE, and the type of its KV. ggml's threads call `attend`;
- * they take units of work (a sequence's rows, some KV heads, perhaps one range of its KV) from a shared counter.
+ * Compiled once for a model's HEAD_DIM, GROUP (query heads per KV head), BLOCK_SIZE and type of KV. ggml's threads call
+ * `attend`. They take units of work (rows of a sequence, some KV heads, some ranges of KV) from a shared counter.
  *
- * Exactness. The bits of a row depend on its query, its position and the KV it sees, and on nothing else:
- *   - KV is walked in tiles of TILE tokens that start at multiples of TILE, and in ranges of RANGE tokens likewise;
+ * Exactness. The bits of a row depend only on its query, its position and the KV that it sees:
+ *   - KV is read in tiles of TILE tokens that start at multiples of TILE, and in ranges of RANGE tokens likewise;
  *   - within a range: one running maximum, sum and accumulator per query (online softmax), tile after tile, token after
  *     token; ranges are joined in ascending order;
  *   - a score is a dot product of LANES partial sums, added by `sums`.
- * Two forms do this same arithmetic. The narrow one (few queries) loads each K and V row once for the queries of a group;
- * the wide one turns a tile of K on its side and computes blocks of queries times tokens. Which form, which thread and
- * which cut of the work is chosen freely.
+ * Two forms do this same arithmetic. The narrow form (few queries) loads each K and V row once for the queries of a group.
+ * The wide form transposes a tile of K and computes blocks of queries times tokens. The bits do not depend on the form,
+ * on the thread or on how the work is split.
  */
 #include "attention-records.h"
 #include "softmax.h"
@@ -42,19 +42,19 @@ static void load_queries(const struct layer *layer, const struct unit *u, struct
       }
     }
   }
-  /* The last block of queries is filled up with zeros. */
+  /* The last block of queries is padded with zeros. */
   for (; is_wide && index % QUERY_BLOCK != 0; index++) {
     memset(s->query + index * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
     memset(s->sum + index * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
   }
 }
 
-/* Where K of a layer's token lies, from its first head on. */
+/* The address of a token's K in a layer, at its first head. */
 INLINE bytes key_row(const struct layer *layer, const struct unit *u, int64_t token) {
   const struct view *view = layer->view;
   const int64_t row_stride = KV_BYTES((int64_t)view->heads * HEAD_DIM);
-  const int64_t page = view->tables[u->table + token / BLOCK_SIZE];
-  return view->pool + page * view->page_stride + layer->part + token % BLOCK_SIZE * row_stride;
+  const int64_t block_id = view->tables[u->table + token / BLOCK_SIZE];
+  return view->pool + block_id * view->block_stride + layer->part + token % BLOCK_SIZE * row_stride;
 }
 
 INLINE int64_t value_offset(const struct layer *layer) {
@@ -110,14 +110,14 @@ INLINE int first_range(const struct layer *layer, int position) {
 }
 INLINE int end_range(int position) { return position / RANGE + 1; }
 
-/* Where a range's result (top, weight, sum) of a split row and a query head lies. */
+/* The address of a range's result (top, weight, sum) for a split row and a query head. */
 INLINE float *partial_at(const struct layer *layer, int row, int range, int head) {
   const struct view *view = layer->view;
   const int64_t index = view->partial_of[row] + range - first_range(layer, view->positions[row]);
   return view->partials + (index * view->heads * GROUP + head) * PARTIAL_FLOATS;
 }
 
-/* Whoever ends a split row's last unit joins its ranges, in their order. */
+/* The thread that finishes the last unit of a split row joins the row's ranges, in their order. */
 static void join_row(const struct layer *layer, struct scratch *s, int row, int ended, float *out) {
   const struct view *view = layer->view;
   const int position = view->positions[row];
@@ -157,7 +157,7 @@ static void run_unit(const struct layer *layer, const struct unit *u, struct scr
       }
       const int row = u->first_row + query % per_head / GROUP;
       const int head = (u->head_first + query / per_head) * GROUP + query % GROUP;
-      /* A chunk of a prompt may have rows that end before this range, or windows that begin behind it. */
+      /* A chunk of a prompt may have rows that end before this range, or windows that begin after it. */
       if (range >= end_range(view->positions[row]) || range < first_range(layer, view->positions[row])) continue;
       float *p = partial_at(layer, row, (int)range, head);
       p[0] = s->top[query];
@@ -194,7 +194,7 @@ static void attend(char *tensor, int thread, int threads, void *userdata) {
   struct layer *layer = userdata;
   const float *q = (const float *)pointer_at(pointer_at(tensor, TENSOR_SOURCE), TENSOR_DATA);
   float *out = (float *)pointer_at(tensor, TENSOR_DATA);
-  /* A vector that crosses cache lines costs twice. */
+  /* Loading a vector that crosses a cache line takes twice as long. */
   struct scratch *s = (struct scratch *)(((uintptr_t)layer->view->scratch + 63) & ~(uintptr_t)63) + thread;
   for (;;) {
     const int index = __atomic_fetch_add(&layer->next_unit, 1, __ATOMIC_RELAXED);

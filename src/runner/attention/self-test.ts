@@ -11,7 +11,7 @@ import { GatherAttention } from './attention-gather.ts';
 import type { AttentionKernel } from './attention-kernel.ts';
 import { NativeAttention } from './attention-native.ts';
 
-/** Spans of one sequence, and its pages in order. */
+/** Spans of one sequence, and its block table. */
 export interface ProbeSequence {
   readonly spans: readonly (readonly [start: number, end: number])[];
   readonly blocks: Int32Array;
@@ -35,7 +35,7 @@ export function probeBatch(sequences: readonly ProbeSequence[], memory: KvMemory
   return layOutBatch(plan, memory, anyRows);
 }
 
-/** One attention on its own: F32 `[rows, heads * headDim]`, rows of `all` or of `outputs`. */
+/** Computes one attention in a graph of its own: F32 `[rows, heads * headDim]`, rows of `all` or of `outputs`. */
 export function attendOnce(
   device: ComputeDevice,
   attention: Attention,
@@ -64,8 +64,8 @@ export function attendOnce(
 }
 
 /**
- * Tries a freshly loaded kernel on random KV of the model's shape: against ggml over gathered blocks, and a prompt's rows
- * against the same rows one at a time, bit for bit. Answers what is wrong with it, if anything.
+ * Tests a kernel on random KV of the model's shape. The kernel must equal ggml over gathered blocks, and rows of a prompt
+ * must have the same bits as each row alone. Returns the mistake, or undefined.
  */
 export function selfTest(
   device: ComputeDevice,
@@ -75,18 +75,18 @@ export function selfTest(
   const { headDim, group, blockSize, kvType } = kernel.shape;
   const heads = headCountKv * group;
   const length = 700;
-  const pages = Math.ceil(length / blockSize) + 2;
-  const memory = new KvMemory(device, { type: kvType, layerCount: 1, blockSize, headCountKv, headDim }, pages);
+  const blockCount = Math.ceil(length / blockSize) + 2;
+  const memory = new KvMemory(device, { type: kvType, layerCount: 1, blockSize, headCountKv, headDim }, blockCount);
   try {
-    fillRandomKv(new Uint8Array(device.native.memoryAt(memory.baseAddress, pages * memory.blockBytes)), kvType, 1);
-    const blocks = Int32Array.from({ length: pages - 1 }, (_, i) => pages - 1 - i);
+    fillRandomKv(new Uint8Array(device.native.memoryAt(memory.baseAddress, blockCount * memory.blockBytes)), kvType, 1);
+    const blocks = Int32Array.from({ length: blockCount - 1 }, (_, i) => blockCount - 1 - i);
     const native = new NativeAttention(device, memory, heads, kernel);
     const gather = new GatherAttention(memory, heads, 1);
     const values = randomFloats(40 * heads * headDim, 2);
     const prompt = probeBatch([{ spans: [[length - 40, length]], blocks }], memory);
     const together = attendOnce(device, native, prompt, { values, headDim, heads });
     const expected = attendOnce(device, gather, prompt, { values, headDim, heads });
-    // ggml sums in F16; values of a row are averages of 700 numbers in [-1, 1].
+    // ggml sums in F16. Each result is a weighted average of 700 numbers in [-1, 1].
     if (!together.every((value, i) => Math.abs(value - (expected[i] ?? 0)) < 0.01)) return 'differs from ggml';
     for (const row of [0, 17, 39]) {
       const position = length - 40 + row;
@@ -102,7 +102,7 @@ export function selfTest(
   }
 }
 
-/** Uniform in [-1, 1), from a fixed linear congruence. */
+/** Uniform in [-1, 1), from a linear congruential generator. */
 export function randomFloats(length: number, seed: number): Float32Array {
   const values = new Float32Array(length);
   let state = seed;
@@ -113,14 +113,14 @@ export function randomFloats(length: number, seed: number): Float32Array {
   return values;
 }
 
-/** KV within (-1, 1): halves, or q8_0's factors within 2^-9 and 2^-8 and bytes of any value. */
+/** KV in (-1, 1): f16, or for q8_0 scales between 2^-9 and 2^-8 and bytes of any value. */
 export function fillRandomKv(into: Uint8Array, type: KvType, seed: number): void {
   fillRandomF16(new Uint16Array(into.buffer, into.byteOffset, into.byteLength >> 1), seed);
   if (type !== Q8_0) return;
   for (let at = 0; at < into.length; at += Q8_0.typeSize) into[at + 1] = 0x18 | (into[at + 1]! & 0x83);
 }
 
-/** Halves of either sign and of exponents -9 to -1, so within (-1, 1). */
+/** f16 of either sign with exponents -9 to -1, so in (-1, 1). */
 export function fillRandomF16(into: Uint16Array, seed: number): void {
   let state = seed;
   for (let i = 0; i < into.length; i++) {

@@ -1,16 +1,16 @@
 import { kernelSizes } from './attention-kernel.ts';
 import type { RowRun } from './work-units.ts';
 
-/** Decoding requests whose KV begins with the same blocks: a tree of prefixes, its leaves in order. */
+/** Decoding requests whose block tables begin with the same blocks: a tree of prefixes, its leaves in order. */
 export interface PrefixTree {
-  /** One row each; those that share more are nearer to each other. */
+  /** One row each; runs that share a longer prefix are neighbours. */
   readonly runs: readonly RowRun[];
   readonly shared: readonly SharedRanges[];
-  /** Of each run: from which range on it is alone. */
+  /** For each run, the first range that it shares with no other run. */
   readonly aloneFrom: readonly number[];
 }
 
-/** `runs[firstRun .. firstRun + runCount - 1]` all see the ranges [first, end) whole, in the same blocks. */
+/** `runs[firstRun .. firstRun + runCount - 1]` see all of the ranges [first, end), in the same blocks. */
 export interface SharedRanges {
   readonly firstRun: number;
   readonly runCount: number;
@@ -20,13 +20,13 @@ export interface SharedRanges {
 
 export interface Sharing {
   readonly trees: readonly PrefixTree[];
-  /** Everything else, in the order it came. */
+  /** The other runs, in their order. */
   readonly alone: readonly RowRun[];
 }
 
 /**
- * Finds requests that can be computed together as far as their prefixes are the same. Prompts' chunks are left alone:
- * they have rows enough to be worth a block's reading by themselves. Each table is read once: O(blocks).
+ * Finds requests whose shared prefixes can be computed together. Chunks of prompts are not included: each has so many rows
+ * that sharing the reads of blocks saves little. Each block table is read once: O(blocks).
  */
 export function findSharedPrefixes(
   runs: readonly RowRun[],
@@ -56,7 +56,7 @@ class Search {
     this.#blocksPerRange = blocksPerRange;
   }
 
-  /** Runs with the same blocks in this range; who does not see all of it is a group by itself. */
+  /** Groups of runs with the same blocks in this range; a run that does not see all of the range is a group of one. */
   groupsAt(runs: readonly RowRun[], range: number): RowRun[][] {
     const groups: RowRun[][] = [];
     const byBlock = new Map<number, RowRun[][]>();
@@ -86,7 +86,7 @@ class Search {
     return tree;
   }
 
-  /** `group` is alike in `range`. */
+  /** The runs of `group` have the same blocks in `range`. */
   #grow(
     tree: { runs: RowRun[]; shared: SharedRanges[]; aloneFrom: number[] },
     group: readonly RowRun[],

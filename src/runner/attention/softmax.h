@@ -1,9 +1,9 @@
 /*
  * Softmax of a query over its tokens: tile after tile within a range (`weigh`), and range after range (`join`, `finish`).
- * Scores are in units of log2(e), so that it needs powers of two only.
+ * Scores are multiplied by log2(e), so that all exponentials are powers of two.
  */
 
-/* Scores of the tokens [from, to) of a tile become weights; the rest weigh nothing. */
+/* Scores of the tokens [from, to) of a tile become weights; the weights of the other tokens are 0. */
 INLINE void weigh(const struct layer *layer, float *scores, int from, int to, float *top, float *weight, float *sum) {
   for (int t = 0; t < from; t++) scores[t] = NONE;
   for (int t = to; t < TILE; t++) scores[t] = NONE;

@@ -1,9 +1,9 @@
 /*
  * The wide form of attention over a tile: many rows, one KV head.
  *
- * Element e of a head is lane e % LANES of vector e / LANES. The wide form has tokens in its lanes, so it computes each
- * of the LANES partial sums on its own, a chain of VECTORS products, and adds chains as `sums` adds lanes: as a binary
- * counter does when chains come in bit-reversed order.
+ * Element e of a head is lane e % LANES of vector e / LANES. The wide form has tokens in its lanes, so it computes the
+ * LANES partial sums one after another, each as a chain of VECTORS multiply-adds. It adds chains in the order in which
+ * `sums` adds lanes: chains come in bit-reversed order and are added as in a binary counter.
  */
 INLINE int chain(int index) {
   int lane = 0;
@@ -11,7 +11,7 @@ INLINE int chain(int index) {
   return lane;
 }
 
-/* K of tokens [from, to) on its side, the rest of the tile 0; V as floats. */
+/* K of tokens [from, to), transposed, with 0 for the other tokens of the tile; V as floats. */
 static void unpack(struct scratch *s, const bytes *rows, int64_t at, int64_t value_offset, int from, int to) {
   for (int t = from; t < to; t++) {
     bytes v = rows[t] + at + value_offset;
@@ -62,7 +62,7 @@ INLINE void wide_scores(const float *queries, const float *keys, float *scores, 
   }
 }
 
-/* Half a block is enough for so few queries; the bits of a query do not depend on the size of its block. */
+/* Half a block, for so few queries; the bits of a query do not depend on the size of its block. */
 #define HALF_BLOCK (QUERY_BLOCK / 2)
 
 static void scores_of_block(const float *queries, const float *keys, float *scores) {
@@ -116,7 +116,7 @@ static void wide_tile(const struct layer *layer, struct scratch *s, const int32_
     const int count = query_count - first < QUERY_BLOCK ? query_count - first : QUERY_BLOCK;
     float *scores = s->scores + first * SCORES;
     float *sum = s->sum + first * HEAD_DIM;
-    /* What all of these queries see, and what any of them does: their positions ascend. */
+    /* The tokens that all of these queries see, and the tokens that any of them sees. Their positions ascend. */
     const int first_position = positions[first / GROUP], last_position = positions[(first + count - 1) / GROUP];
     const int any_from = seen_from(layer, first_position, tile), any_to = seen_to(last_position, tile);
     const int all_from = seen_from(layer, last_position, tile), all_to = seen_to(first_position, tile);
@@ -136,7 +136,7 @@ static void wide_tile(const struct layer *layer, struct scratch *s, const int32_
       const int q_from = seen_from(layer, position, tile), q_to = seen_to(position, tile);
       if (q_from >= q_to) continue;
       weigh(layer, weights, q_from, q_to, s->top + first + q, s->weight + (first + q) * LANES, sum + q * HEAD_DIM);
-      /* Token after token: first what it alone sees, then what all see. */
+      /* In the order of tokens: first those that not all queries see, then those that all see. */
       values_of_query(weights, s->values, q_from, all_from < all_to && all_from < q_to ? all_from : q_to,
                       sum + q * HEAD_DIM);
     }

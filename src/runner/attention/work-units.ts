@@ -16,26 +16,26 @@ const unitField = {
   isSplit: 7,
 } as const;
 
-/** Rows of q that belong to one sequence, neighbours in ascending order of position. */
+/** Adjacent rows of q that belong to one sequence, in ascending order of position. */
 export interface RowRun {
-  /** Index of the sequence's first block in the table of tables. */
+  /** Index of the sequence's first block in the concatenated block tables. */
   readonly table: number;
   readonly firstRow: number;
   readonly rowCount: number;
 }
 
-/** Ranges of KV, by number. */
+/** Ranges of KV: [first, end). */
 interface Ranges {
   readonly first: number;
   readonly end: number;
 }
 
 /**
- * Cuts a step's attention into units that threads take one after another. Few queries (a decode) are computed for
- * several KV heads at once, because their KV then lies in one run of memory; many (a prompt) for one KV head each. Where
- * that makes fewer units than keep all threads busy, KV is cut into its ranges. Requests that begin with the same blocks
- * are computed together as far as these go, so that a common prefix is read once for all of them. Whoever ends a row's
- * last unit joins its ranges. No cut changes a bit.
+ * Splits a step's attention into units, which threads take one after another. A unit with few queries (a decode) computes
+ * several KV heads, because their KV is contiguous in memory. A unit with many queries (a prompt) computes one KV head. If
+ * these units are too few for all threads, KV is split into ranges. Requests with a shared prefix are computed together for
+ * the length of the prefix, so the prefix is read once. The thread that finishes the last unit of a row joins the row's
+ * ranges. No split changes a bit.
  */
 export class WorkUnits {
   readonly #shape: AttentionShape;
@@ -43,11 +43,11 @@ export class WorkUnits {
   readonly #threads: number;
   readonly #window: number;
   readonly units: NativeMemory;
-  /** Where each row lies in q: rows that are computed together are neighbours here. */
+  /** The index in q of each row: rows that are computed together are adjacent here. */
   readonly rowOf: NativeMemory;
-  /** Of the rows in this order. */
+  /** Of the rows, in the order of `rowOf`. */
   readonly positions: NativeMemory;
-  /** Of split rows: where their partial results begin. */
+  /** Of split rows: the index of their first partial result. */
   readonly partialOf: NativeMemory;
   unitCount = 0;
   rowCount = 0;
@@ -65,7 +65,7 @@ export class WorkUnits {
     this.partialOf = new NativeMemory(native);
   }
 
-  /** `positions` by row of q; `tables`: all block tables, one after another. */
+  /** `positions`: of the rows of q; `tables`: all block tables, one after another. */
   plan(runs: readonly RowRun[], positions: Int32Array, tables: Int32Array): void {
     this.unitCount = 0;
     this.rowCount = 0;
@@ -84,14 +84,14 @@ export class WorkUnits {
     this.partialFloats = this.#partials * this.#headCountKv * this.#shape.group * (this.#shape.headDim + 2);
   }
 
-  /** Rows of one unit at most. */
+  /** The largest number of rows in a unit. */
   get #rowsMax(): number {
     return Math.max(1, Math.floor(kernelSizes.queriesMax / this.#shape.group));
   }
 
   #planRun({ table, firstRow, rowCount }: RowRun, positions: Int32Array, wanted: number): void {
     const first = this.#placeRows(firstRow, rowCount, positions);
-    // The last rows see most: their units are begun first.
+    // The last rows see most KV, so their units start first.
     const last = Math.floor((rowCount - 1) / this.#rowsMax) * this.#rowsMax;
     for (let row = last; row >= 0; row -= this.#rowsMax) {
       const rows = { table, firstRow: first + row, rowCount: Math.min(this.#rowsMax, rowCount - row) };
@@ -99,7 +99,7 @@ export class WorkUnits {
     }
   }
 
-  /** What several begin with for all of these at once, then for each the rest. */
+  /** Shared ranges for all of their runs at once, then the other ranges of each run. */
   #planTree({ runs, shared, aloneFrom }: PrefixTree, positions: Int32Array, wanted: number): void {
     const firstRow = this.rowCount;
     for (const run of runs) this.#split(this.#placeRows(run.firstRow, 1, positions));
@@ -116,7 +116,7 @@ export class WorkUnits {
     }
   }
 
-  /** At least `wanted` units for these rows, where they have so many heads and ranges. */
+  /** Makes at least `wanted` units for these rows, if they have so many heads and ranges. */
   #planRows(rows: RowRun, { first, end }: Ranges, wanted: number, isSplit: boolean): void {
     const queries = rows.rowCount * this.#shape.group;
     const isWide = queries >= kernelSizes.queriesWide;
@@ -148,7 +148,7 @@ export class WorkUnits {
     return this.#window === 0 ? 0 : Math.floor(Math.max(0, position + 1 - this.#window) / kernelSizes.range);
   }
 
-  /** Puts rows of q behind those that are placed; the first one's place. */
+  /** Appends rows of q to `rowOf`; returns the index of the first. */
   #placeRows(firstRow: number, count: number, positions: Int32Array): number {
     const first = this.rowCount;
     for (let i = 0; i < count; i++) {
@@ -159,7 +159,7 @@ export class WorkUnits {
     return first;
   }
 
-  /** Room for the partial results of a row's ranges. */
+  /** Reserves partial results for a row's ranges. */
   #split(row: number): void {
     const position = this.positions.words[row]!;
     this.partialOf.words[row] = this.#partials;

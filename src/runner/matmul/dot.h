@@ -1,13 +1,14 @@
 /*
  * What differs between CPUs: how four bytes of each output's weights are multiplied by four bytes of a row that all
- * outputs share, and in what such products are added up.
+ * outputs share, and the width of the sums.
  *
  *   VNNI   One instruction adds a lane's four products to a sum of 32 bits.
- *   AVX2   They go to two sums of 16 bits: vpmaddubsw, vpaddw. Two products must fit at once, so weights are below 64;
- *          sums may wrap on their way, and fit at the end.
+ *   AVX2   The products are added to two sums of 16 bits: vpmaddubsw, vpaddw. The sum of two products must fit into 16
+ *          bits, so weights are below 64. Sums may wrap in between, and fit at the end.
  *
- * Weights are unsigned because the instructions want one side so. Where something was added to make them so, sums begin
- * with a `correction`, which depends on the row alone. All sums are exact, so both forms come to the same integers.
+ * Weights are unsigned, because the instructions need one unsigned operand. Where a number was added to make weights
+ * unsigned, sums begin with a `correction`, which depends only on the row. All sums are exact, so both forms get the same
+ * integers.
  */
 
 #if LANES == 16 && defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__AVX512BW__)
@@ -32,7 +33,7 @@ INLINE void store_bytes(int8_t *p, ivec x) { _mm_storeu_si128((__m128i *)p, _mm5
 INLINE ivec select_bits(ivec mask, ivec yes, ivec no) {
   return (ivec)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)yes, (__m512i)no, 0xca);
 }
-/* Adds to each lane the products of its two times 16 bits. */
+/* Adds to each lane the products of its two pairs of 16-bit numbers. */
 INLINE ivec add_pairs(ivec sum, ivec a, ivec b) {
   return (ivec)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
 }
@@ -44,8 +45,8 @@ INLINE vec floats(ivec x) { return (vec)_mm256_cvtepi32_ps((__m256i)x); }
 INLINE ivec widen_unsigned(const uint8_t *p) { return (ivec)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
 INLINE ivec widen_signed(const int8_t *p) { return (ivec)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
 INLINE void store_bytes(int8_t *p, ivec x) {
-  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
-  _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(halves, halves));
+  const __m128i int16s = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+  _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(int16s, int16s));
 }
 INLINE ivec select_bits(ivec mask, ivec yes, ivec no) { return (yes & mask) | (no & ~mask); }
 INLINE ivec add_pairs(ivec sum, ivec a, ivec b) { return sum + (ivec)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
@@ -68,7 +69,7 @@ INLINE ivec splat_four(const void *p) {
 }
 INLINE vec magnitude(vec x) { return (vec)((ivec)x & splat_int(0x7fffffff)); }
 
-/* Sums of a row's bytes, sixteen at a time, as `add_products` would add them up in a lane of its own. */
+/* Sums of a row's bytes, sixteen at a time, with the widths and the wrapping of `add_products`. */
 typedef __m128i byte_sums;
 INLINE __m128i sixteen(const int8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
 
@@ -89,24 +90,24 @@ INLINE byte_sums add_bytes(byte_sums sum, const int8_t *p) {
 #endif
 INLINE ivec integers(ivec sum) { return sum; }
 
-/* What sums begin with when `added` was added to each weight. */
+/* The value with which sums begin if `added` was added to each weight. */
 INLINE int32_t correction(byte_sums x, int added) {
   const __m128i two = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
   return -added * _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 INLINE int16_t total(byte_sums x) { return (int16_t)correction(x, -1); }
 
-/* Signed weights: 128 is added, by turning their upper bit. */
+/* Signed weights: flipping the upper bit adds 128. */
 #define SIGN_BITS 0x80808080u
 INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) { return add_products(sum, w, x); }
 INLINE ivec signed_start(int32_t correction) { return splat_int(correction); }
 
-/* What a nibble of 1 counts: upper ones stay where they are. */
+/* The value of a nibble of 1: upper nibbles are not shifted. */
 #define NIBBLE 16
 INLINE ivec lower_nibbles(ivec two) { return two << 4 & splat_byte(-16); }
 INLINE ivec upper_nibbles(ivec two) { return two & splat_byte(-16); }
 
-/* Sums times scales of up to eight bits, and the sum of these. */
+/* Sums are multiplied by scales of up to eight bits and added to `scaled`. */
 typedef vec scaled;
 typedef vec scales;
 INLINE scales scales_of(ivec x) { return floats(x); }
@@ -134,7 +135,7 @@ INLINE int16_t total(byte_sums x) {
   return (int16_t)(both + (both >> 16));
 }
 
-/* Signed weights stay so: their sign goes to the row's byte, and two products of 128 and 127 fit. */
+/* Signed weights: the sign of a weight moves to the row's byte, and the sum of two products of 128 and 127 fits. */
 #define SIGN_BITS 0u
 INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) {
   const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)w), _mm256_sign_epi8((__m256i)x, (__m256i)w));
@@ -149,7 +150,7 @@ INLINE ivec signed_start(int32_t correction) {
 INLINE ivec lower_nibbles(ivec two) { return two & splat_byte(15); }
 INLINE ivec upper_nibbles(ivec two) { return two >> 4 & splat_byte(15); }
 
-/* As integers: a scale stands in both halves of a lane. 256 inputs come to less than 2^31. */
+/* As integers: the lower and the upper 16 bits of a lane have the same scale. The sum of 256 inputs is below 2^31. */
 typedef ivec scaled;
 typedef ivec scales;
 INLINE scales scales_of(ivec x) { return (x & splat_int(0xffff)) | x << 16; }

@@ -11,11 +11,11 @@ import { anyRows, atLeast, multipleOf, type RowRule } from './row-rule.ts';
 
 export const exactUnavailable = defineError(
   'KVASIR_EXACT_UNAVAILABLE',
-  'On this CPU ({cpu}) the result of multiplying by a {type} matrix depends on what else is in the batch, so exact numerics are not possible. Use --numerics fast.',
+  'On this CPU ({cpu}) the result of a matmul with a {type} matrix depends on the other rows of the batch, so exact numerics are not possible. Use --numerics fast.',
   500,
 );
 
-/** From the cheapest to the dearest. */
+/** In ascending order of cost. */
 const candidates: readonly RowRule[] = [
   anyRows,
   atLeast(2),
@@ -28,8 +28,8 @@ const candidates: readonly RowRule[] = [
 ];
 
 const rowsMax = 64;
-/** Batches that are tried: first row and number of rows. Together they meet every tile size up to 16 with a remainder. */
-const cuts: readonly (readonly [number, number])[] = [
+/** Batches that are tested: first row and number of rows. For every tile size up to 16, one of them has a remainder. */
+const testedBatches: readonly (readonly [number, number])[] = [
   [0, 1],
   [17, 1],
   [63, 1],
@@ -49,15 +49,15 @@ const cuts: readonly (readonly [number, number])[] = [
 
 export interface ExactKernels {
   readonly rule: RowRule;
-  /** Multiplies single rows, where that spares them the padding. */
+  /** Multiplies single rows, which then need no padding. */
   readonly rowMatmul?: RowMatmul;
 }
 
 /**
- * Finds the cheapest padding with which every matrix of a model gives a row the same bits in any batch. It is measured
- * on this machine with rows of the model's own matrices, because it depends on the CPU, on ggml's build and on the shapes.
- * A kernel of ours for single rows is taken if it, too, gives them the bits that they have in a batch.
- * Throws `exactUnavailable` when no padding helps.
+ * Finds the cheapest padding with which every matrix of a model gives a row the same bits in any batch. The test runs on
+ * this machine with the model's own matrices, because the result depends on the CPU, on ggml's build and on the shapes.
+ * `rowMatmul` is used for single rows if its bits equal those of a row in a batch.
+ * Throws `exactUnavailable` if no padding helps.
  */
 export async function findExactRowRule(
   device: ComputeDevice,
@@ -92,12 +92,12 @@ function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
 }
 
 /**
- * How many outputs of a matrix are tried: kernels cut outputs into tiles, and 256 is a multiple of every tile's size,
- * so an output head of 150,000 rows behaves like its first thousand.
+ * The number of a matrix's outputs that are tested. Kernels split outputs into tiles, and 256 is a multiple of every tile's
+ * size, so an output head of 150,000 rows behaves like its first thousand.
  */
 const probedOutputs = (outputs: number): number => (outputs <= 1024 ? outputs : 768 + (outputs % 256));
 
-/** Part of a matrix times random rows, in batches of several sizes; verdicts are kept, since rules share most batch sizes. */
+/** Part of a matrix times random rows, in batches of several sizes. Results are kept, because rules share most sizes. */
 class MatrixProbe {
   readonly typeName: string;
   readonly #placed: PlacedMatrix;
@@ -151,7 +151,7 @@ class MatrixProbe {
   }
 
   isExactUnder(rule: RowRule): boolean {
-    return cuts.every(([first, count]) => {
+    return testedBatches.every(([first, count]) => {
       const padded = rule(count);
       const key = `${first} ${count} ${padded}`;
       let verdict = this.#verdicts.get(key);
@@ -201,7 +201,7 @@ class MatrixProbe {
   }
 }
 
-/** Values of the size activations have, some of them large, from a fixed linear congruence: the same in every process. */
+/** Values like activations, some of them large, from a linear congruential generator: the same in every process. */
 function randomRows(length: number): Float32Array {
   const values = new Float32Array(length);
   let state = 0x2545f491;

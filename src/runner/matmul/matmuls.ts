@@ -3,17 +3,17 @@ import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { RowMatmul } from './row-matmul.ts';
 import type { ActivationQuantization, TiledMatmul, TiledMatrix } from './tiled-matmul.ts';
 
-/** Kernels of ours for products with matrices, where they are better than ggml's. */
+/** Kvasir's kernels for matmuls, which are used where they are better than ggml's. */
 export interface MatmulKernels {
   readonly tiles?: TiledMatmul | undefined;
   readonly row?: RowMatmul | undefined;
 }
 
-/** The products of one graph: each matrix by the kernel that is responsible for it. */
+/** The matmuls of one graph. Chooses the kernel of each matrix. */
 export class Matmuls {
   readonly #graph: GraphBuilder;
   readonly #kernels: MatmulKernels;
-  /** Rows that were rounded for one matrix and serve others. */
+  /** Quantized activations that several matrices use. */
   readonly #quantized: Readonly<Record<ActivationQuantization, Map<TensorPtr, TensorPtr>>> = {
     none: new Map(),
     'by 32': new Map(),
@@ -26,8 +26,8 @@ export class Matmuls {
   }
 
   /**
-   * F32 `[outputs, rows]`. `sharedBy`: x is computed once in the graph, and multiplied by several matrices. (Attention may
-   * give the same tensor in each layer.)
+   * F32 `[outputs, rows]`. `sharedBy` is `several` if several matrices are multiplied by the same values of x. (Attention may
+   * return the same tensor in each layer, with other values.)
    */
   multiply(matrix: TensorPtr, x: TensorPtr, sharedBy: 'one' | 'several' = 'one'): TensorPtr {
     const graph = this.#graph;
@@ -38,12 +38,12 @@ export class Matmuls {
       if (isSingle) return tiled.multiplyRow(graph, x);
       return tiled.multiply(graph, sharedBy === 'one' ? tiled.quantizeRows(graph, x) : this.#quantizedFor(tiled, x));
     }
-    // A single row takes the kernel that gives it the bits it has in company.
+    // This kernel gives a single row the bits that the row has in a batch.
     if (isSingle && row?.has(matrix)) return row.multiply(graph, matrix, x);
     return graph.mulMat(matrix, x);
   }
 
-  /** F32 `[inputs, count]`: rows of the matrix itself. */
+  /** F32 `[inputs, count]`: the matrix's rows with these indices. */
   takeRows(matrix: TensorPtr, indices: TensorPtr, count: number): TensorPtr {
     const tiled = this.#kernels.tiles?.matrix(matrix);
     return tiled?.takeRows(this.#graph, indices, count) ?? this.#graph.getRows(matrix, indices);

@@ -1,7 +1,7 @@
 /*
- * Products with Q4_0 matrices. Of each 32 inputs a weight is scale * (nibble - 8). Weights of a tile:
+ * Matmuls with Q4_0 matrices. 32 inputs share a scale, and a weight is scale * (nibble - 8). Weights of a tile:
  *
- *   [inputs / 32][4][TILE_OUTPUTS][4]      bytes: in the lower halves the first 16 inputs, in the upper ones the others
+ *   [inputs / 32][4][TILE_OUTPUTS][4]      bytes: lower nibbles have the first 16 inputs, upper nibbles the others
  */
 #include "tiles.h"
 #include "q8-rows.h"
@@ -11,7 +11,7 @@
 #define UNIT (1.0f / NIBBLE) /* a power of two: exact */
 
 struct packed {
-  half scale;
+  f16 scale;
   uint8_t nibbles[BLOCK / 2];
 };
 
@@ -23,7 +23,7 @@ INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) {
   }
 }
 
-INLINE ivec dot(const ivec w[2 * GROUPS], const struct rounded *y) {
+INLINE ivec dot(const ivec w[2 * GROUPS], const struct quantized *y) {
   ivec products = splat_four(&y->correction);
   UNROLL for (int g = 0; g < 2 * GROUPS; g++) products = add_products(products, w[g], splat_four(y->values + 4 * g));
   return integers(products);
@@ -32,8 +32,8 @@ INLINE ivec dot(const ivec w[2 * GROUPS], const struct rounded *y) {
 #include "q8-matmul.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  half *scales = (half *)tile;
-  uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(half);
+  f16 *scales = (f16 *)tile;
+  uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
   for (int64_t b = 0; b < blocks; b++) {
     for (int row = 0; row < TILE_OUTPUTS; row++) {
       const struct packed *from = rows + row * blocks + b;
@@ -46,8 +46,8 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
 }
 
 INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, float *out) {
-  const uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(half);
-  const float scale = float_of(((const half *)tile)[b * TILE_OUTPUTS + row]);
+  const uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
+  const float scale = float_of(((const f16 *)tile)[b * TILE_OUTPUTS + row]);
   for (int i = 0; i < BLOCK; i++) {
     const uint8_t two = nibbles[((b * GROUPS + i % 16 / 4) * TILE_OUTPUTS + row) * 4 + i % 4];
     out[i] = (float)((i < 16 ? two & 15 : two >> 4) - 8) * scale;

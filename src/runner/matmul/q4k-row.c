@@ -1,9 +1,9 @@
 /*
  * One row times a Q4_K matrix in ggml's repacked layout (eight outputs interleaved, eight bytes at a time), with the
- * bits of ggml's own kernel for four rows: sums within 64 elements are integers and exact in any order; then, per output
- * and 64 elements, one fused multiply-add for the scales and one for the minima, in ascending order.
+ * bits of ggml's own kernel for four rows. Sums within 64 elements are integers and exact in any order. Then follow, per
+ * output and 64 elements, one fused multiply-add for the scales and one for the minima, in ascending order.
  *
- * ggml multiplies a single row of such a matrix by another kernel, with one multiply-add per 256 elements: other bits.
+ * For a single row ggml has another kernel with other bits: one multiply-add per 256 elements.
  */
 #include <immintrin.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #define BLOCK 256
 
 struct weights { /* 256 inputs of eight outputs */
-  uint16_t scale[8], minimum[8]; /* halves */
+  uint16_t scale[8], minimum[8]; /* f16 */
   uint8_t scales[96];            /* per 32 inputs twelve bytes: six bits for each output's scale and minimum */
   uint8_t nibbles[1024];
 };
@@ -27,7 +27,7 @@ struct matrix { /* written by TypeScript */
   int64_t inputs, outputs;
 };
 
-/* As ggml rounds four rows: the largest value becomes -127, or 127 where only its negative is as large. */
+/* As ggml quantizes four rows: the value of the largest magnitude becomes -127, the positive one if two have it. */
 static void quantize(const float *x, struct row *y, int64_t blocks) {
   for (int64_t b = 0; b < blocks; b++, x += BLOCK, y++) {
     float largest = 0, most = 0;
@@ -50,7 +50,7 @@ static void quantize(const float *x, struct row *y, int64_t blocks) {
   }
 }
 
-/* Twelve bytes to eight scales and eight minima. */
+/* Unpacks twelve bytes into eight scales and eight minima. */
 static inline void unpack(const uint8_t *packed, uint64_t *scales, uint64_t *minima) {
   uint32_t w[3];
   memcpy(w, packed, sizeof w);
@@ -60,7 +60,7 @@ static inline void unpack(const uint8_t *packed, uint64_t *scales, uint64_t *min
   *minima = (uint64_t)m1 << 32 | m0;
 }
 
-static inline __m256 halves(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+static inline __m256 load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 static inline __m256i bytes(uint64_t x) { return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)x)); }
 
 static __m256 eight_outputs(const struct weights *w, const struct row *x, int64_t blocks) {
@@ -75,8 +75,8 @@ static __m256 eight_outputs(const struct weights *w, const struct row *x, int64_
   for (int64_t b = 0; b < blocks; b++, w++, x++) {
     _mm_prefetch((const char *)(w + 2), _MM_HINT_T0);
     const __m256 row_scale = _mm256_set1_ps(x->scale);
-    const __m256 scale = _mm256_mul_ps(halves(w->scale), row_scale);
-    const __m256 minimum_scale = _mm256_mul_ps(halves(w->minimum), row_scale);
+    const __m256 scale = _mm256_mul_ps(load_f16(w->scale), row_scale);
+    const __m256 minimum_scale = _mm256_mul_ps(load_f16(w->minimum), row_scale);
     for (int s = 0; s < 4; s++) {
       uint64_t scales[2], minima[2];
       unpack(w->scales + s * 24, &scales[0], &minima[0]);
@@ -115,7 +115,7 @@ static inline char *pointer_at(const char *p, int offset) {
   return q;
 }
 
-/* ggml's custom operation: its source is the row. Every thread rounds the row for itself, which is cheaper than waiting. */
+/* ggml's custom operation: its source is the row. Every thread quantizes the whole row, which is cheaper than waiting. */
 static void multiply(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const float *x = (const float *)pointer_at(pointer_at(tensor, TENSOR_SOURCE), TENSOR_DATA);

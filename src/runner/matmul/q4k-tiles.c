@@ -1,20 +1,20 @@
 /*
- * Products with Q4_K matrices. Of each 32 inputs a weight is d * scale * nibble - dmin * minimum, with scales and minima of
- * six bits.
+ * Matmuls with Q4_K matrices. A weight is d * scale * nibble - dmin * minimum; 32 inputs share a scale and a minimum, which
+ * have six bits.
  *
  * The nibbles of 32 inputs are multiplied as integers and scaled; the minima of 256 inputs are multiplied by sums of inputs
- * as integers. Upper nibbles may count sixteen times, and their scales are then made sixteen times as small: both exact.
+ * as integers. Where upper nibbles count sixteen times, their scales are a sixteenth: both are exact.
  */
 #include "tiles.h"
 #include "k-rows.h"
 
 struct packed {
-  half d, dmin;
+  f16 d, dmin;
   uint8_t scales[12];
   uint8_t nibbles[128]; /* of each 64 inputs 32 bytes: the first 32 are the lower nibbles */
 };
 struct tile { /* 256 inputs */
-  half d[TILE_OUTPUTS], dmin[TILE_OUTPUTS];
+  f16 d[TILE_OUTPUTS], dmin[TILE_OUTPUTS];
   uint8_t scales[12][TILE_OUTPUTS];
   uint8_t nibbles[4][8][TILE_OUTPUTS][4];
 };
@@ -23,7 +23,7 @@ struct unpacked {
   uint8_t scales[8][TILE_OUTPUTS], minima[8][TILE_OUTPUTS];
 };
 
-/* Twelve bytes to eight scales and eight minima, of each output. */
+/* Unpacks twelve bytes of each output into eight scales and eight minima. */
 INLINE void unpack(const uint8_t packed[12][TILE_OUTPUTS], struct unpacked *into) {
   const ivec a = load_ints(packed), b = load_ints(packed + 4), c = load_ints(packed + 8);
   const ivec six = splat_byte(63), four = splat_byte(15), upper = splat_byte(48);
@@ -33,7 +33,7 @@ INLINE void unpack(const uint8_t packed[12][TILE_OUTPUTS], struct unpacked *into
   store_ints(into->minima + 4, (c >> 4 & four) | (b >> 2 & upper));
 }
 
-INLINE void tile_product(const uint8_t *tiles, const struct rounded *x, int64_t blocks, float *out, int64_t out_stride,
+INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
@@ -61,13 +61,13 @@ INLINE void tile_product(const uint8_t *tiles, const struct rounded *x, int64_t 
         }
       }
     }
-    ivec minima[4]; /* of two times 32 inputs, as halves of a lane */
+    ivec minima[4]; /* of two times 32 inputs, in the lower and the upper 16 bits of a lane */
     UNROLL for (int k = 0; k < 4; k++) {
       minima[k] = widen_unsigned(u.minima[2 * k]) | widen_unsigned(u.minima[2 * k + 1]) << 16;
     }
-    const vec d = load_half(t->d), dmin = load_half(t->dmin);
+    const vec d = load_f16(t->d), dmin = load_f16(t->dmin);
     UNROLL for (int r = 0; r < rows; r++) {
-      const struct rounded *y = x + r * row_blocks(blocks) + b;
+      const struct quantized *y = x + r * row_blocks(blocks) + b;
       const vec scale = splat(y->scale);
       ivec minimum = splat_int(0);
       UNROLL for (int k = 0; k < 4; k++) minimum = add_pairs(minimum, minima[k], splat_four(y->sums + 2 * k));

@@ -1,12 +1,12 @@
 /*
- * Products with Q6_K matrices. Of each 16 inputs a weight is d * scale * (q - 32), with q of six bits and a scale of eight.
+ * Matmuls with Q6_K matrices. A weight is d * scale * (q - 32) with q of six bits; 16 inputs share a scale of eight bits.
  *
- * Of 64 inputs the first three times 16 lie in the lower six bits of three bytes, and the last 16 in the upper two bits of
- * the same three. A tile:
+ * Of 64 inputs the first three times 16 are in the lower six bits of three bytes, and the last 16 are in the upper two bits
+ * of the same three bytes. A tile:
  *
  *   weights [inputs / 256][4][3][4][TILE_OUTPUTS][4]  bytes: of 64 inputs, three sixteens, four groups of four
  *   scales  [inputs / 256][16][TILE_OUTPUTS]          signed bytes
- *   d       [inputs / 256][TILE_OUTPUTS]              halves
+ *   d       [inputs / 256][TILE_OUTPUTS]              f16
  */
 #include "tiles.h"
 #include "k-rows.h"
@@ -14,14 +14,14 @@
 struct packed {
   uint8_t lower[128], upper[64];
   int8_t scales[16];
-  half d;
+  f16 d;
 };
 
 #define WEIGHT_BYTES (192 * TILE_OUTPUTS) /* of 256 inputs */
 struct tile {
   uint8_t (*weights)[4][3][4][TILE_OUTPUTS][4];
   int8_t (*scales)[16][TILE_OUTPUTS];
-  half (*d)[TILE_OUTPUTS];
+  f16 (*d)[TILE_OUTPUTS];
 };
 
 INLINE struct tile parts_of(const uint8_t *tile, int64_t blocks) {
@@ -29,7 +29,7 @@ INLINE struct tile parts_of(const uint8_t *tile, int64_t blocks) {
   return (struct tile){(void *)tile, (void *)scales, (void *)d};
 }
 
-/* Four inputs of each output, of sixteen s. */
+/* Four weights of each output, group g of the s-th sixteen inputs. */
 INLINE ivec six_bits(const uint8_t bytes[3][4][TILE_OUTPUTS][4], int s, int g) {
   const ivec six = splat_byte(63);
   if (s < 3) return load_ints(bytes[s][g]) & six;
@@ -37,7 +37,7 @@ INLINE ivec six_bits(const uint8_t bytes[3][4][TILE_OUTPUTS][4], int s, int g) {
   return select_bits(splat_byte(15), select_bits(splat_byte(3), a, b), c) & six;
 }
 
-INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t blocks, float *out, int64_t out_stride,
+INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
   const struct tile t = parts_of(tile, blocks);
   vec sum[ROWS_AT_ONCE];
@@ -52,7 +52,7 @@ INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t b
         UNROLL for (int g = 0; g < 4; g++) w[g] = six_bits(t.weights[b][chunk], s, g);
         const scales scale = scales_of(widen_signed(t.scales[b][chunk * 4 + s]));
         UNROLL for (int r = 0; r < rows; r++) {
-          const struct rounded *y = x + r * row_blocks(blocks) + b;
+          const struct quantized *y = x + r * row_blocks(blocks) + b;
           const int8_t *values = y->values + chunk * 64 + s * 16;
           ivec products = splat_four(y->corrections + chunk * 4 + s);
           UNROLL for (int g = 0; g < 4; g++) products = add_products(products, w[g], splat_four(values + 4 * g));
@@ -60,7 +60,7 @@ INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t b
         }
       }
     }
-    const vec d = load_half(t.d[b]);
+    const vec d = load_f16(t.d[b]);
     UNROLL for (int r = 0; r < rows; r++) {
       sum[r] = fma_(floats_of(part[r]), d * splat(x[r * row_blocks(blocks) + b].scale), sum[r]);
     }
@@ -68,7 +68,7 @@ INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t b
   UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);
 }
 
-/* Of each 128 inputs 64 bytes hold the lower four bits and 32 bytes the upper two. */
+/* For 128 inputs, 64 bytes hold the lower four bits and 32 bytes the upper two. */
 INLINE void unpack(const struct packed *p, uint8_t *weights) {
   for (int half_block = 0; half_block < 2; half_block++) {
     const uint8_t *lower = p->lower + half_block * 64, *upper = p->upper + half_block * 32;

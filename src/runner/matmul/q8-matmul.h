@@ -1,27 +1,27 @@
 /*
- * Rows times tiles of which 32 inputs have one scale:
+ * Rows times tiles in which 32 inputs have one scale:
  *
- *   scales  [inputs / 32][TILE_OUTPUTS]   halves
- *   weights [inputs / 32][...]            as the kernel has them
+ *   scales  [inputs / 32][TILE_OUTPUTS]   f16
+ *   weights [inputs / 32][...]            in the kernel's layout
  *
- * A kernel defines before: WEIGHT_BYTES, of 32 inputs; UNIT, what its weights are to be multiplied by; load_weights; dot,
- * the products of a block as integers.
+ * Before the include, a kernel defines: WEIGHT_BYTES, of 32 inputs; UNIT, the factor of its weights; load_weights; dot,
+ * the dot products of a block as integers.
  */
-INLINE void tile_product(const uint8_t *tile, const struct rounded *x, int64_t blocks, float *out, int64_t out_stride,
+INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
-  const half *scales = (const half *)tile;
-  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * sizeof(half);
+  const f16 *scales = (const f16 *)tile;
+  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * sizeof(f16);
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
     prefetch(weights + b * WEIGHT_BYTES, WEIGHT_BYTES);
-    /* Scales lie apart from weights, so the next tile's are asked for. */
+    /* Scales are stored apart from weights, so the next tile's scales are prefetched here. */
     _mm_prefetch((const char *)(scales + b * TILE_OUTPUTS) + tile_bytes(blocks), _MM_HINT_T1);
     ivec w[8];
     load_weights(weights + b * WEIGHT_BYTES, w);
-    const vec scale = load_half(scales + b * TILE_OUTPUTS) * splat(UNIT);
+    const vec scale = load_f16(scales + b * TILE_OUTPUTS) * splat(UNIT);
     UNROLL for (int r = 0; r < rows; r++) {
-      const struct rounded *y = x + r * row_blocks(blocks) + b;
+      const struct quantized *y = x + r * row_blocks(blocks) + b;
       sum[r] = fma_(floats(dot(w, y)), scale * splat(y->scale), sum[r]);
     }
   }

@@ -1,7 +1,7 @@
 /*
- * Products with Q8_0 matrices. Weights of a tile:
+ * Matmuls with Q8_0 matrices. Weights of a tile:
  *
- *   [inputs / 32][8][TILE_OUTPUTS][4]      bytes, their upper bit as SIGN_BITS says
+ *   [inputs / 32][8][TILE_OUTPUTS][4]      bytes, whose upper bit is flipped where SIGN_BITS has it set
  */
 #include "tiles.h"
 #include "q8-rows.h"
@@ -11,7 +11,7 @@
 #define UNIT 1.0f
 
 struct packed {
-  half scale;
+  f16 scale;
   int8_t values[BLOCK];
 };
 
@@ -19,7 +19,7 @@ INLINE void load_weights(const uint8_t *weights, ivec w[GROUPS]) {
   UNROLL for (int g = 0; g < GROUPS; g++) w[g] = load_ints(weights + g * TILE_OUTPUTS * 4);
 }
 
-INLINE ivec dot(const ivec w[GROUPS], const struct rounded *y) {
+INLINE ivec dot(const ivec w[GROUPS], const struct quantized *y) {
   ivec products = signed_start(y->correction);
   UNROLL for (int g = 0; g < GROUPS; g++) products = add_signed_products(products, w[g], splat_four(y->values + 4 * g));
   return products;
@@ -28,8 +28,8 @@ INLINE ivec dot(const ivec w[GROUPS], const struct rounded *y) {
 #include "q8-matmul.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  half *scales = (half *)tile;
-  uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(half);
+  f16 *scales = (f16 *)tile;
+  uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
   for (int64_t b = 0; b < blocks; b++) {
     for (int row = 0; row < TILE_OUTPUTS; row++) {
       const struct packed *from = rows + row * blocks + b;
@@ -45,8 +45,8 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
 }
 
 INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, float *out) {
-  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(half);
-  const float scale = float_of(((const half *)tile)[b * TILE_OUTPUTS + row]);
+  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
+  const float scale = float_of(((const f16 *)tile)[b * TILE_OUTPUTS + row]);
   for (int i = 0; i < BLOCK; i++) {
     const uint8_t weight = weights[((b * GROUPS + i / 4) * TILE_OUTPUTS + row) * 4 + i % 4];
     out[i] = (float)(int8_t)(weight ^ (uint8_t)SIGN_BITS) * scale;

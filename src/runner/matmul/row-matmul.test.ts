@@ -1,4 +1,4 @@
-/** Single rows of repacked Q4_K: our kernel against ggml's for four rows, bit for bit. */
+/** Matmuls of single rows with repacked Q4_K: our kernel has the bits of ggml's kernel for four rows. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { testsNeed } from '../../../test/support/needs.ts';
 import { allocateTensors, openDevice } from '../../ggml/device.ts';
@@ -14,12 +14,12 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
 afterAll(() => device.close());
 
-/** As `loadWeights` would have placed it. */
+/** Placed as by `loadWeights`. */
 const placed = (typeName: string, inputs: number, outputs: number, buffers = device.repackedBuffers): PlacedMatrix =>
   ({ source: { type: { name: typeName }, ne: [inputs, outputs] }, buffers }) as never;
 const rowMatmul = await openRowMatmul(device, [placed('Q4_K', 256, 8)]);
 
-describe('one row of repacked Q4_K', () => {
+describe('a single row times repacked Q4_K has the bits of a row in a batch', () => {
   testsNeed(rowMatmul !== undefined, 'no C compiler, or a CPU for which ggml repacks Q4_K in another way');
 
   const shapes: [inputs: number, outputs: number][] = [
@@ -39,7 +39,7 @@ describe('one row of repacked Q4_K', () => {
 
     const rows = randomFloats(inputs * 4, inputs);
     for (let i = 0; i < rows.length; i += 97) rows[i]! *= 30;
-    // A block of zeros, one whose largest value has its negative beside it, and one of tiny values.
+    // A block of zeros, blocks with the largest magnitude of either sign, and a block of tiny values.
     rows.fill(0, 0, 256);
     rows.set([40, -40], inputs);
     rows.set([-40, 40], 2 * inputs);
@@ -69,7 +69,7 @@ describe('one row of repacked Q4_K', () => {
   }
 });
 
-it('is there only for a matrix that wants it', async () => {
+it('openRowMatmul returns undefined if no matrix needs the kernel', async () => {
   const others = [placed('Q6_K', 256, 8), placed('Q4_K', 256, 12), placed('Q4_K', 256, 8, device.cpuBuffers)];
   expect(await openRowMatmul(device, others)).toBeUndefined();
 });

@@ -9,8 +9,8 @@ const inputsMax = 32768;
 
 /**
  * One row times a repacked Q4_K matrix, with the bits of ggml's kernel for four rows. ggml has another kernel for one row,
- * so exact numerics would have to pad each decode of a single request to four rows, at nearly twice its time. For CPUs and
- * shapes that `TileProducts` is not for.
+ * so exact numerics would have to pad each decode of a single request to four rows, which takes nearly twice the time. For
+ * CPUs and shapes that `TiledMatmul` does not support.
  */
 export class RowMatmul {
   readonly #device: ComputeDevice;
@@ -23,12 +23,12 @@ export class RowMatmul {
     this.#pointer = pointer;
   }
 
-  /** Whether a matrix of this type, shape and place is one for it. */
+  /** Whether the kernel supports the matrix's type, shape and buffers. */
   fits(matrix: PlacedMatrix): boolean {
     return isForRowMatmul(this.#device, matrix);
   }
 
-  /** Makes it responsible for a matrix that lies in memory already. */
+  /** Registers a matrix whose weights are in memory. */
   add(matrix: TensorPtr, inputs: number, outputs: number): void {
     const record = new BigInt64Array(new ArrayBuffer(24));
     record.set([BigInt(dataPointer(this.#device.native, matrix)), BigInt(inputs), BigInt(outputs)]);
@@ -39,7 +39,7 @@ export class RowMatmul {
     return this.#records.has(matrix);
   }
 
-  /** F32 `[outputs, 1]`, of a matrix that was added and x `[inputs, 1]`. */
+  /** F32 `[outputs, 1]`, of a registered matrix and x `[inputs, 1]`. */
   multiply(graph: GraphBuilder, matrix: TensorPtr, x: TensorPtr): TensorPtr {
     const record = this.#records.get(matrix) as BigInt64Array<ArrayBuffer>;
     const address = this.#device.native.addressOf(record.buffer) as RawPtr;
@@ -53,7 +53,7 @@ function isForRowMatmul(device: ComputeDevice, { source, buffers }: PlacedMatrix
   return isRepacked && source.type.name === 'Q4_K' && inputs <= inputsMax && inputs % 256 === 0 && outputs % 8 === 0;
 }
 
-/** Absent where no matrix is one for it, where ggml does not repack so (ARM), and where there is no compiler. */
+/** Undefined if no matrix needs the kernel, if ggml repacks in another way (ARM), or without a compiler. */
 export async function openRowMatmul(
   device: ComputeDevice,
   matrices: readonly PlacedMatrix[],

@@ -1,60 +1,60 @@
-/* ggml's custom operations over a tiled matrix, of what tiles.h lists. */
+/* ggml's custom operations over a tiled matrix, from the definitions that tiles.h lists. */
 
-/* F32 [inputs, rows] becomes [row_blocks(inputs / BLOCK), rows] of `rounded`. */
-static void round_rows(char *tensor, int thread, int threads, void *userdata) {
+/* F32 [inputs, rows] becomes [row_blocks(inputs / BLOCK), rows] of `quantized`. */
+static void quantize_rows(char *tensor, int thread, int threads, void *userdata) {
   const int64_t blocks = ((const struct matrix *)userdata)->inputs / BLOCK, all = blocks * ROW_COUNT(tensor);
   const int64_t begin = all * thread / threads, end = all * (thread + 1) / threads;
   const float *x = (const float *)DATA(SOURCE(tensor));
-  struct rounded *out = (struct rounded *)DATA(tensor);
+  struct quantized *out = (struct quantized *)DATA(tensor);
   for (int64_t b = begin, row = begin / blocks; b < end; row++) {
-    struct rounded *to = out + row * (row_blocks(blocks) - blocks);
-    for (; b < end && b < (row + 1) * blocks; b++) round_block(x + b * BLOCK, to + b);
+    struct quantized *to = out + row * (row_blocks(blocks) - blocks);
+    for (; b < end && b < (row + 1) * blocks; b++) quantize_block(x + b * BLOCK, to + b);
   }
 }
 
-/* Rows times one tile, as many rows at once as are left. */
-static void rows_product(const uint8_t *tile, const struct rounded *x, int64_t blocks, float *out, int64_t stride,
+/* Rows times one tile: ROWS_AT_ONCE rows at a time, then the remaining rows in smaller groups. */
+static void rows_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t stride,
                          int64_t rows) {
   int64_t r = 0;
 #define TIMES(n)                                                                             \
   for (; n <= ROWS_AT_ONCE && rows - r >= n; r += n) {                                       \
-    tile_product(tile, x + r * row_blocks(blocks), blocks, out + r * stride, stride, n);     \
+    tile_matmul(tile, x + r * row_blocks(blocks), blocks, out + r * stride, stride, n);     \
   }
   TIMES(ROWS_AT_ONCE) TIMES(8) TIMES(4) TIMES(2) TIMES(1)
 #undef TIMES
 }
 
-/* Rounded rows become F32 [outputs, rows]. */
+/* Quantized rows become F32 [outputs, rows]. */
 static void multiply(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const int64_t rows = ROW_COUNT(tensor), blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS;
-  const struct rounded *x = (const struct rounded *)DATA(SOURCE(tensor));
+  const struct quantized *x = (const struct quantized *)DATA(SOURCE(tensor));
   float *out = (float *)DATA(tensor);
-  int64_t together = ROWS_BYTES / (row_blocks(blocks) * (int64_t)sizeof(struct rounded)) / ROWS_AT_ONCE * ROWS_AT_ONCE;
+  int64_t together = ROWS_BYTES / (row_blocks(blocks) * (int64_t)sizeof(struct quantized)) / ROWS_AT_ONCE * ROWS_AT_ONCE;
   if (together < ROWS_AT_ONCE) together = ROWS_AT_ONCE;
   for (int64_t first = 0; first < rows; first += together) {
     const int64_t count = rows - first < together ? rows - first : together;
     for (int64_t t = tiles * thread / threads; t < tiles * (thread + 1) / threads; t++) {
-      rows_product(m->tiles + t * tile_bytes(blocks), x + first * row_blocks(blocks), blocks,
+      rows_matmul(m->tiles + t * tile_bytes(blocks), x + first * row_blocks(blocks), blocks,
                    out + first * m->outputs + t * TILE_OUTPUTS, m->outputs, count);
     }
   }
 }
 
-/* The same for one row that is not rounded yet: every thread does that for itself, which is cheaper than waiting. */
+/* The same for one row of F32: every thread quantizes the whole row, which is cheaper than waiting. */
 static void multiply_row(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const int64_t blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS;
   const float *x = (const float *)DATA(SOURCE(tensor));
   float *out = (float *)DATA(tensor);
-  struct rounded row[INPUTS_MAX / BLOCK];
-  for (int64_t b = 0; b < blocks; b++) round_block(x + b * BLOCK, row + b);
+  struct quantized row[INPUTS_MAX / BLOCK];
+  for (int64_t b = 0; b < blocks; b++) quantize_block(x + b * BLOCK, row + b);
   for (int64_t t = tiles * thread / threads; t < tiles * (thread + 1) / threads; t++) {
-    tile_product(m->tiles + t * tile_bytes(blocks), row, blocks, out + t * TILE_OUTPUTS, m->outputs, 1);
+    tile_matmul(m->tiles + t * tile_bytes(blocks), row, blocks, out + t * TILE_OUTPUTS, m->outputs, 1);
   }
 }
 
-/* I32 [rows] becomes F32 [inputs, rows], the matrix's rows of these numbers. */
+/* I32 [rows] becomes F32 [inputs, rows]: the matrix's rows with these indices. */
 static void take_rows(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const int64_t rows = ROW_COUNT(tensor), blocks = m->inputs / BLOCK;
@@ -68,7 +68,7 @@ static void take_rows(char *tensor, int thread, int threads, void *userdata) {
   }
 }
 
-/* Tiles [first, end) of ggml's rows into their new order, in place; `scratch` holds a tile. */
+/* Lays ggml's rows out as tiles [first, end), in place; `scratch` holds a tile. */
 void kvasir_tile(uint8_t *matrix, uint8_t *scratch, int64_t inputs, int64_t first, int64_t end) {
   const int64_t blocks = inputs / BLOCK;
   for (int64_t t = first; t < end; t++) {
@@ -80,8 +80,8 @@ void kvasir_tile(uint8_t *matrix, uint8_t *scratch, int64_t inputs, int64_t firs
 
 const char *kvasir_form(void) { return FORM; }
 int64_t kvasir_tile_outputs(void) { return TILE_OUTPUTS; }
-int64_t kvasir_rounded_bytes(int64_t inputs) { return row_blocks(inputs / BLOCK) * (int64_t)sizeof(struct rounded); }
-uintptr_t kvasir_round_rows_pointer(void) { return (uintptr_t)round_rows; }
+int64_t kvasir_quantized_bytes(int64_t inputs) { return row_blocks(inputs / BLOCK) * (int64_t)sizeof(struct quantized); }
+uintptr_t kvasir_quantize_rows_pointer(void) { return (uintptr_t)quantize_rows; }
 uintptr_t kvasir_multiply_pointer(void) { return (uintptr_t)multiply; }
 uintptr_t kvasir_multiply_row_pointer(void) { return (uintptr_t)multiply_row; }
 uintptr_t kvasir_take_rows_pointer(void) { return (uintptr_t)take_rows; }

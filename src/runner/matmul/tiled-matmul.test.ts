@@ -1,4 +1,4 @@
-/** Products with tiled matrices: our kernels against arithmetic in doubles, against ggml, and against themselves in other company. */
+/** Matmuls with tiled matrices are compared with double precision, with ggml, and with themselves in other batches. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { testsNeed } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
@@ -21,9 +21,9 @@ type TypeName = (typeof allTypes)[number];
 
 interface Form {
   readonly name: string;
-  /** Whether this machine can run it. */
-  readonly isThere: boolean;
-  /** This CPU's own, or what CPUs with less have. */
+  /** Whether this machine can run the form. */
+  readonly isSupported: boolean;
+  /** The flags of a CPU with fewer instructions; undefined for this CPU. */
   readonly cpuFlags: string | undefined;
 }
 
@@ -33,23 +33,23 @@ const avx2Flags = '-mavx2 -mfma -mf16c';
 const hasAvx2 = hasKernels && ['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature));
 /** The forms of the kernels: tests of a form that the machine cannot run are listed as skipped. */
 const forms: Form[] = [
-  { name: 'this CPU', isThere: hasKernels, cpuFlags: undefined },
-  { name: 'AVX2', isThere: hasAvx2, cpuFlags: avx2Flags },
-  { name: 'AVX-VNNI', isThere: hasAvx2 && features.includes('avx_vnni'), cpuFlags: `${avx2Flags} -mavxvnni` },
+  { name: 'this CPU', isSupported: hasKernels, cpuFlags: undefined },
+  { name: 'AVX2', isSupported: hasAvx2, cpuFlags: avx2Flags },
+  { name: 'AVX-VNNI', isSupported: hasAvx2 && features.includes('avx_vnni'), cpuFlags: `${avx2Flags} -mavxvnni` },
 ];
-const formsHere = forms.filter(({ isThere }) => isThere);
+const supportedForms = forms.filter(({ isSupported }) => isSupported);
 const missing = ({ name }: Form): string =>
   hasKernels ? `the CPU lacks ${name}` : 'no C compiler, or a CPU for which there are no kernels';
 
-/** Kernels of its own for each matrix: they know matrices by where they lie, and ours are closed and come again. */
-const fresh = async ({ cpuFlags }: Form, types: readonly TypeName[] = allTypes): Promise<TiledMatmul> =>
+/** New kernels for each test: they identify matrices by address, and addresses of closed matrices are used again. */
+const openKernels = async ({ cpuFlags }: Form, types: readonly TypeName[] = allTypes): Promise<TiledMatmul> =>
   (await openTiledMatmul(device, types, { cpuFlags }))!;
 
 const formsOfTypes = allTypes.flatMap((type) => forms.map((form) => ({ type, form, name: form.name })));
 
 interface Matrix {
   readonly placed: PlacedMatrix;
-  /** What the quantized weights are, as ggml says, `[outputs][inputs]`. */
+  /** The weights, as ggml dequantizes them: `[outputs][inputs]`. */
   readonly values: Float32Array;
   close(): void;
 }
@@ -128,17 +128,17 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
   ],
 };
 
-describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, form }) => {
-  testsNeed(form.isThere, missing(form));
+describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, form }) => {
+  testsNeed(form.isSupported, missing(form));
 
-  it.each(shapes[type])('%i inputs, %i outputs: as in doubles, and as ggml', async (inputs, outputs) => {
+  it.each(shapes[type])('%i inputs, %i outputs: equal double precision and ggml within the error of quantization', async (inputs, outputs) => {
     const matrix = randomMatrix(type, inputs, outputs);
     const rows = randomFloats(inputs * 37, 9);
     const theirs = multiply(undefined, matrix, rows);
-    const tiles = await fresh(form, [type]);
+    const tiles = await openKernels(form, [type]);
     await tiles.take(matrix.placed);
     const ours = multiply(tiles, matrix, rows);
-    // Rounding the rows to 8 bits is most of the error, ours and ggml's.
+    // Quantizing the activations causes most of the error, ours and ggml's.
     const typical = Math.sqrt(inputs) / 3;
     let worst = 0;
     for (let row = 0; row < 37; row++) {
@@ -149,22 +149,22 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
       }
     }
     expect(worst / typical).toBeLessThan(0.03);
-    // Rows are rounded by 256 to the same bytes as ggml's, and sums differ in their last bits.
+    // For K types the quantized activations equal ggml's, and sums differ in their last bits.
     const tolerance = type === 'Q4_K' || type === 'Q6_K' ? 1e-5 : 0.01;
     const apart = ours.reduce((most, value, i) => Math.max(most, Math.abs(value - theirs[i]!)), 0);
     expect(apart / typical).toBeLessThan(tolerance);
     matrix.close();
   });
 
-  // Weights of F16 are no integers: their sums have no limit to come near to.
+  // Matmuls with F16 have no sums of integers that could overflow.
   const integers = [type].filter((name) => name !== 'F16');
-  it.each(integers)('%s: hold the largest sums that weights and rows can have', async () => {
+  it.each(integers)('%s: do not overflow for the largest sums that weights and rows can have', async () => {
     const [inputs, outputs] = [512, 32];
     const rows = new Float32Array(inputs * 4).fill(1);
     rows.fill(-1, inputs, 2 * inputs);
     for (let i = 0; i < inputs; i++) rows[2 * inputs + i] = i % 2 === 0 ? 1 : -1;
     for (let i = 0; i < inputs; i++) rows[3 * inputs + i] = i % 4 < 2 ? 1 : -1;
-    // -128 and 127, nibbles of 15 and 0, six bits of 63 and 0; and scales that are as large.
+    // Weights of -128 and 127, nibbles of 15 and 0, six bits of 63 and 0, and the largest scales.
     for (const [even, odd] of [
       [0x80, 0x80],
       [0x7f, 0x7f],
@@ -176,13 +176,13 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
       const { typeSize } = ggmlTypeNamed(type)!;
       const packed = new Uint8Array(rowBytes(ggmlTypeNamed(type)!, inputs) * outputs);
       for (let i = 0; i < packed.length; i++) packed[i] = i % 2 === 0 ? even : odd;
-      // A scale of 2^-7 where blocks have theirs, and minima's scale of Q4_K.
+      // A scale of 2^-7 for each block, and for the minima of Q4_K.
       for (let at = type === 'Q6_K' ? typeSize - 2 : 0; at < packed.length; at += typeSize) {
         packed.set([0x00, 0x20], at);
         if (type === 'Q4_K') packed.set([0x00, 0x20], at + 2);
       }
       const matrix = matrixOf(type, inputs, outputs, packed);
-      const tiles = await fresh(form, [type]);
+      const tiles = await openKernels(form, [type]);
       await tiles.take(matrix.placed);
       const matmuls = multiply(tiles, matrix, rows);
       for (let row = 0; row < 4; row++) {
@@ -200,9 +200,9 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
   it('give a row the same bits in any batch', async () => {
     const [inputs, outputs] = [512, 64];
     const matrix = randomMatrix(type, inputs, outputs);
-    const tiles = await fresh(form, [type]);
+    const tiles = await openKernels(form, [type]);
     await tiles.take(matrix.placed);
-    // More rows than are kept in the cache at a time.
+    // More rows than the second-level cache holds.
     const total = 900;
     const rows = randomFloats(inputs * total, 4);
     const together = multiply(tiles, matrix, rows);
@@ -215,10 +215,10 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
     matrix.close();
   });
 
-  it('leave a row that is no number one, and its neighbours alone', async () => {
+  it('give a row with NaN or infinity no finite result, and do not change the other rows', async () => {
     const [inputs, outputs] = [512, 32];
     const matrix = randomMatrix(type, inputs, outputs);
-    const tiles = await fresh(form, [type]);
+    const tiles = await openKernels(form, [type]);
     await tiles.take(matrix.placed);
     const rows = randomFloats(inputs * 6, 5);
     const before = bitsOf(multiply(tiles, matrix, rows));
@@ -239,7 +239,7 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
     matrix.close();
   });
 
-  it('round rows of zeros, of extremes, and of tiny and huge values as ggml does', async () => {
+  it('quantize rows of zeros, of extremes, and of tiny and huge values as ggml does', async () => {
     const [inputs, outputs] = [512, 32];
     const matrix = randomMatrix(type, inputs, outputs);
     const rows = randomFloats(inputs * 8, 6);
@@ -251,7 +251,7 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
     for (let i = 0; i < inputs; i++) rows[5 * inputs + i]! *= 1e-20;
     for (let i = 0; i < inputs; i += 97) rows[6 * inputs + i]! *= 1000;
     const theirs = multiply(undefined, matrix, rows);
-    const tiles = await fresh(form, [type]);
+    const tiles = await openKernels(form, [type]);
     await tiles.take(matrix.placed);
     const ours = multiply(tiles, matrix, rows);
     for (let row = 0; row < 8; row++) {
@@ -265,7 +265,7 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
     matrix.close();
   });
 
-  it('give the matrix’s own rows as ggml gives them', async () => {
+  it('takeRows returns the same rows of the matrix as ggml', async () => {
     const [inputs, outputs] = [512, 96];
     const matrix = randomMatrix(type, inputs, outputs);
     const wanted = Int32Array.from([0, 95, 16, 15, 17, 40, 40, 3]);
@@ -276,19 +276,19 @@ describe.each(formsOfTypes)('products with $type, compiled for $name', ({ type, 
         ),
       );
     const theirs = take(undefined);
-    const tiles = await fresh(form, [type]);
+    const tiles = await openKernels(form, [type]);
     await tiles.take(matrix.placed);
     expect(take(tiles)).toEqual(theirs);
     matrix.close();
   });
 });
 
-describe.each(forms)('products with tiled matrices, compiled for $name', (form) => {
-  testsNeed(form.isThere, missing(form));
+describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) => {
+  testsNeed(form.isSupported, missing(form));
 
-  it('share rows that are rounded in the same way, and only those', async () => {
+  it('share quantized activations between matrices with the same quantization only', async () => {
     const matrices = allTypes.flatMap((type) => [randomMatrix(type, 512, 32), randomMatrix(type, 512, 48)]);
-    const tiles = await fresh(form);
+    const tiles = await openKernels(form);
     for (const { placed } of matrices) await tiles.take(placed);
     const rows = randomFloats(512 * 5, 8);
     const apart = matrices.map((matrix) => bitsOf(multiply(tiles, matrix, rows)));
@@ -308,14 +308,14 @@ describe.each(forms)('products with tiled matrices, compiled for $name', (form) 
     for (const matrix of matrices) matrix.close();
   });
 
-  it('say which instructions and which source they are compiled for', async () => {
-    const { identity } = await fresh(form);
+  it('have an identity with the instructions and the digest of the source', async () => {
+    const { identity } = await openKernels(form);
     expect(identity).toMatch(/^F16 \(AVX[^,]*, [0-9a-f]{64}\) Q8_0 .* Q6_K \(AVX.*\)$/);
     if (form.cpuFlags !== undefined) expect(identity).toContain(`Q8_0 (${form.name},`);
   });
 
-  it('are not for other shapes and types', async () => {
-    const tiles = await fresh(form);
+  it('fit only supported types and shapes', async () => {
+    const tiles = await openKernels(form);
     const fits = (name: string, inputs: number, outputs: number): boolean =>
       tiles.fits({ type: ggmlTypeNamed(name)!, ne: [inputs, outputs] } as never);
     expect(fits('Q8_0', 64, 32)).toBe(true);
@@ -332,7 +332,7 @@ describe.each(forms)('products with tiled matrices, compiled for $name', (form) 
     expect(fits('Q5_0', 64, 32)).toBe(false);
   });
 
-  it('are opened for the types that are asked for', async () => {
+  it('are opened only for the given types', async () => {
     expect((await openTiledMatmul(device, ['F32', 'Q6_K'], form))!.types).toEqual(['Q6_K']);
     expect(await openTiledMatmul(device, ['F32'])).toBeUndefined();
     expect(await openTiledMatmul(device, ['Q8_0'], { compiler: 'no-such-compiler' })).toBeUndefined();
@@ -340,14 +340,14 @@ describe.each(forms)('products with tiled matrices, compiled for $name', (form) 
 });
 
 describe('all forms', () => {
-  testsNeed(formsHere.length > 1, 'one form of the kernels at most, so there is nothing to compare');
+  testsNeed(supportedForms.length > 1, 'fewer than two forms of the kernels, so there is nothing to compare');
 
-  it.each(['F16', 'Q8_0', 'Q4_0'] as const)('give products with %s the same bits', async (type) => {
+  it.each(['F16', 'Q8_0', 'Q4_0'] as const)('give matmuls with %s the same bits', async (type) => {
     const rows = randomFloats(768 * 9, 10);
     const [first, ...others] = await Promise.all(
-      formsHere.map(async (form) => {
+      supportedForms.map(async (form) => {
         const matrix = randomMatrix(type, 768, 64);
-        const tiles = await fresh(form, [type]);
+        const tiles = await openKernels(form, [type]);
         await tiles.take(matrix.placed);
         const bits = bitsOf(multiply(tiles, matrix, rows));
         matrix.close();

@@ -9,10 +9,10 @@ import { rowBytes } from '../../ggml/types.ts';
 import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
 import type { PlacedMatrix } from '../weights.ts';
 
-/** A single row is rounded on the stack. */
+/** A single row is quantized on the stack. */
 const inputsMax = 32768;
 
-/** How rows are rounded to 8 bits, if they are: matrices of several types may want it in one way, and share the result. */
+/** How activations are quantized: inputs that share a scale. Matrices with equal quantization share the result. */
 export type ActivationQuantization = 'none' | 'by 32' | 'by 256';
 
 interface Kind {
@@ -43,12 +43,12 @@ const kinds: Readonly<Record<string, Kind>> = {
 };
 
 interface Functions {
-  /** Which instructions it was compiled for, in words: `FORM` in C. */
+  /** The instructions for which the kernel is compiled: `FORM` in C. */
   readonly form: string;
   readonly sourceDigest: string;
-  /** Outputs of one tile. */
+  /** Outputs in a tile. */
   readonly tileOutputs: number;
-  /** Bytes of a rounded row. */
+  /** Bytes of a quantized row. */
   quantizedBytes(inputs: number): number;
   readonly quantizeRows: RawPtr;
   readonly multiply: RawPtr;
@@ -58,9 +58,9 @@ interface Functions {
 }
 
 /**
- * Products with matrices by kernels of ours (`q8-tiles.c` and its like): two to seven times as fast as ggml's for
- * prompts and batches on a CPU with AVX-512 VNNI, one and a half times and more for a single row, twice and a little more with
- * AVX2; and with the same bits for any number of rows. A matrix that is taken is laid out anew where it lies, and ggml can no longer read it.
+ * Matmuls by Kvasir's kernels (`q8-tiles.c` and others), with the same bits for any number of rows. With AVX-512 VNNI, they
+ * are two to seven times as fast as ggml's for prompts and batches, and at least 1.5 times for a single row. With AVX2, they
+ * are a little more than twice as fast. `take` lays a matrix out as tiles in place, and ggml can no longer read it.
  */
 export class TiledMatmul {
   readonly #device: ComputeDevice;
@@ -72,17 +72,17 @@ export class TiledMatmul {
     this.#functions = functions;
   }
 
-  /** The types of matrices that there are kernels for. */
+  /** The types of matrices that have a kernel. */
   get types(): readonly string[] {
     return [...this.#functions.keys()];
   }
 
-  /** What decides about bits: types, which form of their kernels it is, and from what these were compiled. */
+  /** All that decides bits: the types, and the form and the source of each type's kernel. */
   get identity(): string {
     return [...this.#functions].map(([type, { form, sourceDigest }]) => `${type} (${form}, ${sourceDigest})`).join(' ');
   }
 
-  /** Whether a matrix of this type and shape is one for them; it must lie in plain host buffers. */
+  /** Whether a kernel supports this type and shape; the matrix must be in plain host buffers. */
   fits({ type, ne: [inputs, outputs] }: GgufTensor): boolean {
     const functions = this.#functions.get(type.name);
     const kind = kinds[type.name];
@@ -90,11 +90,11 @@ export class TiledMatmul {
     return inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % functions.tileOutputs === 0;
   }
 
-  /** Lays a matrix out anew, in place. The event loop gets its turn now and then: large models take seconds. */
+  /** Lays a matrix out as tiles, in place. Yields to the event loop between parts, because large models take seconds. */
   async take({ tensor, source, buffers }: PlacedMatrix): Promise<void> {
     if (this.#taken.has(tensor)) return;
     assert(this.fits(source), 'a matrix of a type and a shape that has a kernel');
-    assert(buffers.isHost && buffers !== this.#device.repackedBuffers, 'a matrix as the file has it');
+    assert(buffers.isHost && buffers !== this.#device.repackedBuffers, 'a matrix in the layout of the file');
     const functions = assertDefined(this.#functions.get(source.type.name), 'a kernel for a matrix that fits');
     const { native } = this.#device;
     const [inputs, outputs] = source.ne;
@@ -117,7 +117,7 @@ export class TiledMatmul {
   }
 }
 
-/** A matrix that was laid out anew. */
+/** A matrix that is laid out as tiles. */
 export class TiledMatrix {
   readonly activations: ActivationQuantization;
   readonly #native: NativeApi;
@@ -126,7 +126,7 @@ export class TiledMatrix {
   readonly #record: BigInt64Array<ArrayBuffer>;
   readonly #inputs: number;
   readonly #outputs: number;
-  /** Of a rounded row, in floats. */
+  /** Of a quantized row, in floats. */
   readonly #quantizedWidth: number;
 
   constructor(native: NativeApi, functions: Functions, { type, ne }: GgufTensor, at: number) {
@@ -139,12 +139,12 @@ export class TiledMatrix {
     this.#quantizedWidth = functions.quantizedBytes(this.#inputs) / 4;
   }
 
-  /** x, F32 `[inputs, rows]`, as `multiply` wants it. Matrices of the same inputs and rounding may share it. */
+  /** Quantizes x, F32 `[inputs, rows]`, for `multiply`. Matrices with equal inputs and equal quantization may share it. */
   quantizeRows(graph: GraphBuilder, x: TensorPtr): TensorPtr {
     return this.#custom(graph, x, this.#quantizedWidth, graph.rowCountOf(x), this.#functions.quantizeRows);
   }
 
-  /** F32 `[outputs, rows]`, of what `roundRows` gave. */
+  /** F32 `[outputs, rows]`, of the result of `quantizeRows`. */
   multiply(graph: GraphBuilder, quantized: TensorPtr): TensorPtr {
     return this.#custom(graph, quantized, this.#outputs, graph.rowCountOf(quantized), this.#functions.multiply);
   }
@@ -154,7 +154,7 @@ export class TiledMatrix {
     return this.#custom(graph, x, this.#outputs, 1, this.#functions.multiplyRow);
   }
 
-  /** F32 `[inputs, rows]`: the matrix's own rows of these numbers, I32 `[rows]`. */
+  /** F32 `[inputs, rows]`: the matrix's rows with these indices, I32 `[rows]`. */
   takeRows(graph: GraphBuilder, indices: TensorPtr, count: number): TensorPtr {
     return this.#custom(graph, indices, this.#inputs, count, this.#functions.takeRows);
   }
@@ -166,8 +166,8 @@ export class TiledMatrix {
 }
 
 /**
- * Kernels for those of these types that have one. Absent if none has, on a CPU without the instructions, on a GPU, and
- * where there is no compiler.
+ * Kernels for the given types. Undefined if no type has a kernel, on a CPU without the instructions, on a GPU, and without
+ * a compiler.
  */
 export async function openTiledMatmul(
   device: ComputeDevice,
@@ -181,7 +181,7 @@ export async function openTiledMatmul(
       return [type, await openNative(sourceOf(kind), options, (compiled) => functionsOf(device.native, compiled))];
     } catch (error) {
       const instead =
-        "ggml's kernels multiply instead: slower, and the text may differ from engines that have the kernel.";
+        "ggml's kernels are used instead, which are slower, and the text may differ from engines that have the kernel.";
       return doWithout(error, `The kernel for ${type} matrices`, instead, options);
     }
   };
@@ -206,13 +206,13 @@ function sourceOf({ file, headers }: Kind): NativeSource {
 
 function functionsOf(native: NativeApi, { path, sourceDigest }: Compiled): Functions {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
-  const quantizedBytes = native.functionIn(path, 'kvasir_rounded_bytes', 'i64', 'i64');
+  const quantizedBytes = native.functionIn(path, 'kvasir_quantized_bytes', 'i64', 'i64');
   return {
     form: native.functionIn(path, 'kvasir_form', 'str')(),
     sourceDigest,
     tileOutputs: Number(native.functionIn(path, 'kvasir_tile_outputs', 'i64')()),
     quantizedBytes: (inputs) => Number(quantizedBytes(inputs)),
-    quantizeRows: pointer('round_rows'),
+    quantizeRows: pointer('quantize_rows'),
     multiply: pointer('multiply'),
     multiplyRow: pointer('multiply_row'),
     takeRows: pointer('take_rows'),

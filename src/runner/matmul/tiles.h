@@ -1,24 +1,24 @@
 /*
- * What kernels for products with tiled matrices share. A matrix lies in tiles of LANES outputs, one in each lane: four
+ * What kernels for matmuls with tiled matrices share. A matrix consists of tiles of LANES outputs, one in each lane: four
  * weights of each output are multiplied by four inputs that all outputs share (dot.h).
  *
- * Exactness. An output's bits depend on its weights and its row and on nothing else: not on how many rows there are, on
- * which thread, or on which tile. Products are summed as integers, exact in any order, as far as one scale reaches, and
- * then by fused multiply-adds, blocks of inputs in ascending order.
+ * Exactness. An output's bits depend only on its weights and its row, not on the number of rows, the thread or the tile.
+ * The products of inputs with one scale are summed as integers, exact in any order. These sums are then added by fused
+ * multiply-adds, blocks of inputs in ascending order.
  *
- * A kernel defines what follows and then includes tile-operations.h:
+ * A kernel defines these names and then includes tile-operations.h:
  *
- *   TILE_OUTPUTS, ROWS_AT_ONCE   before it includes this, where the usual will not do
- *   BLOCK            inputs of a block
- *   struct packed    a block as ggml has it; a tile has as many bytes as TILE_OUTPUTS rows of them
- *   struct rounded   a block of a row, rounded to 8 bits
- *   round_block      F32 to `rounded`
- *   tile_product     rows times a tile
- *   lay_out_tile     TILE_OUTPUTS rows of `packed` to a tile
- *   read_block       a block of one of a tile's rows to F32, with the bits that ggml gives it
+ *   TILE_OUTPUTS, ROWS_AT_ONCE   before it includes this file, if the defaults do not fit
+ *   BLOCK              inputs of a block
+ *   struct packed      a block in ggml's layout; a tile has as many bytes as TILE_OUTPUTS rows of them
+ *   struct quantized   a block of a row, quantized to 8 bits
+ *   quantize_block     F32 to `quantized`
+ *   tile_matmul        rows times a tile
+ *   lay_out_tile       TILE_OUTPUTS rows of `packed` to a tile
+ *   read_block         a block of one of a tile's rows to F32, with the bits that ggml gives it
  */
 #if defined(__AVX512F__) && !defined(__AVX512VNNI__)
-#undef __AVX512F__ /* There vectors of 256 bits are better: dot.h has no other form for them. */
+#undef __AVX512F__ /* Without VNNI, dot.h has a form for vectors of 256 bits only. */
 #endif
 #include "vector.h"
 #include "dot.h"
@@ -30,7 +30,7 @@
 #ifndef ROWS_AT_ONCE
 #define ROWS_AT_ONCE 16
 #endif
-/* Rounded rows that are to stay in the second cache while all tiles pass by. */
+/* Bytes of quantized rows that stay in the second-level cache while all tiles are multiplied. */
 #define ROWS_BYTES (512 << 10)
 
 struct matrix { /* written by TypeScript */
@@ -54,8 +54,8 @@ INLINE int64_t int64_at(const char *p, int offset) {
 #define ROW_COUNT(tensor) int64_at(tensor, TENSOR_NE + 8)
 
 /*
- * Few rows are bound by memory, and the CPU's own prefetching stops at the end of each page. The bytes that are wanted
- * `AHEAD` of these; beyond the end of a matrix it does no harm.
+ * Memory limits matmuls of few rows, and the CPU's own prefetching stops at the end of each page. This prefetches the bytes
+ * that are `AHEAD` of these. A prefetch beyond the end of a matrix has no effect.
  */
 #define AHEAD 8192
 INLINE void prefetch(const void *p, int bytes) {
@@ -64,7 +64,8 @@ INLINE void prefetch(const void *p, int bytes) {
 
 #define tile_bytes(blocks) ((blocks) * TILE_OUTPUTS * (int64_t)sizeof(struct packed))
 
-/* From one row to the next. Rows that are a multiple of 4096 bytes apart would push each other out of the first cache. */
+/* Blocks from one row to the next. Rows that are a multiple of 4096 bytes apart would evict each other from the first-level
+ * cache. */
 INLINE int64_t row_blocks(int64_t blocks) { return blocks | 1; }
 
-INLINE float float_of(half x) { return splat_half(&x)[0]; }
+INLINE float float_of(f16 x) { return splat_f16(&x)[0]; }

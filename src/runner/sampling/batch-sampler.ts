@@ -4,19 +4,19 @@ import type { Batch } from '../batch.ts';
 import type { LogitsPasses } from './logits-candidates.ts';
 import { Sampler } from './sampler.ts';
 
-/** Sees each sampled row of logits, in place, before it is sampled. */
+/** Called with each sampled row of logits, in place, before sampling. */
 export type LogitsObserver = (sequence: SequencePlan, logits: Float32Array) => void;
 
-/** What `LogitsPasses.best` says of a row of logits, where somebody knows it already. */
+/** The result of `LogitsPasses.best` for a row of logits, if the graph has computed it. */
 export type BestOfRow = (outputIndex: number, logits: Float32Array) => number;
 
 export interface BatchSamples {
-  /** Parallel to the batch's sequences; undefined where none was asked for, or where it failed. */
+  /** Parallel to the batch's sequences; undefined if the sequence is not sampled, or if sampling failed. */
   readonly sampled: readonly (SampledToken | undefined)[];
   readonly failures: readonly SequenceFailure[];
 }
 
-/** Chooses the next token of each sequence of a batch whose last row is computed; the last stage of a pipeline has one. */
+/** Chooses the next token of each sampled sequence of a batch; only the last stage of a pipeline has one. */
 export class BatchSampler {
   readonly #vocabSize: number;
   readonly #sampler: Sampler;
@@ -39,7 +39,7 @@ export class BatchSampler {
       try {
         sampled[sequence] = this.#sampler.sample(row, plan.sample, plan.tokens, bestOfRow?.(outputIndex, row));
       } catch (error) {
-        // Values that overflow F16 are one prompt's fault; the engine and its other requests go on.
+        // Values that overflow F16 end only the request whose prompt causes them.
         if (!(error instanceof KvasirError)) throw error;
         failures.push({ sequence, error });
       }

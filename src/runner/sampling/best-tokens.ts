@@ -4,8 +4,8 @@ import type { GraphBuilder } from '../../ggml/graph.ts';
 import { noToken } from './logits-candidates.ts';
 
 /**
- * Finds the best token of each sampled row in the graph, where all of ggml's threads look for it, each in a share of the
- * vocabulary: afterwards one thread would read all logits once more, which is most of what greedy sampling costs.
+ * Finds the best token of each sampled row in the graph: each of ggml's threads searches a share of the vocabulary. After
+ * the graph, a single thread would read all logits again, which takes most of the time of greedy sampling.
  */
 export class BestTokens {
   readonly #pointer: RawPtr;
@@ -17,18 +17,18 @@ export class BestTokens {
     this.#shares = threads;
   }
 
-  /** logits F32 `[vocab, rows]` -> what `of` reads. */
+  /** logits F32 `[vocab, rows]` -> I32 `[shares, rows]`, which `of` reads. */
   node(graph: GraphBuilder, logits: TensorPtr, rows: number): TensorPtr {
     return graph.custom(logits, this.#shares, rows, this.#pointer, nullPtr(), this);
   }
 
-  /** Of one row, as `LogitsPasses.best` has it. `found`: the node's data; `logits`: of the row. */
+  /** The result of `LogitsPasses.best` for one row. `found`: the node's data; `logits`: of the row. */
   of(found: Int32Array, row: number, logits: Float32Array): number {
     let best = noToken;
     for (let share = 0; share < this.#shares; share++) {
       const token = found[row * this.#shares + share];
       assert(token !== undefined && token < logits.length, 'a best token for every share of a row');
-      // The shares ascend: the first that is broken is the row's first, and of equals the first one stays.
+      // Shares are in ascending order, so the first non-finite logit is the row's first, and of equal logits the first wins.
       if (token < noToken) return token;
       if (token !== noToken && (best === noToken || logits[token]! > logits[best]!)) best = token;
     }

@@ -1,7 +1,7 @@
 /**
- * The part of a distribution that sampling chooses from, as parallel arrays in ascending order of token id.
- * `depths[i]` >= 0 is how far the token lies below the best one, in nats after temperature; `weights[i]`, its
- * unnormalised probability, is exp(-depth).
+ * The tokens from which sampling chooses, as parallel arrays in ascending order of token id. `natsBelowBest[i]` >= 0 is the
+ * distance of the token's logit from the best logit, in nats after temperature. `weights[i]`, the unnormalised
+ * probability, is exp(-natsBelowBest[i]).
  */
 export interface Candidates {
   readonly ids: Int32Array;
@@ -10,32 +10,32 @@ export interface Candidates {
   count: number;
 }
 
-/** One row of logits as a distribution: entry `t` lies `(max - logits[t]) / temperature` nats below the best. */
+/** One row of logits as a distribution: entry `t` is `(max - logits[t]) / temperature` nats below the best. */
 export interface Distribution {
   logits: Float32Array;
   /** The greatest logit. */
   max: number;
   temperature: number;
-  /** Tokens deeper than this have no part in it; at most `depthMax`. */
+  /** Tokens that are further below the best have probability 0; at most `thresholdMaxNats`. */
   thresholdNats: number;
 }
 
 /**
- * A token this far below the best one is never drawn: a whole vocabulary of a million such tokens together has less
- * than the smallest probability that a 53-bit random number tells from zero (10^6 * e^-52 < 2^-53).
+ * A token this far below the best is never drawn. A million such tokens together have a smaller probability than the
+ * smallest difference of 53-bit random numbers (10^6 * e^-52 < 2^-53).
  */
 export const thresholdMaxNats = 52;
 
-/** Depths are binned by 1/64 nat: fine enough that the bin in which a head ends is small, and a power of two, so exact. */
+/** Bins have a width of 1/64 nat: a power of two, so exact, and so small that few tokens share a bin. */
 const binsPerNat = 64;
 export const binCount = thresholdMaxNats * binsPerNat + 1;
 
 export const expOfBin: Float64Array = Float64Array.from({ length: binCount }, (_, bin) => Math.exp(-bin / binsPerNat));
 
 /**
- * exp(-depth) for depth in [0, depthMax], to 15 digits: the bin's value by table, the rest of the bin by Taylor's
- * series, whose first omitted term is below 2^-54. A third of the cost of `Math.exp`, and plain arithmetic, so the bits
- * do not depend on the platform's library.
+ * exp(-nats) for nats in [0, thresholdMaxNats], to 15 digits: a table has the bin's value, and a Taylor series computes
+ * the remainder; its first omitted term is below 2^-54. Takes a third of the time of `Math.exp`, and the bits do not depend
+ * on the platform's library.
  */
 export function expOfNats(nats: number): number {
   const bin = (nats * binsPerNat) | 0;
@@ -55,17 +55,17 @@ export function makeCandidates(capacity: number): Candidates {
 }
 
 /**
- * What has to look at every entry of a row. In JavaScript below, in C where there is a compiler
- * (`logits-passes.ts`): the same doubles in the same order, so the same bits.
+ * Functions that read every entry of a row. They exist in JavaScript (below) and in C (`logits-passes.ts`), which needs a
+ * compiler: the same doubles in the same order, so the same bits.
  */
 export interface LogitsPasses {
-  /** The first of the greatest logits; `noToken` when all are -Infinity, `brokenAt(token)` for a NaN or +Infinity. */
+  /** The first of the greatest logits; `noToken` if all are -Infinity, `nonFiniteAt(token)` for a NaN or +Infinity. */
   best(row: Float32Array): number;
-  /** Adds 1 per token to the bins of depth. */
+  /** Adds 1 per token to its bin. */
   countBins(from: Distribution, bins: Float64Array): void;
-  /** Adds each token's weight to the bins of depth; returns their sum by ascending id. */
+  /** Adds each token's weight to its bin; returns the sum of the weights in ascending order of id. */
   weighBins(from: Distribution, bins: Float64Array): number;
-  /** Fills `candidates` with the tokens no deeper than `depthLimit`, and returns their mass, summed by ascending id. */
+  /** Fills `candidates` with the tokens within `thresholdNats`; returns the sum of their weights in ascending order of id. */
   collectCandidates(candidates: Candidates, from: Distribution, thresholdNats: number): number;
 }
 
@@ -73,7 +73,7 @@ export const noToken = -1;
 export const nonFiniteAt = (token: number): number => -2 - token;
 
 export const scriptPasses: LogitsPasses = {
-  /** One comparison per entry settles both what is greater and what is no number; four at a time, as almost none is either. */
+  /** One comparison per entry finds both greater logits and NaN; four at a time, because almost no entry is either. */
   best(row) {
     let best = noToken;
     let max = -Infinity;
@@ -119,7 +119,7 @@ export const scriptPasses: LogitsPasses = {
     let weightSum = 0;
     for (let token = 0; token < logits.length; token++) {
       const nats = (max - logits[token]!) / temperature;
-      // The best token is always in: 0 / temperature is 0 for every temperature, also when other depths overflow.
+      // The best token is always included: 0 / temperature is 0 for every temperature, even if other quotients overflow.
       if (nats > thresholdNats) continue;
       const weight = expOfNats(nats);
       ids[count] = token;
@@ -133,7 +133,7 @@ export const scriptPasses: LogitsPasses = {
   },
 };
 
-/** Fills `candidates` with the tokens no deeper than `depthEnd`, and returns their mass. */
+/** Fills `candidates` with the tokens within both thresholds; returns the sum of their weights. */
 export function collectCandidates(
   passes: LogitsPasses,
   candidates: Candidates,
@@ -145,14 +145,14 @@ export function collectCandidates(
 
 const bins = new Float64Array(binCount);
 
-/** A depth that at least `count` tokens do not exceed, and few more: the end of the bin in which the count is reached. */
+/** A threshold that keeps at least `count` tokens and few more: the end of the bin in which the count is reached. */
 export function thresholdOfTopK(passes: LogitsPasses, from: Distribution, count: number): number {
   bins.fill(0);
   passes.countBins(from, bins);
   return thresholdReaching(count);
 }
 
-/** A depth above which the head of mass `share` x (all mass) lies. The mass itself goes to `massOut[0]`. */
+/** A threshold that keeps the top-p tokens: `share` of all weight. The sum of all weights goes to `weightSumOut[0]`. */
 export function thresholdOfTopP(
   passes: LogitsPasses,
   from: Distribution,
@@ -162,7 +162,7 @@ export function thresholdOfTopP(
   bins.fill(0);
   const weightSum = passes.weighBins(from, bins);
   weightSumOut[0] = weightSum;
-  // The bins' sums round otherwise than the sum by id: a hair more keeps the true head inside, and costs nothing.
+  // The sums of bins are rounded differently from the sum by id. A slightly larger target still keeps all top-p tokens.
   return thresholdReaching(share * weightSum * (1 + 1e-9));
 }
 

@@ -3,7 +3,7 @@ import type { SamplingParams } from '../../core/sampling.ts';
 import type { SampleRequest } from '../../core/step.ts';
 import type { TokenBuffer } from '../../core/tokens.ts';
 
-/** Whether any edit would change a logit, so that the common request is spared the copy of its row. */
+/** Whether any edit would change a logit. Most requests need none, and so no copy of their row. */
 export function needsEdits(request: SampleRequest, outputLength: number): boolean {
   const { params } = request;
   return params.logitBias.size > 0 || outputLength < params.minTokens || hasPenalties(params);
@@ -13,12 +13,11 @@ const hasPenalties = (params: SamplingParams): boolean =>
   params.repetitionPenalty !== 1 || params.presencePenalty !== 0 || params.frequencyPenalty !== 0;
 
 /**
- * What a request's parameters do to its logits before any token is chosen: bias, the ban on ending too early, then
- * penalties (vLLM's order). Costs one pass over the request's tokens when there are penalties, and nothing per
- * vocabulary entry.
+ * Applies a request's parameters to its logits before a token is chosen: bias, then minTokens, then penalties (vLLM's
+ * order). Penalties cost one pass over the request's tokens; nothing costs a pass over the vocabulary.
  */
 export class LogitsEditor {
-  // Per token of the vocabulary: occurrences in the output plus one, or 1 for prompt only; 0 = not seen. All zero between calls.
+  // Per token of the vocabulary: 0 = not seen, else 1 + its occurrences in the output. All 0 between calls.
   readonly #seen: Int32Array;
   readonly #distinct: Int32Array;
 
@@ -39,8 +38,8 @@ export class LogitsEditor {
   }
 
   /**
-   * Repetition (Keskar et al., "CTRL") divides what is positive and multiplies what is negative, over prompt and
-   * output; presence and frequency (OpenAI) subtract, over the output alone.
+   * The repetition penalty (Keskar et al., "CTRL") divides positive logits and multiplies negative logits, for tokens of
+   * prompt and output. Presence and frequency penalties (OpenAI) subtract, for tokens of the output only.
    */
   #penalize(logits: Float32Array, params: SamplingParams, tokens: Int32Array, promptLength: number): void {
     const seen = this.#seen;
@@ -61,7 +60,7 @@ export class LogitsEditor {
       let logit = logits[token]!;
       logit = logit > 0 ? logit / repetitionPenalty : logit * repetitionPenalty;
       if (inOutput > 0) logit -= frequencyPenalty * inOutput + presencePenalty;
-      // A penalty near 0 must not make an infinity, which would look like a broken model.
+      // A penalty near 0 must not cause infinity, which would be reported as an error of the model.
       logits[token] = Math.min(logit, float32Max);
       seen[token] = 0;
     }

@@ -1,4 +1,4 @@
-/** Passes over logits in C give the bits of those in JavaScript. */
+/** Passes over logits in C give the same bits as in JavaScript. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { testsNeed } from '../../../test/support/needs.ts';
@@ -31,7 +31,7 @@ const rows = fc.array(logit, { minLength: 1, maxLength: 300 }).map((values) => F
 describe('passes in C', () => {
   testsNeed(native !== undefined, 'no C compiler');
 
-  it('find the best, and what is no number', () => {
+  it('find the best token and the first non-finite logit', () => {
     const corrupt = fc.option(fc.tuple(fc.nat(), fc.constantFrom(Number.NaN, Infinity)), { nil: undefined });
     fc.assert(
       fc.property(rows, corrupt, (row, corrupted) => {
@@ -51,16 +51,16 @@ describe('passes in C', () => {
       const part = long.subarray(7, end);
       expect(native!.best(part)).toBe(scriptPasses.best(part));
     }
-    // The middle of a buffer, as rows of a batch are.
+    // A part of a buffer, like a row of a batch.
     expect(native!.best(row.subarray(18, 899))).toBe(0);
   });
 
-  it('find the best of each row in a graph, in as many shares as there are threads', () => {
+  it('find the best token of each row in a graph with any number of threads', () => {
     for (const threads of [1, 2, 3]) {
       const device = openDevice({ device: 'cpu', threads, exact: true });
       const graph = new GraphBuilder(device);
       const best = new BestTokens(native!.bestOfShares, threads);
-      // Also vocabularies of fewer tokens than shares, rows without a choice, and broken ones.
+      // Also vocabularies with fewer tokens than shares, rows without finite logits, and rows with NaN or infinity.
       const row = fc.oneof({ weight: 9, arbitrary: logit }, fc.constantFrom(Number.NaN, Infinity));
       const table = fc.tuple(fc.integer({ min: 1, max: 300 }), fc.integer({ min: 1, max: 5 })).chain(([vocab, count]) =>
         fc.array(
@@ -95,7 +95,7 @@ describe('passes in C', () => {
     }
   });
 
-  it('weigh, count and collect', () => {
+  it('weigh, count and collect tokens', () => {
     const temperatures = fc.constantFrom(1e-30, 0.01, 0.3, 0.8, 1, 1.7, 20, 1e30);
     fc.assert(
       fc.property(

@@ -5,11 +5,11 @@ import { type Distribution, expOfBin, type LogitsPasses } from './logits-candida
 
 /** Passes over rows of logits in C. */
 export interface NativeLogitsPasses extends LogitsPasses {
-  /** `best` of shares of rows, for `GraphBuilder.custom`: F32 `[vocab, rows]` -> int32 `[shares, rows]`, see `logits.c`. */
+  /** `best` for shares of rows, for `GraphBuilder.custom`: F32 `[vocab, rows]` -> I32 `[shares, rows]`; see `logits.c`. */
   readonly bestOfShares: RawPtr;
 }
 
-/** Absent where there is no compiler. */
+/** Undefined without a compiler. */
 export async function openLogitsPasses(
   native: NativeApi,
   options: CompileOptions = {},
@@ -48,7 +48,7 @@ function passesIn(native: NativeApi, path: string): NativeLogitsPasses {
     'data',
     'data',
   );
-  /** `struct distribution` of logits.c, and one more number for an answer. */
+  /** `struct distribution` of logits.c. */
   const record = new Float64Array(new ArrayBuffer(24));
   const address = native.addressOf(record.buffer) as RawPtr;
   const weightSum = new Float64Array(1);

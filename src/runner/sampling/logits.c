@@ -1,6 +1,6 @@
 /*
- * Passes over a row of logits, entry for entry the arithmetic of logits-candidates.ts and sampler.ts: the same doubles in
- * the same order, so the same bits. What the row's size makes slow in JavaScript is quick here.
+ * Passes over a row of logits, with the arithmetic of logits-candidates.ts and sampler.ts: the same doubles in the same
+ * order, so the same bits. JavaScript is slow for rows of this size.
  */
 #include "vector.h"
 #include <math.h>
@@ -8,31 +8,31 @@
 /* As logits-candidates.ts has them. */
 #define BINS_PER_NAT 64
 #define NO_TOKEN (-1)
-/* A NaN or +Infinity: -2 - its token. */
-#define BROKEN(token) (-2 - (token))
+/* The result for a NaN or +Infinity at `token`. */
+#define NON_FINITE(token) (-2 - (token))
 
-/* Entries of a stretch: the greatest logit is looked for once in all of them, its place in one. */
-#define STRETCH 1024
+/* Logits of a part of the row: all parts are searched for the greatest logit, and one part for its index. */
+#define PART 1024
 
 /* The first of the greatest logits. */
 int64_t kvasir_best(const float *row, int64_t count) {
   float greatest = -INFINITY;
-  int64_t found = 0; /* where the first stretch with the greatest begins */
-  ivec broken = {0};
-  int is_broken = 0;
-  for (int64_t first = 0; first < count; first += STRETCH) {
-    const int64_t end = first + STRETCH < count ? first + STRETCH : count;
+  int64_t found = 0; /* first logit of the first part that has the greatest */
+  ivec non_finite = {0};
+  int has_non_finite = 0;
+  for (int64_t first = 0; first < count; first += PART) {
+    const int64_t end = first + PART < count ? first + PART : count;
     vec most = splat(-INFINITY);
     int64_t t = first;
     for (; t + LANES <= end; t += LANES) {
       const vec x = load(row + t);
       most = max_(most, x);
       /* Neither a NaN nor +Infinity is less than infinity. */
-      broken |= ~(ivec)(x < INFINITY);
+      non_finite |= ~(ivec)(x < INFINITY);
     }
     float highest = max_lanes(most);
     for (; t < end; t++) {
-      is_broken |= !(row[t] < INFINITY);
+      has_non_finite |= !(row[t] < INFINITY);
       highest = row[t] > highest ? row[t] : highest;
     }
     if (highest > greatest) {
@@ -40,9 +40,9 @@ int64_t kvasir_best(const float *row, int64_t count) {
       found = first;
     }
   }
-  for (int i = 0; i < LANES; i++) is_broken |= broken[i];
-  if (is_broken) {
-    for (int64_t t = 0; t < count; t++) if (!(row[t] < INFINITY)) return BROKEN(t);
+  for (int i = 0; i < LANES; i++) has_non_finite |= non_finite[i];
+  if (has_non_finite) {
+    for (int64_t t = 0; t < count; t++) if (!(row[t] < INFINITY)) return NON_FINITE(t);
   }
   if (greatest == -INFINITY) return NO_TOKEN;
   while (row[found] != greatest) found++;
@@ -56,8 +56,9 @@ INLINE const char *pointer_at(const char *p) {
 }
 
 /*
- * The same in a graph, behind the product that makes the logits: as ggml's custom operation, whose one source is F32
- * [vocabulary, rows]. The result, int32 [shares, rows], holds what `kvasir_best` says of each share of a row, in tokens of the row.
+ * The same in a graph, after the matmul that computes the logits: as ggml's custom operation, whose one source is F32
+ * [vocabulary, rows]. The result, int32 [shares, rows], has the result of `kvasir_best` for each share of a row, counted
+ * from the start of the row.
  */
 static void best_of_shares(char *tensor, int thread, int threads, void *userdata) {
   (void)userdata;
@@ -79,53 +80,54 @@ static void best_of_shares(char *tensor, int thread, int threads, void *userdata
 uintptr_t kvasir_best_of_shares_pointer(void) { return (uintptr_t)best_of_shares; }
 
 struct distribution { /* written by TypeScript: doubles */
-  double max, temperature, depth_limit;
+  double max, temperature, threshold_nats;
 };
 
-INLINE double exp_of_depth(const double *exp_of_bin, double depth) {
-  const int bin = (int)(depth * BINS_PER_NAT);
-  const double rest = (double)bin / BINS_PER_NAT - depth;
+/* exp(-nats): the value of the bin from the table, and a Taylor series for the remainder. */
+INLINE double exp_of_nats(const double *exp_of_bin, double nats) {
+  const int bin = (int)(nats * BINS_PER_NAT);
+  const double rest = (double)bin / BINS_PER_NAT - nats;
   return exp_of_bin[bin] *
          (1 + rest * (1 + rest * (1.0 / 2 + rest * (1.0 / 6 + rest * (1.0 / 24 + rest * (1.0 / 120 + rest * (1.0 / 720)))))));
 }
 
-/* Adds 1 per token to the bins of depth. */
+/* Adds 1 per token to its bin. */
 void kvasir_count_bins(const float *row, int64_t count, const struct distribution *d, double *bins) {
   for (int64_t t = 0; t < count; t++) {
-    const double depth = (d->max - (double)row[t]) / d->temperature;
-    if (!(depth > d->depth_limit)) bins[(int)(depth * BINS_PER_NAT)] += 1;
+    const double nats = (d->max - (double)row[t]) / d->temperature;
+    if (!(nats > d->threshold_nats)) bins[(int)(nats * BINS_PER_NAT)] += 1;
   }
 }
 
-/* Adds each token's weight to the bins of depth; the sum by ascending token. */
+/* Adds each token's weight to its bin; returns the sum of the weights in ascending order of token. */
 double kvasir_weigh_bins(const float *row, int64_t count, const struct distribution *d, const double *exp_of_bin,
                          double *bins) {
-  double mass = 0;
+  double weight_sum = 0;
   for (int64_t t = 0; t < count; t++) {
-    const double depth = (d->max - (double)row[t]) / d->temperature;
-    if (depth > d->depth_limit) continue;
-    const double weight = exp_of_depth(exp_of_bin, depth);
-    bins[(int)(depth * BINS_PER_NAT)] += weight;
-    mass += weight;
+    const double nats = (d->max - (double)row[t]) / d->temperature;
+    if (nats > d->threshold_nats) continue;
+    const double weight = exp_of_nats(exp_of_bin, nats);
+    bins[(int)(nats * BINS_PER_NAT)] += weight;
+    weight_sum += weight;
   }
-  return mass;
+  return weight_sum;
 }
 
-/* The tokens no deeper than the limit, by ascending id; how many. Their weights' sum goes to `mass`. */
+/* Collects the tokens within the threshold in ascending order of id; returns their number, and their sum in `weight_sum`. */
 int64_t kvasir_collect(const float *row, int64_t count, const struct distribution *d, const double *exp_of_bin,
-                       int32_t *ids, double *depths, double *weights, double *mass) {
+                       int32_t *ids, double *nats_below_best, double *weights, double *weight_sum) {
   int64_t found = 0;
   double sum = 0;
   for (int64_t t = 0; t < count; t++) {
-    const double depth = (d->max - (double)row[t]) / d->temperature;
-    if (depth > d->depth_limit) continue;
-    const double weight = exp_of_depth(exp_of_bin, depth);
+    const double nats = (d->max - (double)row[t]) / d->temperature;
+    if (nats > d->threshold_nats) continue;
+    const double weight = exp_of_nats(exp_of_bin, nats);
     ids[found] = (int32_t)t;
-    depths[found] = depth;
+    nats_below_best[found] = nats;
     weights[found] = weight;
     sum += weight;
     found++;
   }
-  *mass = sum;
+  *weight_sum = sum;
   return found;
 }

@@ -1,5 +1,6 @@
 /**
- * What choosing one token costs with a vocabulary of 151,936 (Qwen3) and logits of a bell curve with a few that stand out.
+ * The time of choosing one token, for a vocabulary of 151,936 tokens (Qwen3) and normally distributed logits with a few
+ * greater ones.
  * Build, then: node dist/src/runner/sampling/sampler.bench.js
  */
 import { uniform } from '../../base/philox.ts';

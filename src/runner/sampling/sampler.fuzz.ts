@@ -9,8 +9,8 @@ import { TokenBuffer } from '../../core/tokens.ts';
 import { Sampler } from './sampler.ts';
 
 /**
- * The naive twin: plain arrays, whole sorts, the definitions as written. It sums in sorted order where the sampler
- * sums by id and by bins, so a draw or a cut within `margin` of a border counts as undecided and is not compared.
+ * The reference: plain arrays, full sorts, the definitions as written. The reference sums in sorted order, and the sampler
+ * by id and by bins. So a draw or a threshold within `margin` of a border is undecided and not compared.
  * Not covered: vocabularies larger than 400, speed.
  */
 const margin = 1e-11;
@@ -74,7 +74,7 @@ function naiveChoice(row: readonly number[], params: SamplingParams, outputLengt
   return { token: left.at(-1)!.token, isDecided: false };
 }
 
-/** Some logits from a few values, so that ties are common, some smooth, some of a flat crowd, some banned. */
+/** Logits from a few values, so that ties are common; distributed logits, some -Infinity; nearly equal logits; denormals. */
 const logitsOf = (size: number) =>
   fc.oneof(
     fc.array(fc.integer({ min: -4, max: 4 }), { minLength: size, maxLength: size }),
@@ -113,7 +113,7 @@ const scenario = fc.integer({ min: 2, max: 400 }).chain((vocabSize) => {
   });
 });
 
-test('the sampler equals its naive twin', () => {
+test('the sampler equals its naive reference', () => {
   let compared = 0;
   const samplers = new Map<number, Sampler>();
   fc.assert(
@@ -123,7 +123,7 @@ test('the sampler equals its naive twin', () => {
       const params = parseSamplingParams(raw, { vocabSize, maxTokensDefault: 16, drawSeed: () => 0n });
       const request = { params, promptLength: tokenCount(prompt.length), eosTokenIds: eos.map(tokenId) };
       const before = row.slice();
-      // One sampler per size for all runs: what one sample leaves in the scratch must not show in the next.
+      // One sampler per size for all runs, because scratch memory of one sample must not change the next sample.
       const sampler = samplers.get(vocabSize) ?? new Sampler(vocabSize);
       samplers.set(vocabSize, sampler);
 

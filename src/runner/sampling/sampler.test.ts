@@ -17,13 +17,13 @@ function sample(logits: ArrayLike<number>, raw: object, output: readonly number[
   );
 }
 
-describe('greedy', () => {
-  it('takes the greatest logit, the first of equals', () => {
+describe('greedy sampling', () => {
+  it('takes the greatest logit, the first of equal logits', () => {
     expect(sample([1, 3, 2, 3], { temperature: 0 })).toEqual({ token: 1 });
     expect(sample([-0, 0, -1], { temperature: 0 }).token).toBe(0);
   });
 
-  it('sees bias and penalties', () => {
+  it('applies bias and penalties', () => {
     expect(sample([1, 3, 2], { temperature: 0, logitBias: { 2: 1.5 } }).token).toBe(2);
     expect(sample([1, 3, 2], { temperature: 0, presencePenalty: 1.5 }, [1]).token).toBe(2);
     expect(sample([1, 3, 2.2], { temperature: 0, frequencyPenalty: 0.5 }, [1]).token).toBe(1);
@@ -33,19 +33,19 @@ describe('greedy', () => {
     expect(sample([3, 2, 1], { temperature: 0, presencePenalty: 2 }).token).toBe(0);
   });
 
-  it('bans end and stop tokens until minTokens are out', () => {
+  it('chooses no end or stop token before minTokens output tokens', () => {
     const params = { temperature: 0, minTokens: 2, stopTokenIds: [2] };
     expect(sample([0, 1, 2, 3], params, [0], [3]).token).toBe(1);
     expect(sample([0, 1, 2, 3], params, [0, 0], [3]).token).toBe(3);
   });
 });
 
-describe('what a request can ask but not break', () => {
-  it('chooses as the model would when every token is banned', () => {
+describe('unusual parameters', () => {
+  it('a request that bans every token gets the best token of the unedited logits', () => {
     expect(sample([1, 2], { temperature: 0, minTokens: 5, stopTokenIds: [0] }, [], [1]).token).toBe(1);
   });
 
-  it('survives extreme parameters', () => {
+  it('extreme parameters still give a token', () => {
     const logits = [1, 2, 3, -4];
     expect(sample(logits, { temperature: 1e-320 }).token).toBe(2);
     expect(sample(logits, { repetitionPenalty: 1e-300, temperature: 0 }, [1, 2]).token).toBe(0);
@@ -56,12 +56,12 @@ describe('what a request can ask but not break', () => {
   });
 });
 
-describe('broken logits', () => {
+describe('logits with NaN, infinity or no finite value', () => {
   it.each([
     [[0, NaN, 1], 'NaN', '1'],
     [[0, 1, Infinity], 'Infinity', '2'],
     [[-Infinity, -Infinity], '-Infinity', 'every'],
-  ])('%j is an error and not a token', (logits, found, token) => {
+  ])('%j are an error', (logits, found, token) => {
     for (const temperature of [0, 1]) {
       expect(() => sample(logits, { temperature })).toThrow(
         expect.objectContaining({
@@ -74,7 +74,7 @@ describe('broken logits', () => {
 });
 
 describe('logprobs', () => {
-  it('are the model’s own, before bias, penalties and temperature', () => {
+  it('are computed from the logits before bias, penalties and temperature', () => {
     const result = sample([0, Math.log(2), Math.log(5)], { temperature: 0, logitBias: { 1: 50 }, logprobs: 2 });
     expect(result.token).toBe(1);
     expect(result.logprobs!.logprob).toBeCloseTo(Math.log(2 / 8), 6);
@@ -83,13 +83,13 @@ describe('logprobs', () => {
     expect(result.logprobs!.top[0]!.logprob).toBeCloseTo(Math.log(5 / 8), 6);
   });
 
-  it('with 0 tell of the chosen token alone', () => {
+  it('0 logprobs have only the chosen token', () => {
     expect(sample([0, 1], { temperature: 0, logprobs: 0 }).logprobs!.top).toEqual([]);
   });
 });
 
-describe('drawing', () => {
-  it('is a function of seed and output length', () => {
+describe('a draw', () => {
+  it('is a function of the seed and the output length', () => {
     const logits = Array.from({ length: 500 }, (_, index) => Math.sin(index));
     const draw = (seed: bigint, length: number) => sample(logits, { seed }, Array<number>(length).fill(1)).token;
     expect(draw(5n, 3)).toBe(draw(5n, 3));
@@ -125,9 +125,9 @@ describe('drawing', () => {
 
   const weights = [1, 2, 3, 4, 10, 20, 30, 5];
   const logits = weights.map(Math.log);
-  // Bounds: the 99.9 % points for the degrees of freedom; the seeds are fixed, so this either holds or it does not.
+  // Bounds: the 99.9 % points for the degrees of freedom. The seeds are fixed, so the results are the same in each run.
   it.each([
-    ['all', { seed: 11n }, weights, 24.32],
+    ['all tokens', { seed: 11n }, weights, 24.32],
     ['a temperature', { seed: 12n, temperature: 2 }, weights.map(Math.sqrt), 24.32],
     ['top_k', { seed: 13n, topK: 3 }, [0, 0, 0, 0, 10, 20, 30, 0], 13.82],
     ['top_p', { seed: 14n, topP: 0.7 }, [0, 0, 0, 0, 10, 20, 30, 0], 13.82],
@@ -137,13 +137,13 @@ describe('drawing', () => {
     expect(chiSquare(logits, raw, expected, 20_000)).toBeLessThan(bound);
   });
 
-  it('takes the token in whose share of the mass the random number falls', () => {
+  it('takes the token whose part of the cumulative weight has the random number', () => {
     const token = sample(Array<number>(1000).fill(0), { seed: 9n }).token;
     expect(token).toBe(Math.floor(uniform(9n, 0) * 1000));
   });
 });
 
-describe('a real vocabulary', () => {
+describe('a vocabulary of 151,936 tokens', () => {
   const vocabSize = 151_936;
   const logits = Float32Array.from(
     { length: vocabSize },
@@ -151,7 +151,7 @@ describe('a real vocabulary', () => {
   );
 
   it.each([[1], [20], [1000], [100_000], [vocabSize]])('keeps exactly the %i best with top_k', (topK) => {
-    // All weights nearly equal at this temperature, so any wrong member would be drawn soon.
+    // At this temperature all weights are nearly equal, so a wrong candidate would be drawn soon.
     const order = [...logits.keys()].sort((a, b) => logits[b]! - logits[a]! || a - b);
     const best = new Set(order.slice(0, topK));
     const sampler = new Sampler(vocabSize);

@@ -25,22 +25,22 @@ import { TopKTopPFilter } from './top-k-top-p-filter.ts';
 
 export const brokenLogits = defineError(
   'KVASIR_BROKEN_LOGITS',
-  'The model gave {found} as the logit of token {token} for position {position}: the weights are damaged, or the file does not fit its architecture. Download or convert the model again.',
+  'The model computed {found} as the logit of token {token} for position {position}: the weights are corrupt, or the file does not fit its architecture. Download or convert the model again.',
   500,
 );
 
 /**
- * Chooses the next token. The choice is a pure function of the logits' bits, the parameters and the tokens so far:
- * equal logits rank by ascending token id, and the one random number is `uniform(seed, output length)`.
+ * Chooses the next token. The choice is a pure function of the logits' bits, the parameters and the tokens so far. Equal
+ * logits rank by ascending token id, and the only random number is `uniform(seed, output length)`.
  *
- * (For min_p, top_k and top_p, tokens rank by their distance below the best logit as a double; logits that differ by
- * less than that can show count as equal.)
+ * (For min_p, top_k and top_p, tokens rank by their distance from the best logit as a double. Logits whose distances are
+ * equal as doubles count as equal.)
  *
  * Order as in vLLM: logprobs of the raw logits; bias, min_tokens, penalties; greedy at temperature 0, else temperature,
- * min_p, top_k, top_p (each renormalised over what the former left), and the draw, which walks the tokens by id.
+ * min_p, top_k, top_p (each renormalised over the tokens that are left), and the draw, in ascending order of token id.
  *
- * Holds about 40 bytes of scratch per vocabulary entry and allocates nothing but its results; one sampler serves a
- * runner, whose rows are sampled one after the other.
+ * Has about 40 bytes of scratch memory per vocabulary entry and allocates only its results. A runner has one sampler,
+ * which samples one row at a time.
  */
 export class Sampler {
   readonly #passes: LogitsPasses;
@@ -66,12 +66,12 @@ export class Sampler {
 
   /**
    * `logits`: one row of `vocabSize` values; read, never written (it may be a view of native memory).
-   * `tokens`: prompt and output so far; the chosen token is not pushed. `known`: what `LogitsPasses.best` says of `logits`.
-   * @throws KvasirError `brokenLogits` for a NaN or +Infinity in the row, or when no token is left to choose.
+   * `tokens`: prompt and output so far; the chosen token is not appended. `known`: the result of `LogitsPasses.best`.
+   * @throws KvasirError `brokenLogits` for a NaN or +Infinity in the row, or if all logits are -Infinity.
    */
   sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer, known?: number): SampledToken {
     const { params } = request;
-    assert(logits.length === this.#edited.length, 'a row of logits has one entry per token of the vocabulary');
+    assert(logits.length === this.#edited.length, 'a row has one logit per token of the vocabulary');
     const outputLength = tokens.length - request.promptLength;
     let row = logits;
     let best: TokenId | undefined;
@@ -81,8 +81,8 @@ export class Sampler {
       this.#editor.apply(row, request, tokens);
       best = this.#findBest(row, tokens.length);
     }
-    // Also when the edits ban every token (a tiny vocabulary): such a request gets the model's own choice, because a
-    // request's fault must not look like a broken runner.
+    // If the edits ban every token (of a tiny vocabulary), the request gets the best token of the unedited logits. That is
+    // no error of the model.
     if (best === undefined) {
       row = logits;
       best = this.#findBest(row, tokens.length, known);
@@ -94,7 +94,7 @@ export class Sampler {
     return { token, logprobs: computeLogprobs(logits, logits[rawBest]!, token, params.logprobs) };
   }
 
-  /** Undefined when all are -Infinity. */
+  /** Undefined if all logits are -Infinity. */
   #findBest(row: Float32Array, position: number, known?: number): TokenId | undefined {
     const best = known ?? this.#passes.best(row);
     if (best >= 0) return best as TokenId;
@@ -111,7 +111,7 @@ export class Sampler {
     distribution.logits = row;
     distribution.max = row[best]!;
     distribution.temperature = params.temperature;
-    // min_p is a bound on depth, because the best token has weight 1.
+    // min_p is a threshold in nats, because the best token has weight 1.
     distribution.thresholdNats = minP > 0 ? Math.min(thresholdMaxNats, -Math.log(minP)) : thresholdMaxNats;
     let weightSum: number;
     if (topK > 0) {

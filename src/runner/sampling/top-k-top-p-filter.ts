@@ -2,32 +2,32 @@ import { assert } from '../../base/assert.ts';
 import type { Candidates } from './logits-candidates.ts';
 
 const binCount = 4096;
-/** Below this, sorting is quicker than another round of bins. */
+/** Up to so many candidates, sorting is faster than another histogram. */
 const sortMax = 24;
 
 /**
- * Keeps exactly the head of a distribution without sorting it: a histogram of depths finds the bin in which the
- * wanted count or mass is reached; that bin alone is split again, until few enough are left to sort. A few passes
- * over the candidates, whatever the head's size. "Order" below is ascending depth, then ascending id.
+ * Keeps exactly the top-k or top-p candidates without sorting all of them. A histogram finds the bin in which the count or
+ * the weight is reached. Only that bin is split again, until few candidates are left to sort. That takes a few passes over
+ * the candidates for any k or p. "Order" below is ascending distance from the best logit, then ascending id.
  */
 export class TopKTopPFilter {
   readonly #bins = new Float64Array(binCount);
-  /** Indices of candidates that may hold the cut, in ascending order of token id. */
+  /** Indices of the candidates among which the last kept candidate is, in ascending order of token id. */
   readonly #active: Int32Array;
 
   constructor(capacity: number) {
     this.#active = new Int32Array(capacity);
   }
 
-  /** Drops all but the first `limit` in order. Leaves the weights undefined. */
+  /** Keeps the first `limit` candidates in order. The weights are undefined afterwards. */
   keepTopK(candidates: Candidates, limit: number): void {
-    assert(limit >= 1, 'a head holds at least one candidate');
+    assert(limit >= 1, 'at least one candidate is kept');
     if (limit >= candidates.count) return;
     candidates.weights.fill(1, 0, candidates.count);
     this.#keepTop(candidates, limit);
   }
 
-  /** Drops all but the shortest head, at least one, whose weight reaches `mass`. The weights must be filled in. */
+  /** Keeps the fewest candidates in order, at least one, whose weights add up to `weightSum`. Reads the weights. */
   keepTopP(candidates: Candidates, weightSum: number): void {
     this.#keepTop(candidates, weightSum);
   }
@@ -48,7 +48,7 @@ export class TopKTopPFilter {
       }
       if (activeCount <= sortMax || least === greatest) break;
       const scale = (binCount - 1) / (greatest - least);
-      // A range of denormals overflows the scale. Such depths differ by less than a rounding error of their weights.
+      // A range of denormals overflows the scale. Such distances differ by less than a rounding error of their weights.
       if (!Number.isFinite(scale)) break;
       const bin = this.#findBin(candidates, activeCount, least, scale, target - reached);
       reached = bin.reached + reached;
@@ -84,7 +84,7 @@ export class TopKTopPFilter {
       sum += weight;
       if (sum >= target) break;
     }
-    // When rounding keeps the sum below the target to the end, the head is everything: the last bin holds the cut.
+    // If the sum stays below the target because of rounding, all candidates are kept: the last bin is found.
     found.index = lastFilled;
     found.reached = beforeLastFilled;
     return found;
@@ -107,7 +107,7 @@ function keepBin(
   return kept;
 }
 
-/** By insertion, which is stable: equal depths stay in ascending order of id. */
+/** By insertion, which is stable: candidates with equal distances stay in ascending order of id. */
 function sortByNats(active: Int32Array, activeCount: number, natsBelowBest: Float64Array): void {
   for (let index = 1; index < activeCount; index++) {
     const candidate = active[index]!;
@@ -118,7 +118,7 @@ function sortByNats(active: Int32Array, activeCount: number, natsBelowBest: Floa
   }
 }
 
-/** The last candidate of the head, given the ordered candidates of the bin where the head ends. */
+/** The last kept candidate, given the candidates of its bin in order. */
 function findCut(active: Int32Array, activeCount: number, weights: Float64Array, target: number): number {
   let sum = 0;
   for (let index = 0; index < activeCount; index++) {
