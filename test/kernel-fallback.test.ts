@@ -50,7 +50,7 @@ describe('an engine', () => {
     const alone = await answer(compiler);
     expect(alone.events.filter((message) => message.startsWith('The native attention kernel'))).toEqual([
       'The native attention kernel cannot be used: x.c:1: error: out of order. ' +
-        'ggml computes attention instead: slower, and the text may differ from engines that have the kernel.',
+        'ggml computes attention instead, which is slower, and the text may differ from engines that have the kernel.',
     ]);
     expect(alone.events.filter((message) => message.startsWith('The kernel for sampling'))).toHaveLength(1);
     expect(new Set(alone.events).size).toBe(alone.events.length);

@@ -2,8 +2,8 @@ import type { ComputeDevice } from './device.ts';
 import type { NativeApi } from './ffi.ts';
 
 /**
- * The instructions for which ggml's chosen CPU backend was built: `SSE3=1 AVX2=1 REPACK=1 ...`. ggml returns an array of pairs
- * of strings, which ends with NULL.
+ * The instructions for which ggml's chosen CPU backend was built: `SSE3=1 AVX2=1 REPACK=1 ...`. ggml returns an array
+ * of pairs of strings, which ends with NULL.
  */
 export function backendFeatures({ native, cpuDevice }: ComputeDevice): string {
   const registry = native.ggml_backend_dev_backend_reg(cpuDevice);

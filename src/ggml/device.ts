@@ -128,9 +128,9 @@ function openBackend(native: NativeApi, { pointer, name }: ListedDevice, onFailu
 }
 
 /**
- * Gives the backend permanent threads. By default, ggml starts threads for every graph. The system often put two of them on
- * one core, where they wait for each other by spinning, which cost a sixth of a decode step. Between steps the threads
- * sleep, because polling takes time from other threads.
+ * Gives the backend permanent threads. By default, ggml starts threads for every graph. The system often put two of
+ * them on one core, where they wait for each other by spinning, which cost a sixth of a decode step. Between steps the
+ * threads sleep, because polling takes time from other threads.
  */
 function keepThreads(
   native: NativeApi,
@@ -197,8 +197,7 @@ export function allocateTensors(
   device: ComputeDevice,
   context: ContextPtr,
   type: BufferType,
-  purpose: string,
-  bytes: number,
+  { purpose, bytes }: { readonly purpose: string; readonly bytes: number },
 ): BufferPtr {
   const buffer = device.native.ggml_backend_alloc_ctx_tensors_from_buft(context, type.pointer);
   if (buffer === 0) {

@@ -1,6 +1,6 @@
 /**
- * Every native symbol, in one table: its library, its return type and its parameter types. The TypeScript signatures are
- * derived from the table, so a new pinned version needs one comparison with ggml's headers.
+ * Every native symbol, in one table: its library, its return type and its parameter types. The TypeScript signatures
+ * are derived from the table, so a new pinned version needs one comparison with ggml's headers.
  *
  * Native pointers are plain numbers (user-space addresses are below 2^53), branded by what they point to.
  */
@@ -289,7 +289,10 @@ export interface NativeApi extends Functions {
     returns: R,
     ...takes: T
   ): (...args: Takes<T>) => Kinds[R];
-  /** A function of another library, typed like a row of the table. The library stays loaded. Throws if it cannot be loaded. */
+  /**
+   * A function of another library, typed like a row of the table. The library stays loaded. Throws if it cannot be
+   * loaded.
+   */
   functionIn<R extends Kind, T extends readonly Kind[]>(
     path: string,
     name: string,
@@ -313,8 +316,8 @@ export function loadNative(): NativeApi {
 }
 
 /**
- * Binds single symbols for another thread of a process that has loaded and checked the libraries. The thread passes memory
- * (`data`) by address. Logs go to the callback of the first thread.
+ * Binds single symbols for another thread of a process that has loaded and checked the libraries. The thread passes
+ * memory (`data`) by address. Logs go to the callback of the first thread.
  */
 export function bindByAddress(libraries: NativeLibraries): (name: keyof Functions) => (...args: unknown[]) => unknown {
   configureKoffi();
@@ -333,8 +336,9 @@ export function bindByAddress(libraries: NativeLibraries): (name: keyof Function
 }
 
 /**
- * Binds only `llama_tokenize`, for another thread. That thread must not set the log's callback, which belongs to the thread
- * that called `loadNative`. The function is thread-safe: it only reads the vocabulary, and each call has its own state.
+ * Binds only `llama_tokenize`, for another thread. That thread must not set the log's callback, which belongs to the
+ * thread that called `loadNative`. The function is thread-safe: it only reads the vocabulary, and each call has its own
+ * state.
  */
 export function bindTokenize(path: string): NativeApi['llama_tokenize'] {
   configureKoffi();
@@ -401,7 +405,9 @@ function bind(libraries: NativeLibraries): NativeApi {
   };
 }
 
-/** Other libraries than those of `bind`. koffi unloads a library without references, and pointers into it would dangle. */
+/**
+ * Other libraries than those of `bind`. koffi unloads a library without references, and pointers into it would dangle.
+ */
 const otherLibraries = new Map<string, LibraryHandle>();
 
 function libraryAt(path: string): LibraryHandle {

@@ -1,4 +1,7 @@
-/** The thread that hashes a file for `digestFile`: one part of the file per call, so that the caller can report progress. */
+/**
+ * The thread that hashes a file for `digestFile`: one part of the file per call, so that the caller can report
+ * progress.
+ */
 import { createHash } from 'node:crypto';
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { serveCalls } from '../base/call-thread.ts';

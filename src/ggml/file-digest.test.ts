@@ -21,7 +21,10 @@ const root = mkdtempSync(join(tmpdir(), 'kvasir-digest-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 let serial = 0;
 
-/** A file, a cache, and a call of `digestFile`, whose clock is an hour ahead by default. Returns whether it hashed the file. */
+/**
+ * A file, a cache, and a call of `digestFile`, whose clock is an hour ahead by default. Returns whether it hashed the
+ * file.
+ */
 function setup(content: Uint8Array = Buffer.from('a model')) {
   const folder = join(root, `${serial++}`);
   mkdirSync(folder);

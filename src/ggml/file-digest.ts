@@ -34,8 +34,8 @@ export interface DigestedPart {
 }
 
 /**
- * The sha256 of a file, as from `sha256sum`. The file is hashed on another thread, and the digest is cached for the file's
- * path, size, inode and dates. If a cached record is not certain, the file is hashed again: see `readRecord`.
+ * The sha256 of a file, as from `sha256sum`. The file is hashed on another thread, and the digest is cached for the
+ * file's path, size, inode and dates. If a cached record is not certain, the file is hashed again: see `readRecord`.
  * Throws `modelFileUnreadable`, `modelFileChanged`, or the reason of `signal`.
  */
 export async function digestFile(path: string, options: DigestOptions = {}): Promise<FileDigest> {
@@ -58,8 +58,9 @@ export async function digestFile(path: string, options: DigestOptions = {}): Pro
 const attemptsMax = 3;
 
 /**
- * Whether a later change gives the file other dates. Clocks of file systems advance every few milliseconds, some only every
- * two seconds. Dates in the future come from another clock, or from this clock before it was set back, so they are not used.
+ * Whether a later change gives the file other dates. Clocks of file systems advance every few milliseconds, some only
+ * every two seconds. Dates in the future come from another clock, or from this clock before it was set back, so they
+ * are not used.
  */
 function isSettled({ modifiedNs, changedNs }: FileState, nowMs: number): boolean {
   const latestMs = Math.max(Number(modifiedNs), Number(changedNs)) / 1e6;

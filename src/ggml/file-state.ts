@@ -2,7 +2,9 @@ import type { BigIntStats } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { modelFileChanged, withModelFile } from './errors.ts';
 
-/** Tells whether a file has changed since it was read. Plain data: it is sent to other processes and written into files. */
+/**
+ * Tells whether a file has changed since it was read. Plain data: it is sent to other processes and written into files.
+ */
 export interface FileState {
   readonly bytes: number;
   readonly inode: string;

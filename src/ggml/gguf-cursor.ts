@@ -4,11 +4,11 @@ import { ggufCorrupt, ggufTruncated } from './errors.ts';
 const BUFFER_BYTES = 1 << 20;
 
 /**
- * Reads a file from start to end through one bounded buffer. Allocates memory for a length in the file only after it has
- * checked that the file is long enough.
+ * Reads a file from start to end through one bounded buffer. Allocates memory for a length in the file only after it
+ * has checked that the file is long enough.
  *
- * `take` calls are synchronous and need an `ensure` call for their bytes before, so that hundreds of thousands of strings
- * need no promise each.
+ * `take` calls are synchronous and need an `ensure` call for their bytes before, so that hundreds of thousands of
+ * strings need no promise each.
  */
 export class GgufCursor {
   readonly path: string;

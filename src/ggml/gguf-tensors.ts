@@ -51,13 +51,17 @@ async function readTensorInfo(cursor: GgufCursor, name: string): Promise<TensorI
   if (type === undefined) throw cursor.corrupt(`tensor ${name} has the unknown type ${typeId}`, 4);
   if (ne.includes(0)) throw cursor.corrupt(`tensor ${name} has an empty shape [${ne.join(', ')}]`);
   if (ne[0] % type.blockSize !== 0) {
-    throw cursor.corrupt(`tensor ${name} has rows of ${ne[0]} elements, which is no multiple of the block of ${type.name}`);
+    throw cursor.corrupt(
+      `tensor ${name} has rows of ${ne[0]} elements, which is no multiple of the block of ${type.name}`,
+    );
   }
   const offset = cursor.takeCount(Number.MAX_SAFE_INTEGER, `the offset of tensor ${name}`);
   return { name, type, ne, offset };
 }
 
-/** ggml writes tensors one after another in the order of their infos, each padded. A file with other offsets is corrupt. */
+/**
+ * ggml writes tensors one after another in the order of their infos, each padded. A file with other offsets is corrupt.
+ */
 export function placeTensors(
   cursor: GgufCursor,
   infos: readonly TensorInfo[],

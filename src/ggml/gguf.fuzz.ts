@@ -2,9 +2,9 @@
  * Changes bytes of valid files at random. The reader must return a file or throw a KvasirError. If the reader and the
  * vocabulary check accept the file, libllama must load its vocabulary without ending the process.
  *
- * Does not cover: changes in tensor data, which is only numbers; and how libllama loads tensors, which the engine does not
- * use. If libllama aborts, this process ends (vitest reports the crash), and the corrupt file stays in the temporary folder
- * of the system as `kvasir-gguf-fuzz-<pid>.gguf`.
+ * Does not cover: changes in tensor data, which is only numbers; and how libllama loads tensors, which the engine does
+ * not use. If libllama aborts, this process ends (vitest reports the crash), and the corrupt file stays in the
+ * temporary folder of the system as `kvasir-gguf-fuzz-<pid>.gguf`.
  */
 import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

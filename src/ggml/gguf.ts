@@ -1,6 +1,6 @@
 /**
- * Reads GGUF files (versions 2 and 3, little-endian). Checks all that native code assumes, so that a corrupt file causes an
- * error and never ends the process. Reads only the header, through a buffer of bounded size.
+ * Reads GGUF files (versions 2 and 3, little-endian). Checks all that native code assumes, so that a corrupt file
+ * causes an error and never ends the process. Reads only the header, through a buffer of bounded size.
  *
  * Layout: "GGUF", version, tensor count, key count, keys with values, tensor infos, padding, tensor data.
  */
@@ -38,7 +38,9 @@ export interface GgufFile {
 }
 
 const VERSIONS = [2, 3];
-/** Real files have some dozens of keys and at most some thousands of tensors. Native code compares all pairs of names. */
+/**
+ * Real files have some dozens of keys and at most some thousands of tensors. Native code compares all pairs of names.
+ */
 const KEY_COUNT_MAX = 10_000;
 const TENSOR_COUNT_MAX = 20_000;
 const KEY_BYTES_MAX = 65_535;
@@ -163,7 +165,8 @@ async function readKeys(cursor: GgufCursor, count: number): Promise<Map<string, 
   const values = new Map<string, GgufValue>();
   for (let i = 0; i < count; i++) {
     const key = await cursor.string(KEY_BYTES_MAX, `metadata key ${i + 1} of ${count}`);
-    if (key === '' || key.includes('\0')) throw cursor.corrupt(`metadata key ${i + 1} of ${count} has an empty or invalid name`);
+    if (key === '' || key.includes('\0'))
+      throw cursor.corrupt(`metadata key ${i + 1} of ${count} has an empty or invalid name`);
     if (values.has(key)) throw cursor.corrupt(`metadata key ${key} appears twice`);
     values.set(key, await readValue(cursor, key));
   }
@@ -205,7 +208,8 @@ async function readArrayInfo(cursor: GgufCursor, key: string): Promise<GgufArray
   if (found === undefined) throw cursor.corrupt(`${what} has the unknown element type ${typeId}`, 4);
   const [elementType, elementBytes] = found;
   const length = cursor.takeCount(Number.MAX_SAFE_INTEGER, `the length of ${what}`);
-  // For strings too, because each has at least its length. So no loop below takes more iterations than the file has bytes.
+  // For strings too, because each has at least its length. So no loop below takes more iterations than the file has
+  // bytes.
   cursor.require(length * elementBytes, what);
   const fileOffset = cursor.position;
   if (elementType !== 'string') cursor.skip(length * elementBytes, what);

@@ -21,9 +21,9 @@ const ALLOC_FAILED = -2;
 /**
  * Builds one compute graph after another in its own memory and runs them.
  *
- * Shapes are written in ggml's order: `[ne0, ne1, ...]`, the first dimension contiguous. `begin` frees the tensors of the
- * last graph. The memory of the tensor structs is an ArrayBuffer, so that the two operations without a C function (a view
- * of another type, a result in the memory of another tensor) are plain writes.
+ * Shapes are written in ggml's order: `[ne0, ne1, ...]`, the first dimension contiguous. `begin` frees the tensors of
+ * the last graph. The memory of the tensor structs is an ArrayBuffer, so that this class can change the structs. Two
+ * operations have no C function and need that: a view of another type, and a result in the memory of another tensor.
  */
 export class GraphBuilder {
   readonly #device: ComputeDevice;
@@ -38,8 +38,8 @@ export class GraphBuilder {
   readonly #allocator: AllocatorPtr = nullPtr();
   #sched: SchedPtr = nullPtr();
   /**
-   * Views of the tensors' memory in the allocated graph, one for each tensor. The garbage collector counts the bytes of each
-   * view as garbage, so a new view of the logits in each step would cause constant collections.
+   * Views of the tensors' memory in the allocated graph, one for each tensor. The garbage collector counts the bytes of
+   * each view as garbage, so a new view of the logits in each step would cause constant collections.
    */
   readonly #views = new Map<TensorPtr, ArrayBuffer>();
 
@@ -119,6 +119,7 @@ export class GraphBuilder {
   ): TensorPtr {
     return this.#device.native.ggml_view_3d(this.#context, x, ne[0], ne[1], ne[2], nb[0], nb[1], offset);
   }
+  // biome-ignore lint/complexity/useMaxParams: the parameters of ggml's function, in its order
   view2d(x: TensorPtr, ne0: number, ne1: number, nb1: number, offset: number): TensorPtr {
     return this.#device.native.ggml_view_2d(this.#context, x, ne0, ne1, nb1, offset);
   }
@@ -130,15 +131,17 @@ export class GraphBuilder {
     return this.#device.native.ggml_set_rows(this.#context, target, x, rows);
   }
   /** q `[d, rows, heads]`, k and v `[d, kv, headsKv]`, mask F16 `[kv, rows]` or none -> F32 `[d, heads, rows]`. */
+  // biome-ignore lint/complexity/useMaxParams: the parameters of ggml's function, in its order
   flashAttention(q: TensorPtr, k: TensorPtr, v: TensorPtr, mask: TensorPtr | undefined, scale: number): TensorPtr {
     return this.#device.native.ggml_flash_attn_ext(this.#context, q, k, v, mask ?? nullPtr(), scale, 0, 0);
   }
 
   /**
-   * F32 `[ne0, ne1]` computed by a C function of Kvasir, `void (*)(tensor, thread, threads, userdata)`, which all of ggml's
-   * threads call. `x` is the tensor's first source. The graph keeps a reference to `owner`, which keeps `userdata` in memory,
-   * because the garbage collector does not know C's pointers.
+   * F32 `[ne0, ne1]` computed by a C function of Kvasir, `void (*)(tensor, thread, threads, userdata)`, which all of
+   * ggml's threads call. `x` is the tensor's first source. The graph keeps a reference to `owner`, which keeps
+   * `userdata` in memory, because the garbage collector does not know C's pointers.
    */
+  // biome-ignore lint/complexity/useMaxParams: the parameters of ggml's function, in its order
   custom(x: TensorPtr, ne0: number, ne1: number, compute: RawPtr, userdata: RawPtr, owner: object): TensorPtr {
     this.#owners.add(owner);
     const allThreads = -1;
@@ -148,9 +151,10 @@ export class GraphBuilder {
   }
 
   /**
-   * A view of the same bytes as elements of another type, from a byte offset; `nb` are the strides in bytes of dimensions 1
-   * and 2. C has no such view, so this method writes the struct of a new view.
+   * A view of the same bytes as elements of another type, from a byte offset; `nb` are the strides in bytes of
+   * dimensions 1 and 2. C has no such view, so this method writes the struct of a new view.
    */
+  // biome-ignore lint/complexity/useMaxParams: the parameters of ggml's views, in their order
   reinterpret(
     x: TensorPtr,
     type: GgmlType,

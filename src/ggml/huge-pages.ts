@@ -5,8 +5,8 @@ const hugePageBytes = 2 << 20;
 const MADV_HUGEPAGE = 14;
 
 /**
- * Asks Linux for pages of 2 MiB for memory that is not written yet: reading matrices then causes fewer TLB misses. Linux may
- * ignore it. Used for weights; with such pages for the KV pool too, prompts were a tenth slower.
+ * Asks Linux for pages of 2 MiB for memory that is not written yet: reading matrices then causes fewer TLB misses.
+ * Linux may ignore it. Used for weights; with such pages for the KV pool too, prompts were a tenth slower.
  */
 export function preferHugePages(native: NativeApi, at: number, byteLength: number): void {
   if (process.platform !== 'linux' || process.arch !== 'x64' || byteLength < 2 * hugePageBytes) return;

@@ -1,5 +1,6 @@
 /**
- * Functions of the C runtime, which every process has. They are not in `ffi.ts`, because they do not need ggml's libraries.
+ * Functions of the C runtime, which every process has. They are not in `ffi.ts`, because they do not need ggml's
+ * libraries.
  */
 import { closeSync, fstatSync, statSync, writeSync } from 'node:fs';
 import koffi, { type LibraryHandle } from 'koffi';
@@ -16,8 +17,8 @@ const ALL_SEALS = 15;
 const CURRENT_PROCESS = -1;
 
 /**
- * Ends the process without waiting for threads. `process.exit` joins Node's threads, so it never returns if one of them is
- * stuck in a system call (a file on a dead NFS mount). Buffered output must be written before.
+ * Ends the process without waiting for threads. `process.exit` joins Node's threads, so it never returns if one of them
+ * is stuck in a system call (a file on a dead NFS mount). Buffered output must be written before.
  */
 export function exitAtOnce(code: number): never {
   try {
@@ -35,8 +36,8 @@ export function exitAtOnce(code: number): never {
 }
 
 /**
- * On Linux, the kernel kills this process when the thread that started it ends, even if this process is stopped by SIGSTOP.
- * Has no effect on other systems.
+ * On Linux, the kernel kills this process when the thread that started it ends, even if this process is stopped by
+ * SIGSTOP. Has no effect on other systems.
  */
 export function dieWithParent(): void {
   if (process.platform !== 'linux') return;

@@ -1,6 +1,6 @@
 /**
- * libllama on the same file: tests compare Kvasir's logits with its logits, and benches use it as the peer. It loads models
- * as llama.cpp does by default: the file is mapped, and weights are repacked where that is faster.
+ * libllama on the same file: tests compare Kvasir's logits with its logits, and benches use it as the peer. It loads
+ * models as llama.cpp does by default: the file is mapped, and weights are repacked where that is faster.
  */
 import { assert } from '../base/assert.ts';
 import { loadBackends } from './device.ts';
@@ -21,8 +21,8 @@ export interface ReferenceOptions {
   /** Sequences that share the context; default 1. */
   readonly sequences?: number;
   /**
-   * Default true: the KV of all sequences is in one buffer, which has a shared prefix once. False: each sequence has its own
-   * buffer, with an equal part of the context.
+   * Default true: the KV of all sequences is in one buffer, which has a shared prefix once. False: each sequence has
+   * its own buffer, with an equal part of the context.
    */
   readonly unified?: boolean;
   /** Whether weights are repacked for the CPU; default true, as in llama.cpp. */
@@ -130,6 +130,7 @@ export class LlamaReference {
     this.#native.llama_model_free(this.#model);
   }
 
+  // biome-ignore lint/complexity/useMaxParams: called for each row of each batch, so without an object
   #setRow(row: number, token: number, position: number, sequence: number, isWanted: boolean): void {
     const { tokens, positions, sequences, wanted } = this.#rows;
     tokens[row] = token;

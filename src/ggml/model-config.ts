@@ -1,7 +1,7 @@
 /**
- * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are those
- * of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3}.cpp`), so that both compute the
- * same model.
+ * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
+ * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3}.cpp`), so that both
+ * compute the same model.
  */
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
 import type { GgufFile } from './gguf.ts';

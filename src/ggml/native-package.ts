@@ -23,13 +23,15 @@ export interface NativeLibraries {
   readonly base: string;
   readonly ggml: string;
   readonly llama: string;
-  /** Folders with backend libraries (`libggml-cpu-*`, `libggml-cuda`, ...); the folder with the CPU variants is first. */
+  /**
+   * Folders with backend libraries (`libggml-cpu-*`, `libggml-cuda`, ...); the folder with the CPU variants is first.
+   */
   readonly backendFolders: readonly string[];
 }
 
 /**
- * Finds the installed libraries. ggml and libllama come from the CPU package, which also loads the backends of installed GPU
- * packages. GPU packages have their own copy of the same ggml, but a process must not load two.
+ * Finds the installed libraries. ggml and libllama come from the CPU package, which also loads the backends of
+ * installed GPU packages. GPU packages have their own copy of the same ggml, but a process must not load two.
  */
 export function findNativeLibraries(platform = `${process.platform}-${process.arch}`): NativeLibraries {
   const candidates = packagesByPlatform[platform];

@@ -8,8 +8,8 @@ export interface NativeCall {
 }
 
 /**
- * A thread that runs native calls in order, so that they neither block the event loop nor wait for libuv's threads, which
- * may be stuck in file calls. The libraries have the same addresses in all threads, so pointers are valid here.
+ * A thread that runs native calls in order. The calls do not block the event loop, and do not wait for libuv's threads,
+ * which may be stuck in file calls. The libraries have the same addresses in all threads, so pointers are valid here.
  */
 export class NativeThread {
   readonly #thread: CallThread<NativeCall, unknown>;
@@ -21,8 +21,8 @@ export class NativeThread {
   }
 
   /**
-   * Calls a function of ffi's table on the thread. Memory among the arguments (`data`) is not copied: C reads and writes it
-   * in place, so the caller must not use it until the promise is settled.
+   * Calls a function of ffi's table on the thread. Memory among the arguments (`data`) is not copied: C reads and
+   * writes it in place, so the caller must not use it until the promise is settled.
    */
   async call<Name extends keyof Functions>(
     name: Name,

@@ -3,7 +3,9 @@ import type { GgufFile } from './gguf.ts';
 
 /** Rotary position embedding, as the parameters of `ggml_rope_ext`. */
 export interface RopeConfig {
-  /** Pairs are adjacent elements (`normal`, as in Llama) or elements of the two halves of a head (`neox`, as in Qwen). */
+  /**
+   * Pairs are adjacent elements (`normal`, as in Llama) or elements of the two halves of a head (`neox`, as in Qwen).
+   */
   readonly mode: 'normal' | 'neox';
   /** How the model extends its context. */
   readonly scaling: 'none' | 'linear' | 'yarn';
@@ -67,8 +69,8 @@ export function readRopeConfig(
 }
 
 /**
- * YaRN multiplies attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies by the same number, so this divides by it: the
- * result is 1 for a factor above 1, and cancels ggml's multiplication for other factors.
+ * YaRN multiplies attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies by the same number, so this divides by it:
+ * the result is 1 for a factor above 1, and cancels ggml's multiplication for other factors.
  */
 function yarnAttention(factor: number): number {
   const raised = factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;

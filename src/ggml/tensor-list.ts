@@ -7,8 +7,8 @@ import { isWeightType, weightTypeNames } from './types.ts';
 type Shape = readonly number[];
 
 /**
- * Checks that the file has exactly the tensors of its architecture, each in its shape and in a supported type. A model with
- * an unknown tensor needs an operation that Kvasir does not compute, so its text would be wrong.
+ * Checks that the file has exactly the tensors of its architecture, each in its shape and in a supported type. A model
+ * with an unknown tensor needs an operation that Kvasir does not compute, so its text would be wrong.
  */
 export function checkTensors(file: GgufFile, config: ModelConfig): void {
   const { architecture } = config;

@@ -3,7 +3,10 @@ import { modelFileChanged, withModelFile } from './errors.ts';
 import { isSameFile, stateOf } from './file-state.ts';
 import type { GgufFile, GgufTensor } from './gguf.ts';
 
-/** The target of a tensor's data: memory in place, or a function that gets all bytes in a staging buffer, used again later. */
+/**
+ * The target of a tensor's data: memory in place, or a function that gets all bytes in a staging buffer, used again
+ * later.
+ */
 export type TensorTarget =
   | { readonly tensor: GgufTensor; readonly into: Uint8Array }
   | { readonly tensor: GgufTensor; readonly accept: (bytes: Uint8Array) => void };
@@ -36,10 +39,10 @@ export async function readTensors(
     let staging = new Uint8Array(0);
     for (const target of ordered) {
       const { byteLength } = target.tensor;
-      if ('into' in target) await readInto(handle, file, target.tensor, target.into, advance);
+      if ('into' in target) await readInto({ handle, file }, target.tensor, target.into, advance);
       else {
         if (staging.length < byteLength) staging = new Uint8Array(byteLength);
-        await readInto(handle, file, target.tensor, staging.subarray(0, byteLength), advance);
+        await readInto({ handle, file }, target.tensor, staging.subarray(0, byteLength), advance);
         target.accept(staging.subarray(0, byteLength));
       }
     }
@@ -53,8 +56,7 @@ export async function readTensors(
 }
 
 async function readInto(
-  handle: FileHandle,
-  file: GgufFile,
+  { handle, file }: { readonly handle: FileHandle; readonly file: GgufFile },
   tensor: GgufTensor,
   into: Uint8Array,
   advance: (bytes: number) => void,

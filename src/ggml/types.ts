@@ -1,6 +1,6 @@
 /**
- * ggml's tensor types with the sizes of their blocks, and the types of weights that Kvasir supports. A test compares the
- * sizes with the library.
+ * ggml's tensor types with the sizes of their blocks, and the types of weights that Kvasir supports. A test compares
+ * the sizes with the library.
  */
 export interface GgmlType {
   /** ggml's enum value, which GGUF files have. */

@@ -1,4 +1,6 @@
-/** Compilers that are found, missing or failing, kernels that are loaded at the same time, and kernels that are cached. */
+/**
+ * Compilers that are found, missing or failing, kernels that are loaded at the same time, and kernels that are cached.
+ */
 import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

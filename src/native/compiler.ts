@@ -17,8 +17,8 @@ import {
 } from './kernel-cache.ts';
 
 /**
- * C that is compiled when a model is loaded, for this machine's CPU and for the shapes of the model. Installing the package
- * compiles nothing.
+ * C that is compiled when a model is loaded, for this machine's CPU and for the shapes of the model. Installing the
+ * package compiles nothing.
  */
 export interface NativeSource {
   /** The translation unit, by its path below `src`. */
@@ -52,9 +52,9 @@ export interface Compiled {
 }
 
 /**
- * The reason why there is no library; the caller works without it. `isAvoidable`: this machine could have the library, so
- * an operator should know. A machine without a compiler, a CPU without the instructions or a model with other shapes could
- * not.
+ * The reason why there is no library; the caller works without it. `isAvoidable`: this machine could have the library,
+ * so an operator should know. A machine without a compiler, a CPU without the instructions or a model with other shapes
+ * could not.
  */
 export class CompileFailure extends Error {
   readonly isAvoidable: boolean;
@@ -66,8 +66,8 @@ export class CompileFailure extends Error {
 }
 
 /**
- * For a caller that can work without the library: sends an event if this machine could have the library. Throws errors that
- * are no `CompileFailure`. `what` and `instead` are parts of the event's text.
+ * For a caller that can work without the library: sends an event if this machine could have the library. Throws errors
+ * that are no `CompileFailure`. `what` and `instead` are parts of the event's text.
  */
 export function doWithout(error: unknown, what: string, instead: string, { event }: CompileOptions): undefined {
   if (!(error instanceof CompileFailure)) throw error;
@@ -89,8 +89,8 @@ const ownCpuFlags = process.arch === 'x64' ? ['-march=native'] : ['-march=native
 export const demandedCpuFlags = (): string | undefined => process.env.KVASIR_CPU_FLAGS?.trim() || undefined;
 
 /**
- * Finds the library of a source in the cache, or compiles it, and calls `take` to load it. A cached library that cannot be
- * loaded is compiled again.
+ * Finds the library of a source in the cache, or compiles it, and calls `take` to load it. A cached library that cannot
+ * be loaded is compiled again.
  * Throws `CompileFailure`.
  */
 export async function openNative<T>(
@@ -133,8 +133,8 @@ const unloadable = ({ path }: Compiled, error: unknown): CompileFailure =>
 const ofThisProcess = new Map<string, Promise<Compiled>>();
 
 /**
- * The shared library for a source; compiled at most once per source, definitions, compiler and CPU. Several processes may
- * call it at once. If no cache can be written, only this process has the library. Throws `CompileFailure`.
+ * The shared library for a source; compiled at most once per source, definitions, compiler and CPU. Several processes
+ * may call it at once. If no cache can be written, only this process has the library. Throws `CompileFailure`.
  */
 export async function compileNative(source: NativeSource, options: CompileOptions = {}): Promise<Compiled> {
   const job = await jobOf(source, options);

@@ -6,8 +6,9 @@ import { demandedCpuFlags } from './compiler.ts';
 const vectorFeature = /\b(?:ssse3|sse4_[12]|avx\w*|fma|f16c|amx\w*|asimd\w*|sve\w*|i8mm|bf16|fphp)\b/g;
 
 /**
- * All that this CPU's kernels depend on: machines with equal features compute KV with equal bits. If the system does not
- * list instructions, the text has the CPU's name instead. If kernels are compiled for another CPU, the text has the flags.
+ * All that this CPU's kernels depend on: machines with equal features compute KV with equal bits. If the system does
+ * not list instructions, the text has the CPU's name instead. If kernels are compiled for another CPU, the text has the
+ * flags.
  */
 export async function cpuFeatures(): Promise<string> {
   const details = await readFile('/proc/cpuinfo', 'utf8').catch(() => '');

@@ -1,8 +1,8 @@
 /*
- * zlib's CRC32 by carry-less multiplication. The message is a polynomial with reflected bits, and its CRC is the remainder
- * modulo P. Multiplying the two halves of 16 bytes by x^(n + 32) and x^(n - 32) mod P moves them `n` bits forward. The
- * result has 16 bytes again, and the message's 16 bytes at the new place are added to it. Several pieces of 16 bytes are
- * moved side by side, because a multiplication has a long latency.
+ * zlib's CRC32 by carry-less multiplication. The message is a polynomial with reflected bits, and its CRC is the
+ * remainder modulo P. Multiplying the two halves of 16 bytes by x^(n + 32) and x^(n - 32) mod P moves them `n` bits
+ * forward. The result has 16 bytes again, and the message's 16 bytes at the new place are added to it. Several pieces
+ * of 16 bytes are moved side by side, because a multiplication has a long latency.
  */
 #include <stdint.h>
 #include <string.h>

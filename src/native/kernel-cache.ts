@@ -12,9 +12,9 @@ import { sealedFile } from '../ggml/libc.ts';
  *
  *   <source>-<digest of all inputs of the compilation>-<sha256 of the library>.so
  *
- * The name has the digest of the content, so a library that is incomplete or changed is found before it is loaded. Loading
- * it could end the process. If two compilations of one source give different bytes, there are two files, and each of them
- * is valid.
+ * The name has the digest of the content, so a library that is incomplete or changed is found before it is loaded.
+ * Loading it could end the process. If two compilations of one source give different bytes, there are two files, and
+ * each of them is valid.
  */
 export interface CachedLibrary {
   /** Undefined if no file is valid. */

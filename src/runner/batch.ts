@@ -15,7 +15,9 @@ export interface BatchSequence {
   readonly outputIndex: number | undefined;
 }
 
-/** A step as the input arrays of the graph. Rows after `rowCount` (`outputCount`) are padding, and their results unused. */
+/**
+ * A step as the input arrays of the graph. Rows after `rowCount` (`outputCount`) are padding, and their results unused.
+ */
 export interface Batch {
   readonly sequences: readonly BatchSequence[];
   readonly rowCount: number;

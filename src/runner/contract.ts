@@ -4,12 +4,12 @@ import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 
 /**
- * Computes steps. Owns the weights of some of the model's layers (of all layers, unless it is one rank of a pipeline) and
- * the pool of their KV; knows nothing of queues, prompts or text.
+ * Computes steps. Owns the weights of some of the model's layers (of all layers, unless it is one rank of a pipeline)
+ * and the pool of their KV; knows nothing of queues, prompts or text.
  *
- * `execute` is called with one plan at a time, in order, after the promise of the last call is settled. The event loop stays
- * free while the graph computes, because ggml is called on another thread. Within a layer all KV of the step is written
- * before any KV is read, so sequences of one step may read each other's blocks.
+ * `execute` is called with one plan at a time, in order, after the promise of the last call is settled. The event loop
+ * stays free while the graph computes, because ggml is called on another thread. Within a layer all KV of the step is
+ * written before any KV is read, so sequences of one step may read each other's blocks.
  * If `execute` rejects, the runner cannot be used any more; an error of one request is a failure in the result.
  */
 export interface Runner {

@@ -49,8 +49,9 @@ export interface GgmlRunnerOptions {
   /** Of K and V in the pool; default F16. */
   readonly kvType?: KvType;
   /**
-   * Bytes of the pool, rounded down to whole blocks. Called after the weights are in memory, with the bytes of a block in
-   * this stage. All stages of a model must have equally many blocks; on a CPU, `blockCount * blockBytes` ensures that.
+   * Bytes of the pool, rounded down to whole blocks. Called after the weights are in memory, with the bytes of a block
+   * in this stage. All stages of a model must have equally many blocks; on a CPU, `blockCount * blockBytes` ensures
+   * that.
    */
   readonly kvCacheBytes: (blockBytes: number) => number;
   /** The implementation of attention; default `auto`. */
@@ -79,6 +80,18 @@ export interface RunnerTimings {
   /** ggml computing, from the call to its return. */
   computeMs: number;
   sampleMs: number;
+}
+
+/** The parts of a runner, which owns them. */
+interface RunnerParts {
+  readonly device: ComputeDevice;
+  readonly weights: ModelWeights;
+  readonly kernels: ExactKernels & {
+    readonly tiles: TiledMatmul | undefined;
+    readonly passes: NativeLogitsPasses | undefined;
+  };
+  readonly attention: AttentionChoice;
+  readonly fingerprint: string;
 }
 
 /** Computes steps of a model, or of one stage of a model, on ggml, in this process. */
@@ -112,7 +125,8 @@ export class GgmlRunner implements Runner {
     thread.catch(() => undefined);
     let weights: ModelWeights | undefined;
     try {
-      // The types of the whole model, not only of this stage's layers, because all stages must have the same fingerprint.
+      // The types of the whole model, not only of this stage's layers, because all stages must have the same
+      // fingerprint.
       const types = [...file.tensors.values()].map(({ type }) => type.name);
       const tiles = options.matmulKernels === false ? undefined : await openTiledMatmul(device, types, compile);
       weights = await loadWeights(device, file, config, {
@@ -122,12 +136,14 @@ export class GgmlRunner implements Runner {
         onProgress: options.onProgress,
       });
       const kvType = options.kvType ?? F16;
-      const attention = await chooseAttention(device, config, options.blockSize, options.attention ?? 'auto', {
+      const attention = await chooseAttention(device, config, {
         ...compile,
+        option: options.attention ?? 'auto',
+        blockSize: options.blockSize,
         kvType,
       });
-      // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies masked
-      // values by 0, so a NaN would spread to earlier tokens, whose blocks other requests share.
+      // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies
+      // masked values by 0, so a NaN would spread to earlier tokens, whose blocks other requests share.
       if (device.kind === 'cpu') device.useExactKernels(attention.kind === 'gather');
       const others: PlacedMatrix[] = [];
       for (const matrix of weights.matrices) {
@@ -138,8 +154,8 @@ export class GgmlRunner implements Runner {
         isExact && device.kind === 'cpu'
           ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
           : { rule: anyRows };
-      // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block. Machines that
-      // share a store may have different CPUs and kernels.
+      // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block.
+      // Machines that share a store may have different CPUs and kernels.
       const numerics = await numericsIdentity(device, {
         isExact,
         repack: options.repack ?? true,
@@ -150,7 +166,13 @@ export class GgmlRunner implements Runner {
       const fingerprint = modelFingerprint(file, digest, { numerics, blockSize: options.blockSize, kvType });
       const passes = await openLogitsPasses(device.native, compile);
       await thread;
-      return new GgmlRunner(options, device, weights, { ...kernels, tiles, passes }, attention, fingerprint);
+      return new GgmlRunner(options, {
+        device,
+        weights,
+        kernels: { ...kernels, tiles, passes },
+        attention,
+        fingerprint,
+      });
     } catch (error) {
       weights?.close();
       device.close();
@@ -158,17 +180,7 @@ export class GgmlRunner implements Runner {
     }
   }
 
-  private constructor(
-    options: GgmlRunnerOptions,
-    device: ComputeDevice,
-    weights: ModelWeights,
-    kernels: ExactKernels & {
-      readonly tiles: TiledMatmul | undefined;
-      readonly passes: NativeLogitsPasses | undefined;
-    },
-    attention: AttentionChoice,
-    fingerprint: string,
-  ) {
+  private constructor(options: GgmlRunnerOptions, { device, weights, kernels, attention, fingerprint }: RunnerParts) {
     const { config, blockSize } = options;
     this.stage = stageOf(options);
     const layers = layersOf(this.stage);
@@ -265,7 +277,9 @@ export class GgmlRunner implements Runner {
     return result;
   }
 
-  /** The last step's graph if it fits the batch, else a new graph. A GPU's scheduler needs a new graph for each step. */
+  /**
+   * The last step's graph if it fits the batch, else a new graph. A GPU's scheduler needs a new graph for each step.
+   */
   #decoderFor(batch: Batch): DecoderGraph {
     const last = this.#decoder;
     if (last !== undefined && this.#device.kind === 'cpu' && last.rebind(batch)) return last;

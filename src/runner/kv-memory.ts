@@ -87,7 +87,10 @@ export class KvMemory {
   readonly #partBytes: number;
   readonly granuleBytes: number;
 
-  /** Throws `kvPoolTooLarge` or `outOfNativeMemory`. Blocks that were never written need no physical memory on most systems. */
+  /**
+   * Throws `kvPoolTooLarge` or `outOfNativeMemory`. Blocks that were never written need no physical memory on most
+   * systems.
+   */
   constructor(device: ComputeDevice, layout: KvLayout, blockCount: number) {
     assert(blockCount >= 2, 'a pool has the null block and one more');
     checkPool(device, layout, blockCount);
@@ -108,15 +111,15 @@ export class KvMemory {
     );
     const bytes = blockCount * this.blockBytes;
     try {
-      this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, 'the KV cache', bytes);
+      this.#buffer = allocateTensors(device, this.#context, device.mainBuffers, { purpose: 'the KV cache', bytes });
     } catch (error) {
       native.ggml_free(this.#context);
       throw error;
     }
     if (device.mainBuffers.isHost) {
       this.#base = native.ggml_backend_buffer_get_base(this.#buffer);
-      // If KV is padded, the padding is rows of the null block. A kernel may multiply masked rows by 0, so they must not be
-      // NaN.
+      // If KV is padded, the padding is rows of the null block. A kernel may multiply masked rows by 0, so they must
+      // not be NaN.
       this.bytesOf(0 as BlockId).fill(0);
     } else native.ggml_backend_buffer_clear(this.#buffer, 0);
   }
@@ -142,8 +145,8 @@ export class KvMemory {
   }
 
   /**
-   * I32 `[granuleBytes / 4, ...]`: a layer's K (or V) in granules, which are gathered at `granulesOf`. `ggml_get_rows` copies
-   * the bytes of I32 unchanged, and converts other types to F32.
+   * I32 `[granuleBytes / 4, ...]`: a layer's K (or V) in granules, which are gathered at `granulesOf`. `ggml_get_rows`
+   * copies the bytes of I32 unchanged, and converts other types to F32.
    */
   granuleRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
     const offset = (layer * 2 + part) * this.#partBytes;

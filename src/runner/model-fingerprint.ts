@@ -11,9 +11,9 @@ export interface FingerprintSettings {
 }
 
 /**
- * The fingerprint of KV: blocks match only if it is equal (I10). It depends on every byte of the model's file, and on all
- * that decides the meaning and the bits of a block. The served name of the model, its path and the number of threads are not
- * part of it.
+ * The fingerprint of KV: blocks match only if it is equal (I10). It depends on every byte of the model's file, and on
+ * all that decides the meaning and the bits of a block. The served name of the model, its path and the number of
+ * threads are not part of it.
  *
  * Without a digest, the fingerprint is valid only on this machine, until the file changes. That suffices without a
  * connector, and reading all weights again would take seconds.

@@ -67,9 +67,9 @@ export interface WeightOptions {
 }
 
 /**
- * Places and reads the weights of a model, or of one stage of a model. A matrix goes to the repacked buffers if ggml has a
- * kernel for its type and shape on this CPU and `keepPlain` is false for it. Other tensors go to the device's plain buffers,
- * or to the CPU's if the device cannot compute with them.
+ * Places and reads the weights of a model, or of one stage of a model. A matrix goes to the repacked buffers if ggml
+ * has a kernel for its type and shape on this CPU and `keepPlain` is false for it. Other tensors go to the device's
+ * plain buffers, or to the CPU's if the device cannot compute with them.
  * Throws `outOfNativeMemory` and errors of reading the file.
  */
 export async function loadWeights(
@@ -171,7 +171,7 @@ class WeightStore {
     const targets: TensorTarget[] = [];
     for (const group of this.#groups.values()) {
       const bytes = [...group.tensors.values()].reduce((sum, { source }) => sum + source.byteLength, 0);
-      group.buffer = allocateTensors(this.#device, group.context, group.buffers, 'the weights', bytes);
+      group.buffer = allocateTensors(this.#device, group.context, group.buffers, { purpose: 'the weights', bytes });
       this.#device.native.ggml_backend_buffer_set_usage(group.buffer, 1);
       if (group.buffers.isHost) this.#preferHugePages(group.buffer);
       this.byteLength += bytes;

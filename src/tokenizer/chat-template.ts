@@ -77,8 +77,8 @@ export function compileChatTemplate(source: string, context: TemplateContext): C
 }
 
 /**
- * The same as `render`, on another thread: for long conversations, which would block the event loop. Renders on this thread
- * if variables cannot be copied to another thread, such as functions. Rejects if the signal aborts.
+ * The same as `render`, on another thread: for long conversations, which would block the event loop. Renders on this
+ * thread if variables cannot be copied to another thread, such as functions. Rejects if the signal aborts.
  */
 export async function renderInBackground(
   { thread, source, bosToken, eosToken }: BackgroundTemplate,
@@ -109,8 +109,8 @@ function run(template: Template, variables: Readonly<Record<string, unknown>>): 
 }
 
 /**
- * Templates read content as text or as parts, and fail or render wrong text for the other form. A template with a loop over
- * the content reads parts; if it also has `is string`, it reads both.
+ * Templates read content as text or as parts, and fail or render wrong text for the other form. A template with a loop
+ * over the content reads parts; if it also has `is string`, it reads both.
  */
 function contentAdapter(source: string): (message: TemplateMessage) => TemplateMessage {
   const loopsOverContent = /\bin\s+\w+(\[\d+\])?(\.content|\[\s*['"]content['"]\s*\])\s*(-?%\}|if\b)/.test(source);

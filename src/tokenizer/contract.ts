@@ -1,6 +1,7 @@
 /**
- * Converts text to tokens and tokens to text, for one model. Synchronous (except `encodeInBackground`) and deterministic.
- * Token ids are those of the model's vocabulary; they are plain numbers, because callers and the model provide them.
+ * Converts text to tokens and tokens to text, for one model. Synchronous (except `encodeInBackground`) and
+ * deterministic. Token ids are those of the model's vocabulary; they are plain numbers, because callers and the model
+ * provide them.
  *
  * An id outside `[0, vocabSize)` fails an assertion, because the engine has checked the ids of every prompt.
  */
@@ -18,26 +19,26 @@ export interface Tokenizer {
 
   /**
    * `addSpecial`: add BOS and EOS as the vocabulary says. `parseSpecial`: convert the names of control tokens
-   * (`<|im_start|>`) to control tokens instead of plain characters; only for the text of a chat template. Lone surrogates
-   * become U+FFFD. An empty text without BOS has no tokens.
+   * (`<|im_start|>`) to control tokens instead of plain characters; only for the text of a chat template. Lone
+   * surrogates become U+FFFD. An empty text without BOS has no tokens.
    */
   encode(text: string, options?: EncodeOptions): Int32Array;
   /**
-   * The same tokens, encoded on another thread: for long texts, which would block the event loop. Results come in the order
-   * of the calls. Rejects with the signal's reason if the signal aborts, and if the tokenizer is closed.
+   * The same tokens, encoded on another thread: for long texts, which would block the event loop. Results come in the
+   * order of the calls. Rejects with the signal's reason if the signal aborts, and if the tokenizer is closed.
    */
   encodeInBackground(text: string, options?: EncodeOptions, signal?: AbortSignal): Promise<Int32Array>;
   /**
-   * The text of a sequence: the bytes of all tokens, decoded together as UTF-8. Invalid bytes become U+FFFD. Control tokens
-   * are skipped unless `skipSpecialTokens` is false (default: true).
+   * The text of a sequence: the bytes of all tokens, decoded together as UTF-8. Invalid bytes become U+FFFD. Control
+   * tokens are skipped unless `skipSpecialTokens` is false (default: true).
    */
   decode(tokens: ArrayLike<number>, options?: DecodeOptions): string;
   /** The same text in parts that take a few milliseconds each, so that callers can yield to the event loop. */
   decodeParts(tokens: ArrayLike<number>, options?: DecodeOptions): Iterable<string>;
   /**
    * The bytes of one token within a text (with a leading space), which may be a part of a UTF-8 character. Empty for a
-   * control token unless `special` is true. Called for each output token, so implementations should cache the result. The
-   * caller must not change the bytes.
+   * control token unless `special` is true. Called for each output token, so implementations should cache the result.
+   * The caller must not change the bytes.
    */
   tokenBytes(id: number, options?: TokenBytesOptions): Uint8Array;
   /** Whether the token is a control token, which has no text: BOS, end of turn, tool markers. */

@@ -15,8 +15,8 @@ export interface EncodingVocab {
 type Tokenize = NativeApi['llama_tokenize'];
 
 /**
- * Encodes texts, with one buffer for all. Both threads that encode use this class, so the tokens of a text do not depend on
- * the thread.
+ * Encodes texts, with one buffer for all. Both threads that encode use this class, so the tokens of a text do not
+ * depend on the thread.
  */
 export class TextEncoding {
   readonly #tokenize: Tokenize;

@@ -142,7 +142,11 @@ describe('the tokenizer of a SentencePiece model', () => {
       /tokens 260 and 262 have the same text "x"/,
     ],
     ['the same text up to a zero byte', ['tokenizer.ggml.tokens', withToken(260, 'x\0y')], /the same text "x"/],
-    ['a byte token with the text of no byte', ['tokenizer.ggml.tokens', withToken(68, 'A')], /token 68 has the type byte/],
+    [
+      'a byte token with the text of no byte',
+      ['tokenizer.ggml.tokens', withToken(68, 'A')],
+      /token 68 has the type byte/,
+    ],
     ['too few types', ['tokenizer.ggml.token_type', { i32s: [1, 2] }], /an array of 276 i32/],
     ['a BOS that is no token', ['tokenizer.ggml.bos_token_id', { string: 'x' }], /loaded by llama.cpp: .*bos_token_id/],
   ] as const)('refuses %s', async (_, change, message) => {

@@ -14,8 +14,8 @@ const NO_BYTES = new Uint8Array(0);
 const DECODE_PART_TOKENS = 16_384;
 
 /**
- * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files, so the tokens equal llama.cpp's.
- * Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
+ * Opens the vocabulary of a model with libllama, which has every tokenizer of GGUF files, so the tokens equal
+ * llama.cpp's. Throws KvasirErrors of `errors.ts` here and in `ggml`. `close` closes the thread too.
  */
 export async function openTokenizer(file: GgufFile, thread = new TextThread()): Promise<Tokenizer> {
   const { tokenBytesMax } = await checkVocabulary(file);

@@ -1,7 +1,7 @@
 /**
  * Decodes bytes to whole characters, for text that grows token by token: a token may end within a UTF-8 character. The
- * results of `push` and `flush`, joined, equal decoding all bytes at once. Invalid bytes become U+FFFD as in the Encoding
- * standard (one per maximal part). A byte order mark is normal text.
+ * results of `push` and `flush`, joined, equal decoding all bytes at once. Invalid bytes become U+FFFD as in the
+ * Encoding standard (one per maximal part). A byte order mark is normal text.
  */
 export class StreamDecoder {
   readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });

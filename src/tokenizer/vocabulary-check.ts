@@ -72,7 +72,9 @@ async function checkByteTokens(file: GgufFile, texts: readonly string[]): Promis
   }
 }
 
-/** SentencePiece encodes unknown characters as bytes. If a byte has no token, libllama throws a C++ exception through C. */
+/**
+ * SentencePiece encodes unknown characters as bytes. If a byte has no token, libllama throws a C++ exception through C.
+ */
 function checkEveryByteHasToken(path: string, ids: ReadonlyMap<string, number>): void {
   for (let byte = 0; byte < 256; byte++) {
     const name = `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`;

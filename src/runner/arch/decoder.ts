@@ -29,8 +29,8 @@ export interface DecoderParts {
 
 export interface DecoderGraph {
   /**
-   * Of the last stage: logits, F32 `[vocab, outputRows]`; undefined if no row is sampled. Of other stages: hidden states,
-   * F32 `[embedding, rows]`. Padding rows come last.
+   * Of the last stage: logits, F32 `[vocab, outputRows]`; undefined if no row is sampled. Of other stages: hidden
+   * states, F32 `[embedding, rows]`. Padding rows come last.
    */
   readonly result: TensorPtr | undefined;
   /** With logits: the best token of each row, which `BestTokens` reads. */
@@ -38,16 +38,17 @@ export interface DecoderGraph {
   /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
   writeInputs(hidden?: HiddenStates): void;
   /**
-   * Binds the allocated graph to another batch with as many rows and outputs. False if a new graph must be built. Building
-   * and allocating a graph takes most of a step's time besides computing, and decodes need the same graph again and again.
+   * Binds the allocated graph to another batch with as many rows and outputs. False if a new graph must be built.
+   * Building and allocating a graph takes most of a step's time besides computing, and decodes need the same graph
+   * again and again.
    */
   rebind(batch: Batch): boolean;
 }
 
 /**
  * The decoder of Llama, Qwen 2 and Qwen 3: pre-norm blocks of rotary grouped-query attention and a SwiGLU network.
- * They differ in their weights (biases of q, k and v in Qwen 2, norms of q and k per head in Qwen 3), and in how RoPE
- * pairs elements.
+ * Qwen 2 has biases of q, k and v, and Qwen 3 norms of q and k per head. RoPE pairs other elements in Llama than in
+ * Qwen.
  *
  *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> + x -> norm -> SwiGLU -> + x
  *
@@ -182,7 +183,7 @@ class DecoderBuilder {
     const width = rowElements(this.#memory.layout);
     const rows = this.#batch.paddedRowCount;
     const projected = this.#project(layer.key, layer.keyBias, h);
-    const k = this.#rotate(projected, layer.keyNorm, headCountKv, rows, this.#positions);
+    const k = this.#rotate(projected, layer.keyNorm, headCountKv, this.#positions);
     const v = this.#project(layer.value, layer.valueBias, h);
     const store = (part: 0 | 1, values: TensorPtr): void =>
       graph.expand(graph.setRows(this.#memory.tokenRows(graph, index, part), values, this.#slots));
@@ -191,11 +192,9 @@ class DecoderBuilder {
   }
 
   #attend(index: number, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
-    const isAll = rows === 'all';
-    const rowCount = isAll ? this.#batch.paddedRowCount : this.#batch.outputRows.length;
-    const positions = isAll ? this.#positions : this.#outputPositions;
+    const positions = rows === 'all' ? this.#positions : this.#outputPositions;
     const projected = this.#project(layer.query, layer.queryBias, h);
-    const q = this.#rotate(projected, layer.queryNorm, this.#config.headCount, rowCount, positions);
+    const q = this.#rotate(projected, layer.queryNorm, this.#config.headCount, positions);
     return this.#matmuls.multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
   }
 
@@ -212,9 +211,9 @@ class DecoderBuilder {
   }
 
   /** F32 `[heads * headDim, rows]` -> normed per head if the model has norms, rotated: `[headDim, heads, rows]`. */
-  #rotate(x: TensorPtr, norm: TensorPtr | undefined, heads: number, rows: number, positions: TensorPtr): TensorPtr {
+  #rotate(x: TensorPtr, norm: TensorPtr | undefined, heads: number, positions: TensorPtr): TensorPtr {
     const graph = this.#graph;
-    let shaped = graph.reshape3d(x, this.#config.headDim, heads, rows);
+    let shaped = graph.reshape3d(x, this.#config.headDim, heads, graph.rowCountOf(x));
     if (norm !== undefined) shaped = graph.rmsNorm(shaped, norm, this.#config.rmsEpsilon);
     return graph.rope(shaped, positions, this.#weights.ropeFreqs, this.#config.rope);
   }

@@ -19,15 +19,15 @@ const noCompiler = { compiler: '/nonexistent', cacheFolder: folder };
 
 describe('the choice of attention', () => {
   itNeeds(hasCompiler, 'no C compiler', 'is the native kernel if the kernel passes its self-test', async () => {
-    expect((await chooseAttention(device, config, 16, 'auto')).kind).toBe('native');
+    expect((await chooseAttention(device, config, { blockSize: 16, option: 'auto' })).kind).toBe('native');
   });
 
   it('is gather if the option says so', async () => {
-    expect((await chooseAttention(device, config, 16, 'gather')).kind).toBe('gather');
+    expect((await chooseAttention(device, config, { blockSize: 16, option: 'gather' })).kind).toBe('gather');
   });
 
   it('is gather without a compiler, and the description has the reason', async () => {
-    const choice = await chooseAttention(device, config, 16, 'auto', noCompiler);
+    const choice = await chooseAttention(device, config, { ...noCompiler, blockSize: 16, option: 'auto' });
     expect(choice.kind).toBe('gather');
     expect(choice.description).toBe(
       'ggml over gathered blocks (no native kernel: there is no C compiler `/nonexistent`)',
@@ -35,7 +35,8 @@ describe('the choice of attention', () => {
   });
 
   it('is an error if the option requires the native kernel and there is no compiler', async () => {
-    await expect(chooseAttention(device, config, 16, 'native', noCompiler)).rejects.toMatchObject({
+    const options = { ...noCompiler, blockSize: 16, option: 'native' } as const;
+    await expect(chooseAttention(device, config, options)).rejects.toMatchObject({
       code: 'KVASIR_NATIVE_ATTENTION_UNAVAILABLE',
     });
   });

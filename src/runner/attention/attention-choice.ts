@@ -6,7 +6,7 @@ import { CompileFailure, type CompileOptions, doWithout } from '../../native/com
 import type { KvMemory, KvType } from '../kv-memory.ts';
 import type { Attention } from './attention.ts';
 import { GatherAttention } from './attention-gather.ts';
-import { type AttentionKernel, loadAttentionKernel } from './attention-kernel.ts';
+import { type AttentionKernel, type AttentionShape, loadAttentionKernel } from './attention-kernel.ts';
 import { NativeAttention } from './attention-native.ts';
 import { selfTest } from './self-test.ts';
 
@@ -35,26 +35,33 @@ export interface AttentionChoice {
   create(memory: KvMemory): Attention;
 }
 
-/** Compiles, loads and tests the native kernel, unless `option` is `gather`. Throws `nativeAttentionUnavailable` for `native`. */
+export interface AttentionOptions extends CompileOptions {
+  readonly option: AttentionOption;
+  readonly blockSize: number;
+  /** Of K and V in the pool; default F16. */
+  readonly kvType?: KvType;
+}
+
+/**
+ * Compiles, loads and tests the native kernel, unless `option` is `gather`. Throws `nativeAttentionUnavailable` for
+ * `native`.
+ */
 export async function chooseAttention(
   device: ComputeDevice,
   config: ModelConfig,
-  blockSize: number,
-  option: AttentionOption,
-  options: CompileOptions & { readonly kvType?: KvType } = {},
+  { option, blockSize, kvType = F16, ...compile }: AttentionOptions,
 ): Promise<AttentionChoice> {
-  const { kvType = F16, ...compile } = options;
   if (config.headDim % kvType.blockSize !== 0) {
     throw kvTypeUnsupported({ type: kvType.name.toLowerCase(), headDim: config.headDim, multiple: kvType.blockSize });
   }
   if (option === 'gather') return gather(device, config, '--attention gather');
   try {
-    const kernel = await loadTested(device, config, blockSize, kvType, compile);
+    const kernel = await loadTested(device, config, { blockSize, kvType }, compile);
     return {
       kind: 'native',
       identity: `native ${kernel.sourceDigest}`,
       description: `native kernel (head size ${config.headDim}, ${kernel.shape.group} query heads per KV head, block size ${blockSize})`,
-      create: (memory) => new NativeAttention(device, memory, config.headCount, kernel),
+      create: (memory) => new NativeAttention(device, memory, kernel),
     };
   } catch (error) {
     if (!(error instanceof CompileFailure)) throw error;
@@ -69,8 +76,7 @@ export async function chooseAttention(
 async function loadTested(
   device: ComputeDevice,
   config: ModelConfig,
-  blockSize: number,
-  kvType: KvType,
+  { blockSize, kvType }: Pick<AttentionShape, 'blockSize' | 'kvType'>,
   compile: CompileOptions,
 ): Promise<AttentionKernel> {
   if (device.kind !== 'cpu') throw new CompileFailure('the pool is on a GPU');

@@ -26,8 +26,8 @@ export interface AttentionShape {
 }
 
 /**
- * Sizes that TypeScript and C share. `tile` and `range` decide bits, because they decide the order of sums. The other sizes
- * only decide how work is split, and can be tuned.
+ * Sizes that TypeScript and C share. `tile` and `range` decide bits, because they decide the order of sums. The other
+ * sizes only decide how work is split, and can be tuned.
  */
 export const kernelSizes = {
   /** Tokens whose weights are computed together. */
@@ -60,11 +60,11 @@ export async function loadAttentionKernel(
   }));
 }
 
-const forms = ['attention-records.h', 'softmax.h', 'narrow-tile.h', 'wide-tile.h'];
+const ownHeaders = ['attention-records.h', 'softmax.h', 'narrow-tile.h', 'wide-tile.h'];
 
 const sourceFor = ({ headDim, group, blockSize, kvType }: AttentionShape) => ({
   file: 'runner/attention/paged-attention.c',
-  headers: ['native/vector.h', ...forms.map((name) => `runner/attention/${name}`)],
+  headers: ['native/vector.h', ...ownHeaders.map((name) => `runner/attention/${name}`)],
   definitions: {
     HEAD_DIM: headDim,
     GROUP: group,

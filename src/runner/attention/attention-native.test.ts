@@ -131,8 +131,8 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
   it.each(variants)('%s: equals attention in double precision', async (_, variant) => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
-    const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape), variant);
-    const found = attendOnce(deviceOf(1), native, batch, query, 1);
+    const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape), variant);
+    const found = attendOnce(deviceOf(1), native, batch, { ...query, layer: 1 });
     doubles ??= new AttentionInDoubles(deviceOf(1).native, memory, shape, sequences, values, 1);
     expect(largestError(found, doubles.expected(variant))).toBeLessThan(2e-6);
     memory.close();
@@ -141,7 +141,7 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
   it('equals ggml over gathered blocks, which sums in F16', async () => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
-    const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
+    const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape));
     const found = attendOnce(deviceOf(1), native, batch, query);
     const gathered = attendOnce(deviceOf(1), new GatherAttention(memory, heads, 1), batch, query);
     expect(largestError(found, Float64Array.from(gathered))).toBeLessThan(5e-3);
@@ -157,7 +157,7 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
       const run = (threads: number, part: readonly ProbeSequence[], firstRow: number): Float32Array => {
         // The work is split for so many threads, but one thread computes it. Another test below has several threads.
         const device = { ...deviceOf(1), threads };
-        const native = new NativeAttention(device, memory, heads, kernel, variant);
+        const native = new NativeAttention(device, memory, kernel, variant);
         const rows = values.slice(firstRow * width, (firstRow + rowsOf(part)) * width);
         return attendOnce(device, native, probeBatch(part, memory), { ...query, values: rows });
       };
@@ -183,13 +183,13 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
   it('sampled rows have the same bits as in a batch of all rows', async () => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
-    const native = new NativeAttention(deviceOf(1), memory, heads, await kernelOf(shape));
+    const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape));
     const whole = attendOnce(deviceOf(1), native, batch, query);
     const width = heads * shape.headDim;
     const rows = Array.from(batch.outputRows, (row) => values.subarray(row * width, (row + 1) * width));
     const sampled = new Float32Array(rows.length * width);
     for (const [i, part] of rows.entries()) sampled.set(part, i * width);
-    const found = attendOnce(deviceOf(1), native, batch, { ...query, values: sampled }, 0, 'outputs');
+    const found = attendOnce(deviceOf(1), native, batch, { ...query, values: sampled, rows: 'outputs' });
     for (const [i, row] of batch.outputRows.entries()) {
       expectSameBits(found.subarray(i * width, (i + 1) * width), whole.subarray(row * width, (row + 1) * width));
     }
@@ -238,7 +238,7 @@ describe('requests that share a prefix', () => {
     const kernel = await kernelOf(shape);
     for (const threads of [1, 3, 16]) {
       const device = { ...deviceOf(1), threads };
-      const native = new NativeAttention(device, memory, heads, kernel);
+      const native = new NativeAttention(device, memory, kernel);
       const query = { values, headDim: shape.headDim, heads };
       const together = attendOnce(device, native, probeBatch(sequences, memory), query);
       let row = 0;
@@ -301,7 +301,7 @@ describe('threads that share a step', () => {
     );
     const values = randomFloats(41 * 6 * 64, 4);
     const run = async (threads: number): Promise<Float32Array> => {
-      const native = new NativeAttention(deviceOf(threads), memory, 6, await kernelOf(shape));
+      const native = new NativeAttention(deviceOf(threads), memory, await kernelOf(shape));
       return attendOnce(deviceOf(threads), native, batch, { values, headDim: 64, heads: 6 });
     };
     const alone = await run(1);
@@ -315,7 +315,7 @@ describe('KV that a row does not see', () => {
     const shape = { headDim: 64, group: 2, headsKv: 2, blockSize: 16, kvType: F16 };
     const { tables, blockCount } = assignBlocks([600, 90], shape.blockSize, new RandomSource(3));
     const memory = randomPool(shape, blockCount);
-    const native = new NativeAttention(deviceOf(1), memory, 4, await kernelOf(shape));
+    const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape));
     const spans = [[530, 570]] as const;
     const batch = probeBatch([{ spans, blocks: tables[0]! }], memory);
     const values = randomFloats(40 * 4 * 64, 1);

@@ -9,7 +9,7 @@ import type { Attention, AttentionRows } from './attention.ts';
 import type { AttentionKernel } from './attention-kernel.ts';
 import { type RowRun, WorkUnits } from './work-units.ts';
 
-/** `struct layer` and `struct view` of paged-attention.c, in bytes. A layer's record has a cache line of its own. */
+/** `struct layer` and `struct view` of attention-records.h, in bytes. Each layer's record has its own cache line. */
 const layerBytes = 64;
 const layerField = { view: 0, sinks: 8, part: 16, nextUnit: 24, window: 28, scale: 32, softCap: 36 } as const;
 const viewBytes = 128;
@@ -45,9 +45,9 @@ interface View {
 }
 
 /**
- * Attention by a C kernel that reads the pool in place, through block tables, without a gather and without a mask. A row
- * gets the same bits in any batch, with any number of threads and in any chunks of its prompt (see `paged-attention.c`).
- * So exact and fast numerics are the same here.
+ * Attention by a C kernel that reads the pool in place, through block tables, without a gather and without a mask. A
+ * row gets the same bits in any batch, with any number of threads and in any chunks of its prompt (see
+ * `paged-attention.c`). So exact and fast numerics are the same here.
  *
  * `prepare` and `attend` write all records that the kernel reads. The records do not change until the next step.
  */
@@ -64,26 +64,22 @@ export class NativeAttention implements Attention {
   readonly #views: Readonly<Record<AttentionRows, View>>;
   #batch: Batch | undefined;
 
-  constructor(
-    device: ComputeDevice,
-    memory: KvMemory,
-    headCount: number,
-    kernel: AttentionKernel,
-    variant: AttentionVariant = {},
-  ) {
+  constructor(device: ComputeDevice, memory: KvMemory, kernel: AttentionKernel, variant: AttentionVariant = {}) {
     const { native } = device;
     const { layerCount, headCountKv, headDim } = memory.layout;
     this.#memory = memory;
     this.#kernel = kernel;
-    this.#headCount = headCount;
+    this.#headCount = headCountKv * kernel.shape.group;
     this.#layers = new NativeMemory(native, layerCount * layerBytes);
     this.#tables = new NativeMemory(native);
     this.#partials = new NativeMemory(native);
     this.#done = new NativeMemory(native);
     this.#scratch = new NativeMemory(native, 64 + device.threads * kernel.scratchBytes);
+    const { threads } = device;
+    const window = variant.window ?? 0;
     const newView = (): View => ({
       record: new NativeMemory(native, viewBytes),
-      work: new WorkUnits(native, kernel.shape, headCountKv, device.threads, variant.window ?? 0),
+      work: new WorkUnits(native, kernel.shape, { headCountKv, threads, window }),
     });
     this.#views = { all: newView(), outputs: newView() };
     if (variant.sinks !== undefined) {
@@ -94,7 +90,7 @@ export class NativeAttention implements Attention {
       const at = layer * layerBytes;
       this.#layers.setPointer(at + layerField.sinks, this.#sinks?.address ?? 0);
       this.#layers.setInt64(at + layerField.part, layer * 2 * memory.layout.blockSize * kvRowBytes(memory.layout));
-      this.#layers.bytes.setInt32(at + layerField.window, variant.window ?? 0, true);
+      this.#layers.bytes.setInt32(at + layerField.window, window, true);
       this.#layers.bytes.setFloat32(at + layerField.scale, 1 / Math.sqrt(headDim), true);
       this.#layers.bytes.setFloat32(at + layerField.softCap, variant.softCap ?? 0, true);
     }

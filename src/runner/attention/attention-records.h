@@ -1,6 +1,6 @@
 /*
- * What the two forms of attention share: rows of KV, the records that TypeScript writes, the memory of a thread, and which
- * tokens of a tile a row sees.
+ * What the two forms of attention share: rows of KV, the records that TypeScript writes, the memory of a thread, and
+ * which tokens of a tile a row sees.
  */
 #include "vector.h"
 

@@ -3,8 +3,8 @@ import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { Batch } from '../batch.ts';
 
 /**
- * Attention over the paged pool. One implementation gathers blocks and calls ggml (`attention-gather.ts`); the other is a
- * native kernel (`attention-native.ts`).
+ * Attention over the paged pool. One implementation gathers blocks and calls ggml (`attention-gather.ts`); the other is
+ * a native kernel (`attention-native.ts`).
  *
  * For one step: `prepare` once, before the layers; `attend` once per layer, after that layer's KV is written;
  * `writeInputs` once, after the graph is allocated.
@@ -12,14 +12,14 @@ import type { Batch } from '../batch.ts';
 export interface Attention {
   prepare(graph: GraphBuilder, batch: Batch): void;
   /**
-   * q is F32 `[headDim, heads, rows]`, its rows being the whole batch (`all`) or the sampled rows (`outputs`). Returns F32
-   * `[heads * headDim, rows]`, with undefined values in padding rows.
+   * q is F32 `[headDim, heads, rows]`, its rows being the whole batch (`all`) or the sampled rows (`outputs`). Returns
+   * F32 `[heads * headDim, rows]`, with undefined values in padding rows.
    */
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr;
   writeInputs(graph: GraphBuilder): void;
   /**
-   * Binds the last graph to another batch with as many rows and outputs; called instead of `prepare` and `attend`, before
-   * `writeInputs`. Returns false without any change if the graph depends on more than these numbers.
+   * Binds the last graph to another batch with as many rows and outputs; called instead of `prepare` and `attend`,
+   * before `writeInputs`. Returns false without any change if the graph depends on more than these numbers.
    */
   rebind(batch: Batch): boolean;
   /** The largest number of tensors that `prepare` and `attend` add. */

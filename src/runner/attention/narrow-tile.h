@@ -1,6 +1,6 @@
 /* The narrow form of attention over a tile: few rows, the queries of one group at a time. */
 
-/* GROUP_PART queries times LANES / GROUP_PART tokens are computed at a time: one call of `sums` adds all their scores. */
+/* Scores of GROUP_PART queries times LANES / GROUP_PART tokens are computed at a time, with one call of `sums`. */
 #if GROUP <= LANES && GROUP <= 8
 #define GROUP_PART GROUP
 #elif LANES >= 8 && GROUP % 8 == 0
@@ -20,8 +20,8 @@
  * With few queries, reading KV takes most of the time. KV is stored token after token, each with all heads, and is read
  * in nearly that order: CHUNK tokens, head after head, then the next chunk. Reading one head of a whole tile at a time
  * would jump from row to row, which takes memory twice as long. While a chunk is computed, the same part of the next
- * chunk is prefetched; after K that is V, and after V the next tile's K. The prefetches are spread among the arithmetic,
- * because a processor drops prefetches if too many are pending.
+ * chunk is prefetched; after K that is V, and after V the next tile's K. The prefetches are spread among the
+ * arithmetic, because a processor drops prefetches if too many are pending.
  */
 #define CHUNK ((8 + TOKENS - 1) / TOKENS * TOKENS)
 #define LINE_ELEMENTS (KV_Q8_0 ? 64 : 32) /* of K or V, in a cache line */

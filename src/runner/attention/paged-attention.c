@@ -9,9 +9,9 @@
  *   - within a range: one running maximum, sum and accumulator per query (online softmax), tile after tile, token after
  *     token; ranges are joined in ascending order;
  *   - a score is a dot product of LANES partial sums, added by `sums`.
- * Two forms do this same arithmetic. The narrow form (few queries) loads each K and V row once for the queries of a group.
- * The wide form transposes a tile of K and computes blocks of queries times tokens. The bits do not depend on the form,
- * on the thread or on how the work is split.
+ * Two forms do this same arithmetic. The narrow form (few queries) loads each K and V row once for the queries of a
+ * group. The wide form transposes a tile of K and computes blocks of queries times tokens. The bits do not depend on
+ * the form, on the thread or on how the work is split.
  */
 #include "attention-records.h"
 #include "softmax.h"

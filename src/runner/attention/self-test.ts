@@ -35,15 +35,20 @@ export function probeBatch(sequences: readonly ProbeSequence[], memory: KvMemory
   return layOutBatch(plan, memory, anyRows);
 }
 
-/** Computes one attention in a graph of its own: F32 `[rows, heads * headDim]`, rows of `all` or of `outputs`. */
-export function attendOnce(
-  device: ComputeDevice,
-  attention: Attention,
-  batch: Batch,
-  query: { readonly values: Float32Array; readonly headDim: number; readonly heads: number },
-  layer = 0,
-  rows: AttentionRows = 'all',
-): Float32Array {
+export interface ProbeQuery {
+  /** q, F32 `[rows, heads * headDim]`. */
+  readonly values: Float32Array;
+  readonly headDim: number;
+  readonly heads: number;
+  /** Default 0. */
+  readonly layer?: number;
+  /** Default `all`. */
+  readonly rows?: AttentionRows;
+}
+
+/** Computes one attention in its own graph: F32 `[rows, heads * headDim]`. */
+export function attendOnce(device: ComputeDevice, attention: Attention, batch: Batch, query: ProbeQuery): Float32Array {
+  const { layer = 0, rows = 'all' } = query;
   const graph = new GraphBuilder(device);
   try {
     graph.begin(64 + attention.nodeCount(batch, 1));
@@ -64,8 +69,8 @@ export function attendOnce(
 }
 
 /**
- * Tests a kernel on random KV of the model's shape. The kernel must equal ggml over gathered blocks, and rows of a prompt
- * must have the same bits as each row alone. Returns the mistake, or undefined.
+ * Tests a kernel on random KV of the model's shape. The kernel must equal ggml over gathered blocks, and rows of a
+ * prompt must have the same bits as each row alone. Returns the mistake, or undefined.
  */
 export function selfTest(
   device: ComputeDevice,
@@ -80,7 +85,7 @@ export function selfTest(
   try {
     fillRandomKv(new Uint8Array(device.native.memoryAt(memory.baseAddress, blockCount * memory.blockBytes)), kvType, 1);
     const blocks = Int32Array.from({ length: blockCount - 1 }, (_, i) => blockCount - 1 - i);
-    const native = new NativeAttention(device, memory, heads, kernel);
+    const native = new NativeAttention(device, memory, kernel);
     const gather = new GatherAttention(memory, heads, 1);
     const values = randomFloats(40 * heads * headDim, 2);
     const prompt = probeBatch([{ spans: [[length - 40, length]], blocks }], memory);

@@ -25,8 +25,8 @@ export interface Sharing {
 }
 
 /**
- * Finds requests whose shared prefixes can be computed together. Chunks of prompts are not included: each has so many rows
- * that sharing the reads of blocks saves little. Each block table is read once: O(blocks).
+ * Finds requests whose shared prefixes can be computed together. Chunks of prompts are not included: each has so many
+ * rows that sharing the reads of blocks saves little. Each block table is read once: O(blocks).
  */
 export function findSharedPrefixes(
   runs: readonly RowRun[],

@@ -1,6 +1,6 @@
 /*
- * Softmax of a query over its tokens: tile after tile within a range (`weigh`), and range after range (`join`, `finish`).
- * Scores are multiplied by log2(e), so that all exponentials are powers of two.
+ * Softmax of a query over its tokens: tile after tile within a range (`weigh`), and range after range (`join`,
+ * `finish`). Scores are multiplied by log2(e), so that all exponentials are powers of two.
  */
 
 /* Scores of the tokens [from, to) of a tile become weights; the weights of the other tokens are 0. */

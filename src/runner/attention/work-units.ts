@@ -3,7 +3,7 @@ import { NativeMemory } from '../../native/native-memory.ts';
 import { type AttentionShape, kernelSizes } from './attention-kernel.ts';
 import { findSharedPrefixes, type PrefixTree } from './shared-prefixes.ts';
 
-/** `struct unit` of paged-attention.c, in 32-bit words. */
+/** `struct unit` of attention-records.h, in 32-bit words. */
 const unitWords = 8;
 const unitField = {
   table: 0,
@@ -30,12 +30,19 @@ interface Ranges {
   readonly end: number;
 }
 
+export interface WorkOptions {
+  readonly headCountKv: number;
+  readonly threads: number;
+  /** Tokens that a row sees; 0: all. */
+  readonly window: number;
+}
+
 /**
- * Splits a step's attention into units, which threads take one after another. A unit with few queries (a decode) computes
- * several KV heads, because their KV is contiguous in memory. A unit with many queries (a prompt) computes one KV head. If
- * these units are too few for all threads, KV is split into ranges. Requests with a shared prefix are computed together for
- * the length of the prefix, so the prefix is read once. The thread that finishes the last unit of a row joins the row's
- * ranges. No split changes a bit.
+ * Splits a step's attention into units, which threads take one after another. A unit with few queries (a decode)
+ * computes several KV heads, because their KV is contiguous in memory. A unit with many queries (a prompt) computes one
+ * KV head. If these units are too few for all threads, KV is split into ranges. Requests with a shared prefix are
+ * computed together for the length of the prefix, so the prefix is read once. The thread that finishes the last unit of
+ * a row joins the row's ranges. No split changes a bit.
  */
 export class WorkUnits {
   readonly #shape: AttentionShape;
@@ -54,7 +61,7 @@ export class WorkUnits {
   partialFloats = 0;
   #partials = 0;
 
-  constructor(native: NativeApi, shape: AttentionShape, headCountKv: number, threads: number, window: number) {
+  constructor(native: NativeApi, shape: AttentionShape, { headCountKv, threads, window }: WorkOptions) {
     this.#shape = shape;
     this.#headCountKv = headCountKv;
     this.#threads = threads;
@@ -166,6 +173,7 @@ export class WorkUnits {
     this.#partials += endRange(position) - this.#firstRange(position);
   }
 
+  // biome-ignore lint/complexity/useMaxParams: called for each unit of each step, so without an object
   #add(rows: RowRun, headFirst: number, headEnd: number, from: number, to: number, isSplit: boolean): void {
     const at = this.unitCount++ * unitWords;
     this.#reserve(this.unitCount);

@@ -7,8 +7,8 @@
  *          bits, so weights are below 64. Sums may wrap in between, and fit at the end.
  *
  * Weights are unsigned, because the instructions need one unsigned operand. Where a number was added to make weights
- * unsigned, sums begin with a `correction`, which depends only on the row. All sums are exact, so both forms get the same
- * integers.
+ * unsigned, sums begin with a `correction`, which depends only on the row. All sums are exact, so both forms get the
+ * same integers.
  */
 
 #if LANES == 16 && defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__AVX512BW__)

@@ -54,9 +54,9 @@ export interface ExactKernels {
 }
 
 /**
- * Finds the cheapest padding with which every matrix of a model gives a row the same bits in any batch. The test runs on
- * this machine with the model's own matrices, because the result depends on the CPU, on ggml's build and on the shapes.
- * `rowMatmul` is used for single rows if its bits equal those of a row in a batch.
+ * Finds the cheapest padding with which every matrix of a model gives a row the same bits in any batch. The test runs
+ * on this machine with the model's own matrices, because the result depends on the CPU, on ggml's build and on the
+ * shapes. `rowMatmul` is used for single rows if its bits equal those of a row in a batch.
  * Throws `exactUnavailable` if no padding helps.
  */
 export async function findExactRowRule(
@@ -92,12 +92,14 @@ function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
 }
 
 /**
- * The number of a matrix's outputs that are tested. Kernels split outputs into tiles, and 256 is a multiple of every tile's
- * size, so an output head of 150,000 rows behaves like its first thousand.
+ * The number of a matrix's outputs that are tested. Kernels split outputs into tiles, and 256 is a multiple of every
+ * tile's size, so an output head of 150,000 rows behaves like its first thousand.
  */
 const probedOutputs = (outputs: number): number => (outputs <= 1024 ? outputs : 768 + (outputs % 256));
 
-/** Part of a matrix times random rows, in batches of several sizes. Results are kept, because rules share most sizes. */
+/**
+ * Part of a matrix times random rows, in batches of several sizes. Results are kept, because rules share most sizes.
+ */
 class MatrixProbe {
   readonly typeName: string;
   readonly #placed: PlacedMatrix;
@@ -141,7 +143,10 @@ class MatrixProbe {
     this.#context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
     this.#matrix = native.ggml_new_tensor_2d(this.#context, source.type.id, this.#inputLength, this.#outputLength);
     try {
-      this.#buffer = allocateTensors(device, this.#context, buffers, 'a probe of the kernels', source.byteLength);
+      this.#buffer = allocateTensors(device, this.#context, buffers, {
+        purpose: 'a probe of the kernels',
+        bytes: source.byteLength,
+      });
     } catch (error) {
       this.#graph.close();
       native.ggml_free(this.#context);

@@ -1,5 +1,5 @@
 /*
- * Matmuls with F16 matrices, in F32: activations are not quantized, and `struct quantized` has them as they are. A tile:
+ * Matmuls with F16 matrices, in F32. Activations are not quantized: `struct quantized` has them as F32. A tile:
  *
  *   weights [inputs][16]   f16
  *

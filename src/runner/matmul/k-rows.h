@@ -9,8 +9,8 @@ struct quantized {
   int8_t values[BLOCK];
 };
 
-/* As ggml quantizes for repacked matrices: the value of the largest magnitude becomes -127, the positive one if two have
- * it. */
+/* As ggml quantizes for repacked matrices: the value of the largest magnitude becomes -127, the positive one if two
+ * have it. */
 INLINE void quantize_block(const float *x, struct quantized *y) {
   vec largest_of = splat(0), most_of = splat(0), not_a_number = splat(0);
   for (int i = 0; i < BLOCK; i += LANES) {
@@ -29,6 +29,7 @@ INLINE void quantize_block(const float *x, struct quantized *y) {
     y->corrections[2 * s + 1] = correction(second, 32);
     y->sums[s] = total(add_bytes(first, values + 16));
   }
-  /* `not_a_number` is 0 if all values are finite, else NaN: the comparisons above may drop a NaN, and the scale keeps it. */
+  /* `not_a_number` is 0 if all values are finite, else NaN: the comparisons above may drop a NaN, and the scale keeps
+   * it. */
   y->scale = (largest == 0 ? 0 : 1 / factor) + sum_lanes(not_a_number);
 }

@@ -26,8 +26,8 @@ export class Matmuls {
   }
 
   /**
-   * F32 `[outputs, rows]`. `sharedBy` is `several` if several matrices are multiplied by the same values of x. (Attention may
-   * return the same tensor in each layer, with other values.)
+   * F32 `[outputs, rows]`. `sharedBy` is `several` if several matrices are multiplied by the same values of x.
+   * (Attention may return the same tensor in each layer, with other values.)
    */
   multiply(matrix: TensorPtr, x: TensorPtr, sharedBy: 'one' | 'several' = 'one'): TensorPtr {
     const graph = this.#graph;

@@ -1,7 +1,7 @@
 /*
  * One row times a Q4_K matrix in ggml's repacked layout (eight outputs interleaved, eight bytes at a time), with the
- * bits of ggml's own kernel for four rows. Sums within 64 elements are integers and exact in any order. Then follow, per
- * output and 64 elements, one fused multiply-add for the scales and one for the minima, in ascending order.
+ * bits of ggml's own kernel for four rows. Sums within 64 elements are integers and exact in any order. Then follow,
+ * per output and 64 elements, one fused multiply-add for the scales and one for the minima, in ascending order.
  *
  * For a single row ggml has another kernel with other bits: one multiply-add per 256 elements.
  */
@@ -115,7 +115,7 @@ static inline char *pointer_at(const char *p, int offset) {
   return q;
 }
 
-/* ggml's custom operation: its source is the row. Every thread quantizes the whole row, which is cheaper than waiting. */
+/* ggml's custom operation on one row. Every thread quantizes the whole row, which is faster than waiting. */
 static void multiply(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const float *x = (const float *)pointer_at(pointer_at(tensor, TENSOR_SOURCE), TENSOR_DATA);

@@ -1,9 +1,9 @@
 /*
- * Matmuls with Q4_K matrices. A weight is d * scale * nibble - dmin * minimum; 32 inputs share a scale and a minimum, which
- * have six bits.
+ * Matmuls with Q4_K matrices. A weight is d * scale * nibble - dmin * minimum; 32 inputs share a scale and a minimum,
+ * which have six bits.
  *
- * The nibbles of 32 inputs are multiplied as integers and scaled; the minima of 256 inputs are multiplied by sums of inputs
- * as integers. Where upper nibbles count sixteen times, their scales are a sixteenth: both are exact.
+ * The nibbles of 32 inputs are multiplied as integers and scaled; the minima of 256 inputs are multiplied by sums of
+ * inputs as integers. Where upper nibbles count sixteen times, their scales are a sixteenth: both are exact.
  */
 #include "tiles.h"
 #include "k-rows.h"

@@ -31,7 +31,7 @@ describe('a single row times repacked Q4_K has the bits of a row in a batch', ()
   it.each(shapes)('%i inputs, %i outputs', (inputs, outputs) => {
     const context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
     const matrix = native.ggml_new_tensor_2d(context, q4k, inputs, outputs);
-    const buffer = allocateTensors(device, context, device.repackedBuffers!, 'a test', 0);
+    const buffer = allocateTensors(device, context, device.repackedBuffers!, { purpose: 'a test', bytes: 0 });
     const packed = new Uint8Array(((inputs * outputs) / 256) * 144);
     native.ggml_quantize_chunk(q4k, randomFloats(inputs * outputs, 5), packed, 0, outputs, inputs, null);
     native.ggml_backend_tensor_set(matrix, packed, 0, packed.length);

@@ -8,8 +8,8 @@ import type { PlacedMatrix } from '../weights.ts';
 const inputsMax = 32768;
 
 /**
- * One row times a repacked Q4_K matrix, with the bits of ggml's kernel for four rows. ggml has another kernel for one row,
- * so exact numerics would have to pad each decode of a single request to four rows, which takes nearly twice the time. For
+ * One row times a repacked Q4_K matrix, with the bits of ggml's kernel for four rows. ggml's kernel for one row has
+ * other bits. So exact numerics would have to pad a single row to four rows, which takes nearly twice the time. For
  * CPUs and shapes that `TiledMatmul` does not support.
  */
 export class RowMatmul {

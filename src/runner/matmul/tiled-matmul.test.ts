@@ -66,7 +66,7 @@ function matrixOf(typeName: TypeName, inputs: number, outputs: number, packed: U
   const buffers = device.cpuBuffers;
   const context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
   const tensor = native.ggml_new_tensor_2d(context, type.id, inputs, outputs);
-  const buffer = allocateTensors(device, context, buffers, 'a test', 0);
+  const buffer = allocateTensors(device, context, buffers, { purpose: 'a test', bytes: 0 });
   native.ggml_backend_tensor_set(tensor, packed, 0, packed.length);
   const all = Int32Array.from({ length: outputs }, (_, i) => i);
   return {
@@ -131,30 +131,33 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
 describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, form }) => {
   testsNeed(form.isSupported, missing(form));
 
-  it.each(shapes[type])('%i inputs, %i outputs: equal double precision and ggml within the error of quantization', async (inputs, outputs) => {
-    const matrix = randomMatrix(type, inputs, outputs);
-    const rows = randomFloats(inputs * 37, 9);
-    const theirs = multiply(undefined, matrix, rows);
-    const tiles = await openKernels(form, [type]);
-    await tiles.take(matrix.placed);
-    const ours = multiply(tiles, matrix, rows);
-    // Quantizing the activations causes most of the error, ours and ggml's.
-    const typical = Math.sqrt(inputs) / 3;
-    let worst = 0;
-    for (let row = 0; row < 37; row++) {
-      for (let output = 0; output < outputs; output += 7) {
-        let sum = 0;
-        for (let i = 0; i < inputs; i++) sum += rows[row * inputs + i]! * matrix.values[output * inputs + i]!;
-        worst = Math.max(worst, Math.abs(sum - ours[row * outputs + output]!));
+  it.each(shapes[type])(
+    '%i inputs, %i outputs: equal double precision and ggml within the error of quantization',
+    async (inputs, outputs) => {
+      const matrix = randomMatrix(type, inputs, outputs);
+      const rows = randomFloats(inputs * 37, 9);
+      const theirs = multiply(undefined, matrix, rows);
+      const tiles = await openKernels(form, [type]);
+      await tiles.take(matrix.placed);
+      const ours = multiply(tiles, matrix, rows);
+      // Quantizing the activations causes most of the error, ours and ggml's.
+      const typical = Math.sqrt(inputs) / 3;
+      let worst = 0;
+      for (let row = 0; row < 37; row++) {
+        for (let output = 0; output < outputs; output += 7) {
+          let sum = 0;
+          for (let i = 0; i < inputs; i++) sum += rows[row * inputs + i]! * matrix.values[output * inputs + i]!;
+          worst = Math.max(worst, Math.abs(sum - ours[row * outputs + output]!));
+        }
       }
-    }
-    expect(worst / typical).toBeLessThan(0.03);
-    // For K types the quantized activations equal ggml's, and sums differ in their last bits.
-    const tolerance = type === 'Q4_K' || type === 'Q6_K' ? 1e-5 : 0.01;
-    const apart = ours.reduce((most, value, i) => Math.max(most, Math.abs(value - theirs[i]!)), 0);
-    expect(apart / typical).toBeLessThan(tolerance);
-    matrix.close();
-  });
+      expect(worst / typical).toBeLessThan(0.03);
+      // For K types the quantized activations equal ggml's, and sums differ in their last bits.
+      const tolerance = type === 'Q4_K' || type === 'Q6_K' ? 1e-5 : 0.01;
+      const apart = ours.reduce((most, value, i) => Math.max(most, Math.abs(value - theirs[i]!)), 0);
+      expect(apart / typical).toBeLessThan(tolerance);
+      matrix.close();
+    },
+  );
 
   // Matmuls with F16 have no sums of integers that could overflow.
   const integers = [type].filter((name) => name !== 'F16');

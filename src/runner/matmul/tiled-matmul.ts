@@ -58,9 +58,10 @@ interface Functions {
 }
 
 /**
- * Matmuls by Kvasir's kernels (`q8-tiles.c` and others), with the same bits for any number of rows. With AVX-512 VNNI, they
- * are two to seven times as fast as ggml's for prompts and batches, and at least 1.5 times for a single row. With AVX2, they
- * are a little more than twice as fast. `take` lays a matrix out as tiles in place, and ggml can no longer read it.
+ * Matmuls by Kvasir's kernels (`q8-tiles.c` and others), with the same bits for any number of rows. With AVX-512 VNNI,
+ * they are two to seven times as fast as ggml's for prompts and batches, and at least 1.5 times for a single row. With
+ * AVX2, they are a little more than twice as fast. `take` lays a matrix out as tiles in place, and ggml can no longer
+ * read it.
  */
 export class TiledMatmul {
   readonly #device: ComputeDevice;
@@ -90,7 +91,9 @@ export class TiledMatmul {
     return inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % functions.tileOutputs === 0;
   }
 
-  /** Lays a matrix out as tiles, in place. Yields to the event loop between parts, because large models take seconds. */
+  /**
+   * Lays a matrix out as tiles, in place. Yields to the event loop between parts, because large models take seconds.
+   */
   async take({ tensor, source, buffers }: PlacedMatrix): Promise<void> {
     if (this.#taken.has(tensor)) return;
     assert(this.fits(source), 'a matrix of a type and a shape that has a kernel');
@@ -139,35 +142,41 @@ export class TiledMatrix {
     this.#quantizedWidth = functions.quantizedBytes(this.#inputs) / 4;
   }
 
-  /** Quantizes x, F32 `[inputs, rows]`, for `multiply`. Matrices with equal inputs and equal quantization may share it. */
+  /**
+   * Quantizes x, F32 `[inputs, rows]`, for `multiply`. Matrices with equal inputs and equal quantization may share it.
+   */
   quantizeRows(graph: GraphBuilder, x: TensorPtr): TensorPtr {
-    return this.#custom(graph, x, this.#quantizedWidth, graph.rowCountOf(x), this.#functions.quantizeRows);
+    return this.#custom(graph, x, this.#quantizedWidth, this.#functions.quantizeRows);
   }
 
   /** F32 `[outputs, rows]`, of the result of `quantizeRows`. */
   multiply(graph: GraphBuilder, quantized: TensorPtr): TensorPtr {
-    return this.#custom(graph, quantized, this.#outputs, graph.rowCountOf(quantized), this.#functions.multiply);
+    return this.#custom(graph, quantized, this.#outputs, this.#functions.multiply);
   }
 
   /** F32 `[outputs, 1]`, of x `[inputs, 1]`. */
   multiplyRow(graph: GraphBuilder, x: TensorPtr): TensorPtr {
-    return this.#custom(graph, x, this.#outputs, 1, this.#functions.multiplyRow);
+    return this.#custom(graph, x, this.#outputs, this.#functions.multiplyRow);
   }
 
   /** F32 `[inputs, rows]`: the matrix's rows with these indices, I32 `[rows]`. */
   takeRows(graph: GraphBuilder, indices: TensorPtr, count: number): TensorPtr {
-    return this.#custom(graph, indices, this.#inputs, count, this.#functions.takeRows);
+    return graph.custom(indices, this.#inputs, count, this.#functions.takeRows, this.#address, this.#record);
   }
 
-  #custom(graph: GraphBuilder, x: TensorPtr, width: number, rows: number, compute: RawPtr): TensorPtr {
-    const address = this.#native.addressOf(this.#record.buffer) as RawPtr;
-    return graph.custom(x, width, rows, compute, address, this.#record);
+  /** F32 `[width, rows]`, with as many rows as x. */
+  #custom(graph: GraphBuilder, x: TensorPtr, width: number, compute: RawPtr): TensorPtr {
+    return graph.custom(x, width, graph.rowCountOf(x), compute, this.#address, this.#record);
+  }
+
+  get #address(): RawPtr {
+    return this.#native.addressOf(this.#record.buffer) as RawPtr;
   }
 }
 
 /**
- * Kernels for the given types. Undefined if no type has a kernel, on a CPU without the instructions, on a GPU, and without
- * a compiler.
+ * Kernels for the given types. Undefined if no type has a kernel, on a CPU without the instructions, on a GPU, and
+ * without a compiler.
  */
 export async function openTiledMatmul(
   device: ComputeDevice,

@@ -1,10 +1,10 @@
 /*
- * What kernels for matmuls with tiled matrices share. A matrix consists of tiles of LANES outputs, one in each lane: four
- * weights of each output are multiplied by four inputs that all outputs share (dot.h).
+ * What kernels for matmuls with tiled matrices share. A matrix consists of tiles of LANES outputs, one in each lane:
+ * four weights of each output are multiplied by four inputs that all outputs share (dot.h).
  *
- * Exactness. An output's bits depend only on its weights and its row, not on the number of rows, the thread or the tile.
- * The products of inputs with one scale are summed as integers, exact in any order. These sums are then added by fused
- * multiply-adds, blocks of inputs in ascending order.
+ * Exactness. An output's bits depend only on its weights and its row, not on the number of rows, the thread or the
+ * tile. The products of inputs with one scale are summed as integers, exact in any order. These sums are then added by
+ * fused multiply-adds, blocks of inputs in ascending order.
  *
  * A kernel defines these names and then includes tile-operations.h:
  *
@@ -54,8 +54,8 @@ INLINE int64_t int64_at(const char *p, int offset) {
 #define ROW_COUNT(tensor) int64_at(tensor, TENSOR_NE + 8)
 
 /*
- * Memory limits matmuls of few rows, and the CPU's own prefetching stops at the end of each page. This prefetches the bytes
- * that are `AHEAD` of these. A prefetch beyond the end of a matrix has no effect.
+ * Memory limits matmuls of few rows, and the CPU's own prefetching stops at the end of each page. This prefetches the
+ * bytes that are `AHEAD` of these. A prefetch beyond the end of a matrix has no effect.
  */
 #define AHEAD 8192
 INLINE void prefetch(const void *p, int bytes) {
@@ -64,8 +64,8 @@ INLINE void prefetch(const void *p, int bytes) {
 
 #define tile_bytes(blocks) ((blocks) * TILE_OUTPUTS * (int64_t)sizeof(struct packed))
 
-/* Blocks from one row to the next. Rows that are a multiple of 4096 bytes apart would evict each other from the first-level
- * cache. */
+/* Blocks from one row to the next. Rows that are a multiple of 4096 bytes apart would evict each other from the
+ * first-level cache. */
 INLINE int64_t row_blocks(int64_t blocks) { return blocks | 1; }
 
 INLINE float float_of(f16 x) { return splat_f16(&x)[0]; }

@@ -4,8 +4,8 @@ import type { GraphBuilder } from '../../ggml/graph.ts';
 import { noToken } from './logits-candidates.ts';
 
 /**
- * Finds the best token of each sampled row in the graph: each of ggml's threads searches a share of the vocabulary. After
- * the graph, a single thread would read all logits again, which takes most of the time of greedy sampling.
+ * Finds the best token of each sampled row in the graph: each of ggml's threads searches a share of the vocabulary.
+ * After the graph, a single thread would read all logits again, which takes most of the time of greedy sampling.
  */
 export class BestTokens {
   readonly #pointer: RawPtr;
@@ -28,7 +28,8 @@ export class BestTokens {
     for (let share = 0; share < this.#shares; share++) {
       const token = found[row * this.#shares + share];
       assert(token !== undefined && token < logits.length, 'a best token for every share of a row');
-      // Shares are in ascending order, so the first non-finite logit is the row's first, and of equal logits the first wins.
+      // Shares are in ascending order, so the first non-finite logit is the row's first, and of equal logits the first
+      // wins.
       if (token < noToken) return token;
       if (token !== noToken && (best === noToken || logits[token]! > logits[best]!)) best = token;
     }

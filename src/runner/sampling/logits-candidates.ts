@@ -1,6 +1,6 @@
 /**
- * The tokens from which sampling chooses, as parallel arrays in ascending order of token id. `natsBelowBest[i]` >= 0 is the
- * distance of the token's logit from the best logit, in nats after temperature. `weights[i]`, the unnormalised
+ * The tokens from which sampling chooses, as parallel arrays in ascending order of token id. `natsBelowBest[i]` >= 0 is
+ * the distance of the token's logit from the best logit, in nats after temperature. `weights[i]`, the unnormalised
  * probability, is exp(-natsBelowBest[i]).
  */
 export interface Candidates {
@@ -34,8 +34,8 @@ export const expOfBin: Float64Array = Float64Array.from({ length: binCount }, (_
 
 /**
  * exp(-nats) for nats in [0, thresholdMaxNats], to 15 digits: a table has the bin's value, and a Taylor series computes
- * the remainder; its first omitted term is below 2^-54. Takes a third of the time of `Math.exp`, and the bits do not depend
- * on the platform's library.
+ * the remainder; its first omitted term is below 2^-54. Takes a third of the time of `Math.exp`, and the bits do not
+ * depend on the platform's library.
  */
 export function expOfNats(nats: number): number {
   const bin = (nats * binsPerNat) | 0;
@@ -55,8 +55,8 @@ export function makeCandidates(capacity: number): Candidates {
 }
 
 /**
- * Functions that read every entry of a row. They exist in JavaScript (below) and in C (`logits-passes.ts`), which needs a
- * compiler: the same doubles in the same order, so the same bits.
+ * Functions that read every entry of a row. They exist in JavaScript (below) and in C (`logits-passes.ts`), which needs
+ * a compiler: the same doubles in the same order, so the same bits.
  */
 export interface LogitsPasses {
   /** The first of the greatest logits; `noToken` if all are -Infinity, `nonFiniteAt(token)` for a NaN or +Infinity. */
@@ -65,7 +65,10 @@ export interface LogitsPasses {
   countBins(from: Distribution, bins: Float64Array): void;
   /** Adds each token's weight to its bin; returns the sum of the weights in ascending order of id. */
   weighBins(from: Distribution, bins: Float64Array): number;
-  /** Fills `candidates` with the tokens within `thresholdNats`; returns the sum of their weights in ascending order of id. */
+  /**
+   * Fills `candidates` with the tokens within `thresholdNats`; returns the sum of their weights in ascending order of
+   * id.
+   */
   collectCandidates(candidates: Candidates, from: Distribution, thresholdNats: number): number;
 }
 
@@ -119,7 +122,8 @@ export const scriptPasses: LogitsPasses = {
     let weightSum = 0;
     for (let token = 0; token < logits.length; token++) {
       const nats = (max - logits[token]!) / temperature;
-      // The best token is always included: 0 / temperature is 0 for every temperature, even if other quotients overflow.
+      // The best token is always included: 0 / temperature is 0 for every temperature, even if other quotients
+      // overflow.
       if (nats > thresholdNats) continue;
       const weight = expOfNats(nats);
       ids[count] = token;

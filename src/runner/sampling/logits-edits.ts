@@ -38,8 +38,8 @@ export class LogitsEditor {
   }
 
   /**
-   * The repetition penalty (Keskar et al., "CTRL") divides positive logits and multiplies negative logits, for tokens of
-   * prompt and output. Presence and frequency penalties (OpenAI) subtract, for tokens of the output only.
+   * The repetition penalty (Keskar et al., "CTRL") divides positive logits and multiplies negative logits, for tokens
+   * of prompt and output. Presence and frequency penalties (OpenAI) subtract, for tokens of the output only.
    */
   #penalize(logits: Float32Array, params: SamplingParams, tokens: Int32Array, promptLength: number): void {
     const seen = this.#seen;

@@ -4,9 +4,9 @@ import type { TokenLogprobs } from '../../core/step.ts';
 import { expOfNats, thresholdMaxNats } from './logits-candidates.ts';
 
 /**
- * Log-probabilities of one row of logits, in double precision and in one order of summing, so equal logits give equal bits
- * (I2). `max` is the row's greatest logit. Equal logits rank by ascending token id. Costs one exponential per vocabulary
- * entry; allocates only the result.
+ * Log-probabilities of one row of logits, in double precision and in one order of summing, so equal logits give equal
+ * bits (I2). `max` is the row's greatest logit. Equal logits rank by ascending token id. Costs one exponential per
+ * vocabulary entry; allocates only the result.
  */
 export function computeLogprobs(logits: Float32Array, max: number, chosen: TokenId, topCount: number): TokenLogprobs {
   const chosenLogit = logits[chosen]!;
@@ -26,7 +26,10 @@ export function computeLogprobs(logits: Float32Array, max: number, chosen: Token
   return { logprob: chosenLogit - normalizer, rank, top };
 }
 
-/** The tokens of the `count` greatest logits, best first. By insertion, because `count` is small and insertions are rare. */
+/**
+ * The tokens of the `count` greatest logits, best first. By insertion, because `count` is small and insertions are
+ * rare.
+ */
 function selectTop(logits: Float32Array, count: number): number[] {
   const best: number[] = [];
   if (count === 0) return best;

@@ -5,7 +5,9 @@ import { type Distribution, expOfBin, type LogitsPasses } from './logits-candida
 
 /** Passes over rows of logits in C. */
 export interface NativeLogitsPasses extends LogitsPasses {
-  /** `best` for shares of rows, for `GraphBuilder.custom`: F32 `[vocab, rows]` -> I32 `[shares, rows]`; see `logits.c`. */
+  /**
+   * `best` for shares of rows, for `GraphBuilder.custom`: F32 `[vocab, rows]` -> I32 `[shares, rows]`; see `logits.c`.
+   */
   readonly bestOfShares: RawPtr;
 }
 

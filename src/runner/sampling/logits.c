@@ -57,8 +57,8 @@ INLINE const char *pointer_at(const char *p) {
 
 /*
  * The same in a graph, after the matmul that computes the logits: as ggml's custom operation, whose one source is F32
- * [vocabulary, rows]. The result, int32 [shares, rows], has the result of `kvasir_best` for each share of a row, counted
- * from the start of the row.
+ * [vocabulary, rows]. The result, int32 [shares, rows], has the result of `kvasir_best` for each share of a row,
+ * counted from the start of the row.
  */
 static void best_of_shares(char *tensor, int thread, int threads, void *userdata) {
   (void)userdata;
@@ -113,7 +113,8 @@ double kvasir_weigh_bins(const float *row, int64_t count, const struct distribut
   return weight_sum;
 }
 
-/* Collects the tokens within the threshold in ascending order of id; returns their number, and their sum in `weight_sum`. */
+/* Collects the tokens within the threshold in ascending order of id. Returns their number, and in `weight_sum` the sum
+ * of their weights. */
 int64_t kvasir_collect(const float *row, int64_t count, const struct distribution *d, const double *exp_of_bin,
                        int32_t *ids, double *nats_below_best, double *weights, double *weight_sum) {
   int64_t found = 0;

@@ -9,8 +9,8 @@ import { TokenBuffer } from '../../core/tokens.ts';
 import { Sampler } from './sampler.ts';
 
 /**
- * The reference: plain arrays, full sorts, the definitions as written. The reference sums in sorted order, and the sampler
- * by id and by bins. So a draw or a threshold within `margin` of a border is undecided and not compared.
+ * The reference: plain arrays, full sorts, the definitions as written. The reference sums in sorted order, and the
+ * sampler by id and by bins. So a draw or a threshold within `margin` of a border is undecided and not compared.
  * Not covered: vocabularies larger than 400, speed.
  */
 const margin = 1e-11;
@@ -74,7 +74,10 @@ function naiveChoice(row: readonly number[], params: SamplingParams, outputLengt
   return { token: left.at(-1)!.token, isDecided: false };
 }
 
-/** Logits from a few values, so that ties are common; distributed logits, some -Infinity; nearly equal logits; denormals. */
+/**
+ * Logits from a few values, so that ties are common; distributed logits, some -Infinity; nearly equal logits;
+ * denormals.
+ */
 const logitsOf = (size: number) =>
   fc.oneof(
     fc.array(fc.integer({ min: -4, max: 4 }), { minLength: size, maxLength: size }),

@@ -30,11 +30,11 @@ export const brokenLogits = defineError(
 );
 
 /**
- * Chooses the next token. The choice is a pure function of the logits' bits, the parameters and the tokens so far. Equal
- * logits rank by ascending token id, and the only random number is `uniform(seed, output length)`.
+ * Chooses the next token. The choice is a pure function of the logits' bits, the parameters and the tokens so far.
+ * Equal logits rank by ascending token id, and the only random number is `uniform(seed, output length)`.
  *
- * (For min_p, top_k and top_p, tokens rank by their distance from the best logit as a double. Logits whose distances are
- * equal as doubles count as equal.)
+ * (For min_p, top_k and top_p, tokens rank by their distance from the best logit as a double. Logits whose distances
+ * are equal as doubles count as equal.)
  *
  * Order as in vLLM: logprobs of the raw logits; bias, min_tokens, penalties; greedy at temperature 0, else temperature,
  * min_p, top_k, top_p (each renormalised over the tokens that are left), and the draw, in ascending order of token id.
@@ -81,8 +81,8 @@ export class Sampler {
       this.#editor.apply(row, request, tokens);
       best = this.#findBest(row, tokens.length);
     }
-    // If the edits ban every token (of a tiny vocabulary), the request gets the best token of the unedited logits. That is
-    // no error of the model.
+    // If the edits ban every token (of a tiny vocabulary), the request gets the best token of the unedited logits. That
+    // is no error of the model.
     if (best === undefined) {
       row = logits;
       best = this.#findBest(row, tokens.length, known);

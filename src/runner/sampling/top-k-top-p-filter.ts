@@ -6,9 +6,10 @@ const binCount = 4096;
 const sortMax = 24;
 
 /**
- * Keeps exactly the top-k or top-p candidates without sorting all of them. A histogram finds the bin in which the count or
- * the weight is reached. Only that bin is split again, until few candidates are left to sort. That takes a few passes over
- * the candidates for any k or p. "Order" below is ascending distance from the best logit, then ascending id.
+ * Keeps exactly the top-k or top-p candidates without sorting all of them. A histogram finds the bin in which the count
+ * or the weight is reached. Only that bin is split again, until few candidates are left to sort. That takes a few
+ * passes over the candidates for any k or p. "Order" below is ascending distance from the best logit, then ascending
+ * id.
  */
 export class TopKTopPFilter {
   readonly #bins = new Float64Array(binCount);
@@ -62,6 +63,7 @@ export class TopKTopPFilter {
   readonly #found = { index: 0, reached: 0 };
 
   /** The bin in which the running weight reaches `target`, and the weight of the bins before it. */
+  // biome-ignore lint/complexity/useMaxParams: called for each sampled token, so without an object
   #findBin(candidates: Candidates, activeCount: number, least: number, scale: number, target: number) {
     const { natsBelowBest, weights } = candidates;
     const bins = this.#bins.fill(0);
@@ -91,6 +93,7 @@ export class TopKTopPFilter {
   }
 }
 
+// biome-ignore lint/complexity/useMaxParams: called for each sampled token, so without an object
 function keepBin(
   active: Int32Array,
   activeCount: number,
