@@ -76,11 +76,8 @@ const cellsOf = (row: FaultSummary): (string | number)[] => [
 
 export const textTable = (summary: readonly FaultSummary[]): string => formatTable([...header], summary.map(cellsOf));
 
-/** With `times: false`, the table leaves out columns that depend on the load of the machine. */
-export function markdownTable(summary: readonly FaultSummary[], { times = true } = {}): string {
-  const isTime = (name: string): boolean => /ms$|^to undisturbed$/.test(name);
-  const line = (cells: readonly (string | number)[]): string =>
-    `| ${cells.filter((_, column) => times || !isTime(header[column]!)).join(' | ')} |`;
+export function markdownTable(summary: readonly FaultSummary[]): string {
+  const line = (cells: readonly (string | number)[]): string => `| ${cells.join(' | ')} |`;
   const rule = line(header.map(() => '---'));
   return [line(header), rule, ...summary.map((row) => line(cellsOf(row)))].join('\n');
 }

@@ -11,11 +11,11 @@ import type { ResultsFile } from './results-file.ts';
 
 const [begin, end] = ['<!-- fault benchmark: begin -->', '<!-- fault benchmark: end -->'];
 
-/** The table of the file's run of all faults, without times, because README's run was on a machine with other work. */
+/** The table of the file's run of all faults. */
 export function recoveryTable({ runs }: ResultsFile): string {
   const run = runs.find(({ command }) => /^kvasir bench recovery (?!.*--schedules)/.test(command));
-  assert(run !== undefined, 'the file has a run of `kvasir bench recovery`');
-  return markdownTable(summarize(run.rows as readonly unknown[] as readonly CaseRow[]), { times: false });
+  assert(run !== undefined, 'the file has no run of `kvasir bench recovery`');
+  return markdownTable(summarize(run.rows as readonly unknown[] as readonly CaseRow[]));
 }
 
 /** Replaces the table between the markers in the text. */

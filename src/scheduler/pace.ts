@@ -40,7 +40,7 @@ export function addPrompt(load: StepLoad, start: number, end: number): void {
  * only, and one of steps with prompts. Both learn from the measured duration of each step.
  *
  * Prompts always progress: a step without prompt tokens comes twice at the start, and then once in
- * `PROMPT_STEPS_MAX + 1` steps, to measure decodes alone. All other steps take at least 9 prompt tokens.
+ * `PROMPT_STEPS_MAX + 1` steps, to measure decodes alone. All other steps take at least 4 prompt tokens.
  */
 export class Pace {
   readonly #target: number | 'auto';
@@ -133,8 +133,11 @@ const promptFeatures = ({ decodes, decodeContext, promptTokens, promptContext, p
   decodeContext,
 ];
 
-/** 9 to 16 rows, so that the step has a multiple of `ROWS_TOGETHER`. */
-const promptTokensMin = (tokens: number): number => 2 * ROWS_TOGETHER - (tokens % ROWS_TOGETHER);
+/** 4 to 11 tokens, so that the step has a multiple of `ROWS_TOGETHER`. */
+function promptTokensMin(tokens: number): number {
+  const missing = ROWS_TOGETHER - (tokens % ROWS_TOGETHER);
+  return missing < ROWS_TOGETHER / 2 ? missing + ROWS_TOGETHER : missing;
+}
 
 /** A step with prompt tokens takes at most about this many times as long as its decodes alone. */
 export const AUTO_FACTOR = 3.5;
