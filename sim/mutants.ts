@@ -68,7 +68,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'ownership ends with the owner',
-    breaks: ['is not whole, and nobody fills it'],
+    breaks: ['is not valid, but has no owner'],
     seed: 11,
     file: 'src/kv/residency.ts',
     find: 'this.#owners[block] = newOwner + 1;',
@@ -144,7 +144,7 @@ export const mutants: readonly Mutant[] = [
     seed: 15,
     scenario: 'crash',
     file: 'src/scheduler/apply-result.ts',
-    find: 'blocks.addRowsFrom(below, sequence);',
+    find: 'blocks.addBlocksFrom(below, sequence);',
     replace: '',
   },
   {
@@ -218,7 +218,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'pages that were lent for a repair are never let go',
-    breaks: ['below the first that is held'],
+    breaks: ['is below firstAllocated'],
     seed: 8,
     file: 'src/kv/coverage.ts',
     find: 'request.firstAllocated[group] = Math.min(request.firstAllocated[group]!, index);\n  const { spans',
@@ -226,7 +226,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'sharers keep a window’s page that its owner has left',
-    breaks: ['is not whole, and nobody fills it'],
+    breaks: ['is not valid, but has no owner'],
     seed: 37,
     file: 'src/kv/ownership.ts',
     find: 'dropFromOthers(parts, owner, place);\n  }',
@@ -234,7 +234,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a page is not held while a load writes it',
-    breaks: ['I5', 'is not held'],
+    breaks: ['I5', 'is not pinned'],
     seed: 4,
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: '      this.#holds.pin(block.block);',
@@ -308,7 +308,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'rows are written into a page that a load fills',
-    breaks: ['is loaded for nobody'],
+    breaks: ['is loading, but has no owner'],
     seed: 29,
     file: 'src/kv/residency.ts',
     find: 'return this.#owners[block] === slot + 1 && this.#loading[block] === 0;',
@@ -435,7 +435,7 @@ export const mutants: readonly Mutant[] = [
   },
   {
     bug: 'a page is not held while it is saved',
-    breaks: ['I5', 'is not held'],
+    breaks: ['I5', 'is not pinned'],
     seed: 1,
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: 'for (const { block } of save.blocks) this.#holds.pin(block);',

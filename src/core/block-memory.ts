@@ -1,9 +1,9 @@
 import type { BlockId } from './ids.ts';
 
-/** The pages of one rank's pool, in place: what the runner computes with and transfers read and write. */
+/** The blocks of one rank's pool, in place: the runner computes with them, and transfers read and write them. */
 export interface BlockMemory {
   readonly blockCount: number;
   readonly blockBytes: number;
-  /** The page itself, not a copy. */
+  /** The memory of the block, not a copy. */
   bytesOf(block: BlockId): Uint8Array;
 }

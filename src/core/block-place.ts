@@ -8,7 +8,10 @@ export interface BlockPlace {
   readonly index: number;
 }
 
-/** The same with the page that the request has there. */
+/** A place as the key of a map. */
+export const placeName = ({ group, index }: BlockPlace): string => `${group}/${index}`;
+
+/** A place, and the block that the request has there. */
 export interface PlacedBlock extends BlockPlace {
   readonly block: BlockId;
 }

@@ -1,6 +1,6 @@
 import { defineError } from '../base/errors.ts';
 
-/** Faults of a request, whoever sent it. */
+/** Errors that refuse or end a request, in every API. */
 export const invalidParameter = defineError(
   'KVASIR_INVALID_PARAMETER',
   '`{parameter}` must be {expected}, got {actual}.',
@@ -28,7 +28,7 @@ export const engineClosed = defineError(
 );
 export const kvLoadFailed = defineError(
   'KVASIR_KV_LOAD_FAILED',
-  'KV cache that this request depended on could not be loaded, and kv_load_failure_policy is fail. Send the request again, or start with the policy recompute, which computes the lost KV again.',
+  'KV cache that this request needs could not be loaded, and kv_load_failure_policy is fail. Send the request again, or start with the policy recompute, which computes the invalid KV again.',
   500,
   { retryable: true },
 );

@@ -1,6 +1,6 @@
 import type { Brand } from '../base/brand.ts';
 
-/** Index of a page in the device pool. Unique across KV groups, so that a failure report is never ambiguous. */
+/** The number of a block in the pool. Unique across KV groups, so a report of invalid blocks is never ambiguous. */
 export type BlockId = Brand<number, 'BlockId'>;
 /** A number of tokens, or a position in a request's tokens. */
 export type TokenCount = Brand<number, 'TokenCount'>;
@@ -8,7 +8,7 @@ export type TokenCount = Brand<number, 'TokenCount'>;
 export type BlockCount = Brand<number, 'BlockCount'>;
 /** A token of the model's vocabulary. */
 export type TokenId = Brand<number, 'TokenId'>;
-/** A request, unique for the life of the engine. */
+/** The id of a request, unique for the life of the engine. */
 export type RequestId = Brand<string, 'RequestId'>;
 /** A step of the engine, counted from 1. */
 export type StepId = Brand<number, 'StepId'>;
@@ -21,7 +21,8 @@ export const requestId = (value: string): RequestId => value as RequestId;
 export const stepId = (value: number): StepId => value as StepId;
 
 /**
- * Page 0 belongs to nobody. It stands in a block table where a group holds no block (behind a window), it takes the
- * writes of rows whose KV nobody wants (padding, repairs for another group's sake), and its content means nothing.
+ * Block 0, which no request owns. Block tables have it where a group has no block, for example before a window.
+ * Tokens whose KV is not needed write to it: padding, and tokens that only another group computes again. Its content
+ * has no meaning.
  */
 export const NULL_BLOCK: BlockId = blockId(0);

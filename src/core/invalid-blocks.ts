@@ -3,12 +3,12 @@ import { firstBlockRead, type KvCacheSpec } from './kv-spec.ts';
 import { blockAt, type SequencePlan } from './step.ts';
 
 /**
- * Blocks whose content is not valid: a load failed, a block is corrupt, a worker came back empty. This is the one place
- * that decides which rows of a step depend on such a block. The scheduler asks when it applies a result, a worker asks
- * before it computes.
+ * Blocks whose KV is invalid: a load failed, a block is corrupt, or a worker restarted with empty memory. This class
+ * alone decides which tokens of a step depend on such a block. The scheduler asks it when it applies a result, and a
+ * worker asks it before it computes.
  *
- * Ask for the sequences of a step in batch order: a sequence whose rows do not count makes the blocks invalid that these
- * rows were to fill, and later sequences may read them.
+ * Ask for the sequences of a step in batch order. If tokens of a sequence do not count, the blocks that these tokens
+ * fill become invalid, and later sequences may read them.
  */
 export class InvalidBlocks {
   readonly #groups: KvCacheSpec['groups'];
@@ -29,15 +29,18 @@ export class InvalidBlocks {
     return this.#marks[block] === 1;
   }
 
-  /** The null block means nothing and is never invalid. */
+  /** Ignores the null block: its content has no meaning. */
   add(block: BlockId): void {
     if (block === NULL_BLOCK || this.has(block)) return;
     this.#marks[block] = 1;
     this.#blocks.push(block);
   }
 
-  /** Position of the sequence's first row that depends on an invalid block; that row and all later rows do not count. Infinity: all rows count. */
-  firstRow({ spans, blockTables }: SequencePlan): number {
+  /**
+   * Position of the sequence's first scheduled token that depends on an invalid block. This token and all later ones do
+   * not count. Infinity: all tokens count.
+   */
+  firstDependentToken({ spans, blockTables }: SequencePlan): number {
     let first = Infinity;
     for (const { start, end } of spans) {
       for (let g = 0; g < this.#groups.length; g++) {
@@ -54,8 +57,8 @@ export class InvalidBlocks {
     return first;
   }
 
-  /** The sequence's rows from position `first` on do not count: the blocks that they were to fill are invalid. */
-  addRowsFrom(first: number, { spans, blockTables, writeTables = blockTables }: SequencePlan): void {
+  /** Adds the blocks that the sequence's scheduled tokens fill from position `first` on: these tokens do not count. */
+  addBlocksFrom(first: number, { spans, blockTables, writeTables = blockTables }: SequencePlan): void {
     for (const { start, end } of spans) {
       if (end <= first) continue;
       for (let g = 0; g < this.#groups.length; g++) {

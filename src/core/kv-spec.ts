@@ -1,43 +1,46 @@
 import type { BlockCount, TokenCount } from './ids.ts';
 
 /**
- * What a model needs of the KV cache, said by the runner when it has read the model, obeyed by the kv core.
+ * What a model needs of the KV cache. The runner makes the specification from the model, and `src/kv` follows it.
  *
- * A *group* is a set of layers whose blocks are handed out together and obey one validity rule. All groups share one
- * pool of equal pages (vLLM's hybrid layout).
+ * A *group* is a set of layers whose blocks are allocated together and obey one validity rule. All groups share one
+ * pool of blocks of equal size in bytes (vLLM's hybrid layout).
  */
 export type KvGroupSpec = FullAttentionGroup | SlidingWindowGroup | StateGroup;
 
 interface GroupBase {
   /** Tokens of one block of this group. */
   readonly blockSize: TokenCount;
-  /** The model's layers whose KV lies in this group's blocks. */
+  /** The model's layers whose KV is in this group's blocks. */
   readonly layers: readonly number[];
 }
 
-/** To compute token p it needs the KV of every q < p. */
+/** To compute token p, the group needs the KV of every token q < p. */
 export interface FullAttentionGroup extends GroupBase {
   readonly kind: 'full';
 }
 
-/** To compute token p it needs the KV of q in [p - window + 1, p - 1]. */
+/** To compute token p, the group needs the KV of every token q in [p - window + 1, p - 1]. */
 export interface SlidingWindowGroup extends GroupBase {
   readonly kind: 'window';
   readonly window: TokenCount;
 }
 
-/** To compute token p it needs the state after p - 1: a checkpoint at the end of a block, or p - 1 computed just before. */
+/**
+ * To compute token p, the group needs the state after p - 1: from a checkpoint at the end of a block, or because p - 1
+ * was computed just before.
+ */
 export interface StateGroup extends GroupBase {
   readonly kind: 'state';
 }
 
 export interface KvCacheSpec {
   readonly groups: readonly KvGroupSpec[];
-  /** Bytes of one page; one block of any group fills one page. */
+  /** Bytes of one block; equal in all groups. */
   readonly blockBytes: number;
-  /** Pages in the pool, the null page included. */
+  /** Blocks in the pool, the null block included. */
   readonly blockCount: BlockCount;
-  /** What a block's key must contain besides its tokens: hash of model, dtype, layout (I10). */
+  /** Part of each block's key besides its tokens: the digest of model file, KV type, layout and numerics (I10). */
   readonly fingerprint: string;
 }
 

@@ -41,7 +41,7 @@ describe('parseSamplingParams', () => {
     },
   );
 
-  it('keeps every value at the edge of its range, and freezes the result', () => {
+  it('keeps every value at the limit of its range, and freezes the result', () => {
     const input = {
       n: 128,
       temperature: 0,
@@ -75,7 +75,7 @@ describe('parseSamplingParams', () => {
     expect(parse(params)).toEqual(params);
   });
 
-  it('reads the other spellings that callers use', () => {
+  it('accepts other types that callers use, such as a number as the seed', () => {
     expect(parse({ seed: 7 }).seed).toBe(7n);
     expect(parse({ stop: 'end' }).stop).toEqual(['end']);
     expect(parse({ topK: -1 }).topK).toBe(0);
@@ -151,18 +151,18 @@ describe('parseSamplingParams', () => {
     );
   });
 
-  it('refuses minTokens above maxTokens, given or default', () => {
+  it('refuses minTokens above maxTokens, whether maxTokens is given or the default', () => {
     expect(errorOf({ minTokens: 3, maxTokens: 2 }).message).toBe('`minTokens` must be at most maxTokens (2), got 3.');
     expect(errorOf({ minTokens: 78 }).fields.parameter).toBe('minTokens');
   });
 
-  it('refuses unknown names and what is no object', () => {
+  it('refuses unknown names and values that are not objects', () => {
     expect(errorOf({ temprature: 1 }).fields.parameter).toBe('temprature');
     expect(errorOf('hot').message).toBe('`params` must be an object, got "hot".');
     expect(errorOf([]).fields.parameter).toBe('params');
   });
 
-  it('does not carry a huge value into the message', () => {
+  it('does not copy a long value into the message', () => {
     expect(errorOf({ temperature: 'x'.repeat(100_000) }).message.length).toBeLessThan(200);
   });
 });

@@ -11,13 +11,13 @@ import {
   readTokenIds,
 } from './sampling-read.ts';
 
-/** What a request's parameters are measured against. */
+/** What a request's parameters are checked against. */
 export interface SamplingLimits {
-  /** Token ids in `logitBias` and `stopTokenIds` lie below it. */
+  /** Token ids in `logitBias` and `stopTokenIds` are below it. */
   readonly vocabSize: number;
-  /** For a request that sets no `maxTokens`; the engine passes what is left of the model's length. At least 1. */
+  /** For a request without `maxTokens`; the engine passes the model's length less the prompt. At least 1. */
   readonly maxTokensDefault: number;
-  /** Draws the seed of a request that brings none. Called at most once. */
+  /** Draws the seed of a request without one. Called at most once. */
   drawSeed(): bigint;
 }
 
@@ -49,11 +49,11 @@ const known: ReadonlySet<string> = new Set<keyof SamplingParams>([
 ]);
 
 /**
- * Turns what a caller wrote into `SamplingParams`: checked, complete, frozen. Absent, `undefined` and `null` mean the
- * default. Accepted beside the exact types: `seed` as a safe integer, `stop` as one string, `logitBias` as a plain
- * object, `topK: -1` for "all" (as in vLLM).
+ * Turns a caller's input into `SamplingParams`: checked, complete, frozen. Absent, `undefined` and `null` mean the
+ * default. It also accepts `seed` as a safe integer, `stop` as one string, `logitBias` as a plain object, and
+ * `topK: -1` for "all" (as in vLLM).
  *
- * @throws KvasirError `invalidParameter` with the parameter's name, what was expected and what came.
+ * @throws KvasirError `invalidParameter` with the parameter's name, the expected value and the actual value.
  */
 export function parseSamplingParams(input: unknown, limits: SamplingLimits): SamplingParams {
   const raw = readObject(input);
@@ -95,7 +95,7 @@ function readObject(input: unknown): Readonly<Record<string, unknown>> {
   if (typeof input !== 'object' || Array.isArray(input)) {
     throw invalidParameter({ parameter: 'params', expected: 'an object', actual: describeValue(input) });
   }
-  // A misspelt name would otherwise be obeyed by silence: the caller would get defaults and not know it.
+  // Without this check, a misspelt name would silently mean the default.
   for (const key of Object.keys(input)) {
     if (known.has(key)) continue;
     throw invalidParameter({

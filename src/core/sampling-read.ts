@@ -1,7 +1,10 @@
 import { invalidParameter } from './errors.ts';
 import { type TokenId, tokenId } from './ids.ts';
 
-/** The readers behind `parseSamplingParams`: each takes an unknown value and gives a sound one or says what is wrong. */
+/**
+ * The readers of `parseSamplingParams`: each takes an unknown value, and returns a valid one or throws
+ * `invalidParameter`.
+ */
 type Raw = Readonly<Record<string, unknown>>;
 
 const biasMax = 100;
@@ -60,7 +63,7 @@ export function readSeed(value: unknown): bigint {
   throw wrong('seed', 'an integer from 0 to 2^64 - 1 (a bigint above 2^53 - 1)', value);
 }
 
-/** Lone surrogates cannot appear in decoded text, and half a pair would cut a character in two. */
+/** Decoded text has no lone surrogates, and a stop string with half a pair would split a character. */
 const loneSurrogate = /\p{Surrogate}/u;
 
 export function readStopStrings(value: unknown, countMax: number): readonly string[] {
@@ -96,7 +99,7 @@ export function readLogitBias(value: unknown, countMax: number, vocabSize: numbe
   const count = value instanceof Map ? value.size : Object.keys(value).length;
   if (count > countMax) throw wrong('logitBias', `a map with at most ${countMax} entries`, `${count} entries`, true);
   for (const [key, bias] of value instanceof Map ? value : Object.entries(value)) {
-    // JSON has string keys only. Decimal digits and nothing else: Number('') is 0 and Number('1e2') is 100.
+    // JSON has string keys only. Keys must be decimal digits: Number('') is 0 and Number('1e2') is 100.
     const id = typeof key === 'string' && /^\d{1,15}$/.test(key) ? Number(key) : key;
     if (!isTokenId(id, vocabSize)) throw wrong('logitBias', `a map from token ids (0 to ${vocabSize - 1})`, key);
     if (typeof bias !== 'number' || !(Math.abs(bias) <= biasMax)) {
@@ -110,7 +113,10 @@ export function readLogitBias(value: unknown, countMax: number, vocabSize: numbe
 const isTokenId = (value: unknown, vocabSize: number): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < vocabSize;
 
-/** A value as an error message shows it: short, and telling apart what JSON would not (NaN, "1" and 1). */
+/**
+ * A value as text for an error message: short, and different for values that JSON does not distinguish, such as NaN and
+ * null.
+ */
 export function describeValue(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
   if (typeof value === 'bigint') return `${value}n`;

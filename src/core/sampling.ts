@@ -1,7 +1,7 @@
 import type { TokenId } from './ids.ts';
 
 /**
- * How to choose tokens and when to stop: validated, every default filled in, frozen (`parseSamplingParams`).
+ * How to choose tokens and when to stop. `parseSamplingParams` validates them, fills in defaults and freezes them.
  * Names and meanings are vLLM's.
  */
 export interface SamplingParams {
@@ -15,15 +15,17 @@ export interface SamplingParams {
   readonly topP: number;
   /** [0, 1], relative to the most probable token. */
   readonly minP: number;
-  /** > 0; 1 = none; over prompt and output. */
+  /** > 0; 1 = no penalty; counts tokens of prompt and output. */
   readonly repetitionPenalty: number;
-  /** [-2, 2]; over output. */
+  /** [-2, 2]; counts output tokens. */
   readonly presencePenalty: number;
-  /** [-2, 2]; over output. */
+  /** [-2, 2]; counts output tokens. */
   readonly frequencyPenalty: number;
   /** Added to the logits, [-100, 100]. */
   readonly logitBias: ReadonlyMap<TokenId, number>;
-  /** Unsigned 64-bit, as a bigint. Always set: the engine draws one when the user gave none, so that a rerun after a loss repeats it. */
+  /**
+   * Unsigned 64-bit, as a bigint. If the user gives none, the engine draws one, so recovery repeats the same tokens.
+   */
   readonly seed: bigint;
   readonly maxTokens: number;
   readonly minTokens: number;
@@ -34,11 +36,11 @@ export interface SamplingParams {
   readonly includeStopStrInOutput: boolean;
   /** Whether control tokens are left out of the text. */
   readonly skipSpecialTokens: boolean;
-  /** How many top tokens to report beside the chosen one; absent = no logprobs at all. */
+  /** How many top tokens to report beside the chosen token; absent = no logprobs at all. */
   readonly logprobs?: number;
 }
 
-/** What a caller may write: everything optional, plain numbers where the engine has kinds of its own. */
+/** What a caller may write: everything is optional, and numbers are plain where the engine has branded types. */
 export type SamplingOptions = Partial<Omit<SamplingParams, 'seed' | 'stop' | 'stopTokenIds' | 'logitBias'>> & {
   /** A number where 53 bits are enough. */
   readonly seed?: bigint | number;

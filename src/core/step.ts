@@ -4,18 +4,18 @@ import type { SamplingParams } from './sampling.ts';
 import type { TokenBuffer } from './tokens.ts';
 
 /**
- * The two messages between the scheduler and a runner: what to compute, and what came of it.
- * Both are frozen data; only `scheduler.apply` turns a result into new state.
+ * The plan of a step, which the scheduler sends to a runner. The runner answers with a `StepResult`. Both are frozen
+ * data; only `scheduler.apply` turns a result into new state.
  */
 export interface StepPlan {
   readonly stepId: StepId;
-  /** One entry per request in the batch, in batch order. Requests that share a block come in owner order. */
+  /** One entry per request, in batch order. A block's owner comes before the requests that read the block. */
   readonly sequences: readonly SequencePlan[];
-  /** Rows of the batch: the sum of all spans. */
+  /** Scheduled tokens of the step: the sum of all spans. */
   readonly tokenCount: TokenCount;
   /**
-   * Requests whose runner-side state may be dropped before the step: finished, aborted or preempted since the last one. A
-   * preempted one may be among the sequences again.
+   * Requests whose state in the runner may be dropped before the step: finished, aborted or preempted since the last
+   * step. A preempted request may be among the sequences again.
    */
   readonly released: readonly RequestId[];
 }
@@ -28,44 +28,50 @@ export interface Span {
 
 export interface SequencePlan {
   readonly requestId: RequestId;
-  /** Prompt and output tokens so far; read-only for the runner. Every span lies within it. */
+  /** Prompt and output tokens so far; read-only for the runner. Contains every span. */
   readonly tokens: TokenBuffer;
-  /** Ascending and disjoint. Everything a span's tokens attend to is valid already or lies in an earlier row of this step. */
+  /**
+   * Ascending and disjoint. All KV that a span's tokens read is valid already, or an earlier token of this step writes
+   * it.
+   */
   readonly spans: readonly Span[];
   /** One block table per KV group, indexed by `floor(position / blockSize)`. */
   readonly blockTables: readonly BlockTable[];
   /**
-   * Per KV group, where rows are *written*; absent when it is where they are read. It differs for rows whose block is valid
-   * already or another request's to fill (the last token of a prompt found in full): NULL_BLOCK takes their KV.
+   * Per KV group, the tables through which KV is *written*; absent if `blockTables` serve for both. They have
+   * NULL_BLOCK where a block is valid already or another request owns it, as for the last token of a fully cached
+   * prompt.
    */
   readonly writeTables?: readonly BlockTable[];
-  /** Present when the last row's logits are to be sampled: the last span then ends at `tokens.length`. */
+  /** Present if the last token's logits are to be sampled: the last span then ends at `tokens.length`. */
   readonly sample?: SampleRequest;
 }
 
 export interface BlockTable {
-  /** Page of each logical block; only the first `length` entries mean anything. NULL_BLOCK where the group holds none. */
+  /** The block at each block index; only the first `length` entries count. NULL_BLOCK where the group has no block. */
   readonly ids: Int32Array;
   readonly length: number;
 }
 
 export interface SampleRequest {
   readonly params: SamplingParams;
-  /** How many of `tokens` are prompt; the rest is output. */
+  /** How many of `tokens` are prompt tokens; the others are output tokens. */
   readonly promptLength: TokenCount;
-  /** `EngineRequest.eosTokenIds`: what the sampler bans, with the stop tokens, until `minTokens` are out. */
+  /**
+   * `EngineRequest.eosTokenIds`. The sampler masks them and the stop tokens until there are `minTokens` output tokens.
+   */
   readonly eosTokenIds: readonly TokenId[];
 }
 
 export interface StepResult {
   readonly stepId: StepId;
-  /** Parallel to `StepPlan.sequences`; absent where no sample was asked for, or where it failed. */
+  /** Parallel to `StepPlan.sequences`; undefined where the plan asks for no sample, or where sampling failed. */
   readonly sampled: readonly (SampledToken | undefined)[];
-  /** Sequences that got no token because of a fault of their own; the other sequences are not touched by it (I9). */
+  /** Sequences that got no token because of an error of their own; the error does not affect other sequences (I9). */
   readonly failures?: readonly SequenceFailure[];
   /**
-   * Pages whose content was found lost or wrong while the step ran. Rows that depended on them do not count, whatever was
-   * sampled from them; their requests compute again what is missing.
+   * Blocks whose KV was found invalid while the step ran. Tokens that depended on them do not count, nor do samples
+   * from these tokens. The requests compute the invalid KV again.
    */
   readonly invalidBlocks?: readonly BlockId[];
 }
@@ -82,13 +88,15 @@ export interface SampledToken {
   readonly logprobs?: TokenLogprobs;
 }
 
-/** Natural logarithms of the model's own probabilities: before temperature, penalties, bias and truncation (as in vLLM). */
+/**
+ * Natural logarithms of the model's own probabilities: before temperature, penalties, bias and filters (as in vLLM).
+ */
 export interface TokenLogprobs {
   /** Of the chosen token. */
   readonly logprob: number;
   /** 1 = most probable. */
   readonly rank: number;
-  /** The most probable tokens, best first; as many as were asked for. */
+  /** The most probable tokens, best first; as many as `SamplingParams.logprobs`. */
   readonly top: readonly { readonly token: TokenId; readonly logprob: number }[];
 }
 

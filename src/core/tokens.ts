@@ -2,14 +2,14 @@ import { assert } from '../base/assert.ts';
 import type { TokenId } from './ids.ts';
 
 /**
- * The tokens of one request, prompt first: append-only, typed, grown by doubling, so that neither the runner nor the
- * sampler allocates per token. Shared by reference with runners in this process, which only read.
+ * The tokens of one request, prompt first. Append-only, in a typed array that grows by doubling, so neither the runner
+ * nor the sampler allocates memory per token. Runners in this process read the same object.
  */
 export class TokenBuffer {
   #data: Int32Array;
   #length: number;
 
-  /** `capacity`: how many tokens it is made to hold before it must grow. */
+  /** `capacity`: tokens that fit before the buffer grows. */
   constructor(tokens: ArrayLike<number>, capacity = tokens.length + 64) {
     this.#data = new Int32Array(Math.max(capacity, tokens.length, 1));
     this.#data.set(tokens);
@@ -20,7 +20,7 @@ export class TokenBuffer {
     return this.#length;
   }
 
-  /** Tokens that fit before the buffer grows: what is kept per token elsewhere is best made for as many. */
+  /** Tokens that fit before the buffer grows. Use it as the capacity of other buffers with an entry per token. */
   get capacity(): number {
     return this.#data.length;
   }
@@ -46,7 +46,7 @@ export class TokenBuffer {
   }
 }
 
-/** Tokens are read one by one: the sentences are made only when they are needed. */
+/** Tokens are read one by one, so the messages are built only if the assertions fail. */
 function failAt(position: number, length: number): never {
   assert(false, `token position ${position} outside [0, ${length})`);
 }

@@ -21,7 +21,7 @@ function digests(tokens: number[], blockSize: number, root: ChainRoot = plain): 
   );
 }
 
-test('only full blocks have a digest, and it contains the whole past', () => {
+test('only full blocks have a digest, which depends on all blocks before', () => {
   const a = digests([1, 2, 3, 4, 5, 6, 7], 2);
   const b = digests([1, 2, 9, 4, 5, 6], 2);
   expect(a).toHaveLength(3);
@@ -30,7 +30,7 @@ test('only full blocks have a digest, and it contains the whole past', () => {
   expect(b[2]).not.toBe(a[2]);
 });
 
-test('fingerprint, salt and block size separate (I10)', () => {
+test('other fingerprints, salts and block sizes give other digests (I10)', () => {
   const tokens = [1, 2, 3, 4];
   const variants = [
     digests(tokens, 2),
@@ -43,7 +43,7 @@ test('fingerprint, salt and block size separate (I10)', () => {
   expect(new Set(variants).size).toBe(variants.length);
 });
 
-test('each block is hashed once, however often the chain is extended', () => {
+test('a chain that is extended many times hashes each block once', () => {
   const tokens = new TokenBuffer([1, 2, 3]);
   const chain = new HashChain(sha256, 2, plain);
   calls = 0;
@@ -61,7 +61,7 @@ test('each block is hashed once, however often the chain is extended', () => {
   ).toHaveLength(chain.count);
 });
 
-test('the bytes are fixed: a stored block keeps its name across versions', () => {
+test('the hashed bytes are fixed, so a stored block keeps its key across versions', () => {
   const text = (value: string) => [value.length, 0, 0, 0, ...[...value].flatMap((c) => [c.charCodeAt(0), 0])];
   const root = sha256(
     Uint8Array.from([...text('kvasir-kv-1'), 2, 0, 0, 0, ...text('model'), 1, 0, 0, 0, ...text('s')]),

@@ -2,31 +2,35 @@ import { assert } from '../base/assert.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 
 /**
- * The content address of a block: a chain, so that equal digests mean equal tokens *and* an equal past.
+ * The digest of a block depends on the digest of the block before. So equal digests mean equal tokens, and equal tokens
+ * in all blocks before.
  *
  *   root    = H("kvasir-kv-1" | blockSize | fingerprint | salt)
  *   block 0 = H(root    | tokens of block 0)
  *   block i = H(block i-1 | tokens of block i)
  *
  * over canonical bytes: numbers as little-endian 32-bit words, strings as their length and their UTF-16 units. The KV
- * group is not in the digest: groups with one block size share one chain, and the group is part of the *key* beside it
- * (I10). sha256 in practice; the function is passed in, because this room imports nothing from outside.
+ * group is not in the digest, so groups with equal block sizes share one chain. A block's *key* has both (I10). H is
+ * sha256; it is a parameter because `src/kv` imports nothing from Node.
  */
 
-/** May return the same array at every call: its caller copies what it wants of it before the next one. */
+/** May return the same array at every call, so the caller copies the digest before the next call. */
 export type HashFunction = (bytes: Uint8Array) => Uint8Array;
 
-/** 32-bit words of a digest. All of them are compared: a collision would be a wrong token. */
+/** 32-bit words of a digest. All of them are compared, because a collision would give wrong tokens. */
 export const DIGEST_WORDS = 8;
 const DIGEST_BYTES = DIGEST_WORDS * 4;
 
-/** What every block's digest contains besides tokens. */
+/** The parts of every block's digest besides tokens. */
 export interface ChainRoot {
   readonly fingerprint: string;
   readonly cacheSalt: string | undefined;
 }
 
-/** The digests of one request's full blocks, each computed once, when its tokens are known. Survives preemption. */
+/**
+ * The digests of one request's full blocks, each computed once, when its tokens are known. Kept when the request is
+ * preempted.
+ */
 export class HashChain {
   readonly blockSize: number;
   readonly #hash: HashFunction;
@@ -36,7 +40,7 @@ export class HashChain {
   #words: Uint32Array;
   #count = 0;
 
-  /** `capacity`: blocks that it is made to hold before it must grow. */
+  /** `capacity`: blocks that fit before the chain grows. */
   constructor(hash: HashFunction, blockSize: number, root: ChainRoot, capacity = 8) {
     assert(Number.isInteger(blockSize) && blockSize > 0, `block size ${blockSize}`);
     this.blockSize = blockSize;
@@ -52,12 +56,12 @@ export class HashChain {
     return this.#count;
   }
 
-  /** Digests one after the other, `DIGEST_WORDS` words each; valid until the next `extend`. */
+  /** The digests in logical order, `DIGEST_WORDS` words each; valid until the next `extend`. */
   get words(): Uint32Array {
     return this.#words;
   }
 
-  /** Hashes the blocks that `tokens` has filled since the last call. Tokens only ever grow. */
+  /** Hashes the blocks that became full since the last call. Tokens are only appended. */
   extend(tokens: TokenBuffer): void {
     const full = Math.floor(tokens.length / this.blockSize);
     if (this.#count === full) return;
@@ -72,7 +76,7 @@ export class HashChain {
   }
 
   #setParent(digest: Uint8Array): void {
-    assert(digest.length === DIGEST_BYTES, `a digest of ${digest.length} bytes, wanted ${DIGEST_BYTES}`);
+    assert(digest.length === DIGEST_BYTES, `the digest has ${digest.length} bytes, expected ${DIGEST_BYTES}`);
     this.#message.set(digest);
   }
 
@@ -94,7 +98,7 @@ export class HashChain {
 
 function rootBytes(blockSize: number, { fingerprint, cacheSalt }: ChainRoot): Uint8Array {
   const name = 'kvasir-kv-1';
-  // A salt may be as long as a request: it is written into one array of known length.
+  // A salt may be very long, so all bytes go into one array whose length is known in advance.
   const units = name.length + fingerprint.length + (cacheSalt?.length ?? 0);
   const words = cacheSalt === undefined ? 4 : 5;
   const bytes = new Uint8Array(words * 4 + units * 2);
@@ -111,7 +115,7 @@ function rootBytes(blockSize: number, { fingerprint, cacheSalt }: ChainRoot): Ui
   text(name);
   word(blockSize);
   text(fingerprint);
-  // No salt and an empty salt are different caches: the first word says whether one follows.
+  // No salt and an empty salt are different caches. This word says whether a salt follows.
   word(cacheSalt === undefined ? 0 : 1);
   if (cacheSalt !== undefined) text(cacheSalt);
   return bytes;

@@ -13,19 +13,19 @@ function makePool(blockCount: number) {
 }
 const take = (pool: BlockPool, count: number) => Array.from({ length: count }, () => pool.allocate());
 
-test('hands out every page but the null page, each once', () => {
+test('the pool allocates each block once, except the null block', () => {
   const { pool } = makePool(5);
   expect(take(pool, 4)).toEqual([1, 2, 3, 4]);
   expect(pool.available).toBe(0);
-  expect(() => pool.allocate()).toThrow('no page is available');
+  expect(() => pool.allocate()).toThrow('no block is available');
   pool.checkInvariants();
 });
 
-test('pages without content go first, then cached ones by the age of their release', () => {
+test('the pool allocates free blocks first, then cached blocks in the order of their release', () => {
   const { pool, cacheBlock } = makePool(5);
   const [a, b, c, d] = take(pool, 4) as [BlockId, BlockId, BlockId, BlockId];
   for (const block of [a, b, c]) cacheBlock(block);
-  // A request with the blocks a, b releases them from its tail, so that a, the prefix, survives longer.
+  // A request with the blocks a, b releases its last block first, so the prefix a stays cached longer.
   pool.release(b);
   pool.release(a);
   pool.release(c);
@@ -36,7 +36,7 @@ test('pages without content go first, then cached ones by the age of their relea
   expect(pool.cached).toBe(0);
 });
 
-test('a handed out page has lost its key; a cached page comes back to life when it is referred to', () => {
+test('a reference keeps a cached block, and an allocated block is evicted from the index', () => {
   const { pool, index, cacheBlock } = makePool(3);
   const [a, b] = take(pool, 2) as [BlockId, BlockId];
   cacheBlock(a);
@@ -51,7 +51,7 @@ test('a handed out page has lost its key; a cached page comes back to life when 
   pool.checkInvariants();
 });
 
-test('I5: a page under I/O is not handed out, and holds are counted', () => {
+test('I5: a block is not allocated before each of its pins is removed', () => {
   const { pool } = makePool(2);
   const block = pool.allocate();
   pool.pin(block);
@@ -65,7 +65,7 @@ test('I5: a page under I/O is not handed out, and holds are counted', () => {
   expect(pool.allocate()).toBe(block);
 });
 
-test('a cached page may be held while nobody refers to it', () => {
+test('a cached block without references can be pinned', () => {
   const { pool, cacheBlock } = makePool(2);
   const block = pool.allocate();
   cacheBlock(block);
@@ -77,7 +77,7 @@ test('a cached page may be held while nobody refers to it', () => {
   pool.checkInvariants();
 });
 
-test('a cached page that is struck from the index moves to the front', () => {
+test('a cached block that is evicted is the next one to be allocated', () => {
   const { pool, index, cacheBlock } = makePool(3);
   const [a, b] = take(pool, 2) as [BlockId, BlockId];
   cacheBlock(a);
@@ -91,12 +91,12 @@ test('a cached page that is struck from the index moves to the front', () => {
   expect(pool.allocate()).toBe(b);
 });
 
-test('refuses what would break the counts', () => {
+test('the pool rejects calls that would make its counts wrong', () => {
   const { pool } = makePool(3);
   const block = pool.allocate();
   pool.release(block);
   expect(() => pool.release(block)).toThrow('no reference');
-  expect(() => pool.unpin(block)).toThrow('not held');
-  expect(() => pool.reference(block)).toThrow('nothing to refer to');
-  expect(() => pool.reference(NULL_BLOCK)).toThrow('null page');
+  expect(() => pool.unpin(block)).toThrow('not pinned');
+  expect(() => pool.reference(block)).toThrow('is free');
+  expect(() => pool.reference(NULL_BLOCK)).toThrow('null block');
 });

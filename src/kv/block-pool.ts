@@ -4,14 +4,14 @@ import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import type { PrefixIndex } from './prefix-index.ts';
 
 /**
- * Who holds which page of the device pool. A page is in one of these states (I7: they add up to all pages):
+ * The references and pins of each block in the pool. A block is in one of these states (I7: they add up to all blocks):
  *
- *   referenced   some block table holds it, or a transfer reads or writes it (I5)
- *   cached       nobody holds it, but its content is published: a later request may revive it
- *   free         nobody holds it and its content means nothing
+ *   referenced   a block table has it, or a transfer or a step in flight has pinned it (I5)
+ *   cached       it has no reference and no pin, but requests still find its content by its key
+ *   free         it has no reference, no pin and no cached content
  *
- * Cached and free pages wait in one list in the order of eviction: free ones first, then cached ones by the age of
- * their release. A cached page loses its content only when it is handed out for something else.
+ * Free and cached blocks are in one list, in the order of allocation: free blocks first, then cached blocks in the
+ * order of their release. A cached block is evicted when the pool allocates it, or when its KV is invalid.
  */
 export class BlockPool {
   readonly blockCount: number;
@@ -22,7 +22,7 @@ export class BlockPool {
   #cachedIdle = 0;
 
   constructor(blockCount: number, index: PrefixIndex) {
-    assert(Number.isInteger(blockCount) && blockCount >= 2, `a pool of ${blockCount} pages has none to hand out`);
+    assert(Number.isInteger(blockCount) && blockCount >= 2, `a pool of ${blockCount} blocks cannot allocate any`);
     this.blockCount = blockCount;
     this.#index = index;
     this.#references = new Int32Array(blockCount);
@@ -31,12 +31,12 @@ export class BlockPool {
     for (let block = NULL_BLOCK + 1; block < blockCount; block++) this.#idle.pushBack(block);
   }
 
-  /** Pages that `allocate` can hand out now: free and cached ones. */
+  /** Blocks that `allocate` can return now: free and cached blocks. */
   get available(): number {
     return this.#idle.size;
   }
 
-  /** Available pages that still carry published content. */
+  /** Available blocks with cached content. */
   get cached(): number {
     return this.#cachedIdle;
   }
@@ -57,48 +57,48 @@ export class BlockPool {
     return this.#pinCount[block]! > 0;
   }
 
-  /** Hands out the page that is missed least, with one reference, and forgets what it held. */
+  /** Allocates the first block of the list with one reference, and evicts its cached content. */
   allocate(): BlockId {
-    const block = assertDefined(this.#idle.first(), 'no page is available: ask `available` first') as BlockId;
+    const block = assertDefined(this.#idle.first(), 'no block is available: check `available` first') as BlockId;
     this.#takeFromIdle(block);
     if (this.#index.has(block)) this.#index.remove(block);
-    if (this.#pinCount[block] !== 0 || this.#references[block] !== 0) fail(`page ${block} is in use`);
+    if (this.#pinCount[block] !== 0 || this.#references[block] !== 0) fail(`block ${block} is in use`);
     this.#references[block] = 1;
     return block;
   }
 
-  /** One more table holds the page; a cached page comes back to life. */
+  /** One more block table has the block. The block must be referenced, pinned or cached. */
   reference(block: BlockId): void {
-    assert(block !== NULL_BLOCK, 'the null page is not counted');
+    assert(block !== NULL_BLOCK, 'the null block has no references');
     if (this.#idle.has(block)) {
-      if (!this.#index.has(block)) fail(`page ${block} is free: nothing to refer to`);
+      if (!this.#index.has(block)) fail(`block ${block} is free, so it has no content to share`);
       this.#takeFromIdle(block);
     }
     this.#references[block]!++;
   }
 
-  /** One table less. Call it from a request's last block to its first, so that of its blocks the prefix survives longest. */
+  /** Removes one reference. Release a request's last block first, so its prefix stays cached longest. */
   release(block: BlockId): void {
-    if (this.#references[block]! <= 0) fail(`page ${block} has no reference to release`);
+    if (this.#references[block]! <= 0) fail(`block ${block} has no reference to release`);
     this.#references[block]!--;
     this.#idleIfUnused(block);
   }
 
-  /** A transfer begins to read or write the page: until `unhold` it is not handed out, whoever lets go of it (I5). */
+  /** A transfer is about to read or write the block. The pool does not allocate the block before `unpin` (I5). */
   pin(block: BlockId): void {
-    assert(block !== NULL_BLOCK, 'the null page takes no transfers');
+    assert(block !== NULL_BLOCK, 'the null block has no transfers');
     if (this.#idle.has(block)) this.#takeFromIdle(block);
     this.#pinCount[block]!++;
   }
 
-  /** The transfer has really ended. */
+  /** The transfer is drained: no I/O touches the block any more. */
   unpin(block: BlockId): void {
-    if (this.#pinCount[block]! <= 0) fail(`page ${block} is not held`);
+    if (this.#pinCount[block]! <= 0) fail(`block ${block} is not pinned`);
     this.#pinCount[block]!--;
     this.#idleIfUnused(block);
   }
 
-  /** Strikes the page's content from the index: it cannot be found any more, whoever still holds it. */
+  /** Removes the block from the prefix cache. References and pins stay. */
   evict(block: BlockId): void {
     const wasIdle = this.#idle.has(block);
     if (wasIdle) this.#takeFromIdle(block);
@@ -106,7 +106,7 @@ export class BlockPool {
     if (wasIdle) this.#pushIdle(block);
   }
 
-  /** I7, as far as the pool alone can tell. O(pages). */
+  /** Checks the part of I7 that needs only the pool. O(blocks). */
   checkInvariants(): void {
     this.#idle.checkInvariants();
     let cached = 0;
@@ -114,16 +114,16 @@ export class BlockPool {
     for (let block = NULL_BLOCK + 1; block < this.blockCount; block++) {
       const references = this.#references[block]!;
       const pinCount = this.#pinCount[block]!;
-      if (references < 0 || pinCount < 0) fail(`page ${block}: negative counts`);
+      if (references < 0 || pinCount < 0) fail(`block ${block} has negative counts`);
       const isIdle = this.#idle.has(block);
       if (isIdle !== (references === 0 && pinCount === 0))
-        fail(`page ${block}: idle ${isIdle}, ${references}+${pinCount} users`);
+        fail(`block ${block} has ${references} references and ${pinCount} pins, but idle is ${isIdle}`);
       if (isIdle) idle++;
       if (isIdle && this.#index.has(block as BlockId)) cached++;
     }
-    assert(this.#references[NULL_BLOCK] === 0 && !this.#idle.has(NULL_BLOCK), 'the null page is nobody’s');
-    if (idle !== this.#idle.size) fail(`${idle} idle pages, the list has ${this.#idle.size}`);
-    if (cached !== this.#cachedIdle) fail(`${cached} cached pages, the counter says ${this.#cachedIdle}`);
+    assert(this.#references[NULL_BLOCK] === 0 && !this.#idle.has(NULL_BLOCK), 'the null block is referenced or idle');
+    if (idle !== this.#idle.size) fail(`${idle} blocks are idle, but the list has ${this.#idle.size}`);
+    if (cached !== this.#cachedIdle) fail(`${cached} idle blocks are cached, but the counter is ${this.#cachedIdle}`);
   }
 
   #idleIfUnused(block: BlockId): void {
@@ -143,7 +143,7 @@ export class BlockPool {
   }
 }
 
-/** For what is done for each page: the sentence is made only when it is needed. */
+/** For checks of each block: the message is built only if the check fails. */
 function fail(message: string): never {
   assert(false, message);
 }

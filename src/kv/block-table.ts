@@ -2,12 +2,12 @@ import { assert } from '../base/assert.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { BlockTable } from '../core/step.ts';
 
-/** A request's pages in one group, in logical order. The array is reused from step to step and grown by doubling. */
+/** The block ids of a request in one group, in logical order. Steps reuse the array, which grows by doubling. */
 export class BlockTableBuffer implements BlockTable {
   #ids: Int32Array;
   #length = 0;
 
-  /** `capacity`: blocks that it is made to hold before it must grow. */
+  /** `capacity`: blocks that fit before the table grows. */
   constructor(capacity: number) {
     this.#ids = new Int32Array(Math.max(capacity, 1));
   }
@@ -39,7 +39,7 @@ export class BlockTableBuffer implements BlockTable {
     this.#ids[index] = block;
   }
 
-  /** The block whose page it is, from block `from` on. */
+  /** The first index of the block, from index `from` on. */
   indexOf(block: BlockId, from: number): number | undefined {
     for (let index = from; index < this.#length; index++) if (this.#ids[index] === block) return index;
     return undefined;
@@ -50,7 +50,7 @@ export class BlockTableBuffer implements BlockTable {
   }
 }
 
-/** The sentence is made only when it is needed: tables are read several times per token. */
+/** Tables are read several times per token, so the message is built only if the assertion fails. */
 function failOutside(index: number, length: number): never {
-  assert(false, `block ${index} outside a table of ${length}`);
+  assert(false, `block index ${index} is outside a table of ${length} blocks`);
 }

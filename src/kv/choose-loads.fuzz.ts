@@ -10,8 +10,8 @@ import { SpanList } from './span-list.ts';
 const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 3000);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 
-/** Brute force: a block is worth loading when without it, and with all others, more tokens would have to be computed. */
-test(`loads exactly the blocks that the result relies on, in ${runs} random states`, () => {
+/** Brute force: a block is worth loading if the planner schedules more tokens without the block and with all others. */
+test(`exactly the blocks that reduce the scheduled tokens are loaded, in ${runs} random states`, () => {
   const spans = new SpanList();
   for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
     const prng = new Prng(seed);
@@ -33,7 +33,7 @@ test(`loads exactly the blocks that the result relies on, in ${runs} random stat
       Array.from(external.subarray(0, blockCount), (mark) => mark === 1),
     );
     expect(chosen, `rerun with KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`).toEqual(expected);
-    expect(planTokensNaively(tokenCount, groups), `seed ${seed}: the rest is enough`).toEqual(before);
+    expect(planTokensNaively(tokenCount, groups), `seed ${seed}: the chosen blocks are enough`).toEqual(before);
   }
 });
 

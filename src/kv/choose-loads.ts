@@ -2,13 +2,12 @@ import type { GroupProposal } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
- * Of the blocks that could be loaded, keeps those that computing `spans` relies on: those with a token that is not
- * computed and that a computed one needs. All others would change nothing: without them the spans are the same.
- * O(blocks).
+ * Of the blocks that a connector can load, keeps those that computing `spans` needs: a scheduled token reads one of
+ * their tokens, and that token is not scheduled. Without the other blocks, the spans are the same. O(blocks).
  *
- *   spans    ......^^^^......^^^^      a full group relies on all that lies between,
- *   window 3 ....##........##          a window on what the first token of a span sees of it,
- *   state    .....#.........#          a state on what lies right before a span
+ *   spans    ......^^^^......^^^^      a full group needs all tokens before and between the spans,
+ *   window 3 ....##........##          a window group those that the first token of a span reads,
+ *   state    .....#.........#          a state group the last token before a span
  */
 export function chooseLoads(group: GroupProposal, spans: SpanList): void {
   const { external, blockSize, blockCount } = group;

@@ -6,8 +6,8 @@ import type { KvRequest } from './kv-request.ts';
 import { giveUpOwnership } from './ownership.ts';
 
 /**
- * Sees to it that rows [start, end) have pages in every group, as far as the pool lasts; returns where the covered rows
- * end. The rows belong to the span that `request.nextSpan` points at.
+ * Allocates the blocks that tokens [start, end) need in every group, until the pool has no block. Returns the end of
+ * the tokens that have blocks. The tokens belong to the span `request.nextSpan`.
  */
 export function allocateForTokens(parts: KvParts, request: KvRequest, start: number, end: number): number {
   const { groups, spec, pool } = parts;
@@ -32,8 +32,8 @@ export function allocateForTokens(parts: KvParts, request: KvRequest, start: num
   return end;
 }
 
-/** Takes a fresh page for a block behind the end of the table; promises its content where it is known. */
-export function pushFresh(parts: KvParts, request: KvRequest, group: number): void {
+/** Appends a newly allocated block to the table. If its tokens are known, other requests can find it by its key. */
+export function pushNewBlock(parts: KvParts, request: KvRequest, group: number): void {
   const table = request.tables[group]!;
   const index = table.length;
   const block = parts.pool.allocate();
@@ -42,7 +42,7 @@ export function pushFresh(parts: KvParts, request: KvRequest, group: number): vo
   announceComputing(parts, request, { group, index, block });
 }
 
-/** Lets go of what no token from `position` on can see. */
+/** Releases the blocks that no token from `position` on reads. */
 export function releaseSkipped(parts: KvParts, request: KvRequest, position: number): void {
   for (let group = 0; group < parts.groups.length; group++) {
     const table = request.tables[group]!;
@@ -57,7 +57,7 @@ export function releaseSkipped(parts: KvParts, request: KvRequest, position: num
   }
 }
 
-/** A run of rows is over: the checkpoints that it had to pass by come back into their places. */
+/** A span is computed: puts the reserved checkpoints back into the block table. */
 export function restoreReserved(parts: KvParts, request: KvRequest): void {
   for (const { group, index, block } of request.reserved) {
     const table = request.tables[group]!;
@@ -69,13 +69,13 @@ export function restoreReserved(parts: KvParts, request: KvRequest): void {
   request.reserved.length = 0;
 }
 
-/** Gives up what waits aside: the plan that needed it is void. */
+/** Releases the reserved blocks: the plan that needed them no longer applies. */
 export function releaseReserved(parts: KvParts, request: KvRequest): void {
   for (const { group, index, block } of request.reserved) releaseBlock(parts, request, { group, index, block });
   request.reserved.length = 0;
 }
 
-/** Gives up one reference; a page that this request was filling goes to others, or loses its content. */
+/** Releases one block of the request. If the request is its owner, the ownership is transferred or ends. */
 export function releaseBlock(parts: KvParts, request: KvRequest, place: PlacedBlock): void {
   if (parts.residency.isOwnedBy(place.block, request.slot)) giveUpOwnership(parts, request, place);
   parts.pool.release(place.block);
@@ -91,7 +91,7 @@ function lacksBlock(parts: KvParts, request: KvRequest, group: number, index: nu
   return isNeededLater(parts, request, group, index) && !isReserved(request, group, index);
 }
 
-/** Whether a later span starts from the state that the block's page holds; the rows at hand would run over it. */
+/** Whether the next span starts from the state in this block, which the tokens of the current span would overwrite. */
 function isNeededLater(parts: KvParts, request: KvRequest, group: number, index: number): boolean {
   const { spans } = request;
   const later = request.nextSpan + 1;
@@ -108,13 +108,13 @@ function isReserved(request: KvRequest, group: number, index: number): boolean {
 function allocateBlock(parts: KvParts, request: KvRequest, group: number, index: number): void {
   const table = request.tables[group]!;
   if (index >= table.length) {
-    if (index !== table.length) assert(false, `block ${index} would leave a gap in a table of ${table.length}`);
-    pushFresh(parts, request, group);
+    if (index !== table.length) assert(false, `block index ${index} leaves a gap in a table of ${table.length} blocks`);
+    pushNewBlock(parts, request, group);
     return;
   }
   const old = table.at(index);
   if (old !== NULL_BLOCK) {
-    assert(isNeededLater(parts, request, group, index), `page ${old} is kept, but the plan does not rely on it`);
+    assert(isNeededLater(parts, request, group, index), `block ${old} is in the table, but the plan does not need it`);
     request.reserved.push({ group, index, block: old });
   }
   const block = parts.pool.allocate();
@@ -123,11 +123,11 @@ function allocateBlock(parts: KvParts, request: KvRequest, group: number, index:
   request.firstAllocated[group] = Math.min(request.firstAllocated[group]!, index);
   const { spans, nextSpan } = request;
   const { blockSize } = parts.spec.groups[group]!;
-  const isWhole = spans.start(nextSpan) <= index * blockSize && spans.end(nextSpan) >= (index + 1) * blockSize;
-  if (isWhole) announceComputing(parts, request, { group, index, block });
+  const fillsBlock = spans.start(nextSpan) <= index * blockSize && spans.end(nextSpan) >= (index + 1) * blockSize;
+  if (fillsBlock) announceComputing(parts, request, { group, index, block });
 }
 
-/** From now on others may refer to the page and wait for it. */
+/** From now on, other requests can find the block by its key, reference it, and wait until it is valid. */
 function announceComputing(parts: KvParts, request: KvRequest, { group, index, block }: PlacedBlock): void {
   const chain = request.chains[group]!;
   if (parts.enablePrefixCaching && index < chain.count) parts.computing.insert(block, group, chain.words, index);

@@ -15,7 +15,7 @@ export function createGroup(spec: KvGroupSpec): KvGroup {
   }
 }
 
-/** Pages that a request cannot do without at any one time while `tokenCount` tokens are computed. */
+/** The largest number of blocks that a request needs at one time while it computes `tokenCount` tokens. */
 export function blocksMax(spec: KvCacheSpec, tokenCount: number): number {
   return spec.groups.reduce((sum, group) => sum + createGroup(group).blocksMax(tokenCount), 0);
 }

@@ -2,7 +2,7 @@ import { NULL_BLOCK } from '../core/ids.ts';
 import type { FullAttentionGroup } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
 
-/** Every token's KV is kept for as long as the request runs; any published block of its past is of use, holes or not. */
+/** Keeps the KV of all tokens while the request runs. It uses every cached block, also after a hole. */
 export class FullGroup implements KvGroup {
   readonly allocatesAll = true;
   readonly needsOwnBlock = false;
@@ -13,7 +13,7 @@ export class FullGroup implements KvGroup {
   }
 
   dropUnneeded(): void {
-    // Everything that is found is read by the last token.
+    // The last token reads every block.
   }
 
   newBlockCount(proposal: GroupProposal): number {

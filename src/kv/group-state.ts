@@ -4,12 +4,12 @@ import type { GroupProposal, KvGroup } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
- * A recurrent state. The page of a block holds one state: the running one while its tokens are computed, and in the end
- * the checkpoint after its last token, which is what others can start from. A row reads the page of the token before
- * it and writes its own block's.
+ * A recurrent state. A block holds one state: the running state while its tokens are computed, then the checkpoint
+ * after its last token, from which other requests can start. A token reads the block of the token before and writes its
+ * own block.
  *
- * Rows that are computed again (for another group's sake) need a page for the running state although the checkpoint
- * behind them is valid: `rowsNeedOwnPage`.
+ * Tokens that only another group needs again also write a running state. They need a block of their own for it, because
+ * the checkpoint at the end of their block is valid and stays: `needsOwnBlock`.
  */
 export class StateGroup implements KvGroup {
   readonly allocatesAll = false;
@@ -20,7 +20,7 @@ export class StateGroup implements KvGroup {
     this.#spec = spec;
   }
 
-  /** Of use are only the states right before a span. */
+  /** Keeps only the states right before a span. */
   dropUnneeded(proposal: GroupProposal, spans: SpanList): void {
     let index = 0;
     for (let i = 0; i < spans.count; i++) {
@@ -40,7 +40,7 @@ export class StateGroup implements KvGroup {
     return firstBlockRead(this.#spec, position);
   }
 
-  /** The state before, the running one, and a checkpoint that waits while rows pass through its block. */
+  /** The state before the block, the running state, and a reserved checkpoint. */
   blocksMax(tokenCount: number): number {
     return Math.min(Math.ceil(tokenCount / this.#spec.blockSize) + 1, 3);
   }

@@ -5,10 +5,11 @@ import type { GroupProposal, KvGroup } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
- * Keeps the blocks that the tokens still to be computed can see, and no others: pages are taken when their rows are
- * planned, and let go (to be found by others, for as long as they last) when the window has moved on.
+ * Keeps only the blocks that the tokens still to be computed read. Blocks are allocated when their tokens are
+ * scheduled, and released when the window has passed them. Released blocks stay cached until the pool allocates them
+ * again.
  *
- *   window 6, next token n        . . [# # #|# n         the block before the bracket is let go
+ *   window 6, next token n        . . [# # #|# n         the block before the bracket is released
  */
 export class WindowGroup implements KvGroup {
   readonly allocatesAll = false;
@@ -16,15 +17,15 @@ export class WindowGroup implements KvGroup {
   readonly #spec: SlidingWindowGroup;
 
   constructor(spec: SlidingWindowGroup) {
-    // Each token of a wider window needs the one before it, so what is computed in a block always begins where it is valid.
-    assert(spec.window >= 2, `a window of ${spec.window} sees nothing but itself`);
+    // With a window of 2 or more, each token needs the token before. So tokens of a block are always computed in order.
+    assert(spec.window >= 2, `a window of ${spec.window} does not include the token before`);
     this.#spec = spec;
   }
 
   dropUnneeded(proposal: GroupProposal, spans: SpanList): void {
     let index = 0;
     for (let i = 0; i < spans.count; i++) {
-      // A row reads its own entry too, so a valid block that is passed by for another group's sake stays.
+      // A token reads its own KV too, so a valid block stays even if only another group needs its tokens again.
       for (const first = this.firstKept(spans.start(i)); index < first && index < proposal.blockCount; index++)
         proposal.set(index, NULL_BLOCK, 0);
       index = Math.max(index, Math.ceil(spans.end(i) / this.#spec.blockSize));
@@ -39,7 +40,7 @@ export class WindowGroup implements KvGroup {
     return firstBlockRead(this.#spec, position);
   }
 
-  /** With steps of one row: `window` tokens in a row, wherever they begin. */
+  /** The blocks of `window` consecutive tokens at any position: enough if each step computes one token. */
   blocksMax(tokenCount: number): number {
     return Math.min(
       Math.ceil(tokenCount / this.#spec.blockSize),

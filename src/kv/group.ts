@@ -3,34 +3,34 @@ import type { GroupValidity } from './planner.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
- * The rules of one KV group: which pages a request needs in it, and until when. The cache asks all groups in the same
- * way and knows none by name.
+ * The rules of one KV group: which blocks a request needs, and how long. The cache calls all kinds of groups through
+ * this interface.
  */
 export interface KvGroup {
-  /** Whether admission takes pages for all tokens; else they are taken when their rows are planned and let go behind. */
+  /** Whether admission allocates blocks for all tokens. If not, they are allocated when their tokens are scheduled. */
   readonly allocatesAll: boolean;
-  /** Whether a row must find the page of its block writable although the block's content is valid (a running state). */
+  /** Whether computed tokens need a block that the request may write although the block is valid (a running state). */
   readonly needsOwnBlock: boolean;
-  /** Of the pages that the proposal has found, drops those that computing `spans` does not rely on. */
+  /** Drops the blocks of the proposal that computing `spans` does not need. */
   dropUnneeded(proposal: GroupProposal, spans: SpanList): void;
-  /** Fresh pages that must be available when the request is admitted with what the proposal has found. */
+  /** Blocks that must be allocated if the request is admitted with the blocks of the proposal. */
   newBlockCount(proposal: GroupProposal): number;
-  /** The first block that is still read when the next token to be computed is at `position`. */
+  /** The first block index that the tokens from `position` on read. */
   firstKept(position: number): number;
-  /** Pages that a request of so many tokens cannot do without at any one time. */
+  /** The largest number of blocks that a request of `tokenCount` tokens needs at one time. */
   blocksMax(tokenCount: number): number;
 }
 
-/** What a request would hold in one group if it were admitted now; scratch memory of the cache, reused. */
+/** The blocks of a request in one group if it were admitted now. Scratch memory that the cache reuses. */
 export class GroupProposal implements GroupValidity {
   readonly kind: 'full' | 'window' | 'state';
   readonly blockSize: number;
   readonly window: number;
   blockCount = 0;
-  /** The page found for each logical block, NULL_BLOCK where there is none. */
+  /** The block found for each block index, or NULL_BLOCK. */
   blocks = new Int32Array(16);
   validTokens = new Int32Array(16);
-  /** 1 where there is no page, but a connector has said that the block could be loaded; `validTo` counts on it. */
+  /** 1 where the pool has no block but a connector promised it; `validTokens` then counts the block as valid. */
   external = new Uint8Array(16);
 
   constructor(spec: KvGroupSpec) {
@@ -39,7 +39,7 @@ export class GroupProposal implements GroupValidity {
     this.window = spec.kind === 'window' ? spec.window : Infinity;
   }
 
-  /** Room for `blockCount` blocks, nothing found. */
+  /** Makes room for `blockCount` blocks, with no block found. */
   reset(blockCount: number): void {
     if (blockCount > this.blocks.length) {
       const capacity = 2 ** Math.ceil(Math.log2(blockCount));
@@ -59,7 +59,7 @@ export class GroupProposal implements GroupValidity {
     this.external[index] = 0;
   }
 
-  /** The block could be loaded. What the pool has already is never loaded. */
+  /** A connector promised the block. A block that is in the pool is never loaded. */
   setExternal(index: number): void {
     if (this.blocks[index] !== 0) return;
     this.validTokens[index] = this.blockSize;

@@ -43,19 +43,19 @@ const allocated = (cache: KvCache) => cache.parts.spec.blockCount - 1 - cache.pa
 const blocksAllocated = (request: KvRequest, group: number) =>
   range(request.tables[group]!.length).filter((index) => request.tables[group]!.at(index) !== 0);
 
-test('a long prompt holds a window’s worth of pages, and a pool of just that size is enough', () => {
+test('a long prompt in a window group needs only the blocks of one window', () => {
   const spec = specOf([window8], 0);
-  // Eight tokens in a row touch three blocks of four at most.
+  // Eight consecutive tokens are in three blocks of four at most.
   expect(blocksMax(spec, 1000)).toBe(3);
   const cache = cacheOf([window8], 3);
   const request = admit(cache, range(1000));
   compute(cache, request, 64);
-  // Token 1000 sees 993 and later.
+  // Token 1000 reads tokens from 993 on.
   expect(blocksAllocated(request, 0)).toEqual([248, 249]);
   expect(allocated(cache)).toBe(2);
 });
 
-test('while it decodes, a window lets go of a block as soon as nothing can see it', () => {
+test('a decoding request releases a block of a window group as soon as no later token reads it', () => {
   const cache = cacheOf([full, window8], 40);
   const request = admit(cache, range(10));
   compute(cache, request, 64);
@@ -66,7 +66,7 @@ test('while it decodes, a window lets go of a block as soon as nothing can see i
     compute(cache, request, 64);
     seen.push(blocksAllocated(request, 1));
   }
-  // After 11 tokens the next one, at 11, sees 4 to 11: block 0 is gone. The full group keeps everything.
+  // After 11 tokens, token 11 reads 4 to 11, so block 0 is released. The full group keeps all blocks.
   expect(seen.slice(0, 2)).toEqual([
     [1, 2],
     [1, 2],
@@ -75,16 +75,16 @@ test('while it decodes, a window lets go of a block as soon as nothing can see i
   expect(blocksAllocated(request, 0)).toEqual([0, 1, 2, 3, 4]);
 });
 
-test('a prefix is found in every group, and of a window’s blocks only those that are needed are taken', () => {
+test('a prefix hit references all blocks of a full group, and of a window group only those that are read', () => {
   const cache = cacheOf([full, window8], 40);
   cache.close(computed(cache, range(32)));
   const request = admit(cache, [...range(32), 100, 101]);
   expect(request.spans.toArray()).toEqual([{ start: 32, end: 34 }]);
-  // Token 32 sees 25 and later.
+  // Token 32 reads tokens from 25 on.
   expect(blocksAllocated(request, 1)).toEqual([6, 7]);
 });
 
-test('a state resumes from its last checkpoint, and holds no other', () => {
+test('a request in a state group starts from the last checkpoint and references no other', () => {
   const cache = cacheOf([state], 10);
   cache.close(computed(cache, range(18)));
   const request = admit(cache, [...range(18), 100]);
@@ -93,20 +93,21 @@ test('a state resumes from its last checkpoint, and holds no other', () => {
   expect(blocksMax(cache.parts.spec, 1000)).toBe(3);
 });
 
-test('the checkpoint behind a full prompt is of no use for its last token’s logits: the one before is', () => {
+test('a fully cached prompt starts from the last checkpoint before its last token', () => {
   const cache = cacheOf([state], 10);
   cache.close(computed(cache, range(16)));
   expect(admit(cache, range(16)).spans.toArray()).toEqual([{ start: 12, end: 16 }]);
 });
 
-test('a repair that passes by a checkpoint in use leaves it in its place', () => {
+test('tokens that are computed again in a block with a needed checkpoint do not overwrite the checkpoint', () => {
   const two = 2 as TokenCount;
   const cache = cacheOf([{ ...full, blockSize: two }, state], 40);
   const request = admit(cache, range(15));
   compute(cache, request, 64);
   request.tokens.push(99 as TokenId);
   cache.tokenAppended(request);
-  // The state after 15 tokens lies in block 3. Losing tokens 12 and 13 in the full group makes rows pass through that block.
+  // The state after 15 tokens is at block index 3. In the full group tokens 12 and 13 become invalid, so tokens of this
+  // block are computed again.
   const running = request.tables[1]!.at(3);
   cache.invalidate([request.tables[0]!.at(6)]);
   const repair = cache.scheduleTokens(request, 1);
@@ -120,8 +121,8 @@ test('a repair that passes by a checkpoint in use leaves it in its place', () =>
   expect(cache.scheduleTokens(request, 64)).toEqual([{ start: 15, end: 16 }]);
 });
 
-test('a window that sees nothing but itself is refused', () => {
-  expect(() => cacheOf([{ ...window8, window: 1 as TokenCount }], 4)).toThrow('sees nothing but itself');
+test('a window of 1 is rejected', () => {
+  expect(() => cacheOf([{ ...window8, window: 1 as TokenCount }], 4)).toThrow('does not include the token before');
 });
 
 function computed(cache: KvCache, tokens: number[]): KvRequest {

@@ -5,23 +5,23 @@ import { releaseBlock } from './coverage.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 
-/** Rows of a step do not count, and these pages are not filled: requests that counted on them look for another owner. */
-export function replanThoseAwaiting({ requests }: KvParts, invalid: InvalidBlocks): void {
-  for (const other of requests) if (other !== undefined && countsOn(other, invalid)) other.needsPlan = true;
+/** Tokens of a step do not count, so these blocks are not filled. The requests that wait for them plan again. */
+export function replanRequestsAwaiting({ requests }: KvParts, invalid: InvalidBlocks): void {
+  for (const other of requests) if (other !== undefined && awaitsInvalid(other, invalid)) other.needsPlan = true;
 }
 
-function countsOn({ awaited, nextAwaited }: KvRequest, invalid: InvalidBlocks): boolean {
+function awaitsInvalid({ awaited, nextAwaited }: KvRequest, invalid: InvalidBlocks): boolean {
   for (let i = 0; i < nextAwaited; i++) if (invalid.has(awaited[i]!.block)) return true;
   return false;
 }
 
 /**
- * The one failure path: a load that failed, a page that was corrupt, a worker that came back empty all become "the
- * content of these pages is not valid", and every request that has one plans again.
+ * The KV of these blocks is invalid: a block is corrupt, a worker restarted with empty memory, or a report says so.
+ * Each request that has one of the blocks plans again.
  *
- * Takes the pages out of the index and empties them. Where a full group's page has users, the one that was admitted
- * first fills it again and the others wait for that (I1); in other groups its users let go of it. Returns all users:
- * they must plan again. No step is out. O(pages of all tables).
+ * Evicts the blocks and marks them invalid. In a full group, the request that was admitted first fills the block again,
+ * and the others wait for it (I1). In other groups, the requests release the block. Returns all requests that have one
+ * of the blocks: they must plan again. No step is in flight. O(blocks of all tables).
  */
 export function invalidateBlocks(parts: KvParts, blocks: readonly BlockId[]): KvRequest[] {
   const { cached, pool, requests, residency } = parts;
@@ -47,8 +47,8 @@ export function invalidateBlocks(parts: KvParts, blocks: readonly BlockId[]): Kv
   return [...users];
 }
 
-/** Where the request has a page of the set. O(blocks of the request). */
-export function blocksOn({ groups }: KvParts, request: KvRequest, invalid: InvalidBlocks): BlockPlace[] {
+/** The places where the request has an invalid block. O(blocks of the request). */
+export function invalidPlaces({ groups }: KvParts, request: KvRequest, invalid: InvalidBlocks): BlockPlace[] {
   const found: BlockPlace[] = [];
   for (let group = 0; group < groups.length; group++) {
     const table = request.tables[group]!;
@@ -75,7 +75,7 @@ function invalidateIn(parts: KvParts, request: KvRequest, group: number, invalid
   return isUser;
 }
 
-/** Makes the request the page's owner if nobody is, or if the owner so far was admitted after it. */
+/** Makes the request the block's owner if the block has none, or if the present owner was admitted later. */
 function takeOwnership(parts: KvParts, request: KvRequest, { group, index, block }: PlacedBlock): void {
   const { residency, computing } = parts;
   if (residency.isOwned(block)) {

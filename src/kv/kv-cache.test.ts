@@ -25,7 +25,7 @@ function computeAll(cache: KvCache, tokens: number[]) {
   return request;
 }
 
-test('any published block is of use: one that is gone from the middle is a hole, not the end', () => {
+test('cached blocks after an evicted block are still used', () => {
   const cache = cacheOf(12);
   const first = computeAll(cache, range(18));
   const invalid = first.tables[0]!.at(1);
@@ -44,7 +44,7 @@ test('any published block is of use: one that is gone from the middle is a hole,
   cache.checkInvariants(false);
 });
 
-test('pages that are found count against what is available: reviving them takes them from others', () => {
+test('cached blocks that a request would reference no longer count as available', () => {
   const cache = cacheOf(5);
   cache.close(computeAll(cache, range(16)));
   const again = cache.open(new TokenBuffer(range(20)), undefined);
@@ -52,7 +52,7 @@ test('pages that are found count against what is available: reviving them takes 
   expect(cache.canAdmit(again, 1)).toBe(false);
 });
 
-test('an answer of `canAdmit` is void once pages have changed hands', () => {
+test('`admit` rejects an answer of `canAdmit` from before another request released blocks', () => {
   const cache = cacheOf(8);
   const other = computeAll(cache, range(8));
   const request = cache.open(new TokenBuffer(range(12)), undefined);
@@ -61,7 +61,7 @@ test('an answer of `canAdmit` is void once pages have changed hands', () => {
   expect(() => cache.admit(request)).toThrow('right before');
 });
 
-test('slots are reused, digests outlive preemption', () => {
+test('slots are reused, and digests are kept after a preemption', () => {
   const cache = cacheOf(8);
   const request = computeAll(cache, range(8));
   const { chains } = request;
@@ -74,7 +74,7 @@ test('slots are reused, digests outlive preemption', () => {
   expect(cache.open(new TokenBuffer([1]), undefined).slot).toBe(request.slot);
 });
 
-test('a page that no request gave back is found when no request is open', () => {
+test('`checkUnused` finds a block that no request has released', () => {
   const cache = cacheOf(5);
   cache.close(computeAll(cache, range(16)));
   cache.checkUnused();
@@ -83,5 +83,5 @@ test('a page that no request gave back is found when no request is open', () => 
   cache.close(open);
   cache.checkUnused();
   cache.parts.pool.allocate();
-  expect(() => cache.checkUnused()).toThrow('I7: 1 pages are in use');
+  expect(() => cache.checkUnused()).toThrow('I7: 1 blocks are in use');
 });

@@ -9,14 +9,14 @@ import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
 import {
   allocateForTokens,
-  pushFresh,
+  pushNewBlock,
   releaseBlock,
   releaseReserved,
   releaseSkipped,
   restoreReserved,
 } from './coverage.ts';
 import { createGroup } from './create-group.ts';
-import { blocksOn, invalidateBlocks, replanThoseAwaiting } from './invalidate.ts';
+import { invalidateBlocks, invalidPlaces, replanRequestsAwaiting } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
 import { isAwaitingLoad, loadArrived, loadFailed, loadLate, startLoads, uncomputedBlocks } from './loading.ts';
@@ -27,33 +27,33 @@ import { Residency } from './residency.ts';
 import { verifyKvCache, verifyPlans } from './verify.ts';
 
 export interface KvCacheOptions {
-  /** Without it nothing is looked up, shared or published. */
+  /** If false, blocks are neither looked up nor shared nor cached. */
   readonly enablePrefixCaching: boolean;
   /** sha256. */
   readonly hash: HashFunction;
 }
 
 /**
- * The KV cache as the scheduler sees it: which pages a request holds, and what of its tokens is still to be computed.
+ * The KV cache as the scheduler sees it: the blocks of each request, and the tokens that it must still compute.
  *
- *   open -> canAdmit/admit -> [ takeRows -> commitRows -> (tokenAppended) ]* -> release -> close
- *                     ^_________________ after preemption _______________________|
+ *   open -> canAdmit/admit -> [ scheduleTokens -> commitTokens -> (tokenAppended) ]* -> release -> close
+ *                     ^_____________________ after preemption __________________________|
  *
- * Two requests with one prefix compute it once: whoever is admitted first owns the pages and fills them, the other
- * refers to them and awaits them; its rows may follow the owner's in the same step. When the owner leaves early,
- * another user of the page inherits it and goes on where the owner stopped.
+ * Two requests with a shared prefix compute it once. The request that is admitted first owns the blocks and fills them.
+ * The other request references the blocks and waits; its tokens may follow the owner's tokens in the same step. If the
+ * owner ends or is preempted, another request with the block becomes the owner and continues where it stopped.
  */
 export class KvCache {
   readonly parts: KvParts;
   readonly #hash: HashFunction;
   readonly #freeSlots: number[] = [];
   readonly #proposal: Proposal;
-  /** The request that the proposal is for; void as soon as any page changes hands. */
+  /** The request of the proposal; undefined as soon as any block is allocated, referenced or released. */
   #proposedFor: KvRequest | undefined;
   #admissions = 0;
 
   constructor(spec: KvCacheSpec, options: KvCacheOptions) {
-    assert(spec.groups.length > 0, 'a KV cache without groups');
+    assert(spec.groups.length > 0, 'a KV cache needs a group');
     const cached = new PrefixIndex(spec.blockCount);
     this.parts = {
       spec,
@@ -69,7 +69,10 @@ export class KvCache {
     this.#proposal = new Proposal(this.parts);
   }
 
-  /** The cache's side of a new request; holds no pages yet. Hashes its blocks: about half a microsecond each. */
+  /**
+   * The cache's part of a new request, without blocks. Hashes the full blocks of the tokens: about half a microsecond
+   * each.
+   */
   open(tokens: TokenBuffer, cacheSalt: string | undefined): KvRequest {
     const { spec, requests } = this.parts;
     const slot = this.#freeSlots.pop() ?? requests.length;
@@ -79,7 +82,7 @@ export class KvCache {
       const root = { fingerprint: spec.fingerprint, cacheSalt };
       const capacity = this.parts.enablePrefixCaching ? Math.floor(tokens.capacity / blockSize) : 0;
       const chain = same ?? new HashChain(this.#hash, blockSize, root, capacity);
-      // Now, and not when a step is planned: requests arrive while the step before computes.
+      // Hashed here and not in `plan`, because requests arrive while a step is in flight.
       if (this.parts.enablePrefixCaching) chain.extend(tokens);
       chains.push(chain);
     }
@@ -88,7 +91,7 @@ export class KvCache {
     return request;
   }
 
-  /** Lets go of everything; the request must not be used again. */
+  /** Releases all blocks. The request must not be used again. */
   close(request: KvRequest): void {
     if (request.admitted) this.release(request);
     request.isOpen = false;
@@ -97,39 +100,46 @@ export class KvCache {
   }
 
   /**
-   * Looks up what is there for a request without pages, and says whether the pages that it needs can be had, with
-   * `headroom` pages left over for others. `found`: blocks that a connector could load. O(blocks of the request).
+   * Looks up the blocks of a request that has none. Returns whether the pool can allocate the missing ones and still
+   * has `headroom` available blocks. `found`: blocks that a connector promised. O(blocks of the request).
    */
   canAdmit(request: KvRequest, headroom: number, found: readonly BlockPlace[] = nothingFound): boolean {
-    assert(!request.admitted, 'the request has pages already');
+    assert(!request.admitted, 'the request has blocks already');
     const { pool } = this.parts;
     this.#proposedFor = request;
-    if (this.#proposal.draw(request, true, found) + headroom <= pool.available) return true;
-    // Alone, a request must get in: if what it could reuse takes too much room beside what it needs, it goes without.
-    return headroom === 0 && this.#proposal.draw(request, false, nothingFound) <= pool.available;
+    if (this.#proposal.build(request, true, found) + headroom <= pool.available) return true;
+    // A request must be admitted if no other request has blocks. If cached blocks and new ones do not fit together, it
+    // computes all of its tokens.
+    return headroom === 0 && this.#proposal.build(request, false, nothingFound) <= pool.available;
   }
 
-  /** Whether the request that `canAdmit` has just looked at would wait for a load, under way or of found blocks. O(blocks). */
-  wouldAwaitLoad(request: KvRequest, isFoundLoadedBeside: boolean): boolean {
-    assert(this.#proposedFor === request, 'ask `canAdmit` right before');
-    return this.#proposal.countsOnLoads(isFoundLoadedBeside);
+  /**
+   * Called right after `canAdmit`. Whether the request would wait for a load: for a load in progress, or
+   * (`isFoundLoadedAsync`) for an async load of the found blocks. O(blocks).
+   */
+  wouldAwaitLoad(request: KvRequest, isFoundLoadedAsync: boolean): boolean {
+    assert(this.#proposedFor === request, 'call `canAdmit` right before `wouldAwaitLoad`');
+    return this.#proposal.countsOnLoads(isFoundLoadedAsync);
   }
 
-  /** The full blocks that the pool lacks for a request without pages: what connectors are asked for. O(blocks). */
+  /**
+   * The full blocks of a request without blocks that the pool does not have. The connector is asked for them.
+   * O(blocks).
+   */
   wanted(request: KvRequest): BlockPlace[] {
     this.#proposedFor = undefined;
     return this.#proposal.lacking(request);
   }
 
   /**
-   * Takes the pages that `canAdmit` has just found, and fresh ones for the rest; plans what is to be computed, counting on
-   * the blocks that are to be loaded. Returns these: exactly those of the found ones that the plan relies on.
+   * Called right after `canAdmit`. References the blocks that it found, allocates the others, and plans the tokens to
+   * be computed. Returns the blocks to be loaded: those of the found blocks that the plan needs.
    */
   admit(request: KvRequest): PlacedBlock[] {
-    assert(this.#proposedFor === request, 'ask `canAdmit` right before `admit`');
+    assert(this.#proposedFor === request, 'call `canAdmit` right before `admit`');
     this.#proposedFor = undefined;
     const { groups, pool } = this.parts;
-    // First all that was found: allocating evicts, and must not evict what this very request is about to use.
+    // References come first, because an allocation could evict cached blocks that this request needs.
     for (const { blocks, blockCount } of this.#proposal.groups)
       for (let index = 0; index < blockCount; index++)
         if (blocks[index] !== NULL_BLOCK) pool.reference(blocks[index] as BlockId);
@@ -140,7 +150,7 @@ export class KvCache {
       for (let index = 0; index < blockCount; index++) {
         const isLoad = external[index] === 1;
         if (blocks[index] === NULL_BLOCK && (isLoad || groups[group]!.allocatesAll))
-          pushFresh(this.parts, request, group);
+          pushNewBlock(this.parts, request, group);
         else table.push(blocks[index] as BlockId);
         if (!isLoad) continue;
         this.parts.residency.startLoading(table.at(index), 0);
@@ -153,14 +163,14 @@ export class KvCache {
     return loads;
   }
 
-  /** Whether one row is all that is missing before the next token can be sampled, and it waits for nobody. */
+  /** Whether the request needs one more token before it can sample, and waits for no other request or load. */
   isDecode(request: KvRequest): boolean {
     return request.needsOneToken() && awaitedFrom(this.parts, request) === Infinity;
   }
 
   /**
-   * The next rows of the request for the step that is being planned, at most `budget` of them. None when it must wait
-   * for another request's rows, or when no page is left for them (`request.isStarved`).
+   * Schedules the next tokens of the request in the step that is being planned, at most `budget`. Returns no spans if
+   * the request waits for another request or a load, or if the pool has no block (`request.isOutOfBlocks`).
    */
   scheduleTokens(request: KvRequest, budget: number): readonly Span[] {
     this.#proposedFor = undefined;
@@ -178,10 +188,10 @@ export class KvCache {
       const end = allocateForTokens(this.parts, request, start, wanted);
       if (end > start) {
         const span = { start: start as TokenCount, end: end as TokenCount };
-        // Made with its first element: an empty array that is pushed to makes room for sixteen more, once per token.
+        // Created with its first element: a push to an empty array reserves room for sixteen more, once per token.
         if (taken === undefined) taken = [span];
         else taken.push(span);
-        this.#markPlanned(request, start, end);
+        this.#markScheduled(request, start, end);
         request.nextToken = end;
         if (end === spanEnd) request.nextSpan++;
         left -= end - start;
@@ -190,15 +200,15 @@ export class KvCache {
         request.isOutOfBlocks = true;
         break;
       }
-      // A table has one page per block: what waits aside for a later span comes back when this step is done.
+      // A table has one block per index. The reserved blocks of later spans return to it when this span is computed.
       if (request.reserved.length > 0) break;
     }
     return taken ?? noSpans;
   }
 
   /**
-   * The tables to write through when `rowsMasked`: NULL_BLOCK where a row's block is not this request's to write,
-   * because it is valid already (the last token of a prompt that was found in full) or another's.
+   * The tables through which KV is written if `hasMaskedWrites`. They have NULL_BLOCK where the request must not write:
+   * the block is valid already (the last token of a fully cached prompt), or another request owns it.
    */
   writeTables(request: KvRequest, spans: readonly Span[]): BlockTable[] {
     const { spec, residency } = this.parts;
@@ -213,12 +223,12 @@ export class KvCache {
   }
 
   /**
-   * The rows were computed: their KV is valid, full blocks are published, what nobody can see any more is let go.
-   * Rows from position `below` on do not count (see `InvalidBlocks.firstRow`): the request plans again.
+   * The scheduled tokens were computed: their KV is valid, full blocks are cached, and blocks that no later token reads
+   * are released. Tokens from position `below` on do not count (see `InvalidBlocks`), and then the request plans again.
    */
   commitTokens(request: KvRequest, spans: readonly Span[], below = Infinity): void {
     const { groups, spec } = this.parts;
-    // From the last span, where the spoiled rows are: an earlier one may have rows in the same block.
+    // From the last span to the first, because only the last tokens may not count, and spans may share a block.
     for (let i = spans.length - 1; i >= 0; i--) {
       const { start, end } = spans[i]!;
       for (let group = 0; group < groups.length; group++) {
@@ -236,56 +246,61 @@ export class KvCache {
     releaseSkipped(this.parts, request, request.nextPosition());
   }
 
-  /** Rows of the step do not count that were to fill some of these pages: see `invalidate.ts`. */
-  replanThoseAwaiting(invalid: InvalidBlocks): void {
-    replanThoseAwaiting(this.parts, invalid);
+  /** See `invalidate.ts`. */
+  replanRequestsAwaiting(invalid: InvalidBlocks): void {
+    replanRequestsAwaiting(this.parts, invalid);
   }
 
-  /** The content of these pages is not valid. Returns the requests that have one of them; they plan again. No step is out. */
+  /**
+   * The KV of these blocks is invalid. Returns the requests that have one of them; they plan again. No step is in
+   * flight.
+   */
   invalidate(blocks: readonly BlockId[]): KvRequest[] {
     this.#proposedFor = undefined;
     return invalidateBlocks(this.parts, blocks);
   }
 
-  /** Where the request has a page of the set. */
-  blocksOn(request: KvRequest, invalid: InvalidBlocks): BlockPlace[] {
-    return blocksOn(this.parts, request, invalid);
+  /** See `invalidate.ts`. */
+  invalidPlaces(request: KvRequest, invalid: InvalidBlocks): BlockPlace[] {
+    return invalidPlaces(this.parts, request, invalid);
   }
 
-  /** Rows of this step may count on these loads, and are thrown away with those that fail. */
+  /**
+   * Sync loads: tokens of this step may read these blocks. If a load fails, the tokens that depend on it do not count.
+   */
   loadInStep(loads: readonly PlacedBlock[]): void {
     for (const { group, block } of loads)
       this.parts.residency.startLoading(block, this.parts.spec.groups[group]!.blockSize);
   }
 
-  /** Whether others, or transfers, are still to fill blocks of the request. */
+  /** Whether the request waits for blocks that other requests compute or transfers load. */
   awaitsOthers(request: KvRequest): boolean {
     return awaitedFrom(this.parts, request) !== Infinity;
   }
 
-  /** The full blocks of a request with pages that it is to compute from their first token on. No step is out. */
+  /** The full blocks that an admitted request must compute from their first token on. No step is in flight. */
   uncomputed(request: KvRequest): BlockPlace[] {
-    // Plans again first, if that is due: other pages may hold some of them.
+    // Plans again first if necessary: the pool may have other blocks with the same content.
     this.awaitsLoad(request);
     return uncomputedBlocks(this.parts, request);
   }
 
-  /** See `loading.ts`. Returns what is to be loaded, and where to. */
+  /** See `loading.ts`. Returns the blocks to be loaded. */
   startLoads(request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
     this.#proposedFor = undefined;
     return startLoads(this.parts, request, places);
   }
 
-  /** Whether the request waits for a load, its own or another's. */
+  /** Whether the request waits for a load, of its own or of another request. */
   awaitsLoad(request: KvRequest): boolean {
     if (request.needsPlan) replanRequest(this.parts, this.#proposal.groups, request);
     return isAwaitingLoad(this.parts, request);
   }
 
-  /** See `loading.ts`. No step is out. */
-  loadArrived(index: PlacedBlock): boolean {
+  /** See `loading.ts`. No step is in flight. */
+  loadArrived(placed: PlacedBlock): boolean {
     this.#proposedFor = undefined;
-    return loadArrived(this.parts, index);
+    return loadArrived(this.parts, placed);
   }
 
   loadLate(blocks: readonly BlockId[]): void {
@@ -297,9 +312,9 @@ export class KvCache {
     return loadFailed(this.parts, block, isBusy);
   }
 
-  /** A token was appended behind a wholly computed request: it is the next row. */
+  /** A token was appended to a request whose tokens are all computed. It is the next token to be computed. */
   tokenAppended(request: KvRequest): void {
-    assert(request.nextSpan === request.spans.count, 'a token was sampled before all others were computed');
+    assert(request.nextSpan === request.spans.count, 'a token was sampled before all earlier tokens were computed');
     const end = request.tokens.length;
     request.spans.clear();
     request.spans.push(end - 1, end);
@@ -307,14 +322,16 @@ export class KvCache {
     request.nextToken = end - 1;
   }
 
-  /** Gives all pages back; what is published stays to be found, pages that others await pass to one of them. */
+  /**
+   * Releases all blocks. Cached blocks stay cached. If other requests wait for a block, one of them becomes its owner.
+   */
   release(request: KvRequest): void {
-    assert(request.admitted, 'the request has no pages');
+    assert(request.admitted, 'the request has no blocks');
     this.#proposedFor = undefined;
     releaseReserved(this.parts, request);
     for (let group = 0; group < request.tables.length; group++) {
       const table = request.tables[group]!;
-      // From the tail, so that of this request's blocks the prefix survives longest.
+      // The last block first, so the prefix stays cached longest.
       for (let index = table.length - 1; index >= request.firstAllocated[group]!; index--) {
         const block = table.at(index);
         if (block !== NULL_BLOCK) releaseBlock(this.parts, request, { group, index, block });
@@ -324,22 +341,22 @@ export class KvCache {
     request.reset();
   }
 
-  /** No request is open, and no transfer holds a page: every page is free or cached (I7). O(1). */
+  /** Called when no request is open and no transfer has pins: every block must be free or cached (I7). O(1). */
   checkUnused(): void {
     const { pool, requests } = this.parts;
     assert(this.#freeSlots.length === requests.length, `${requests.length - this.#freeSlots.length} requests are open`);
     const used = pool.blockCount - 1 - pool.available;
-    assert(used === 0, `I7: ${used} pages are in use, and no request or transfer has them`);
+    assert(used === 0, `I7: ${used} blocks are in use, but no request or transfer has them`);
   }
 
-  /** I4, I7 and ownership, by recounting everything; and I3, unless a step is out. O(pages + tables). */
+  /** Checks I4, I7 and ownership by recounting, and I3 unless a step is in flight. O(blocks + tables). */
   checkInvariants(isStepInFlight: boolean): void {
     verifyKvCache(this.parts);
     if (!isStepInFlight) verifyPlans(this.parts);
   }
 
-  /** Rows [start, end) will be computed in this step: later rows may count on them. */
-  #markPlanned(request: KvRequest, start: number, end: number): void {
+  /** Tokens [start, end) are computed in this step, so later tokens of the step may read their KV. */
+  #markScheduled(request: KvRequest, start: number, end: number): void {
     const { residency, spec } = this.parts;
     for (let group = 0; group < request.tables.length; group++) {
       const { blockSize, kind } = spec.groups[group]!;
@@ -352,7 +369,7 @@ export class KvCache {
           continue;
         }
         const to = Math.min(end - index * blockSize, blockSize);
-        // A state is one number, the last one written; KV entries stay where they are.
+        // A state block keeps only the last state that was written; other blocks keep the KV of each token.
         residency.scheduledTokens[block] = kind === 'state' ? to : Math.max(to, residency.scheduledTokens[block]!);
       }
     }

@@ -6,19 +6,19 @@ import type { KvRequest } from './kv-request.ts';
 import type { PrefixIndex } from './prefix-index.ts';
 import type { Residency } from './residency.ts';
 
-/** What the cache consists of; `KvCache` owns it, the files around it each do one thing with it. */
+/** The parts of the cache. `KvCache` owns them; the other files of this folder have functions over them. */
 export interface KvParts {
   readonly spec: KvCacheSpec;
   readonly enablePrefixCaching: boolean;
   readonly groups: readonly KvGroup[];
   readonly pool: BlockPool;
   readonly residency: Residency;
-  /** Pages whose content is confirmed (I4). */
+  /** The prefix cache: blocks whose KV is valid (I4). */
   readonly cached: PrefixIndex;
-  /** Pages that their owner has promised to fill, by the content they will have. */
+  /** Blocks that their owner is computing or loading, by the keys that they will have. */
   readonly computing: PrefixIndex;
   /** Open requests by slot. */
   readonly requests: (KvRequest | undefined)[];
-  /** Told of each block whose rows have made it valid: what a connector may save. */
+  /** Called for each block that is cached after its tokens were computed: a connector may store it. */
   onBlockCached?: (block: BlockId, request: KvRequest, group: number, index: number) => void;
 }

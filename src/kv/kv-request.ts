@@ -6,39 +6,43 @@ import { BlockTableBuffer } from './block-table.ts';
 import { SpanList } from './span-list.ts';
 
 /**
- * The KV cache's side of one request, made by `KvCache.open` and changed by the cache alone.
- * It outlives preemption: the digests stay, the pages go.
+ * The KV cache's part of one request, made by `KvCache.open` and changed only by the cache. A preemption releases its
+ * blocks and keeps its digests.
  */
 export class KvRequest {
-  /** Index of this request while it is open; what a page's owner is called by. */
+  /** Number of this request while it is open; identifies the owner of a block. */
   readonly slot: number;
   readonly tokens: TokenBuffer;
-  /** Per group; groups of one block size share one chain. */
+  /** Per group; groups with equal block sizes share one chain. */
   readonly chains: readonly HashChain[];
   /** Per group. */
   readonly tables: readonly BlockTableBuffer[];
-  /** What this request is to compute, ascending. `nextSpan` and `nextToken` say how far planning and results have come. */
+  /**
+   * The tokens that this request must compute, ascending. `nextSpan` and `nextToken` mark the next token to schedule.
+   */
   readonly spans = new SpanList();
   nextSpan = 0;
   nextToken = 0;
-  /** Blocks that others compute and this request reads, ascending; those before `nextAwaited` are there. */
+  /** Blocks that this request reads and another request or a transfer fills, ascending; valid before `nextAwaited`. */
   readonly awaited: AwaitedBlock[] = [];
   nextAwaited = 0;
-  /** Its spans are out of date: it has inherited pages, or lost some. */
+  /** Its spans are out of date: it has become the owner of blocks, or blocks of its own are invalid or dropped. */
   needsPlan: boolean = false;
-  /** Some of the rows taken last lie in pages that this request must not write to. */
+  /** Some of the tokens scheduled last are in blocks that this request must not write. */
   hasMaskedWrites: boolean = false;
-  /** The pool ran out of pages for its next rows. */
+  /** The pool had no block for its next tokens. */
   isOutOfBlocks: boolean = false;
-  /** States that later spans start from and the rows of the current one would run over; they come back when it is done. */
+  /**
+   * Checkpoints that later spans need and the current span would overwrite. They return to the tables after the span.
+   */
   readonly reserved: PlacedBlock[] = [];
-  /** Per group: blocks below have no page. */
+  /** Per group: the table has NULL_BLOCK below this index. */
   readonly firstAllocated: Int32Array;
-  /** Order of admission, anew after each preemption. */
+  /** Order of admission; a preempted request gets a new one. */
   admission = 0;
-  /** Until `close`. */
+  /** True until `close`. */
   isOpen: boolean = true;
-  /** It has pages. */
+  /** Whether it has blocks. */
   admitted: boolean = false;
 
   constructor(slot: number, tokens: TokenBuffer, chains: readonly HashChain[]) {
@@ -49,7 +53,7 @@ export class KvRequest {
     this.firstAllocated = new Int32Array(chains.length);
   }
 
-  /** Back to a request without pages. */
+  /** Resets it to a request without blocks. */
   reset(): void {
     this.spans.clear();
     this.nextSpan = 0;
@@ -61,18 +65,18 @@ export class KvRequest {
     this.admitted = false;
   }
 
-  /** The next position to be computed; behind the last token when all are. */
+  /** The next position to be computed; the number of tokens if all are computed. */
   nextPosition(): number {
     if (this.nextSpan === this.spans.count) return this.tokens.length;
     return Math.max(this.spans.start(this.nextSpan), this.nextToken);
   }
 
-  /** Whether the rows so far end where a span ends. */
+  /** Whether the tokens scheduled so far end at the end of a span. */
   isBetweenSpans(): boolean {
     return this.nextSpan === this.spans.count || this.nextToken <= this.spans.start(this.nextSpan);
   }
 
-  /** Whether one row is all that is missing before the next token can be sampled. */
+  /** Whether one token must be computed before the next token can be sampled. */
   needsOneToken(): boolean {
     return (
       !this.needsPlan &&
@@ -81,13 +85,13 @@ export class KvRequest {
     );
   }
 
-  /** The spans, or parts of them, that are still to be computed. For checks. */
+  /** The spans, or parts of them, that must still be computed. For checks. */
   rest(): { start: number; end: number }[] {
     const spans = this.spans.toArray().slice(this.nextSpan);
     return spans.map(({ start, end }, i) => ({ start: i === 0 ? Math.max(start, this.nextToken) : start, end }));
   }
 
-  /** Whether just these spans are still to be computed. For checks. */
+  /** Whether exactly these spans must still be computed. For checks. */
   hasLeft(wanted: SpanList): boolean {
     if (this.spans.count - this.nextSpan !== wanted.count) return false;
     for (let i = 0; i < wanted.count; i++) {
@@ -98,7 +102,7 @@ export class KvRequest {
     return true;
   }
 
-  /** Rows that are still to be computed before the next token can be sampled. */
+  /** Tokens that must be computed before the next token can be sampled. */
   tokensLeft(): number {
     let tokens = 0;
     for (let i = this.nextSpan; i < this.spans.count; i++)
@@ -107,7 +111,7 @@ export class KvRequest {
   }
 }
 
-/** A block that another request fills. */
+/** A block that another request computes, or a transfer loads. */
 export interface AwaitedBlock {
   readonly block: BlockId;
   /** Position of its first token. */

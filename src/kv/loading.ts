@@ -5,24 +5,26 @@ import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 
 /**
- * What becomes of a page that a transfer fills. A loading page has an owner like a page that is computed: others refer to
- * it and wait for it in the same way, it passes on when its owner leaves, and when the load fails its owner computes it.
+ * Blocks that a transfer fills. A loading block has an owner like a block that is computed. Other requests reference it
+ * and wait for it in the same way. If the owner ends, another request becomes the owner. If the load fails, the owner
+ * computes the block.
  *
- *   admit --> loading --arrived--> valid, published
- *                |-----failed----> the owner computes it; in another page when I/O may still write this one (I5)
- *                |-----late------> rows of this step do not count on it any more; it may still arrive
+ *   admit --> loading --arrived--> valid, cached
+ *                |-----failed----> the owner computes it; in another block if I/O may still write this one (I5)
+ *                |-----late------> tokens of this step do not count on it; it may still arrive
  *
- *   lost --> loading, in the page that has lost its content; then as above
+ *   invalid --> loading, in the same block; then as above
  */
-/** The bytes are there and were verified. False if no request waits for them any more. */
+
+/** The block was loaded and verified. Returns false if no request waits for it. */
 export function loadArrived(parts: KvParts, { group, index, block }: PlacedBlock): boolean {
   const { residency, computing, cached, requests } = parts;
   if (!residency.isLoading(block)) return false;
   const owner = assertDefined(
-    requests[assertDefined(residency.ownerOf(block), 'a load for nobody')],
-    'its owner is gone',
+    requests[assertDefined(residency.ownerOf(block), 'a loading block has no owner')],
+    'the owner of a loading block is closed',
   );
-  assert(owner.chains[group]!.count > index, `block ${index} was loaded, but has no digest`);
+  assert(owner.chains[group]!.count > index, `block index ${index} was loaded, but has no digest`);
   residency.loadArrived(block, parts.spec.groups[group]!.blockSize);
   residency.clearOwner(block, owner.slot);
   if (computing.has(block)) computing.remove(block);
@@ -30,7 +32,7 @@ export function loadArrived(parts: KvParts, { group, index, block }: PlacedBlock
   return true;
 }
 
-/** Loads that were expected within the step are late: requests that need them wait. */
+/** Sync loads did not end within their step: the requests that need the blocks wait. */
 export function loadLate(parts: KvParts, blocks: readonly BlockId[]): void {
   for (const block of blocks) {
     if (!parts.residency.isLoading(block)) continue;
@@ -39,7 +41,9 @@ export function loadLate(parts: KvParts, blocks: readonly BlockId[]): void {
   }
 }
 
-/** The load has failed: its users plan again. Returns them; none if no request waits for the load any more. */
+/**
+ * The load failed: the requests that have the block plan again. Returns them; none if no request waits for the load.
+ */
 export function loadFailed(parts: KvParts, block: BlockId, isBusy: boolean): KvRequest[] {
   if (!parts.residency.isLoading(block)) return [];
   parts.residency.stopLoading(block);
@@ -50,7 +54,8 @@ export function loadFailed(parts: KvParts, block: BlockId, isBusy: boolean): KvR
 }
 
 /**
- * The full blocks of an admitted request that it is to compute whole: what a transfer could bring instead. None where a group lets go of pages: there the plan decides which pages are needed. O(blocks).
+ * The full blocks that an admitted request must compute from their first token on: a transfer could load them instead.
+ * Returns none if a group does not keep all blocks, because there the plan decides which blocks are needed. O(blocks).
  */
 export function uncomputedBlocks({ groups, residency }: KvParts, request: KvRequest): BlockPlace[] {
   const places: BlockPlace[] = [];
@@ -60,7 +65,7 @@ export function uncomputedBlocks({ groups, residency }: KvParts, request: KvRequ
     const count = Math.min(table.length, request.chains[group]!.count);
     for (let index = 0; index < count; index++) {
       const block = table.at(index);
-      // Without a page is what lost its page to a transfer when the pool had no other.
+      // The table has NULL_BLOCK if a transfer still pins the former block and the pool had no other.
       if (block !== NULL_BLOCK && !(residency.isFilledBy(block, request.slot) && residency.validTokens[block] === 0))
         continue;
       places.push({ group, index });
@@ -70,8 +75,9 @@ export function uncomputedBlocks({ groups, residency }: KvParts, request: KvRequ
 }
 
 /**
- * Transfers are to fill these blocks, which `missingBlocks` has just named, in the pages that the request has for them.
- * A page that an earlier transfer still holds is replaced; without a page for that, the block is computed.
+ * Starts loads of these places, which `uncomputedBlocks` just returned, into the blocks that the request has there. A
+ * block that an earlier transfer still pins is replaced. If the pool has no other block, the request computes the
+ * tokens.
  */
 export function startLoads(parts: KvParts, request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
   const { residency, computing, pool } = parts;
@@ -89,7 +95,7 @@ export function startLoads(parts: KvParts, request: KvRequest, places: readonly 
       for (const user of users) user.request.needsPlan = true;
     }
     const block = table.at(index);
-    // Requests that come from now on share the page, and wait for the load.
+    // Later requests find the block by its key, and wait for the load.
     if (!computing.has(block)) computing.insert(block, group, request.chains[group]!.words, index);
     residency.startLoading(block, 0);
     placed.push({ group, index, block });
@@ -107,12 +113,12 @@ export function isAwaitingLoad({ residency }: KvParts, { awaited }: KvRequest): 
 }
 
 /**
- * Something may still be written to the page, so nobody keeps it: in a full group all its users get another one, which
- * its owner computes; elsewhere pages are taken when their rows are planned. O(pages of all tables).
+ * I/O may still write the block, so all requests release it. In a full group they get another block, which the owner
+ * computes. In other groups, blocks are allocated when their tokens are scheduled. O(blocks of all tables).
  */
 function replaceBusyBlock(parts: KvParts, block: BlockId, users: readonly BlockUser[]): void {
   const { pool, residency, computing } = parts;
-  const slot = assertDefined(residency.ownerOf(block), `page ${block} has no owner`);
+  const slot = assertDefined(residency.ownerOf(block), `block ${block} has no owner`);
   const { group, index } = users[0]!;
   const canReplace = parts.groups[group]!.allocatesAll && pool.available > 0;
   const fresh = canReplace ? pool.allocate() : NULL_BLOCK;

@@ -5,12 +5,13 @@ import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 
 /**
- * What becomes of a page that its owner will not fill after all: the owner ends or is preempted.
- * Called while the owner still refers to the page.
+ * The owner ends or is preempted before it has filled the block. Called while the owner still references the block.
  *
- * In a group that every sharer needs whole, the page passes to the sharer that was admitted first, with what is in it.
- * So a page's owner was always admitted before all others that have it, those who wait wait for earlier ones, and nobody
- * waits in a circle. So does a page that is being loaded: the transfer goes on for whoever waits for it. Elsewhere (windows, states) a sharer may not need all of the page: they drop it and plan for themselves.
+ * In a full group, and for a loading block in any group, the request that was admitted first becomes the owner. It
+ * continues with the tokens that are valid, or waits for the load. So the owner of a block was admitted before all
+ * other requests that have it, and requests cannot wait for each other in a cycle.
+ *
+ * In a window or state group, other requests may not need all of the block. They drop it and plan again.
  */
 export function giveUpOwnership(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
   const { block } = place;
@@ -26,7 +27,7 @@ export function giveUpOwnership(parts: KvParts, owner: KvRequest, place: PlacedB
   if (parts.computing.has(block)) parts.computing.remove(block);
 }
 
-/** The owner goes on without filling the page whole (it has found another way): nobody may wait for that. */
+/** The owner's new plan does not fill all of the block, so no other request may wait for it. */
 export function withdrawComputing(parts: KvParts, owner: KvRequest, place: PlacedBlock): void {
   dropFromOthers(parts, owner, place);
   parts.computing.remove(place.block);
@@ -39,7 +40,7 @@ function transferOwnership(parts: KvParts, owner: KvRequest, place: PlacedBlock)
     if (other === undefined || other === owner || !refersTo(other, place)) continue;
     if (newOwner === undefined || other.admission < newOwner.admission) newOwner = other;
   }
-  assert(newOwner !== undefined, `page ${block} is shared, but nobody has it at block ${index}`);
+  assert(newOwner !== undefined, `block ${block} is shared, but no other request has it at index ${index}`);
   parts.residency.transferOwnership(block, owner.slot, newOwner.slot);
   newOwner.needsPlan = true;
 }

@@ -7,14 +7,16 @@ import { withdrawComputing } from './ownership.ts';
 import { planSpans } from './planner.ts';
 import { takeDuplicates } from './take-duplicates.ts';
 
-/** Asks the planner: what is this request to compute, if everything that others compute for it arrives? */
+/** Plans the tokens that the request must compute. Blocks that other requests or transfers fill count as valid. */
 export function planRequest(parts: KvParts, groups: readonly GroupProposal[], request: KvRequest): void {
   readTables(parts, groups, request);
   setSpans(groups, request);
   collectAwaited(parts, request);
 }
 
-/** Plans again from what is there now: lets go of what the new plan does not use, takes back what it can use again. */
+/**
+ * Plans again from the valid KV: releases blocks that the new plan does not need, and references cached blocks again.
+ */
 export function replanRequest(parts: KvParts, proposals: readonly GroupProposal[], request: KvRequest): void {
   releaseReserved(parts, request);
   readTables(parts, proposals, request);
@@ -35,7 +37,10 @@ function setSpans(groups: readonly GroupProposal[], request: KvRequest): void {
   request.needsPlan = false;
 }
 
-/** What a window or a state had let go may still be published, and what is lost in one page be in another. (Not what others are computing: they may wait for us.) */
+/**
+ * Looks up cached blocks. Blocks that a window or state group released may still be cached, and another block may have
+ * the content of an invalid block. Blocks that other requests compute are excluded: these may wait for this request.
+ */
 function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request: KvRequest): void {
   for (let group = 0; group < proposals.length; group++) {
     const proposal = proposals[group]!;
@@ -53,7 +58,7 @@ function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request:
   }
 }
 
-/** Makes the table of a group what the struck proposal says; pages that the plan's rows go on filling stay. */
+/** Applies the proposal to the block table of a group. Blocks that the plan continues to fill stay. */
 function applyPlan(parts: KvParts, proposal: GroupProposal, request: KvRequest, group: number): void {
   const { residency, computing, pool } = parts;
   const { blockSize } = proposal;
@@ -81,7 +86,7 @@ function applyPlan(parts: KvParts, proposal: GroupProposal, request: KvRequest, 
   }
 }
 
-/** What is valid for a request, by its tables; what others or transfers are filling for it counts as if it were. */
+/** Reads the valid tokens of a request from its tables. Blocks that other requests or transfers fill count as valid. */
 export function readTables(parts: KvParts, groups: readonly GroupProposal[], request: KvRequest): void {
   const { residency } = parts;
   for (let group = 0; group < groups.length; group++) {
@@ -97,7 +102,10 @@ export function readTables(parts: KvParts, groups: readonly GroupProposal[], req
   }
 }
 
-/** The position that waits for another request's rows, or for a load: none of this request's rows from there on can be computed yet. */
+/**
+ * The first position whose block another request or a load must fill first. Tokens from there on cannot be scheduled
+ * yet.
+ */
 export function awaitedFrom({ residency }: KvParts, request: KvRequest): number {
   for (; request.nextAwaited < request.awaited.length; request.nextAwaited++) {
     const { block, start, blockSize } = request.awaited[request.nextAwaited]!;

@@ -1,11 +1,12 @@
 import type { GroupValidity } from './planner.ts';
 
 /**
- * The planner's naive twin: the definition itself, over single tokens: the last one, and whatever a token of the set needs
- * and lacks. What a token needs always lies before it, so one pass from right to left sees all of it. O(tokens^2).
+ * The naive reference of the planner: the definition over single tokens. The set has the last token, and every token
+ * that a token of the set needs and that is not valid. A token needs only earlier tokens, so one pass from right to
+ * left is enough. O(tokens^2).
  *
- * It covers everything the planner does; what neither covers is whether a group's rule is the model's rule.
- * Returns 1 for each token that is to be computed.
+ * It covers all that the planner does. Neither covers whether a group's rule is the model's rule.
+ * Returns 1 for each token that must be computed.
  */
 export function planTokensNaively(
   tokenCount: number,
@@ -26,7 +27,10 @@ export function planTokensNaively(
   return computed;
 }
 
-/** For each group and token, 1 where what readers of the token need is not there. Scratch memory, valid until the next call. */
+/**
+ * For each group and token, 1 if later tokens cannot read the token's KV or state. Scratch memory, valid until the next
+ * call.
+ */
 function lackingTokens(tokenCount: number, groups: readonly GroupValidity[]): Uint8Array {
   const size = groups.length * tokenCount;
   if (lackingScratch.length < size) lackingScratch = new Uint8Array(2 * size);
@@ -37,7 +41,9 @@ function lackingTokens(tokenCount: number, groups: readonly GroupValidity[]): Ui
 
 let lackingScratch = new Uint8Array(0);
 
-/** Up to the one before it, the tokens whose KV (or, in a state group, the state right after them) `token` reads. */
+/**
+ * `token` reads the KV of the tokens from here to the one before; in a state group, the state after the token before.
+ */
 function firstNeeded({ kind, window }: GroupValidity, token: number): number {
   if (kind === 'state') return Math.max(token - 1, 0);
   return kind === 'full' ? 0 : Math.max(token - window + 1, 0);

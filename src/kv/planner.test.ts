@@ -24,15 +24,15 @@ function plan(tokenCount: number, ...groups: GroupValidity[]): [number, number][
   return spans.toArray().map(({ start, end }) => [start, end]);
 }
 
-test('nothing is valid: everything', () => {
+test('without valid KV, all tokens are computed', () => {
   expect(plan(10, full([]))).toEqual([[0, 10]]);
 });
 
-test('a prompt found in full still computes its last token', () => {
+test('a fully cached prompt computes its last token', () => {
   expect(plan(8, full([whole, whole]))).toEqual([[7, 8]]);
 });
 
-test('one lost block costs that block and nothing else', () => {
+test('one invalid block costs only the tokens of this block and the last token', () => {
   expect(plan(14, full([whole, none, whole, 2]))).toEqual([
     [4, 8],
     [13, 14],
@@ -44,27 +44,28 @@ test('one lost block costs that block and nothing else', () => {
   ]);
 });
 
-test('a partly filled block goes on where it stopped', () => {
+test('a partly valid block is computed from its first invalid token', () => {
   expect(plan(11, full([whole, 1]))).toEqual([[5, 11]]);
 });
 
-test('a window group repairs only what its window can still see', () => {
+test('a window group computes only the invalid tokens that are still read', () => {
   expect(plan(16, window(5, [none, none, whole, whole]))).toEqual([[15, 16]]);
-  // Token 15 sees 11 to 15; token 11 is missing and sees 7 to 11, which are there.
+  // Token 15 reads 11 to 15. Token 11 is invalid and reads 7 to 11, of which 7 to 10 are valid.
   expect(plan(16, window(5, [none, whole, 3, whole]))).toEqual([
     [11, 12],
     [15, 16],
   ]);
 });
 
-test('a state group goes back to its nearest checkpoint', () => {
+test('a state group computes from its nearest checkpoint', () => {
   expect(plan(16, state([whole, none, none]))).toEqual([[4, 16]]);
   expect(plan(16, state([whole, whole, 3]))).toEqual([[11, 16]]);
   expect(plan(13, state([none, none, whole]))).toEqual([[12, 13]]);
 });
 
-test('a hole in one group is computed with what the other group needs for it', () => {
-  // Tokens 4 to 7 are lost in the full group; the state group has checkpoints after 8 and 12 tokens only, so it goes back to 0.
+test('computing a hole of one group includes the tokens that another group needs for it', () => {
+  // Tokens 4 to 7 are invalid in the full group. The state group has checkpoints only after 8 and 12 tokens, so tokens
+  // are computed from 0.
   expect(plan(13, full([whole, none, whole, 1]), state([none, whole, whole]))).toEqual([
     [0, 8],
     [12, 13],
@@ -75,6 +76,6 @@ test('a hole in one group is computed with what the other group needs for it', (
   ]);
 });
 
-test('a request without tokens is our bug', () => {
+test('a request without tokens fails an assertion', () => {
   expect(() => plan(0, full([]))).toThrow('without tokens');
 });

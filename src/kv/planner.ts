@@ -2,39 +2,38 @@ import { assert } from '../base/assert.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
- * The one question behind a prefix hit, an external match, a failed load, a resume and a crash: given which KV is
- * valid per group, which tokens must be computed so that the last token's logits are right?
+ * The same question arises after a prefix hit, an external hit, a failed load, a preemption and a crash. Given the
+ * valid KV of each group, which tokens must be computed for the logits of the last token?
  *
- * The answer C is the smallest set that contains the last token and, for each of its members p, every token that would
- * meet a need of p which valid KV does not meet:
+ * The answer C is the smallest set that contains the last token and, for each token p of the set, every token whose KV
+ * or state p needs and that is not valid:
  *   full     KV of every q < p
  *   window   KV of every q in [p - window + 1, p - 1]
  *   state    the state after p - 1: at position 0, at a checkpoint, or because p - 1 is in C
- * The needs of the position behind the last token follow from these.
  */
 export interface GroupValidity {
   readonly kind: 'full' | 'window' | 'state';
   readonly blockSize: number;
-  /** Tokens that see each other, the reader included; `Infinity` unless the kind is `window`. */
+  /** Tokens that one token reads, itself included; `Infinity` unless the kind is `window`. */
   readonly window: number;
-  /** Blocks past it hold nothing. */
+  /** Blocks from this index on have no valid tokens. */
   readonly blockCount: number;
   /**
-   * How many of each logical block's tokens are valid, from its first on. In a state group a block holds one state, the
-   * one after so many of its tokens; none where it is 0.
+   * For each block index, how many tokens are valid, from the first token of the block on. In a state group a block has
+   * one state, the state after this many of its tokens; 0 means no state.
    */
   readonly validTokens: Int32Array;
 }
 
 /**
  * Writes C into `spans`, ascending. One pass from right to left: `low` is the lowest token known to be in C, and each
- * group names the highest token below it that it still needs. Cost: O(blocks), nothing allocated.
+ * group returns the highest token below `low` that it needs. O(blocks), without allocations.
  *
  *   valid KV     ######....####..##........      . = not valid
- *   C            ......^^^^....^^..^^^^^^^^      full attention: exactly the holes (and always the last token)
+ *   C            ......^^^^....^^..^^^^^^^^      full attention: exactly the holes and the last token
  */
 export function planSpans(tokenCount: number, groups: readonly GroupValidity[], spans: SpanList): void {
-  assert(tokenCount > 0, 'a request without tokens has no logits');
+  assert(tokenCount > 0, 'a request without tokens cannot be planned');
   spans.clear();
   let low = tokenCount - 1;
   let end = tokenCount;
@@ -62,10 +61,11 @@ export function planSpans(tokenCount: number, groups: readonly GroupValidity[], 
   spans.reverse();
 }
 
-/** The highest token below `low`, the lowest of C so far, that `group` needs and lacks; NOTHING when all is met. */
+/** The highest invalid token below `low`, the lowest of C so far, that `group` needs; NOTHING if there is none. */
 function highestNeeded(group: GroupValidity, low: number, g: number): number {
   if (group.kind === 'state') return stateAt(group, low) ? NOTHING : low - 1;
-  // A candidate below `low` is still right: between the two everything is valid. So all calls together pass each block once.
+  // A candidate below `low` stays correct, because all tokens between are valid. So all calls together visit each block
+  // once.
   if (candidates[g]! >= low) candidates[g] = highestInvalid(group, low);
   const candidate = candidates[g]!;
   return candidate > low - group.window ? candidate : NOTHING;
@@ -82,8 +82,8 @@ function highestInvalid({ blockSize, blockCount, validTokens }: GroupValidity, b
 }
 
 /**
- * The lowest token that follows into C from `token` being missing, by this group alone. Each token of an invalid run
- * needs the one before it (windows of one see only themselves and never get here).
+ * The lowest token that this group adds to C if `token` is in C. Each token of a run of invalid tokens needs the token
+ * before. (A window of 1 reads only its own token and never gets here.)
  */
 function runStart(group: GroupValidity, token: number): number {
   if (group.kind === 'state') return nearestCheckpoint(group, token);
@@ -93,7 +93,9 @@ function runStart(group: GroupValidity, token: number): number {
   return 0;
 }
 
-/** Whether the state before token `position` is known: nothing, or a checkpoint after token `position` - 1. */
+/**
+ * Whether the state before token `position` is known: `position` is 0, or there is a checkpoint after `position` - 1.
+ */
 function stateAt({ blockSize, blockCount, validTokens }: GroupValidity, position: number): boolean {
   if (position === 0) return true;
   const index = Math.floor((position - 1) / blockSize);
@@ -114,5 +116,5 @@ function nearestCheckpoint({ blockSize, blockCount, validTokens }: GroupValidity
 
 const NOTHING = -1;
 
-/** Per group of the plan at hand, the highest token below the lowest of C that is not valid. */
+/** For each group of the current plan, the highest invalid token below the lowest of C. */
 let candidates = new Int32Array(4);

@@ -4,8 +4,10 @@ import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import { DIGEST_WORDS } from './block-hash.ts';
 import { PrefixIndex } from './prefix-index.ts';
 
-/** Against a map from key to pages in order of insertion. Digests collide in their first word on purpose. */
-test('agrees with a map of lists', () => {
+/**
+ * The reference is a map from keys to blocks in the order of insertion. Many digests have equal first words on purpose.
+ */
+test('the prefix index returns the same blocks as a map of lists', () => {
   for (let seed = 1; seed <= 20; seed++) {
     const prng = new Prng(seed);
     const blockCount = prng.between(2, 40);

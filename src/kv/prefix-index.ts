@@ -3,11 +3,11 @@ import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
 import { DIGEST_WORDS } from './block-hash.ts';
 
 /**
- * From a block's key (digest and group) to the pages that hold it. Several pages may hold one key: two requests may
- * have computed the same block before either was published, and no page moves once a table points at it.
+ * An index from a key (digest and group) to the blocks with this content. Several blocks may have one key, because two
+ * requests may compute the same tokens at the same time, and block tables do not change then.
  *
- * A chained hash table whose nodes are the pages themselves: digests, links and buckets lie in typed arrays sized at
- * the start, so that a lookup touches no garbage-collected memory and a publication allocates nothing.
+ * A chained hash table whose nodes are the blocks. Digests, links and buckets are in typed arrays of fixed size, so
+ * neither a lookup nor an insertion allocates memory.
  */
 export class PrefixIndex {
   readonly #blockCount: number;
@@ -23,7 +23,7 @@ export class PrefixIndex {
     this.#blockCount = blockCount;
     const bucketCount = 2 ** Math.ceil(Math.log2(Math.max(blockCount, 2) * 1.5));
     this.#bucketMask = bucketCount - 1;
-    // Page 0 is nobody's, so 0 ends a chain and new arrays are ready as they are.
+    // Block 0 is the null block, so 0 ends a chain, and zero-filled arrays are empty chains.
     this.#buckets = new Int32Array(bucketCount);
     this.#next = new Int32Array(blockCount);
     this.#previous = new Int32Array(blockCount);
@@ -31,7 +31,7 @@ export class PrefixIndex {
     this.#digests = new Uint32Array(blockCount * DIGEST_WORDS);
   }
 
-  /** Pages in the index. */
+  /** Blocks in the index. */
   get size(): number {
     return this.#size;
   }
@@ -40,7 +40,7 @@ export class PrefixIndex {
     return this.#groups[block] !== ABSENT;
   }
 
-  /** A page with this key, or NULL_BLOCK when there is none; of several, the one that was inserted first. */
+  /** The block with this key that was inserted first, or NULL_BLOCK. */
   find(group: number, words: Uint32Array, index: number): BlockId {
     if (this.#size === 0) return NULL_BLOCK;
     const at = index * DIGEST_WORDS;
@@ -50,8 +50,8 @@ export class PrefixIndex {
   }
 
   insert(block: BlockId, group: number, words: Uint32Array, index: number): void {
-    if (block === NULL_BLOCK || block >= this.#blockCount) fail(`page ${block} cannot be indexed`);
-    if (this.has(block)) fail(`page ${block} is in the index already`);
+    if (block === NULL_BLOCK || block >= this.#blockCount) fail(`block ${block} cannot be in the index`);
+    if (this.has(block)) fail(`block ${block} is in the index already`);
     const at = index * DIGEST_WORDS;
     const own = block * DIGEST_WORDS;
     for (let i = 0; i < DIGEST_WORDS; i++) this.#digests[own + i] = words[at + i]!;
@@ -69,7 +69,7 @@ export class PrefixIndex {
   }
 
   remove(block: BlockId): void {
-    if (!this.has(block)) fail(`page ${block} is not in the index`);
+    if (!this.has(block)) fail(`block ${block} is not in the index`);
     const next = this.#next[block]!;
     const previous = this.#previous[block]!;
     if (previous !== NULL_BLOCK) this.#next[previous] = next;
@@ -79,23 +79,23 @@ export class PrefixIndex {
     this.#size--;
   }
 
-  /** Every page hangs in the chain of its own digest, once. O(pages + buckets). */
+  /** Each block in the index is in the chain of its own key, once. O(blocks + buckets). */
   checkInvariants(): void {
     let reached = 0;
     for (let bucket = 0; bucket < this.#buckets.length; bucket++) {
       let previous = NULL_BLOCK as number;
       for (let block = this.#buckets[bucket]!; block !== NULL_BLOCK; block = this.#next[block]!) {
-        if (this.#previous[block] !== previous) fail(`page ${block}: link back is broken`);
+        if (this.#previous[block] !== previous) fail(`block ${block} has a wrong link to the block before`);
         const home = this.#bucketOf(this.#digests, block * DIGEST_WORDS, this.#groups[block]!);
-        if (home !== bucket) fail(`page ${block} hangs in bucket ${bucket}, its digest says ${home}`);
-        if (++reached > this.#size) fail('the chains are longer than the index');
+        if (home !== bucket) fail(`block ${block} is in bucket ${bucket}, but its digest belongs to bucket ${home}`);
+        if (++reached > this.#size) fail('the chains have more blocks than the index');
         previous = block;
       }
     }
-    if (reached !== this.#size) fail(`${reached} pages reached, size says ${this.#size}`);
+    if (reached !== this.#size) fail(`the chains have ${reached} blocks, but the size is ${this.#size}`);
   }
 
-  /** The digest is uniform already; the group is stirred in by an odd factor. */
+  /** The words of a digest are uniform; an odd factor spreads the groups. */
   #bucketOf(words: Uint32Array, at: number, group: number): number {
     return (words[at]! ^ Math.imul(group, 0x9e3779b1)) & this.#bucketMask;
   }
@@ -110,7 +110,7 @@ export class PrefixIndex {
 
 const ABSENT = -1;
 
-/** For what is done for each page: the sentence is made only when it is needed. */
+/** For checks of each block: the message is built only if the check fails. */
 function fail(message: string): never {
   assert(false, message);
 }

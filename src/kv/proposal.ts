@@ -7,7 +7,9 @@ import type { KvRequest } from './kv-request.ts';
 import { planSpans } from './planner.ts';
 import { SpanList } from './span-list.ts';
 
-/** What a request without pages would get if it were admitted now. Scratch memory: one proposal at a time. */
+/**
+ * The blocks that a request without blocks would get if it were admitted now. Scratch memory: one proposal at a time.
+ */
 export class Proposal {
   readonly groups: readonly GroupProposal[];
   readonly #parts: KvParts;
@@ -21,11 +23,10 @@ export class Proposal {
   }
 
   /**
-   * Looks up the request's blocks (only when `useCache`), counts on those that are `found` outside, keeps of all of them
-   * what its plan relies on, and returns the pages that admitting it would take from those that are available now.
-   * O(blocks).
+   * Looks up the request's blocks (only if `useCache`), adds the blocks that a connector `found`, and drops the blocks
+   * that the plan does not need. Returns how many available blocks an admission would take. O(blocks).
    */
-  draw(request: KvRequest, useCache: boolean, found: readonly BlockPlace[]): number {
+  build(request: KvRequest, useCache: boolean, found: readonly BlockPlace[]): number {
     const { groups, enablePrefixCaching } = this.#parts;
     for (let group = 0; group < groups.length; group++) {
       const proposal = this.groups[group]!;
@@ -41,27 +42,27 @@ export class Proposal {
     let blocks = 0;
     for (let group = 0; group < groups.length; group++) {
       blocks += groups[group]!.newBlockCount(this.groups[group]!);
-      // A full group has counted them; the others count what their rows need as they go.
+      // `newBlockCount` of a full group includes the loads. Other groups count only blocks of computed tokens.
       if (!groups[group]!.allocatesAll) blocks += loadsOf(this.groups[group]!);
       blocks += this.#reusedIdleCount(this.groups[group]!);
     }
     return blocks;
   }
 
-  /** Whether it counts on a load: on one that is under way, or (`includesFound`) on blocks that were found outside. */
+  /** Whether the plan counts on a load in progress, or (`includesFound`) on blocks that a connector promised. */
   countsOnLoads(includesFound: boolean): boolean {
     const { residency } = this.#parts;
     for (const { blocks, external, blockCount, blockSize } of this.groups)
       for (let index = 0; index < blockCount; index++) {
         const block = blocks[index] as BlockId;
-        // What is loaded within the step is not waited for.
+        // The request does not wait for a sync load, which ends within the step.
         if (residency.isLoading(block) && residency.scheduledTokens[block] !== blockSize) return true;
         if (includesFound && external[index] === 1) return true;
       }
     return false;
   }
 
-  /** The full blocks of the request that no page has or will have. */
+  /** The full blocks of the request that are neither cached nor being computed or loaded. */
   lacking(request: KvRequest): BlockPlace[] {
     const places: BlockPlace[] = [];
     for (let group = 0; group < this.groups.length; group++) {
@@ -74,7 +75,7 @@ export class Proposal {
     return places;
   }
 
-  /** Published pages first; else pages that another request has promised to fill. */
+  /** Finds cached blocks first, then blocks that another request computes or loads. */
   #lookUp(request: KvRequest, group: number, proposal: GroupProposal): void {
     const { cached, computing } = this.#parts;
     const chain = request.chains[group]!;
@@ -86,11 +87,11 @@ export class Proposal {
     }
   }
 
-  /** Found pages that nobody refers to are counted as available until this request takes them. */
+  /** Blocks of the proposal that are still counted as available, because no request references them. */
   #reusedIdleCount({ blocks, blockCount }: GroupProposal): number {
-    let revived = 0;
+    let idle = 0;
     for (let index = 0; index < blockCount; index++)
-      if (blocks[index] !== NULL_BLOCK && this.#parts.pool.isAvailable(blocks[index] as BlockId)) revived++;
-    return revived;
+      if (blocks[index] !== NULL_BLOCK && this.#parts.pool.isAvailable(blocks[index] as BlockId)) idle++;
+    return idle;
   }
 }

@@ -2,22 +2,25 @@ import { assert } from '../base/assert.ts';
 import type { BlockId } from '../core/ids.ts';
 
 /**
- * What is in each page, and who fills it. The state of a block follows from it, the same for all that share the page:
+ * The valid tokens and the owner of each block. A block that requests use has one of these states, the same for all of
+ * them:
  *
- *   valid       all its tokens' KV is there
- *   computing   a request owns it and fills it token by token; the tokens so far may be read already
- *   loading     a request owns it and a transfer fills it; nobody writes rows to it, nobody reads it before it is verified
+ *   valid       the KV of all its tokens is valid
+ *   computing   a request owns it and fills it token by token; the valid tokens may be read already
+ *   loading     a request owns it and a transfer fills it; no tokens are written to it or read before it is verified
  *
- * (A block without a page is absent.) A page has at most one owner, and only its owner's rows are written to it. `validTo` moves when a step's result is
- * applied, `plannedTo` when the step is planned: rows later in the same step may read up to it.
+ * A block has at most one owner, and only its owner's tokens are written to it.
  */
 export class Residency {
-  /** The page's first so many tokens hold KV that was computed or verified (I1); for a state: it is the one after so many. */
+  /**
+   * By block: how many of its first tokens are valid (I1). In a state group: the block has the state after this many.
+   */
   readonly validTokens: Int32Array;
+  /** The same after the step that is being planned or in flight: later tokens of this step may read these tokens. */
   readonly scheduledTokens: Int32Array;
-  /** 1 while a transfer that somebody waits for fills the page. */
+  /** 1 while a transfer that a request waits for fills the block. */
   readonly #loading: Uint8Array;
-  /** Slot of the request that fills the page, plus one; 0 = nobody does. */
+  /** Slot of the block's owner, plus one; 0 = no owner. */
   readonly #owners: Int32Array;
 
   constructor(blockCount: number) {
@@ -39,85 +42,86 @@ export class Residency {
     return this.#loading[block] === 1;
   }
 
-  /** Whether rows of `slot` may write to the page. */
+  /** Whether computed tokens of `slot` are written to the block. */
   isFilledBy(block: BlockId, slot: number): boolean {
     return this.#owners[block] === slot + 1 && this.#loading[block] === 0;
   }
 
-  /** The slot that fills the page or has it loaded. */
+  /** The slot of the block's owner. */
   ownerOf(block: BlockId): number | undefined {
     const owner = this.#owners[block]!;
     return owner === 0 ? undefined : owner - 1;
   }
 
   /**
-   * A transfer is to fill the page for its owner. Within this step (`whole` is the block size) rows may count on it, and
-   * are thrown away when it fails; or later (0), and rows that read it wait.
+   * A transfer fills the block for its owner. In a sync load, `scheduledTokens` is the block size: tokens of this step
+   * may read the block, and do not count if the load fails. In an async load it is 0: tokens that read the block wait.
    */
-  startLoading(block: BlockId, whole: number): void {
-    if (!this.isOwned(block) || this.validTokens[block] !== 0) fail(block, 'cannot be loaded');
+  startLoading(block: BlockId, scheduledTokens: number): void {
+    if (!this.isOwned(block)) fail(block, 'is to be loaded, but has no owner');
+    if (this.validTokens[block] !== 0) fail(block, 'is to be loaded, but has valid tokens');
     this.#loading[block] = 1;
-    this.scheduledTokens[block] = whole;
+    this.scheduledTokens[block] = scheduledTokens;
   }
 
-  /** The transfer has filled all of the page, and what it brought was verified (I1). */
-  loadArrived(block: BlockId, whole: number): void {
-    if (!this.isLoading(block)) fail(block, 'is not waited for');
+  /** The transfer has filled the block, and its content was verified (I1). */
+  loadArrived(block: BlockId, blockSize: number): void {
+    if (!this.isLoading(block)) fail(block, 'is not loading');
     this.#loading[block] = 0;
-    this.validTokens[block] = whole;
-    this.scheduledTokens[block] = whole;
+    this.validTokens[block] = blockSize;
+    this.scheduledTokens[block] = blockSize;
   }
 
-  /** Nobody waits for the transfer any more, or it has failed. */
+  /** The load failed, or no request waits for it any more. */
   stopLoading(block: BlockId): void {
     this.#loading[block] = 0;
     this.empty(block);
   }
 
-  /** A page whose content means nothing (any more) is to be filled by `slot`. */
+  /** `slot` fills the block. Its present content does not count. */
   assignOwner(block: BlockId, slot: number): void {
-    if (this.isLoading(block)) fail(block, 'is being loaded');
+    if (this.isLoading(block)) fail(block, 'is loading');
     this.empty(block);
     this.#owners[block] = slot + 1;
   }
 
-  /** The content is lost or wrong. */
+  /** The block has no valid tokens. */
   empty(block: BlockId): void {
     this.validTokens[block] = 0;
     this.scheduledTokens[block] = 0;
   }
 
   /**
-   * What was planned has been computed; of it, tokens from `below` on do not count. That holds for tokens which had been
-   * valid before, too: the rows (which another group needed) have overwritten them.
+   * The scheduled tokens were computed; tokens of the block from `below` on do not count. This includes tokens that
+   * were valid before: if another group needed them again, they have been overwritten.
    */
   commitBelow(block: BlockId, below: number): void {
     this.validTokens[block] = Math.min(this.scheduledTokens[block]!, below);
     this.scheduledTokens[block] = this.validTokens[block]!;
   }
 
-  /** As `commitBelow` for a running state: when it has moved on past the last row that counts, it cannot be had back. */
+  /** As `commitBelow` for a running state: after tokens that do not count, the earlier state is overwritten. */
   commitState(block: BlockId, below: number): void {
     if (below < this.scheduledTokens[block]!) this.empty(block);
     else this.validTokens[block] = this.scheduledTokens[block]!;
   }
 
-  /** The owner is done or gone: nobody writes to the page any more. */
+  /** The owner has filled the block or gives it up: no tokens are written to it any more. */
   clearOwner(block: BlockId, slot: number): void {
     if (!this.isOwnedBy(block, slot)) fail(block, `is not owned by slot ${slot}`);
     this.#owners[block] = 0;
   }
 
-  /** The owner is gone; another of the page's users goes on where it stopped. */
+  /** The owner ended or was preempted; another request with the block continues. */
   transferOwnership(block: BlockId, slot: number, newOwner: number): void {
     if (!this.isLoading(block) && this.scheduledTokens[block] !== this.validTokens[block])
-      fail(block, 'changes owners within a step');
+      fail(block, 'gets another owner while a step is in flight');
     this.clearOwner(block, slot);
     this.#owners[block] = newOwner + 1;
   }
 }
 
-/** For what is done for each page: the sentence is made only when it is needed. */
+/** For checks of each block: the message is built only if the check fails. */
 function fail(block: BlockId, what: string): never {
-  assert(false, `page ${block} ${what}`);
+  assert(false, `block ${block} ${what}`);
 }

@@ -1,4 +1,4 @@
-/** Ascending, disjoint, non-empty ranges [start, end) of token positions, in one typed array that is reused. */
+/** Ascending, disjoint, non-empty spans [start, end) in one reusable typed array. */
 export class SpanList {
   #edges = new Int32Array(8);
   #count = 0;
@@ -31,7 +31,7 @@ export class SpanList {
     this.#count++;
   }
 
-  /** Turns spans that were pushed from right to left into ascending order. */
+  /** Puts spans that were pushed from right to left into ascending order. */
   reverse(): void {
     const edges = this.#edges;
     for (let low = 0, high = this.#count - 1; low < high; low++, high--) {
@@ -43,13 +43,13 @@ export class SpanList {
     }
   }
 
-  /** Whether all of [start, end) lies in one span. */
+  /** Whether one span contains all of [start, end). */
   covers(start: number, end: number): boolean {
     for (let i = 0; i < this.#count; i++) if (this.start(i) <= start && end <= this.end(i)) return true;
     return false;
   }
 
-  /** Whether any of [start, end) lies in a span. */
+  /** Whether a span contains any position of [start, end). */
   overlaps(start: number, end: number): boolean {
     for (let i = 0; i < this.#count; i++) if (this.start(i) < end && start < this.end(i)) return true;
     return false;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { blocksOf, harness, range, shape, short } from '../../sim/harness.ts';
 
-/** Two requests that say the same, so that each has a page of its own for every block behind the prompt. */
+/** Two requests with equal prompts and outputs. After the prompt, each fills blocks of its own with the same tokens. */
 function duplicates() {
   const world = harness(40);
   world.scheduler.add(short('one', range(8), 12));
@@ -21,7 +21,7 @@ const alone = () => {
   return world.outputs.get('one');
 };
 
-test('a lost block that another request has computed too is not computed again', () => {
+test('an invalid block is not computed again if another request has computed the same tokens', () => {
   const { apply, step, drain, plan, ones, twos, outputs, finished, scheduler } = duplicates();
   apply(plan, [ones[2]!]);
   const next = step();
@@ -33,7 +33,7 @@ test('a lost block that another request has computed too is not computed again',
   expect(scheduler.stats().blocks.referenced).toBe(0);
 });
 
-test('when the other copy is lost as well, each fills its own again', () => {
+test('if the other copy is invalid too, each request computes its own block again', () => {
   const { apply, step, drain, plan, ones, twos, outputs } = duplicates();
   apply(plan, [ones[2]!, twos[2]!]);
   expect(shape(step())).toEqual(['one: 8-12 13-14', 'two: 8-12 13-14']);

@@ -5,11 +5,11 @@ import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 
 /**
- * Several pages may hold one block: whoever decodes the same tokens fills pages of its own. Where the request is to fill a
- * page in a full group, and another one with this very content is published by now, it takes that one instead: what
- * was lost, or is not computed yet, need not be. Its page goes to those who share it; they look for themselves.
+ * Several blocks may have the same content: requests that decode the same tokens fill blocks of their own. If the
+ * request must fill a block of a full group and another block with this content is cached, it references the cached
+ * block instead and computes nothing. Other requests that share its own block keep it and plan again themselves.
  *
- * For a request that plans again; `proposal` is what its table holds and is kept in step. O(blocks).
+ * For a request that plans again. Updates the block table and the `proposal`, which has the same blocks. O(blocks).
  */
 export function takeDuplicates(parts: KvParts, proposal: GroupProposal, request: KvRequest, group: number): void {
   const { cached, pool, residency } = parts;
@@ -21,7 +21,7 @@ export function takeDuplicates(parts: KvParts, proposal: GroupProposal, request:
     if (block !== NULL_BLOCK && !residency.isFilledBy(block, request.slot)) continue;
     const found: BlockId = cached.find(group, chain.words, index);
     if (found === NULL_BLOCK) continue;
-    // First the one, then the other: a page that nobody refers to could be handed out.
+    // The reference comes first: the pool could allocate a block without references.
     pool.reference(found);
     if (block !== NULL_BLOCK) releaseBlock(parts, request, { group, index, block });
     table.set(index, found);

@@ -8,27 +8,27 @@ import { planSpans } from './planner.ts';
 import { SpanList } from './span-list.ts';
 
 /**
- * Recounts what the cache keeps incrementally. What it cannot see is whether the bytes in a page are right; the fake
- * runner's hashes see that.
- */
-/**
- * I3: what a request has left to compute is what the planner would say now, no more and no less, whatever has been
- * computed, lost, inherited or let go since it was planned.
+ * I3: the tokens that a request must still compute are exactly those that the planner returns now, although KV was
+ * computed, became invalid, was released or got another owner since the request was planned.
  */
 export function verifyPlans(parts: KvParts): void {
   const { proposals: groups, wanted } = scratchOf(parts);
   for (const request of parts.requests) {
     if (request === undefined || !request.admitted || request.needsPlan) continue;
-    // What waits aside is not in the tables, so the tables do not tell the whole truth until it is back.
+    // Reserved blocks are not in the tables, so the planner would not know them.
     if (request.reserved.length > 0) continue;
     readTables(parts, groups, request);
     planSpans(request.tokens.length, groups, wanted);
     if (request.hasLeft(wanted)) continue;
     const [rest, right] = [JSON.stringify(request.rest()), JSON.stringify(wanted.toArray())];
-    assert(false, `I3: ${rest} are left to compute, the planner says ${right}`);
+    assert(false, `I3: a request has ${rest} left to compute, but the planner returns ${right}`);
   }
 }
 
+/**
+ * Recounts all that the cache updates incrementally. It does not check the bytes in blocks; the hashes of the
+ * simulator's fake runner do.
+ */
 export function verifyKvCache(parts: KvParts): void {
   const { pool, residency, cached, computing, spec } = parts;
   pool.checkInvariants();
@@ -48,13 +48,13 @@ export function verifyKvCache(parts: KvParts): void {
     for (let group = 0; group < request.tables.length; group++) {
       const table: BlockTableBuffer = request.tables[group]!;
       const { blockSize } = spec.groups[group]!;
-      if (!request.admitted && table.length > 0) fail('pages without admission');
+      if (!request.admitted && table.length > 0) fail('a request that is not admitted has blocks');
       for (let index = 0; index < table.length; index++) {
         const block = table.at(index);
         if (block === NULL_BLOCK) continue;
-        if (index < request.firstAllocated[group]!) fail(`block ${index} has a page below the first that is held`);
+        if (index < request.firstAllocated[group]!) fail(`index ${index} has a block, but is below firstAllocated`);
         if (sizes[block] !== 0 && sizes[block] !== blockSize)
-          fail(`page ${block} serves groups of different block sizes`);
+          fail(`block ${block} is in tables of groups with different block sizes`);
         references[block]!++;
         sizes[block] = blockSize;
         if (residency.isOwnedBy(block, request.slot)) owned[block] = 1;
@@ -64,27 +64,27 @@ export function verifyKvCache(parts: KvParts): void {
   for (let id = NULL_BLOCK + 1; id < spec.blockCount; id++) {
     const block = id as BlockId;
     if (references[block] !== pool.references(block))
-      fail(`I7: page ${block}: ${references[block]} tables, count ${pool.references(block)}`);
-    if (residency.isOwned(block) !== (owned[block] === 1)) fail(`page ${block}: its owner does not hold it`);
-    if (residency.isLoading(block) && owned[block] === 0) fail(`page ${block} is loaded for nobody`);
-    if (residency.isLoading(block) && !pool.isPinned(block)) fail(`I5: page ${block} is loaded, but not held`);
+      fail(`I7: ${references[block]} tables have block ${block}, but its count is ${pool.references(block)}`);
+    if (residency.isOwned(block) !== (owned[block] === 1)) fail(`block ${block} is not in a table of its owner`);
+    if (residency.isLoading(block) && owned[block] === 0) fail(`block ${block} is loading, but has no owner`);
+    if (residency.isLoading(block) && !pool.isPinned(block)) fail(`I5: block ${block} is loading, but is not pinned`);
     if (references[block] === 0) {
-      if (computing.has(block)) fail(`page ${block} is promised, but nobody computes it`);
+      if (computing.has(block)) fail(`block ${block} is announced, but no request has it`);
       continue;
     }
-    const whole = residency.validTokens[block] === sizes[block];
-    if (cached.has(block) && !whole) fail(`I4: page ${block} is published before it is whole`);
-    if (!whole && !residency.isOwned(block)) fail(`page ${block} is not whole, and nobody fills it`);
-    if (computing.has(block) && !residency.isOwned(block)) fail(`page ${block} is promised, but nobody fills it`);
-    if (computing.has(block) && cached.has(block)) fail(`page ${block} is both promised and published`);
+    const isValid = residency.validTokens[block] === sizes[block];
+    if (cached.has(block) && !isValid) fail(`I4: block ${block} is cached, but not valid`);
+    if (!isValid && !residency.isOwned(block)) fail(`block ${block} is not valid, but has no owner`);
+    if (computing.has(block) && !residency.isOwned(block)) fail(`block ${block} is announced, but has no owner`);
+    if (computing.has(block) && cached.has(block)) fail(`block ${block} is both announced and cached`);
   }
 }
 
-/** What the checks of one cache count in; made for its first check, because most caches are never checked. */
+/** Scratch memory for the checks of one cache, made at the first check, because most caches are never checked. */
 interface Scratch {
   readonly proposals: readonly GroupProposal[];
   readonly wanted: SpanList;
-  /** By page: tables that hold it, tokens of its block, whether its owner holds it. */
+  /** By block: tables that have it, its block size, whether its owner has it. */
   readonly references: Int32Array;
   readonly sizes: Int32Array;
   readonly owned: Uint8Array;
@@ -108,7 +108,7 @@ function scratchOf(parts: KvParts): Scratch {
   return scratch;
 }
 
-/** For loops over all pages: the sentence is made only when it is needed. */
+/** For checks of each block: the message is built only if the check fails. */
 function fail(message: string): never {
   assert(false, message);
 }

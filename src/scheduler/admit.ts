@@ -19,19 +19,19 @@ export interface AdmissionParts {
 }
 
 /**
- * Admits waiting requests in queue order while rows, seats and pages last. A request takes the pages for all its tokens
- * at once, so a prompt never runs out of pages half way, and those that wait for loads cannot lock each other out. The
- * head of the queue is never passed by: big requests would starve.
+ * Admits waiting requests in queue order while there are tokens in the budget, running slots and blocks. A request gets
+ * blocks for all its tokens at once. So a prompt never runs out of blocks, and requests that wait for loads cannot
+ * cause a deadlock. No request is admitted before the first of the queue, because large requests would starve.
  */
 export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
   const { waiting, running, waitingForRemoteKv, kv, options, external } = parts;
   while (running.size < options.maxNumSeqs) {
-    // Loading costs no rows: it is begun beside a step that is full.
+    // A load needs no scheduled tokens, so it also begins in a step whose budget is used up.
     if (draft.tokensLeft === 0 && external === undefined) return;
     const next = waiting.peek();
     if (next === undefined) return;
-    // A page for each that has some already: without it, a request that has just been preempted would come back, take the
-    // last pages, and be preempted again by the next decode that needs one, a prefill each time.
+    // One available block for each request that has blocks. Otherwise a preempted request takes the last blocks, and
+    // the next decode that needs one preempts it again: a prefill each time.
     const headroom = running.size + waitingForRemoteKv.length;
     if (!kv.canAdmit(next.kv, headroom)) {
       external?.hasPinnedUnused();
@@ -49,7 +49,7 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
     next.admitted(spansOf(kv, loads));
     external?.admitted(next, match, loads);
     if (external !== undefined && kv.awaitsLoad(next.kv)) {
-      next.status = 'loading';
+      next.status = 'waitingForRemoteKv';
       waitingForRemoteKv.push(next);
       continue;
     }
@@ -60,8 +60,9 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
 }
 
 /**
- * Rows for those that compute at once, a place for those that wait for a load. There are as many places as seats, so that
- * loads fill the next batch while this one runs, and do not fill the pool with requests that nobody will run for long.
+ * A request that computes at once needs tokens in the budget. A request that waits for a load needs none, but at most
+ * `maxNumSeqs` requests wait for loads. So loads prepare the next batch while this batch runs, and do not fill the pool
+ * with requests that must wait long for a running slot.
  */
 function hasRoom(
   { kv, waitingForRemoteKv, options }: AdmissionParts,
@@ -75,12 +76,14 @@ function hasRoom(
     : draft.tokensLeft > 0;
 }
 
-/** What is to be counted on from outside; the proposal that is drawn last is the one for it. */
+/**
+ * The blocks that a connector promises and the pool has room for. The last call of `canAdmit` is for the same blocks.
+ */
 function findExternal(kv: KvCache, next: RequestState, headroom: number, external: ExternalKv): Match | undefined {
   const match = external.match(next);
   if (match === undefined) return undefined;
   if (kv.canAdmit(next.kv, headroom, match.blocks)) return match;
-  // In window and state groups loads take more pages at once than computing does.
+  // In window and state groups, loading needs more blocks at one time than computing.
   kv.canAdmit(next.kv, headroom);
   return nothingFound;
 }

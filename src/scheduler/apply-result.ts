@@ -8,7 +8,7 @@ import type { KvCache } from '../kv/kv-cache.ts';
 import { finishOf } from './finish.ts';
 import type { RequestState } from './request-state.ts';
 
-/** A plan that is out, and the requests of its sequences. */
+/** The plan of the step in flight, and the requests of its sequences. */
 export interface StepInFlight {
   readonly plan: StepPlan;
   /** Parallel to the plan's sequences. */
@@ -16,10 +16,10 @@ export interface StepInFlight {
 }
 
 /**
- * The rows of a step become valid KV: full blocks are published, counters move. Rows that depended on an invalid page
- * do not count. Returns, parallel to `states`, whether the request's sample counts.
+ * The KV of the scheduled tokens becomes valid: full blocks are cached, and counters are updated. Tokens that depend on
+ * an invalid block do not count. Returns, parallel to `states`, whether the request's sample counts.
  *
- * Requests that were aborted meanwhile are committed too: their KV is as good as any and stays to be found.
+ * Requests that were aborted meanwhile are committed too: their KV is valid and can be cached.
  */
 export function commitStep(
   kv: KvCache,
@@ -27,8 +27,8 @@ export function commitStep(
   invalid: readonly BlockId[],
   leftOut: readonly number[],
 ): boolean[] {
-  const isWhole = invalid.length === 0 && leftOut.length === 0;
-  const blocks = isWhole ? undefined : new InvalidBlocks(kv.parts.spec, invalid);
+  const allTokensCount = invalid.length === 0 && leftOut.length === 0;
+  const blocks = allTokensCount ? undefined : new InvalidBlocks(kv.parts.spec, invalid);
   const counts: boolean[] = [];
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
@@ -37,10 +37,10 @@ export function commitStep(
     const wasLeftOut = leftOut.includes(i);
     if (!wasLeftOut) state.computed(sequence.spans);
     let below = Infinity;
-    if (blocks !== undefined) below = wasLeftOut ? sequence.spans[0]!.start : blocks.firstRow(sequence);
+    if (blocks !== undefined) below = wasLeftOut ? sequence.spans[0]!.start : blocks.firstDependentToken(sequence);
     if (blocks !== undefined && below !== Infinity) {
-      blocks.addRowsFrom(below, sequence);
-      kv.replanThoseAwaiting(blocks);
+      blocks.addBlocksFrom(below, sequence);
+      kv.replanRequestsAwaiting(blocks);
     }
     counts.push(below === Infinity);
     kv.commitTokens(state.kv, sequence.spans, below);
@@ -56,13 +56,13 @@ export interface AppendOptions {
 }
 
 export interface RequestEnds {
-  /** Ends a request: its pages are given back, and the connector is told. Returns the connector's word to the client. */
+  /** Ends a request: releases its blocks and informs the connector. Returns the connector's answer to the client. */
   finish(state: RequestState): { readonly kvTransferParams?: JsonObject } | undefined;
-  /** Gives back the pages of a request that was aborted while the step was out. */
+  /** Releases the blocks of a request that was aborted while the step was in flight. */
   close(state: RequestState): void;
 }
 
-/** Tokens are appended, requests end; one update for each that got a token. */
+/** Appends the sampled tokens and ends requests. Returns one update for each request that got a token or ended. */
 export function appendSamples(
   kv: KvCache,
   { plan, states }: StepInFlight,

@@ -3,53 +3,59 @@ import type { ConnectorMetadata, ConnectorOutput } from '../connector/connector.
 import type { RequestStats } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 
-/** A plan, and what its workers are told about transfers; without a connector just a plan. May have no sequences. */
+/** A plan, with the orders for transfers if there is a connector. May have no sequences. */
 export interface ScheduledStep extends StepPlan {
   readonly connectorMetadata?: ConnectorMetadata;
 }
 
-/** A result, and what all workers together report about transfers. */
+/** A result, with one transfer report of all workers if there is a connector. */
 export interface ExecutedStep extends StepResult {
   readonly connectorOutput?: ConnectorOutput;
   /**
-   * Sequences (indices in the plan) that were not computed because a load of this step failed. The scheduler would throw
-   * their rows away in any case.
+   * Sequences (indices in the plan) that were not computed because a load of this step failed. Their tokens would not
+   * count in any case.
    */
   readonly leftOut?: readonly number[];
 }
 
-/** What is left to be said of a request that was ended from outside. */
+/** The answer for a request that was aborted. */
 export interface AbortedRequest {
   readonly stats: RequestStats;
-  /** The connector's word to the client; absent when it has none. */
+  /** The connector's answer to the client; absent if there is none. */
   readonly kvTransferParams?: JsonObject;
 }
 
 export interface SchedulerOptions {
-  /** Rows of one step at most. Default 512. */
+  /** The token budget of a step. Default 512. */
   readonly maxNumBatchedTokens: number;
-  /** Rows of one step that one request takes at most, so that a long prompt does not keep others waiting. Default: no limit. */
+  /**
+   * The largest number of tokens of one request in a step, so that a long prompt does not delay others. Default: no
+   * limit.
+   */
   readonly longPrefillTokenThreshold?: number;
   /**
-   * Bounds the duration of steps in which streams wait for a token: prompts are cut into smaller chunks. Milliseconds, or
-   * `auto`: relative to a step of the decodes alone. Default 0: no bound. `plan` and `apply` then need the time.
+   * Limits the duration of steps with streams: prompts are computed in smaller chunks. Milliseconds, or `auto`:
+   * relative to a step of decodes only. Default 0: no limit. With a limit, `plan` and `apply` need the time.
    */
   readonly targetInterTokenLatency?: number | 'auto';
-  /** Requests running at once at most. Default 64. */
+  /** The number of running slots. Default 64. */
   readonly maxNumSeqs: number;
-  /** Prompt plus output tokens of a request at most. */
+  /** The largest number of prompt and output tokens of a request. */
   readonly maxModelLen: number;
   readonly enablePrefixCaching: boolean;
   readonly policy: 'fcfs' | 'priority';
-  /** What becomes of a request whose KV turns out to be invalid. Default `recompute`: nobody notices. */
+  /**
+   * What happens to a request whose KV is invalid: it computes the KV again, or it ends with an error. Default
+   * `recompute`.
+   */
   readonly kvLoadFailurePolicy?: 'recompute' | 'fail';
 }
 
 export interface SchedulerStats {
   readonly running: number;
   readonly waiting: number;
-  /** Requests that have pages and wait for a load; they take no seat of those that run. */
-  readonly loading: number;
+  /** Requests that have blocks and wait for a load; they use no running slot. */
+  readonly waitingForRemoteKv: number;
   readonly blocks: {
     readonly total: number;
     readonly free: number;
@@ -58,16 +64,17 @@ export interface SchedulerStats {
   };
   readonly preemptions: number;
   readonly transfers: {
-    /** Transfers that may still touch pages. */
+    /** Transfers that are not drained: I/O may still touch their blocks. */
     readonly open: number;
-    /** Reports that were late, double or about nothing known. */
+    /** Reports that were late, duplicate or about an unknown transfer. */
     readonly ignored: number;
-    /** Blocks that were promised and did not come. */
+    /** Blocks that a connector promised and whose loads failed. */
     readonly failedLoads: number;
-    /** How often a request had to plan again because KV of its was lost, and the tokens of the blocks that were. */
+    /** How often a request planned again because it had invalid blocks. */
     readonly recoveries: number;
+    /** Tokens of these invalid blocks. */
     readonly affectedTokens: number;
-    /** What connectors have counted, over all ranks, by name: `loadedBlocks`, `savedBlocks`, `loadFailed.corrupt`, ... */
+    /** The connectors' counters, summed over all ranks: `loadedBlocks`, `savedBlocks`, `loadFailed.corrupt`, ... */
     readonly counters: Readonly<Record<string, number>>;
   };
 }

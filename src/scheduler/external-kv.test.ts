@@ -2,11 +2,11 @@ import { describe, expect, test } from 'vitest';
 import { connected } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
 
-/** Loads from outside: deadlines, nonsense, and what is offered to be saved. vLLM's own tests are in `vllm-*.test.ts`. */
+/** Deadlines, wrong answers of connectors, and blocks offered for storing. vLLM's tests are in `vllm-*.test.ts`. */
 const prompt = (own: number, blocks = 100) => range(blocks * 16, own * 10_000);
 
 describe('deadlines', () => {
-  test('a worker that never reports: what it was to load is computed, in other pages', () => {
+  test('a request computes its blocks in other blocks if the worker never reports the load', () => {
     const world = connected(10_000, {}, { loadTimeoutMs: () => 1000 });
     world.connector.blocks = () => 99;
     world.scheduler.add(short('1', prompt(1), 4));
@@ -25,7 +25,7 @@ describe('deadlines', () => {
     expect(world.scheduler.stats().transfers.open).toBe(1);
   });
 
-  test('"ask later" lets others pass, and is believed until its first deadline', () => {
+  test('a request whose connector answers "ask later" lets other requests pass, and waits until the first deadline', () => {
     const world = connected(10_000, { maxNumSeqs: 1 });
     world.connector.askLaterUntilMs = 500;
     world.scheduler.add(short('1', prompt(1, 2), 1));
@@ -38,7 +38,7 @@ describe('deadlines', () => {
     expect(scheduler.nextWakeMs()).toBe(500);
   });
 
-  test('a connector that never knows costs its deadline, once', () => {
+  test('a request waits for "ask later" until its first deadline only, and then computes', () => {
     const world = connected(10_000);
     world.connector.askLaterUntilMs = 500;
     world.scheduler.add(short('1', prompt(1, 2), 1));
@@ -52,7 +52,7 @@ describe('deadlines', () => {
   });
 });
 
-test('what a step has computed is offered to be saved, once, with the page that holds it', () => {
+test('the connector is offered each computed full block once, with its block id', () => {
   const world = connected(100);
   world.scheduler.add(short('1', range(40), 1));
   const first = world.step();
@@ -64,7 +64,7 @@ test('what a step has computed is offered to be saved, once, with the page that 
   ]);
 });
 
-test('answers that nobody asked for are counted and ignored', () => {
+test('blocks in an answer that the engine did not ask for are ignored', () => {
   const world = connected(100);
   const { connector } = world;
   connector.getMatchedBlocks = ({ wanted }) => ({
@@ -76,6 +76,6 @@ test('answers that nobody asked for are counted and ignored', () => {
   expect(shape(world.step())).toEqual(['1: 0-40']);
 });
 
-test('with a connector the time must be said', () => {
-  expect(() => connected(10).scheduler.plan()).toThrow('what time it is');
+test('`plan` without the time fails an assertion if there is a connector', () => {
+  expect(() => connected(10).scheduler.plan()).toThrow('pass the time');
 });

@@ -15,12 +15,12 @@ import {
   type ValidBlock,
 } from '../connector/connector.ts';
 import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
-import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
+import { type BlockPlace, type PlacedBlock, placeName } from '../core/block-place.ts';
 import { type BlockId, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { RequestState } from './request-state.ts';
 
-/** What the scheduler asks of a connector's scheduler half. */
+/** The methods of a connector's scheduler side that the scheduler calls. */
 export type ConnectorPort = Pick<
   SchedulerConnector,
   | 'getMatchedBlocks'
@@ -35,13 +35,13 @@ export type ConnectorPort = Pick<
 export interface ExternalKvOptions {
   /** Deadline of a load. Default: min(30 s, 2 s + 0.1 s per 1024 tokens), as in SGLang. */
   readonly loadTimeoutMs?: (tokens: number) => number;
-  /** How long a request waits for a connector that says "ask later", whatever the connector says. Default 30 s. */
+  /** The longest time that a request waits for a connector that answers "ask later". Default 30 s. */
   readonly askLaterMaxMs?: number;
-  /** How often an engine that only waits for transfers looks whether they have ended, if nobody wakes it. Default 100 ms. */
+  /** How often an engine that only waits for transfers takes a step if no transfer notifies it. Default 100 ms. */
   readonly pollMs?: number;
 }
 
-/** What a connector has found for a request. */
+/** The blocks that a connector promises for a request. */
 export interface Match {
   readonly blocks: readonly FoundPlace[];
   readonly mode: LoadMode;
@@ -58,9 +58,9 @@ interface OpenLoad {
 }
 
 /**
- * The scheduler's dealings with a connector: what is asked for, which loads are under way and for whom, what may be
- * saved. The ledger keeps the ids, the holds and the deadlines; here it is decided who still waits. Time stands still
- * between calls.
+ * The scheduler's calls to a connector: which blocks it asks for, which loads are in progress for which requests, and
+ * which blocks may be stored. The ledger has the ids, pins and deadlines of transfers; this class knows which requests
+ * wait for them. Time changes only by `setTime`.
  */
 export class ExternalKv {
   readonly ledger: TransferLedger;
@@ -69,16 +69,16 @@ export class ExternalKv {
   readonly #timeoutMs: (tokens: number) => number;
   readonly #askLaterMaxMs: number;
   readonly #pollMs: number;
-  /** Loads that somebody waits for. */
+  /** Loads that a request waits for. */
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #counters: Record<string, number> = {};
   #newlyValid: ValidBlock[] = [];
-  /** By page; for checks alone. */
+  /** By block; only for checks. */
   #checkScratch: { readonly counts: Int32Array; readonly awaited: Uint8Array } | undefined;
   #nowMs = 0;
   #lastStepMs = -Infinity;
   #isNotified: boolean = false;
-  /** Answers of the connector that were none: blocks that nobody asked for, keys that are not theirs. */
+  /** Blocks in answers of the connector that the engine did not ask for, or with a wrong key. */
   invalidAnswerCount = 0;
 
   constructor(kv: KvCache, connector: ConnectorPort, options: ExternalKvOptions = {}) {
@@ -93,7 +93,7 @@ export class ExternalKv {
       { pin: (block) => pool.pin(block), release: (block) => pool.unpin(block) },
     );
     kv.parts.onBlockCached = (block, request, group, index) => {
-      // Until the connector has been told of it, nobody may overwrite it.
+      // The pool must not allocate the block before the connector is offered it in `compose`.
       pool.pin(block);
       const state = this.stateOf(request.slot);
       const key = blockKey(group, request.chains[group]!.words, index);
@@ -116,7 +116,7 @@ export class ExternalKv {
     this.#nowMs = nowMs;
   }
 
-  /** Something ended outside a step. */
+  /** A transfer ended, or a connector knows more. */
   notify(): void {
     this.#isNotified = true;
   }
@@ -126,22 +126,22 @@ export class ExternalKv {
   }
 
   /**
-   * Which of these blocks could be loaded; undefined: it is to be asked again, in time. `places`: what a request without
-   * pages lacks, or what a request has lost.
+   * Returns the blocks that the connector promises; undefined means that the connector must be asked again later.
+   * `places`: the blocks that a waiting request does not find in the pool, or that a request must compute again.
    */
   match(state: RequestState, places = this.#kv.wanted(state.kv)): Match | undefined {
     const wanted = places.map((place) => blockOf(state, place));
     if (wanted.length === 0) return nothingFound;
     const answer = this.#connector.getMatchedBlocks(this.#requestOf(state, wanted));
     if (answer.kind === 'askLater') {
-      // The first deadline holds until the admission, so that no row of small delays becomes a long one.
+      // The first deadline stays until the admission, so many short delays cannot add up to a long one.
       state.queryDeadlineMs ??= Math.min(answer.deadlineMs, this.#nowMs + this.#askLaterMaxMs);
       return this.#nowMs < state.queryDeadlineMs ? undefined : nothingFound;
     }
-    const open = new Map(wanted.map((index) => [`${index.group}/${index.index}`, index]));
+    const open = new Map(wanted.map((block) => [placeName(block), block]));
     const blocks: FoundPlace[] = [];
     for (const found of answer.blocks) {
-      const place = `${found.group}/${found.index}`;
+      const place = placeName(found);
       if (open.get(place)?.key !== found.key) {
         this.invalidAnswerCount++;
         continue;
@@ -152,24 +152,24 @@ export class ExternalKv {
     return { blocks, mode: answer.mode };
   }
 
-  /** The request has pages, and knows what can be loaded; `placed` are the pages that wait for a load. */
+  /** The request has blocks. Opens a load of the `placed` blocks, which `match` promises, and informs the connector. */
   admitted(state: RequestState, match: Match, placed: readonly PlacedBlock[]): void {
-    // Another question, after a preemption or a loss, has a deadline of its own.
+    // A later question, after a preemption or a recovery, has a deadline of its own.
     state.queryDeadlineMs = undefined;
     const request = this.#requestOf(state, []);
     if (placed.length === 0) {
       this.#connector.updateStateAfterAlloc(request, undefined, () => this.#valid(state));
       return;
     }
-    const finds = new Map(match.blocks.map((find) => [`${find.group}/${find.index}`, find.found]));
-    const blocks = placed.map(({ group, index, block }) => ({ ...finds.get(`${group}/${index}`)!, block }));
+    const promised = new Map(match.blocks.map((place) => [placeName(place), place.found]));
+    const blocks = placed.map((place) => ({ ...promised.get(placeName(place))!, block: place.block }));
     const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
     this.#loads.set(job.transfer, { job, placed, state });
     this.#connector.updateStateAfterAlloc(request, job, () => this.#valid(state));
   }
 
-  /** Whether the workers are to get a step even if there is nothing to compute. */
+  /** Whether the workers need a step even if no tokens are scheduled. */
   needsStep(): boolean {
     if (this.ledger.hasUnsent || this.#newlyValid.length > 0) return true;
     if ((this.ledger.nextExpiryMs() ?? Infinity) <= this.#nowMs) return true;
@@ -177,14 +177,14 @@ export class ExternalKv {
     return this.#isNotified || this.#nowMs >= this.#lastStepMs + this.#pollMs;
   }
 
-  /** When a step is needed at the latest although nothing was rung for. */
+  /** The latest time of the next step if no transfer notifies the engine. */
   nextWakeMs(): number | undefined {
     if (this.needsStep()) return this.#nowMs;
     if (this.ledger.openCount === 0 && !this.#connector.hasPendingWork()) return undefined;
     return Math.min(this.ledger.nextExpiryMs() ?? Infinity, this.#lastStepMs + this.#pollMs);
   }
 
-  /** The step's message to the workers. */
+  /** The orders for transfers that the workers get with the step. */
   compose(stepId: StepId): ConnectorMetadata {
     const newlyValid = this.#newlyValid;
     this.#newlyValid = [];
@@ -203,7 +203,7 @@ export class ExternalKv {
     return metadata;
   }
 
-  /** What connectors have counted since the start, on all ranks and beside the scheduler. */
+  /** The connector's counters since the start, of all ranks and the scheduler side. */
   get counters(): Readonly<Record<string, number>> {
     const sum = { ...this.#counters };
     for (const [name, count] of Object.entries(this.#connector.counters?.() ?? {}))
@@ -211,7 +211,10 @@ export class ExternalKv {
     return sum;
   }
 
-  /** Takes the workers' report. Returns the loads that are decided by it or by their deadline, as far as anybody waits. */
+  /**
+   * Applies the workers' report. Returns the loads that are decided now, by the report or a deadline, and have waiting
+   * requests.
+   */
   receive(output: ConnectorOutput | undefined): OpenLoadOutcome[] {
     const change = this.ledger.apply(output ?? emptyOutput);
     this.#connector.updateConnectorOutput(change.accepted);
@@ -228,15 +231,15 @@ export class ExternalKv {
     return outcomes;
   }
 
-  /** Pages of loads that were to be there within the step `metadata` went out with, and are not decided. */
+  /** Blocks of the step's sync loads that are not decided. */
   lateIn(metadata: ConnectorMetadata | undefined): BlockId[] {
-    const pages: BlockId[] = [];
+    const late: BlockId[] = [];
     for (const { transfer, mode, blocks } of metadata?.loads ?? [])
-      if (mode === 'sync' && this.#loads.has(transfer)) for (const { block } of blocks) pages.push(block);
-    return pages;
+      if (mode === 'sync' && this.#loads.has(transfer)) for (const { block } of blocks) late.push(block);
+    return late;
   }
 
-  /** What is said to be invalid must not be saved. */
+  /** Invalid blocks must not be stored. */
   dropInvalid(blocks: readonly BlockId[]): void {
     if (this.#newlyValid.length === 0 || blocks.length === 0) return;
     const invalid = new Set(blocks);
@@ -246,31 +249,37 @@ export class ExternalKv {
     });
   }
 
-  /** Once, when a request has ended and before it gives its pages back. Returns the connector's word to the client. */
+  /**
+   * Called once, when a request has ended and before its blocks are released. Returns the connector's answer to the
+   * client.
+   */
   ended(state: RequestState): JsonObject | undefined {
     return this.#connector.requestFinished(this.#requestOf(state, []), () => this.#valid(state)).kvTransferParams;
   }
 
-  /** A request has given its pages back: loads that nobody waits for any more are cancelled. */
+  /** The blocks of a request were released: cancels loads that no request waits for any more. */
   released(state: RequestState): void {
     for (const [transfer, open] of this.#loads) {
       if (open.placed.some(({ block }) => this.#kv.parts.residency.isLoading(block))) continue;
       this.#loads.delete(transfer);
-      // Just this load: the request may have another one that somebody waits for.
+      // Only this load: another request may wait for another load of the same request.
       this.ledger.abandonLoad(transfer);
       this.#forgetIfOver(open.state);
     }
     this.#forgetIfOver(state);
   }
 
-  /** A request has ended, so its load is no longer needed. */
+  /** Lets the ledger forget a request that has ended and has no open load. */
   #forgetIfOver(state: RequestState): void {
     if (state.status !== 'ended') return;
     for (const open of this.#loads.values()) if (open.state === state) return;
     this.ledger.forget(state.request.id);
   }
 
-  /** The pool is short of pages: what nobody uses is not kept to be saved. Whether that has freed any. */
+  /**
+   * The pool has too few blocks: unpins computed blocks that only wait to be offered for storing. Returns whether there
+   * were any.
+   */
   dropUnstartedSaves(): boolean {
     const { pool } = this.#kv.parts;
     const unused = this.#newlyValid.filter(({ block }) => pool.references(block) === 0);
@@ -280,7 +289,10 @@ export class ExternalKv {
     return true;
   }
 
-  /** Whether transfers hold pages that nobody uses: these will come back. Saves of them that have not begun are dropped. */
+  /**
+   * Whether transfers pin blocks that no request has: these become available later. Drops stores of them that have not
+   * begun.
+   */
   hasPinnedUnused(): boolean {
     const { pool } = this.#kv.parts;
     const isUnused = (block: BlockId): boolean => pool.references(block) === 0;
@@ -292,12 +304,12 @@ export class ExternalKv {
     return hasUnused;
   }
 
-  /** Whether transfers, or saves that no worker has heard of, hold blocks. */
-  get holdsBlocks(): boolean {
+  /** Whether transfers or blocks that wait to be offered for storing have pins. */
+  get hasPins(): boolean {
     return this.ledger.openCount > 0 || this.#newlyValid.length > 0;
   }
 
-  /** I5 and I6: pages are held as often as transfers say, and each load that somebody waits for is known. */
+  /** I5, I6, I8: the pins are those of the transfers, and each load that a request waits for is open. */
   checkInvariants(): void {
     const { pool, residency } = this.#kv.parts;
     this.#checkScratch ??= { counts: new Int32Array(pool.blockCount), awaited: new Uint8Array(pool.blockCount) };
@@ -306,15 +318,15 @@ export class ExternalKv {
     this.ledger.eachHold((block) => counts[block]!++);
     for (const { block } of this.#newlyValid) counts[block]!++;
     for (const { placed, job } of this.#loads.values()) {
-      if (!this.ledger.isOpen(job.transfer)) fail(`I6: load ${job.transfer} is awaited, but not open`);
+      if (!this.ledger.isOpen(job.transfer)) fail(`I6: a request waits for load ${job.transfer}, which is not open`);
       for (const { block } of placed) awaited[block] = 1;
     }
     for (let id = 1; id < pool.blockCount; id++) {
       const block = id as BlockId;
       if (pool.pinCount(block) !== counts[block])
-        fail(`I5: page ${block} is held ${pool.pinCount(block)} times for ${counts[block]} transfers`);
+        fail(`I5: block ${block} has ${pool.pinCount(block)} pins for ${counts[block]} transfers`);
       if (residency.isLoading(block) && awaited[block] === 0)
-        fail(`I8: page ${block} waits for a load that is not under way`);
+        fail(`I8: block ${block} waits for a load that is not in progress`);
     }
   }
 
@@ -324,7 +336,7 @@ export class ExternalKv {
     return state;
   }
 
-  /** What it holds that was offered to be saved, by itself or by those before it. */
+  /** The cached blocks of the request. */
   #valid(state: RequestState): KvBlock[] {
     const { cached } = this.#kv.parts;
     const blocks: KvBlock[] = [];
@@ -359,7 +371,7 @@ function blockOf({ kv }: RequestState, { group, index }: BlockPlace): KvBlock {
   return { group, index, key };
 }
 
-/** For loops over all pages: the sentence is made only when it is needed. */
+/** For checks of each block: the message is built only if the check fails. */
 function fail(message: string): never {
   assert(false, message);
 }

@@ -2,10 +2,10 @@ import type { TokenId } from '../core/ids.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import type { RequestState } from './request-state.ts';
 
-/** Whether the token that was appended last ends the request. Stop *strings* are the engine's: tokens are not text. */
+/** Whether the last token ends the request. The engine checks stop *strings*, because the scheduler has no text. */
 export function finishOf(state: RequestState, token: TokenId, maxModelLen: number): RequestUpdate['finish'] {
   const { params, eosTokenIds } = state.request;
-  // The sampler masks these before `minTokens`; a token that slipped through must not end the request either.
+  // Before `minTokens` the sampler masks stop tokens. If it samples one anyway, the request does not end.
   if (state.outputTokens >= params.minTokens) {
     const isEos = !params.ignoreEos && eosTokenIds.includes(token);
     if (isEos || params.stopTokenIds.includes(token)) return { reason: 'stop', stopToken: token };

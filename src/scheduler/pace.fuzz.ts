@@ -3,26 +3,26 @@ import { Prng } from '../base/prng.ts';
 import { AUTO_FACTOR, addPrompt, emptyLoad, Pace, type StepLoad } from './pace.ts';
 
 /**
- * Random machines: what weights, rows and contexts cost, noise, pauses, and a speed that changes. Streams decode while
- * prompts arrive. The naive model knows the true costs and computes the largest chunk that keeps the target.
+ * Random machines: costs of weights, tokens and contexts, noise and pauses. Streams decode while prompts arrive. The
+ * naive reference knows the exact costs and computes the largest chunk that meets the target.
  *
- * Not covered: several prompts in one step, and a number of streams that changes. More runs: KVASIR_FUZZ_RUNS;
- * another start: KVASIR_FUZZ_SEED.
+ * Not covered: several prompts in one step, and a changing number of streams. More runs: KVASIR_FUZZ_RUNS; another
+ * first seed: KVASIR_FUZZ_SEED.
  */
 const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 300);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 const budget = 512;
-/** Chunks may be too long until each kind of step was measured a few times. */
+/** Chunks may be too long until steps of each kind have been measured a few times. */
 const warmUpSteps = 12;
 
 interface Machine {
   readonly fixedMs: number;
-  /** Reading the weights takes at least this long, however few rows there are. */
+  /** The time to read the weights: the shortest duration of a step. */
   readonly memoryMs: number;
   readonly tokenMs: number;
-  /** Of one row and one token of its context. */
+  /** For one scheduled token and one token of its context. */
   readonly contextMs: number;
-  /** Of one token of a request's context, for all its rows. */
+  /** For one token of a request's context and all scheduled tokens of the request. */
   readonly reachMs: number;
   readonly noise: number;
   readonly pauseRate: number;
@@ -42,7 +42,7 @@ function randomMachine(prng: Prng): Machine {
   };
 }
 
-const trueMs = ({ fixedMs, memoryMs, tokenMs, contextMs, reachMs }: Machine, load: StepLoad): number =>
+const exactMs = ({ fixedMs, memoryMs, tokenMs, contextMs, reachMs }: Machine, load: StepLoad): number =>
   Math.max(fixedMs + tokenMs * (load.decodes + load.promptTokens), memoryMs) +
   contextMs * (load.promptContext + load.decodeContext) +
   reachMs * (load.promptReach + load.decodeContext);
@@ -53,10 +53,10 @@ const withPrompt = (load: StepLoad, start: number, count: number): StepLoad => {
   return whole;
 };
 
-/** The largest chunk that keeps the limit, one by one. */
-function naiveRows(machine: Machine, load: StepLoad, start: number, limitMs: number): number {
+/** The largest chunk within the limit, found token by token. */
+function naiveTokensAllowed(machine: Machine, load: StepLoad, start: number, limitMs: number): number {
   let count = 0;
-  while (count < budget && trueMs(machine, withPrompt(load, start, count + 1)) <= limitMs) count++;
+  while (count < budget && exactMs(machine, withPrompt(load, start, count + 1)) <= limitMs) count++;
   return count;
 }
 
@@ -67,8 +67,8 @@ interface Outcome {
   readonly naiveTokens: number;
 }
 
-/** Prompts one after another beside some streams. */
-function live(seed: number): Outcome {
+/** Computes prompts one after another while some streams decode. */
+function simulate(seed: number): Outcome {
   const prng = new Prng(seed);
   const machine = randomMachine(prng);
   const decodes = prng.between(1, 8);
@@ -78,7 +78,7 @@ function live(seed: number): Outcome {
   const pace = new Pace(target);
   const load = (): StepLoad => ({ ...emptyLoad(), decodes, streams: decodes, decodeContext: decodes * streamContext });
   const run = (work: StepLoad): number => {
-    const ms = trueMs(machine, work) * (1 + machine.noise * (2 * prng.unit() - 1));
+    const ms = exactMs(machine, work) * (1 + machine.noise * (2 * prng.unit() - 1));
     pace.observe(work, prng.chance(machine.pauseRate) ? ms * prng.between(3, 1000) : ms);
     pace.checkInvariants();
     return ms;
@@ -86,7 +86,7 @@ function live(seed: number): Outcome {
   const [cold, alone] = [withPrompt(emptyLoad(), 0, prng.between(1, budget)), load()];
   run(cold);
   for (let i = 0; i < 4; i++) run(load());
-  const limitMs = isAuto ? AUTO_FACTOR * trueMs(machine, alone) : (target as number);
+  const limitMs = isAuto ? AUTO_FACTOR * exactMs(machine, alone) : (target as number);
   let [over, steps, tokens, naiveTokens] = [0, 0, 0, 0];
   for (let prompt = 0; prompt < 4; prompt++) {
     const length = prng.between(300, 3000);
@@ -94,10 +94,10 @@ function live(seed: number): Outcome {
       const work = load();
       const count = Math.min(pace.promptTokensAllowed(work, start), length - start, budget);
       idle = count === 0 ? idle + 1 : 0;
-      if (idle > 1) throw new Error(`seed ${seed}: two steps without prompt tokens`);
+      if (idle > 1) throw new Error(`seed ${seed}: two consecutive steps have no prompt tokens`);
       if (count > 0) {
-        const ms = trueMs(machine, withPrompt(work, start, count));
-        const naive = naiveRows(machine, work, start, limitMs);
+        const ms = exactMs(machine, withPrompt(work, start, count));
+        const naive = naiveTokensAllowed(machine, work, start, limitMs);
         if (++steps > warmUpSteps) {
           if (ms > limitMs * 1.25 && count > 16) over++;
           tokens += count;
@@ -112,10 +112,10 @@ function live(seed: number): Outcome {
 }
 
 describe('pace', () => {
-  test(`on ${runs} random machines steps keep the target, and prompts progress nearly as fast as they could`, () => {
+  test(`steps on ${runs} random machines meet the target, and prompts need few more steps than the naive reference`, () => {
     let [over, steps, tokens, naiveTokens] = [0, 0, 0, 0];
     for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
-      const outcome = live(seed);
+      const outcome = simulate(seed);
       if (outcome.over > Math.max(2, 0.03 * outcome.steps))
         throw new Error(
           `${outcome.over} of ${outcome.steps} steps were too long: KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`,

@@ -8,8 +8,8 @@ import { AUTO_FACTOR, PROMPT_STEPS_MAX } from './pace.ts';
 import { Scheduler } from './scheduler.ts';
 
 /**
- * Milliseconds of a step as two cores take them for a model of 0.6B: the weights are read or the rows are multiplied,
- * whichever takes longer, and each row attends to its context.
+ * Milliseconds of a step as measured on two cores with a model of 0.6B parameters: the longer one of reading the
+ * weights and multiplying, and attention to the context of each token.
  */
 function stepMs({ sequences, tokenCount }: StepPlan): number {
   let context = 0;
@@ -18,7 +18,7 @@ function stepMs({ sequences, tokenCount }: StepPlan): number {
   return Math.max(12 + 0.7 * tokenCount, 1.15 * tokenCount) + context / 1500;
 }
 
-/** A scheduler whose steps take the time that `costOf` says. */
+/** A scheduler whose steps take the time that `costOf` returns. */
 function harness(targetInterTokenLatency: number | 'auto', costOf = stepMs, more: Partial<SchedulerOptions> = {}) {
   const options: SchedulerOptions = {
     maxNumBatchedTokens: 512,
@@ -65,18 +65,18 @@ function computePrompt({ scheduler, step }: ReturnType<typeof harness>, id: stri
 }
 
 describe('a long prompt beside a stream', () => {
-  test('steps take at most the target once costs are known, and the prompt takes no more steps than it must', () => {
+  test('steps take at most the target when costs are known, and the prompt needs few steps', () => {
     const world = withStream('auto');
     const first = computePrompt(world, 'first');
     const second = computePrompt(world, 'second', 2048, 5000);
     const times = second.map(({ ms }) => ms);
     expect(Math.max(...first.map(({ ms }) => ms))).toBeLessThan(1.2 * AUTO_FACTOR * world.aloneMs);
     expect(Math.max(...times)).toBeLessThan(1.05 * AUTO_FACTOR * world.aloneMs);
-    // The least number of tokens in each step would take 293 steps.
+    // With the smallest chunks, the prompt would need 293 steps.
     expect(times.length).toBeLessThan(112);
   });
 
-  test('a target in milliseconds is kept', () => {
+  test('steps meet a target in milliseconds', () => {
     const world = withStream(80);
     computePrompt(world, 'first');
     const times = computePrompt(world, 'second', 2048, 5000).map(({ ms }) => ms);
@@ -84,45 +84,45 @@ describe('a long prompt beside a stream', () => {
     expect(times.reduce((sum, ms) => sum + ms) / times.length).toBeGreaterThan(60);
   });
 
-  test('equal times give equal plans', () => {
+  test('equal durations give equal plans', () => {
     const plans = () => computePrompt(withStream('auto'), 'prompt').map(({ plan }) => shape(plan));
     expect(plans()).toEqual(plans());
   });
 
-  test('prompts progress under a target that no step can keep', () => {
+  test('prompts progress with a target that no step can meet', () => {
     const steps = computePrompt(withStream(1), 'prompt', 320);
     for (const { plan } of steps) expect(promptTokens(plan, 'prompt')).toBeGreaterThan(0);
     expect(steps.length).toBeLessThan(320 / 6);
   });
 
-  test('a target of 0 is no limit: one step takes the whole token budget', () => {
+  test('a target of 0 is no limit: one step uses the whole token budget', () => {
     const { scheduler, step } = withStream(0);
     scheduler.add(prompt('prompt'));
     expect(step().plan.tokenCount).toBe(512);
   });
 
-  test('chunks fill the rows that kernels multiply together', () => {
+  test('the scheduled tokens of a step are a multiple of the rows that kernels compute together', () => {
     const steps = computePrompt(withStream('auto'), 'prompt');
     for (const { plan } of steps.slice(0, -1).filter(({ plan: { tokenCount } }) => tokenCount > 1))
       expect(plan.tokenCount % 8).toBe(0);
   });
 
-  test('after some steps with prompt tokens, one step measures the stream alone', () => {
+  test('after the largest number of steps with prompt tokens, one step measures the stream alone', () => {
     const alone = computePrompt(withStream('auto'), 'prompt', 4096).map(({ plan }) => plan.tokenCount === 1);
     expect(alone.indexOf(true)).toBe(PROMPT_STEPS_MAX);
     expect(alone.lastIndexOf(true) % (PROMPT_STEPS_MAX + 1)).toBe(PROMPT_STEPS_MAX);
   });
 });
 
-describe('the limit holds', () => {
-  test('not for steps without streams: prompts of new requests take the token budget', () => {
+describe('the limit on prompt tokens', () => {
+  test('does not apply to steps without streams: prompts of new requests use the token budget', () => {
     const { scheduler, step } = harness('auto');
     scheduler.add(prompt('a', 300));
     scheduler.add(prompt('b', 300, 5000));
     expect(shape(step().plan)).toEqual(['a: 0-300', 'b: 0-212']);
   });
 
-  test('on a cold engine: costs are measured before a prompt beside the first stream gets more than a few tokens', () => {
+  test('allows only few prompt tokens until costs are measured', () => {
     const { scheduler, step } = harness('auto');
     scheduler.add(short('stream', range(8), 50));
     scheduler.add(prompt('prompt', 3000));
@@ -132,7 +132,7 @@ describe('the limit holds', () => {
     expect(Math.max(...times)).toBeLessThan(1.2 * AUTO_FACTOR * 13);
   });
 
-  test('when the machine becomes slower, and when it becomes quicker again', () => {
+  test('follows a machine that becomes slower and then faster again', () => {
     let slowness = 1;
     const world = withStream(60, (plan) => slowness * stepMs(plan));
     computePrompt(world, 'first');
@@ -145,7 +145,7 @@ describe('the limit holds', () => {
     expect(quick.length).toBeLessThan(85);
   });
 
-  test('after a pause of the process: one long step changes few plans', () => {
+  test('changes little after one long step, such as a pause of the process', () => {
     const chunks = (pauseAt: number) => {
       let steps = 0;
       const world = withStream('auto', (plan) => stepMs(plan) + (++steps === pauseAt ? 5000 : 0));
@@ -154,7 +154,7 @@ describe('the limit holds', () => {
     expect(Math.abs(chunks(20).length - chunks(Infinity).length)).toBeLessThan(4);
   });
 
-  test('for several prompts together, first come first served', () => {
+  test('is for all prompts of a step together, which are served in the order of arrival', () => {
     const { scheduler, step } = withStream('auto');
     for (const [i, id] of ['a', 'b', 'c'].entries()) scheduler.add(prompt(id, 200, 500 * (i + 1)));
     const order: string[] = [];
@@ -166,7 +166,7 @@ describe('the limit holds', () => {
   });
 });
 
-test('with a target, plans need the time', () => {
+test('`apply` without the time fails an assertion if there is a target', () => {
   const { scheduler } = harness('auto');
   scheduler.add(prompt('a', 4));
   const plan = scheduler.plan()!;

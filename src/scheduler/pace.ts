@@ -1,18 +1,18 @@
 import { assert } from '../base/assert.ts';
 import { StepCost } from './step-cost.ts';
 
-/** The work of a step, as far as its duration depends on it. */
+/** The work of a step that decides its duration. */
 export interface StepLoad {
-  /** Rows of requests that need one row for their next token. */
+  /** Requests that need one scheduled token for their next output token. */
   decodes: number;
-  /** Of these, requests that have sent a token already: their readers notice how long the step takes. */
+  /** Of these, requests whose client has received a token already, and notices the duration of the step. */
   streams: number;
-  /** Tokens of context that the decodes attend to, in sum. */
+  /** The sum of the context tokens that the decodes attend to. */
   decodeContext: number;
   promptTokens: number;
-  /** Tokens that each prompt token attends to, summed over the prompt tokens. */
+  /** The sum of the tokens that each prompt token attends to. */
   promptContext: number;
-  /** Tokens whose KV is read for prompts: each chunk of a prompt reads its context once for all of its tokens. */
+  /** The sum of the contexts of all chunks: a chunk reads the KV of its context once for all of its tokens. */
   promptReach: number;
 }
 
@@ -25,7 +25,7 @@ export const emptyLoad = (): StepLoad => ({
   promptReach: 0,
 });
 
-/** Adds the rows [start, end) of a prompt. */
+/** Adds the tokens [start, end) of a prompt. */
 export function addPrompt(load: StepLoad, start: number, end: number): void {
   load.promptTokens += end - start;
   load.promptContext += ((start + end + 1) * (end - start)) / 2;
@@ -33,13 +33,13 @@ export function addPrompt(load: StepLoad, start: number, end: number): void {
 }
 
 /**
- * Bounds the duration of steps in which streams wait for their next token, by limiting the prompt tokens in them.
- * `auto`: a step takes at most `AUTO_FACTOR` times as long as its decodes alone. A number: milliseconds.
+ * Limits the duration of steps with streams by the number of their prompt tokens. `auto`: a step takes at most
+ * `AUTO_FACTOR` times as long as its decodes alone. A number: milliseconds.
  *
- * Two models, because decodes alone are bound by memory, and steps with prompts by arithmetic: one of steps of decodes
- * only, and one of steps with prompts. Both learn from the measured duration of each step.
+ * There are two models, one for steps of decodes only and one for steps with prompts, because the former are bound by
+ * memory and the latter by arithmetic. Both learn from the measured duration of each step.
  *
- * Prompts always progress: a step without prompt tokens comes twice at the start, and then once in
+ * Prompts always progress. A step without prompt tokens comes twice at the start, and then once in
  * `PROMPT_STEPS_MAX + 1` steps, to measure decodes alone. All other steps take at least 4 prompt tokens.
  */
 export class Pace {
@@ -48,9 +48,9 @@ export class Pace {
   readonly #withPrompts = new StepCost([4, 1, 1 / 1500, 1 / 100, 1 / 400]);
   /** Steps with streams since the last step of decodes only. */
   #promptSteps = 0;
-  /** Prompt tokens of the last steps with streams; chunks grow from there. */
+  /** Prompt tokens of the last steps with streams, from which chunks grow. */
   #lastChunk = 0;
-  /** Steps of decodes only that were planned to be measured, and not learned from. */
+  /** Steps without prompt tokens that were planned to measure decodes. */
   #attempts = 0;
 
   constructor(target: number | 'auto') {
@@ -58,7 +58,7 @@ export class Pace {
     this.#target = target;
   }
 
-  /** How many tokens of a prompt, the first of them at position `start`, the step may take besides its load. */
+  /** How many tokens of a prompt from position `start` on the step may have in addition to its load. */
   promptTokensAllowed(load: StepLoad, start: number): number {
     if (load.streams === 0) return Infinity;
     if (this.#isToMeasure()) return 0;
@@ -71,7 +71,7 @@ export class Pace {
     return Math.max(Math.min(fitting, this.#chunkMax(tokens) - load.promptTokens), least);
   }
 
-  /** Learns from a step. `ms` is absent when the duration says nothing of computing: the step waited for storage. */
+  /** Learns from a step. `ms` is undefined if the duration is not only computing: the step waited for a load. */
   observe(load: StepLoad, ms: number | undefined): void {
     const isDecodesOnly = load.promptTokens === 0;
     if (isDecodesOnly) {
@@ -93,14 +93,14 @@ export class Pace {
     assert(this.#promptSteps <= PROMPT_STEPS_MAX || this.#target !== 'auto', 'decodes alone were not measured in time');
   }
 
-  /** Milliseconds that a step with this load may take; undefined while decodes alone are not measured. */
+  /** Milliseconds that a step with this load may take; undefined until decodes alone are measured. */
   #limitMs(load: StepLoad): number | undefined {
     if (this.#target !== 'auto') return this.#target;
     if (this.#decodesOnly.observations === 0) return undefined;
     return AUTO_FACTOR * this.#decodesOnly.predict(decodeFeatures(load));
   }
 
-  /** Chunks grow step by step: what much larger chunks cost is known less well. */
+  /** Chunks grow gradually, because predictions for much larger chunks are less accurate. */
   #chunkMax(tokens: number): number {
     return Math.floor((1.25 * this.#lastChunk) / ROWS_TOGETHER + 2) * ROWS_TOGETHER - (tokens % ROWS_TOGETHER);
   }
@@ -141,8 +141,8 @@ function promptTokensMin(tokens: number): number {
 
 /** A step with prompt tokens takes at most about this many times as long as its decodes alone. */
 export const AUTO_FACTOR = 3.5;
-/** Kernels of products take 16 or 8 rows at a time (ADR 10). Further rows need one more pass over the weights. */
+/** Matmul kernels compute 16 or 8 rows at a time (ADR 10). Further rows need another pass over the weights. */
 const ROWS_TOGETHER = 8;
-/** Steps with prompt tokens in a row, before a step of decodes only measures these again. */
+/** The largest number of consecutive steps with prompt tokens. Then a step without them measures decodes again. */
 export const PROMPT_STEPS_MAX = 64;
 const FIRST_MEASUREMENTS = 2;

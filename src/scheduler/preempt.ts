@@ -3,12 +3,12 @@ import type { RequestState } from './request-state.ts';
 import type { StepDraft } from './step-draft.ts';
 
 /**
- * Adds the request's next rows to the step, if need be at the cost of the last running requests, at worst of itself.
- * Returns the victims; they keep no pages, but what they had published can be found again when they come back.
+ * Adds the request's next tokens to the step. If the pool has no block, preempts running requests from the last one on,
+ * and finally the request itself. Returns the victims. They have no blocks, but their cached blocks stay cached.
  *
- * A request that the step serves already is never its victim: then this one waits for the next step.
+ * A request that is in the step already is never preempted; then this request waits for the next step.
  */
-export function serve(
+export function addOrPreempt(
   state: RequestState,
   draft: StepDraft,
   { running, kv, external }: Pick<AdmissionParts, 'running' | 'kv' | 'external'>,
@@ -18,7 +18,7 @@ export function serve(
   const victims: RequestState[] = [];
   do {
     if (running.last().inFlight) break;
-    // Alone, it waits for pages that only transfers hold: coming back later it would have to do it all again.
+    // No other request can be preempted, but transfers will unpin blocks. Waiting costs less than computing again.
     if (running.last() === state && external?.hasPinnedUnused() === true) break;
     const victim = running.popLast();
     kv.release(victim.kv);

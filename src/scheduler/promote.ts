@@ -4,8 +4,8 @@ import type { RequestState } from './request-state.ts';
 import type { StepDraft } from './step-draft.ts';
 
 /**
- * Requests whose loads are decided take seats, before new requests are admitted. Returns how many. `preempt` is told of
- * each running request that loses its seat.
+ * Gives running slots to requests whose loads are decided, before new requests are admitted. Returns how many. Calls
+ * `preempt` for each running request that loses its slot.
  */
 export function promoteLoaded(
   { waitingForRemoteKv, running, kv, options }: AdmissionParts,
@@ -18,7 +18,7 @@ export function promoteLoaded(
   for (let i = 0; i < waitingForRemoteKv.length; i++) {
     const state = waitingForRemoteKv[i]!;
     const isFull = running.size >= options.maxNumSeqs;
-    // When no request with a seat can do anything, they may be waiting for this very request's pages.
+    // If no running request can be scheduled, they may all wait for blocks of this request.
     if (recovery.isQueryingConnector(state) || kv.awaitsLoad(state.kv) || (isFull && !draft.isEmpty)) {
       waitingForRemoteKv[kept++] = state;
       continue;

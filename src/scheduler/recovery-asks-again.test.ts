@@ -4,14 +4,14 @@ import { range, shape, short } from '../../sim/harness.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { SchedulerOptions } from './contract.ts';
 
-/** Requests that have lost KV ask their connector for it before they compute it again. */
+/** Requests with invalid KV ask their connector for the blocks before they compute them again. */
 type World = ReturnType<typeof connected>;
 
 const prompt = (own: number, blocks: number) => range(blocks * 16 + 4, own * 10_000);
 const allBlocks = (world: World): BlockId[] =>
   range(world.runner.kvCacheSpec.blockCount - 1, 1).map((block) => block as BlockId);
 
-/** A worker dies: everything in the pool is gone. */
+/** A worker dies: all blocks of the pool are invalid. */
 function die(world: World): void {
   for (const block of allBlocks(world)) world.runner.overwrite(block);
   world.scheduler.invalidate(allBlocks(world));
@@ -39,33 +39,36 @@ function runToEnd(world: World): void {
 }
 
 describe('after the death of a worker', () => {
-  test.each(['async', 'sync'] as const)('a request loads what the store has and computes the rest (%s)', (mode) => {
-    const world = decoding();
-    world.connector.mode = mode;
-    die(world);
-    const plan = world.plan()!;
-    const load = world.loads.get('1')!;
-    expect(load.blocks.map(({ index }) => index)).toEqual(range(10));
-    fillTruly(world, load, short('1', prompt(1, 10), 8));
-    expect(shape(plan)).toEqual(mode === 'async' ? [] : ['1: 160-165']);
-    world.apply(plan, [{ load }]);
-    if (mode === 'async') expect(shape(world.step())).toEqual(['1: 160-165']);
-    runToEnd(world);
-    const alone = connected(100);
-    alone.scheduler.add(short('1', prompt(1, 10), 8));
-    runToEnd(alone);
-    expect(answer(world, '1')).toEqual(answer(alone, '1'));
-    expect(world.updates.at(-1)!.stats.recomputedTokens).toBe(4);
-  });
+  test.each(['async', 'sync'] as const)(
+    'a request loads the blocks of the store and computes the other tokens (%s)',
+    (mode) => {
+      const world = decoding();
+      world.connector.mode = mode;
+      die(world);
+      const plan = world.plan()!;
+      const load = world.loads.get('1')!;
+      expect(load.blocks.map(({ index }) => index)).toEqual(range(10));
+      fillTruly(world, load, short('1', prompt(1, 10), 8));
+      expect(shape(plan)).toEqual(mode === 'async' ? [] : ['1: 160-165']);
+      world.apply(plan, [{ load }]);
+      if (mode === 'async') expect(shape(world.step())).toEqual(['1: 160-165']);
+      runToEnd(world);
+      const alone = connected(100);
+      alone.scheduler.add(short('1', prompt(1, 10), 8));
+      runToEnd(alone);
+      expect(answer(world, '1')).toEqual(answer(alone, '1'));
+      expect(world.updates.at(-1)!.stats.recomputedTokens).toBe(4);
+    },
+  );
 
-  test('a request computes at once what the store does not have', () => {
+  test('a request computes blocks that the store does not have in the next step', () => {
     const world = decoding();
     world.connector.blocks = () => 0;
     die(world);
     expect(shape(world.step())).toEqual(['1: 0-165']);
   });
 
-  test('a request waits for an answer until its deadline, and other requests go on', () => {
+  test('a request waits for an answer until its first deadline and then computes', () => {
     const world = decoding();
     world.connector.askLaterUntilMs = 50;
     die(world);
@@ -80,7 +83,7 @@ describe('after the death of a worker', () => {
     expect(shape(world.step())).toEqual(['1: 0-165']);
   });
 
-  test('a request that others share blocks with loads them once', () => {
+  test('two requests with shared blocks load them once', () => {
     const world = connected(100);
     world.scheduler.add(short('1', [...prompt(1, 4).slice(0, 64), 1, 2], 8));
     world.step();
@@ -102,13 +105,13 @@ describe('after the death of a worker', () => {
     runToEnd(world);
   });
 
-  test('a request loads again what the dead worker was loading for it', () => {
+  test('a request loads again the blocks that the dead worker was loading', () => {
     const world = connected(100);
     world.connector.blocks = () => 10;
     world.scheduler.add(short('1', prompt(1, 10), 2));
     const first = world.plan()!;
     const before = world.loads.get('1')!;
-    // The worker dies in this step, and its open load with it.
+    // The worker dies in this step, so its open load fails.
     const outputs = { died: true, load: before, failed: range(10) };
     for (const block of allBlocks(world)) world.runner.overwrite(block);
     world.scheduler.invalidate(allBlocks(world));
@@ -123,7 +126,7 @@ describe('after the death of a worker', () => {
     runToEnd(world);
   });
 
-  test('a request that is aborted while it asks leaves nothing behind', () => {
+  test('a request that is aborted while it waits for an answer releases its blocks', () => {
     const world = decoding();
     world.connector.askLaterUntilMs = 50;
     die(world);
@@ -135,7 +138,7 @@ describe('after the death of a worker', () => {
   });
 });
 
-test('one lost block in the middle is loaded, and nothing is computed but the last token', () => {
+test('an invalid block in the middle is loaded, and only the last token is computed', () => {
   const world = decoding();
   const plan = world.plan()!;
   const block = plan.sequences[0]!.blockTables[0]!.ids[5] as BlockId;
@@ -152,7 +155,7 @@ test('one lost block in the middle is loaded, and nothing is computed but the la
   runToEnd(world);
 });
 
-test('by the policy "fail" a request that has lost KV ends, and asks nothing', () => {
+test('with the policy "fail", a request with invalid KV ends and does not ask the connector', () => {
   const world = decoding({ kvLoadFailurePolicy: 'fail' });
   world.connector.asked.length = 0;
   const updates = world.scheduler.invalidate(allBlocks(world));
@@ -161,7 +164,7 @@ test('by the policy "fail" a request that has lost KV ends, and asks nothing', (
   expect(world.connector.asked).toEqual([]);
 });
 
-test('a block that failed to load is not loaded from the same place again: it is computed', () => {
+test('a block that failed to load is computed and not loaded from the same store again', () => {
   const world = connected(100);
   world.connector.blocks = () => 10;
   world.scheduler.add(short('1', prompt(1, 10), 2));
@@ -175,7 +178,7 @@ test('a block that failed to load is not loaded from the same place again: it is
   runToEnd(world);
 });
 
-test('a preempted request asks again, with a deadline of its own', () => {
+test('a preempted request asks its connector again, with a new deadline', () => {
   // Two requests of four blocks, and a pool in which only one of them can decode to its end.
   const world = connected(9, { maxNumSeqs: 2 });
   world.connector.askLaterUntilMs = 10;

@@ -5,9 +5,9 @@ import { blockId, type TokenCount } from '../core/ids.ts';
 import type { SchedulerOptions } from './contract.ts';
 
 /**
- * The outcomes of vLLM's recovery tests (tests/v1/kv_connector/unit, state of September 2026), with their names and numbers,
- * and ours. Blocks of 16 tokens, prompts of 100 blocks of which 99 were found. There the 99 come from a connector
- * within the step; here they were found in the pool, which is the same from the moment of the report on.
+ * vLLM's recovery tests (tests/v1/kv_connector/unit, as of September 2026) with their names and numbers, and both
+ * outcomes. Blocks have 16 tokens; prompts have 100 blocks, of which 99 are hits. In vLLM's tests a sync load brings
+ * the 99 blocks. Here they are in the pool, which makes no difference after the report of invalid blocks.
  */
 const options = { maxNumBatchedTokens: 2048, maxNumSeqs: 16, maxModelLen: 10_000 };
 const prompt = (own: number) => [...range(99 * 16), ...range(16, own)];
@@ -18,7 +18,7 @@ const warm = (more: Partial<SchedulerOptions> = {}) => {
   return world;
 };
 const block = (index: number) => `${index * 16}-${(index + 1) * 16}`;
-/** What the prompt's completion must be. */
+/** The expected output tokens of the prompt. */
 const reference = (() => {
   const world = harness(10_000, options, 16);
   for (const own of [10_000, 20_000, 30_000]) world.scheduler.add(short(`${own}`, prompt(own), 4));
@@ -27,17 +27,17 @@ const reference = (() => {
 })();
 
 describe('test_sync_load_failure', () => {
-  /** vLLM computes again from the first invalid block on: min(idx) * 16 tokens stay, so 1600, 800 and 32 are computed. */
+  /** vLLM keeps min(idx) * 16 tokens and computes all after the first invalid block: 1600, 800 and 32 tokens. */
   test.each([
     [[0, 98], `${block(0)} ${block(98).split('-')[0]}-1600`, 48],
     [[50, 98], `${block(50)} ${block(98).split('-')[0]}-1600`, 48],
     [[98], `${block(98).split('-')[0]}-1600`, 32],
-  ])('invalid %j: just these blocks and the last block’s tokens', (invalid, spans, tokens) => {
+  ])('invalid %j: only these blocks and the last block are computed', (invalid, spans, tokens) => {
     const { scheduler, step, drain, runner, outputs, finished } = warm();
     for (const own of [10_000, 20_000, 30_000]) scheduler.add(short(`${own}`, prompt(own), 4));
     const plan = scheduler.plan()!;
     expect(shape(plan)).toEqual(['10000: 1584-1600', '20000: 1584-1600', '30000: 1584-1600']);
-    // All three share the pages here, so all three are affected: the first fills them again, the others wait for that.
+    // All three requests share the blocks. The first request fills them again, and the others wait for it.
     const blocks = blocksOf(plan, '20000', invalid);
     for (const block of blocks) runner.overwrite(block);
     expect(scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: blocks })).toEqual([]);
@@ -53,8 +53,10 @@ describe('test_sync_load_failure', () => {
 });
 
 describe('test_sync_load_failure_with_shared_blocks', () => {
-  /** vLLM: both run on, request 2 with its 50 shared blocks as if they were whole while request 1 still fills them (issue 49250). */
-  test.each([[[0, 49]], [[25, 49]], [[49]]])('100 and 99 and 50 in common, invalid %j', (invalid) => {
+  /**
+   * vLLM: both requests continue. Request 2 reads its 50 shared blocks while request 1 still fills them (issue 49250).
+   */
+  test.each([[[0, 49]], [[25, 49]], [[49]]])('100 blocks, 99 hits, 50 shared blocks, invalid %j', (invalid) => {
     const { scheduler, step, drain, outputs, runner } = warm({ maxNumBatchedTokens: 40 });
     scheduler.add(short('one', prompt(10_000), 4));
     step();
@@ -66,7 +68,7 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
     expect(scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: blocks })).toEqual([]);
     const before = runner.tokensComputed;
     while (!outputs.has('two')) step();
-    // 16 rows per lost block, once; 16 of request two; one of request one, and its next if there was time for it.
+    // 16 tokens for each invalid block, once; 16 of request two; up to 3 decodes of request one.
     expect(runner.tokensComputed - before).toBeLessThanOrEqual(invalid.length * 16 + 16 + 3);
     drain();
     expect(outputs.get('one')).toEqual(reference(10_000));
@@ -76,12 +78,12 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
     expect(outputs.get('two')).toEqual(alone.outputs.get('two'));
   });
 
-  test('I1: a sharer emits nothing before the owner has refilled the block, however many steps that takes', () => {
+  test('I1: a request emits no token before the owner has filled the shared block again, in any number of steps', () => {
     const { scheduler, step, outputs, finished, drain } = warm({ longPrefillTokenThreshold: 4 });
     scheduler.add(short('one', prompt(10_000), 4));
     scheduler.add(short('two', prompt(20_000), 4));
     while (!outputs.has('two')) step();
-    const texts = outputs.get('two')!.length;
+    const outputLength = outputs.get('two')!.length;
     const plan = scheduler.plan()!;
     const [block] = blocksOf(plan, 'two', [50]);
     scheduler.apply(plan, {
@@ -91,7 +93,7 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
     });
     for (const tokens of ['800-804', '804-808', '808-812']) {
       expect(shape(step())).toEqual([`one: ${tokens}`]);
-      expect(outputs.get('two')).toHaveLength(texts);
+      expect(outputs.get('two')).toHaveLength(outputLength);
     }
     expect(shape(step())[0]).toMatch(/^one: 812-816/);
     drain();
@@ -101,7 +103,7 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
 });
 
 describe('test_sync_recompute_keeps_blocks', () => {
-  test('invalid 50 of 99: still running, no output, the same pages, and it goes on in the next step', () => {
+  test('invalid 50 of 99: the request stays running with the same blocks and continues in the next step', () => {
     const { scheduler, apply, outputs } = warm();
     scheduler.add(short('one', prompt(10_000), 4));
     const plan = scheduler.plan()!;
@@ -117,7 +119,7 @@ describe('test_sync_recompute_keeps_blocks', () => {
 });
 
 describe('test_error_propagation', () => {
-  test('policy fail, invalid 50 of 99: one output with reason error, and nothing is left', () => {
+  test('policy fail, invalid 50 of 99: one update with reason error, and all blocks are released', () => {
     const { scheduler, apply } = warm({ kvLoadFailurePolicy: 'fail' });
     scheduler.add(short('one', prompt(10_000), 4));
     const plan = scheduler.plan()!;
@@ -128,7 +130,7 @@ describe('test_error_propagation', () => {
     expect(scheduler.hasWork()).toBe(false);
   });
 
-  test('requests that have none of the pages are not touched', () => {
+  test('policy fail: requests without an invalid block are not affected', () => {
     const { scheduler, apply } = warm({ kvLoadFailurePolicy: 'fail' });
     scheduler.add(short('one', prompt(10_000), 4));
     scheduler.add(short('two', range(20, 50_000), 4));
@@ -142,8 +144,8 @@ describe('test_error_propagation', () => {
 });
 
 describe('test_cache_pollution_prevention', () => {
-  /** vLLM evicts 50 to 99 (all blocks behind the bad one); here only the bad block was published wrongly, so only it goes. */
-  test('policy fail, invalid 50: the bad block cannot be found any more, all others can', () => {
+  /** vLLM evicts 50 to 99. Here only the invalid block is evicted. */
+  test('policy fail, invalid 50: only the invalid block is evicted', () => {
     const { scheduler, apply } = warm({ kvLoadFailurePolicy: 'fail' });
     scheduler.add(short('one', prompt(10_000), 4));
     const plan = scheduler.plan()!;
@@ -154,7 +156,7 @@ describe('test_cache_pollution_prevention', () => {
 });
 
 describe('test_kv_load_reject_recompute', () => {
-  test('all blocks invalid: the token of that step is thrown away, the text is the baseline’s', () => {
+  test('all blocks invalid: the token of that step does not count, and the output equals the baseline', () => {
     const { scheduler, step, drain, outputs } = warm();
     scheduler.add(short('one', prompt(10_000), 4));
     const plan = step();
@@ -167,8 +169,8 @@ describe('test_kv_load_reject_recompute', () => {
   });
 });
 
-describe('a worker dies and comes back empty', () => {
-  test('everybody computes again what it needs, shared blocks once, and says the same', () => {
+describe('a worker restarts with empty memory', () => {
+  test('each request computes its KV again, shared blocks once, and its output is the same', () => {
     const { scheduler, step, drain, runner, outputs } = warm();
     scheduler.add(short('one', prompt(10_000), 4));
     scheduler.add(short('two', prompt(20_000), 4));
@@ -183,23 +185,23 @@ describe('a worker dies and comes back empty', () => {
     drain();
     expect(outputs.get('one')).toEqual(reference(10_000));
     expect(outputs.get('two')).toEqual(reference(20_000));
-    // The prefix once, each own block, and the decodes that were left.
+    // The shared prefix once, the other tokens of each request, and the remaining decodes.
     expect(runner.tokensComputed - before).toBe(99 * 16 + 2 * 17 + 2 * 2);
   });
 });
 
-test('pages reported while a plan is out join its result', () => {
+test('blocks that are reported invalid while a step is in flight are added to its invalid blocks', () => {
   const { scheduler, runner, apply } = warm();
   scheduler.add(short('one', prompt(10_000), 4));
   const plan = scheduler.plan()!;
-  const [page] = blocksOf(plan, 'one', [7]);
-  runner.overwrite(page!);
-  expect(scheduler.invalidate([page!])).toEqual([]);
+  const [invalid] = blocksOf(plan, 'one', [7]);
+  runner.overwrite(invalid!);
+  expect(scheduler.invalidate([invalid!])).toEqual([]);
   expect(apply(plan)).toEqual([]);
   expect(shape(scheduler.plan()!)).toEqual([`one: ${block(7)} ${block(99)}`]);
 });
 
-test('rows that were counted on and do not count are waited for again', () => {
+test('a request waits again for tokens of another request that did not count', () => {
   const full = { kind: 'full', blockSize: 16 as TokenCount, layers: [0] } as const;
   const window = { kind: 'window', blockSize: 1 as TokenCount, window: 2 as TokenCount, layers: [1] } as const;
   const spec = { ...onePoolSpec(200), groups: [full, window] };
@@ -215,7 +217,7 @@ test('rows that were counted on and do not count are waited for again', () => {
   scheduler.add(short('two', prompts.two, 3));
   const plan = scheduler.plan()!;
   expect(shape(plan)).toEqual(['one: 7-14', 'two: 0-7']);
-  // Request two has its own page in the full group, so it is not affected; but it reads what rows 7-14 were to write.
+  // Request two has its own block in the full group, which is valid. But it reads the KV of tokens 7-14 of request one.
   apply(plan, blocksOf(plan, 'one', [0]));
   expect(shape(step())).toEqual(['one: 0-7']);
   drain();

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
-import type { BlockPlace } from '../core/block-place.ts';
+import { type BlockPlace, placeName } from '../core/block-place.ts';
 import { kvLoadFailed } from '../core/errors.ts';
 import type { BlockId, RequestId } from '../core/ids.ts';
 import { InvalidBlocks } from '../core/invalid-blocks.ts';
@@ -13,50 +13,53 @@ import type { ExternalKv, OpenLoadOutcome } from './external-kv.ts';
 import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
 
-/** How often one request asks again because a load failed. A worker's death does not count: it says nothing about stores. */
+/** How often one request asks the connector again after failed loads. The death of a worker does not count. */
 const retriesMax = 4;
 
-/** What recovery knows of the scheduler, and the one thing that it makes the scheduler do. */
+/** The parts of the scheduler that recovery uses. */
 export interface RecoveryParts {
   readonly kv: KvCache;
-  /** Undefined without a connector: KV is lost then only with its worker. */
+  /** Undefined without a connector. */
   readonly external: ExternalKv | undefined;
   readonly policy: NonNullable<SchedulerOptions['kvLoadFailurePolicy']>;
   /** Every request that has not ended. */
   readonly requests: ReadonlyMap<RequestId, RequestState>;
-  /** Ends these requests and gives their blocks back. Returns, in the same order, the connector's words to their clients. */
+  /**
+   * Ends these requests and releases their blocks. Returns, in the same order, the connector's answers to their
+   * clients.
+   */
   readonly end: (states: readonly RequestState[]) => readonly { readonly kvTransferParams?: JsonObject }[];
 }
 
-/** KV that a step did not find where its plan counted on it. */
-export interface StepLosses {
-  /** Blocks whose content was found lost or wrong, in the step or while it was out. */
+/** Blocks that the plan of a step counted on and that may not be valid. */
+export interface UnavailableKv {
+  /** Blocks that were found invalid, in the step or while it was in flight. */
   readonly invalid: readonly BlockId[];
-  /** Blocks of loads that were to arrive within the step, and have not arrived yet. */
+  /** Blocks of sync loads that are not decided. */
   readonly late: readonly BlockId[];
-  /** Loads that have ended; some of their blocks may have failed. */
+  /** Loads that are decided; some of their blocks may have failed. */
   readonly outcomes: readonly OpenLoadOutcome[];
 }
 
 /**
- * Everything that happens when KV is lost: a load fails or is late, a block is invalid, a worker dies. In each case the
- * blocks are no longer valid, and the requests that have them plan again (or end, by the policy `fail`).
+ * Recovery from invalid KV: a load fails or is late, a block is invalid, a worker dies. In each case the blocks are not
+ * valid, and the requests that have them plan again, or end by the policy `fail`.
  *
- * Before such a request computes full blocks again, the connector is asked for them, as at its admission: loading a block
- * costs a hundredth of computing it, so one block is worth the question. The request keeps its pages, waits beside the
- * others like one whose blocks are loading, and what the connector has is loaded into the pages that lost it.
+ * Before such a request computes full blocks again, it asks the connector for them, as at its admission. Loading a
+ * block costs about a hundredth of computing it, so even one block is worth the question. The request keeps its blocks
+ * and waits like other requests with loads. The blocks that the connector promises are loaded into its invalid blocks.
  *
- *   running -- lost --> loading, asking -- answer or deadline --> loading --> running
+ *   running -- invalid KV --> waitingForRemoteKv: asks -- answer or deadline --> loads --> running
  *
- * Only where all groups keep all pages of a request: elsewhere the plan decides which pages are needed at all.
+ * Requests ask again only if all groups keep all blocks; otherwise the plan decides which blocks are needed.
  *
- * Each step calls `receive` and then `recover` when its result is applied, and `askAgain` when the next step is planned.
+ * `apply` calls `receive` and then `recover`; the next `plan` calls `queryAgain`.
  */
 export class Recovery {
   readonly #parts: RecoveryParts;
-  /** Blocks that were reported invalid while a step was out. */
+  /** Blocks that were reported invalid while a step was in flight. */
   #reported: BlockId[] = [];
-  /** Requests that have lost KV and have no answer yet, with the blocks to ask for; undefined: all that they lack. */
+  /** Requests with invalid KV and no answer yet, with the places to ask for; undefined: all uncomputed blocks. */
   readonly #toReload = new Map<KvRequest, ReadonlySet<string> | undefined>();
   #failedLoads = 0;
   #recoveries = 0;
@@ -70,13 +73,13 @@ export class Recovery {
     return { failedLoads: this.#failedLoads, recoveries: this.#recoveries, affectedTokens: this.#affectedTokens };
   }
 
-  /** A step is out: what is lost meanwhile is dealt with when its result is applied. */
+  /** Called while a step is in flight: recovery follows when its result is applied. */
   reportInvalid(blocks: readonly BlockId[]): void {
     this.#reported.push(...blocks);
   }
 
-  /** Takes what a step reports of loads and lost blocks. Blocks that have arrived are valid from here on. */
-  receive(plan: ScheduledStep, result: ExecutedStep): StepLosses {
+  /** Takes the loads and invalid blocks that a step reports. Blocks that arrived are valid from here on. */
+  receive(plan: ScheduledStep, result: ExecutedStep): UnavailableKv {
     const { kv, external } = this.#parts;
     const reported = this.#reported;
     this.#reported = [];
@@ -86,21 +89,21 @@ export class Recovery {
     const late = external.lateIn(plan.connectorMetadata);
     for (const { decided, placed } of outcomes) {
       const failed = new Set(decided.failed.map(({ block }) => block));
-      for (const index of placed) if (!failed.has(index.block)) kv.loadArrived(index);
+      for (const place of placed) if (!failed.has(place.block)) kv.loadArrived(place);
     }
     return { invalid, late, outcomes };
   }
 
-  /** Blocks that rows of the step may have counted on in vain. */
-  untrueBlocks({ invalid, late, outcomes }: StepLosses): readonly BlockId[] {
+  /** Blocks that are not valid, on which tokens of the step may depend. */
+  unavailableBlocks({ invalid, late, outcomes }: UnavailableKv): readonly BlockId[] {
     if (outcomes.length === 0 && late.length === 0) return invalid;
     const blocks = [...invalid, ...late];
     for (const { decided } of outcomes) for (const { block } of decided.failed) blocks.push(block);
     return blocks;
   }
 
-  /** After the rows of the step are committed. Blocks that failed are computed by their owner, late blocks are waited for. */
-  recover({ invalid, late, outcomes }: StepLosses): readonly RequestUpdate[] {
+  /** Called after the step's tokens are committed. Owners compute failed blocks, and requests wait for late blocks. */
+  recover({ invalid, late, outcomes }: UnavailableKv): readonly RequestUpdate[] {
     const { kv } = this.#parts;
     kv.loadLate(late);
     if (outcomes.length === 0) return this.invalidate(invalid);
@@ -119,21 +122,21 @@ export class Recovery {
     return [...this.#fail(users), ...this.invalidate(invalid)];
   }
 
-  /** The content of these blocks is lost. No step is out. Returns the ends of requests, by the policy `fail`. */
+  /** These blocks are invalid. No step is in flight. Returns the updates of requests that end by the policy `fail`. */
   invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[] {
     if (blocks.length === 0) return nothing;
     const { kv, external } = this.#parts;
     external?.dropInvalid(blocks);
     this.#countAffected(blocks);
     const users = new Set<KvRequest>();
-    // What a transfer has written so far is lost too, and what it will write is unknown: it is not waited for.
+    // A transfer that fills such a block cannot be trusted any more, so no request waits for it.
     for (const block of blocks) for (const user of kv.loadFailed(block, true)) users.add(user);
     for (const user of kv.invalidate(blocks)) users.add(user);
     if (external !== undefined) for (const user of users) this.#toReload.set(user, undefined);
     return this.#fail(users);
   }
 
-  /** No step is out: asks for what was lost. Requests that wait for an answer or a load leave their seats. */
+  /** Asks the connector for invalid blocks. Requests that wait for an answer or a load leave their running slots. */
   queryAgain(running: RunningList, waitingForRemoteKv: RequestState[]): void {
     const { kv, external } = this.#parts;
     if (external === undefined) return;
@@ -145,24 +148,24 @@ export class Recovery {
       }
       if (this.#uncomputed(user).length === 0) {
         state.isQueryingConnector = false;
-        // While another request fills its blocks, it may still inherit them.
+        // While another request fills its blocks, it may still become their owner.
         if (!kv.awaitsOthers(user)) this.#toReload.delete(user);
         continue;
       }
       state.isQueryingConnector = true;
       if ((this.isQueryingConnector(state) || kv.awaitsLoad(user)) && state.status === 'running') {
         running.remove(state);
-        state.status = 'loading';
+        state.status = 'waitingForRemoteKv';
         waitingForRemoteKv.push(state);
       }
     }
   }
 
-  /** Whether the request still waits for the connector's answer. Orders the load when there is one. */
+  /** Whether the request still waits for the connector's answer. If there is an answer, opens the load. */
   isQueryingConnector(state: RequestState): boolean {
     if (!state.isQueryingConnector) return false;
     const { kv, external } = this.#parts;
-    assert(external !== undefined, `request ${state.request.id} asks a connector, and there is none`);
+    assert(external !== undefined, `request ${state.request.id} asks a connector, but there is none`);
     const match = external.match(state, this.#uncomputed(state.kv));
     if (match === undefined) return true;
     state.isQueryingConnector = false;
@@ -174,14 +177,14 @@ export class Recovery {
   #uncomputed(user: KvRequest): BlockPlace[] {
     const places = this.#parts.kv.uncomputed(user);
     const wanted = this.#toReload.get(user);
-    return wanted === undefined ? places : places.filter((place) => wanted.has(nameOf(place)));
+    return wanted === undefined ? places : places.filter((place) => wanted.has(placeName(place)));
   }
 
-  /** Loads of these blocks have failed. Another place may have them; what the stores said of other blocks still holds. */
+  /** Loads of these blocks failed. Another store may have them; for other blocks the earlier answers stay. */
   #loadsFailed(users: Iterable<KvRequest>, places: readonly BlockPlace[]): void {
     const { external } = this.#parts;
     assert(external !== undefined, 'a load has failed without a connector');
-    const names = places.map(nameOf);
+    const names = places.map(placeName);
     for (const user of users) {
       if (++external.stateOf(user.slot).failedLoadRetries > retriesMax) continue;
       const before = this.#toReload.get(user);
@@ -190,20 +193,20 @@ export class Recovery {
     }
   }
 
-  /** These blocks are about to become invalid: counts the requests that have one, and the tokens. */
+  /** Called before these blocks become invalid: counts the requests that have one, and their tokens. */
   #countAffected(blocks: readonly BlockId[]): void {
     if (blocks.length === 0) return;
     const { kv, requests } = this.#parts;
     const invalid = new InvalidBlocks(kv.parts.spec, blocks);
     for (const state of requests.values()) {
-      const toReload = state.kv.admitted ? kv.blocksOn(state.kv, invalid) : nothing;
-      if (toReload.length === 0) continue;
+      const affected = state.kv.admitted ? kv.invalidPlaces(state.kv, invalid) : nothing;
+      if (affected.length === 0) continue;
       this.#recoveries++;
-      for (const { start, end } of spansOf(kv, toReload)) this.#affectedTokens += end - start;
+      for (const { start, end } of spansOf(kv, affected)) this.#affectedTokens += end - start;
     }
   }
 
-  /** By the policy `fail`, requests that have lost KV end. */
+  /** By the policy `fail`, requests with invalid KV end. */
   #fail(users: ReadonlySet<KvRequest>): readonly RequestUpdate[] {
     const { policy, requests, end } = this.#parts;
     if (policy !== 'fail' || users.size === 0) return nothing;
@@ -221,7 +224,5 @@ export class Recovery {
     }));
   }
 }
-
-const nameOf = ({ group, index }: BlockPlace): string => `${group}/${index}`;
 
 const nothing: readonly never[] = [];

@@ -5,12 +5,12 @@ import { type PlantedBug, plant } from '../../test/support/planted-bugs.ts';
 import { KvCache } from '../kv/kv-cache.ts';
 import { ExternalKv } from './external-kv.ts';
 
-/** `computedTokens` and `recomputedTokens` say what was computed, whatever the reason: a bug that computes too much is counted. */
+/** `computedTokens` and `recomputedTokens` count all computed tokens, so they show a bug that computes too many. */
 const prompt = range(160, 500);
 let takeOut = (): void => undefined;
 afterEach(() => takeOut());
 
-/** One request of ten blocks, nine of them outside; blocks 2 and 5 fail. */
+/** One request of ten blocks, of which the connector promises nine; the loads of blocks 2 and 5 fail. */
 function statsOf(bug: PlantedBug | undefined, mode: 'sync' | 'async') {
   takeOut = bug === undefined ? () => undefined : plant(bug, { KvCache, ExternalKv });
   const world = connected(50);
@@ -27,10 +27,10 @@ function statsOf(bug: PlantedBug | undefined, mode: 'sync' | 'async') {
 }
 
 describe.each(['sync', 'async'] as const)('%s loads', (mode) => {
-  // In a step with a sync load the fake runner computes the last block's rows, and the scheduler throws them away.
+  // In a step with a sync load, the fake runner computes the tokens of the last block, and these do not count.
   const wasted = mode === 'sync' ? 16 : 0;
 
-  test('two lost blocks cost two blocks', () => {
+  test('two failed blocks cause the computation of two blocks', () => {
     expect(statsOf(undefined, mode)).toMatchObject({
       cachedTokens: 144,
       computedTokens: 16 + 32 + 2 + wasted,
@@ -42,7 +42,7 @@ describe.each(['sync', 'async'] as const)('%s loads', (mode) => {
   test.each([
     ['recompute-from-first', 7 * 16],
     ['discard-load', 9 * 16],
-  ] as const)('the bug %s is counted', (bug, recomputed) => {
+  ] as const)('the tokens that the bug %s computes again are counted', (bug, recomputed) => {
     expect(statsOf(bug, mode)).toMatchObject({
       computedTokens: 16 + recomputed + 2 + wasted,
       recomputedTokens: recomputed + wasted,

@@ -3,8 +3,8 @@ import { blocksMax } from '../kv/create-group.ts';
 import type { SchedulerOptions } from './contract.ts';
 
 /**
- * Whether a request can ever run to its end: alone in the pool, and within the model's length. The engine asks before
- * `add`; a request that does not fit would wait for ever.
+ * Whether a request can run to its end if no other request has blocks, and within the model's length. The engine asks
+ * before `add`, because a request that does not fit would wait forever.
  */
 export function requestFits(
   spec: KvCacheSpec,
@@ -13,7 +13,7 @@ export function requestFits(
   maxTokens: number,
 ): boolean {
   if (promptTokens < 1 || promptTokens >= options.maxModelLen) return false;
-  // The last token is sampled and never computed.
+  // The last token is sampled and not computed.
   const computed = Math.min(promptTokens + maxTokens, options.maxModelLen) - 1;
   return blocksMax(spec, Math.max(computed, promptTokens)) <= spec.blockCount - 1;
 }

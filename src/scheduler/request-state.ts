@@ -10,8 +10,8 @@ import type { KvRequest } from '../kv/kv-request.ts';
  *   waiting --admit--> running --finish/abort--> ended
  *      | ^                | ^
  *      | +----preempt-----+ |  loads decided
- *      +-----admit-----> loading --abort--> ended
- *                         ^ |  has lost KV: asks its connector again, and loads what there is
+ *      +-----admit-----> waitingForRemoteKv --abort--> ended
+ *                         ^ |  KV invalid: asks its connector again, and loads the promised blocks
  *                         +-+
  */
 export class RequestState {
@@ -21,28 +21,28 @@ export class RequestState {
   /** Order of `add`; unique. */
   readonly arrival: number;
   readonly sample: SampleRequest;
-  status: 'waiting' | 'loading' | 'running' | 'ended' = 'waiting';
-  /** It waits outside the queue because a connector has no answer yet. */
+  status: 'waiting' | 'waitingForRemoteKv' | 'running' | 'ended' = 'waiting';
+  /** The request is not in the queue, because its connector answered "ask later". */
   isDeferred: boolean = false;
-  /** It holds pages, has lost KV, and waits until its connector has said what can be loaded. */
+  /** The request has blocks with invalid KV, and waits for its connector's answer. */
   isQueryingConnector: boolean = false;
-  /** It waits for its connector's answer until this time at the latest; set by the first "ask later", unset by the admission. */
+  /** The latest time at which it stops waiting for an answer. Set by the first "ask later", unset by the admission. */
   queryDeadlineMs: number | undefined;
-  /** How often it has asked again because a load failed. */
+  /** How often the request has asked its connector again because a load failed. */
   failedLoadRetries = 0;
-  /** A plan that is out contains it: its pages stay as they are until `apply`. */
+  /** The step in flight has tokens of the request, so its blocks do not change before `apply`. */
   inFlight: boolean = false;
-  /** A runner may keep state for it. */
+  /** A runner may have state of the request. */
   knownToRunner: boolean = false;
   #admittedOnce: boolean = false;
   #cachedTokens = 0;
   #computedTokens = 0;
-  /** Of these, the ones that were computed for the first time and had to be: see `#due`. */
+  /** Of these, the tokens of `#toCompute` and output tokens that were computed for the first time. */
   #firstTimeTokens = 0;
   #preemptions = 0;
   #externalTokens = 0;
   #failedLoads = 0;
-  /** Prompt tokens that the first plan has to compute and that no step has computed yet. Ascending and disjoint. */
+  /** Prompt tokens of the first plan that no step has computed yet. Ascending and disjoint. */
   #toCompute: Span[] = [];
   /** Output tokens below this position were computed at least once. */
   #outputReached: number;
@@ -64,7 +64,9 @@ export class RequestState {
     return this.tokens.length - this.sample.promptLength;
   }
 
-  /** `promised`: what is to be loaded, ascending and disjoint; not all of it spares a row. */
+  /**
+   * `promised`: the tokens of blocks to be loaded, ascending and disjoint. Some of them may be computed in any case.
+   */
   admitted(promised: readonly Span[]): void {
     if (this.#admittedOnce) return;
     this.#admittedOnce = true;
@@ -88,7 +90,7 @@ export class RequestState {
     this.#preemptions++;
   }
 
-  /** Counts the tokens of a step, all of them, and those that no earlier step has computed and the first plan had to. */
+  /** Counts the tokens that a step computed, and how many of them had to be computed and were not computed before. */
   computed(spans: readonly Span[]): void {
     for (let i = 0; i < spans.length; i++) {
       const { start, end } = spans[i]!;
@@ -125,7 +127,7 @@ export class RequestState {
       recomputedTokens: this.#computedTokens - this.#firstTimeTokens,
       preemptions: this.#preemptions,
     };
-    // Once per token: most requests have nothing from outside, and pay for nothing more than this one object.
+    // Called once per token, so requests without loads create only one object.
     if (this.#externalTokens === 0 && this.#failedLoads === 0) return stats;
     return {
       ...stats,
@@ -137,10 +139,10 @@ export class RequestState {
 
 const spanOf = (start: number, end: number): Span => ({ start: start as TokenCount, end: end as TokenCount });
 
-/** Negative when `a` goes before `b`. A total order: arrivals differ. */
+/** Negative if `a` comes before `b`. A total order, because arrivals are unique. */
 export type RequestOrder = (a: RequestState, b: RequestState) => number;
 
-/** First come, first served. A preempted request came before all that still wait, so it goes first again. */
+/** First come, first served. A preempted request keeps its arrival, so it waits before all later requests. */
 export const byArrival: RequestOrder = (a, b) => a.arrival - b.arrival;
 
 export const byPriority: RequestOrder = (a, b) => a.request.priority - b.request.priority || a.arrival - b.arrival;

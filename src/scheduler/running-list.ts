@@ -2,14 +2,14 @@ import { assert, assertDefined } from '../base/assert.ts';
 import type { RequestOrder, RequestState } from './request-state.ts';
 
 /**
- * The running requests, in the order in which steps serve them; the last one is the first to be preempted.
- * FCFS: order of admission. Priority: best first, so that whoever is served already in a step is never its victim.
+ * The running requests, in the order in which steps schedule them. The last request is preempted first. FCFS: in order
+ * of admission. Priority: in order of priority, so a request that is already in a step is never its victim.
  */
 export class RunningList {
   readonly #order: RequestOrder | undefined;
   readonly #states: RequestState[] = [];
 
-  /** Without an order, new ones go to the end. */
+  /** Without an order, `insert` appends. */
   constructor(order: RequestOrder | undefined) {
     this.#order = order;
   }
@@ -29,20 +29,20 @@ export class RunningList {
   }
 
   last(): RequestState {
-    return assertDefined(this.#states[this.#states.length - 1], 'nothing runs');
+    return assertDefined(this.#states[this.#states.length - 1], 'no request is running');
   }
 
   popLast(): RequestState {
-    return assertDefined(this.#states.pop(), 'nothing runs');
+    return assertDefined(this.#states.pop(), 'no request is running');
   }
 
   remove(state: RequestState): void {
     const place = this.#states.indexOf(state);
-    assert(place >= 0, `request ${state.request.id} does not run`);
+    assert(place >= 0, `request ${state.request.id} is not in the running list`);
     this.#states.splice(place, 1);
   }
 
-  /** Drops those that have ended; O(size), once per step. */
+  /** Removes requests that have ended. O(size), once per step. */
   dropEnded(): void {
     let kept = 0;
     for (let i = 0; i < this.#states.length; i++) {
@@ -56,7 +56,7 @@ export class RunningList {
     for (let place = 0; place < this.#states.length; place++) {
       const state = this.#states[place]!;
       if (state.status !== 'running') assert(false, `request ${state.request.id} runs, but is ${state.status}`);
-      if (!state.kv.admitted) assert(false, `request ${state.request.id} runs without pages`);
+      if (!state.kv.admitted) assert(false, `request ${state.request.id} runs without blocks`);
       if (this.#order !== undefined && place > 0 && this.#order(this.#states[place - 1]!, state) >= 0)
         assert(false, `request ${state.request.id} runs out of order`);
     }

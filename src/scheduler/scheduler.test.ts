@@ -7,7 +7,7 @@ import type { SchedulerOptions } from './contract.ts';
 import { requestFits } from './request-fits.ts';
 
 describe('steps', () => {
-  test('decodes first, then prompts in chunks, all within the token budget', () => {
+  test('a step has decodes first, then chunks of prompts, within the token budget', () => {
     const { scheduler, step } = harness(100, { maxNumBatchedTokens: 10 });
     scheduler.add(short('a', range(6), 5));
     expect(shape(step())).toEqual(['a: 0-6']);
@@ -19,7 +19,7 @@ describe('steps', () => {
     expect(shape(step())).toEqual(['a: 9-10', 'b: 20-21', 'c: 3-4']);
   });
 
-  test('no more than maxNumSeqs run, and step ids ascend from 1', () => {
+  test('at most maxNumSeqs requests run, and step ids ascend from 1', () => {
     const { scheduler, step } = harness(100, { maxNumSeqs: 2 });
     for (const id of ['a', 'b', 'c']) scheduler.add(short(id, [1], 2));
     expect(step()).toMatchObject({ stepId: 1, tokenCount: 2 });
@@ -30,22 +30,24 @@ describe('steps', () => {
     expect(third.released).toEqual(['a', 'b']);
   });
 
-  test('only complete sequences are sampled', () => {
+  test('a request is sampled only when all of its tokens are computed', () => {
     const { scheduler, step } = harness(100, { maxNumBatchedTokens: 4 });
     scheduler.add(short('a', range(6), 1));
     expect(step().sequences[0]!.sample).toBeUndefined();
     expect(step().sequences[0]!.sample).toMatchObject({ promptLength: 6 });
   });
 
-  test('one plan is out at a time, and only its own result is taken', () => {
+  test('one step is in flight at a time, and `apply` accepts only its plan', () => {
     const { scheduler } = harness(100);
     scheduler.add(short('a', [1], 1));
     const plan = scheduler.plan()!;
-    expect(() => scheduler.plan()).toThrow('a plan is out');
-    expect(() => scheduler.apply({ ...plan }, { stepId: plan.stepId, sampled: [undefined] })).toThrow('not the plan');
+    expect(() => scheduler.plan()).toThrow('a step is in flight');
+    expect(() => scheduler.apply({ ...plan }, { stepId: plan.stepId, sampled: [undefined] })).toThrow(
+      'not the step in flight',
+    );
   });
 
-  test('nothing to do is no plan', () => {
+  test('without requests there is no plan', () => {
     const { scheduler } = harness(100);
     expect(scheduler.plan()).toBeUndefined();
     expect(scheduler.hasWork()).toBe(false);
@@ -53,7 +55,7 @@ describe('steps', () => {
 });
 
 describe('prefix cache', () => {
-  test('a prompt found in full computes its last token, and writes it nowhere', () => {
+  test('a fully cached prompt computes its last token and writes its KV to the null block', () => {
     const { scheduler, step, drain, finished } = harness(100);
     scheduler.add(short('a', range(8), 1));
     drain();
@@ -66,17 +68,17 @@ describe('prefix cache', () => {
     expect(finished.get('b')!.stats.cachedTokens).toBe(7);
   });
 
-  test('output blocks are found by a later turn', () => {
+  test('a request with the output of an earlier request as its prompt hits the output blocks', () => {
     const { scheduler, drain, step, finished, outputs } = harness(100);
     scheduler.add(short('a', range(6), 7));
     drain();
-    // 6 + 7 tokens, of which the last was sampled and never computed: three blocks of four are whole.
+    // 6 + 7 tokens, of which the last was sampled and not computed: three blocks of four are full.
     expect(finished.get('a')!.stats).toMatchObject({ promptTokens: 6, outputTokens: 7, cachedTokens: 0 });
     scheduler.add(short('b', [...range(6), ...outputs.get('a')!, 5, 6], 1));
     expect(shape(step())).toEqual(['b: 12-15']);
   });
 
-  test('another salt shares nothing', () => {
+  test('requests with different salts share no blocks', () => {
     const { scheduler, drain, step } = harness(100);
     scheduler.add(short('a', range(8), 1, { cacheSalt: 'one' }));
     drain();
@@ -84,7 +86,7 @@ describe('prefix cache', () => {
     expect(shape(step())).toEqual(['b: 0-8']);
   });
 
-  test('turned off, nothing is found, shared or kept', () => {
+  test('without prefix caching, no block is cached or shared', () => {
     const { scheduler, drain, step } = harness(100, { enablePrefixCaching: false });
     scheduler.add(short('a', range(8), 1));
     drain();
@@ -95,8 +97,8 @@ describe('prefix cache', () => {
   });
 });
 
-describe('sharing what is being computed', () => {
-  test('in one step the second request rides on the first one’s rows', () => {
+describe('blocks that another request computes', () => {
+  test('a request can read the KV that an earlier request of the same step computes', () => {
     const { scheduler, step, drain, runner, finished } = harness(100);
     scheduler.add(short('a', [...range(12), 50], 1));
     scheduler.add(short('b', [...range(12), 60, 61], 1));
@@ -106,7 +108,7 @@ describe('sharing what is being computed', () => {
     expect(finished.get('b')!.stats.cachedTokens).toBe(12);
   });
 
-  test('when the owner is cut short by the budget, the other waits and computes nothing twice', () => {
+  test('a request waits for the owner if the budget ends within the shared prefix, and computes no token twice', () => {
     const { scheduler, step, runner, drain } = harness(100, { maxNumBatchedTokens: 6 });
     scheduler.add(short('a', range(16), 1));
     scheduler.add(short('b', range(16), 1));
@@ -117,7 +119,7 @@ describe('sharing what is being computed', () => {
     expect(runner.tokensComputed).toBe(17);
   });
 
-  test('when the owner is aborted, the other goes on where it stopped', () => {
+  test('if the owner is aborted, another request becomes the owner and continues where it stopped', () => {
     const { scheduler, step, runner, drain, finished } = harness(100, { longPrefillTokenThreshold: 6 });
     for (const id of ['a', 'b', 'c']) scheduler.add(short(id, range(16), 1));
     expect(shape(step())).toEqual(['a: 0-6']);
@@ -132,8 +134,8 @@ describe('sharing what is being computed', () => {
   });
 });
 
-describe('running out of pages', () => {
-  test('the last admitted is preempted and resumes from what is still cached', () => {
+describe('a pool without free blocks', () => {
+  test('the request that was admitted last is preempted and resumes from cached blocks', () => {
     const { scheduler, step, drain, finished, outputs } = harness(6);
     scheduler.add(short('a', range(8), 12));
     scheduler.add(short('b', range(8, 100), 8));
@@ -151,7 +153,7 @@ describe('running out of pages', () => {
     expect(finished.get('a')!.stats).toMatchObject({ preemptions: 0, recomputedTokens: 0 });
   });
 
-  test('priority: the worst is preempted, whenever it came', () => {
+  test('priority: the request of the lowest priority is preempted, also if it arrived first', () => {
     const { scheduler, step, drain, finished } = harness(6, { policy: 'priority' });
     scheduler.add(short('low', range(8), 12, { priority: 5 }));
     scheduler.add(short('high', range(8, 100), 12, { priority: 1 }));
@@ -162,7 +164,7 @@ describe('running out of pages', () => {
     expect([...finished.keys()]).toEqual(['high', 'low']);
   });
 
-  test('a long prompt leaves rows to others when a threshold says so', () => {
+  test('longPrefillTokenThreshold limits the tokens of a long prompt, so other requests get tokens', () => {
     const { scheduler, step } = harness(100, { maxNumBatchedTokens: 16, longPrefillTokenThreshold: 10 });
     scheduler.add(short('a', range(30), 1));
     scheduler.add(short('b', range(8, 100), 1));
@@ -170,7 +172,7 @@ describe('running out of pages', () => {
     expect(shape(step())).toEqual(['a: 10-20', 'b: 6-8']);
   });
 
-  test('a request that can never fit is known beforehand', () => {
+  test('`requestFits` is false for a request that exceeds the pool or the model’s length', () => {
     const options = {
       maxNumBatchedTokens: 8,
       maxNumSeqs: 1,
@@ -185,7 +187,7 @@ describe('running out of pages', () => {
     expect(requestFits(spec(400), options, 0, 1)).toBe(false);
   });
 
-  test('the biggest request that fits runs to its end in a pool of just its size', () => {
+  test('a request that needs all blocks of the pool runs to its end', () => {
     const { scheduler, drain, finished } = harness(4);
     scheduler.add(short('a', range(10), 7));
     drain();
@@ -194,7 +196,7 @@ describe('running out of pages', () => {
 });
 
 describe('abort', () => {
-  test('while it waits, and when it is unknown', () => {
+  test('a waiting request is removed, and an unknown id returns undefined', () => {
     const { scheduler } = harness(100);
     scheduler.add(short('a', range(4), 4));
     expect(scheduler.abort(requestId('a'))?.stats).toMatchObject({ promptTokens: 4, outputTokens: 0 });
@@ -203,7 +205,7 @@ describe('abort', () => {
     expect(scheduler.hasWork()).toBe(false);
   });
 
-  test('I5: while its plan is out, its pages stay until the result is there; its token is dropped', () => {
+  test('I5: an aborted request in flight keeps its blocks until `apply`, and gets no token', () => {
     const { scheduler, apply } = harness(100);
     scheduler.add(short('a', range(8), 4));
     const plan = scheduler.plan()!;
@@ -215,7 +217,7 @@ describe('abort', () => {
     expect(scheduler.hasWork()).toBe(false);
   });
 
-  test('between steps its pages are free at once, and the runner hears of it with the next plan', () => {
+  test('between steps, the blocks of an aborted request are released at once, and the next plan lists the request', () => {
     const { scheduler, step } = harness(100);
     scheduler.add(short('a', range(8), 4));
     step();
@@ -226,8 +228,8 @@ describe('abort', () => {
   });
 });
 
-describe('ends', () => {
-  /** The same prompt gives the same tokens; what ends them is what differs. */
+describe('a request ends', () => {
+  /** Equal prompts give equal tokens; only the reason of the end differs. */
   const prompt = range(5);
   const end = (
     more: Partial<EngineRequest['params']>,
@@ -245,17 +247,19 @@ describe('ends', () => {
   free.drain();
   const third = free.outputs.get('a')![2] as TokenId;
 
-  test('max_tokens', () => expect(end({})).toEqual({ reason: 'length', outputTokens: 6 }));
-  test('end of text', () => expect(end({}, [third])).toEqual({ reason: 'stop', stopToken: third, outputTokens: 3 }));
-  test('end of text ignored', () =>
+  test('after max_tokens', () => expect(end({})).toEqual({ reason: 'length', outputTokens: 6 }));
+  test('at an end-of-text token', () =>
+    expect(end({}, [third])).toEqual({ reason: 'stop', stopToken: third, outputTokens: 3 }));
+  test('not at an end-of-text token with ignore_eos', () =>
     expect(end({ ignoreEos: true }, [third])).toEqual({ reason: 'length', outputTokens: 6 }));
-  test('stop token, also where end of text is ignored', () =>
+  test('at a stop token, also with ignore_eos', () =>
     expect(end({ ignoreEos: true, stopTokenIds: [third] })).toEqual({
       reason: 'stop',
       stopToken: third,
       outputTokens: 3,
     }));
-  test('not before min_tokens', () =>
+  test('at no stop token before min_tokens', () =>
     expect(end({ minTokens: 4, stopTokenIds: [third] }, [third])).toEqual({ reason: 'length', outputTokens: 6 }));
-  test('max_model_len', () => expect(end({}, [], { maxModelLen: 9 })).toEqual({ reason: 'length', outputTokens: 4 }));
+  test('at max_model_len', () =>
+    expect(end({}, [], { maxModelLen: 9 })).toEqual({ reason: 'length', outputTokens: 4 }));
 });

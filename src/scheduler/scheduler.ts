@@ -12,7 +12,7 @@ import { appendSamples, commitStep, type StepInFlight } from './apply-result.ts'
 import type { AbortedRequest, ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions } from './external-kv.ts';
 import { Pace, type StepLoad } from './pace.ts';
-import { serve } from './preempt.ts';
+import { addOrPreempt } from './preempt.ts';
 import { promoteLoaded } from './promote.ts';
 import { Recovery } from './recovery.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
@@ -22,8 +22,8 @@ import { StepDraft } from './step-draft.ts';
 import { WaitingQueue } from './waiting-queue.ts';
 
 /**
- * Decides what each step computes: decodes first, then the prompts that are under way, then new requests. All in
- * running order, within one token budget, cutting prompts into chunks where the budget ends.
+ * Decides what each step computes: decodes first, then prompts in progress, then new requests, all in running order and
+ * within one token budget. A prompt that exceeds the budget is computed in chunks.
  */
 export class Scheduler implements SchedulerInterface {
   readonly #options: SchedulerOptions;
@@ -33,21 +33,21 @@ export class Scheduler implements SchedulerInterface {
   /** Every request that has not ended. */
   readonly #requests = new Map<RequestId, RequestState>();
   #released: RequestId[] = [];
-  /** Admitted, but waiting for a load; in order of admission. */
+  /** In order of admission. */
   readonly #waitingForRemoteKv: RequestState[] = [];
-  /** The same, as admissions and promotions see it. */
+  /** What `admit.ts`, `promote.ts` and `preempt.ts` use. */
   readonly #parts: AdmissionParts;
   readonly #external: ExternalKv | undefined;
   readonly #recovery: Recovery;
   readonly #pace: Pace | undefined;
-  #inFlight: PlanOut | undefined;
+  #inFlight: TimedStep | undefined;
   #steps = 0;
   #arrivals = 0;
   #preemptions = 0;
 
   /**
-   * `hash`: sha256; passed in because this room imports nothing from outside. With a `connector`, `plan` and `apply`
-   * need the time, and steps carry its metadata.
+   * `hash`: sha256; a parameter because `src/scheduler` imports nothing from Node. With a `connector`, `plan` and
+   * `apply` need the time, and steps have its metadata.
    */
   constructor(
     spec: KvCacheSpec,
@@ -55,7 +55,8 @@ export class Scheduler implements SchedulerInterface {
     hash: HashFunction,
     { connector, ...external }: ExternalKvOptions & { readonly connector?: ConnectorPort | undefined } = {},
   ) {
-    assert(options.maxNumBatchedTokens > 0 && options.maxNumSeqs > 0, 'a scheduler without rows or seats');
+    assert(options.maxNumBatchedTokens > 0, 'maxNumBatchedTokens must be positive');
+    assert(options.maxNumSeqs > 0, 'maxNumSeqs must be positive');
     this.#options = options;
     this.#kv = new KvCache(spec, { enablePrefixCaching: options.enablePrefixCaching, hash });
     this.#external = connector === undefined ? undefined : new ExternalKv(this.#kv, connector, external);
@@ -82,11 +83,11 @@ export class Scheduler implements SchedulerInterface {
   }
 
   add(request: EngineRequest): void {
-    assert(!this.#requests.has(request.id), `request ${request.id} is known already`);
+    assert(!this.#requests.has(request.id), `request ${request.id} was added before`);
     assert(request.promptTokens.length > 0, `request ${request.id} has no tokens`);
     const prompt = request.promptTokens;
     const outputMax = Math.min(request.params.maxTokens, this.#options.maxModelLen - prompt.length);
-    // Room for what is usual at once: many requests that begin together would otherwise grow together, in one step.
+    // Room for many output tokens from the start: requests that begin together would otherwise all grow in one step.
     const tokens = new TokenBuffer(prompt, prompt.length + Math.min(Math.max(outputMax, 1), RESERVED_TOKENS));
     const kv = this.#kv.open(tokens, request.cacheSalt);
     const state = new RequestState(request, tokens, kv, this.#arrivals++);
@@ -99,12 +100,13 @@ export class Scheduler implements SchedulerInterface {
     const state = this.#requests.get(id);
     if (state === undefined) return undefined;
     if (state.status === 'waiting') this.#waiting.remove(state);
-    else if (state.status === 'loading') this.#waitingForRemoteKv.splice(this.#waitingForRemoteKv.indexOf(state), 1);
+    else if (state.status === 'waitingForRemoteKv')
+      this.#waitingForRemoteKv.splice(this.#waitingForRemoteKv.indexOf(state), 1);
     state.status = 'ended';
     this.#forget(state);
     this.#running.dropEnded();
     const kvTransferParams = this.#external?.ended(state);
-    // In flight, its pages are being written: `apply` gives them back.
+    // The step in flight may still write its blocks: `apply` releases them.
     if (!state.inFlight) this.#close(state);
     return { stats: state.stats(), ...(kvTransferParams === undefined ? {} : { kvTransferParams }) };
   }
@@ -128,7 +130,7 @@ export class Scheduler implements SchedulerInterface {
   }
 
   plan(nowMs?: number): ScheduledStep | undefined {
-    assert(this.#inFlight === undefined, 'a plan is out: apply its result first');
+    assert(this.#inFlight === undefined, 'a step is in flight: apply its result first');
     this.#setTime(nowMs);
     if (this.#external !== undefined) this.#waiting.requeueDeferred(this.#external);
     this.#recovery.queryAgain(this.#running, this.#waitingForRemoteKv);
@@ -141,9 +143,9 @@ export class Scheduler implements SchedulerInterface {
       draft.beginPrompts();
       this.#planPrompts(draft);
       promoted = promoteLoaded(this.#parts, draft, this.#recovery, (victim) => this.#preempt(victim));
-      // A victim may have been the one that all others waited for: they have inherited its work, and can start now.
+      // All other requests may have waited for a victim. Now another request owns its blocks, so they can start.
     } while (draft.isEmpty && (this.#preemptions > preemptionsBefore || promoted > 0));
-    // What a victim has left is needed by those that run.
+    // Running requests need the blocks of a victim.
     if (this.#preemptions === preemptionsBefore) admitWaiting(this.#parts, draft);
     if (draft.isEmpty && this.#external?.needsStep() !== true) return undefined;
     const bare = draft.finish(stepId(++this.#steps), this.#released);
@@ -155,18 +157,21 @@ export class Scheduler implements SchedulerInterface {
   }
 
   apply(plan: ScheduledStep, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[] {
-    assert(this.#inFlight?.plan === plan, `step ${plan.stepId} is not the plan that is out`);
-    assert(result.stepId === plan.stepId, `result of step ${result.stepId}, plan of step ${plan.stepId}`);
+    assert(this.#inFlight?.plan === plan, `step ${plan.stepId} is not the step in flight`);
+    assert(result.stepId === plan.stepId, `the result of step ${result.stepId} is not for step ${plan.stepId}`);
     const inFlight = this.#inFlight;
     const { states } = inFlight;
     this.#measure(inFlight, result, nowMs);
-    assert(result.sampled.length === states.length, `${result.sampled.length} samples for ${states.length} sequences`);
+    assert(
+      result.sampled.length === states.length,
+      `the result has ${result.sampled.length} samples for ${states.length} sequences`,
+    );
     this.#setTime(nowMs);
     this.#inFlight = undefined;
-    const losses = this.#recovery.receive(plan, result);
-    const untrue = this.#recovery.untrueBlocks(losses);
-    const counts = commitStep(this.#kv, inFlight, untrue, result.leftOut ?? nothing);
-    const failures = this.#recovery.recover(losses);
+    const unavailable = this.#recovery.receive(plan, result);
+    const blocks = this.#recovery.unavailableBlocks(unavailable);
+    const counts = commitStep(this.#kv, inFlight, blocks, result.leftOut ?? nothing);
+    const failures = this.#recovery.recover(unavailable);
     const { maxModelLen } = this.#options;
     const ends = {
       finish: (state: RequestState) => this.#finish(state),
@@ -197,7 +202,7 @@ export class Scheduler implements SchedulerInterface {
     return {
       running: this.#running.size,
       waiting: this.#waiting.size + this.#waiting.deferred.length,
-      loading: this.#waitingForRemoteKv.length,
+      waitingForRemoteKv: this.#waitingForRemoteKv.length,
       blocks: {
         total,
         free: pool.available - pool.cached,
@@ -222,39 +227,42 @@ export class Scheduler implements SchedulerInterface {
       this.#pace?.checkInvariants();
       if (this.#inFlight === undefined) this.#external?.checkInvariants();
     }
-    if (this.#requests.size === 0 && this.#inFlight === undefined && this.#external?.holdsBlocks !== true)
+    if (this.#requests.size === 0 && this.#inFlight === undefined && this.#external?.hasPins !== true)
       this.#kv.checkUnused();
     for (const state of this.#waitingForRemoteKv)
-      assert(state.status === 'loading' && state.kv.admitted, `request ${state.request.id} is parked: ${state.status}`);
+      assert(
+        state.status === 'waitingForRemoteKv' && state.kv.admitted,
+        `request ${state.request.id} waits for remote KV, but is ${state.status}`,
+      );
     const { size, deferred } = this.#waiting;
     const known = size + deferred.length + this.#running.size + this.#waitingForRemoteKv.length;
-    assert(known === this.#requests.size, `${known} requests wait or run, ${this.#requests.size} are known`);
+    assert(known === this.#requests.size, `${known} requests wait or run, but ${this.#requests.size} have not ended`);
   }
 
   #planDecodes(draft: StepDraft): void {
-    // The list shrinks from its end while this loop preempts.
+    // Preemptions in this loop remove requests from the end of the list.
     for (let i = 0; i < this.#running.size && draft.tokensLeft > 0; i++) {
       const state = this.#running.at(i);
-      if (this.#kv.isDecode(state.kv)) this.#serve(state, draft);
+      if (this.#kv.isDecode(state.kv)) this.#addOrPreempt(state, draft);
     }
   }
 
   #planPrompts(draft: StepDraft): void {
     for (let i = 0; i < this.#running.size && draft.tokensLeft > 0; i++) {
       const state = this.#running.at(i);
-      if (!state.inFlight) this.#serve(state, draft);
+      if (!state.inFlight) this.#addOrPreempt(state, draft);
     }
   }
 
-  #serve(state: RequestState, draft: StepDraft): void {
-    const victims = serve(state, draft, this.#parts);
+  #addOrPreempt(state: RequestState, draft: StepDraft): void {
+    const victims = addOrPreempt(state, draft, this.#parts);
     for (let i = 0; i < victims.length; i++) this.#requeue(victims[i]!);
   }
 
-  /** The pace learns what the step cost, unless the step waited for storage or left rows out. */
-  #measure({ plan, load, plannedMs }: PlanOut, result: ExecutedStep, nowMs: number | undefined): void {
+  /** The pace learns the duration of the step, unless the step waited for a load or left sequences out. */
+  #measure({ plan, load, plannedMs }: TimedStep, result: ExecutedStep, nowMs: number | undefined): void {
     if (this.#pace === undefined) return;
-    assert(plannedMs !== undefined && nowMs !== undefined, 'with a target latency steps are timed: pass the time');
+    assert(plannedMs !== undefined && nowMs !== undefined, 'a target latency needs step durations: pass the time');
     const hasWaited = plan.connectorMetadata?.loads.some(({ mode }) => mode === 'sync') === true;
     const isComplete = !hasWaited && (result.leftOut ?? nothing).length === 0;
     this.#pace.observe(load, isComplete ? nowMs - plannedMs : undefined);
@@ -262,23 +270,23 @@ export class Scheduler implements SchedulerInterface {
 
   #setTime(nowMs: number | undefined): void {
     if (this.#external === undefined) return;
-    assert(nowMs !== undefined, 'with a connector every wait has a deadline: say what time it is');
+    assert(nowMs !== undefined, 'a connector needs the time for its deadlines: pass the time');
     this.#external.setTime(nowMs);
   }
 
-  /** Requests end between two steps, because of KV that they have lost. */
+  /** Ends requests with invalid KV, while no step is in flight. */
   #endAll(states: readonly RequestState[]) {
-    const words = states.map((state) => {
+    const answers = states.map((state) => {
       this.#forget(state);
       return this.#finish(state) ?? {};
     });
     this.#running.dropEnded();
-    const loading = this.#waitingForRemoteKv.filter(({ status }) => status !== 'ended');
-    this.#waitingForRemoteKv.splice(0, this.#waitingForRemoteKv.length, ...loading);
-    return words;
+    const kept = this.#waitingForRemoteKv.filter(({ status }) => status !== 'ended');
+    this.#waitingForRemoteKv.splice(0, this.#waitingForRemoteKv.length, ...kept);
+    return answers;
   }
 
-  /** A request ends by what came of a step. Returns the connector's word to the client, if it has one. */
+  /** A request ends because of the result of a step. Returns the connector's answer to the client, if there is one. */
   #finish(state: RequestState): { readonly kvTransferParams?: JsonObject } | undefined {
     state.status = 'ended';
     const kvTransferParams = this.#external?.ended(state);
@@ -286,7 +294,7 @@ export class Scheduler implements SchedulerInterface {
     return kvTransferParams === undefined ? undefined : { kvTransferParams };
   }
 
-  /** A request that has ended gives its pages back. */
+  /** Releases the blocks of a request that has ended. */
   #close(state: RequestState): void {
     this.#kv.close(state.kv);
     this.#external?.released(state);
@@ -316,14 +324,14 @@ export class Scheduler implements SchedulerInterface {
   }
 }
 
-/** A plan that is out, and what `apply` needs to know of it. */
-interface PlanOut extends StepInFlight {
+/** The step in flight, with its work and start time for the pace. */
+interface TimedStep extends StepInFlight {
   readonly plan: ScheduledStep;
   readonly load: StepLoad;
   readonly plannedMs: number | undefined;
 }
 
-/** Output tokens that a request has room for from the start; more by doubling. */
+/** Output tokens for which a request has room from the start; then the buffer doubles. */
 const RESERVED_TOKENS = 4096;
 
 const nothing: readonly never[] = [];

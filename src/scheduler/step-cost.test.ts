@@ -15,8 +15,8 @@ const learned = (seed = 1, noise = 0): StepCost => {
   return model;
 };
 
-describe('the cost of steps', () => {
-  test('is nothing before the first step, and the first step in proportion after it', () => {
+describe('the predicted duration of steps', () => {
+  test('is 0 before the first step, and proportional to the first step after it', () => {
     const model = new StepCost([8, 1, 1 / 400]);
     expect(model.predict(features(10, 0))).toBe(0);
     model.observe(features(12, 0), 40);
@@ -24,7 +24,7 @@ describe('the cost of steps', () => {
     expect(model.predict(features(32, 0))).toBeCloseTo(80, 0);
   });
 
-  test('is learned, with noise and without', () => {
+  test('is close to the exact duration after 200 steps, with and without noise', () => {
     for (const [noise, tolerance] of [
       [0, 0.02],
       [0.1, 0.15],
@@ -33,14 +33,14 @@ describe('the cost of steps', () => {
         expect(Math.abs(learned(3, noise).predict(step) / cost(step) - 1)).toBeLessThan(tolerance);
   });
 
-  test('of other steps is not forgotten in a thousand equal ones', () => {
+  test('of other steps stays right after a thousand equal steps', () => {
     const model = learned();
     for (let i = 0; i < 1000; i++) model.observe(features(1, 100), cost(features(1, 100)));
     model.checkInvariants();
     expect(model.predict(features(50, 2000)) / cost(features(50, 2000))).toBeCloseTo(1, 1);
   });
 
-  test('one long step is not believed, a second one is, and a short one at once', () => {
+  test('changes after two long steps, but not after one, and after one short step', () => {
     const step = features(20, 0);
     const model = learned();
     const before = model.predict(step);
@@ -56,13 +56,13 @@ describe('the cost of steps', () => {
     expect(model.predict(step) / cost(step)).toBeLessThan(1.5);
   });
 
-  test('a clock that stands still teaches nothing', () => {
+  test('does not change by durations that are not positive', () => {
     const model = new StepCost([1, 1, 1]);
     for (const ms of [0, -1, Number.NaN]) model.observe(features(3, 3), ms);
     expect(model.observations).toBe(0);
   });
 
-  test('durations of any size leave finite weights', () => {
+  test('has finite weights after durations of any magnitude', () => {
     const prng = new Prng(5);
     const model = new StepCost([8, 1, 1 / 400]);
     for (let i = 0; i < 5000; i++) {

@@ -1,15 +1,15 @@
 import { assert } from '../base/assert.ts';
 
 /**
- * Learns the duration of steps from measured steps: a linear function of a few features, with weights that are never
- * negative, times the present speed of the machine. Deterministic, and O(features²) per step.
+ * Predicts the duration of steps from measured steps: a linear function of a few features with non-negative weights,
+ * divided by the present speed of the machine. Deterministic, and O(features²) per step.
  *
- * The weights change slowly: recursive least squares of the relative error, so that a step of 10 ms counts as much as a
- * step of 1 s. Forgetting is directional (Kulhavý 1987): a step replaces only knowledge about steps like itself. A hundred equal
- * steps do not make the model forget what other steps cost. The speed follows the last few steps.
+ * The weights change slowly, by recursive least squares of the relative error. So a step of 10 ms counts as much as a
+ * step of 1 s. Forgetting is directional (Kulhavý 1987): a step replaces only knowledge about similar steps. After a
+ * hundred equal steps the model still knows the costs of other steps. The speed follows the last few steps.
  *
- * A pause of the process only ever makes a step longer. So a step of more than twice the predicted time counts only if
- * the next step is as long: then the machine has become slower.
+ * A pause of the process can only make a step longer. So a step of more than twice the predicted duration counts only
+ * if the next step is also too long: then the machine has become slower.
  */
 export class StepCost {
   /** Milliseconds per unit of each feature; zeros until the first observation. */
@@ -18,13 +18,13 @@ export class StepCost {
   readonly #covariance: Float64Array;
   readonly #gain: Float64Array;
   readonly #shape: readonly number[];
-  /** Measured by predicted time in the last steps. */
+  /** The ratio of measured to predicted duration in the last steps. */
   #slowdown = 1;
   #observations = 0;
-  /** Measured by predicted time of the step before, if that step was too long to count at once. */
+  /** This ratio for the last step, if that step was too long to count at once. */
   #pendingOutlier: number | undefined;
 
-  /** `shape`: what features cost in proportion to each other on a typical machine. The first observation scales it. */
+  /** `shape`: the relative costs of the features on a typical machine. The first observation scales them. */
   constructor(shape: readonly number[]) {
     assert(shape.length > 0 && shape.every((weight) => weight > 0), 'a typical machine has positive costs');
     this.#shape = shape;
@@ -33,12 +33,12 @@ export class StepCost {
     this.#gain = new Float64Array(shape.length);
   }
 
-  /** Steps that were learned from. */
+  /** Steps from which the model has learned. */
   get observations(): number {
     return this.#observations;
   }
 
-  /** The last step took more than twice the predicted time, and it is not known yet why. */
+  /** The last step took more than twice the predicted duration, and does not count yet. */
   get hasPendingOutlier(): boolean {
     return this.#pendingOutlier !== undefined;
   }
@@ -61,14 +61,14 @@ export class StepCost {
     else if (!this.#accepts(features, ms)) return;
     this.#observations++;
     this.#learn(features, ms);
-    // Durations of many orders of magnitude leave rounding errors as large as what is known.
+    // With durations of very different magnitudes, rounding errors may become as large as the weights.
     if (!this.#isFinite()) this.#begin(features, ms);
     const ratio = ms / this.predict(features);
     this.#slowdown *= Math.min(Math.max(ratio, 1 / OUTLIER_RATIO), OUTLIER_RATIO) ** SPEED_GAIN;
   }
 
   checkInvariants(): void {
-    if (!isPositive(this.#slowdown)) fail(`the machine is ${this.#slowdown} times slower`);
+    if (!isPositive(this.#slowdown)) fail(`the slowdown is ${this.#slowdown}`);
     const count = this.#weights.length;
     for (let i = 0; i < count; i++) {
       const weight = this.#weights[i]!;
@@ -81,7 +81,7 @@ export class StepCost {
     }
   }
 
-  /** Without weights for this work, the step says how fast the machine is; that its costs have the typical shape is a guess. */
+  /** Sets all weights from one step, with the typical relative costs. */
   #begin(features: readonly number[], ms: number): void {
     const count = this.#weights.length;
     this.#slowdown = 1;
@@ -106,11 +106,11 @@ export class StepCost {
       this.#pendingOutlier = ratio;
       return false;
     }
-    // Without knowledge of such steps the weights are wrong, and not the speed.
-    const isNews = this.#uncertainty(features) / ms ** 2 > CERTAIN;
+    // If no similar step was measured, the weights are wrong and not the speed.
+    const isUnknown = this.#uncertainty(features) / ms ** 2 > CERTAIN;
     const closest = ratio > 1 ? Math.min(ratio, this.#pendingOutlier ?? ratio) : ratio;
     this.#pendingOutlier = undefined;
-    if (!isNews) this.#slowdown *= closest;
+    if (!isUnknown) this.#slowdown *= closest;
     return true;
   }
 
@@ -148,7 +148,7 @@ export class StepCost {
     const variance = this.#uncertainty(features) / ms ** 2;
     if (!(variance > 0)) return;
     const error = (ms - this.#average(features)) / ms;
-    // With variance v the step makes it λ (1 + v) / v more certain: v goes to (1 - λ) / λ, and stays there.
+    // A step with variance v increases the certainty by λ (1 + v) / v, so v converges to (1 - λ) / λ.
     const information = KEPT - (1 - KEPT) / variance;
     const shrink = information / (1 + information * variance) / ms ** 2;
     for (let i = 0; i < count; i++)
@@ -164,19 +164,19 @@ export class StepCost {
   }
 }
 
-/** Of what is known about a kind of steps, a step of that kind keeps this share. */
+/** The share of the knowledge about similar steps that each step keeps. */
 const KEPT = 0.97;
-/** Of a ratio of measured to predicted time, the exponent that the speed takes over. */
+/** The slowdown is multiplied by this power of the ratio of measured to predicted duration. */
 const SPEED_GAIN = 0.3;
-/** Before anything but the speed is known: weights are within half their size, where the noise is a tenth. */
+/** The variance of the first weights: a standard deviation of half a weight, if the noise is a tenth. */
 const PRIOR_VARIANCE = 25;
-/** Twice the noise's variance: about one earlier observation of such a step. */
+/** Twice the variance of the noise: about one earlier observation of a similar step. */
 const CERTAIN = 2;
 const OUTLIER_RATIO = 2;
 
 const isPositive = (value: number): boolean => value > 0 && value < Infinity;
 
-/** The sentence is made only when it is needed: numbers as text cost more than the check. */
+/** The message is built only if the check fails, because numbers as text cost more than the check. */
 function fail(message: string): never {
   assert(false, message);
 }

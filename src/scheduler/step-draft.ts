@@ -6,7 +6,7 @@ import type { SchedulerOptions } from './contract.ts';
 import { addPrompt, emptyLoad, type Pace, type StepLoad } from './pace.ts';
 import type { RequestState } from './request-state.ts';
 
-/** The step under construction: takes rows from requests as long as the token budget lasts. */
+/** The step that is being planned: schedules tokens of requests until the token budget is used up. */
 export class StepDraft {
   readonly #kv: KvCache;
   readonly #sequences: SequencePlan[] = [];
@@ -17,10 +17,10 @@ export class StepDraft {
   readonly #pace: Pace | undefined;
   readonly #load: StepLoad = emptyLoad();
   #hasBegunPrompts: boolean = false;
-  /** The step has all prompt tokens that the pace allows. */
+  /** The step has as many prompt tokens as the pace allows. */
   #isPaceFull: boolean = false;
 
-  /** `pace`: limits the prompt tokens of a step with streams; absent: no limit but the token budget. */
+  /** `pace`: limits the prompt tokens of a step with streams; absent: only the token budget is a limit. */
   constructor(kv: KvCache, options: SchedulerOptions, pace?: Pace) {
     this.#kv = kv;
     this.#pace = pace;
@@ -46,15 +46,15 @@ export class StepDraft {
     return this.#states;
   }
 
-  /** The decodes are in: from here on rows are prompt tokens. */
+  /** All decodes are scheduled: tokens that are added from now on are prompt tokens. */
   beginPrompts(): void {
     this.#hasBegunPrompts = true;
     this.#isPaceFull = this.#pace?.promptTokensAllowed(this.#load, 0) === 0;
   }
 
   /**
-   * Adds what the budget allows of the request's next rows; none when it waits for another request's. False when there
-   * would be rows, but no page for them.
+   * Adds the request's next tokens within the budget; none if it waits for another request or a load. Returns false if
+   * the pool has no block for them.
    */
   add(state: RequestState): boolean {
     assert(!state.inFlight, `request ${state.request.id} is in the step already`);
@@ -78,7 +78,7 @@ export class StepDraft {
     return { stepId, sequences: this.#sequences, tokenCount, released };
   }
 
-  /** Rows that the pace allows the request; the first request that gets none ends the step's prompts. */
+  /** Tokens that the pace allows the request. If it allows none, the step gets no more prompt tokens. */
   #allowedPromptTokens(state: RequestState): number {
     if (!this.#hasBegunPrompts || this.#pace === undefined) return Infinity;
     const tokens = this.#isPaceFull ? 0 : this.#pace.promptTokensAllowed(this.#load, state.kv.nextPosition());
@@ -99,8 +99,8 @@ export class StepDraft {
 
   #sequence(state: RequestState, spans: readonly Span[]): SequencePlan {
     const { tokens, kv, request } = state;
-    const complete = spans[spans.length - 1]!.end === tokens.length;
-    const sequence: SequencePlan = complete
+    const isComplete = spans[spans.length - 1]!.end === tokens.length;
+    const sequence: SequencePlan = isComplete
       ? { requestId: request.id, tokens, spans, blockTables: kv.tables, sample: state.sample }
       : { requestId: request.id, tokens, spans, blockTables: kv.tables };
     return kv.hasMaskedWrites ? { ...sequence, writeTables: this.#kv.writeTables(kv, spans) } : sequence;

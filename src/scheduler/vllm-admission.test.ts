@@ -3,59 +3,61 @@ import { connected } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
 
 /**
- * vLLM's tests of how many loads may be under way beside the steps (test_kv_load_failure_recovery and the pull requests
- * 42568, 45406 and 55724), with their names and numbers, and ours. Blocks of 16 tokens.
+ * vLLM's tests of how many async loads may be in progress (test_kv_load_failure_recovery and the pull requests 42568,
+ * 45406 and 55724) with their names and numbers, and both outcomes. Blocks have 16 tokens.
  *
- * vLLM's main has no limit, so that requests which only wait can fill the pool (29877); the pull requests let a load take
- * a seat and rows of the step. Here a load takes a page for all its tokens and one of as many *places* as there are
- * seats. No seat: a slow store must not keep those from running that need nothing from it. No rows: nothing is computed,
- * and half a hit is not worth more than a whole one. But places: loads fill the next batch while this one runs, and what
- * goes beyond it would take pages from those that run for requests that nobody will run for long.
+ * vLLM's main has no limit, so requests that only wait can fill the pool (29877). In the pull requests, a load uses a
+ * running slot and the token budget. Here, a request that waits for a load has blocks for all its tokens, and at most
+ * `maxNumSeqs` requests wait.
+ *   - It uses no running slot, so a slow store does not delay requests without loads.
+ *   - It uses no token budget, because no tokens are computed.
+ *   - The limit exists because loads prepare the next batch. More loads would take blocks from running requests.
  */
 const prompt = (own: number, blocks = 2) => range(blocks * 16, own * 10_000);
 type World = ReturnType<typeof connected>;
 const counts = ({ scheduler }: World) => {
-  const { running, waiting, loading } = scheduler.stats();
-  return { running, waiting, loading };
+  const { running, waiting, waitingForRemoteKv } = scheduler.stats();
+  return { running, waiting, waitingForRemoteKv };
 };
 const allOf = ({ loads }: World) => [...loads.values()].map((load) => ({ load }));
 
 describe('async_loads_count_toward_active_request_limit', () => {
-  test('2 seats, three requests of 2 blocks with 1 outside: two load, the third when they run', () => {
+  test('2 running slots, three requests of 2 blocks with 1 in the store: two load, the third when they run', () => {
     const world = connected(100, { maxNumSeqs: 2 });
     world.connector.blocks = () => 1;
     for (const own of [1, 2, 3]) world.scheduler.add(short(`${own}`, prompt(own), 1));
     const first = world.step();
     expect(first.tokenCount).toBe(0);
-    expect(counts(world)).toEqual({ running: 0, waiting: 1, loading: 2 });
-    // vLLM asks twice: the third has no seat. Here it is asked what the third needs, because it may need no load.
+    expect(counts(world)).toEqual({ running: 0, waiting: 1, waitingForRemoteKv: 2 });
+    // vLLM asks twice, because the third request has no slot. Here the third request may need no load, so it is asked
+    // too.
     expect(world.connector.asked).toEqual(['1', '2', '3']);
     world.step(allOf(world));
     const next = world.step();
     expect(shape(next)).toEqual(['1: 16-32', '2: 16-32']);
     expect(next.tokenCount).toBe(32);
-    // vLLM: still waiting. Here its load goes on while the others run.
+    // vLLM: the third still waits. Here it loads while the others run.
     world.scheduler.add(short('4', prompt(4), 1));
     expect(world.step().connectorMetadata?.loads.map(({ requestId }) => requestId)).toEqual(['3', '4']);
   });
 
-  test('a request that needs no load runs beside loads that hang, however many', () => {
+  test('a request without loads runs while any number of loads hang', () => {
     const world = connected(100, { maxNumSeqs: 2 });
     world.connector.blocks = ({ id }) => (id === 'local' ? 0 : 1);
     for (const own of [1, 2]) world.scheduler.add(short(`${own}`, prompt(own), 1));
     world.step();
     world.scheduler.add(short('local', prompt(3), 2));
-    // vLLM's rule keeps it waiting until a load has ended.
+    // In vLLM's pull request it waits until a load ends.
     expect(shape(world.step())).toEqual(['local: 0-32']);
-    expect(counts(world)).toEqual({ running: 1, waiting: 0, loading: 2 });
+    expect(counts(world)).toEqual({ running: 1, waiting: 0, waitingForRemoteKv: 2 });
   });
 
-  test('sharers of a load take places too; a load within the step takes none', () => {
+  test('requests that share a load count towards the limit; sync loads do not', () => {
     const world = connected(100, { maxNumSeqs: 2 });
     world.connector.blocks = () => 1;
     for (const id of ['1', '2', '3']) world.scheduler.add(short(id, prompt(1), 1));
     world.step();
-    expect(counts(world)).toEqual({ running: 0, waiting: 1, loading: 2 });
+    expect(counts(world)).toEqual({ running: 0, waiting: 1, waitingForRemoteKv: 2 });
     world.connector.mode = 'sync';
     world.step(allOf(world));
     world.step();
@@ -70,13 +72,13 @@ test('priority_scheduling_promotes_async_loads_behind_new_request', () => {
   world.scheduler.add(short('load', prompt(1), 1, { priority: 1 }));
   world.step();
   world.scheduler.add(short('urgent', prompt(2), 2, { priority: 0 }));
-  // vLLM: the load has the seat, so the urgent one waits for it, and is passed by so that the load can be promoted.
-  // Here the seat is free until the bytes are there, and the urgent one takes it.
+  // vLLM: the load has the running slot, so the urgent request waits until the loaded request has run.
+  // Here the slot is free until the load ends, so the urgent request runs.
   expect(shape(world.step(allOf(world)))).toEqual(['urgent: 0-32']);
-  expect(counts(world)).toEqual({ running: 1, waiting: 0, loading: 1 });
+  expect(counts(world)).toEqual({ running: 1, waiting: 0, waitingForRemoteKv: 1 });
   expect(shape(world.step())).toEqual(['urgent: 32-33']);
   world.scheduler.add(short('more', prompt(3), 1, { priority: 0 }));
-  // As in vLLM: what is loaded goes before what is new, whatever its priority. It has pages that others could use.
+  // As in vLLM: a loaded request runs before new requests of any priority, because it has blocks already.
   expect(shape(world.step())).toEqual(['load: 16-32']);
 });
 
@@ -85,9 +87,9 @@ test('async_loads_count_toward_token_budget', () => {
   world.connector.blocks = () => 1;
   for (const own of [1, 2, 3]) world.scheduler.add(short(`${own}`, prompt(own), 1));
   const first = world.step();
-  // vLLM: two loads of 16 tokens are a budget of 32, the third waits. Here a load costs no row.
+  // vLLM: two loads of 16 tokens use the budget of 32, and the third waits. Here a load uses no budget.
   expect(first.tokenCount).toBe(0);
-  expect(counts(world)).toEqual({ running: 0, waiting: 0, loading: 3 });
+  expect(counts(world)).toEqual({ running: 0, waiting: 0, waitingForRemoteKv: 3 });
   world.step(allOf(world));
   expect(shape(world.step())).toEqual(['1: 16-32', '2: 16-32']);
   expect(shape(world.step())).toEqual(['3: 16-32']);
@@ -98,7 +100,7 @@ test('large_async_load_is_limited_by_token_budget', () => {
   world.connector.blocks = () => 4;
   world.scheduler.add(short('1', prompt(1, 4), 1));
   world.step();
-  // vLLM: 2 of the 4 blocks are loaded and the 32 tokens of the others computed. Here all 4 are loaded and one row is computed.
+  // vLLM loads 2 of the 4 blocks and computes 32 tokens. Here all 4 blocks are loaded and 1 token is computed.
   expect(world.loads.get('1')!.blocks).toHaveLength(4);
   world.step(allOf(world));
   expect(shape(world.step())).toEqual(['1: 63-64']);
@@ -106,8 +108,8 @@ test('large_async_load_is_limited_by_token_budget', () => {
 });
 
 describe('in_flight_async_loads_limit_later_async_admission', () => {
-  test('budget 32, two loads of 1 block under way: a third begins in the next step if there is a place', () => {
-    for (const [maxNumSeqs, loading] of [
+  test('budget 32, two loads of 1 block in progress: a third begins in the next step if maxNumSeqs allows', () => {
+    for (const [maxNumSeqs, loads] of [
       [3, 3],
       [2, 2],
     ] as const) {
@@ -117,50 +119,50 @@ describe('in_flight_async_loads_limit_later_async_admission', () => {
       world.step();
       world.scheduler.add(short('3', prompt(3), 1));
       world.step();
-      // vLLM: it waits, because what is under way counts against the budget of every step.
-      expect(world.scheduler.stats().loading).toBe(loading);
+      // vLLM: it waits, because loads in progress count in the budget of every step.
+      expect(world.scheduler.stats().waitingForRemoteKv).toBe(loads);
     }
   });
 
-  test('overlap: a load begins beside a step whose rows are all taken (pull request 55724)', () => {
+  test('a load begins in a step whose token budget is used up (pull request 55724)', () => {
     const world = connected(100, { maxNumBatchedTokens: 32 });
     world.connector.blocks = ({ id }) => (id === 'remote' ? 1 : 0);
     world.scheduler.add(short('local', prompt(1, 4), 1));
     world.scheduler.add(short('remote', prompt(2), 1));
     world.scheduler.add(short('next', prompt(3), 1));
     const first = world.step();
-    // vLLM's main: the loop of admissions ends with the budget, the load begins two steps later.
+    // vLLM's main: the loop of admissions ends with the budget, so the load begins two steps later.
     expect(shape(first)).toEqual(['local: 0-32']);
     expect(first.connectorMetadata?.loads.map(({ requestId }) => requestId)).toEqual(['remote']);
-    expect(counts(world)).toEqual({ running: 1, waiting: 1, loading: 1 });
+    expect(counts(world)).toEqual({ running: 1, waiting: 1, waitingForRemoteKv: 1 });
   });
 });
 
 describe('async_load_deadlock_head_of_line_blocking', () => {
-  test('24 blocks: a preempted head that finds no room does not keep a finished load of 16 from running', () => {
+  test('24 blocks: a preempted request at the head of the queue does not block a finished load of 16 blocks', () => {
     const world = connected(24);
     world.connector.blocks = ({ id }) => (id === 'remote' ? 15 : 0);
     world.scheduler.add(short('local', prompt(1, 6), 60));
     world.step();
     world.scheduler.add(short('remote', prompt(2, 16), 1));
     world.step();
-    expect(counts(world)).toEqual({ running: 1, waiting: 0, loading: 1 });
+    expect(counts(world)).toEqual({ running: 1, waiting: 0, waitingForRemoteKv: 1 });
     while (world.scheduler.stats().preemptions === 0) world.step();
-    expect(counts(world)).toEqual({ running: 0, waiting: 1, loading: 1 });
+    expect(counts(world)).toEqual({ running: 0, waiting: 1, waitingForRemoteKv: 1 });
     world.step(allOf(world));
     expect(shape(world.step())).toEqual(['remote: 240-256']);
-    // It finds the 8 blocks again that it had filled.
+    // Its 8 full blocks are still cached.
     expect(shape(world.step())).toEqual(['local: 128-129']);
   });
 
-  test('nor does a new one', () => {
+  test('24 blocks: a new request at the head of the queue does not block a finished load of 16 blocks', () => {
     const world = connected(24);
     world.connector.blocks = ({ id }) => (id === 'remote' ? 15 : 0);
     world.scheduler.add(short('remote', range(16 * 16), 1));
     world.step();
     world.scheduler.add(short('big', prompt(5, 12), 1));
     world.step(allOf(world));
-    expect(counts(world)).toEqual({ running: 0, waiting: 1, loading: 1 });
+    expect(counts(world)).toEqual({ running: 0, waiting: 1, waitingForRemoteKv: 1 });
     expect(shape(world.step())).toEqual(['remote: 240-256']);
     expect(shape(world.step())).toEqual(['big: 0-192']);
   });

@@ -8,11 +8,12 @@ import type { KvGroupSpec } from '../core/kv-spec.ts';
 import type { SchedulerOptions } from './contract.ts';
 
 /**
- * vLLM's tests of failed loads with several KV groups, with their names and numbers, and ours. There a report about
- * blocks stops the engine (a connector must fail the request as a whole, and it is computed from its first token on); the
- * pull requests preempt it and start from nothing. Here a failure names its attempt and its page, a page belongs to one
- * group, and the planner says what is missing: nothing that is valid is computed, but a running state goes back to its
- * nearest checkpoint, which may be the beginning.
+ * vLLM's tests of failed loads with several KV groups, with their names and numbers, and both outcomes. In vLLM a
+ * report of invalid blocks stops the engine; a connector must fail the whole request, which is computed from its first
+ * token. The pull requests preempt the request and compute all of its tokens.
+ *
+ * Here a failure names its transfer and its block, and a block belongs to one group. The planner returns the tokens to
+ * compute. Valid KV is not computed again, except that a state group computes from its nearest checkpoint, or from 0.
  */
 const full: KvGroupSpec = { kind: 'full', blockSize: 16 as TokenCount, layers: [0] };
 const state: KvGroupSpec = { kind: 'state', blockSize: 16 as TokenCount, layers: [1] };
@@ -31,7 +32,7 @@ function open(groups: readonly KvGroupSpec[], mode: LoadMode, options: Partial<S
   return world;
 }
 
-/** One load fails at this block of this group; all others arrive. Returns what the failing step brought. */
+/** The load of one block of one request fails; all others succeed. Returns the updates of this step. */
 function failAt(world: World, requests: readonly ReturnType<typeof short>[], id: string, group: number, index: number) {
   const plan = world.plan()!;
   const failing = (requestId: string) => requestId === id;
@@ -53,12 +54,12 @@ function textOf({ updates }: World, id: string): number[] {
 const referenceOf = ({ runner }: World, request: ReturnType<typeof short>) =>
   referenceOutput(request, runner.kvCacheSpec, runner.vocabSize, 10_000).tokens;
 function finish(world: World): void {
-  while (world.scheduler.stats().running + world.scheduler.stats().loading > 0) world.step();
+  while (world.scheduler.stats().running + world.scheduler.stats().waitingForRemoteKv > 0) world.step();
 }
 
 /**
- * Of the states only the last that is found is loaded; with 51 of them, full blocks behind it are not worth loading.
- * vLLM: computed 0, so 1600 rows, in all of these.
+ * Of the states in the store only the last is loaded. With 51 states, loading full blocks after the last state is
+ * useless. vLLM computes 1600 tokens in all of these cases.
  */
 const cases = [
   { where: 'full', group: 0, states: 99, repair: '0-816 1584-1600' },
@@ -75,9 +76,10 @@ describe('test_hybrid_kv_load_failure_recovery', () => {
         world.connector.blocks = (_, g) => (g === 0 ? 99 : states);
         const requests = [short('1', prompt(1), 3), short('2', prompt(2), 3)];
         for (const request of requests) world.scheduler.add(request);
-        const said = failAt(world, requests, '1', group, 50);
-        // Its sample is thrown away; its sibling is not touched. (vLLM preempts it: here it keeps its pages.)
-        expect(said.map(({ requestId }) => requestId)).toEqual(mode === 'sync' ? ['2'] : []);
+        const updates = failAt(world, requests, '1', group, 50);
+        // Its sample does not count, and the other request is not affected. (vLLM preempts it; here it keeps its
+        // blocks.)
+        expect(updates.map(({ requestId }) => requestId)).toEqual(mode === 'sync' ? ['2'] : []);
         expect(world.scheduler.stats()).toMatchObject({ preemptions: 0, waiting: 0 });
         const next = world.step();
         expect(shape(next).find((line) => line.startsWith('1'))).toBe(`1: ${repair}`);
@@ -86,13 +88,13 @@ describe('test_hybrid_kv_load_failure_recovery', () => {
       },
     );
 
-    test('policy fail: one output with reason error, its pages are free, its sibling goes on', () => {
+    test('policy fail: one update with reason error, its blocks are released, and the other request continues', () => {
       const world = open([full, state], mode, { kvLoadFailurePolicy: 'fail' });
       world.connector.blocks = () => 99;
       const requests = [short('1', prompt(1), 3), short('2', prompt(2), 3)];
       for (const request of requests) world.scheduler.add(request);
-      const said = failAt(world, requests, '1', 0, 50);
-      expect(said[0]).toMatchObject({ requestId: '1', newTokens: [], finish: { reason: 'error' } });
+      const updates = failAt(world, requests, '1', 0, 50);
+      expect(updates[0]).toMatchObject({ requestId: '1', newTokens: [], finish: { reason: 'error' } });
       expect(world.scheduler.stats()).toMatchObject({ waiting: 0, running: mode === 'sync' ? 1 : 0 });
       finish(world);
       expect(textOf(world, '2')).toEqual(referenceOf(world, requests[1]!));
@@ -103,33 +105,35 @@ describe('test_hybrid_kv_load_failure_recovery', () => {
 });
 
 describe('multi-group fail (test_invalid_blocks_correctness, pull request 35223)', () => {
-  /** Full blocks of 16, windows of 128 in blocks of 32: 75 blocks are 1200 tokens, of which 37 whole window blocks. */
+  /**
+   * A full group with blocks of 16, a window of 128 with blocks of 32: 75 blocks are 1200 tokens, or 37 window blocks.
+   */
   const found = (_: unknown, group: number): number => (group === 0 ? 75 : 37);
 
-  test('1000 blocks, 75 of 100 outside, the second block of the last group fails: the request goes, nothing is left', () => {
+  test('1000 blocks, 75 of 100 in the store, the second block of the last group fails: the request ends and its blocks are released', () => {
     const world = open([full, sliding], 'sync', { kvLoadFailurePolicy: 'fail' });
     world.connector.blocks = found;
     const request = short('1', prompt(1), 3);
     world.scheduler.add(request);
-    const said = failAt(world, [request], '1', 1, 34);
-    // What a window cannot see is not loaded.
+    const updates = failAt(world, [request], '1', 1, 34);
+    // Blocks that the window does not read are not loaded.
     const indices = world.loads.get('1')!.blocks.filter(({ group }) => group === 1);
     expect(indices.map(({ index }) => index)).toEqual([33, 34, 35, 36]);
-    expect(said).toMatchObject([{ requestId: '1', finish: { reason: 'error' } }]);
+    expect(updates).toMatchObject([{ requestId: '1', finish: { reason: 'error' } }]);
     expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 0, blocks: { referenced: 0 } });
     expect(world.scheduler.hasWork()).toBe(false);
   });
 
   test.each(['sync', 'async'] as const)(
-    '%s, policy recompute: same text, and no row more than windows need',
+    '%s, policy recompute: the output is the same, and only tokens that windows need are computed',
     (mode) => {
       const world = open([full, sliding], mode);
       world.connector.blocks = found;
       const request = short('1', prompt(1), 3);
       world.scheduler.add(request);
       failAt(world, [request], '1', 1, 34);
-      // Block 34 is [1088, 1120): its rows see a window before it that is not here, and so on to the beginning. What was
-      // loaded around it, [1056, 1088) and [1120, 1184), is used.
+      // Block 34 is [1088, 1120). Its tokens read a window before it that is not in the pool, whose tokens need another
+      // window, and so on down to 0. The loaded blocks [1056, 1088) and [1120, 1184) are used.
       expect(shape(world.step())).toEqual(['1: 0-1056 1088-1120 1184-1600']);
       finish(world);
       expect(textOf(world, '1')).toEqual(referenceOf(world, request));
@@ -138,7 +142,7 @@ describe('multi-group fail (test_invalid_blocks_correctness, pull request 35223)
 });
 
 describe('block_level_load_failure_fails_closed_with_multiple_groups', () => {
-  test('a page that is reported by its bare number: vLLM raises an error, here it is one group’s page and is computed', () => {
+  test('a block that is reported by its id: vLLM raises an error; here it belongs to one group and is computed', () => {
     const world = open([full, sliding], 'sync');
     const request = short('1', range(40), 3);
     world.scheduler.add(request);
@@ -148,7 +152,7 @@ describe('block_level_load_failure_fails_closed_with_multiple_groups', () => {
     const plan = world.plan()!;
     const result = { ...world.runner.execute(plan), invalidBlocks: [block as never] };
     expect(world.scheduler.apply(plan, result, 0)).toEqual([]);
-    // The full block is gone; the window's rows of it are valid, and their KV is not written again.
+    // The block of the full group is invalid. In the window group these tokens are valid, and their KV is not written.
     expect(shape(world.step())).toEqual(['1: 0-16 40-41']);
     finish(world);
     expect(textOf(world, '1')).toEqual(referenceOf(world, request));

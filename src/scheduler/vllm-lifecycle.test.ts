@@ -10,16 +10,16 @@ import { TierScheduler } from '../connector/tier/tier-scheduler.ts';
 import { Scheduler } from './scheduler.ts';
 
 /**
- * vLLM's tests of the lives of requests whose KV comes from or goes to another instance (test_remote_prefill_lifecycle,
- * test_remote_decode_lifecycle), with their names and numbers, and ours. Blocks of 16 tokens.
+ * vLLM's tests of requests whose KV comes from or goes to another instance (test_remote_prefill_lifecycle,
+ * test_remote_decode_lifecycle) with their names and numbers, and both outcomes. Blocks have 16 tokens.
  */
 type World = ReturnType<typeof connected>;
 const local = (blocks: number) => range(blocks * 16, 500);
-const idle = { running: 0, waiting: 0, loading: 0 };
+const idle = { running: 0, waiting: 0, waitingForRemoteKv: 0 };
 const arrive = (world: World) => world.step([{ load: world.loads.get('remote')! }]);
 
 describe('remote_prefill', () => {
-  test('basic: 2.5 blocks; nothing is scheduled while it is received, then the rest', () => {
+  test('basic: 2.5 blocks; no tokens are scheduled during the load, and the other tokens after it', () => {
     const world = connected(100);
     world.connector.blocks = () => 2;
     world.scheduler.add(short('remote', range(40), 1));
@@ -31,7 +31,7 @@ describe('remote_prefill', () => {
     expect(world.scheduler.stats()).toMatchObject({ ...idle, blocks: { cached: 2 } });
   });
 
-  test('interleaved: local requests go on meanwhile, also when there is one seat', () => {
+  test('interleaved: local requests continue during the load, also with one running slot', () => {
     const world = connected(100, { maxNumSeqs: 1 });
     world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
     world.scheduler.add(short('remote', range(40), 2));
@@ -41,16 +41,16 @@ describe('remote_prefill', () => {
     expect(shape(world.step())).toEqual(['remote: 32-40']);
   });
 
-  test('no_spurious_prefix_caching: what is being loaded is never found as if it were there', () => {
+  test('no_spurious_prefix_caching: loading blocks are not read before they arrive', () => {
     const world = connected(100);
     world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
     world.scheduler.add(short('remote', range(40), 1));
     world.step();
     world.scheduler.add(short('local', range(40), 1));
-    // vLLM: the local one computes its 40 tokens in pages of its own. Here it waits for the load that is under way, but
-    // reads nothing of it and says nothing before it has arrived.
+    // vLLM: the local request computes its 40 tokens in blocks of its own. Here it waits for the load in progress, and
+    // emits no token before the load has arrived.
     expect(world.step().sequences).toEqual([]);
-    expect(world.scheduler.stats()).toMatchObject({ loading: 2, blocks: { cached: 0 } });
+    expect(world.scheduler.stats()).toMatchObject({ waitingForRemoteKv: 2, blocks: { cached: 0 } });
     arrive(world);
     expect(shape(world.step())).toEqual(['remote: 32-40', 'local: 32-40']);
     expect(world.updates.map(({ requestId, newTokens }) => [requestId, newTokens.length])).toEqual([
@@ -59,7 +59,7 @@ describe('remote_prefill', () => {
     ]);
   });
 
-  test('full_block_prompt: two blocks exactly, one token is computed, no page more', () => {
+  test('full_block_prompt: exactly two blocks, one token is computed, and no other block is allocated', () => {
     const world = connected(100);
     world.connector.blocks = () => 2;
     world.scheduler.add(short('remote', range(32), 1));
@@ -70,16 +70,16 @@ describe('remote_prefill', () => {
   });
 
   describe('cannot_schedule_after_recv', () => {
-    test('5 pages: it is not received before it can be scheduled, and never preempted', () => {
+    test('5 blocks: the request does not load before it can be scheduled, and is never preempted', () => {
       const world = connected(5);
       world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
       world.scheduler.add(short('local', local(2), 4));
       world.step();
       world.scheduler.add(short('remote', range(32), 2));
-      // vLLM: received, scheduled once, preempted for want of a page, and resumed when the other has ended. Here each that
-      // runs has a page in reserve, so the load waits for one.
+      // vLLM: received, scheduled once, preempted for lack of a block, and resumed when the other request has ended.
+      // Here an admission leaves one available block for each running request, so the load waits.
       for (const row of ['32-33', '33-34', '34-35']) expect(shape(world.step())).toEqual([`local: ${row}`]);
-      expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 1, loading: 0 });
+      expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 1, waitingForRemoteKv: 0 });
       world.step();
       arrive(world);
       expect(shape(world.step())).toEqual(['remote: 31-32']);
@@ -87,7 +87,7 @@ describe('remote_prefill', () => {
       expect(world.scheduler.stats()).toMatchObject({ ...idle, preemptions: 0 });
     });
 
-    test('6 pages: received, preempted when both need one more, it resumes with its 2 blocks', () => {
+    test('6 blocks: the request is preempted when both requests need one more block, and resumes with its 2 blocks', () => {
       const world = connected(6);
       world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
       world.scheduler.add(short('local', local(2), 20));
@@ -99,8 +99,8 @@ describe('remote_prefill', () => {
       expect(world.scheduler.stats()).toMatchObject({ running: 1, waiting: 1 });
       let next = world.step();
       while (world.scheduler.stats().waiting > 0) next = world.step();
-      // As in vLLM, its two blocks are found again here; what lay in its third page is computed again, and the connector is
-      // not asked for it: there is no full block to ask for.
+      // As in vLLM, its two full blocks are still cached. The tokens of its third block are computed again. The
+      // connector is not asked, because that block is not full.
       expect(shape(next)).toEqual(['remote: 32-46']);
       expect(world.connector.asked).toEqual(['local', 'remote']);
       while (world.scheduler.hasWork()) world.step();
@@ -110,25 +110,27 @@ describe('remote_prefill', () => {
     });
   });
 
-  test('cannot_recv: 5 pages; it needs 3 and there are 2, so it is not received before the other has ended', () => {
+  test('cannot_recv: 5 blocks; the request needs 3 and 2 are available, so it does not load before the other has ended', () => {
     const world = connected(5);
     world.connector.blocks = ({ id }) => (id === 'remote' ? 2 : 0);
     world.scheduler.add(short('local', local(2), 3));
     world.step();
     world.scheduler.add(short('remote', range(40), 1));
     world.step();
-    expect(world.scheduler.stats()).toMatchObject({ running: 1, loading: 0, waiting: 1 });
+    expect(world.scheduler.stats()).toMatchObject({ running: 1, waitingForRemoteKv: 0, waiting: 1 });
     world.step();
-    expect(world.scheduler.stats()).toMatchObject({ running: 0, loading: 0, waiting: 1 });
+    expect(world.scheduler.stats()).toMatchObject({ running: 0, waitingForRemoteKv: 0, waiting: 1 });
     world.step();
-    expect(world.scheduler.stats()).toMatchObject({ loading: 1, waiting: 0 });
+    expect(world.scheduler.stats()).toMatchObject({ waitingForRemoteKv: 1, waiting: 0 });
     arrive(world);
     expect(shape(world.step())).toEqual(['remote: 32-40']);
     expect(world.scheduler.stats()).toMatchObject({ ...idle, blocks: { referenced: 0 } });
   });
 });
 
-/** An instance that computes prompts for others, with the real scheduler half of a tier; the test plays the worker. */
+/**
+ * An instance that computes prompts for other instances, with a real tier on the scheduler side and a simulated worker.
+ */
 function prefillInstance(role: KvRole = 'kv_producer') {
   const time = new ManualTime();
   const identity = {
@@ -165,13 +167,13 @@ function prefillInstance(role: KvRole = 'kv_producer') {
 const remote = { kvTransferParams: { do_remote_decode: true, do_remote_prefill: false } };
 
 describe('remote_decode', () => {
-  test('basic: 2.5 blocks, max_tokens 1: the client is told, the pages are held until they are stored', () => {
+  test('basic: 2.5 blocks, max_tokens 1: the client gets stored_blocks, and blocks are pinned until they are stored', () => {
     const { scheduler, step } = prefillInstance();
     scheduler.add(short('1', range(40), 1, remote));
     const { plan, updates } = step();
     expect(shape(plan)).toEqual(['1: 0-40']);
-    // vLLM lists the ids of 3 pages, the last one half full, for the other instance to pull. Here 2 full blocks are on their
-    // way to a store where anybody finds them by their tokens; the 8 tokens behind them are computed there.
+    // vLLM lists the ids of 3 blocks, the last one half full, from which the other instance reads. Here 2 full blocks
+    // go to a store, where any instance finds them by their keys. The other instance computes the last 8 tokens.
     expect(updates).toMatchObject([
       {
         requestId: '1',
@@ -187,8 +189,8 @@ describe('remote_decode', () => {
       },
     ]);
     expect(scheduler.stats()).toMatchObject(idle);
-    // vLLM keeps the request and its 3 pages until the sends are over. Here the request is gone, and transfers hold the 2
-    // pages by count: nothing is delayed, and nobody can forget to end the delay.
+    // vLLM keeps the request and its 3 blocks until they are sent. Here the request has ended, and transfers pin the 2
+    // blocks.
     expect(scheduler.stats().blocks).toMatchObject({ referenced: 2, cached: 0 });
     const next = step();
     expect(next.plan.released).toEqual(['1']);
@@ -200,7 +202,7 @@ describe('remote_decode', () => {
     expect(scheduler.hasWork()).toBe(false);
   });
 
-  test('short_prompt: half a block; vLLM lists 1 page, here there is nothing to fetch', () => {
+  test('short_prompt: half a block; vLLM lists 1 block, here no block is stored', () => {
     const { scheduler, step } = prefillInstance();
     scheduler.add(short('1', range(8), 1, remote));
     expect(step().updates[0]?.finish?.kvTransferParams).toMatchObject({ do_remote_prefill: false, stored_blocks: 0 });
@@ -208,7 +210,7 @@ describe('remote_decode', () => {
     expect(scheduler.stats().blocks.referenced).toBe(0);
   });
 
-  test('prefix hit: blocks that were found here count as well, and are not stored twice', () => {
+  test('prefix hit: cached blocks count in stored_blocks and are not stored again', () => {
     const { scheduler, step } = prefillInstance();
     scheduler.add(short('1', range(40), 1, remote));
     step();
@@ -217,12 +219,12 @@ describe('remote_decode', () => {
     scheduler.add(short('2', range(40), 1, remote));
     const { plan, updates } = step();
     expect(shape(plan)).toEqual(['2: 32-40']);
-    // vLLM: 3 pages, of which 2 were found.
+    // vLLM: 3 blocks, of which 2 are hits.
     expect(updates[0]?.finish?.kvTransferParams).toMatchObject({ stored_blocks: 2 });
     expect(scheduler.hasWork()).toBe(false);
   });
 
-  test('who did not ask is not told; who stores nothing says so', () => {
+  test('a request without kvTransferParams gets none, and a consumer answers with 0 stored blocks', () => {
     const { scheduler, step } = prefillInstance();
     scheduler.add(short('1', range(40), 1));
     expect(step().updates[0]?.finish).toEqual({ reason: 'length' });
@@ -231,12 +233,12 @@ describe('remote_decode', () => {
     expect(consumer.step().updates[0]?.finish?.kvTransferParams).toMatchObject({ stored_blocks: 0 });
   });
 
-  test('abort_during_kv_transfer: a request that is aborted while a step has it is answered at once', () => {
+  test('abort_during_kv_transfer: `abort` returns kvTransferParams also while the request is in flight', () => {
     const { scheduler, step } = prefillInstance();
     scheduler.add(short('1', range(80), 2, remote));
     step();
     const plan = scheduler.plan(0)!;
-    // Four blocks are computed, the fifth is being computed by the plan that is out.
+    // Four blocks are computed, and the step in flight computes the fifth.
     expect(scheduler.abort(short('1', [0], 1).id)?.kvTransferParams).toMatchObject({ stored_blocks: 4 });
     scheduler.apply(plan, { stepId: plan.stepId, sampled: plan.sequences.map(() => undefined) }, 0);
     scheduler.checkInvariants();

@@ -4,9 +4,9 @@ import { range, shape, short } from '../../sim/harness.ts';
 import { referenceOutput } from '../../sim/reference.ts';
 
 /**
- * vLLM's tests of failed loads (test_kv_load_failure_recovery, test_error_propagation, test_invalid_blocks_race_conditions),
- * with their names and numbers, and ours. Blocks of 16 tokens; prompts of 100 blocks, 99 of them outside, nothing in
- * common unless it is said.
+ * vLLM's tests of failed loads (test_kv_load_failure_recovery, test_error_propagation,
+ * test_invalid_blocks_race_conditions) with their names and numbers, and both outcomes. Blocks have 16 tokens. Prompts
+ * have 100 blocks, 99 of them in the store, and share no prefix unless a test says so.
  */
 const prompt = (own: number, blocks = 100) => range(blocks * 16, own * 10_000);
 const three = (world: ReturnType<typeof connected>, maxTokens = 4) => {
@@ -14,26 +14,26 @@ const three = (world: ReturnType<typeof connected>, maxTokens = 4) => {
   for (const own of [1, 2, 3]) world.scheduler.add(short(`${own}`, prompt(own), maxTokens));
 };
 const counts = ({ scheduler }: ReturnType<typeof connected>) => {
-  const { running, waiting, loading } = scheduler.stats();
-  return { running, waiting, loading };
+  const { running, waiting, waitingForRemoteKv } = scheduler.stats();
+  return { running, waiting, waitingForRemoteKv };
 };
 
 describe('test_async_load_failure', () => {
-  /** vLLM keeps min(idx) * 16 tokens of request 2 and computes all behind: 1600, 800 and 32 rows. */
+  /** vLLM keeps min(idx) * 16 tokens of request 2 and computes all later tokens: 1600, 800 and 32. */
   test.each([
     [[0, 98], '2: 0-16 1568-1600', 32],
     [[50, 98], '2: 800-816 1568-1600', 32],
     [[98], '2: 1568-1600', 16],
-  ])('invalid %j: just these blocks and the last block’s tokens', (failed, spans, recomputed) => {
+  ])('invalid %j: only these blocks and the last block are computed', (failed, spans, recomputed) => {
     const world = connected(10_000);
     three(world);
     const first = world.step();
     expect(first.sequences).toEqual([]);
     expect(first.connectorMetadata?.loads.map(({ blocks }) => blocks.length)).toEqual([99, 99, 99]);
-    expect(counts(world)).toEqual({ running: 0, waiting: 0, loading: 3 });
+    expect(counts(world)).toEqual({ running: 0, waiting: 0, waitingForRemoteKv: 3 });
     world.step([...world.loads.values()].map((load) => (load.requestId === '2' ? { load, failed } : { load })));
-    // It is known which blocks are missing, so request 2 goes on at once; vLLM waits for a step of its own. It asks once
-    // more, for these blocks from another place.
+    // The load is decided, so request 2 continues in the next step; vLLM needs one more step. Request 2 asks again for
+    // the failed blocks, because another store may have them.
     expect(shape(world.step())).toEqual(['1: 1584-1600', spans, '3: 1584-1600']);
     expect(world.connector.asked).toEqual(['1', '2', '3', '2']);
     expect(world.updates.map(({ stats }) => stats)).toMatchObject([
@@ -46,7 +46,7 @@ describe('test_async_load_failure', () => {
 
 describe('test_async_progressive_load_failure', () => {
   test.each([[[0, 50, 98]], [[98, 50, 0]]])(
-    'reported one by one %j: it waits for the end, then computes just these',
+    'failures are reported one by one %j: the request waits until the load is decided, then computes only these blocks',
     (order) => {
       const world = connected(10_000);
       world.connector.blocks = () => 99;
@@ -55,7 +55,7 @@ describe('test_async_progressive_load_failure', () => {
       const load = world.loads.get('1')!;
       for (const failed of order) {
         world.step([{ load, failed: [failed], isDecided: false }]);
-        expect(counts(world)).toEqual({ running: 0, waiting: 0, loading: 1 });
+        expect(counts(world)).toEqual({ running: 0, waiting: 0, waitingForRemoteKv: 1 });
       }
       world.step([{ load }]);
       expect(shape(world.step())).toEqual(['1: 0-16 800-816 1568-1600']);
@@ -69,29 +69,29 @@ describe('test_sync_load_failure', () => {
     [[0, 98], '2: 0-16 1568-1600'],
     [[50, 98], '2: 800-816 1568-1600'],
     [[98], '2: 1568-1600'],
-  ])('invalid %j: the rows of that step are thrown away, the others’ are not', (failed, spans) => {
+  ])('invalid %j: the tokens of request 2 do not count in this step, those of other requests do', (failed, spans) => {
     const world = connected(10_000);
     world.connector.mode = 'sync';
     three(world, 1);
     const first = world.plan()!;
     expect(shape(first)).toEqual(['1: 1584-1600', '2: 1584-1600', '3: 1584-1600']);
-    const said = world.apply(
+    const updates = world.apply(
       first,
       [...world.loads.values()].map((load) => (load.requestId === '2' ? { load, failed } : { load })),
     );
-    // As in vLLM: the others end, request 2 alone is left. It asks once more, for these blocks from another place.
-    expect(said.map(({ requestId, finish }) => [requestId, finish?.reason])).toEqual([
+    // As in vLLM, the others end. Request 2 asks again for the failed blocks, because another store may have them.
+    expect(updates.map(({ requestId, finish }) => [requestId, finish?.reason])).toEqual([
       ['1', 'length'],
       ['3', 'length'],
     ]);
     expect(world.connector.finished).toEqual(['1', '3']);
-    expect(counts(world)).toEqual({ running: 1, waiting: 0, loading: 0 });
-    // vLLM: all from the first bad block on, min(idx) * 16.
+    expect(counts(world)).toEqual({ running: 1, waiting: 0, waitingForRemoteKv: 0 });
+    // vLLM computes all tokens from min(idx) * 16 on.
     expect(shape(world.step())).toEqual([spans]);
     expect(world.connector.asked).toEqual(['1', '2', '3', '2']);
   });
 
-  test('in the next step decodes come first, and the repair is one of its prompts', () => {
+  test('in the next step decodes come first, and the failed blocks are computed as a prompt', () => {
     const world = connected(10_000);
     world.connector.mode = 'sync';
     three(world);
@@ -103,7 +103,7 @@ describe('test_sync_load_failure', () => {
     expect(shape(world.step())).toEqual(['1: 1600-1601', '3: 1600-1601', '2: 1568-1600']);
   });
 
-  test('a load that is not there within the step is waited for', () => {
+  test('a request waits for a sync load that did not end within its step', () => {
     const world = connected(10_000);
     world.connector.mode = 'sync';
     world.connector.blocks = () => 99;
@@ -121,7 +121,7 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
     [[0, 49], '1: 0-16 784-800 1584-1600'],
     [[25, 49], '1: 400-416 784-800 1584-1600'],
     [[49], '1: 784-800 1584-1600'],
-  ])('100 and 99, 50 in common, invalid %j', (failed, repair) => {
+  ])('100 blocks, 99 in the store, 50 shared, invalid %j', (failed, repair) => {
     const world = connected(10_000);
     world.connector.mode = 'sync';
     world.connector.blocks = ({ id }) => (id === '1' ? 99 : 0);
@@ -134,9 +134,9 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
     const load = world.loads.get('1')!;
     fillTruly(world, load, one, ({ index }) => failed.includes(index));
     expect(world.apply(plan, [{ load, failed }])).toEqual([]);
-    expect(counts(world)).toEqual({ running: 2, waiting: 0, loading: 0 });
-    // vLLM: request 1 from min(idx) * 16 on, request 2 from 50 * 16 on, as if what request 1 is still to refill were whole.
-    // Here request 2 comes behind the rows that refill it, in the same step because all of them fit.
+    expect(counts(world)).toEqual({ running: 2, waiting: 0, waitingForRemoteKv: 0 });
+    // vLLM: request 1 from min(idx) * 16 on, request 2 from 50 * 16 on, although request 1 has not filled the blocks
+    // yet. Here request 2 comes after the tokens that fill them, in the same step because the budget is large enough.
     expect(shape(world.step())).toEqual([repair, '2: 800-1600']);
     while (world.scheduler.hasWork()) world.step();
     for (const request of [one, two]) {
@@ -148,21 +148,21 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
 });
 
 describe('test_async_recompute (test_invalid_blocks_correctness)', () => {
-  test('nothing is found by its hash before it has arrived; who wants it meanwhile shares the load', () => {
+  test('no block is cached before it has arrived, and another request with the same prompt shares the load', () => {
     const world = connected(10_000);
     world.connector.blocks = () => 99;
     world.scheduler.add(short('1', prompt(1), 4));
     world.step();
     world.scheduler.add(short('2', prompt(1), 4));
     world.step();
-    // vLLM loads it twice, or makes the second one ask again and again (issue 44882).
+    // vLLM loads the blocks twice, or the second request asks in every step (issue 44882).
     expect([...world.loads.keys()]).toEqual(['1']);
-    expect(world.scheduler.stats()).toMatchObject({ loading: 2, blocks: { cached: 0, referenced: 100 } });
+    expect(world.scheduler.stats()).toMatchObject({ waitingForRemoteKv: 2, blocks: { cached: 0, referenced: 100 } });
     world.step([{ load: world.loads.get('1')!, failed: [50] }]);
     expect(shape(world.step())).toEqual(['1: 800-816 1584-1600', '2: 1599-1600']);
   });
 
-  test('when the one that ordered it goes, the other inherits the load', () => {
+  test('if the request that started the load is aborted, the other request becomes the owner', () => {
     const world = connected(10_000);
     world.connector.blocks = () => 99;
     for (const id of ['1', '2']) world.scheduler.add(short(id, prompt(1), 4));
@@ -175,7 +175,7 @@ describe('test_async_recompute (test_invalid_blocks_correctness)', () => {
 });
 
 describe('test_error_propagation', () => {
-  test.each(['sync', 'async'] as const)('policy fail, %s, 50 of 99: one output with reason error', (mode) => {
+  test.each(['sync', 'async'] as const)('policy fail, %s, 50 of 99: one update with reason error', (mode) => {
     const world = connected(10_000, { kvLoadFailurePolicy: 'fail' });
     world.connector.mode = mode;
     world.connector.blocks = () => 99;
@@ -183,14 +183,19 @@ describe('test_error_propagation', () => {
     const first = world.plan()!;
     world.apply(first, [{ load: world.loads.get('1')!, failed: [50] }]);
     expect(world.updates).toMatchObject([{ requestId: '1', newTokens: [], finish: { reason: 'error' } }]);
-    expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 0, loading: 0, blocks: { referenced: 0 } });
+    expect(world.scheduler.stats()).toMatchObject({
+      running: 0,
+      waiting: 0,
+      waitingForRemoteKv: 0,
+      blocks: { referenced: 0 },
+    });
     expect(world.scheduler.hasWork()).toBe(false);
     expect(world.connector.finished).toEqual(['1']);
   });
 });
 
 describe('test_invalid_blocks_race_conditions', () => {
-  test('policy fail while I/O goes on: the request ends at once, its pages are kept until it is over', () => {
+  test('policy fail while I/O continues: the request ends at once, and busy blocks stay pinned until the load is drained', () => {
     const world = connected(10_000, { kvLoadFailurePolicy: 'fail' });
     world.connector.blocks = () => 99;
     world.scheduler.add(short('1', prompt(1), 4));
@@ -203,7 +208,7 @@ describe('test_invalid_blocks_race_conditions', () => {
     expect(world.scheduler.stats()).toMatchObject({ blocks: { referenced: 0 }, transfers: { open: 0, ignored: 1 } });
   });
 
-  test('abort while loading: the load is cancelled; its end and an echo of it harm nobody', () => {
+  test('abort during a load: the load is cancelled, and a duplicate report is ignored', () => {
     const world = connected(10_000);
     world.connector.blocks = () => 99;
     world.scheduler.add(short('1', prompt(1), 4));
@@ -215,7 +220,7 @@ describe('test_invalid_blocks_race_conditions', () => {
     expect(world.scheduler.stats()).toMatchObject({ blocks: { referenced: 0, cached: 0 }, transfers: { open: 0 } });
     world.scheduler.add(short('2', prompt(2, 1), 4));
     world.step([{ load }]);
-    // Twice in the report: that it is decided, and that it is drained.
+    // The report has two parts: the load is decided, and it is drained.
     expect(world.scheduler.stats().transfers.ignored).toBe(2);
   });
 });

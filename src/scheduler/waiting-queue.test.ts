@@ -14,23 +14,26 @@ const waiting = (arrival: number, priority: number): RequestState => {
 test.each([
   ['fcfs', byArrival],
   ['priority', byPriority],
-] as const)('%s: agrees with a sorted array over random pushes, removals and pops', (_, order) => {
-  const prng = new Prng(3);
-  const queue = new WaitingQueue(order);
-  let reference: RequestState[] = [];
-  for (let i = 0; i < 3000; i++) {
-    if (reference.length === 0 || prng.chance(0.5)) {
-      const state = waiting(i, prng.between(-2, 2));
-      queue.push(state);
-      reference.push(state);
-    } else {
-      const gone = prng.chance(0.5) ? queue.peek()! : prng.pick(reference);
-      queue.remove(gone);
-      reference = reference.filter((state) => state !== gone);
+] as const)(
+  '%s: the queue and a sorted array have the same first request after random pushes and removals',
+  (_, order) => {
+    const prng = new Prng(3);
+    const queue = new WaitingQueue(order);
+    let reference: RequestState[] = [];
+    for (let i = 0; i < 3000; i++) {
+      if (reference.length === 0 || prng.chance(0.5)) {
+        const state = waiting(i, prng.between(-2, 2));
+        queue.push(state);
+        reference.push(state);
+      } else {
+        const gone = prng.chance(0.5) ? queue.peek()! : prng.pick(reference);
+        queue.remove(gone);
+        reference = reference.filter((state) => state !== gone);
+      }
+      reference.sort(order);
+      expect(queue.peek()).toBe(reference[0]);
+      expect(queue.size).toBe(reference.length);
+      queue.checkInvariants();
     }
-    reference.sort(order);
-    expect(queue.peek()).toBe(reference[0]);
-    expect(queue.size).toBe(reference.length);
-    queue.checkInvariants();
-  }
-});
+  },
+);

@@ -2,8 +2,8 @@ import { assert } from '../base/assert.ts';
 import type { RequestOrder, RequestState } from './request-state.ts';
 
 /**
- * Requests that wait for admission, the next one first: a binary heap that knows where each entry is, for aborts.
- * Deferred requests have no place in it until they ask their connector again; they let others pass.
+ * Requests that wait for admission, the next one first: a binary heap with the position of each entry, for aborts.
+ * Deferred requests are not in the heap until they ask their connector again, so others pass them.
  */
 export class WaitingQueue {
   readonly #order: RequestOrder;
@@ -15,12 +15,12 @@ export class WaitingQueue {
     this.#order = order;
   }
 
-  /** Without the deferred requests. */
+  /** The number of requests without the deferred ones. */
   get size(): number {
     return this.#heap.length;
   }
 
-  /** Requests that wait for their connector's answer, in the order of their questions. */
+  /** Requests whose connector answered "ask later", in the order of the answers. */
   get deferred(): readonly RequestState[] {
     return this.#deferred;
   }
@@ -30,19 +30,21 @@ export class WaitingQueue {
   }
 
   push(state: RequestState): void {
-    assert(!this.#places.has(state), `request ${state.request.id} waits already`);
+    assert(!this.#places.has(state), `request ${state.request.id} is in the queue already`);
     this.#heap.push(state);
     this.#up(state, this.#heap.length - 1);
   }
 
-  /** The request's connector has no answer yet. */
+  /** The request's connector answered "ask later". */
   defer(state: RequestState): void {
     this.remove(state);
     state.isDeferred = true;
     this.#deferred.push(state);
   }
 
-  /** Deferred requests whose time has come go back to their places; all of them when a connector has `isRung`. */
+  /**
+   * Deferred requests go back to the queue after their deadline; all of them if a connector has notified the engine.
+   */
   requeueDeferred({ nowMs, isNotified }: { readonly nowMs: number; readonly isNotified: boolean }): void {
     if (this.#deferred.length === 0) return;
     for (const state of this.#deferred) {
@@ -60,7 +62,7 @@ export class WaitingQueue {
       return;
     }
     const place = this.#places.get(state);
-    assert(place !== undefined, `request ${state.request.id} does not wait`);
+    assert(place !== undefined, `request ${state.request.id} is not in the queue`);
     this.#places.delete(state);
     const last = this.#heap.pop()!;
     if (last === state) return;
@@ -70,13 +72,13 @@ export class WaitingQueue {
 
   checkInvariants(): void {
     for (const state of this.#deferred) {
-      assert(state.isDeferred, `request ${state.request.id} is deferred and does not know it`);
+      assert(state.isDeferred, `request ${state.request.id} is deferred, but isDeferred is false`);
       assert(state.status === 'waiting', `request ${state.request.id} is deferred, but is ${state.status}`);
     }
-    assert(this.#places.size === this.#heap.length, 'the queue and its places differ in size');
+    assert(this.#places.size === this.#heap.length, 'the queue and its positions differ in size');
     for (let place = 0; place < this.#heap.length; place++) {
       const state = this.#heap[place]!;
-      if (this.#places.get(state) !== place) assert(false, `request ${state.request.id} is not where the queue thinks`);
+      if (this.#places.get(state) !== place) assert(false, `request ${state.request.id} is not at its position`);
       if (state.status !== 'waiting') assert(false, `request ${state.request.id} waits, but is ${state.status}`);
       if (place > 0 && this.#order(this.#heap[(place - 1) >> 1]!, state) >= 0)
         assert(false, `request ${state.request.id} is out of order`);

@@ -14,9 +14,9 @@ export function sequencesWith(plan: StepPlan, blocks: readonly BlockId[], spec: 
   if (blocks.length === 0) return found;
   const invalid = new InvalidBlocks(spec, blocks);
   for (const [index, sequence] of plan.sequences.entries()) {
-    if (invalid.firstRow(sequence) === Infinity) continue;
+    if (invalid.firstDependentToken(sequence) === Infinity) continue;
     found.push(index);
-    invalid.addRowsFrom(sequence.spans[0]!.start, sequence);
+    invalid.addBlocksFrom(sequence.spans[0]!.start, sequence);
   }
   return found;
 }
