@@ -20,7 +20,7 @@ export interface ConnectorSettings {
 }
 
 export interface ConnectorUnderTest {
-  /** A store that outlives the engines; equal names are the same store. */
+  /** The name of a new store, which several engines use one after the other. Equal names are the same store. */
   newStorage(): string;
   create(storage: string, settings: ConnectorSettings): KvConnector | Promise<KvConnector>;
   /** Default: both. */
@@ -29,7 +29,7 @@ export interface ConnectorUnderTest {
   readonly ranks?: readonly number[];
 }
 
-/** Small pages: these tests are about order, not about bytes. */
+/** Small, because these tests are about the order of calls, not about bytes. */
 const blockBytes = 512;
 const world = (size: number): KvIdentity[] =>
   Array.from({ length: size }, (_, rank) => ({
@@ -40,7 +40,7 @@ const world = (size: number): KvIdentity[] =>
     groups: [{ blockSize: 16, layers: Array.from({ length: layersPerRank }, (_, i) => i + layersPerRank * rank) }],
   }));
 
-/** Where the suite's cases go: to vitest, or to a test of the suite itself. */
+/** Receives the cases of the suite: vitest, or a test of the suite itself. */
 export interface SuiteRunner {
   describe(name: string, body: () => void): void;
   it(name: string, run: () => Promise<void>): void;
@@ -67,7 +67,7 @@ export const faultSettings = ({ seed = 0, rules }: ConnectorSettings): JsonObjec
         },
       };
 
-/** What every connector does, in both modes, with one rank and with two. */
+/** The contract of every connector, in both modes, with one rank and with two. */
 export function connectorSuite(
   name: string,
   { newStorage, create, modes = ['async', 'sync'], ranks: worlds = [1, 2] }: ConnectorUnderTest,
@@ -85,7 +85,7 @@ export function connectorSuite(
       ...options,
     });
 
-  /** Computes these prompts and stores their blocks, or those of them that the engine `offers` to the connector. */
+  /** Computes these prompts and stores their blocks. `offers`: which valid blocks the connector gets. */
   async function fill(
     storage: string,
     prompts: readonly Int32Array[],
@@ -100,7 +100,7 @@ export function connectorSuite(
     expect(engine.usedBlocks).toBe(0);
   }
 
-  /** Runs these prompts to their end, then everything must be given back. */
+  /** Runs these prompts to their end. After that, all blocks must be free. */
   async function serve(engine: EngineHarness, prompts: readonly Int32Array[]): Promise<HarnessRequest[]> {
     const requests = prompts.map((prompt, i) => engine.add(`serve ${i}`, prompt));
     await engine.runToEnd();
@@ -115,7 +115,7 @@ export function connectorSuite(
       const identities = world(ranks);
 
       describe(`${name}: the connector's contract, ${mode} loads, ${ranks} rank(s)`, () => {
-        it('loads in one engine what another has computed', async () => {
+        it('loads in one engine the blocks that another engine computed', async () => {
           const storage = newStorage();
           const prompts = [promptOf('a', 5), promptOf('b', 3)];
           await fill(storage, prompts, identities);
@@ -130,7 +130,7 @@ export function connectorSuite(
           expect(await engine.close()).toBe(true);
         });
 
-        it('finds a set of blocks, not a prefix: a hole costs one block', async () => {
+        it('finds a set of blocks, not a prefix: only the blocks of a hole are computed', async () => {
           const storage = newStorage();
           const prompt = promptOf('a', 6);
           const [first, , , fourth] = keysOf(prompt);
@@ -141,7 +141,7 @@ export function connectorSuite(
           await engine.close();
         });
 
-        it('stores what it has computed while it loads, each block once, and says so', async () => {
+        it('stores the computed blocks of a request that also loads, each once, with events', async () => {
           const storage = newStorage();
           const prompt = promptOf('a', 6);
           await fill(storage, [promptOf('a', 4)], identities);
@@ -184,12 +184,12 @@ export function connectorSuite(
           ['late', 'timedOut'],
         ];
         for (const [fault, reason] of onLoad) {
-          it(`a block that is ${fault} costs its own computation and nothing else`, async () => {
+          it(`a block whose load has the fault ${fault} is computed, and the other blocks are loaded`, async () => {
             const storage = newStorage();
             const prompt = promptOf('a', 6);
             await fill(storage, [prompt, promptOf('b', 2)], identities);
             const rules = [faultRule({ fault, blocks: [2, 4], requests: ['serve 0'], limit: 2, delayMs: 2000 })];
-            // Only what is to time out gets little time: sound blocks of the same load need a thread for a moment.
+            // Short only if the load must time out: the other blocks of the load need time too.
             const loadTimeoutMs = reason === 'timedOut' ? 1000 : 30_000;
             const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs });
             const [request, other] = await serve(engine, [prompt, promptOf('b', 2)]);
@@ -202,7 +202,7 @@ export function connectorSuite(
         }
 
         for (const fault of ['slow', 'duplicate'] as const) {
-          it(`a block that is ${fault} is right all the same`, async () => {
+          it(`a block whose load has the fault ${fault} is loaded correctly`, async () => {
             const storage = newStorage();
             const prompt = promptOf('a', 4);
             await fill(storage, [prompt], identities);
@@ -213,7 +213,7 @@ export function connectorSuite(
           });
         }
 
-        it('a page that a hung load may still write is not used again until it is over', async () => {
+        it('a block that a hung load may still write stays pinned until the load ends', async () => {
           const storage = newStorage();
           const prompt = promptOf('a', 6);
           await fill(storage, [prompt], identities);
@@ -223,7 +223,7 @@ export function connectorSuite(
           await engine.runToEnd();
           expect(request.failures).toEqual(['timedOut']);
           expect(engine.scheduler.stats().transfers.open).toBe(1);
-          // Others may have every page but this one.
+          // Other requests can use all other blocks.
           const other = engine.add('other', promptOf('c', 61));
           await engine.runToEnd();
           expect(other.computedBlocks).toBe(61);
@@ -232,7 +232,7 @@ export function connectorSuite(
           expect(await engine.close(50)).toBe(false);
         });
 
-        /** How many of four blocks whose stores fail are found later all the same. */
+        /** How many of the four blocks with this fault are found later. */
         const onStore: readonly (readonly [FaultKind, number])[] = [
           ['missing', 0],
           ['full', 0],
@@ -244,7 +244,7 @@ export function connectorSuite(
           ['duplicate', 4],
         ];
         for (const [fault, kept] of onStore) {
-          it(`a store that fails (${fault}) is a future miss and nothing else`, async () => {
+          it(`blocks whose store has the fault ${fault} are at most future misses`, async () => {
             const storage = newStorage();
             const prompt = promptOf('a', 8);
             const failing = keysOf(prompt).filter((_, i) => i % 2 === 1);
@@ -261,7 +261,7 @@ export function connectorSuite(
           });
         }
 
-        it('a store that hangs keeps what it had stored, and the engine closes', async () => {
+        it('if stores hang, the blocks that were stored before can be loaded, and the engine closes', async () => {
           const storage = newStorage();
           const prompt = promptOf('a', 8);
           await fill(storage, [promptOf('a', 5)], identities);
@@ -278,7 +278,7 @@ export function connectorSuite(
         });
 
         for (const fault of ['error', 'slow', 'hung', 'missing'] as const) {
-          it(`a look-up that fails (${fault}) holds nobody up for ever`, async () => {
+          it(`a request whose look-up has the fault ${fault} does not wait for ever`, async () => {
             const storage = newStorage();
             const prompt = promptOf('a', 4);
             await fill(storage, [prompt], identities);
@@ -290,7 +290,7 @@ export function connectorSuite(
           });
         }
 
-        it('a block that failed is not promised to the same request again', async () => {
+        it('a block that failed for a request is not loaded again for it', async () => {
           const storage = newStorage();
           const prompt = promptOf('a', 4);
           await fill(storage, [prompt], identities);
@@ -321,7 +321,7 @@ export function connectorSuite(
           await engine.close();
         });
 
-        it('a shutdown while transfers run ends them', async () => {
+        it('a shutdown ends running transfers', async () => {
           const storage = newStorage();
           await fill(storage, [promptOf('a', 20)], identities);
           const rules = (['load', 'store'] as const).map((on) => faultRule({ fault: 'slow', on, delayMs: 20 }));
@@ -332,22 +332,22 @@ export function connectorSuite(
           expect(await engine.close()).toBe(true);
         });
 
-        it('survives any events: faults, aborts, preemptions, reports that lie; then calm, and all is right', async () => {
-          const seen = { failedLoads: 0, recoveries: 0 };
+        it('after random faults, aborts, preemptions and wrong reports, all requests end with the right KV', async () => {
+          const total = { failedLoads: 0, recoveries: 0 };
           for (let seed = 1; seed <= 6; seed++) {
             try {
               const { transfers } = await chaos(seed, mode, identities);
-              seen.failedLoads += transfers.failedLoads;
-              seen.recoveries += transfers.recoveries;
+              total.failedLoads += transfers.failedLoads;
+              total.recoveries += transfers.recoveries;
             } catch (error) {
               throw new Error(`seed ${seed}, ${mode}, ${identities.length} ranks: ${(error as Error).message}`, {
                 cause: error,
               });
             }
           }
-          // That each of these happened at all. How often depends on the store.
-          expect(seen.failedLoads).toBeGreaterThan(0);
-          expect(seen.recoveries).toBeGreaterThan(0);
+          // How often depends on the store.
+          expect(total.failedLoads).toBeGreaterThan(0);
+          expect(total.recoveries).toBeGreaterThan(0);
         });
       });
     }
