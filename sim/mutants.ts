@@ -237,7 +237,7 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I5', 'is not pinned'],
     seed: 4,
     file: 'src/connector/transfer/transfer-ledger.ts',
-    find: '      this.#holds.pin(block.block);',
+    find: '      this.#pins.pin(found.block);',
     replace: '',
   },
   {
@@ -390,8 +390,8 @@ export const mutants: readonly Mutant[] = [
     seed: 1,
     scenario: 'crash',
     file: 'src/connector/transfer/transfer-ledger.ts',
-    find: "const told = failed.filter(({ reason }) => reason !== 'workerDied');",
-    replace: 'const told = failed;',
+    find: "const failedInStore = failed.filter(({ reason }) => reason !== 'workerDied');",
+    replace: 'const failedInStore = failed;',
   },
   {
     bug: 'a block is taken without a look at its key',
@@ -438,7 +438,7 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I5', 'is not pinned'],
     seed: 1,
     file: 'src/connector/transfer/transfer-ledger.ts',
-    find: 'for (const { block } of save.blocks) this.#holds.pin(block);',
+    find: 'for (const { block } of save.blocks) this.#pins.pin(block);',
     replace: '',
   },
   {

@@ -125,7 +125,7 @@ describe('a worker that is stopped', () => {
       expect.arrayContaining(
         ranks.map(
           (rank) =>
-            `The worker process of rank ${rank} of 2 did not answer for 1 s and was killed. It is started again, and what it knew is computed again.`,
+            `The worker process of rank ${rank} of 2 did not answer for 1 s and was killed. It is started again, and its KV is computed again.`,
         ),
       ),
     );

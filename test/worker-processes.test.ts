@@ -130,8 +130,7 @@ describe('a worker that is killed', () => {
     expect(await completion(engine, prompts[1]!)).toEqual(expected);
     expect(events[0]).toEqual({
       level: 'warn',
-      message:
-        'The worker process of rank 1 of 2 died of SIGKILL. It is started again, and what it knew is computed again.',
+      message: 'The worker process of rank 1 of 2 died of SIGKILL. It is started again, and its KV is computed again.',
       fields: { rank: 'rank 1 of 2', processId: before[1], reason: 'died of SIGKILL' },
     });
     expect(processIds()[0]).toBe(before[0]);
@@ -151,7 +150,7 @@ describe('a worker that is killed', () => {
     expect(engine.isHealthy()).toBe(false);
     await expect(completion(engine, 'Once')).rejects.toMatchObject({
       code: 'KVASIR_ENGINE_BROKEN',
-      message: expect.stringMatching(/rank 0 of 2 died of SIGKILL\. It is not started again: 2 starts/),
+      message: expect.stringMatching(/rank 0 of 2 died of SIGKILL\. It is not started again, because it ended 2 times/),
       cause: { code: 'KVASIR_WORKER_GONE', fields: { starts: 2 } },
     });
     expect(events.filter(({ level }) => level === 'error')).toEqual([

@@ -2,13 +2,13 @@ import { assert } from '../base/assert.ts';
 import type { Brand } from '../base/brand.ts';
 
 /**
- * The name of a block wherever it is stored: `<group>-<sha256 of the chain in 64 hex digits>`. The digest covers the
- * model's fingerprint, the salt, the block's tokens and all tokens before it (`kv/block-hash.ts`), so equal keys mean
- * equal content (I10). A string, because it crosses process borders and names files.
+ * The name of a block in every store: `<group>-<sha256 of the chain in 64 hex digits>`. The digest covers the fingerprint,
+ * the cache salt, the block's tokens and all tokens before it (`kv/block-hash.ts`), so equal keys mean equal content
+ * (I10). A string, because it crosses process borders and names files.
  */
 export type BlockKey = Brand<string, 'BlockKey'>;
 
-/** 32-bit words of a digest, little-endian, as the kv core keeps them. */
+/** 32-bit words of a digest, little-endian, as in `kv/block-hash.ts`. */
 const digestWords = 8;
 export const digestBytes = digestWords * 4;
 const groupMax = 0xffff;
@@ -16,7 +16,7 @@ const groupMax = 0xffff;
 const hexOfByte = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 const keyPattern = /^(0|[1-9]\d{0,4})-([0-9a-f]{64})$/;
 
-/** The key of logical block `block`, whose digest is `words[block * 8 .. block * 8 + 7]`. */
+/** The key of the block at block index `block`, whose digest is `words[block * 8 .. block * 8 + 7]`. */
 export function blockKey(group: number, words: Uint32Array, block: number): BlockKey {
   assert(Number.isInteger(group) && group >= 0 && group <= groupMax, `KV group ${group}`);
   assert((block + 1) * digestWords <= words.length, `block ${block} has no digest`);
@@ -29,7 +29,7 @@ export function blockKey(group: number, words: Uint32Array, block: number): Bloc
   return `${group}-${hex}` as BlockKey;
 }
 
-/** Whether a text from outside (a file's name, another process) is a key. */
+/** Whether a text from outside (a file name, another process) is a key. */
 export function isBlockKey(text: string): text is BlockKey {
   const match = keyPattern.exec(text);
   return match !== null && Number(match[1]) <= groupMax;

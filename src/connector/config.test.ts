@@ -5,7 +5,7 @@ import { ExtraConfig } from './extra-config.ts';
 const minimal = '{"kv_connector":"SharedStorageConnector","kv_role":"kv_both"}';
 
 describe('--kv-transfer-config', () => {
-  it('reads vLLM’s JSON, and fills in the defaults', () => {
+  it('reads the JSON of vLLM and fills in the defaults', () => {
     expect(parseKvTransferConfig(minimal)).toEqual({
       kvConnector: 'SharedStorageConnector',
       kvRole: 'kv_both',
@@ -28,16 +28,16 @@ describe('--kv-transfer-config', () => {
     expect(Object.isFrozen(full!.kvConnectorExtraConfig.a)).toBe(true);
   });
 
-  it('is absent when nobody said anything', () => {
+  it('without any flag is undefined', () => {
     expect(parseKvTransferConfig(undefined)).toBeUndefined();
   });
 
-  it('takes camelCase from programs', () => {
+  it('accepts camelCase from programs', () => {
     const config = readKvTransferConfig({ kvConnector: 'X', kvRole: 'kv_producer', kvLoadFailurePolicy: 'fail' });
     expect(config).toMatchObject({ kvConnector: 'X', kvRole: 'kv_producer', kvLoadFailurePolicy: 'fail' });
   });
 
-  it('takes dotted flags out of a command line, and they win', () => {
+  it('takes dotted flags out of a command line and prefers them to the JSON', () => {
     const { rest, dotted } = takeDottedFlags([
       'serve',
       '--kv-transfer-config.kv-role',
@@ -80,7 +80,7 @@ describe('--kv-transfer-config', () => {
     expect(() => parseKvTransferConfig(json)).toThrow(message);
   });
 
-  it('refuses dotted flags that lead nowhere', () => {
+  it('refuses dotted flags without a value or with an impossible path', () => {
     expect(() => takeDottedFlags(['--kv-transfer-config.kv_role'])).toThrow(/kv_role.*followed by a value/);
     const flag = (path: string) => [{ path: path.split('.'), value: '1' }];
     expect(() => parseKvTransferConfig(minimal, flag('kv_role.x'))).toThrow(/`kv_role` must be an object/);
@@ -92,7 +92,7 @@ describe('--kv-transfer-config', () => {
 describe('kv_connector_extra_config', () => {
   const of = (raw: Record<string, string | number | boolean | null>) => new ExtraConfig(raw);
 
-  it('is read field by field', () => {
+  it('is read field by field, with defaults', () => {
     const config = of({ path: 'p', fast: true, n: 3, ratio: 0.5, kind: 'b', unset: null });
     expect(config.text('path')).toBe('p');
     expect(config.boolean('fast', false)).toBe(true);
@@ -103,7 +103,7 @@ describe('kv_connector_extra_config', () => {
     expect(() => config.finish()).not.toThrow();
   });
 
-  it('says what is wrong with a field, by its whole name', () => {
+  it('errors name the whole path of the wrong field', () => {
     expect(() => of({ n: 0 }).integer('n', 1, { min: 1 })).toThrow(
       /kv_connector_extra_config\.n` must be a number of at/,
     );

@@ -3,7 +3,7 @@ import { didYouMean } from '../base/nearest-name.ts';
 import type { KvLoadFailurePolicy, KvRole, KvTransferConfig } from './connector.ts';
 import { kvConfigInvalid, kvConfigNotJson } from './errors.ts';
 
-/** The fields, in vLLM's spelling; the library's users write the same in camelCase. */
+/** The fields in vLLM's spelling. Programs may write them in camelCase. */
 const fields = [
   'kv_connector',
   'kv_role',
@@ -13,7 +13,7 @@ const fields = [
   'engine_id',
 ] as const;
 
-/** vLLM has these too; obeying them by silence would hide that they change nothing here. */
+/** Fields of vLLM without an effect in Kvasir. They are refused, because ignoring them would hide that. */
 const meaningless = new Set([
   'kv_buffer_device',
   'kv_buffer_size',
@@ -54,7 +54,7 @@ export function takeDottedFlags(argv: readonly string[]): {
     }
     const [name, ...values] = argument.slice(flagName.length + 1).split('=');
     const path = name!.split('.');
-    // vLLM takes dashes for underscores in flags.
+    // Like vLLM: dashes in flags mean underscores.
     path[0] = path[0]!.replaceAll('-', '_');
     let value = values.join('=');
     if (values.length === 0) {
@@ -68,8 +68,8 @@ export function takeDottedFlags(argv: readonly string[]): {
 }
 
 /**
- * Reads `--kv-transfer-config '<json>'` and dotted flags; dotted ones win. Undefined when neither is there.
- * @throws KvasirError that names the field, what it must be and what it is.
+ * Reads `--kv-transfer-config '<json>'` and dotted flags, which take precedence. Undefined when neither is given.
+ * @throws KvasirError with the field, the expected value and the actual value.
  */
 export function parseKvTransferConfig(
   json: string | undefined,
@@ -150,7 +150,7 @@ function setAt(raw: Record<string, JsonValue>, { path, value }: DottedFlag): voi
   }
 }
 
-/** As vLLM: what reads as JSON is JSON, anything else is text. */
+/** Like vLLM: valid JSON is JSON, and everything else is text. */
 function scalarOf(text: string): JsonValue {
   try {
     return JSON.parse(text) as JsonValue;

@@ -13,11 +13,11 @@ import type { KvIdentity } from './connector.ts';
 
 export const suiteBlockSize = 16;
 export const layersPerRank = 3;
-/** Of the keys, for every model: that blocks of another model are not found is up to the connector alone. */
+/** Equal keys for every model, so that only the connector can distinguish blocks of another model. */
 export const suiteFingerprint = 'keys of the suite';
 const vocabSize = 1000;
 
-/** A prompt of so many full blocks and one token more; a shorter prompt of the same name is its beginning. */
+/** A prompt of `blocks` full blocks and one more token. Shorter prompts of the same name are its prefixes. */
 export function promptOf(name: string, blocks: number): Int32Array {
   const prng = new Prng(new DataView(sha256(new TextEncoder().encode(name)).buffer).getUint32(0));
   return Int32Array.from({ length: blocks * suiteBlockSize + 1 }, () => prng.between(0, vocabSize - 1));
@@ -31,8 +31,8 @@ export function keysOf(prompt: Int32Array): BlockKey[] {
 }
 
 /**
- * One rank of a model whose KV of a token is a hash of the rank and of all tokens so far. It writes and reads through the
- * block tables of the plan, and every token that it computes checks the KV of all tokens before it.
+ * One rank of a model in which the KV of a token is a hash of the rank and of all tokens so far. The runner writes and
+ * reads through the block tables of the plan. For every token that it computes, it checks the KV of all tokens before it.
  */
 export class CheckingRunner implements Runner {
   readonly kvCacheSpec: KvCacheSpec;
@@ -64,11 +64,14 @@ export class CheckingRunner implements Runner {
   }
 
   async execute(plan: StepPlan, hidden?: HiddenStates): Promise<StageResult> {
-    assert(!this.isClosed, 'a step after the end');
+    assert(!this.isClosed, 'a step after close');
     const isLast = this.stage.endLayer === this.stage.layerCount;
     assert((hidden === undefined) === (this.#rank === 0), 'all ranks but the first get hidden states');
-    assert(hidden === undefined || hidden.length === plan.tokenCount, 'hidden states of other rows than the plan has');
-    // As in a model, time passes between the call and the KV.
+    assert(
+      hidden === undefined || hidden.length === plan.tokenCount,
+      'hidden states for another number of tokens than in the plan',
+    );
+    // As in a model, the KV is written some time after the call.
     await new Promise(setImmediate);
     const sampled = plan.sequences.map((sequence): SampledToken | undefined => {
       const last = this.#compute(sequence);
@@ -81,11 +84,11 @@ export class CheckingRunner implements Runner {
     this.isClosed = true;
   }
 
-  /** The page must hold the KV of these tokens from position `start` on, which lie in one block. */
-  check(tokens: readonly number[], start: number, block: BlockId, whose: string): void {
+  /** Fails unless the block has the KV of these tokens from position `start` on, which are in one block. */
+  check(tokens: readonly number[], start: number, block: BlockId, owner: string): void {
     const hashes = prefixHashes(tokens);
     for (let position = start; position < tokens.length; position++)
-      if (!this.#pinCount(block, position, hashes[position]!)) this.#fail(whose, position, block);
+      if (!this.#hasKv(block, position, hashes[position]!)) this.#fail(owner, position, block);
   }
 
   #compute({ requestId, tokens, spans, blockTables, writeTables }: SequencePlan): number {
@@ -96,11 +99,11 @@ export class CheckingRunner implements Runner {
     for (const span of spans) {
       ({ end } = span);
       for (let position = 0; position < span.end; position++) {
-        const block = Math.floor(position / suiteBlockSize);
-        const page = blockId(writes!.ids[block]!);
-        if (position >= span.start && page !== NULL_BLOCK) this.#write(page, position, hashes[position]!);
-        const read = blockId(table!.ids[block]!);
-        if (!this.#pinCount(read, position, hashes[position]!)) this.#fail(requestId, position, read);
+        const index = Math.floor(position / suiteBlockSize);
+        const written = blockId(writes!.ids[index]!);
+        if (position >= span.start && written !== NULL_BLOCK) this.#write(written, position, hashes[position]!);
+        const read = blockId(table!.ids[index]!);
+        if (!this.#hasKv(read, position, hashes[position]!)) this.#fail(requestId, position, read);
       }
     }
     return hashes[end - 1]!;
@@ -111,7 +114,7 @@ export class CheckingRunner implements Runner {
     for (let word = 0; word < this.#wordsPerToken; word++) this.#pool[at + word] = this.#wordOf(hash, word);
   }
 
-  #pinCount(block: BlockId, position: number, hash: number): boolean {
+  #hasKv(block: BlockId, position: number, hash: number): boolean {
     const at = this.#placeOf(block, position);
     for (let word = 0; word < this.#wordsPerToken; word++)
       if (this.#pool[at + word] !== this.#wordOf(hash, word)) return false;
@@ -126,8 +129,8 @@ export class CheckingRunner implements Runner {
     return mix(hash, this.#rank * this.#wordsPerToken + word + 1);
   }
 
-  #fail(whose: string, position: number, block: BlockId): never {
-    assert(false, `${whose}: the KV of token ${position} in page ${block} is wrong on rank ${this.#rank}`);
+  #fail(owner: string, position: number, block: BlockId): never {
+    assert(false, `${owner}: the KV of token ${position} in block ${block} is wrong on rank ${this.#rank}`);
   }
 }
 

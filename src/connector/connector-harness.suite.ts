@@ -32,9 +32,9 @@ export interface HarnessRequest {
   readonly id: RequestId;
   readonly tokens: number[];
   status: 'live' | 'done' | 'gone';
-  /** Blocks that all ranks said they had loaded for it, and whose bytes were right. */
+  /** Blocks that all ranks reported as loaded for the request, with the right bytes. */
   loadedBlocks: number;
-  /** Full blocks that the engine says it has computed for it; counted when it is done. */
+  /** Full blocks that the engine computed for the request; set when the request is done. */
   computedBlocks: number;
   failures: LoadFailureReason[];
 }
@@ -44,9 +44,9 @@ export interface HarnessOptions {
   readonly blockCount: number;
   readonly loadTimeoutMs: number;
   readonly scheduling?: Partial<SchedulerOptions>;
-  /** Which valid blocks the connector hears of. Default: all. A store gets holes by it. */
+  /** Which valid blocks the connector gets. Default: all. Other values make holes in the store. */
   readonly offers?: (key: BlockKey) => boolean;
-  /** Wraps each rank's worker half. */
+  /** Wraps the worker side of each rank. */
   readonly wrapWorker?: (side: WorkerConnector, rank: number) => WorkerConnector;
 }
 
@@ -54,14 +54,14 @@ interface SeenLoad {
   readonly job: LoadJob;
   readonly request: HarnessRequest;
   readonly failures: Map<BlockId, LoadFailureReason>;
-  /** Pages whose content was lost while the load was under way. */
+  /** Blocks that became invalid while the load was under way. */
   readonly invalid: Set<BlockId>;
 }
 
 /**
- * The engine without a model: the real step, scheduler, pipeline and ranks over runners that check what they read. When a
- * load is reported, its blocks must hold the right bytes on every rank; when a token is computed, so must all tokens
- * before it (I1). The scheduler checks its own invariants after every step (I4, I5, I7, I8).
+ * The engine without a model: the real step, scheduler, pipeline and ranks, with runners that check the KV they read. When
+ * a load is reported, its blocks must have the right bytes on every rank. When a token is computed, the KV of all tokens
+ * before it must be right (I1). The scheduler checks its own invariants after every step (I4, I5, I7, I8).
  */
 export class EngineHarness {
   readonly requests = new Map<RequestId, HarnessRequest>();
@@ -151,28 +151,28 @@ export class EngineHarness {
     return request;
   }
 
-  /** The content of these pages is lost, as when a worker has died; by default that of all pages. */
+  /** Overwrites these blocks, by default all, and reports them as invalid, as after a worker died. */
   invalidateBlocks(blocks: readonly BlockId[] = this.#blocks()): void {
     for (const block of blocks) this.#corrupt(block);
     for (const { invalid } of this.#loads.values()) for (const block of blocks) invalid.add(block);
     const updates = this.scheduler.invalidate(blocks);
-    assert(updates.length === 0, 'a loss ends nobody');
+    assert(updates.length === 0, 'no request ends when blocks become invalid');
     this.scheduler.checkInvariants();
   }
 
-  /** Some pages of the pool. */
+  /** Some blocks of the pool. */
   anyBlocks(prng: Prng): BlockId[] {
     return this.#blocks().filter(() => prng.chance(0.1));
   }
 
-  /** Ends a request in whatever state it is. */
+  /** Ends a request in any state. */
   end(request: HarnessRequest): void {
     if (request.status === 'live') this.scheduler.abort(request.id);
     request.status = 'gone';
     this.requests.delete(request.id);
   }
 
-  /** Steps until all requests are done; a request must not wait for ever. */
+  /** Runs steps until all requests are done. Fails if a request waits for ever. */
   async runToEnd(onDone?: (request: HarnessRequest) => void): Promise<void> {
     const live = (): HarnessRequest[] => [...this.requests.values()].filter(({ status }) => status === 'live');
     await this.runUntil(
@@ -182,7 +182,7 @@ export class EngineHarness {
     for (const request of [...this.requests.values()]) onDone?.(request);
   }
 
-  /** Steps until the request has so many tokens. */
+  /** Runs steps until the request has `length` tokens. */
   async runToLength(request: HarnessRequest, length: number): Promise<void> {
     await this.runUntil(
       () => request.tokens.length >= length,
@@ -190,7 +190,7 @@ export class EngineHarness {
     );
   }
 
-  /** Steps until the workers have nothing more to report, but for so many transfers that do not end. */
+  /** Runs steps until only `openLeft` transfers are open and the scheduler has no work. */
   async runToDrained(openLeft = 0): Promise<void> {
     await this.runUntil(
       () => this.scheduler.stats().transfers.open === openLeft && !this.scheduler.hasWork(),
@@ -198,10 +198,10 @@ export class EngineHarness {
     );
   }
 
-  /** One step of the engine. When there is nothing to do, waits until there may be. */
+  /** One step of the engine. If there is no work, waits for a notification or the next deadline. */
   async step(): Promise<void> {
     const execute = (plan: ScheduledStep) => {
-      // Who takes the former content of the page for what was loaded must fail.
+      // Overwrites the blocks, so that a load that does nothing is detected.
       for (const { blocks } of plan.connectorMetadata?.loads ?? [])
         for (const { block } of blocks) this.#corrupt(block);
       return this.#executor.execute(plan);
@@ -216,15 +216,15 @@ export class EngineHarness {
     await (hasWorked ? turn() : this.#untilWoken());
   }
 
-  /** Ends the engine; true when nothing touches the pool any more. */
+  /** Closes the engine; true if no transfer touches the pool any more. */
   async close(timeoutMs = 2000): Promise<boolean> {
     await this.#connector.close();
     await Promise.all(this.#ranks.map((rank) => rank.close({ timeoutMs })));
-    // A rank frees its pool when no transfer can write it any more.
+    // A rank frees its pool only if no transfer can write it any more.
     return this.#runners.every(({ isClosed }) => isClosed);
   }
 
-  /** Pages that requests use or transfers hold. */
+  /** Blocks that requests reference. */
   get usedBlocks(): number {
     return this.scheduler.stats().blocks.referenced;
   }
@@ -239,7 +239,7 @@ export class EngineHarness {
 
   async #untilWoken(): Promise<void> {
     const wakeMs = this.scheduler.nextWakeMs();
-    // A wake-up that came while the step was planned does not count for it.
+    // A notification during the step needs another step.
     if (wakeMs === undefined || this.#isNotified) return turn();
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
@@ -260,7 +260,7 @@ export class EngineHarness {
     request.computedBlocks = Math.floor(stats.computedTokens / suiteBlockSize);
   }
 
-  /** What the scheduler sees of the connector: its half, with an eye on what passes. */
+  /** The connector's scheduler side for the scheduler, with a record of loads and failures. */
   #port(side: SchedulerConnector): ConnectorPort {
     const { offers = () => true } = this.#options;
     return {
@@ -273,7 +273,7 @@ export class EngineHarness {
       },
       buildConnectorMeta: (given) => {
         const newlyValid = given.newlyValid.filter(({ key }) => offers(key));
-        // What crosses a process border is data.
+        // As between processes: the plan must survive JSON.
         return JSON.parse(JSON.stringify(side.buildConnectorMeta({ ...given, newlyValid })));
       },
       updateConnectorOutput: (output) => {
@@ -281,7 +281,7 @@ export class EngineHarness {
           const { failures } = this.#loads.get(transfer)!;
           if (!failures.has(block)) failures.set(block, reason);
         }
-        for (const transfer of output.finishedRecving) this.#loadOver(transfer);
+        for (const transfer of output.finishedRecving) this.#checkLoad(transfer);
         side.updateConnectorOutput(output);
       },
       requestFinished: (request, valid) =>
@@ -291,8 +291,11 @@ export class EngineHarness {
     };
   }
 
-  /** All ranks have reported a load: what did not fail must be right on every rank now, before anybody uses it. */
-  #loadOver(transfer: TransferId): void {
+  /**
+   * All ranks have reported the load: the blocks that did not fail must be right on every rank, before any request uses
+   * them.
+   */
+  #checkLoad(transfer: TransferId): void {
     const { job, request, failures, invalid } = this.#loads.get(transfer)!;
     this.#loads.delete(transfer);
     for (const { index, block } of job.blocks) {
@@ -315,7 +318,7 @@ export class EngineHarness {
   }
 }
 
-/** What goes to a rank and comes from it is copied, as between processes. */
+/** Copies the messages to and from a rank, as between processes. */
 const acrossProcesses = (rank: InlineRank): Rank => ({
   kvCacheSpec: rank.kvCacheSpec,
   identity: rank.identity,
@@ -329,5 +332,5 @@ const acrossProcesses = (rank: InlineRank): Rank => ({
 
 const layersOfAll = (ranks: number): number[] => Array.from({ length: ranks * layersPerRank }, (_, layer) => layer);
 
-/** A test that hangs is to say who waits for what; deadlines under test are a hundred times shorter. */
+/** After this time, a test that hangs fails with the reason. Most deadlines under test are much shorter. */
 const patienceMs = 40_000;

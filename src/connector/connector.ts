@@ -1,24 +1,24 @@
 /**
- * The connector's contract: KV that lives outside the device pool. vLLM's two halves and order of calls
- * (`vllm/distributed/kv_transfer/kv_connector/v1/base.py`), camelCased; ADR 8 lists what differs and why.
+ * The contract of a connector, which loads and stores KV outside of the pool. It has the two sides and the call order of
+ * vLLM (`vllm/distributed/kv_transfer/kv_connector/v1/base.py`) in camelCase. ADR 8 lists the differences and their reasons.
  *
- *   scheduler half                                       worker half, one on every rank
+ *   scheduler side                                       worker side, one on every rank
  *
  *   getMatchedBlocks      what could be loaded?          handlePreemptions     \
  *   updateStateAfterAlloc what will be loaded            bindConnectorMetadata  |
- *   buildConnectorMeta    what to save  -- metadata -->  startLoadKv            |  every step,
+ *   buildConnectorMeta    what to save  -- metadata -->  startLoadKv            |  every step;
  *                                                        waitForLayerLoad  x L  |  `transfer/worker-step.ts`
- *                                                          (forward pass)       |  is this order as code
+ *                                                          (forward pass)       |  makes these calls
  *                                                        saveKvLayer       x L  |
  *                                                        waitForSave            |
  *                                                        getFinished            |
- *   updateConnectorOutput <- output, all ranks' in one-  getBlockIdsWithLoadErrors
+ *   updateConnectorOutput <- one output of all ranks --  getBlockIdsWithLoadErrors
  *   requestFinished       once per request               clearConnectorMetadata /
  *   takeEvents                                           shutdown
  *
- * Everything between the halves is frozen JSON-able data: it crosses process borders. KV bytes never do.
- * The engine's own book of transfers (`transfer/transfer-ledger.ts`) stands between the scheduler and the scheduler half: it
- * mints the ids, holds the pages, refuses promises that were broken before, and gives up what nobody reports.
+ * The sides exchange frozen, JSON-able data, because it crosses process borders. KV bytes never cross them.
+ * The ledger (`transfer/transfer-ledger.ts`) is between the scheduler and the scheduler side. It makes the ids, pins the
+ * blocks, refuses a block that already failed from the same place, and ends loads that no worker reports.
  */
 import type { Brand } from '../base/brand.ts';
 import type { Clock } from '../base/clock.ts';
@@ -30,41 +30,41 @@ import type { BlockKey } from './block-key.ts';
 import type { LoadFailureReason, SaveFailureReason } from './reasons.ts';
 import type { Timers } from './timers.ts';
 
-/** One attempt to load or save something. Minted by the engine, ascending, never used twice (I6). */
+/** One attempt to load or save blocks. The engine makes the ids: they ascend, and none is used twice (I6). */
 export type TransferId = Brand<number, 'TransferId'>;
 
-// --- What is stored, and whose it is -------------------------------------------------------------------------------
+// --- Identity and blocks -------------------------------------------------------------------------------------------
 
-/** All that must be equal for the bytes of a block to mean the same here as where they were written (I10). */
+/** All that must be equal for the bytes of a block to mean the same on two engines (I10). */
 export interface KvIdentity {
   /** `KvCacheSpec.fingerprint`: model, numerics, layout. */
   readonly fingerprint: string;
-  /** For people: no part of the identity. */
+  /** For people; not part of the identity. */
   readonly modelName: string;
   /** Element type of K and V: `f16` or `q8_0`. */
   readonly dtype: string;
-  /** Pipeline rank, and how many there are. */
+  /** The pipeline rank, and the number of ranks. */
   readonly rank: number;
   readonly worldSize: number;
-  /** Bytes of one page on this rank: the length of every stored block. */
+  /** Bytes of one block on this rank, and so of every stored block without its header. */
   readonly blockBytes: number;
   readonly groups: readonly KvIdentityGroup[];
 }
 
 export interface KvIdentityGroup {
   readonly blockSize: number;
-  /** The model's layers whose KV lies in this group's pages on this rank. */
+  /** The model's layers whose KV is in this group's blocks on this rank. */
   readonly layers: readonly number[];
 }
 
-/** A full block of a request, and the content that it has. */
+/** A full block of a request, and the key of its content. */
 export interface KvBlock extends BlockPlace {
   readonly key: BlockKey;
 }
 
-/** A block that a store says it has. A promise may be broken: the load says so. */
+/** A block that a store promises. The load may still fail. */
 export interface FoundBlock extends KvBlock {
-  /** Which store: a block that failed from one may still come from another. */
+  /** The store. A block that failed from one place may be loaded from another. */
   readonly place: string;
 }
 
@@ -72,7 +72,7 @@ export interface LoadBlock extends FoundBlock {
   readonly block: BlockId;
 }
 
-/** A block whose KV is computed and valid, in the page that holds it. */
+/** A block whose KV is valid, and where it is in the pool. */
 export interface ValidBlock extends KvBlock {
   readonly requestId: RequestId;
   readonly block: BlockId;
@@ -86,47 +86,47 @@ export interface SaveBlock {
 // --- Transfers -----------------------------------------------------------------------------------------------------
 
 /**
- * `sync`: the request's rows are in the same step and wait for the bytes; `async`: the request is parked meanwhile,
- * and everybody else goes on.
+ * `sync`: the step that schedules the request's tokens waits for the load. `async`: the request waits
+ * (`waitingForRemoteKv`), and other requests run meanwhile.
  */
 export type LoadMode = 'sync' | 'async';
 
 /**
- * One attempt to fill pages of one request. Its life, over all ranks:
+ * One attempt to fill blocks of one request. Its states, over all ranks:
  *
- *   ordered --> decided: every block has arrived or is reported as failed --> drained: no I/O touches its pages
+ *   ordered --> decided: every block is loaded or reported as failed --> drained: no I/O touches its blocks
  *
- * Decided comes by the deadline at the latest, whatever the store does (I8); then only pages that are reported as busy
- * may still be written by I/O. Drained comes when it comes, and until then nobody else touches those (I5). Usually no
- * page is busy and both are in one report.
+ * A load is decided by its deadline at the latest, even if the store hangs (I8). After that, I/O may write only blocks
+ * that were reported as busy. Draining has no deadline; busy blocks stay pinned until then (I5). Usually no block is
+ * busy, and one report says both.
  */
 export interface LoadJob {
   readonly transfer: TransferId;
   readonly requestId: RequestId;
   readonly mode: LoadMode;
-  /** From the moment the worker sees the job. A duration and not a time: clocks of processes differ. */
+  /** Starts when the worker receives the job. A duration and not a time, because clocks of processes differ. */
   readonly timeoutMs: number;
   readonly blocks: readonly LoadBlock[];
 }
 
 /**
- * Blocks to store. Nobody writes their pages until it is drained; a connector that copies them first drains it at once.
- * Finished sending is when it is known what was stored.
+ * Blocks to store. The engine does not write them until the save is drained. A connector that copies the blocks first
+ * drains the save at once. `finishedSending` says that the result for every block is known.
  */
 export interface SaveJob {
   readonly transfer: TransferId;
   readonly blocks: readonly SaveBlock[];
 }
 
-/** What a step's workers are told. Frozen. */
+/** The orders of a step for the workers. Frozen. */
 export interface ConnectorMetadata {
   readonly loads: readonly LoadJob[];
   readonly saves: readonly SaveJob[];
-  /** Loads that nobody waits for any more: their request is gone. Unknown ids are ignored. */
+  /** Loads whose request has ended or was preempted. Unknown ids are ignored. */
   readonly cancelled: readonly TransferId[];
-  /** Saves whose pages the pool wants back: what is not begun is dropped. Unknown ids are ignored. */
+  /** Saves whose blocks the pool needs: saves that have not begun are dropped. Unknown ids are ignored. */
   readonly flushed: readonly TransferId[];
-  /** The connector's own message to its worker half. */
+  /** The connector's message to its worker side. */
   readonly extra?: JsonObject;
 }
 
@@ -134,7 +134,7 @@ export interface BlockLoadFailure {
   readonly transfer: TransferId;
   readonly block: BlockId;
   readonly reason: LoadFailureReason;
-  /** I/O that was given up may still write the page. */
+  /** I/O of a load that timed out or was cancelled may still write the block. */
   readonly isBlockBusy: boolean;
 }
 
@@ -144,62 +144,67 @@ export interface BlockSaveFailure {
   readonly reason: SaveFailureReason;
 }
 
-/** What one rank reports after a step, or all of them in one (`transfer/aggregator.ts`). Frozen. */
+/** The report of one rank after a step, or of all ranks together (`transfer/aggregator.ts`). Frozen. */
 export interface ConnectorOutput {
-  /** Saves that are decided: stored is what is not among `saveFailures`, now or earlier. */
+  /** Saves that are decided. Their blocks are stored, except those in `saveFailures` of this report or an earlier one. */
   readonly finishedSending: readonly TransferId[];
-  /** Loads that are decided. A failure of such a load is in this report or an earlier one, never in a later one. */
+  /** Loads that are decided. All failures of such a load are in this report or an earlier one. */
   readonly finishedRecving: readonly TransferId[];
-  /** Loads and saves that no longer touch their pages. */
+  /** Loads and saves that no longer touch their blocks. */
   readonly drained: readonly TransferId[];
-  /** Loads that failed as a whole, where it cannot be said which block did; each is in `finishedRecving` too, now or later. */
+  /**
+   * Loads that failed as a whole, without a failure per block. Each is also in `finishedRecving` of this report or a
+   * later one.
+   */
   readonly failedRecving: readonly TransferId[];
-  /** vLLM's `invalid_block_ids`, each with the attempt that it belongs to, so that a late one harms nobody. */
+  /** vLLM's `invalid_block_ids`, each with its transfer, so that the engine can ignore a late failure. */
   readonly loadFailures: readonly BlockLoadFailure[];
   readonly saveFailures: readonly BlockSaveFailure[];
-  /** Keys that a bounded store has let go of. */
+  /** Keys of blocks that a bounded store has evicted. */
   readonly evicted: readonly BlockKey[];
-  /** What has been counted since the last report. Names that begin with `now.` are differences of levels, perhaps negative. */
+  /** Counts since the last report. Names that begin with `now.` are changes of levels, which may be negative. */
   readonly counters: Readonly<Record<string, number>>;
-  /** How many ranks take part in transfers that begin from now on; 0 = as before. */
+  /** How many ranks take part in transfers that begin after this report; 0 = no change. */
   readonly expectedFinishedCount: number;
 }
 
-// --- Scheduler half ------------------------------------------------------------------------------------------------
+// --- Scheduler side ------------------------------------------------------------------------------------------------
 
-/** A request as connectors see it. */
+/** What a connector knows of a request. */
 export interface ConnectorRequest {
   readonly id: RequestId;
   readonly tokenCount: TokenCount;
-  /** Full blocks that are not valid in the device pool, ascending in each group. What is not asked for is not loaded. */
+  /** Full blocks that are not valid in the pool, ascending in each group. Other blocks are not loaded. */
   readonly wanted: readonly KvBlock[];
-  /** As the client sent it (vLLM's `kv_transfer_params`). */
+  /** The object that the client sent (vLLM's `kv_transfer_params`). */
   readonly kvTransferParams?: JsonObject;
 }
 
 export type MatchAnswer =
-  /** A *set* of the wanted blocks, holes and all; perhaps none. The planner decides which of them are worth loading. */
+  /** A *set* of the wanted blocks, possibly with holes, possibly empty. The planner decides which of them to load. */
   | { readonly kind: 'found'; readonly blocks: readonly FoundBlock[]; readonly mode: LoadMode }
   /**
-   * Not known yet; the connector rings `wake` when it is. At `deadlineMs` (the clock of the context) at the latest
-   * it answers; the engine then goes on without it whatever it says. A second `askLater` does not move the deadline,
-   * before the request is admitted or preempted.
+   * The answer is not known yet; the connector calls `wake` when it is. After `deadlineMs` (of the context's clock) the
+   * engine goes on without the answer. A second `askLater` does not move the deadline until the request is admitted or
+   * preempted.
    */
   | { readonly kind: 'askLater'; readonly deadlineMs: number };
 
 export interface ConnectorStep {
   readonly stepId: StepId;
   /**
-   * Blocks that became valid since the last call. Only valid blocks can be saved: what a step computes is offered after
-   * it was applied, so KV that depended on a failed load reaches no store. The engine holds these pages during the call.
+   * Blocks that became valid since the last call. A computed block becomes valid when its step is applied, so KV that
+   * depends on a failed load is never stored. The engine pins these blocks during the call.
    */
   readonly newlyValid: readonly ValidBlock[];
-  /** A page that holds the block and is valid, of whatever request or of none; undefined when the pool has none. */
+  /** A valid block with this key, of any request or only cached; undefined when the pool has none. */
   validBlock(key: BlockKey): BlockId | undefined;
   newTransferId(): TransferId;
 }
 
-/** The connector's part of a step's metadata; loads and cancellations are the engine's part, so none can be forgotten. */
+/**
+ * The connector's part of a step's metadata. The engine adds loads and cancellations, so a connector cannot omit them.
+ */
 export interface ConnectorPlan {
   readonly saves: readonly SaveJob[];
   readonly extra?: JsonObject;
@@ -209,49 +214,50 @@ export type KvEvent =
   | { readonly kind: 'stored'; readonly keys: readonly BlockKey[]; readonly place: string }
   | { readonly kind: 'removed'; readonly keys: readonly BlockKey[]; readonly place: string };
 
-/** Lives beside the scheduler, one per engine. Synchronous: what takes time goes on behind it and ends with `wake`. */
+/** Beside the scheduler, one per engine. Synchronous: long work runs in the background and ends with `wake`. */
 export interface SchedulerConnector {
   /**
-   * Which of the wanted blocks could be loaded? At each attempt to admit a request that holds no pages, perhaps many
-   * times, perhaps again after a preemption; and when a request has lost KV: its worker died, a page was corrupt, a load
-   * failed (then only for the blocks that failed, which another place may have). May start look-ups; must not change what other requests
-   * are told. A store's failure is an answer without its blocks.
+   * Which of the wanted blocks could be loaded? Called at each attempt to admit a request without blocks, so perhaps
+   * many times, and again after a preemption. Also called when KV of a request became invalid: its worker died, a block
+   * was reported as invalid, or a load failed (then with the failed blocks only, which another place may have).
+   * The call may start look-ups; it must not change the answers for other requests. If a store fails, the answer omits
+   * its blocks.
    */
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer;
   /**
-   * Once per question that was answered, in time or not, after pages were taken: `load` says which of the found blocks
-   * will be loaded and where to, or is undefined when none will. What was found but is not in it is not wanted. `valid`:
-   * the full blocks that the request holds and whose KV is valid; O(blocks).
+   * Once after each answer or missed deadline of `getMatchedBlocks`, when blocks are allocated. `load` has the found
+   * blocks that will be loaded, with their block ids; undefined: none will be. `valid`: the full blocks of the request
+   * whose KV is valid; O(blocks).
    */
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void;
-  /** Once per step, also for steps without tokens. Resets what was gathered for the step. */
+  /** Once per step, also for steps without tokens. The connector starts to collect for the next step. */
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan;
-  /** After each step, with all ranks' reports in one. Only ids that are open reach it: late and double ones do not. */
+  /** After each step, with the reports of all ranks in one. It has only open ids: no late and no duplicate ones. */
   updateConnectorOutput(output: ConnectorOutput): void;
   /**
-   * Once per request, when it ends for whatever reason, before its pages are given back. Transfers may still be under
-   * way, and the newest blocks are offered to be saved with the next step: their pages are held by the engine, so nothing
-   * needs to be delayed. The answer goes to the client with the end of the completion. `valid`: the full blocks that the
-   * request holds and whose KV is valid, computed by it or found; O(blocks), so ask only when the answer needs them.
+   * Once per request, when it ends for any reason, before its blocks are released. Transfers may still be under way, and
+   * the next step offers the newest blocks to be saved. The engine pins these blocks, so nothing needs to be delayed.
+   * The client gets the answer with the end of the completion. `valid`: the full blocks of the request whose KV is
+   * valid, computed or found; O(blocks), so call it only when the answer needs them.
    */
   requestFinished(
     request: ConnectorRequest,
     valid: () => readonly KvBlock[],
   ): { readonly kvTransferParams?: JsonObject };
-  /** After each step: what the stores have gained and lost since the last call. */
+  /** After each step: the blocks that were stored and removed since the last call. */
   takeEvents(): readonly KvEvent[];
   /**
-   * What it has counted since the start, and levels under names that begin with `now.`. Added to the workers' counters in
-   * `engine.stats()`. Absent: it counts nothing.
+   * Counts since the start, and levels under names that begin with `now.`. `engine.stats()` adds them to the workers'
+   * counters. Absent: the connector counts nothing.
    */
   counters?(): Readonly<Record<string, number>>;
-  /** Whether it would have more to do if it got a step, even one without tokens. */
+  /** Whether the connector needs a step, even one without tokens. */
   hasPendingWork(): boolean;
   /** Ends look-ups. Idempotent. */
   close(): Promise<void>;
 }
 
-// --- Worker half ---------------------------------------------------------------------------------------------------
+// --- Worker side ---------------------------------------------------------------------------------------------------
 
 export interface TransferReport {
   readonly finishedSending: readonly TransferId[];
@@ -264,78 +270,80 @@ export interface TransferReport {
   readonly expectedFinishedCount: number;
 }
 
-/** Lives beside the device pool, one on every rank. No method but `shutdown` throws because a store fails. */
+/** Beside the pool, one on every rank. Only `shutdown` may throw when a store fails. */
 export interface WorkerConnector {
   /** Once, before the first step. */
   registerKvCaches(memory: BlockMemory): void;
   /**
-   * First thing in a step, before anything may write a page: stops what `metadata` cancels and flushes. It need not
-   * wait: pages under I/O are held by count and not handed out.
+   * First in a step, before any block may be written: stops the transfers that `metadata` cancels and flushes. It need
+   * not wait, because blocks under I/O are pinned and the pool does not allocate them.
    */
   handlePreemptions(metadata: ConnectorMetadata): void;
   /** Every step, also those without a forward pass. */
   bindConnectorMetadata(metadata: ConnectorMetadata): void;
-  /** Every step, before the forward pass: begins the loads, and the saves too if it likes. Does not wait. */
+  /** Every step, before the forward pass: begins the loads, and optionally the saves. Does not wait. */
   startLoadKv(): void;
   /**
-   * Before each layer of a forward pass, ascending: resolves when the `sync` loads of this step are decided as far as
-   * this layer reads them, by their deadline at the latest. Never rejects.
+   * Before each layer of a forward pass, ascending: resolves when the `sync` loads of this step are decided for the
+   * blocks that this layer reads, by their deadline at the latest. Never rejects.
    */
   waitForLayerLoad(layer: number): Promise<void>;
-  /** After each layer of a forward pass. For connectors that pace their saves; the blocks to save were valid before. */
+  /** After each layer of a forward pass. For connectors that pace their saves; the blocks to save are valid already. */
   saveKvLayer(layer: number): void;
-  /** At the end of a forward pass: resolves when the connector wants the step to end. Decoding waits for it: hurry. */
+  /** At the end of a forward pass: resolves when the connector lets the step end. Decoding waits for it. */
   waitForSave(): Promise<void>;
-  /** Every step, after the forward pass: what ended since the last call. Each id is reported once. */
+  /** Every step, after the forward pass: the transfers that ended since the last call. Each id is reported once. */
   getFinished(): TransferReport;
   /**
-   * Blocks that failed to load, each reported once. Called when the `sync` loads have been waited for (the worker
-   * leaves their requests out of the batch) and again after `getFinished`. A `sync` failure must be known at the first
-   * call, an `async` one at the latest in the step whose `getFinished` reports the load.
+   * Blocks that failed to load, each reported once. Called after the wait for `sync` loads, so that the worker leaves
+   * their requests out of the batch, and again after `getFinished`. A `sync` failure must be known at the first call, an
+   * `async` failure at the latest in the step whose `getFinished` reports the load.
    */
   getBlockIdsWithLoadErrors(): readonly BlockLoadFailure[];
-  /** Last thing in a step, also after a forward pass that threw. */
+  /** Last in a step, also after a forward pass that threw. */
   clearConnectorMetadata(): void;
   /**
-   * Once, at the end: saves that are under way get `timeoutMs` to finish, loads are cancelled. `drained: false` says
-   * that I/O still touches the pool: its memory must not be freed. Idempotent.
+   * At the end: saves under way get `timeoutMs` to finish, loads are cancelled. `drained: false` says that I/O still
+   * touches the pool, so its memory must not be freed. Idempotent.
    */
   shutdown(options: { readonly timeoutMs: number }): Promise<{ readonly drained: boolean }>;
 }
 
-// --- How connectors come to be -------------------------------------------------------------------------------------
+// --- Opening a connector -------------------------------------------------------------------------------------------
 
 export interface ConnectorContext {
   readonly clock: Clock;
   readonly timers: Timers;
-  /** Call it when something ended outside a step: an idle engine then runs one. Cheap; may be called from anywhere. */
+  /**
+   * Call it when a transfer or look-up ended outside of a step: an idle engine then runs one. Cheap, from any callback.
+   */
   readonly wake: () => void;
 }
 
 export interface SchedulerConnectorContext extends ConnectorContext {
   /** One per rank. */
   readonly identities: readonly KvIdentity[];
-  /** For what whoever runs the engine should know, such as a store that holds another model's KV. Absent: nobody listens. */
+  /** Receives events for the operator, such as a store with another model's KV. Absent: events are dropped. */
   readonly event?: (message: string) => void;
 }
 
-/** CRC32 as zlib has it. */
+/** The CRC32 of zlib. */
 export interface Crc32 {
   (bytes: Uint8Array): number;
-  /** The library whose `kvasir_crc32` computes it: other threads can load it too. */
+  /** The library whose `kvasir_crc32` computes it, so that other threads can load it. */
   readonly library?: string;
 }
 
 export interface WorkerConnectorContext extends ConnectorContext {
-  /** This rank's. */
+  /** Of this rank. */
   readonly identity: KvIdentity;
-  /** A quicker CRC32 than Node's; absent where there is none. */
+  /** A faster CRC32 than Node's, if the machine has one. */
   readonly crc32?: Crc32;
 }
 
 /**
- * A connector is a class that takes the configuration and opens both halves, each in its own process. The constructor
- * throws a KvasirError when the configuration is wrong: it runs at start in every process.
+ * A connector is a class that takes the configuration and opens both sides, each in its own process. The constructor
+ * throws a KvasirError when the configuration is wrong. It runs at the start of every process.
  */
 export interface KvConnector {
   openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector>;
@@ -345,12 +353,12 @@ export interface KvConnector {
 export type KvRole = 'kv_producer' | 'kv_consumer' | 'kv_both';
 export type KvLoadFailurePolicy = 'recompute' | 'fail';
 
-/** vLLM's `KVTransferConfig`, as far as it means something here. Frozen. */
+/** The fields of vLLM's `KVTransferConfig` that Kvasir uses. Frozen. */
 export interface KvTransferConfig {
   readonly kvConnector: string;
   readonly kvRole: KvRole;
   readonly kvConnectorExtraConfig: JsonObject;
-  /** A module of the user's; the class `kvConnector` is looked up in it. */
+  /** The user's module, which exports the class `kvConnector`. */
   readonly kvConnectorModulePath?: string;
   readonly kvLoadFailurePolicy: KvLoadFailurePolicy;
   readonly engineId?: string;

@@ -1,6 +1,6 @@
 import { defineError } from '../base/errors.ts';
 
-/** Faults of a connector's configuration: known at start, before any request. */
+/** Errors in the configuration of a connector. They are found at the start, before any request. */
 export const kvConfigInvalid = defineError(
   'KVASIR_KV_CONFIG_INVALID',
   'In --kv-transfer-config, `{parameter}` must be {expected}, got {actual}.{hint}',
@@ -33,7 +33,7 @@ export const connectorClassMissing = defineError(
 );
 export const connectorClassInvalid = defineError(
   'KVASIR_CONNECTOR_CLASS_INVALID',
-  '`{name}` from `{path}` is no connector: {reason}. docs/kv-transfer.md has the contract of a connector.',
+  '`{name}` from `{path}` is not a connector: {reason}. docs/kv-transfer.md has the contract of a connector.',
   400,
 );
 export const storageUnusable = defineError(
@@ -42,13 +42,16 @@ export const storageUnusable = defineError(
   500,
 );
 
-/** Faults of a store while it runs. They never reach a user: a load becomes recomputation, a save a future miss. */
+/**
+ * Errors of a store at run time. Clients never see them: a failed load is recomputed, and a failed save is a future
+ * miss.
+ */
 export const tierClosed = defineError('KVASIR_TIER_CLOSED', 'The tier `{tier}` is closed.', 503);
 export const tierFailed = defineError('KVASIR_TIER_FAILED', 'The tier `{tier}` failed to {action}: {reason}.', 503, {
   retryable: true,
 });
 export const connectorNeedsHostMemory = defineError(
   'KVASIR_CONNECTOR_NEEDS_HOST_MEMORY',
-  'A KV connector moves blocks in the memory of this process, but the KV pool lies on {device}. Start with --device cpu, or without --kv-transfer-config.',
+  'A KV connector moves blocks in the memory of this process, but the KV pool is on {device}. Start with --device cpu, or without --kv-transfer-config.',
   400,
 );

@@ -2,7 +2,7 @@ import { isJsonObject, type JsonObject, type JsonValue } from '../base/json.ts';
 import { didYouMean } from '../base/nearest-name.ts';
 import { kvConfigInvalid } from './errors.ts';
 
-/** Reads `kv_connector_extra_config` field by field; `finish` refuses what nobody has asked for. */
+/** Reads `kv_connector_extra_config` field by field. `finish` refuses fields that no method has read. */
 export class ExtraConfig {
   readonly #raw: JsonObject;
   readonly #path: string;
@@ -68,7 +68,7 @@ export class ExtraConfig {
     });
   }
 
-  /** A misspelt name would otherwise be obeyed by silence. */
+  /** Throws for unknown names, so that a misspelt name is not ignored. */
   finish(): void {
     for (const name of Object.keys(this.#raw)) {
       if (this.#known.has(name)) continue;

@@ -1,19 +1,19 @@
 /**
- * Why a stored block is not used. Any uncertainty is a miss with one of these reasons, never a wrong hit; they are
- * counted by reason, so that an operator sees a full disk, a foreign directory and bit rot as three different things.
+ * Why a stored block is not used. A block that cannot be verified is a miss with one of these reasons. Misses are counted
+ * by reason, so that an operator can tell a missing block, another model's directory and a damaged disk apart.
  */
 export const missReasons = [
   /** Nothing is stored under this key. */
   'absent',
-  /** Shorter than its header says, or too short for a header. */
+  /** Shorter than the length in its header, or too short for a header. */
   'truncated',
-  /** Longer than its header says. */
+  /** Longer than the length in its header. */
   'oversized',
-  /** Does not begin as a stored block does. */
+  /** Does not begin with the magic number of a stored block. */
   'notABlock',
   /** Written in another version of the format. */
   'formatVersion',
-  /** The header's own checksum does not match. */
+  /** The checksum of the header does not match. */
   'headerCorrupt',
   'wrongModel',
   'wrongDtype',
@@ -21,40 +21,40 @@ export const missReasons = [
   'wrongGroup',
   'wrongLayers',
   'wrongRank',
-  /** A whole and sound block, but another one: a renamed file, a store that mixes up its keys. */
+  /** A whole block with another key: a renamed file, or a store that confuses its keys. */
   'wrongKey',
-  /** The header promises another number of bytes than this pool's pages have. */
+  /** The header has another number of bytes than a block of this pool. */
   'wrongLength',
-  /** The bytes' checksum does not match. */
+  /** The checksum of the payload does not match. */
   'corrupt',
 ] as const;
 export type MissReason = (typeof missReasons)[number];
 
-/** Why a block that was promised did not arrive. */
+/** Why a promised block was not loaded. */
 export type LoadFailureReason =
   | MissReason
-  /** The deadline passed. The transfer may still be writing into the page. */
+  /** The deadline passed. The transfer may still write the block. */
   | 'timedOut'
-  /** The engine took the order back. */
+  /** The engine cancelled the load. */
   | 'cancelled'
   /** The store answered with an error. */
   | 'storeFailed'
-  /** The circuit breaker is open: the store was not asked. */
+  /** The circuit breaker is open: the store was not called. */
   | 'storeDown'
-  /** More loads wait than the connector takes. */
+  /** The connector's queue of loads is full. */
   | 'queueFull'
   /** The connector is shutting down. */
   | 'closed'
-  /** The worker that loaded it has died. This says nothing about the store. */
+  /** The worker that loaded the block died. This says nothing about the store. */
   | 'workerDied'
-  /** The worker never reported: the engine's own deadline passed. */
+  /** The worker reported nothing before the engine's own deadline. */
   | 'lost';
 
-/** Why a block was not stored. Never an error to anyone: it is only a future miss (I9). */
+/** Why a block was not stored. This is never an error for a client, only a future miss (I9). */
 export type SaveFailureReason =
-  /** More blocks wait to be written than the write-behind queue takes: dropped before decoding would have to wait. */
+  /** The queue of blocks to write is full. The block is dropped, so that decoding does not wait. */
   | 'queueFull'
-  /** The store has no room, and nothing of ours to make some. */
+  /** The store is full, and this engine can evict no block from it. */
   | 'storeFull'
   | 'storeFailed'
   | 'storeDown'

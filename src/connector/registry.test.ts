@@ -31,21 +31,21 @@ const create = (kvConnector: string, more: Record<string, string | Record<string
   createConnector(readKvTransferConfig({ kvConnector, kvRole: 'kv_both', ...more }));
 
 describe('a connector by name', () => {
-  it('is made when it is built in', async () => {
+  it('is created when it is built in', async () => {
     const extra = { kvConnectorExtraConfig: { shared_storage_path: folder } };
     expect(await create('SharedStorageConnector', extra)).toBeInstanceOf(SharedStorageConnector);
   });
 
-  it('that nobody knows is an error that names the nearest', async () => {
+  it('with an unknown name is an error that suggests the nearest name', async () => {
     await expect(create('SharedStorageConector')).rejects.toThrow(/Did you mean `SharedStorageConnector`/);
     await expect(create('Nixl')).rejects.toMatchObject({ code: 'KVASIR_CONNECTOR_UNKNOWN' });
   });
 
-  it('whose settings are wrong says so', async () => {
+  it('with wrong settings is an error that names the setting', async () => {
     await expect(create('SharedStorageConnector')).rejects.toThrow(/shared_storage_path` must be a directory/);
   });
 
-  it('can be added, once', async () => {
+  it('can be registered once by a program', async () => {
     const load = async () => (await import('./shared-storage/shared-storage-connector.ts')).SharedStorageConnector;
     registerConnector('AddedConnector', load);
     expect(() => registerConnector('AddedConnector', load)).toThrow(/registered already/);
@@ -61,7 +61,7 @@ describe('a connector from a module', () => {
     expect(connector).toMatchObject({ config: { kvConnector: 'MyConnector', kvRole: 'kv_both' } });
   });
 
-  it('may be CommonJS', async () => {
+  it('is found when the module is CommonJS', async () => {
     expect((await create('OldConnector', { kvConnectorModulePath: commonJs })).constructor).toBeDefined();
   });
 
@@ -70,14 +70,14 @@ describe('a connector from a module', () => {
     ['MyConnector', 'no-such-package-here', /cannot be imported: .*no-such-package-here/],
     ['MyConnector', unreadable, /cannot be imported/],
     ['MyConector', file, /exports no `MyConector`\. Did you mean `MyConnector`\? It exports: .*HalfConnector/],
-    ['notAClass', file, /is no connector: it is a number, not a class/],
-    ['arrow', file, /is no connector: it is a function, not a class/],
-    ['HalfConnector', file, /is no connector: it has no method openWorker/],
+    ['notAClass', file, /is not a connector: it is a number, not a class/],
+    ['arrow', file, /is not a connector: it is a function, not a class/],
+    ['HalfConnector', file, /is not a connector: it has no method openWorker/],
   ])('%s from %s is refused with a reason', async (name, path, message) => {
     await expect(create(name, { kvConnectorModulePath: path })).rejects.toThrow(message);
   });
 
-  it('whose constructor throws is refused with what it said', async () => {
+  it('whose constructor throws is refused with the message of the error', async () => {
     const more = { kvConnectorModulePath: file, kvConnectorExtraConfig: { explode: true } };
     await expect(create('MyConnector', more)).rejects.toThrow(/its constructor threw "boom"/);
   });

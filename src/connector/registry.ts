@@ -8,7 +8,7 @@ import type { KvConnector, KvConnectorClass, KvTransferConfig } from './connecto
 import { connectorClassInvalid, connectorClassMissing, connectorModuleFailed, connectorUnknown } from './errors.ts';
 import { FaultyConnector, takeFaults } from './fault/faulty-connector.ts';
 
-/** Built in, imported when asked for. */
+/** The built-in connectors, imported when a configuration names them. */
 const loaders = new Map<string, () => Promise<KvConnectorClass>>([
   [
     'SharedStorageConnector',
@@ -16,17 +16,19 @@ const loaders = new Map<string, () => Promise<KvConnectorClass>>([
   ],
 ]);
 
-/** Adds a connector under a name of its own. For programs that embed the engine; others name a module. */
+/**
+ * Registers a connector under a new name, for programs that embed the engine. The command line takes a module instead.
+ */
 export function registerConnector(name: string, load: () => Promise<KvConnectorClass>): void {
   assert(!loaders.has(name), `a connector named ${name} is registered already`);
   loaders.set(name, load);
 }
 
 /**
- * Finds the class, by `kvConnectorModulePath` first as in vLLM, and makes the connector; the class checks its settings.
- * Relative paths start at the working directory; what is no file is the name of a package.
+ * Finds the class, by `kvConnectorModulePath` first as in vLLM, and creates the connector. The class checks its settings.
+ * A relative path starts at the working directory; a path without a file is the name of a package.
  * @throws KvasirError `connectorUnknown`, `connectorModuleFailed`, `connectorClassMissing`, `connectorClassInvalid`, or
- * what the class finds wrong.
+ * the error of the class.
  */
 export async function createConnector(given: KvTransferConfig): Promise<KvConnector> {
   const { config, plan } = takeFaults(given);
@@ -70,7 +72,7 @@ async function loadFromModule(path: string, name: string): Promise<KvConnectorCl
   } catch (error) {
     throw connectorModuleFailed({ path, reason: messageOf(error) }, error);
   }
-  // A CommonJS module's exports may be visible only behind `default`.
+  // The exports of a CommonJS module may be visible only as `default`.
   const inner = exported.default;
   const found = exported[name] ?? (isRecord(inner) ? inner[name] : undefined);
   if (found === undefined) {

@@ -1,6 +1,6 @@
 import type { Timers } from './timers.ts';
 
-/** setTimeout takes at most 2^31 - 1 milliseconds and calls at once beyond. */
+/** Above 2^31 - 1 milliseconds, setTimeout calls at once. */
 const delayMaxMs = 2 ** 31 - 1;
 
 export const systemTimers: Timers = {

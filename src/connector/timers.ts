@@ -1,10 +1,10 @@
-/** Where deadlines come from. Passed in, so that tests and the simulator own time. */
+/** The source of deadlines. It is passed in, so that tests and the simulator control time. */
 export interface Timers {
   /** Calls `callback` once, `delayMs` from now, unless cancelled. */
   after(delayMs: number, callback: () => void): Timer;
 }
 
 export interface Timer {
-  /** Idempotent; harmless after the call. */
+  /** Idempotent; no effect after the callback was called. */
   cancel(): void;
 }

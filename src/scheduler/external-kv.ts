@@ -298,7 +298,7 @@ export class ExternalKv {
     const isUnused = (block: BlockId): boolean => pool.references(block) === 0;
     this.ledger.flush(isUnused);
     let hasUnused = false;
-    this.ledger.eachHold((block) => {
+    this.ledger.eachPin((block) => {
       if (isUnused(block)) hasUnused = true;
     });
     return hasUnused;
@@ -315,7 +315,7 @@ export class ExternalKv {
     this.#checkScratch ??= { counts: new Int32Array(pool.blockCount), awaited: new Uint8Array(pool.blockCount) };
     const counts = this.#checkScratch.counts.fill(0);
     const awaited = this.#checkScratch.awaited.fill(0);
-    this.ledger.eachHold((block) => counts[block]!++);
+    this.ledger.eachPin((block) => counts[block]!++);
     for (const { block } of this.#newlyValid) counts[block]!++;
     for (const { placed, job } of this.#loads.values()) {
       if (!this.ledger.isOpen(job.transfer)) fail(`I6: a request waits for load ${job.transfer}, which is not open`);

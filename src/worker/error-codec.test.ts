@@ -8,8 +8,8 @@ const fileGone = defineError('KVASIR_FILE_GONE', 'File {path} is gone.', 404, { 
 const travel = (error: unknown): Error => decodeError(deserialize(serialize(encodeError(error))));
 
 describe('errors between processes', () => {
-  it('of a catalogue keep code, sentence, status, fields and cause', () => {
-    // A field that looks like a placeholder must not be filled in a second time.
+  it('from a catalogue keep code, message, status, fields and cause', () => {
+    // A value that looks like a placeholder must not be replaced.
     const error = fileGone({ path: '/a {path}' }, new Error('ENOENT'));
     const arrived = travel(error);
     expect(arrived).toBeInstanceOf(KvasirError);
@@ -23,7 +23,7 @@ describe('errors between processes', () => {
     });
   });
 
-  it('of ours keep their name, and where they were thrown', () => {
+  it('from an assertion keep name, message and stack', () => {
     let thrown: unknown;
     try {
       assert(false, 'one is two');
@@ -35,5 +35,5 @@ describe('errors between processes', () => {
     expect(arrived.stack).toBe((thrown as Error).stack);
   });
 
-  it('what is thrown and is no error becomes one', () => expect(travel('boo')).toEqual(new Error('boo')));
+  it('from a thrown string become an Error with this message', () => expect(travel('boo')).toEqual(new Error('boo')));
 });

@@ -1,6 +1,6 @@
 import { type ErrorFields, KvasirError } from '../base/errors.ts';
 
-/** An error as data: what another process needs to raise it again. */
+/** An error as data, from which another process makes an equal error. */
 export type ErrorMessage =
   | {
       readonly kind: 'kvasir';
@@ -30,13 +30,13 @@ export function encodeError(error: unknown): ErrorMessage {
   return { kind: 'other', name, message, ...(stack === undefined ? {} : { stack }), ...cause };
 }
 
-/** A KvasirError comes back as one; any other as an Error with the name and the stack that it had in its process. */
+/** A KvasirError becomes a KvasirError. Other errors become an Error with the original name and stack. */
 export function decodeError(data: ErrorMessage): Error {
   const cause = data.cause === undefined ? undefined : decodeError(data.cause);
   if (data.kind === 'kvasir') {
     const { code, httpStatus, retryable, fields, message } = data;
     const error = new KvasirError({ code, httpStatus, retryable, template: '' }, fields, cause);
-    // The sentence is written already: filling it once more would take braces in it for fields.
+    // The message is complete. Filling the template again would replace braces in the values.
     error.message = message;
     return error;
   }

@@ -8,19 +8,19 @@ export const workerStartFailed = defineError(
 
 export const workerGone = defineError(
   'KVASIR_WORKER_GONE',
-  'The worker process of {rank} {reason}. It is not started again: {starts} starts in a row have served {seconds} s together. Look for the cause in the log, then start again.',
+  'The worker process of {rank} {reason}. It is not started again, because it ended {starts} times and served steps for only {seconds} s in between. Look for the cause in the log, then start again.',
   500,
 );
 
 export const workerChanged = defineError(
   'KVASIR_WORKER_CHANGED',
-  'The worker process of {rank} came back with another model or another cache, perhaps because the model file has changed. Start again with one complete model file.',
+  'The worker process of {rank} restarted with another model or another KV cache, perhaps because the model file has changed. Start again with one complete model file.',
   500,
 );
 
 export const ranksDiffer = defineError(
   'KVASIR_RANKS_DIFFER',
-  'The ranks would compute different KV: the model file has changed between two of them, or one has a kernel that another has not. Start again; a warning says which kernel is missing.',
+  'The ranks would compute different KV: the model file has changed between two of them, or one has a kernel that another does not have. Start again; a warning names the missing kernel.',
   500,
 );
 

@@ -11,8 +11,8 @@ import type { Rank, RankOutput, RankTrouble } from './rank.ts';
 const closeTimeoutMs = 5_000;
 
 /**
- * All ranks as one executor: hidden states go from rank to rank, the last one samples, and what the ranks report about
- * transfers becomes one report: a block that failed on one of them is invalid on all.
+ * All ranks as one executor. Hidden states go from rank to rank, the last rank samples, and the ranks' reports about
+ * transfers become one report. A block that failed on one rank is invalid on all ranks.
  */
 export class PipelineExecutor implements Executor {
   readonly kvCacheSpec: KvCacheSpec;
@@ -41,14 +41,14 @@ export class PipelineExecutor implements Executor {
   async #execute(step: ScheduledStep): Promise<ExecutedStep> {
     const outputs: Promise<RankOutput>[] = [];
     for (const rank of this.#ranks) outputs.push(rank.execute(step, outputs.at(-1)));
-    // A rank that broke breaks those behind it too: the first cause is the one to tell.
+    // If a rank fails, the ranks after it fail too. The error of the first rank is the cause.
     await Promise.allSettled(outputs);
     const done = await Promise.all(outputs);
     const last = assertDefined(done.at(-1), 'an executor needs a rank');
     assert(last.result.stepId === step.stepId, `step ${step.stepId} has the result of step ${last.result.stepId}`);
     assert(
       last.leftOut.every((index) => index in step.sequences),
-      `step ${step.stepId} left out what it did not have`,
+      `step ${step.stepId} left out a sequence that it does not have`,
     );
     const invalid = done.flatMap(({ invalidBlocks }) => invalidBlocks ?? []);
     return {
@@ -70,12 +70,12 @@ export class PipelineExecutor implements Executor {
   }
 }
 
-/** One block is a page on every rank: pages are as many everywhere, and their bytes add up. */
+/** A block has a part on every rank: all ranks have the same number of blocks, and the bytes of the parts add up. */
 function specOfAll(specs: readonly KvCacheSpec[]): KvCacheSpec {
   const [first] = specs;
   assert(first !== undefined, 'an executor needs a rank');
   for (const { blockCount, fingerprint, groups } of specs) {
-    assert(blockCount === first.blockCount, `ranks with ${first.blockCount} and ${blockCount} pages`);
+    assert(blockCount === first.blockCount, `ranks with ${first.blockCount} and ${blockCount} blocks`);
     if (fingerprint !== first.fingerprint) throw ranksDiffer({});
     assert(groups.length === first.groups.length, 'ranks with different KV groups');
   }

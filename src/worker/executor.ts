@@ -3,15 +3,15 @@ import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import type { RankTrouble } from './rank.ts';
 
 /**
- * Runs steps for the engine, wherever the ranks are: in this process or in others. `execute` is called with one step at
- * a time, in order. A step may have no sequences: then it only moves transfers. A rejection is the end of the engine.
+ * Runs steps for the engine, with ranks in this process or in others. `execute` is called with one step at a time, in
+ * order. A step without sequences only starts and reports transfers. A rejection ends the engine.
  */
 export interface Executor {
-  /** Of the whole model: all ranks' layers and bytes. */
+  /** Of the whole model: the layers and bytes of all ranks. */
   readonly kvCacheSpec: KvCacheSpec;
   execute(step: ScheduledStep): Promise<ExecutedStep>;
-  /** Ranks that do not serve at the moment. Absent where that cannot be. */
+  /** Ranks that do not serve at the moment. Absent if all ranks always serve. */
   troubles?(): readonly RankTrouble[];
-  /** Saves that are under way get some seconds to finish. Idempotent. */
+  /** Saves under way get some seconds to finish. Idempotent. */
   close(): Promise<void>;
 }

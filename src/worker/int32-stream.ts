@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 
-/** 32-bit numbers one after the other, in one array that is used again for every message. */
+/** Writes 32-bit integers into one array, which is reused for every message. */
 export class Int32Writer {
   #data = new Int32Array(256);
   #length = 0;
@@ -20,15 +20,15 @@ export class Int32Writer {
     this.#length += values.length;
   }
 
-  /** The place of a number that is known later: `at` sets it. */
+  /** Writes 0 and returns its position, so that `at` can replace it later. */
   skip(): number {
     this.push(0);
     return this.#length - 1;
   }
 
-  at(place: number, value: number): void {
-    assert(place < this.#length, `place ${place} of ${this.#length}`);
-    this.#data[place] = value;
+  at(position: number, value: number): void {
+    assert(position < this.#length, `position ${position} of ${this.#length}`);
+    this.#data[position] = value;
   }
 
   /** A view, valid until the next write. */
@@ -61,7 +61,7 @@ export class Int32Reader {
     return this.#data[this.#at++]!;
   }
 
-  /** A view of the message. */
+  /** The next `count` integers as a view of the message. */
   take(count: number): Int32Array {
     assert(count >= 0 && this.#at + count <= this.#data.length, 'a message ends too early');
     this.#at += count;

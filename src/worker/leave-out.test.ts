@@ -5,7 +5,7 @@ import type { SequencePlan, StepPlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { sequencesWith } from './leave-out.ts';
 
-/** Rows [start, end) over these pages, four tokens a block. */
+/** Scheduled tokens [start, end) in these blocks of four tokens. */
 function sequence(blocks: readonly number[], start: number, end: number, written = blocks): SequencePlan {
   const table = (ids: readonly number[]) => ({ ids: Int32Array.from(ids), length: ids.length });
   return {
@@ -25,15 +25,15 @@ const planOf = (...sequences: SequencePlan[]): StepPlan => ({
 });
 const without = (plan: StepPlan, ...blocks: number[]) => sequencesWith(plan, blocks as BlockId[], onePoolSpec(20, 4));
 
-test('whoever has a page that failed is left out, and nobody else', () => {
+test('sequences that read a failed block are left out, and no others', () => {
   const plan = planOf(sequence([1, 2], 4, 8), sequence([3, 4], 4, 8), sequence([1, 5], 4, 8));
   expect(without(plan)).toEqual([]);
   expect(without(plan, 1)).toEqual([0, 2]);
   expect(without(plan, 4)).toEqual([1]);
 });
 
-test('and whoever rides on rows that are left out with it, however far', () => {
-  // The first lost page 1 and so does not fill page 2, on which the second rides with page 3, and on that the third.
+test('sequences that read tokens of a sequence that is left out are left out too, transitively', () => {
+  // Sequence 0 needs block 1 and fills block 2. Sequence 1 reads block 2 and fills block 3, which sequence 2 reads.
   const plan = planOf(
     sequence([1, 2], 4, 8),
     sequence([9, 2, 3], 8, 12),
@@ -43,12 +43,12 @@ test('and whoever rides on rows that are left out with it, however far', () => {
   expect(without(plan, 1)).toEqual([0, 1, 2]);
 });
 
-test('pages that a left-out sequence only reads are not spoiled by it, nor is the null page', () => {
+test('blocks that a left-out sequence only reads stay valid, and so does the null block', () => {
   const plan = planOf(sequence([1, 2], 7, 8, [1, 0]), sequence([5, 2], 7, 8), sequence([0, 6], 4, 8));
   expect(without(plan, 1)).toEqual([0]);
 });
 
-test('a sequence is computed when none of its rows reads the block that failed', () => {
+test('a sequence is computed when none of its scheduled tokens reads the failed block', () => {
   const plan = planOf(sequence([1, 2, 3], 4, 8), sequence([1, 2, 3], 8, 12));
   expect(without(plan, 3)).toEqual([1]);
 });

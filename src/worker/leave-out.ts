@@ -6,8 +6,8 @@ import type { SequencePlan, Span, StepPlan } from '../core/step.ts';
 import type { HiddenStates } from '../runner/contract.ts';
 
 /**
- * Indices of the sequences that cannot be computed whole, because rows of theirs depend on one of these blocks, or on rows
- * of a sequence that is left out: owners come before the sequences that read their rows, so one pass finds all.
+ * Indices of the sequences that cannot be computed: their scheduled tokens read one of these blocks, or tokens of a
+ * sequence that is left out. A block's owner is before the sequences that read its tokens, so one pass finds all.
  */
 export function sequencesWith(plan: StepPlan, blocks: readonly BlockId[], spec: KvCacheSpec): readonly number[] {
   const found: number[] = [];
@@ -21,7 +21,7 @@ export function sequencesWith(plan: StepPlan, blocks: readonly BlockId[], spec: 
   return found;
 }
 
-/** The plan without these sequences. What is left may have no rows. */
+/** The plan without these sequences. It may have no scheduled tokens. */
 export function withoutSequences(plan: StepPlan, leftOut: readonly number[]): StepPlan {
   if (leftOut.length === 0) return plan;
   const sequences = plan.sequences.filter((_, index) => !leftOut.includes(index));
@@ -30,8 +30,8 @@ export function withoutSequences(plan: StepPlan, leftOut: readonly number[]): St
 }
 
 /**
- * Hidden states without the rows of `leftOut`, where those of `missing` are not in `hidden` to begin with. Copies only
- * when rows go.
+ * Hidden states without the rows of `leftOut`. `hidden` has no rows for the sequences in `absent`. Copies only if rows are
+ * removed.
  */
 export function withoutTokensOf(
   hidden: HiddenStates,
@@ -44,7 +44,7 @@ export function withoutTokensOf(
   const kept = present.reduce((sum, count, index) => (leftOut.includes(index) ? sum : sum + count), 0);
   if (kept === tokens) return hidden;
   const width = hidden.length / tokens;
-  assert(Number.isInteger(width), `${hidden.length} values of hidden states for ${tokens} rows`);
+  assert(Number.isInteger(width), `${hidden.length} values of hidden states for ${tokens} tokens`);
   const out = new Float32Array(kept * width);
   let from = 0;
   let to = 0;

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { inheritedFlags } from './node-flags.ts';
 
 describe('the flags of a worker', () => {
-  it('are those of its parent, but for what the parent itself is', () => {
+  it('are the flags of its parent, except those for the parent only', () => {
     const kept = ['--max-old-space-size=4096', '--import', './hooks.mjs', '-r', './first.cjs'];
     expect(inheritedFlags(kept)).toEqual(kept);
     const own = [

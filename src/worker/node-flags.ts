@@ -1,10 +1,10 @@
-/** Flags that say what the engine's own process is: code to run, a debugger's port, a watcher. Some take a value. */
+/** Flags for the engine's own process only: code to run, the port of a debugger, a watcher. Some take a value. */
 const ofItsOwn = /^(-e|--eval|-p|--print|-pe|-i|--interactive|-c|--check|--input-type|--inspect|--watch|--test)(-|=|$)/;
 const withValue = new Set(['-e', '--eval', '-p', '--print', '-pe', '--input-type', '--inspect-port', '--watch-path']);
 
 /**
- * What a worker inherits of Node's flags: loaders, memory limits and the like. Not all of them as Node would have it: a
- * worker has a file to run, and one debugger's port is taken.
+ * The Node flags that a worker inherits, such as loaders and memory limits. Node would pass all of them, but a worker has
+ * its own file to run, and the port of the debugger is in use.
  */
 export function inheritedFlags(flags: readonly string[] = process.execArgv): string[] {
   const inherited: string[] = [];

@@ -34,12 +34,12 @@ const failedLoad = (transfer: number, block: number) => ({
 });
 
 describe('the transfers of a process that died', () => {
-  it('are reported as ended, each once, as far as it had not said so itself', () => {
+  it('are reported as ended, each once, unless the process reported them', () => {
     const transfers = new OpenTransfers();
     transfers.ordered(ordered([load(1, 7, 8), load(2, 9), load(3, 4)], [save(4, 5), save(6, 6), save(7, 7)]));
     transfers.reported({
       ...emptyOutput,
-      // 2 is over. 3 is decided, but its store still writes; 4 is copied, but not stored; 6 is over.
+      // 2 and 6 have ended. 3 is decided and not drained. 4 is drained and not decided.
       finishedRecving: [id(2), id(3)],
       finishedSending: [id(6)],
       drained: [id(2), id(4), id(6)],
@@ -60,7 +60,7 @@ describe('the transfers of a process that died', () => {
     expect(transfers.settle()).toEqual(emptyOutput);
   });
 
-  it('take its levels along: bytes and open breakers of a dead process do not count', () => {
+  it('reset its levels, so that bytes and stuck threads of a dead process do not count', () => {
     const transfers = new OpenTransfers();
     transfers.reported({ ...emptyOutput, counters: { 'now.bytes': 500, 'now.stuckThreads': 2, 'tier.stored': 5 } });
     transfers.reported({ ...emptyOutput, counters: { 'now.bytes': -100, 'now.stuckThreads': -2 } });
@@ -68,7 +68,7 @@ describe('the transfers of a process that died', () => {
     expect(transfers.settle()).toEqual(emptyOutput);
   });
 
-  it('reports about others are ignored', () => {
+  it('do not include transfers that were never ordered', () => {
     const transfers = new OpenTransfers();
     transfers.reported({ ...emptyOutput, finishedRecving: [id(1)], drained: [id(1), id(2)] });
     expect(transfers.count).toBe(0);

@@ -14,19 +14,19 @@ import { levelPrefix } from '../connector/tier/tier-counters.ts';
 type Open = { isDecided: boolean; isDrained: boolean } & ({ readonly load: LoadJob } | { readonly save: SaveJob });
 
 /**
- * The transfers that one rank knows and has not reported as ended. When its process dies, no other process can say
- * what became of them: loads have failed, saves are not there, and no I/O touches its pages, which died with it.
+ * The transfers of one rank that it has not reported as ended. When its process dies, no other process knows their
+ * results. The loads count as failed, the saves as not stored, and all as drained, because the process's memory is gone.
  */
 export class OpenTransfers {
   readonly #open = new Map<TransferId, Open>();
-  /** Levels (`now.*`) of the process, as it has told them. */
+  /** Levels (`now.*`) that the process has reported. */
   readonly #levels = new Map<string, number>();
 
   get count(): number {
     return this.#open.size;
   }
 
-  /** The rank is told, or would have been. */
+  /** The step's metadata orders these transfers, also if the process has died. */
   ordered({ loads, saves }: ConnectorMetadata): void {
     for (const load of loads) this.#add(load.transfer, { load, isDecided: false, isDrained: false });
     for (const save of saves) this.#add(save.transfer, { save, isDecided: false, isDrained: false });
@@ -40,7 +40,7 @@ export class OpenTransfers {
     for (const id of drained) this.#mark(id, 'isDrained');
   }
 
-  /** What the dead process would have had to report, so that nobody waits for it. Nothing is open afterwards. */
+  /** The reports that the dead process did not send, so that all its transfers end. Nothing is open afterwards. */
   settle(): ConnectorOutput {
     const finishedSending: TransferId[] = [];
     const finishedRecving: TransferId[] = [];
@@ -64,7 +64,7 @@ export class OpenTransfers {
       ...(loadFailures.length === 0 ? {} : { 'loadFailed.lost': loadFailures.length }),
       ...(saveFailures.length === 0 ? {} : { 'saveFailed.lost': saveFailures.length }),
     };
-    // The process that takes its place starts from 0.
+    // The levels of the new process start at 0.
     for (const [name, level] of this.#levels) if (level !== 0) counters[name] = -level;
     this.#levels.clear();
     return { ...emptyOutput, finishedSending, finishedRecving, drained, loadFailures, saveFailures, counters };

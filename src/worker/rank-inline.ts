@@ -6,9 +6,9 @@ import type { StepResult } from '../core/step.ts';
 import type { HiddenStates, Runner, StageResult } from '../runner/contract.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { sequencesWith, withoutSequences, withoutTokensOf } from './leave-out.ts';
-import type { HandedOn, Rank, RankOutput } from './rank.ts';
+import type { Rank, RankOutput, UpstreamOutput } from './rank.ts';
 
-/** A rank in this process: what the library uses, and what a worker process runs. */
+/** A rank in this process, for the library and inside of a worker process. */
 export class InlineRank implements Rank {
   readonly kvCacheSpec: KvCacheSpec;
   readonly identity: KvIdentity;
@@ -17,7 +17,7 @@ export class InlineRank implements Rank {
   #closing: Promise<void> | undefined;
   #isComputing: boolean = false;
 
-  /** The connector's worker half is opened for `identity` and has the runner's pool registered. The rank owns both. */
+  /** The connector's worker side was opened for `identity` and has the runner's pool. The rank owns both. */
   constructor(runner: Runner, identity: KvIdentity, connector?: WorkerConnector) {
     this.kvCacheSpec = runner.kvCacheSpec;
     this.identity = identity;
@@ -29,7 +29,7 @@ export class InlineRank implements Rank {
     return this.#isComputing;
   }
 
-  async execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput> {
+  async execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
     if (this.#connector === undefined) return this.#forward(step, upstream, []);
     const metadata = assertDefined(step.connectorMetadata, 'a step for a connector has its metadata');
     const forward =
@@ -49,13 +49,13 @@ export class InlineRank implements Rank {
 
   async #close(options: { readonly timeoutMs: number }): Promise<void> {
     const { drained } = (await this.#connector?.shutdown(options)) ?? { drained: true };
-    // I/O that cannot be stopped still writes the pool: its memory is left to the end of the process (I5).
+    // I/O that cannot be stopped still writes the pool, so its memory stays until the process ends (I5).
     if (drained) await this.#runner.close();
   }
 
   async #forward(
     step: ScheduledStep,
-    upstream: Promise<HandedOn> | undefined,
+    upstream: Promise<UpstreamOutput> | undefined,
     failures: readonly BlockLoadFailure[],
   ): Promise<RankOutput> {
     if (step.sequences.length === 0) {
@@ -70,30 +70,30 @@ export class InlineRank implements Rank {
     if (leftOut.length === step.sequences.length) return { ...nothingComputed(step), leftOut };
     let hidden: HiddenStates | undefined;
     if (before !== undefined) {
-      assert(before.hidden !== undefined, 'the rank before hands on hidden states');
+      assert(before.hidden !== undefined, 'the rank before sends hidden states');
       hidden = withoutTokensOf(before.hidden, step, absent, leftOut);
     }
     assert(!this.#isComputing, `step ${step.stepId} is computed while another one is`);
     this.#isComputing = true;
     try {
-      return spread(step, await this.#runner.execute(withoutSequences(step, leftOut), hidden), leftOut);
+      return withLeftOut(step, await this.#runner.execute(withoutSequences(step, leftOut), hidden), leftOut);
     } finally {
       this.#isComputing = false;
     }
   }
 }
 
-/** The result of a step that left sequences out, in terms of the step. */
-function spread(step: ScheduledStep, { hidden, ...result }: StageResult, leftOut: readonly number[]): RankOutput {
-  const handedOn = hidden === undefined ? {} : { hidden };
-  if (leftOut.length === 0) return { result, leftOut, ...handedOn };
+/** The result of a step that left sequences out, with the sequence indices of the whole step. */
+function withLeftOut(step: ScheduledStep, { hidden, ...result }: StageResult, leftOut: readonly number[]): RankOutput {
+  const upstream = hidden === undefined ? {} : { hidden };
+  if (leftOut.length === 0) return { result, leftOut, ...upstream };
   assert(result.stepId === step.stepId, `step ${step.stepId} has the result of step ${result.stepId}`);
-  const places = step.sequences.map((_, index) => index).filter((index) => !leftOut.includes(index));
-  assert(result.sampled.length === places.length, `${result.sampled.length} samples for ${places.length} sequences`);
+  const indices = step.sequences.map((_, index) => index).filter((index) => !leftOut.includes(index));
+  assert(result.sampled.length === indices.length, `${result.sampled.length} samples for ${indices.length} sequences`);
   const sampled: StepResult['sampled'][number][] = step.sequences.map(() => undefined);
-  for (const [i, place] of places.entries()) sampled[place] = result.sampled[i];
-  const failures = result.failures?.map(({ sequence, error }) => ({ sequence: places[sequence]!, error }));
-  return { result: { ...result, sampled, ...(failures === undefined ? {} : { failures }) }, leftOut, ...handedOn };
+  for (const [i, index] of indices.entries()) sampled[index] = result.sampled[i];
+  const failures = result.failures?.map(({ sequence, error }) => ({ sequence: indices[sequence]!, error }));
+  return { result: { ...result, sampled, ...(failures === undefined ? {} : { failures }) }, leftOut, ...upstream };
 }
 
 function nothingComputed({ stepId, sequences }: ScheduledStep): RankOutput {

@@ -8,7 +8,7 @@ import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { workerChanged, workerGone, workerStartFailed } from './errors.ts';
 import { OpenTransfers } from './open-transfers.ts';
-import type { HandedOn, OpenedRank, RankOutput, RankTimings, RankTrouble } from './rank.ts';
+import type { OpenedRank, RankOutput, RankTimings, RankTrouble, UpstreamOutput } from './rank.ts';
 import { RestartBudget, type RestartPolicy } from './restart-budget.ts';
 import { StepEncoder } from './step-codec.ts';
 import { decodeOutput, type OutputMessage, type RankFacts } from './worker-messages.ts';
@@ -18,14 +18,14 @@ import { StepDeadlines, stepCost } from './worker-watch.ts';
 export interface ProcessRankOptions<Setup> extends WorkerOptions<Setup> {
   readonly clock: Clock;
   readonly restarts: RestartPolicy;
-  /** A worker has died; a new one is started unless `isGivenUp`. */
+  /** A worker has died. A new one is started unless `isGivenUp`. */
   readonly onDeath: (death: WorkerDeath) => void;
 }
 
 export interface WorkerDeath {
   readonly rank: string;
   readonly processId: number;
-  /** Half a sentence: `died of SIGKILL`. */
+  /** The predicate of a sentence: `died of SIGKILL`. */
   readonly reason: string;
   /** The whole sentence. */
   readonly message: string;
@@ -33,10 +33,9 @@ export interface WorkerDeath {
 }
 
 /**
- * A rank in a process of its own. When the process dies, of a signal, of a bug in native code, or because it hung and was
- * killed (`worker-watch.ts`), the engine goes on: the
- * step, or the next one if none is out, reports that every page of this rank is lost and that its transfers have failed,
- * and a new process takes over. All that was lost is computed again, and the text is the same.
+ * A rank in its own process. The process may die of a signal or of a bug in native code, or it hangs and is killed
+ * (`worker-watch.ts`). Then the step in flight, or the next step, reports that every block of this rank is invalid and
+ * that its transfers have failed. A new process starts. The KV is computed again, and the text is the same.
  */
 export class ProcessRank<Setup> implements OpenedRank {
   readonly kvCacheSpec: KvCacheSpec;
@@ -46,20 +45,20 @@ export class ProcessRank<Setup> implements OpenedRank {
   readonly #transfers = new OpenTransfers();
   readonly #budget: RestartBudget;
   readonly #deadlines: StepDeadlines;
-  /** The process that serves; absent while the next one starts. */
+  /** The process that serves; undefined while the next one starts. */
   #serving: WorkerProcess<Setup> | undefined;
   #starting: Promise<WorkerProcess<Setup>> | undefined;
-  /** The one that serves or starts, or was the last to do so. */
+  /** The last process that was started. */
   #latest: WorkerProcess<Setup>;
   #encoder = new StepEncoder();
-  /** A process that had served has died, and no step has said so yet. */
-  #isLossUntold: boolean = false;
+  /** A process has died, and no step has reported its blocks as invalid yet. */
+  #isDeathUnreported: boolean = false;
   /** Why no process serves. */
   #workerFailure: Omit<RankTrouble, 'rank' | 'processId'> | undefined;
   #timings = noTimings;
   #closing: Promise<void> | undefined;
 
-  /** @throws what the worker could not open its rank for, or `workerStartFailed`. */
+  /** @throws the error of the worker that could not open its rank, or `workerStartFailed`. */
   static async open<Setup>(options: ProcessRankOptions<Setup>): Promise<ProcessRank<Setup>> {
     const deadlines = new StepDeadlines(options.timeoutMs);
     const worker = new WorkerProcess(options, deadlines);
@@ -105,26 +104,26 @@ export class ProcessRank<Setup> implements OpenedRank {
     return { rank, processId, state: 'silent', message };
   }
 
-  async execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput> {
+  async execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
     if (step.connectorMetadata !== undefined) this.#transfers.ordered(step.connectorMetadata);
-    if (!this.#isLossUntold) {
-      // Nothing is awaited before the step is sent, if there is somebody to send it to.
+    if (!this.#isDeathUnreported) {
+      // If a worker serves, the step is sent without an await before it.
       const worker = this.#serving ?? (await this.#next());
-      const answer = this.#isLossUntold ? undefined : await this.#run(worker, step, upstream);
+      const answer = this.#isDeathUnreported ? undefined : await this.#run(worker, step, upstream);
       if (answer !== undefined) {
         const output = decodeOutput(answer);
         if (output.connectorOutput !== undefined) this.#transfers.reported(output.connectorOutput);
         return output;
       }
     }
-    this.#isLossUntold = false;
-    return this.#lossIn(step);
+    this.#isDeathUnreported = false;
+    return this.#outputAfterDeath(step);
   }
 
   async #run(
     worker: WorkerProcess<Setup>,
     step: ScheduledStep,
-    upstream: Promise<HandedOn> | undefined,
+    upstream: Promise<UpstreamOutput> | undefined,
   ): Promise<OutputMessage | undefined> {
     const cost = stepCost(step);
     const before = worker.timings?.computeMs ?? 0;
@@ -138,7 +137,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     return this.#closing;
   }
 
-  #lossIn({ stepId, sequences, connectorMetadata }: ScheduledStep): RankOutput {
+  #outputAfterDeath({ stepId, sequences, connectorMetadata }: ScheduledStep): RankOutput {
     const invalidBlocks = Array.from({ length: this.kvCacheSpec.blockCount - 1 }, (_, i) => (i + 1) as BlockId);
     return {
       result: { stepId, sampled: sequences.map(() => undefined) },
@@ -159,14 +158,14 @@ export class ProcessRank<Setup> implements OpenedRank {
     void worker.gone.then((end) => {
       if (this.#closing !== undefined) return;
       this.#serving = undefined;
-      this.#isLossUntold = true;
+      this.#isDeathUnreported = true;
       this.#timings = this.timings();
       worker.timings = undefined;
       this.#encoder = new StepEncoder();
       this.#starting = this.#startAgain(worker, end, this.#options.clock.nowMs() - readyMs);
-      // If nobody asks for another step, nobody needs to know that there will be none.
+      // If there is no further step, the rejection needs no handler.
       this.#starting.catch(() => undefined);
-      // Whoever waits for a transfer of the dead process is to be told.
+      // Transfers of the dead process have ended.
       this.#options.onWake();
     });
   }
@@ -178,7 +177,7 @@ export class ProcessRank<Setup> implements OpenedRank {
     const what = `The worker process of ${rank} ${how.reason}`;
     this.#workerFailure = isGivenUp
       ? { state: 'gone', message: `${what}, and is not started again.` }
-      : { state: 'restarting', message: `${what}. It is started again, and what it knew is computed again.` };
+      : { state: 'restarting', message: `${what}. It is started again, and its KV is computed again.` };
     onDeath({ rank, processId: exited.processId, reason: how.reason, isGivenUp, message: this.#workerFailure.message });
     if (isGivenUp) throw workerGone({ rank, reason: how.reason, ...next }, how.error);
     if (next.delayMs > 0) await delay(next.delayMs);

@@ -7,38 +7,38 @@ import type { RunnerTimings } from '../runner/ggml-runner.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 
 /**
- * One rank of the pipeline: a runner with some of the model's layers, their part of every KV block, and the worker half of
- * the connector. In this process (`rank-inline.ts`) or in one of its own (`rank-process.ts`).
+ * One rank of the pipeline: a runner with some of the model's layers, their part of every KV block, and the worker side of
+ * the connector. In this process (`rank-inline.ts`) or in its own process (`rank-process.ts`).
  *
- * `execute` is called with one step at a time, in order, on all ranks at once: transfers begin at the call, computing
- * when the rank before has handed on its hidden states. A rejection means that the rank is broken for good; the fault
- * of a request or of a store is part of the result.
+ * `execute` is called with one step at a time, in order, on all ranks at once. Transfers begin at the call; computing
+ * begins when the hidden states of the rank before arrive. A rejection means that the rank cannot continue. Errors of a
+ * request or a store are part of the result.
  */
 export interface Rank {
   /** Of this rank's layers. */
   readonly kvCacheSpec: KvCacheSpec;
   readonly identity: KvIdentity;
-  /** `upstream`: what the rank before makes of the step; undefined for rank 0. It may reject: then so does this. */
-  execute(step: ScheduledStep, upstream: Promise<HandedOn> | undefined): Promise<RankOutput>;
-  /** Absent where a rank is always there: in this process. */
+  /** `upstream`: the output of the rank before; undefined for rank 0. If it rejects, `execute` rejects. */
+  execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput>;
+  /** Absent if the rank always serves, as in this process. */
   trouble?(): RankTrouble | undefined;
-  /** Saves that are under way get `timeoutMs` to finish, then native memory is freed. Idempotent. */
+  /** Saves under way get `timeoutMs` to finish, then native memory is freed. Idempotent. */
   close(options: { readonly timeoutMs: number }): Promise<void>;
 }
 
-/** A rank, and what is known of it for people. */
+/** A rank with information for people. */
 export interface OpenedRank extends Rank {
-  /** What computes attention, and why not something faster. */
+  /** The implementation of attention, and the reason if a faster one is not used. */
   readonly attentionDescription: string;
-  /** The process that it is in. */
+  /** The process of the rank. */
   readonly processId: number;
-  /** Where the time of all its steps went. */
+  /** Total times of all its steps. */
   timings(): RankTimings;
 }
 
 /** A rank in this process. */
 export interface LocalRank extends OpenedRank {
-  /** Whether kernels run for a step right now. */
+  /** Whether kernels run for a step at the moment. */
   readonly isComputing: boolean;
 }
 
@@ -46,7 +46,10 @@ export interface LocalRank extends OpenedRank {
 export interface RankTrouble {
   readonly rank: string;
   readonly processId: number;
-  /** `silent`: does not answer. `restarting`: its process has died, and the next one loads. `gone`: it is given up. */
+  /**
+   * `silent`: does not answer. `restarting`: the process has died, and the next one loads. `gone`: no process starts
+   * again.
+   */
   readonly state: 'silent' | 'restarting' | 'gone';
   /** A sentence. */
   readonly message: string;
@@ -54,21 +57,21 @@ export interface RankTrouble {
 
 export type RankTimings = Readonly<RunnerTimings>;
 
-/** What the next rank needs of a step. */
-export interface HandedOn {
+/** The part of a rank's output that the next rank needs. */
+export interface UpstreamOutput {
   /** F32 `[embedding, rows]` of all sequences that are not in `leftOut`, in batch order; absent from the last rank. */
   readonly hidden?: HiddenStates;
   /**
-   * Sequences (indices in the plan) that this rank or one before it did not compute, because a load had failed or its
-   * process had died.
+   * Sequences (indices in the plan) that this rank or a rank before it did not compute, because a load failed or the
+   * process died.
    */
   readonly leftOut: readonly number[];
 }
 
-/** What a rank made of a step. Of the last rank, `sampled` and `failures` count; of all others, `hidden`. */
-export interface RankOutput extends HandedOn {
+/** The output of a rank for a step. `sampled` and `failures` are from the last rank, `hidden` from all others. */
+export interface RankOutput extends UpstreamOutput {
   readonly result: StepResult;
   readonly connectorOutput?: ConnectorOutput;
-  /** Pages whose content this rank has lost: all of them, when its process died and came back empty. */
+  /** Blocks whose KV on this rank is invalid: all of them after its process died. */
   readonly invalidBlocks?: readonly BlockId[];
 }

@@ -1,18 +1,19 @@
-/** When a worker process that dies again and again is given up. */
+/**
+ * When a worker process that dies repeatedly is given up: after `startsMax` processes that served less than `withinMs`.
+ */
 export interface RestartPolicy {
-  /** So many lives in a row ... */
   readonly startsMax: number;
-  /** ... that have served for less than this together. */
+  /** Of all these processes together. */
   readonly withinMs: number;
-  /** How long to wait before the second restart in a row; the third waits twice as long, and so on. */
+  /** The wait before the second restart in a row. The third waits twice as long, the fourth three times, and so on. */
   readonly backoffMs: number;
 }
 
 export const restartDefaults: RestartPolicy = { startsMax: 3, withinMs: 60_000, backoffMs: 250 };
 
 /**
- * The lives of one worker. Counted is the time that they served: loading a large model may take minutes, and a crash at each
- * first step is to be noticed all the same.
+ * Counts the restarts of one worker. Only the time that processes served counts, without the time to load: loading a large
+ * model may take minutes, and a crash at each first step must use up the budget.
  */
 export class RestartBudget {
   readonly #policy: RestartPolicy;
@@ -22,7 +23,7 @@ export class RestartBudget {
     this.#policy = policy;
   }
 
-  /** A life has ended. Says how long to wait before the next, or that there is none. */
+  /** A process has ended. Returns the wait before the next one, or the reason why there is none. */
   ended(servedMs: number): { readonly delayMs: number } | { readonly starts: number; readonly seconds: number } {
     this.#servedMs.push(servedMs);
     const { startsMax, withinMs, backoffMs } = this.#policy;
@@ -32,7 +33,7 @@ export class RestartBudget {
       sum += this.#servedMs[i]!;
       starts++;
     }
-    // What did not count now will not count later.
+    // Older processes will not count later.
     this.#servedMs.splice(0, this.#servedMs.length - starts);
     if (starts >= startsMax) return { starts, seconds: Math.round(sum / 1000) };
     return { delayMs: backoffMs * Math.max(0, starts - 1) };

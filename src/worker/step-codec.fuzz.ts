@@ -9,9 +9,9 @@ import type { ScheduledStep } from '../scheduler/contract.ts';
 import { StepDecoder, StepEncoder } from './step-codec.ts';
 
 /**
- * Random steps through the codec against a clone of the whole plan: requests that come and go, grow, are preempted and
- * there again in one step, lose blocks behind a window, write elsewhere than they read, have the names of others before
- * them; and workers that die. More runs: KVASIR_FUZZ_RUNS; another start: KVASIR_FUZZ_SEED.
+ * Random steps through the codec; the reference is a clone of the whole plan. Requests start and end, grow, and are
+ * preempted and resumed in one step. They release blocks of a window, have other write tables, and reuse the ids of ended
+ * requests. Workers die. KVASIR_FUZZ_RUNS sets the number of runs, KVASIR_FUZZ_SEED the first seed.
  */
 const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 200);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
@@ -24,7 +24,7 @@ interface Actor {
 }
 
 describe('the step codec', () => {
-  test(`gives a worker what a clone of the plan would, in ${runs} random runs`, () => {
+  test(`a decoded step equals a clone of the plan, in ${runs} random runs`, () => {
     for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
       try {
         runOnce(new Prng(seed));
@@ -42,7 +42,7 @@ function runOnce(prng: Prng): void {
   let decoder = new StepDecoder();
   for (let step = 1; step <= 30; step++) {
     const released: RequestId[] = [];
-    // Ended: their names may be used again at once.
+    // These requests end: their ids may be used again at once.
     actors = actors.filter(({ id }) => !prng.chance(0.1) || released.push(id) < 0);
     while (actors.length < 6 && prng.chance(0.5)) actors.push(makeActor(prng, actors, groups));
     for (const actor of actors) {
@@ -109,7 +109,7 @@ function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): Sequence
   };
 }
 
-/** Behind `length` stands what means nothing. */
+/** The ids after `length` are random, because they are unused. */
 const tableOf = (prng: Prng, blocks: readonly number[]): BlockTable => ({
   ids: Int32Array.from([...blocks, prng.between(0, 99), prng.between(0, 99)]),
   length: blocks.length,

@@ -6,7 +6,7 @@ import type { SequencePlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { StepEncoder } from './step-codec.ts';
 
-/** Bytes of a step that decodes one token of a request with so many before it. */
+/** Bytes of a step that decodes one token after a context of `context` tokens. */
 function decodeBytes(context: number): number {
   const tokens = new TokenBuffer(Array.from({ length: context }, (_, i) => i % 200));
   const params = parseSamplingParams({}, { vocabSize: 256, maxTokensDefault: 9, drawSeed: () => 1n });
@@ -26,8 +26,8 @@ function decodeBytes(context: number): number {
   return send(context);
 }
 
-describe('the bytes of a step', () => {
-  it('of decoding do not grow with the context', () => {
+describe('the message of a step', () => {
+  it('of decoding does not grow with the context', () => {
     expect(decodeBytes(100_000)).toBe(decodeBytes(100));
     expect(decodeBytes(100)).toBeLessThan(256);
   });

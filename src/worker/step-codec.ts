@@ -1,7 +1,7 @@
 /**
- * What crosses to a worker process for a step. Both ends keep a mirror of each request, so that a step of decoding costs
- * bytes for what is new and not for the context: a token, perhaps a block. `released` drops mirrors. A new process
- * starts with none: so does its encoder.
+ * The message of a step to a worker process. Both ends keep a mirror of each request, so the message has only the new
+ * tokens and blocks, not the whole context. `released` removes mirrors. A new process starts without mirrors, and so does
+ * its encoder.
  */
 import { assert, assertDefined } from '../base/assert.ts';
 import type { ConnectorMetadata } from '../connector/connector.ts';
@@ -17,12 +17,12 @@ export interface StepMessage {
   readonly tokenCount: TokenCount;
   readonly sequenceCount: number;
   readonly released: readonly RequestId[];
-  /** Requests that the worker has not heard of, and how they are sampled: each is sent once. */
+  /** Requests that are new to the worker, and sampling parameters: each is sent once. */
   readonly requests: readonly RequestId[];
   readonly samples: readonly SampleRequest[];
   /**
-   * Per sequence: slot, flags, new tokens (count, ids), spans (count, pairs), tables (count, deltas), and the deltas of the
-   * tables to write to where they differ. A view, valid until the next step is encoded.
+   * Per sequence: mirror number, flags, new tokens (count, ids), spans (count, pairs), tables (count, deltas), and the
+   * deltas of the write tables if they differ. A view, valid until the next step is encoded.
    */
   readonly int32s: Int32Array;
   readonly connectorMetadata?: ConnectorMetadata;
@@ -40,7 +40,7 @@ interface SentRequest {
   readonly tables: TableMirror[];
 }
 
-/** The engine's end. One per life of a worker. */
+/** The engine's end. One per worker process. */
 export class StepEncoder {
   readonly #sent = new Map<RequestId, SentRequest>();
   readonly #freeSlots: number[] = [];
@@ -52,7 +52,7 @@ export class StepEncoder {
     return this.#sent.size;
   }
 
-  /** Each call's message must reach the decoder, in order. */
+  /** Every message must reach the decoder, in order. */
   encode(step: ScheduledStep): StepMessage {
     const { stepId, tokenCount, sequences, released, connectorMetadata } = step;
     for (const id of released) this.#release(id);
@@ -90,7 +90,7 @@ export class StepEncoder {
     if (writeTables !== undefined) flags |= hasWriteTables;
     out.push(sent.slot);
     out.push(flags);
-    assert(tokens.length >= sent.tokenCount, `${requestId} has lost tokens`);
+    assert(tokens.length >= sent.tokenCount, `${requestId} has fewer tokens than before`);
     out.push(tokens.length - sent.tokenCount);
     out.pushAll(tokens.view(sent.tokenCount));
     sent.tokenCount = tokens.length;
@@ -111,7 +111,7 @@ export class StepEncoder {
       mirror.copy(table);
     }
     if (writeTables === undefined) return;
-    assert(writeTables.length === blockTables.length, 'a table to write to for each group');
+    assert(writeTables.length === blockTables.length, 'a write table for each group');
     for (const [group, table] of writeTables.entries()) writeDelta(out, blockTables[group]!, table);
   }
 
@@ -122,7 +122,7 @@ export class StepEncoder {
     return sent;
   }
 
-  /** Ids that this worker never saw are released too: another life of it may have. */
+  /** Unknown ids are ignored: an earlier process of the worker may have had them. */
   #release(id: RequestId): void {
     const sent = this.#sent.get(id);
     if (sent === undefined) return;
@@ -138,7 +138,7 @@ interface KnownRequest {
   sample: SampleRequest | undefined;
 }
 
-/** The worker's end. What it returns is valid until the next message is decoded. */
+/** The worker's end. A result is valid until the next message is decoded. */
 export class StepDecoder {
   readonly #known: (KnownRequest | undefined)[] = [];
   readonly #slots = new Map<RequestId, number>();
@@ -156,7 +156,7 @@ export class StepDecoder {
     const sequences: SequencePlan[] = [];
     for (let i = 0; i < message.sequenceCount; i++) sequences.push(this.#decodeSequence(from, requests, samples));
     const isUsedUp = from.isAtEnd && requests.next().done === true && samples.next().done === true;
-    assert(isUsedUp, 'a message has more than its sequences');
+    assert(isUsedUp, 'the message is longer than its sequences');
     return {
       stepId,
       tokenCount,
@@ -170,7 +170,7 @@ export class StepDecoder {
     const slot = from.next();
     const flags = from.next();
     const known =
-      (flags & isNew) === 0 ? assertDefined(this.#known[slot], 'a request that is known') : this.#add(slot, requests);
+      (flags & isNew) === 0 ? assertDefined(this.#known[slot], 'the request has a mirror') : this.#add(slot, requests);
     if ((flags & hasNewSample) !== 0) known.sample = samples.next().value;
     for (const token of from.take(from.next())) known.tokens.push(token as never);
     const spans: Span[] = [];
@@ -183,7 +183,9 @@ export class StepDecoder {
     return {
       ...sequence,
       ...((flags & hasWriteTables) === 0 ? {} : { writeTables: known.tables.map((table) => changed(from, table)) }),
-      ...((flags & isSampled) === 0 ? {} : { sample: assertDefined(known.sample, 'how to sample was sent before') }),
+      ...((flags & isSampled) === 0
+        ? {}
+        : { sample: assertDefined(known.sample, 'the sampling parameters were sent before') }),
     };
   }
 

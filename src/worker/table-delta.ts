@@ -2,7 +2,7 @@ import { assert } from '../base/assert.ts';
 import type { BlockTable } from '../core/step.ts';
 import type { Int32Reader, Int32Writer } from './int32-stream.ts';
 
-/** A block table that is kept from step to step. */
+/** A copy of a request's block table that both ends keep between steps. */
 export class TableMirror implements BlockTable {
   #ids = new Int32Array(16);
   #length = 0;
@@ -31,9 +31,9 @@ export class TableMirror implements BlockTable {
 }
 
 /**
- * What makes `table` out of `base`: its length, and runs of ids that differ (`count; start, length, ids...`). A request
- * that grows changes the end of its table, one behind whose window blocks are let go a place in the middle too.
- * O(length) comparisons, but bytes only for what differs.
+ * Writes the difference between `base` and `table`: the length, and runs of ids that differ (`count; start, length,
+ * ids...`). A request that grows changes the end of its table. A sliding window also changes an entry in the middle, when
+ * it releases a block. O(length) comparisons, but bytes only for entries that differ.
  */
 export function writeDelta(out: Int32Writer, base: BlockTable, table: BlockTable): void {
   out.push(table.length);
@@ -54,7 +54,7 @@ export function writeDelta(out: Int32Writer, base: BlockTable, table: BlockTable
   out.at(countAt, runs);
 }
 
-/** Turns `table`, which is equal to the `base` that the delta was made from, into what it was made for. */
+/** Applies a delta to `table`, which must equal the `base` of the delta. */
 export function applyDelta(from: Int32Reader, table: TableMirror): void {
   table.resize(from.next());
   for (let runs = from.next(); runs > 0; runs--) {

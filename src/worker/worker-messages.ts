@@ -3,17 +3,17 @@ import type { KvIdentity } from '../connector/connector.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepResult } from '../core/step.ts';
 import { decodeError, type ErrorMessage, encodeError } from './error-codec.ts';
-import type { HandedOn, RankOutput, RankTimings } from './rank.ts';
+import type { RankOutput, RankTimings, UpstreamOutput } from './rank.ts';
 import type { StepMessage } from './step-codec.ts';
 
-/** From the engine to a worker process. One step is out at a time. KV never travels this way. */
+/** From the engine to a worker process. One step is in flight at a time. KV is never sent. */
 export type ToWorker<Setup> =
-  /** First, and once. */
+  /** The first message, once. */
   | { readonly kind: 'open'; readonly setup: Setup }
-  /** At once when there is a step, so that its loads begin; `upstream` follows if `hasUpstream`. */
+  /** Sent before the hidden states, so that loads begin at once. `upstream` follows if `hasUpstream`. */
   | { readonly kind: 'step'; readonly step: StepMessage; readonly hasUpstream: boolean }
-  | { readonly kind: 'upstream'; readonly handedOn: HandedOn }
-  /** The rank before is broken: the step is given up. Answered by nothing. */
+  | { readonly kind: 'upstream'; readonly output: UpstreamOutput }
+  /** The rank before has failed: the step ends without an answer. */
   | { readonly kind: 'upstreamFailed' }
   /** Answered by `pong` at any time, also while a step is computed. */
   | { readonly kind: 'ping' }
@@ -26,11 +26,11 @@ export type FromWorker =
   | { readonly kind: 'ready'; readonly facts: RankFacts }
   | { readonly kind: 'openFailed'; readonly error: ErrorMessage }
   | { readonly kind: 'output'; readonly output: OutputMessage; readonly timings: RankTimings }
-  /** `isComputing`: kernels run for the step that is out; false while it waits for loads or for the rank before. */
+  /** `isComputing`: kernels run for the step in flight; false while it waits for loads or for the rank before. */
   | { readonly kind: 'pong'; readonly isComputing: boolean }
   /** Transfers have ended between steps. At most one until the next step. */
   | { readonly kind: 'wake' }
-  /** The rank is broken for good; the process ends. */
+  /** The rank has failed, and the process ends. */
   | { readonly kind: 'broken'; readonly error: ErrorMessage };
 
 export interface RankFacts {
@@ -62,7 +62,7 @@ export function decodeOutput({ result, ...rest }: OutputMessage): RankOutput {
     ...rest,
     result: {
       ...plain,
-      // What fails a sequence is always an entry of a catalogue.
+      // The error of a sequence is always from a catalogue.
       failures: failures.map(({ sequence, error }) => ({ sequence, error: decodeError(error) as KvasirError })),
     },
   };

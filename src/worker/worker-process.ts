@@ -2,47 +2,47 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { trackChild } from '../base/child-processes.ts';
 import { decodeError } from './error-codec.ts';
 import { inheritedFlags } from './node-flags.ts';
-import type { HandedOn, RankTimings } from './rank.ts';
+import type { RankTimings, UpstreamOutput } from './rank.ts';
 import type { StepMessage } from './step-codec.ts';
 import type { FromWorker, OutputMessage, RankFacts, ToWorker } from './worker-messages.ts';
 import { type StepDeadlines, WorkerWatch } from './worker-watch.ts';
 
 export interface WorkerOptions<Setup> {
-  /** For people, also in their lists of processes: `rank 1 of 2`. */
+  /** For people, also in the process list: `rank 1 of 2`. */
   readonly name: string;
   /** The built file whose process serves the rank. */
   readonly entry: string;
-  /** A worker that does not answer for so long is killed; Infinity: never. */
+  /** A worker that does not answer for this time is killed; Infinity: never. */
   readonly timeoutMs: number;
-  /** What the worker opens its rank by: plain data. */
+  /** Plain data from which the worker opens its rank. */
   readonly setup: Setup;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** Transfers have ended outside a step. */
   readonly onWake: () => void;
-  /** For what an operator should know of the process. */
+  /** Receives events of the process for the operator. */
   readonly onEvent?: (message: string) => void;
 }
 
 /** How a worker process ended. */
 export interface WorkerEnd {
-  /** Half a sentence: `died of SIGKILL`. */
+  /** The predicate of a sentence: `died of SIGKILL`. */
   readonly reason: string;
-  /** What it said, if it could still say something. */
+  /** The error that the process reported before its end. */
   readonly error?: Error;
 }
 
-/** How much longer than it was given a worker may take to close. */
+/** After its close timeout and this time, a worker is killed. */
 const closeGraceMs = 2_000;
 
 /**
- * One life of a worker process: it opens a rank, serves steps, and ends. It keeps the engine's process from exiting only
- * while an answer is awaited.
+ * A worker process, which opens a rank, serves steps, and ends. The engine's process can exit at any time at which no
+ * answer is awaited.
  */
 export class WorkerProcess<Setup> {
   readonly processId: number;
-  /** Rejects with what the worker said, when it could not open its rank. The process is gone then, or will be. */
+  /** Rejects with the worker's error if it cannot open its rank. Then the process has ended or will end. */
   readonly ready: Promise<RankFacts>;
-  /** Resolves when the process is no more; never rejects. */
+  /** Resolves when the process has ended; never rejects. */
   readonly gone: Promise<WorkerEnd>;
   timings: RankTimings | undefined;
   readonly #child: ChildProcess;
@@ -50,8 +50,8 @@ export class WorkerProcess<Setup> {
   readonly #opened = new Settlement<RankFacts>();
   #step: Settlement<OutputMessage | undefined> | undefined;
   readonly #watched: WorkerWatch;
-  #said: Error | undefined;
-  /** Why this process has killed it. */
+  #reportedError: Error | undefined;
+  /** Why this process killed the worker. */
   #killedBecause: string | undefined;
   #isReady: boolean = false;
   #isGone: boolean = false;
@@ -60,7 +60,7 @@ export class WorkerProcess<Setup> {
 
   constructor(options: WorkerOptions<Setup>, deadlines: StepDeadlines) {
     this.#options = options;
-    // What a connector or a native library prints is for people: the engine's standard output may be for programs.
+    // Output of connectors and native libraries goes to standard error, because programs may read the standard output.
     this.#child = fork(options.entry, [options.name], {
       serialization: 'advanced',
       stdio: ['ignore', 2, 2, 'ipc'],
@@ -84,16 +84,20 @@ export class WorkerProcess<Setup> {
     this.#send({ kind: 'open', setup: options.setup });
   }
 
-  /** How long it has not answered, if that is too long for a live process. */
+  /** How long the worker has not answered, if that is unusually long. */
   unansweredMs(): number | undefined {
     return this.#isGone ? undefined : this.#watched.unansweredMs();
   }
 
   /**
-   * The worker's answer to a step; undefined when the process has ended without one. The step is sent before this returns.
-   * Rejects when `upstream` does. `cost`: as the deadlines count it.
+   * The worker's answer to a step; undefined if the process ends before it. The step is sent before this returns. Rejects
+   * if `upstream` rejects. `cost`: from `stepCost`.
    */
-  run(step: StepMessage, upstream: Promise<HandedOn> | undefined, cost: number): Promise<OutputMessage | undefined> {
+  run(
+    step: StepMessage,
+    upstream: Promise<UpstreamOutput> | undefined,
+    cost: number,
+  ): Promise<OutputMessage | undefined> {
     if (this.#isGone) return Promise.resolve(undefined);
     const answer = new Settlement<OutputMessage | undefined>();
     this.#step = answer;
@@ -102,7 +106,7 @@ export class WorkerProcess<Setup> {
     this.#send({ kind: 'step', step, hasUpstream: upstream !== undefined });
     upstream?.then(
       ({ hidden, leftOut }) => {
-        this.#send({ kind: 'upstream', handedOn: { leftOut, ...(hidden === undefined ? {} : { hidden }) } });
+        this.#send({ kind: 'upstream', output: { leftOut, ...(hidden === undefined ? {} : { hidden }) } });
       },
       (error: unknown) => {
         this.#send({ kind: 'upstreamFailed' });
@@ -112,7 +116,7 @@ export class WorkerProcess<Setup> {
     return answer.promise.finally(() => this.#waited());
   }
 
-  /** Saves get `timeoutMs` to finish; whatever happens, the process is gone afterwards. */
+  /** Saves get `timeoutMs` to finish. The process has ended afterwards in any case. */
   async close(timeoutMs: number): Promise<void> {
     this.#isClosing = true;
     this.#wait();
@@ -137,7 +141,7 @@ export class WorkerProcess<Setup> {
         this.#isGone = true;
         this.#watched.stop();
         const how = this.#killedBecause ?? found;
-        const error = this.#said;
+        const error = this.#reportedError;
         const reason = error === undefined ? how : `${how} (${error.message})`;
         this.#opened.reject(error ?? new Error(how));
         resolve({ reason, ...(error === undefined ? {} : { error }) });
@@ -149,7 +153,7 @@ export class WorkerProcess<Setup> {
       child.on('error', (error) => {
         if (child.pid === undefined) end(`could not be started: ${error.message}`);
       });
-      // Nobody can talk to it any more.
+      // Without the channel, the worker is of no use.
       child.once('disconnect', () => {
         if (!this.#isClosing) this.kill();
       });
@@ -157,9 +161,9 @@ export class WorkerProcess<Setup> {
   }
 
   #receive(message: FromWorker): void {
-    // What it sent before it died arrives perhaps after its end is known: that is too late.
+    // Messages may arrive after the end of the process is known. They are too late.
     if (this.#isGone) return;
-    this.#watched.heard();
+    this.#watched.messageReceived();
     switch (message.kind) {
       case 'progress':
         this.#options.onProgress?.(message.loadedBytes, message.totalBytes);
@@ -175,8 +179,8 @@ export class WorkerProcess<Setup> {
         break;
       case 'openFailed':
       case 'broken':
-        this.#said = decodeError(message.error);
-        this.#opened.reject(this.#said);
+        this.#reportedError = decodeError(message.error);
+        this.#opened.reject(this.#reportedError);
         break;
       case 'output':
         this.timings = message.timings;
@@ -192,12 +196,12 @@ export class WorkerProcess<Setup> {
     }
   }
 
-  /** Errors are not of interest here: whoever cannot be reached has ended or will. */
+  /** Errors are ignored: a worker that cannot be reached has ended or will end. */
   #send(message: ToWorker<Setup>): void {
     this.#child.send(message, () => undefined);
   }
 
-  /** Somebody waits: the process of the engine stays. */
+  /** An answer is awaited: the engine's process must not exit. */
   #wait(): void {
     if (this.#waiters++ > 0) return;
     this.#child.ref();
@@ -211,7 +215,7 @@ export class WorkerProcess<Setup> {
   }
 }
 
-/** A promise that is settled from elsewhere; only the first time counts. */
+/** A promise with its `resolve` and `reject`; only the first call counts. */
 class Settlement<T> {
   readonly promise: Promise<T>;
   resolve!: (value: T) => void;

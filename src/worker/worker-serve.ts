@@ -1,7 +1,7 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import { dieWithParent, exitAtOnce } from '../ggml/libc.ts';
 import { encodeError } from './error-codec.ts';
-import type { HandedOn, LocalRank } from './rank.ts';
+import type { LocalRank, UpstreamOutput } from './rank.ts';
 import { StepDecoder } from './step-codec.ts';
 import { encodeOutput, type FromWorker, type ToWorker } from './worker-messages.ts';
 
@@ -9,17 +9,17 @@ export interface WorkerHooks {
   readonly onProgress: (loadedBytes: number, totalBytes: number) => void;
   /** Transfers have ended outside a step. */
   readonly wake: () => void;
-  /** For what an operator should know of this process: a kernel that it does without. */
+  /** Receives events for the operator, such as a kernel that is not available. */
   readonly event?: (message: string) => void;
 }
 
-/** Opens what this process is for, from what the engine's process has said. */
+/** Opens the rank of this process from the engine's setup. */
 export type OpenRank<Setup> = (setup: Setup, hooks: WorkerHooks) => Promise<LocalRank>;
 
 /**
- * Makes this process a worker: it opens a rank and serves its steps until it is told to close. It lives as long as the
- * process of the engine and no longer. Signals that a terminal sends to all its processes are the engine's affair: it
- * drains, and then closes its workers.
+ * Makes this process a worker: it opens a rank and serves its steps until the `close` message. It ends with the engine's
+ * process at the latest. It ignores the signals that a terminal sends to all its processes, because the engine drains and
+ * then closes its workers.
  */
 export function serveRank<Setup>(open: OpenRank<Setup>): void {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
@@ -34,7 +34,7 @@ class RankServer<Setup> {
   readonly #open: OpenRank<Setup>;
   readonly #decoder = new StepDecoder();
   #rank: LocalRank | undefined;
-  #upstream: { resolve(handedOn: HandedOn): void; reject(error: Error): void } | undefined;
+  #upstream: { resolve(output: UpstreamOutput): void; reject(error: Error): void } | undefined;
   #running: Promise<void> | undefined;
   #isNotified: boolean = false;
 
@@ -51,10 +51,10 @@ class RankServer<Setup> {
         this.#running = this.#runStep(message);
         break;
       case 'upstream':
-        this.#upstream?.resolve(message.handedOn);
+        this.#upstream?.resolve(message.output);
         break;
       case 'upstreamFailed':
-        this.#upstream?.reject(new UpstreamFailed('the rank before is broken'));
+        this.#upstream?.reject(new UpstreamFailed('the rank before has failed'));
         break;
       case 'ping':
         send({ kind: 'pong', isComputing: this.#rank?.isComputing ?? false });
@@ -88,7 +88,7 @@ class RankServer<Setup> {
       const output = await rank.execute(plan, hasUpstream ? this.#awaitUpstream() : undefined);
       send({ kind: 'output', output: encodeOutput(output), timings: rank.timings() });
     } catch (error) {
-      // Nobody is to be told: the engine ends because of the other rank.
+      // No message: the engine ends because of the other rank.
       if (error instanceof UpstreamFailed) return;
       send({ kind: 'broken', error: encodeError(error) }, exitNow);
     } finally {
@@ -96,17 +96,17 @@ class RankServer<Setup> {
     }
   }
 
-  #awaitUpstream(): Promise<HandedOn> {
+  #awaitUpstream(): Promise<UpstreamOutput> {
     assert(this.#upstream === undefined, 'one step at a time');
-    const upstream = new Promise<HandedOn>((resolve, reject) => {
+    const upstream = new Promise<UpstreamOutput>((resolve, reject) => {
       this.#upstream = { resolve, reject };
     });
-    // The step may wait for its loads first.
+    // The step may wait for its loads before it awaits this promise.
     upstream.catch(() => undefined);
     return upstream;
   }
 
-  /** A store may end thousands of transfers between two steps; the first one brings the step that collects them all. */
+  /** Sends one message between two steps, because the next step reports all transfers that have ended. */
   #wake(): void {
     if (this.#isNotified) return;
     this.#isNotified = true;
@@ -120,7 +120,7 @@ class RankServer<Setup> {
   }
 }
 
-/** The engine's process ends the step for another rank's sake. */
+/** Another rank has failed, and so the engine ends the step. */
 class UpstreamFailed extends Error {}
 
 function send(message: FromWorker, onSent: () => void = () => undefined): void {
@@ -128,8 +128,8 @@ function send(message: FromWorker, onSent: () => void = () => undefined): void {
 }
 
 /**
- * Without the destructors of native libraries, whose threads may be in the middle of something: nothing of this process is
- * needed any more.
+ * Ends the process without the destructors of native libraries, because their threads may still run. The engine needs
+ * nothing more from this process.
  */
 function exitNow(): void {
   process.kill(process.pid, 'SIGKILL');

@@ -4,9 +4,9 @@ export interface WorkerWatchOptions {
   /** How long a worker may leave a ping unanswered; the other limits are multiples of it. Infinity: no limits. */
   readonly timeoutMs: number;
   readonly deadlines: StepDeadlines;
-  /** Asks the worker for a sign of life. */
+  /** Sends a ping to the worker. */
   readonly ping: () => void;
-  /** `reason`: half a sentence, `did not answer for 10 s and was killed`. Called once. */
+  /** `reason`: the predicate of a sentence, `did not answer for 10 s and was killed`. Called once. */
   readonly onStuck: (reason: string) => void;
 }
 
@@ -17,12 +17,12 @@ const tickMsMax = 1_000;
 /**
  * Distinguishes a worker that hangs from a slow worker.
  *
- * Silence: the event loop of a worker is free while kernels compute, so a live worker answers pings at any time. A worker
- * whose process is stopped (SIGSTOP, a frozen container) sends no answer.
- * A step without end: a worker that answers pings and has computed one step for many times what the step should take.
+ * No answer: the event loop of a worker is free while kernels compute, so a working worker answers pings at any time. A
+ * worker whose process is stopped (SIGSTOP, a frozen container) sends no answer.
+ * An endless step: the worker answers pings, and has computed one step for much longer than expected.
  *
- * Time is counted in ticks of this process, and a late tick counts as two at most. If this process was stopped too, or the
- * machine was suspended, hardly any time has passed here, and no worker is killed for it.
+ * Time is counted in ticks of this process, and a late tick counts as two at most. So time in which this process was
+ * stopped, or the machine suspended, does not count, and no worker is killed for it.
  */
 export class WorkerWatch {
   readonly #options: WorkerWatchOptions;
@@ -44,23 +44,23 @@ export class WorkerWatch {
     }
   }
 
-  /** Time since a ping that has no answer yet, once it is longer than an idle machine would take. */
+  /** Time since a ping without an answer, if it is at least half of the timeout. */
   unansweredMs(): number | undefined {
     return this.#silentMs >= this.#options.timeoutMs / 2 ? this.#silentMs : undefined;
   }
 
   /** The worker has sent a message of any kind. */
-  heard(): void {
+  messageReceived(): void {
     this.#silentMs = 0;
   }
 
-  /** It has answered a ping. */
+  /** The worker has answered a ping. */
   answered(isComputing: boolean): void {
     this.#isPinged = false;
     this.#isComputing = isComputing;
   }
 
-  /** It serves from now on. */
+  /** The worker has loaded and serves. */
   started(): void {
     this.#isStarting = false;
   }
@@ -97,7 +97,7 @@ export class WorkerWatch {
     }
   }
 
-  /** `nowMs`: of a monotonic clock. It goes on while this process is stopped, so only a little of a long gap counts. */
+  /** `nowMs`: of a monotonic clock. The clock runs while this process is stopped, so at most two ticks of a gap count. */
   tickAt(nowMs: number): void {
     const elapsedMs = Math.min(nowMs - this.#lastTickMs, 2 * this.#tickMs);
     this.#lastTickMs = nowMs;
@@ -112,16 +112,16 @@ export class WorkerWatch {
 
 const seconds = (ms: number): number => Math.round(ms / 100) / 10;
 
-/** So many answered steps teach how fast a rank is; until then a step gets the allowance of a cold start. */
+/** After this many steps, the speed of a rank is known. Before, a step has the deadline of a cold start. */
 const stepsToLearn = 3;
 const coldTimeouts = 30;
 const leastTimeouts = 6;
-/** A step may take so many times what it should. */
+/** A step may take this many times the expected time. */
 const slack = 20;
-/** The slowest rate is forgotten slowly, so that a burst of quick steps does not shorten the deadline of a slow one. */
-const memory = 0.99;
+/** The slowest rate decays slowly, so that many fast steps do not shorten the deadline of a slow one. */
+const rateDecay = 0.99;
 
-/** How long one step of a rank may compute, learned from the steps before. It outlives the rank's processes. */
+/** How long one step of a rank may compute, learned from earlier steps. Restarted processes of the rank share it. */
 export class StepDeadlines {
   readonly #timeoutMs: number;
   #steps = 0;
@@ -134,7 +134,7 @@ export class StepDeadlines {
   learn(cost: number, computeMs: number): void {
     if (cost === 0) return;
     this.#steps++;
-    this.#msPerCost = Math.max(computeMs / cost, this.#msPerCost * memory);
+    this.#msPerCost = Math.max(computeMs / cost, this.#msPerCost * rateDecay);
   }
 
   limitMs(cost: number): number {
@@ -143,10 +143,10 @@ export class StepDeadlines {
   }
 }
 
-/** A token of this context costs about twice a token without context. */
+/** A token after a context of this length takes about twice the time of a token without context. */
 const contextOfOneToken = 2_048;
 
-/** What a step costs, in tokens without context: enough for a deadline that has a slack of twenty. */
+/** The cost of a step, in tokens without context. The estimate is rough, because deadlines have a factor of 20. */
 export function stepCost({ sequences }: ScheduledStep): number {
   let cost = 0;
   for (const { spans } of sequences) {

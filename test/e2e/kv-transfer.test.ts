@@ -397,10 +397,10 @@ describe('what is wrong with a configuration is said', () => {
       /exports no `Connector`\. Did you mean `Conector`\? It exports: Conector, Half/,
     ],
     [
-      'a class that is no connector',
+      'a class that is not a connector',
       () => json({ ...base, kv_connector: 'Half', kv_connector_module_path: module }),
       2,
-      /`Half` from .* is no connector: it has no method openScheduler/,
+      /`Half` from .* is not a connector: it has no method openScheduler/,
     ],
     [
       'a module that cannot be imported',

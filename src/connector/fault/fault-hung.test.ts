@@ -1,4 +1,4 @@
-/** Fault injection `hung` on a disk: the block's file is a FIFO, so a thread really blocks in `open`. */
+/** Fault injection `hung` on a disk: the block's file is a FIFO, so a thread blocks in the system call `open`. */
 import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,14 +39,14 @@ async function make(rules: readonly FaultRule[]) {
   return { time, disk, tier, load };
 }
 
-/** Everything in the tier's folder but blocks and the record. */
+/** All files in the tier's folder except blocks and the record. */
 const leftovers = ({ path }: DiskTier): string[] =>
   readdirSync(path, { recursive: true, encoding: 'utf8' }).filter(
     (name) =>
       !/^([0-9a-f]{2}|config\.json)$/.test(name) && !(name.endsWith('.kv') && statSync(join(path, name)).isFile()),
   );
 
-/** A thread that is slow to open the file may find it mended. */
+/** A thread that opens the file late may find the block. */
 const ends = ['loaded', 'KVASIR_TIER_FAILED'];
 const endOf = (load: Promise<string | undefined>): Promise<unknown> =>
   load.then(
@@ -54,7 +54,7 @@ const endOf = (load: Promise<string | undefined>): Promise<unknown> =>
     (error: { code: unknown }) => error.code,
   );
 
-it('a load blocks a thread of the tier, and ends when the signal is aborted', async () => {
+it('a hung load blocks a thread of the tier, and ends when the signal is aborted', async () => {
   const { disk, tier, load } = await make([faultRule({ fault: 'hung', limit: 1 })]);
   const controller = new AbortController();
   const { block, reason } = load(1, controller.signal);
@@ -63,7 +63,7 @@ it('a load blocks a thread of the tier, and ends when the signal is aborted', as
   await expect(reason).rejects.toThrow('the deadline');
   expect(disk.stuckCount).toBe(1);
   expect(blockedThreadCount()).toBe(1);
-  // The rule is over: the same block loads, and the thread comes back.
+  // The rule has reached its limit: the same block loads, and the call of the stuck thread returns.
   const again = load(1);
   expect(await again.reason).toBeUndefined();
   expect(again.block).toEqual(suiteBytes(suiteKey(1)));
@@ -73,7 +73,7 @@ it('a load blocks a thread of the tier, and ends when the signal is aborted', as
   await tier.close();
 });
 
-it('with ignoresAbort the load ends when it is released, although its thread was given up', async () => {
+it('with ignoresAbort, the load ends when it is released, after its thread was given up', async () => {
   const { disk, tier, load } = await make([faultRule({ fault: 'hung', ignoresAbort: true, limit: 1 })]);
   const controller = new AbortController();
   const { reason } = load(1, controller.signal);
@@ -90,7 +90,7 @@ it('with ignoresAbort the load ends when it is released, although its thread was
   await tier.close();
 });
 
-it('close mends the files, also while a load hangs that nobody aborts', async () => {
+it('close mends the files, also while a load hangs without an abort', async () => {
   const { disk, tier, load } = await make([faultRule({ fault: 'hung' })]);
   const { reason } = load(3);
   await until(() => disk.busyCount === 1);
@@ -102,7 +102,7 @@ it('close mends the files, also while a load hangs that nobody aborts', async ()
   expect(blockedThreadCount()).toBe(0);
 });
 
-it('a block that hangs can be removed, and its reader comes back', async () => {
+it('a block that hangs can be deleted, and its reader returns', async () => {
   const { disk, tier, load } = await make([faultRule({ fault: 'hung', limit: 1 })]);
   const controller = new AbortController();
   const { reason } = load(0, controller.signal);
@@ -116,11 +116,11 @@ it('a block that hangs can be removed, and its reader comes back', async () => {
   await tier.close();
 });
 
-it('a process takes over the file of one that was killed', async () => {
+it('a process mends the file that a killed process left', async () => {
   const { disk, tier, load } = await make([faultRule({ fault: 'hung' })]);
   const first = load(1);
   await until(() => disk.busyCount === 1);
-  // As after a kill -9: another tier on the folder finds the FIFO.
+  // As after SIGKILL: another tier on the folder finds the FIFO.
   const other = await DiskTier.open({ root: join(disk.path, '../..'), identity: suiteIdentity, maxBytes: 1e9 });
   expect(other.hang(suiteKey(1))).toBe(true);
   other.mend(suiteKey(1));
@@ -133,7 +133,7 @@ it('a process takes over the file of one that was killed', async () => {
   expect(leftovers(disk)).toEqual([]);
 });
 
-it('real hung reads open the breaker; when the rule is over, the breaker closes and the blocks load', async () => {
+it('hung reads open the breaker; after the limit of the rule, the breaker closes and the blocks load', async () => {
   const { time, disk, tier } = await make([faultRule({ fault: 'hung', limit: 3 })]);
   const side = new TierWorker(
     tier,

@@ -21,7 +21,7 @@ function make(rules: readonly FaultRule[], seed = 1) {
   return { time, inner, tier, put, load };
 }
 
-// Without rules it is the tier inside.
+// Without rules, all calls go to the inner tier.
 tierSuite('FaultInjector without rules', (maxBytes) => {
   const inner = new HostTier({ identity: suiteIdentity, maxBytes });
   const options = { identity: suiteIdentity, timers: new ManualTime(), plan: { seed: 0, rules: [] } };
@@ -30,7 +30,7 @@ tierSuite('FaultInjector without rules', (maxBytes) => {
 });
 
 describe('faults of loads', () => {
-  it('are found by the verification that finds them in earnest', async () => {
+  it('truncated, wrongModel, bitFlip: the verification of the inner tier detects the fault', async () => {
     for (const [fault, reason] of [
       ['truncated', 'truncated'],
       ['wrongModel', 'wrongModel'],
@@ -47,7 +47,7 @@ describe('faults of loads', () => {
     }
   });
 
-  it('partial: half of the block is in memory, and the store fails', async () => {
+  it('partial: half of the block is in memory, and the load fails', async () => {
     const { put, load } = make([faultRule({ fault: 'partial' })]);
     await put('a');
     const { block, reason } = load('a');
@@ -57,7 +57,7 @@ describe('faults of loads', () => {
     expect(second.every((byte) => byte === 0x5a)).toBe(true);
   });
 
-  it('slow stops when told to, late does not and writes all the same', async () => {
+  it('slow ends at an abort; late ignores the abort and writes the block', async () => {
     const slow = make([faultRule({ fault: 'slow', delayMs: 50 })]);
     await slow.put('a');
     const controller = new AbortController();
@@ -76,7 +76,7 @@ describe('faults of loads', () => {
     expect(going.block).toEqual(suiteBytes(suiteKey('a')));
   });
 
-  it('hung ends when it is released, and sooner only if it obeys its signal', async () => {
+  it('hung ends when it is released, and at an abort unless it ignores aborts', async () => {
     for (const ignoresAbort of [false, true]) {
       const { put, load, tier } = make([faultRule({ fault: 'hung', ignoresAbort })]);
       await put('a');
@@ -94,7 +94,7 @@ describe('faults of loads', () => {
     }
   });
 
-  it('missing, duplicate', async () => {
+  it('missing: the block is absent; duplicate: the block is loaded twice', async () => {
     const missing = make([faultRule({ fault: 'missing', limit: 1 })]);
     await missing.put('a');
     expect(await missing.load('a').reason).toBe('absent');
@@ -110,7 +110,7 @@ describe('rules', () => {
   const [alice, bob] = [requestId('alice#1.0'), requestId('bob#2.0')];
   const at = (index: number, request = alice) => ({ requestId: request, index });
 
-  it('concern blocks, keys and requests, by name or by number', () => {
+  it('select calls by block, key, and request id or number', () => {
     const drawn = (rule: Partial<FaultRule>, index: number, request = alice): boolean => {
       const dice = new FaultDice({ seed: 1, rules: [faultRule({ fault: 'error', ...rule })] });
       dice.draw('load', suiteKey('other'), { requestId: alice, index: 99 });
@@ -125,7 +125,7 @@ describe('rules', () => {
     expect(drawn({ on: 'store' }, 1)).toBe(false);
   });
 
-  it('are drawn by seed and key, whatever the order of calls', () => {
+  it('select the same keys for the same seed in any order of calls', () => {
     const draw = (seed: number, order: readonly number[]): number[] => {
       const dice = new FaultDice({ seed, rules: [faultRule({ fault: 'error', probability: 0.3 })] });
       return order.filter((i) => dice.draw('load', suiteKey(i), undefined) !== undefined).sort((a, b) => a - b);
@@ -138,7 +138,7 @@ describe('rules', () => {
     expect(drawn.length).toBeLessThan(360);
   });
 
-  it('apply so often and no more, the first one first', () => {
+  it('are used in order, each up to its limit', () => {
     const dice = new FaultDice({
       seed: 1,
       rules: [faultRule({ fault: 'error', limit: 2 }), faultRule({ fault: 'slow' })],

@@ -22,8 +22,8 @@ const isTamperable = (tier: Tier): tier is TamperableTier => 'tamper' in tier &&
 const isHangable = (tier: Tier): tier is HangableTier => 'hang' in tier && typeof tier.hang === 'function';
 
 /**
- * A tier whose calls fail as the rules say. Faults are as real as can be: bytes are spoilt where they are stored, memory is
- * written late, so that what finds them is the code that would find them in earnest.
+ * A tier whose calls fail according to rules. The faults are real: stored bytes are changed and memory is written late, so
+ * that the same code detects them that detects faults in production.
  */
 export class FaultInjector implements Tier {
   readonly name: string;
@@ -32,7 +32,7 @@ export class FaultInjector implements Tier {
   readonly #timers: Timers;
   readonly #foreign: BlockCodec;
   readonly #hung = new Set<() => void>();
-  /** Blocks whose reads block in the system. `waiting`: loads in such a read, of those that a rule chose. */
+  /** Blocks whose reads hang in a system call. `waiting`: how many loads that a rule selected are in such a read. */
   readonly #hanging = new Map<BlockKey, { waiting: number }>();
   #injected: Record<string, number> = {};
 
@@ -44,18 +44,18 @@ export class FaultInjector implements Tier {
     this.#foreign = new BlockCodec({ ...identity, fingerprint: `not ${identity.fingerprint}` });
   }
 
-  /** Each key meets its own fault: one that fails or hangs is unknown, and the others are answered. */
+  /** Each key has its own fault: a key that fails or hangs is unknown, and the other keys are answered. */
   async has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
     const rules = new Map(keys.map((key) => [key, this.#draw('has', key, undefined)?.rule]));
-    const sound = keys.filter((key) => rules.get(key) === undefined);
-    const found = await this.#tier.has(sound, signal);
-    const answers = new Map(sound.map((key, i) => [key, found[i]]));
-    if (sound.length === keys.length) return found;
+    const unaffected = keys.filter((key) => rules.get(key) === undefined);
+    const found = await this.#tier.has(unaffected, signal);
+    const answers = new Map(unaffected.map((key, i) => [key, found[i]]));
+    if (unaffected.length === keys.length) return found;
     // Each key that stalls listens for the abort; Node warns of more than ten listeners.
     setMaxListeners(0, signal);
-    // A store that hangs and ignores its signal gives no answer at all, until it is released.
-    const isDeaf = [...rules.values()].some((rule) => rule?.fault === 'hung' && rule.ignoresAbort);
-    return lookUpEach(keys, isDeaf ? never : signal, async (key) => {
+    // A look-up that hangs and ignores its signal gives no answer until it is released.
+    const ignoresAbort = [...rules.values()].some((rule) => rule?.fault === 'hung' && rule.ignoresAbort);
+    return lookUpEach(keys, ignoresAbort ? never : signal, async (key) => {
       const rule = rules.get(key);
       if (rule === undefined) return answers.get(key);
       if (rule.fault === 'missing') return false;
@@ -72,7 +72,7 @@ export class FaultInjector implements Tier {
   ): Promise<MissReason | undefined> {
     const drawn = this.#draw('load', key, context);
     const load = (until = signal): Promise<MissReason | undefined> => this.#tier.load(key, into, until, context);
-    // A rule that is over lets the block load again, as soon as no load waits that the rule chose.
+    // After the last use of a rule, the block loads again as soon as no load that the rule selected waits.
     if (drawn?.rule.fault !== 'hung' && this.#hanging.get(key)?.waiting === 0) this.#mend(key);
     if (drawn === undefined) return load();
     const { rule, chance } = drawn;
@@ -83,7 +83,7 @@ export class FaultInjector implements Tier {
       case 'bitFlip':
       case 'wrongModel':
         if (!isTamperable(this.#tier)) {
-          // Only the tier can damage its stored bytes: this is the answer that its verification would give.
+          // Only the tier can change its stored bytes. This is the answer of its verification.
           into.fill(0x5a);
           return rule.fault === 'bitFlip' ? 'corrupt' : rule.fault;
         }
@@ -126,7 +126,7 @@ export class FaultInjector implements Tier {
       case 'truncated':
       case 'bitFlip':
       case 'wrongModel': {
-        // If only the tier could damage the block, the block is not stored: it counts as lost.
+        // Only the tier can change its stored bytes. Without `tamper`, the block is not stored.
         if (!isTamperable(this.#tier)) return 'stored';
         const answer = await store();
         await this.#tier.tamper(key, (stored) => this.#corrupt(rule.fault, key, stored, chance));
@@ -165,7 +165,7 @@ export class FaultInjector implements Tier {
     return this.#tier.levels?.() ?? {};
   }
 
-  /** Ends the calls that hang, with an error. */
+  /** Ends the calls that hang. They fail. */
   releaseHung(): void {
     for (const key of [...this.#hanging.keys()]) this.#mend(key);
     for (const release of [...this.#hung]) release();
@@ -185,7 +185,7 @@ export class FaultInjector implements Tier {
     return drawn;
   }
 
-  /** The real read hangs. It ends when it is told to, and otherwise when the block is mended. */
+  /** The read hangs in a system call. It ends at an abort or when the block is mended. */
   async #loadHung(
     key: BlockKey,
     rule: FaultRule,
@@ -208,7 +208,7 @@ export class FaultInjector implements Tier {
     if (isHangable(this.#tier)) this.#tier.mend(key);
   }
 
-  /** Waits as the rule says, then fails unless it was only slow. */
+  /** Waits according to the rule. Fails afterwards, except for `slow` and `late`. */
   async #stall(rule: FaultRule, signal: AbortSignal, action: string): Promise<void> {
     if (rule.fault === 'hung') await this.#hang(rule.ignoresAbort ? never : signal);
     else if (rule.fault === 'slow' || rule.fault === 'late') return this.#wait(rule.delayMs, signal);
@@ -218,7 +218,7 @@ export class FaultInjector implements Tier {
   #corrupt(fault: FaultKind, key: BlockKey, stored: Uint8Array, chance: number): Uint8Array {
     if (fault === 'truncated') return stored.subarray(0, Math.floor(stored.length / 2));
     const corrupted = stored.slice();
-    // Another fault may have cut it already.
+    // Another fault may have truncated the block already.
     if (corrupted.length <= headerBytes) return corrupted;
     if (fault === 'wrongModel') corrupted.set(this.#foreignHeader(key, corrupted));
     else {

@@ -5,28 +5,31 @@ import type { BlockKey } from '../block-key.ts';
 import type { ExtraConfig } from '../extra-config.ts';
 import type { TierContext } from '../tier/tier.ts';
 
-/** What may go wrong with a store. */
+/** The faults of a store. */
 export const faultKinds = [
-  /** The block is not there. A store says that it has kept it, and has not. */
+  /** The block is missing. A `store` call answers that it stored the block, and does not. */
   'missing',
-  /** Bytes that are stored are really spoilt, and the real verification meets them: cut in half, */
+  /**
+   * The stored block is cut in half. For this fault and the next two, the stored bytes change, and verification detects
+   * it.
+   */
   'truncated',
-  /** one bit flipped, */
+  /** One bit of the stored block is flipped. */
   'bitFlip',
-  /** or another model's block. */
+  /** The stored block has the header of another model. */
   'wrongModel',
-  /** Half of the bytes are in memory when the store fails. */
+  /** Half of the bytes are in memory when the load fails. */
   'partial',
-  /** It takes `delayMs`, and stops when it is told to. */
+  /** The call takes `delayMs`, and ends at an abort. */
   'slow',
-  /** It takes `delayMs` and cannot be stopped: memory is written although nobody waits any more. */
+  /** The call takes `delayMs` and ignores an abort: memory is written after the deadline. */
   'late',
   /**
-   * It never ends; with `ignoresAbort` not even when it is told to. A load from a `HangableTier` blocks in the system; every
-   * other call is a promise that does not settle.
+   * The call never ends; with `ignoresAbort` not even at an abort. A load from a `HangableTier` hangs in a system call;
+   * every other call is a promise that does not settle.
    */
   'hung',
-  /** The bytes arrive twice. */
+  /** The call runs twice. */
   'duplicate',
   /** The store answers with an error. */
   'error',
@@ -36,18 +39,18 @@ export const faultKinds = [
 export type FaultKind = (typeof faultKinds)[number];
 export type TierCall = 'has' | 'load' | 'store';
 
-/** A call that meets all conditions fails in this way; the first rule that applies is taken. */
+/** The fault of calls that meet all conditions. The first rule that applies to a call is used. */
 export interface FaultRule {
   readonly fault: FaultKind;
   readonly on: TierCall;
   /** In [0, 1]. */
   readonly probability: number;
-  /** Logical blocks of a request; only loads know theirs. */
+  /** Block indices of a request; for loads only. */
   readonly blocks?: readonly number[];
   readonly keys?: readonly string[];
-  /** Ids, whole or up to the `#` that the engine adds; or numbers: the n-th request that was seen, from 0. */
+  /** Request ids, whole or up to the `#` that the engine adds; or numbers: n is the n-th request with a call, from 0. */
   readonly requests?: readonly (string | number)[];
-  /** How often at most. */
+  /** How often the rule is used at most. */
   readonly limit: number;
   readonly delayMs: number;
   readonly ignoresAbort: boolean;
@@ -101,8 +104,8 @@ export const faultRule = (rule: Pick<FaultRule, 'fault'> & Partial<FaultRule>): 
 });
 
 /**
- * Decides which calls fail. Chance is a function of seed, rule, key and how often this key was asked for, not of the
- * order in which calls happen to come: the same run has the same faults, whatever the disks do.
+ * Decides which calls fail. The randomness is a function of the seed, the rule, the key and the number of earlier calls
+ * for this key. It does not depend on the order of calls, so the same run has the same faults on every disk.
  */
 export class FaultDice {
   readonly #plan: FaultPlan;
@@ -115,12 +118,12 @@ export class FaultDice {
     this.#used = plan.rules.map(() => 0);
   }
 
-  /** How often each rule was applied. */
+  /** How often each rule was used. */
   get used(): readonly number[] {
     return this.#used;
   }
 
-  /** `chance`: a number in [0, 1) for what else is to be decided. */
+  /** `chance`: a random number in [0, 1), such as for the bit to flip. */
   draw(
     on: TierCall,
     key: BlockKey,

@@ -15,7 +15,7 @@ import { type FaultKind, faultKinds } from './fault-rules.ts';
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-faulty-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** A user's module: a tier of its own in memory, without `tamper`, and a class that knows nothing of faults. */
+/** A user's module: its own tier in memory, without `tamper`, and a connector without any code for faults. */
 const here = pathToFileURL(`${process.cwd()}/dist/src/connector/tier/`).href;
 const file = join(folder, 'mine.mjs');
 writeFileSync(
@@ -52,7 +52,7 @@ writeFileSync(
        return new TierWorker(this.tierFor(context.identity), context, { loadsAtOnce: 4, savesAtOnce: 2, saveBufferBytes: 1e8, saveTimeoutMs: 60000 });
      }
    }
-   export class OwnHalves { async openScheduler() { return {}; } async openWorker() { return {}; } }`,
+   export class OwnSides { async openScheduler() { return {}; } async openWorker() { return {}; } }`,
 );
 
 const config = (kvConnector: string, kvConnectorExtraConfig: JsonObject, kvRole = 'kv_both') =>
@@ -73,7 +73,7 @@ connectorSuite("a user's module", {
     createConnector(config('MapConnector', { store, mode: settings.mode, ...faultSettings(settings) }, settings.role)),
 });
 
-/** Its blocks are files that a compressor has written; its loads are always asynchronous. */
+/** It stores compressed files; its loads are always asynchronous. */
 connectorSuite('the example', {
   modes: ['async'],
   ranks: [1],
@@ -91,26 +91,29 @@ connectorSuite('the example', {
 
 describe('fault injection into a module of the user', () => {
   const harmless: readonly FaultKind[] = ['slow', 'duplicate', 'late'];
-  it.each(faultKinds.filter((fault) => fault !== 'full'))('%s: two blocks of six, and no other', async (fault) => {
-    const prompt = promptOf(fault, 6);
-    const writer = await open({ store: fault });
-    const written = writer.add('w', prompt);
-    await writer.runToEnd();
-    writer.end(written);
-    await writer.runToDrained();
-    await writer.close();
-    const rules = [{ fault, blocks: [2, 4], delay_ms: 1 }];
-    const reader = await open({ store: fault, fault_injection: { rules } });
-    const request = reader.add('r', prompt);
-    await reader.runToEnd();
-    const failed = harmless.includes(fault) ? 0 : 2;
-    expect([request.loadedBlocks, request.computedBlocks]).toEqual([6 - failed, failed]);
-    reader.end(request);
-    await reader.close();
-  });
+  it.each(faultKinds.filter((fault) => fault !== 'full'))(
+    '%s affects only the two blocks of the rule',
+    async (fault) => {
+      const prompt = promptOf(fault, 6);
+      const writer = await open({ store: fault });
+      const written = writer.add('w', prompt);
+      await writer.runToEnd();
+      writer.end(written);
+      await writer.runToDrained();
+      await writer.close();
+      const rules = [{ fault, blocks: [2, 4], delay_ms: 1 }];
+      const reader = await open({ store: fault, fault_injection: { rules } });
+      const request = reader.add('r', prompt);
+      await reader.runToEnd();
+      const failed = harmless.includes(fault) ? 0 : 2;
+      expect([request.loadedBlocks, request.computedBlocks]).toEqual([6 - failed, failed]);
+      reader.end(request);
+      await reader.close();
+    },
+  );
 
-  it('is refused where the connector has halves of its own, and where a rule is wrong', async () => {
-    const own = await createConnector(config('OwnHalves', { fault_injection: { rules: [] } }));
+  it('is refused if the connector has other sides, and if a rule is wrong', async () => {
+    const own = await createConnector(config('OwnSides', { fault_injection: { rules: [] } }));
     const context = { identities: [identity] } as unknown as Parameters<typeof own.openScheduler>[0];
     await expect(own.openScheduler(context)).rejects.toMatchObject({ code: 'KVASIR_FAULTS_NOT_REACHED' });
     const wrong = config('MapConnector', { store: 'x', fault_injection: { rules: [{ fault: 'gremlins' }] } });

@@ -22,8 +22,8 @@ export function takeFaults(config: KvTransferConfig): { readonly config: KvTrans
 }
 
 /**
- * Any connector whose halves are `TierScheduler` and `TierWorker`, with faults in its tiers: both halves wrap the tiers that
- * they are given. A connector with halves of its own is refused, because its store could not be reached.
+ * Any connector whose sides are `TierScheduler` and `TierWorker`, with faults in its tiers, because both sides wrap their
+ * tiers. A connector with other sides is refused, because faults cannot reach its store.
  */
 export class FaultyConnector implements KvConnector {
   readonly #inner: KvConnector;
@@ -44,10 +44,10 @@ export class FaultyConnector implements KvConnector {
     return this.#open(context, (wrapping) => this.#inner.openWorker(wrapping));
   }
 
-  async #open<Context extends SchedulerConnectorContext | WorkerConnectorContext, Half>(
+  async #open<Context extends SchedulerConnectorContext | WorkerConnectorContext, Side>(
     context: Context,
-    open: (context: Context) => Promise<Half>,
-  ): Promise<Half> {
+    open: (context: Context) => Promise<Side>,
+  ): Promise<Side> {
     let isWrapped: boolean = false;
     const wrapTier: NonNullable<TierWrapping['wrapTier']> = (tier, identity) => {
       isWrapped = true;

@@ -16,10 +16,13 @@ const make = (extra: Record<string, JsonValue>, role = 'kv_both') =>
     readKvTransferConfig({ kvConnector: 'SharedStorageConnector', kvRole: role, kvConnectorExtraConfig: extra }),
   );
 
-/** As many threads as closed engines leave to the next one, for two ranks: to start a thread costs more than a case. */
+/**
+ * So few that the next engine of two ranks can reuse the threads of a closed one: starting a thread costs more than a
+ * case.
+ */
 const fewThreads = { loads_at_once: 2, saves_at_once: 1 };
 
-/** Short where a call is made to hang; elsewhere a busy machine must not look like a broken store. */
+/** Short for calls that a rule makes hang; long for others, so that they do not time out on a busy machine. */
 const timeoutFor = (call: string, rules: readonly { readonly on: string }[] = []): number =>
   rules.some(({ on }) => on === call) ? 1 : 60;
 
@@ -40,7 +43,7 @@ connectorSuite('SharedStorageConnector', {
     ),
 });
 
-describe('its settings', () => {
+describe('SharedStorageConnector: settings', () => {
   it.each<[Record<string, JsonValue>, RegExp]>([
     [{}, /shared_storage_path` must be a directory, got nothing/],
     [{ shared_storage_path: 'x', max_bytes: 0 }, /max_bytes` must be a number of at least 1, got 0/],

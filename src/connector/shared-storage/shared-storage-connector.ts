@@ -20,21 +20,21 @@ import type { Tier } from '../tier/tier.ts';
 import { TierScheduler } from '../tier/tier-scheduler.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 
-/** Each takes some 10 MB. */
+/** Each takes about 10 MB. */
 const threadsMax = 16;
 
 /**
- * Keeps blocks as files in a directory that processes share: on this machine, or on a network file system. Settings, in
+ * Keeps blocks as files in a directory that processes share, on this machine or on a network file system. Settings in
  * `kv_connector_extra_config`:
  *
- *   shared_storage_path      the directory; needed
- *   async_load               true: a request that waits for its blocks lets others run; default true
- *   max_bytes                of one model and rank, least recently used blocks go first; default 16 GiB
- *   others_max_bytes         of blocks of other models and layouts in the directory; default: as max_bytes
- *   fsync                    default false: after a power cut a block may be torn, which its checksum finds
- *   loads_at_once            reads in flight; default 4. All reads and writes together have at most 16 threads
- *   saves_at_once            writes in flight; default 2
- *   save_buffer_bytes        of blocks that wait to be written; what does not fit is not saved; default 64 MiB
+ *   shared_storage_path      the directory; required
+ *   async_load               true: other requests run while a request waits for its load; default true
+ *   max_bytes                of one model and rank; least recently used blocks are evicted first; default 16 GiB
+ *   others_max_bytes         of blocks of other models and layouts in the directory; default: max_bytes
+ *   fsync                    default false: after a power failure a block may be corrupt, which its checksum finds
+ *   loads_at_once            concurrent reads; default 4. All reads and writes together use at most 16 threads
+ *   saves_at_once            concurrent writes; default 2
+ *   save_buffer_bytes        of blocks that wait to be written; further blocks are not saved; default 64 MiB
  *   save_timeout_seconds     default 30
  *   lookup_timeout_seconds   default 1
  *   fault_injection          for tests and demos: see `fault/fault-rules.ts`
@@ -80,7 +80,7 @@ export class SharedStorageConnector implements KvConnector {
         const { event } = context;
         const tier = await this.#openDisk(identity, event === undefined ? {} : { event });
         for (const event of tier.events) context.event?.(event);
-        if (identity.rank === 0) void this.#tellOfOthers(tier, context);
+        if (identity.rank === 0) void this.#reportOthers(tier, context);
         return this.tierFor(tier, identity, context);
       }),
     );
@@ -96,7 +96,7 @@ export class SharedStorageConnector implements KvConnector {
     const { identity, crc32 } = context;
     const tier = await this.#openDisk(identity, {
       crc32,
-      // Loads and saves beside each other: the queues of the worker bound each by itself.
+      // Loads and saves run concurrently; the worker has a queue with its own limit for each.
       threads: Math.min(this.#loadsAtOnce + this.#savesAtOnce, threadsMax),
       startThreads: this.#loadsAtOnce,
     });
@@ -108,8 +108,11 @@ export class SharedStorageConnector implements KvConnector {
     });
   }
 
-  /** Counting takes time in a large store, so it runs in the background. Another notice reports a store that cannot be read. */
-  async #tellOfOthers(tier: DiskTier, { event }: SchedulerConnectorContext): Promise<void> {
+  /**
+   * Runs in the background, because counting takes long in a large store. Other events report a store that cannot be
+   * read.
+   */
+  async #reportOthers(tier: DiskTier, { event }: SchedulerConnectorContext): Promise<void> {
     if (event === undefined) return;
     const found = await tier.countOthers().catch(() => undefined);
     const message = found && describeOthers(this.#root, found, savesKv(this.#role) ? this.#othersMaxBytes : undefined);
@@ -128,7 +131,7 @@ export class SharedStorageConnector implements KvConnector {
     });
   }
 
-  /** The tier of one rank, as each half uses it. A subclass may wrap it. */
+  /** The tier of one rank, for each side. A subclass may wrap it. */
   protected tierFor(tier: DiskTier, identity: KvIdentity, { timers }: ConnectorContext): Tier {
     return this.#faults === undefined ? tier : new FaultInjector(tier, { identity, timers, plan: this.#faults });
   }

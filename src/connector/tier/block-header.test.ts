@@ -26,7 +26,7 @@ const codec = new BlockCodec(identity);
 const whole = headerBytes + payload.length;
 
 describe('block keys', () => {
-  it('name a digest and a group', () => {
+  it('have a digest and a group', () => {
     const digest = createHash('sha256').update('x').digest();
     const words = new Uint32Array(16);
     for (let i = 0; i < 8; i++) words[8 + i] = digest.readUInt32LE(i * 4);
@@ -36,7 +36,7 @@ describe('block keys', () => {
     expect(digestHexOfKey(made)).toBe(digest.toString('hex'));
   });
 
-  it('are told from other texts', () => {
+  it('are distinguished from other texts', () => {
     expect(isBlockKey(key('a', 12))).toBe(true);
     for (const text of ['', '0-', `01-${'a'.repeat(64)}`, `0-${'A'.repeat(64)}`, `70000-${'a'.repeat(64)}`, '../x']) {
       expect(isBlockKey(text), text).toBe(false);
@@ -47,12 +47,12 @@ describe('block keys', () => {
 describe('a stored block', () => {
   const header = codec.encode(key('a'), payload);
 
-  it('is found again', () => {
+  it('is verified with the header that was written for it', () => {
     expect(codec.verify(key('a'), header, payload, whole)).toBeUndefined();
     expect(payloadCrcOf(header)).toBe(payloadCrcOf(codec.encode(key('b'), payload)));
   });
 
-  it('is the same by any code that computes its checksum', () => {
+  it('has the same header with another implementation of CRC32', () => {
     let bytes = 0;
     const quick = new BlockCodec(identity, (part) => {
       bytes += part.length;
@@ -71,12 +71,12 @@ describe('a stored block', () => {
     ['wrongLayers', { groups: [{ blockSize: 16, layers: [0, 1, 2] }, identity.groups[1]!] }],
     ['wrongRank', { rank: 1 }],
     ['wrongRank', { worldSize: 1 }],
-  ])('of another identity is %s', (reason, other) => {
+  ])('with another identity is %s', (reason, other) => {
     const theirs = new BlockCodec({ ...identity, ...other }).encode(key('a'), payload);
     expect(codec.verify(key('a'), theirs, payload, whole)).toBe(reason);
   });
 
-  it('of another group, key or length is told as that', () => {
+  it('with another group, key or length has that reason', () => {
     expect(codec.verify(key('a'), codec.encode(key('a', 1), payload), payload, whole)).toBe('wrongBlockSize');
     const sameSizes = { ...identity, groups: [identity.groups[0]!, { blockSize: 16, layers: [1, 3] }] };
     const other = new BlockCodec(sameSizes);
@@ -87,7 +87,7 @@ describe('a stored block', () => {
     expect(codec.verify(key('a'), theirs, payload, whole - 1)).toBe('wrongLength');
   });
 
-  it('never passes when any bit is flipped', () => {
+  it('is a miss when any bit is flipped', () => {
     for (let bit = 0; bit < whole * 8; bit++) {
       const bytes = Buffer.concat([header, payload]);
       bytes[bit >> 3]! ^= 1 << (bit & 7);
@@ -96,7 +96,7 @@ describe('a stored block', () => {
     }
   });
 
-  it('never passes when cut or extended', () => {
+  it('is a miss when it is truncated or extended', () => {
     for (let length = 0; length < whole; length++) {
       const bytes = Buffer.concat([header, payload]).fill(0, length);
       const reason = codec.verify(key('a'), bytes.subarray(0, headerBytes), bytes.subarray(headerBytes), length);
@@ -105,7 +105,7 @@ describe('a stored block', () => {
     expect(codec.verify(key('a'), header, payload, whole + 1)).toBe('oversized');
   });
 
-  it('never passes when a range is overwritten by anything else', () => {
+  it('is a miss when a range is overwritten with other bytes', () => {
     fc.assert(
       fc.property(fc.nat(whole - 1), fc.uint8Array({ minLength: 1, maxLength: 80 }), (start, noise) => {
         const before = Buffer.concat([header, payload]);
@@ -118,7 +118,7 @@ describe('a stored block', () => {
     );
   });
 
-  it('passes only for the key, identity and bytes that it was written for', () => {
+  it('is verified only with the key, identity and bytes that it was written for', () => {
     const small = fc.integer({ min: 0, max: 2 });
     const drawn = fc.record({ fingerprint: small, dtype: small, rank: small, block: small, key: small, byte: small });
     fc.assert(

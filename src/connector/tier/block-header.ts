@@ -6,7 +6,7 @@ import type { MissReason } from '../reasons.ts';
 import { identityDigest } from './identity.ts';
 
 /**
- * What stands before every stored block and says whose it is. Little-endian, 160 bytes:
+ * The header before every stored block. It identifies the block. Little-endian, 160 bytes:
  *
  *     0  magic, 8 bytes                    72  first layer           u32
  *     8  format version         u32        76  end of layers         u32   (last + 1)
@@ -15,13 +15,13 @@ import { identityDigest } from './identity.ts';
  *    48  dtype, ASCII, 0-padded 16         88  world size            u32
  *    64  block size in tokens   u32        92  CRC32 of the bytes    u32
  *    68  KV group               u32        96  number of bytes       u64
- *                                         104  key's digest          32
+ *                                         104  digest of the key     32
  *                                         136  zeros                 20
  *                                         156  CRC32 of bytes 0..155 u32
  *
- * The reader knows what the header must be but for the checksum of the bytes, so it compares field by field and can
- * say what is wrong. CRC32 finds every single flipped bit and every burst of up to 32; of other damage it misses one
- * in four thousand millions.
+ * The reader knows every field except the checksum of the bytes, so it compares field by field and reports the first
+ * difference. CRC32 detects every flipped bit and every burst of up to 32 bits. Of other damage, it misses one case in
+ * 2^32.
  */
 export const headerBytes = 160;
 export const formatVersion = 1;
@@ -63,10 +63,10 @@ const checked: readonly (readonly [reason: MissReason, start: number, end: numbe
 export class BlockCodec {
   readonly identity: KvIdentity;
   readonly #crc32: Crc32;
-  /** Per group, everything of a header that is the same for all its blocks. */
+  /** Per group, the header fields that are the same for all its blocks. */
   readonly #templates: readonly Uint8Array[];
 
-  /** `crc32`: a quicker one than Node's, if there is one. */
+  /** `crc32`: a faster CRC32 than Node's, if there is one. */
   constructor(identity: KvIdentity, crc32: Crc32 = zlibCrc32) {
     this.identity = identity;
     this.#crc32 = crc32;
@@ -75,7 +75,10 @@ export class BlockCodec {
 
   /** The stored block is the header followed by the payload. */
   encode(key: BlockKey, payload: Uint8Array): Uint8Array {
-    assert(payload.length === this.identity.blockBytes, `a block of ${payload.length} bytes, not a page`);
+    assert(
+      payload.length === this.identity.blockBytes,
+      `a payload of ${payload.length} bytes, and the blocks have ${this.identity.blockBytes}`,
+    );
     const header = this.#expected(key);
     const view = viewOf(header);
     view.setUint32(at.payloadCrc, this.#crc32(payload), true);
@@ -84,15 +87,18 @@ export class BlockCodec {
   }
 
   /**
-   * Whether the header and the bytes behind it are this block. `storedBytes`: how many bytes the store has of header
-   * and payload together; only as many of them are looked at. Undefined = they are.
+   * Undefined if the header and the payload are this block, or the reason why not. `storedBytes`: how many bytes the store
+   * has of header and payload together. Only these bytes are compared.
    */
   verify(key: BlockKey, header: Uint8Array, payload: Uint8Array, storedBytes: number): MissReason | undefined {
-    assert(payload.length === this.identity.blockBytes, `memory of ${payload.length} bytes, not a page`);
+    assert(
+      payload.length === this.identity.blockBytes,
+      `memory of ${payload.length} bytes, and the blocks have ${this.identity.blockBytes}`,
+    );
     return this.verifyHeader(key, header, storedBytes) ?? this.#verifyPayload(header, payload);
   }
 
-  /** All but the payload's checksum. */
+  /** Checks all but the checksum of the payload. */
   verifyHeader(key: BlockKey, header: Uint8Array, storedBytes: number): MissReason | undefined {
     assert(header.length === headerBytes, `a header of ${header.length} bytes`);
     if (storedBytes < at.fingerprint) return 'truncated';
@@ -125,7 +131,7 @@ export class BlockCodec {
   }
 }
 
-/** The CRC32 of the bytes that a header was written for: recomputed bytes can be compared with lost ones. */
+/** The CRC32 of the payload that a header was written for, to compare recomputed KV with stored KV. */
 export const payloadCrcOf = (header: Uint8Array): number => viewOf(header).getUint32(at.payloadCrc, true);
 
 function template(identity: KvIdentity, group: number): Uint8Array {
@@ -134,7 +140,7 @@ function template(identity: KvIdentity, group: number): Uint8Array {
   const { blockSize, layers } = identity.groups[group]!;
   assert(layers.length > 0, `KV group ${group} has no layers`);
   const dtype = new TextEncoder().encode(identity.dtype);
-  assert(dtype.length <= dtypeBytes, `dtype ${identity.dtype} is too long a name`);
+  assert(dtype.length <= dtypeBytes, `the name of dtype ${identity.dtype} is longer than ${dtypeBytes} bytes`);
   view.setBigUint64(at.magic, magic, true);
   view.setUint32(at.version, formatVersion, true);
   view.setUint32(at.headerBytes, headerBytes, true);

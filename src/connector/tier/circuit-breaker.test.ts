@@ -11,7 +11,7 @@ const make = () => {
   return { time, breaker, fail };
 };
 
-test('opens after failures in a row, and only then', () => {
+test('a breaker opens after consecutive failures only', () => {
   const { breaker, fail } = make();
   fail(2);
   breaker.tryAcquire()!.succeed();
@@ -22,7 +22,7 @@ test('opens after failures in a row, and only then', () => {
   expect(breaker.tryAcquire()).toBeUndefined();
 });
 
-test('half opens for one probe, and closes again when it succeeds', () => {
+test('a half-open breaker allows one probe, and closes when the probe succeeds', () => {
   const { time, breaker, fail } = make();
   fail(3);
   time.advance(999);
@@ -37,7 +37,7 @@ test('half opens for one probe, and closes again when it succeeds', () => {
   expect(breaker.state).toBe('closed');
 });
 
-test('waits twice as long after each probe that fails, up to a limit, and forgets that when it closes', () => {
+test('each failed probe doubles the cool-down up to a limit, and closing resets it', () => {
   const { time, breaker, fail } = make();
   fail(3);
   for (const coolDownMs of [1000, 2000, 4000, 4000]) {
@@ -54,7 +54,7 @@ test('waits twice as long after each probe that fails, up to a limit, and forget
   expect(breaker.openedCount).toBe(6);
 });
 
-test('a probe that was withdrawn leaves its place to another', () => {
+test('another probe is allowed after a probe was withdrawn', () => {
   const { time, breaker, fail } = make();
   fail(3);
   time.advance(1000);
@@ -64,7 +64,7 @@ test('a probe that was withdrawn leaves its place to another', () => {
   expect(breaker.state).toBe('closed');
 });
 
-test('answers that come late, twice or from before say nothing', () => {
+test('late, second and older outcomes are ignored', () => {
   const { time, breaker } = make();
   const old = [1, 2, 3, 4].map(() => breaker.tryAcquire()!);
   for (const permit of old.slice(0, 3)) permit.fail();

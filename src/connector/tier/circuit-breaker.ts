@@ -2,9 +2,9 @@ import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 
 export interface CircuitBreakerOptions {
-  /** Failures in a row that open it. */
+  /** Consecutive failures that open the breaker. */
   readonly failuresMax: number;
-  /** How long it stays open the first time; doubled at each probe that fails. */
+  /** How long the breaker first stays open. Each failed probe doubles the time. */
   readonly coolDownMs: number;
   readonly coolDownMaxMs: number;
 }
@@ -18,14 +18,14 @@ export const circuitBreakerDefaults: CircuitBreakerOptions = {
 export type CircuitState = 'closed' | 'open' | 'halfOpen';
 
 /**
- * Keeps a store that is down from costing every request its deadline.
+ * Stops calls to a store that is down, so that not every request waits until its deadline.
  *
- *              failuresMax in a row                 coolDown has passed: one probe may go
+ *              failuresMax in a row                 coolDown has passed: one probe allowed
  *     closed --------------------------> open ------------------------------------------> halfOpen
  *       ^                                  ^ <---- the probe fails: coolDown doubles ----- |
  *       |______________________________ the probe succeeds ________________________________|
  *
- * Down is what rejects or times out. A block that is missing or wrong is an answer: it counts as success.
+ * A call that rejects or times out counts as a failure. A missing or corrupt block is an answer and counts as success.
  */
 export class CircuitBreaker {
   readonly #clock: Clock;
@@ -35,34 +35,37 @@ export class CircuitBreaker {
   #coolDownMs: number;
   #openedAtMs = 0;
   #probe: Permit | undefined;
-  /** Permits of an earlier period say nothing of this one. */
+  /** The outcomes of permits of an earlier period are ignored. */
   #period = 0;
   #opened = 0;
 
   constructor(clock: Clock, options: CircuitBreakerOptions = circuitBreakerDefaults) {
-    assert(options.failuresMax >= 1 && options.coolDownMs > 0, 'a breaker that is never closed');
+    assert(
+      options.failuresMax >= 1 && options.coolDownMs > 0,
+      'a breaker needs failuresMax of at least 1 and a coolDownMs above 0',
+    );
     this.#clock = clock;
     this.#options = options;
     this.#coolDownMs = options.coolDownMs;
   }
 
-  /** As of now: an open breaker whose time is over is half open. */
+  /** The current state: an open breaker is half open after its cool-down. */
   get state(): CircuitState {
     const isOver = this.#state === 'open' && this.#clock.nowMs() - this.#openedAtMs >= this.#coolDownMs;
     return isOver ? 'halfOpen' : this.#state;
   }
 
-  /** How often it has opened. */
+  /** How often the breaker has opened. */
   get openedCount(): number {
     return this.#opened;
   }
 
-  /** Leave to ask the store, to be answered for exactly once; undefined = do not ask. */
+  /** A permit for one call to the store, to be settled once; undefined = do not call. */
   tryAcquire(): Permit | undefined {
     this.#state = this.state;
     if (this.#state === 'open') return undefined;
     if (this.#state === 'closed') return new Permit(this.#settler(this.#period));
-    // One probe at a time: a crowd would only queue up behind a store that hangs.
+    // One probe at a time: further calls would only wait for a store that hangs.
     if (this.#probe !== undefined) return undefined;
     this.#probe = new Permit(this.#settler(this.#period));
     return this.#probe;
@@ -113,12 +116,12 @@ export class Permit {
     this.#end('failed');
   }
 
-  /** It was not asked, or not waited for: says nothing about the store. */
+  /** The store was not called, or its answer is not needed. This says nothing about the store. */
   withdraw(): void {
     this.#end('withdrawn');
   }
 
-  /** The first answer counts: a call that has timed out may succeed later. */
+  /** Only the first outcome counts: a call that has timed out may succeed later. */
   #end(outcome: PermitOutcome): void {
     if (this.#isSettled) return;
     this.#isSettled = true;

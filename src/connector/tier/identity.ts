@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import type { KvIdentity } from '../connector.ts';
 
-/** 32 bytes that stand for a fingerprint of any length. */
+/** The digest of a fingerprint of any length: 32 bytes. */
 export const identityDigest = (text: string): Uint8Array => createHash('sha256').update(text).digest();
 
 /**
- * The name of the folder that holds the blocks of one model in one layout. The name that a model is served under does not
- * matter: two names of one file share their blocks.
+ * The name of the folder with the blocks of one model in one layout. It does not depend on the served model name, so two
+ * names of one file share their blocks.
  */
 export function modelFolder({ fingerprint, dtype, groups }: KvIdentity): string {
   const what = JSON.stringify([fingerprint, dtype, groups.map(({ blockSize }) => blockSize)]);
@@ -15,7 +15,7 @@ export function modelFolder({ fingerprint, dtype, groups }: KvIdentity): string 
 
 export const rankFolder = ({ rank, worldSize }: KvIdentity): string => `rank${rank}of${worldSize}`;
 
-/** What `config.json` beside the blocks says, for people and for comparison. */
+/** The content of `config.json` beside the blocks, for people and for comparison. */
 export interface IdentityRecord {
   readonly format: string;
   readonly model: string;
@@ -41,7 +41,7 @@ export function identityRecord(identity: KvIdentity): IdentityRecord {
   };
 }
 
-/** In which points another directory's record differs from ours, in words. */
+/** The differences between another directory's record and ours, in words. */
 export function differences(theirs: Partial<IdentityRecord>, ours: IdentityRecord): string[] {
   const found: string[] = [];
   for (const name of ['format', 'fingerprint', 'dtype', 'rank', 'worldSize', 'blockBytes', 'groups'] as const) {

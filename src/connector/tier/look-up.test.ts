@@ -6,7 +6,7 @@ const keys = [0, 1, 2, 3].map((name) => suiteKey(name));
 const open = new AbortController().signal;
 
 describe('a look-up of many keys', () => {
-  it('answers each key by itself: one whose call fails is unknown, and the others are known', async () => {
+  it('leaves only the key whose call fails unknown', async () => {
     const failed: string[] = [];
     const answers = await lookUpEach(
       keys,
@@ -21,7 +21,7 @@ describe('a look-up of many keys', () => {
     expect(failed).toEqual(['1 unreadable']);
   });
 
-  it('ends with what is known when it is aborted, whatever its calls do', async () => {
+  it('ends with the known answers at an abort, while calls hang', async () => {
     const controller = new AbortController();
     const never = new Promise<boolean>(() => {});
     let begun = 0;
@@ -40,7 +40,7 @@ describe('a look-up of many keys', () => {
     expect(begun).toBe(3);
   });
 
-  it('does not change an answer that was given when a call ends late', async () => {
+  it('does not change the returned answers when a call ends late', async () => {
     const controller = new AbortController();
     let end: (found: boolean) => void = () => {};
     const asked = lookUpEach([keys[0]!], controller.signal, () => new Promise((resolve) => (end = resolve)));
@@ -51,7 +51,7 @@ describe('a look-up of many keys', () => {
     expect(answers).toEqual([undefined]);
   });
 
-  it('asks nothing when it is aborted before it begins', async () => {
+  it('makes no call when it is aborted before it begins', async () => {
     const answers = await lookUpEach(keys, AbortSignal.abort(), () => Promise.reject(new Error('asked')));
     expect(answers).toEqual([undefined, undefined, undefined, undefined]);
   });

@@ -1,19 +1,18 @@
 import type { BlockKey } from '../block-key.ts';
 
-/** Parallel to the keys that were asked: whether each block is there. Undefined = not known. */
+/** Parallel to the keys of the look-up: whether each block is stored. Undefined = not known. */
 export type LookupAnswers = readonly (boolean | undefined)[];
 
 export interface LookUpOptions {
-  /** Calls under way at once. Default: no limit. */
+  /** How many calls run at once. Default: no limit. */
   readonly limit?: number;
-  /** Called for each call that rejects; its key stays unknown. */
+  /** Called for each call that rejects. Its key stays unknown. */
   readonly failed?: (key: BlockKey, error: unknown) => void;
 }
 
 /**
- * Asks for each key by itself, for tiers whose store is asked one key at a time. A call that fails or hangs leaves its own
- * key unknown and no other. An abort resolves at once with the answers so far; calls under way are not waited for, and
- * no new ones begin.
+ * Calls `ask` for each key, for tiers whose store takes one key per call. A call that fails or hangs leaves only its own
+ * key unknown. At an abort, the promise resolves at once with the answers so far, and no new calls begin.
  */
 export function lookUpEach(
   keys: readonly BlockKey[],
@@ -28,10 +27,10 @@ export function lookUpEach(
     let open = keys.length;
     const finish = (): void => {
       signal.removeEventListener('abort', finish);
-      // A copy: calls that are still under way must not change an answer that was given.
+      // A copy, because running calls must not change the answers that were returned.
       resolve([...answers]);
     };
-    const lane = async (): Promise<void> => {
+    const askNext = async (): Promise<void> => {
       while (next < keys.length && !signal.aborted) {
         const index = next++;
         const key = keys[index]!;
@@ -44,6 +43,6 @@ export function lookUpEach(
       }
     };
     signal.addEventListener('abort', finish, { once: true });
-    for (let i = 0; i < Math.min(limit, keys.length); i++) void lane();
+    for (let i = 0; i < Math.min(limit, keys.length); i++) void askNext();
   });
 }

@@ -2,8 +2,8 @@ import { expect, test } from 'vitest';
 import { Prng } from '../../base/prng.ts';
 import { LruBytes } from './lru-bytes.ts';
 
-/** Against a list in order of use. */
-test('agrees with a list', () => {
+/** The reference is a list in the order of use. It does not cover `checkInvariants` after a bug. */
+test('LruBytes equals a list in the order of use', () => {
   for (let seed = 1; seed <= 30; seed++) {
     const prng = new Prng(seed);
     const lru = new LruBytes<number>();

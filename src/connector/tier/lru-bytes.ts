@@ -1,6 +1,6 @@
 import { assert } from '../../base/assert.ts';
 
-/** Sizes by name in order of last use, and their sum. */
+/** Sizes by name in the order of last use, and their sum. */
 export class LruBytes<Name> {
   readonly #sizes = new Map<Name, number>();
   #total = 0;
@@ -17,7 +17,7 @@ export class LruBytes<Name> {
     return this.#sizes.has(name);
   }
 
-  /** Adds it as the one used last, or replaces its size. */
+  /** Adds the name or replaces its size. The name becomes the most recently used. */
   set(name: Name, bytes: number): void {
     assert(Number.isSafeInteger(bytes) && bytes >= 0, `${bytes} bytes`);
     this.delete(name);
@@ -25,7 +25,7 @@ export class LruBytes<Name> {
     this.#total += bytes;
   }
 
-  /** Makes it the one used last; false when it is not there. */
+  /** Makes the name the most recently used; false if it is unknown. */
   touch(name: Name): boolean {
     const bytes = this.#sizes.get(name);
     if (bytes === undefined) return false;
@@ -42,7 +42,7 @@ export class LruBytes<Name> {
     return true;
   }
 
-  /** From the one that was not used for longest. */
+  /** Least recently used first. */
   names(): IterableIterator<Name> {
     return this.#sizes.keys();
   }

@@ -1,6 +1,6 @@
 import { assert } from '../../base/assert.ts';
 
-/** Page-sized memory for copies, reused, within a budget. */
+/** Reused buffers for copies of blocks, within a budget. */
 export class StagingBuffers {
   readonly #blockBytes: number;
   readonly #countMax: number;
@@ -12,7 +12,7 @@ export class StagingBuffers {
     this.#countMax = Math.floor(bytesMax / blockBytes);
   }
 
-  /** A buffer of one page with any content, or undefined when the budget is spent. */
+  /** A buffer of one block with any content, or undefined when the budget is used up. */
   take(): Uint8Array | undefined {
     if (this.#taken.size >= this.#countMax) return undefined;
     const buffer = this.#free.pop() ?? new Uint8Array(this.#blockBytes);

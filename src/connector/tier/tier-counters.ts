@@ -3,7 +3,7 @@ import type { Tier } from './tier.ts';
 
 type Counters = Readonly<Record<string, number>>;
 
-/** Begins the names of levels: values as of now, where all other counters are totals that only grow. */
+/** The prefix of levels, which are current values. All other counters are totals that only grow. */
 export const levelPrefix = 'now.';
 
 /** A tier's counters as `tier.<name>`, and its levels as `now.<name>`. */
@@ -14,7 +14,7 @@ export function countsOfTier(tier: Tier): Counters {
   return counts;
 }
 
-/** How often a breaker has opened, and 1 while it is not closed. `calls`: what it guards, such as `load`. */
+/** How often a breaker has opened, and 1 while it is not closed. `calls`: the calls that it guards, such as `load`. */
 export const countsOfBreaker = (calls: string, breaker: CircuitBreaker): Counters => ({
   [`breakerOpened.${calls}`]: breaker.openedCount,
   [`${levelPrefix}breakerOpen.${calls}`]: breaker.state === 'closed' ? 0 : 1,
@@ -26,7 +26,10 @@ export function sumOfCounts(all: readonly Counters[]): Record<string, number> {
   return sum;
 }
 
-/** Reports carry differences, so that reports of many ranks and steps can be added. A level's difference may be negative. */
+/**
+ * Reports have differences, so that reports of many ranks and steps can be added. The difference of a level may be
+ * negative.
+ */
 export class CountDifferences {
   #last: Counters = {};
 
@@ -36,7 +39,7 @@ export class CountDifferences {
       const difference = count - (this.#last[name] ?? 0);
       if (difference !== 0) differences[name] = difference;
     }
-    // A level that is not told any more is 0.
+    // A level that is no longer reported is 0.
     for (const [name, last] of Object.entries(this.#last)) {
       if (last !== 0 && !(name in counts) && name.startsWith(levelPrefix)) differences[name] = -last;
     }

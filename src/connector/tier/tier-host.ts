@@ -17,7 +17,10 @@ export interface HostTierOptions {
   readonly crc32?: Crc32 | undefined;
 }
 
-/** Blocks in this process's memory, least recently used ones let go. Verified like any other: memory rots too. */
+/**
+ * Blocks in the memory of this process. Least recently used blocks are evicted. Loads verify checksums, as in every
+ * tier.
+ */
 export class HostTier implements TamperableTier {
   readonly name: string;
   readonly #codec: BlockCodec;

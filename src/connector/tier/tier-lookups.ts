@@ -6,35 +6,36 @@ import type { LookupAnswers } from './look-up.ts';
 import type { Tier } from './tier.ts';
 import { countsOfBreaker } from './tier-counters.ts';
 
-/** How long a tier that was told to stop has to say what it knows. */
+/** How long a tier may take to answer after the abort. */
 const abortGraceMs = 50;
-/** A key without an answer is left alone for the first span, then for twice as long each time, up to the second. */
+/**
+ * A key without an answer is not looked up again for `coolDownMs`, then for twice as long each time, up to the maximum.
+ */
 const coolDownMs = 1_000;
 const coolDownMaxMs = 30_000;
-/** Keys that are left alone; the oldest are forgotten. */
-const quietMax = 1 << 14;
+/** How many keys in cool-down are remembered; the oldest are forgotten. */
+const coolingKeysMax = 1 << 14;
 
 export interface RunningLookup {
-  /** The answers are there by then. */
+  /** The answers are known by then. */
   readonly deadlineMs: number;
   /** The answers are no longer needed. */
   cancel(): void;
 }
 
 /**
- * Asks the tiers of all ranks which blocks they have. Each key is answered by itself: a block is there when all ranks
- * have their part, and not there when one rank lacks its part. A key that a tier cannot answer by the deadline, or at all,
- * stays unknown, and the other answers count.
+ * Asks the tiers of all ranks which blocks they have. A block is stored if all ranks have their part, and missing if one
+ * rank lacks its part. A key without an answer from a tier by the deadline is unknown; the other answers count.
  *
- * The circuit breaker counts a look-up as failed if a tier has answered no key. A store that hangs for some
- * keys only costs the deadline once per key and cool-down.
+ * The circuit breaker counts a look-up as failed if a tier has answered no key. If a store hangs for some keys only, the
+ * look-up waits until the deadline once per key and cool-down.
  */
 export class TierLookups {
   readonly #tiers: readonly Tier[];
   readonly #context: SchedulerConnectorContext;
   readonly #timeoutMs: number;
   readonly #breaker: CircuitBreaker;
-  readonly #quiet = new Map<BlockKey, { readonly untilMs: number; readonly coolDownMs: number }>();
+  readonly #cooling = new Map<BlockKey, { readonly untilMs: number; readonly coolDownMs: number }>();
   #isClosed: boolean = false;
 
   constructor(
@@ -49,13 +50,16 @@ export class TierLookups {
     this.#breaker = new CircuitBreaker(context.clock, breaker);
   }
 
-  /** Whether the key had no answer lately: it is not worth waiting for. */
-  isQuiet(key: BlockKey): boolean {
-    const quiet = this.#quiet.get(key);
-    return quiet !== undefined && this.#context.clock.nowMs() < quiet.untilMs;
+  /** Whether the key recently had no answer, so that it should not be looked up now. */
+  isCoolingDown(key: BlockKey): boolean {
+    const cooling = this.#cooling.get(key);
+    return cooling !== undefined && this.#context.clock.nowMs() < cooling.untilMs;
   }
 
-  /** Calls `done` once, later, unless it is cancelled. Undefined: the stores are not asked now. */
+  /**
+   * Calls `done` once, asynchronously, unless the look-up is cancelled. Undefined: the breaker is open, or this is
+   * closed.
+   */
   start(keys: readonly BlockKey[], done: (answers: LookupAnswers) => void): RunningLookup | undefined {
     const permit = this.#isClosed ? undefined : this.#breaker.tryAcquire();
     if (permit === undefined) return undefined;
@@ -71,7 +75,7 @@ export class TierLookups {
       timer.cancel();
       done(this.#conclude(keys, byRank, permit));
     };
-    // First the tiers say what they know; one that does not even do that is not waited for.
+    // At the deadline, the tiers return the answers so far. A tier that ignores the abort is not waited for.
     timer = timers.after(this.#timeoutMs, () => {
       timer = timers.after(abortGraceMs, end);
       controller.abort();
@@ -80,7 +84,7 @@ export class TierLookups {
       try {
         byRank[rank] = await tier.has(keys, controller.signal);
       } catch {
-        // Nothing is known from this tier: the breaker hears of it.
+        // This tier has no answers: the breaker counts a failure.
       }
       if (--open === 0) end();
     };
@@ -112,21 +116,21 @@ export class TierLookups {
     return keys.map((key, i) => {
       const answers = byRank.map((ofRank) => ofRank?.[i]);
       const answer = answers.includes(false) ? false : answers.includes(undefined) ? undefined : true;
-      if (answer !== undefined) this.#quiet.delete(key);
-      // Of a store that has answered nothing the breaker takes care.
-      else if (isAnswered) this.#leaveAlone(key);
+      if (answer !== undefined) this.#cooling.delete(key);
+      // If a store has answered no key, the breaker stops the look-ups.
+      else if (isAnswered) this.#startCoolDown(key);
       return answer;
     });
   }
 
-  #leaveAlone(key: BlockKey): void {
-    const before = this.#quiet.get(key);
-    this.#quiet.delete(key);
+  #startCoolDown(key: BlockKey): void {
+    const before = this.#cooling.get(key);
+    this.#cooling.delete(key);
     const span = before === undefined ? coolDownMs : Math.min(before.coolDownMs * 2, coolDownMaxMs);
-    this.#quiet.set(key, { untilMs: this.#context.clock.nowMs() + span, coolDownMs: span });
-    if (this.#quiet.size <= quietMax) return;
-    for (const oldest of this.#quiet.keys()) {
-      this.#quiet.delete(oldest);
+    this.#cooling.set(key, { untilMs: this.#context.clock.nowMs() + span, coolDownMs: span });
+    if (this.#cooling.size <= coolingKeysMax) return;
+    for (const oldest of this.#cooling.keys()) {
+      this.#cooling.delete(oldest);
       return;
     }
   }

@@ -22,16 +22,18 @@ const requestFor = (name: string, some: readonly BlockKey[] = keys): ConnectorRe
   wanted: blocksOf(some),
 });
 
-/** A tier that holds the keys and answers as the test says: `undefined` hangs until the look-up is aborted. */
-function told(answer: (key: BlockKey) => boolean | undefined | Error): Tier & { readonly asked: BlockKey[][] } {
+/** A tier whose look-ups have the test's answers: `undefined` hangs until the look-up is aborted. */
+function tierWithAnswers(
+  answer: (key: BlockKey) => boolean | undefined | Error,
+): Tier & { readonly asked: BlockKey[][] } {
   const inner = new HostTier({ identity: suiteIdentity, maxBytes: 1e6 });
   const asked: BlockKey[][] = [];
   const has: Tier['has'] = (some, signal) => {
     asked.push([...some]);
     return lookUpEach(some, signal, async (key) => {
-      const said = answer(key);
-      if (said instanceof Error) throw said;
-      return said ?? never;
+      const found = answer(key);
+      if (found instanceof Error) throw found;
+      return found ?? never;
     });
   };
   return Object.assign(inner, { has, asked });
@@ -46,14 +48,14 @@ function make(tiers: readonly Tier[]) {
     { clock: time, timers: time, wake: () => void wakes++, identities: tiers.map(() => suiteIdentity) },
     { role: 'kv_both', mode: 'async', lookupTimeoutMs: 1000 },
   );
-  /** The keys found, or when the answer is there at the latest. */
+  /** The keys that were found, or the deadline of the look-up. */
   const ask = (request: ConnectorRequest): readonly BlockKey[] | number => {
     const answer = scheduler.getMatchedBlocks(request);
     return answer.kind === 'askLater' ? answer.deadlineMs : answer.blocks.map(({ key }) => key);
   };
   const admit = (request: ConnectorRequest, load?: LoadJob, valid: readonly KvBlock[] = []): void =>
     scheduler.updateStateAfterAlloc(request, load, () => valid);
-  /** One step: offers the keys as newly valid, stores what is ordered, and returns it. */
+  /** One step: offers the keys as newly valid, executes the saves, and returns their keys. */
   const step = async (offered: readonly BlockKey[], valid: readonly BlockKey[] = []): Promise<readonly BlockKey[]> => {
     const plan = scheduler.buildConnectorMeta({
       stepId: stepId(1),
@@ -72,8 +74,8 @@ function make(tiers: readonly Tier[]) {
 }
 
 describe('a look-up', () => {
-  it('uses the answers that are there at its deadline, before the time that the engine was told', async () => {
-    const { time, ask, wakes } = make([told((key) => (key === keys[2] ? undefined : key !== keys[4]))]);
+  it('ends with the answers so far at its timeout, before the deadline in `askLater`', async () => {
+    const { time, ask, wakes } = make([tierWithAnswers((key) => (key === keys[2] ? undefined : key !== keys[4]))]);
     const request = requestFor('r');
     const deadlineMs = ask(request) as number;
     await turns();
@@ -88,25 +90,28 @@ describe('a look-up', () => {
   });
 
   it('uses the other answers when the call for one key fails', async () => {
-    const { ask } = make([told((key) => (key === keys[2] ? new Error('EACCES') : true))]);
+    const { ask } = make([tierWithAnswers((key) => (key === keys[2] ? new Error('EACCES') : true))]);
     ask(requestFor('r'));
     await turns();
     expect(ask(requestFor('r'))).toEqual(keys.filter((key) => key !== keys[2]));
   });
 
-  it('counts on a block when all ranks have their part of it', async () => {
-    const world = make([told((key) => key !== keys[1]), told((key) => (key === keys[3] ? new Error('EIO') : true))]);
+  it('finds a block only if all ranks have their part of it', async () => {
+    const world = make([
+      tierWithAnswers((key) => key !== keys[1]),
+      tierWithAnswers((key) => (key === keys[3] ? new Error('EIO') : true)),
+    ]);
     world.ask(requestFor('r'));
     await turns();
     expect(world.ask(requestFor('r'))).toEqual([keys[0], keys[2], keys[4], keys[5]]);
   });
 
-  it('ends in time when a tier ignores its signal, and after five of them the store is left alone', async () => {
-    const deaf = Object.assign(
-      told(() => true),
+  it('ends in time when a tier ignores its signal, and five such look-ups open the breaker', async () => {
+    const hung = Object.assign(
+      tierWithAnswers(() => true),
       { has: () => new Promise<never>(() => {}) },
     );
-    const { time, ask } = make([deaf]);
+    const { time, ask } = make([hung]);
     for (let i = 0; i < 5; i++) {
       const deadlineMs = ask(requestFor(`r${i}`)) as number;
       await turns();
@@ -120,8 +125,8 @@ describe('a look-up', () => {
     expect(ask(requestFor('later'))).toEqual([]);
   });
 
-  it('waits for keys that hang once, and then leaves them alone for a while: others are found at once', async () => {
-    const tier = told((key) => (key === keys[2] ? undefined : true));
+  it('waits for a key that hangs once, and omits it during its cool-down', async () => {
+    const tier = tierWithAnswers((key) => (key === keys[2] ? undefined : true));
     const { time, ask, admit } = make([tier]);
     const rest = keys.filter((key) => key !== keys[2]);
     ask(requestFor('a'));
@@ -140,8 +145,8 @@ describe('a look-up', () => {
     expect(tier.asked.at(-1)).toEqual(keys);
   });
 
-  it('is made again for a request that asks after its admission, but not for blocks that failed to load', async () => {
-    const tier = told(() => true);
+  it('is repeated after an admission, but not for blocks that failed to load', async () => {
+    const tier = tierWithAnswers(() => true);
     const { scheduler, ask, admit } = make([tier]);
     ask(requestFor('r'));
     await turns();
@@ -164,9 +169,9 @@ describe('a look-up', () => {
   });
 });
 
-test('counts of all tiers and of the look-up breaker are told', async () => {
+test('the counters have the counts of all tiers and of the look-up breaker', async () => {
   let isDown: boolean = true;
-  const { scheduler, time, ask, admit } = make([told(() => (isDown ? new Error('down') : true))]);
+  const { scheduler, time, ask, admit } = make([tierWithAnswers(() => (isDown ? new Error('down') : true))]);
   const lookUp = async (name: string): Promise<void> => {
     ask(requestFor(name));
     await turns();
@@ -182,13 +187,13 @@ test('counts of all tiers and of the look-up breaker are told', async () => {
   expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1, 'now.breakerOpen.lookup': 0 });
 });
 
-describe('a block that others have removed from the store', () => {
+describe('a block that another process removed from the store', () => {
   const make2 = () => {
     const tier = new HostTier({ identity: suiteIdentity, maxBytes: 1e6 });
     return { tier, ...make([tier]) };
   };
 
-  it('is stored again when a look-up has missed it and it is valid again', async () => {
+  it('is saved again when it becomes valid after a look-up found it missing', async () => {
     const { tier, ask, step } = make2();
     expect(await step(keys)).toEqual(keys);
     expect(await step(keys)).toEqual([]);
@@ -200,7 +205,7 @@ describe('a block that others have removed from the store', () => {
     expect(await tier.has([keys[3]!], open)).toEqual([true]);
   });
 
-  it('is stored again while it is in the pool, when a request uses it', async () => {
+  it('is saved again from the pool when a request uses it', async () => {
     const { tier, admit, step, time, scheduler, wakes } = make2();
     await step(keys);
     await tier.delete(keys[3]!);
@@ -212,14 +217,14 @@ describe('a block that others have removed from the store', () => {
     admit(requestFor('later', []), undefined, blocksOf(keys));
     await turns();
     expect([scheduler.hasPendingWork(), wakes()]).toEqual([true, 1]);
-    // One of the two has left the pool meanwhile.
+    // The pool has only one of the two blocks.
     expect(await step([], [keys[3]!])).toEqual([keys[3]]);
     expect(await tier.has([keys[3]!, keys[4]!], open)).toEqual([true, false]);
     expect(scheduler.hasPendingWork()).toBe(false);
     expect(await step([keys[4]!])).toEqual([keys[4]]);
   });
 
-  it('is stored again by an engine that only saves, when it has computed it again after a while', async () => {
+  it('is saved again when an engine that only saves computes it again after the trust time', async () => {
     const { tier, step, time } = make2();
     await step(keys);
     await tier.delete(keys[3]!);

@@ -29,51 +29,51 @@ import { type RunningLookup, TierLookups } from './tier-lookups.ts';
 export interface TierSchedulerOptions {
   readonly role: KvRole;
   readonly mode: LoadMode;
-  /** What a look-up has not found by then is not found. */
+  /** Blocks without an answer by then are treated as missing. */
   readonly lookupTimeoutMs: number;
-  /** This engine's name, for whoever reads the answers to `do_remote_decode`. */
+  /** The name of this engine in the answers to `do_remote_decode`. */
   readonly engineId?: string;
   readonly breaker?: CircuitBreakerOptions;
 }
 
-/** What the stores were asked for one request. */
+/** The look-ups for one request. */
 interface Lookup {
-  /** Undefined: not known. It is not asked again before the next admission. */
+  /** Undefined: not known. The key is not looked up again before the next admission. */
   readonly answers: Map<BlockKey, boolean | undefined>;
   running: RunningLookup | undefined;
 }
 
-/** Keys of which it is remembered that they are stored. */
+/** How many stored keys are remembered. */
 const knownMax = 1 << 18;
 /**
- * How long a block is believed to be stored that was seen there or saved. Other processes empty and evict; when the time is
- * over, a block that is used is looked for again, and saved again if it is gone.
+ * How long a block counts as stored after it was found or saved. Other processes may evict it. After this time, a block
+ * that a request uses is looked up again, and saved again if it is missing.
  */
 const storedTrustMs = 60_000;
-/** Blocks in use are looked for at most so often: a look-up takes keys, and keys take time. */
+/** The shortest time between two such look-ups, because computing the keys of a request takes time. */
 const refreshMs = 1_000;
 
 /**
- * The scheduler half of every connector that keeps blocks in a tier. A block is there when all ranks have their part of
- * it. Look-ups run behind it: the first question about a request is answered with `askLater`.
+ * The scheduler side of every connector that keeps blocks in a tier. A block is stored if all ranks have their part of
+ * it. Look-ups run in the background: the first answer for a request is `askLater`.
  */
 export class TierScheduler implements SchedulerConnector {
-  /** One per rank, each with that rank's identity; only asked. */
+  /** One per rank, with that rank's identity; used for look-ups only. */
   readonly #tiers: readonly Tier[];
   readonly #place: string;
   readonly #context: SchedulerConnectorContext;
   readonly #options: TierSchedulerOptions;
-  readonly #asker: TierLookups;
+  readonly #tierLookups: TierLookups;
   readonly #lookups = new Map<RequestId, Lookup>();
   readonly #loads = new Map<TransferId, LoadJob>();
   readonly #saves = new Map<TransferId, Set<BlockKey>>();
-  /** Keys that some save is out for. */
+  /** Keys of saves that are not finished. */
   readonly #saving = new Set<BlockKey>();
-  /** When it was last seen that the key is stored; the one that was seen longest ago first. */
+  /** When each key was last found or saved; oldest first. */
   readonly #stored = new Map<BlockKey, number>();
-  /** Keys that were stored and are gone: saved again if the pool still has them. */
-  readonly #gone = new Set<BlockKey>();
-  /** Per request, keys that failed to load: where they are, they are broken. */
+  /** Keys that were stored and are missing now: saved again if the pool still has their blocks. */
+  readonly #removed = new Set<BlockKey>();
+  /** Per request, keys that failed to load. They are not looked up again for the request. */
   readonly #failed = new Map<RequestId, Set<BlockKey>>();
   #refresh: RunningLookup | undefined;
   #refreshedMs = -Infinity;
@@ -86,7 +86,12 @@ export class TierScheduler implements SchedulerConnector {
     this.#place = tiers[0]!.name;
     this.#context = context;
     this.#options = options;
-    this.#asker = new TierLookups(tiers, context, options.lookupTimeoutMs, options.breaker ?? circuitBreakerDefaults);
+    this.#tierLookups = new TierLookups(
+      tiers,
+      context,
+      options.lookupTimeoutMs,
+      options.breaker ?? circuitBreakerDefaults,
+    );
   }
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
@@ -100,10 +105,10 @@ export class TierScheduler implements SchedulerConnector {
     if (lookup.running === undefined) {
       const failed = this.#failed.get(request.id);
       const { answers } = lookup;
-      const unasked = new Set<BlockKey>();
+      const newKeys = new Set<BlockKey>();
       for (const { key } of request.wanted)
-        if (!answers.has(key) && failed?.has(key) !== true && !this.#asker.isQuiet(key)) unasked.add(key);
-      if (unasked.size > 0) this.#startLookup(lookup, [...unasked]);
+        if (!answers.has(key) && failed?.has(key) !== true && !this.#tierLookups.isCoolingDown(key)) newKeys.add(key);
+      if (newKeys.size > 0) this.#startLookup(lookup, [...newKeys]);
     }
     if (lookup.running !== undefined) return { kind: 'askLater', deadlineMs: lookup.running.deadlineMs };
     const found = request.wanted.filter(({ key }) => lookup.answers.get(key) === true);
@@ -111,7 +116,7 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
-    // Another question, after a preemption or a loss, is to see what the stores have then.
+    // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(request.id);
     if (load !== undefined) this.#loads.set(load.transfer, load);
     this.#refreshStored(valid);
@@ -126,11 +131,11 @@ export class TierScheduler implements SchedulerConnector {
       blocks.push({ key, block });
     };
     for (const { key, block } of step.newlyValid) save(key, block);
-    for (const key of this.#gone) {
+    for (const key of this.#removed) {
       const block = step.validBlock(key);
       if (block !== undefined) save(key, block);
     }
-    this.#gone.clear();
+    this.#removed.clear();
     if (blocks.length === 0) return nothingToSave;
     const transfer = step.newTransferId();
     this.#saves.set(transfer, new Set(blocks.map(({ key }) => key)));
@@ -138,15 +143,15 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
-    for (const { transfer, block: page, reason } of output.loadFailures) {
+    for (const { transfer, block, reason } of output.loadFailures) {
       const load = this.#loads.get(transfer);
-      const block = load?.blocks.find((candidate) => candidate.block === page);
-      // A worker's death says nothing about what is stored.
-      if (load === undefined || block === undefined || reason === 'workerDied') continue;
-      // When it has been computed again, it is to be stored again if it is not there.
-      this.#stored.delete(block.key);
+      const key = load?.blocks.find((candidate) => candidate.block === block)?.key;
+      // A worker's death says nothing about the store.
+      if (load === undefined || key === undefined || reason === 'workerDied') continue;
+      // The block is saved again when it is computed again.
+      this.#stored.delete(key);
       const failed = this.#failed.get(load.requestId) ?? new Set();
-      this.#failed.set(load.requestId, failed.add(block.key));
+      this.#failed.set(load.requestId, failed.add(key));
     }
     for (const id of output.finishedRecving) this.#loads.delete(id);
     for (const { transfer, key } of output.saveFailures) {
@@ -160,10 +165,10 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   /**
-   * A client that sent `do_remote_decode` (a router that sends the prompt here with `max_tokens` 1 and then elsewhere) is
-   * told what the instance that decodes will find: `{ do_remote_decode: false, do_remote_prefill, remote_engine_id?,
-   * stored_blocks }`. `stored_blocks` counts the blocks that are stored or about to be; none, and there is nothing to
-   * fetch. Their keys follow from the tokens, so no list of them travels, and nothing waits for the other side.
+   * Answers a client that sent `do_remote_decode`: a router that sends the prompt to this engine with `max_tokens` 1 and
+   * then to an engine that decodes. The answer is `{ do_remote_decode: false, do_remote_prefill, remote_engine_id?,
+   * stored_blocks }`. `stored_blocks` counts the blocks that are stored or being saved; 0: there is nothing to load. The
+   * keys follow from the tokens, so the answer has no list of keys, and this engine waits for nothing.
    */
   requestFinished(
     request: ConnectorRequest,
@@ -171,7 +176,7 @@ export class TierScheduler implements SchedulerConnector {
   ): { readonly kvTransferParams?: JsonObject } {
     this.#endLookup(request.id);
     this.#failed.delete(request.id);
-    // An order that was taken back before a worker heard of it is never reported.
+    // A load that was abandoned before it was sent is never reported.
     for (const [id, { requestId }] of this.#loads) if (requestId === request.id) this.#loads.delete(id);
     const { role, engineId } = this.#options;
     if (request.kvTransferParams?.do_remote_decode !== true) return {};
@@ -194,19 +199,19 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return sumOfCounts([...this.#tiers.map(countsOfTier), this.#asker.counters()]);
+    return sumOfCounts([...this.#tiers.map(countsOfTier), this.#tierLookups.counters()]);
   }
 
-  /** Look-ups go on without steps; what they found to be gone is saved in a step. */
+  /** Look-ups need no step. Blocks that they found missing need one to be saved. */
   hasPendingWork(): boolean {
-    return this.#gone.size > 0;
+    return this.#removed.size > 0;
   }
 
   async close(): Promise<void> {
-    this.#asker.close();
+    this.#tierLookups.close();
     this.#refresh?.cancel();
     for (const id of [...this.#lookups.keys()]) this.#endLookup(id);
-    // Not waited for: one that hangs would keep the engine from closing, and nothing of ours is at stake.
+    // Not awaited: a tier that hangs must not stop the engine from closing, and this side stores nothing.
     for (const tier of this.#tiers) void tier.close();
     await Promise.resolve();
   }
@@ -217,7 +222,7 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   #startLookup(lookup: Lookup, keys: readonly BlockKey[]): void {
-    lookup.running = this.#asker.start(keys, (answers) => {
+    lookup.running = this.#tierLookups.start(keys, (answers) => {
       lookup.running = undefined;
       this.#learn(keys, answers, (key, answer) => void lookup.answers.set(key, answer));
       this.#context.wake();
@@ -232,25 +237,29 @@ export class TierScheduler implements SchedulerConnector {
     lookup.running?.cancel();
   }
 
-  /** Blocks that a request uses are looked for where they were stored long ago: others may have removed them. */
+  /** Looks up the blocks of a request that were stored long ago, because other processes may have removed them. */
   #refreshStored(valid: () => readonly KvBlock[]): void {
     const nowMs = this.#context.clock.nowMs();
     if (!savesKv(this.#options.role) || this.#refresh !== undefined || nowMs - this.#refreshedMs < refreshMs) return;
     this.#refreshedMs = nowMs;
     const keys = [...new Set(valid().map(({ key }) => key))].filter(
-      (key) => this.#stored.has(key) && !this.#isStored(key) && !this.#saving.has(key) && !this.#asker.isQuiet(key),
+      (key) =>
+        this.#stored.has(key) &&
+        !this.#isStored(key) &&
+        !this.#saving.has(key) &&
+        !this.#tierLookups.isCoolingDown(key),
     );
     if (keys.length === 0) return;
-    this.#refresh = this.#asker.start(keys, (answers) => {
+    this.#refresh = this.#tierLookups.start(keys, (answers) => {
       this.#refresh = undefined;
       this.#learn(keys, answers, (key, answer) => {
-        if (answer === false) this.#gone.add(key);
+        if (answer === false) this.#removed.add(key);
       });
-      if (this.#gone.size > 0) this.#context.wake();
+      if (this.#removed.size > 0) this.#context.wake();
     });
   }
 
-  /** What the stores say of a key is believed: one that is gone is stored again when it is valid. */
+  /** Updates the stored keys. A missing block is saved again when it becomes valid. */
   #learn(
     keys: readonly BlockKey[],
     answers: LookupAnswers,
@@ -275,7 +284,7 @@ export class TierScheduler implements SchedulerConnector {
     if (keys.size > 0) this.#events.push({ kind: 'stored', keys: [...keys], place: this.#place });
   }
 
-  /** Whether the key was seen in the store, or saved, not long ago. */
+  /** Whether the key was recently found in the store or saved. */
   #isStored(key: BlockKey): boolean {
     const seenMs = this.#stored.get(key);
     return seenMs !== undefined && this.#context.clock.nowMs() - seenMs < storedTrustMs;

@@ -13,7 +13,7 @@ import { TierWorker } from './tier-worker.ts';
 const signal = new AbortController().signal;
 const blockCount = 40;
 
-/** A worker half over memory, in time that passes when it is told to. */
+/** A worker side over a tier in memory, with time that the test advances. */
 async function make(rules: readonly FaultRule[] = [], saveBufferBlocks = 8, loadsAtOnce = 4) {
   const time = new ManualTime();
   const host = new HostTier({ identity: suiteIdentity, maxBytes: 1e9 });
@@ -61,7 +61,7 @@ const turns = async (): Promise<void> => {
   for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
 };
 
-test('as many loads at once as one likes: nobody is warned of a leak', async () => {
+test('20 loads at once cause no warning of a listener leak', async () => {
   const warnings: Error[] = [];
   const onWarning = (warning: Error): void => void warnings.push(warning);
   process.on('warning', onWarning);
@@ -75,7 +75,7 @@ test('as many loads at once as one likes: nobody is warned of a leak', async () 
   }
 });
 
-test('a sync load is decided before the forward pass, and its failures are known to it', async () => {
+test('a sync load is decided before the forward pass, which gets the failed blocks', async () => {
   const { side, load, block } = await make([faultRule({ fault: 'missing', blocks: [2] })]);
   const job = load([1, 2], 'sync');
   let seen: readonly number[] = [];
@@ -100,7 +100,7 @@ test('an async load wakes the engine when it ends', async () => {
   expect(await step()).toMatchObject({ finishedRecving: [job.transfer], drained: [job.transfer], loadFailures: [] });
 });
 
-test('a cancelled load ends at once, and a flush needs nothing', async () => {
+test('a cancelled load is decided at once, and a flush of an unknown save is ignored', async () => {
   const { load, step } = await make([faultRule({ fault: 'hung' })]);
   const job = load([1]);
   await step({ loads: [job] });
@@ -113,7 +113,7 @@ test('a cancelled load ends at once, and a flush needs nothing', async () => {
   expect(await step()).toMatchObject({ finishedRecving: [], drained: [job.transfer] });
 });
 
-test('a store that is down opens the breaker, costs nobody a deadline, and is used again when it is back', async () => {
+test('a store that hangs opens the breaker: later loads fail at once, until a probe succeeds', async () => {
   const { time, load, step, counters } = await make([faultRule({ fault: 'hung', limit: 4 })]);
   const hung = load([0, 1, 2, 3]);
   await step({ loads: [hung] });
@@ -140,7 +140,7 @@ test('a store that is down opens the breaker, costs nobody a deadline, and is us
   });
 });
 
-test('blocks that are missing or spoilt do not open it', async () => {
+test('missing and corrupt blocks do not open the breaker', async () => {
   const { load, step } = await make([
     faultRule({ fault: 'bitFlip', probability: 0.5 }),
     faultRule({ fault: 'missing' }),
@@ -153,7 +153,7 @@ test('blocks that are missing or spoilt do not open it', async () => {
   }
 });
 
-test('saves copy their pages at once, and what the buffer does not hold is dropped before anyone waits', async () => {
+test('saves copy their blocks at once, and blocks that do not fit into the buffer are dropped', async () => {
   const rules = [faultRule({ fault: 'slow', on: 'store', delayMs: 10 })];
   const { time, side, host, save, step, block } = await make(rules, 3);
   for (const n of [30, 31, 32, 33, 34]) block(n).set(suiteBytes(suiteKey(n)));
@@ -165,7 +165,7 @@ test('saves copy their pages at once, and what the buffer does not hold is dropp
     [suiteKey(33), 'queueFull'],
     [suiteKey(34), 'queueFull'],
   ]);
-  // The engine may do with its pages what it likes.
+  // The engine may write the blocks after the save is drained.
   for (const n of [30, 31, 32]) block(n).fill(0);
   for (let i = 0; i < 3; i++) {
     time.advance(10);
@@ -188,7 +188,7 @@ test('saves copy their pages at once, and what the buffer does not hold is dropp
   expect(await end).toEqual({ drained: true });
 });
 
-test('buffers of saves that time out come back, waiting or running', async () => {
+test('buffers of saves that time out are returned, for waiting and running items', async () => {
   const { time, save, step } = await make([faultRule({ fault: 'hung', on: 'store', limit: 1 })], 3);
   await step({ saves: [save([30, 31, 32])] });
   time.advance(1000);
@@ -200,7 +200,7 @@ test('buffers of saves that time out come back, waiting or running', async () =>
   expect((await step()).finishedSending).toEqual([again.transfer]);
 });
 
-test('a shutdown lets saves finish, and says when loads still touch the pool', async () => {
+test('a shutdown waits for saves, and reports when loads still touch the pool', async () => {
   const { time, side, load, save, step, tier } = await make([faultRule({ fault: 'hung', ignoresAbort: true })]);
   await step({ loads: [load([1])], saves: [save([30])] });
   const end = side.shutdown({ timeoutMs: 500 });

@@ -22,7 +22,7 @@ import { CountDifferences, countsOfBreaker, countsOfTier } from './tier-counters
 export interface TierWorkerOptions {
   readonly loadsAtOnce: number;
   readonly savesAtOnce: number;
-  /** Bytes of blocks that may wait to be written; what does not fit is dropped. */
+  /** Bytes of blocks that may wait to be written; further blocks are dropped. */
   readonly saveBufferBytes: number;
   readonly saveTimeoutMs: number;
   readonly breaker?: CircuitBreakerOptions;
@@ -37,13 +37,13 @@ interface LoadItem {
 
 interface SaveItem {
   readonly key: BlockKey;
-  /** A copy of the page. */
+  /** A copy of the block. */
   readonly bytes: Uint8Array;
 }
 
 /**
- * The worker half of every connector that keeps blocks in a tier. Loads go from the tier straight into the pool.
- * Saves are copied first, so that no page waits for a slow store; a store that is too slow loses blocks, not time.
+ * The worker side of every connector that keeps blocks in a tier. Loads read from the tier directly into the pool. Saves
+ * copy the blocks first, so that no block stays pinned for a slow store. If the buffers are full, blocks are not saved.
  */
 export class TierWorker implements WorkerConnector {
   readonly #tier: Tier;
@@ -62,8 +62,8 @@ export class TierWorker implements WorkerConnector {
   #loadFailures: BlockLoadFailure[] = [];
   #saveFailures: BlockSaveFailure[] = [];
   #counters: Record<string, number> = {};
-  readonly #told = new CountDifferences();
-  #lateSeen = 0;
+  readonly #differences = new CountDifferences();
+  #lateReported = 0;
   #shutdown: Promise<{ readonly drained: boolean }> | undefined;
 
   constructor(tier: Tier, context: WorkerConnectorContext & TierWrapping, options: TierWorkerOptions) {
@@ -73,7 +73,7 @@ export class TierWorker implements WorkerConnector {
     const { timers, wake: onChange, clock, identity } = context;
     this.#staging = new StagingBuffers(identity.blockBytes, options.saveBufferBytes);
     const breaker = options.breaker ?? circuitBreakerDefaults;
-    // A disk that is full or broken for writing may still read.
+    // A disk that cannot be written may still be readable.
     this.#loadBreaker = new CircuitBreaker(clock, breaker);
     this.#saveBreaker = new CircuitBreaker(clock, breaker);
     this.#loads = new TransferQueue({
@@ -94,11 +94,14 @@ export class TierWorker implements WorkerConnector {
 
   registerKvCaches(memory: BlockMemory): void {
     assert(this.#memory === undefined, 'the pool is registered already');
-    assert(memory.blockBytes === this.#context.identity.blockBytes, 'the pool has other pages than its identity says');
+    assert(
+      memory.blockBytes === this.#context.identity.blockBytes,
+      'the blocks of the pool have another size than in the identity',
+    );
     this.#memory = memory;
   }
 
-  /** Flushes need nothing: no page waits for a save here. */
+  /** Flushes need nothing, because saves are copied at once. */
   handlePreemptions(metadata: ConnectorMetadata): void {
     for (const id of metadata.cancelled) this.#loads.cancel(id);
   }
@@ -131,8 +134,8 @@ export class TierWorker implements WorkerConnector {
 
   getFinished(): TransferReport {
     this.#collect();
-    this.#add('lateCompletions', this.#loads.lateCount + this.#saves.lateCount - this.#lateSeen);
-    this.#lateSeen = this.#loads.lateCount + this.#saves.lateCount;
+    this.#add('lateCompletions', this.#loads.lateCount + this.#saves.lateCount - this.#lateReported);
+    this.#lateReported = this.#loads.lateCount + this.#saves.lateCount;
     this.#countTier();
     const report: TransferReport = {
       finishedSending: this.#decidedSaves,
@@ -225,20 +228,20 @@ export class TierWorker implements WorkerConnector {
     const saves = this.#saves.takeReport();
     this.#decidedSaves.push(...saves.decided);
     for (const { transfer, item, reason, wasRunning } of saves.failures) {
-      // What never ran gives its copy back here, what ran when it is over.
+      // An item that never ran returns its buffer here; an item that ran returns its buffer when it ends.
       if (isQueueReason(reason) && !wasRunning) this.#staging.give(item.bytes);
       this.#failSave({ transfer, key: item.key, reason });
     }
   }
 
-  /** What the tier has counted, and how the breakers stand. */
+  /** Adds the counters of the tier and of the breakers. */
   #countTier(): void {
     const counts = {
       ...countsOfTier(this.#tier),
       ...countsOfBreaker('load', this.#loadBreaker),
       ...countsOfBreaker('save', this.#saveBreaker),
     };
-    for (const [name, difference] of Object.entries(this.#told.take(counts))) this.#add(name, difference);
+    for (const [name, difference] of Object.entries(this.#differences.take(counts))) this.#add(name, difference);
   }
 
   #failSave(failure: BlockSaveFailure): void {
@@ -261,7 +264,7 @@ export class TierWorker implements WorkerConnector {
     await timeout;
     this.#saves.close();
     const closing = this.#tier.close();
-    // A store that hangs does not close either.
+    // A store that hangs does not close.
     if (isOver) await closing;
     else closing.catch(() => undefined);
     return { drained: this.#loads.openCount === 0 };
@@ -276,10 +279,10 @@ export class TierWorker implements WorkerConnector {
   }
 }
 
-/** Reasons that the queue gives while or before the item runs; all others come from the run itself. */
+/** Reasons of the queue, before or while the item runs. All other reasons are results of the run. */
 const isQueueReason = (reason: string): boolean => ['timedOut', 'cancelled', 'closed'].includes(reason);
 
-/** Asks the store if the breaker lets us. The breaker hears of a call that hangs at its deadline, not when it returns. */
+/** Calls the store if the breaker allows it. A call that hangs counts as failed at its deadline, before it returns. */
 async function guarded<T>(
   breaker: CircuitBreaker,
   signal: AbortSignal,
@@ -287,7 +290,7 @@ async function guarded<T>(
 ): Promise<T | 'storeDown' | 'storeFailed'> {
   const permit = breaker.tryAcquire();
   if (permit === undefined) return 'storeDown';
-  const onAbort = (): void => answerAbort(permit, signal);
+  const onAbort = (): void => settleAborted(permit, signal);
   signal.addEventListener('abort', onAbort, { once: true });
   try {
     const answer = await call();
@@ -295,7 +298,7 @@ async function guarded<T>(
     return answer;
   } catch (error) {
     if (error instanceof AssertionError) throw error;
-    if (signal.aborted) answerAbort(permit, signal);
+    if (signal.aborted) settleAborted(permit, signal);
     else permit.fail();
     return 'storeFailed';
   } finally {
@@ -303,7 +306,7 @@ async function guarded<T>(
   }
 }
 
-function answerAbort(permit: Permit, signal: AbortSignal): void {
+function settleAborted(permit: Permit, signal: AbortSignal): void {
   if (endOf(signal) === 'timedOut') permit.fail();
   else permit.withdraw();
 }

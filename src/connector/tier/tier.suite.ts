@@ -36,17 +36,17 @@ export const storedBlockBytes = headerBytes + suiteBlockBytes;
 
 export interface TierUnderTest {
   readonly tier: TamperableTier;
-  /** Another that would find the same blocks if the identities were equal: another process, a later life. */
+  /** Another tier on the same store, as in another process. Undefined if the tier cannot share its store. */
   reopen(identity: KvIdentity): Promise<TamperableTier | undefined>;
 }
 
-/** What every tier does. `make` opens an empty one that takes `maxBytes` in all. */
+/** The contract of every tier. `make` opens an empty tier of `maxBytes`. */
 export function tierSuite(name: string, make: (maxBytes: number) => Promise<TierUnderTest>): void {
   const begin = async (blocks = 100) => (await make(blocks * storedBlockBytes)).tier;
   const put = async (tier: TamperableTier, key: BlockKey) => tier.store(key, suiteBytes(key), open);
 
   describe(`${name}: the tier's contract`, () => {
-    it('gives back what was stored, into the memory that it is given', async () => {
+    it('loads a stored block into the given memory only', async () => {
       const tier = await begin();
       const [a, b] = [suiteKey('a'), suiteKey('a', 1)];
       expect(await put(tier, a)).toBe('stored');
@@ -62,7 +62,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('keeps a copy: the page may change afterwards', async () => {
+    it('stores a copy, so that the block in the pool may change afterwards', async () => {
       const tier = await begin();
       const key = suiteKey('a');
       const bytes = suiteBytes(key);
@@ -74,7 +74,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('knows what it has, and what it does not have is absent', async () => {
+    it('finds its stored blocks, and loads of missing blocks answer `absent`', async () => {
       const tier = await begin();
       await put(tier, suiteKey(1));
       await put(tier, suiteKey(3));
@@ -98,7 +98,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('forgets what is deleted, and minds nothing that is not there', async () => {
+    it('removes deleted blocks, and a delete of a missing block has no effect', async () => {
       const tier = await begin();
       await put(tier, suiteKey('a'));
       await tier.delete(suiteKey('a'));
@@ -109,7 +109,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('stays within its bytes, letting go of what was not used for longest', async () => {
+    it('stays within its bytes by evicting the least recently used blocks', async () => {
       const tier = await begin(3);
       for (const i of [1, 2, 3]) await put(tier, suiteKey(i));
       await tier.load(suiteKey(1), fresh(), open);
@@ -127,7 +127,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('takes no block that is larger than all its bytes', async () => {
+    it('answers `full` to a block that is larger than all its bytes', async () => {
       const { tier } = await make(storedBlockBytes - 1);
       expect(await put(tier, suiteKey('a'))).toBe('full');
       expect(await tier.has([suiteKey('a')], open)).toEqual([false]);
@@ -161,7 +161,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       ['formatVersion', (stored) => flip(stored, 8)],
       ['notABlock', (stored) => flip(stored, 0)],
       ['notABlock', (stored) => stored.slice().fill(0x41)],
-    ])('a block that was spoilt is a miss (%s), and gone', async (reason, corrupt) => {
+    ])('a corrupt block is a miss (%s) and is removed', async (reason, corrupt) => {
       const tier = await begin();
       const key = suiteKey('a');
       await put(tier, key);
@@ -176,19 +176,19 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('a block under another key is a miss', async () => {
+    it('a block that is stored under another key is a miss', async () => {
       const tier = await begin();
       const [a, b] = [suiteKey('a'), suiteKey('b')];
       await put(tier, a);
       await put(tier, b);
-      let stolen = new Uint8Array(0);
-      await tier.tamper(a, (stored) => (stolen = stored.slice()));
-      await tier.tamper(b, () => stolen);
+      let other = new Uint8Array(0);
+      await tier.tamper(a, (stored) => (other = stored.slice()));
+      await tier.tamper(b, () => other);
       expect(await tier.load(b, fresh(), open)).toBe('wrongKey');
       await tier.close();
     });
 
-    it('another identity never gets these blocks', async () => {
+    it('a tier of another identity never loads these blocks', async () => {
       const others: readonly Partial<KvIdentity>[] = [
         { fingerprint: 'another model' },
         { dtype: 'q8_0' },
@@ -217,7 +217,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('answers a look-up whose signal is aborted with what it knows, and does not reject', async () => {
+    it('answers an aborted look-up with the known answers and does not reject', async () => {
       const tier = await begin();
       const keys = [suiteKey('a'), suiteKey('b')];
       await put(tier, keys[0]!);
@@ -230,12 +230,12 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('an abort in the middle leaves a whole block or none', async () => {
+    it('an abort during a store leaves the whole block or none', async () => {
       const tier = await begin();
       for (let i = 0; i < 10; i++) {
         const key = suiteKey(i);
         const controller = new AbortController();
-        const storing = put2(tier, key, controller.signal);
+        const storing = tier.store(key, suiteBytes(key), controller.signal);
         for (let turn = 0; turn < i; turn++) await new Promise((resolve) => setImmediate(resolve));
         controller.abort();
         const stored = await storing.catch(() => 'aborted');
@@ -248,7 +248,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('waits for what is under way when it is closed, and refuses what comes later', async () => {
+    it('`close` waits for calls under way, and later calls are refused', async () => {
       const tier = await begin();
       const key = suiteKey('a');
       const storing = put(tier, key);
@@ -260,8 +260,6 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
     });
   });
 }
-
-const put2 = (tier: TamperableTier, key: BlockKey, signal: AbortSignal) => tier.store(key, suiteBytes(key), signal);
 
 function flip(stored: Uint8Array, at: number): Uint8Array {
   const bytes = stored.slice();

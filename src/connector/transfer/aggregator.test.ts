@@ -41,7 +41,7 @@ const short = (made: ConnectorOutput) => ({
 const nothing = { s: [], r: [], inv: new Set(), failed: [] };
 
 describe('test_output_aggregator: two ranks', () => {
-  it('count down sends and receives, tell invalid blocks at once, and failed loads when they are received', () => {
+  it('transfers finish when both ranks report, and invalid blocks are reported at once', () => {
     const aggregator = new OutputAggregator(2);
     const step = (...outputs: Short[]) => short(aggregator.aggregate(outputs.map(output)));
     expect(step({ s: [1], r: [2] }, { inv: [1] })).toEqual({ ...nothing, inv: new Set([1]) });
@@ -55,7 +55,7 @@ describe('test_output_aggregator: two ranks', () => {
     expect(step({}, {})).toEqual(nothing);
   });
 
-  it('obey a new number of ranks for ids that are first heard of later', () => {
+  it('a new number of ranks is valid for ids that are first reported later', () => {
     const aggregator = new OutputAggregator(4);
     aggregator.aggregate([output({ s: [1] }), undefined, undefined, undefined]);
     expect(aggregator.remaining('finishedSending', 1 as TransferId)).toBe(3);
@@ -70,8 +70,8 @@ describe('test_output_aggregator: two ranks', () => {
   });
 });
 
-describe('reports that come twice', () => {
-  it('of one rank do not stand for the other', () => {
+describe('duplicate reports', () => {
+  it('a second report of one rank does not count as the report of the other rank', () => {
     const aggregator = new OutputAggregator(2);
     expect(aggregator.aggregate([output({ r: [1] }), undefined]).finishedRecving).toEqual([]);
     const again = aggregator.aggregate([output({ r: [1] }), undefined]);
@@ -81,7 +81,7 @@ describe('reports that come twice', () => {
     expect(aggregator.aggregate([output({ r: [1] }), output({ r: [1] })]).finishedRecving).toEqual([]);
   });
 
-  it('about ids that nobody waits for leave nothing behind', () => {
+  it('a report about an id that is not open is counted and leaves no countdown', () => {
     const open = new Set<TransferId>([1 as TransferId]);
     const aggregator = new OutputAggregator(2, (id) => open.has(id));
     expect(aggregator.aggregate([output({ r: [7], failed: [7] }), undefined]).counters).toEqual({
@@ -96,7 +96,7 @@ describe('reports that come twice', () => {
 });
 
 describe('draining', () => {
-  it('is counted apart from receiving', () => {
+  it('is counted separately from receiving', () => {
     const aggregator = new OutputAggregator(2);
     expect(aggregator.aggregate([output({ r: [1], d: [1] }), output({ r: [1] })])).toMatchObject({
       finishedRecving: [1],
@@ -107,7 +107,7 @@ describe('draining', () => {
 });
 
 describe('test_output_aggregator: merging', () => {
-  it('keeps what a step has reported that failed elsewhere', () => {
+  it('a report counts although another rank failed in the same step', () => {
     const aggregator = new OutputAggregator(2);
     // Rank 1 dies in the first step, and reports both transfers in the next one.
     const first = aggregator.aggregate([output({ s: [1], inv: [3], failed: [2], counters: { loaded: 2 } }), undefined]);
@@ -120,13 +120,13 @@ describe('test_output_aggregator: merging', () => {
     expect([first.counters, second.counters]).toEqual([{ loaded: 2 }, { loaded: 1 }]);
   });
 
-  it('finished ids that were kept count towards the failed ones (vLLM: they seed the intersection)', () => {
+  it('a load that failed on one rank fails when the other rank reports its end (vLLM: finished ids seed the intersection)', () => {
     const aggregator = new OutputAggregator(2);
-    // Rank 0 said in a step that broke elsewhere that 5 was over and had failed; rank 1 says so a step later.
+    // Rank 0 reports 5 as finished and failed in a step in which rank 1 fails; rank 1 reports it a step later.
     expect(short(aggregator.aggregate([output({ r: [5], failed: [5] }), undefined]))).toEqual(nothing);
     const made = aggregator.aggregate([undefined, output({ r: [5], failed: [5] })]);
     expect(short(made)).toEqual({ ...nothing, r: [5], failed: [5] });
-    // A failure that was kept before its countdown is over is told with the end of it.
+    // A failure before the end of the load is reported with the end of the load.
     expect(short(aggregator.aggregate([output({ failed: [6] }), undefined]))).toEqual(nothing);
     expect(short(aggregator.aggregate([output({ r: [6] }), output({ r: [6] })]))).toEqual({
       ...nothing,
@@ -135,11 +135,11 @@ describe('test_output_aggregator: merging', () => {
     });
   });
 
-  it('what was kept of a rank and what it says next is one rank’s word (vLLM: pending events do not raise the quorum)', () => {
+  it('two reports of one rank count as one (vLLM: pending events do not raise the quorum)', () => {
     const aggregator = new OutputAggregator(2);
     const evicted = ['0-aa' as BlockKey];
-    const kept = { ...output({ s: [8], r: [7] }), evicted };
-    expect(aggregator.aggregate([kept, undefined]).evicted).toEqual(evicted);
+    const reported = { ...output({ s: [8], r: [7] }), evicted };
+    expect(aggregator.aggregate([reported, undefined]).evicted).toEqual(evicted);
     const again = aggregator.aggregate([output({ s: [8], r: [7] }), undefined]);
     expect(short(again)).toEqual(nothing);
     expect(again.counters).toEqual({ duplicateReports: 2 });

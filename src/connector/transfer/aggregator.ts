@@ -3,10 +3,10 @@ import type { BlockKey } from '../block-key.ts';
 import type { BlockLoadFailure, BlockSaveFailure, ConnectorOutput, TransferId } from '../connector.ts';
 import { emptyOutput } from '../connector.ts';
 
-/** An id's countdown over the ranks. */
+/** Counts the ranks that have not reported an id yet. */
 interface Countdown {
   remaining: number;
-  /** Ranks that have reported it; each counts once. */
+  /** Ranks that have reported the id; each counts once. */
   readonly ranks: Set<number>;
 }
 
@@ -14,11 +14,11 @@ const kinds = ['finishedSending', 'finishedRecving', 'drained'] as const;
 type Kind = (typeof kinds)[number];
 
 /**
- * Makes one output of all ranks' (vLLM's `KVOutputAggregator`):
+ * Combines the outputs of all ranks into one (vLLM's `KVOutputAggregator`):
  *
- *  - an id is finished, or drained, when so many ranks have said so as were expected when it was first heard of;
- *  - a block that failed on one rank has failed, at once, whatever the others still do;
- *  - a load that failed as a whole is told together with the end of its countdown;
+ *  - an id is finished, or drained, when all ranks have reported it: as many as were expected at its first report;
+ *  - a block that failed on one rank has failed at once, before the other ranks report;
+ *  - a load that failed as a whole is reported when its id is finished;
  *  - a second report of one rank about one id is counted and ignored (I6).
  */
 export class OutputAggregator {
@@ -31,14 +31,14 @@ export class OutputAggregator {
   readonly #failed = new Set<TransferId>();
   #expected: number;
 
-  /** `isOpen`: whether the engine still waits for this id; reports on others are ignored. */
+  /** `isOpen`: whether the engine waits for this id; reports about other ids are ignored. */
   constructor(worldSize: number, isOpen: (id: TransferId) => boolean = () => true) {
     assert(worldSize >= 1, `a world of ${worldSize} ranks`);
     this.#expected = worldSize;
     this.#isOpen = isOpen;
   }
 
-  /** One output per rank, in rank order; undefined for a rank that has none this time. */
+  /** One output per rank, in rank order; undefined for a rank without an output. */
   aggregate(outputs: readonly (ConnectorOutput | undefined)[]): ConnectorOutput {
     const counters: Record<string, number> = {};
     const finished: Record<Kind, TransferId[]> = { finishedSending: [], finishedRecving: [], drained: [] };
@@ -46,7 +46,7 @@ export class OutputAggregator {
       counters[name] = (counters[name] ?? 0) + count;
     };
     for (const output of outputs) {
-      // Ids that are heard of first in this very step count by the new number.
+      // Ids that are first reported in this step use the new number.
       if (output !== undefined && output.expectedFinishedCount > 0) this.#expected = output.expectedFinishedCount;
     }
     const loadFailures: BlockLoadFailure[] = [];
@@ -83,7 +83,7 @@ export class OutputAggregator {
     });
   }
 
-  /** How many more ranks must report; undefined for an id that was not heard of or is finished. */
+  /** How many more ranks must report; undefined for an id that was never reported or is finished. */
   remaining(kind: Kind, id: TransferId): number | undefined {
     const countdown = this.#countdowns[kind].get(id);
     return countdown === undefined || countdown.remaining === 0 ? undefined : countdown.remaining;
@@ -98,11 +98,11 @@ export class OutputAggregator {
     }
     if (countdown.remaining === 0 || countdown.ranks.has(rank)) return 'ignored';
     countdown.ranks.add(rank);
-    assert(countdown.remaining > 0, `transfer ${id} is counted below 0`);
+    assert(countdown.remaining > 0, `transfer ${id} has a count below 0`);
     return --countdown.remaining === 0 ? 'finished' : 'counted';
   }
 
-  /** A finished countdown stays until the engine has closed the id, so that a further report is known as one too many. */
+  /** A finished countdown stays until the engine closes the id, so that further reports are counted as duplicates. */
   #forgetClosed(): void {
     for (const kind of kinds) {
       const countdowns = this.#countdowns[kind];

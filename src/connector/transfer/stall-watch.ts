@@ -4,29 +4,29 @@ import type { Timer, Timers } from '../timers.ts';
 export interface StallWatchOptions {
   readonly clock: Clock;
   readonly timers: Timers;
-  /** At least one more call has stalled. */
+  /** Called when at least one more call has stalled. */
   readonly onStall: () => void;
 }
 
 /** No call stalls earlier than this. */
 const limitMinMs = 100;
-/** A call stalls when it has run for so many times the median time. */
+/** A call stalls when it has run for this many times the median time. */
 const medianFactor = 8;
-/** The median is that of so many calls that have finished last. */
+/** The median is that of this many calls that finished last. */
 const timesMax = 32;
 
 /**
- * Finds calls that have run much longer than calls usually run. Such a call may still return, but what waits behind it need
- * not wait for that. Nothing here ends a call: that is for its deadline.
+ * Finds calls that run much longer than usual. Such a call may still return, but waiting calls need not wait for it. The
+ * watch ends no call: a call ends at its deadline.
  *
- * There is one timer, and only while something waits.
+ * There is one timer, and only while calls wait.
  */
 export class StallWatch<Call> {
   readonly #options: StallWatchOptions;
-  /** When each call began, in order of time. */
+  /** When each call began, oldest first. */
   readonly #beginsMs = new Map<Call, number>();
   readonly #stalled = new Set<Call>();
-  /** Of the calls that have finished last. */
+  /** Times of the calls that finished last. */
   readonly #timesMs: number[] = [];
   #timer: Timer | undefined;
 
@@ -46,7 +46,7 @@ export class StallWatch<Call> {
     this.#beginsMs.set(call, this.#options.clock.nowMs());
   }
 
-  /** The call has finished. Unknown calls are ignored: they were given up. */
+  /** The call has finished. Calls that were given up are ignored. */
   finish(call: Call): void {
     const beginMs = this.#beginsMs.get(call);
     if (beginMs === undefined) return;
@@ -55,13 +55,13 @@ export class StallWatch<Call> {
     this.giveUp(call);
   }
 
-  /** The call was abandoned: it is counted elsewhere. */
+  /** The caller no longer waits for the call. It no longer counts as stalled. */
   giveUp(call: Call): void {
     this.#beginsMs.delete(call);
     this.#stalled.delete(call);
   }
 
-  /** `isNeeded`: something waits for calls that run. */
+  /** `isNeeded`: other calls wait for the running ones. */
   watch(isNeeded: boolean): void {
     if (isNeeded) this.#setTimer();
     else {
@@ -70,7 +70,7 @@ export class StallWatch<Call> {
     }
   }
 
-  /** For the call that stalls next. */
+  /** Sets the timer for the call that stalls next. */
   #setTimer(): void {
     if (this.#timer !== undefined) return;
     for (const [call, beginMs] of this.#beginsMs) {

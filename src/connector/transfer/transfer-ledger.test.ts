@@ -14,18 +14,18 @@ const noSaves = { saves: [] };
 
 function make() {
   const time = new ManualTime();
-  const held = new Map<BlockId, number>();
+  const pinned = new Map<BlockId, number>();
   const add = (block: BlockId, by: number): void => {
-    const count = (held.get(block) ?? 0) + by;
-    if (count === 0) held.delete(block);
-    else held.set(block, count);
+    const count = (pinned.get(block) ?? 0) + by;
+    if (count === 0) pinned.delete(block);
+    else pinned.set(block, count);
   };
   const ledger = new TransferLedger(time, { pin: (block) => add(block, 1), release: (block) => add(block, -1) });
   const apply = (output: Partial<ConnectorOutput>) => {
     const change = ledger.apply({ ...emptyOutput, ...output });
-    const holds = new Map<BlockId, number>();
-    ledger.eachHold((block) => holds.set(block, (holds.get(block) ?? 0) + 1));
-    expect(holds).toEqual(held);
+    const pins = new Map<BlockId, number>();
+    ledger.eachPin((block) => pins.set(block, (pins.get(block) ?? 0) + 1));
+    expect(pins).toEqual(pinned);
     return change;
   };
   const failure = (transfer: TransferId, block: number, reason: LoadFailureReason = 'absent') => ({
@@ -34,13 +34,13 @@ function make() {
     reason,
     isBlockBusy: reason === 'timedOut',
   });
-  return { time, ledger, held, apply, failure };
+  return { time, ledger, pinned, apply, failure };
 }
 
-test('a load goes out once, and its pages are held until no I/O touches them', () => {
-  const { ledger, held, apply, failure } = make();
+test('a load is sent once, and its blocks are pinned until no I/O touches them', () => {
+  const { ledger, pinned, apply, failure } = make();
   const load = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
-  expect([...held.keys()]).toEqual([1, 2]);
+  expect([...pinned.keys()]).toEqual([1, 2]);
   expect(ledger.composeMetadata(noSaves).loads).toEqual([load]);
   expect(ledger.composeMetadata(noSaves).loads).toEqual([]);
   const [decided] = apply({
@@ -49,24 +49,24 @@ test('a load goes out once, and its pages are held until no I/O touches them', (
   }).decided;
   expect(decided!.loaded.map(({ block }) => block)).toEqual([1]);
   expect(decided!.failed).toMatchObject([{ block: 2, reason: 'timedOut', isBlockBusy: true }]);
-  expect([...held.keys()]).toEqual([2]);
+  expect([...pinned.keys()]).toEqual([2]);
   apply({ drained: [load.transfer] });
-  expect(held.size).toBe(0);
+  expect(pinned.size).toBe(0);
   expect(ledger.isOpen(load.transfer)).toBe(false);
 });
 
-test('a failure may come before the decision, and ranks may differ about its reason', () => {
-  const { ledger, held, apply, failure } = make();
+test('a block may fail before its load is decided, and ranks may report different reasons', () => {
+  const { ledger, pinned, apply, failure } = make();
   const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
   ledger.composeMetadata(noSaves);
   expect(apply({ loadFailures: [failure(transfer, 1, 'truncated')] }).decided).toEqual([]);
   const { decided } = apply({ loadFailures: [failure(transfer, 1, 'timedOut')], finishedRecving: [transfer] });
   expect(decided[0]!.failed).toMatchObject([{ reason: 'truncated', isBlockBusy: true }]);
-  expect([...held.keys()]).toEqual([1]);
+  expect([...pinned.keys()]).toEqual([1]);
 });
 
-test('what is late, double or unknown is counted, changes nothing, and does not reach the connector (I6)', () => {
-  const { ledger, held, apply, failure } = make();
+test('late, duplicate and unknown reports are counted, change nothing, and do not reach the connector (I6)', () => {
+  const { ledger, pinned, apply, failure } = make();
   const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1)]);
   ledger.composeMetadata(noSaves);
   apply({ finishedRecving: [transfer], loadFailures: [failure(transfer, 1, 'timedOut')] });
@@ -81,14 +81,14 @@ test('what is late, double or unknown is counted, changes nothing, and does not 
   expect(change.decided).toEqual([]);
   expect(change.accepted).toEqual(emptyOutput);
   expect(ledger.ignoredCount).toBe(8);
-  expect(held.size).toBe(1);
+  expect(pinned.size).toBe(1);
   apply({ drained: [transfer] });
   apply({ drained: [transfer] });
   expect(ledger.ignoredCount).toBe(9);
-  expect(held.size).toBe(0);
+  expect(pinned.size).toBe(0);
 });
 
-test('a page that is not of the load does not fail it', () => {
+test('a failure of a block that is not part of the load is ignored', () => {
   const { ledger, apply, failure } = make();
   const { transfer } = ledger.openLoad(alice, 'sync', 100, [block(1)]);
   const { decided } = apply({ loadFailures: [failure(transfer, 5)], finishedRecving: [transfer] });
@@ -96,7 +96,7 @@ test('a page that is not of the load does not fail it', () => {
   expect(ledger.ignoredCount).toBe(1);
 });
 
-test('a promise that was broken is not believed again, from the same place, for the same request', () => {
+test('a block that failed is not loaded again from the same place for the same request', () => {
   const { ledger, apply, failure } = make();
   const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
   apply({ finishedRecving: [transfer], drained: [transfer], loadFailures: [failure(transfer, 1)] });
@@ -109,7 +109,7 @@ test('a promise that was broken is not believed again, from the same place, for 
   expect(ledger.isUsable(alice, block(1))).toBe(true);
 });
 
-test('a load that failed as a whole has lost all its blocks', () => {
+test('all blocks of a load that failed as a whole are failed', () => {
   const { ledger, apply } = make();
   const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2)]);
   const { decided } = apply({ finishedRecving: [transfer], failedRecving: [transfer], drained: [transfer] });
@@ -119,11 +119,11 @@ test('a load that failed as a whole has lost all its blocks', () => {
   ]);
 });
 
-test('a request that goes takes its order back, or cancels it and leaves its pages held', () => {
-  const { ledger, held, apply } = make();
+test('an abandoned load is not sent, or is cancelled and its blocks stay pinned until drained', () => {
+  const { ledger, pinned, apply } = make();
   ledger.openLoad(alice, 'async', 100, [block(1)]);
   ledger.abandon(alice);
-  expect(held.size).toBe(0);
+  expect(pinned.size).toBe(0);
   expect(ledger.composeMetadata(noSaves)).toMatchObject({ loads: [], cancelled: [] });
 
   const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1)]);
@@ -132,38 +132,38 @@ test('a request that goes takes its order back, or cancels it and leaves its pag
   ledger.forget(alice);
   expect(ledger.hasUnsent).toBe(true);
   expect(ledger.composeMetadata(noSaves).cancelled).toEqual([transfer]);
-  expect(held.size).toBe(1);
+  expect(pinned.size).toBe(1);
   const { decided } = apply({ finishedRecving: [transfer], drained: [transfer] });
   expect(decided[0]!.isAbandoned).toBe(true);
-  expect(held.size).toBe(0);
+  expect(pinned.size).toBe(0);
 });
 
-test('saves hold their pages until they are drained, counted and not marked', () => {
-  const { ledger, held, apply } = make();
+test('saves pin their blocks until they are drained, and a block in two saves has two pins', () => {
+  const { ledger, pinned, apply } = make();
   const save = (blocks: number[]) => ({
     transfer: ledger.newTransferId(),
     blocks: blocks.map((n) => ({ key: key(n), block: blockId(n) })),
   });
   const [first, second] = [save([1, 2]), save([2, 3])];
   ledger.composeMetadata({ saves: [first, second] });
-  expect(held.get(blockId(2))).toBe(2);
+  expect(pinned.get(blockId(2))).toBe(2);
   ledger.flush((block) => block === 1);
   ledger.flush((block) => block === 1);
   expect(ledger.composeMetadata(noSaves).flushed).toEqual([first.transfer]);
   apply({ drained: [second.transfer] });
-  expect(Object.fromEntries(held)).toEqual({ 1: 1, 2: 1 });
+  expect(Object.fromEntries(pinned)).toEqual({ 1: 1, 2: 1 });
   const full = { transfer: second.transfer, key: key(2), reason: 'storeFull' } as const;
   expect(apply({ saveFailures: [full], finishedSending: [second.transfer] }).accepted.saveFailures).toEqual([full]);
   expect(ledger.isOpen(second.transfer)).toBe(false);
   apply({ finishedSending: [first.transfer] });
   expect(ledger.isOpen(first.transfer)).toBe(true);
   apply({ drained: [first.transfer] });
-  expect(held.size).toBe(0);
+  expect(pinned.size).toBe(0);
   expect(ledger.openCount).toBe(0);
 });
 
-test('silence is not waited for (I8), but pages of a silent load stay held (I5)', () => {
-  const { time, ledger, held, apply } = make();
+test('a load without a report expires (I8), and its blocks stay pinned (I5)', () => {
+  const { time, ledger, pinned, apply } = make();
   const { transfer } = ledger.openLoad(alice, 'async', 1000, [block(1)]);
   ledger.composeMetadata(noSaves);
   expect(ledger.nextExpiryMs()).toBe(6000);
@@ -176,8 +176,8 @@ test('silence is not waited for (I8), but pages of a silent load stay held (I5)'
   expect(ledger.nextExpiryMs()).toBeUndefined();
   expect(ledger.isUsable(alice, block(1))).toBe(false);
   expect(ledger.composeMetadata(noSaves).cancelled).toEqual([transfer]);
-  expect(held.size).toBe(1);
+  expect(pinned.size).toBe(1);
   apply({ finishedRecving: [transfer], drained: [transfer] });
-  expect(held.size).toBe(0);
+  expect(pinned.size).toBe(0);
   expect(ledger.ignoredCount).toBe(1);
 });

@@ -15,47 +15,52 @@ import {
 } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 
-/** The pool's side of I5: a page that is held is neither handed out nor written, however often it is held. */
+/** The pool's part of I5: a pinned block is neither allocated nor written. Pins are counted. */
 export interface BlockPins {
   pin(block: BlockId): void;
   release(block: BlockId): void;
 }
 
-/** What has become of a load. */
+/** The result of a load. */
 export interface DecidedLoad {
   readonly load: LoadJob;
   readonly loaded: readonly LoadBlock[];
   readonly failed: readonly FailedBlock[];
-  /** It is no longer needed: its request has gone. */
+  /** Its request has ended or was preempted. */
   readonly isAbandoned: boolean;
 }
 
 export interface FailedBlock extends LoadBlock {
   readonly reason: LoadFailureReason;
-  /** I/O may still write this page: it stays held, and what failed is computed into another one. */
+  /** I/O may still write this block: it stays pinned, and its KV is computed into another block. */
   readonly isBlockBusy: boolean;
 }
 
 export interface LedgerChange {
   readonly decided: readonly DecidedLoad[];
-  /** The output without what is late, double or unknown: for the scheduler half. */
+  /** The output without late, duplicate and unknown reports, for the scheduler side. */
   readonly accepted: ConnectorOutput;
 }
 
-/** How long after a load's deadline the worker must have said something. */
+/** A worker must report a load at most this long after the load's deadline. */
 export const graceMs = 5_000;
 
 /**
- * The engine's own book of transfers. A connector decides what to move; that ids are never used twice, pages held while
- * I/O touches them, loads not forgotten, late reports ignored, broken promises not believed again and silence not waited
- * for is decided here, whatever a connector does (I5, I6, I8).
+ * The engine's record of all transfers that are not finished. The connector decides which blocks to load and store. The
+ * ledger enforces rules for every connector (I5, I6, I8):
+ *
+ *  - an id is used once;
+ *  - a block is pinned while I/O touches it;
+ *  - late reports are ignored;
+ *  - a block that failed is not loaded from the same place again;
+ *  - a load without a report expires.
  */
 export class TransferLedger {
   readonly #clock: Clock;
-  readonly #holds: BlockPins;
+  readonly #pins: BlockPins;
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #saves = new Map<TransferId, OpenSave>();
-  /** Per request, what failed and from where: `place/key`. */
+  /** Per request, the blocks that failed and their places: `place/key`. */
   readonly #failed = new Map<RequestId, Set<string>>();
   #lastId = 0;
   #unsent: LoadJob[] = [];
@@ -63,22 +68,22 @@ export class TransferLedger {
   #flushed: TransferId[] = [];
   #late = 0;
 
-  constructor(clock: Clock, holds: BlockPins) {
+  constructor(clock: Clock, pins: BlockPins) {
     this.#clock = clock;
-    this.#holds = holds;
+    this.#pins = pins;
   }
 
-  /** Transfers that are not decided or still touch pages. */
+  /** Transfers that are not decided or not drained. */
   get openCount(): number {
     return this.#loads.size + this.#saves.size;
   }
 
-  /** Reports that were late, double or about nothing we know. */
+  /** Reports that were late, duplicate or about unknown ids. */
   get ignoredCount(): number {
     return this.#late;
   }
 
-  /** Whether a step is needed to carry an order to the workers. */
+  /** Whether a step is needed to send orders to the workers. */
   get hasUnsent(): boolean {
     return this.#unsent.length > 0 || this.#cancelled.length > 0 || this.#flushed.length > 0;
   }
@@ -91,24 +96,24 @@ export class TransferLedger {
     return this.#loads.has(id) || this.#saves.has(id);
   }
 
-  /** A block that failed for a request is not believed to be in the same place again, as long as the request lives. */
+  /** False for a block that failed for this request from the same place. */
   isUsable(request: RequestId, block: FoundBlock): boolean {
     return this.#failed.get(request)?.has(nameOf(block)) !== true;
   }
 
-  /** Orders a load; its pages are held from now on. Goes out with the next metadata. */
+  /** Orders a load and pins its blocks. The next metadata has the load. */
   openLoad(requestId: RequestId, mode: LoadMode, timeoutMs: number, blocks: readonly LoadBlock[]): LoadJob {
-    assert(blocks.length > 0, 'a load of nothing');
-    assert(new Set(blocks.map(({ block }) => block)).size === blocks.length, 'two blocks for one page');
-    for (const block of blocks) {
-      assert(this.isUsable(requestId, block), `block ${block.key} failed for ${requestId} from ${block.place} before`);
-      this.#holds.pin(block.block);
+    assert(blocks.length > 0, 'a load without blocks');
+    assert(new Set(blocks.map(({ block }) => block)).size === blocks.length, 'one block id for two blocks');
+    for (const found of blocks) {
+      assert(this.isUsable(requestId, found), `block ${found.key} failed for ${requestId} from ${found.place} before`);
+      this.#pins.pin(found.block);
     }
     const load = Object.freeze({ transfer: this.newTransferId(), requestId, mode, timeoutMs, blocks });
     this.#loads.set(load.transfer, {
       load,
       failures: new Map(),
-      held: new Set(blocks.map(({ block }) => block)),
+      pinned: new Set(blocks.map(({ block }) => block)),
       expiresAtMs: this.#clock.nowMs() + timeoutMs + graceMs,
       isDecided: false,
       isAbandoned: false,
@@ -117,7 +122,7 @@ export class TransferLedger {
     return load;
   }
 
-  /** The request has gone (aborted, preempted, ended): its loads are cancelled, their pages stay held until drained. */
+  /** The request has ended or was preempted: its loads are cancelled, and their blocks stay pinned until drained. */
   abandon(requestId: RequestId): void {
     for (const [id, { load }] of this.#loads) if (load.requestId === requestId) this.abandonLoad(id);
   }
@@ -129,19 +134,19 @@ export class TransferLedger {
     open.isAbandoned = true;
     const at = this.#unsent.indexOf(open.load);
     if (at >= 0) {
-      // No worker has heard of it: nothing to cancel.
+      // No worker has the load: there is nothing to cancel.
       this.#unsent.splice(at, 1);
       this.#closeLoad(open);
     } else this.#cancelled.push(id);
   }
 
-  /** The request has ended: what failed for it is of no interest any more. */
+  /** The request has ended: its loads are abandoned, and its failures are forgotten. */
   forget(requestId: RequestId): void {
     this.abandon(requestId);
     this.#failed.delete(requestId);
   }
 
-  /** The pool wants pages back: saves that read one of them and have not begun are dropped. */
+  /** The pool needs blocks: saves that read one of them and have not begun are dropped. */
   flush(isWanted: (block: BlockId) => boolean): void {
     for (const { save, isDrained } of this.#saves.values()) {
       if (isDrained || this.#flushed.includes(save.transfer)) continue;
@@ -149,12 +154,15 @@ export class TransferLedger {
     }
   }
 
-  /** The step's metadata: the engine's orders and the connector's plan. The pages of saves are held from now on. */
+  /** The metadata of a step: the engine's orders and the connector's plan. Pins the blocks of the saves. */
   composeMetadata(plan: ConnectorPlan): ConnectorMetadata {
     for (const save of plan.saves) {
-      assert(!this.isOpen(save.transfer) && save.transfer <= this.#lastId, `save ${save.transfer} has no id of ours`);
-      assert(save.blocks.length > 0, 'a save of nothing');
-      for (const { block } of save.blocks) this.#holds.pin(block);
+      assert(
+        !this.isOpen(save.transfer) && save.transfer <= this.#lastId,
+        `save ${save.transfer} has an id that the ledger did not make`,
+      );
+      assert(save.blocks.length > 0, 'a save without blocks');
+      for (const { block } of save.blocks) this.#pins.pin(block);
       this.#saves.set(save.transfer, { save, isDrained: false, isFinished: false });
     }
     const metadata: ConnectorMetadata = Object.freeze({
@@ -170,7 +178,7 @@ export class TransferLedger {
     return metadata;
   }
 
-  /** Takes all ranks' report. Everything that is not open any more is counted and ignored. */
+  /** Applies the report of all ranks. Reports about ids that are not open are counted and ignored. */
   apply(output: ConnectorOutput): LedgerChange {
     const accepted = this.#accept(output);
     for (const { transfer, block, reason, isBlockBusy } of accepted.loadFailures) {
@@ -192,13 +200,13 @@ export class TransferLedger {
     return { decided, accepted };
   }
 
-  /** Loads of which nobody has said anything long after their deadline: a worker is stuck, or a connector forgot them. */
+  /** Loads without a report long after their deadline: a worker is stuck, or a connector forgot them. */
   takeExpired(): readonly DecidedLoad[] {
     const nowMs = this.#clock.nowMs();
     const expired: DecidedLoad[] = [];
     for (const open of this.#loads.values()) {
       if (open.isDecided || open.expiresAtMs > nowMs) continue;
-      // It is unknown what its workers still do.
+      // The workers may still write all blocks.
       failWhole(open, 'lost', true);
       if (!open.isAbandoned) this.#cancelled.push(open.load.transfer);
       expired.push(this.#decide(open));
@@ -206,7 +214,7 @@ export class TransferLedger {
     return expired;
   }
 
-  /** When `takeLost` may next have something; undefined when no load is undecided. */
+  /** When `takeExpired` may next return a load; undefined when all loads are decided. */
   nextExpiryMs(): number | undefined {
     let next: number | undefined;
     for (const { isDecided, expiresAtMs } of this.#loads.values()) {
@@ -215,11 +223,11 @@ export class TransferLedger {
     return next;
   }
 
-  /** Tells of each page that transfers hold, as often as they hold it. O(open blocks). */
-  eachHold(tell: (block: BlockId) => void): void {
-    for (const { held } of this.#loads.values()) for (const block of held) tell(block);
+  /** Calls `visit` for each pin of a transfer. O(open blocks). */
+  eachPin(visit: (block: BlockId) => void): void {
+    for (const { pinned } of this.#loads.values()) for (const block of pinned) visit(block);
     for (const { save, isDrained } of this.#saves.values()) {
-      if (!isDrained) for (const { block } of save.blocks) tell(block);
+      if (!isDrained) for (const { block } of save.blocks) visit(block);
     }
   }
 
@@ -238,7 +246,7 @@ export class TransferLedger {
     return {
       ...output,
       finishedRecving,
-      // Drained without being decided would be a promise that nobody can rely on: it waits for the watchdog.
+      // A load that is drained but not decided is ignored; it expires (`takeExpired`).
       drained: keep(output.drained, (id) => {
         const isLoad = this.#loads.get(id)?.isDecided === true || finishing.has(id);
         return isLoad || this.#saves.get(id)?.isDrained === false;
@@ -246,8 +254,8 @@ export class TransferLedger {
       failedRecving: keep(output.failedRecving, undecided),
       loadFailures: keep(
         output.loadFailures,
-        ({ transfer, block: page }) =>
-          undecided(transfer) && this.#loads.get(transfer)!.load.blocks.some((block) => block.block === page),
+        ({ transfer, block: failed }) =>
+          undecided(transfer) && this.#loads.get(transfer)!.load.blocks.some(({ block }) => block === failed),
       ),
       finishedSending: keep(output.finishedSending, unfinished),
       saveFailures: keep(output.saveFailures, ({ transfer }) => unfinished(transfer)),
@@ -259,34 +267,35 @@ export class TransferLedger {
     open.isDecided = true;
     const loaded: LoadBlock[] = [];
     const failed: FailedBlock[] = [];
-    for (const block of open.load.blocks) {
-      const failure = open.failures.get(block.block);
-      if (failure === undefined) loaded.push(block);
-      else failed.push({ ...block, ...failure });
-      if (failure?.isBlockBusy !== true && open.held.delete(block.block)) this.#holds.release(block.block);
+    for (const found of open.load.blocks) {
+      const { block } = found;
+      const failure = open.failures.get(block);
+      if (failure === undefined) loaded.push(found);
+      else failed.push({ ...found, ...failure });
+      if (failure?.isBlockBusy !== true && open.pinned.delete(block)) this.#pins.release(block);
     }
     if (!open.isAbandoned) this.#remember(open.load.requestId, failed);
     return { load: open.load, loaded, failed, isAbandoned: open.isAbandoned };
   }
 
   #remember(requestId: RequestId, failed: readonly FailedBlock[]): void {
-    // What a dead worker was loading may be loaded again: by another worker, from the same place.
-    const told = failed.filter(({ reason }) => reason !== 'workerDied');
-    if (told.length === 0) return;
-    const broken = this.#failed.get(requestId) ?? new Set();
-    this.#failed.set(requestId, broken);
-    for (const block of told) broken.add(nameOf(block));
+    // After a worker died, another worker may load the same block from the same place.
+    const failedInStore = failed.filter(({ reason }) => reason !== 'workerDied');
+    if (failedInStore.length === 0) return;
+    const names = this.#failed.get(requestId) ?? new Set();
+    this.#failed.set(requestId, names);
+    for (const block of failedInStore) names.add(nameOf(block));
   }
 
   #closeLoad(open: OpenLoad): void {
-    for (const block of open.held) this.#holds.release(block);
+    for (const block of open.pinned) this.#pins.release(block);
     assert(this.#loads.delete(open.load.transfer), `load ${open.load.transfer} is closed twice`);
   }
 
   #drainSave(open: OpenSave): void {
     assert(!open.isDrained, `save ${open.save.transfer} is drained twice`);
     open.isDrained = true;
-    for (const { block } of open.save.blocks) this.#holds.release(block);
+    for (const { block } of open.save.blocks) this.#pins.release(block);
     if (open.isFinished) this.#saves.delete(open.save.transfer);
   }
 }
@@ -296,7 +305,7 @@ interface BlockFailure {
   readonly isBlockBusy: boolean;
 }
 
-/** Ranks may differ: the first reason that tells about the store counts, and a page that is busy on one rank is busy. */
+/** Ranks may differ: the first reason about the store counts, and a block that is busy on one rank is busy. */
 function merged(before: BlockFailure | undefined, now: BlockFailure): BlockFailure {
   if (before === undefined) return now;
   const { reason } = before.reason === 'workerDied' ? now : before;
@@ -306,8 +315,8 @@ function merged(before: BlockFailure | undefined, now: BlockFailure): BlockFailu
 interface OpenLoad {
   readonly load: LoadJob;
   readonly failures: Map<BlockId, BlockFailure>;
-  /** Pages that I/O may touch: all until it is decided, then the busy ones until it is drained. */
-  readonly held: Set<BlockId>;
+  /** Blocks that I/O may touch: all until the load is decided, then the busy ones until it is drained. */
+  readonly pinned: Set<BlockId>;
   readonly expiresAtMs: number;
   isDecided: boolean;
   isAbandoned: boolean;

@@ -5,7 +5,7 @@ import { endOf, TransferQueue } from './transfer-queue.ts';
 
 const id = (n: number) => n as TransferId;
 
-/** Items are names; each ends when the test says so. */
+/** Items are names. Each ends when the test calls `end` or `fail`. */
 function make(options: { concurrency?: number } = {}) {
   const time = new ManualTime();
   const ends = new Map<string, (reason?: string) => void>();
@@ -21,7 +21,7 @@ function make(options: { concurrency?: number } = {}) {
         ends.set(item, (reason) => resolve(reason));
         failing.set(item, () => reject(new Error('down')));
         signal.addEventListener('abort', () => {
-          // The signal is the whole transfer's: other items of it may be over.
+          // All items of a transfer share one signal, and this item may have ended.
           if (ends.has(item)) aborted.push(`${item}:${endOf(signal)}`);
         });
       }),
@@ -49,7 +49,7 @@ function make(options: { concurrency?: number } = {}) {
   return { time, queue, ends, end, fail, aborted, report, changes: () => changes };
 }
 
-test('runs so many at once, in order, urgent ones first', async () => {
+test('as many items as the concurrency allows run at once, in order, urgent items first', async () => {
   const { queue, ends, end, report } = make();
   queue.submit(id(1), ['a', 'b', 'c', 'd'], { timeoutMs: 100 });
   queue.submit(id(2), ['u'], { timeoutMs: 100, urgent: true });
@@ -63,7 +63,7 @@ test('runs so many at once, in order, urgent ones first', async () => {
   expect(report()).toEqual({ decided: [], drained: [], failed: [] });
 });
 
-test('a failed item fails alone, for its own reason', async () => {
+test('an item that fails has its own reason, and the other items succeed', async () => {
   const { queue, end, fail, report } = make({ concurrency: 3 });
   queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 100 });
   await end('a', 'corrupt');
@@ -73,7 +73,7 @@ test('a failed item fails alone, for its own reason', async () => {
   expect(report()).toEqual({ decided: [1], drained: [1], failed: ['b:storeFailed'] });
 });
 
-test('the deadline decides; what still runs keeps it undrained, and comes too late', async () => {
+test('a transfer is decided at its deadline, and drained when its running items have ended', async () => {
   const { time, queue, ends, end, aborted, report } = make();
   queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 100 });
   await end('a');
@@ -94,7 +94,7 @@ test('the deadline decides; what still runs keeps it undrained, and comes too la
   expect(ends.size).toBe(0);
 });
 
-test('what hangs does not stop others', async () => {
+test('items that hang do not stop other transfers', async () => {
   const { time, queue, ends, end, report } = make();
   queue.submit(id(1), ['h1', 'h2'], { timeoutMs: 100 });
   queue.submit(id(2), ['a'], { timeoutMs: 300 });
@@ -105,7 +105,7 @@ test('what hangs does not stop others', async () => {
   expect(report()).toMatchObject({ decided: [1, 2], drained: [2] });
 });
 
-test('items that stall do not take the places of others, and may still finish', async () => {
+test('items that stall do not count against the concurrency, and may still succeed', async () => {
   const { time, queue, ends, end, report } = make();
   queue.submit(id(1), ['h1', 'h2', 'h3', 'a', 'b', 'c'], { timeoutMs: 2000 });
   time.advance(99);
@@ -127,7 +127,7 @@ test('items that stall do not take the places of others, and may still finish', 
   expect(time.pending).toBe(0);
 });
 
-test('an item stalls when it runs much longer than others did: a slow store is asked no more at once', async () => {
+test('an item stalls when it runs much longer than the items before it, so a slow store gets no more calls at once', async () => {
   const { time, queue, ends, end } = make({ concurrency: 1 });
   queue.submit(id(1), ['a', 'b', 'c', 'd'], { timeoutMs: 10_000 });
   time.advance(90);
@@ -142,7 +142,7 @@ test('an item stalls when it runs much longer than others did: a slow store is a
   expect(time.pending).toBe(0);
 });
 
-test('at most 64 items stall beside those that run', () => {
+test('at most 64 stalled items do not count against the concurrency', () => {
   const { time, queue, ends } = make();
   const names = Array.from({ length: 80 }, (_, i) => `h${i}`);
   queue.submit(id(1), names, { timeoutMs: 100_000 });
@@ -158,12 +158,12 @@ test('at most 64 items stall beside those that run', () => {
   expect(time.pending).toBe(0);
 });
 
-test('nothing is timed while nothing waits', async () => {
+test('there is no stall timer while no item waits', async () => {
   const { time, queue, end } = make();
   queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 1000 });
   expect(time.pending).toBe(2);
   await end('a');
-  // The deadline alone.
+  // Only the deadline.
   expect(time.pending).toBe(1);
   queue.submit(id(2), ['d'], { timeoutMs: 1000 });
   expect(time.pending).toBe(3);
@@ -171,7 +171,7 @@ test('nothing is timed while nothing waits', async () => {
   expect(time.pending).toBe(1);
 });
 
-test('a cancelled transfer never begins what it has not begun', async () => {
+test('a cancelled transfer starts no more items', async () => {
   const { queue, ends, end, aborted, report } = make();
   queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 100 });
   queue.cancel(id(1));
@@ -189,14 +189,14 @@ test('a cancelled transfer never begins what it has not begun', async () => {
   expect(ends.size).toBe(0);
 });
 
-test('an empty transfer is over at once', () => {
+test('an empty transfer is decided and drained at once', () => {
   const { time, queue, report } = make();
   queue.submit(id(1), [], { timeoutMs: 100 });
   expect(report()).toEqual({ decided: [1], drained: [1], failed: [] });
   expect(time.pending).toBe(0);
 });
 
-test('a closed queue gives everything up, and waits for what runs when asked to', async () => {
+test('a closed queue gives all transfers up, and is drained when the running items have ended', async () => {
   const { queue, end, report } = make({ concurrency: 1 });
   queue.submit(id(1), ['a', 'b'], { timeoutMs: 100 });
   queue.close();

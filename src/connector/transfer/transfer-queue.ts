@@ -5,40 +5,40 @@ import type { TransferId } from '../connector.ts';
 import type { Timer, Timers } from '../timers.ts';
 import { StallWatch } from './stall-watch.ts';
 
-/** Why the queue itself gives an item up. */
+/** Why the queue ends an item before its run has ended. */
 export type QueueReason = 'timedOut' | 'cancelled' | 'storeFailed' | 'closed';
 
 export interface TransferQueueOptions<Item, Reason extends string> {
-  /** Items that run at once. Items that stall are not counted (`StallWatch`), up to a bound. */
+  /** How many items run at once. Up to `stuckMax` stalled items (`StallWatch`) do not count. */
   readonly concurrency: number;
   readonly clock: Clock;
   readonly timers: Timers;
   /**
-   * Moves one item's bytes. Undefined = done. Settles only when no I/O touches the item's memory any more, whatever the
-   * signal says; a rejection counts as `storeFailed`.
+   * Moves the bytes of one item. Undefined = done. Settles only when no I/O touches the item's memory, also after an
+   * abort. A rejection counts as `storeFailed`.
    */
   readonly run: (item: Item, signal: AbortSignal) => Promise<Reason | undefined>;
-  /** Something can be reported. */
+  /** A transfer was decided or drained. */
   readonly onChange: () => void;
 }
 
 export interface QueueReport<Item, Reason extends string> {
-  /** Every item has its outcome; those that failed are in `failures` now or were before. */
+  /** The result of every item is known. Items that failed are in `failures` of this report or an earlier one. */
   readonly decided: readonly TransferId[];
-  /** No I/O touches the memory of its items any more. */
+  /** No I/O touches the memory of the items. */
   readonly drained: readonly TransferId[];
   readonly failures: readonly {
     readonly transfer: TransferId;
     readonly item: Item;
     readonly reason: Reason | QueueReason;
-    /** It was given up while it ran. */
+    /** The item was given up while it ran. */
     readonly wasRunning: boolean;
-    /** It was given up and still runs: its memory is busy until the transfer is drained. */
+    /** The item was given up and still runs: its memory is busy until the transfer is drained. */
     readonly isBusy: boolean;
   }[];
 }
 
-/** What aborts an item: tells a deadline from an order. */
+/** The reason of the abort signal, which distinguishes a deadline from a cancellation. */
 class TransferEnded extends Error {
   readonly reason: QueueReason;
 
@@ -49,8 +49,8 @@ class TransferEnded extends Error {
 }
 
 /**
- * Items that stall or were given up and may run beside `concurrency` others: a store that hangs must not stop the queue at
- * once.
+ * Up to this number, items that stall or were given up do not count against `concurrency`. So other items run while a few
+ * calls hang.
  */
 const stuckMax = 64;
 
@@ -59,8 +59,8 @@ const stuckMax = 64;
  *
  *     submitted --> decided (done, failed, or given up at the deadline) --> drained
  *
- * What completes after it was given up is counted and changes nothing (I6), but until then the transfer is not drained,
- * and whoever owns the memory keeps it (I5).
+ * An item that ends after it was given up is counted and changes nothing (I6). Until it ends, the transfer is not drained,
+ * and its memory stays pinned (I5).
  */
 export class TransferQueue<Item, Reason extends string> {
   readonly #options: TransferQueueOptions<Item, Reason>;
@@ -80,7 +80,7 @@ export class TransferQueue<Item, Reason extends string> {
   #idlers: (() => void)[] = [];
 
   constructor(options: TransferQueueOptions<Item, Reason>) {
-    assert(options.concurrency >= 1, 'a queue that runs nothing');
+    assert(options.concurrency >= 1, 'a queue with a concurrency below 1');
     this.#options = options;
     const { clock, timers } = options;
     this.#stalls = new StallWatch({ clock, timers, onStall: () => this.#pump() });
@@ -91,12 +91,12 @@ export class TransferQueue<Item, Reason extends string> {
     return this.#open.size;
   }
 
-  /** Items that have completed after they were given up. */
+  /** Items that ended after they were given up. */
   get lateCount(): number {
     return this.#late;
   }
 
-  /** Urgent ones go before all others that wait. */
+  /** Urgent items start before all other waiting items. */
   submit(
     id: TransferId,
     items: readonly Item[],
@@ -104,7 +104,7 @@ export class TransferQueue<Item, Reason extends string> {
   ): void {
     assert(!this.#open.has(id), `transfer ${id} is under way already`);
     const controller = new AbortController();
-    // Each item that runs listens: Node takes eleven of them for a leak, and warns.
+    // Each running item adds a listener. Node warns of a leak from the eleventh listener on.
     setMaxListeners(0, controller.signal);
     const transfer: Transfer<Item> = {
       id,
@@ -133,13 +133,13 @@ export class TransferQueue<Item, Reason extends string> {
     this.#pump();
   }
 
-  /** Nobody waits for it any more. Unknown ids are ignored: it may have ended by itself. */
+  /** Gives the transfer up. Unknown ids are ignored, because the transfer may have ended. */
   cancel(id: TransferId): void {
     const transfer = this.#open.get(id);
     if (transfer !== undefined) this.#giveUp(transfer, 'cancelled');
   }
 
-  /** Resolves when every item has its outcome; at once for unknown ids. */
+  /** Resolves when the result of every item is known; at once for unknown ids. */
   whenDecided(id: TransferId): Promise<void> {
     const transfer = this.#open.get(id);
     if (transfer === undefined || transfer.undecided === 0) return Promise.resolve();
@@ -148,7 +148,7 @@ export class TransferQueue<Item, Reason extends string> {
     });
   }
 
-  /** Resolves when everything is drained; perhaps never. */
+  /** Resolves when all transfers are drained, which is never if a call hangs. */
   whenDrained(): Promise<void> {
     if (this.#open.size === 0) return Promise.resolve();
     return new Promise((resolve) => {
@@ -156,10 +156,10 @@ export class TransferQueue<Item, Reason extends string> {
     });
   }
 
-  /** What has happened since the last call. */
+  /** The changes since the last call. */
   takeReport(): QueueReport<Item, Reason> {
     const failures = this.#failures.map(({ transfer, index, reason, wasRunning }) => {
-      // As of now, and not of when it was given up: most runs end as soon as they are aborted.
+      // The current phase, not the phase when the item was given up: most runs end soon after the abort.
       const isBusy = transfer.phases[index] === 'running';
       return { transfer: transfer.id, item: transfer.items[index]!, reason, wasRunning, isBusy };
     });
@@ -170,7 +170,7 @@ export class TransferQueue<Item, Reason extends string> {
     return report;
   }
 
-  /** Gives everything up, and whatever is submitted later. What runs is not drained by that. */
+  /** Gives all transfers up, also those that are submitted later. Running items are drained when they end. */
   close(): void {
     this.#isClosed = true;
     for (const transfer of [...this.#open.values()]) this.#giveUp(transfer, 'closed');
@@ -206,7 +206,7 @@ export class TransferQueue<Item, Reason extends string> {
     this.#stalls.watch(this.#queued > 0);
   }
 
-  /** Of the items that may run at once. */
+  /** Running items that count against `concurrency`. */
   get #occupied(): number {
     return this.#running - Math.min(this.#stuck + this.#stalls.stalledCount, stuckMax);
   }
@@ -237,7 +237,7 @@ export class TransferQueue<Item, Reason extends string> {
     try {
       return await this.#options.run(item, signal);
     } catch (error) {
-      // Our own bug is nobody's miss: it ends the process as an unhandled rejection.
+      // An assertion failure is not counted as a cache miss: it ends the process as an unhandled rejection.
       if (error instanceof AssertionError) throw error;
       return 'storeFailed';
     }
@@ -245,7 +245,7 @@ export class TransferQueue<Item, Reason extends string> {
 
   #giveUp(transfer: Transfer<Item>, reason: QueueReason): void {
     for (let i = 0; i < transfer.items.length; i++) this.#decide(transfer, i, reason);
-    // After the books are right: an abort calls into the stores.
+    // After the counts are updated, because the abort calls the stores.
     transfer.controller.abort(new TransferEnded(reason));
     this.#settle(transfer);
     this.#pump();
@@ -295,7 +295,7 @@ interface Transfer<Item> {
   readonly id: TransferId;
   readonly items: readonly Item[];
   readonly phases: Phase[];
-  /** Given up before its run was over. */
+  /** Whether each item was given up before its run ended. */
   readonly isGivenUp: boolean[];
   undecided: number;
   running: number;
@@ -303,7 +303,7 @@ interface Transfer<Item> {
   /** `over`: the transfer is decided. */
   deadline: Timer | 'over' | undefined;
   readonly waiters: (() => void)[];
-  /** Names its first item; the following numbers name the others. */
+  /** The serial number of the first item; the other items have the numbers after it. */
   readonly firstSerial: number;
 }
 
@@ -312,6 +312,7 @@ interface Waiting<Item> {
   readonly index: number;
 }
 
-/** Why a signal of the queue was aborted. */
+/** Why the queue aborted a signal. */
 export const endOf = (signal: AbortSignal): QueueReason =>
-  assertDefined(signal.reason instanceof TransferEnded ? signal.reason : undefined, 'not the queue’s signal').reason;
+  assertDefined(signal.reason instanceof TransferEnded ? signal.reason : undefined, 'the signal is not of the queue')
+    .reason;

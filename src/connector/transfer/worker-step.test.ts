@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { type ConnectorMetadata, emptyMetadata, type WorkerConnector } from '../connector.ts';
 import { stepWithConnector } from './worker-step.ts';
 
-/** Writes down what is called. */
+/** Records the names of the calls. */
 function recorder(calls: string[]): WorkerConnector {
   const report = {
     finishedSending: [],
@@ -38,14 +38,14 @@ const begin = ['handlePreemptions', 'bindConnectorMetadata', 'startLoadKv'];
 const end = ['getFinished', 'getBlockIdsWithLoadErrors', 'clearConnectorMetadata'];
 const metadata: ConnectorMetadata = emptyMetadata;
 
-test('kv_connector_lifecycle: a step without a forward pass binds and clears the metadata once each, and moves transfers', async () => {
+test('kv_connector_lifecycle: a step without a forward pass binds and clears the metadata once each, and reports transfers', async () => {
   const calls: string[] = [];
   await stepWithConnector(recorder(calls), metadata, 2, undefined);
-  // As in vLLM's no-forward path: nobody waits for layers or saves.
+  // As in vLLM's no-forward path: the step does not wait for layers or saves.
   expect(calls).toEqual([...begin, ...end]);
 });
 
-test('a forward pass waits for each layer’s loads, ascending, and what failed is known before it', async () => {
+test('a step waits for the loads of each layer, ascending, and takes the failed blocks before the forward pass', async () => {
   const calls: string[] = [];
   await stepWithConnector(recorder(calls), metadata, 2, async () => void calls.push('forward'));
   expect(calls).toEqual([
@@ -61,7 +61,7 @@ test('a forward pass waits for each layer’s loads, ascending, and what failed 
   ]);
 });
 
-test('a forward pass that throws clears the metadata all the same', async () => {
+test('a step clears the metadata also when the forward pass throws', async () => {
   const calls: string[] = [];
   const broken = stepWithConnector(recorder(calls), metadata, 1, () => Promise.reject(new Error('broken')));
   await expect(broken).rejects.toThrow('broken');

@@ -7,9 +7,9 @@ import type {
 } from '../connector.ts';
 
 /**
- * One step of a rank with a connector: the order of calls that the contract promises, as code. `forward` computes the
- * step without the requests that have one of the pages that failed; it is undefined for a step without tokens, which
- * still moves transfers. Everything of `TransferReport` becomes the rank's output.
+ * One step of a rank with a connector, with the calls in the order of the contract. `forward` computes the step without
+ * the requests that have a failed block. It is undefined for a step without tokens, which still starts and reports
+ * transfers. The rank's output has all fields of `TransferReport`.
  */
 export async function stepWithConnector<Result>(
   side: WorkerConnector,

@@ -15,7 +15,7 @@ export interface DiskThreadSetup {
   readonly cell: SharedArrayBuffer;
 }
 
-/** One call is a whole operation on one block, so that a block costs the event loop one message. */
+/** One call is a whole operation on a block, so that each block takes one message. */
 export type DiskCall =
   | { readonly kind: 'prepare'; readonly nowMs: number }
   | { readonly kind: 'neighbours' }
@@ -29,13 +29,13 @@ export type DiskCall =
   | { readonly kind: 'read'; readonly key: BlockKey }
   | { readonly kind: 'overwrite'; readonly key: BlockKey; readonly bytes: Uint8Array };
 
-/** By kind of the call. */
+/** The answers by kind of call. */
 export interface DiskAnswers {
-  /** `notices`: what an operator should know. */
+  /** `events`: for the operator. */
   readonly prepare: { readonly hasBlocks: boolean; readonly events: readonly string[] };
-  /** The same. */
+  /** Events for the operator. */
   readonly neighbours: readonly string[];
-  /** The answers are in the shared memory; here is why keys are unknown. */
+  /** The keys that failed. The answers are in the shared memory. */
   readonly has: readonly (readonly [key: BlockKey, code: string])[];
   readonly load: MissReason | 'loaded';
   readonly store: 'stored' | 'alreadyStored';
@@ -49,8 +49,8 @@ export interface DiskAnswers {
 export type DiskAnswer = DiskAnswers[keyof DiskAnswers];
 
 /**
- * The answers of a look-up while it runs: one state per key, and which key is next. Threads take keys one by one, so a call
- * that never returns costs its own key and its thread, and the answers of all others can be read at any time.
+ * The answers of a running look-up: one state per key, and the index of the next key. Threads take keys one by one, so
+ * after a call that never returns, only its own key is unknown. The answers can be read at any time.
  */
 export class SharedAnswers {
   readonly memory: SharedArrayBuffer;
@@ -73,14 +73,14 @@ export class SharedAnswers {
     return index < this.#states.length ? index : undefined;
   }
 
-  answer(index: number, isThere: boolean): void {
-    Atomics.store(this.#states, index, isThere ? states.there : states.absent);
+  answer(index: number, isStored: boolean): void {
+    Atomics.store(this.#states, index, isStored ? states.stored : states.missing);
   }
 
-  /** As of now; undefined = not known. */
+  /** The current answers; undefined = not known. */
   all(): (boolean | undefined)[] {
-    return Array.from(this.#states, (state) => (state === states.unknown ? undefined : state === states.there));
+    return Array.from(this.#states, (state) => (state === states.unknown ? undefined : state === states.stored));
   }
 }
 
-const states = { unknown: 0, there: 1, absent: 2 } as const;
+const states = { unknown: 0, stored: 1, missing: 2 } as const;

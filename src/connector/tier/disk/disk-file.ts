@@ -13,18 +13,18 @@ import { basename, dirname, join } from 'node:path';
 import { makeFoldersSync } from '../../../base/make-folders.ts';
 
 /**
- * One block in one file, header first. Writing is atomic: the bytes go into a temporary file of the same folder, which
- * is renamed when it is whole, so that a reader, another process or a crash meets the whole file or none.
+ * One block in one file, header first. Writing is atomic: the bytes go into a temporary file in the same folder, which is
+ * renamed when it is complete. Readers and other processes find the whole file or none, also after a crash.
  *
- * All calls block, and may never return: they run on I/O threads (`disk-thread-main.ts`).
+ * All calls block and may never return, so they run on I/O threads (`disk-thread-main.ts`).
  */
 
 /** Called between two system calls: throws if the result is no longer needed. */
 export type StillWanted = () => void;
 
 /**
- * Fills the buffers from the file, one after the other, and returns how many bytes there were; undefined when there is no
- * file. The last buffer only asks whether there is more: a file that ends before it has ended.
+ * Fills the buffers from the file, one after the other, and returns the number of bytes; undefined if there is no file.
+ * The last buffer only detects files that are too long.
  */
 export function readBlockFile(
   path: string,
@@ -47,7 +47,7 @@ export function readBlockFile(
       total += bytesRead;
       // A FIFO without a writer does not show whether the block is stored.
       if (total === 0 && !fstatSync(file).isFile()) throw notAFile(path);
-      // A regular file is read short at its end only.
+      // Only the end of a regular file returns no bytes.
       if (bytesRead === 0 || total >= wanted) return total;
     }
   } finally {
@@ -61,11 +61,11 @@ const notAFile = (path: string): Error =>
 export interface WriteOptions {
   /** Distinguishes temporary files of this process from all others'. */
   readonly temporaryName: string;
-  /** Whether the bytes are on the disk, and not only in the system's memory, before the block can be found. */
+  /** Whether the bytes are synced to the disk before the block can be found. */
   readonly fsync: boolean;
 }
 
-/** Throws what the file system throws; nothing is left behind then but perhaps a temporary file. */
+/** Throws the errors of the file system. After an error, only a temporary file may remain. */
 export function writeBlockFile(
   path: string,
   parts: readonly Uint8Array[],
@@ -120,7 +120,7 @@ function remaining(buffers: readonly Uint8Array[], skip: number): Uint8Array[] {
   return rest;
 }
 
-/** Not every system lets a folder be synced; without it a power cut may lose the newest names, nothing more. */
+/** Some systems cannot sync a folder. Then the newest files may be missing after a power failure. */
 function syncFolder(path: string): void {
   try {
     const file = openSync(path, 'r');
@@ -143,7 +143,7 @@ export function removeIfThere(path: string): void {
   }
 }
 
-/** The system's name for what went wrong; an aborted signal's reason has a code too, but a number. */
+/** The system's error code, such as `ENOENT`. The reason of an aborted signal has a code too, but a number. */
 export function codeOf(error: unknown): string | undefined {
   const code: unknown = (error as NodeJS.ErrnoException | undefined)?.code;
   return typeof code === 'string' ? code : undefined;
@@ -153,8 +153,8 @@ export const isMissing = (error: unknown): boolean => codeOf(error) === 'ENOENT'
 export const isFull = (error: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(error) ?? '');
 
 /**
- * `.<file>.<instance>.<serial>.tmp`. The instance is random and new in each thread: containers may share a host name and
- * process ids, so these do not distinguish two writers.
+ * `.<file>.<instance>.<serial>.tmp`. The instance is random and new in each thread, because containers may have equal host
+ * names and process ids.
  */
 export const temporaryNameFor = (path: string, instance: string, serial: number): string =>
   `.${basename(path)}.${instance}.${serial}.tmp`;

@@ -21,13 +21,14 @@ import { differences, type IdentityRecord, identityRecord, modelFolder, rankFold
 import { isMissing, isTemporary, removeIfThere, temporaryNameFor } from './disk-file.ts';
 
 /**
- * How blocks lie on a disk:
+ * The layout of blocks on a disk:
  *
- *   <root>/kv-<digest of fingerprint, dtype, block sizes>/rank0of1/config.json     what this is, in clear text
+ *   <root>/kv-<digest of fingerprint, dtype, block sizes>/rank0of1/config.json     the identity in clear text
  *                                                                 /3f/<digest>-g0.kv
  *                                                                 /quarantine/<file>.<reason>
  *
- * All calls block and may never return, except those that only make names. They run on I/O threads (`disk-thread-main.ts`).
+ * All calls block and may never return, except those that only compose names. They run on I/O threads
+ * (`disk-thread-main.ts`).
  */
 export class DiskFolder {
   readonly path: string;
@@ -37,8 +38,8 @@ export class DiskFolder {
   }
 
   /**
-   * Makes the folder and its record. Returns a notice if the record was another model's. Reads nothing outside the folder.
-   * Throws what the file system throws when it cannot be written.
+   * Creates the folder and its record. Returns an event if the record was another model's. Reads nothing outside of the
+   * folder. Throws the errors of the file system.
    */
   prepare(identity: KvIdentity, nowMs: number): { readonly hasBlocks: boolean; readonly events: readonly string[] } {
     makeFoldersSync(this.path);
@@ -47,7 +48,7 @@ export class DiskFolder {
     return { hasBlocks, events: mismatch === undefined ? [] : [mismatch] };
   }
 
-  /** Notices of other models' blocks in the directory. For an operator whose own folder has no blocks. */
+  /** Events about other models' folders in the directory, for an operator whose own folder has no blocks. */
   neighbours(root: string, identity: KvIdentity): readonly string[] {
     return neighbours(root, this.path, identityRecord(identity));
   }
@@ -62,8 +63,8 @@ export class DiskFolder {
   }
 
   /**
-   * Every block with its size, oldest first; a folder that cannot be read has none. Removes temporary files that dead writers
-   * have left: `nowMs` is what ages of files are compared with.
+   * All blocks with their sizes, oldest first, except those in unreadable folders. Removes abandoned temporary files; their
+   * age is relative to `nowMs`.
    */
   scan(nowMs: number): { readonly key: BlockKey; readonly bytes: number }[] {
     this.#markUsed(nowMs);
@@ -77,7 +78,7 @@ export class DiskFolder {
         if (key !== undefined) found.push({ key, bytes: size, writtenMs: mtimeMs });
         else if (nowMs - mtimeMs > abandonedAfterMs) unlinkSync(path);
       } catch (error) {
-        // Another process has done this already.
+        // Another process has removed the file.
         if (!isMissing(error)) throw error;
       }
     };
@@ -90,7 +91,7 @@ export class DiskFolder {
     return found.sort((a, b) => a.writtenMs - b.writtenMs);
   }
 
-  /** Moves a file that is not what its name says out of the way, to be looked at; only so many of them. */
+  /** Moves a corrupt file to `quarantine/`, so the block can be stored again. Removes it if the quarantine is full. */
   quarantine(key: BlockKey, reason: string): void {
     const file = this.fileOf(key);
     const folder = join(this.path, 'quarantine');
@@ -106,20 +107,23 @@ export class DiskFolder {
     }
   }
 
-  /** The date of the record tells engines of other models that this folder is in use (`other-folders.ts`). */
+  /** The date of the record shows engines of other models that this folder is in use (`other-folders.ts`). */
   #markUsed(nowMs: number): void {
     try {
       utimesSync(join(this.path, 'config.json'), nowMs / 1000, nowMs / 1000);
     } catch {
-      // A store that cannot be written is still read.
+      // A read-only store can still be read.
       return;
     }
   }
 
-  /** Writes the record, or says how the one that lies there differs. Blocks are judged by their headers either way. */
+  /**
+   * Writes the record. If it replaces another record, returns the differences. Blocks are always verified by their
+   * headers.
+   */
   #claim(record: IdentityRecord, nowMs: number): string | undefined {
     const path = join(this.path, 'config.json');
-    // Our own folder must answer: where it does not, the store is down.
+    // This folder must answer, so the open may block.
     const theirs = readRecord(path, 0);
     const different = theirs === undefined ? ['nothing readable'] : differences(theirs, record);
     if (different.length === 0) {
@@ -134,19 +138,18 @@ export class DiskFolder {
       removeIfThere(temporary);
       throw error;
     }
-    return theirs === undefined ? undefined : `${path} was another's: ${different.join('; ')}`;
+    return theirs === undefined ? undefined : `${path} described another model or layout: ${different.join('; ')}`;
   }
 }
 
 const quarantinedMax = 64;
 /**
- * A temporary file that was not written for so long has no living writer: no save takes a fraction of this time, and clocks
- * of machines that share a directory do not differ by as much. If the writer is still alive, its save fails and the block
- * is a miss.
+ * A temporary file of this age is abandoned: a save takes a fraction of this time, and clocks of machines that share a
+ * directory differ by less. If the writer still runs, its save fails, and the block is a miss.
  */
 export const abandonedAfterMs = 24 * 3_600_000;
 
-/** Of this process and thread: one for all folders, because a rank may open one folder twice. */
+/** One for this process and thread, because a rank may open one folder twice. */
 const thisInstance = randomBytes(12).toString('hex');
 let serial = 0;
 
@@ -165,9 +168,9 @@ function neighbours(root: string, ours: string, record: IdentityRecord): string[
       if (path === ours || !rank.name.startsWith('rank')) continue;
       const theirs = readRecord(join(path, 'config.json'));
       if (theirs === undefined) continue;
-      // The other ranks of this very run are no news.
+      // Skips the other ranks of this run.
       if (dirname(path) === dirname(ours) && theirs.worldSize === record.worldSize) continue;
-      events.push(`${path} holds KV that does not match: ${differences(theirs, record).join('; ')}`);
+      events.push(`${path} has KV that does not match: ${differences(theirs, record).join('; ')}`);
       if (events.length >= eventsMax) return events;
     }
   }
@@ -175,10 +178,10 @@ function neighbours(root: string, ours: string, record: IdentityRecord): string[
 }
 
 const eventsMax = 8;
-/** The first two digits of the keys in it. */
+/** The name is the first two digits of the keys in the folder. */
 export const blockFolder = /^[0-9a-f]{2}$/;
 
-/** A record may be anything: a FIFO among those of other engines must not stop the start, nor a large file fill the memory. */
+/** Other engines' records may be a FIFO or a large file, which must neither block the start nor fill the memory. */
 export function readRecord(path: string, flags = constants.O_NONBLOCK): Partial<IdentityRecord> | undefined {
   try {
     const file = openSync(path, constants.O_RDONLY | flags);
@@ -195,7 +198,7 @@ export function readRecord(path: string, flags = constants.O_NONBLOCK): Partial<
   }
 }
 
-/** A model of a thousand layers needs a hundredth of it. */
+/** A model of a thousand layers needs a hundredth of this. */
 const recordBytesMax = 1024 ** 2;
 
 export function entriesOf(path: string) {

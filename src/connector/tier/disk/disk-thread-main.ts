@@ -1,4 +1,4 @@
-/** What the threads of a `DiskTier` run: calls of the file system, which may never return, and checksums. */
+/** The main file of a `DiskTier`'s threads: calls of the file system, which may never return, and checksums. */
 import { readFileSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
 import koffi from 'koffi';
 import { assertNever } from '../../../base/assert.ts';
@@ -20,7 +20,7 @@ class DiskThread {
   readonly #codec: BlockCodec;
   readonly #views = new MemoryViews();
   readonly #header = new Uint8Array(headerBytes);
-  /** Blocks are read here first: a call that its caller has abandoned must not write a page. */
+  /** Blocks are read into this buffer first, because an abandoned call must not write the pool. */
   readonly #staging: Uint8Array;
   readonly #oneMore = new Uint8Array(1);
   readonly #stillWanted = (): void => {
@@ -92,7 +92,7 @@ class DiskThread {
     return reason;
   }
 
-  /** Into the staging memory, and checks it. */
+  /** Reads the block into the staging buffer and verifies it. */
   #read(key: BlockKey): MissReason | undefined {
     const [header, staging] = [this.#header, this.#staging];
     try {
@@ -115,7 +115,7 @@ class DiskThread {
     return 'stored';
   }
 
-  /** Not by a call that throws for missing files: an exception costs more than the call. */
+  /** Without an exception for a missing file, which takes longer than the call. */
   #exists(key: BlockKey): boolean {
     return statSync(this.#folder.fileOf(key), { throwIfNoEntry: false }) !== undefined;
   }

@@ -3,28 +3,27 @@ import { closeSync, constants, linkSync, lstatSync, openSync, renameSync, rmSync
 import { isMissing } from './disk-file.ts';
 
 /**
- * For fault injection: block files whose reads do not return. A FIFO takes the place of the file; opening a FIFO blocks in
- * the system until a process opens it for writing, as a read from a dead network mount does.
+ * For fault injection: block files whose reads do not return. A FIFO replaces the file. Opening a FIFO blocks in the system
+ * until a process opens the FIFO for writing. A read from a network mount without a server blocks in the same way.
  *
  *     <file>        the FIFO
- *     <file>.fifo   a second name of the FIFO, because the first name goes when the file is mended
+ *     <file>.fifo   a second name of the FIFO, because mending removes the first name
  *     <file>.whole  the block
  *
- * All calls are synchronous, so a file cannot be mended while it is being replaced. Only names and one FIFO are touched:
- * none of these calls reads a block.
+ * All calls are synchronous, so a file cannot be mended while it is being replaced. None of these calls reads a block.
  */
 export class HungFiles {
   readonly #paths = new Set<string>();
   #isClosed: boolean = false;
 
-  /** False: there is no such file, or the system or the file system cannot do this. Nothing has changed then. */
+  /** False: there is no such file, or the system or the file system cannot do this. Then nothing has changed. */
   hang(path: string): boolean {
     if (this.#isClosed) return false;
     if (this.#paths.has(path)) return true;
     const [fifo, whole] = [`${path}.fifo`, `${path}.whole`];
     try {
       const found = statOf(path);
-      // A process that was killed has left its FIFO here: this process mends the file instead.
+      // The FIFO of a killed process: this process will mend the file.
       if (found?.isFIFO() === true && isThere(whole)) {
         if (!isThere(fifo)) linkSync(path, fifo);
       } else {
@@ -38,7 +37,9 @@ export class HungFiles {
     return true;
   }
 
-  /** Puts the block back and unblocks all readers: they read the end of the FIFO. A file without a FIFO does not change. */
+  /**
+   * Puts the block back and unblocks all readers: they read the end of the FIFO. A file without a FIFO does not change.
+   */
   mend(path: string): void {
     if (!this.#paths.delete(path)) return;
     try {
@@ -46,7 +47,7 @@ export class HungFiles {
     } catch (error) {
       if (!isMissing(error)) throw error;
     }
-    // With both ends opened at once, and without blocking.
+    // Opens both ends without blocking.
     const fifo = `${path}.fifo`;
     try {
       closeSync(openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK));
@@ -56,14 +57,14 @@ export class HungFiles {
     }
   }
 
-  /** Mends all files. No file hangs any more. */
+  /** Mends all files. Later calls of `hang` have no effect. */
   close(): void {
     this.#isClosed = true;
     for (const path of [...this.#paths]) this.mend(path);
   }
 }
 
-/** A reader finds the block or the FIFO, at each moment. */
+/** Atomic for readers: they find the block or the FIFO. */
 function replace(path: string, fifo: string, whole: string): void {
   const next = `${path}.next`;
   try {
@@ -79,5 +80,5 @@ function replace(path: string, fifo: string, whole: string): void {
 const statOf = (path: string) => lstatSync(path, { throwIfNoEntry: false });
 const isThere = (path: string): boolean => statOf(path) !== undefined;
 
-/** By the system's command: Node has no call for it. False where there is no such command. */
+/** Runs the command `mkfifo`, because Node has no such call. False if there is no such command. */
 const makeFifo = (path: string): boolean => spawnSync('mkfifo', [path]).status === 0;

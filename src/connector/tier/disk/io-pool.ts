@@ -12,11 +12,11 @@ import { StallWatch } from '../../transfer/stall-watch.ts';
  *                             \
  *                              stuck (its call was given up) --> idle or ended, if the call ever returns
  *
- * A stuck thread is replaced, so that other calls go on, up to a bound. Beyond the bound all calls fail at once, until a
- * stuck one returns: a store that takes every thread is down.
+ * A stuck thread is replaced, so that other calls can run, up to a bound. With more stuck threads, all calls fail at once
+ * until a stuck thread returns, because the store is down.
  *
- * A busy thread whose call stalls (`StallWatch`) is replaced too if calls wait, within the same bound: its call may last
- * until its deadline, and the calls behind it have deadlines too.
+ * A busy thread whose call stalls (`StallWatch`) is also replaced if calls wait, within the same bound: the call may last
+ * until its deadline, and the waiting calls have deadlines too.
  */
 export class IoPool<Call, Answer> {
   readonly #options: IoPoolOptions;
@@ -42,18 +42,18 @@ export class IoPool<Call, Answer> {
   }
 
   /**
-   * Rejects with the signal's reason as soon as it is aborted, unless the thread has claimed the call (`CallCell`), and with
-   * `tooManyStuck` when too many threads are stuck. `held` stays in memory until the thread has finished with it.
+   * Rejects at an abort with the signal's reason, unless the thread has claimed the call (`CallCell`). Rejects with
+   * `tooManyStuck` if too many threads are stuck. `memory` is not collected until the call has returned.
    */
-  run(call: Call, signal: AbortSignal, held?: unknown): Promise<Answer> {
+  run(call: Call, signal: AbortSignal, memory?: unknown): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) {
         reject(signal.reason as Error);
         return;
       }
-      const waiting: Waiting<Call, Answer> = { call, held, resolve, reject, signal, onAbort: () => undefined };
+      const waiting: Waiting<Call, Answer> = { call, memory, resolve, reject, signal, onAbort: () => undefined };
       waiting.onAbort = () => this.#abortWaiting(waiting);
-      // Many calls may have one signal: Node takes eleven listeners for a leak, and warns.
+      // Many calls may share one signal. Node warns of a leak from the eleventh listener on.
       setMaxListeners(0, signal);
       signal.addEventListener('abort', waiting.onAbort, { once: true });
       this.#queue.push(waiting);
@@ -61,7 +61,7 @@ export class IoPool<Call, Answer> {
     });
   }
 
-  /** Starts threads before they are needed: it takes some tens of milliseconds. */
+  /** Starts threads before they are needed, because a start takes some tens of milliseconds. */
   start(count: number): void {
     while (this.#slots.size < Math.min(count, this.#options.threadsMax)) this.#newSlot();
   }
@@ -100,8 +100,8 @@ export class IoPool<Call, Answer> {
   }
 
   /**
-   * Threads that are not replaced. If all calls of all threads stall and are given up, fewer than `stuckMax` are stuck: one
-   * transfer of many blocks that hang must not end the service for all others.
+   * Threads that need no replacement. If the calls of all threads stall and are given up, fewer than `stuckMax` are stuck.
+   * So one transfer of many blocks that hang does not stop the calls of other transfers.
    */
   get #liveCount(): number {
     const { threadsMax, stuckMax } = this.#options;
@@ -132,7 +132,7 @@ export class IoPool<Call, Answer> {
     if (!this.#slots.delete(slot)) return;
     this.#stalls.giveUp(slot);
     slot.onIdle();
-    // Otherwise a thread that cannot start would be started repeatedly.
+    // The calls fail, because a thread that cannot start would be started repeatedly.
     if (slot.state !== 'starting') this.#pump();
     else for (const waiting of this.#queue.splice(0)) settle(waiting, () => waiting.reject(error));
   }
@@ -144,7 +144,7 @@ export class IoPool<Call, Answer> {
     this.#stalls.begin(slot);
     slot.cell.begin();
     waiting.onAbort = () => {
-      // A thread finishes a claimed call at once.
+      // The thread ends a claimed call at once.
       if (!slot.cell.abandon()) return;
       slot.state = 'stuck';
       this.#stalls.giveUp(slot);
@@ -167,7 +167,7 @@ export class IoPool<Call, Answer> {
     if (slot.thread.hasEnded) this.#slots.delete(slot);
     if (wasStuck) slot.thread.heed();
     else settle(waiting, answer);
-    // It was replaced meanwhile.
+    // The thread was replaced meanwhile.
     if (this.#liveCount > this.#options.threadsMax || (wasStuck && this.#isClosed)) {
       this.#slots.delete(slot);
       slot.thread.end();
@@ -176,7 +176,7 @@ export class IoPool<Call, Answer> {
     this.#pump();
   }
 
-  /** Gives a thread back when its call is over; a stuck thread ends if its call ever returns. */
+  /** Makes a thread spare when its call has ended. A stuck thread ends if its call ever returns. */
   async #release(slot: Slot): Promise<void> {
     if (slot.state === 'starting' || slot.state === 'busy') {
       await new Promise<void>((resolve) => {
@@ -201,11 +201,11 @@ export class IoPool<Call, Answer> {
 export interface IoPoolOptions {
   /** The built file of the threads; it calls `serveIoCalls`. */
   readonly entry: URL;
-  /** Plain data for it; `cell` is added, the memory of the thread's `CallCell`. */
+  /** Plain data for the threads. The pool adds `cell`, the memory of the thread's `CallCell`. */
   readonly setup: object;
   /** Threads that are not stuck and do not stall. */
   readonly threadsMax: number;
-  /** With so many stuck threads, calls fail at once. */
+  /** With this many stuck threads, calls fail at once. */
   readonly stuckMax: number;
   readonly clock: Clock;
   readonly timers: Timers;
@@ -213,8 +213,8 @@ export interface IoPoolOptions {
 }
 
 /**
- * Decides between a thread that wants to write a result into memory of its caller, and the caller who gives up: only one of
- * them wins, so a call that was given up writes nothing afterwards.
+ * Decides between a thread that writes a result into the caller's memory and a caller that gives up. Only one of them
+ * succeeds, so a call that was given up writes nothing afterwards.
  */
 export class CallCell {
   readonly memory: SharedArrayBuffer;
@@ -229,12 +229,12 @@ export class CallCell {
     Atomics.store(this.#state, 0, cellStates.wanted);
   }
 
-  /** The caller's side. False: the thread has claimed the call, and answers at once. */
+  /** For the caller. False: the thread has claimed the call, and answers at once. */
   abandon(): boolean {
     return Atomics.compareExchange(this.#state, 0, cellStates.wanted, cellStates.abandoned) === cellStates.wanted;
   }
 
-  /** The thread's side. False: the result is no longer needed. The thread may then do only short work that does not block. */
+  /** For the thread. False: the result is not needed. True: the thread may only do short work that does not block. */
   claim(): boolean {
     return Atomics.compareExchange(this.#state, 0, cellStates.wanted, cellStates.claimed) === cellStates.wanted;
   }
@@ -246,10 +246,13 @@ export class CallCell {
 
 const cellStates = { wanted: 0, claimed: 1, abandoned: 2 } as const;
 
-/** A thread serves one pool after another: it is set up for each. */
+/** A thread serves one pool after another, with a setup for each. */
 type IoMessage<Setup, Call> = { readonly setup: Setup } | { readonly call: Call };
 
-/** What the threads of a pool run. `open` gets the pool's setup; what it returns may block. */
+/**
+ * The main function of a pool's threads. `open` gets the pool's setup and returns the function for calls, which may
+ * block.
+ */
 export function serveIoCalls<Setup, Call, Answer>(open: (setup: Setup) => (call: Call) => Answer): void {
   serveCalls(() => {
     let answer: ((call: Call) => Answer) | undefined;
@@ -263,7 +266,7 @@ export function serveIoCalls<Setup, Call, Answer>(open: (setup: Setup) => (call:
 
 type IoThread = CallThread<IoMessage<object, unknown>, unknown>;
 
-/** Threads of pools that were closed. To start a thread costs a hundred times what a call costs. */
+/** Threads of closed pools, for reuse: starting a thread takes a hundred times as long as a call. */
 class SpareThreads {
   readonly #spares: { readonly entry: string; readonly thread: IoThread }[] = [];
 
@@ -287,13 +290,13 @@ interface Slot {
   readonly thread: IoThread;
   readonly cell: CallCell;
   state: 'starting' | 'idle' | 'busy' | 'stuck';
-  /** A close waits for it. */
+  /** Called when the thread becomes idle, is stuck or ends, for `close`. */
   onIdle: () => void;
 }
 
 interface Waiting<Call, Answer> {
   readonly call: Call;
-  readonly held: unknown;
+  readonly memory: unknown;
   readonly signal: AbortSignal;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: Error) => void;

@@ -35,7 +35,7 @@ const blocksIn = (folder: string): string[] =>
         .filter((name) => name.endsWith('.kv'))
     : [];
 
-/** A store of another identity with blocks 0 to `count`, all written at one time. */
+/** A store of another identity with `count` blocks, written one second apart. */
 async function fill(root: string, change: Partial<KvIdentity>, count: number, writtenSeconds: number): Promise<string> {
   const tier = await open(root, change);
   for (let n = 0; n < count; n++) {
@@ -52,7 +52,7 @@ const bound = (root: string, blocks: number, nowSeconds = now) =>
   boundOthers(root, suiteIdentity, { maxBytes: blocks * storedBlockBytes, nowMs: nowSeconds * 1000 });
 
 describe('blocks that an engine cannot use', () => {
-  it('are those of other fingerprints, layouts and numbers of ranks, and not those of its own ranks', async () => {
+  it('are those of other fingerprints, layouts and numbers of ranks, not those of its own ranks', async () => {
     const root = newRoot();
     const twoRanks = { ...suiteIdentity, worldSize: 2 };
     await fill(root, { worldSize: 2 }, 3, now);
@@ -67,7 +67,7 @@ describe('blocks that an engine cannot use', () => {
     expect(describeOthers(root, await countOthers(newRoot(), twoRanks), 1)).toBeUndefined();
   });
 
-  it('lose the least recently used folder first, and its oldest block first', async () => {
+  it('are removed from the least recently used folder first, the oldest block first', async () => {
     const root = newRoot();
     const recent = await fill(root, { fingerprint: 'recent' }, 4, now - 10);
     const old = await fill(root, { fingerprint: 'old' }, 4, now - 1000);
@@ -87,7 +87,7 @@ describe('blocks that an engine cannot use', () => {
     expect(blocksIn(ours)).toHaveLength(4);
   });
 
-  it('leave no folder behind when it was empty for a day', async () => {
+  it('are removed with their folder when it was empty for a day', async () => {
     const root = newRoot();
     const old = await fill(root, { fingerprint: 'old' }, 2, now - 1000);
     await bound(root, 0);
@@ -96,7 +96,7 @@ describe('blocks that an engine cannot use', () => {
     expect(existsSync(dirname(old))).toBe(false);
   });
 
-  it('can be stored again by an engine that was using the folder', async () => {
+  it('can be stored again by an engine that uses the folder', async () => {
     const root = newRoot();
     const theirs = await open(root, { fingerprint: 'theirs' });
     await theirs.store(suiteKey(0), suiteBytes(suiteKey(0)), signal);
@@ -106,11 +106,11 @@ describe('blocks that an engine cannot use', () => {
     expect(await theirs.store(suiteKey(0), suiteBytes(suiteKey(0)), signal)).toBe('stored');
   });
 
-  it('count with what lies in quarantine; files and folders of other names are never touched', async () => {
+  it('are counted with quarantined files; files and folders with other names are never removed', async () => {
     const root = newRoot();
     const other = await fill(root, { fingerprint: 'other' }, 1, now - 1000);
     mkdirSync(join(other, 'quarantine'));
-    writeFileSync(join(other, 'quarantine', 'x.kv.corrupt'), 'spoilt');
+    writeFileSync(join(other, 'quarantine', 'x.kv.corrupt'), 'corrupt');
     const foreign = join(root, 'someone', 'rank0of1', '00');
     mkdirSync(foreign, { recursive: true });
     writeFileSync(join(foreign, 'letter.txt'), 'dear');
@@ -125,7 +125,7 @@ describe('blocks that an engine cannot use', () => {
     expect(blocksIn(outside)).toHaveLength(1);
   });
 
-  it('are bounded by the tier of rank 0 when it stores, and counted', async () => {
+  it('are bounded and counted by the tier of rank 0 when it stores', async () => {
     const root = newRoot();
     const other = await fill(root, { fingerprint: 'other' }, 5, now);
     for (const [rank, left] of [

@@ -7,11 +7,11 @@ import { abandonedAfterMs, blockFolder, entriesOf, keyOfFile, readRecord } from 
 
 /**
  * Blocks in a store's directory that this engine cannot use: of other fingerprints (another model, another version of
- * ggml, another CPU), other layouts and other numbers of ranks. Without a bound they would fill the disk one upgrade after
- * another. The least recently used folder loses its blocks first, the oldest block first.
+ * ggml, another CPU), other layouts and other numbers of ranks. Without a bound, each upgrade would leave blocks on the
+ * disk. Blocks are removed from the least recently used folder first, the oldest block first.
  *
- * Any number of processes may do this at once, also while a process uses such a folder: a block that is gone is a miss, and
- * a folder that is gone is made again by the next store. Only files are touched that have the names of blocks.
+ * Any number of processes may do this at once, also while a process uses such a folder: a removed block is a miss, and the
+ * next store creates a removed folder again. Only files with names of blocks, and quarantined files, are removed.
  */
 export interface OtherBlocks {
   /** Folders of one model, layout and rank. */
@@ -22,13 +22,13 @@ export interface OtherBlocks {
   readonly models: readonly string[];
 }
 
-/** What a pass left. */
+/** The blocks after a pass, and how many it removed. */
 export type OthersLeft = OtherBlocks & { readonly removed: number };
 
 interface OtherFolder {
   readonly path: string;
   readonly model: string;
-  /** When a process opened it last, or read it anew: the date of its record. */
+  /** When a process last opened or scanned the folder: the date of its record. */
   readonly usedMs: number;
   readonly files: OtherFile[];
 }
@@ -39,12 +39,12 @@ interface OtherFile {
   readonly writtenMs: number;
 }
 
-/** Counts them. */
+/** Counts the blocks that this engine cannot use. */
 export function countOthers(root: string, ours: KvIdentity, stillWanted: StillWanted = () => undefined): OtherBlocks {
   return totalOf(findOthers(root, ours, stillWanted));
 }
 
-/** Removes the oldest until `maxBytes` are left, and folders that were empty for a day. Returns what is left. */
+/** Removes the oldest of these blocks until at most `maxBytes` are left, and folders that were empty for a day. */
 export function boundOthers(
   root: string,
   ours: KvIdentity,
@@ -68,7 +68,7 @@ export function boundOthers(
   return { ...totalOf(found), removed };
 }
 
-/** Bounds them while a tier stores blocks of its own: in the background, one pass at a time. */
+/** Bounds these blocks while a tier stores its own blocks: in the background, one pass at a time. */
 export class OtherFoldersBound {
   readonly #pass: () => Promise<OthersLeft>;
   #isClosed: boolean = false;
@@ -81,7 +81,7 @@ export class OtherFoldersBound {
     this.#pass = pass;
   }
 
-  /** Starts a pass unless one is running. A pass that fails is tried again by the next call. */
+  /** Starts a pass unless one is running. After a pass that fails, the next call starts another. */
   start(): void {
     if (this.#isClosed) return;
     this.#running ??= this.#pass()
@@ -100,14 +100,14 @@ export class OtherFoldersBound {
     return this.#left === undefined ? {} : { othersEvicted: this.#removed };
   }
 
-  /** What the last pass left. */
+  /** The blocks after the last pass. */
   get levels(): Readonly<Record<string, number>> {
     if (this.#left === undefined) return {};
     const { folders: otherFolders, blocks: otherBlocks, bytes: otherBytes } = this.#left;
     return { otherFolders, otherBlocks, otherBytes };
   }
 
-  /** The pass under way, if there is one. Never rejects. */
+  /** The running pass, if there is one. Never rejects. */
   get running(): Promise<void> {
     return this.#running ?? Promise.resolve();
   }
@@ -118,7 +118,7 @@ export class OtherFoldersBound {
   }
 }
 
-/** For an operator, at the start; undefined when there is nothing to say. `maxBytes`: absent where nothing removes them. */
+/** The event at the start; undefined if there are no such blocks. `maxBytes`: undefined if this engine removes none. */
 export function describeOthers(root: string, found: OtherBlocks, maxBytes: number | undefined): string | undefined {
   const { folders, blocks, bytes, models } = found;
   if (blocks === 0) return undefined;
@@ -126,7 +126,7 @@ export function describeOthers(root: string, found: OtherBlocks, maxBytes: numbe
   const bound =
     maxBytes === undefined ? '' : ` Above ${gibibytes(maxBytes)} (others_max_bytes) the oldest are removed.`;
   return (
-    `${root} also holds ${blocks} blocks (${gibibytes(bytes)}) in ${folders} folders that this engine cannot use: ` +
+    `${root} also has ${blocks} blocks (${gibibytes(bytes)}) in ${folders} folders that this engine cannot use: ` +
     `they belong to other models, settings, machines or numbers of ranks (models: ${names}).${bound}`
   );
 }
@@ -146,7 +146,7 @@ function totalOf(found: readonly OtherFolder[]): OtherBlocks {
 
 function findOthers(root: string, ours: KvIdentity, stillWanted: StillWanted): OtherFolder[] {
   const found: OtherFolder[] = [];
-  // The other ranks of this very run are not others.
+  // The folders of all ranks of this run.
   const ourRanks = new Set(
     Array.from({ length: ours.worldSize }, (_, rank) => join(root, modelFolder(ours), rankFolder({ ...ours, rank }))),
   );
@@ -161,7 +161,7 @@ function findOthers(root: string, ours: KvIdentity, stillWanted: StillWanted): O
   return found;
 }
 
-/** Folders of earlier versions carried the model's name. */
+/** Earlier versions named the folders after the model. */
 const modelFolderName = /^kv-[0-9a-f]{32}$|_[0-9a-f]{12}$/;
 const rankFolderName = /^rank\d+of\d+$/;
 
@@ -184,7 +184,7 @@ function look(path: string): OtherFolder {
   return { path, model: typeof model === 'string' ? model : 'unknown', usedMs, files };
 }
 
-/** What is not empty stays: another process has stored something meanwhile. */
+/** Removes empty folders only: another process may have stored a block meanwhile. */
 function removeEmpty(path: string): void {
   for (const { name } of entriesOf(path)) {
     if (blockFolder.test(name) || name === 'quarantine') removeIfThere(join(path, name), rmdirSync);

@@ -1,4 +1,4 @@
-/** Storage that does not answer: block files are FIFOs, whose `open` does not return until a process opens them for writing. */
+/** Storage that does not answer: block files are FIFOs. `open` of a FIFO returns when a process opens it for writing. */
 import { spawnSync } from 'node:child_process';
 import { closeSync, linkSync, mkdirSync, mkdtempSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -26,34 +26,34 @@ const makeFifo = (path: string): void => {
   mkdirSync(dirname(path), { recursive: true });
   expect(spawnSync('mkfifo', [path]).status).toBe(0);
 };
-/** Puts a FIFO into the place of a block; returns what lets its readers go and puts the block back. */
-function kill(tier: DiskTier, name: number): () => void {
+/** Replaces a block with a FIFO. Returns a function that puts the block back and unblocks the readers. */
+function makeHang(tier: DiskTier, name: number): () => void {
   const path = tier.fileOf(suiteKey(name));
   renameSync(path, `${path}.kept`);
   makeFifo(path);
   linkSync(path, `${path}.fifo`);
   return () => {
-    // The block first: a thread that is slow to open the path must not find a FIFO that gets no writer any more.
+    // First the block, because a thread that opens the path late must not find a FIFO without a writer.
     renameSync(`${path}.kept`, path);
-    letGo(`${path}.fifo`);
+    unblock(`${path}.fifo`);
   };
 }
 /** Opens and closes the other end: a blocked `open` returns, and its reader gets the end of the file. */
-const letGo = (path: string): void => closeSync(openSync(path, 'r+'));
+const unblock = (path: string): void => closeSync(openSync(path, 'r+'));
 const until = async (condition: () => boolean): Promise<void> => {
   while (!condition()) await new Promise((resolve) => setImmediate(resolve));
 };
 
-it('a load that does not return ends at its deadline, and its page is not written afterwards', async () => {
+it('a load that does not return ends at its deadline, and its block is not written afterwards', async () => {
   const tier = await open();
   await put(tier, 1);
-  const mend = kill(tier, 1);
+  const mend = makeHang(tier, 1);
   const into = block();
   const controller = new AbortController();
   const load = tier.load(suiteKey(1), into, controller.signal);
   controller.abort(new Error('the deadline'));
   await expect(load).rejects.toThrow('the deadline');
-  // The reader gets a whole, sound block, too late.
+  // The thread reads the whole block after the deadline.
   const whole = await readFile(`${tier.fileOf(suiteKey(1))}.kept`);
   const path = tier.fileOf(suiteKey(1));
   const end = openSync(path, 'r+');
@@ -67,14 +67,14 @@ it('a load that does not return ends at its deadline, and its page is not writte
   await tier.close();
 });
 
-it('more loads that do not return than there are threads hold no other call up', async () => {
+it('more hung loads than threads block no other call', async () => {
   const tier = await open({ threads: 2 });
   const names = Array.from({ length: 10 }, (_, i) => i);
   for (const name of names) await put(tier, name);
-  const dead = names.slice(0, 6);
-  const mends = dead.map((name) => kill(tier, name));
+  const hung = names.slice(0, 6);
+  const mends = hung.map((name) => makeHang(tier, name));
   const controller = new AbortController();
-  const loads = dead.map((name) => tier.load(suiteKey(name), block(), controller.signal).catch(() => 'aborted'));
+  const loads = hung.map((name) => tier.load(suiteKey(name), block(), controller.signal).catch(() => 'aborted'));
   await until(() => tier.busyCount === 2);
   controller.abort();
   expect(new Set(await Promise.all(loads))).toEqual(new Set(['aborted']));
@@ -88,12 +88,12 @@ it('more loads that do not return than there are threads hold no other call up',
   await tier.close();
 });
 
-it('6 of 90 blocks that do not return cost 6 blocks, with fewer threads and fewer loads at once', async () => {
+it('if 6 of 90 blocks hang, only these 6 fail, with fewer threads and fewer loads at once', async () => {
   const tier = await open({ threads: 3, startThreads: 3 });
   const names = Array.from({ length: 90 }, (_, i) => i);
   for (const name of names) await put(tier, name);
-  const dead = [0, 1, 2, 3, 40, 89];
-  const mends = dead.map((name) => kill(tier, name));
+  const hung = [0, 1, 2, 3, 40, 89];
+  const mends = hung.map((name) => makeHang(tier, name));
   const loaded: number[] = [];
   const queue = new TransferQueue<number, string>({
     concurrency: 2,
@@ -112,20 +112,20 @@ it('6 of 90 blocks that do not return cost 6 blocks, with fewer threads and fewe
   queue.submit(id, names, { timeoutMs: 1e9 });
   await until(() => loaded.length === 84 && tier.busyCount === 6);
   queue.cancel(id);
-  expect(queue.takeReport().failures.map(({ item }) => item)).toEqual(dead);
+  expect(queue.takeReport().failures.map(({ item }) => item)).toEqual(hung);
   await until(() => tier.stuckCount === 6);
   for (const mend of mends) mend();
   await queue.whenDrained();
   await until(() => tier.stuckCount === 0);
-  for (const name of dead) expect(await tier.load(suiteKey(name), block(), never)).toBeUndefined();
+  for (const name of hung) expect(await tier.load(suiteKey(name), block(), never)).toBeUndefined();
   await tier.close();
 });
 
-it('one transfer of blocks that hang leaves threads for others', async () => {
+it('one transfer whose blocks hang leaves threads for other transfers', async () => {
   const tier = await open({ threads: 3, startThreads: 3 });
   const names = Array.from({ length: 30 }, (_, i) => i);
   for (const name of names) await put(tier, name);
-  const mends = names.slice(1).map((name) => kill(tier, name));
+  const mends = names.slice(1).map((name) => makeHang(tier, name));
   const controller = new AbortController();
   const loads = names
     .slice(1)
@@ -140,12 +140,12 @@ it('one transfer of blocks that hang leaves threads for others', async () => {
   await tier.close();
 });
 
-it('with too many calls that do not return it fails at once, until one of them returns', async () => {
+it('with too many hung calls, calls fail at once until one of them returns', async () => {
   const tier = await open({ threads: 2 });
   for (let name = 0; name < 17; name++) await put(tier, name);
   const mends: (() => void)[] = [];
   for (let name = 0; name < 16; name++) {
-    mends.push(kill(tier, name));
+    mends.push(makeHang(tier, name));
     const controller = new AbortController();
     const load = tier.load(suiteKey(name), block(), controller.signal);
     await until(() => tier.busyCount === 1);
@@ -165,10 +165,10 @@ it('with too many calls that do not return it fails at once, until one of them r
   await tier.close();
 });
 
-it('closes at once while calls do not return', async () => {
+it('closes at once while calls hang', async () => {
   const tier = await open();
   await put(tier, 1);
-  const mend = kill(tier, 1);
+  const mend = makeHang(tier, 1);
   const controller = new AbortController();
   const load = tier.load(suiteKey(1), block(), controller.signal).catch(() => 'aborted');
   await until(() => tier.busyCount === 1);
@@ -180,7 +180,7 @@ it('closes at once while calls do not return', async () => {
   await until(() => blockedThreadCount() === 0);
 });
 
-it('a directory that does not answer at the start is an error, and no endless wait', async () => {
+it('a directory that does not answer at the start is an error after a timeout', async () => {
   const at = join(root, 'no-answer');
   const first = await open({ root: at });
   await first.close();
@@ -191,11 +191,11 @@ it('a directory that does not answer at the start is an error, and no endless wa
     code: 'KVASIR_STORAGE_UNUSABLE',
     message: expect.stringContaining('no answer in 0.3 s'),
   });
-  letGo(record);
+  unblock(record);
   await until(() => blockedThreadCount() === 0);
 });
 
-it('a record of another model that is a FIFO stops neither the start nor the passes over other folders', async () => {
+it('if the record of another model is a FIFO, the tier opens and counts other blocks without the record', async () => {
   const at = join(root, 'no-neighbour');
   const other = await open({ root: at, identity: { ...suiteIdentity, fingerprint: 'another model' } });
   await put(other, 1);
@@ -206,12 +206,12 @@ it('a record of another model that is a FIFO stops neither the start nor the pas
   const tier = await open({ root: at });
   expect(tier.events).toEqual([]);
   expect(await put(tier, 1)).toBe('stored');
-  // Counting and bounding other models' blocks does without the record.
+  // The model is unknown, because its record is not read.
   expect(await tier.countOthers()).toMatchObject({ folders: 1, blocks: 1, models: ['unknown'] });
   await tier.close();
 });
 
-it('a block that arrives slowly is loaded when it has arrived, and other blocks meanwhile', async () => {
+it('a slow read is loaded when it is complete, and other blocks are loaded meanwhile', async () => {
   const tier = await open();
   for (const name of [1, 2]) await put(tier, name);
   const whole = await readFile(tier.fileOf(suiteKey(1)));

@@ -45,7 +45,7 @@ tierSuite('DiskTier with fsync', async (maxBytes) => {
 });
 
 describe('a folder of blocks', () => {
-  it('is found again, and says in clear text what it is', async () => {
+  it('is found by a later tier, and its record has the identity in clear text', async () => {
     const at = newRoot();
     const first = await open(at);
     await put(first, 'a');
@@ -68,7 +68,7 @@ describe('a folder of blocks', () => {
     ['wrongBlockSize', 'groups', { groups: suiteIdentity.groups.map((g) => ({ ...g, blockSize: 32 })) }],
     ['wrongLayers', 'groups', { groups: suiteIdentity.groups.map((g) => ({ ...g, layers: [4, 5] })) }],
     ['wrongRank', 'rank', { rank: 1, worldSize: 2 }],
-  ])('of another identity, moved to our name, is a miss: %s', async (reason, field, other) => {
+  ])('of another identity under the name of this one has only misses: %s', async (reason, field, other) => {
     const at = newRoot();
     const theirs = await open(at, { ...suiteIdentity, ...other });
     await put(theirs, 'a');
@@ -77,13 +77,13 @@ describe('a folder of blocks', () => {
     renameSync(theirs.path, ours);
     const tier = await open(dirname(dirname(ours)));
     expect(tier.path).toBe(ours);
-    expect(tier.events.join()).toContain(`was another's: ${field}`);
+    expect(tier.events.join()).toContain(`described another model or layout: ${field}`);
     expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
     expect(await tier.load(suiteKey('a'), block(), signal)).toBe(reason);
     expect(readdirSync(join(ours, 'quarantine'))[0]).toMatch(new RegExp(`-g0\\.kv\\.${reason}$`));
   });
 
-  it('is the same whatever name the model is served under', async () => {
+  it('does not depend on the served model name', async () => {
     const at = newRoot();
     await put(await open(at), 'a');
     const renamed = await open(at, { ...suiteIdentity, modelName: 'another name' });
@@ -91,7 +91,7 @@ describe('a folder of blocks', () => {
     expect(renamed.events).toEqual([]);
   });
 
-  it('names the neighbours that do not match', async () => {
+  it('reports other folders that do not match', async () => {
     const at = newRoot();
     await (await open(at, { ...suiteIdentity, dtype: 'q8_0', modelName: 'Other' })).close();
     const tier = await open(at);
@@ -102,10 +102,10 @@ describe('a folder of blocks', () => {
   const zeros = (path: string): void => symlinkSync('/dev/zero', path);
   const large = (path: string): void => writeFileSync(path, '['.repeat(2 * 1024 ** 2));
   it.each([
-    ['that of another engine is a FIFO', mkfifo, ['q8_0']],
-    ['it and that of another engine are an endless device', zeros, ['f16', 'q8_0']],
-    ['it and that of another engine are too large', large, ['f16', 'q8_0']],
-  ])('opens a store although its record is no record: %s', async (_, make, dtypes) => {
+    ['the record of another engine is a FIFO', mkfifo, ['q8_0']],
+    ['its record and that of another engine are an endless device', zeros, ['f16', 'q8_0']],
+    ['its record and that of another engine are too large', large, ['f16', 'q8_0']],
+  ])('is opened with unreadable records: %s', async (_, make, dtypes) => {
     const at = newRoot();
     await (await open(at)).close();
     for (const dtype of dtypes) {
@@ -119,7 +119,7 @@ describe('a folder of blocks', () => {
     await tier.close();
   });
 
-  it('takes a block under another name for what it is', async () => {
+  it('with a block under the name of another block has a miss', async () => {
     const tier = await open(newRoot());
     await put(tier, 'a');
     await put(tier, 'b');
@@ -127,7 +127,7 @@ describe('a folder of blocks', () => {
     expect(await tier.load(suiteKey('b'), block(), signal)).toBe('wrongKey');
   });
 
-  it('keeps a bounded number of spoilt blocks to look at', async () => {
+  it('keeps at most 64 corrupt blocks in quarantine', async () => {
     const tier = await open(newRoot());
     for (let i = 0; i < 70; i++) {
       await put(tier, i);
@@ -137,12 +137,12 @@ describe('a folder of blocks', () => {
     expect(readdirSync(join(tier.path, 'quarantine'))).toHaveLength(64);
   });
 
-  it('is bounded together with what other processes have stored in it', async () => {
+  it('is bounded together with the blocks of other processes', async () => {
     const at = newRoot();
     const [a, b] = [await open(at, suiteIdentity, 10), await open(at, suiteIdentity, 10)];
     for (let i = 0; i < 40; i++) await put(i % 2 === 0 ? a : b, i);
     const files = readdirSync(a.path, { recursive: true }).filter((name) => `${name}`.endsWith('.kv'));
-    // Each learns of the other's blocks after an eighth of the bytes at the latest.
+    // Each tier reads the folder again after it stored an eighth of its bytes.
     expect(files.length).toBeLessThanOrEqual(13);
     for (const name of files) {
       const key = `0-${basename(`${name}`).slice(0, 64)}` as ReturnType<typeof suiteKey>;
@@ -150,7 +150,7 @@ describe('a folder of blocks', () => {
     }
   });
 
-  it('survives another process that empties it', async () => {
+  it('can be used after another process emptied it', async () => {
     const tier = await open(newRoot());
     await put(tier, 'a');
     rmSync(dirname(tier.fileOf(suiteKey('a'))), { recursive: true });
@@ -159,7 +159,7 @@ describe('a folder of blocks', () => {
     expect(await tier.load(suiteKey('a'), block(), signal)).toBeUndefined();
   });
 
-  it('loses temporary files only when they have not been written for a day, whoever wrote them', async () => {
+  it('removes temporary files of any writer that were not written for a day', async () => {
     const at = newRoot();
     const tier = await open(at);
     await put(tier, 'a');
@@ -170,7 +170,7 @@ describe('a folder of blocks', () => {
       utimesSync(path, seconds, seconds);
     };
     const host = hostname().replace(/[^A-Za-z0-9-]/g, '-');
-    // Containers share a host name and process id 1: only the age tells an abandoned file from a live writer's.
+    // Containers may share a host name and process id 1, so only the age shows that a file is abandoned.
     left(join(folder, `.x.kv.${host}.${process.pid}.abc.0.tmp`), 23);
     left(join(folder, '.x.kv.abc.0.tmp'), 23);
     left(join(folder, `.x.kv.${host}.${process.pid}.abc.1.tmp`), 25);
@@ -184,7 +184,7 @@ describe('a folder of blocks', () => {
     expect(others(tier.path)).toEqual([]);
   });
 
-  it('gives no temporary name twice, and none that says host or process', async () => {
+  it('has unique temporary names without host name or process id', async () => {
     const at = newRoot();
     const folders = [1, 2].map(() => new DiskFolder(at, suiteIdentity));
     const names = folders.flatMap((folder) => [folder.newTemporaryName('/x/a.kv'), folder.newTemporaryName('/x/a.kv')]);
@@ -195,19 +195,19 @@ describe('a folder of blocks', () => {
   itNeeds(
     existsSync('/proc/self'),
     'no /proc',
-    'below /proc is an error at the start, and no endless loop',
+    'below /proc is an error at the start, not an endless loop',
     async () => {
       await expect(open('/proc/nothing/kv')).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
     },
   );
 
-  it('that cannot be made is an error at the start', async () => {
+  it('that cannot be created is an error at the start', async () => {
     const file = join(root, 'a-file');
     writeFileSync(file, '');
     await expect(open(file)).rejects.toMatchObject({ code: 'KVASIR_STORAGE_UNUSABLE' });
   });
 
-  it('with one unreadable part is looked up around it: counted by reason, told once', async () => {
+  it('with one unreadable subfolder answers all other keys, counts the failures, and reports the reason once', async () => {
     const events: string[] = [];
     const at = newRoot();
     const options = {
@@ -223,21 +223,21 @@ describe('a folder of blocks', () => {
     const unreadable = dirname(tier.fileOf(suiteKey(7)));
     rmSync(unreadable, { recursive: true });
     symlinkSync(basename(unreadable), unreadable);
-    const isBroken = (name: number): boolean => dirname(tier.fileOf(suiteKey(name))) === unreadable;
+    const isUnreadable = (name: number): boolean => dirname(tier.fileOf(suiteKey(name))) === unreadable;
     for (let i = 0; i < 2; i++)
       expect(
         await tier.has(
           names.map((name) => suiteKey(name)),
           signal,
         ),
-      ).toEqual(names.map((name) => (isBroken(name) ? undefined : true)));
+      ).toEqual(names.map((name) => (isUnreadable(name) ? undefined : true)));
     expect(events).toHaveLength(1);
     expect(events[0]).toContain(`${unreadable} cannot be read (ELOOP)`);
-    expect(tier.counters()['lookupFailed.ELOOP']).toBe(2 * names.filter(isBroken).length);
+    expect(tier.counters()['lookupFailed.ELOOP']).toBe(2 * names.filter(isUnreadable).length);
     await tier.close();
   });
 
-  it('whose disk fails rejects and deletes nothing', async () => {
+  it('on a disk that fails rejects stores and removes no block', async () => {
     const tier = await open(newRoot());
     await put(tier, 'a');
     const unreadable = await open(newRoot());

@@ -22,51 +22,51 @@ import { IoPool } from './io-pool.ts';
 import { type OtherBlocks, OtherFoldersBound, type OthersLeft } from './other-folders.ts';
 
 export interface DiskTierOptions {
-  /** Shared by all models, ranks and processes; each finds its own folder in it. */
+  /** Shared by all models, ranks and processes. Each model and rank has its own folder in it. */
   readonly root: string;
   readonly identity: KvIdentity;
-  /** Of this rank's folder, headers included. Other processes' blocks are counted when the folder is read again. */
+  /** Of this rank's folder, with headers. Blocks of other processes are counted when the folder is read again. */
   readonly maxBytes: number;
-  /** Of the blocks in `root` that belong to other models, layouts and numbers of ranks. Absent: they are left alone. */
+  /** Of the blocks in `root` of other models, layouts and numbers of ranks. Absent: these blocks are never removed. */
   readonly othersMaxBytes?: number;
-  /** Default false: after a power cut a block may be torn, which its checksum finds. */
+  /** Default false: after a power failure a block may be corrupt, which its checksum finds. */
   readonly fsync?: boolean;
   readonly name?: string;
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
   readonly wallNowMs?: () => number;
   /**
-   * Threads that read and write at once; default 4. They start when they are needed first. A thread whose call stalls is not
-   * counted (`IoPool`).
+   * How many threads read and write at once; default 4. They start at first use. Threads whose calls stall do not count
+   * (`IoPool`).
    */
   readonly threads?: number;
-  /** How many of them start at once; default 1. */
+  /** How many threads start when the tier opens; default 1. */
   readonly startThreads?: number;
   /** How long the directory may take to answer at the start; default 30 s. */
   readonly openTimeoutMs?: number;
-  /** Receives what an operator should know, such as a folder that cannot be read. Absent: such notices are dropped. */
+  /** Receives events for the operator, such as a folder that cannot be read. Absent: events are dropped. */
   readonly event?: (message: string) => void;
 }
 
 const defaultThreads = 4;
-/** Calls that do not return: with so many threads in them the store is down. */
+/** With this many threads in calls that do not return, all calls fail at once. */
 const stuckMax = 16;
-/** A look-up of fewer keys is one thread's. */
+/** A look-up uses one thread for each so many keys. */
 const keysPerThread = 64;
 const openTimeoutMs = 30_000;
 const neighboursTimeoutMs = 5_000;
 const deleteTimeoutMs = 30_000;
-/** Of as many files as fit into a folder. */
+/** For a scan of a folder with the largest number of files. */
 const scanTimeoutMs = 120_000;
 const othersTimeoutMs = 600_000;
 
 /**
- * Blocks as files in a folder, for any number of processes at once. A block is found by its name alone, so nothing has
- * to be agreed on: whoever stores renames a whole file into place, whoever evicts unlinks it, and a reader that was
- * late finds nothing.
+ * Blocks as files in a folder, for any number of processes at once. A block is found by its file name, so the processes
+ * need no coordination: a store renames a whole file into place, and an eviction unlinks it. After that, a read finds the
+ * block missing.
  *
- * Files are read and written by threads of this tier alone. A call that does not return costs its thread, which is replaced,
- * and never the engine (ADR 14).
+ * Only threads of this tier read and write the files. A thread whose call does not return is replaced, so such a call
+ * never blocks the engine (ADR 14).
  */
 export class DiskTier implements TamperableTier, HangableTier {
   readonly name: string;
@@ -75,15 +75,15 @@ export class DiskTier implements TamperableTier, HangableTier {
   readonly #folder: DiskFolder;
   readonly #pool: IoPool<DiskCall, DiskAnswer>;
   readonly #maxBytes: number;
-  /** What is known to lie in the folder, least recently used first; after a restart, least recently written first. */
+  /** The known blocks of the folder, least recently used first; after a restart, least recently written first. */
   readonly #lru = new LruBytes<BlockKey>();
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
-  /** In the books, not yet on the disk: not to be let go, and not to be written twice at once. */
+  /** Blocks in `#lru` that are being written: they are not evicted, and not written twice at once. */
   readonly #storing = new Map<BlockKey, Promise<StoreAnswer>>();
-  /** Reasons for failed look-ups that have been reported. */
+  /** Reasons for failed look-ups that were reported. */
   readonly #noticed = new Set<string>();
-  /** One rank does it for all. */
+  /** On rank 0, for all ranks. */
   readonly #others: OtherFoldersBound | undefined;
   readonly #closing = new AbortController();
   readonly #hung = new HungFiles();
@@ -113,7 +113,7 @@ export class DiskTier implements TamperableTier, HangableTier {
         pool.run({ kind: 'prepare', nowMs: (options.wallNowMs ?? Date.now)() }, signal),
       )) as DiskAnswers['prepare'];
       pool.start(options.startThreads ?? 1);
-      // Several models may share a directory: the operator is told of other folders only if this model has no blocks.
+      // Several models may share a directory: events report other folders only if this model has no blocks.
       const neighbours = prepared.hasBlocks ? [] : await neighboursOf(options, pool);
       return new DiskTier(options, pool, [...prepared.events, ...neighbours]);
     } catch (error) {
@@ -216,7 +216,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     return { ...this.#others?.levels, bytes, blocks, stuckThreads: this.stuckCount };
   }
 
-  /** The removal of other models' blocks that is under way, if there is one. */
+  /** The running removal of other models' blocks, if there is one. */
   get othersBounded(): Promise<void> {
     return this.#others?.running ?? Promise.resolve();
   }
@@ -244,13 +244,13 @@ export class DiskTier implements TamperableTier, HangableTier {
   async #lookUp(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
     const answers = SharedAnswers.for(keys.length);
     const threads = Math.min(this.#threads, Math.ceil(keys.length / keysPerThread));
-    const lane = async (): Promise<void> => {
+    const askThread = async (): Promise<void> => {
       const failed = await this.#ask({ kind: 'has', keys, answers: answers.memory }, signal);
       for (const [key, code] of failed) this.#lookUpFailed(key, code);
     };
-    const lanes = await Promise.allSettled(Array.from({ length: threads }, lane));
-    const failure = lanes.find((outcome) => outcome.status === 'rejected');
-    if (failure !== undefined && !signal.aborted && lanes.every(({ status }) => status === 'rejected')) {
+    const results = await Promise.allSettled(Array.from({ length: threads }, askThread));
+    const failure = results.find((outcome) => outcome.status === 'rejected');
+    if (failure !== undefined && !signal.aborted && results.every(({ status }) => status === 'rejected')) {
       throw this.#failed('look up blocks', failure.reason);
     }
     return answers.all();
@@ -261,7 +261,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     if (size > this.#maxBytes) return 'full';
     await unlessAborted(this.#knowFolder(), signal);
     const isNew = !this.#lru.touch(key);
-    // In the books before it is on the disk: several stores at once must not each take the last free bytes.
+    // Counted before it is written, because several stores at once must not use the same free bytes.
     if (isNew) this.#lru.set(key, size);
     try {
       const answer = await this.#write(key, bytes, signal);
@@ -279,12 +279,12 @@ export class DiskTier implements TamperableTier, HangableTier {
     return 'stored';
   }
 
-  /** A full disk is not the end: other blocks of ours may go. Once, for we may not be the ones who fill it. */
+  /** If the disk is full, evicts other blocks and writes again. Once, because other programs may fill the disk. */
   async #write(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
-    const isThere = async (): Promise<boolean> => (await this.#lookUp([key], signal))[0] === true;
+    const isStored = async (): Promise<boolean> => (await this.#lookUp([key], signal))[0] === true;
     if (this.#lru.totalBytes > this.#maxBytes) {
-      // Nothing goes for a block that is there.
-      if (await isThere()) return 'alreadyStored';
+      // No eviction if the block is stored already.
+      if (await isStored()) return 'alreadyStored';
       if (!(await this.#makeRoom(this.#maxBytes, signal))) return 'full';
     }
     const write = (): Promise<StoreAnswer> =>
@@ -300,7 +300,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     }
   }
 
-  /** Lets the oldest go until so many bytes are left; false when that is more than can go. */
+  /** Evicts the oldest blocks until at most `maxBytes` are left; false if the rest is being written. */
   async #makeRoom(maxBytes: number, signal: AbortSignal): Promise<boolean> {
     const victims: BlockKey[] = [];
     let isEnough = true;
@@ -324,7 +324,10 @@ export class DiskTier implements TamperableTier, HangableTier {
     return undefined;
   }
 
-  /** Reads the folder before the first store, and again when so much was stored that others' blocks matter too. */
+  /**
+   * Reads the folder before the first store, and again after an eighth of `maxBytes` was stored, for other processes'
+   * blocks.
+   */
   async #knowFolder(): Promise<void> {
     if (this.#scan !== undefined && this.#storedSinceScan <= this.#maxBytes / 8) return this.#scan;
     this.#storedSinceScan = 0;
@@ -345,7 +348,7 @@ export class DiskTier implements TamperableTier, HangableTier {
       (signal) => this.#ask({ kind: 'scan', nowMs }, signal),
       this.#closing.signal,
     );
-    // What we have not seen yet was written since we last looked: it is newer than what we know.
+    // Unknown blocks were written after the last scan, so they are newer than the known blocks.
     for (const { key, bytes } of found) if (!this.#lru.has(key)) this.#lru.set(key, bytes);
   }
 
@@ -363,7 +366,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     await this.#ask({ kind: 'remove', keys }, signal);
   }
 
-  /** Counted by reason; told once per reason, because each prompt may meet the same folder a hundred times. */
+  /** Counts by reason. Reports each reason once, because each prompt may look up the same folder many times. */
   #lookUpFailed(key: BlockKey, reason: string): void {
     this.#count(`lookupFailed.${reason}`);
     if (this.#noticed.has(reason)) return;
@@ -374,9 +377,13 @@ export class DiskTier implements TamperableTier, HangableTier {
     );
   }
 
-  /** `held`: memory that the call names by its address. */
-  #ask<Call extends DiskCall>(call: Call, signal: AbortSignal, held?: Uint8Array): Promise<DiskAnswers[Call['kind']]> {
-    return this.#pool.run(call, signal, held) as Promise<DiskAnswers[Call['kind']]>;
+  /** `memory`: the memory whose address is in the call. */
+  #ask<Call extends DiskCall>(
+    call: Call,
+    signal: AbortSignal,
+    memory?: Uint8Array,
+  ): Promise<DiskAnswers[Call['kind']]> {
+    return this.#pool.run(call, signal, memory) as Promise<DiskAnswers[Call['kind']]>;
   }
 
   async #call<T>(action: string, call: () => Promise<T>): Promise<T> {
@@ -387,7 +394,7 @@ export class DiskTier implements TamperableTier, HangableTier {
     }
   }
 
-  /** What the system or the threads say becomes `tierFailed`; an aborted signal's reason stays what it is. */
+  /** Errors of the system and the threads become `tierFailed`; the reason of an aborted signal does not change. */
   #failed(action: string, error: unknown): unknown {
     if (codeOf(error) === undefined || error instanceof KvasirError) return error;
     this.#count('failed');
@@ -420,7 +427,7 @@ function newPool(options: DiskTierOptions): IoPool<DiskCall, DiskAnswer> {
   });
 }
 
-/** Folders of other models may lie on a mount that does not answer: this engine does without them. */
+/** If folders of other models do not answer, the tier opens without this information. */
 async function neighboursOf(
   options: DiskTierOptions,
   pool: IoPool<DiskCall, DiskAnswer>,
@@ -457,7 +464,7 @@ async function withTimeout<T>(
   }
 }
 
-/** Waits for what goes on without this caller, too. */
+/** Waits for the promise or the abort. The work of the promise continues after an abort. */
 async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   let onAbort = (): void => undefined;
   const aborted = new Promise<never>((_, reject) => {
