@@ -19,7 +19,7 @@ import {
 import type { LoadFailureReason } from '../src/connector/reasons.ts';
 import { OutputAggregator } from '../src/connector/transfer/aggregator.ts';
 import { graceMs } from '../src/connector/transfer/transfer-ledger.ts';
-import type { BlockId, RequestId } from '../src/core/ids.ts';
+import { type BlockId, blockIndex, type RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
 import { FaultStores, places } from './fault-stores.ts';
@@ -144,7 +144,8 @@ export class FaultTier implements ConnectorPort {
       const [block, key] = [prng.pick(wanted), this.#stores.anyKey()];
       if (key !== undefined) blocks.unshift({ ...block, key, place: prng.pick(places) });
     }
-    if (blocks.length > 0 && prng.chance(this.faults.unknown)) blocks.push({ ...blocks[0]!, index: 10_000 });
+    if (blocks.length > 0 && prng.chance(this.faults.unknown))
+      blocks.push({ ...blocks[0]!, index: blockIndex(10_000) });
     const mode = this.#mode === 'mixed' ? prng.pick(['sync', 'async'] as const) : this.#mode;
     return { kind: 'found', blocks, mode };
   }

@@ -4,7 +4,7 @@ import { sha256 } from '../src/base/sha256.ts';
 import { blockKey } from '../src/connector/block-key.ts';
 import { emptyOutput } from '../src/connector/connector.ts';
 import { kvLoadFailed } from '../src/core/errors.ts';
-import type { BlockId, RequestId } from '../src/core/ids.ts';
+import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../src/core/request.ts';
 import type { SequenceFailure } from '../src/core/step.ts';
@@ -324,7 +324,8 @@ export class World {
       const root = { fingerprint: 'another model', cacheSalt: request.cacheSalt };
       const chain = new HashChain(sha256, blockSize, root);
       chain.extend(tokens);
-      for (let block = 0; block < chain.count; block++) this.#tier?.storeForeign(blockKey(group, chain.words, block));
+      for (let block = 0; block < chain.count; block++)
+        this.#tier?.storeForeign(blockKey(groupIndex(group), chain.words, blockIndex(block)));
     });
   }
 

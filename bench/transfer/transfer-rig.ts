@@ -12,7 +12,7 @@ import { systemTimers } from '../../src/connector/system-timers.ts';
 import type { Tier } from '../../src/connector/tier/tier.ts';
 import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
 import { stepWithConnector } from '../../src/connector/transfer/worker-step.ts';
-import { blockId, requestId } from '../../src/core/ids.ts';
+import { blockId, blockIndex, groupIndex, requestId } from '../../src/core/ids.ts';
 import { transferFailed } from '../errors.ts';
 
 const timeoutMs = 60_000;
@@ -52,7 +52,13 @@ export class TransferHarness {
   async load(keys: readonly BlockKey[], first: number): Promise<void> {
     const transfer = this.#newId();
     const place = this.#tier.name;
-    const blocks = keys.map((key, i) => ({ key, block: blockId(first + i), group: 0, index: i, place }));
+    const blocks = keys.map((key, i) => ({
+      key,
+      block: blockId(first + i),
+      group: groupIndex(0),
+      index: blockIndex(i),
+      place,
+    }));
     const load = { transfer, requestId: requestId('bench'), mode: 'async', timeoutMs, blocks } as const;
     await this.#run({ loads: [load] }, ({ finishedRecving }) => finishedRecving.includes(transfer));
   }

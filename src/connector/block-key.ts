@@ -1,5 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { Brand } from '../base/brand.ts';
+import { type BlockIndex, type GroupIndex, groupIndex } from '../core/ids.ts';
 
 /**
  * The name of a block in every store: `<group>-<sha256 of the chain in 64 hex digits>`. The digest covers the fingerprint,
@@ -16,12 +17,12 @@ const groupMax = 0xffff;
 const hexOfByte = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 const keyPattern = /^(0|[1-9]\d{0,4})-([0-9a-f]{64})$/;
 
-/** The key of the block at block index `block`, whose digest is `words[block * 8 .. block * 8 + 7]`. */
-export function blockKey(group: number, words: Uint32Array, block: number): BlockKey {
+/** The key of the block at `index`, whose digest is `words[index * 8 .. index * 8 + 7]`. */
+export function blockKey(group: GroupIndex, words: Uint32Array, index: BlockIndex): BlockKey {
   assert(Number.isInteger(group) && group >= 0 && group <= groupMax, `KV group ${group}`);
-  assert((block + 1) * digestWords <= words.length, `block ${block} has no digest`);
+  assert((index + 1) * digestWords <= words.length, `the block at index ${index} has no digest`);
   let hex = '';
-  for (let i = block * digestWords; i < (block + 1) * digestWords; i++) {
+  for (let i = index * digestWords; i < (index + 1) * digestWords; i++) {
     const word = words[i]!;
     hex += hexOfByte[word & 255]! + hexOfByte[(word >>> 8) & 255]!;
     hex += hexOfByte[(word >>> 16) & 255]! + hexOfByte[word >>> 24]!;
@@ -35,8 +36,8 @@ export function isBlockKey(text: string): text is BlockKey {
   return match !== null && Number(match[1]) <= groupMax;
 }
 
-export function groupOfKey(key: BlockKey): number {
-  return Number(key.slice(0, key.length - digestBytes * 2 - 1));
+export function groupOfKey(key: BlockKey): GroupIndex {
+  return groupIndex(Number(key.slice(0, key.length - digestBytes * 2 - 1)));
 }
 
 export function digestHexOfKey(key: BlockKey): string {

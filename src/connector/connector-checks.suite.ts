@@ -2,7 +2,16 @@ import { assert } from '../base/assert.ts';
 import { Prng } from '../base/prng.ts';
 import { sha256 } from '../base/sha256.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
-import { type BlockId, blockCount, blockId, NULL_BLOCK, type TokenId, tokenCount } from '../core/ids.ts';
+import {
+  type BlockId,
+  blockCount,
+  blockId,
+  blockIndex,
+  groupIndex,
+  NULL_BLOCK,
+  type TokenId,
+  tokenCount,
+} from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { SampledToken, SequencePlan, StepPlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
@@ -27,7 +36,7 @@ export function promptOf(name: string, blocks: number): Int32Array {
 export function keysOf(prompt: Int32Array): BlockKey[] {
   const chain = new HashChain(sha256, suiteBlockSize, { fingerprint: suiteFingerprint, cacheSalt: undefined });
   chain.extend(new TokenBuffer(prompt));
-  return Array.from({ length: chain.count }, (_, block) => blockKey(0, chain.words, block));
+  return Array.from({ length: chain.count }, (_, block) => blockKey(groupIndex(0), chain.words, blockIndex(block)));
 }
 
 /**

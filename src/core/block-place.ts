@@ -1,11 +1,9 @@
-import type { BlockId } from './ids.ts';
+import type { BlockId, BlockIndex, GroupIndex } from './ids.ts';
 
 /** A position in the block table that a request has for one KV group. */
 export interface BlockPlace {
-  /** Index of the group in `KvCacheSpec.groups`. */
-  readonly group: number;
-  /** Index in the block table: the block of tokens [index * blockSize, (index + 1) * blockSize). */
-  readonly index: number;
+  readonly group: GroupIndex;
+  readonly index: BlockIndex;
 }
 
 /** A place as the key of a map. */

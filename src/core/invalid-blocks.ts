@@ -1,4 +1,4 @@
-import { type BlockId, NULL_BLOCK } from './ids.ts';
+import { type BlockId, blockIndexOf, groupIndex, NULL_BLOCK } from './ids.ts';
 import { firstBlockRead, type KvCacheSpec } from './kv-spec.ts';
 import { blockAt, type SequencePlan } from './step.ts';
 
@@ -43,9 +43,9 @@ export class InvalidBlocks {
   firstDependentToken({ spans, blockTables }: SequencePlan): number {
     let first = Infinity;
     for (const { start, end } of spans) {
-      for (let g = 0; g < this.#groups.length; g++) {
+      for (let g = groupIndex(0); g < this.#groups.length; g++) {
         const group = this.#groups[g]!;
-        const last = Math.floor((end - 1) / group.blockSize);
+        const last = blockIndexOf(end - 1, group.blockSize);
         for (let index = firstBlockRead(group, start); index <= last; index++) {
           if (!this.has(blockAt(blockTables[g]!, index))) continue;
           first = Math.min(first, Math.max(start, index * group.blockSize));
@@ -61,9 +61,9 @@ export class InvalidBlocks {
   addBlocksFrom(first: number, { spans, blockTables, writeTables = blockTables }: SequencePlan): void {
     for (const { start, end } of spans) {
       if (end <= first) continue;
-      for (let g = 0; g < this.#groups.length; g++) {
+      for (let g = groupIndex(0); g < this.#groups.length; g++) {
         const { blockSize } = this.#groups[g]!;
-        for (let index = Math.floor(Math.max(start, first) / blockSize); index * blockSize < end; index++)
+        for (let index = blockIndexOf(Math.max(start, first), blockSize); index * blockSize < end; index++)
           this.add(blockAt(writeTables[g]!, index));
       }
     }

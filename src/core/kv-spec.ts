@@ -1,4 +1,4 @@
-import type { BlockCount, TokenCount } from './ids.ts';
+import { type BlockCount, type BlockIndex, blockIndex, blockIndexOf, type TokenCount } from './ids.ts';
 
 /**
  * What a model needs of the KV cache. The runner makes the specification from the model, and `src/kv` follows it.
@@ -45,8 +45,8 @@ export interface KvCacheSpec {
 }
 
 /** The first block of the group that the computation of the token at `position` reads. */
-export function firstBlockRead(group: KvGroupSpec, position: number): number {
-  if (group.kind === 'full') return 0;
+export function firstBlockRead(group: KvGroupSpec, position: number): BlockIndex {
+  if (group.kind === 'full') return blockIndex(0);
   const first = group.kind === 'window' ? position - group.window + 1 : position - 1;
-  return Math.max(Math.floor(first / group.blockSize), 0);
+  return blockIndexOf(Math.max(first, 0), group.blockSize);
 }

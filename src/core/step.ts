@@ -1,5 +1,5 @@
 import type { KvasirError } from '../base/errors.ts';
-import type { BlockId, RequestId, StepId, TokenCount, TokenId } from './ids.ts';
+import type { BlockId, BlockIndex, RequestId, StepId, TokenCount, TokenId } from './ids.ts';
 import type { SamplingParams } from './sampling.ts';
 import type { TokenBuffer } from './tokens.ts';
 
@@ -100,4 +100,4 @@ export interface TokenLogprobs {
   readonly top: readonly { readonly token: TokenId; readonly logprob: number }[];
 }
 
-export const blockAt = (table: BlockTable, index: number): BlockId => table.ids[index] as BlockId;
+export const blockAt = (table: BlockTable, index: BlockIndex): BlockId => table.ids[index] as BlockId;

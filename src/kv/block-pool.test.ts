@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { DIGEST_WORDS } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
 import { PrefixIndex } from './prefix-index.ts';
@@ -8,7 +8,8 @@ function makePool(blockCount: number) {
   const index = new PrefixIndex(blockCount);
   const pool = new BlockPool(blockCount, index);
   let keys = 0;
-  const cacheBlock = (block: BlockId) => index.insert(block, 0, new Uint32Array(DIGEST_WORDS).fill(++keys), 0);
+  const cacheBlock = (block: BlockId) =>
+    index.insert(block, groupIndex(0), new Uint32Array(DIGEST_WORDS).fill(++keys), blockIndex(0));
   return { pool, index, cacheBlock };
 }
 const take = (pool: BlockPool, count: number) => Array.from({ length: count }, () => pool.allocate());

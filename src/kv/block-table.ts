@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.ts';
-import type { BlockId } from '../core/ids.ts';
+import type { BlockId, BlockIndex } from '../core/ids.ts';
 import type { BlockTable } from '../core/step.ts';
 
 /** The block ids of a request in one group, in logical order. Steps reuse the array, which grows by doubling. */
@@ -20,7 +20,7 @@ export class BlockTableBuffer implements BlockTable {
     return this.#length;
   }
 
-  at(index: number): BlockId {
+  at(index: BlockIndex): BlockId {
     if (index < 0 || index >= this.#length) failOutside(index, this.#length);
     return this.#ids[index] as BlockId;
   }
@@ -34,13 +34,13 @@ export class BlockTableBuffer implements BlockTable {
     this.#ids[this.#length++] = block;
   }
 
-  set(index: number, block: BlockId): void {
+  set(index: BlockIndex, block: BlockId): void {
     if (index < 0 || index >= this.#length) failOutside(index, this.#length);
     this.#ids[index] = block;
   }
 
   /** The first index of the block, from index `from` on. */
-  indexOf(block: BlockId, from: number): number | undefined {
+  indexOf(block: BlockId, from: BlockIndex): BlockIndex | undefined {
     for (let index = from; index < this.#length; index++) if (this.#ids[index] === block) return index;
     return undefined;
   }
@@ -51,6 +51,6 @@ export class BlockTableBuffer implements BlockTable {
 }
 
 /** Tables are read several times per token, so the message is built only if the assertion fails. */
-function failOutside(index: number, length: number): never {
+function failOutside(index: BlockIndex, length: number): never {
   assert(false, `block index ${index} is outside a table of ${length} blocks`);
 }

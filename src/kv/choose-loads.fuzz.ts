@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { Prng } from '../base/prng.ts';
-import type { TokenCount } from '../core/ids.ts';
+import { blockId, blockIndex, type TokenCount } from '../core/ids.ts';
 import { chooseLoads } from './choose-loads.ts';
 import { GroupProposal } from './group.ts';
 import { planSpans } from './planner.ts';
@@ -46,8 +46,8 @@ function randomProposal(prng: Prng, tokenCount: number): GroupProposal {
   );
   group.reset(Math.ceil(tokenCount / blockSize));
   const [local, external] = [prng.unit(), prng.unit()];
-  for (let index = 0; index < Math.floor(tokenCount / blockSize); index++) {
-    if (prng.chance(local)) group.set(index, 1, blockSize);
+  for (let index = blockIndex(0); index < Math.floor(tokenCount / blockSize); index++) {
+    if (prng.chance(local)) group.set(index, blockId(1), blockSize);
     else if (prng.chance(external)) group.setExternal(index);
   }
   return group;

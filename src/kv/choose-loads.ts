@@ -1,3 +1,4 @@
+import { type BlockIndex, blockIndex, blockIndexOf, NULL_BLOCK } from '../core/ids.ts';
 import type { GroupProposal } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
@@ -11,13 +12,13 @@ import type { SpanList } from './span-list.ts';
  */
 export function chooseLoads(group: GroupProposal, spans: SpanList): void {
   const { external, blockSize, blockCount } = group;
-  let index = 0;
+  let index = blockIndex(0);
   for (let i = 0; i < spans.count; i++) {
     const start = spans.start(i);
     const first = Math.max(firstNeeded(group, start), i === 0 ? 0 : spans.end(i - 1));
     if (first >= start) continue;
-    for (const kept = Math.floor(first / blockSize); index < kept; index++) drop(group, index);
-    index = Math.max(index, Math.floor((start - 1) / blockSize) + 1);
+    for (const kept = blockIndexOf(first, blockSize); index < kept; index++) drop(group, index);
+    index = blockIndex(Math.max(index, blockIndexOf(start - 1, blockSize) + 1));
   }
   for (; index < blockCount; index++) if (external[index] === 1) drop(group, index);
 }
@@ -39,6 +40,6 @@ function firstNeeded({ kind, window }: GroupProposal, position: number): number 
   }
 }
 
-function drop(group: GroupProposal, index: number): void {
-  if (group.external[index] === 1) group.set(index, 0, 0);
+function drop(group: GroupProposal, index: BlockIndex): void {
+  if (group.external[index] === 1) group.set(index, NULL_BLOCK, 0);
 }

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { PlacedBlock } from '../core/block-place.ts';
-import { NULL_BLOCK } from '../core/ids.ts';
+import { type BlockIndex, blockIndex, blockIndexOf, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 import { giveUpOwnership } from './ownership.ts';
@@ -14,16 +14,16 @@ export function allocateForTokens(parts: KvParts, request: KvRequest, start: num
   for (let position = start; position < end; ) {
     let next = end;
     let lacking = 0;
-    for (let group = 0; group < groups.length; group++) {
+    for (let group = groupIndex(0); group < groups.length; group++) {
       const { blockSize } = spec.groups[group]!;
-      const index = Math.floor(position / blockSize);
+      const index = blockIndexOf(position, blockSize);
       next = Math.min(next, (index + 1) * blockSize);
       if (lacksBlock(parts, request, group, index)) lacking++;
     }
     if (lacking > pool.available) return position;
     if (lacking > 0) {
-      for (let group = 0; group < groups.length; group++) {
-        const index = Math.floor(position / spec.groups[group]!.blockSize);
+      for (let group = groupIndex(0); group < groups.length; group++) {
+        const index = blockIndexOf(position, spec.groups[group]!.blockSize);
         if (lacksBlock(parts, request, group, index)) allocateBlock(parts, request, group, index);
       }
     }
@@ -33,9 +33,9 @@ export function allocateForTokens(parts: KvParts, request: KvRequest, start: num
 }
 
 /** Appends a newly allocated block to the table. If its tokens are known, other requests can find it by its key. */
-export function pushNewBlock(parts: KvParts, request: KvRequest, group: number): void {
+export function pushNewBlock(parts: KvParts, request: KvRequest, group: GroupIndex): void {
   const table = request.tables[group]!;
-  const index = table.length;
+  const index = blockIndex(table.length);
   const block = parts.pool.allocate();
   parts.residency.assignOwner(block, request.slot);
   table.push(block);
@@ -44,10 +44,10 @@ export function pushNewBlock(parts: KvParts, request: KvRequest, group: number):
 
 /** Releases the blocks that no token from `position` on reads. */
 export function releaseSkipped(parts: KvParts, request: KvRequest, position: number): void {
-  for (let group = 0; group < parts.groups.length; group++) {
+  for (let group = groupIndex(0); group < parts.groups.length; group++) {
     const table = request.tables[group]!;
     const kept = Math.min(parts.groups[group]!.firstKept(position), table.length);
-    for (let index = request.firstAllocated[group]!; index < kept; index++) {
+    for (let index = blockIndex(request.firstAllocated[group]!); index < kept; index++) {
       const block = table.at(index);
       if (block === NULL_BLOCK) continue;
       releaseBlock(parts, request, { group, index, block });
@@ -81,7 +81,7 @@ export function releaseBlock(parts: KvParts, request: KvRequest, place: PlacedBl
   parts.pool.release(place.block);
 }
 
-function lacksBlock(parts: KvParts, request: KvRequest, group: number, index: number): boolean {
+function lacksBlock(parts: KvParts, request: KvRequest, group: GroupIndex, index: BlockIndex): boolean {
   const table = request.tables[group]!;
   if (index >= table.length) return true;
   const block = table.at(index);
@@ -92,7 +92,7 @@ function lacksBlock(parts: KvParts, request: KvRequest, group: number, index: nu
 }
 
 /** Whether the next span starts from the state in this block, which the tokens of the current span would overwrite. */
-function isNeededLater(parts: KvParts, request: KvRequest, group: number, index: number): boolean {
+function isNeededLater(parts: KvParts, request: KvRequest, group: GroupIndex, index: BlockIndex): boolean {
   const { spans } = request;
   const later = request.nextSpan + 1;
   if (later >= spans.count) return false;
@@ -100,12 +100,12 @@ function isNeededLater(parts: KvParts, request: KvRequest, group: number, index:
   return spans.start(later) > index * blockSize && spans.start(later) <= (index + 1) * blockSize;
 }
 
-function isReserved(request: KvRequest, group: number, index: number): boolean {
+function isReserved(request: KvRequest, group: GroupIndex, index: BlockIndex): boolean {
   for (const entry of request.reserved) if (entry.group === group && entry.index === index) return true;
   return false;
 }
 
-function allocateBlock(parts: KvParts, request: KvRequest, group: number, index: number): void {
+function allocateBlock(parts: KvParts, request: KvRequest, group: GroupIndex, index: BlockIndex): void {
   const table = request.tables[group]!;
   if (index >= table.length) {
     if (index !== table.length) assert(false, `block index ${index} leaves a gap in a table of ${table.length} blocks`);

@@ -1,4 +1,4 @@
-import { NULL_BLOCK } from '../core/ids.ts';
+import { type BlockIndex, blockIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { FullAttentionGroup } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
 
@@ -22,8 +22,8 @@ export class FullGroup implements KvGroup {
     return fresh;
   }
 
-  firstKept(): number {
-    return 0;
+  firstKept(): BlockIndex {
+    return blockIndex(0);
   }
 
   blocksMax(tokenCount: number): number {

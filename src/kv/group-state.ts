@@ -1,4 +1,4 @@
-import { NULL_BLOCK } from '../core/ids.ts';
+import { type BlockIndex, blockIndex, NULL_BLOCK } from '../core/ids.ts';
 import { firstBlockRead, type StateGroup as StateGroupSpec } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
 import type { SpanList } from './span-list.ts';
@@ -22,12 +22,12 @@ export class StateGroup implements KvGroup {
 
   /** Keeps only the states right before a span. */
   dropUnneeded(proposal: GroupProposal, spans: SpanList): void {
-    let index = 0;
+    let index = blockIndex(0);
     for (let i = 0; i < spans.count; i++) {
       const before = this.firstKept(spans.start(i));
       if (spans.start(i) === 0) continue;
       for (; index < before && index < proposal.blockCount; index++) proposal.set(index, NULL_BLOCK, 0);
-      index = before + 1;
+      index = blockIndex(before + 1);
     }
     for (; index < proposal.blockCount; index++) proposal.set(index, NULL_BLOCK, 0);
   }
@@ -36,7 +36,7 @@ export class StateGroup implements KvGroup {
     return this.blocksMax(proposal.blockCount * this.#spec.blockSize);
   }
 
-  firstKept(position: number): number {
+  firstKept(position: number): BlockIndex {
     return firstBlockRead(this.#spec, position);
   }
 

@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.ts';
-import { NULL_BLOCK } from '../core/ids.ts';
+import { type BlockIndex, blockIndex, NULL_BLOCK } from '../core/ids.ts';
 import { firstBlockRead, type SlidingWindowGroup } from '../core/kv-spec.ts';
 import type { GroupProposal, KvGroup } from './group.ts';
 import type { SpanList } from './span-list.ts';
@@ -23,12 +23,12 @@ export class WindowGroup implements KvGroup {
   }
 
   dropUnneeded(proposal: GroupProposal, spans: SpanList): void {
-    let index = 0;
+    let index = blockIndex(0);
     for (let i = 0; i < spans.count; i++) {
       // A token reads its own KV too, so a valid block stays even if only another group needs its tokens again.
       for (const first = this.firstKept(spans.start(i)); index < first && index < proposal.blockCount; index++)
         proposal.set(index, NULL_BLOCK, 0);
-      index = Math.max(index, Math.ceil(spans.end(i) / this.#spec.blockSize));
+      index = blockIndex(Math.max(index, Math.ceil(spans.end(i) / this.#spec.blockSize)));
     }
   }
 
@@ -36,7 +36,7 @@ export class WindowGroup implements KvGroup {
     return this.blocksMax(proposal.blockCount * this.#spec.blockSize);
   }
 
-  firstKept(position: number): number {
+  firstKept(position: number): BlockIndex {
     return firstBlockRead(this.#spec, position);
   }
 

@@ -1,3 +1,4 @@
+import type { BlockId, BlockIndex } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
 import type { GroupValidity } from './planner.ts';
 import type { SpanList } from './span-list.ts';
@@ -16,7 +17,7 @@ export interface KvGroup {
   /** Blocks that must be allocated if the request is admitted with the blocks of the proposal. */
   newBlockCount(proposal: GroupProposal): number;
   /** The first block index that the tokens from `position` on read. */
-  firstKept(position: number): number;
+  firstKept(position: number): BlockIndex;
   /** The largest number of blocks that a request of `tokenCount` tokens needs at one time. */
   blocksMax(tokenCount: number): number;
 }
@@ -53,14 +54,14 @@ export class GroupProposal implements GroupValidity {
     this.external.fill(0, 0, blockCount);
   }
 
-  set(index: number, block: number, validTokens: number): void {
+  set(index: BlockIndex, block: BlockId, validTokens: number): void {
     this.blocks[index] = block;
     this.validTokens[index] = validTokens;
     this.external[index] = 0;
   }
 
   /** A connector promised the block. A block that is in the pool is never loaded. */
-  setExternal(index: number): void {
+  setExternal(index: BlockIndex): void {
     if (this.blocks[index] !== 0) return;
     this.validTokens[index] = this.blockSize;
     this.external[index] = 1;

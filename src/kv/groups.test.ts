@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { sha256 } from '../base/sha256.ts';
-import type { BlockCount, TokenCount, TokenId } from '../core/ids.ts';
+import { type BlockCount, blockIndex, type TokenCount, type TokenId } from '../core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../core/kv-spec.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { blocksMax } from './create-group.ts';
@@ -41,7 +41,9 @@ function compute(cache: KvCache, request: KvRequest, chunk: number): void {
 
 const allocated = (cache: KvCache) => cache.parts.spec.blockCount - 1 - cache.parts.pool.available;
 const blocksAllocated = (request: KvRequest, group: number) =>
-  range(request.tables[group]!.length).filter((index) => request.tables[group]!.at(index) !== 0);
+  range(request.tables[group]!.length)
+    .map(blockIndex)
+    .filter((index) => request.tables[group]!.at(index) !== 0);
 
 test('a long prompt in a window group needs only the blocks of one window', () => {
   const spec = specOf([window8], 0);
@@ -108,16 +110,16 @@ test('tokens that are computed again in a block with a needed checkpoint do not 
   cache.tokenAppended(request);
   // The state after 15 tokens is at block index 3. In the full group tokens 12 and 13 become invalid, so tokens of this
   // block are computed again.
-  const running = request.tables[1]!.at(3);
-  cache.invalidate([request.tables[0]!.at(6)]);
+  const running = request.tables[1]!.at(blockIndex(3));
+  cache.invalidate([request.tables[0]!.at(blockIndex(6))]);
   const repair = cache.scheduleTokens(request, 1);
   expect(repair).toEqual([{ start: 12, end: 13 }]);
-  expect(request.tables[1]!.at(3)).not.toBe(running);
+  expect(request.tables[1]!.at(blockIndex(3))).not.toBe(running);
   cache.commitTokens(request, repair);
   const rest = cache.scheduleTokens(request, 64);
   expect(rest).toEqual([{ start: 13, end: 14 }]);
   cache.commitTokens(request, rest);
-  expect(request.tables[1]!.at(3)).toBe(running);
+  expect(request.tables[1]!.at(blockIndex(3))).toBe(running);
   expect(cache.scheduleTokens(request, 64)).toEqual([{ start: 15, end: 16 }]);
 });
 

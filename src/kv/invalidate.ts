@@ -1,5 +1,5 @@
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import { releaseBlock } from './coverage.ts';
 import type { KvParts } from './kv-parts.ts';
@@ -33,7 +33,7 @@ export function invalidateBlocks(parts: KvParts, blocks: readonly BlockId[]): Kv
   const users = new Set<KvRequest>();
   for (const request of requests) {
     if (request === undefined) continue;
-    for (let group = 0; group < request.tables.length; group++)
+    for (let group = groupIndex(0); group < request.tables.length; group++)
       if (invalidateIn(parts, request, group, invalid)) users.add(request);
     for (let i = request.reserved.length - 1; i >= 0; i--) {
       const { group, index, block } = request.reserved[i]!;
@@ -50,19 +50,19 @@ export function invalidateBlocks(parts: KvParts, blocks: readonly BlockId[]): Kv
 /** The places where the request has an invalid block. O(blocks of the request). */
 export function invalidPlaces({ groups }: KvParts, request: KvRequest, invalid: InvalidBlocks): BlockPlace[] {
   const found: BlockPlace[] = [];
-  for (let group = 0; group < groups.length; group++) {
+  for (let group = groupIndex(0); group < groups.length; group++) {
     const table = request.tables[group]!;
-    for (let index = request.firstAllocated[group]!; index < table.length; index++)
+    for (let index = blockIndex(request.firstAllocated[group]!); index < table.length; index++)
       if (invalid.has(table.at(index))) found.push({ group, index });
   }
   for (const { group, index, block } of request.reserved) if (invalid.has(block)) found.push({ group, index });
   return found;
 }
 
-function invalidateIn(parts: KvParts, request: KvRequest, group: number, invalid: InvalidBlocks): boolean {
+function invalidateIn(parts: KvParts, request: KvRequest, group: GroupIndex, invalid: InvalidBlocks): boolean {
   const table = request.tables[group]!;
   let isUser = false;
-  for (let index = request.firstAllocated[group]!; index < table.length; index++) {
+  for (let index = blockIndex(request.firstAllocated[group]!); index < table.length; index++) {
     const block = table.at(index);
     if (!invalid.has(block)) continue;
     isUser = true;

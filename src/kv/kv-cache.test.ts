@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { sha256 } from '../base/sha256.ts';
-import type { BlockCount, TokenCount } from '../core/ids.ts';
+import { type BlockCount, blockIndex, type TokenCount } from '../core/ids.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { KvCache } from './kv-cache.ts';
 
@@ -28,8 +28,8 @@ function computeAll(cache: KvCache, tokens: number[]) {
 test('cached blocks after an evicted block are still used', () => {
   const cache = cacheOf(12);
   const first = computeAll(cache, range(18));
-  const invalid = first.tables[0]!.at(1);
-  const kept = [0, 2, 3].map((index) => first.tables[0]!.at(index));
+  const invalid = first.tables[0]!.at(blockIndex(1));
+  const kept = [0, 2, 3].map((index) => first.tables[0]!.at(blockIndex(index)));
   cache.close(first);
   cache.parts.pool.evict(invalid);
 
@@ -40,7 +40,7 @@ test('cached blocks after an evicted block are still used', () => {
     { start: 4, end: 8 },
     { start: 16, end: 18 },
   ]);
-  expect([0, 2, 3].map((index) => second.tables[0]!.at(index))).toEqual(kept);
+  expect([0, 2, 3].map((index) => second.tables[0]!.at(blockIndex(index)))).toEqual(kept);
   cache.checkInvariants(false);
 });
 

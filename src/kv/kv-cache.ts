@@ -1,6 +1,15 @@
 import { assert } from '../base/assert.ts';
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
-import { type BlockId, NULL_BLOCK, type TokenCount } from '../core/ids.ts';
+import {
+  type BlockId,
+  type BlockIndex,
+  blockIndex,
+  blockIndexOf,
+  type GroupIndex,
+  groupIndex,
+  NULL_BLOCK,
+  type TokenCount,
+} from '../core/ids.ts';
 import type { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { BlockTable, Span } from '../core/step.ts';
@@ -141,13 +150,13 @@ export class KvCache {
     const { groups, pool } = this.parts;
     // References come first, because an allocation could evict cached blocks that this request needs.
     for (const { blocks, blockCount } of this.#proposal.groups)
-      for (let index = 0; index < blockCount; index++)
+      for (let index = blockIndex(0); index < blockCount; index++)
         if (blocks[index] !== NULL_BLOCK) pool.reference(blocks[index] as BlockId);
     const loads: PlacedBlock[] = [];
-    for (let group = 0; group < groups.length; group++) {
+    for (let group = groupIndex(0); group < groups.length; group++) {
       const { blocks, blockCount, external } = this.#proposal.groups[group]!;
       const table = request.tables[group]!;
-      for (let index = 0; index < blockCount; index++) {
+      for (let index = blockIndex(0); index < blockCount; index++) {
         const isLoad = external[index] === 1;
         if (blocks[index] === NULL_BLOCK && (isLoad || groups[group]!.allocatesAll))
           pushNewBlock(this.parts, request, group);
@@ -216,7 +225,7 @@ export class KvCache {
       const { blockSize } = spec.groups[group]!;
       const ids = table.ids.slice(0, table.length);
       for (const { start, end } of spans)
-        for (let index = Math.floor(start / blockSize); index * blockSize < end; index++)
+        for (let index = blockIndexOf(start, blockSize); index * blockSize < end; index++)
           if (!residency.isFilledBy(table.at(index), request.slot)) ids[index] = NULL_BLOCK;
       return { ids, length: ids.length };
     });
@@ -231,10 +240,10 @@ export class KvCache {
     // From the last span to the first, because only the last tokens may not count, and spans may share a block.
     for (let i = spans.length - 1; i >= 0; i--) {
       const { start, end } = spans[i]!;
-      for (let group = 0; group < groups.length; group++) {
+      for (let group = groupIndex(0); group < groups.length; group++) {
         const { blockSize } = spec.groups[group]!;
-        const last = Math.floor((end - 1) / blockSize);
-        for (let index = Math.floor(start / blockSize); index <= last; index++)
+        const last = blockIndexOf(end - 1, blockSize);
+        for (let index = blockIndexOf(start, blockSize); index <= last; index++)
           this.#commitBlock(request, group, index, end > below ? Math.max(start, below) : Infinity);
       }
     }
@@ -329,10 +338,10 @@ export class KvCache {
     assert(request.admitted, 'the request has no blocks');
     this.#proposedFor = undefined;
     releaseReserved(this.parts, request);
-    for (let group = 0; group < request.tables.length; group++) {
+    for (let group = groupIndex(0); group < request.tables.length; group++) {
       const table = request.tables[group]!;
       // The last block first, so the prefix stays cached longest.
-      for (let index = table.length - 1; index >= request.firstAllocated[group]!; index--) {
+      for (let index = blockIndex(table.length - 1); index >= request.firstAllocated[group]!; index--) {
         const block = table.at(index);
         if (block !== NULL_BLOCK) releaseBlock(this.parts, request, { group, index, block });
       }
@@ -358,11 +367,11 @@ export class KvCache {
   /** Tokens [start, end) are computed in this step, so later tokens of the step may read their KV. */
   #markScheduled(request: KvRequest, start: number, end: number): void {
     const { residency, spec } = this.parts;
-    for (let group = 0; group < request.tables.length; group++) {
+    for (let group = groupIndex(0); group < request.tables.length; group++) {
       const { blockSize, kind } = spec.groups[group]!;
       const table = request.tables[group]!;
-      const last = Math.floor((end - 1) / blockSize);
-      for (let index = Math.floor(start / blockSize); index <= last; index++) {
+      const last = blockIndexOf(end - 1, blockSize);
+      for (let index = blockIndexOf(start, blockSize); index <= last; index++) {
         const block = table.at(index);
         if (!residency.isFilledBy(block, request.slot)) {
           request.hasMaskedWrites = true;
@@ -375,7 +384,7 @@ export class KvCache {
     }
   }
 
-  #commitBlock(request: KvRequest, group: number, index: number, below: number): void {
+  #commitBlock(request: KvRequest, group: GroupIndex, index: BlockIndex, below: number): void {
     const { residency, spec, computing, cached } = this.parts;
     const block = request.tables[group]!.at(index);
     if (!residency.isFilledBy(block, request.slot)) return;

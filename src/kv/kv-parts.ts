@@ -1,4 +1,4 @@
-import type { BlockId } from '../core/ids.ts';
+import type { BlockId, BlockIndex, GroupIndex } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { BlockPool } from './block-pool.ts';
 import type { KvGroup } from './group.ts';
@@ -20,5 +20,5 @@ export interface KvParts {
   /** Open requests by slot. */
   readonly requests: (KvRequest | undefined)[];
   /** Called for each block that is cached after its tokens were computed: a connector may store it. */
-  onBlockCached?: (block: BlockId, request: KvRequest, group: number, index: number) => void;
+  onBlockCached?: (block: BlockId, request: KvRequest, group: GroupIndex, index: BlockIndex) => void;
 }

@@ -1,6 +1,6 @@
 import { assert, assertDefined } from '../base/assert.ts';
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 
@@ -60,10 +60,10 @@ export function loadFailed(parts: KvParts, block: BlockId, isBusy: boolean): KvR
 export function uncomputedBlocks({ groups, residency }: KvParts, request: KvRequest): BlockPlace[] {
   const places: BlockPlace[] = [];
   if (!groups.every(({ allocatesAll }) => allocatesAll)) return places;
-  for (let group = 0; group < groups.length; group++) {
+  for (let group = groupIndex(0); group < groups.length; group++) {
     const table = request.tables[group]!;
     const count = Math.min(table.length, request.chains[group]!.count);
-    for (let index = 0; index < count; index++) {
+    for (let index = blockIndex(0); index < count; index++) {
       const block = table.at(index);
       // The table has NULL_BLOCK if a transfer still pins the former block and the pool had no other.
       if (block !== NULL_BLOCK && !(residency.isFilledBy(block, request.slot) && residency.validTokens[block] === 0))
@@ -156,8 +156,8 @@ function usersOf({ requests, pool }: KvParts, block: BlockId): BlockUser[] {
     if (request === undefined || users.length === pool.references(block)) continue;
     for (const { group, index, block: reserved } of request.reserved)
       if (reserved === block) users.push({ request, group, index, isReserved: true });
-    for (let group = 0; group < request.tables.length; group++) {
-      const index = request.tables[group]!.indexOf(block, request.firstAllocated[group]!);
+    for (let group = groupIndex(0); group < request.tables.length; group++) {
+      const index = request.tables[group]!.indexOf(block, blockIndex(request.firstAllocated[group]!));
       if (index !== undefined) users.push({ request, group, index, isReserved: false });
     }
   }

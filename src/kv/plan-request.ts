@@ -1,4 +1,4 @@
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { releaseBlock, releaseReserved } from './coverage.ts';
 import type { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
@@ -22,7 +22,7 @@ export function replanRequest(parts: KvParts, proposals: readonly GroupProposal[
   readTables(parts, proposals, request);
   if (parts.enablePrefixCaching) findAgain(parts, proposals, request);
   setSpans(proposals, request);
-  for (let group = 0; group < parts.groups.length; group++) {
+  for (let group = groupIndex(0); group < parts.groups.length; group++) {
     if (parts.groups[group]!.allocatesAll) continue;
     parts.groups[group]!.dropUnneeded(proposals[group]!, request.spans);
     applyPlan(parts, proposals[group]!, request, group);
@@ -42,7 +42,7 @@ function setSpans(groups: readonly GroupProposal[], request: KvRequest): void {
  * the content of an invalid block. Blocks that other requests compute are excluded: these may wait for this request.
  */
 function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request: KvRequest): void {
-  for (let group = 0; group < proposals.length; group++) {
+  for (let group = groupIndex(0); group < proposals.length; group++) {
     const proposal = proposals[group]!;
     if (parts.groups[group]!.allocatesAll) {
       takeDuplicates(parts, proposal, request, group);
@@ -50,7 +50,7 @@ function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request:
     }
     const chain = request.chains[group]!;
     chain.extend(request.tokens);
-    for (let index = 0; index < Math.min(proposal.blockCount, chain.count); index++) {
+    for (let index = blockIndex(0); index < Math.min(proposal.blockCount, chain.count); index++) {
       if (proposal.blocks[index] !== NULL_BLOCK) continue;
       const block = parts.cached.find(group, chain.words, index);
       if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);
@@ -59,11 +59,11 @@ function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request:
 }
 
 /** Applies the proposal to the block table of a group. Blocks that the plan continues to fill stay. */
-function applyPlan(parts: KvParts, proposal: GroupProposal, request: KvRequest, group: number): void {
+function applyPlan(parts: KvParts, proposal: GroupProposal, request: KvRequest, group: GroupIndex): void {
   const { residency, computing, pool } = parts;
   const { blockSize } = proposal;
   const table = request.tables[group]!;
-  for (let index = 0; index < table.length; index++) {
+  for (let index = blockIndex(0); index < table.length; index++) {
     const wanted = proposal.blocks[index] as BlockId;
     const block = table.at(index);
     if (block === NULL_BLOCK && wanted !== NULL_BLOCK) {
@@ -89,11 +89,11 @@ function applyPlan(parts: KvParts, proposal: GroupProposal, request: KvRequest, 
 /** Reads the valid tokens of a request from its tables. Blocks that other requests or transfers fill count as valid. */
 export function readTables(parts: KvParts, groups: readonly GroupProposal[], request: KvRequest): void {
   const { residency } = parts;
-  for (let group = 0; group < groups.length; group++) {
+  for (let group = groupIndex(0); group < groups.length; group++) {
     const proposal = groups[group]!;
     const table = request.tables[group]!;
     proposal.reset(table.length);
-    for (let index = request.firstAllocated[group]!; index < table.length; index++) {
+    for (let index = blockIndex(request.firstAllocated[group]!); index < table.length; index++) {
       const block = table.at(index);
       if (block === NULL_BLOCK) continue;
       const isOwn = residency.isFilledBy(block, request.slot);
@@ -117,10 +117,10 @@ export function awaitedFrom({ residency }: KvParts, request: KvRequest): number 
 function collectAwaited({ residency, spec }: KvParts, request: KvRequest): void {
   request.awaited.length = 0;
   request.nextAwaited = 0;
-  for (let group = 0; group < request.tables.length; group++) {
+  for (let group = groupIndex(0); group < request.tables.length; group++) {
     const { blockSize } = spec.groups[group]!;
     const table = request.tables[group]!;
-    for (let index = request.firstAllocated[group]!; index < table.length; index++) {
+    for (let index = blockIndex(request.firstAllocated[group]!); index < table.length; index++) {
       const block = table.at(index);
       if (block === NULL_BLOCK || !residency.isOwned(block) || residency.isFilledBy(block, request.slot)) continue;
       request.awaited.push({ block, start: index * blockSize, blockSize });

@@ -1,3 +1,4 @@
+import { blockIndexOf } from '../core/ids.ts';
 import type { GroupValidity } from './planner.ts';
 
 /**
@@ -50,7 +51,7 @@ function firstNeeded({ kind, window }: GroupValidity, token: number): number {
 }
 
 function isMet({ kind, blockSize, blockCount, validTokens }: GroupValidity, token: number): boolean {
-  const index = Math.floor(token / blockSize);
+  const index = blockIndexOf(token, blockSize);
   if (index >= blockCount) return false;
   const offset = token - index * blockSize;
   return kind === 'state' ? validTokens[index] === offset + 1 : offset < validTokens[index]!;

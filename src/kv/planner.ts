@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import { blockIndexOf, type GroupIndex, groupIndex } from '../core/ids.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
@@ -42,7 +43,7 @@ export function planSpans(tokenCount: number, groups: readonly GroupValidity[], 
   for (;;) {
     let next = NOTHING;
     let chosen: GroupValidity | undefined;
-    for (let g = 0; g < groups.length; g++) {
+    for (let g = groupIndex(0); g < groups.length; g++) {
       const group = groups[g]!;
       const needed = highestNeeded(group, low, g);
       if (needed > next) {
@@ -62,7 +63,7 @@ export function planSpans(tokenCount: number, groups: readonly GroupValidity[], 
 }
 
 /** The highest invalid token below `low`, the lowest of C so far, that `group` needs; NOTHING if there is none. */
-function highestNeeded(group: GroupValidity, low: number, g: number): number {
+function highestNeeded(group: GroupValidity, low: number, g: GroupIndex): number {
   if (group.kind === 'state') return stateAt(group, low) ? NOTHING : low - 1;
   // A candidate below `low` stays correct, because all tokens between are valid. So all calls together visit each block
   // once.
@@ -73,7 +74,7 @@ function highestNeeded(group: GroupValidity, low: number, g: number): number {
 
 /** The highest q < `below` whose KV is not valid, or NOTHING. */
 function highestInvalid({ blockSize, blockCount, validTokens }: GroupValidity, below: number): number {
-  let index = Math.floor((below - 1) / blockSize);
+  let index = blockIndexOf(below - 1, blockSize);
   let offset = below - 1 - index * blockSize;
   for (; index >= 0; index--, offset = blockSize - 1) {
     if (index >= blockCount || offset >= validTokens[index]!) return index * blockSize + offset;
@@ -88,7 +89,7 @@ function highestInvalid({ blockSize, blockCount, validTokens }: GroupValidity, b
 function runStart(group: GroupValidity, token: number): number {
   if (group.kind === 'state') return nearestCheckpoint(group, token);
   const { blockSize, blockCount, validTokens } = group;
-  for (let index = Math.floor(token / blockSize); index >= 0; index--)
+  for (let index = blockIndexOf(token, blockSize); index >= 0; index--)
     if (index < blockCount && validTokens[index]! > 0) return index * blockSize + validTokens[index]!;
   return 0;
 }
@@ -98,14 +99,14 @@ function runStart(group: GroupValidity, token: number): number {
  */
 function stateAt({ blockSize, blockCount, validTokens }: GroupValidity, position: number): boolean {
   if (position === 0) return true;
-  const index = Math.floor((position - 1) / blockSize);
+  const index = blockIndexOf(position - 1, blockSize);
   return index < blockCount && validTokens[index] === position - index * blockSize;
 }
 
 /** The highest position p <= `position` before which the state is known. */
 function nearestCheckpoint({ blockSize, blockCount, validTokens }: GroupValidity, position: number): number {
   if (position === 0) return 0;
-  let index = Math.floor((position - 1) / blockSize);
+  let index = blockIndexOf(position - 1, blockSize);
   let limit = position - index * blockSize;
   for (; index >= 0; index--, limit = blockSize) {
     if (index < blockCount && validTokens[index]! > 0 && validTokens[index]! <= limit)

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { Prng } from '../base/prng.ts';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { DIGEST_WORDS } from './block-hash.ts';
 import { PrefixIndex } from './prefix-index.ts';
 
@@ -22,8 +22,8 @@ test('the prefix index returns the same blocks as a map of lists', () => {
     const keyOfBlock = new Map<BlockId, string>();
     for (let i = 0; i < 1000; i++) {
       const block = prng.between(1, blockCount - 1) as BlockId;
-      const key = prng.between(0, keyCount - 1);
-      const group = prng.between(0, 2);
+      const key = blockIndex(prng.between(0, keyCount - 1));
+      const group = groupIndex(prng.between(0, 2));
       const name = [group, ...words.subarray(key * DIGEST_WORDS, (key + 1) * DIGEST_WORDS)].join();
       expect(index.find(group, words, key), `seed ${seed}`).toBe(reference.get(name)?.[0] ?? NULL_BLOCK);
       const indexed = keyOfBlock.get(block);

@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.ts';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, type BlockIndex, type GroupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { DIGEST_WORDS } from './block-hash.ts';
 
 /**
@@ -41,7 +41,7 @@ export class PrefixIndex {
   }
 
   /** The block with this key that was inserted first, or NULL_BLOCK. */
-  find(group: number, words: Uint32Array, index: number): BlockId {
+  find(group: GroupIndex, words: Uint32Array, index: BlockIndex): BlockId {
     if (this.#size === 0) return NULL_BLOCK;
     const at = index * DIGEST_WORDS;
     let block = this.#buckets[this.#bucketOf(words, at, group)]!;
@@ -49,7 +49,7 @@ export class PrefixIndex {
     return block as BlockId;
   }
 
-  insert(block: BlockId, group: number, words: Uint32Array, index: number): void {
+  insert(block: BlockId, group: GroupIndex, words: Uint32Array, index: BlockIndex): void {
     if (block === NULL_BLOCK || block >= this.#blockCount) fail(`block ${block} cannot be in the index`);
     if (this.has(block)) fail(`block ${block} is in the index already`);
     const at = index * DIGEST_WORDS;

@@ -1,5 +1,5 @@
 import type { BlockPlace } from '../core/block-place.ts';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { chooseLoads, loadsOf } from './choose-loads.ts';
 import { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
@@ -28,7 +28,7 @@ export class Proposal {
    */
   build(request: KvRequest, useCache: boolean, found: readonly BlockPlace[]): number {
     const { groups, enablePrefixCaching } = this.#parts;
-    for (let group = 0; group < groups.length; group++) {
+    for (let group = groupIndex(0); group < groups.length; group++) {
       const proposal = this.groups[group]!;
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
       if (useCache && enablePrefixCaching) this.#lookUp(request, group, proposal);
@@ -37,10 +37,11 @@ export class Proposal {
     if (this.#isSelective || found.length > 0) {
       planSpans(request.tokens.length, this.groups, this.#spans);
       if (found.length > 0) for (const group of this.groups) chooseLoads(group, this.#spans);
-      for (let group = 0; group < groups.length; group++) groups[group]!.dropUnneeded(this.groups[group]!, this.#spans);
+      for (let group = groupIndex(0); group < groups.length; group++)
+        groups[group]!.dropUnneeded(this.groups[group]!, this.#spans);
     }
     let blocks = 0;
-    for (let group = 0; group < groups.length; group++) {
+    for (let group = groupIndex(0); group < groups.length; group++) {
       blocks += groups[group]!.newBlockCount(this.groups[group]!);
       // `newBlockCount` of a full group includes the loads. Other groups count only blocks of computed tokens.
       if (!groups[group]!.allocatesAll) blocks += loadsOf(this.groups[group]!);
@@ -65,22 +66,22 @@ export class Proposal {
   /** The full blocks of the request that are neither cached nor being computed or loaded. */
   lacking(request: KvRequest): BlockPlace[] {
     const places: BlockPlace[] = [];
-    for (let group = 0; group < this.groups.length; group++) {
+    for (let group = groupIndex(0); group < this.groups.length; group++) {
       const proposal = this.groups[group]!;
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
       this.#lookUp(request, group, proposal);
-      for (let index = 0; index < request.chains[group]!.count; index++)
+      for (let index = blockIndex(0); index < request.chains[group]!.count; index++)
         if (proposal.blocks[index] === NULL_BLOCK) places.push({ group, index });
     }
     return places;
   }
 
   /** Finds cached blocks first, then blocks that another request computes or loads. */
-  #lookUp(request: KvRequest, group: number, proposal: GroupProposal): void {
+  #lookUp(request: KvRequest, group: GroupIndex, proposal: GroupProposal): void {
     const { cached, computing } = this.#parts;
     const chain = request.chains[group]!;
     chain.extend(request.tokens);
-    for (let index = 0; index < chain.count; index++) {
+    for (let index = blockIndex(0); index < chain.count; index++) {
       let block = cached.find(group, chain.words, index);
       if (block === NULL_BLOCK) block = computing.find(group, chain.words, index);
       if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);

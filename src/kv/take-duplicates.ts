@@ -1,4 +1,4 @@
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, type GroupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { releaseBlock } from './coverage.ts';
 import type { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
@@ -11,12 +11,12 @@ import type { KvRequest } from './kv-request.ts';
  *
  * For a request that plans again. Updates the block table and the `proposal`, which has the same blocks. O(blocks).
  */
-export function takeDuplicates(parts: KvParts, proposal: GroupProposal, request: KvRequest, group: number): void {
+export function takeDuplicates(parts: KvParts, proposal: GroupProposal, request: KvRequest, group: GroupIndex): void {
   const { cached, pool, residency } = parts;
   const chain = request.chains[group]!;
   const table = request.tables[group]!;
   chain.extend(request.tokens);
-  for (let index = 0; index < Math.min(table.length, chain.count); index++) {
+  for (let index = blockIndex(0); index < Math.min(table.length, chain.count); index++) {
     const block = table.at(index);
     if (block !== NULL_BLOCK && !residency.isFilledBy(block, request.slot)) continue;
     const found: BlockId = cached.find(group, chain.words, index);

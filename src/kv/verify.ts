@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.ts';
-import { type BlockId, NULL_BLOCK } from '../core/ids.ts';
+import { type BlockId, blockIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { BlockTableBuffer } from './block-table.ts';
 import { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
@@ -45,11 +45,11 @@ export function verifyKvCache(parts: KvParts): void {
       sizes[block] = spec.groups[group]!.blockSize;
       if (residency.isOwnedBy(block, request.slot)) owned[block] = 1;
     }
-    for (let group = 0; group < request.tables.length; group++) {
+    for (let group = groupIndex(0); group < request.tables.length; group++) {
       const table: BlockTableBuffer = request.tables[group]!;
       const { blockSize } = spec.groups[group]!;
       if (!request.admitted && table.length > 0) fail('a request that is not admitted has blocks');
-      for (let index = 0; index < table.length; index++) {
+      for (let index = blockIndex(0); index < table.length; index++) {
         const block = table.at(index);
         if (block === NULL_BLOCK) continue;
         if (index < request.firstAllocated[group]!) fail(`index ${index} has a block, but is below firstAllocated`);

@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.ts';
-import { NULL_BLOCK } from '../core/ids.ts';
+import { blockIndexOf, NULL_BLOCK } from '../core/ids.ts';
 import { blockAt, type SequencePlan, type StepPlan } from '../core/step.ts';
 import type { KvMemory } from './kv-memory.ts';
 import type { RowRule } from './matmul/row-rule.ts';
@@ -81,7 +81,7 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
 function slotOf(sequence: SequencePlan, position: number, memory: KvMemory): number {
   const { blockSize } = memory.layout;
   const table = (sequence.writeTables ?? sequence.blockTables)[0];
-  const index = Math.floor(position / blockSize);
+  const index = blockIndexOf(position, blockSize);
   assert(table !== undefined && index < table.length, 'a token within its block table');
   return memory.slotOf(blockAt(table, index), position % blockSize);
 }

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { connected } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
+import { blockIndex } from '../core/ids.ts';
 
 /** Deadlines, wrong answers of connectors, and blocks offered for storing. vLLM's tests are in `vllm-*.test.ts`. */
 const prompt = (own: number, blocks = 100) => range(blocks * 16, own * 10_000);
@@ -70,7 +71,7 @@ test('blocks in an answer that the engine did not ask for are ignored', () => {
   connector.getMatchedBlocks = ({ wanted }) => ({
     kind: 'found',
     mode: 'async',
-    blocks: [{ ...wanted[0]!, index: 7, place: 'told' }],
+    blocks: [{ ...wanted[0]!, index: blockIndex(7), place: 'told' }],
   });
   world.scheduler.add(short('1', range(40), 1));
   expect(shape(world.step())).toEqual(['1: 0-40']);

@@ -16,7 +16,7 @@ import {
 } from '../connector/connector.ts';
 import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
 import { type BlockPlace, type PlacedBlock, placeName } from '../core/block-place.ts';
-import { type BlockId, NULL_BLOCK, type StepId } from '../core/ids.ts';
+import { type BlockId, blockIndex, groupIndex, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { RequestState } from './request-state.ts';
 
@@ -340,16 +340,18 @@ export class ExternalKv {
   #valid(state: RequestState): KvBlock[] {
     const { cached } = this.#kv.parts;
     const blocks: KvBlock[] = [];
-    for (const [group, table] of state.kv.tables.entries())
-      for (let index = state.kv.firstAllocated[group]!; index < table.length; index++)
+    for (let group = groupIndex(0); group < state.kv.tables.length; group++) {
+      const table = state.kv.tables[group]!;
+      for (let index = blockIndex(state.kv.firstAllocated[group]!); index < table.length; index++)
         if (cached.has(table.at(index))) blocks.push(blockOf(state, { group, index }));
+    }
     return blocks;
   }
 
   #validBlock(key: BlockKey): BlockId | undefined {
     const digest = new Uint8Array(digestBytes);
     writeKeyDigest(key, digest, 0);
-    const block = this.#kv.parts.cached.find(groupOfKey(key), new Uint32Array(digest.buffer), 0);
+    const block = this.#kv.parts.cached.find(groupOfKey(key), new Uint32Array(digest.buffer), blockIndex(0));
     return block === NULL_BLOCK ? undefined : block;
   }
 

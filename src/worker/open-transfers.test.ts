@@ -8,7 +8,7 @@ import {
   type SaveJob,
   type TransferId,
 } from '../connector/connector.ts';
-import { blockId, requestId } from '../core/ids.ts';
+import { blockId, blockIndex, groupIndex, requestId } from '../core/ids.ts';
 import { OpenTransfers } from './open-transfers.ts';
 
 const id = (value: number): TransferId => value as TransferId;
@@ -19,7 +19,13 @@ const load = (transfer: number, ...blocks: number[]): LoadJob => ({
   requestId: requestId('a'),
   mode: 'async',
   timeoutMs: 1000,
-  blocks: blocks.map((block) => ({ group: 0, index: block, key: key(block), place: 'disk', block: blockId(block) })),
+  blocks: blocks.map((block) => ({
+    group: groupIndex(0),
+    index: blockIndex(block),
+    key: key(block),
+    place: 'disk',
+    block: blockId(block),
+  })),
 });
 const save = (transfer: number, ...blocks: number[]): SaveJob => ({
   transfer: id(transfer),

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import { blockId, requestId, tokenCount } from '../../src/core/ids.ts';
+import { blockId, blockIndexOf, requestId, tokenCount } from '../../src/core/ids.ts';
 import type { RequestStats } from '../../src/core/request.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
@@ -185,7 +185,7 @@ export class Drive {
       const table = blockTables[0];
       if (table === undefined) continue;
       for (const { start, end } of spans) {
-        for (let index = Math.floor(start / blockSize); (index + 1) * blockSize <= end; index++) {
+        for (let index = blockIndexOf(start, blockSize); (index + 1) * blockSize <= end; index++) {
           const block = blockId(blockAt(table, index));
           // Stages hold a page's layers one after the other.
           const crc = this.stages.reduce((sum, { memory }) => crc32(memory.bytesOf(block), sum), 0);

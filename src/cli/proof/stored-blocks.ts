@@ -3,6 +3,7 @@ import { open, readdir, readFile } from 'node:fs/promises';
 import { basename, join, sep } from 'node:path';
 import { type BlockKey, blockKey, digestHexOfKey, groupOfKey } from '../../connector/block-key.ts';
 import { headerBytes, payloadCrcOf } from '../../connector/tier/block-header.ts';
+import { blockIndex, groupIndex } from '../../core/ids.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import { HashChain } from '../../kv/block-hash.ts';
 
@@ -77,5 +78,5 @@ export function keysOf(
   const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
   const chain = new HashChain(sha256, blockSize, { fingerprint, cacheSalt });
   chain.extend(new TokenBuffer(Int32Array.from(tokens)));
-  return Array.from({ length: chain.count }, (_, block) => blockKey(0, chain.words, block));
+  return Array.from({ length: chain.count }, (_, block) => blockKey(groupIndex(0), chain.words, blockIndex(block)));
 }

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import { blockedThreadCount } from '../../base/call-thread.ts';
-import { blockId, requestId } from '../../core/ids.ts';
+import { blockId, blockIndex, groupIndex, requestId } from '../../core/ids.ts';
 import { type ConnectorMetadata, type ConnectorOutput, emptyMetadata, type TransferId } from '../connector.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
@@ -154,7 +154,13 @@ it('hung reads open the breaker; after the limit of the rule, the breaker closes
   let transfer = 0;
   const load = async (names: readonly number[], meanwhile = () => Promise.resolve()) => {
     const id = ++transfer as TransferId;
-    const blocks = names.map((n) => ({ group: 0, index: n, key: suiteKey(n), block: blockId(n), place: 'disk' }));
+    const blocks = names.map((n) => ({
+      group: groupIndex(0),
+      index: blockIndex(n),
+      key: suiteKey(n),
+      block: blockId(n),
+      place: 'disk',
+    }));
     const outputs: ConnectorOutput[] = [];
     outputs.push(
       await step({ loads: [{ transfer: id, requestId: requestId('r'), mode: 'async', timeoutMs: 100, blocks }] }),

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { blockIndex, groupIndex } from '../../core/ids.ts';
 import { type BlockKey, blockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
 import { missReasons } from '../reasons.ts';
@@ -30,7 +31,7 @@ describe('block keys', () => {
     const digest = createHash('sha256').update('x').digest();
     const words = new Uint32Array(16);
     for (let i = 0; i < 8; i++) words[8 + i] = digest.readUInt32LE(i * 4);
-    const made = blockKey(3, words, 1);
+    const made = blockKey(groupIndex(3), words, blockIndex(1));
     expect(made).toBe(`3-${digest.toString('hex')}`);
     expect(groupOfKey(made)).toBe(3);
     expect(digestHexOfKey(made)).toBe(digest.toString('hex'));

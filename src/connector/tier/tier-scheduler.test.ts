@@ -1,6 +1,6 @@
 import { describe, expect, it, test } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
-import { type BlockId, blockId, requestId, stepId, tokenCount } from '../../core/ids.ts';
+import { type BlockId, blockId, blockIndex, groupIndex, requestId, stepId, tokenCount } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import { type ConnectorRequest, emptyOutput, type KvBlock, type LoadJob, type TransferId } from '../connector.ts';
 import { lookUpEach } from './look-up.ts';
@@ -15,7 +15,8 @@ const never = new Promise<boolean>(() => {});
 const turns = async (): Promise<void> => {
   for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
 };
-const blocksOf = (some: readonly BlockKey[]): KvBlock[] => some.map((key, index) => ({ group: 0, index, key }));
+const blocksOf = (some: readonly BlockKey[]): KvBlock[] =>
+  some.map((key, index) => ({ group: groupIndex(0), index: blockIndex(index), key }));
 const requestFor = (name: string, some: readonly BlockKey[] = keys): ConnectorRequest => ({
   id: requestId(name),
   tokenCount: tokenCount(100),

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
-import { blockId, requestId } from '../../core/ids.ts';
+import { blockId, blockIndex, groupIndex, requestId } from '../../core/ids.ts';
 import type { ConnectorMetadata, LoadJob, SaveJob, TransferId } from '../connector.ts';
 import { emptyMetadata } from '../connector.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
@@ -40,7 +40,13 @@ async function make(rules: readonly FaultRule[] = [], saveBufferBlocks = 8, load
     requestId: requestId('r'),
     mode,
     timeoutMs: 100,
-    blocks: blocks.map((n) => ({ group: 0, index: n, key: suiteKey(n), block: blockId(n), place: 'host' })),
+    blocks: blocks.map((n) => ({
+      group: groupIndex(0),
+      index: blockIndex(n),
+      key: suiteKey(n),
+      block: blockId(n),
+      place: 'host',
+    })),
   });
   const save = (blocks: readonly number[]): SaveJob => ({
     transfer: ++lastId as TransferId,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
-import { type BlockId, blockId, requestId } from '../../core/ids.ts';
+import { type BlockId, blockId, blockIndex, groupIndex, requestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { ConnectorOutput, LoadBlock, TransferId } from '../connector.ts';
 import { emptyOutput } from '../connector.ts';
@@ -8,7 +8,13 @@ import type { LoadFailureReason } from '../reasons.ts';
 import { TransferLedger } from './transfer-ledger.ts';
 
 const key = (n: number) => `0-${`${n}`.padStart(64, '0')}` as BlockKey;
-const block = (n: number, place = 'disk'): LoadBlock => ({ group: 0, index: n, key: key(n), place, block: blockId(n) });
+const block = (n: number, place = 'disk'): LoadBlock => ({
+  group: groupIndex(0),
+  index: blockIndex(n),
+  key: key(n),
+  place,
+  block: blockId(n),
+});
 const [alice, bob] = [requestId('alice'), requestId('bob')];
 const noSaves = { saves: [] };
 
