@@ -2,20 +2,20 @@ import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { HeavyFilesFirst } from './test/support/heavy-files-first.ts';
 
-/** Tests of pure code: no native libraries, threads or processes, no changes to what files share. */
-const pure = ['core', 'engine', 'kv', 'scheduler', 'server'].flatMap((room) => [
-  `src/${room}/**/*.test.ts`,
-  `src/${room}/**/*.fuzz.ts`,
+/** Tests of pure code: no native libraries, threads, processes or changes of shared state. */
+const pure = ['core', 'engine', 'kv', 'scheduler', 'server'].flatMap((folder) => [
+  `src/${folder}/**/*.test.ts`,
+  `src/${folder}/**/*.fuzz.ts`,
 ]);
 
 export default defineConfig({
   test: {
-    // Native libraries keep process-wide state, and a crash in one must not take down other files: processes, not threads.
+    // Processes instead of threads: native libraries have state of the process, and a crash in one must not end other files.
     pool: 'forks',
-    // Many tests wait: for deadlines, stores that hang, processes that start. Vitest's default leaves one core idle besides.
+    // Many tests wait for deadlines, stores that hang or processes that start. Vitest's default leaves one core idle.
     maxWorkers: availableParallelism() + 1,
     sequence: { sequencer: HeavyFilesFirst },
-    // Limits find tests that hang. A machine that is busy with other work takes ten times as long as a quiet one.
+    // Limits find tests that hang. A busy machine takes ten times as long as an idle one.
     testTimeout: 300_000,
     hookTimeout: 300_000,
     // A poll waits for an event. The default of one second is too short on a busy machine.
@@ -29,7 +29,7 @@ export default defineConfig({
           exclude: [...pure, '**/node_modules/**'],
         },
       },
-      // Files share a process and its modules: to start a process for each of them took longer than their tests.
+      // These files share a process and its modules: starting a process for each file took longer than its tests.
       { extends: true, test: { name: 'pure', include: pure, isolate: false } },
     ],
   },

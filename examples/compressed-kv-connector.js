@@ -1,6 +1,6 @@
 /**
- * A KV connector of one's own: blocks as compressed files in a folder. Whatever goes wrong in it is a block that is
- * computed again, never a wrong text. Run it with
+ * A connector that stores blocks as compressed files in a folder. After any fault, the engine computes the block again, and the text
+ * stays right. Run it with
  *
  *   kvasir serve --kv-transfer-config.kv_connector CompressedConnector --kv-transfer-config.kv_role kv_both \
  *     --kv-transfer-config.kv_connector_module_path examples/compressed-kv-connector.js \
@@ -16,7 +16,7 @@ import { BlockCodec, headerBytes, lookUpEach, TierScheduler, TierWorker } from '
 const compress = promisify(deflateRaw);
 const decompress = promisify(inflateRaw);
 
-/** Opens both halves of a connector on a tier; which blocks to load and save, deadlines and retries are theirs. */
+/** Opens both sides of a connector on a tier. They decide which blocks to load and save, and have deadlines and retries. */
 export class CompressedConnector {
   #folder;
   #role;
@@ -43,7 +43,7 @@ export class CompressedConnector {
   }
 }
 
-/** A place for blocks. Missing or wrong data is an answer; a promise rejects when the place itself fails. */
+/** A place for blocks. A missing or corrupt block is a result; a promise rejects if the place itself fails. */
 class CompressedTier {
   name = 'compressed';
   #folder;
@@ -54,7 +54,7 @@ class CompressedTier {
     this.#codec = new BlockCodec(identity);
   }
 
-  /** Models, layouts and ranks each have a folder of their own: what one has saved means nothing to another. */
+  /** Each model, layout and rank has its own folder, because their blocks differ. */
   static async open(root, identity) {
     const name = createHash('sha256').update(JSON.stringify(identity)).digest('hex').slice(0, 16);
     const folder = join(root, name);
@@ -62,15 +62,15 @@ class CompressedTier {
     return new CompressedTier(folder, identity);
   }
 
-  /** A key whose call fails is unknown, and the others are answered; an abort ends it with what is known so far. */
+  /** A key whose call fails is unknown, and the other keys get an answer. An abort ends the lookup with the answers so far. */
   has(keys, signal) {
     return lookUpEach(keys, signal, (key) => this.#exists(key), { limit: 32 });
   }
 
-  /** Fills `into` and answers undefined, or the reason why it could not. */
+  /** Fills `into` and returns undefined, or returns the reason of the failure. */
   async load(key, into, signal) {
     const reason = await this.#read(key, into, signal);
-    // What is spoilt goes, so that the block can be saved again when it has been computed again.
+    // A corrupt block is deleted, so that it can be saved again after its recomputation.
     if (reason !== undefined && reason !== 'absent') await this.delete(key);
     return reason;
   }
@@ -91,7 +91,7 @@ class CompressedTier {
     return this.#codec.verify(key, header, into, stored.length);
   }
 
-  /** All or nothing: whoever reads sees the whole file or none. */
+  /** Readers find the complete file or none. */
   async store(key, bytes, signal) {
     if (await this.#exists(key)) return 'alreadyStored';
     const temporary = join(this.#folder, `${randomUUID()}.tmp`);
@@ -111,7 +111,7 @@ class CompressedTier {
     await unlink(this.#fileOf(key)).catch(() => {});
   }
 
-  /** This folder grows; a tier that makes room says here what it has let go of. */
+  /** This folder grows without limit; a tier that evicts returns the evicted keys. */
   takeEvicted() {
     return [];
   }

@@ -35,7 +35,7 @@ interface StoredBlock {
   readonly payload: Uint8Array;
 }
 
-/** One Map per store, model, layout and rank: a block of another identity is never found. */
+/** One Map per store, model, layout and rank: so no block of another identity is found. */
 const stores = new Map<string, Map<BlockKey, StoredBlock>>();
 
 export class MapConnector implements KvConnector {
@@ -43,7 +43,7 @@ export class MapConnector implements KvConnector {
   readonly #mode: LoadMode;
   readonly #role: KvRole;
 
-  /** Checks the settings. It runs before the model is loaded, in the engine's process and in each worker's. */
+  /** Checks the settings. It runs before the model is loaded, in the engine's process and in each worker process. */
   constructor({ kvConnectorExtraConfig: { store = 'default', async_load = true }, kvRole }: KvTransferConfig) {
     if (typeof store !== 'string') throw new Error('kv_connector_extra_config.store must be a name');
     if (typeof async_load !== 'boolean') throw new Error('kv_connector_extra_config.async_load must be true or false');
@@ -70,7 +70,7 @@ export class MapConnector implements KvConnector {
   }
 }
 
-/** The scheduler half. This one obeys a client that sends `"kv_transfer_params": {"skip_load": true}`. */
+/** The scheduler side. It obeys a client that sends `"kv_transfer_params": {"skip_load": true}`. */
 class MapScheduler extends TierScheduler {
   override getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     if (request.kvTransferParams?.skip_load === true) return { kind: 'found', blocks: [], mode: 'sync' };
@@ -78,7 +78,7 @@ class MapScheduler extends TierScheduler {
   }
 }
 
-/** The worker half. This one counts the blocks that it is told to load: `engine.stats()` has the sum over ranks. */
+/** The worker side. It counts the blocks of its loads; `engine.stats()` has the sum over ranks. */
 class MapWorker extends TierWorker {
   #orderedBlocks = 0;
 
@@ -95,7 +95,7 @@ class MapWorker extends TierWorker {
   }
 }
 
-/** A place for blocks. A block that is absent or corrupt is an answer; a promise rejects when the place itself fails. */
+/** A place for blocks. A missing or corrupt block is a result; a promise rejects if the place itself fails. */
 class MapTier implements Tier {
   readonly name = 'map';
   readonly #blocks: Map<BlockKey, StoredBlock>;
@@ -110,18 +110,18 @@ class MapTier implements Tier {
     return keys.map((key) => this.#blocks.has(key));
   }
 
-  /** Fills `into` and answers undefined, or the reason why it could not. */
+  /** Fills `into` and returns undefined, or returns the reason of the failure. */
   async load(key: BlockKey, into: Uint8Array): Promise<MissReason | undefined> {
     const found = this.#blocks.get(key);
     if (found === undefined) return 'absent';
     into.set(found.payload);
     const reason = this.#codec.verify(key, found.header, into, headerBytes + found.payload.length);
-    // A corrupt block is deleted, so that it is saved again after it was computed again.
+    // A corrupt block is deleted, so that it can be saved again after its recomputation.
     if (reason !== undefined) this.#blocks.delete(key);
     return reason;
   }
 
-  /** Copies the page: the engine writes other blocks into it later. */
+  /** Copies the bytes: the engine reuses their block later. */
   async store(key: BlockKey, bytes: Uint8Array): Promise<StoreAnswer> {
     if (this.#blocks.has(key)) return 'alreadyStored';
     this.#blocks.set(key, { header: this.#codec.encode(key, bytes), payload: bytes.slice() });
@@ -132,7 +132,7 @@ class MapTier implements Tier {
     this.#blocks.delete(key);
   }
 
-  /** This Map grows; a tier that makes room answers with the keys that it has deleted for it. */
+  /** This Map grows without limit; a tier that evicts returns the evicted keys. */
   takeEvicted(): readonly BlockKey[] {
     return [];
   }

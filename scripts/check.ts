@@ -1,4 +1,4 @@
-/** `npm run check`: everything a commit must pass, the quick things first. Stops at the first that fails. */
+/** `npm run check`: all checks that a commit must pass, fast ones first. Stops at the first failure. */
 import { spawnSync } from 'node:child_process';
 import { delimiter, resolve } from 'node:path';
 

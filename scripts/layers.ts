@@ -28,7 +28,7 @@ const ranks: Readonly<Record<string, number>> = {
 };
 const foldersBesideSrc = ['bench', 'sim', 'scripts'];
 
-/** Peers that may import each other, and downward imports that are forbidden. */
+/** Imports between peers that are allowed, and downward imports that are forbidden. */
 const allowed = new Set(['native -> ggml', 'runner -> native', 'runner -> ggml', 'tokenizer -> ggml', 'cli -> server']);
 const forbidden = new Map<string, string>([
   ['scheduler -> runner', 'the scheduler sees the kv facade and connector types only'],
@@ -40,7 +40,7 @@ const forbidden = new Map<string, string>([
 ]);
 /** Folders that must stay synchronous and pure. */
 const pure = new Set(['kv', 'scheduler']);
-/** The command line loads these when their command is called: `kvasir --version` needs none of them. */
+/** Folders that load when their command is called: `kvasir --version` needs none of them. */
 const lazy = new Set(['bench', 'sim']);
 
 export interface Violation {
@@ -71,12 +71,12 @@ function violationsOf(file: string, text: string): Omit<Violation, 'file'>[] {
     return rule === undefined ? [] : [{ imported, rule }];
   });
   if (pure.has(layer) && /\b(async|await|Promise|Date\.now|Math\.random|performance)\b/.test(text)) {
-    violations.push({ imported: '', rule: `${layer} is synchronous: no async, clock or chance` });
+    violations.push({ imported: '', rule: `${layer} is synchronous: no async, clock or random numbers` });
   }
   return violations;
 }
 
-/** The rule that an import breaks. */
+/** The rule that an import breaks, if any. */
 function brokenRule(from: string, to: string, isStatic: boolean): string | undefined {
   if (from === to) return undefined;
   if (to === 'test') return 'only tests import test support';

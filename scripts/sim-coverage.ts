@@ -1,11 +1,11 @@
 /**
- * `npm run sim:coverage [-- steps [seed]]`: which pieces of the planner and the scheduler no world reaches.
+ * `npm run sim:coverage [-- steps [seed]]`: lists the code of the KV core and the scheduler that no world reaches.
  *
- * V8 counts blocks while the simulator runs over all scenarios: a branch that never ran is a range with count 0,
- * whatever made it a branch (if, ?:, ??, &&, a loop, a case, a function). What it cannot see is an `if` without `else`
- * that is always true, and optional chaining. Positions come from the build's source maps.
+ * V8 counts how often each branch runs while the simulator runs all scenarios. A branch that never ran is a range with count 0: of
+ * an if, ?:, ??, &&, a loop, a case or a function. V8 does not count an `if` without `else` that is always true, or optional
+ * chaining. Positions come from the build's source maps.
  *
- * With `--floor` it runs as `coverage-floor.json` says, and fails if a folder's share of reached pieces is below its floor.
+ * With `--floor`, steps and seed come from `coverage-floor.json`. It fails if a folder's share of reached branches is below its floor.
  */
 import { readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
@@ -42,25 +42,25 @@ for (const scenario of scenarios) simulate(seed, Math.ceil(steps / scenarios.len
 const { result } = await session.post('Profiler.takePreciseCoverage');
 
 let blocks = 0;
-/** Pieces by folder. */
+/** Branches by folder. */
 const blocksOf = new Map<string, number>();
 let assertions = 0;
 const unreached: Unreached[] = [];
 for (const { url, functions } of result.filter((script) => folders.test(script.url))) {
   const path = fileURLToPath(url);
-  const room = assertDefined(folders.exec(url)?.[1], 'a script of a folder that is measured');
+  const folder = assertDefined(folders.exec(url)?.[1], 'a script of a folder that is measured');
   const code = readFileSync(path, 'utf8');
   const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')));
   for (const { ranges } of functions) {
     blocks += ranges.length;
-    add(room, ranges.length);
+    add(folder, ranges.length);
     for (const { count, startOffset, endOffset } of ranges) {
       const text = code.slice(startOffset, endOffset);
-      // What V8 takes for a block although there is no code in it, and what runs only when an assertion fails.
+      // Ranges without code, and code that runs only when an assertion fails, do not count.
       if (count > 0 || /^[\s{}]*$/.test(text)) continue;
       if (isAssertion(path, text)) {
         assertions++;
-        add(room, -1);
+        add(folder, -1);
         continue;
       }
       unreached.push({ ...positionOf(path, code, startOffset, map), text: text.replace(/\s+/g, ' ').slice(0, 100) });
@@ -78,19 +78,19 @@ console.log(
 );
 if (floor !== undefined) checkFloor(floor);
 
-function add(room: string, count: number): void {
-  blocksOf.set(room, (blocksOf.get(room) ?? 0) + count);
+function add(folder: string, count: number): void {
+  blocksOf.set(folder, (blocksOf.get(folder) ?? 0) + count);
 }
 
 function checkFloor({ reachedPercent }: Floor): void {
-  for (const [room, wanted] of Object.entries(reachedPercent)) {
-    const all = assertDefined(blocksOf.get(room), `no script of src/${room} ran`);
-    const missed = unreached.filter(({ file }) => file.startsWith(`src/${room}/`)).length;
+  for (const [folder, wanted] of Object.entries(reachedPercent)) {
+    const all = assertDefined(blocksOf.get(folder), `no script of src/${folder} ran`);
+    const missed = unreached.filter(({ file }) => file.startsWith(`src/${folder}/`)).length;
     const found = (100 * (all - missed)) / all;
-    console.log(`src/${room}: ${found.toFixed(1)} % of ${all} blocks, at least ${wanted} %`);
+    console.log(`src/${folder}: ${found.toFixed(1)} % of ${all} blocks, at least ${wanted} %`);
     if (found >= wanted) continue;
     console.error(
-      `src/${room} is below its floor: the simulator no longer reaches the lines above. Add a world that does, or remove code that nothing reaches. ${floorFile} has the floors.`,
+      `src/${folder} is below its floor: the simulator no longer reaches the lines above. Add worlds that reach this code, or remove it. ${floorFile} has the floors.`,
     );
     process.exitCode = 1;
   }
@@ -101,7 +101,7 @@ function isAssertion(path: string, text: string): boolean {
 }
 
 function positionOf(path: string, code: string, offset: number, map: SourceMap): Omit<Unreached, 'text'> {
-  // The block's first code, not the space before it.
+  // The position of the branch's first code, not of the space before it.
   const at = offset + /^[\s{?:]*/.exec(code.slice(offset))![0].length;
   const before = code.slice(0, at).split('\n');
   const entry = map.findEntry(before.length - 1, before[before.length - 1]!.length);

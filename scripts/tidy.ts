@@ -1,25 +1,25 @@
-/** House rules that neither the compiler nor the linter knows. Each violation names its rule. */
+/** Rules of this repository that neither the compiler nor the linter checks. Each violation names its rule. */
 import { readFileSync } from 'node:fs';
 import { basename, join, relative } from 'node:path';
 import { sourceFiles, type Violation } from './layers.ts';
 
 const linesMax = 500;
 
-/** What must not stand in a file, by rule. The brackets keep this file from breaking its own rules. */
+/** Texts that files must not contain, by rule. The brackets keep this file from breaking its own rules. */
 const forbidden: readonly (readonly [rule: string, pattern: RegExp])[] = [
-  ['finish it or file it: no notes to self', /\b(TOD[O]|FIXM[E]|XX[X]|HAC[K])\b/],
+  ['finish the work or file an issue: no notes in the code', /\b(TOD[O]|FIXM[E]|XX[X]|HAC[K])\b/],
   [
-    'every test runs, or says what it needs (test/support/needs.ts)',
+    'every test runs, or names what it needs (test/support/needs.ts)',
     /\b(it|test|describe)\.(ski[p]|onl[y]|tod[o]|skipI[f]|runI[f])\b/,
   ],
-  ['tests are skipped by test/support/needs.ts alone', /\b(ctx|task)\.ski[p]\(/],
-  ['the linter is not switched off without a word why', /biome-ignore(-all)?\s+\S+\s*:?\s*$/],
-  ['no paths of one machine', /["'`](\/(work|root|home|Users)\/)/],
+  ['only test/support/needs.ts skips tests', /\b(ctx|task)\.ski[p]\(/],
+  ['disable the linter only with a reason', /biome-ignore(-all)?\s+\S+\s*:?\s*$/],
+  ['no paths of a single machine', /["'`](\/(work|root|home|Users)\/)/],
 ];
 
 const typesGivenUp =
   /([\w)\]?]:\s*an[y](\[\])*\s*[;,)=>|{]|\bas an[y]\b(?=\s*[);,.\]}=]|\s*$)|<an[y]>|@ts-(ignor[e]|expect-erro[r]|nochec[k]))/;
-/** Prose may say what code may not. */
+/** Comments may contain what code may not. */
 const withoutComment = (line: string): string => line.replace(/^\s*(\/?\*|\/\/).*|\s\/\/.*$|\/\*.*?\*\//g, '');
 
 export function checkTidiness(root: string): Violation[] {
@@ -32,10 +32,10 @@ export function checkTidiness(root: string): Violation[] {
       if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.(test|fuzz|suite|bench|gpu))?\.ts$/.test(basename(file)))
         report('names are kebab-case');
       if (/^(utils?|helpers?|misc|common)\b/.test(basename(file)))
-        report('the name on the door says what is in the room');
+        report('the file name must say what the file contains');
       for (const [index, line] of lines.entries()) {
         for (const [rule, pattern] of forbidden) if (pattern.test(line)) report(`line ${index + 1}: ${rule}`);
-        if (typesGivenUp.test(withoutComment(line))) report(`line ${index + 1}: types are not given up`);
+        if (typesGivenUp.test(withoutComment(line))) report(`line ${index + 1}: no escape from the type checker`);
       }
     }
   }

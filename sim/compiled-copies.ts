@@ -7,23 +7,24 @@ import { dirname, join } from 'node:path';
 const root = join(import.meta.dirname, '..');
 const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'];
 
-/** One source file of the simulator with one piece of it replaced. */
+/** One source file of the simulator with one text replaced. */
 export interface Change {
   readonly file: string;
   readonly find: string;
   readonly replace: string;
 }
 
-/** The changed text. Throws unless the piece is there just once. */
+/** The changed source text. Throws unless `find` occurs exactly once. */
 export function changed({ file, find, replace }: Change): string {
   const pieces = readFileSync(join(root, file), 'utf8').split(find);
-  if (pieces.length !== 2) throw new Error(`${file} has the piece ${pieces.length - 1} times, not once: ${find}`);
+  if (pieces.length !== 2)
+    throw new Error(`${file} has this text ${pieces.length - 1} times, but must have it once: ${find}`);
   return pieces.join(replace);
 }
 
 /**
- * Copies of the simulator, each with one change or none. One run of the TypeScript compiler translates the sources and all changed
- * files. Node imports the copies itself: below `node_modules`, vitest does not transform files.
+ * Copies of the simulator, each with at most one change. One run of the TypeScript compiler translates the sources and all changed
+ * files. Node imports the copies itself, because vitest does not transform files in `node_modules`.
  */
 export class CompiledCopies {
   readonly #workshop = mkdtempSync(join(tmpdir(), 'kvasir-mutants-'));
@@ -63,7 +64,7 @@ export class CompiledCopies {
     rmSync(this.#workshop, { recursive: true });
   }
 
-  /** Types are checked elsewhere, and a change may leave names that nothing uses. */
+  /** Without type checks: `npm run check` has them, and a change may leave unused names. */
   #compile(): void {
     const config = {
       compilerOptions: {

@@ -20,14 +20,14 @@ import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner } from './fake-runner.ts';
 import { onePoolSpec } from './harness.ts';
 
-/** A connector that says what the test tells it to, and writes down what it is asked. */
-export class ToldConnector implements ConnectorPort {
-  /** How many of a request's first blocks it has, in every group. */
+/** A connector whose answers the test sets. It records the requests that it is asked about. */
+export class ScriptedConnector implements ConnectorPort {
+  /** The number of a request's first blocks that the store has in this group. */
   blocks: (request: ConnectorRequest, group: number) => number = () => 0;
-  /** Its answer when a request ends. */
+  /** The connector's answer when a request ends. */
   kvTransferParams: JsonObject | undefined;
   mode: LoadMode = 'async';
-  /** Until then it says "ask later". */
+  /** The connector answers "ask later" until this time. */
   askLaterUntilMs: number | undefined;
   readonly asked: string[] = [];
   readonly finished: string[] = [];
@@ -37,7 +37,7 @@ export class ToldConnector implements ConnectorPort {
     this.asked.push(request.id);
     if (this.askLaterUntilMs !== undefined) return { kind: 'askLater', deadlineMs: this.askLaterUntilMs };
     const blocks = request.wanted.filter(({ group, index }) => index < this.blocks(request, group));
-    return { kind: 'found', blocks: blocks.map((block) => ({ ...block, place: 'told' })), mode: this.mode };
+    return { kind: 'found', blocks: blocks.map((block) => ({ ...block, place: 'store' })), mode: this.mode };
   }
 
   updateStateAfterAlloc(): void {}
@@ -64,18 +64,18 @@ export interface LoadReport {
   readonly load: LoadJob;
   /** Indices of blocks that failed. */
   readonly failed?: readonly number[];
-  /** In which group; default: in every one. */
+  /** The group of the failed blocks. Default: all groups. */
   readonly failedGroup?: number;
   /** Default true. */
   readonly isDecided?: boolean;
-  /** Default: when it is decided. */
+  /** Default: true if the load is decided. */
   readonly isDrained?: boolean;
   readonly isBlockBusy?: boolean;
   /** The worker died while it loaded. */
   readonly died?: boolean;
 }
 
-/** A scheduler with a connector over a fake runner, stepped by hand; the tests play the workers. */
+/** A scheduler with a connector over a fake runner, stepped by hand. The tests take the part of the workers. */
 export function connected(
   blocks: number,
   options: Partial<SchedulerOptions> = {},
@@ -83,7 +83,7 @@ export function connected(
   groups: readonly KvGroupSpec[] = onePoolSpec(blocks, 16).groups,
 ) {
   const spec = { ...onePoolSpec(blocks, 16), groups };
-  const connector = new ToldConnector();
+  const connector = new ScriptedConnector();
   const defaults = { maxNumBatchedTokens: 2048, maxNumSeqs: 16, maxModelLen: 10_000 };
   const scheduler = new Scheduler(
     spec,
@@ -102,24 +102,24 @@ export function connected(
   };
   const apply = (step: ScheduledStep, reports: readonly LoadReport[] = []): readonly RequestUpdate[] => {
     const result = { ...runner.execute(step), connectorOutput: outputOf(reports) };
-    const said = scheduler.apply(step, result, clock.nowMs);
-    updates.push(...said);
+    const stepUpdates = scheduler.apply(step, result, clock.nowMs);
+    updates.push(...stepUpdates);
     scheduler.checkInvariants();
-    return said;
+    return stepUpdates;
   };
-  /** One step, made to happen if nothing asks for one. */
+  /** One step, also if only a notification asks for it. */
   const step = (reports: readonly LoadReport[] = []): ScheduledStep => {
     scheduler.notifyTransfers();
     const next = plan();
-    if (next === undefined) throw new Error('there was nothing to do');
+    if (next === undefined) throw new Error('the scheduler planned no step');
     apply(next, reports);
     return next;
   };
   return { scheduler, connector, runner, updates, clock, loads, plan, apply, step };
 }
 
-/** Writes into the pages of a load what a store would: the request's true KV, but for blocks that are to fail. */
-export function fillTruly(
+/** Writes the request's KV into the blocks of a load, as a store does, except into blocks for which `fails` is true. */
+export function fillLoad(
   { runner }: ReturnType<typeof connected>,
   load: LoadJob,
   request: EngineRequest,
@@ -129,11 +129,12 @@ export function fillTruly(
   const store = connected(blockCount, { maxNumBatchedTokens: request.promptTokens.length }, {}, groups);
   store.scheduler.add(request);
   const plan = store.plan()!;
-  const blocks = plan.sequences[0]!.blockTables.map(({ ids }) => ids.slice());
+  const tables = plan.sequences[0]!.blockTables.map(({ ids }) => ids.slice());
   store.apply(plan);
-  for (const block of load.blocks) {
-    if (!fails(block))
-      runner.writeBlock(block.block, store.runner.readBlock(blocks[block.group]![block.index]!, block.group));
+  for (const loadBlock of load.blocks) {
+    if (fails(loadBlock)) continue;
+    const { group, index, block } = loadBlock;
+    runner.writeBlock(block, store.runner.readBlock(tables[group]![index]!, group));
   }
 }
 

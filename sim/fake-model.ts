@@ -1,13 +1,13 @@
 import type { KvGroupSpec } from '../src/core/kv-spec.ts';
 
 /**
- * A model whose every number depends on all that it may see, and on nothing else. One stale, lost or swapped entry of
- * KV changes every later token, so comparing texts finds it.
+ * A model in which every number depends on all the KV that its token may see, and on nothing else. One stale, missing or swapped
+ * entry of KV changes every later token, so a comparison of texts finds it.
  *
  *   read(g, p)   = what token p reads in group g: a hash, in order, of the entries of q in [first(g, p), p - 1]
  *   hidden(p)    = hash of token p, its position and its reads in all groups
  *   entry(g, p)  = hash of hidden(p) and g: its KV; in a state group the state after p
- *   next(p)      = hash of hidden(p) and its own entries: the token that is sampled behind p
+ *   next(p)      = hash of hidden(p) and its own entries: the token that is sampled after p
  */
 export function mix(a: number, b: number): number {
   let value = Math.imul(a ^ (b + 0x9e3779b9), 0x85ebca6b);
@@ -19,7 +19,7 @@ export const hiddenSeed = (token: number, position: number): number => mix(mix(0
 export const entryOf = (hidden: number, group: number): number => mix(hidden, group + 1);
 export const nextTokenOf = (hidden: number, vocabSize: number): number => (mix(hidden, 0x7ee7) >>> 0) % vocabSize;
 
-/** The first position whose entry token `position` reads in this group (its last is `position` - 1). */
+/** The first position whose entry token `position` reads in this group (the last is `position` - 1). */
 export function firstRead(group: KvGroupSpec, position: number): number {
   switch (group.kind) {
     case 'full':

@@ -4,43 +4,43 @@ import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { BlockTable, SampledToken, SequencePlan, StepPlan, StepResult } from '../src/core/step.ts';
 import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.ts';
 
-/** A row has read something else than the KV that an engine without a cache would have there. */
+/** A token read other KV than an engine without a cache has there. */
 export interface WrongRead {
   readonly token: number;
   readonly group: number;
-  /** The position whose KV was read, and the page in which it was looked for. */
+  /** The position whose KV was read, and the block that was read. */
   readonly position: number;
   readonly block: number;
-  /** The page was filled for another salt, model or group, whatever is in it (I10). */
+  /** The block was filled for another salt, model or group, whatever its content is (I10). */
   readonly isForeign: boolean;
 }
 
-/** What a request ought to read. */
+/** The KV that a request must read. */
 export interface ReferenceKv {
-  /** Per group, the entries of its tokens. */
+  /** Per group, the entries of the request's tokens. */
   readonly entries: readonly Int32Array[];
-  /** Whose KV it is: one number for each salt. Pages are labelled with it when they are filled. */
+  /** One number for each salt. A block that is filled gets the label of the request. */
   readonly label: number;
 }
 
-/** A block as transfers move it. */
+/** The content of a block, as transfers move it. */
 export interface StoredBlock {
   readonly entries: Int32Array;
   readonly label: number;
 }
 
 /**
- * Executes plans with the fake model over a pool of its own: it writes and reads entries through the block tables, as a
- * real runner does. Rows run one after the other in batch order, which is stricter than a real runner, where all of a
- * layer's writes precede its reads: it also shows whether sharers come after their owner.
+ * Executes plans with the fake model over a pool of its own. It reads and writes entries through the block tables, as a
+ * real runner does. Tokens are computed one after the other in the order of the batch. This is stricter than a real runner, where all
+ * writes of a layer precede its reads: it also shows whether a block's owner comes before the requests that share the block.
  */
 export class FakeRunner {
   readonly kvCacheSpec: KvCacheSpec;
   readonly vocabSize: number;
-  /** Entry of (page, offset); state groups use offset 0. Starts as garbage, as memory does. */
+  /** Entry of (block, offset); state groups use offset 0. Starts as garbage, as memory does. */
   readonly #entries: Int32Array;
   readonly #entriesPerBlock: number;
-  /** For whom each page was filled last; see `labelOf`. */
+  /** The label of the request for which each block was filled last; see `labelOf`. */
   readonly #labels: Int32Array;
   #garbage = 0x2545f491;
   tokensComputed = 0;
@@ -56,21 +56,21 @@ export class FakeRunner {
     for (let i = 0; i < this.#entries.length; i++) this.#entries[i] = this.#nextGarbage();
   }
 
-  /** The first untrue read of each sequence of the last plan, as far as its truth was known. */
+  /** The first wrong read of each sequence of the last plan, if the reference KV of the request was known. */
   get wrongReads(): readonly (WrongRead | undefined)[] {
     return this.#wrongReads;
   }
 
   /**
-   * `leftOut`: sequences (indices) that are not computed because something they read is missing. `truthOf`: what
-   * requests ought to read, to be compared with what they do read.
+   * `leftOut`: indices of sequences that are not computed, because a block that they read is invalid. `referenceOf`: the KV
+   * that requests must read; the runner compares it with what they read.
    */
   execute(
     plan: StepPlan,
     leftOut: readonly number[] = [],
     referenceOf: (id: RequestId) => ReferenceKv | undefined = () => undefined,
   ): StepResult {
-    let rows = 0;
+    let tokenCount = 0;
     this.#wrongReads = [];
     const sampled: (SampledToken | undefined)[] = [];
     for (let index = 0; index < plan.sequences.length; index++) {
@@ -84,7 +84,7 @@ export class FakeRunner {
           assert(false, `span [${start}, ${end}) of ${sequence.tokens.length} tokens`);
         for (let position: number = start; position < end && !isLeftOut; position++)
           last = this.#token(sequence, position, reference);
-        rows += end - start;
+        tokenCount += end - start;
       }
       this.#wrongReads.push(this.#wrongRead);
       sampled.push(
@@ -93,12 +93,12 @@ export class FakeRunner {
           : sequence.sample && { token: nextTokenOf(last, this.vocabSize) as SampledToken['token'] },
       );
     }
-    assert(rows === plan.tokenCount, `plan of ${plan.tokenCount} rows has ${rows}`);
-    this.tokensComputed += rows;
+    assert(tokenCount === plan.tokenCount, `a plan of ${plan.tokenCount} tokens schedules ${tokenCount}`);
+    this.tokensComputed += tokenCount;
     return { stepId: plan.stepId, sampled };
   }
 
-  /** What a transfer reads: the block's entries; a state is one. */
+  /** What a transfer reads: the block's entries. A state has one entry. */
   readBlock(block: number, group: number): StoredBlock {
     const { kind, blockSize } = this.kvCacheSpec.groups[group]!;
     const first = block * this.#entriesPerBlock;
@@ -112,7 +112,7 @@ export class FakeRunner {
     this.#labels[block] = label;
   }
 
-  /** The page's memory is lost or overwritten by somebody else. */
+  /** The block's memory is lost, or another program overwrites it. */
   overwrite(block: number): void {
     const first = block * this.#entriesPerBlock;
     for (let i = 0; i < this.#entriesPerBlock; i++) this.#entries[first + i] = this.#nextGarbage();
@@ -123,7 +123,7 @@ export class FakeRunner {
     this.#entries[this.#placeOf(block, group, position)] = this.#nextGarbage();
   }
 
-  /** Whether the page holds the KV of this token (in a state group, the state after it), for those with this truth. */
+  /** Whether the block has this token's KV of the reference (in a state group, the state after the token). */
   matchesReference(block: number, group: number, position: number, reference: ReferenceKv): boolean {
     return (
       this.#entries[this.#placeOf(block, group, position)] === reference.entries[group]![position] &&
@@ -131,26 +131,26 @@ export class FakeRunner {
     );
   }
 
-  /** Computes one token; returns what the next token is made of. */
+  /** Computes one token; returns the value from which the next token follows. */
   #token(sequence: SequencePlan, position: number, reference: ReferenceKv | undefined): number {
     const groups = this.kvCacheSpec.groups;
     const { blockTables } = sequence;
     let hidden = hiddenSeed(sequence.tokens.at(position), position);
-    for (let g = 0; g < groups.length; g++) {
-      let read = g;
-      const expected = reference?.entries[g];
-      const label = reference === undefined ? 0 : labelOf(reference, g);
-      const { kind, blockSize } = groups[g]!;
-      for (let q = firstRead(groups[g]!, position); q < position; ) {
-        const block = this.#blockAt(blockTables[g]!, g, q);
+    for (let group = 0; group < groups.length; group++) {
+      let read = group;
+      const expected = reference?.entries[group];
+      const label = reference === undefined ? 0 : labelOf(reference, group);
+      const { kind, blockSize } = groups[group]!;
+      for (let q = firstRead(groups[group]!, position); q < position; ) {
+        const block = this.#blockAt(blockTables[group]!, group, q);
         const isForeign = this.#labels[block] !== label;
         const blockEnd = Math.min(q - (q % blockSize) + blockSize, position);
-        for (let place = this.#placeOf(block, g, q); q < blockEnd; q++, place++) {
+        for (let place = this.#placeOf(block, group, q); q < blockEnd; q++, place++) {
           const entry = this.#entries[place]!;
           if (expected !== undefined && (isForeign || expected[q] !== entry))
-            this.#wrongRead ??= { token: position, group: g, position: q, block, isForeign };
+            this.#wrongRead ??= { token: position, group, position: q, block, isForeign };
           read = mix(read, entry);
-          // All tokens of a block have one state; a token reads only the last.
+          // All tokens of a block share one state; a token reads only the last state.
           if (kind === 'state') assert(q === position - 1, 'a state is read from further back');
         }
       }
@@ -158,26 +158,29 @@ export class FakeRunner {
     }
     const writeTables = sequence.writeTables ?? blockTables;
     let output = hidden;
-    for (let g = 0; g < groups.length; g++) {
-      const block = this.#blockAt(writeTables[g]!, g, position);
-      this.#entries[this.#placeOf(block, g, position)] = entryOf(hidden, g);
-      if (reference !== undefined) this.#labels[block] = labelOf(reference, g);
-      output = mix(output, this.#entries[this.#placeOf(this.#blockAt(blockTables[g]!, g, position), g, position)]!);
-      // What went to the null page means nothing, and must not be found there by luck.
+    for (let group = 0; group < groups.length; group++) {
+      const block = this.#blockAt(writeTables[group]!, group, position);
+      this.#entries[this.#placeOf(block, group, position)] = entryOf(hidden, group);
+      if (reference !== undefined) this.#labels[block] = labelOf(reference, group);
+      output = mix(
+        output,
+        this.#entries[this.#placeOf(this.#blockAt(blockTables[group]!, group, position), group, position)]!,
+      );
+      // The null block's content has no meaning: overwriting it prevents a lucky read.
       if (block === NULL_BLOCK) this.overwrite(NULL_BLOCK);
     }
     return output;
   }
 
-  #placeOf(block: number, g: number, position: number): number {
-    const { kind, blockSize } = this.kvCacheSpec.groups[g]!;
+  #placeOf(block: number, group: number, position: number): number {
+    const { kind, blockSize } = this.kvCacheSpec.groups[group]!;
     return block * this.#entriesPerBlock + (kind === 'state' ? 0 : position % blockSize);
   }
 
-  #blockAt(table: BlockTable, g: number, position: number): number {
-    const block = Math.floor(position / this.kvCacheSpec.groups[g]!.blockSize);
-    if (block >= table.length) assert(false, `position ${position} lies outside a table of ${table.length} blocks`);
-    return table.ids[block]!;
+  #blockAt(table: BlockTable, group: number, position: number): number {
+    const index = Math.floor(position / this.kvCacheSpec.groups[group]!.blockSize);
+    if (index >= table.length) assert(false, `position ${position} is outside a table of ${table.length} blocks`);
+    return table.ids[index]!;
   }
 
   #nextGarbage(): number {
@@ -186,5 +189,5 @@ export class FakeRunner {
   }
 }
 
-/** Pages of different groups never stand for each other either. */
+/** Blocks of different groups have different labels, too. */
 const labelOf = ({ label }: ReferenceKv, group: number): number => label * 16 + group;

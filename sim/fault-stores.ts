@@ -5,11 +5,11 @@ import type { StoredBlock } from './fake-runner.ts';
 
 export const places = ['near', 'far'] as const;
 
-/** Two stores behind one connector: what fails in one of them may be had from the other. */
+/** Two stores of one connector: a block that fails in one store may load from the other. */
 export class FaultStores {
   readonly #prng: Prng;
   readonly #stores = new Map<string, Map<BlockKey, StoredBlock>>(places.map((place) => [place, new Map()]));
-  /** Everything that was ever stored, to pick from. */
+  /** The keys of all blocks that were ever stored. */
   readonly #keys: BlockKey[] = [];
 
   constructor(prng: Prng) {
@@ -20,7 +20,7 @@ export class FaultStores {
     return this.#stores.get(place)!.get(key);
   }
 
-  /** Where the block is; `isUsable` is asked first, and a place that is not is named only when there is no other. */
+  /** The place of the block. A place that is not usable is the answer only if no usable place has the block. */
   placeOf(key: BlockKey, isUsable: (place: string) => boolean): string | undefined {
     let first: string | undefined;
     for (const place of places) {
@@ -35,13 +35,13 @@ export class FaultStores {
     return this.#keys.length === 0 ? undefined : this.#prng.pick(this.#keys);
   }
 
-  /** In one place, or in both. */
+  /** Saves the block in one place or in both. */
   save(key: BlockKey, block: StoredBlock): void {
     const where = this.#prng.pick([[places[0]], [places[1]], places]);
     for (const place of where) {
       const known = this.get(place, key);
       if (known?.entries.some((value, at) => value !== block.entries[at]) === true)
-        assert(false, `I5: two different contents were saved under ${key}`);
+        assert(false, `I5: two different contents were saved with the key ${key}`);
       if (known !== undefined && known.label !== block.label)
         assert(false, `I10: ${key} is the key of two salts or models`);
       this.#stores.get(place)!.set(key, block);
@@ -49,7 +49,7 @@ export class FaultStores {
     this.#keys.push(key);
   }
 
-  /** One block is lost, in whatever places it is. */
+  /** Removes one random block from all places. */
   remove(): void {
     const key = this.anyKey();
     for (const place of places) if (key !== undefined) this.#stores.get(place)!.delete(key);

@@ -32,21 +32,21 @@ const ranksMax = 3;
 interface RankLoad {
   readonly job: LoadJob;
   readonly rank: number;
-  /** What it will bring, by page; nothing for those that fail. */
+  /** The stored content by block; blocks that fail have no entry. */
   readonly content: ReadonlyMap<BlockId, StoredBlock>;
   decideAtMs: number;
   drainAtMs: number;
   readonly failed: Set<BlockId>;
-  /** What it had brought was lost again before anybody heard of it; it says nothing of that. */
-  readonly lost: Set<BlockId>;
+  /** Blocks that arrived and were invalidated before the report; the report does not name them. */
+  readonly invalidated: Set<BlockId>;
   isHung: boolean;
   isSilent: boolean;
-  /** Its worker died before it was decided: that says nothing about the stores. */
+  /** The worker died before the load was decided, which says nothing about the stores. */
   hasDied: boolean;
-  /** It is reported as one failure of everything. */
+  /** The report names the whole load as failed, not single blocks. */
   readonly isWhole: boolean;
   isDecided: boolean;
-  /** Its bytes are there, or never will be; a worker that keeps silent has not verified them yet. */
+  /** The bytes arrived, or never will. While a worker is silent, it has not verified them yet. */
   isArrived: boolean;
 }
 
@@ -60,9 +60,9 @@ interface OpenSave {
 }
 
 /**
- * Both halves of a connector over two stores and one to three ranks, in which everything goes wrong that can. While a transfer
- * is open it treats its pages as I/O does: a load leaves garbage in them until it has arrived, also long after it was
- * given up; a save reads them when it likes. So whoever frees, reads or writes a page too early says a wrong word.
+ * Both sides of a connector over two stores and one to three ranks, with every fault that can happen. It treats the blocks of an open
+ * transfer as I/O does. A load leaves garbage in them until it has arrived, also long after it was given up; a save reads them at
+ * any time. So if the engine frees, reads or writes a block too early, a text or a check is wrong.
  */
 export class FaultTier implements ConnectorPort {
   readonly #prng: Prng;
@@ -71,31 +71,32 @@ export class FaultTier implements ConnectorPort {
   readonly #ranks: readonly number[];
   readonly #aggregator: OutputAggregator;
   #loads: RankLoad[] = [];
-  /** All ranks' parts in a load, also those that are over: a page is lost when one rank has lost its part. */
+  /** All ranks' parts in a load, also those that are over: a block is invalid if the part of one rank is invalid. */
   readonly #parts = new Map<TransferId, RankLoad[]>();
   #saves: OpenSave[] = [];
   #repeats: { readonly rank: number; readonly output: ConnectorOutput }[] = [];
   readonly #finished = new Set<RequestId>();
   readonly #mode: 'sync' | 'async' | 'mixed';
-  /** Loads by id, what failed of those that are open, and which were taken back. */
+  /** Loads by id, the failed blocks of open loads, and the cancelled loads. */
   readonly #ordered = new Map<TransferId, LoadJob>();
   readonly #failing = new Map<TransferId, Set<BlockId>>();
   readonly #cancelled = new Set<TransferId>();
   #decided: TransferId[] = [];
   #stepBlocks: readonly BlockId[] = [];
-  /** Request, place and key of what failed while it was waited for: it must not be ordered from there again. */
+  /** Request, place and key of blocks that failed while the request waited: the engine must not load them from there again. */
   readonly #failed = new Set<string>();
-  /** The same as soon as it is heard, also of loads that were taken back: the engine may believe in it or not. */
+  /** The same from the report on, also for cancelled loads: the engine may use such a place or not. */
   readonly #doubted = new Set<string>();
   readonly #reported = new Set<RankLoad>();
-  /** When the engine gives a load up, and when it last looked. */
+  /** When the engine gives up a load. */
   readonly #expiresAtMs = new Map<TransferId, number>();
-  /** Loads that the engine waits for as long as nobody reports them, and those of which it has not heard in time. */
+  /** Loads whose deadline is not over, and loads whose deadline is over. */
   #timely: LoadJob[] = [];
   readonly #late: LoadJob[] = [];
+  /** When the engine last received reports. */
   #heardAtMs = 0;
-  /** What was said to have ended, by kind. */
-  readonly #told = { finishedRecving: new Set(), finishedSending: new Set(), drained: new Set() };
+  /** The transfers whose end was reported, by kind of report. */
+  readonly #ended = { finishedRecving: new Set(), finishedSending: new Set(), drained: new Set() };
   faults: TierFaults;
   nowMs = 0;
   isOpen: (id: TransferId) => boolean = () => true;
@@ -116,7 +117,7 @@ export class FaultTier implements ConnectorPort {
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     const answer = this.#match(request);
     if (this.hits === undefined) return answer;
-    // What the engine has given up without a report is broken, too.
+    // Blocks of loads that the engine has given up without a report count as failed, too.
     for (const { requestId, blocks } of this.#givenUp())
       if (requestId === request.id)
         for (const { place, key } of blocks) this.#doubted.add(`${requestId} ${place} ${key}`);
@@ -129,7 +130,7 @@ export class FaultTier implements ConnectorPort {
     const prng = this.#prng;
     if (prng.chance(this.faults.askLater)) return { kind: 'askLater', deadlineMs: this.nowMs + prng.between(1, 200) };
     const share = prng.pick([1, 1, 1, 0.7]);
-    // A connector may know what has failed from where, or leave it to the engine to refuse it.
+    // A connector may remember failed blocks and their places, or leave it to the engine to refuse them.
     const knowsFailures = prng.chance(0.7);
     const blocks: FoundBlock[] = [];
     const isChecked = knowsFailures && this.#failed.size > 0;
@@ -160,7 +161,7 @@ export class FaultTier implements ConnectorPort {
   }
 
   buildConnectorMeta({ newlyValid, newTransferId }: ConnectorStep): ConnectorPlan {
-    if (this.hits?.hasLost === true) for (const { blocks } of this.#givenUp()) this.hits.loadsFailed(blocks);
+    if (this.hits?.hasInvalid === true) for (const { blocks } of this.#givenUp()) this.hits.loadsFailed(blocks);
     const saves: SaveJob[] = [];
     for (const { key, block } of newlyValid)
       if (this.#prng.chance(0.8)) saves.push({ transfer: newTransferId(), blocks: [{ key, block }] });
@@ -170,19 +171,22 @@ export class FaultTier implements ConnectorPort {
   updateConnectorOutput(output: ConnectorOutput): void {
     for (const kind of endings)
       for (const id of output[kind]) {
-        if (id >= unknownIds) assert(false, `I6: the unknown transfer ${id} was let through`);
-        if (this.#told[kind].has(id)) assert(false, `I6: transfer ${id} ends twice (${kind})`);
-        this.#told[kind].add(id);
+        if (id >= unknownIds) assert(false, `I6: the unknown transfer ${id} reached the connector`);
+        if (this.#ended[kind].has(id)) assert(false, `I6: transfer ${id} ends twice (${kind})`);
+        this.#ended[kind].add(id);
       }
     for (const id of output.finishedRecving)
-      assert(this.#heardAtMs < this.#expiresAtMs.get(id)!, `I6: load ${id} was given up, and is believed now`);
+      assert(
+        this.#heardAtMs < this.#expiresAtMs.get(id)!,
+        `I6: load ${id} was given up, and its report is accepted now`,
+      );
     this.#heardAtMs = this.nowMs;
     for (const { transfer, block, reason } of output.loadFailures)
       if (reason !== 'workerDied') this.#failingOf(transfer).add(block);
     for (const id of output.failedRecving)
       for (const { block } of this.#ordered.get(id)!.blocks) this.#failingOf(id).add(block);
-    for (const { transfer, block: page } of output.loadFailures)
-      this.hits?.loadsFailed(this.#ordered.get(transfer)!.blocks.filter((block) => block.block === page));
+    for (const { transfer, block: failed } of output.loadFailures)
+      this.hits?.loadsFailed(this.#ordered.get(transfer)!.blocks.filter(({ block }) => block === failed));
     for (const id of output.failedRecving) this.hits?.loadsFailed(this.#ordered.get(id)!.blocks);
     for (const id of output.finishedRecving) {
       const { requestId, blocks } = this.#ordered.get(id)!;
@@ -199,7 +203,7 @@ export class FaultTier implements ConnectorPort {
     assert(!this.#finished.has(id), `${id} has ended twice`);
     this.#finished.add(id);
     this.hits?.ended(id);
-    // A prefill instance's word: what the request leaves behind, and what it was asked for.
+    // As a prefill instance answers: the client's own parameters, and the number of the request's valid blocks.
     return kvTransferParams === undefined ? {} : { kvTransferParams: { ...kvTransferParams, blocks: valid().length } };
   }
 
@@ -207,7 +211,7 @@ export class FaultTier implements ConnectorPort {
     return false;
   }
 
-  /** When something ends next, for a world that has nothing else to do. */
+  /** The time of the next end of a load or save, for a world without other work. */
   nextEventMs(): number | undefined {
     let next: number | undefined;
     const consider = (at: number): void => {
@@ -218,8 +222,8 @@ export class FaultTier implements ConnectorPort {
     return next;
   }
 
-  /** The first half of a step, before the forward pass: orders are taken; in-step loads are waited for if there is one. */
-  begin(metadata: ConnectorMetadata, hasTokens: boolean, lost: readonly BlockId[]): Set<BlockId> {
+  /** The part of a step before the forward pass: new loads and saves begin; a step with tokens waits for its sync loads. */
+  begin(metadata: ConnectorMetadata, hasTokens: boolean, invalid: readonly BlockId[]): Set<BlockId> {
     this.#checkPromises(metadata);
     for (const id of metadata.cancelled) this.#cancel(id);
     for (const id of metadata.flushed) this.#cancel(id);
@@ -236,7 +240,7 @@ export class FaultTier implements ConnectorPort {
       const fails = this.#prng.chance(this.faults.saveFails);
       this.#saves.push({ job, readAtMs, endAtMs, fails, read: [], isRead: false });
     }
-    this.memoryInvalidated(lost);
+    this.memoryInvalidated(invalid);
     this.#move(true);
     const stepBlocks: BlockId[] = [];
     const failed = new Set<BlockId>();
@@ -248,7 +252,7 @@ export class FaultTier implements ConnectorPort {
     return failed;
   }
 
-  /** The second half: what all ranks report. */
+  /** The part of a step after the forward pass: the reports of all ranks. */
   finish(): ConnectorOutput {
     this.#move(false);
     const outputs = this.#ranks.map((rank) => this.#reportOf(rank));
@@ -258,15 +262,16 @@ export class FaultTier implements ConnectorPort {
     return outputs.every((output) => output === emptyOutput) ? emptyOutput : this.#aggregator.aggregate(outputs);
   }
 
-  /** A save of lost content that has not been read yet stores nothing; what loads had brought is gone, too. */
+  /** A save that has not read its invalidated blocks stores nothing; loaded content is invalid, too. */
   memoryInvalidated(blocks: readonly BlockId[]): void {
     if (blocks.length === 0) return;
     for (const save of this.#saves)
       if (!save.isRead && save.job.blocks.some(({ block }) => blocks.includes(block))) save.fails = true;
-    for (const { isDecided, lost: failed } of this.#loads) if (isDecided) for (const block of blocks) failed.add(block);
+    for (const { isDecided, invalidated } of this.#loads)
+      if (isDecided) for (const block of blocks) invalidated.add(block);
   }
 
-  /** All that is in the pool is gone, and so is the I/O of the worker. */
+  /** The whole pool is lost, and the I/O of the worker ends. */
   workerDied(): void {
     for (const load of this.#loads) {
       if (load.rank !== 0) continue;
@@ -278,14 +283,14 @@ export class FaultTier implements ConnectorPort {
     }
   }
 
-  /** Pages that loads of this step, decided or not, have to do with. */
+  /** The blocks of all loads that were open in this step, decided or not. */
   get loadingBlocks(): readonly BlockId[] {
     return this.#stepBlocks;
   }
 
-  /** From now on nothing goes wrong; what has, ends some time. */
+  /** No new faults; hung loads drain within 100 seconds. */
   calm(): void {
-    // A connector that never knows is no reason not to end.
+    // Requests must end even if the connector always answers "ask later".
     this.faults = { ...noFaults, askLater: this.faults.askLater };
     for (const load of this.#loads) load.drainAtMs = Math.min(load.drainAtMs, this.nowMs + 100_000);
   }
@@ -316,7 +321,7 @@ export class FaultTier implements ConnectorPort {
       decideAtMs,
       drainAtMs,
       failed,
-      lost: new Set<BlockId>(),
+      invalidated: new Set<BlockId>(),
       isHung,
       isSilent,
       isWhole,
@@ -335,7 +340,7 @@ export class FaultTier implements ConnectorPort {
     }
   }
 
-  /** What I/O does meanwhile. In-step loads are decided before the forward pass, or not in this step. */
+  /** The progress of I/O up to now. Sync loads are decided before the forward pass, or not in this step. */
   #move(isBeforeForward: boolean): void {
     for (const save of this.#saves) {
       if (save.isRead || save.readAtMs > this.nowMs) continue;
@@ -358,19 +363,19 @@ export class FaultTier implements ConnectorPort {
     }
   }
 
-  /** The last rank to arrive completes the pages; a page that failed anywhere is garbage. */
+  /** The last rank to arrive completes the blocks; a block that failed on any rank is garbage. */
   #arrive({ job, content }: RankLoad): void {
     const all = this.#parts.get(job.transfer)!;
     if (all.some((load) => !load.isArrived)) return;
-    for (const { block: page } of job.blocks) {
-      const block = content.get(page);
-      if (all.some(({ lost: failed }) => failed.has(page))) this.#runner.overwrite(page);
-      else if (block === undefined || all.some(({ failed }) => failed.has(page))) {
+    for (const { block } of job.blocks) {
+      const stored = content.get(block);
+      if (all.some(({ invalidated }) => invalidated.has(block))) this.#runner.overwrite(block);
+      else if (stored === undefined || all.some(({ failed }) => failed.has(block))) {
         this.failedBlocks++;
-        this.#runner.overwrite(page);
+        this.#runner.overwrite(block);
       } else {
         this.loadedBlocks++;
-        this.#runner.writeBlock(page, block);
+        this.#runner.writeBlock(block, stored);
       }
     }
   }
@@ -378,7 +383,7 @@ export class FaultTier implements ConnectorPort {
   #reportOf(rank: number): ConnectorOutput {
     if (this.#loads.length === 0 && this.#saves.length === 0) return this.#withNoise(rank, emptyOutput);
     const mine = this.#loads.filter((load) => load.rank === rank);
-    // What a worker keeps silent about it tells, if ever, when the I/O is over.
+    // A silent worker reports a load when its I/O is over, if ever.
     const decided = mine.filter((load) => load.isArrived);
     const fresh = decided.filter((load) => !this.#reported.has(load));
     for (const load of fresh) this.#reported.add(load);
@@ -413,7 +418,7 @@ export class FaultTier implements ConnectorPort {
     return hasDied ? 'workerDied' : reason;
   }
 
-  /** All loads so far whose time is over, whatever has been reported of them. */
+  /** All loads whose deadline is over, with or without a report. */
   #givenUp(): readonly LoadJob[] {
     if (this.#timely.some(({ transfer }) => this.#expiresAtMs.get(transfer)! <= this.nowMs))
       this.#timely = this.#timely.filter((load) => {
@@ -430,7 +435,7 @@ export class FaultTier implements ConnectorPort {
     return known;
   }
 
-  /** What was decided and not taken back counts; then nothing of it may be among the new orders. */
+  /** Blocks of decided, not cancelled loads that failed must not be in the new loads. */
   #checkPromises({ loads, cancelled }: ConnectorMetadata): void {
     for (const id of cancelled) this.#cancelled.add(id);
     for (const id of this.#decided) {
@@ -443,7 +448,7 @@ export class FaultTier implements ConnectorPort {
     for (const { requestId, blocks } of loads)
       for (const { place, key } of blocks)
         if (this.#failed.has(`${requestId} ${place} ${key}`))
-          assert(false, `I8: ${requestId} believes again in ${key} from ${place}`);
+          assert(false, `I8: ${requestId} loads ${key} from ${place} again, where it failed`);
   }
 
   #store({ job, read, fails }: OpenSave): void {
@@ -451,7 +456,7 @@ export class FaultTier implements ConnectorPort {
     for (const [i, { key }] of job.blocks.entries()) this.#stores.save(key, read[i]!);
   }
 
-  /** Another model's block: same tokens, other numbers. */
+  /** Stores another model's block: the same tokens, other numbers. */
   storeForeign(key: BlockKey): void {
     this.#stores.save(key, { entries: new Int32Array(16), label: -2 });
   }

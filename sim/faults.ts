@@ -1,6 +1,6 @@
 import type { Prng } from '../src/base/prng.ts';
 
-/** How often what goes wrong in stores and workers, as shares of one. */
+/** The probability of each fault in stores and workers. */
 export interface TierFaults {
   /** The answer is "ask later". */
   readonly askLater: number;
@@ -10,21 +10,21 @@ export interface TierFaults {
   readonly foreign: number;
   /** A store loses a block that it had. */
   readonly vanish: number;
-  /** A block's bytes are wrong; the checksum shows it. */
+  /** A stored block is corrupt; the checksum shows it. */
   readonly corrupt: number;
-  /** A load fails, and nobody can say which of its blocks did. */
+  /** A load fails, and the report does not say which of its blocks. */
   readonly whole: number;
-  /** A load that was to be there within the step is not. */
+  /** A sync load does not end within its step. */
   readonly slow: number;
-  /** I/O does not end by the deadline, and goes on writing. */
+  /** I/O continues to write after the deadline. */
   readonly hung: number;
-  /** A worker says nothing about a load, ever or until long after. */
+  /** A worker reports a load never, or long after its end. */
   readonly silent: number;
   /** A report is repeated. */
   readonly twice: number;
-  /** A report about nothing that there is. */
+  /** A report names an unknown transfer. */
   readonly unknown: number;
-  /** A save does not reach its store. */
+  /** A save fails. */
   readonly saveFails: number;
 }
 
@@ -46,19 +46,19 @@ export const noFaults: TierFaults = {
 export type FaultName = keyof TierFaults;
 export const faultNames = Object.keys(noFaults) as FaultName[];
 
-/** Each world has its own bad luck: some have none, most have little of many faults, some have much of a few. */
+/** Some worlds have no faults, most have many kinds that are rare, some have a few kinds that are frequent. */
 export function randomFaults(prng: Prng): TierFaults {
   if (prng.chance(0.15)) return noFaults;
   const isHarsh = prng.chance(0.3);
   const usual = [0, 0, 0.02, 0.05, 0.2];
   const harsh = [0, 0, 0.2, 0.5, 0.9];
   const faults = Object.fromEntries(faultNames.map((name) => [name, prng.pick(isHarsh ? harsh : usual)]));
-  // A connector that never knows is a world of its own: only deadlines move on there.
+  // With a connector that always answers "ask later", only deadlines let requests continue.
   const askLater = isHarsh && prng.chance(0.2) ? 1 : faults.askLater;
   return { ...(faults as unknown as TierFaults), askLater: askLater ?? 0 };
 }
 
-/** The same faults without some of them. Whatever is drawn for them is drawn still, so that the rest stays as it was. */
+/** The same faults with some probabilities set to 0. The random draws stay the same, so the rest of the world does, too. */
 export function withoutFaults(faults: TierFaults, off: ReadonlySet<string>): TierFaults {
   return Object.fromEntries(
     faultNames.map((name) => [name, off.has(name) ? 0 : faults[name]]),

@@ -2,12 +2,12 @@ import { expect, test } from 'vitest';
 import { simulate } from './run.ts';
 import { type Scenario, scenarios } from './world.ts';
 
-/** Another start: KVASIR_SIM_SEED. A failure names its seed and the line that runs it again. */
+/** KVASIR_SIM_SEED sets the first seed. A failure names its seed and the command that runs it again. */
 const seed = Number(process.env.KVASIR_SIM_SEED ?? Math.floor(Math.random() * 2 ** 32));
 const steps = Number(process.env.KVASIR_SIM_STEPS ?? 1_000_000) / 2;
 const share: Readonly<Record<Scenario, number>> = { mixed: 0.4, local: 0.1, tiers: 0.15, crash: 0.2, storm: 0.15 };
 
-test.each(scenarios)(`worlds from seed ${seed} on: %s`, { timeout: Infinity }, (scenario) => {
+test.each(scenarios)(`no invariant fails in the worlds from seed ${seed} on: %s`, { timeout: Infinity }, (scenario) => {
   const wanted = steps * share[scenario];
   expect(simulate(seed, wanted, { scenario }).steps).toBeGreaterThanOrEqual(wanted);
 });

@@ -8,7 +8,7 @@ import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner } from './fake-runner.ts';
 import { makeRequest } from './workload.ts';
 
-/** One full-attention group over so many pages that can be handed out. */
+/** A specification with one full-attention group and this many blocks besides the null block. */
 export const onePoolSpec = (blocks: number, blockSize = 4): KvCacheSpec => ({
   groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
   blockBytes: 64,
@@ -31,7 +31,7 @@ export function harness(
   const runner = new FakeRunner(cacheSpec, 1000);
   const finished = new Map<string, RequestUpdate>();
   const outputs = new Map<string, number[]>();
-  /** Runs the plan; the content of the pages `lost` is destroyed before and reported with the result. */
+  /** Destroys the content of the blocks `invalid`, runs the plan, and reports these blocks with the result. */
   const apply = (plan: StepPlan, invalid: readonly BlockId[] = []) => {
     for (const block of invalid) runner.overwrite(block);
     const updates = scheduler.apply(plan, { ...runner.execute(plan), invalidBlocks: invalid });
@@ -61,10 +61,10 @@ export const shape = (plan: StepPlan) =>
   plan.sequences.map(
     ({ requestId: id, spans }) => `${id}: ${spans.map(({ start, end }) => `${start}-${end}`).join(' ')}`,
   );
-/** The first group's page of each of these blocks of a sequence. */
-export const blocksOf = (plan: StepPlan, id: string, blocks: readonly number[]): BlockId[] => {
+/** The block ids of these indices of a sequence, in the first group. */
+export const blocksOf = (plan: StepPlan, id: string, indices: readonly number[]): BlockId[] => {
   const table = plan.sequences.find(({ requestId: other }) => other === id)!.blockTables[0]!;
-  return blocks.map((block) => table.ids[block] as BlockId);
+  return indices.map((index) => table.ids[index] as BlockId);
 };
 
 export const range = (count: number, from = 0) => Array.from({ length: count }, (_, i) => i + from);

@@ -11,11 +11,11 @@ interface Seen {
 }
 
 /**
- * I3 for stores: no hit is thrown away. A request that waits for its connector's answer waits until the deadline of this
- * question, and a request that has lost full blocks does not compute them before it has asked for them; what it is promised
- * then is loaded. Knows only what goes in and out: plans, losses, questions, answers, orders.
+ * I3 for stores: the engine uses every hit. A request that waits for its connector's answer waits until the deadline of this
+ * question. A request with invalid full blocks does not compute them before it has asked for them, and loads the blocks that it is
+ * promised then. The checker sees only inputs and outputs: plans, invalid blocks, questions, answers, loads.
  *
- * Blocks that failed to load are not its business: the ledger decides whether they are worth another question.
+ * It excludes blocks that failed to load: the ledger decides whether the request asks for them again.
  */
 export class HitChecker {
   readonly #spec: KvCacheSpec;
@@ -23,15 +23,15 @@ export class HitChecker {
   readonly #isAsked: boolean;
   readonly #available: () => number;
   readonly #seen = new Map<RequestId, Seen>();
-  /** Blocks (`group/index`) that were lost and not asked for since, and the pages that they were in. */
+  /** Invalid blocks (`group/index`) that the request has not asked for since, and their block ids. */
   readonly #invalid = new Map<RequestId, Map<string, BlockId>>();
-  /** Blocks that were lost, asked for and promised, and are not ordered yet. */
+  /** Invalid blocks that the request asked for and was promised, and that no load has yet. */
   readonly #promised = new Map<RequestId, Set<string>>();
-  /** Until when a request is to wait for an answer, and the plan in which it was last told so. */
+  /** Until when a request must wait for an answer, and the plan in which it was last told "ask later". */
   readonly #waits = new Map<RequestId, { readonly untilMs: number; plan: number }>();
   #plans = 0;
 
-  /** `isAsked`: false where lost blocks are never asked for: without prefix caching, or with the policy `fail`. */
+  /** `isAsked`: false if requests never ask for invalid blocks: without prefix caching, or with the policy `fail`. */
   constructor(spec: KvCacheSpec, askLaterMaxMs: number, isAsked: boolean, available: () => number) {
     this.#spec = spec;
     this.#askLaterMaxMs = askLaterMaxMs;
@@ -44,46 +44,46 @@ export class HitChecker {
     this.#plans++;
   }
 
-  /** Whether any request has lost blocks that it has not asked for since. */
-  get hasLost(): boolean {
+  /** Whether any request has invalid blocks that it has not asked for since. */
+  get hasInvalid(): boolean {
     return this.#invalid.size > 0;
   }
 
   planned({ sequences }: ScheduledStep): void {
     for (const { requestId, blockTables, spans, tokens } of sequences) {
       if (this.#seen.get(requestId)?.tables !== blockTables) this.#seen.set(requestId, { tables: blockTables, tokens });
-      const ownLost = this.#invalid.get(requestId);
-      if (ownLost === undefined) continue;
-      for (const [name, block] of ownLost) {
+      const ownInvalid = this.#invalid.get(requestId);
+      if (ownInvalid === undefined) continue;
+      for (const [name, block] of ownInvalid) {
         const [group, index] = name.split('/').map(Number) as [number, number];
-        // It has taken another request's page for the block since: what it computes there is for another group's sake.
+        // The request shares another request's block by now: it computes these tokens for another group.
         if (this.#blockAt(requestId, group, index) !== block && this.#isShared(requestId, group, index)) continue;
         const first = index * this.#spec.groups[group]!.blockSize;
         // The last token is computed in any case, for its logits.
         if (first === tokens.length - 1) continue;
         const isComputed = spans.some(({ start, end }) => start <= first && first < end);
-        assert(!isComputed, `I3: ${requestId} computes block ${name}, which it has lost, and has not asked for it`);
+        assert(!isComputed, `I3: ${requestId} computes block ${name}, which is invalid, before it has asked for it`);
       }
     }
   }
 
-  /** The content of these pages is lost, for every request that has one of them. */
+  /** These blocks are invalid, for every request that has one of them. */
   blocksInvalidated(blocks: readonly BlockId[]): void {
     if (!this.#isAsked || blocks.length === 0) return;
-    const bad = new Set<number>(blocks);
+    const invalidIds = new Set<number>(blocks);
     for (const [id, { tables, tokens }] of this.#seen) {
-      const invalid = this.#invalid.get(id) ?? new Map<string, BlockId>();
+      const ownInvalid = this.#invalid.get(id) ?? new Map<string, BlockId>();
       for (let group = 0; group < tables.length; group++) {
         const { ids, length } = tables[group]!;
         const full = Math.min(length, Math.floor(tokens.length / this.#spec.groups[group]!.blockSize));
         for (let index = 0; index < full; index++)
-          if (bad.has(ids[index]!)) invalid.set(`${group}/${index}`, ids[index]! as BlockId);
+          if (invalidIds.has(ids[index]!)) ownInvalid.set(`${group}/${index}`, ids[index]! as BlockId);
       }
-      if (invalid.size > 0) this.#invalid.set(id, invalid);
+      if (ownInvalid.size > 0) this.#invalid.set(id, ownInvalid);
     }
   }
 
-  /** `isUsable`: whether the engine may believe a promise of this block. */
+  /** `isUsable`: whether the engine may load the block from this place. */
   asked(
     request: ConnectorRequest,
     answer: MatchAnswer,
@@ -116,13 +116,13 @@ export class HitChecker {
     for (const { group, index } of wanted) invalid.delete(`${group}/${index}`);
   }
 
-  /** Who shares the page of a block need not ask for it too, also when it inherits the page. */
+  /** A request that shares the block need not ask for it too, also if it becomes the owner. */
   #askedForSharers(id: RequestId, group: number, index: number): void {
     const name = `${group}/${index}`;
     const blocks = [this.#blockAt(id, group, index), this.#invalid.get(id)?.get(name)];
     for (const [other, invalid] of this.#invalid) {
       if (other === id) continue;
-      // Either may have another page by now: a page that a transfer still writes is replaced for each of them.
+      // Either request may have another block by now: a block that a transfer still writes is replaced for each of them.
       const isShared = [this.#blockAt(other, group, index), invalid.get(name)].some(
         (block) => block !== undefined && blocks.includes(block),
       );
@@ -142,22 +142,28 @@ export class HitChecker {
     return table === undefined || index >= table.length ? undefined : (table.ids[index] as BlockId);
   }
 
-  /** The question is over. */
+  /** The request was admitted: its question is answered. */
   allocated({ id }: ConnectorRequest, load: LoadJob | undefined, nowMs: number): void {
     const wait = this.#waits.get(id);
     this.#waits.delete(id);
-    // What the pool has by now needs no answer: then it was not asked in this plan.
+    // If the pool has all blocks by now, the request does not ask in this plan.
     if (wait?.plan === this.#plans)
-      assert(nowMs >= wait.untilMs, `I3: ${id} is not waited for: its answer may come until ${wait.untilMs}`);
+      assert(
+        nowMs >= wait.untilMs,
+        `I3: the engine does not wait for the answer for ${id}, which may come until ${wait.untilMs}`,
+      );
     const promised = this.#promised.get(id);
     this.#promised.delete(id);
     this.#invalid.delete(id);
     if (promised === undefined || this.#available() === 0) return;
     for (const { group, index } of load?.blocks ?? []) promised.delete(`${group}/${index}`);
-    assert(promised.size === 0, `I3: ${id} does not load ${[...promised].join(', ')}, lost by it and promised to it`);
+    assert(
+      promised.size === 0,
+      `I3: ${id} does not load the invalid blocks ${[...promised].join(', ')}, which it was promised`,
+    );
   }
 
-  /** Loads of these blocks have failed or were abandoned, perhaps so often that no request asks for the blocks again. */
+  /** Loads of these blocks failed or were given up, perhaps so often that no request asks for the blocks again. */
   loadsFailed(blocks: readonly { readonly group: number; readonly index: number }[]): void {
     if (this.#invalid.size === 0) return;
     for (const invalid of this.#invalid.values())

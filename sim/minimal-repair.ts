@@ -6,37 +6,37 @@ import { firstRead } from './fake-model.ts';
 import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
 
 /**
- * I3, seen from outside: no step computes a token whose KV is valid or that nothing needs. What is valid is read from the fake
- * runner's memory and compared with the reference's KV; what is needed is the definition, token by token. Nothing of the KV
- * core (residency, planner, index) is asked.
+ * I3 from outside the engine: no step computes a token whose KV is valid or that no token needs. The fake runner's memory,
+ * compared with the reference's KV, shows what is valid. The definition, token by token, shows what is needed. The check uses
+ * nothing of the KV core (residency, planner, index).
  *
- * Where memory is true and the engine cannot know it, the memory is destroyed, so that the two agree:
- *   - a page that is handed out loses its content (`on-allocation.ts`);
- *   - pages that are said to be lost in a step are lost at its end, too;
- *   - of a request's rows in a step, the first that depends on a lost page and all after it do not count. What lies behind such
- *     a row in its page is lost, too: a page is valid up to its first untrue token.
+ * Where memory has valid KV and the engine cannot know it, the check destroys the memory, so that both agree:
+ *   - an allocated block loses its content (`on-allocation.ts`);
+ *   - blocks that a report calls invalid lose their content at the end of the step;
+ *   - of a request's scheduled tokens, the first that depends on an invalid block and all after it do not count. The rest of the
+ *     block after such a token loses its content, too: a block is valid up to its first invalid token.
  *
- * It also counts the tokens that each request's steps compute, for the comparison with `RequestStats.computedTokens`.
+ * The check also counts the tokens that each request's steps compute, for the comparison with `RequestStats.computedTokens`.
  *
- * It does not see work that a better search of the pool would spare: a block that is valid in a page outside the request's tables.
+ * It does not see work that a better search of the pool would save: a valid block outside the request's block tables.
  */
 export class MinimalRepair {
   readonly #runner: FakeRunner;
   readonly #referenceOf: (id: RequestId) => ReferenceKv | undefined;
   readonly #computed = new Map<RequestId, number>();
-  /** What the rows and loads of the plan so far will have brought, marked with the plan's number: entries by place, states by page. */
+  /** KV that the plan's scheduled tokens and loads write, marked with the plan's number: entries by place, states by block. */
   readonly #coming: Int32Array;
   readonly #comingStates: Int32Array;
-  /** Where a state is to come: after which token of its block. */
+  /** The offset in the block of the token after which the state is. */
   readonly #comingOffsets: Int32Array;
   #plans = 0;
-  readonly #placesPerPage: number;
+  readonly #placesPerBlock: number;
   readonly #invalid = new Set<number>();
   #needed = new Uint8Array(0);
-  /** Per group: which tokens are valid, and the token from which on all that are read are marked. */
+  /** Per group: which tokens are valid, and the first token of those whose reads are all marked. */
   readonly #valid: Uint8Array[];
   readonly #markedFrom: Int32Array;
-  /** Sequences that compute more than one token, whose rows were looked at. */
+  /** The number of checked sequences; those that compute only the last token need no check. */
   checked = 0;
 
   constructor(runner: FakeRunner, referenceOf: (id: RequestId) => ReferenceKv | undefined) {
@@ -45,8 +45,8 @@ export class MinimalRepair {
     this.#valid = runner.kvCacheSpec.groups.map(() => new Uint8Array(0));
     this.#markedFrom = new Int32Array(this.#valid.length);
     const { groups, blockCount } = runner.kvCacheSpec;
-    this.#placesPerPage = Math.max(...groups.map(({ blockSize }) => blockSize));
-    this.#coming = new Int32Array(blockCount * this.#placesPerPage);
+    this.#placesPerBlock = Math.max(...groups.map(({ blockSize }) => blockSize));
+    this.#coming = new Int32Array(blockCount * this.#placesPerBlock);
     this.#comingStates = new Int32Array(blockCount);
     this.#comingOffsets = new Int32Array(blockCount);
   }
@@ -63,7 +63,7 @@ export class MinimalRepair {
       if (mode === 'sync')
         for (const { block, group } of blocks) this.#willCome(block, group, 0, groups[group]!.blockSize);
     for (const sequence of plan.sequences) {
-      // The last token's logits are wanted, whatever is valid.
+      // The last token is always needed, for its logits.
       if (sequence.spans[0]!.start < sequence.tokens.length - 1) this.#checkSequence(sequence);
       const tables = sequence.writeTables ?? sequence.blockTables;
       for (const { start, end } of sequence.spans)
@@ -76,8 +76,8 @@ export class MinimalRepair {
   }
 
   /**
-   * After the step. `lost`: pages whose content was lost before its result was applied; `notLoaded`: pages that loads within
-   * the step were to fill, and have not filled.
+   * After the step. `invalid`: blocks whose content was lost before the result was applied. `notLoaded`: blocks that sync loads of
+   * the step have not filled.
    */
   stepDone(
     plan: ScheduledStep,
@@ -86,23 +86,23 @@ export class MinimalRepair {
     notLoaded: readonly BlockId[],
   ): void {
     for (const block of invalid) this.#runner.overwrite(block);
-    const spoiled = this.#invalid;
-    spoiled.clear();
-    for (const block of invalid) spoiled.add(block);
-    for (const block of notLoaded) spoiled.add(block);
+    const invalidBlocks = this.#invalid;
+    invalidBlocks.clear();
+    for (const block of invalid) invalidBlocks.add(block);
+    for (const block of notLoaded) invalidBlocks.add(block);
     for (let index = 0; index < plan.sequences.length; index++) {
       const sequence = plan.sequences[index]!;
       const isLeftOut = leftOut.includes(index);
       if (!isLeftOut) this.#count(sequence);
-      const first = isLeftOut ? 0 : this.#firstInvalid(sequence, this.#runner.wrongReads[index]?.token, spoiled);
-      if (first !== Infinity) this.#destroyTokens(sequence, first, spoiled);
+      const first = isLeftOut ? 0 : this.#firstInvalid(sequence, this.#runner.wrongReads[index]?.token, invalidBlocks);
+      if (first !== Infinity) this.#destroyTokens(sequence, first, invalidBlocks);
     }
   }
 
   #count({ requestId, spans }: SequencePlan): void {
-    let rows = 0;
-    for (const { start, end } of spans) rows += end - start;
-    this.#computed.set(requestId, this.computedTokens(requestId) + rows);
+    let tokens = 0;
+    for (const { start, end } of spans) tokens += end - start;
+    this.#computed.set(requestId, this.computedTokens(requestId) + tokens);
   }
 
   #checkSequence(sequence: SequencePlan): void {
@@ -117,7 +117,7 @@ export class MinimalRepair {
           assert(false, `I3: ${requestId} computes token ${token} of ${tokens.length} without need: ${showOf(spans)}`);
   }
 
-  /** 1 for the last token, and for each token that a token of the set reads in any group where it is not valid. */
+  /** 1 for the last token, and for each token with invalid KV that a token of the set reads in any group. */
   #neededTokens(sequence: SequencePlan, reference: ReferenceKv): Uint8Array {
     const count = sequence.tokens.length;
     if (this.#needed.length < count) this.#needed = new Uint8Array(2 * count);
@@ -131,7 +131,7 @@ export class MinimalRepair {
       for (let group = 0; group < groups.length; group++) {
         const valid = this.#valid[group]!;
         const first = firstRead(groups[group]!, token);
-        // A later token of the set has read the rest already: no rule lets a later token see further back.
+        // A later token of the set has marked the rest: in no group does a later token read further back.
         const end = Math.min(token, markedFrom[group]!);
         for (let read = first; read < end; read++) if (valid[read] === 0) needed[read] = 1;
         markedFrom[group] = Math.min(first, markedFrom[group]!);
@@ -140,7 +140,7 @@ export class MinimalRepair {
     return needed;
   }
 
-  /** Writes 1 to `#valid` for each token whose KV (in a state group: the state after it) is in its page. */
+  /** Writes 1 to `#valid` for each token whose KV (in a state group: the state after it) is in its block. */
   #setValid({ tokens, blockTables }: SequencePlan, reference: ReferenceKv, group: number): void {
     const { kind, blockSize } = this.#runner.kvCacheSpec.groups[group]!;
     const table = blockTables[group]!;
@@ -177,7 +177,7 @@ export class MinimalRepair {
   }
 
   #placeOf(block: number, offset: number): number {
-    return block * this.#placesPerPage + offset;
+    return block * this.#placesPerBlock + offset;
   }
 
   #firstInvalid(sequence: SequencePlan, firstWrongToken: number | undefined, invalid: ReadonlySet<number>): number {
@@ -190,8 +190,8 @@ export class MinimalRepair {
           const spec = groups[group]!;
           const table = sequence.blockTables[group]!;
           const last = Math.floor(token / spec.blockSize);
-          for (let block = Math.floor(firstRead(spec, token) / spec.blockSize); block <= last; block++)
-            if (invalid.has(table.ids[block]!)) return token;
+          for (let index = Math.floor(firstRead(spec, token) / spec.blockSize); index <= last; index++)
+            if (invalid.has(table.ids[index]!)) return token;
         }
     return limit;
   }
@@ -203,8 +203,8 @@ export class MinimalRepair {
         for (const [group, { blockSize }] of this.#runner.kvCacheSpec.groups.entries()) {
           const block = blockAt(tables[group]!, token, blockSize);
           if (block === NULL_BLOCK) continue;
-          for (let invalid = token; invalid < token + blockSize - (token % blockSize); invalid++)
-            this.#runner.overwriteAt(block, group, invalid);
+          for (let position = token; position < token + blockSize - (token % blockSize); position++)
+            this.#runner.overwriteAt(block, group, position);
           invalid.add(block);
         }
   }
@@ -213,6 +213,6 @@ export class MinimalRepair {
 const showOf = (spans: SequencePlan['spans']): string => spans.map(({ start, end }) => `${start}-${end}`).join(' ');
 
 function blockAt({ ids, length }: BlockTable, token: number, blockSize: number): number {
-  const block = Math.floor(token / blockSize);
-  return block < length ? ids[block]! : NULL_BLOCK;
+  const index = Math.floor(token / blockSize);
+  return index < length ? ids[index]! : NULL_BLOCK;
 }

@@ -14,7 +14,7 @@ async function worldOf(index?: number): Promise<typeof World> {
   return module.World;
 }
 
-/** What goes wrong in these worlds, one after the other. */
+/** The failures of these worlds, in order. */
 function* failuresOf(
   AnyWorld: typeof World,
   firstSeed: number,
@@ -39,13 +39,13 @@ function messageOf(run: () => unknown): string {
   }
 }
 
-describe('planted bugs are found', () => {
+describe('the simulator finds planted bugs', () => {
   test.each(mutants.map((mutant, index) => ({ ...mutant, index })))(
     '$bug',
     async ({ breaks, seed, scenario = 'mixed', faults, checks = true, index }) => {
       const Mutated = await worldOf(index);
       const options = { scenario, checks, ...(faults === undefined ? {} : { faults: { ...noFaults, ...faults } }) };
-      // A bug may break several invariants, and which one a world meets first is no matter.
+      // A bug may break several invariants. It does not matter which of them a world finds first.
       const failures = failuresOf(Mutated, seed, 400, options);
       const isNamed = (failure: string): boolean =>
         breaks.some((what) => failure.includes(/^I\d+$/.test(what) ? `${what}:` : what));
@@ -55,11 +55,11 @@ describe('planted bugs are found', () => {
         if (isNamed(line)) return;
         others.add(line);
       }
-      expect.unreachable(`no world names one of ${breaks.join(', ')}; found: ${[...others].join('; ') || 'nothing'}`);
+      expect.unreachable(`no world reports one of ${breaks.join(', ')}; found: ${[...others].join('; ') || 'nothing'}`);
     },
   );
 
-  test('a failure is shrunk, and the line that it prints runs just that again', async () => {
+  test('a failure is shrunk, and the printed command repeats the shrunk failure', async () => {
     const index = mutants.findIndex(({ bug }) => bug.startsWith('the planner overlooks'));
     const { simulate } = (await import(join(copies.folderOf(index), 'sim/run.js'))) as typeof Run;
     const failure = /shrunk: (\d+) turns of chaos, (\d+) requests: .*(I\d+: .*)\nrerun: npx kvasir sim (.*)$/.exec(
@@ -80,7 +80,7 @@ describe('planted bugs are found', () => {
     expect(again.split('\n')[0]).toContain(what);
   });
 
-  test('and unchanged sources pass', async () => {
+  test('worlds with unchanged sources do not fail', async () => {
     const Same = await worldOf();
     expect([...failuresOf(Same, 1, 20)]).toEqual([]);
   });

@@ -1,6 +1,6 @@
 /**
- * Bugs that we plant to see that the simulator finds them: each replaces one piece of a source file. When a piece is
- * not found any more, the code has moved on and the mutant must move with it.
+ * Bugs that we plant to see that the simulator finds them. Each replaces one text of a source file. If the text is not found,
+ * the code has changed and the mutant must change with it.
  */
 import type { TierFaults } from './faults.ts';
 import type { Scenario } from './world.ts';
@@ -8,17 +8,17 @@ import type { Scenario } from './world.ts';
 export interface Mutant {
   readonly bug: string;
   /**
-   * What the failure must say one of: the invariant that the bug breaks, or the words of the assertion that guards it. A bug that
-   * is found by another error is not understood.
+   * The failure must contain one of these: the number of the invariant that the bug breaks, or a part of the message of the assertion
+   * that detects it. A bug that causes another error is not understood.
    */
   readonly breaks: readonly string[];
-  /** False: assertions inside the engine are off, and only what it does is judged. Default true. */
+  /** False: the engine's own assertions are off, and only its output is checked. Default true. */
   readonly checks?: boolean;
-  /** A world that is known to show it, so that the test need not search; when it no longer does, the next ones are tried. */
+  /** A world in which the bug causes a failure, so that the test finds it fast. Otherwise the test tries the next seeds. */
   readonly seed: number;
   /** Default `mixed`. */
   readonly scenario?: Scenario;
-  /** Where it takes much bad luck of one sort to show: these faults instead of random ones. */
+  /** These faults instead of random faults, for bugs that need many faults of one kind. */
   readonly faults?: Partial<TierFaults>;
   readonly file: string;
   readonly find: string;
@@ -27,7 +27,7 @@ export interface Mutant {
 
 export const mutants: readonly Mutant[] = [
   {
-    bug: 'a sharer’s reference is not counted',
+    bug: 'the reference of a request that shares a block is not counted',
     breaks: ['I7'],
     seed: 1,
     file: 'src/kv/block-pool.ts',
@@ -35,7 +35,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a release is forgotten',
+    bug: 'a block is not released',
     breaks: ['I7'],
     seed: 1,
     file: 'src/kv/coverage.ts',
@@ -43,7 +43,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'if (place.index !== 1) parts.pool.release(place.block);',
   },
   {
-    bug: 'a block is published when its first token is computed',
+    bug: 'a block is cached when its first token is computed',
     breaks: ['I4'],
     seed: 1,
     file: 'src/kv/kv-cache.ts',
@@ -51,7 +51,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'if (index >= request.chains[group]!.count) return;',
   },
   {
-    bug: 'sharers do not wait for the owner',
+    bug: 'requests that share a block do not wait for its owner',
     breaks: ['I1'],
     seed: 15,
     file: 'src/kv/plan-request.ts',
@@ -59,7 +59,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'residency.scheduledTokens[block] !== blockSize) return Infinity;',
   },
   {
-    bug: 'an heir does not learn that it has inherited',
+    bug: 'a request that becomes the owner is not planned again',
     breaks: ['I3'],
     seed: 82,
     file: 'src/kv/ownership.ts',
@@ -67,7 +67,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'ownership ends with the owner',
+    bug: 'ownership is not transferred when the owner ends',
     breaks: ['is not valid, but has no owner'],
     seed: 11,
     file: 'src/kv/residency.ts',
@@ -75,7 +75,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'pages of an aborted request are freed while a step writes them',
+    bug: 'blocks of an aborted request are freed while a step in flight writes them',
     breaks: ['outside a table of 0'],
     seed: 5,
     file: 'src/scheduler/scheduler.ts',
@@ -83,7 +83,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'this.#close(state);',
   },
   {
-    bug: 'an evicted page can still be found',
+    bug: 'the prefix cache still finds an evicted block',
     breaks: ['is in the index already'],
     seed: 74,
     file: 'src/kv/block-pool.ts',
@@ -91,7 +91,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a block’s digest does not contain its past',
+    bug: 'the key of a block does not depend on the blocks before it',
     breaks: ['I5'],
     seed: 8,
     file: 'src/kv/block-hash.ts',
@@ -107,7 +107,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'offset > validTokens[index]!) return index * blockSize + offset;',
   },
   {
-    bug: 'what was found can be evicted while the rest is allocated',
+    bug: 'blocks that the prefix cache found can be evicted while the rest is allocated',
     breaks: ['I7'],
     seed: 1,
     file: 'src/kv/kv-cache.ts',
@@ -123,7 +123,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'candidate > low - group.window + 1',
   },
   {
-    bug: 'a window lets go of a block one token too early',
+    bug: 'a window drops a block one token too early',
     breaks: ['I1', 'I3'],
     seed: 14,
     file: 'src/core/kv-spec.ts',
@@ -131,7 +131,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'position - group.window + 2',
   },
   {
-    bug: 'a state is let go before it is read',
+    bug: 'a state is dropped before it is read',
     breaks: ['I1', 'I3'],
     seed: 5,
     file: 'src/core/kv-spec.ts',
@@ -139,7 +139,7 @@ export const mutants: readonly Mutant[] = [
     replace: ': position;',
   },
   {
-    bug: 'rows that rode on spoiled rows count',
+    bug: 'tokens that depend on invalid tokens of another request count',
     breaks: ['I1'],
     seed: 15,
     scenario: 'crash',
@@ -148,7 +148,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a sample that depended on an invalid page counts',
+    bug: 'a sampled token that depends on an invalid block counts',
     breaks: ['I1'],
     seed: 8,
     file: 'src/scheduler/apply-result.ts',
@@ -156,7 +156,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'counts.push(true);',
   },
   {
-    bug: 'sharers of an invalid page do not wait until its new owner has filled it (vLLM issue 49250)',
+    bug: 'requests that share an invalid block do not wait until its new owner has filled it (vLLM issue 49250)',
     breaks: ['I1', 'I3'],
     seed: 8,
     file: 'src/kv/invalidate.ts',
@@ -164,7 +164,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'for (const user of users) user.needsPlan = [...users][0] === user;',
   },
   {
-    bug: 'an invalid page can still be found',
+    bug: 'the prefix cache still finds an invalid block',
     breaks: ['I4'],
     seed: 1,
     file: 'src/kv/invalidate.ts',
@@ -172,7 +172,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a running state that went too far is taken for valid',
+    bug: 'a running state that contains later tokens counts as valid',
     breaks: ['I1', 'I5'],
     seed: 8,
     file: 'src/kv/residency.ts',
@@ -180,7 +180,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'everything from the first lost block on is computed again',
+    bug: 'all tokens from the first invalid block on are computed again',
     breaks: ['I3'],
     checks: false,
     seed: 15,
@@ -190,7 +190,7 @@ export const mutants: readonly Mutant[] = [
       'request.nextSpan = 0; const first = request.spans.start(0); request.spans.clear(); request.spans.push(first, request.tokens.length);',
   },
   {
-    bug: 'one block that fails discards its whole load',
+    bug: 'one failed block makes the whole load fail',
     breaks: ['I3'],
     checks: false,
     seed: 15,
@@ -201,7 +201,7 @@ export const mutants: readonly Mutant[] = [
       '      for (const user of kv.invalidate(decided.load.blocks.map(({ block }) => block))) affected.add(user);\n      for (const { block, isBlockBusy } of decided.failed)\n',
   },
   {
-    bug: 'a running state overwrites a checkpoint that others use',
+    bug: 'a running state overwrites a checkpoint that other requests use',
     breaks: ['I1', 'I3'],
     seed: 91,
     file: 'src/kv/group-state.ts',
@@ -209,7 +209,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'needsOwnBlock = false',
   },
   {
-    bug: 'a checkpoint that rows pass by does not come back',
+    bug: 'a reserved block with a checkpoint does not return to the table',
     breaks: ['I7'],
     seed: 91,
     file: 'src/kv/coverage.ts',
@@ -217,7 +217,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'table.set(index, NULL_BLOCK);\n    request.firstAllocated[group]',
   },
   {
-    bug: 'pages that were lent for a repair are never let go',
+    bug: 'blocks that a repair allocated again are never dropped',
     breaks: ['is below firstAllocated'],
     seed: 8,
     file: 'src/kv/coverage.ts',
@@ -225,7 +225,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'const { spans',
   },
   {
-    bug: 'sharers keep a window’s page that its owner has left',
+    bug: 'requests keep a shared block of a window group that its owner has dropped',
     breaks: ['is not valid, but has no owner'],
     seed: 37,
     file: 'src/kv/ownership.ts',
@@ -233,7 +233,7 @@ export const mutants: readonly Mutant[] = [
     replace: '}',
   },
   {
-    bug: 'a page is not held while a load writes it',
+    bug: 'a block is not pinned while a load writes it',
     breaks: ['I5', 'is not pinned'],
     seed: 4,
     file: 'src/connector/transfer/transfer-ledger.ts',
@@ -241,7 +241,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a page that I/O may still write is computed into',
+    bug: 'KV is computed into a block that I/O may still write',
     breaks: ['I1', 'I5'],
     seed: 28,
     file: 'src/kv/loading.ts',
@@ -249,7 +249,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a promise that was broken is believed again',
+    bug: 'a promised block that failed is loaded from the same place again',
     breaks: ['failed for'],
     seed: 5,
     scenario: 'storm',
@@ -259,7 +259,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'if (!this.ledger.hasUnsent) blocks.push({ group: found.group, index: found.index, found });',
   },
   {
-    bug: 'a worker that says nothing is waited for without a deadline',
+    bug: 'a load of a silent worker has no deadline',
     breaks: ['I8'],
     seed: 29,
     file: 'src/scheduler/external-kv.ts',
@@ -267,7 +267,7 @@ export const mutants: readonly Mutant[] = [
     replace: '...change.decided',
   },
   {
-    bug: 'a load that is decided is still waited for',
+    bug: 'a request still waits for a load that is decided',
     breaks: ['I6'],
     seed: 4,
     file: 'src/scheduler/external-kv.ts',
@@ -275,7 +275,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a load ends with the request that ordered it, though others wait for it',
+    bug: 'a load ends with the request that began it, though other requests wait for it',
     breaks: ['I5'],
     seed: 107,
     file: 'src/scheduler/external-kv.ts',
@@ -283,7 +283,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'if (open.state !== state) continue;',
   },
   {
-    bug: 'rows that counted on a load count before it is there',
+    bug: 'tokens that depend on a late load count before it has arrived',
     breaks: ['I1', 'I10'],
     seed: 28,
     file: 'src/scheduler/recovery.ts',
@@ -291,7 +291,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'const blocks = [...invalid];',
   },
   {
-    bug: 'rows that counted on a load count when it has failed',
+    bug: 'tokens that depend on a failed load count',
     breaks: ['I1'],
     seed: 12,
     file: 'src/scheduler/recovery.ts',
@@ -299,7 +299,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a page is read while it is loaded',
+    bug: 'a block is read while it is loaded',
     breaks: ['I1'],
     seed: 8,
     file: 'src/kv/kv-cache.ts',
@@ -307,7 +307,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'this.parts.residency.startLoading(table.at(index), this.parts.spec.groups[group]!.blockSize);',
   },
   {
-    bug: 'rows are written into a page that a load fills',
+    bug: 'KV is computed into a block that a load fills',
     breaks: ['is loading, but has no owner'],
     seed: 29,
     file: 'src/kv/residency.ts',
@@ -315,7 +315,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'return this.#owners[block] === slot + 1;',
   },
   {
-    bug: 'a load of a page whose content was lost meanwhile is trusted',
+    bug: 'a load counts although its block was invalidated while it was open',
     breaks: ['I1'],
     seed: 11,
     scenario: 'crash',
@@ -325,7 +325,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a late completion is accepted',
+    bug: 'a report after the deadline of a load counts',
     breaks: ['I6', 'is decided twice'],
     seed: 29,
     file: 'src/connector/transfer/transfer-ledger.ts',
@@ -333,7 +333,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'this.#loads.has(id);',
   },
   {
-    bug: 'a completion of an earlier attempt is taken for the current one’s',
+    bug: 'the report of an earlier transfer counts for the current transfer',
     breaks: ['I1', 'I5'],
     seed: 3,
     scenario: 'storm',
@@ -343,7 +343,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'const open = [...this.#loads.values()].find(({ job }) => job.requestId === decided.load.requestId);',
   },
   {
-    bug: 'a connector that says "ask later" is asked for ever',
+    bug: 'a connector that says "ask later" is asked without end',
     breaks: ['I8'],
     seed: 34,
     file: 'src/scheduler/external-kv.ts',
@@ -359,7 +359,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'state.queryDeadlineMs = Math.min',
   },
   {
-    bug: 'the deadline of "ask later" outlives the admission',
+    bug: 'the deadline of "ask later" stays after the request is admitted',
     breaks: ['I3'],
     seed: 1,
     file: 'src/scheduler/external-kv.ts',
@@ -367,7 +367,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'requests that lost KV when a worker died do not ask the store',
+    bug: 'requests whose KV is invalid after a worker died do not ask the store',
     breaks: ['I3'],
     seed: 1,
     scenario: 'crash',
@@ -376,7 +376,7 @@ export const mutants: readonly Mutant[] = [
     replace: '{}',
   },
   {
-    bug: 'what the store has for a request that lost KV is not loaded',
+    bug: 'blocks that the store has for a request with invalid KV are not loaded',
     breaks: ['I3'],
     seed: 1,
     scenario: 'crash',
@@ -385,7 +385,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'kv.startLoads(state.kv, [])',
   },
   {
-    bug: 'what a dead worker was loading is not loaded again',
+    bug: 'blocks that a dead worker was loading are not loaded again',
     breaks: ['I3'],
     seed: 1,
     scenario: 'crash',
@@ -394,7 +394,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'const failedInStore = failed;',
   },
   {
-    bug: 'a block is taken without a look at its key',
+    bug: 'a found block is loaded without a check of its key',
     breaks: ['I1', 'I10'],
     seed: 1,
     file: 'src/scheduler/external-kv.ts',
@@ -402,7 +402,7 @@ export const mutants: readonly Mutant[] = [
     replace: '!open.has(place)',
   },
   {
-    bug: 'the salt is not in the digest',
+    bug: 'the key does not depend on the cache salt',
     breaks: ['I10'],
     seed: 1,
     file: 'src/kv/block-hash.ts',
@@ -410,7 +410,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'the model’s fingerprint is not in the digest',
+    bug: 'the key does not depend on the fingerprint',
     breaks: ['I10'],
     seed: 4,
     file: 'src/kv/block-hash.ts',
@@ -418,7 +418,7 @@ export const mutants: readonly Mutant[] = [
     replace: "{ cacheSalt }: ChainRoot): Uint8Array {\n  const fingerprint = '';",
   },
   {
-    bug: 'groups with one block size are not told apart',
+    bug: 'a key finds blocks of another group with the same block size',
     breaks: ['I10'],
     seed: 19,
     file: 'src/kv/proposal.ts',
@@ -426,7 +426,7 @@ export const mutants: readonly Mutant[] = [
     replace: 'let block = cached.find(0, chain.words, index);',
   },
   {
-    bug: 'a lost page ends requests that never had it',
+    bug: 'an invalid block ends requests that do not have it',
     breaks: ['I9', 'waits, but is ended'],
     seed: 16,
     file: 'src/scheduler/recovery.ts',
@@ -434,7 +434,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a page is not held while it is saved',
+    bug: 'a block is not pinned while a save reads it',
     breaks: ['I5', 'is not pinned'],
     seed: 1,
     file: 'src/connector/transfer/transfer-ledger.ts',
@@ -442,7 +442,7 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
-    bug: 'a save’s pages come back before it has read them',
+    bug: 'the blocks of a save are unpinned before the save has read them',
     breaks: ['I5'],
     seed: 8,
     file: 'src/connector/transfer/transfer-ledger.ts',

@@ -2,8 +2,8 @@ import type { BlockId } from '../src/core/ids.ts';
 import { BlockPool } from '../src/kv/block-pool.ts';
 
 /**
- * A page that the pool hands out means nothing until it is filled. The world destroys its content, as another program's use of
- * the memory would: what is true in a page afterwards was put there for the request that has it, and is no leftover.
+ * The content of a newly allocated block has no meaning until a request fills the block. The world destroys the content, as another
+ * use of the memory would. So valid KV in a block was written for the request that has the block; it is not left from earlier.
  */
 let listener: ((block: BlockId) => void) | undefined;
 const { allocate } = BlockPool.prototype;
@@ -13,7 +13,7 @@ BlockPool.prototype.allocate = function (this: BlockPool): BlockId {
   return block;
 };
 
-/** Runs `run`, in which `onHandedOut` is told of every page that a pool hands out. */
+/** Calls `run`, and `onAllocate` for every block that a pool allocates meanwhile. */
 export function onAllocation(onAllocate: (block: BlockId) => void, run: () => void): void {
   const before = listener;
   listener = onAllocate;

@@ -12,21 +12,21 @@ interface Case {
   readonly expected: ReferenceOutput;
   readonly reference: ReferenceKv;
   readonly output: number[];
-  /** As of the first step that it was in; they are the same objects for as long as it lives. */
+  /** Known from the request's first step on; the objects stay the same while the request lives. */
   tables: readonly BlockTable[] | undefined;
 }
 
-/** What has gone wrong since the last updates, as far as it excuses a request that ends with an error. */
+/** The faults since the last updates that allow a request to end with an error. */
 export interface AllowedErrors {
-  /** Requests whose own row failed in the runner. */
+  /** Requests whose own sampling failed in the runner. */
   readonly ownFaults: ReadonlySet<RequestId>;
-  /** By the policy, KV that is lost ends whoever had it, but none of these; undefined: by the policy it ends nobody. */
+  /** Policy `fail`: requests that invalid blocks may not end. Policy `recompute`: undefined; they may end no request. */
   readonly unaffected: ReadonlySet<RequestId> | undefined;
 }
 
 /**
- * Compares everything that leaves the scheduler with the naive reference: what was read (I1), what was said (I2), who
- * ended and why (I9), and for whom pages were filled (I10).
+ * Compares all output of the scheduler with the naive reference: which KV was read (I1), which tokens were output (I2), which requests
+ * ended and why (I9), and for whom blocks were filled (I10).
  */
 export class OutputChecker {
   readonly #spec: KvCacheSpec;
@@ -35,9 +35,9 @@ export class OutputChecker {
   readonly #cases = new Map<RequestId, Case>();
   readonly #references = new Map<RequestId, ReferenceKv>();
   readonly #salts = new Map<string | undefined, number>();
-  /** By page: the last step with it in a table, and for whom. */
-  readonly #pageStamps: Int32Array;
-  readonly #pageUses: Int32Array;
+  /** By block: the last step with the block in a table, and the label and group of the table. */
+  readonly #blockStamps: Int32Array;
+  readonly #blockUses: Int32Array;
   #stamp = 0;
   finished = 0;
 
@@ -45,8 +45,8 @@ export class OutputChecker {
     this.#spec = spec;
     this.#vocabSize = vocabSize;
     this.#maxModelLen = maxModelLen;
-    this.#pageStamps = new Int32Array(spec.blockCount);
-    this.#pageUses = new Int32Array(spec.blockCount);
+    this.#blockStamps = new Int32Array(spec.blockCount);
+    this.#blockUses = new Int32Array(spec.blockCount);
   }
 
   get liveCount(): number {
@@ -64,7 +64,7 @@ export class OutputChecker {
     return tokens;
   }
 
-  /** Also of requests that have ended: rows of theirs may be out, and are as good as any. */
+  /** Also for requests that have ended: the step in flight may still compute their tokens. */
   readonly referenceOf = (id: RequestId): ReferenceKv | undefined => this.#references.get(id);
 
   add(request: EngineRequest): void {
@@ -81,8 +81,8 @@ export class OutputChecker {
   }
 
   /**
-   * I10: requests share a page only in one group and for equal salts. Whether what they share is the same content is
-   * seen by whoever reads it.
+   * I10: requests share a block only in one group and with equal salts. The requests that read a shared block show whether its
+   * content is right for each of them.
    */
   checkTables(plan: ScheduledStep): void {
     this.#stamp++;
@@ -90,12 +90,12 @@ export class OutputChecker {
       const user = this.#cases.get(requestId);
       if (user === undefined) continue;
       user.tables = blockTables;
-      for (let g = 0; g < blockTables.length; g++) this.#checkTable(blockTables[g]!, user, g);
+      for (let group = 0; group < blockTables.length; group++) this.#checkTable(blockTables[group]!, user, group);
     }
   }
 
-  /** Those whose tables are known and hold none of the pages. With states nobody is sure: some wait beside the tables. */
-  whoHasNone(blocks: ReadonlySet<number>): ReadonlySet<RequestId> {
+  /** Requests that have none of the blocks in known tables. Empty with state groups, whose reserved blocks are not in tables. */
+  requestsWithout(blocks: ReadonlySet<number>): ReadonlySet<RequestId> {
     const ids = new Set<RequestId>();
     if (this.#spec.groups.some(({ kind }) => kind === 'state')) return ids;
     for (const [id, { tables }] of this.#cases)
@@ -106,30 +106,31 @@ export class OutputChecker {
 
   #checkTable({ ids, length }: BlockTable, { request, reference }: Case, group: number): void {
     const use = reference.label * 16 + group;
-    for (let block = 0; block < length; block++) {
-      const page = ids[block]!;
-      if (page === 0) continue;
-      if (this.#pageStamps[page] === this.#stamp && this.#pageUses[page] !== use)
-        assert(false, `I10: ${request.id} shares page ${page} with another salt or group`);
-      this.#pageStamps[page] = this.#stamp;
-      this.#pageUses[page] = use;
+    for (let index = 0; index < length; index++) {
+      const block = ids[index]!;
+      if (block === 0) continue;
+      if (this.#blockStamps[block] === this.#stamp && this.#blockUses[block] !== use)
+        assert(false, `I10: ${request.id} shares block ${block} with another salt or group`);
+      this.#blockStamps[block] = this.#stamp;
+      this.#blockUses[block] = use;
     }
   }
 
-  /** `untrue`: what the request has read in this step that it must not have read. */
-  checker(update: RequestUpdate, wrongRead: WrongRead | undefined, allowedErrors: AllowedErrors): void {
+  /** `wrongRead`: the wrong KV that the request has read in this step. */
+  check(update: RequestUpdate, wrongRead: WrongRead | undefined, allowedErrors: AllowedErrors): void {
     const id = update.requestId;
     const known = this.#cases.get(id);
-    assert(known !== undefined, `I9: an update for ${id}, which is gone`);
+    assert(known !== undefined, `I9: an update for ${id}, which has ended`);
     if (wrongRead !== undefined && update.newTokens.length > 0)
       assert(
         false,
-        `${wrongRead.isForeign ? 'I10' : 'I1'}: a token of ${id} counts that read ${JSON.stringify(wrongRead)}`,
+        `${wrongRead.isForeign ? 'I10' : 'I1'}: a token of ${id} counts, though its step read wrong KV: ${JSON.stringify(wrongRead)}`,
       );
     const { output, expected } = known;
     for (const { token } of update.newTokens) {
       const wanted = expected.tokens[output.length];
-      if (token !== wanted) assert(false, `I2: token ${output.length} of ${id} is ${token}, must be ${wanted}`);
+      if (token !== wanted)
+        assert(false, `I2: token ${output.length} of ${id} is ${token}, but the reference has ${wanted}`);
       output.push(token);
     }
     assert(update.stats.outputTokens === output.length, `wrong output count for ${id}`);
@@ -137,11 +138,17 @@ export class OutputChecker {
     this.#cases.delete(id);
     if (update.finish.reason === 'error') {
       const isAllowed = allowedErrors.ownFaults.has(id) || allowedErrors.unaffected?.has(id) === false;
-      assert(isAllowed, `I9: ${id} ended with an error that is not its own`);
+      assert(isAllowed, `I9: ${id} ended with an error that other requests caused`);
       return;
     }
-    assert(output.length === expected.tokens.length, `I2: ${id} ended early`);
-    assert(update.finish.reason === expected.reason, `I2: ${id} ended by ${update.finish.reason}`);
+    assert(
+      output.length === expected.tokens.length,
+      `I2: ${id} ended after ${output.length} of ${expected.tokens.length} tokens`,
+    );
+    assert(
+      update.finish.reason === expected.reason,
+      `I2: ${id} ended with ${update.finish.reason}, but the reference with ${expected.reason}`,
+    );
     this.finished++;
   }
 }

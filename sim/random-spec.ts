@@ -3,7 +3,7 @@ import type { BlockCount, TokenCount } from '../src/core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../src/core/kv-spec.ts';
 import { blocksMax } from '../src/kv/create-group.ts';
 
-/** One full-attention group mostly, else any mix of groups, block sizes and windows; pools from just enough to plenty. */
+/** Often one full-attention group, else a random mix of groups, block sizes and windows. Pools are tight or large. */
 export function randomSpec(prng: Prng, tokensMax: number, isTight: boolean): KvCacheSpec {
   const sizes = [1, 2, 4, 8, 16] as TokenCount[];
   const one = prng.pick(sizes);

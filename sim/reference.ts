@@ -5,11 +5,11 @@ import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.t
 export interface ReferenceOutput {
   readonly tokens: readonly number[];
   readonly reason: FinishReason;
-  /** Per group, the KV of all tokens but the last: what a request must read wherever it looks (I1). */
+  /** Per group, the KV of all tokens but the last: the KV that the request must read (I1). */
   readonly entries: readonly Int32Array[];
 }
 
-/** The naive engine: one request, no blocks, no cache, no batch, no scheduler. What it says is the truth (I2). */
+/** The naive engine: one request, no blocks, no cache, no batch, no scheduler. The scheduler's output must equal it (I2). */
 export function referenceOutput(
   request: EngineRequest,
   spec: KvCacheSpec,
@@ -23,16 +23,16 @@ export function referenceOutput(
   const stops = [...(params.ignoreEos ? [] : request.eosTokenIds), ...params.stopTokenIds] as number[];
   for (let position = 0; ; position++) {
     let hidden = hiddenSeed(tokens[position]!, position);
-    for (let g = 0; g < spec.groups.length; g++) {
-      let read = g;
-      const seen = entries[g]!;
-      for (let q = firstRead(spec.groups[g]!, position); q < position; q++) read = mix(read, seen[q]!);
+    for (let group = 0; group < spec.groups.length; group++) {
+      let read = group;
+      const seen = entries[group]!;
+      for (let q = firstRead(spec.groups[group]!, position); q < position; q++) read = mix(read, seen[q]!);
       hidden = mix(hidden, read);
     }
     let out = hidden;
-    for (let g = 0; g < spec.groups.length; g++) {
-      entries[g]![position] = entryOf(hidden, g);
-      out = mix(out, entries[g]![position]!);
+    for (let group = 0; group < spec.groups.length; group++) {
+      entries[group]![position] = entryOf(hidden, group);
+      out = mix(out, entries[group]![position]!);
     }
     if (position < tokens.length - 1) continue;
     const token = nextTokenOf(out, vocabSize);

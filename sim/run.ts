@@ -1,42 +1,42 @@
 /**
- * Runs random worlds until so many steps are simulated. A failure names its seed, what is left of the world when
- * everything that does not matter is taken out of it, and the line that runs just that again.
+ * Runs random worlds until the given number of steps is simulated. A failure names its seed, the smallest part of the world that still
+ * fails, and the command that runs this part again.
  *
  *   npx kvasir sim --seed 1 --steps 1000000
  */
 import { faultNames } from './faults.ts';
 import { type Scenario, World, type WorldOptions, worldFaultNames } from './world.ts';
 
-/** Turns of chaos before the calm in each world: long enough for queues, evictions and preemptions to build up. */
+/** Turns of chaos before the calm in each world: enough for queues, evictions and preemptions. */
 export const chaosTurns = 60;
 
 export interface SimulationOptions {
   readonly scenario?: Scenario;
   /** Default `chaosTurns`. */
   readonly turns?: number;
-  /** Faults that do not happen and requests that are not sent, by name. */
+  /** Faults that are off, by name, and requests that are not sent, by id. */
   readonly off?: ReadonlySet<string>;
   readonly without?: ReadonlySet<string>;
 }
 
 export interface SimulationReport {
-  /** Pairs of `plan` and `apply`, after each of which all invariants were checked. */
+  /** Pairs of `plan` and `apply`; all invariants are checked after each pair. */
   readonly steps: number;
   readonly worlds: number;
   readonly finished: number;
-  /** Blocks that were loaded, and loads of blocks that failed. */
+  /** Blocks that were loaded, and blocks whose load failed. */
   readonly loaded: number;
   readonly failedLoads: number;
 }
 
-/** What can be left out of a world. */
+/** The parts of a world that shrinking can leave out. */
 interface Scene {
   readonly turns: number;
   readonly off: ReadonlySet<string>;
   readonly without: ReadonlySet<string>;
 }
 
-/** Worlds from `seed` on, until `steps` steps are done; the report so far after each world. Throws at the first failure. */
+/** Runs worlds from `seed` on, until `steps` steps are done, and yields the report after each world. Throws at the first failure. */
 export function* worlds(
   seed: number,
   steps: number,
@@ -53,7 +53,7 @@ export function* worlds(
       throw new Error(`${String(error)}\n${scene}`, { cause: error });
     }
     report = {
-      // A world in which nothing ever arrives has no step, and yet must not be run for ever.
+      // A world without arrivals has no step, but the loop must end.
       steps: report.steps + Math.max(world.steps, 1),
       worlds: report.worlds + 1,
       finished: report.finished + world.finished,
@@ -64,22 +64,22 @@ export function* worlds(
   }
 }
 
-/** All worlds of a run at once. */
+/** Runs all worlds and returns the last report. */
 export function simulate(seed: number, steps: number, options: SimulationOptions = {}): SimulationReport {
   let last: SimulationReport | undefined;
   for (const report of worlds(seed, steps, options)) last = report;
-  if (last === undefined) throw new RangeError(`${steps} steps are none`);
+  if (last === undefined) throw new RangeError(`the number of steps must be positive, but is ${steps}`);
   return last;
 }
 
 /**
- * Takes out of a failing world what it can do without: turns from the end of the chaos, then sorts of faults, then
- * requests. The draws for what is left out are made still, so the rest stays what it was, more or less; whether it
- * fails, for whatever reason, is all that counts.
+ * Leaves out parts of a failing world that the failure does not need: turns from the end of the chaos, then kinds of faults, then
+ * requests. Random draws for these parts are still made, so the rest of the world changes little. A smaller world counts if it
+ * fails, for any reason.
  */
 export function shrink(seed: number, scenario: Scenario, from: Scene, sent: readonly string[]): string {
   const whole = failureOf(seed, scenario, from);
-  if (whole === undefined) return 'it does not happen again: the world is not deterministic';
+  if (whole === undefined) return 'the failure does not repeat: the world is not deterministic';
   let scene = from;
   let failure = whole;
   const attempt = (smaller: Scene): boolean => {
@@ -92,7 +92,7 @@ export function shrink(seed: number, scenario: Scenario, from: Scene, sent: read
   for (let turns = 1; turns < from.turns; turns++) if (attempt({ ...scene, turns })) break;
   for (const name of [...faultNames, ...worldFaultNames])
     if (!scene.off.has(name)) attempt({ ...scene, off: new Set([...scene.off, name]) });
-  // Halves first, then fewer and fewer at a time.
+  // Half of the requests at a time first, then ever smaller parts.
   for (let size = Math.ceil(sent.length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2))
     for (let at = 0; at < sent.length; at += size) {
       const chunk = sent.slice(at, at + size).filter((id) => !scene.without.has(id));

@@ -23,7 +23,7 @@ const plainParams: SamplingParams = {
   skipSpecialTokens: true,
 };
 
-/** A request with sane defaults, for tests that care about one thing. */
+/** A request with default parameters, for tests that set only a few. */
 export function makeRequest(
   id: string,
   prompt: ArrayLike<number>,
@@ -44,11 +44,11 @@ export interface WorkloadOptions {
   readonly vocabSize: number;
   readonly promptTokensMax: number;
   readonly outputTokensMax: number;
-  /** All prompts begin with the same long story, without salts. */
+  /** All prompts begin with a long part of one story, and no request has a salt. */
   readonly isCrowd: boolean;
 }
 
-/** Random requests that share prefixes: each prompt starts with a part of one of a few stories, or of an earlier prompt. */
+/** Random requests that share prefixes: each prompt starts with a part of one of a few stories; an earlier prompt may replace a story. */
 export class Workload {
   readonly #prng: Prng;
   readonly #options: WorkloadOptions;

@@ -25,32 +25,32 @@ import { randomSpec } from './random-spec.ts';
 import { Workload } from './workload.ts';
 
 const vocabSize = 24;
-/** A longer queue would only make the calm longer. */
+/** The largest number of live requests: a longer queue would only make the calm longer. */
 const liveMax = 24;
 
-/** `local`: no connector; `tiers`: always one; `crash`: workers that die; `storm`: far too few pages for too many requests. */
+/** `local`: no connector; `tiers`: always one; `crash`: workers that die; `storm`: many requests and far too few blocks. */
 export const scenarios = ['mixed', 'local', 'tiers', 'crash', 'storm'] as const;
 export type Scenario = (typeof scenarios)[number];
 
 export interface WorldOptions {
-  /** Off: only texts and ends are compared: what a bug does to users when no assertion sees it. Default on. */
+  /** False: only texts and finish reasons are compared, which shows what a bug does to users without assertions. Default true. */
   readonly checks?: boolean;
   readonly scenario?: Scenario;
-  /** Just these faults instead of random ones, and always a connector. */
+  /** These faults instead of random faults, and always a connector. */
   readonly faults?: TierFaults;
-  /** For what is left of a failure when it was shrunk: faults that do not happen, and requests that are not sent. */
+  /** For a failure that was shrunk: faults that are off, and requests that are not sent. */
   readonly off?: ReadonlySet<string>;
   readonly without?: ReadonlySet<string>;
 }
 
-/** What may go wrong besides stores, and `off` can name. */
-export const worldFaultNames = ['aborts', 'losses', 'deaths', 'rowFaults'] as const;
+/** The faults outside of stores; `off` can name them. */
+export const worldFaultNames = ['aborts', 'invalidBlocks', 'deaths', 'sampleFaults'] as const;
 
 /**
- * One small universe: the real scheduler and KV cache, a fake runner, random requests. Chaos for a number of steps
- * (arrivals, aborts before and during a step, lost pages, dying workers, a store in which everything goes wrong), then
- * calm, in which everything must end. After each step all invariants are checked, and each token and each read is
- * compared with the naive reference. The seed decides everything.
+ * One run of the simulator: the real scheduler and KV cache, a fake runner, random requests. The chaos has a number of turns
+ * (arrivals, aborts before and during a step, invalid blocks, dying workers, a store with every kind of fault). In the calm after
+ * it, all requests must end. After each step all invariants are checked, and each token and each read is compared with the naive
+ * reference. The seed decides everything.
  */
 export class World {
   readonly seed: number;
@@ -68,7 +68,7 @@ export class World {
   readonly #without: ReadonlySet<string>;
   readonly #arrivalRate: number;
   readonly #abortRate: number;
-  readonly #lossRate: number;
+  readonly #invalidRate: number;
   readonly #deathRate: number;
   readonly #sampleFaultRate: number;
   readonly #foreignRate: number;
@@ -90,7 +90,7 @@ export class World {
     const prng = new Prng(seed);
     this.#prng = prng;
     const isStorm = prng.chance(0.1) || scenario === 'storm';
-    // A crowd: many requests with one long prefix, cut into small chunks, so that much is shared while it is computed.
+    // A crowd: many requests with one long prefix, in small chunks, so that requests share many blocks that are being computed.
     const isCrowd = prng.chance(0.3);
     const promptTokensMax = isCrowd ? 40 : prng.pick([8, 30, 60]);
     const outputTokensMax = isStorm ? 30 : prng.pick([2, 10, 30]);
@@ -111,7 +111,7 @@ export class World {
     this.#runner = new FakeRunner(this.#spec, vocabSize);
     this.#checker = new OutputChecker(this.#spec, vocabSize, this.#options.maxModelLen);
     this.#repair = new MinimalRepair(this.#runner, this.#checker.referenceOf);
-    // A generator of its own, so that worlds without a connector are what they are whatever is added here.
+    // A separate generator, so that changes here do not change worlds without a connector.
     const tierPrng = new Prng(seed + 2 ** 40);
     const hasTier = tierPrng.chance(0.7);
     if (faults !== undefined || (scenario === 'mixed' || scenario === 'storm' ? hasTier : scenario !== 'local'))
@@ -125,7 +125,7 @@ export class World {
       this.#spec,
       this.#options,
       sha256,
-      // Some worlds live by the usual, long deadlines; in none is looked every 100 ms for I/O that hangs for minutes.
+      // Some worlds have the default, long deadlines. No world polls every 100 ms for I/O that hangs for minutes.
       { ...(isLimited ? limits : {}), connector: this.#tier, pollMs: 5000 },
     );
     if (this.#tier !== undefined) {
@@ -141,12 +141,12 @@ export class World {
     this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd });
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
-    this.#lossRate = rate('losses', prng.pick([0, 0.02, 0.3]));
-    this.#sampleFaultRate = rate('rowFaults', prng.pick([0, 0, 0.01, 0.05]));
+    this.#invalidRate = rate('invalidBlocks', prng.pick([0, 0.02, 0.3]));
+    this.#sampleFaultRate = rate('sampleFaults', prng.pick([0, 0, 0.01, 0.05]));
     this.#foreignRate = prng.pick([0, 0, 0.3]);
   }
 
-  /** Blocks that a connector has brought, and that it had promised in vain. */
+  /** Blocks that loads have filled, and promised blocks that failed. */
   get loads(): { readonly arrived: number; readonly failed: number } {
     return { arrived: this.#tier?.loadedBlocks ?? 0, failed: this.#tier?.failedBlocks ?? 0 };
   }
@@ -155,7 +155,7 @@ export class World {
     return this.#checker.finished;
   }
 
-  /** `chaosTurns` of chaos, then calm to the end. Throws when anything is not as it must be. */
+  /** Runs `chaosTurns` turns of chaos, then calm to the end. Throws at the first failed check. */
   run(chaosTurns: number): void {
     onAllocation(
       (block) => this.#runner.overwrite(block),
@@ -174,13 +174,16 @@ export class World {
         if (++calmSteps > bound)
           assert(false, `I8: ${this.#checker.liveCount} requests have not ended after ${bound} calm steps`);
       }
-      assert(this.#checker.liveCount === 0, `I8: ${this.#checker.liveCount} requests were forgotten`);
+      assert(
+        this.#checker.liveCount === 0,
+        `I8: ${this.#checker.liveCount} requests have no work left and have not ended`,
+      );
       const { blocks, transfers } = this.#scheduler.stats();
-      assert(transfers.open === 0, `I5: ${transfers.open} transfers are open when all is over`);
-      assert(blocks.referenced === 0, `I7: ${blocks.referenced} pages are still referenced when all is over`);
+      assert(transfers.open === 0, `I5: ${transfers.open} transfers are open at the end`);
+      assert(blocks.referenced === 0, `I7: ${blocks.referenced} blocks are still referenced at the end`);
     } catch (error) {
-      const told = [String(error), JSON.stringify(this.#options), JSON.stringify(this.#spec)].join('\n');
-      throw new Error(`seed ${this.seed}, turn ${this.#turns}: ${told}`, { cause: error });
+      const details = [String(error), JSON.stringify(this.#options), JSON.stringify(this.#spec)].join('\n');
+      throw new Error(`seed ${this.seed}, turn ${this.#turns}: ${details}`, { cause: error });
     }
   }
 
@@ -200,14 +203,14 @@ export class World {
       return;
     }
     this.steps++;
-    assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step is over its budget');
+    assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step exceeds its token budget');
     this.#isStepInFlight = true;
     if (this.#checks) this.#checker.checkTables(plan);
     this.#repair.checkPlan(plan);
     const invalid = chaos ? this.#pickInvalidBlocks() : nothing;
     this.#tier?.hits?.blocksInvalidated(invalid);
     for (const block of invalid) this.#runner.overwrite(block);
-    // Steps take time where that matters: a fixed part, and a part for each token.
+    // With a target for the inter-token latency, a step takes a fixed time and a time for each token.
     if (this.#options.targetInterTokenLatency !== 0) this.#passTime(2 + plan.tokenCount / 10);
     const result = this.#withSampleFaults(plan, this.#execute(plan, invalid), chaos);
     if (chaos) {
@@ -226,13 +229,13 @@ export class World {
 
   #execute(plan: ScheduledStep, invalid: readonly BlockId[]): ExecutedStep {
     const { referenceOf } = this.#checker;
-    // What there is nothing to say about is left out, as by a worker that knows no connectors.
+    // Empty fields are left out, as a worker without connectors does.
     const loss = invalid.length === 0 ? {} : { invalidBlocks: invalid };
     if (this.#tier === undefined) return { ...this.#runner.execute(plan, nothing, referenceOf), ...loss };
     const metadata = plan.connectorMetadata;
     assert(metadata !== undefined, 'a step without metadata');
     const failed = this.#tier.begin(metadata, plan.sequences.length > 0, invalid);
-    // A worker may leave out whoever has one of the pages that failed, or compute it for nothing.
+    // A worker may leave out sequences that have a failed block, or compute them in vain.
     const leftOut =
       failed.size > 0 && this.#tierPrng.chance(0.5)
         ? plan.sequences.flatMap(({ blockTables }, i) =>
@@ -247,7 +250,7 @@ export class World {
     return { ...result, ...loss, leftOut, ...(connectorOutput === emptyOutput ? {} : { connectorOutput }) };
   }
 
-  /** A row whose logits make no sense, say: a fault of one request, which ends it and nobody else (I9). */
+  /** Sampling fails for single requests, as with NaN logits. Such a fault ends this request and no other (I9). */
   #withSampleFaults(plan: ScheduledStep, result: ExecutedStep, chaos: boolean): ExecutedStep {
     if (this.#sampleFaultRate === 0 || !chaos) return result;
     const failures: SequenceFailure[] = [];
@@ -260,10 +263,10 @@ export class World {
     return { ...result, failures, sampled: result.sampled.map((token, i) => (invalid.has(i) ? undefined : token)) };
   }
 
-  /** Who may not end because of pages that are lost; asked before the scheduler is told of them. */
+  /** Requests that these invalid blocks may not end. Called before the scheduler receives the report. */
   #unaffected(invalid: readonly BlockId[]): ReadonlySet<RequestId> | undefined {
     if (this.#options.kvLoadFailurePolicy !== 'fail') return undefined;
-    return this.#checker.whoHasNone(new Set([...invalid, ...(this.#tier?.loadingBlocks ?? nothing)]));
+    return this.#checker.requestsWithout(new Set([...invalid, ...(this.#tier?.loadingBlocks ?? nothing)]));
   }
 
   #checkUpdates(
@@ -280,7 +283,7 @@ export class World {
     const allowedErrors = {
       ownFaults:
         result?.failures === undefined
-          ? nobody
+          ? noRequest
           : new Set(result.failures.map(({ sequence }) => plan!.sequences[sequence]!.requestId)),
       unaffected,
     };
@@ -288,16 +291,19 @@ export class World {
       const { requestId, stats } = update;
       const computed = this.#repair.computedTokens(requestId);
       if (stats.computedTokens !== computed)
-        assert(false, `I3: ${requestId} says ${stats.computedTokens} computed tokens, its steps had ${computed}`);
-      this.#checker.checker(update, wrongRead.get(requestId), allowedErrors);
+        assert(
+          false,
+          `I3: ${requestId} reports ${stats.computedTokens} computed tokens, but its steps had ${computed}`,
+        );
+      this.#checker.check(update, wrongRead.get(requestId), allowedErrors);
     }
   }
 
-  /** The engine sleeps until something happens. Without transfers and deadlines nothing ever will. */
+  /** Lets time pass until the next event. Without transfers and deadlines there is none. */
   #sleep(): void {
     if (!this.#scheduler.hasWork() && this.#scheduler.stats().transfers.open === 0) return;
     const wakes = [this.#scheduler.nextWakeMs(), this.#tier?.nextEventMs()].filter((at) => at !== undefined);
-    assert(wakes.length > 0, 'I8: there is work, but nothing was planned, and nobody will wake the engine');
+    assert(wakes.length > 0, 'I8: there is work, but no plan, and no event will wake the engine');
     this.#passTime(Math.max(Math.min(...wakes) - this.#nowMs, 1));
     if (this.#tierPrng.chance(0.5)) this.#scheduler.notifyTransfers();
   }
@@ -317,15 +323,15 @@ export class World {
     if (this.#prng.chance(this.#foreignRate)) this.#storeForeign(request);
   }
 
-  /** Another model has stored KV of the same tokens in the same stores (I10). */
+  /** Stores KV of another model for the same tokens in the same stores (I10). */
   #storeForeign(request: EngineRequest): void {
     const tokens = new TokenBuffer(request.promptTokens);
     this.#spec.groups.forEach(({ blockSize }, group) => {
       const root = { fingerprint: 'another model', cacheSalt: request.cacheSalt };
       const chain = new HashChain(sha256, blockSize, root);
       chain.extend(tokens);
-      for (let block = 0; block < chain.count; block++)
-        this.#tier?.storeForeign(blockKey(groupIndex(group), chain.words, blockIndex(block)));
+      for (let index = 0; index < chain.count; index++)
+        this.#tier?.storeForeign(blockKey(groupIndex(group), chain.words, blockIndex(index)));
     });
   }
 
@@ -337,9 +343,9 @@ export class World {
     assert(this.#scheduler.abort(id) === undefined, `request ${id} was aborted twice`);
   }
 
-  /** Content is lost between two steps: a worker has died and comes back empty, or a few pages are found corrupt. */
+  /** Blocks become invalid between two steps: a worker has died and starts with an empty pool, or a few blocks are corrupt. */
   #invalidateMemory(): void {
-    // With a store to load from, a worker that comes back empty is what makes everybody load at once.
+    // With a store, the restart of a worker makes all requests load at once.
     const died = this.#tier !== undefined && this.#tierPrng.chance(this.#deathRate);
     const blocks = died ? this.#allBlocks : this.#pickInvalidBlocks();
     if (blocks.length === 0) return;
@@ -353,34 +359,34 @@ export class World {
   }
 
   #pickInvalidBlocks(): readonly BlockId[] {
-    if (!this.#prng.chance(this.#lossRate)) return nothing;
+    if (!this.#prng.chance(this.#invalidRate)) return nothing;
     if (this.#prng.chance(0.05)) return this.#allBlocks;
     const share = this.#prng.pick([0.02, 0.2]);
     return this.#allBlocks.filter(() => this.#prng.chance(share));
   }
 
-  /** Generous: each request alone, row by row, each preempted by each other one. */
+  /** A generous bound: each request alone, token by token, preempted by every other request. */
   #stepsBound(): number {
     const tokens = this.#checker.liveTokens;
-    // A transfer takes an order, a report, a deadline and a drain; and looking for them takes steps, too.
+    // A transfer takes steps to begin, to be reported, to reach its deadline and to drain, and polling takes steps, too.
     const transfers = this.#tier === undefined ? 0 : 40 + 20 * this.#scheduler.stats().transfers.open + 2 * tokens;
     return tokens * (this.#checker.liveCount + 1) + 10 + transfers;
   }
 }
 
-/** Pages of the step's sync loads that failed or are late: rows that counted on one of them do not count. */
+/** Blocks of the step's sync loads that failed or are late: tokens that depend on them do not count. */
 function notLoaded({ connectorMetadata }: ScheduledStep, { connectorOutput: output = emptyOutput }: ExecutedStep) {
   if (connectorMetadata === undefined || connectorMetadata.loads.length === 0) return nothing;
-  const pages: BlockId[] = [];
+  const notFilled: BlockId[] = [];
   for (const { transfer, mode, blocks } of connectorMetadata.loads) {
     if (mode !== 'sync') continue;
     const isWhole = output.finishedRecving.includes(transfer) && !output.failedRecving.includes(transfer);
     for (const { block } of blocks)
       if (!isWhole || output.loadFailures.some((failure) => failure.transfer === transfer && failure.block === block))
-        pages.push(block);
+        notFilled.push(block);
   }
-  return pages;
+  return notFilled;
 }
 
 const nothing: readonly never[] = [];
-const nobody: ReadonlySet<RequestId> = new Set();
+const noRequest: ReadonlySet<RequestId> = new Set();

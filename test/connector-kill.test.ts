@@ -10,7 +10,7 @@ import { abandonedAfterMs } from '../src/connector/tier/disk/disk-folder.ts';
 import { DiskTier } from '../src/connector/tier/disk/tier-disk.ts';
 import { writerBytes, writerIdentity, writerKey } from './support/block-writer.ts';
 
-/** Writers in processes of their own, killed at any moment: a reader meets whole blocks or none. */
+/** Writers in separate processes are killed at random moments; readers find only complete blocks. */
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-kill-'));
 const script = join(folder, 'js', 'test', 'support', 'block-writer.js');
 const children: ChildProcess[] = [];
@@ -45,7 +45,7 @@ afterEach(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** Resolves when the first block is stored; `written` goes on growing. */
+/** Resolves when the first block is stored; `written` continues to grow. */
 async function startWriter(root: string, first: number, step: number, maxBytes: number) {
   const child = spawn(process.execPath, [script, root, `${first}`, `${step}`, `${maxBytes}`], {
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -72,7 +72,7 @@ const filesOf = (path: string, end: string): string[] =>
     .map(String)
     .filter((name) => name.endsWith(end));
 
-/** Loads blocks 0 to `end`; returns which were there. Whatever is there is whole and right. */
+/** Loads blocks 0 to `end` and returns the stored ones. Each stored block must be complete and right. */
 async function readAll(tier: DiskTier, end: number): Promise<Set<number>> {
   const found = new Set<number>();
   const into = new Uint8Array(writerIdentity.blockBytes);
@@ -86,12 +86,12 @@ async function readAll(tier: DiskTier, end: number): Promise<Set<number>> {
   return found;
 }
 
-describe('kill -9', () => {
-  it('of a writer at any moment leaves whole blocks, and what it said it had stored', async () => {
+describe('DiskTier after kill -9', () => {
+  it('has only complete blocks, and all blocks that the killed writer reported as stored', async () => {
     const seed = 1;
     const prng = new Prng(seed);
     let interrupted = 0;
-    // Until one writer was killed in the middle of writing: otherwise the test has shown nothing.
+    // Repeats until one writer was killed while it wrote: otherwise the test shows nothing.
     for (let round = 0; round < 15 || interrupted === 0; round++) {
       const root = join(folder, `round ${round}`);
       const { written, kill } = await startWriter(root, 0, 1, 1e9);
@@ -102,7 +102,7 @@ describe('kill -9', () => {
       const found = await readAll(tier, Math.max(...written) + 8);
       for (const n of written) expect(found.has(n), `seed ${seed}, round ${round}: block ${n}`).toBe(true);
       await tier.close();
-      // The first store of a process that comes a day later removes the temporary files of the killed one.
+      // A process that stores a block a day later removes the temporary files of the killed process.
       const later = await openTier(root, () => Date.now() + 2 * abandonedAfterMs);
       await later.store(writerKey(1e6), writerBytes(1e6), signal);
       expect(filesOf(later.path, '.tmp')).toEqual([]);
@@ -111,7 +111,7 @@ describe('kill -9', () => {
     }
   });
 
-  it('of one of two writers in one bounded folder does not disturb the other, nor a reader', async () => {
+  it('serves the other writer and a reader when one of two writers is killed in a folder with a limit', async () => {
     const root = join(folder, 'shared');
     const maxBytes = 24 * (writerIdentity.blockBytes + 160);
     const [even, odd] = [await startWriter(root, 0, 2, maxBytes), await startWriter(root, 1, 2, maxBytes)];

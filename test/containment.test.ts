@@ -1,4 +1,4 @@
-/** I9: what goes wrong with one request is that request's end, and nobody else's. */
+/** I9: an error of one request ends this request and no other. */
 import { afterAll, describe, expect, it } from 'vitest';
 import { createEngine } from '../src/compose.ts';
 import type { AsyncEngine, OutputDelta } from '../src/engine/contract.ts';
@@ -18,9 +18,9 @@ async function collect(engine: AsyncEngine, prompt: number[]): Promise<OutputDel
 
 const tokensOf = (deltas: readonly OutputDelta[]): number[] => deltas.flatMap(({ tokenIds }) => [...tokenIds]);
 
-describe('a prompt whose values are no numbers', () => {
-  it('ends with an error that says so, while its batch mates get the text they would get alone', async () => {
-    const path = folder.file('poisoned.gguf');
+describe('a request whose logits are NaN', () => {
+  it('ends with KVASIR_BROKEN_LOGITS, and the other requests of the batch get the same text as alone', async () => {
+    const path = folder.file('nan.gguf');
     await writeTinyModel(path, { architecture: 'llama', type: 'F32', tied: false });
     const nanToken = 77;
     await writeNanToken(path, nanToken);
@@ -28,11 +28,11 @@ describe('a prompt whose values are no numbers', () => {
     const healthy = Array.from({ length: 4 }, (_, i) => [10 + i, 20, 30 + i, 40]);
     const alone: number[][] = [];
     for (const prompt of healthy) alone.push(tokensOf(await collect(engine, prompt)));
-    const [bad, ...together] = await Promise.all(
+    const [failed, ...together] = await Promise.all(
       [[5, nanToken, 6], ...healthy].map((prompt) => collect(engine, prompt)),
     );
 
-    expect(bad!.at(-1)!.finish).toMatchObject({ reason: 'error', error: { code: 'KVASIR_BROKEN_LOGITS' } });
+    expect(failed!.at(-1)!.finish).toMatchObject({ reason: 'error', error: { code: 'KVASIR_BROKEN_LOGITS' } });
     expect(together.map(tokensOf)).toEqual(alone);
     expect(engine.isHealthy()).toBe(true);
     expect(engine.stats().blocks.referenced).toBe(0);
@@ -45,14 +45,14 @@ describe('a prompt whose values are no numbers', () => {
     ['fast', 'auto'],
     ['fast', 'gather'],
   ] as const)(
-    'leaves the cached blocks before the wrong values usable: %s numerics, attention %s',
+    'leaves the cached blocks before its NaN token valid: %s numerics, attention %s',
     async (numerics, attention) => {
       const path = folder.file(`prefix ${numerics} ${attention}.gguf`);
       await writeTinyModel(path, { architecture: 'llama', type: 'F32', tied: false, layers: 3 });
       const nanToken = 77;
       await writeNanToken(path, nanToken);
       const options = { model: path, threads: 1, kvCacheMemory: 8 << 20, numerics, attention };
-      // ggml's quickest attention takes 64 tokens of KV at a time: tokens 64 to 95 share such a tile with the poisoned token.
+      // ggml's fastest attention computes 64 tokens of KV at a time: tokens 64 to 95 share such a tile with the NaN token.
       const prefix = Array.from({ length: 100 }, (_, i) => 100 + i);
       const healthy = [...prefix, 5, 6, 7, 8];
       const reference = await createEngine({ ...options, enablePrefixCaching: false });
@@ -60,8 +60,8 @@ describe('a prompt whose values are no numbers', () => {
       await reference.close();
 
       const engine = await createEngine(options);
-      const bad = await collect(engine, [...prefix, 5, nanToken, 7, 8]);
-      expect(bad.at(-1)!.finish).toMatchObject({ reason: 'error', error: { code: 'KVASIR_BROKEN_LOGITS' } });
+      const failed = await collect(engine, [...prefix, 5, nanToken, 7, 8]);
+      expect(failed.at(-1)!.finish).toMatchObject({ reason: 'error', error: { code: 'KVASIR_BROKEN_LOGITS' } });
       const deltas = await collect(engine, healthy);
       expect(deltas.at(-1)!.finish).toMatchObject({ reason: 'length' });
       expect(deltas.at(-1)!.stats!.cachedTokens).toBe(96);

@@ -1,6 +1,6 @@
 /**
- * A store that does not answer, through whole engines: blocks are FIFOs, whose `open` does not return, as on a dead NFS
- * mount. There are more of them than libuv has threads.
+ * A store that does not answer, with whole engines: the files of blocks are FIFOs, whose `open` does not return, as on a dead NFS
+ * mount. There are more FIFOs than libuv has threads.
  */
 import { spawnSync } from 'node:child_process';
 import { closeSync, cpSync, openSync, readdirSync, renameSync } from 'node:fs';
@@ -41,12 +41,12 @@ const optionsFor = (store: string | undefined, role = 'kv_both', loadsAtOnce = 8
 });
 
 async function textOf(engine: Engine, asked: ReturnType<typeof request>): Promise<string> {
-  const said: unknown[] = [];
-  for await (const { text, tokenIds, logprobs } of engine.generate(asked)) said.push(text, tokenIds, logprobs);
-  return JSON.stringify(said);
+  const outputs: unknown[] = [];
+  for await (const { text, tokenIds, logprobs } of engine.generate(asked)) outputs.push(text, tokenIds, logprobs);
+  return JSON.stringify(outputs);
 }
 
-/** Puts FIFOs into the places of blocks; returns what lets their readers go and puts the blocks back. */
+/** Replaces block files with FIFOs; returns a function that unblocks their readers and restores the blocks. */
 function killBlocks(store: string, countMax = Infinity): () => void {
   const blocks = readdirSync(store, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.kv'))
@@ -72,7 +72,7 @@ beforeAll(async () => {
   expected = [await textOf(plain, stored), await textOf(plain, other), await textOf(plain, storedToo)];
   await plain.close();
   const producer = await createEngine(optionsFor(filled));
-  for (const asked of [stored, storedToo]) await textOf(producer, asked);
+  for (const one of [stored, storedToo]) await textOf(producer, one);
   await producer.close();
 });
 const deadStore = (name: string): { readonly store: string; readonly mend: () => void } => {
@@ -81,28 +81,28 @@ const deadStore = (name: string): { readonly store: string; readonly mend: () =>
   return { store, mend: killBlocks(store) };
 };
 
-it('ends loads at their deadline, holds no other request up, and is used again when it answers', async () => {
+it('a store that hangs ends loads at their deadline, delays no other request, and serves loads again when it answers', async () => {
   const { store, mend } = deadStore('dead');
   const engine = await createEngine(optionsFor(store, 'kv_consumer'));
   const order: string[] = [];
   const done = async (name: string, text: Promise<string>): Promise<string> => {
-    const said = await text;
+    const output = await text;
     order.push(name);
-    return said;
+    return output;
   };
   const waiting = done('stored', textOf(engine, stored));
   while (engine.stats().transfers.open === 0) await new Promise((next) => setImmediate(next));
-  // The load has begun and lasts until its deadline: a request without stored KV overtakes it.
+  // The load has begun and lasts until its deadline: a request without stored KV ends earlier.
   expect(await done('other', textOf(engine, other))).toBe(expected[1]);
   expect(await waiting).toBe(expected[0]);
   expect(order).toEqual(['other', 'stored']);
   const { counters } = engine.stats().transfers;
   expect(counters['loadFailed.timedOut']).toBeGreaterThan(6);
   expect(blockedThreadCount()).toBeGreaterThan(0);
-  // The breaker has opened: the store is not asked again, and nothing waits for a deadline.
+  // The circuit breaker is open: the engine does not ask the store again, and no request waits for a deadline.
   expect(await textOf(engine, storedToo)).toBe(expected[2]);
   expect(engine.stats().transfers.counters['loadFailed.storeDown']).toBeGreaterThan(6);
-  // The pages of the loads are given back although their threads still block.
+  // The blocks of the loads are unpinned although their threads are still stuck.
   while (engine.stats().transfers.open > 0) await new Promise((next) => setImmediate(next));
   expect(engine.stats().blocks.referenced).toBe(0);
   mend();
@@ -114,7 +114,7 @@ it('ends loads at their deadline, holds no other request up, and is used again w
   await again.close();
 });
 
-it('costs the blocks that hang, and no others, although they are more than the loads at once', async () => {
+it('only the hung blocks are computed again, although more blocks hang than load at once', async () => {
   const store = folder.file('some-dead');
   const producer = await createEngine(optionsFor(store));
   expect(await textOf(producer, stored)).toBe(expected[0]);
@@ -126,18 +126,18 @@ it('costs the blocks that hang, and no others, although they are more than the l
     await engine.close();
     return { loadedBlocks, timedOut };
   };
-  const whole = await consume();
-  expect(whole.timedOut).toBe(0);
+  const healthy = await consume();
+  expect(healthy.timedOut).toBe(0);
   const mend = killBlocks(store, 6);
   const { loadedBlocks, timedOut } = await consume();
-  // The block of the last tokens may be among the six, and it is computed in any case.
+  // The block of the last tokens may be one of the six, and it is computed in any case.
   expect([5, 6]).toContain(timedOut);
-  expect(loadedBlocks).toBe(whole.loadedBlocks - timedOut);
+  expect(loadedBlocks).toBe(healthy.loadedBlocks - timedOut);
   mend();
   while (blockedThreadCount() > 0) await new Promise((next) => setImmediate(next));
 });
 
-it('does not keep an engine from closing', async () => {
+it('an engine closes although its store hangs', async () => {
   const { store, mend } = deadStore('closing');
   const engine = await createEngine(optionsFor(store, 'kv_consumer'));
   expect(await textOf(engine, stored)).toBe(expected[0]);
@@ -147,9 +147,11 @@ it('does not keep an engine from closing', async () => {
   while (blockedThreadCount() > 0) await new Promise((next) => setImmediate(next));
 });
 
-it.each(['process.exit(3)', 'process.exitCode = 3'])('does not keep the process of a library user alive: %s', (end) => {
-  const { store } = deadStore(`exit ${end}`);
-  const script = `
+it.each(['process.exit(3)', 'process.exitCode = 3'])(
+  'a program that uses the library ends although its store hangs: %s',
+  (end) => {
+    const { store } = deadStore(`exit ${end}`);
+    const script = `
     import { createEngine } from ${JSON.stringify(resolve('dist/src/index.js'))};
     const engine = await createEngine(${JSON.stringify(optionsFor(store, 'kv_consumer'))});
     let count = 0;
@@ -159,9 +161,10 @@ it.each(['process.exit(3)', 'process.exitCode = 3'])('does not keep the process 
     process.on('exit', (code) => console.log('at exit', code));
     ${end};
   `;
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
-    encoding: 'utf8',
-    timeout: 100_000,
-  });
-  expect([status, stdout], stderr).toEqual([3, '8\nat exit 3\n']);
-});
+    const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+      encoding: 'utf8',
+      timeout: 100_000,
+    });
+    expect([status, stdout], stderr).toEqual([3, '8\nat exit 3\n']);
+  },
+);

@@ -1,4 +1,4 @@
-/** The engine's contract on real weights, with the model in the engine's process and in worker processes. */
+/** The engine's contract with real weights, in one process and with a worker process. */
 import { beforeAll } from 'vitest';
 import { createEngine } from '../src/compose.ts';
 import { engineSuite } from '../src/engine/engine.suite.ts';

@@ -1,4 +1,4 @@
-/** docs/errors.md describes each error of the catalogue, in the words of the catalogue, and no other error. */
+/** docs/errors.md has exactly the errors of the catalogue, with their messages. */
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { sourceFiles } from '../scripts/layers.ts';
@@ -37,7 +37,7 @@ function readSection(text: string): Entry[] {
   });
 }
 
-/** All definitions, by importing each source file that makes one. */
+/** All definitions, from an import of each source file that has one. */
 async function readCatalogue(): Promise<ErrorDefinition[]> {
   const definitions: ErrorDefinition[] = [];
   for (const file of [...sourceFiles('src'), ...sourceFiles('bench')]) {

@@ -1,6 +1,6 @@
 /**
- * KV that a store holds is loaded and not computed again, with whole engines and a real directory: after a preemption,
- * after a worker's death, beside an unreadable folder, and after others have emptied the directory.
+ * The engine loads KV that a store has and does not compute it again, with whole engines and a real directory: after a preemption,
+ * after a worker's death, beside an unreadable folder, and after another program has emptied the directory.
  */
 import { existsSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
@@ -70,7 +70,7 @@ const filesOf = (store: string): string[] =>
         .filter((name) => name.endsWith('.kv'))
         .map((name) => join(store, name))
     : [];
-/** Saves are over when nothing is open any more. */
+/** Waits until no transfer is open. */
 const settled = (engine: AsyncEngine) => expect.poll(() => engine.stats().transfers.open, { interval: 5 }).toBe(0);
 const loadedBlocks = (engine: AsyncEngine): number => engine.stats().transfers.counters.loadedBlocks ?? 0;
 const stop = async (measured: MeasuredEngine): Promise<void> => {
@@ -79,28 +79,28 @@ const stop = async (measured: MeasuredEngine): Promise<void> => {
   await measured.engine.close();
 };
 
-describe('hits are kept', () => {
-  it('when a folder of the store is unreadable: all other blocks are loaded, and the operator is told once', async () => {
+describe('an engine with a store', () => {
+  it('loads all other blocks when a folder of the store is unreadable, and reports the folder once', async () => {
     const store = folder.file('unreadable');
     const writer = await open(store);
     const expected = await answer(writer.engine, 1, 960, 4);
     await stop(writer);
     const files = filesOf(store);
-    const broken = dirname(files[0]!);
-    const invalid = files.filter((file) => dirname(file) === broken).length;
-    rmSync(broken, { recursive: true });
-    // A symbolic link to itself: nobody can follow it, root included.
-    symlinkSync(basename(broken), broken);
+    const unreadable = dirname(files[0]!);
+    const missing = files.filter((file) => dirname(file) === unreadable).length;
+    rmSync(unreadable, { recursive: true });
+    // A symbolic link to itself: no user can follow it, not even root.
+    symlinkSync(basename(unreadable), unreadable);
     const events: string[] = [];
     const { engine } = await open(store, { onEvent: ({ message }) => void events.push(message) });
     const { tokens, stats } = await answer(engine, 1, 960, 4);
     expect(tokens).toEqual(expected.tokens);
-    expect(loadedBlocks(engine)).toBeGreaterThanOrEqual(60 - 1 - invalid);
+    expect(loadedBlocks(engine)).toBeGreaterThanOrEqual(60 - 1 - missing);
     expect(stats.externalTokens).toBeGreaterThan(0);
-    expect(events.filter((text) => text.includes(`${broken} cannot be read (ELOOP)`))).toHaveLength(1);
+    expect(events.filter((text) => text.includes(`${unreadable} cannot be read (ELOOP)`))).toHaveLength(1);
   });
 
-  it('when a worker is killed: the requests in flight load what the store has', async () => {
+  it('loads the stored blocks of running requests when a worker is killed', async () => {
     const store = folder.file('killed');
     const alone = await open(store, { pipelineParallelSize: 2 });
     const expected = await answer(alone.engine, 2, 800, 40);
@@ -116,14 +116,14 @@ describe('hits are kept', () => {
     });
     expect(answered.tokens).toEqual(expected.tokens);
     expect(engine.stats().transfers.recoveries).toBeGreaterThan(0);
-    // 50 blocks of the prompt on two ranks; what was generated meanwhile may be stored or not.
+    // 50 blocks of the prompt on two ranks; blocks of output tokens may be stored or not.
     expect(loadedBlocks(engine) - loadedBefore).toBeGreaterThanOrEqual(2 * 50);
     expect(answered.stats.recomputedTokens).toBeLessThan(40);
   });
 
-  it('when a request was preempted long after its first look-up: it loads what it had saved', async () => {
+  it('loads the blocks that a preempted request has saved, long after its first lookup', async () => {
     const store = folder.file('preempted');
-    // The two requests need 76 pages; the pool forgets some of the pages of the one that is preempted.
+    // The two requests need 76 blocks; the pool evicts some blocks of the preempted request.
     const kvCacheMemory = 64 * 48 * 1024;
     const { engine } = await open(store, { kvCacheMemory, maxModelLen: 640 }, { lookup_timeout_seconds: 0.05 });
     await Promise.all([answer(engine, 3, 100, 500), answer(engine, 4, 100, 500)]);
@@ -132,7 +132,7 @@ describe('hits are kept', () => {
     expect(loadedBlocks(engine)).toBeGreaterThan(0);
   });
 
-  it('when others have emptied the directory: what is computed again is stored again', async () => {
+  it('stores recomputed blocks again after another program has emptied the directory', async () => {
     const store = folder.file('emptied');
     const { engine } = await open(store, { enablePrefixCaching: true });
     await answer(engine, 5, 320, 2);
@@ -140,7 +140,7 @@ describe('hits are kept', () => {
     const files = filesOf(store);
     expect(files.length).toBeGreaterThanOrEqual(20);
     for (const file of files) rmSync(file);
-    // Other prompts fill the pool, which forgets the first.
+    // Other prompts fill the pool, which evicts the blocks of the first.
     const { total } = engine.stats().blocks;
     for (let seed = 100; (seed - 100) * 60 < total; seed++) await answer(engine, seed, 960, 1);
     await answer(engine, 5, 320, 2);

@@ -1,4 +1,4 @@
-/** An engine says which kernels it does without, if the machine could have them, and answers all the same. */
+/** An engine without some kernels works, and reports which kernels are missing if the machine could have them. */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -20,7 +20,7 @@ afterAll(() => {
 
 const hasCompiler = spawnSync('cc', ['--version']).status === 0;
 
-/** What an engine answers and says with this C compiler. */
+/** The tokens and the events of an engine with this C compiler. */
 async function answer(compiler: string, more: Partial<EngineOptions> = {}) {
   process.env.CC = compiler;
   const events: string[] = [];
@@ -28,16 +28,17 @@ async function answer(compiler: string, more: Partial<EngineOptions> = {}) {
   const options = { model: 'models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 16 << 20, onEvent, ...more };
   const engine = await createEngine(options);
   try {
-    const said: unknown[] = [];
+    const tokens: unknown[] = [];
     const params = { maxTokens: 12, temperature: 0, ignoreEos: true };
-    for await (const { tokenIds } of engine.generate({ prompt: promptOf(40, 3, 250), params })) said.push(...tokenIds);
-    return { said, events, attention: engine.model.attention };
+    for await (const { tokenIds } of engine.generate({ prompt: promptOf(40, 3, 250), params }))
+      tokens.push(...tokenIds);
+    return { tokens, events, attention: engine.model.attention };
   } finally {
     await engine.close();
   }
 }
 
-function broken(name: string): string {
+function brokenCompiler(name: string): string {
   const path = folder.file(name);
   writeFileSync(path, '#!/bin/sh\ntest "$1" = --version && exit 0\necho "x.c:1: error: out of order" >&2\nexit 1\n');
   chmodSync(path, 0o755);
@@ -45,8 +46,8 @@ function broken(name: string): string {
 }
 
 describe('an engine', () => {
-  it('whose compiler is broken says so once for each kernel, also with several ranks in processes', async () => {
-    const compiler = broken('broken-cc');
+  it('whose compiler fails reports each kernel once, also with several ranks in worker processes', async () => {
+    const compiler = brokenCompiler('broken-cc');
     const alone = await answer(compiler);
     expect(alone.events.filter((message) => message.startsWith('The native attention kernel'))).toEqual([
       'The native attention kernel cannot be used: x.c:1: error: out of order. ' +
@@ -54,19 +55,19 @@ describe('an engine', () => {
     ]);
     expect(alone.events.filter((message) => message.startsWith('The kernel for sampling'))).toHaveLength(1);
     expect(new Set(alone.events).size).toBe(alone.events.length);
-    const apart = await answer(compiler, { pipelineParallelSize: 2 });
-    expect(new Set(apart.events)).toEqual(new Set(alone.events));
-    expect(apart.events).toHaveLength(alone.events.length);
-    expect(apart.said).toEqual(alone.said);
+    const ranks = await answer(compiler, { pipelineParallelSize: 2 });
+    expect(new Set(ranks.events)).toEqual(new Set(alone.events));
+    expect(ranks.events).toHaveLength(alone.events.length);
+    expect(ranks.tokens).toEqual(alone.tokens);
   });
 
-  it('on a machine without a compiler says so in its description only', async () => {
+  it('on a machine without a compiler names the reason only in its description', async () => {
     const { events, attention } = await answer('/nonexistent/cc');
     expect(events).toEqual([]);
     expect(attention).toContain('there is no C compiler');
   });
 
-  const title = 'whose cache folder cannot be used has all kernels, and says that it compiles them at each start';
+  const title = 'whose cache folder cannot be used has all kernels, and reports that it compiles them at each start';
   itNeeds(hasCompiler, 'no C compiler', title, async () => {
     const cache = folder.file('a-file');
     writeFileSync(cache, '');

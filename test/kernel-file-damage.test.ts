@@ -1,4 +1,4 @@
-/** The files of compiled kernels are changed in place while a process runs them. */
+/** The files of compiled kernels change in place while a process uses the kernels. */
 import { spawnSync } from 'node:child_process';
 import { join, resolve } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ import { temporaryFolder } from './support/tiny-model.ts';
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 
-/** Prints the text of the same request before the damage, after each damage, and of an engine that starts after it. */
+/** Prints whether the text stays the same after each damage, and in an engine that starts after it. */
 const script = `
   import { readdirSync, truncateSync, writeFileSync } from 'node:fs';
   import { createEngine } from ${JSON.stringify(resolve('dist/src/index.js'))};
@@ -32,9 +32,9 @@ const script = `
   const prompt = Array.from({ length: 80 }, (_, i) => 40 + ((i * 7) % 60));
   const params = { maxTokens: 8, temperature: 0.8, seed: 1, ignoreEos: true, logprobs: 2 };
   const textOf = async (engine) => {
-    const said = [];
-    for await (const { text, tokenIds, logprobs } of engine.generate({ prompt, params })) said.push(text, tokenIds, logprobs);
-    return JSON.stringify(said);
+    const outputs = [];
+    for await (const { text, tokenIds, logprobs } of engine.generate({ prompt, params })) outputs.push(text, tokenIds, logprobs);
+    return JSON.stringify(outputs);
   };
   const engine = await createEngine(options);
   const expected = await textOf(engine);
@@ -49,14 +49,14 @@ const script = `
   await next.close();
 `;
 
-describe('a process that has loaded its kernels', () => {
+describe('a process with compiled kernels', () => {
   testsNeed(hasCompiler, 'no C compiler');
   testsNeed(process.platform === 'linux', 'no Linux');
 
-  it('answers on with the same text after their files are truncated and overwritten', () => {
+  it('generates the same text after the files of its kernels are truncated and overwritten', () => {
     const { status, signal, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
       encoding: 'utf8',
-      // The engine that starts after the damage asks for the same kernels again.
+      // The engine that starts after the damage compiles the same kernels again.
       env: { ...process.env, XDG_CACHE_HOME: join(folder.path, 'cache'), CC: copyingCompiler(folder.path) },
       timeout: 100_000,
     });

@@ -5,7 +5,7 @@ import { faultKinds } from '../src/connector/fault/fault-rules.ts';
 import { missReasons } from '../src/connector/reasons.ts';
 import { createConnector } from '../src/connector/registry.ts';
 
-/** The guide is prose; that it names all there is, and nothing else, is checked here. */
+/** Checks that the guide names all settings and faults that exist, and no others. */
 const byText = (a: string | undefined, b: string | undefined): number => ((a ?? '') < (b ?? '') ? -1 : 1);
 const guide = readFileSync('docs/kv-transfer.md', 'utf8');
 const firstCells = (heading: string): string[] => {
@@ -17,7 +17,7 @@ const firstCells = (heading: string): string[] => {
     [...cell!.matchAll(/`(\w+)/g)].map(([, name]) => name!),
   );
 };
-/** An unknown name is answered with all names that are known. */
+/** The error for an unknown name lists all known names. */
 const knownIn = async (extra: object): Promise<string[]> => {
   const config = { kvConnector: 'SharedStorageConnector', kvRole: 'kv_both', kvConnectorExtraConfig: { ...extra } };
   const error: unknown = await createConnector(readKvTransferConfig(config)).catch((cause: unknown) => cause);
@@ -39,14 +39,14 @@ it('lists the fields of a fault, and the faults', async () => {
   expect([...row.matchAll(/`(\w+)`/g)].map(([, name]) => name).sort(byText)).toEqual([...faultKinds].sort(byText));
 });
 
-it('lists the fields of the configuration, and each example of it is one', () => {
+it('lists the fields of the configuration, and its example is valid', () => {
   const config = Object.fromEntries(firstCells('## Fields').map((name) => [name, exampleOf(name)]));
   expect(Object.keys(readKvTransferConfig(config as never))).toHaveLength(6);
   const json = /^KV='(.*)'$/m.exec(guide)![1]!;
   expect(readKvTransferConfig(JSON.parse(json))).toMatchObject({ kvConnector: 'SharedStorageConnector' });
 });
 
-it('names reasons that exist', () => {
+it('names only reasons that exist', () => {
   const named = /miss with a reason: (.*?), \.\.\./.exec(guide)![1]!;
   for (const [, reason] of named.matchAll(/`(\w+)`/g)) expect(missReasons).toContain(reason);
 });

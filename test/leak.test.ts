@@ -1,4 +1,4 @@
-/** Many requests of all kinds, a good part of them aborted: afterwards every block is free or cached, and memory does not grow. */
+/** After many requests of all kinds, many of them aborted, every block is free or cached, and memory does not grow. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
@@ -10,9 +10,9 @@ import { measureGrowth } from './support/memory-growth.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const model = { architecture: 'llama', type: 'F16', layers: 1, feedForward: 256 } as const;
-/** 16 tokens of keys and values in F16, of two heads of 64. */
-const bytesOf = 16 * 2 * 128 * 2;
-/** Bytes that each request may leave. Measured over 2,000 requests: 190 on the heap, 750 resident, both falling. */
+/** Bytes of a block: keys and values in F16 of 16 tokens, two heads of 64. */
+const blockBytes = 16 * 2 * 128 * 2;
+/** The largest growth per request, in bytes. Measured over 2,000 requests: 190 on the heap, 750 resident, both falling. */
 const heapBound = 1024;
 const residentBound = 6 * 1024;
 
@@ -24,11 +24,11 @@ describe('mixed requests with aborts', () => {
   beforeAll(async () => {
     const path = folder.file('tiny.gguf');
     await writeTinyModel(path, model);
-    // 48 blocks: too few for all, so that requests are preempted as well.
+    // 48 blocks: too few for all requests, so that some are preempted.
     engine = await createEngine({
       model: path,
       threads: 1,
-      kvCacheMemory: 48 * bytesOf,
+      kvCacheMemory: 48 * blockBytes,
       maxModelLen: 512,
       maxNumSeqs: 24,
       maxNumBatchedTokens: 128,
@@ -39,14 +39,14 @@ describe('mixed requests with aborts', () => {
     };
   });
 
-  it('leave no block behind and no memory', async () => {
-    // Tables, caches and compiled code reach their size.
+  it('leave no block referenced and no memory allocated', async () => {
+    // A warm-up for tables, caches and compiled code.
     await runRequests(300);
     await settled();
-    // Allocators reach their size late at times. What leaks grows in each measurement.
+    // Allocators sometimes grow late. A leak grows in each measurement.
     let growth = await measureGrowth(runRequests, { windows: 12, unitsPerWindow: 60 });
-    const isOver = (): boolean => growth.heap >= heapBound || growth.resident >= residentBound;
-    for (let again = 0; again < 3 && isOver(); again++)
+    const isOverBound = (): boolean => growth.heap >= heapBound || growth.resident >= residentBound;
+    for (let again = 0; again < 3 && isOverBound(); again++)
       growth = await measureGrowth(runRequests, { windows: 12, unitsPerWindow: 60 });
     await settled();
     const stats = engine.stats();
@@ -59,7 +59,7 @@ describe('mixed requests with aborts', () => {
     expect(growth.resident).toBeLessThan(residentBound);
   });
 
-  describe('and a planted leak', () => {
+  describe('a planted leak', () => {
     const windows = { windows: 5, unitsPerWindow: 20 };
 
     it('of two kilobytes per request on the heap is found', async () => {
@@ -80,7 +80,7 @@ describe('mixed requests with aborts', () => {
         await runRequests(count);
         for (let i = 0; i < count; i++) {
           const batch = native.llama_batch_init(rows, 0, 1);
-          // Memory counts as resident once it is written.
+          // Memory counts as resident after a write.
           for (const array of [batch.token, batch.pos]) new Int32Array(native.memoryAt(array, rows * 4)).fill(1);
           kept.push(batch);
         }
@@ -100,7 +100,7 @@ describe('mixed requests with aborts', () => {
     await Promise.all(active);
   }
 
-  /** Some run to their end, some are aborted by signal, some by a consumer that stops listening. */
+  /** Some requests run to their end, some are aborted by a signal, some by a consumer that stops reading. */
   async function runRequest(): Promise<void> {
     const abort = new AbortController();
     const fate = random.between(0, 3);
@@ -135,7 +135,7 @@ describe('mixed requests with aborts', () => {
     };
   }
 
-  /** Aborts take effect with the step that is under way. */
+  /** Aborts take effect at the end of the step in flight. */
   async function settled(): Promise<void> {
     while (engine.stats().running + engine.stats().waiting > 0) await nextTurn();
     await nextTurn();

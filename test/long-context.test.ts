@@ -1,6 +1,6 @@
 /**
- * I2 where contexts are long: logits and KV of a prompt of 16k tokens (4k of q8_0 and where KV is gathered) have the same bits
- * however it is cut, in company, behind cached blocks, where holes in it are filled again, and with another number of threads.
+ * I2 with long contexts: logits and KV of a prompt of 16k tokens have the same bits in all chunks and batches. Cached blocks, recomputed
+ * holes and two threads do not change them either. With KV of type q8_0, and where KV is gathered, the prompt has 4k tokens.
  */
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -17,7 +17,7 @@ const maxModelLen = longest + 16;
 const folder = temporaryFolder();
 const path = folder.file('long.gguf');
 beforeAll(() => {
-  // Two layers: only from the second on does KV depend on attention. Two heads of queries share one of KV.
+  // Two layers, because the KV of the first does not depend on attention. Two query heads share one KV head.
   const shape = { layers: 2, heads: 2, headsKv: 1, feedForward: 256, context: maxModelLen };
   return writeTinyModel(path, { architecture: 'qwen3', type: 'Q8_0', ...shape });
 });
@@ -25,12 +25,12 @@ afterAll(() => folder.remove());
 
 const blockAt = (runner: GgmlRunner, index: number): Uint8Array => runner.memory.bytesOf(blockId(index + 1));
 
-// A gather copies all KV in every step, which takes its time.
+// A gather copies all KV in every step, which is slow.
 describe.each([
   ['auto', 'f16', longest],
   ['auto', 'q8_0', longest / 4],
   ['gather', 'f16', longest / 4],
-] as const)('attention %s, KV of %s, %i tokens', (attention, kvCacheDtype, length) => {
+] as const)('a request with attention %s, KV of type %s and %i tokens', (attention, kvCacheDtype, length) => {
   const options = { attention, kvType: kvTypes[kvCacheDtype] };
   const prompt = promptOf(length, 1);
   const subject = { id: 'subject', prompt, params: { maxTokens: 6 } };
@@ -51,15 +51,15 @@ describe.each([
     for (const [index, crc] of trace.blocks) expect(crc, `KV of block ${index}`).toBe(alone.blocks.get(index));
   };
 
-  it('has something to compare', () => {
+  it('has distinct logits and blocks to compare', () => {
     expect(new Set(alone.logits).size).toBe(6);
     expect(new Set(alone.blocks.values()).size).toBe(blocks);
   });
 
-  it('in other chunks, in company that comes and goes, and once more behind cached blocks', async () => {
+  it('has the same bits in other chunks, beside requests that start and end, and again after cached blocks', async () => {
     const others = Array.from({ length: 7 }, (_, i) => ({
       id: `other ${i}`,
-      // One of them begins like the subject.
+      // One of them shares a prefix with the subject.
       prompt: i === 0 ? [...prompt.slice(0, 500), ...promptOf(300, 60)] : promptOf(1 + 40 * i, i + 50),
       params: { maxTokens: 4 + 9 * i },
     }));
@@ -76,8 +76,8 @@ describe.each([
     expectSame(traces.get('again')!);
   }, 120_000);
 
-  it('where holes are filled again, the first block and the last among them', async () => {
-    // The first request of a run takes an empty pool's pages in their order.
+  it('has the same bits after holes are filled, the first and the last block included', async () => {
+    // The first request of a run gets the blocks of an empty pool in order.
     const before = crcsOf(drive.runner);
     expect(before).toEqual([...alone.blocks.values()]);
     const invalid = [0, 1, 100, 187, 250, blocks - 1];
@@ -89,7 +89,7 @@ describe.each([
     expect(drive.trace('prompt').logits).toEqual(alone.logits.slice(0, 1));
   }, 120_000);
 
-  it('computed by two threads, behind KV that one has computed', async () => {
+  it('has the same bits with two threads, after KV that one thread has computed', async () => {
     const logits: number[] = [];
     const onLogits = (_: unknown, row: Float32Array): unknown =>
       logits.push(crc32(new Uint8Array(row.buffer, row.byteOffset, row.byteLength)));

@@ -1,4 +1,4 @@
-/** The example connector of docs/write-a-connector.md, in the library and as a module: texts stay equal. */
+/** The example connector of docs/write-a-connector.md, as a registered class and as a module: the texts stay the same. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { MapConnector } from '../examples/map-connector.ts';
 import type { JsonObject } from '../src/base/json.ts';
@@ -51,7 +51,7 @@ const transfer = (kvConnector: string, store: string, more: object = {}): Partia
 });
 
 describe('MapConnector', () => {
-  it('loads in a second engine of the process what the first has saved, under a name that the program registers', async () => {
+  it('loads blocks in a second engine that the first engine has saved, with a name that the program registers', async () => {
     const expected = await alone();
     const first = await open(transfer('RegisteredMap', 'a'));
     expect(await completion(first)).toEqual({ ...expected, externalTokens: 0 });
@@ -63,11 +63,11 @@ describe('MapConnector', () => {
     const { counters } = second.stats().transfers;
     expect(counters['map.orderedBlocks']! * 16).toBe(loaded.externalTokens);
     await second.close();
-    const obedient = await open(transfer('RegisteredMap', 'a'));
-    expect(await completion(obedient, { skip_load: true })).toEqual({ ...expected, externalTokens: 0 });
+    const skipping = await open(transfer('RegisteredMap', 'a'));
+    expect(await completion(skipping, { skip_load: true })).toEqual({ ...expected, externalTokens: 0 });
   });
 
-  it('works as a compiled module, also when loads fail', async () => {
+  it('loads as a compiled module, and the text stays the same when loads fail', async () => {
     await buildCommand();
     const expected = await alone();
     const module = { kvConnectorModulePath: 'dist/examples/map-connector.js' };

@@ -1,4 +1,4 @@
-/** Whose KV an engine takes: that of the same bytes under any name, and of no other model however much alike. */
+/** An engine loads KV of the same model file with any name, and never KV of another model, however similar. */
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -12,7 +12,7 @@ const folder = temporaryFolder();
 afterAll(() => folder.remove());
 const prompt = promptOf(200, 3, 250);
 
-/** What one engine says, and how many tokens it took from a store. */
+/** The output of one engine, and the number of tokens that it loaded from a store. */
 async function answer(model: string, more: Partial<EngineOptions> = {}, store?: string) {
   const extra = { shared_storage_path: store ?? '' };
   const kvTransferConfig = {
@@ -29,16 +29,16 @@ async function answer(model: string, more: Partial<EngineOptions> = {}, store?: 
     ...more,
   });
   try {
-    const said: unknown[] = [];
+    const outputs: unknown[] = [];
     const params = { maxTokens: 12, temperature: 0, ignoreEos: true, logprobs: 1 };
-    for await (const { tokenIds, logprobs } of engine.generate({ prompt, params })) said.push(tokenIds, logprobs);
-    return { text: JSON.stringify(said), externalTokens: engine.stats().externalTokens };
+    for await (const { tokenIds, logprobs } of engine.generate({ prompt, params })) outputs.push(tokenIds, logprobs);
+    return { text: JSON.stringify(outputs), externalTokens: engine.stats().externalTokens };
   } finally {
     await engine.close();
   }
 }
 
-/** Another model with the same name, header and size, and with the same first 4096 bytes in each tensor. */
+/** Writes another model with the same name, header, size and first 4096 bytes of each tensor. */
 async function writeCopy(path: string, copy: string): Promise<void> {
   const bytes = readFileSync(path);
   for (const { fileOffset, byteLength, type } of (await readGguf(path)).tensors.values()) {
@@ -57,7 +57,7 @@ beforeAll(async () => {
 });
 
 describe('KV in a store', () => {
-  it('is not taken from a model that differs only after the first 4096 bytes of each tensor', async () => {
+  it('is not loaded by a model that differs only after the first 4096 bytes of each tensor', async () => {
     const store = folder.file('twins');
     const expected = (await answer(copy)).text;
     expect((await answer(model, {}, store)).text).not.toBe(expected);
@@ -65,7 +65,7 @@ describe('KV in a store', () => {
     expect(readdirSync(store)).toHaveLength(2);
   });
 
-  it('is not taken from such a model by ranks in processes of their own', async () => {
+  it('is not loaded by such a model with ranks in worker processes', async () => {
     const store = folder.file('twins of two ranks');
     const two: Partial<EngineOptions> = { pipelineParallelSize: 2 };
     const expected = (await answer(copy)).text;
@@ -74,7 +74,7 @@ describe('KV in a store', () => {
     expect(await answer(copy, two, store)).toEqual({ text: expected, externalTokens: prompt.length - 8 });
   });
 
-  it('is shared by all names and copies of one file, with any number of threads', async () => {
+  it('is loaded by all names and copies of one file, with any number of threads', async () => {
     const store = folder.file('names');
     const { text } = await answer(model, { servedModelName: 'one' }, store);
     const copy = folder.file('copy.gguf');
@@ -86,11 +86,11 @@ describe('KV in a store', () => {
   });
 
   it.each<[string, Partial<EngineOptions>]>([
-    ['another size of blocks', { blockSize: 32 }],
+    ['another block size', { blockSize: 32 }],
     ['another type of KV', { kvCacheDtype: 'q8_0' }],
     ['fast numerics', { numerics: 'fast' }],
     ["ggml's attention", { attention: 'gather' }],
-  ])('is not taken by an engine with %s', async (what, more) => {
+  ])('is not loaded by an engine with %s', async (what, more) => {
     const store = folder.file(what);
     await answer(model, {}, store);
     const { text } = await answer(model, more);
@@ -99,7 +99,7 @@ describe('KV in a store', () => {
 });
 
 describe('a model file', () => {
-  it('is hashed for a connector only', async () => {
+  it('is hashed only if there is a connector', async () => {
     let hashed = 0;
     const copy = folder.file('never seen.gguf');
     copyFileSync(model, copy);
@@ -110,7 +110,7 @@ describe('a model file', () => {
     expect(hashed).toBeGreaterThan(0);
   });
 
-  it('that is replaced between its header and its weights is an error', async () => {
+  it('that is replaced after its header was read and before its weights are read causes an error', async () => {
     const replaced = folder.file('replaced.gguf');
     copyFileSync(model, replaced);
     let isReplaced = false;

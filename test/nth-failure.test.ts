@@ -1,10 +1,10 @@
 /**
- * Every call of the system that an engine makes fails once: file calls of all threads, native allocations, buffers outside the heap.
- * Afterwards the text is right, or the engine has reported a clear error; nothing is left open, and nothing wrong is stored.
+ * Every system call of an engine fails once: file calls of all threads, native allocations, buffers outside the heap. Then the text is
+ * right, or the engine has reported an error of the catalogue. Nothing stays open, and the store has no wrong block.
  *
- * `npm test` fails one call at each place in the sources. `KVASIR_TEST_EVERY_FAILURE=1` fails every call (`support/fault-runs.ts`).
- * What it does not cover: calls that never return (`tier-disk-dead.test.ts`), processes that die (`connector-kill.test.ts`), memory
- * that ggml allocates by itself, where it ends the process (`GGML_ABORT`).
+ * `npm test` fails one call at each site in the sources. `KVASIR_TEST_EVERY_FAILURE=1` fails every call (`support/fault-runs.ts`).
+ * Other tests cover calls that never return (`tier-disk-dead.test.ts`) and processes that die (`connector-kill.test.ts`). No test covers
+ * memory that ggml allocates itself, because ggml then ends the process (`GGML_ABORT`).
  */
 import {
   closeSync,
@@ -40,14 +40,14 @@ import { openFilesBelow } from './support/open-files.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
-const [golden, store, cache] = [folder.file('golden'), folder.file('store'), folder.file('cache')];
+const [complete, store, cache] = [folder.file('complete'), folder.file('store'), folder.file('cache')];
 const model = folder.file('tiny.gguf');
 const covered = new Set<string>();
 let points: FaultPoints;
 let open: OpenObjects;
 let nothingOpen: Record<string, number>;
 let expected: Answers;
-/** Threads that wait for the next engine (`io-pool.ts`). */
+/** Threads that stay for the next engine (`io-pool.ts`). */
 const spareThreads = 8;
 
 beforeAll(async () => {
@@ -57,7 +57,7 @@ beforeAll(async () => {
   if (kernels !== undefined && existsSync(kernels)) cpSync(kernels, join(cache, 'kvasir'), { recursive: true });
   process.env.XDG_CACHE_HOME = cache;
   await writeTinyModel(model, { architecture: 'llama', type: 'F16', layers: 1, feedForward: 256 });
-  // The digest of a file that has just changed is not kept.
+  // The digest of a file that has changed less than two seconds ago is not cached.
   await sleep(Math.max(0, statSync(model).ctimeMs + 2_500 - Date.now()));
   const { apply } = Scheduler.prototype;
   Scheduler.prototype.apply = function (this: Scheduler, ...args) {
@@ -73,7 +73,7 @@ beforeAll(async () => {
   const storing = await engineWith({}, () => undefined);
   await answersOf(storing);
   await storing.close();
-  cpSync(store, golden, { recursive: true });
+  cpSync(store, complete, { recursive: true });
 });
 afterAll(() => folder.remove());
 
@@ -130,14 +130,14 @@ async function answersOf(engine: AsyncEngine): Promise<Answers> {
   };
 }
 
-describe('if the n-th call of the system fails,', () => {
+describe('when the n-th system call fails,', () => {
   testsNeed(existsSync('/proc/self/fd'), 'no /proc');
   const all = async (seed: number, run: Run): Promise<void> => {
-    const wrong = await failEach(run, { points, seed, covered });
-    expect(wrong.join('\n\n')).toBe('');
+    const failures = await failEach(run, { points, seed, covered });
+    expect(failures.join('\n\n')).toBe('');
   };
 
-  it('a digest is computed again or is not kept', () =>
+  it('a digest is computed again or is not cached', () =>
     all(1, async (fault) => {
       const cacheFolder = folder.file('digests');
       rmSync(cacheFolder, { recursive: true, force: true });
@@ -154,47 +154,47 @@ describe('if the n-th call of the system fails,', () => {
       expect(temporaryFilesIn(cacheFolder)).toEqual([]);
     }));
 
-  it('a library is found whole or not at all', () =>
+  it('a cached library is found complete or not at all', () =>
     all(2, async (fault) => {
-      const kept = folder.file('libraries');
-      rmSync(kept, { recursive: true, force: true });
+      const cacheFolder = folder.file('libraries');
+      rmSync(cacheFolder, { recursive: true, force: true });
       const library = new Uint8Array(5000).fill(7);
       let path: string | undefined;
       await withFault(fault, async () => {
-        const error = await keepLibrary(kept, 'key', library).then(
+        const error = await keepLibrary(cacheFolder, 'key', library).then(
           () => undefined,
           (reason: unknown) => reason,
         );
         if (error !== undefined) expect(error).toHaveProperty('syscall');
-        const found = (await findLibrary(kept, 'key')).library;
+        const found = (await findLibrary(cacheFolder, 'key')).library;
         if (found !== undefined) expect([...found]).toEqual([...library]);
         path = sealedFile('test', library);
       });
       if (path !== undefined) expect([...readFileSync(path)]).toEqual([...library]);
       expect(openFilesBelow('/memfd:test').length).toBe(path === undefined ? 0 : 1);
       for (const { descriptor } of openFilesBelow('/memfd:test')) closeSync(descriptor);
-      expect(temporaryFilesIn(kept)).toEqual([]);
+      expect(temporaryFilesIn(cacheFolder)).toEqual([]);
     }));
 
-  it('an engine that stores blocks says the same or reports an error', () =>
+  it('an engine that stores blocks has the same output or reports an error', () =>
     all(3, (fault) => runEngine(fault, undefined, { fsync: true })));
 
-  it('an engine that loads blocks beside its steps says the same or reports an error', () =>
-    all(4, (fault) => runEngine(fault, golden, { async_load: true })));
+  it('an engine with async loads has the same output or reports an error', () =>
+    all(4, (fault) => runEngine(fault, complete, { async_load: true })));
 
-  it('an engine that loads blocks within its steps says the same or reports an error', () =>
-    all(5, (fault) => runEngine(fault, golden, { async_load: false })));
+  it('an engine with sync loads has the same output or reports an error', () =>
+    all(5, (fault) => runEngine(fault, complete, { async_load: false })));
 
-  it('an engine that tidies a store says the same or reports an error', () => {
+  it('an engine that cleans up a store has the same output or reports an error', () => {
     const untidy = untidyStore();
     return all(6, (fault) => runEngine(fault, untidy, { max_bytes: 3 * 17_000, others_max_bytes: 0 }));
   });
 });
 
-/** The golden store with a damaged block, a file of a writer that died, and blocks of another model. */
+/** The complete store with a corrupt block, a temporary file of a dead writer, and blocks of another model. */
 function untidyStore(): string {
   const untidy = folder.file('untidy');
-  cpSync(golden, untidy, { recursive: true });
+  cpSync(complete, untidy, { recursive: true });
   const [block] = filesIn(untidy, '.kv');
   const bytes = readFileSync(block!);
   bytes[bytes.length - 1]! ^= 1;
@@ -209,7 +209,7 @@ function untidyStore(): string {
   return untidy;
 }
 
-/** Lack of memory in a step ends the engine: the executor cannot tell what the step has written. */
+/** A failed allocation in a step ends the engine: the executor cannot know what the step has written. */
 const isAllocation = (fault: Fault | undefined): boolean => /^(ggml_|new )/.test(fault?.site ?? '');
 
 async function runEngine(fault: Fault | undefined, content: string | undefined, extra: Extra): Promise<void> {
@@ -221,13 +221,13 @@ async function runEngine(fault: Fault | undefined, content: string | undefined, 
     try {
       const answers = await answersOf(engine);
       if (answers.finishes.includes('error')) {
-        expect(isAllocation(fault), 'only lack of memory ends a request').toBe(true);
+        expect(isAllocation(fault), 'only a failed allocation ends a request').toBe(true);
         const message = expect.stringContaining('Could not allocate') as unknown;
         expect(engine.health()).toMatchObject({ status: 'broken', message });
         await expect(answersOf(engine)).rejects.toThrow(KvasirError);
         return;
       }
-      // Other kernels give other bits, and a notice says so.
+      // Other kernels give other bits, and an event reports them.
       const hasOtherKernels = events.some((event) => event.includes('cannot be used'));
       if (hasOtherKernels) expect(answers.texts).toEqual(expected.texts);
       else expect(answers).toEqual(expected);
@@ -237,16 +237,18 @@ async function runEngine(fault: Fault | undefined, content: string | undefined, 
       await engine.close();
     }
   });
-  if (content !== undefined && content !== golden) return;
-  // An engine with other kernels has a folder of its own.
-  const ours = filesIn(store, '.kv').filter((path) => existsSync(join(golden, relative(store, path))));
+  if (content !== undefined && content !== complete) return;
+  // An engine with other kernels has its own folder.
+  const ours = filesIn(store, '.kv').filter((path) => existsSync(join(complete, relative(store, path))));
   expect(temporaryFilesIn(store)).toEqual([]);
   for (const path of ours) {
-    expect(readFileSync(path).equals(readFileSync(join(golden, relative(store, path)))), `${path} is whole`).toBe(true);
+    expect(readFileSync(path).equals(readFileSync(join(complete, relative(store, path)))), `${path} is complete`).toBe(
+      true,
+    );
   }
 }
 
-/** Calls `use` while the call is to fail, and checks that nothing is left open. An error of the catalogue is a right answer. */
+/** Runs `use` with this fault, and checks that nothing stays open. An error of the catalogue is a right result. */
 async function withFault(fault: Fault | undefined, use: () => Promise<void>): Promise<void> {
   points.begin(fault);
   try {

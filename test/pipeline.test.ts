@@ -1,6 +1,6 @@
 /**
- * Pipelines on real weights: a model cut into stages computes the same bits as in one piece. Tokens, logits and KV, with
- * prompts in chunks, in batches that grow and shrink, in decode steps, and with blocks found in the prefix cache.
+ * Pipelines with real weights: a model in stages computes the same bits as the whole model. Tokens, logits and KV are compared, with
+ * prompts in chunks, in batches that grow and shrink, in decode steps, and with cached blocks.
  */
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -20,16 +20,16 @@ const blocks = 40;
 const demoModel = 'models/kvasir-demo.gguf';
 
 const prompt = promptOf(90, 1);
-/** Long and short prompts, a shared beginning, one prompt twice; they arrive while others decode. */
+/** Long and short prompts, a shared prefix, one prompt twice; they arrive while others decode. */
 const usualRequests: DriveRequest[] = [
   { id: 'long', prompt, params: { maxTokens: 12 } },
   { id: 'seeded', prompt: promptOf(17, 2), params: { maxTokens: 9, temperature: 0.8, topP: 0.95, seed: 42n } },
   { id: 'one token', prompt: promptOf(1, 3), params: { maxTokens: 14 } },
-  { id: 'shared beginning', prompt: [...prompt.slice(0, 50), ...promptOf(20, 4)], params: { maxTokens: 7 } },
+  { id: 'shared prefix', prompt: [...prompt.slice(0, 50), ...promptOf(20, 4)], params: { maxTokens: 7 } },
   { id: 'the same again', prompt, params: { maxTokens: 5 } },
 ];
 
-/** All that a drive computed, and the pool as it left it. */
+/** All results of a drive, and the content of the pool after it. */
 async function computedBy(drive: Drive, requests: readonly DriveRequest[]) {
   for (const { memory } of drive.stages) {
     for (let block = 0; block < blocks; block++) memory.bytesOf(blockId(block)).fill(0);
@@ -39,13 +39,13 @@ async function computedBy(drive: Drive, requests: readonly DriveRequest[]) {
     steps: drive.steps,
     traces: [...traces].map(([id, { tokens, logits, blocks }]) => ({ id, tokens, logits, blocks })),
     cached: [...traces.values()].map(({ stats }) => stats?.cachedTokens),
-    // Page 0 takes what padding rows write, and every stage may pad otherwise.
+    // Padding rows write to the null block, and each stage may pad differently.
     pool: Array.from({ length: blocks - 1 }, (_, index) => blockAt(drive, index + 1)),
   };
 }
 
-/** Without the token that is poisoned. */
-const spared = (prompt: ArrayLike<number>): number[] => Array.from(prompt, (token) => (token === 77 ? 78 : token));
+/** The prompt without the NaN token. */
+const withoutNan = (prompt: ArrayLike<number>): number[] => Array.from(prompt, (token) => (token === 77 ? 78 : token));
 
 const blockAt = ({ stages }: Drive, block: number): Buffer =>
   Buffer.concat(stages.map(({ memory }) => memory.bytesOf(blockId(block))));
@@ -67,13 +67,13 @@ async function expectEqualOverStages(
     const { pool, ...computed } = await computedBy(split, requests);
     expect(computed).toEqual({ ...expected, pool: undefined });
     const wrong = pool.flatMap((block, index) => (block.equals(expected.pool[index]!) ? [] : [index + 1]));
-    expect(wrong, 'pages with other bytes').toEqual([]);
+    expect(wrong, 'blocks with other bytes').toEqual([]);
     await split.close();
   }
 }
 
-describe('a model in two and in three stages computes the bits of the whole', () => {
-  // Each architecture and each type of weights; a stage cuts between layers, whatever computes within them.
+describe('a model in two and in three stages computes the same bits as the whole model', () => {
+  // Each architecture and each type of weights; a stage boundary is between layers, with any kernel.
   const models: [string, Omit<ModelOptions, 'layers'>][] = [
     ['llama, F16', { architecture: 'llama', type: 'F16', ropeScaling: 'llama3' }],
     ['qwen2, Q8_0', { architecture: 'qwen2', type: 'Q8_0', tied: true }],
@@ -81,28 +81,31 @@ describe('a model in two and in three stages computes the bits of the whole', ()
     ['llama, Q4_K and Q6_K', { architecture: 'llama', type: 'Q4_K_M', tied: true }],
   ];
 
-  it.each(models)('%s', async (name, options) => {
+  it.each(models)('with %s weights', async (name, options) => {
     const path = folder.file(`${name}.gguf`);
     await writeTinyModel(path, { ...options, layers: 5 });
     await expectEqualOverStages(path);
   });
 
-  it('layers of types whose kernels want other padding, so that stages pad otherwise than the whole', async () => {
+  it('with layers of several types, whose stages pad differently from the whole model', async () => {
     const path = folder.file('mixed.gguf');
     const typeOfLayer = (layer: number) => (['F32', 'Q8_0', 'Q4_K', 'F16', 'Q8_0'] as const)[layer];
     await writeTinyModel(path, { architecture: 'llama', type: 'Q8_0', layers: 5, typeOfLayer });
     await expectEqualOverStages(path);
   });
 
-  it('a batch in which one prompt overflows', async () => {
-    const path = folder.file('poisoned.gguf');
+  it('in a batch with a prompt whose logits are NaN', async () => {
+    const path = folder.file('nan.gguf');
     await writeTinyModel(path, { architecture: 'llama', type: 'F32', layers: 5 });
     await writeNanToken(path, 77);
-    const withNan = { id: 'poisoned', prompt: [5, 77, 6], params: { maxTokens: 5 } };
-    await expectEqualOverStages(path, {}, [withNan, ...usualRequests.map((r) => ({ ...r, prompt: spared(r.prompt) }))]);
+    const withNan = { id: 'nan', prompt: [5, 77, 6], params: { maxTokens: 5 } };
+    await expectEqualOverStages(path, {}, [
+      withNan,
+      ...usualRequests.map((r) => ({ ...r, prompt: withoutNan(r.prompt) })),
+    ]);
   });
 
-  it('the demo model', () => expectEqualOverStages(demoModel));
+  it('with the demo model', () => expectEqualOverStages(demoModel));
 
   it("with ggml's attention over gathered blocks", () => expectEqualOverStages(demoModel, { attention: 'gather' }));
 
@@ -120,7 +123,7 @@ describe('a stage', () => {
     await writeTinyModel(tied, { architecture: 'qwen3', type: 'F16', layers: 5, tied: true });
   });
 
-  /** What each stage says that it reads, at the end of reading. */
+  /** The bytes that each stage has reported as read. */
   const bytesRead = async (path: string, stageCount: number): Promise<number[]> => {
     const seen: { loaded: number; total: number }[] = [];
     const last = { loaded: 0, total: 0 };
@@ -136,7 +139,7 @@ describe('a stage', () => {
   };
   const sum = (values: readonly number[]): number => values.reduce((a, b) => a + b, 0);
 
-  it('reads its own layers, the embedding if it is the first, the output matrix if it is the last', async () => {
+  it('reads its own layers; the first stage also reads the embedding, and the last the output matrix', async () => {
     const { tensors } = await readGguf(untied);
     const bytesOf = (pattern: RegExp): number =>
       sum([...tensors.values()].filter(({ name }) => pattern.test(name)).map(({ byteLength }) => byteLength));
@@ -147,13 +150,13 @@ describe('a stage', () => {
     ]);
   });
 
-  it('reads the embedding as the output matrix where the model has it so', async () => {
+  it('reads the embedding in the last stage if it is also the output matrix', async () => {
     const embedding = (await readGguf(tied)).tensors.get('token_embd.weight')!.byteLength;
     const [whole] = await bytesRead(tied, 1);
     expect(sum(await bytesRead(tied, 3))).toBe(whole! + embedding);
   });
 
-  it("has KV of its own layers, in as many pages as were asked for, under the whole model's fingerprint", async () => {
+  it("has KV of its own layers, the requested number of blocks, and the whole model's fingerprint", async () => {
     const blockCount = 37;
     const kvCacheBytes = (blockBytes: number): number => blockCount * blockBytes;
     const whole = await openRunner(untied, { kvCacheBytes });
@@ -168,7 +171,7 @@ describe('a stage', () => {
     for (const runner of [whole, ...stages]) await runner.close();
   });
 
-  it('before the last samples nothing and hands on all rows, in memory that the next step leaves alone', async () => {
+  it('before the last stage samples nothing and returns all hidden states, which the next step does not change', async () => {
     const [first, last] = await openStages(untied, 2);
     const table = blockTable(1, 6);
     const { sampled, hidden } = await runPrompt(first!, prompt, table);
@@ -182,13 +185,13 @@ describe('a stage', () => {
   });
 
   it.each(['auto', 'gather'] as const)(
-    'computes the same bits whatever the null page holds: attention %s',
+    'computes the same bits with any content of the null block: attention %s',
     async (attention) => {
       const runner = await openRunner(untied, { attention });
       const computed = async (nullBlockByte: number): Promise<unknown> => {
         const tokens: unknown[] = [];
         for (let block = 1; block < 8; block++) runner.memory.bytesOf(blockId(block)).fill(0);
-        // One row is padded on its own, and so are chunks of a prompt.
+        // Single rows and chunks of a prompt are padded.
         for (const spans of [[[0, 1]], [[1, 67]], [[67, 90]], [[89, 90]]] as const) {
           runner.memory.bytesOf(NULL_BLOCK).fill(nullBlockByte);
           tokens.push((await runPrompt(runner, prompt, blockTable(1, 6), spans)).sampled);
@@ -203,21 +206,21 @@ describe('a stage', () => {
     },
   );
 
-  it('pads hidden states with zeros, whatever the last step left in memory', async () => {
+  it('pads hidden states with zeros, not with values of the last step', async () => {
     const attention = hasCompiler ? 'native' : 'gather';
     const [first, last] = await openStages(untied, 2, { attention });
     await runPrompt(last!, prompt.slice(0, 2), blockTable(1, 1), undefined, new Float32Array(2 * 256).fill(Number.NaN));
     await runPrompt(last!, prompt.slice(0, 1), blockTable(2, 1), undefined, new Float32Array(256).fill(1));
     const nullBlock = last!.memory.bytesOf(NULL_BLOCK);
-    // ggml's attention computes no padding rows: only the first layer of the stage has the KV of zeros.
+    // ggml's attention computes no padding rows: only the first layer of the stage has KV of the zero rows.
     const layerBytes = last!.memory.blockBytes / last!.memory.layout.layerCount;
     const bytes = attention === 'native' ? nullBlock : nullBlock.subarray(0, layerBytes);
-    const halves = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
-    expect(halves.filter((bits) => (bits & 0x7c00) === 0x7c00)).toHaveLength(0);
+    const f16 = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
+    expect(f16.filter((bits) => (bits & 0x7c00) === 0x7c00)).toHaveLength(0);
     for (const stage of [first!, last!]) await stage.close();
   });
 
-  it('takes tokens or hidden states, never both, and one row of them for each token', async () => {
+  it('accepts either tokens or hidden states, with one row for each token', async () => {
     const [first, last] = await openStages(untied, 2);
     const table = blockTable(1, 6);
     const { hidden } = await runPrompt(first!, prompt, table);
@@ -230,8 +233,8 @@ describe('a stage', () => {
   });
 });
 
-describe('stages that are opened and closed', () => {
-  it('leave no more memory behind than the whole model', async () => {
+describe('opening and closing stages', () => {
+  it('does not leak memory', async () => {
     const path = folder.file('leak.gguf');
     await writeTinyModel(path, { architecture: 'llama', type: 'F16', layers: 6 });
     const openAndClose = async (times: number): Promise<void> => {
@@ -247,7 +250,7 @@ describe('stages that are opened and closed', () => {
     };
     await openAndClose(3);
     const before = process.memoryUsage().rss;
-    // Each round has 24 MB of KV and 8 MB of weights: a leak of a seventh of them fails the test.
+    // Each round has 24 MB of KV and 8 MB of weights: the test finds a leak of a seventh of them.
     await openAndClose(7);
     expect(process.memoryUsage().rss - before).toBeLessThan(32 << 20);
   });

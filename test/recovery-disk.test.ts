@@ -1,6 +1,6 @@
 /**
- * A directory that processes share, through whole engines: blocks that are not ours are a miss with the reason, and writers
- * that are killed at any moment leave no half block behind that anybody takes for a whole one.
+ * A directory that processes share, with whole engines. Blocks with another identity are a miss with the reason. No engine loads a
+ * half-written block of a killed writer.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -27,7 +27,7 @@ const requests = Array.from({ length: 4 }, (_, i) => ({
   prompt: [...prefix, ...promptOf(30 + i, i + 10, 250)],
   params: { maxTokens: 8, temperature: i % 2 === 0 ? 0 : 0.8, seed: i, ignoreEos: true, logprobs: 1 },
 }));
-/** Full blocks of all prompts: the common ones once. */
+/** Full blocks of all prompts; shared blocks count once. */
 const promptBlocks = 20 + requests.reduce((sum, { prompt }) => sum + Math.floor(prompt.length / 16) - 20, 0);
 
 const optionsFor = (store: string | undefined, role = 'kv_both'): EngineOptions => ({
@@ -42,20 +42,20 @@ const optionsFor = (store: string | undefined, role = 'kv_both'): EngineOptions 
         kvTransferConfig: {
           kv_connector: 'SharedStorageConnector',
           kv_role: role,
-          // What is not found in time is computed, and these tests count what was found.
+          // A long timeout, because these tests count the found blocks, and a late lookup finds none.
           kv_connector_extra_config: { shared_storage_path: store, lookup_timeout_seconds: 60 },
         },
       }),
 });
 
-/** What all requests say together, and what the engine's transfers came to. */
+/** The outputs of all requests in one batch, and the engine's transfer statistics. */
 async function answers(options: EngineOptions) {
   const engine = await createEngine(options);
   const texts = await Promise.all(
     requests.map(async (request) => {
-      const said: unknown[] = [];
-      for await (const { text, tokenIds, logprobs } of engine.generate(request)) said.push(text, tokenIds, logprobs);
-      return JSON.stringify(said);
+      const outputs: unknown[] = [];
+      for await (const { text, tokenIds, logprobs } of engine.generate(request)) outputs.push(text, tokenIds, logprobs);
+      return JSON.stringify(outputs);
     }),
   );
   const { transfers, recomputedTokens } = engine.stats();
@@ -78,7 +78,7 @@ beforeAll(async () => {
   expect((await answers(optionsFor(filled))).texts).toEqual(expected);
 });
 
-describe('blocks that were written by', () => {
+describe('blocks in a shared directory', () => {
   const others: readonly (readonly [string, string, (ours: KvIdentity) => KvIdentity])[] = [
     ['another model', 'wrongModel', (ours) => ({ ...ours, fingerprint: `not ${ours.fingerprint}` })],
     ['another dtype', 'wrongDtype', (ours) => ({ ...ours, dtype: 'bf16' })],
@@ -87,7 +87,7 @@ describe('blocks that were written by', () => {
     ['another number of ranks', 'wrongRank', (ours) => ({ ...ours, worldSize: 2 })],
   ];
 
-  it.each(others)('%s are a miss, and the counters say so', async (name, reason, change) => {
+  it.each(others)('from %s are a miss, and the counters have the reason', async (name, reason, change) => {
     const store = folder.file(name);
     cpSync(filled, store, { recursive: true });
     const [record] = filesOf(store, 'config.json');
@@ -102,12 +102,12 @@ describe('blocks that were written by', () => {
     expect(texts).toEqual(expected);
     expect(transfers.counters).toMatchObject({ [`loadFailed.${reason}`]: promptBlocks });
     expect(transfers.counters.loadedBlocks).toBeUndefined();
-    // The last token of a prompt that ends with a block is computed in any case.
-    const inAnyCase = requests.filter(({ prompt }) => prompt.length % 16 === 0).length;
-    expect(recomputedTokens).toBe(promptBlocks * 16 - inAnyCase);
+    // If a prompt ends at a block boundary, its last token is computed in any case.
+    const lastTokens = requests.filter(({ prompt }) => prompt.length % 16 === 0).length;
+    expect(recomputedTokens).toBe(promptBlocks * 16 - lastTokens);
   });
 
-  it('an engine with other blocks lie in another folder, where nobody looks', async () => {
+  it('from an engine with another block size are in another folder, which the engine does not search', async () => {
     const { texts, transfers } = await answers({ ...optionsFor(filled, 'kv_consumer'), blockSize: 32 });
     expect(texts).toEqual(expected);
     expect(transfers).toMatchObject({ failedLoads: 0 });
@@ -120,7 +120,7 @@ const withGroup = (ours: KvIdentity, change: Partial<KvIdentity['groups'][number
   groups: ours.groups.map((group) => ({ ...group, ...change })),
 });
 
-/** Computes the requests that it reads from its standard input, and saves their KV. */
+/** A program that computes the requests from its standard input and saves their KV. */
 const writer = `
   import { text } from 'node:stream/consumers';
   import { createEngine } from ${JSON.stringify(pathToFileURL(join('dist', 'src', 'compose.js')).href)};
@@ -133,13 +133,13 @@ const writer = `
   await engine.close();
 `;
 
-describe('kill -9', () => {
+describe('an engine that was killed with -9', () => {
   const children: ChildProcess[] = [];
   afterEach(() => {
     for (const child of children.splice(0)) child.kill('SIGKILL');
   });
 
-  /** An engine in a process of its own that computes all requests and saves their KV, killed when it has saved so much. */
+  /** Runs an engine in a separate process, which computes all requests and saves their KV; kills it after this many blocks. */
   async function killedWriter(store: string, blocks: number, delayMs: number): Promise<void> {
     const order = { engine: optionsFor(store), requests };
     const arguments_ = ['--input-type=module', '-e', writer];
@@ -155,11 +155,11 @@ describe('kill -9', () => {
     await closed;
   }
 
-  it('of an engine that saves, at any moment: what it left is whole blocks or none, and the text is the same', async () => {
+  it('leaves only complete blocks, and the next engine generates the same text', async () => {
     const seed = 20261120;
     const prng = new Prng(seed);
     let interrupted = 0;
-    // Until one engine was killed in the middle of saving: otherwise the test has shown nothing.
+    // Repeats until one engine was killed while it saved: otherwise the test shows nothing.
     for (let round = 0; round < 8 || interrupted === 0; round++) {
       const store = folder.file(`killed-${round}`);
       await killedWriter(store, prng.between(1, promptBlocks - 1), prng.between(0, 3));
@@ -168,7 +168,7 @@ describe('kill -9', () => {
       const { texts, transfers } = await answers(optionsFor(store));
       const at = `seed ${seed}, round ${round}, ${stored} blocks`;
       expect(texts, at).toEqual(expected);
-      // Not one block was half written: every load that was promised came, and was verified.
+      // No block was half written: every promised block was loaded and verified.
       expect(transfers, at).toMatchObject({ failedLoads: 0 });
       expect(transfers.counters.loadedBlocks, at).toBeGreaterThan(0);
     }

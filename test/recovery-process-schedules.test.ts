@@ -1,7 +1,7 @@
 /**
- * I1, I2, I3 where everything is real: random schedules of faults, arrivals and aborts on a directory, two ranks in processes of
- * their own; each rank of one engine has two threads. One engine computes a workload and saves it, another loads it while its
- * store breaks; then they change places. Each schedule has a salt of its own, so that nothing is found in the pools.
+ * I1, I2 and I3 with real processes and files: random schedules of faults, arrivals and aborts on a directory, with two ranks in
+ * worker processes. One engine has two threads. One engine computes a workload and saves it, and the other loads it with faults in its
+ * store; the next schedule swaps them. Each schedule has its own cache salt, so that no block is in the pools.
  */
 import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -81,7 +81,7 @@ async function openSide(mode: 'sync' | 'async'): Promise<Side> {
       lookup_timeout_seconds: 60,
     },
   };
-  // ggml's threads spin while they wait.
+  // Only one engine with two threads: ggml's threads spin while they wait.
   const threads = mode === 'async' ? 2 : 1;
   const engine = await open({ threads, pipelineParallelSize: ranks, kvTransferConfig });
   return { engine, faults };
@@ -90,41 +90,42 @@ async function openSide(mode: 'sync' | 'async'): Promise<Side> {
 async function complete(engine: AsyncEngine, { arriveMs = 0, abortAfter = Infinity, ...request }: HarnessRequest) {
   if (arriveMs > 0) await sleep(arriveMs);
   const abort = new AbortController();
-  const said = { text: '', tokens: [] as number[], logprobs: [] as unknown[], reason: 'none' };
+  const output = { text: '', tokens: [] as number[], logprobs: [] as unknown[], reason: 'none' };
   for await (const delta of engine.generate(request, { signal: abort.signal })) {
-    said.text += delta.text;
-    said.tokens.push(...delta.tokenIds);
-    said.logprobs.push(...(delta.logprobs ?? []));
-    said.reason = delta.finish?.reason ?? said.reason;
-    if (said.tokens.length >= abortAfter) abort.abort();
+    output.text += delta.text;
+    output.tokens.push(...delta.tokenIds);
+    output.logprobs.push(...(delta.logprobs ?? []));
+    output.reason = delta.finish?.reason ?? output.reason;
+    if (output.tokens.length >= abortAfter) abort.abort();
   }
-  return said;
+  return output;
 }
-type Said = Awaited<ReturnType<typeof complete>>;
+type Output = Awaited<ReturnType<typeof complete>>;
 
-/** Transfers come to their ends, and a step that is out gives back the pages of requests that were aborted meanwhile (I7). */
+/** Waits until no transfer is open, and the step in flight has released the blocks of aborted requests (I7). */
 async function settled(engine: AsyncEngine): Promise<void> {
   const isBusy = ({ transfers, blocks }: EngineStats): boolean => transfers.open > 0 || blocks.referenced > 0;
   for (let turn = 0; isBusy(engine.stats()); turn++) {
-    if (turn > 30_000) throw new Error(`I7, I8: something never ends: ${JSON.stringify(engine.stats())}`);
+    if (turn > 30_000)
+      throw new Error(`I7, I8: transfers or blocks are not released: ${JSON.stringify(engine.stats())}`);
     await sleep(1);
   }
 }
 
-/** Runs the requests under these faults, and compares what they say and what is computed. Returns whether the minimum was knowable. */
+/** Runs the requests with these faults, and compares their output and the computed tokens. `isCompared`: whether the minimum is known. */
 async function run(
   { engine, faults }: Side,
   requests: readonly HarnessRequest[],
-  expected: readonly Said[],
+  expected: readonly Output[],
   cacheSalt: string,
   plans: readonly FaultPlan[],
 ) {
   faults.next(plans);
   const before = engine.stats();
-  const said = await Promise.all(requests.map((request) => complete(engine, { ...request, cacheSalt })));
+  const outputs = await Promise.all(requests.map((request) => complete(engine, { ...request, cacheSalt })));
   await settled(engine);
   const after = engine.stats();
-  for (const [i, { reason, text, tokens, logprobs }] of said.entries()) {
+  for (const [i, { reason, text, tokens, logprobs }] of outputs.entries()) {
     const wanted = expected[i]!;
     const isCut = reason === 'abort';
     expect(isCut ? requests[i]!.abortAfter : reason).toBe(isCut ? requests[i]!.abortAfter : wanted.reason);
@@ -140,13 +141,13 @@ async function run(
   const reference = requests.map(({ prompt }, i) => ({
     tokenCount: prompt.length,
     keys: keysOf(prompt as number[], blockSize, fingerprint, cacheSalt),
-    outputTokens: said[i]!.tokens.length,
+    outputTokens: outputs[i]!.tokens.length,
   }));
   expect(after.computedTokens - before.computedTokens, 'I3').toBe(neededTokens(reference, arrived, blockSize));
   return { isCompared, failed, arrived: arrived.size };
 }
 
-/** Deadlines are those of users, seconds: few schedules have a call that hangs until then. */
+/** Deadlines are the defaults, which are seconds: few schedules have a hung call. */
 function faultsOf(prng: Prng, canHang: boolean): FaultPlan[] {
   return Array.from({ length: ranks }, () => {
     const plan = randomFaults(prng, 20);
@@ -155,17 +156,17 @@ function faultsOf(prng: Prng, canHang: boolean): FaultPlan[] {
   });
 }
 
-const title = `${workloads * schedulesPerWorkload} random schedules on disk, with ranks in processes, with one and with two threads`;
+const title = `engines with worker processes give the same output in ${workloads * schedulesPerWorkload} random schedules of faults on disk`;
 it(title, { timeout: 600_000 }, async () => {
   const seen = { compared: 0, failed: 0, arrived: 0 };
   for (let w = 1; w <= workloads; w++) {
-    // Few steps: ggml's threads spin while they wait, so that a step takes long when they share a CPU with other tests.
+    // Few steps, because a step is slow on a busy CPU: ggml's threads spin while they wait.
     const drawn = randomRequests(new Prng(w), alone.model.vocabSize).slice(0, 4);
     const requests = drawn.map((request) => ({
       ...request,
       params: { ...request.params, maxTokens: Math.min(request.params!.maxTokens!, 3) },
     }));
-    const expected: Said[] = [];
+    const expected: Output[] = [];
     for (const request of requests) expected.push(await complete(alone, request));
     for (let i = 0; i < schedulesPerWorkload; i++) {
       const seed = w * 1000 + i;

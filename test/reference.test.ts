@@ -1,5 +1,5 @@
 /**
- * Our logits and greedy tokens against libllama's own `llama_decode` on the same file. Both sides compute with one named
+ * Compares our logits and greedy tokens with libllama's `llama_decode` on the same file. Both sides compute with one named
  * build of ggml's CPU kernels, so the result does not depend on the machine. `reference-this-cpu.test.ts` compares with
  * libllama as it runs on this CPU.
  */
@@ -18,15 +18,14 @@ beforeAll(pinKernels);
 afterAll(() => folder.remove());
 
 /**
- * ggml's own kernels: gathered blocks and the one-row attention, which libllama takes for up to 63 rows. The bits are nearly
- * all the same: over 33 models and the builds x64, sse42, haswell, skylakex and icelake, the largest distance was 0.0001.
+ * ggml's own kernels: gathered blocks and the one-row attention, which libllama uses for up to 63 rows. Nearly all bits are equal: over
+ * 33 models and the builds x64, sse42, haswell, skylakex and icelake, the largest distance was 0.0001.
  */
 const gathered = { microBatch: 32, tolerance: 0.001, nearTie: 0.05 };
 /**
- * Our own kernels. Attention sums in F32, as libllama does from 64 rows on, but in another order. With F32 weights the
- * distance is 0.00002. Other weights are multiplied by activations that were rounded to 8 or 16 bits, where a last bit of
- * attention or of a product decides some roundings; the random weights of these models magnify that. Over the same models
- * and builds our distance was at most 0.17.
+ * Our own kernels. Attention sums in F32, as libllama does from 64 rows on, but in another order. With F32 weights the distance is
+ * 0.00002. For other weights, activations are rounded to 8 or 16 bits. The last bit of attention or of a matmul decides some roundings,
+ * and the random weights of these models amplify the difference. Over the same models and builds our distance was at most 0.17.
  */
 const native = (isF32: boolean) => ({ microBatch: 256, tolerance: isF32 ? 0.001 : 0.2, nearTie: 0.1 });
 
@@ -48,48 +47,48 @@ const kernels = [
   ['ggml’s kernels', onGgml, true],
   ['our kernels', onOurs, hasCompiler],
 ] as const;
-describe.each(kernels)('with %s', (_, compare, areThere) => {
+describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
   testsNeed(areThere, 'no C compiler');
 
-  // Architectures differ in their graphs, types in their products: each type once, and each architecture with three of them.
+  // Architectures differ in their graphs, types in their matmuls: each type once, and each architecture with three types.
   describe.each([
     ['llama', ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M']],
     ['qwen2', ['F32', 'Q8_0', 'Q4_K_M']],
     ['qwen3', ['F32', 'Q8_0', 'Q4_K_M']],
-  ] as const)('%s', (architecture, types) => {
-    it.each(types)('%s', async (type) => {
+  ] as const)('equals libllama with architecture %s', (architecture, types) => {
+    it.each(types)('and %s weights', async (type) => {
       await compare(await modelFor(`${architecture}-${type}`, { architecture, type }), { isF32: type === 'F32' });
     });
   });
 
-  describe('variants', () => {
-    it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K'] as const)('%s weights', async (type) => {
+  describe('equals libllama', () => {
+    it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K'] as const)('with %s weights', async (type) => {
       await compare(await modelFor(`llama-${type}`, { architecture: 'llama', type }));
     });
 
     const variants: [name: string, options: Partial<ModelOptions>][] = [
       ['tied embeddings', { tied: true }],
       ['tied embeddings that are repacked', { tied: true, type: 'Q4_0' }],
-      ['no grouped queries', { headsKv: 4 }],
+      ['as many KV heads as query heads', { headsKv: 4 }],
       ['one KV head', { headsKv: 1 }],
-      ['a head that is not embedding / heads', { headDim: 128 }],
+      ['a head size other than embedding / heads', { headDim: 128 }],
       ['one layer', { layers: 1 }],
       ['biases', { qkvBias: true }],
       ['linear RoPE scaling', { ropeScaling: 'linear' }],
       ['YaRN', { ropeScaling: 'yarn' }],
       ['frequency factors of Llama 3', { ropeScaling: 'llama3' }],
     ];
-    it.each(variants)('%s', async (name, options) => {
+    it.each(variants)('with %s', async (name, options) => {
       await compare(await modelFor(name.replaceAll(/\W/g, '-'), { architecture: 'llama', type: 'Q8_0', ...options }));
     });
 
-    it('weights that are not repacked', async () => {
+    it('with weights that are not repacked', async () => {
       for (const type of ['Q4_K', 'Q4_0'] as const) {
         await compare(await modelFor(`llama-${type}`, { architecture: 'llama', type }), { repack: false });
       }
     });
 
-    it('the bundled model', async () => {
+    it('with the bundled model', async () => {
       await compare('models/kvasir-demo.gguf');
     });
   });
@@ -98,7 +97,7 @@ describe.each(kernels)('with %s', (_, compare, areThere) => {
 describe('libllama with its default batches', () => {
   testsNeed(hasCompiler, 'no C compiler');
 
-  it('is as far from us as from itself with small ones', async () => {
+  it('differs from our logits no more than from its own logits with small batches', async () => {
     const path = await modelFor('llama-Q8_0', { architecture: 'llama', type: 'Q8_0' });
     const rowFor = (microBatch: number): Float32Array => {
       const reference = openReference(path, { contextLength: 256, threads: 1, batch: 128, microBatch });

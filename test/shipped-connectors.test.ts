@@ -1,4 +1,4 @@
-/** The connectors that come with the demo, the fault benchmark and the examples keep the contract, too. */
+/** The connectors that come with the demo, the fault benchmark and the examples obey the contract, too. */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -42,7 +42,7 @@ suiteOf(TwoDirectoriesConnector, (storage) => ({ load_path: storage, save_path: 
 suiteOf(RecordingStorageConnector, (storage, { rules = [] }) => {
   const record_path = `${storage}-record`;
   mkdirSync(record_path, { recursive: true });
-  // Short where a call is made to hang; elsewhere a busy machine must not look like a broken store.
+  // Short for calls that a rule makes hang; long for others, so that a busy machine does not cause timeouts.
   const timeoutFor = (call: string): number => (rules.some(({ on }) => on === call) ? 1 : 60);
   return {
     shared_storage_path: storage,

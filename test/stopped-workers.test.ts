@@ -1,4 +1,4 @@
-/** Worker processes that are stopped (SIGSTOP): they are killed and replaced, and the text is the same. */
+/** Stopped worker processes (SIGSTOP) are killed and replaced, and the text stays the same. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -15,7 +15,7 @@ import { temporaryFolder } from './support/tiny-model.ts';
 const folder = temporaryFolder();
 const opened: MeasuredEngine[] = [];
 const patient: RestartPolicy = { startsMax: 100, withinMs: 60_000, backoffMs: 0 };
-/** For whatever waits for an event. */
+/** Options for `expect.poll`. */
 const patience = { timeout: 60_000, interval: 10 };
 
 beforeAll(buildCommand, 60_000);
@@ -42,7 +42,7 @@ async function open(options: Partial<EngineOptions> = {}) {
   return { ...measured, events };
 }
 
-/** `onToken`: called after each token, with their number. */
+/** `onToken`: called after each token, with the number of tokens. */
 async function complete(engine: AsyncEngine, onToken: (count: number) => void = () => undefined) {
   const params = { maxTokens: 60, temperature: 0.8, seed: 3n, ignoreEos: true, logprobs: 2 };
   const deltas: OutputDelta[] = [];
@@ -59,7 +59,7 @@ async function complete(engine: AsyncEngine, onToken: (count: number) => void = 
 
 const stop = (processId: number | undefined): boolean => process.kill(processId!, 'SIGSTOP');
 
-/** A connector whose worker half makes a kernel of the 20th step endless, as the engine sees it: once. */
+/** A connector whose worker side blocks the 20th step without end, once; the engine sees it as a kernel that hangs. */
 function endlessStep() {
   const path = folder.file('endless.mjs');
   const [rank, marker] = [join(process.cwd(), 'dist/src/worker/rank-inline.js'), folder.file('has-hung')];
@@ -94,7 +94,7 @@ function endlessStep() {
   return { kv_connector: 'Endless', kv_role: 'kv_both', kv_connector_module_path: path };
 }
 
-it('a worker that computes a step without end, and answers, is replaced', async () => {
+it('a worker that answers but computes one step without end is replaced', async () => {
   const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
   const { engine, events } = await open({ kvTransferConfig: endlessStep() });
   expect(await complete(engine)).toEqual(expected);
@@ -103,24 +103,24 @@ it('a worker that computes a step without end, and answers, is replaced', async 
   );
 });
 
-describe('a worker that is stopped', () => {
+describe('a stopped worker', () => {
   it.each([
     ['the first rank', [0]],
     ['the last rank', [1]],
     ['all ranks', [0, 1]],
-  ])('while it computes is replaced, and the text is the same: %s', async (_, ranks) => {
+  ])('is replaced while it computes, and the text stays the same: %s', async (_, ranks) => {
     const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
     const { engine, processIds, events } = await open();
     const before = processIds();
     const statuses = new Set<string>();
-    const looking = setInterval(() => statuses.add(engine.health().status), 5);
+    const watching = setInterval(() => statuses.add(engine.health().status), 5);
     const onToken = (count: number): void => {
       if (count === 20) for (const rank of ranks) stop(before[rank]);
     };
     expect(await complete(engine, onToken)).toEqual(expected);
-    clearInterval(looking);
+    clearInterval(watching);
     expect(statuses).toEqual(new Set(['ok', 'recovering']));
-    // A machine that is busy enough may make a live worker miss its second.
+    // On a very busy machine, a live worker may fail to answer within its second, too.
     expect(events.map(({ message }) => message)).toEqual(
       expect.arrayContaining(
         ranks.map(
@@ -134,7 +134,7 @@ describe('a worker that is stopped', () => {
     expect(engine.stats().blocks.referenced).toBe(0);
   });
 
-  it('while nobody asks anything is replaced, and the health says which', async () => {
+  it('is replaced while no request runs, and the health names it', async () => {
     const { engine, processIds } = await open();
     const expected = await complete(engine);
     const [, second] = processIds();
@@ -155,7 +155,7 @@ describe('a worker that is stopped', () => {
     expect(await complete(engine)).toEqual(expected);
   });
 
-  it.each(['sync', 'async'])('while it loads KV is replaced, and no transfer stays open (%s)', async (mode) => {
+  it.each(['sync', 'async'])('is replaced while it loads KV, and no transfer stays open (%s)', async (mode) => {
     const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
     const storeWith = (rules: readonly JsonObject[]) => ({
       kv_connector: 'SharedStorageConnector',
@@ -170,7 +170,7 @@ describe('a worker that is stopped', () => {
     expect(await complete(writer.engine)).toEqual(expected);
     await writer.engine.close();
 
-    // The load is under way for longer than this test takes to see it.
+    // The load takes longer than the test needs to see it.
     const rules = [{ fault: 'slow', on: 'load', delay_ms: 700 }];
     const { engine, processIds, events } = await open({ kvTransferConfig: storeWith(rules) });
     const [, second] = processIds();
@@ -183,7 +183,7 @@ describe('a worker that is stopped', () => {
     expect(engine.stats().blocks.referenced).toBe(0);
   });
 
-  it('and goes on in time is not replaced', async () => {
+  it('is not replaced if it continues in time', async () => {
     const { engine, processIds, events } = await open({ workerTimeout: 3600 });
     const expected = await complete(engine);
     const before = processIds();
@@ -197,7 +197,7 @@ describe('a worker that is stopped', () => {
     expect(events).toEqual([]);
   });
 
-  it('while its replacement loads is replaced again', async () => {
+  it('is replaced again if its replacement is stopped while it loads', async () => {
     const { engine, processIds, events } = await open({ pipelineParallelSize: 1, distributedExecutorBackend: 'mp' });
     const expected = await complete(engine);
     const [first] = processIds();
@@ -208,7 +208,7 @@ describe('a worker that is stopped', () => {
     expect(events.map(({ message }) => message).join('\n')).toMatch(/died of SIGKILL[\s\S]*did not answer for 6 s/);
   });
 
-  it('when the engine closes does not keep it waiting, and is gone', async () => {
+  it('does not delay the close of the engine, and ends', async () => {
     const { engine, processIds } = await open({ workerTimeout: 3600 });
     const before = processIds();
     for (const id of before) stop(id);
@@ -216,7 +216,7 @@ describe('a worker that is stopped', () => {
     expect(before.filter(isRunning)).toEqual([]);
   });
 
-  it('again and again is given up, and the health says that it is for good', async () => {
+  it('is not replaced after too many starts, and the health says that the state is final', async () => {
     const { engine, processIds } = await openMeasuredEngine(
       { ...smallDemo, distributedExecutorBackend: 'mp', workerTimeout: 1 },
       { startsMax: 1, withinMs: 60_000, backoffMs: 0 },

@@ -1,7 +1,6 @@
 /**
- * The table in docs/vllm-tests.md names our tests by file and title. This file proves that each title belongs to a test which
- * `npm test` runs: Vitest itself lists the titles, so a word in a comment or in a string does not count. What a test asserts
- * is not checked here; that two tests mean the same is for a reader to judge.
+ * The table in docs/vllm-tests.md names our tests by file and title. This test checks that each title belongs to a test that
+ * `npm test` runs: Vitest lists the titles, so text in comments and strings does not count. It does not check what a test asserts.
  */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -10,7 +9,7 @@ import { promisify } from 'node:util';
 import { beforeAll, describe, expect, it } from 'vitest';
 
 interface Row {
-  /** Of vLLM's test. */
+  /** The name of vLLM's test. */
   readonly name: string;
   readonly cells: readonly string[];
   readonly references: readonly { readonly file: string; readonly title: string }[];
@@ -24,7 +23,7 @@ const rows: readonly Row[] = readFileSync('docs/vllm-tests.md', 'utf8')
     return { name: cells[0]!, cells, references: readReferences(cells.at(-1)!) };
   });
 
-/** `file` "title", "title"; a file holds for all titles up to the next file. */
+/** `file` "title", "title"; a file applies to all titles up to the next file. */
 function readReferences(cell: string): Row['references'] {
   const references: { file: string; title: string }[] = [];
   let file = '';
@@ -62,7 +61,7 @@ describe('the table of vLLM’s tests', () => {
     titles = await titlesOf([...new Set(rows.flatMap(({ references }) => references.map(({ file }) => file)))]);
   });
 
-  it('has rows of four cells, each with a test of ours', () => {
+  it('has rows of four cells, each with one of our tests', () => {
     expect(rows.length).toBeGreaterThan(30);
     for (const { name, cells, references } of rows) {
       expect(cells, name).toHaveLength(4);
@@ -70,12 +69,12 @@ describe('the table of vLLM’s tests', () => {
     }
   });
 
-  it('names only tests that exist, under their titles', () => {
+  it('names only tests that exist', () => {
     const missing = rows.flatMap(({ references }) => references.filter((r) => !isNamed(titles.get(r.file), r.title)));
     expect(missing).toEqual([]);
   });
 
-  it('names each test of vLLM that has a name of its own by that name', () => {
+  it('has the name of the vLLM test in the title of our test', () => {
     for (const { name, references } of rows) {
       const [word] = name.match(/\b[a-z]+(_[a-z]+)+\b/) ?? [];
       if (word !== undefined)
@@ -86,7 +85,7 @@ describe('the table of vLLM’s tests', () => {
     }
   });
 
-  it('would not take a title that is cut within a word, or a test of another file', () => {
+  it('rejects titles that are cut within a word, and tests of another file', () => {
     const [{ file, title } = { file: '', title: '' }] = rows[0]!.references;
     expect(isNamed(titles.get(file), title)).toBe(true);
     expect(isNamed(titles.get(file), title.slice(0, -1))).toBe(false);

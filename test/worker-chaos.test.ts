@@ -1,6 +1,6 @@
 /**
- * I2 and I9 with real processes: workers of two ranks are killed with -9 at random moments, and every text and every
- * logprob is the one of the undisturbed run. Nobody notices but by the clock.
+ * I2 and I9 with real processes: workers of two ranks are killed with -9 at random moments. All texts and logprobs equal those
+ * of the run without kills.
  */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../src/base/json.ts';
@@ -24,7 +24,7 @@ afterEach(async () => {
 });
 afterAll(() => folder.remove());
 
-/** Killed as often as a test likes. */
+/** Allows any number of kills. */
 const patient = { startsMax: Infinity, withinMs: 60_000, backoffMs: 0 };
 
 async function open(options: Partial<EngineOptions>): Promise<MeasuredEngine> {
@@ -33,7 +33,7 @@ async function open(options: Partial<EngineOptions>): Promise<MeasuredEngine> {
   return measured;
 }
 
-/** Long prompts with a common beginning, short ones; greedy and seeded. */
+/** Long prompts with a shared prefix, and short prompts; greedy and seeded. */
 const prompts = ['Once upon a time', 'There was a fox. '.repeat(20), 'There was a fox. '.repeat(14), 'Rain fell'];
 
 type OnToken = (request: number) => void;
@@ -55,7 +55,7 @@ async function complete(engine: AsyncEngine, index: number, maxTokens: number, o
 const completeAll = (engine: AsyncEngine, maxTokens: number, onToken?: OnToken) =>
   Promise.all(prompts.map((_, index) => complete(engine, index, maxTokens, onToken)));
 
-/** Kills one of the workers; how many there were to kill. */
+/** Kills one of the workers; returns the number of killed processes. */
 function killOne({ processIds }: MeasuredEngine, prng: Prng): number {
   try {
     process.kill(prng.pick(processIds()), 'SIGKILL');
@@ -66,10 +66,10 @@ function killOne({ processIds }: MeasuredEngine, prng: Prng): number {
   }
 }
 
-describe('kill -9 of workers', () => {
-  it('at random moments changes no text and no logprob', async () => {
-    const undisturbed = await open({});
-    const expected = await completeAll(undisturbed.engine, 80);
+describe('an engine', () => {
+  it('generates the same texts and logprobs when workers die at random moments', async () => {
+    const reference = await open({});
+    const expected = await completeAll(reference.engine, 80);
     const measured = await open({ pipelineParallelSize: 2 });
     for (let seed = firstSeed; seed < firstSeed + 3; seed++) {
       const prng = new Prng(seed);
@@ -77,7 +77,7 @@ describe('kill -9 of workers', () => {
       let tokens = 0;
       const certain = prng.between(5, 60);
       const timers: NodeJS.Timeout[] = [];
-      // One kill between two tokens for certain, and up to four at any time, so also while a step is computed.
+      // One kill between two tokens always, and up to four at random times, so also during a step.
       const onToken = (): void => {
         if (++tokens >= certain && kills === 0) kills += killOne(measured, prng);
         if (timers.length < 4 && prng.chance(0.03)) {
@@ -97,48 +97,51 @@ describe('kill -9 of workers', () => {
   it.each([
     ['sync', 2],
     ['async', 3],
-  ])('settles what it loaded and saved (%s, %i ranks): nobody waits, nothing stays held', async (mode, ranks) => {
-    const expected = await completeAll((await open({})).engine, 40);
-    const storeAt = (path: string, rules: readonly JsonObject[]) => ({
-      kv_connector: 'SharedStorageConnector',
-      kv_role: 'kv_both',
-      kv_connector_extra_config: {
-        shared_storage_path: path,
-        async_load: mode === 'async',
-        fault_injection: { seed: firstSeed, rules },
-      },
-    });
-    const path = folder.file(`store-${mode}`);
-    const writer = await open({ pipelineParallelSize: ranks, kvTransferConfig: storeAt(path, []) });
-    expect(await completeAll(writer.engine, 40)).toEqual(expected);
-    await writer.engine.close();
+  ])(
+    'ends the loads and saves of killed workers, and leaves no request waiting and no block pinned (%s, %i ranks)',
+    async (mode, ranks) => {
+      const expected = await completeAll((await open({})).engine, 40);
+      const storeAt = (path: string, rules: readonly JsonObject[]) => ({
+        kv_connector: 'SharedStorageConnector',
+        kv_role: 'kv_both',
+        kv_connector_extra_config: {
+          shared_storage_path: path,
+          async_load: mode === 'async',
+          fault_injection: { seed: firstSeed, rules },
+        },
+      });
+      const path = folder.file(`store-${mode}`);
+      const writer = await open({ pipelineParallelSize: ranks, kvTransferConfig: storeAt(path, []) });
+      expect(await completeAll(writer.engine, 40)).toEqual(expected);
+      await writer.engine.close();
 
-    // A load that ends before the kill proves nothing: then another engine tries again.
-    const rules = [
-      { fault: 'slow', on: 'load', delay_ms: 1_500 },
-      { fault: 'slow', on: 'store', delay_ms: 300 },
-    ];
-    const prng = new Prng(firstSeed);
-    for (let failedLoads = 0; failedLoads === 0; ) {
-      const measured = await open({ pipelineParallelSize: ranks, kvTransferConfig: storeAt(path, rules) });
-      const { engine } = measured;
-      let kills = 0;
-      const onToken = (): void => {
-        if (kills > 0 && kills < 3 && prng.chance(0.05)) kills += killOne(measured, prng);
-      };
-      const completed = completeAll(engine, 40, onToken);
-      await expect.poll(() => engine.stats().transfers.open, { interval: 5 }).toBeGreaterThan(0);
-      kills += killOne(measured, prng);
-      expect(await completed).toEqual(expected);
-      expect(kills).toBeGreaterThan(0);
-      await expect.poll(() => engine.stats().transfers.open).toBe(0);
-      expect(engine.stats().blocks.referenced).toBe(0);
-      failedLoads = engine.stats().transfers.counters['loadFailed.lost'] ?? 0;
-      await engine.close();
-    }
-  });
+      // A load that ends before the kill shows nothing: then another engine tries again.
+      const rules = [
+        { fault: 'slow', on: 'load', delay_ms: 1_500 },
+        { fault: 'slow', on: 'store', delay_ms: 300 },
+      ];
+      const prng = new Prng(firstSeed);
+      for (let failedLoads = 0; failedLoads === 0; ) {
+        const measured = await open({ pipelineParallelSize: ranks, kvTransferConfig: storeAt(path, rules) });
+        const { engine } = measured;
+        let kills = 0;
+        const onToken = (): void => {
+          if (kills > 0 && kills < 3 && prng.chance(0.05)) kills += killOne(measured, prng);
+        };
+        const completed = completeAll(engine, 40, onToken);
+        await expect.poll(() => engine.stats().transfers.open, { interval: 5 }).toBeGreaterThan(0);
+        kills += killOne(measured, prng);
+        expect(await completed).toEqual(expected);
+        expect(kills).toBeGreaterThan(0);
+        await expect.poll(() => engine.stats().transfers.open).toBe(0);
+        expect(engine.stats().blocks.referenced).toBe(0);
+        failedLoads = engine.stats().transfers.counters['loadFailed.lost'] ?? 0;
+        await engine.close();
+      }
+    },
+  );
 
-  it('ends the requests that have lost KV, and only them, where the policy is to fail', async () => {
+  it('ends the requests with invalid KV of a killed worker, and only these, with the policy fail', async () => {
     const kvTransferConfig = {
       kv_connector: 'SharedStorageConnector',
       kv_role: 'kv_consumer',
@@ -146,7 +149,7 @@ describe('kill -9 of workers', () => {
       kv_connector_extra_config: { shared_storage_path: folder.file('empty') },
     };
     const { engine, processIds } = await open({ pipelineParallelSize: 2, kvTransferConfig });
-    // A request has KV to lose once it has a token.
+    // A request has valid KV as soon as it has a token.
     const started = new Set<number>();
     let isKilled = false;
     const onToken = (request: number): void => {

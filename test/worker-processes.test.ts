@@ -1,4 +1,4 @@
-/** Worker processes on the bundled model: the same text as in one process, and nothing left of them afterwards. */
+/** Worker processes with the bundled model generate the same text as one process, and all of them end. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -26,7 +26,7 @@ afterEach(async () => {
 });
 afterAll(() => folder.remove());
 
-/** For tests that kill more than an engine would stand. */
+/** For tests with more kills than the default policy allows. */
 const patient: RestartPolicy = { startsMax: 100, withinMs: 60_000, backoffMs: 0 };
 
 async function open(options: Partial<EngineOptions>, restarts?: RestartPolicy): Promise<MeasuredEngine> {
@@ -51,7 +51,7 @@ const completions = (engine: AsyncEngine) =>
   Promise.all(prompts.map((prompt, index) => completion(engine, prompt, index % 2 === 0 ? 0 : 0.8)));
 
 describe('worker processes', () => {
-  it('give the same text and logprobs as one process, one rank or several', async () => {
+  it('give the same text and logprobs as one process, with one rank or several', async () => {
     const expected = await completions((await open({})).engine);
     for (const options of [
       { distributedExecutorBackend: 'mp' },
@@ -59,9 +59,9 @@ describe('worker processes', () => {
       { pipelineParallelSize: 2, distributedExecutorBackend: 'uni' },
     ] as const) {
       const { engine, processIds } = await open(options);
-      const isApart = options.distributedExecutorBackend !== 'uni';
-      expect(new Set(processIds()).size, 'processes').toBe(isApart ? (options.pipelineParallelSize ?? 1) : 1);
-      expect(processIds().includes(process.pid)).toBe(!isApart);
+      const hasWorkers = options.distributedExecutorBackend !== 'uni';
+      expect(new Set(processIds()).size, 'processes').toBe(hasWorkers ? (options.pipelineParallelSize ?? 1) : 1);
+      expect(processIds().includes(process.pid)).toBe(!hasWorkers);
       expect(await completions(engine)).toEqual(expected);
       // And again, from the prefix cache.
       expect(await completions(engine)).toEqual(expected);
@@ -69,12 +69,12 @@ describe('worker processes', () => {
     }
   });
 
-  it('have together the memory that was asked for, in equally many pages', async () => {
+  it('together have the requested memory, with equally many blocks', async () => {
     const [one, two] = [await open({}), await open({ pipelineParallelSize: 2, distributedExecutorBackend: 'uni' })];
     expect(two.engine.stats().blocks.total).toBe(one.engine.stats().blocks.total);
   });
 
-  it('report how much all of them have read, up to the end', async () => {
+  it('report how many bytes all of them have read, up to the total', async () => {
     const seen: (readonly [number, number])[] = [];
     await open({ pipelineParallelSize: 2, onProgress: (...report) => seen.push(report) });
     const last = seen.at(-1)!;
@@ -85,17 +85,21 @@ describe('worker processes', () => {
     }
   });
 
-  it('tell what is wrong with a request, whole: the fault of one prompt is an error of the catalogue', async () => {
-    const model = folder.file('poisoned.gguf');
+  it('report the error of one request with its code and fields', async () => {
+    const model = folder.file('nan.gguf');
     await writeTinyModel(model, { architecture: 'llama', type: 'F32', tied: false });
     await writeNanToken(model, 77);
     const { engine } = await open({ model, maxModelLen: 64, distributedExecutorBackend: 'mp' });
-    const [bad, good] = await Promise.all([completion(engine, [5, 77, 6]), completion(engine, [5, 6, 7])]);
-    expect(bad.finish?.error).toMatchObject({ code: 'KVASIR_BROKEN_LOGITS', httpStatus: 500, fields: { position: 3 } });
+    const [failed, good] = await Promise.all([completion(engine, [5, 77, 6]), completion(engine, [5, 6, 7])]);
+    expect(failed.finish?.error).toMatchObject({
+      code: 'KVASIR_BROKEN_LOGITS',
+      httpStatus: 500,
+      fields: { position: 3 },
+    });
     expect(good.finish?.reason).toBe('length');
   });
 
-  it('that cannot be opened say why, and leave nothing behind', async () => {
+  it('that cannot be opened report the reason, and none stays running', async () => {
     await expect(open({ pipelineParallelSize: 2, kvCacheMemory: 2 ** 37 })).rejects.toMatchObject({
       code: 'KVASIR_OUT_OF_NATIVE_MEMORY',
     });
@@ -107,7 +111,7 @@ describe('worker processes', () => {
     expect(childrenOf(process.pid).filter(isRunning)).toEqual([]);
   });
 
-  it('are gone when the engine is closed', async () => {
+  it('end when the engine is closed', async () => {
     const { engine, processIds } = await open({ pipelineParallelSize: 2 });
     const ids = processIds();
     expect(ids.every(isRunning)).toBe(true);
@@ -116,8 +120,8 @@ describe('worker processes', () => {
   });
 });
 
-describe('a worker that is killed', () => {
-  it('while nobody asks anything is replaced, and its cache is not believed', async () => {
+describe('a killed worker', () => {
+  it('is replaced while no request runs, and its cached blocks are computed again', async () => {
     const events: EngineEvent[] = [];
     const { engine, processIds } = await open(
       { pipelineParallelSize: 2, onEvent: (event) => events.push(event) },
@@ -136,7 +140,7 @@ describe('a worker that is killed', () => {
     expect(processIds()[0]).toBe(before[0]);
   });
 
-  it('again and again is given up, and the engine says why', async () => {
+  it('is not replaced after too many starts, and the engine reports the reason', async () => {
     const events: EngineEvent[] = [];
     const { engine, processIds } = await open(
       { pipelineParallelSize: 2, onEvent: (event) => events.push(event) },
@@ -159,18 +163,18 @@ describe('a worker that is killed', () => {
   });
 });
 
-describe('a worker that breaks', () => {
-  /** A connector that is sound until its worker half has seen some steps, and then does its worst. */
+describe('a failing worker', () => {
+  /** A connector whose worker side works for 19 steps and then fails in the given way. */
   const breaking = (what: string) => {
     const path = folder.file(`breaking-${what}.mjs`);
     writeFileSync(
       path,
       `const nothing = { finishedSending: [], finishedRecving: [], drained: [], failedRecving: [], saveFailures: [],
          evicted: [], counters: {}, expectedFinishedCount: 0 };
-       const worst = {
+       const failures = {
          throw() { throw new RangeError('one step too many'); },
          exit() { process.exit(3); },
-         uncaught() { setTimeout(() => { throw new Error('nobody catches this'); }); },
+         uncaught() { setTimeout(() => { throw new Error('uncaught error'); }); },
          disconnect() { process.disconnect(); },
        };
        export class Breaking {
@@ -182,7 +186,7 @@ describe('a worker that breaks', () => {
          openWorker() {
            let steps = 0;
            return { registerKvCaches() {}, handlePreemptions() {}, bindConnectorMetadata() {},
-             startLoadKv() { if (++steps === 20) worst.${what}(); },
+             startLoadKv() { if (++steps === 20) failures.${what}(); },
              waitForLayerLoad: async () => {}, saveKvLayer() {}, waitForSave: async () => {}, getFinished: () => nothing,
              getBlockIdsWithLoadErrors: () => [], clearConnectorMetadata() {},
              shutdown: async () => ({ drained: true }) };
@@ -197,7 +201,7 @@ describe('a worker that breaks', () => {
     ['exit', 'exited with code 3'],
     ['uncaught', 'exited with code 1'],
     ['disconnect', 'died of SIGKILL'],
-  ])('because of what it runs (%s) is replaced, and every request ends as it should', async (what, reason) => {
+  ])('is replaced after a failure of its connector (%s), and the text stays the same', async (what, reason) => {
     const expected = await completion((await open({})).engine, 'Once');
     const events: EngineEvent[] = [];
     const options = { pipelineParallelSize: 2, kvTransferConfig: breaking(what) };
@@ -208,7 +212,7 @@ describe('a worker that breaks', () => {
     for (const { fields } of deaths) expect(fields.reason).toBe(reason);
   });
 
-  it('and does not answer any more is ended with force when the engine closes', async () => {
+  it('that no longer answers is killed when the engine closes', async () => {
     const { engine, processIds } = await open({ pipelineParallelSize: 2 });
     const ids = processIds();
     process.kill(ids[1]!, 'SIGSTOP');
@@ -220,7 +224,7 @@ describe('a worker that breaks', () => {
 describe('the process of the engine', () => {
   const main = join(process.cwd(), 'dist', 'src', 'main.js');
 
-  /** A command that generates without end, in a process group of its own, and its workers. */
+  /** A command that generates without end, in its own process group, and its workers. */
   async function startCommand() {
     const flags = ['--pipeline-parallel-size', '2', '--threads', '1', '--kv-cache-memory', '8MiB'];
     const what = ['--prompt', 'Once upon a time', '--max-tokens', '1500', '--ignore-eos'];
@@ -241,14 +245,14 @@ describe('the process of the engine', () => {
     return { child, workers, exited, log: () => log };
   }
 
-  it('killed with -9 takes its workers with it', async () => {
+  it('ends its workers when it is killed with -9', async () => {
     const { child, workers, exited } = await startCommand();
     child.kill('SIGKILL');
     await exited;
     await allGone(workers);
   });
 
-  it('killed with -9 while its workers start takes them with it', async () => {
+  it('ends its workers when it is killed with -9 while they start', async () => {
     const child = spawn(process.execPath, [main, 'generate', '--pipeline-parallel-size', '2', '--prompt', 'Once'], {
       stdio: 'ignore',
     });
@@ -259,7 +263,7 @@ describe('the process of the engine', () => {
     await allGone(workers);
   });
 
-  it('interrupted from a terminal, which tells all its processes, closes its workers in order', async () => {
+  it('closes its workers in order after Ctrl-C in a terminal, which signals all its processes', async () => {
     const { child, workers, exited, log } = await startCommand();
     process.kill(-child.pid!, 'SIGINT');
     expect(await exited).toEqual([130, null]);
@@ -267,7 +271,7 @@ describe('the process of the engine', () => {
     expect(log()).not.toContain('died');
   });
 
-  it('may end without closing its engine', async () => {
+  it('ends its workers when it exits without closing the engine', async () => {
     const script = `
       const { createEngine } = await import(${JSON.stringify(join(process.cwd(), 'dist', 'src', 'index.js'))});
       const engine = await createEngine(${JSON.stringify({ ...smallDemo, pipelineParallelSize: 2 })});

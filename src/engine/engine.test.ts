@@ -366,11 +366,11 @@ describe('the end of an engine', () => {
       expect(finish).toEqual({ reason: 'error' });
       expect(tokens.length).toBe(3);
     }
-    expect(causes).toEqual([new Error('the toy broke')]);
+    expect(causes).toEqual([new Error('the toy model failed')]);
     expect(toy.engine.isHealthy()).toBe(false);
     await expect(generate(toy.engine, { prompt: 'x' })).rejects.toMatchObject({
       code: 'KVASIR_ENGINE_BROKEN',
-      message: expect.stringContaining('the toy broke'),
+      message: expect.stringContaining('the toy model failed'),
     });
     await toy.engine.drain();
     await toy.engine.close();
@@ -402,7 +402,7 @@ describe('the end of an engine', () => {
     await new Promise(setImmediate);
     process.off('warning', onWarning);
     expect(warnings).toEqual([
-      expect.objectContaining({ name: 'KvasirEngineBroken', message: expect.stringContaining('the toy broke') }),
+      expect.objectContaining({ name: 'KvasirEngineBroken', message: expect.stringContaining('the toy model failed') }),
     ]);
     await toy.engine.close();
   });

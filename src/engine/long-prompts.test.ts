@@ -38,7 +38,7 @@ function delayEncoding({ tokenizer }: ReturnType<typeof toyEngine>): () => void 
   const opened = new Promise<void>((resolve) => {
     open = resolve;
   });
-  tokenizer.holdEncoding = () => opened;
+  tokenizer.beforeEncoding = () => opened;
   return () => open();
 }
 

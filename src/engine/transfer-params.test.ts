@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { ToldConnector } from '../../sim/connected.ts';
+import { ScriptedConnector } from '../../sim/connected.ts';
 import { toyEngine, untilIdle } from '../../test/support/toy-model.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { ConnectorRequest } from '../connector/connector.ts';
 import type { GenerateRequest, OutputDelta } from './contract.ts';
 
 /** A connector that answers each request with its `kvTransferParams` and the number of its valid blocks. */
-class Echo extends ToldConnector {
+class Echo extends ScriptedConnector {
   override requestFinished(request: ConnectorRequest, valid?: () => readonly unknown[]) {
     super.requestFinished(request);
     const { kvTransferParams: heard } = request;

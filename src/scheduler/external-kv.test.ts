@@ -71,7 +71,7 @@ test('blocks in an answer that the engine did not ask for are ignored', () => {
   connector.getMatchedBlocks = ({ wanted }) => ({
     kind: 'found',
     mode: 'async',
-    blocks: [{ ...wanted[0]!, index: blockIndex(7), place: 'told' }],
+    blocks: [{ ...wanted[0]!, index: blockIndex(7), place: 'store' }],
   });
   world.scheduler.add(short('1', range(40), 1));
   expect(shape(world.step())).toEqual(['1: 0-40']);

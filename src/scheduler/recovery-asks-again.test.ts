@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillTruly } from '../../sim/connected.ts';
+import { connected, fillLoad } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
 import type { BlockId } from '../core/ids.ts';
 import type { SchedulerOptions } from './contract.ts';
@@ -48,7 +48,7 @@ describe('after the death of a worker', () => {
       const plan = world.plan()!;
       const load = world.loads.get('1')!;
       expect(load.blocks.map(({ index }) => index)).toEqual(range(10));
-      fillTruly(world, load, short('1', prompt(1, 10), 8));
+      fillLoad(world, load, short('1', prompt(1, 10), 8));
       expect(shape(plan)).toEqual(mode === 'async' ? [] : ['1: 160-165']);
       world.apply(plan, [{ load }]);
       if (mode === 'async') expect(shape(world.step())).toEqual(['1: 160-165']);
@@ -99,7 +99,7 @@ describe('after the death of a worker', () => {
     ]);
     expect(world.connector.asked).toEqual(['1']);
     const [load] = plan.connectorMetadata!.loads;
-    fillTruly(world, load!, short('1', [...prompt(1, 4).slice(0, 64), 1, 2], 8));
+    fillLoad(world, load!, short('1', [...prompt(1, 4).slice(0, 64), 1, 2], 8));
     world.apply(plan, [{ load: load! }]);
     expect(shape(world.step()).sort()).toEqual(['1: 64-68', '2: 64-67']);
     runToEnd(world);
@@ -120,7 +120,7 @@ describe('after the death of a worker', () => {
     const again = world.loads.get('1')!;
     expect(again.transfer).not.toBe(before.transfer);
     expect(again.blocks).toHaveLength(10);
-    fillTruly(world, again, short('1', prompt(1, 10), 2));
+    fillLoad(world, again, short('1', prompt(1, 10), 2));
     world.apply(plan, [{ load: again }]);
     expect(shape(world.step())).toEqual(['1: 160-164']);
     runToEnd(world);
@@ -148,7 +148,7 @@ test('an invalid block in the middle is loaded, and only the last token is compu
   const asking = world.plan()!;
   const load = world.loads.get('1')!;
   expect(load.blocks.map(({ index, block: into }) => [index, into])).toEqual([[5, block]]);
-  fillTruly(world, load, short('1', prompt(1, 10), 8));
+  fillLoad(world, load, short('1', prompt(1, 10), 8));
   expect(shape(asking)).toEqual([]);
   world.apply(asking, [{ load }]);
   expect(shape(world.step())).toEqual(['1: 164-165']);
@@ -170,7 +170,7 @@ test('a block that failed to load is computed and not loaded from the same store
   world.scheduler.add(short('1', prompt(1, 10), 2));
   const first = world.step();
   const load = world.loads.get('1')!;
-  fillTruly(world, load, short('1', prompt(1, 10), 2), ({ index }) => index === 3);
+  fillLoad(world, load, short('1', prompt(1, 10), 2), ({ index }) => index === 3);
   expect(shape(first)).toEqual([]);
   world.step([{ load, failed: [3] }]);
   expect(shape(world.step())).toEqual(['1: 48-64 160-164']);

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import { connected, fillTruly } from '../../sim/connected.ts';
+import { connected, fillLoad } from '../../sim/connected.ts';
 import { range, short } from '../../sim/harness.ts';
 import { type PlantedBug, plant } from '../../test/support/planted-bugs.ts';
 import { KvCache } from '../kv/kv-cache.ts';
@@ -20,7 +20,7 @@ function statsOf(bug: PlantedBug | undefined, mode: 'sync' | 'async') {
   world.scheduler.add(request);
   const first = world.plan()!;
   const load = world.loads.get('1')!;
-  fillTruly(world, load, request, ({ index }) => index === 2 || index === 5);
+  fillLoad(world, load, request, ({ index }) => index === 2 || index === 5);
   world.apply(first, [{ load, failed: [2, 5] }]);
   while (world.scheduler.hasWork()) world.step();
   return world.updates.at(-1)!.stats;

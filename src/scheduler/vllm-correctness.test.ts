@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillTruly } from '../../sim/connected.ts';
+import { connected, fillLoad } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
 import { referenceOutput } from '../../sim/reference.ts';
 
@@ -23,7 +23,7 @@ function finish(world: World): void {
 function stepWithLoad(world: World, request: Request, failed: readonly number[], isDecided = true) {
   const plan = world.plan()!;
   const load = world.loads.get(request.id)!;
-  fillTruly(world, load, request, ({ index }) => failed.includes(index));
+  fillLoad(world, load, request, ({ index }) => failed.includes(index));
   const updates = world.apply(plan, [{ load, failed, isDecided }]);
   return { plan, load, updates };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillTruly } from '../../sim/connected.ts';
+import { connected, fillLoad } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
 import { referenceOutput } from '../../sim/reference.ts';
 import type { LoadMode } from '../connector/connector.ts';
@@ -38,7 +38,7 @@ function failAt(world: World, requests: readonly ReturnType<typeof short>[], id:
   const failing = (requestId: string) => requestId === id;
   for (const load of world.loads.values()) {
     const request = requests.find((other) => other.id === load.requestId)!;
-    fillTruly(world, load, request, (block) => failing(request.id) && block.group === group && block.index === index);
+    fillLoad(world, load, request, (block) => failing(request.id) && block.group === group && block.index === index);
   }
   const reports = [...world.loads.values()].map((load) =>
     failing(load.requestId) ? { load, failed: [index], failedGroup: group } : { load },

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { connected, fillTruly } from '../../sim/connected.ts';
+import { connected, fillLoad } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
 import { referenceOutput } from '../../sim/reference.ts';
 
@@ -132,7 +132,7 @@ describe('test_sync_load_failure_with_shared_blocks', () => {
     const plan = world.plan()!;
     expect(shape(plan)).toEqual(['1: 1584-1600', '2: 800-1600']);
     const load = world.loads.get('1')!;
-    fillTruly(world, load, one, ({ index }) => failed.includes(index));
+    fillLoad(world, load, one, ({ index }) => failed.includes(index));
     expect(world.apply(plan, [{ load, failed }])).toEqual([]);
     expect(counts(world)).toEqual({ running: 2, waiting: 0, waitingForRemoteKv: 0 });
     // vLLM: request 1 from min(idx) * 16 on, request 2 from 50 * 16 on, although request 1 has not filled the blocks

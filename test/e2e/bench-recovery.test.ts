@@ -1,4 +1,4 @@
-/** `kvasir bench recovery` as a user's shell sees it, in a small form: servers, ranks and files are real. */
+/** `kvasir bench recovery` as in a user's shell, with few and short requests: servers, ranks and files are real. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -27,7 +27,7 @@ function bench(args: readonly string[], environment: Record<string, string> = {}
     [main, 'bench', 'recovery', '--json', '--kv-cache-memory', '64MiB', ...small, ...args],
     { encoding: 'utf8', env: { ...process.env, ...environment, TMPDIR: folder } },
   );
-  // Stores and mounts are gone.
+  // The command has removed its stores and mounts.
   expect(readdirSync(folder)).toEqual([]);
   return { status, rows: (JSON.parse(stdout || '{"rows":[]}') as { rows: unknown[] }).rows, stderr };
 }
@@ -50,13 +50,13 @@ it.each([
   expect(stderr).toContain('over the minimum');
 });
 
-it('random schedules leave the texts as they are', () => {
+it('random schedules of faults change no text', () => {
   const [outcome] = bench(['--schedules', '4', '--seed', '3']).rows as ScheduleOutcome[];
   expect(outcome).toMatchObject({ schedules: 4, requestsLost: 0, failed: [] });
   expect(outcome!.textsEqual).toBe(outcome!.requests);
 });
 
-it.each(plantedBugs)('an engine with the bug %s has equal texts, and computes more than the minimum', (bug) => {
+it.each(plantedBugs)('an engine with the bug %s generates equal texts, but computes more than the minimum', (bug) => {
   const shape = ['--ranks', '1', '--mode', 'async', '--sampling', 'greedy', '--only', 'bit flip'];
   const { status, rows } = bench(shape, environmentWith(bug, bugs));
   expect(status).toBe(1);

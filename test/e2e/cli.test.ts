@@ -30,7 +30,7 @@ describe('kvasir generate', () => {
     expect(line.usage).toMatchObject({ prompt_tokens: 4, completion_tokens: 24, total_tokens: 28 });
   });
 
-  it('prints the same text as it comes, from an argument, a file or standard input', async () => {
+  it('prints the same text as a stream, for a prompt from an argument, a file or standard input', async () => {
     const prompt = 'Once upon a time';
     const { text } = JSON.parse((await generate(['--prompt', prompt, ...greedy, '--json'])).stdout);
     const file = join(folder, 'prompt.txt');
@@ -40,7 +40,7 @@ describe('kvasir generate', () => {
     expect((await generate(['--prompt', '-', ...greedy], `${prompt}\n`)).stdout).toBe(`${text}\n`);
   });
 
-  it('applies the chat template, and tells logprobs', async () => {
+  it('applies the chat template, and prints logprobs', async () => {
     const args = [
       '--prompt',
       'Tell me a story.',
@@ -64,20 +64,20 @@ describe('kvasir generate', () => {
   it.each([
     ['a missing prompt', [], 2, /'--prompt <text>' is required/],
     ['an unknown option', ['--promt', 'x'], 2, /unknown option '--promt'\n\(Did you mean --prompt\?\)/],
-    ['a value that is no number', ['--prompt', 'x', '--max-tokens', 'many'], 2, /--max-tokens.*whole number/],
+    ['a value that is not a number', ['--prompt', 'x', '--max-tokens', 'many'], 2, /--max-tokens.*whole number/],
     ['a value out of range', ['--prompt', 'x', '--top-p', '2'], 2, /error: --top-p must be .* got 2/],
     ['--system without --chat', ['--prompt', 'x', '--system', 'y'], 2, /'--system' needs '--chat'/],
     ['an empty prompt', ['--prompt', ''], 1, /^error: The prompt is empty/m],
     ['a prompt that does not fit', ['--prompt', 'x', '--max-tokens', '100000'], 1, /^error: The prompt has 1 tokens/m],
-    ['a model that is not there', ['--prompt', 'x', '--model', 'no.gguf'], 1, /^error: .*no\.gguf/m],
-    ['a model that is none', ['--prompt', 'x', '--model', 'package.json'], 1, /^error: .*package\.json/m],
+    ['a model file that does not exist', ['--prompt', 'x', '--model', 'no.gguf'], 1, /^error: .*no\.gguf/m],
+    ['a file that is not a model', ['--prompt', 'x', '--model', 'package.json'], 1, /^error: .*package\.json/m],
     [
-      'a prompt file that is not there',
+      'a prompt file that does not exist',
       ['--prompt', '@no.txt'],
       1,
       /^error: Cannot read the prompt no\.txt: ENOENT\. Check the path and its permissions\.$/m,
     ],
-  ] as const)('says what is wrong: %s', async (_, args, expectedCode, message) => {
+  ] as const)('exits with an error that names the cause: %s', async (_, args, expectedCode, message) => {
     const { code, stdout, stderr } = await generate(args);
     expect(stderr).toMatch(message);
     expect(stderr).not.toMatch(/^ {4}at /m);
@@ -85,7 +85,7 @@ describe('kvasir generate', () => {
     expect(code).toBe(expectedCode);
   });
 
-  it('refuses a prompt that is not UTF-8', async () => {
+  it('rejects a prompt that is not UTF-8', async () => {
     const file = join(folder, 'latin1.txt');
     writeFileSync(file, Buffer.from([0x63, 0x61, 0x66, 0xe9]));
     const { code, stderr } = await generate(['--prompt', `@${file}`]);
@@ -100,7 +100,7 @@ describe('kvasir generate', () => {
     expect(await once(child, 'exit')).toEqual([130, null]);
   });
 
-  it('ends when nobody reads on', async () => {
+  it('ends when the reader closes the pipe', async () => {
     const child = start(['generate', ...smallPool, '--prompt', 'Once', '--max-tokens', '8000', '--ignore-eos']);
     await once(child.stdout, 'data');
     child.stdout.destroy();
@@ -109,21 +109,21 @@ describe('kvasir generate', () => {
 });
 
 describe('kvasir serve', () => {
-  it('says where it is and what to try, and that works', async () => {
-    const { said } = await serve();
-    const curl = (await said(/curl http.*/))[0];
+  it('prints its address and an example command that works', async () => {
+    const { logged } = await serve();
+    const curl = (await logged(/curl http.*/))[0];
     const answer = spawnSync(`${curl} -sS`, { shell: true, encoding: 'utf8' });
     expect(JSON.parse(answer.stdout).choices[0].message.content).not.toBe('');
-    await said(/info {2}request id=req-\S+ method=POST path=\/v1\/chat\/completions status=200 promptTokens=\d+/);
+    await logged(/info {2}request id=req-\S+ method=POST path=\/v1\/chat\/completions status=200 promptTokens=\d+/);
   });
 
-  it('ends what is running when it is told to stop, takes nothing new, and exits with 0', async () => {
-    const { child, origin, said, complete, exited } = await serve();
+  it('completes running requests after SIGTERM, rejects new ones, and exits with 0', async () => {
+    const { child, origin, logged, complete, exited } = await serve();
     const response = await complete({ max_tokens: 1500, ignore_eos: true, stream: true });
     const reader = response.body!.getReader();
     const first = await reader.read();
     child.kill('SIGTERM');
-    await said(/shutting down: 1 request is running/);
+    await logged(/shutting down: 1 request is running/);
     expect((await fetch(`${origin}/health`)).status).toBe(503);
     expect((await complete({})).status).toBe(503);
     let text = Buffer.from(first.value!).toString();
@@ -135,21 +135,21 @@ describe('kvasir serve', () => {
 
   it.each([
     ['a second signal', []],
-    ['the end of its patience', ['--shutdown-timeout', '0']],
-  ] as const)('cuts what is running at %s', async (how, args) => {
-    const { child, said, complete, exited } = await serve([...args]);
+    ['the end of the shutdown timeout', ['--shutdown-timeout', '0']],
+  ] as const)('aborts running requests at %s', async (how, args) => {
+    const { child, logged, complete, exited } = await serve([...args]);
     const response = await complete({ max_tokens: 8000, ignore_eos: true, stream: true });
     await response.body!.getReader().read();
     child.kill('SIGINT');
     if (how === 'a second signal') {
-      await said(/shutting down/);
+      await logged(/shutting down/);
       child.kill('SIGINT');
     }
     expect(await exited).toEqual([130, null]);
-    await said(/: 1 request was aborted/);
+    await logged(/: 1 request was aborted/);
   });
 
-  it('says that a port is in use', async () => {
+  it('exits with an error if its port is in use', async () => {
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
     const { port } = other.address() as { port: number };
@@ -159,16 +159,16 @@ describe('kvasir serve', () => {
     expect(stderr).toMatch(new RegExp(`^error: Port ${port} on 127\\.0\\.0\\.1 is in use\\..*--port`, 'm'));
   });
 
-  it('takes its key from the environment', async () => {
+  it('reads its API key from the environment', async () => {
     const { complete } = await serve([], { KVASIR_API_KEY: 'sesame' });
     expect((await complete({ max_tokens: 1 })).status).toBe(401);
     expect((await complete({ max_tokens: 1 }, { authorization: 'Bearer sesame' })).status).toBe(200);
   });
 
-  it('logs JSON lines when asked', async () => {
-    const { said, complete } = await serve(['--log-format', 'json', '--served-model-name', 'mine']);
+  it('logs JSON lines with --log-format json', async () => {
+    const { logged, complete } = await serve(['--log-format', 'json', '--served-model-name', 'mine']);
     expect(JSON.parse(await (await complete({ max_tokens: 1, model: 'mine' })).text()).model).toBe('mine');
-    const line = JSON.parse((await said(/^\{.*"msg":"request"\}$/m))[0]);
+    const line = JSON.parse((await logged(/^\{.*"msg":"request"\}$/m))[0]);
     expect(line).toMatchObject({ status: 200, outputTokens: 1, finish: 'length' });
   });
 });
@@ -180,7 +180,7 @@ describe('kvasir', () => {
     expect((await run(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
   });
 
-  it('suggests what was meant', async () => {
+  it('suggests the similar command', async () => {
     const { code, stderr } = await run(['serv']);
     expect(code).toBe(2);
     expect(stderr).toContain('Did you mean serve?');

@@ -1,4 +1,4 @@
-/** What `kvasir demo` says of an engine that repairs more than was lost: the stages run as they do there, the bug is in their processes. */
+/** What `kvasir demo` reports of an engine that recomputes more than necessary: its stages run with a bug in their processes. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ import { environmentWith } from '../support/preload.ts';
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-demo-bugs-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** What the stage's processes run with, so that all stages share one prefill. */
+/** The bug of the next stage's process; a variable, so that all stages share one prefill. */
 let bug: PlantedBug | undefined;
 const scenario = new Scenario({
   folder,
@@ -37,9 +37,9 @@ async function rowWith(planted: PlantedBug | undefined, stage: string): Promise<
   return rowOf(await scenario.decode(decodeStages.find(({ name }) => name === stage)!));
 }
 
-// One stage with async loads, one with sync loads; in both there are valid blocks behind the lost ones.
+// One stage with async loads, one with sync loads; both have valid blocks after the invalid ones.
 describe.each(['corrupt bytes', 'a hole in the middle'])('the stage "%s"', (stage) => {
-  it('is proven', async () => {
+  it('is proven without a bug', async () => {
     expect(isProven(await rowWith(undefined, stage))).toBe(true);
   });
 

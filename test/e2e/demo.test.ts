@@ -1,4 +1,4 @@
-/** `kvasir demo` as a user's shell sees it: the built command, every stage a process of its own. */
+/** `kvasir demo` as in a user's shell: the built command, with each stage in its own process. */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
@@ -10,7 +10,7 @@ import type { StageRow } from '../../src/cli/demo/report.ts';
 import { buildCommand } from '../support/cli-process.ts';
 
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
-/** Where the demo keeps its directories while it runs. */
+/** The parent of the demo's temporary directories. */
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-demo-test-'));
 const children: ChildProcessWithoutNullStreams[] = [];
 
@@ -40,7 +40,7 @@ async function run(args: readonly string[], environment: Record<string, string> 
   return { code, stdout, stderr };
 }
 
-it('loses KV in every way and writes the same texts, repairing exactly what was lost', async () => {
+it('the demo generates the same texts with every fault, and recomputes only the invalid blocks', async () => {
   const { code, stdout, stderr } = await run(['--json']);
   expect(code, stderr).toBe(0);
   const { stages, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
@@ -74,23 +74,23 @@ it('loses KV in every way and writes the same texts, repairing exactly what was 
   expect(readdirSync(folder)).toEqual([]);
 });
 
-it('shows what differs, and says so to the shell, when a stage does not write the same', async () => {
+it('the demo prints the difference and exits with 1 when a stage generates another text', async () => {
   const { code, stdout } = await run([], { KVASIR_DEMO_PLANT_DIFFERENCE: '1' });
   expect(code).toBe(1);
   expect(stdout).toMatch(/^--- prompt 1, without a fault$/m);
   expect(stdout).toMatch(/^\+\+\+ prompt 1, seeded, temperature 0\.8$/m);
   expect(stdout).toMatch(/^@@ -1,\d+ \+1,\d+ @@$/m);
   expect(stdout.trimEnd().split('\n').at(-1)).toBe('Outputs differ: seeded, temperature 0.8.');
-  // Nobody looks at it on a terminal, so there is nothing in it that only a terminal understands.
+  // The output is not a terminal, so it has no terminal escapes.
   expect(stdout).not.toContain('\u001b');
 });
 
-it('cleans up at Ctrl-C', async () => {
+it('the demo removes its directories at Ctrl-C', async () => {
   const child = start([]);
-  let said = '';
+  let log = '';
   child.stderr.on('data', (chunk: Buffer) => {
-    said += chunk.toString();
-    if (said.includes('running: decode')) child.kill('SIGINT');
+    log += chunk.toString();
+    if (log.includes('running: decode')) child.kill('SIGINT');
   });
   child.stdout.resume();
   const [code] = (await once(child, 'close')) as [number | null];
@@ -98,7 +98,7 @@ it('cleans up at Ctrl-C', async () => {
   expect(readdirSync(folder)).toEqual([]);
 });
 
-it('says what is wrong with a model', async () => {
+it('the demo exits with an error that names a missing model', async () => {
   const { code, stderr } = await run(['--model', 'no-such-model.gguf']);
   expect(code).toBe(1);
   expect(stderr).toContain('no-such-model.gguf');

@@ -9,7 +9,7 @@ import { plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
 import { childrenOf } from '../support/processes.ts';
 
-/** Servers and commands in processes of their own that share nothing but a directory. */
+/** Servers and commands in separate processes that share only a directory. */
 beforeAll(buildCommand);
 afterEach(killCommands);
 
@@ -22,10 +22,10 @@ type Rule = Readonly<Record<string, unknown>>;
 const BLOCK = 16;
 const field = (name: string, value: string): string[] => [`--kv-transfer-config.${name}`, value];
 
-/** To start a thread takes longer than to read a block. */
+/** Few threads, because starting a thread takes longer than reading a block. */
 const fewThreads = { loads_at_once: 2, saves_at_once: 1 };
 
-/** A connector on a directory, in vLLM's dotted flags. Look-ups may take their time: the machine may be busy. */
+/** Flags for a connector on a directory, as in vLLM. The lookup timeout is long, because the machine may be busy. */
 function shared(path: string, role: string, extra: Readonly<Record<string, unknown>> = {}): string[] {
   return [
     ...field('kv_connector', 'SharedStorageConnector'),
@@ -37,7 +37,7 @@ function shared(path: string, role: string, extra: Readonly<Record<string, unkno
   ];
 }
 
-/** A copy of what was stored, which may be spoilt. */
+/** A copy of a store, in which a test may damage blocks. */
 function copyOf(path: string, name: string): string {
   const copy = join(folder, name.replace(/\W+/g, '-'));
   cpSync(path, copy, { recursive: true });
@@ -46,7 +46,7 @@ function copyOf(path: string, name: string): string {
 
 const story = 'a little fox who lived in the garden and wanted to find the red ball before the evening. '.repeat(8);
 
-/** Prompts with nothing in common, so that none finds another one's KV in the pool; each in another way of asking. */
+/** Prompts without a shared prefix, so that the pool has no KV for them; each with other parameters. */
 const questions = [
   { prompt: `Once upon a time there was ${story}`, temperature: 0 },
   { prompt: `The story begins with ${story}`, temperature: 0, stream: true },
@@ -59,7 +59,7 @@ interface Answer {
   readonly tokenIds: readonly number[];
   readonly promptTokens: number;
   readonly details: Readonly<Record<string, number | undefined>>;
-  /** What it says of a connector's KV: `computed_tokens` and others. */
+  /** The connector's answer: `computed_tokens` and others. */
   readonly transfer: Readonly<Record<string, number | undefined>>;
 }
 
@@ -97,10 +97,10 @@ function answerOf(body: string, isStream: boolean): Answer {
   };
 }
 
-/** What the reference says must be computed for a prompt whose blocks are all stored, and of which these are lost, and 40 tokens. */
-function needed(promptTokens: number, invalid: readonly number[] | 'all'): number {
+/** The minimum of computed tokens for a prompt with all blocks stored but these, and 40 output tokens. */
+function needed(promptTokens: number, missing: readonly number[] | 'all'): number {
   const keys = Array.from({ length: Math.floor(promptTokens / BLOCK) }, (_, block) => `${block}`);
-  const available = keys.filter((_, block) => invalid !== 'all' && !invalid.includes(block));
+  const available = keys.filter((_, block) => missing !== 'all' && !missing.includes(block));
   return neededTokens([{ tokenCount: promptTokens, keys, outputTokens: 40 }], new Set(available), BLOCK);
 }
 
@@ -110,7 +110,7 @@ async function askAll(server: Server): Promise<Answer[]> {
   return answers;
 }
 
-const kvTransferParamsOf = (answers: readonly Answer[]) => answers.map(({ text, tokenIds }) => ({ text, tokenIds }));
+const outputsOf = (answers: readonly Answer[]) => answers.map(({ text, tokenIds }) => ({ text, tokenIds }));
 
 describe('servers that share a directory', () => {
   const store = join(folder, 'store');
@@ -130,13 +130,13 @@ describe('servers that share a directory', () => {
     }
   });
 
-  it('load what another one has computed, and say so', async () => {
+  it('load the blocks that another server has computed, and report them', async () => {
     const server = await serve([...shared(store, 'kv_consumer'), '--log-format', 'json']);
     const answers = await askAll(server);
-    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
+    expect(outputsOf(answers)).toEqual(outputsOf(expected));
     for (const { promptTokens, details } of answers) {
-      const whole = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
-      expect(details).toEqual({ cached_tokens: whole, external_tokens: whole });
+      const fullBlocks = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
+      expect(details).toEqual({ cached_tokens: fullBlocks, external_tokens: fullBlocks });
     }
     const log = await server.stop();
     const { externalTokens } = JSON.parse(/^\{.*"msg":"request"\}$/m.exec(log)![0]);
@@ -145,23 +145,23 @@ describe('servers that share a directory', () => {
   });
 
   it.each<[string, Rule, boolean, number]>([
-    ['flipped bits, loads beside the steps', { fault: 'bitFlip', blocks: [0, 3] }, true, 2],
-    ['flipped bits, loads within the steps', { fault: 'bitFlip', blocks: [0, 3] }, false, 2],
-    ['a hole', { fault: 'missing', blocks: [2] }, true, 1],
-    ['nothing but the header of another model', { fault: 'wrongModel' }, false, Infinity],
-    ['half of a file', { fault: 'truncated', blocks: [1] }, true, 1],
-    ['a store that never answers', { fault: 'hung', blocks: [1], requests: [0, 2] }, true, 1],
-  ])('give the same text with %s', async (name, rule, isAsync, failed) => {
+    ['flipped bits and async loads', { fault: 'bitFlip', blocks: [0, 3] }, true, 2],
+    ['flipped bits and sync loads', { fault: 'bitFlip', blocks: [0, 3] }, false, 2],
+    ['a missing block', { fault: 'missing', blocks: [2] }, true, 1],
+    ['headers of another model', { fault: 'wrongModel' }, false, Infinity],
+    ['a truncated file', { fault: 'truncated', blocks: [1] }, true, 1],
+    ['a store that hangs', { fault: 'hung', blocks: [1], requests: [0, 2] }, true, 1],
+  ])('generate the same text with %s', async (name, rule, isAsync, failed) => {
     const extra = { async_load: isAsync, fault_injection: { rules: [rule] } };
     const server = await serve([...shared(copyOf(store, name), 'kv_both', extra), '--log-format', 'json']);
     const answers = await askAll(server);
-    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
+    expect(outputsOf(answers)).toEqual(outputsOf(expected));
     for (const [i, { promptTokens, details, transfer }] of answers.entries()) {
-      const whole = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
+      const fullBlocks = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
       const isHit = !('requests' in rule) || (rule.requests as number[]).includes(i);
-      const blocks = isHit ? Math.min(failed, whole / BLOCK) : 0;
-      const invalid = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
-      expect(details).toEqual({ cached_tokens: whole - blocks * BLOCK, external_tokens: whole, ...invalid });
+      const blocks = isHit ? Math.min(failed, fullBlocks / BLOCK) : 0;
+      const failures = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
+      expect(details).toEqual({ cached_tokens: fullBlocks - blocks * BLOCK, external_tokens: fullBlocks, ...failures });
       const failedBlocks = isHit ? ('blocks' in rule ? (rule.blocks as readonly number[]) : 'all') : [];
       expect(transfer.computed_tokens, 'I3').toBe(needed(promptTokens, failedBlocks));
     }
@@ -175,11 +175,11 @@ describe('servers that share a directory', () => {
     }
   });
 
-  it.each(plantedBugs)('say so when they compute more than was lost (%s)', async (bug) => {
+  it.each(plantedBugs)('report the computed tokens when they recompute more than necessary (%s)', async (bug) => {
     const rules = [{ fault: 'bitFlip', blocks: [0, 3] }];
     const args = shared(copyOf(store, bug), 'kv_consumer', { fault_injection: { rules } });
     const answers = await askAll(await serve(args, environmentWith(bug, folder)));
-    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
+    expect(outputsOf(answers)).toEqual(outputsOf(expected));
     for (const { promptTokens, details, transfer } of answers) {
       expect(details).toMatchObject({ failed_loads: 2 });
       expect(details.recomputed_tokens).toBeGreaterThan(2 * BLOCK);
@@ -187,45 +187,48 @@ describe('servers that share a directory', () => {
     }
   });
 
-  it.each([true, false])('tell the client by the policy fail, and go on (async_load %s)', async (isAsync) => {
-    // The first two requests meet a spoilt block; by then it is gone from the store, and from the pool.
-    const rules = [{ fault: 'bitFlip', blocks: [1], requests: [0, 1] }];
-    const path = copyOf(store, `policy ${isAsync}`);
-    const args = shared(path, 'kv_both', { async_load: isAsync, fault_injection: { rules } });
-    const server = await serve([...args, ...field('kv_load_failure_policy', 'fail')]);
-    for (const question of questions.slice(0, 2)) {
-      const response = await server.complete({ ...question, max_tokens: 40 });
-      expect(response.status).toBe(500);
-      expect(JSON.parse(await response.text())).toEqual({
-        error: {
-          message: expect.stringContaining('kv_load_failure_policy is fail'),
-          type: 'server_error',
-          param: null,
-          code: 'KVASIR_KV_LOAD_FAILED',
-        },
-      });
-    }
-    expect((await fetch(`${server.origin}/health`)).status).toBe(200);
-    const answers = await askAll(server);
-    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
-    for (const { details } of answers) expect(details).not.toHaveProperty('failed_loads');
-    const log = await server.stop();
-    expect(log).toContain('load failure policy: fail');
-    expect(log).toMatch(
-      / error Failing 1 request\(s\) due to KV load failure \(failure_policy=fail, \d+ tokens affected\)\. requests=1 tokens=\d+$/m,
-    );
-  });
+  it.each([true, false])(
+    'answer with an error when a load fails with the policy fail, and continue (async_load %s)',
+    async (isAsync) => {
+      // The first two requests load a corrupt block, which is then neither in the store nor in the pool.
+      const rules = [{ fault: 'bitFlip', blocks: [1], requests: [0, 1] }];
+      const path = copyOf(store, `policy ${isAsync}`);
+      const args = shared(path, 'kv_both', { async_load: isAsync, fault_injection: { rules } });
+      const server = await serve([...args, ...field('kv_load_failure_policy', 'fail')]);
+      for (const question of questions.slice(0, 2)) {
+        const response = await server.complete({ ...question, max_tokens: 40 });
+        expect(response.status).toBe(500);
+        expect(JSON.parse(await response.text())).toEqual({
+          error: {
+            message: expect.stringContaining('kv_load_failure_policy is fail'),
+            type: 'server_error',
+            param: null,
+            code: 'KVASIR_KV_LOAD_FAILED',
+          },
+        });
+      }
+      expect((await fetch(`${server.origin}/health`)).status).toBe(200);
+      const answers = await askAll(server);
+      expect(outputsOf(answers)).toEqual(outputsOf(expected));
+      for (const { details } of answers) expect(details).not.toHaveProperty('failed_loads');
+      const log = await server.stop();
+      expect(log).toContain('load failure policy: fail');
+      expect(log).toMatch(
+        / error Failing 1 request\(s\) due to KV load failure \(failure_policy=fail, \d+ tokens affected\)\. requests=1 tokens=\d+$/m,
+      );
+    },
+  );
 
-  it('may have ranks in processes of their own, each with its part of every block, and ranks may die', async () => {
+  it('generate the same text with two ranks in worker processes, also when a rank dies', async () => {
     const path = join(folder, 'ranks');
     const ranks = ['--pipeline-parallel-size', '2'];
     const first = await serve([...shared(path, 'kv_producer'), ...ranks]);
-    expect(kvTransferParamsOf(await askAll(first))).toEqual(kvTransferParamsOf(expected));
+    expect(outputsOf(await askAll(first))).toEqual(outputsOf(expected));
     expect(await first.stop()).toContain('  ranks     2, each with its part of the layers\n');
     const rules = [{ fault: 'bitFlip', blocks: [2], requests: [1] }];
     const second = await serve([...shared(path, 'kv_consumer', { fault_injection: { rules } }), ...ranks]);
     const answers = await askAll(second);
-    expect(kvTransferParamsOf(answers)).toEqual(kvTransferParamsOf(expected));
+    expect(outputsOf(answers)).toEqual(outputsOf(expected));
     for (const [i, { details }] of answers.entries()) {
       expect(details.external_tokens).toBeGreaterThan(64);
       expect(details.recomputed_tokens ?? 0).toBe(i === 1 ? BLOCK : 0);
@@ -234,22 +237,22 @@ describe('servers that share a directory', () => {
     let body = Buffer.from((await reader.read()).value!).toString();
     process.kill(childrenOf(second.child.pid!)[1]!, 'SIGKILL');
     for (let next = await reader.read(); !next.done; next = await reader.read()) body += Buffer.from(next.value);
-    expect(kvTransferParamsOf([answerOf(body, true)])).toEqual(kvTransferParamsOf(expected.slice(3)));
+    expect(outputsOf([answerOf(body, true)])).toEqual(outputsOf(expected.slice(3)));
     expect(await second.stop()).toMatch(
       / warn {2}The worker process of rank 1 of 2 died of SIGKILL\. It is started again.* processId=\d+ /,
     );
   });
 });
 
-it('a router may send a prompt to one server and its decoding to another, as with vLLM', async () => {
+it('a router can send the prefill to one server and the decode to another, as with vLLM', async () => {
   const path = join(folder, 'router');
   const [question] = questions;
   const prefill = await serve([...shared(path, 'kv_producer'), ...field('engine_id', 'p1')]);
   const kv_transfer_params = { do_remote_decode: true };
   const first = await prefill.complete({ ...question, max_tokens: 1, kv_transfer_params });
-  const { kv_transfer_params: word, usage } = JSON.parse(await first.text());
+  const { kv_transfer_params: answer, usage } = JSON.parse(await first.text());
   const stored = Math.floor(usage.prompt_tokens / BLOCK);
-  expect(word).toEqual({
+  expect(answer).toEqual({
     do_remote_decode: false,
     do_remote_prefill: true,
     remote_engine_id: 'p1',
@@ -261,11 +264,11 @@ it('a router may send a prompt to one server and its decoding to another, as wit
   });
   await prefill.stop();
   const decode = await serve(shared(path, 'kv_consumer'));
-  const { details } = await ask(decode, { ...question, kv_transfer_params: word });
+  const { details } = await ask(decode, { ...question, kv_transfer_params: answer });
   expect(details.external_tokens).toBe(Math.min(stored * BLOCK, usage.prompt_tokens - 1));
 });
 
-it('kv_transfer_params reach a connector, and its word comes back', async () => {
+it('a connector receives kv_transfer_params, and its answer reaches the client', async () => {
   const module = join(folder, 'echo.mjs');
   const example = pathToFileURL(join(process.cwd(), 'examples', 'compressed-kv-connector.js')).href;
   writeFileSync(
@@ -273,14 +276,14 @@ it('kv_transfer_params reach a connector, and its word comes back', async () => 
     `import { CompressedConnector } from '${example}';
      export class EchoConnector extends CompressedConnector {
        async openScheduler(context) {
-         const half = await super.openScheduler(context);
-         const finished = half.requestFinished.bind(half);
-         half.requestFinished = (request, valid) => {
+         const side = await super.openScheduler(context);
+         const finished = side.requestFinished.bind(side);
+         side.requestFinished = (request, valid) => {
            finished(request, valid);
            const { kvTransferParams } = request;
-           return kvTransferParams === undefined ? {} : { kvTransferParams: { heard: kvTransferParams } };
+           return kvTransferParams === undefined ? {} : { kvTransferParams: { received: kvTransferParams } };
          };
-         return half;
+         return side;
        }
      }`,
   );
@@ -290,16 +293,19 @@ it('kv_transfer_params reach a connector, and its word comes back', async () => 
     ...field('kv_connector_module_path', module),
     ...field('kv_connector_extra_config.folder', join(folder, 'echo')),
   ]);
-  const word = { anything: true, blocks: [1, 2] };
-  const chat = { messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 3, kv_transfer_params: word };
-  const completion = await server.complete({ max_tokens: 3, kv_transfer_params: word });
-  expect(JSON.parse(await completion.text()).kv_transfer_params).toMatchObject({ heard: word, external_tokens: 0 });
+  const sent = { anything: true, blocks: [1, 2] };
+  const chat = { messages: [{ role: 'user', content: 'Tell me a story.' }], max_tokens: 3, kv_transfer_params: sent };
+  const completion = await server.complete({ max_tokens: 3, kv_transfer_params: sent });
+  expect(JSON.parse(await completion.text()).kv_transfer_params).toMatchObject({ received: sent, external_tokens: 0 });
   const answer = await server.post('/v1/chat/completions', chat);
-  expect(JSON.parse(await answer.text()).kv_transfer_params).toMatchObject({ heard: word });
+  expect(JSON.parse(await answer.text()).kv_transfer_params).toMatchObject({ received: sent });
   const stream = await (await server.post('/v1/chat/completions', { ...chat, stream: true })).text();
   const chunks = stream.split('\n\n').filter((event) => event.startsWith('data: {'));
   const last = JSON.parse(chunks.at(-1)!.slice(6));
-  expect(last).toMatchObject({ kv_transfer_params: { heard: word }, choices: [{ finish_reason: expect.any(String) }] });
+  expect(last).toMatchObject({
+    kv_transfer_params: { received: sent },
+    choices: [{ finish_reason: expect.any(String) }],
+  });
   expect(chunks.slice(0, -1).join('')).not.toContain('kv_transfer_params');
   expect(JSON.parse(await (await server.complete({ max_tokens: 3 })).text())).not.toHaveProperty('kv_transfer_params');
   expect(await server.stop()).toContain('connector EchoConnector (kv_both); load failure policy: recompute');
@@ -309,10 +315,10 @@ describe('kvasir generate', () => {
   const generate = (...args: string[]) =>
     run(['generate', ...smallPool, '--prompt', story, '--temperature', '0', '--max-tokens', '24', '--json', ...args]);
 
-  it('prefills in one process and decodes in another, also when the bytes between them are lost', async () => {
+  it('prefills in one process and decodes in another, also when stored blocks are corrupt', async () => {
     const path = join(folder, 'generate');
     const alone = JSON.parse((await generate()).stdout);
-    // It has hardly computed the prompt when it ends, and has saved it all the same.
+    // The process ends directly after the prompt, and has saved its KV before.
     const first = await generate(...shared(path, 'kv_producer'), '--max-tokens', '1');
     const second = await generate(...shared(path, 'kv_consumer'));
     expect(first.stderr + second.stderr).toBe('');
@@ -329,7 +335,7 @@ describe('kvasir generate', () => {
     );
   });
 
-  it('takes a connector from a module of the user, whose store may break like any other', async () => {
+  it('loads a connector from a module of the user, and generates the same text when its store is corrupt', async () => {
     const path = join(folder, 'compressed');
     const args = [
       ...field('kv_connector', 'CompressedConnector'),
@@ -347,39 +353,44 @@ describe('kvasir generate', () => {
       /\d-[0-9a-f]{64}$/.test(name),
     );
     expect(files.length * BLOCK).toBeGreaterThanOrEqual(external_tokens);
-    for (const [i, file] of files.entries()) writeFileSync(join(path, file), i % 2 === 0 ? 'rot' : '');
+    for (const [i, file] of files.entries()) writeFileSync(join(path, file), i % 2 === 0 ? 'corrupt' : '');
     const { stdout, stderr } = await generate(...args);
     expect(JSON.parse(stdout).token_ids).toEqual(alone.token_ids);
     expect(stderr).toMatch(/^warning: Recovered from KV load failure/m);
-    // What was computed again was saved again.
+    // Recomputed blocks were saved again.
     const again = JSON.parse((await generate(...args)).stdout);
     expect(again.token_ids).toEqual(alone.token_ids);
     expect(again.usage.prompt_tokens_details).toEqual(loaded.usage.prompt_tokens_details);
   });
 });
 
-describe('what is wrong with a configuration is said', () => {
+describe('kvasir generate and kvasir serve', () => {
   const json = (value: object): string[] => ['--kv-transfer-config', JSON.stringify(value)];
   const base = { kv_connector: 'SharedStorageConnector', kv_role: 'kv_both' };
   const module = join(folder, 'no-connector.mjs');
-  const broken = join(folder, 'broken.mjs');
+  const unimportable = join(folder, 'broken.mjs');
   beforeAll(() => {
     writeFileSync(module, 'export class Conector {}\nexport class Half { openWorker() {} }\n');
-    writeFileSync(broken, 'import "nothing-of-this-name";\n');
+    writeFileSync(unimportable, 'import "nothing-of-this-name";\n');
   });
 
   it.each<[string, () => string[], number, RegExp]>([
-    ['text that is no JSON', () => ['--kv-transfer-config', 'oops'], 2, /--kv-transfer-config is not JSON/],
+    ['text that is not JSON', () => ['--kv-transfer-config', 'oops'], 2, /--kv-transfer-config is not JSON/],
     [
       'an unknown connector',
       () => json({ ...base, kv_connector: 'SharedStorageConector' }),
       2,
       /no connector `SharedStorageConector`\. Did you mean `SharedStorageConnector`\?/,
     ],
-    ['a bad role', () => json({ ...base, kv_role: 'both' }), 2, /`kv_role` must be one of kv_producer.*got "both"/],
-    ['no directory', () => json(base), 2, /shared_storage_path` must be a directory, got nothing/],
     [
-      'a bad setting',
+      'an invalid role',
+      () => json({ ...base, kv_role: 'both' }),
+      2,
+      /`kv_role` must be one of kv_producer.*got "both"/,
+    ],
+    ['a missing directory', () => json(base), 2, /shared_storage_path` must be a directory, got nothing/],
+    [
+      'an invalid setting',
       () => shared(folder, 'kv_both', { loads_at_once: 0 }),
       2,
       /loads_at_once` must be a number from 1 to 1024, got 0/,
@@ -404,12 +415,12 @@ describe('what is wrong with a configuration is said', () => {
     ],
     [
       'a module that cannot be imported',
-      () => json({ ...base, kv_connector_module_path: broken }),
+      () => json({ ...base, kv_connector_module_path: unimportable }),
       2,
       /broken\.mjs` of kv_connector_module_path cannot be imported: .*nothing-of-this-name/,
     ],
-  ])('%s', async (_, args, expectedCode, message) => {
-    // The model is not there either: the connector is looked at first.
+  ])('exit with an error that names the cause: %s', async (_, args, expectedCode, message) => {
+    // The model does not exist either: the connector is checked first.
     for (const command of [
       ['generate', '--prompt', 'x', '--model', 'no.gguf'],
       ['serve', 'no.gguf', '--port', '0'],
@@ -422,13 +433,13 @@ describe('what is wrong with a configuration is said', () => {
     }
   });
 
-  it('and more ranks than there are layers', async () => {
+  it('reject more ranks than layers', async () => {
     const { code, stderr } = await run(['generate', ...smallPool, '--prompt', 'x', '--pipeline-parallel-size', '99']);
     expect(stderr).toMatch(/^error: --pipeline-parallel-size is 99, and the model has \d+ layers: .*\n$/);
     expect(code).toBe(2);
   });
 
-  it('and a directory that cannot be used, which is the fault of the world', async () => {
+  it('exit with 1 if the directory of the store cannot be used', async () => {
     const file = join(folder, 'a-file');
     writeFileSync(file, '');
     const { code, stderr } = await run(['generate', ...smallPool, '--prompt', 'x', ...shared(file, 'kv_both')]);
@@ -436,7 +447,7 @@ describe('what is wrong with a configuration is said', () => {
     expect(code).toBe(1);
   });
 
-  it('and what can be said is in the help', async () => {
+  it('list the settings of connectors in their help', async () => {
     for (const command of [['serve'], ['generate'], ['bench', 'latency']]) {
       const { stdout } = await run([...command, '--help']);
       expect(stdout).toContain(`--kv-transfer-config '{"kv_connector":"SharedStorageConnector"`);

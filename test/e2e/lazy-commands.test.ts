@@ -1,4 +1,4 @@
-/** A command loads its own modules only. Node's coverage lists the modules that a process has run. */
+/** A command loads only its own modules. Node's coverage lists the modules that a process has run. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -30,7 +30,7 @@ it('kvasir --version loads no command', () => {
   expect(modules.filter((module) => ofCommands.test(module))).toEqual([]);
 });
 
-it('a command does not load the others', () => {
+it('a command does not load the modules of other commands', () => {
   const modules = modulesOf('bench', '--help');
   expect(modules).toContain('bench/command.js');
   expect(modules.filter((module) => ofCommands.test(module) && !module.startsWith('bench/'))).toEqual([]);

@@ -5,7 +5,7 @@ import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { Server } from '../../src/server/server.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
-/** A prompt of 1.5 million characters, and what other requests notice of it: nothing. Real engine, real sockets. */
+/** A prompt of 1.5 million characters does not delay other requests. Engine and sockets are real. */
 const folder = temporaryFolder();
 const sentence = 'the quick brown fox jumps over the lazy dog. ';
 const long = sentence.repeat(34_000);
@@ -65,7 +65,7 @@ function post(path: string, body: object, signal?: AbortSignal): Promise<Answer>
 
 const nextTurn = () => new Promise(setImmediate);
 
-/** Until a long prompt is being tokenized. On the event loop's thread nobody would ever see it. */
+/** Waits until a long prompt is being tokenized. If the event loop's thread tokenized it, no test could observe this state. */
 async function untilTokenizing(answer: Promise<unknown>): Promise<void> {
   let isAnswered: boolean = false;
   const settle = () => {
@@ -91,30 +91,30 @@ describe.each([
     let turns = 0;
     for (; engine.stats().waiting > 0; turns++) await nextTurn();
     expect(turns).toBeGreaterThan(10);
-    const { status, body: answered } = await answer;
+    const { status, body: result } = await answer;
     if (path !== '/tokenize') {
       expect(status).toBe(400);
-      expect(answered.error.code).toBe('context_length_exceeded');
+      expect(result.error.code).toBe('context_length_exceeded');
     } else {
       expect(status).toBe(200);
-      expect(answered.count).toBe(answered.tokens.length);
-      expect(answered.count).toBeGreaterThan(counted.count * 3000);
+      expect(result.count).toBe(result.tokens.length);
+      expect(result.count).toBeGreaterThan(counted.count * 3000);
     }
   });
 
-  it('is given up when its client goes away', async () => {
+  it('is dropped when its client disconnects', async () => {
     const controller = new AbortController();
     const answer = post(path, body, controller.signal);
-    const gone = expect(answer).rejects.toMatchObject({ name: 'AbortError' });
+    const rejected = expect(answer).rejects.toMatchObject({ name: 'AbortError' });
     await untilTokenizing(answer);
     controller.abort();
-    await gone;
+    await rejected;
     while (engine.stats().waiting > 0) await nextTurn();
     expect((await post('/v1/completions', { prompt: 'the fox', max_tokens: 1 })).status).toBe(200);
   });
 });
 
-describe('what is refused before it is looked at', () => {
+describe('a prompt that is too long is rejected before it is tokenized', () => {
   const tooLong = async (path: string, body: object) => {
     const answer = post(path, body);
     let hasWaited: boolean = false;
@@ -126,12 +126,12 @@ describe('what is refused before it is looked at', () => {
       hasWaited ||= engine.stats().waiting > 0;
       await nextTurn();
     }
-    // It never was with the text thread, and the event loop has no time to tokenize it: a vocabulary reads it in a second.
+    // The text thread never had it, and tokenizing it on the event loop would take a second.
     expect(hasWaited).toBe(false);
     return (await answer).body.error;
   };
 
-  it('a text whose bytes are too many for any tokens', async () => {
+  it('if a text has more bytes than the largest prompt can have', async () => {
     const error = await tooLong('/v1/completions', { prompt: 'x'.repeat(7_000_000) });
     expect(error).toMatchObject({
       code: 'context_length_exceeded',
@@ -139,19 +139,19 @@ describe('what is refused before it is looked at', () => {
     });
   });
 
-  it('token ids that are too many, however wrong they are', async () => {
+  it('if it has too many token ids, even invalid ones', async () => {
     const error = await tooLong('/v1/completions', { prompt: new Array(300_000).fill(-1) });
     expect(error).toMatchObject({ message: expect.stringContaining('has 300000 tokens') });
   });
 
-  it('a conversation of more messages than the model has tokens', async () => {
+  it('if a conversation has more messages than the context has tokens', async () => {
     const messages = new Array(200_001).fill({ role: 'nobody' });
     const error = await tooLong('/v1/chat/completions', { messages });
     expect(error).toMatchObject({ message: expect.stringContaining('of at most 200000') });
   });
 });
 
-it('renders a long conversation while other requests are answered', async () => {
+it('a long conversation is rendered while other requests are answered', async () => {
   const messages = Array.from({ length: 5000 }, (_, i) => ({
     role: i % 2 ? 'assistant' : 'user',
     content: sentence,
@@ -169,7 +169,7 @@ it('renders a long conversation while other requests are answered', async () => 
   expect((await answer).status).toBe(200);
 });
 
-it('gives back a text of any number of tokens', async () => {
+it('/detokenize returns the text of more than 16384 tokens', async () => {
   const tokens = engine.tokenize(sentence.repeat(2000), { addSpecial: false });
   expect(tokens.length).toBeGreaterThan(16_384);
   expect((await post('/detokenize', { tokens })).body.prompt === sentence.repeat(2000)).toBe(true);

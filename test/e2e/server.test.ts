@@ -6,7 +6,7 @@ import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { Server } from '../../src/server/server.ts';
 
-/** The bundled model, the real engine and OpenAI's own client, over real sockets. */
+/** The bundled model, the real engine and OpenAI's client, over real sockets. */
 const model = 'models/kvasir-demo.gguf';
 const name = 'kvasir-demo';
 const PATIENCE = { timeout: 120_000, interval: 10 };
@@ -27,7 +27,7 @@ afterAll(async () => {
   await engine.close();
 });
 
-/** Every block is free or cached again. */
+/** Waits until no request is left and every block is free or cached. */
 async function expectIdle(): Promise<void> {
   await vi.waitFor(() => {
     const { running, waiting, blocks } = engine.stats();
@@ -40,8 +40,8 @@ async function expectIdle(): Promise<void> {
 const prompt = 'Once upon a time';
 const messages = [{ role: 'user', content: 'Tell me a story about a fox.' }] as const;
 
-describe('completions', () => {
-  it('are the same text streamed and not', async () => {
+describe('/v1/completions', () => {
+  it('returns the same text with and without streaming', async () => {
     const body = { model: name, prompt, max_tokens: 60, temperature: 0 };
     const whole = await client.completions.create(body);
     let text = '';
@@ -57,7 +57,7 @@ describe('completions', () => {
     expect(whole.choices[0]!.finish_reason).toBe('length');
   });
 
-  it('repeat with a seed, and differ without', async () => {
+  it('repeats a text with a seed, and generates others without', async () => {
     const ask = async (seed?: number) => {
       const seeded = seed === undefined ? {} : { seed };
       const { choices } = await client.completions.create({ model: name, prompt, max_tokens: 40, n: 2, ...seeded });
@@ -70,7 +70,7 @@ describe('completions', () => {
     expect(await ask()).not.toEqual(await ask());
   });
 
-  it('take tokens, and lists of prompts, in their order', async () => {
+  it('accepts tokens and lists of prompts, and returns the choices in their order', async () => {
     const prompts = [prompt, 'The little mouse', 'In the garden'];
     const common = { model: name, max_tokens: 12, temperature: 0 };
     const alone = [];
@@ -84,7 +84,7 @@ describe('completions', () => {
     expect(asTokens.choices.map((choice) => choice.text)).toEqual(alone);
   });
 
-  it('end before a stop string, wherever its tokens are cut', async () => {
+  it('ends before a stop string, also inside a token', async () => {
     const body = { model: name, prompt, max_tokens: 60, temperature: 0 };
     const free = (await client.completions.create(body)).choices[0]!.text;
     const stop = free.slice(21, 26);
@@ -98,7 +98,7 @@ describe('completions', () => {
     expect(streamed).toBe(expected);
   });
 
-  it('tell the logarithms of their probabilities', async () => {
+  it('returns logprobs', async () => {
     const body = { model: name, prompt, max_tokens: 10, temperature: 0, logprobs: 3 };
     const { choices } = await client.completions.create(body);
     const { tokens, token_logprobs, top_logprobs, text_offset } = choices[0]!.logprobs!;
@@ -114,8 +114,8 @@ describe('completions', () => {
   });
 });
 
-describe('chats', () => {
-  it('are the same text streamed and not, and report their usage', async () => {
+describe('/v1/chat/completions', () => {
+  it('returns the same text with and without streaming, and the usage', async () => {
     const body = { model: name, messages: [...messages], max_tokens: 60, temperature: 0 };
     const whole = await client.chat.completions.create(body);
     const stream = await client.chat.completions.create({
@@ -140,7 +140,7 @@ describe('chats', () => {
     });
   });
 
-  it("work with the client's own helper for streams", async () => {
+  it("works with the stream helper of OpenAI's client", async () => {
     const stream = client.chat.completions.stream({
       model: name,
       messages: [...messages],
@@ -156,7 +156,7 @@ describe('chats', () => {
     expect((await stream.finalChatCompletion()).choices[0]!.message.content).toBe(whole.choices[0]!.message.content);
   });
 
-  it('tell the logarithms of their probabilities, with bytes', async () => {
+  it('returns logprobs with bytes', async () => {
     const body = { model: name, messages: [...messages], max_tokens: 10, temperature: 0 };
     const { choices } = await client.chat.completions.create({ ...body, logprobs: true, top_logprobs: 2 });
     const content = choices[0]!.logprobs!.content!;
@@ -173,7 +173,7 @@ describe('the prefix cache', () => {
     return usage!.prompt_tokens_details!.cached_tokens!;
   };
 
-  it('is told in the usage, and kept apart by salts', async () => {
+  it('is reported in the usage, and separated by cache salts', async () => {
     expect(await ask()).toBe(0);
     expect(await ask()).toBeGreaterThan(100);
     expect(await ask({ cache_salt: 'a' })).toBe(0);
@@ -190,7 +190,7 @@ describe('a client', () => {
     expect((await client.models.retrieve(name)).id).toBe(name);
   });
 
-  it('gets the errors it knows', async () => {
+  it("gets the errors of OpenAI's API", async () => {
     const create = (extra: object) => client.completions.create({ model: name, prompt, ...extra } as never);
     await expect(create({ temperature: -1 })).rejects.toBeInstanceOf(OpenAI.BadRequestError);
     await expect(create({ model: 'other' })).rejects.toBeInstanceOf(OpenAI.NotFoundError);
@@ -201,7 +201,7 @@ describe('a client', () => {
     await expectIdle();
   });
 
-  it('that goes away frees its blocks', async () => {
+  it('that disconnects releases its blocks', async () => {
     const endless = { model: name, prompt, max_tokens: 8000, ignore_eos: true } as never;
     const controller = new AbortController();
     const answer = client.completions.create(endless, { signal: controller.signal });
@@ -211,7 +211,7 @@ describe('a client', () => {
     await expectIdle();
   });
 
-  it('whose connection breaks in the middle of a stream frees its blocks', async () => {
+  it('whose connection ends during a stream releases its blocks', async () => {
     const body = JSON.stringify({ prompt, max_tokens: 8000, ignore_eos: true, stream: true, n: 3 });
     const socket = connect(port, '127.0.0.1');
     socket.write(
@@ -223,13 +223,13 @@ describe('a client', () => {
     await expectIdle();
   });
 
-  it('may be one of many, some of which go away', async () => {
+  it('gets its completion while other clients disconnect', async () => {
     const before = engine.stats().aborts;
     const outcomes = await Promise.allSettled(
       Array.from({ length: 60 }, async (_, i) => {
-        const leaver = new AbortController();
-        if (i % 3 === 0) setTimeout(() => leaver.abort(), 5 + i);
-        const { signal } = leaver;
+        const controller = new AbortController();
+        if (i % 3 === 0) setTimeout(() => controller.abort(), 5 + i);
+        const { signal } = controller;
         const body = { model: name, prompt: `${prompt} ${i % 7}`, max_tokens: 5 + (i % 40), seed: i } as const;
         if (i % 2 === 0) return await client.completions.create(body, { signal });
         let tokens = 0;
@@ -263,7 +263,7 @@ describe('/tokenize and /detokenize', () => {
     },
   );
 
-  it('render a conversation as the chat endpoint does', async () => {
+  it('render a conversation like the chat endpoint', async () => {
     const { count } = await post('/tokenize', { messages });
     const chat = await client.chat.completions.create({ model: name, messages: [...messages], max_tokens: 1 });
     expect(chat.usage!.prompt_tokens).toBe(count);

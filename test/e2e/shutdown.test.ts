@@ -1,6 +1,6 @@
 /**
- * How the built command ends: SIGTERM and SIGINT against real processes with real connections. The shutdown timeout is a day
- * wherever a test shows that nothing waits for it: the test waits for the end of the process.
+ * How the built command ends after SIGTERM and SIGINT, with real processes and connections. In tests that show that the end does not
+ * wait for something, the shutdown timeout is a day.
  */
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -35,12 +35,12 @@ const endless = { max_tokens: 8000, ignore_eos: true, stream: true };
 
 type Served = Awaited<ReturnType<typeof serve>>;
 
-/** A connection that has sent `text` and nothing more. */
+/** A connection that has sent only `text`. */
 async function connection({ origin }: Served, text = ''): Promise<Socket> {
   const { hostname, port } = new URL(origin);
   const socket = connect(Number(port), hostname);
   sockets.push(socket);
-  // A server that closes while bytes are on their way resets the connection.
+  // If the server closes while bytes are in flight, it resets the connection.
   socket.on('error', () => undefined);
   await once(socket, 'connect');
   if (text !== '') await new Promise<void>((resolve) => socket.write(text, () => resolve()));
@@ -52,19 +52,19 @@ const closeOf = (socket: Socket): Promise<unknown> => {
   return socket.closed ? Promise.resolve() : new Promise((resolve) => socket.once('close', resolve));
 };
 
-/** An answer means that the server has accepted every connection before it. */
+/** After this answer, the server has accepted all earlier connections. */
 const hasAccepted = async ({ origin }: Served): Promise<void> => {
   await (await fetch(`${origin}/health`, { headers: { connection: 'close' } })).text();
 };
 
-describe('connections without a request', () => {
+describe('connections without a complete request', () => {
   const head = 'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n';
 
   it.each([
     ['has sent nothing', ''],
-    ['has sent a half of its headers', head],
-    ['has sent a half of its body', `${head}content-length: 1000\r\n\r\n{"prompt"`],
-  ])('do not delay the end: a connection that %s', async (_, text) => {
+    ['has sent half of its headers', head],
+    ['has sent half of its body', `${head}content-length: 1000\r\n\r\n{"prompt"`],
+  ])('do not delay the shutdown: a connection that %s', async (_, text) => {
     const server = await serve(aDay);
     const socket = await connection(server, text);
     await hasAccepted(server);
@@ -72,11 +72,11 @@ describe('connections without a request', () => {
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([0, null]);
     await closed;
-    await server.said(/shutting down: no request is running\n/);
+    await server.logged(/shutting down: no request is running\n/);
     expect(server.log()).not.toMatch(/aborted|requests? ended/);
   });
 
-  it('do not delay the end: clients that keep their connections after a load test', async () => {
+  it('do not delay the shutdown: clients that keep their connections open after a load test', async () => {
     const server = await serve(aDay);
     const agent = new Agent({ keepAlive: true, maxSockets: 20 });
     const answer = (): Promise<number | undefined> =>
@@ -93,7 +93,7 @@ describe('connections without a request', () => {
     agent.destroy();
   });
 
-  it('are closed at once while a request runs on to its end, and probes still get an answer', async () => {
+  it('are closed at once while a running request completes, and probes still get an answer', async () => {
     const server = await serve(aDay);
     const [silent, kept] = [
       await connection(server),
@@ -104,7 +104,7 @@ describe('connections without a request', () => {
     await reader.read();
     const closed = Promise.all([closeOf(silent), closeOf(kept)]);
     server.child.kill('SIGTERM');
-    await server.said(/shutting down: 1 request is running, for 86400 s at most\n/);
+    await server.logged(/shutting down: 1 request is running, for 86400 s at most\n/);
     await closed;
     const probe = await fetch(`${server.origin}/health`);
     expect(probe.status).toBe(503);
@@ -118,7 +118,7 @@ describe('connections without a request', () => {
 });
 
 describe('a request that does not end', () => {
-  it('is aborted when the shutdown timeout is over, and the exit code says so', async () => {
+  it('is aborted at the end of the shutdown timeout, and the exit code is that of the signal', async () => {
     const server = await serve(['--shutdown-timeout', '0']);
     await (await server.complete(endless)).body!.getReader().read();
     server.child.kill('SIGTERM');
@@ -145,7 +145,7 @@ describe('a request that does not end', () => {
     const server = await serve(aDay);
     await (await server.complete(endless)).body!.getReader().read();
     server.child.kill(first);
-    await server.said(/shutting down/);
+    await server.logged(/shutting down/);
     server.child.kill(second);
     expect(await server.exited).toEqual([code, null]);
     expect(server.log()).toContain('stopped by a second signal: 1 request was aborted\n');
@@ -163,8 +163,8 @@ describe('a request that does not end', () => {
 
 describe('a system call that does not return', () => {
   /**
-   * One `open` of `path` hangs, as on a dead mount, after so many that return. A FIFO would not do: a model that is no regular
-   * file is refused at once.
+   * After `opensBefore` successful calls, one `open` of `path` hangs, as on a dead mount. A FIFO is not enough: a model that is not a
+   * regular file is rejected at once.
    */
   function hangingOpen(name: string, path: string, opensBefore: number) {
     const [source, library, hangs] = ['c', 'so', 'hangs'].map((end) => join(folder, `${name}.${end}`));
@@ -201,7 +201,7 @@ describe('a system call that does not return', () => {
     ['SIGTERM', 143, 'header', 0],
     ['SIGINT', 130, 'weights', 3],
   ] as const) {
-    const title = `does not keep a server that loads its model: ${signal}, and the ${what}`;
+    const title = `does not stop ${signal} from ending a server that loads its model (${what})`;
     itNeeds(canPreload, 'no Linux or no C compiler', title, async () => {
       const { environment, isHanging } = hangingOpen(what, model, opensBefore);
       const child = start(['serve', '--port', '0', ...smallPool, model], environment);
@@ -212,7 +212,7 @@ describe('a system call that does not return', () => {
     });
   }
 
-  it('does not keep `kvasir generate` that reads its prompt', async () => {
+  it('does not stop SIGINT from ending `kvasir generate` that reads its prompt', async () => {
     const path = join(folder, 'prompt');
     expect(spawnSync('mkfifo', [path]).status).toBe(0);
     const child = start(['generate', ...smallPool, '--prompt', `@${path}`]);
@@ -224,8 +224,8 @@ describe('a system call that does not return', () => {
   });
 });
 
-describe('a thread that computes without end', () => {
-  /** A server whose compute thread is in a kernel that does not return: `hang` makes the kernel loop and tells that it does. */
+describe('a thread that computes without end does not stop the server from ending', () => {
+  /** A server whose compute thread is in a kernel that does not return. The file `hang` makes it loop; the file `hangs` reports it. */
   async function hangingKernel(name: string, ...args: string[]): Promise<Served> {
     const [header, hang, hangs] = ['h', 'hang', 'hangs'].map((end) => join(folder, `${name}.${end}`));
     const source = `
@@ -246,22 +246,22 @@ describe('a thread that computes without end', () => {
     return server;
   }
 
-  itNeeds(hasCompiler, 'no C compiler', 'does not keep the server: a kernel, and the shutdown timeout', async () => {
+  itNeeds(hasCompiler, 'no C compiler', 'at the shutdown timeout, while a kernel hangs', async () => {
     const server = await hangingKernel('timeout', '--shutdown-timeout', '1');
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([143, null]);
     expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
   });
 
-  itNeeds(hasCompiler, 'no C compiler', 'does not keep the server: a kernel, and a second signal', async () => {
+  itNeeds(hasCompiler, 'no C compiler', 'at a second signal, while a kernel hangs', async () => {
     const server = await hangingKernel('signals', ...aDay);
     server.child.kill('SIGTERM');
-    await server.said(/shutting down: 1 request is running/);
+    await server.logged(/shutting down: 1 request is running/);
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([143, null]);
   });
 
-  it('does not keep the server: a chat template', async () => {
+  it('at the shutdown timeout, while a chat template loops', async () => {
     const template = join(folder, 'endless.jinja');
     const loops = '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}';
     writeFileSync(template, `{% if messages|length > 256 %}${loops}{% endif %}text`);
@@ -276,19 +276,19 @@ describe('a thread that computes without end', () => {
     expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
   });
 
-  it('does not keep the server: tokens of long texts', async () => {
+  it('at the shutdown timeout, while long texts are tokenized', async () => {
     const server = await serve(['--shutdown-timeout', '0', '--max-body-size', '16MiB']);
     const body = JSON.stringify({ prompt: 'a\u00e9 '.repeat(1 << 21) });
     const head = `POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}`;
     for (let i = 0; i < 4; i++) await connection(server, `${head}\r\n\r\n${body}`);
     await hasAccepted(server);
     server.child.kill('SIGTERM');
-    // A fast machine may have refused or answered all of them.
+    // A fast machine may have rejected or answered all of them.
     expect([0, 143]).toContain((await server.exited)[0]);
   });
 });
 
-describe('worker processes that are stopped', () => {
+describe('stopped worker processes', () => {
   const ranks = ['--pipeline-parallel-size', '2'];
 
   /** A server whose ranks hang in the middle of a stream. */
@@ -301,31 +301,31 @@ describe('worker processes that are stopped', () => {
     return { server, workers };
   }
 
-  it('do not keep the server at SIGTERM, and are gone', async () => {
+  it('do not stop SIGTERM from ending the server, and end with it', async () => {
     const { server, workers } = await hung('--worker-timeout', '0', '--shutdown-timeout', '1');
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([143, null]);
     await allGone(workers);
   });
 
-  it('do not keep the server at a second signal, and are gone', async () => {
+  it('do not stop a second signal from ending the server, and end with it', async () => {
     const { server, workers } = await hung('--worker-timeout', '0', ...aDay);
     server.child.kill('SIGTERM');
-    await server.said(/shutting down/);
+    await server.logged(/shutting down/);
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([143, null]);
     await allGone(workers);
   });
 
   const isLinux = process.platform === 'linux';
-  itNeeds(isLinux, 'no Linux', 'do not outlive a server that is killed with -9', async () => {
+  itNeeds(isLinux, 'no Linux', 'end when the server is killed with -9', async () => {
     const { server, workers } = await hung('--worker-timeout', '0');
     server.child.kill('SIGKILL');
     await server.exited;
     await allGone(workers);
   });
 
-  it('are named by the health until they are replaced, and the server stays live', async () => {
+  it('are named in the health until they are replaced, and the server stays live', async () => {
     const server = await serve([...ranks, '--worker-timeout', '1']);
     const health = async (path = '') => {
       const response = await fetch(`${server.origin}/health${path}`);
@@ -341,15 +341,15 @@ describe('worker processes that are stopped', () => {
         body: { status: 'recovering', ranks: [{ processId: first, state: 'silent' }] },
       });
     expect(await health('/live')).toEqual({ status: 200, body: { status: 'ok' } });
-    await server.said(/The worker process of rank 0 of 2 did not answer for 1 s and was killed\./);
+    await server.logged(/The worker process of rank 0 of 2 did not answer for 1 s and was killed\./);
     await expect.poll(() => health(), patience).toEqual({ status: 200, body: { status: 'ok' } });
     expect(isRunning(first!)).toBe(false);
   });
 
-  it('are gone after SIGTERM while they load', async () => {
+  it('end after SIGTERM while they load', async () => {
     const child = start(['serve', '--port', '0', ...smallPool, ...ranks]);
     const exited = once(child, 'exit');
-    // A child that is stopped before it runs the worker's program would block its parent in the call that starts it.
+    // A child that is stopped before it runs the worker's program blocks its parent in the call that starts it.
     const ranksOf = () => childrenOf(child.pid!).filter((id) => commandOf(id).includes('worker-main'));
     await expect.poll(() => ranksOf().length, { interval: 2 }).toBe(2);
     const workers = ranksOf();
@@ -366,7 +366,7 @@ describe('worker processes that are stopped', () => {
     const expected = JSON.parse(await response.text()).choices[0].text;
     const again = server.complete({ ...long, stream: false });
     server.child.kill('SIGSTOP');
-    // The only test that lets time pass: nothing can happen meanwhile that it could wait for.
+    // The only test that waits for the clock: there is no event to wait for.
     await sleep(3_000);
     server.child.kill('SIGCONT');
     expect(JSON.parse(await (await again).text()).choices[0].text).toBe(expected);

@@ -1,6 +1,6 @@
 /**
- * `npm run test:gpu`: the same text from a GPU backend as from the CPU. It needs a GPU package, for example
- * `npm install --no-save @node-llama-cpp/linux-x64-vulkan`, and a device; Mesa's software Vulkan will do
+ * `npm run test:gpu`: compares the texts of a GPU backend and of the CPU. It needs a GPU package, for example
+ * `npm install --no-save @node-llama-cpp/linux-x64-vulkan`, and a device; Mesa's software Vulkan is enough
  * (`apt-get install mesa-vulkan-drivers`, `GGML_VK_VISIBLE_DEVICES=0`).
  */
 import { describe, expect, it } from 'vitest';
@@ -8,7 +8,7 @@ import { createEngine } from '../../src/compose.ts';
 import { promptOf } from '../support/drive.ts';
 
 describe('a GPU backend', () => {
-  it('writes what the CPU writes: alone, in company, in chunks, with cached blocks', async () => {
+  it('generates the same text as the CPU: alone, in a batch, in chunks, with cached blocks', async () => {
     const prompts = ['Once upon a time', 'The fox went to the mill and', 'In the garden there was'];
     const texts: Record<string, string[]> = {};
     for (const device of ['cpu', 'gpu'] as const) {
@@ -20,15 +20,15 @@ describe('a GPU backend', () => {
         kvCacheMemory: 64 << 20,
         maxNumBatchedTokens: 64,
       });
-      const write = async (prompt: string | Int32Array): Promise<string> => {
+      const complete = async (prompt: string | Int32Array): Promise<string> => {
         let text = '';
         const params = { maxTokens: 24, temperature: 0 };
         for await (const delta of engine.generate({ prompt, params })) text += delta.text;
         return text;
       };
       const long = promptOf(150, 3, 2000);
-      const alone = await write(long);
-      const together = await Promise.all([...prompts, long].map(write));
+      const alone = await complete(long);
+      const together = await Promise.all([...prompts, long].map(complete));
       expect(together[3]).toBe(alone);
       expect(engine.stats().cachedTokens).toBe(144);
       texts[device] = together;

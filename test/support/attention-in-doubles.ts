@@ -1,4 +1,4 @@
-/** Attention as it is defined, in double precision: what kernels are compared with. */
+/** Attention by its definition, in double precision: the reference for kernels. */
 import type { NativeApi } from '../../src/ggml/ffi.ts';
 import { F16, Q8_0 } from '../../src/ggml/types.ts';
 import type { AttentionVariant } from '../../src/runner/attention/attention-native.ts';
@@ -13,19 +13,19 @@ export interface AttentionTestShape {
   readonly kvType: KvType;
 }
 
-/** The bytes of all pages. */
+/** The bytes of all blocks. */
 export const poolBytes = (native: NativeApi, memory: KvMemory): Uint8Array =>
   new Uint8Array(native.memoryAt(memory.baseAddress, memory.blockCount * memory.blockBytes));
 
 /**
- * What attention is: for each row and head, softmax of q . k over what the row sees, times v; everything in doubles. All
- * variants share the products of queries and keys.
+ * For each row and head: softmax of q . k over the tokens that the row sees, times v, all in doubles. All variants share the dot
+ * products of queries and keys.
  */
 export class AttentionInDoubles {
   readonly #shape: AttentionTestShape;
   readonly #values: Float32Array;
   readonly #pool: Float32Array;
-  /** Of each row: where the values of its tokens lie in the pool, and for each head the scores of these tokens. */
+  /** For each row: the offsets in the pool of its tokens' values, and for each head the scores of these tokens. */
   readonly #rows: { readonly values: Int32Array; readonly scores: Float64Array[] }[] = [];
 
   constructor(
@@ -90,11 +90,11 @@ export class AttentionInDoubles {
     return result;
   }
 
-  /** Of the values at these places, weighed by the softmax of their scores. */
+  /** The average of the values at these offsets, weighted by the softmax of their scores. */
   #average(
     scores: Float64Array,
     sink: number | undefined,
-    places: Int32Array,
+    offsets: Int32Array,
     inHead: number,
     into: Float64Array,
   ): void {
@@ -103,7 +103,7 @@ export class AttentionInDoubles {
     let weight = sink === undefined ? 0 : Math.exp(sink - top);
     for (let i = 0; i < scores.length; i++) {
       const w = Math.exp(scores[i]! - top);
-      const v = places[i]! + inHead;
+      const v = offsets[i]! + inHead;
       weight += w;
       for (let d = 0; d < into.length; d++) into[d]! += w * pool[v + d]!;
     }
@@ -112,14 +112,14 @@ export class AttentionInDoubles {
 }
 
 function toFloats(native: NativeApi, bytes: Uint8Array, type: KvType): Float32Array {
-  const halves = (from: Uint16Array): Float32Array => {
+  const toF32 = (from: Uint16Array): Float32Array => {
     const floats = new Float32Array(from.length);
     native.ggml_fp16_to_fp32_row(from, floats, BigInt(from.length) as never);
     return floats;
   };
-  if (type === F16) return halves(new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2));
+  if (type === F16) return toF32(new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2));
   const blocks = bytes.length / Q8_0.typeSize;
   const values = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length);
-  const factors = halves(Uint16Array.from({ length: blocks }, (_, i) => bytes[i * 34]! | (bytes[i * 34 + 1]! << 8)));
+  const factors = toF32(Uint16Array.from({ length: blocks }, (_, i) => bytes[i * 34]! | (bytes[i * 34 + 1]! << 8)));
   return Float32Array.from({ length: blocks * 32 }, (_, i) => factors[i >> 5]! * values[(i >> 5) * 34 + 2 + (i & 31)]!);
 }

@@ -5,14 +5,14 @@ import { dirname, join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { setTimeout as wait } from 'node:timers/promises';
 
-/** The built command in processes of its own, with the bundled model: what a user's shell sees. */
+/** The built command in separate processes, with the bundled model, as in a user's shell. */
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
 const lock = join(process.cwd(), 'dist', '.building.lock');
 export const smallPool = ['--kv-cache-memory', '64MiB', '--threads', '1'];
 
 /**
- * Test files run beside each other, and none may start the command while another one's compiler writes it. The lock names its
- * process, so a lock that a killed run has left is removed.
+ * Test files run in parallel, and no test may start the command while the compiler of another file writes it. The lock names its
+ * process, so a lock that a killed run left is removed.
  */
 export async function buildCommand(): Promise<void> {
   while (!takeLock()) await wait(50);
@@ -26,7 +26,7 @@ export async function buildCommand(): Promise<void> {
 
 function takeLock(): boolean {
   mkdirSync(dirname(lock), { recursive: true });
-  // A file with another name that is linked: the lock is never there without its process id.
+  // Writes a file with another name and links it: so the lock always contains its process id.
   const mine = `${lock}-${process.pid}`;
   writeFileSync(mine, String(process.pid));
   try {
@@ -52,7 +52,7 @@ function ownerOf(path: string): number {
   try {
     return Number(readFileSync(path, 'utf8'));
   } catch {
-    // Released just now.
+    // The lock was released meanwhile.
     return process.pid;
   }
 }
@@ -84,22 +84,22 @@ export async function run(args: readonly string[], input = '') {
   return { code, stdout, stderr };
 }
 
-/** A server on a port of the system's choice, and what it says on stderr so far. */
+/** A server on a port that the system chooses, with its stderr so far. */
 export async function serve(args: readonly string[] = [], environment: Record<string, string> = {}) {
   const child = start(['serve', '--port', '0', ...smallPool, ...args], environment);
   let log = '';
   child.stderr.on('data', (piece) => {
     log += piece;
   });
-  const said = async (pattern: RegExp): Promise<RegExpExecArray> => {
+  const logged = async (pattern: RegExp): Promise<RegExpExecArray> => {
     for (;;) {
       const match = pattern.exec(log);
       if (match !== null) return match;
-      if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}: ${log}`);
+      if (child.exitCode !== null) throw new Error(`the server ended with ${child.exitCode}: ${log}`);
       await Promise.race([once(child.stderr, 'data'), once(child, 'exit')]);
     }
   };
-  const origin = (await said(/address +(http:\S+)/))[1]!;
+  const origin = (await logged(/address +(http:\S+)/))[1]!;
   const post = (path: string, body: object, headers: Record<string, string> = {}) =>
     fetch(origin + path, {
       method: 'POST',
@@ -109,12 +109,12 @@ export async function serve(args: readonly string[] = [], environment: Record<st
   const complete = (body: object, headers: Record<string, string> = {}) =>
     post('/v1/completions', { prompt: 'Once upon a time', ...body }, headers);
   const exited = once(child, 'exit');
-  /** Asks it to end, and gives all that it said. */
+  /** Sends SIGTERM, and returns the whole stderr. */
   const stop = async (): Promise<string> => {
     const closed = once(child.stderr, 'close');
     child.kill('SIGTERM');
     await Promise.all([exited, closed]);
     return log;
   };
-  return { child, origin, said, log: () => log, post, complete, exited, stop };
+  return { child, origin, logged, log: () => log, post, complete, exited, stop };
 }

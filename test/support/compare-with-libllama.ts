@@ -1,4 +1,4 @@
-/** Our logits and greedy tokens against libllama's own `llama_decode` on the same file, in this process. */
+/** Compares our logits and greedy tokens with libllama's `llama_decode` on the same file, in this process. */
 import { expect } from 'vitest';
 import { type LlamaReference, openReference } from '../../src/ggml/llama-reference.ts';
 import { Drive, openRunner, promptOf, type RunnerOverrides } from './drive.ts';
@@ -8,18 +8,18 @@ export interface Comparison {
   readonly options: RunnerOverrides;
   /** Rows that libllama computes at a time, so that its attention does the same arithmetic as ours. */
   readonly microBatch: number;
-  /** How far a logit may be from libllama's, as a part of the row's standard deviation. */
+  /** The largest allowed distance of a logit from libllama's, in standard deviations of the row. */
   readonly tolerance: number;
-  /** Logits this close, in standard deviations, are a tie. */
+  /** Logits with a smaller distance, in standard deviations, count as equal. */
   readonly nearTie: number;
 }
 
 export const referencePrompt = promptOf(96, 5);
 const maxTokens = 64;
-/** Room for the prompt and the answer in each of the models. */
+/** Enough for the prompt and the output in each of the models. */
 const kvCacheBytes = (): number => 4 << 20;
 
-/** Compares the logits after the prompt, and then each token of a greedy answer. */
+/** Compares the logits after the prompt, and each token of a greedy completion. */
 export async function compareWithLibllama(path: string, comparison: Comparison): Promise<void> {
   const { options, microBatch, tolerance, nearTie } = comparison;
   const repack = options.repack ?? true;
@@ -48,15 +48,15 @@ export async function logitsAfterPrompt(path: string, options: RunnerOverrides):
   return rows[0]!;
 }
 
-/** The largest difference of two rows, in standard deviations of the second. */
+/** The largest difference between two rows, in standard deviations of the second. */
 export function distance(a: Float32Array, b: Float32Array): number {
   return b.reduce((most, value, i) => Math.max(most, Math.abs(value - a[i]!)), 0) / deviation(b);
 }
 
-/** Each of our tokens is libllama's choice too, unless two logits of libllama are nearly equal. */
+/** Each of our tokens is also libllama's best token, unless two logits of libllama are nearly equal. */
 function expectGreedy(reference: LlamaReference, tokens: readonly number[], nearTie: number): void {
   expect(tokens).toHaveLength(maxTokens);
-  // All at once: single rows would take other kernels.
+  // All rows at once, because libllama computes single rows with other kernels.
   reference.clear();
   reference.decode([...referencePrompt, ...tokens], { wantAllLogits: true });
   for (const [i, token] of tokens.entries()) {

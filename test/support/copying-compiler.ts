@@ -2,8 +2,8 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
- * The path of a C compiler that compiles what it has not compiled yet, and else copies what it kept in `folder`. For tests of
- * what happens around a compiler, which ask for the same library many times.
+ * The path of a C compiler that compiles each command once, and otherwise copies the library that it kept in `folder`. For tests
+ * that compile the same library many times and do not test the compiler.
  */
 export function copyingCompiler(folder: string): string {
   const path = join(folder, 'copying-cc');

@@ -19,19 +19,19 @@ export interface DriveRequest {
   readonly cacheSalt?: string;
 }
 
-/** All that one request computed: what must be the same bits in every run. */
+/** The results of one request, which must have the same bits in every run. */
 export interface RequestTrace {
   readonly tokens: number[];
   /** CRC32 of the row of logits that each token was sampled from. */
   readonly logits: number[];
-  /** CRC32 of the KV of each full block, by index; a block that is computed twice must come out the same. */
+  /** CRC32 of the KV of each full block, by index; a block that is computed twice must have the same bits. */
   readonly blocks: Map<number, number>;
   stats: RequestStats | undefined;
 }
 
 export type RunnerOverrides = Partial<Omit<GgmlRunnerOptions, 'file' | 'config'>>;
 
-/** A model as a pipeline of so many stages, with equally many pages each. */
+/** A model as a pipeline of this many stages, with equally many blocks each. */
 export async function openStages(path: string, stages: number, overrides: RunnerOverrides = {}): Promise<GgmlRunner[]> {
   const { layerCount } = readModelConfig(await readGguf(path));
   const opened: GgmlRunner[] = [];
@@ -49,7 +49,7 @@ export async function openRunner(path: string, overrides: RunnerOverrides = {}):
     file,
     config: readModelConfig(file),
     device: 'cpu',
-    // ggml's threads spin while they wait: with other processes on the same cores more than one makes tests crawl.
+    // ggml's threads spin while they wait: with other processes on the same cores, more than one thread makes tests slow.
     threads: 1,
     numerics: 'exact',
     blockSize: tokenCount(16),
@@ -59,14 +59,13 @@ export async function openRunner(path: string, overrides: RunnerOverrides = {}):
 }
 
 /**
- * Runs requests to their end through the real scheduler and the real runner, or a pipeline of them, and records the bits
- * of everything.
- * `arrive` says after how many steps each request comes; default: all at once.
+ * Runs requests to their end through the real scheduler and the real runner, or a pipeline of runners, and records the bits of all
+ * results. `arrive` returns the step before which each request arrives; default: all arrive at once.
  */
 export class Drive {
   readonly stages: readonly GgmlRunner[];
   readonly #traces = new Map<string, RequestTrace>();
-  /** Steps of the last run, and the most rows and sequences of any. */
+  /** Steps of the last run, and the largest number of sequences in a step. */
   steps = 0;
   largestBatch = 0;
 
@@ -91,7 +90,7 @@ export class Drive {
     return drive;
   }
 
-  /** The first stage: the runner, when there is only one. */
+  /** The first stage, which is the whole model if there is only one. */
   get runner(): GgmlRunner {
     return this.stages[0]!;
   }
@@ -160,7 +159,7 @@ export class Drive {
       if (stage === this.stages.at(-1)) return result;
       hidden = result.hidden;
     }
-    throw new Error('a drive without stages');
+    throw new Error('the drive has no stages');
   }
 
   #add(scheduler: Scheduler, { id, prompt, params, cacheSalt }: DriveRequest): true {
@@ -187,10 +186,11 @@ export class Drive {
       for (const { start, end } of spans) {
         for (let index = blockIndexOf(start, blockSize); (index + 1) * blockSize <= end; index++) {
           const block = blockId(blockAt(table, index));
-          // Stages hold a page's layers one after the other.
+          // Each stage has its layers of a block, in order.
           const crc = this.stages.reduce((sum, { memory }) => crc32(memory.bytesOf(block), sum), 0);
           const known = this.trace(id).blocks.get(index);
-          if (known !== undefined && known !== crc) throw new Error(`${id}: block ${index} came out with other bits`);
+          if (known !== undefined && known !== crc)
+            throw new Error(`${id}: block ${index} was computed again with other bits`);
           this.trace(id).blocks.set(index, crc);
         }
       }

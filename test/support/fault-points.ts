@@ -1,11 +1,11 @@
 /**
- * Fails one chosen call among all calls of the system that the sources make, in this thread and in all threads that it starts
- * afterwards. All other calls are made as ever: only the return from the chosen call is replaced.
+ * Fails one chosen call among all system calls that the sources make, in this thread and in all threads that it starts afterwards.
+ * All other calls happen as usual: only the result of the chosen call is replaced.
  *
- * A call belongs to a site: which function of the system is called, and where in the sources. Threads run at different speeds, so
- * "the third call at this site" names a call in each run, and "the 97th call of all" does not.
+ * A call belongs to a site: the function of the system, and the place of the call in the sources. Threads run at different speeds, so
+ * "the third call at this site" is the same call in each run, but "the 97th call of all" is not.
  *
- * The file has no imports but Node's, because threads load it (compiled) before their own modules.
+ * The file imports only Node's modules, because threads load it (compiled) before their own modules.
  */
 import fs from 'node:fs';
 import promises from 'node:fs/promises';
@@ -19,7 +19,7 @@ const nameBytes = 384;
 const field = { lock: 0, siteCount: 1, isOn: 2, site: 3, remaining: 4, errno: 5, hasFailed: 6, threads: 7 } as const;
 const fieldCount = 16;
 
-/** The system's names of errors, with its numbers and texts. */
+/** Names, numbers and texts of the system's errors. */
 const errnos = [
   ['EIO', 5, 'i/o error'],
   ['ENOSPC', 28, 'no space left on device'],
@@ -34,7 +34,7 @@ export interface Site {
   readonly calls: number;
 }
 
-/** The state that all threads share: which sites were called how often, and which call is to fail. */
+/** The state that all threads share: the number of calls of each site, and the call that fails. */
 export class FaultPoints {
   readonly memory: SharedArrayBuffer;
   readonly #fields: Int32Array;
@@ -65,7 +65,7 @@ export class FaultPoints {
     Atomics.store(this.#fields, field.isOn, 0);
   }
 
-  /** Whether the chosen call came, and failed. */
+  /** Whether the chosen call has happened, and has failed. */
   get hasFailed(): boolean {
     return Atomics.load(this.#fields, field.hasFailed) === 1;
   }
@@ -80,7 +80,7 @@ export class FaultPoints {
     return found.sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** Threads that have been started and have not ended. */
+  /** Threads that were started and have not ended. */
   get threadCount(): number {
     return Atomics.load(this.#fields, field.threads);
   }
@@ -118,7 +118,7 @@ export class FaultPoints {
   #find(name: string): number {
     const count = this.#fields[field.siteCount]!;
     for (let index = 0; index < count; index++) if (this.#nameAt(index) === name) return index;
-    if (count === sitesMax) throw new Error('more sites than there is room for');
+    if (count === sitesMax) throw new Error(`there are more than ${sitesMax} sites`);
     this.#names.set(new TextEncoder().encode(name).subarray(0, nameBytes), count * nameBytes);
     this.#fields[field.siteCount] = count + 1;
     return count;
@@ -161,7 +161,7 @@ const handleCalls = 'read readv write writev readFile writeFile sync datasync st
 type Call = (...args: unknown[]) => unknown;
 type Calls = Record<string, Call>;
 
-/** Replaces what `node:fs` exports. `handle`: any open file. A close that fails has closed the file, as on Linux. */
+/** Replaces the functions of `node:fs`. `handle`: any open file. A failed close has closed the file, as on Linux. */
 function installFiles(points: FaultPoints, handle: object): void {
   const sync = fs as unknown as Calls;
   for (const name of syncCalls.split(' ').map((call) => `${call}Sync`)) {
@@ -190,7 +190,7 @@ function installFiles(points: FaultPoints, handle: object): void {
   const { open } = promises;
   promises.open = async (...args) => {
     const handle = await open(...args);
-    // Each handle has a `close` of its own.
+    // Each handle has its own `close`.
     const { close } = handle;
     handle.close = async () => {
       const error = points.hit('handle.close');
@@ -202,7 +202,7 @@ function installFiles(points: FaultPoints, handle: object): void {
   syncBuiltinESMExports();
 }
 
-/** What native functions return when they have no memory. Others end the process then (`GGML_ABORT`), or cannot fail. */
+/** Results of native functions without memory. Other functions end the process (`GGML_ABORT`) or cannot fail. */
 const outOfMemory: Readonly<Record<string, unknown>> = {
   ggml_backend_alloc_ctx_tensors_from_buft: 0,
   ggml_backend_buft_alloc_buffer: 0,
@@ -215,7 +215,7 @@ const outOfMemory: Readonly<Record<string, unknown>> = {
   madvise: -1,
 };
 
-/** What native functions open, and what closes it. */
+/** Native functions that open an object, and the functions that close it. */
 const closedBy: Readonly<Record<string, string>> = {
   ggml_init: 'ggml_free',
   ggml_gallocr_new: 'ggml_gallocr_free',
@@ -283,7 +283,7 @@ const proxyOf = new Map<string, never>();
 
 const dataName = 'kvasir fault points';
 
-/** Threads that this thread starts load `entry`, which is this module, before their own. */
+/** Threads that this thread starts load `entry`, which is this module, before their own modules. */
 function installThreads(points: FaultPoints, entry: string): void {
   workerThreads.setEnvironmentData(dataName, points.memory);
   workerThreads.Worker = class extends workerThreads.Worker {
@@ -296,7 +296,7 @@ function installThreads(points: FaultPoints, entry: string): void {
   syncBuiltinESMExports();
 }
 
-/** For the main thread. `entry`: this module, compiled. `koffi`: the one that the sources import. */
+/** For the main thread. `entry`: this module, compiled. `koffi`: the instance that the sources import. */
 export async function installFaultPoints(
   entry: string,
   koffi: { load: Call },

@@ -1,4 +1,4 @@
-/** For `nth-failure.test.ts`: runs a scenario once for each call of the system that can fail in it. */
+/** For `nth-failure.test.ts`: runs a scenario once for each system call that can fail in it. */
 import { Prng } from '../../src/base/prng.ts';
 import type { FaultPoints } from './fault-points.ts';
 
@@ -6,11 +6,11 @@ export interface Fault {
   readonly site: string;
   /** Counted from 1. */
   readonly nth: number;
-  /** Which error the system reports. */
+  /** The index of the error that the system reports. */
   readonly errno: number;
 }
 
-/** One run of a scenario, with its checks. Throws what is wrong. */
+/** One run of a scenario, with its checks. Throws if a check fails. */
 export type Run = (fault?: Fault) => Promise<void>;
 
 export interface RunOptions {
@@ -21,18 +21,18 @@ export interface RunOptions {
   readonly covered: Set<string>;
 }
 
-/** `KVASIR_TEST_EVERY_FAILURE=1 npx vitest run test/nth-failure.test.ts` fails every call; some hundred seconds. */
+/** `KVASIR_TEST_EVERY_FAILURE=1 npx vitest run test/nth-failure.test.ts` fails every call, which takes some hundred seconds. */
 const isEvery = process.env.KVASIR_TEST_EVERY_FAILURE === '1';
 /** `KVASIR_TEST_FAILURE='writevSync in' npx vitest run ...` fails only calls whose description contains this. */
 const only = process.env.KVASIR_TEST_FAILURE;
 
 /**
- * One call of each site that no other scenario has covered, or every call of every site. The calls of a site are counted again in each
- * run: a fault may change what is called afterwards. Returns descriptions of the runs that went wrong.
+ * Fails one call of each site that no other scenario has covered, or every call of every site. The calls of a site are counted again
+ * in each run, because a fault may change later calls. Returns descriptions of the failed runs.
  */
 export async function failEach(run: Run, { points, seed, covered }: RunOptions): Promise<string[]> {
   await run();
-  const wrong: string[] = [];
+  const failures: string[] = [];
   const prng = new Prng(seed);
   for (const { name, calls } of points.sites()) {
     const first = isEvery ? 1 : prng.between(1, calls);
@@ -46,11 +46,11 @@ export async function failEach(run: Run, { points, seed, covered }: RunOptions):
       await run(fault).catch((error: unknown) => {
         problem = error;
       });
-      if (problem !== undefined) wrong.push(`${described}: ${textOf(problem)}`);
+      if (problem !== undefined) failures.push(`${described}: ${textOf(problem)}`);
       if (!points.hasFailed || !isEvery) break;
     }
   }
-  return wrong;
+  return failures;
 }
 
 const textOf = (error: unknown): string => (error instanceof Error ? (error.stack ?? error.message) : String(error));

@@ -11,21 +11,21 @@ import type { BlockMemory } from '../../src/core/block-memory.ts';
 /** Probabilities, per id and report. */
 export interface ReportFaults {
   readonly seed: number;
-  /** Said again in the next report. */
+  /** The next report repeats the id. */
   readonly duplicate?: number;
-  /** Said some reports later. */
+  /** The id comes some reports later. */
   readonly late?: number;
-  /** An id that nobody has ordered is said to be finished, and to have failed. */
+  /** A report names an unknown id as finished, or as failed. */
   readonly unknown?: number;
-  /** Never said: the engine must not wait for ever. */
+  /** No report names the id: the engine must not wait without end. */
   readonly forgotten?: number;
 }
 
 const kinds = ['finishedSending', 'finishedRecving', 'drained'] as const;
 
 /**
- * A worker half whose reports come late, twice, about nothing, or never; its transfers are those of the one inside. An id is
- * never said to be drained before it is said to be finished.
+ * A worker side with reports that are late, repeated, about unknown transfers, or missing. The transfers are those of the connector
+ * inside. An id is never reported as drained before it is reported as finished.
  */
 export class FaultyReports implements WorkerConnector {
   readonly #side: WorkerConnector;
@@ -70,13 +70,13 @@ export class FaultyReports implements WorkerConnector {
   getFinished(): TransferReport {
     const report = this.#side.getFinished();
     const { duplicate = 0, late = 0, unknown = 0, forgotten = 0 } = this.#faults;
-    const said: Record<(typeof kinds)[number], TransferId[]> = {
+    const reported: Record<(typeof kinds)[number], TransferId[]> = {
       finishedSending: [],
       finishedRecving: [],
       drained: [],
     };
     for (const entry of this.#later.splice(0)) {
-      if (--entry.inReports <= 0) said[entry.kind].push(entry.id);
+      if (--entry.inReports <= 0) reported[entry.kind].push(entry.id);
       else this.#later.push(entry);
     }
     for (const kind of kinds) {
@@ -86,13 +86,13 @@ export class FaultyReports implements WorkerConnector {
         if (before !== undefined || this.#prng.chance(late)) {
           this.#later.push({ inReports: Math.max(before ?? 0, this.#prng.between(1, 4)), kind, id });
         } else {
-          said[kind].push(id);
+          reported[kind].push(id);
           if (this.#prng.chance(duplicate)) this.#later.push({ inReports: 1, kind, id });
         }
       }
-      if (this.#prng.chance(unknown)) said[kind].push((2 ** 40 + this.#prng.between(0, 9)) as TransferId);
+      if (this.#prng.chance(unknown)) reported[kind].push((2 ** 40 + this.#prng.between(0, 9)) as TransferId);
     }
-    return { ...report, ...said };
+    return { ...report, ...reported };
   }
 
   getBlockIdsWithLoadErrors(): readonly BlockLoadFailure[] {

@@ -1,4 +1,4 @@
-/** Writes GGUF files byte by byte, also such as no program would write: an independent twin of the reader. */
+/** Writes GGUF files byte by byte, also invalid ones: independent of the reader. */
 export type GgufFieldValue =
   | { readonly u32: number }
   | { readonly f32: number }
@@ -86,7 +86,7 @@ function field(value: GgufFieldValue): Buffer {
   return Buffer.concat([u32(6), f32(value.f32)]);
 }
 
-/** A vocabulary as SentencePiece models have it (Llama 2, Mistral): pieces with scores, and a token per byte. */
+/** A vocabulary as in SentencePiece models (Llama 2, Mistral): pieces with scores, and a token for each byte. */
 export function sentencePieceKeys(): NonNullable<GgufBytesOptions['keys']> {
   const pieces = ['▁', 'f', 'o', 'x', 'fo', 'fox', '▁fox', '▁the', 't', 'h', 'e', 'th', 'he', 'the', '▁t', '▁f', '▁fo'];
   const byteNames = Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`);

@@ -2,6 +2,6 @@ import { existsSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { heavyFiles } from './heavy-files-first.ts';
 
-it('the files that start first exist', () => {
+it('all listed files exist', () => {
   expect(heavyFiles.filter((path) => !existsSync(path))).toEqual([]);
 });

@@ -1,7 +1,7 @@
 import { relative } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** The files that take longest, longest first. A clean checkout has no times of an earlier run. */
+/** The slowest files, slowest first. A list, because a clean checkout has no times of an earlier run. */
 export const heavyFiles = [
   'test/e2e/bench-recovery.test.ts',
   'test/e2e/kv-transfer.test.ts',
@@ -34,8 +34,8 @@ export const heavyFiles = [
 ];
 
 /**
- * No long file begins when the others have ended. Files that share a process come first, one after the other: Vitest keeps the
- * process only for the next file.
+ * Slow files start first, so that no slow file starts when the others have ended. Files that share a process come before them, one after
+ * the other: Vitest keeps the process only for the next file.
  */
 export class HeavyFilesFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {

@@ -19,20 +19,20 @@ import type {
 import { chatTemplateMissing } from '../../src/engine/errors.ts';
 
 export interface LetterEngineOptions {
-  /** Awaited before every step, so that a test decides when the engine goes on. */
+  /** Awaited before every step, so that a test decides when the engine continues. */
   readonly beforeStep?: () => Promise<void>;
   readonly maxModelLen?: number;
   readonly maxRequests?: number;
   readonly hasChatTemplate?: boolean;
-  /** What it says of itself. */
+  /** The answer of `health`. */
   readonly health?: () => EngineHealth;
   /** The step, counted from 1, at which every request ends with `error`. */
   readonly failAtStep?: number;
-  /** What `generate` throws instead of generating. */
+  /** The error that `generate` throws. */
   readonly throws?: unknown;
-  /** What every request reports besides its lengths. */
+  /** Statistics of every request, besides its lengths. */
   readonly stats?: Partial<RequestStats>;
-  /** What the n-th completion brings from a connector that there is none of. */
+  /** The `kvTransferParams` of each completion's finish, as if from a connector. */
   readonly kvTransferParams?: (index: number) => JsonObject | undefined;
 }
 
@@ -41,9 +41,9 @@ const IM_END = 257;
 const VOCAB_SIZE = 258;
 
 /**
- * The engine's contract without a model, for tests of what stands before it: tokens are the bytes of UTF-8 (and two
- * control tokens), and what is generated is a function of the prompt alone: `abc...`, from a letter that the prompt's
- * length chooses, one choice one letter further than the last. Knows stop strings, lengths, aborts and a full queue.
+ * The engine's contract without a model, for tests of its callers. Tokens are the bytes of UTF-8 and two control tokens. The output
+ * depends only on the prompt: `abc...`, from a letter that the prompt's length decides, one letter later for each further choice.
+ * The engine obeys stop strings, lengths, aborts and the limit of its queue.
  */
 export class LetterEngine implements AsyncEngine {
   readonly model: ModelInfo;
@@ -213,7 +213,7 @@ export class LetterEngine implements AsyncEngine {
   }
 }
 
-/** The letters that a prompt of so many tokens gets. */
+/** The output for a prompt of this many tokens. */
 export function lettersOf(promptTokens: number, count: number, index = 0): string {
   return Array.from({ length: count }, (_, i) => String.fromCharCode(letterAt(promptTokens, index, i + 1))).join('');
 }

@@ -2,7 +2,7 @@ import { assert } from '../../src/base/assert.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import type { Timer, Timers } from '../../src/connector/timers.ts';
 
-/** Time that passes when it is told to: clock and timers for tests and simulations. */
+/** A clock and timers for tests; time passes only in `advance`. */
 export class ManualTime implements Clock, Timers {
   #nowMs = 0;
   #serial = 0;
@@ -12,7 +12,7 @@ export class ManualTime implements Clock, Timers {
     return this.#nowMs;
   }
 
-  /** Timers that have been set and neither fired nor been cancelled. */
+  /** The number of timers that have neither fired nor been cancelled. */
   get pending(): number {
     return this.#due.size;
   }
@@ -23,9 +23,9 @@ export class ManualTime implements Clock, Timers {
     return { cancel: () => void this.#due.delete(id) };
   }
 
-  /** Lets time pass; what is due is called in order of time, then of setting. */
+  /** Lets time pass, and calls due timers in order of time, then of creation. */
   advance(byMs: number): void {
-    assert(byMs >= 0, 'time does not run backwards');
+    assert(byMs >= 0, 'time does not go backwards');
     const endMs = this.#nowMs + byMs;
     for (;;) {
       let next: number | undefined;

@@ -1,6 +1,6 @@
 /**
- * A connector whose stores are memory, one per rank, for tests that open hundreds of them: the real halves, queue, breakers,
- * headers and verification, with faults in the stores and in what the workers report.
+ * A connector whose stores are memory, one per rank, for tests that open hundreds of them. Both sides, queue, circuit breakers, headers
+ * and verification are real; faults are in the stores and in the reports of workers.
  */
 import { assertDefined } from '../../src/base/assert.ts';
 import type { BlockKey } from '../../src/connector/block-key.ts';
@@ -21,26 +21,26 @@ import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
 import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
 import { FaultyReports, type ReportFaults } from './faulty-reports.ts';
 
-/** What a store holds at the start: the bytes of each block, by rank. */
+/** The content of a store at the start: the bytes of each block, by rank. */
 export type StoredBlocks = readonly ReadonlyMap<BlockKey, Uint8Array>[];
 
 export interface MemoryConnectorOptions {
   readonly identities: readonly KvIdentity[];
   readonly mode: LoadMode;
   readonly stored?: StoredBlocks;
-  /** One per rank; a rank without one has a store that works. */
+  /** One per rank; a rank without a plan has a store without faults. */
   readonly faults?: readonly FaultPlan[];
   readonly reports?: ReportFaults;
-  /** Of each rank's store; small ones evict. */
+  /** The capacity of each rank's store; a small store evicts. */
   readonly maxBytes?: number;
 }
 
 const never = new AbortController().signal;
 
 export class MemoryConnector {
-  /** Blocks that a worker reported as failed, on any rank: `transfer/page`, independent of what the scheduler counts. */
+  /** Blocks that a worker reported as failed, on any rank: `transfer/block`, independent of the scheduler's counters. */
   readonly failedBlocks = new Set<string>();
-  /** Blocks that arrived, by rank, as the stores saw it; not those that were given up before. */
+  /** Blocks that arrived, by rank, counted in the stores; without loads that were given up before. */
   readonly arrived: readonly Set<BlockKey>[];
   readonly #options: MemoryConnectorOptions;
   readonly #tiers: readonly HostTier[];
@@ -81,17 +81,17 @@ export class MemoryConnector {
       saveBufferBytes: 16 << 20,
       saveTimeoutMs: 40,
     });
-    const side = watched(worker, this.failedBlocks);
+    const side = recordingFailures(worker, this.failedBlocks);
     const { reports } = this.#options;
     return reports === undefined ? side : new FaultyReports(side, { ...reports, seed: reports.seed + identity.rank });
   }
 
-  /** Calls that would hang for ever end with an error: as a store that comes back. */
+  /** Hung calls end with an error, as when a store answers again. */
   releaseHung(): void {
     for (const injector of this.#injectors) injector.releaseHung();
   }
 
-  /** What of these keys is stored, as another process would find it. */
+  /** The stored blocks of these keys, as another process finds them. */
   async contents(keys: Iterable<BlockKey>): Promise<StoredBlocks> {
     const wanted = [...keys];
     const contents: Map<BlockKey, Uint8Array>[] = [];
@@ -109,7 +109,7 @@ export class MemoryConnector {
   }
 }
 
-/** The same store, but closing it closes it for nobody else: it outlives the engine, as stores do. */
+/** The same store, whose `close` does nothing: the store lives longer than the engine. */
 function viewOf(tier: HostTier): TamperableTier {
   return {
     name: tier.name,
@@ -124,7 +124,7 @@ function viewOf(tier: HostTier): TamperableTier {
   };
 }
 
-/** Notes which blocks arrive, and changes nothing. A load that was given up does not count, even if its bytes come later. */
+/** Records which blocks arrive, without other changes. A load that was given up does not count, even if its bytes come later. */
 export function recorded(tier: Tier, arrived: Set<BlockKey>): Tier {
   const load: Tier['load'] = async (key, into, signal, context) => {
     const reason = await tier.load(key, into, signal, context);
@@ -140,9 +140,9 @@ export function recorded(tier: Tier, arrived: Set<BlockKey>): Tier {
   });
 }
 
-/** Notes what the half reports as failed, and changes nothing. */
-function watched(side: WorkerConnector, failed: Set<string>): WorkerConnector {
-  const note = (failures: readonly BlockLoadFailure[]): readonly BlockLoadFailure[] => {
+/** Records the blocks that this side reports as failed, without other changes. */
+function recordingFailures(side: WorkerConnector, failed: Set<string>): WorkerConnector {
+  const record = (failures: readonly BlockLoadFailure[]): readonly BlockLoadFailure[] => {
     for (const { transfer, block } of failures) failed.add(`${transfer}/${block}`);
     return failures;
   };
@@ -150,7 +150,7 @@ function watched(side: WorkerConnector, failed: Set<string>): WorkerConnector {
     get(target, name) {
       const value: unknown = Reflect.get(target, name, target);
       if (typeof value !== 'function') return value;
-      if (name === 'getBlockIdsWithLoadErrors') return () => note(target.getBlockIdsWithLoadErrors());
+      if (name === 'getBlockIdsWithLoadErrors') return () => record(target.getBlockIdsWithLoadErrors());
       return value.bind(target) as unknown;
     },
   });

@@ -1,13 +1,13 @@
 /**
- * How much memory a process keeps for each unit of work, as a slope over many samples. A bound on the slope finds a leak of some
- * kilobytes per request, which a bound on the total would allow.
+ * The memory that a process keeps for each unit of work, as a slope over many samples. A bound on the slope finds a leak of some
+ * kilobytes per request, which a bound on the total would miss.
  */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /** Bytes per unit of work. */
 export interface MemoryGrowth {
-  /** What JavaScript can reach, and the buffers that it owns, after a full collection. */
+  /** Reachable JavaScript objects and their buffers, after a full garbage collection. */
   readonly heap: number;
   /** Resident memory of the process, native memory included. */
   readonly resident: number;
@@ -25,7 +25,7 @@ interface Sample {
 }
 
 async function sampleAt(at: number): Promise<Sample> {
-  // Finalizers run between collections, and free what the next collection can count.
+  // Finalizers run between collections, and free memory for the next collection.
   for (let i = 0; i < 3; i++) {
     collectGarbage();
     await new Promise(setImmediate);
@@ -47,7 +47,7 @@ export async function measureGrowth(
   return { heap: slope(samples, 'heap'), resident: slope(samples, 'resident') };
 }
 
-/** The median of the slopes of all pairs (Theil and Sen): single steps, such as a table that doubles, do not move it. */
+/** The median of the slopes of all pairs (Theil and Sen): single jumps, such as a table that doubles, do not change it. */
 function slope(samples: readonly Sample[], what: 'heap' | 'resident'): number {
   const slopes = samples.flatMap((later, i) =>
     samples.slice(0, i).map((earlier) => (later[what] - earlier[what]) / (later.at - earlier.at)),

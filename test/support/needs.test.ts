@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { itNeeds, testsNeed } from './needs.ts';
 
-describe('tests whose need is met', () => {
+describe('tests whose needs are met', () => {
   let ran = 0;
   testsNeed(true, 'nothing is missing');
-  it('run in a suite', () => {
+  it('runs a test of a suite', () => {
     ran++;
   });
-  itNeeds(true, 'nothing is missing', 'run alone', () => {
+  itNeeds(true, 'nothing is missing', 'runs a single test', () => {
     ran++;
   });
-  it('were both run', () => expect(ran).toBe(2));
+  it('has run both tests', () => expect(ran).toBe(2));
 });

@@ -1,6 +1,6 @@
 import { readdirSync, readlinkSync } from 'node:fs';
 
-/** The descriptors of this process, with its threads, that lead to a path with this beginning; on Linux. */
+/** The descriptors of this process, with its threads, whose path has this beginning; on Linux. */
 export function openFilesBelow(beginning: string): { readonly descriptor: number; readonly path: string }[] {
   return readdirSync('/proc/self/fd').flatMap((name) => {
     const path = targetOf(name);
@@ -8,7 +8,7 @@ export function openFilesBelow(beginning: string): { readonly descriptor: number
   });
 }
 
-/** Undefined if it was closed meanwhile. */
+/** Undefined if the file was closed meanwhile. */
 function targetOf(descriptor: string): string | undefined {
   try {
     return readlinkSync(`/proc/self/fd/${descriptor}`);

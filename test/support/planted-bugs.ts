@@ -4,11 +4,11 @@ import type { KvRequest } from '../../src/kv/kv-request.ts';
 import type { ExternalKv } from '../../src/scheduler/external-kv.ts';
 
 /**
- * Two bugs that repair more than was lost, for tests of what must find them. The text stays right with both, and so does the
- * engine's count of failed blocks. They are planted into the classes of one build: the sources, or `dist` (see `preload.ts`).
+ * Two bugs that repair more than necessary, for tests that must find them. With both, the text and the engine's count of failed blocks
+ * stay right. They are planted into the classes of one build: the sources, or `dist` (see `preload.ts`).
  *
- *   recompute-from-first   everything from the first lost block on is computed again, although later blocks are valid
- *   discard-load           one block that fails discards all other blocks of its load
+ *   recompute-from-first   all tokens from the first invalid block on are computed again, although later blocks are valid
+ *   discard-load           one failed block makes all other blocks of its load invalid
  */
 export const plantedBugs = ['recompute-from-first', 'discard-load'] as const;
 export type PlantedBug = (typeof plantedBugs)[number];
@@ -18,7 +18,7 @@ export interface BuggyClasses {
   readonly ExternalKv: typeof ExternalKv;
 }
 
-/** Returns a function that takes the bug out again. */
+/** Returns a function that removes the bug. */
 export function plant(bug: PlantedBug, classes: BuggyClasses): () => void {
   return bug === 'recompute-from-first'
     ? plantRecompute(classes.KvCache.prototype)
@@ -26,10 +26,10 @@ export function plant(bug: PlantedBug, classes: BuggyClasses): () => void {
 }
 
 function plantRecompute(kv: KvCache): () => void {
-  const { awaitsLoad, scheduleTokens: takeRows } = kv;
-  const original = { awaitsLoad, takeRows };
+  const { awaitsLoad, scheduleTokens } = kv;
+  const original = { awaitsLoad, scheduleTokens };
   kv.awaitsLoad = function (this: KvCache, request: KvRequest): boolean {
-    // The call plans the request again if that is due.
+    // The call plans the request again if necessary.
     const isReplanned = request.needsPlan;
     const awaits = original.awaitsLoad.call(this, request);
     if (isReplanned) {
@@ -41,7 +41,7 @@ function plantRecompute(kv: KvCache): () => void {
   };
   kv.scheduleTokens = function (this: KvCache, request: KvRequest, budget: number) {
     if (request.needsPlan) this.awaitsLoad(request);
-    return original.takeRows.call(this, request, budget);
+    return original.scheduleTokens.call(this, request, budget);
   };
   return () => Object.assign(kv, original);
 }

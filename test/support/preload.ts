@@ -5,8 +5,8 @@ import { compileModule } from './compile-module.ts';
 import type { PlantedBug } from './planted-bugs.ts';
 
 /**
- * The environment in which a built command, and every process that it starts, has the bug. `folder`: for the module that plants
- * it, which Node loads before the command.
+ * The environment in which a built command, and every process that it starts, has the bug. `folder`: the place for the module that
+ * plants the bug, which Node loads before the command.
  */
 export function environmentWith(bug: PlantedBug, folder: string): Record<string, string> {
   compileModule('planted-bugs.ts', folder);

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { setTimeout as wait } from 'node:timers/promises';
 
-/** Every process by id, with its parent; zombies are processes that nobody needs to end any more. */
+/** Every process by id, with its parent; a zombie is a process that has ended and whose parent has not read its exit code. */
 function table(): Map<number, { readonly parent: number; readonly isZombie: boolean }> {
   const { stdout } = spawnSync('ps', ['-A', '-o', 'pid=,ppid=,stat='], { encoding: 'utf8' });
   const rows = stdout
@@ -21,15 +21,15 @@ export function isRunning(processId: number): boolean {
   return found !== undefined && !found.isZombie;
 }
 
-/** The program and its arguments; empty for a process that is gone. */
+/** The program and its arguments; empty for a process that has ended. */
 export const commandOf = (processId: number): string =>
   spawnSync('ps', ['-o', 'args=', '-p', String(processId)], { encoding: 'utf8' }).stdout;
 
-/** A zombie child is one that its parent has not asked after: it is listed. */
+/** The children of a process, zombies included. */
 export const childrenOf = (processId: number): number[] =>
   [...table()].filter(([, { parent }]) => parent === processId).map(([id]) => id);
 
-/** Resolves when none of them runs any more; rejects after two minutes. */
+/** Resolves when all of these processes have ended; rejects after two minutes. */
 export async function allGone(processIds: readonly number[]): Promise<void> {
   for (let attempt = 0; attempt < 1200; attempt++) {
     if (!processIds.some(isRunning)) return;

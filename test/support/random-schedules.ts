@@ -10,7 +10,7 @@ import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { promptOf } from './drive.ts';
 import type { HarnessRequest } from './recovery-harness.ts';
 
-/** Two to six requests, most of them beginning alike. */
+/** Two to six requests, most of them with a shared prefix. */
 export function randomRequests(prng: Prng, vocabSize: number): HarnessRequest[] {
   const vocab = Math.min(vocabSize, 250);
   const shared = promptOf(112, prng.uint32(), vocab);
@@ -38,7 +38,7 @@ export function randomFaults(prng: Prng, loadTimeoutMs: number): FaultPlan {
 }
 
 function randomRule(prng: Prng, loadTimeoutMs: number): FaultRule {
-  // Each hung call costs a deadline: often enough to be met, seldom enough for hundreds of schedules.
+  // Each hung call takes a deadline's time: rare, so that hundreds of schedules do not take too long.
   const kinds: readonly FaultKind[] = prng.chance(0.1) ? ['hung'] : faultKinds.filter((kind) => kind !== 'hung');
   const fault = prng.pick(kinds);
   return faultRule({

@@ -1,6 +1,6 @@
 /**
- * A real model behind the real engine, scheduler, ranks and connector halves, opened once and used for hundreds of short
- * lives: each has its own scheduler, connector and stores, and finds in the pool the garbage that the last one left.
+ * A real model with the real engine, scheduler, ranks and connector sides. The model is opened once and used for hundreds of short
+ * runs: each run has its own scheduler, connector and stores, and a pool full of garbage.
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
@@ -30,9 +30,9 @@ import { MemoryConnector, type MemoryConnectorOptions, type StoredBlocks } from 
 export const blockSize = 16;
 
 export interface HarnessRequest extends GenerateRequest {
-  /** Milliseconds after the first one. */
+  /** Milliseconds after the start of the run. */
   readonly arriveMs?: number;
-  /** It is aborted when it has so many tokens; 0: as soon as it was submitted. */
+  /** The request is aborted when it has this many tokens; 0: as soon as it was submitted. */
   readonly abortAfter?: number;
 }
 
@@ -44,31 +44,31 @@ export interface Completion {
   readonly stats: RequestStats;
 }
 
-export interface LifeOptions {
+export interface RunOptions {
   readonly requests: readonly HarnessRequest[];
   readonly scheduler?: Partial<SchedulerOptions>;
-  /** Of the pool, the null page included. */
+  /** Blocks of the pool, including the null block. */
   readonly blocks?: number;
-  /** Absent: nothing is kept outside. */
+  /** Absent: no connector. */
   readonly store?: Omit<MemoryConnectorOptions, 'identities'>;
   readonly loadTimeoutMs?: number;
-  /** The engine is closed as soon as so many deltas have come from all requests together. */
+  /** The engine is closed when all requests together have emitted this many deltas. */
   readonly closeAfter?: number;
 }
 
-export interface Life {
+export interface RunResult {
   readonly completions: readonly Completion[];
   readonly stats: EngineStats;
   /** Blocks that a worker reported as failed; see `MemoryConnector`. */
   readonly failedBlocks: number;
-  /** Blocks that arrived on all ranks, as the stores saw it. */
+  /** Blocks that arrived on all ranks, counted in the stores. */
   readonly arrived: ReadonlySet<string>;
-  /** All that was stored by this life, by rank; empty without a store. */
+  /** All blocks that this run stored, by rank; empty without a store. */
   readonly stored: StoredBlocks;
 }
 
-/** Reports that were late, double or about nothing known, whoever has noticed: the ranks' aggregator or the ledger. */
-export const ignoredReports = ({ stats: { transfers } }: Life): number =>
+/** Late reports, repeated reports and reports of unknown transfers, ignored by the aggregator or the ledger. */
+export const ignoredReports = ({ stats: { transfers } }: RunResult): number =>
   transfers.ignored + (transfers.counters.duplicateReports ?? 0);
 
 const maxModelLen = 512;
@@ -83,7 +83,7 @@ export class RecoveryHarness {
     this.#tokenizer = tokenizer;
     this.identities = runners.map(({ kvCacheSpec: { fingerprint, blockBytes, groups } }, rank) => ({
       fingerprint,
-      modelName: 'rig',
+      modelName: 'harness',
       dtype: 'f16',
       rank,
       worldSize: runners.length,
@@ -92,7 +92,7 @@ export class RecoveryHarness {
     }));
   }
 
-  /** `ranks`: over how many of them the layers are split, all in this process. */
+  /** `ranks`: the number of ranks, all in this process. */
   static async open(path: string, ranks = 1): Promise<RecoveryHarness> {
     const file = await readGguf(path);
     const config = readModelConfig(file);
@@ -118,10 +118,10 @@ export class RecoveryHarness {
     return this.#tokenizer.vocabSize;
   }
 
-  /** Runs the requests to their ends, sees that nothing is left behind, and says what came of them. */
-  async live(options: LifeOptions): Promise<Life> {
+  /** Runs the requests to their ends, checks that no block or transfer stays in use, and returns the results. */
+  async run(options: RunOptions): Promise<RunResult> {
     const { requests, store, blocks = blocksMax, closeAfter = Infinity } = options;
-    // Whatever is read without having been written or verified is now certainly wrong.
+    // After this, a read of KV that was neither written nor verified gives a wrong text.
     for (const { blockMemory } of this.#runners)
       for (let block = 0; block < blocksMax; block++) blockMemory!.bytesOf(blockId(block)).fill(0x5a);
     const connector =
@@ -129,18 +129,18 @@ export class RecoveryHarness {
     const { engine, scheduler, storedKeys } = this.#open(options, blocks, connector);
     let deltas = 0;
     const runs = requests.map((request) =>
-      this.#run(engine, request, () => {
+      this.#complete(engine, request, () => {
         if (++deltas >= closeAfter) void engine.close();
       }),
     );
-    // Calls that cannot be stopped hold their pages, and a pool may be too small to do without: sooner or later they end.
+    // Hung calls pin their blocks, and a small pool may need these blocks: so the calls end after a while.
     const releasing = setInterval(() => connector?.releaseHung(), 100);
-    // I8: a schedule takes milliseconds, so whoever has not ended by then never will.
+    // I8: a run takes milliseconds, so a request that has not ended by then never will.
     const watchdog = new AbortController();
     const completions = await Promise.race([
       Promise.all(runs),
       sleep(15_000, undefined, { signal: watchdog.signal }).then(() => {
-        throw new Error(`I8: requests never end: ${JSON.stringify(engine.stats())}`);
+        throw new Error(`I8: requests do not end: ${JSON.stringify(engine.stats())}`);
       }),
     ]).finally(() => {
       watchdog.abort();
@@ -154,7 +154,7 @@ export class RecoveryHarness {
       stats.blocks.referenced === 0 || deltas >= closeAfter,
       `${stats.blocks.referenced} blocks are still referenced`,
     );
-    assert(stats.running + stats.waiting === 0, 'requests are left');
+    assert(stats.running + stats.waiting === 0, 'requests are still running or waiting');
     return {
       completions,
       stats,
@@ -169,14 +169,14 @@ export class RecoveryHarness {
     this.#tokenizer.close();
   }
 
-  #open(options: LifeOptions, blocks: number, connector: MemoryConnector | undefined) {
+  #open(options: RunOptions, blocks: number, connector: MemoryConnector | undefined) {
     let notify = (): void => undefined;
     const context = { clock: systemClock, timers: systemTimers, wake: () => notify() };
     const ranks = this.#runners.map((runner, rank) => {
       const identity = this.identities[rank]!;
       const side = connector?.openWorker({ ...context, identity });
       side?.registerKvCaches(runner.blockMemory!);
-      return new InlineRank(lent(runner, blocks), identity, side);
+      return new InlineRank(withBlocks(runner, blocks), identity, side);
     });
     const side = connector?.openScheduler({ ...context, identities: this.identities });
     const executor = checkedBefore(new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id)), () =>
@@ -201,11 +201,11 @@ export class RecoveryHarness {
       {
         scheduler,
         executor,
-        tokenizer: kept(this.#tokenizer),
+        tokenizer: withoutClose(this.#tokenizer),
         model: {
-          name: 'rig',
+          name: 'harness',
           path: '',
-          architecture: 'rig',
+          architecture: 'harness',
           vocabSize: this.vocabSize,
           maxModelLen: scheduling.maxModelLen,
           hasChatTemplate: false,
@@ -225,7 +225,7 @@ export class RecoveryHarness {
     return { engine, scheduler, storedKeys };
   }
 
-  async #run(engine: Engine, request: HarnessRequest, onDelta: () => void): Promise<Completion> {
+  async #complete(engine: Engine, request: HarnessRequest, onDelta: () => void): Promise<Completion> {
     const { arriveMs = 0, abortAfter = Infinity, ...rest } = request;
     if (arriveMs > 0) await sleep(arriveMs);
     const abort = new AbortController();
@@ -235,7 +235,7 @@ export class RecoveryHarness {
     let stats: RequestStats | undefined;
     let reason = 'none';
     if (abortAfter === 0) setImmediate(() => abort.abort());
-    if (!engine.isHealthy()) return neverTaken;
+    if (!engine.isHealthy()) return notAccepted;
     for await (const delta of engine.generate(rest, { signal: abort.signal })) {
       text += delta.text;
       tokens.push(...delta.tokenIds);
@@ -249,8 +249,8 @@ export class RecoveryHarness {
   }
 }
 
-/** What a request is told that comes to an engine that was closed: nothing. */
-const neverTaken: Completion = {
+/** The result of a request that comes after the engine was closed. */
+const notAccepted: Completion = {
   text: '',
   tokens: [],
   logprobs: [],
@@ -267,20 +267,20 @@ export function onAllRanks(sets: readonly ReadonlySet<string>[]): ReadonlySet<st
 const blocksMax = 160;
 const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
 
-/** After the last request: transfers come to their ends, and the pages that they held are free. */
+/** After the last request: waits until all transfers have ended and their blocks are unpinned. */
 async function settled(engine: Engine, connector: MemoryConnector | undefined): Promise<void> {
   const deadline = performance.now() + 10_000;
   connector?.releaseHung();
   while (engine.stats().transfers.open > 0) {
-    assert(performance.now() < deadline, `${engine.stats().transfers.open} transfers never end`);
+    assert(performance.now() < deadline, `${engine.stats().transfers.open} transfers do not end`);
     connector?.releaseHung();
     await sleep(2);
   }
   await nextTurn();
 }
 
-/** A runner with fewer pages, that stays open. */
-function lent(runner: GgmlRunner, blocks: number): Runner {
+/** A runner with fewer blocks, whose `close` does nothing. */
+function withBlocks(runner: GgmlRunner, blocks: number): Runner {
   return {
     kvCacheSpec: { ...runner.kvCacheSpec, blockCount: blocks as typeof runner.kvCacheSpec.blockCount },
     vocabSize: runner.vocabSize,
@@ -302,8 +302,8 @@ function checkedBefore(executor: Executor, check: () => void): Executor {
   };
 }
 
-/** The tokenizer of many engines: none of them closes it. */
-function kept(tokenizer: Tokenizer): Tokenizer {
+/** A tokenizer that many engines share, whose `close` does nothing. */
+function withoutClose(tokenizer: Tokenizer): Tokenizer {
   return new Proxy(tokenizer, {
     get(target, name) {
       if (name === 'close') return () => {};

@@ -5,7 +5,7 @@ import { TokenBuffer } from '../../src/core/tokens.ts';
 import type { HiddenStates, StageResult } from '../../src/runner/contract.ts';
 import type { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 
-/** Pages `first`, `first + 1`, ... */
+/** A block table with the blocks `first`, `first + 1`, ... */
 export const blockTable = (first: number, length: number): BlockTable => ({
   ids: Int32Array.from({ length }, (_, i) => first + i),
   length,
@@ -13,7 +13,7 @@ export const blockTable = (first: number, length: number): BlockTable => ({
 
 let steps = 0;
 
-/** One step over some spans of a prompt, straight through a runner; samples greedily when the last span ends the prompt. */
+/** Executes one step with some spans of a prompt on a runner; samples greedily if the last span ends the prompt. */
 export function runPrompt(
   runner: GgmlRunner,
   prompt: ArrayLike<number>,

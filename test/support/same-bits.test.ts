@@ -1,15 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import { expectSameBits } from './same-bits.ts';
 
-describe('the comparison of bits', () => {
+describe('expectSameBits', () => {
   const values = Float32Array.of(1, Number.NaN, -0, 4);
 
-  it('takes equal bits, also in the middle of a buffer', () => {
+  it('accepts equal bits, also in the middle of a buffer', () => {
     expectSameBits(values, values.slice());
     expectSameBits(Float32Array.of(0, ...values).subarray(1), values);
   });
 
-  it('names the first element that differs', () => {
+  it('names the first different element', () => {
     expect(() => expectSameBits(values, Float32Array.of(1, Number.NaN, 0, 5))).toThrow(
       'element 2 of 4 is -0 instead of 0',
     );

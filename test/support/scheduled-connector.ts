@@ -6,11 +6,11 @@ import type { FaultPlan } from '../../src/connector/fault/fault-rules.ts';
 import { onAllRanks } from './recovery-harness.ts';
 
 /**
- * SharedStorageConnector whose faults change while its workers' processes live: a test writes the plan of a schedule, and every
- * load and store from then on meets it. What arrives is written down, by schedule and rank.
+ * A SharedStorageConnector whose faults change while the worker processes run. A test writes the plan of a schedule, which applies to
+ * all loads and stores from then on. The connector records the blocks that arrive, by schedule and rank.
  */
 export class ScheduledFaults {
-  /** For `kv_connector_module_path`; the class in it is `ScheduledConnector`, and `control_path` among its settings. */
+  /** For `kv_connector_module_path`; its class is `ScheduledConnector`, and `control_path` is one of its settings. */
   readonly modulePath: string;
   readonly controlPath: string;
   readonly #ranks: number;
@@ -42,7 +42,7 @@ export class ScheduledFaults {
 const built = (path: string): string =>
   JSON.stringify(pathToFileURL(join(process.cwd(), 'dist', 'src', 'connector', path)).href);
 
-/** Workers run what is built, so this is no TypeScript. */
+/** JavaScript, because worker processes run the build. */
 const moduleText = (): string => `
 import { appendFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
 import type { EngineOptions } from '../../src/engine/options.ts';
 
-/** The bundled model with little of everything: opens in a moment, and steps are short. */
+/** The bundled model with small limits: it opens fast, and its steps are short. */
 export const smallDemo: EngineOptions = {
   model: 'models/kvasir-demo.gguf',
   threads: 1,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 
 export { type ModelOptions, writeTinyModel } from '../../bench/make-model/model-maker.ts';
 
-/** A folder for the files of one test file; `remove` when done. */
+/** A folder for the files of one test file; call `remove` at the end. */
 export function temporaryFolder(): { readonly path: string; file(name: string): string; remove(): void } {
   const path = mkdtempSync(join(tmpdir(), 'kvasir-test-'));
   return { path, file: (name) => join(path, name), remove: () => rmSync(path, { recursive: true, force: true }) };

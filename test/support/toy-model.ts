@@ -24,7 +24,7 @@ export class ToyTokenizer implements Tokenizer {
   /** Texts that were given to `encodeInBackground`. */
   readonly backgroundTexts: string[] = [];
   /** Awaited by `encodeInBackground`. */
-  holdEncoding: ((text: string) => Promise<void>) | undefined;
+  beforeEncoding: ((text: string) => Promise<void>) | undefined;
   readonly bosTokenId = bos;
   readonly eosTokenIds = [eos];
   isClosed: boolean = false;
@@ -42,14 +42,14 @@ export class ToyTokenizer implements Tokenizer {
     return Int32Array.from(addSpecial ? [bos, ...tokens] : tokens);
   }
 
-  /** Answers after a turn of the event loop, or when `holdEncoding` says so. */
+  /** Resolves after one turn of the event loop, or after `beforeEncoding` has resolved. */
   async encodeInBackground(text: string, options?: EncodeOptions, signal?: AbortSignal): Promise<Int32Array> {
     this.backgroundTexts.push(text);
     const aborted = new Promise<never>((_, reject) => {
       if (signal?.aborted === true) reject(signal.reason);
       signal?.addEventListener('abort', () => reject(signal.reason), { once: true });
     });
-    await Promise.race([this.holdEncoding?.(text) ?? new Promise(setImmediate), aborted]);
+    await Promise.race([this.beforeEncoding?.(text) ?? new Promise(setImmediate), aborted]);
     return this.encode(text, options);
   }
 
@@ -84,15 +84,15 @@ export class ToyTokenizer implements Tokenizer {
 
 export interface ToyExecutorOptions {
   readonly blockCount?: number;
-  /** Steps are let through one by one when it is given. */
+  /** Awaited before each step. */
   readonly beforeStep?: (step: number) => Promise<void>;
   /** The step, counted from 1, that rejects. */
   readonly failAtStep?: number;
 }
 
 /**
- * A model without weights: the logits of the next token are a hash of all tokens so far, in favour of pieces, letters
- * and bytes of birds. Drawn by the real sampler. It reads tokens and not KV, so it does not see what blocks hold.
+ * A model without weights: the logits of the next token are a hash of all tokens so far. They favour pieces, letters and the bytes
+ * of birds. The real sampler samples. The model reads tokens and not KV, so it does not see the content of blocks.
  */
 export class ToyExecutor implements Executor {
   readonly kvCacheSpec: KvCacheSpec;
@@ -114,14 +114,14 @@ export class ToyExecutor implements Executor {
   }
 
   async execute(plan: StepPlan): Promise<StepResult> {
-    assert(!this.#isBusy && !this.isClosed, 'one plan at a time, none after the end');
+    assert(!this.#isBusy && !this.isClosed, 'one step at a time, and no step after close');
     this.#isBusy = true;
     this.steps++;
     await this.#options.beforeStep?.(this.steps);
-    if (this.steps === this.#options.failAtStep) throw new Error('the toy broke');
+    if (this.steps === this.#options.failAtStep) throw new Error('the toy model failed');
     const sampled = plan.sequences.map(({ tokens, sample, spans }) => {
       if (sample === undefined) return undefined;
-      assert(spans.at(-1)?.end === tokens.length, 'a sample is of the last row');
+      assert(spans.at(-1)?.end === tokens.length, 'only the last token is sampled');
       fillLogits(this.#logits, tokens.view());
       return this.#sampler.sample(this.#logits, sample, tokens);
     });
@@ -130,7 +130,7 @@ export class ToyExecutor implements Executor {
   }
 
   async close(): Promise<void> {
-    assert(!this.#isBusy || this.#options.failAtStep !== undefined, 'closed while a step runs');
+    assert(!this.#isBusy || this.#options.failAtStep !== undefined, 'the executor was closed during a step');
     this.isClosed = true;
   }
 }
@@ -155,14 +155,14 @@ export interface ToyOptions extends ToyExecutorOptions {
   readonly connector?: ConnectorPort;
   /** Default true. */
   readonly chatTemplate?: boolean;
-  /** What the tokenizer says of its longest token. */
+  /** The tokenizer's `tokenBytesMax`. */
   readonly tokenBytesMax?: number;
 }
 
 const renderChat: RenderChat = (messages, { addGenerationPrompt }) =>
   messages.map(({ role, content }) => `${role}: ${content}<eos>`).join('') + (addGenerationPrompt ? 'bird: ' : '');
 
-/** An engine with everything real but the weights, and its parts for looking inside. */
+/** A real engine without weights, and its parts for inspection. */
 export function toyEngine(options: ToyOptions = {}) {
   const schedulerOptions: SchedulerOptions = {
     maxNumBatchedTokens: 32,
@@ -197,7 +197,7 @@ export function toyEngine(options: ToyOptions = {}) {
   return { engine, scheduler, executor, tokenizer };
 }
 
-/** Until nothing is left of requests that have ended: the step that they were in may still be out. */
+/** Waits until the scheduler has no work: requests that have ended may still be in the step in flight. */
 export async function untilIdle(scheduler: Pick<Scheduler, 'hasWork'>): Promise<void> {
   for (let turn = 0; turn < 1000 && scheduler.hasWork(); turn++) await new Promise(setImmediate);
   assert(!scheduler.hasWork(), 'the scheduler still has work');
