@@ -101,7 +101,7 @@ function simulate(seed: number): Outcome {
         if (++steps > warmUpSteps) {
           if (ms > limitMs * 1.25 && count > 16) over++;
           tokens += count;
-          naiveTokens += Math.min(Math.max(naive, 9), length - start);
+          naiveTokens += Math.min(Math.max(naive, 4), length - start);
         }
       }
       run(count === 0 ? work : withPrompt(work, start, count));
