@@ -272,6 +272,9 @@ async function settled(engine: Engine, connector: MemoryConnector | undefined): 
   const deadline = performance.now() + 10_000;
   connector?.releaseHung();
   while (engine.stats().transfers.open > 0) {
+    // An engine that an assertion has stopped completes no transfers: the assertion is the result of the run.
+    const health = engine.health();
+    if (health.status === 'broken') throw new Error(health.message);
     assert(performance.now() < deadline, `${engine.stats().transfers.open} transfers do not end`);
     connector?.releaseHung();
     await sleep(2);
