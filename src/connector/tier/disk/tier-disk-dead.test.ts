@@ -75,7 +75,8 @@ it('more hung loads than threads block no other call', async () => {
   const mends = hung.map((name) => makeHang(tier, name));
   const controller = new AbortController();
   const loads = hung.map((name) => tier.load(suiteKey(name), block(), controller.signal).catch(() => 'aborted'));
-  await until(() => tier.busyCount === 2);
+  // After a while stalled calls get further threads.
+  await until(() => tier.busyCount >= 2);
   controller.abort();
   expect(new Set(await Promise.all(loads))).toEqual(new Set(['aborted']));
   for (const name of names.slice(6)) expect(await tier.load(suiteKey(name), block(), never)).toBeUndefined();
