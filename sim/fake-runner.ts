@@ -11,7 +11,7 @@ export interface WrongRead {
   /** The position whose KV was read, and the block that was read. */
   readonly position: number;
   readonly block: number;
-  /** The block was filled for another salt, model or group, whatever its content is (I10). */
+  /** The block was filled for another salt, model or group. Its content does not matter (I10). */
   readonly isForeign: boolean;
 }
 

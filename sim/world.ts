@@ -299,7 +299,7 @@ export class World {
     }
   }
 
-  /** Lets time pass until the next event. Without transfers and deadlines there is none. */
+  /** Lets time pass until the next event. Without transfers and deadlines no event follows. */
   #sleep(): void {
     if (!this.#scheduler.hasWork() && this.#scheduler.stats().transfers.open === 0) return;
     const wakes = [this.#scheduler.nextWakeMs(), this.#tier?.nextEventMs()].filter((at) => at !== undefined);

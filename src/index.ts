@@ -51,6 +51,7 @@ export type { Timer, Timers } from './connector/timers.ts';
 export type { BlockMemory } from './core/block-memory.ts';
 export type { BlockPlace } from './core/block-place.ts';
 export type { BlockId, BlockIndex, GroupIndex, RequestId, StepId, TokenCount, TokenId } from './core/ids.ts';
+export { blockIndex, groupIndex } from './core/ids.ts';
 export type { FinishReason, RequestStats } from './core/request.ts';
 export type { SamplingOptions, SamplingParams } from './core/sampling.ts';
 export type { TokenLogprobs } from './core/step.ts';

@@ -8,7 +8,7 @@ import type { BlockKey } from './block-key.ts';
 import type { KvConnector, KvIdentity, KvRole, LoadMode } from './connector.ts';
 import { keysOf, layersPerRank, promptOf } from './connector-checks.suite.ts';
 import { EngineHarness, type HarnessOptions, type HarnessRequest } from './connector-harness.suite.ts';
-import { type FaultKind, type FaultRule, faultRule } from './fault/fault-rules.ts';
+import { type FaultKind, type FaultRule, faultKinds, faultRule } from './fault/fault-rules.ts';
 import { suiteIdentity } from './tier/tier.suite.ts';
 
 export interface ConnectorSettings {
@@ -358,17 +358,7 @@ export function connectorSuite(
     const storage = newStorage();
     const prompts = Array.from({ length: 6 }, (_, i) => promptOf(`${seed}/${i}`, prng.between(1, 8)));
     await fill(storage, prompts.slice(0, 4), [...identities]);
-    const kinds: FaultKind[] = [
-      'missing',
-      'truncated',
-      'bitFlip',
-      'wrongModel',
-      'partial',
-      'slow',
-      'late',
-      'error',
-      'hung',
-    ];
+    const kinds = faultKinds.filter((fault) => fault !== 'duplicate' && fault !== 'full');
     const rules = kinds.map((fault) => faultRule({ fault, probability: 0.04, delayMs: prng.between(1, 30) }));
     rules.push(faultRule({ fault: prng.pick(kinds), on: 'store', probability: 0.2, delayMs: 5 }));
     const reports: ReportFaults = { seed, duplicate: 0.1, late: 0.2, unknown: 0.1 };

@@ -32,7 +32,7 @@ export interface RequestUpdate {
     readonly stopToken?: TokenId;
     /** Present if the reason is `error`. */
     readonly error?: KvasirError;
-    /** The connector's answer to the client; absent if there is none. */
+    /** The connector's answer to the client; absent if the connector gives no answer. */
     readonly kvTransferParams?: JsonObject;
   };
   readonly stats: RequestStats;

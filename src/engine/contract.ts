@@ -25,8 +25,8 @@ export interface AsyncEngine {
   tokenize(text: string, options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean }): number[];
   /**
    * Gives the same tokens as `tokenize`, for a prompt. A long text is tokenized on another thread, and counts as a
-   * waiting request until its tokens exist. Rejects with `promptTooLong` (at once if the text is too long whatever its
-   * tokens are), `queueFull`, or the signal's reason.
+   * waiting request until its tokens exist. Rejects with `promptTooLong` (before tokenizing if the length alone
+   * shows it), `queueFull`, or the signal's reason.
    */
   tokenizePrompt(text: string, options?: TokenizePromptOptions): Promise<number[]>;
   detokenize(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string;

@@ -79,7 +79,7 @@ export interface EngineSettings {
 }
 
 /**
- * The engine accepts requests, runs steps while there is work, and sleeps while there is none.
+ * The engine accepts requests, runs steps while it has work, and sleeps otherwise.
  *
  * Its own state is the streams of the live requests. The scheduler has the state of tokens, blocks and order.
  * @throws KvasirError `poolTooSmall` from the constructor if one request of full length does not fit the pool.

@@ -63,7 +63,7 @@ describe('a long prompt', () => {
       expect(tokenizer.backgroundTexts).toEqual([]);
     }));
 
-  it('is refused before it is tokenized if it cannot fit whatever its tokens are', () =>
+  it('is refused before tokenization if its length alone shows that it cannot fit', () =>
     withEngine({ tokenBytesMax: 5 }, async ({ engine, tokenizer }) => {
       const encoded: string[] = [];
       const encode = tokenizer.encode.bind(tokenizer);

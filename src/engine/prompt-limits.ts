@@ -18,7 +18,7 @@ export function isLongConversation(messages: readonly ChatMessage[]): boolean {
 }
 
 /**
- * Refuses a text that cannot fit the model, whatever its tokens are. The check is cheap, so it runs before the text is
+ * Refuses a text whose length alone shows that it cannot fit the model. The check is cheap, so it runs before the text is
  * tokenized.
  * @throws KvasirError `promptTooLong`.
  */

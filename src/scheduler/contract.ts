@@ -21,7 +21,7 @@ export interface ExecutedStep extends StepResult {
 /** The answer for a request that was aborted. */
 export interface AbortedRequest {
   readonly stats: RequestStats;
-  /** The connector's answer to the client; absent if there is none. */
+  /** The connector's answer to the client; absent if the connector gives no answer. */
   readonly kvTransferParams?: JsonObject;
 }
 

@@ -30,7 +30,7 @@ export interface IdentityRecord {
 export function identityRecord(identity: KvIdentity): IdentityRecord {
   const { modelName: model, fingerprint, dtype, rank, worldSize, blockBytes, groups } = identity;
   return {
-    format: 'Kvasir KV blocks, version 1: one file per block, a header of 160 bytes and the bytes of one page',
+    format: 'Kvasir KV blocks, version 1: one file per block, a header of 160 bytes and the bytes of one block',
     model,
     fingerprint,
     dtype,
