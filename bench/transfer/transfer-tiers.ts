@@ -1,6 +1,6 @@
 import type { Crc32, KvIdentity } from '../../src/connector/connector.ts';
 import { DiskTier } from '../../src/connector/tier/disk/tier-disk.ts';
-import { HostTier } from '../../src/connector/tier/tier-host.ts';
+import { HostTier } from '../../src/connector/tier/host/tier-host.ts';
 import { transferFailed } from '../errors.ts';
 import { type Comparison, comparison } from '../latency/latency.ts';
 import { median } from '../statistics.ts';

@@ -332,6 +332,8 @@ export interface Crc32 {
   (bytes: Uint8Array): number;
   /** The library whose `kvasir_crc32` computes it, so that other threads can load it. */
   readonly library?: string;
+  /** Copies `from` into `into`, which does not overlap it, and returns the CRC32 of the bytes, in one pass. */
+  readonly copy?: (into: Uint8Array, from: Uint8Array) => number;
 }
 
 export interface WorkerConnectorContext extends ConnectorContext {

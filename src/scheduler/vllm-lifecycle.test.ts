@@ -5,7 +5,7 @@ import { onePoolSpec, range, shape, short } from '../../sim/harness.ts';
 import { ManualTime } from '../../test/support/manual-time.ts';
 import { sha256 } from '../base/sha256.ts';
 import { emptyOutput, type KvRole, type SaveJob } from '../connector/connector.ts';
-import { HostTier } from '../connector/tier/tier-host.ts';
+import { HostTier } from '../connector/tier/host/tier-host.ts';
 import { TierScheduler } from '../connector/tier/tier-scheduler.ts';
 import { Scheduler } from './scheduler.ts';
 

@@ -15,8 +15,8 @@ import type {
 } from '../../src/connector/connector.ts';
 import { FaultInjector } from '../../src/connector/fault/fault-injector.ts';
 import type { FaultPlan } from '../../src/connector/fault/fault-rules.ts';
+import { HostTier } from '../../src/connector/tier/host/tier-host.ts';
 import type { TamperableTier, Tier } from '../../src/connector/tier/tier.ts';
-import { HostTier } from '../../src/connector/tier/tier-host.ts';
 import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
 import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
 import { FaultyReports, type ReportFaults } from './faulty-reports.ts';

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import { requestId } from '../../core/ids.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier/tier.suite.ts';
-import { HostTier } from '../tier/tier-host.ts';
 import { FaultInjector } from './fault-injector.ts';
 import { FaultDice, type FaultRule, faultRule } from './fault-rules.ts';
 

@@ -64,6 +64,41 @@ describe('a stored block', () => {
     expect(bytes).toBe(2 * payload.length);
   });
 
+  it('with a known CRC32 has it in its header, and payloads that changed since are corrupt', () => {
+    const changed = payload.with(5, 0);
+    const before = codec.encode(key('a'), changed, crc32(payload));
+    expect(before).toEqual(header);
+    expect(codec.verify(key('a'), before, changed, whole)).toBe('corrupt');
+  });
+
+  it.each([
+    ['in two passes', new BlockCodec(identity)],
+    [
+      'in one pass',
+      new BlockCodec(
+        identity,
+        Object.assign((): number => expect.fail('a second pass'), {
+          copy: (into: Uint8Array, from: Uint8Array): number => {
+            into.set(from);
+            return crc32(from);
+          },
+        }),
+      ),
+    ],
+  ])('is written and read %s: its copy has the same header, and its reasons are those of `verify`', (_, copying) => {
+    const stored = new Uint8Array(whole);
+    copying.encodeInto(key('a'), payload, stored);
+    expect(stored).toEqual(new Uint8Array([...header, ...payload]));
+    const into = new Uint8Array(payload.length);
+    expect(copying.decode(key('a'), stored, whole, into)).toBeUndefined();
+    expect(into).toEqual(payload);
+    expect(copying.decode(key('b'), stored, whole, into)).toBe('wrongKey');
+    expect(copying.decode(key('a'), stored, whole - 1, into)).toBe('truncated');
+    expect(copying.decode(key('a'), stored, whole + 1, into)).toBe('oversized');
+    expect(copying.decode(key('a'), stored.with(whole - 1, 0xee), whole, into)).toBe('corrupt');
+    expect(copying.decode(key('a'), stored.with(30, 0xee), whole, into)).toBe('headerCorrupt');
+  });
+
   it.each<[string, Partial<KvIdentity>]>([
     ['wrongModel', { fingerprint: 'another model' }],
     ['wrongDtype', { dtype: 'q8_0' }],

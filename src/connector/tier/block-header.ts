@@ -73,17 +73,36 @@ export class BlockCodec {
     this.#templates = identity.groups.map((_, group) => template(identity, group));
   }
 
-  /** The stored block is the header followed by the payload. */
-  encode(key: BlockKey, payload: Uint8Array): Uint8Array {
+  /** The stored block is the header followed by the payload. `payloadCrc`: the payload's CRC32 if it is known. */
+  encode(key: BlockKey, payload: Uint8Array, payloadCrc = this.#crc32(payload)): Uint8Array {
     assert(
       payload.length === this.identity.blockBytes,
       `a payload of ${payload.length} bytes, and the blocks have ${this.identity.blockBytes}`,
     );
-    const header = this.#expected(key);
-    const view = viewOf(header);
-    view.setUint32(at.payloadCrc, this.#crc32(payload), true);
-    view.setUint32(at.headerCrc, zlibCrc32(header.subarray(0, at.headerCrc)), true);
-    return header;
+    return this.#withChecksums(this.#expected(key), payloadCrc);
+  }
+
+  /** Writes the stored block: the header, then a copy of the payload. */
+  encodeInto(key: BlockKey, payload: Uint8Array, stored: Uint8Array): void {
+    const { blockBytes } = this.identity;
+    assert(payload.length === blockBytes, `a payload of ${payload.length} bytes, and the blocks have ${blockBytes}`);
+    assert(stored.length === headerBytes + blockBytes, `memory of ${stored.length} bytes for a stored block`);
+    const crc = this.#copy(stored.subarray(headerBytes), payload);
+    stored.set(this.#withChecksums(this.#expected(key), crc));
+  }
+
+  /**
+   * Copies the payload of a stored block. Undefined if it is this block, or the reason why not; `into` then has any bytes.
+   * `storedBytes` as in `verify`; `stored` has room for a whole block.
+   */
+  decode(key: BlockKey, stored: Uint8Array, storedBytes: number, into: Uint8Array): MissReason | undefined {
+    const { blockBytes } = this.identity;
+    assert(into.length === blockBytes, `memory of ${into.length} bytes, and the blocks have ${blockBytes}`);
+    const header = stored.subarray(0, headerBytes);
+    const reason = this.verifyHeader(key, header, storedBytes);
+    if (reason !== undefined) return reason;
+    const crc = this.#copy(into, stored.subarray(headerBytes, headerBytes + blockBytes));
+    return crc === payloadCrcOf(header) ? undefined : 'corrupt';
   }
 
   /**
@@ -118,6 +137,20 @@ export class BlockCodec {
 
   #verifyPayload(header: Uint8Array, payload: Uint8Array): MissReason | undefined {
     return viewOf(header).getUint32(at.payloadCrc, true) === this.#crc32(payload) ? undefined : 'corrupt';
+  }
+
+  /** Copies, and returns the CRC32 of the copied bytes. */
+  #copy(into: Uint8Array, from: Uint8Array): number {
+    if (this.#crc32.copy !== undefined) return this.#crc32.copy(into, from);
+    into.set(from);
+    return this.#crc32(into);
+  }
+
+  #withChecksums(header: Uint8Array, payloadCrc: number): Uint8Array {
+    const view = viewOf(header);
+    view.setUint32(at.payloadCrc, payloadCrc, true);
+    view.setUint32(at.headerCrc, zlibCrc32(header.subarray(0, at.headerCrc)), true);
+    return header;
   }
 
   /** A header without its checksums. */

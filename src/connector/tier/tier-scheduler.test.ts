@@ -3,10 +3,10 @@ import { ManualTime } from '../../../test/support/manual-time.ts';
 import { type BlockId, blockId, blockIndex, groupIndex, requestId, stepId, tokenCount } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import { type ConnectorRequest, emptyOutput, type KvBlock, type LoadJob, type TransferId } from '../connector.ts';
+import { HostTier } from './host/tier-host.ts';
 import { lookUpEach } from './look-up.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
 import type { Tier } from './tier.ts';
-import { HostTier } from './tier-host.ts';
 import { TierScheduler } from './tier-scheduler.ts';
 
 const keys = Array.from({ length: 6 }, (_, i) => suiteKey(i));

@@ -6,8 +6,8 @@ import { emptyMetadata } from '../connector.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultRule, faultRule } from '../fault/fault-rules.ts';
 import { stepWithConnector } from '../transfer/worker-step.ts';
+import { HostTier } from './host/tier-host.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from './tier.suite.ts';
-import { HostTier } from './tier-host.ts';
 import { TierWorker } from './tier-worker.ts';
 
 const signal = new AbortController().signal;

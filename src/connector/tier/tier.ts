@@ -65,11 +65,16 @@ export type StoreAnswer =
   /** The tier is full, and it can evict no block. */
   | 'full';
 
-/** The request and block of a call, for logs and fault injection. The answer must not depend on it. */
+/** The request and block of a call, for logs and fault injection. The answer must not depend on these. */
 export interface TierContext {
   readonly requestId?: RequestId;
   /** The block index in the request's block table. */
   readonly index?: number;
+  /**
+   * Of a store: the CRC32 of the block when it left the pool. The tier writes it into the header and computes none, so
+   * that loads detect a change of the block in host memory before this store.
+   */
+  readonly payloadCrc?: number;
 }
 
 /**

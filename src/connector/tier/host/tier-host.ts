@@ -1,0 +1,262 @@
+import { assert } from '../../../base/assert.ts';
+import type { BlockKey } from '../../block-key.ts';
+import type { Crc32, KvIdentity } from '../../connector.ts';
+import { tierClosed } from '../../errors.ts';
+import type { MissReason } from '../../reasons.ts';
+import { BlockCodec, headerBytes, payloadCrcOf } from '../block-header.ts';
+import type { LookupAnswers } from '../look-up.ts';
+import { OpenCalls } from '../open-calls.ts';
+import type { StoreAnswer, TamperableTier } from '../tier.ts';
+import { type EvictionPolicyName, newEvictionPolicy } from './eviction-policies.ts';
+import type { EvictionPolicy } from './eviction-policy.ts';
+import { SlotArenas } from './slot-arenas.ts';
+
+export interface HostTierOptions {
+  readonly identity: KvIdentity;
+  /** Headers included. Pinned blocks count too. */
+  readonly maxBytes: number;
+  readonly name?: string;
+  /** Default: `lru`. */
+  readonly evictionPolicy?: EvictionPolicyName;
+  /** Default: Node's. */
+  readonly crc32?: Crc32 | undefined;
+  /** The size of the arenas at most (`SlotArenas`). */
+  readonly arenaBytes?: number;
+}
+
+/** A stored block, or one that was deleted while it was pinned. */
+interface Entry {
+  readonly slot: number;
+  /** Header and payload. Other than the size of a slot only after `tamper`. */
+  storedBytes: number;
+  pinCount: number;
+  isDeleted: boolean;
+}
+
+/**
+ * Blocks in the memory of this process. All have the same size, header and payload side by side in one slot. Stores and
+ * loads are one copy on the calling thread, so they also have a synchronous form (`storeNow`, `loadNow`, `holds`), and
+ * other tiers can read a block where it is (`pin`). Loads verify checksums, as in every tier.
+ */
+export class HostTier implements TamperableTier {
+  readonly name: string;
+  readonly #codec: BlockCodec;
+  readonly #slots: SlotArenas;
+  readonly #slotBytes: number;
+  readonly #policy: EvictionPolicy<BlockKey>;
+  readonly #entries = new Map<BlockKey, Entry>();
+  readonly #calls: OpenCalls;
+  readonly #counters: Record<string, number> = {};
+  #isClosed: boolean = false;
+  #evicted: BlockKey[] = [];
+  /** Entries that are not deleted, and those of them that are pinned. */
+  #storedCount = 0;
+  #pinnedStoredCount = 0;
+
+  constructor(options: HostTierOptions) {
+    const { identity, arenaBytes } = options;
+    this.name = options.name ?? 'host';
+    this.#codec = new BlockCodec(identity, options.crc32);
+    this.#slotBytes = headerBytes + identity.blockBytes;
+    const slotCountMax = Math.floor(options.maxBytes / this.#slotBytes);
+    const slots = { slotBytes: this.#slotBytes, slotCountMax };
+    this.#slots = new SlotArenas(arenaBytes === undefined ? slots : { ...slots, arenaBytes });
+    this.#policy = newEvictionPolicy(options.evictionPolicy ?? 'lru', slotCountMax);
+    this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
+  }
+
+  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
+    return this.#calls.run(async () => keys.map((key) => (signal.aborted ? undefined : this.holds(key))));
+  }
+
+  load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {
+    return this.#calls.run(async () => {
+      signal.throwIfAborted();
+      return this.loadNow(key, into);
+    });
+  }
+
+  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
+    return this.#calls.run(async () => {
+      signal.throwIfAborted();
+      return this.storeNow(key, bytes);
+    });
+  }
+
+  delete(key: BlockKey): Promise<void> {
+    return this.#calls.run(async () => this.#forget(key));
+  }
+
+  /** `has` for one block. */
+  holds(key: BlockKey): boolean {
+    return this.#storedEntry(key) !== undefined;
+  }
+
+  /** `load` without waiting. Throws `tierClosed`. */
+  loadNow(key: BlockKey, into: Uint8Array): MissReason | undefined {
+    this.#assertOpen();
+    const entry = this.#storedEntry(key);
+    this.#policy.touch([key]);
+    if (entry === undefined) return 'absent';
+    const reason = this.#codec.decode(key, this.#slots.bytesOf(entry.slot), entry.storedBytes, into);
+    if (reason !== undefined) this.#forget(key);
+    this.#count(reason ?? 'loaded');
+    return reason;
+  }
+
+  /**
+   * `store` without waiting. 'full': all blocks are pinned, or this block was deleted while it was pinned and still is.
+   * Throws `tierClosed`.
+   */
+  storeNow(key: BlockKey, bytes: Uint8Array): StoreAnswer {
+    this.#assertOpen();
+    this.#policy.touch([key]);
+    const entry = this.#entries.get(key);
+    if (entry !== undefined) return entry.isDeleted ? 'full' : 'alreadyStored';
+    if (!this.makeRoomFor([key])) return 'full';
+    const slot = this.#slots.take();
+    if (slot === undefined) return 'full';
+    this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot));
+    this.#entries.set(key, { slot, storedBytes: this.#slotBytes, pinCount: 0, isDeleted: false });
+    this.#storedCount++;
+    this.#policy.insert(key);
+    this.#count('stored');
+    return 'stored';
+  }
+
+  /**
+   * Evicts blocks until all of `keys` can be stored, and none of `keys`. False: there is not enough room, and nothing was
+   * evicted. For the blocks of a request that are stored together.
+   */
+  makeRoomFor(keys: readonly BlockKey[]): boolean {
+    const missing = keys.reduce((count, key) => (this.#entries.has(key) ? count : count + 1), 0);
+    const wanted = missing - this.#slots.freeCount;
+    if (wanted <= 0) return true;
+    if (wanted > this.#storedCount - this.#pinnedStoredCount) return false;
+    const kept = new Set(keys);
+    const evicted = this.#policy.evict(wanted, (key) => this.#entries.get(key)!.pinCount === 0 && !kept.has(key));
+    if (evicted === undefined) return false;
+    for (const key of evicted) {
+      this.#release(key, this.#entries.get(key)!);
+      this.#evicted.push(key);
+      this.#count('evicted');
+    }
+    return true;
+  }
+
+  /**
+   * The blocks of one request were used, in the order of the request. Of blocks that were used at once, later positions
+   * are evicted first. `loadNow` and `storeNow` touch their one block.
+   */
+  touch(keys: readonly BlockKey[]): void {
+    this.#policy.touch(keys);
+  }
+
+  /**
+   * The payload in its slot, without a copy and not verified; undefined if it is missing. Until `unpin` was called as
+   * often as `pin`, the block is not evicted and its slot is not used for another block, also after `delete`.
+   */
+  pin(key: BlockKey): Uint8Array | undefined {
+    const entry = this.#storedEntry(key);
+    if (entry === undefined) return undefined;
+    if (entry.pinCount++ === 0) this.#pinnedStoredCount++;
+    return this.#slots.bytesOf(entry.slot).subarray(headerBytes);
+  }
+
+  unpin(key: BlockKey): void {
+    const entry = this.#entries.get(key);
+    assert(entry !== undefined && entry.pinCount > 0, `${key} is not pinned`);
+    if (--entry.pinCount > 0) return;
+    if (entry.isDeleted) this.#release(key, entry);
+    else this.#pinnedStoredCount--;
+  }
+
+  /** Of a pinned block: its CRC32 when it left the pool, for the context of stores in other tiers (`TierContext`). */
+  payloadCrc(key: BlockKey): number {
+    const entry = this.#entries.get(key);
+    assert(entry !== undefined && entry.pinCount > 0, `${key} is not pinned`);
+    return payloadCrcOf(this.#slots.bytesOf(entry.slot));
+  }
+
+  tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
+    return this.#calls.run(async () => {
+      const entry = this.#storedEntry(key);
+      if (entry === undefined) return false;
+      const slot = this.#slots.bytesOf(entry.slot);
+      const corrupted = corrupt(slot.slice(0, entry.storedBytes));
+      slot.set(corrupted.subarray(0, slot.length));
+      entry.storedBytes = corrupted.length;
+      return true;
+    });
+  }
+
+  takeEvicted(): readonly BlockKey[] {
+    const evicted = this.#evicted;
+    this.#evicted = [];
+    return evicted;
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return { ...this.#counters };
+  }
+
+  levels(): Readonly<Record<string, number>> {
+    return { bytes: this.#slots.usedCount * this.#slotBytes, blocks: this.#storedCount };
+  }
+
+  close(): Promise<void> {
+    this.#isClosed = true;
+    return this.#calls.close();
+  }
+
+  checkInvariants(): void {
+    const stored = [...this.#entries].filter(([, { isDeleted }]) => !isDeleted);
+    const names = new Set(this.#policy.names());
+    assert(names.size === stored.length, `the policy has ${names.size} blocks, ${stored.length} are stored`);
+    for (const [key] of stored) assert(names.has(key), `the policy does not know ${key}`);
+    assert(stored.length === this.#storedCount, `${stored.length} blocks, counted ${this.#storedCount}`);
+    const pinned = stored.filter(([, { pinCount }]) => pinCount > 0).length;
+    assert(pinned === this.#pinnedStoredCount, `${pinned} pinned blocks, counted ${this.#pinnedStoredCount}`);
+    for (const [key, { isDeleted, pinCount }] of this.#entries) {
+      assert(pinCount >= 0, `${key} has ${pinCount} pins`);
+      assert(!isDeleted || pinCount > 0, `${key} is deleted and not pinned`);
+    }
+    const slots = new Set(Array.from(this.#entries.values(), ({ slot }) => slot));
+    assert(slots.size === this.#entries.size, 'two blocks are in one slot');
+    this.#slots.checkInvariants(slots);
+    this.#policy.checkInvariants();
+  }
+
+  #storedEntry(key: BlockKey): Entry | undefined {
+    const entry = this.#entries.get(key);
+    return entry?.isDeleted === true ? undefined : entry;
+  }
+
+  #forget(key: BlockKey): void {
+    const entry = this.#storedEntry(key);
+    if (entry === undefined) return;
+    this.#policy.remove(key);
+    if (entry.pinCount === 0) {
+      this.#release(key, entry);
+    } else {
+      entry.isDeleted = true;
+      this.#storedCount--;
+      this.#pinnedStoredCount--;
+    }
+  }
+
+  /** Frees the slot. */
+  #release(key: BlockKey, entry: Entry): void {
+    this.#entries.delete(key);
+    this.#slots.giveBack(entry.slot);
+    if (!entry.isDeleted) this.#storedCount--;
+  }
+
+  #assertOpen(): void {
+    if (this.#isClosed) throw tierClosed({ tier: this.name });
+  }
+
+  #count(name: string): void {
+    this.#counters[name] = (this.#counters[name] ?? 0) + 1;
+  }
+}
