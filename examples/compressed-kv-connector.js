@@ -71,7 +71,7 @@ class CompressedTier {
   async load(key, into, signal) {
     const reason = await this.#read(key, into, signal);
     // A corrupt block is deleted, so that it can be saved again after its recomputation.
-    if (reason !== undefined && reason !== 'absent') await this.delete(key);
+    if (reason !== undefined && reason !== 'missing') await this.delete(key);
     return reason;
   }
 
@@ -80,7 +80,7 @@ class CompressedTier {
     try {
       stored = await decompress(await readFile(this.#fileOf(key), { signal }));
     } catch (error) {
-      if (error.code === 'ENOENT') return 'absent';
+      if (error.code === 'ENOENT') return 'missing';
       if (String(error.code).startsWith('Z_')) return 'corrupt';
       throw error;
     }

@@ -113,7 +113,7 @@ class MapTier implements Tier {
   /** Fills `into` and returns undefined, or returns the reason of the failure. */
   async load(key: BlockKey, into: Uint8Array): Promise<MissReason | undefined> {
     const found = this.#blocks.get(key);
-    if (found === undefined) return 'absent';
+    if (found === undefined) return 'missing';
     into.set(found.payload);
     const reason = this.#codec.verify(key, found.header, into, headerBytes + found.payload.length);
     // A corrupt block is deleted, so that it can be saved again after its recomputation.

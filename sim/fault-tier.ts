@@ -490,4 +490,4 @@ export class FaultTier implements ConnectorPort {
 const unknownIds = 1e9;
 const endings = ['finishedRecving', 'finishedSending', 'drained'] as const;
 const underWay = { hasDied: false, isDecided: false, isArrived: false };
-const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'absent', 'storeFailed', 'timedOut'] as const;
+const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'missing', 'storeFailed', 'timedOut'] as const;

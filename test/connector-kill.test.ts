@@ -81,7 +81,7 @@ async function readAll(tier: DiskTier, end: number): Promise<Set<number>> {
     if (reason === undefined) {
       expect(Buffer.compare(into, writerBytes(n)), `block ${n}`).toBe(0);
       found.add(n);
-    } else expect(reason, `block ${n}`).toBe('absent');
+    } else expect(reason, `block ${n}`).toBe('missing');
   }
   return found;
 }

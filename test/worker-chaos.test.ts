@@ -135,7 +135,7 @@ describe('an engine', () => {
         expect(kills).toBeGreaterThan(0);
         await expect.poll(() => engine.stats().transfers.open).toBe(0);
         expect(engine.stats().blocks.referenced).toBe(0);
-        failedLoads = engine.stats().transfers.counters['loadFailed.lost'] ?? 0;
+        failedLoads = engine.stats().transfers.counters['loadFailed.workerDied'] ?? 0;
         await engine.close();
       }
     },

@@ -174,7 +174,7 @@ export function connectorSuite(
         });
 
         const onLoad: readonly (readonly [FaultKind, string | undefined])[] = [
-          ['missing', 'absent'],
+          ['missing', 'missing'],
           ['truncated', 'truncated'],
           ['bitFlip', undefined],
           ['wrongModel', 'wrongModel'],

@@ -1,10 +1,10 @@
 /**
  * Why a stored block is not used. A block that cannot be verified is a miss with one of these reasons. Misses are counted
- * by reason, so that an operator can tell a missing block, another model's directory and a damaged disk apart.
+ * by reason, so that an operator can tell a missing block, another model's folder and a damaged disk apart.
  */
 export const missReasons = [
   /** Nothing is stored under this key. */
-  'absent',
+  'missing',
   /** Shorter than the length in its header, or too short for a header. */
   'truncated',
   /** Longer than the length in its header. */
@@ -47,8 +47,8 @@ export type LoadFailureReason =
   | 'closed'
   /** The worker that loaded the block died. This says nothing about the store. */
   | 'workerDied'
-  /** The worker reported nothing before the engine's own deadline. */
-  | 'lost';
+  /** The worker did not report the load before the engine's deadline. The transfer may still write the block. */
+  | 'notReported';
 
 /** Why a block was not stored. This is never an error for a client, only a future miss (I9). */
 export type SaveFailureReason =
@@ -61,4 +61,5 @@ export type SaveFailureReason =
   | 'timedOut'
   | 'cancelled'
   | 'closed'
-  | 'lost';
+  /** The worker that stored the block died. */
+  | 'workerDied';

@@ -57,11 +57,11 @@ describe('the transfers of a process that died', () => {
       loadFailures: [failedLoad(1, 7), failedLoad(1, 8)],
       finishedSending: [id(4), id(7)],
       saveFailures: [
-        { transfer: id(4), key: key(5), reason: 'lost' },
-        { transfer: id(7), key: key(7), reason: 'lost' },
+        { transfer: id(4), key: key(5), reason: 'workerDied' },
+        { transfer: id(7), key: key(7), reason: 'workerDied' },
       ],
       drained: [id(1), id(3), id(7)],
-      counters: { 'loadFailed.lost': 2, 'saveFailed.lost': 2 },
+      counters: { 'loadFailed.workerDied': 2, 'saveFailed.workerDied': 2 },
     });
     expect(transfers.settle()).toEqual(emptyOutput);
   });

@@ -56,13 +56,13 @@ export class OpenTransfers {
           loadFailures.push({ transfer, block, reason: 'workerDied', isBlockBusy: false });
       } else {
         finishedSending.push(transfer);
-        for (const { key } of open.save.blocks) saveFailures.push({ transfer, key, reason: 'lost' });
+        for (const { key } of open.save.blocks) saveFailures.push({ transfer, key, reason: 'workerDied' });
       }
     }
     this.#open.clear();
     const counters: Record<string, number> = {
-      ...(loadFailures.length === 0 ? {} : { 'loadFailed.lost': loadFailures.length }),
-      ...(saveFailures.length === 0 ? {} : { 'saveFailed.lost': saveFailures.length }),
+      ...(loadFailures.length === 0 ? {} : { 'loadFailed.workerDied': loadFailures.length }),
+      ...(saveFailures.length === 0 ? {} : { 'saveFailed.workerDied': saveFailures.length }),
     };
     // The levels of the new process start at 0.
     for (const [name, level] of this.#levels) if (level !== 0) counters[name] = -level;

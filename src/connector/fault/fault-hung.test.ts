@@ -112,7 +112,7 @@ it('a block that hangs can be deleted, and its reader returns', async () => {
   await tier.delete(suiteKey(0));
   await until(() => disk.stuckCount === 0);
   expect(leftovers(disk)).toEqual([]);
-  expect(await load(0).reason).toBe('absent');
+  expect(await load(0).reason).toBe('missing');
   await tier.close();
 });
 

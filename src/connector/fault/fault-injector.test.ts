@@ -94,10 +94,10 @@ describe('faults of loads', () => {
     }
   });
 
-  it('missing: the block is absent; duplicate: the block is loaded twice', async () => {
+  it('missing: the block is not stored; duplicate: the block is loaded twice', async () => {
     const missing = make([faultRule({ fault: 'missing', limit: 1 })]);
     await missing.put('a');
-    expect(await missing.load('a').reason).toBe('absent');
+    expect(await missing.load('a').reason).toBe('missing');
     expect(await missing.load('a').reason).toBeUndefined();
     const twice = make([faultRule({ fault: 'duplicate' })]);
     await twice.put('a');

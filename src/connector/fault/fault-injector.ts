@@ -78,7 +78,7 @@ export class FaultInjector implements Tier {
     const { rule, chance } = drawn;
     switch (rule.fault) {
       case 'missing':
-        return 'absent';
+        return 'missing';
       case 'truncated':
       case 'bitFlip':
       case 'wrongModel':

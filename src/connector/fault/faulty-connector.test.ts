@@ -27,7 +27,7 @@ writeFileSync(
      name = 'map';
      constructor(blocks) { this.blocks = blocks; }
      async has(keys) { return keys.map((key) => this.blocks.has(key)); }
-     async load(key, into) { const found = this.blocks.get(key); if (found === undefined) return 'absent'; into.set(found); }
+     async load(key, into) { const found = this.blocks.get(key); if (found === undefined) return 'missing'; into.set(found); }
      async store(key, bytes) { this.blocks.set(key, bytes.slice()); return 'stored'; }
      async delete(key) { this.blocks.delete(key); }
      takeEvicted() { return []; }

@@ -94,7 +94,7 @@ test('a sync load is decided before the forward pass, which gets the failed bloc
   expect(output).toMatchObject({
     finishedRecving: [job.transfer],
     drained: [job.transfer],
-    loadFailures: [{ transfer: job.transfer, block: 2, reason: 'absent', isBlockBusy: false }],
+    loadFailures: [{ transfer: job.transfer, block: 2, reason: 'missing', isBlockBusy: false }],
   });
 });
 

@@ -74,7 +74,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.close();
     });
 
-    it('finds its stored blocks, and loads of missing blocks answer `absent`', async () => {
+    it('finds its stored blocks, and loads of missing blocks answer `missing`', async () => {
       const tier = await begin();
       await put(tier, suiteKey(1));
       await put(tier, suiteKey(3));
@@ -85,7 +85,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
         ),
       ).toEqual([false, true, false, true]);
       expect(await tier.has([], open)).toEqual([]);
-      expect(await tier.load(suiteKey(2), fresh(), open)).toBe('absent');
+      expect(await tier.load(suiteKey(2), fresh(), open)).toBe('missing');
       await tier.close();
     });
 
@@ -104,7 +104,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       await tier.delete(suiteKey('a'));
       await tier.delete(suiteKey('a'));
       expect(await tier.has([suiteKey('a')], open)).toEqual([false]);
-      expect(await tier.load(suiteKey('a'), fresh(), open)).toBe('absent');
+      expect(await tier.load(suiteKey('a'), fresh(), open)).toBe('missing');
       expect(await put(tier, suiteKey('a'))).toBe('stored');
       await tier.close();
     });
@@ -143,7 +143,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       const blocks = keys.map(fresh);
       const reasons = await Promise.all(keys.map((key, i) => tier.load(key, blocks[i]!, open)));
       for (const [i, reason] of reasons.entries()) {
-        expect([undefined, 'absent']).toContain(reason);
+        expect([undefined, 'missing']).toContain(reason);
         if (reason === undefined) expect(blocks[i]).toEqual(suiteBytes(keys[i]!));
       }
       expect(reasons.filter((reason) => reason === undefined).length).toBe(tier.levels?.().blocks);
@@ -242,7 +242,7 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
         const block = fresh();
         const reason = await tier.load(key, block, open);
         if (stored === 'stored') expect(reason).toBeUndefined();
-        expect([undefined, 'absent']).toContain(reason);
+        expect([undefined, 'missing']).toContain(reason);
         if (reason === undefined) expect(block).toEqual(suiteBytes(key));
       }
       await tier.close();

@@ -19,7 +19,7 @@ const ids = (list: readonly number[] = []) => list.map((n) => n as TransferId);
 const failure = (block: number): BlockLoadFailure => ({
   transfer: 9 as TransferId,
   block: blockId(block),
-  reason: 'absent',
+  reason: 'missing',
   isBlockBusy: false,
 });
 const output = ({ s, r, d, inv, failed, expected, counters }: Short): ConnectorOutput => ({

@@ -34,7 +34,7 @@ function make() {
     expect(pins).toEqual(pinned);
     return change;
   };
-  const failure = (transfer: TransferId, block: number, reason: LoadFailureReason = 'absent') => ({
+  const failure = (transfer: TransferId, block: number, reason: LoadFailureReason = 'missing') => ({
     transfer,
     block: blockId(block),
     reason,
@@ -177,7 +177,7 @@ test('a load without a report expires (I8), and its blocks stay pinned (I5)', ()
   expect(ledger.takeExpired()).toEqual([]);
   time.advance(1);
   const [expired] = ledger.takeExpired();
-  expect(expired!.failed.map(({ reason }) => reason)).toEqual(['lost']);
+  expect(expired!.failed.map(({ reason }) => reason)).toEqual(['notReported']);
   expect(ledger.takeExpired()).toEqual([]);
   expect(ledger.nextExpiryMs()).toBeUndefined();
   expect(ledger.isUsable(alice, block(1))).toBe(false);

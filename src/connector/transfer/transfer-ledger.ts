@@ -207,7 +207,7 @@ export class TransferLedger {
     for (const open of this.#loads.values()) {
       if (open.isDecided || open.expiresAtMs > nowMs) continue;
       // The workers may still write all blocks.
-      failWhole(open, 'lost', true);
+      failWhole(open, 'notReported', true);
       if (!open.isAbandoned) this.#cancelled.push(open.load.transfer);
       expired.push(this.#decide(open));
     }

@@ -88,7 +88,7 @@ class DiskThread {
       return 'loaded';
     }
     this.#stillWanted();
-    if (reason !== 'absent') this.#folder.quarantine(key, reason);
+    if (reason !== 'missing') this.#folder.quarantine(key, reason);
     return reason;
   }
 
@@ -98,7 +98,7 @@ class DiskThread {
     try {
       const path = this.#folder.fileOf(key);
       const storedBytes = readBlockFile(path, [header, staging, this.#oneMore], this.#stillWanted);
-      return storedBytes === undefined ? 'absent' : this.#codec.verify(key, header, staging, storedBytes);
+      return storedBytes === undefined ? 'missing' : this.#codec.verify(key, header, staging, storedBytes);
     } catch (error) {
       if (codeOf(error) === 'EISDIR') return 'notABlock';
       throw error;

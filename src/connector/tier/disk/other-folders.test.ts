@@ -102,7 +102,7 @@ describe('blocks that an engine cannot use', () => {
     await theirs.store(suiteKey(0), suiteBytes(suiteKey(0)), signal);
     await boundOthers(root, suiteIdentity, { maxBytes: 0, nowMs: Date.now() + 1e9 });
     expect(existsSync(theirs.path)).toBe(false);
-    expect(await theirs.load(suiteKey(0), new Uint8Array(suiteIdentity.blockBytes), signal)).toBe('absent');
+    expect(await theirs.load(suiteKey(0), new Uint8Array(suiteIdentity.blockBytes), signal)).toBe('missing');
     expect(await theirs.store(suiteKey(0), suiteBytes(suiteKey(0)), signal)).toBe('stored');
   });
 

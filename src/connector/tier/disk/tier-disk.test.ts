@@ -154,7 +154,7 @@ describe('a folder of blocks', () => {
     const tier = await open(newRoot());
     await put(tier, 'a');
     rmSync(dirname(tier.fileOf(suiteKey('a'))), { recursive: true });
-    expect(await tier.load(suiteKey('a'), block(), signal)).toBe('absent');
+    expect(await tier.load(suiteKey('a'), block(), signal)).toBe('missing');
     expect(await put(tier, 'a')).toBe('stored');
     expect(await tier.load(suiteKey('a'), block(), signal)).toBeUndefined();
   });
@@ -243,7 +243,7 @@ describe('a folder of blocks', () => {
     const unreadable = await open(newRoot());
     rmSync(unreadable.path, { recursive: true });
     writeFileSync(unreadable.path, 'a file where the folder was');
-    expect(await unreadable.load(suiteKey('a'), block(), signal)).toBe('absent');
+    expect(await unreadable.load(suiteKey('a'), block(), signal)).toBe('missing');
     await expect(put(unreadable, 'a')).rejects.toMatchObject({ code: 'KVASIR_TIER_FAILED' });
     expect(await tier.has([suiteKey('a')], signal)).toEqual([true]);
   });

@@ -26,7 +26,7 @@ describe('calls without waiting', () => {
     const into = new Uint8Array(suiteBlockBytes);
     expect(tier.loadNow(suiteKey('a'), into)).toBeUndefined();
     expect(into).toEqual(suiteBytes(suiteKey('a')));
-    expect(tier.loadNow(suiteKey('b'), into)).toBe('absent');
+    expect(tier.loadNow(suiteKey('b'), into)).toBe('missing');
     tier.checkInvariants();
   });
 
@@ -99,7 +99,7 @@ describe('pins', () => {
     put(1);
     const payload = tier.pin(suiteKey(1))!;
     await tier.delete(suiteKey(1));
-    expect(tier.loadNow(suiteKey(1), new Uint8Array(suiteBlockBytes))).toBe('absent');
+    expect(tier.loadNow(suiteKey(1), new Uint8Array(suiteBlockBytes))).toBe('missing');
     expect(tier.pin(suiteKey(1))).toBeUndefined();
     expect([put(1), put(2), put(3)]).toEqual(['full', 'stored', 'stored']);
     expect(payload).toEqual(suiteBytes(suiteKey(1)));

@@ -97,7 +97,7 @@ export class HostTier implements TamperableTier {
     this.#assertOpen();
     const entry = this.#storedEntry(key);
     this.#policy.touch([key]);
-    if (entry === undefined) return 'absent';
+    if (entry === undefined) return 'missing';
     const reason = this.#codec.decode(key, this.#slots.bytesOf(entry.slot), entry.storedBytes, into);
     if (reason !== undefined) this.#forget(key);
     this.#count(reason ?? 'loaded');
