@@ -1,4 +1,5 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { parseBytes } from '../base/bytes.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
 import type { EngineEvent } from '../engine/contract.ts';
 import { type EngineOptions, type ExecutorBackend, engineDefaults } from '../engine/options.ts';
@@ -26,30 +27,17 @@ function secondsFlag(text: string): number {
   throw new InvalidArgumentError('It must be 0 or more.');
 }
 
-const UNITS: Readonly<Record<string, number>> = {
-  '': 1,
-  b: 1,
-  k: 1e3,
-  kb: 1e3,
-  kib: 1024,
-  m: 1e6,
-  mb: 1e6,
-  mib: 1024 ** 2,
-  g: 1e9,
-  gb: 1e9,
-  gib: 1024 ** 3,
-  t: 1e12,
-  tb: 1e12,
-  tib: 1024 ** 4,
-};
-
 /** `2GiB`, `512 MiB`, `1.5g`, `1000000`. */
 export function bytesFlag(text: string): number {
-  const match = /^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$/i.exec(text);
-  const unit = UNITS[(match?.[2] ?? '?').toLowerCase()];
-  const bytes = Math.floor(Number(match?.[1]) * (unit ?? Number.NaN));
-  if (Number.isSafeInteger(bytes) && bytes > 0) return bytes;
+  const bytes = parseBytes(text);
+  if (bytes !== undefined) return bytes;
   throw new InvalidArgumentError('It must be a number of bytes, like 2GiB, 512MiB or 1000000.');
+}
+
+function gibibytesFlag(text: string): number {
+  const value = numberFlag(text);
+  if (value > 0) return value;
+  throw new InvalidArgumentError('It must be a number of GiB above 0, like 8 or 0.5.');
 }
 
 /** A duration in milliseconds, or `auto`. */
@@ -164,6 +152,17 @@ export function addEngineFlags(command: Command): Command {
     .option(
       '--kv-transfer-config <json>',
       'connector for KV outside the engine, as in vLLM; --kv-transfer-config.<field> <value> sets one field',
+    )
+    .option(
+      '--kv-offloading-size <GiB>',
+      'host memory for KV that leaves the pool; short for --kv-tier host:<size>',
+      gibibytesFlag,
+    )
+    .addOption(oneOf('--kv-offloading-backend <backend>', 'who offloads KV', ['native'], 'native'))
+    .option(
+      '--kv-tier <tier>',
+      'keep KV that leaves the pool in this tier: host:8GiB, disk:/path:100GiB, redis://host:6379 or s3://bucket/prefix; repeat it for tiers below',
+      collect,
     )
     .optionsGroup('Options:')
     .addHelpText('after', KV_TRANSFER_HELP);

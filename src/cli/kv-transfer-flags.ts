@@ -1,18 +1,41 @@
 import type { Command } from 'commander';
-import { type DottedFlag, parseKvTransferConfig } from '../connector/config.ts';
+import { type DottedFlag, parseKvTransferConfig, readKvTransferConfig } from '../connector/config.ts';
+import type { KvTransferConfig } from '../connector/connector.ts';
 
 /**
- * Runs before a command's action: makes one `KvTransferConfig` of `--kv-transfer-config` and the dotted flags.
- * Commander does not get the dotted flags, because it requires the name of each option.
+ * Runs before a command's action: makes one `KvTransferConfig` of `--kv-transfer-config` and the dotted flags, or of
+ * `--kv-offloading-size` and `--kv-tier`. Commander does not get the dotted flags, because it requires the name of each
+ * option.
  * @throws KvasirError that names the wrong field.
  */
 export function readKvTransferFlags(command: Command, dotted: readonly DottedFlag[]): void {
   const name = 'kvTransferConfig';
   if (command.options.some((option) => option.attributeName() === name)) {
     const json = command.getOptionValue(name) as string | undefined;
-    command.setOptionValue(name, parseKvTransferConfig(json, dotted));
+    const given = parseKvTransferConfig(json, dotted);
+    const offloading = offloadingConfig(command);
+    if (given !== undefined && offloading !== undefined)
+      command.error('error: --kv-tier and --kv-offloading-size cannot be combined with --kv-transfer-config');
+    command.setOptionValue(name, given ?? offloading);
     return;
   }
   const [first] = dotted;
   if (first !== undefined) command.error(`error: unknown option '--kv-transfer-config.${first.path.join('.')}'`);
+}
+
+/** `--kv-offloading-size 8` is short for `--kv-tier host:8GiB`. */
+function offloadingConfig(command: Command): KvTransferConfig | undefined {
+  const tiers = (command.getOptionValue('kvTier') ?? []) as readonly string[];
+  const gibibytes = command.getOptionValue('kvOffloadingSize') as number | undefined;
+  if (gibibytes === undefined && tiers.length === 0) return undefined;
+  if (gibibytes !== undefined && tiers.some((tier) => tier.startsWith('host:')))
+    command.error(
+      'error: --kv-offloading-size is the size of the host tier, which --kv-tier names too: give one of them',
+    );
+  const host = gibibytes === undefined ? [] : [`host:${Math.round(gibibytes * 1024 ** 3)}`];
+  return readKvTransferConfig({
+    kv_connector: 'OffloadingConnector',
+    kv_role: 'kv_both',
+    kv_connector_extra_config: { tiers: [...host, ...tiers] },
+  });
 }

@@ -8,6 +8,9 @@ import {
   connectorUnknown,
   kvConfigInvalid,
   kvConfigNotJson,
+  storageUnusable,
+  tierSpecInvalid,
+  tiersInvalid,
 } from '../connector/errors.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { tooManyRanks } from '../worker/errors.ts';
@@ -65,6 +68,9 @@ const commandLineErrors = new Set(
     connectorModuleFailed,
     connectorClassMissing,
     connectorClassInvalid,
+    storageUnusable,
+    tierSpecInvalid,
+    tiersInvalid,
     tooManyRanks,
   ].map(({ definition }) => definition.code),
 );

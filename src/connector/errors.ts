@@ -36,9 +36,11 @@ export const connectorClassInvalid = defineError(
   '`{name}` from `{path}` is not a connector: {reason}. docs/kv-transfer.md has the contract of a connector.',
   400,
 );
+export const tierSpecInvalid = defineError('KVASIR_TIER_SPEC_INVALID', 'The KV tier `{tier}` is wrong: {reason}.', 400);
+export const tiersInvalid = defineError('KVASIR_TIERS_INVALID', 'The KV tiers are wrong: {reason}.', 400);
 export const storageUnusable = defineError(
   'KVASIR_STORAGE_UNUSABLE',
-  'The KV storage directory `{path}` cannot be used: {reason}. Create it or make it writable, or name another in shared_storage_path.',
+  'The KV storage directory `{path}` cannot be used: {reason}. Create it or make it writable, or name another.',
   500,
 );
 

@@ -7,6 +7,7 @@ export class ExtraConfig {
   readonly #raw: JsonObject;
   readonly #path: string;
   readonly #known = new Set<string>();
+  readonly #ignored = new Set<string>();
 
   constructor(raw: JsonObject, path = 'kv_connector_extra_config') {
     this.#raw = raw;
@@ -40,6 +41,11 @@ export class ExtraConfig {
     return value;
   }
 
+  /** As `integer`, without a default. */
+  optionalInteger(name: string, range: { readonly min: number; readonly max?: number }): number | undefined {
+    return this.#get(name) === undefined ? undefined : this.integer(name, range.min, range);
+  }
+
   choice<T extends string>(name: string, choices: readonly T[], fallback: T | undefined): T {
     const value = this.#get(name) ?? fallback;
     const found = choices.find((choice) => choice === value);
@@ -68,10 +74,15 @@ export class ExtraConfig {
     });
   }
 
+  /** The caller handles this field by itself. */
+  ignore(name: string): void {
+    this.#ignored.add(name);
+  }
+
   /** Throws for unknown names, so that a misspelt name is not ignored. */
   finish(): void {
     for (const name of Object.keys(this.#raw)) {
-      if (this.#known.has(name)) continue;
+      if (this.#known.has(name) || this.#ignored.has(name)) continue;
       const expected = `absent: there is no such setting (known: ${[...this.#known].join(', ')})`;
       throw this.wrong(name, expected, this.#raw[name], didYouMean(name, this.#known));
     }

@@ -10,6 +10,7 @@ import { FaultyConnector, takeFaults } from './fault/faulty-connector.ts';
 
 /** The built-in connectors, imported when a configuration names them. */
 const loaders = new Map<string, () => Promise<KvConnectorClass>>([
+  ['OffloadingConnector', async () => (await import('./offloading/offloading-connector.ts')).OffloadingConnector],
   [
     'SharedStorageConnector',
     async () => (await import('./shared-storage/shared-storage-connector.ts')).SharedStorageConnector,

@@ -439,12 +439,12 @@ describe('kvasir generate and kvasir serve', () => {
     expect(code).toBe(2);
   });
 
-  it('exit with 1 if the directory of the store cannot be used', async () => {
+  it('exit with 2 if the directory of the store cannot be used', async () => {
     const file = join(folder, 'a-file');
     writeFileSync(file, '');
     const { code, stderr } = await run(['generate', ...smallPool, '--prompt', 'x', ...shared(file, 'kv_both')]);
     expect(stderr).toMatch(/^error: The KV storage directory `.*a-file` cannot be used/);
-    expect(code).toBe(1);
+    expect(code).toBe(2);
   });
 
   it('list the settings of connectors in their help', async () => {

@@ -3,7 +3,7 @@ import { assertNever } from '../../base/assert.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
 import { tierFailed } from '../errors.ts';
-import type { MissReason } from '../reasons.ts';
+import type { LoadFailureReason } from '../reasons.ts';
 import { BlockCodec, headerBytes } from '../tier/block-header.ts';
 import { type LookupAnswers, lookUpEach } from '../tier/look-up.ts';
 import type { HangableTier, StoreAnswer, TamperableTier, Tier, TierContext } from '../tier/tier.ts';
@@ -69,9 +69,9 @@ export class FaultInjector implements Tier {
     into: Uint8Array,
     signal: AbortSignal,
     context?: TierContext,
-  ): Promise<MissReason | undefined> {
+  ): Promise<LoadFailureReason | undefined> {
     const drawn = this.#draw('load', key, context);
-    const load = (until = signal): Promise<MissReason | undefined> => this.#tier.load(key, into, until, context);
+    const load = (until = signal): Promise<LoadFailureReason | undefined> => this.#tier.load(key, into, until, context);
     // After the last use of a rule, the block loads again as soon as no load that the rule selected waits.
     if (drawn?.rule.fault !== 'hung' && this.#hanging.get(key)?.waiting === 0) this.#mend(key);
     if (drawn === undefined) return load();
@@ -189,8 +189,8 @@ export class FaultInjector implements Tier {
   async #loadHung(
     key: BlockKey,
     rule: FaultRule,
-    load: () => Promise<MissReason | undefined>,
-  ): Promise<MissReason | undefined> {
+    load: () => Promise<LoadFailureReason | undefined>,
+  ): Promise<LoadFailureReason | undefined> {
     const hanging = this.#hanging.get(key) ?? { waiting: 0 };
     this.#hanging.set(key, hanging);
     hanging.waiting++;

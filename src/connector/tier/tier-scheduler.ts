@@ -22,6 +22,8 @@ import {
 } from '../connector.ts';
 import { type CircuitBreakerOptions, circuitBreakerDefaults } from './circuit-breaker.ts';
 import type { LookupAnswers } from './look-up.ts';
+import { nothingToSave, OpenSaves } from './open-saves.ts';
+import { remoteDecodeAnswer } from './remote-decode.ts';
 import type { Tier, TierWrapping } from './tier.ts';
 import { countsOfTier, sumOfCounts } from './tier-counters.ts';
 import { type RunningLookup, TierLookups } from './tier-lookups.ts';
@@ -66,9 +68,7 @@ export class TierScheduler implements SchedulerConnector {
   readonly #tierLookups: TierLookups;
   readonly #lookups = new Map<RequestId, Lookup>();
   readonly #loads = new Map<TransferId, LoadJob>();
-  readonly #saves = new Map<TransferId, Set<BlockKey>>();
-  /** Keys of saves that are not finished. */
-  readonly #saving = new Set<BlockKey>();
+  readonly #saves = new OpenSaves();
   /** When each key was last found or saved; oldest first. */
   readonly #stored = new Map<BlockKey, number>();
   /** Keys that were stored and are missing now: saved again if the pool still has their blocks. */
@@ -125,9 +125,10 @@ export class TierScheduler implements SchedulerConnector {
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
     if (!savesKv(this.#options.role)) return nothingToSave;
     const blocks: SaveBlock[] = [];
+    const taken = new Set<BlockKey>();
     const save = (key: BlockKey, block: BlockId): void => {
-      if (this.#isStored(key) || this.#saving.has(key)) return;
-      this.#saving.add(key);
+      if (this.#isStored(key) || this.#saves.isSaving(key) || taken.has(key)) return;
+      taken.add(key);
       blocks.push({ key, block });
     };
     for (const { key, block } of step.newlyValid) save(key, block);
@@ -136,10 +137,7 @@ export class TierScheduler implements SchedulerConnector {
       if (block !== undefined) save(key, block);
     }
     this.#removed.clear();
-    if (blocks.length === 0) return nothingToSave;
-    const transfer = step.newTransferId();
-    this.#saves.set(transfer, new Set(blocks.map(({ key }) => key)));
-    return { saves: [{ transfer, blocks }] };
+    return this.#saves.begin(step, blocks);
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
@@ -154,9 +152,7 @@ export class TierScheduler implements SchedulerConnector {
       this.#failed.set(load.requestId, failed.add(key));
     }
     for (const id of output.finishedRecving) this.#loads.delete(id);
-    for (const { transfer, key } of output.saveFailures) {
-      if (this.#saves.get(transfer)?.delete(key) === true) this.#saving.delete(key);
-    }
+    for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
     for (const id of output.finishedSending) this.#finishSave(id);
     if (output.evicted.length > 0) {
       for (const key of output.evicted) this.#stored.delete(key);
@@ -164,12 +160,6 @@ export class TierScheduler implements SchedulerConnector {
     }
   }
 
-  /**
-   * Answers a client that sent `do_remote_decode`: a router that sends the prompt to this engine with `max_tokens` 1 and
-   * then to an engine that decodes. The answer is `{ do_remote_decode: false, do_remote_prefill, remote_engine_id?,
-   * stored_blocks }`. `stored_blocks` counts the blocks that are stored or being saved; 0: there is nothing to load. The
-   * keys follow from the tokens, so the answer has no list of keys, and this engine waits for nothing.
-   */
   requestFinished(
     request: ConnectorRequest,
     valid: () => readonly KvBlock[],
@@ -178,18 +168,7 @@ export class TierScheduler implements SchedulerConnector {
     this.#failed.delete(request.id);
     // A load that was abandoned before it was sent is never reported.
     for (const [id, { requestId }] of this.#loads) if (requestId === request.id) this.#loads.delete(id);
-    const { role, engineId } = this.#options;
-    if (request.kvTransferParams?.do_remote_decode !== true) return {};
-    const stored = savesKv(role) ? valid().length : 0;
-    const engine = engineId === undefined ? {} : { remote_engine_id: engineId };
-    return {
-      kvTransferParams: {
-        do_remote_decode: false,
-        do_remote_prefill: stored > 0,
-        ...engine,
-        stored_blocks: stored,
-      },
-    };
+    return remoteDecodeAnswer(request, valid, this.#options);
   }
 
   takeEvents(): readonly KvEvent[] {
@@ -217,8 +196,7 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   checkInvariants(): void {
-    const saving = [...this.#saves.values()].reduce((sum, keys) => sum + keys.size, 0);
-    assert(saving === this.#saving.size, `${saving} keys in saves, ${this.#saving.size} marked as being saved`);
+    this.#saves.checkInvariants();
   }
 
   #startLookup(lookup: Lookup, keys: readonly BlockKey[]): void {
@@ -246,7 +224,7 @@ export class TierScheduler implements SchedulerConnector {
       (key) =>
         this.#stored.has(key) &&
         !this.#isStored(key) &&
-        !this.#saving.has(key) &&
+        !this.#saves.isSaving(key) &&
         !this.#tierLookups.isCoolingDown(key),
     );
     if (keys.length === 0) return;
@@ -274,14 +252,9 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   #finishSave(id: TransferId): void {
-    const keys = this.#saves.get(id);
-    if (keys === undefined) return;
-    this.#saves.delete(id);
-    for (const key of keys) {
-      this.#saving.delete(key);
-      this.#remember(key);
-    }
-    if (keys.size > 0) this.#events.push({ kind: 'stored', keys: [...keys], place: this.#place });
+    const keys = this.#saves.finish(id);
+    for (const key of keys) this.#remember(key);
+    if (keys.length > 0) this.#events.push({ kind: 'stored', keys, place: this.#place });
   }
 
   /** Whether the key was recently found in the store or saved. */
@@ -300,5 +273,3 @@ export class TierScheduler implements SchedulerConnector {
     }
   }
 }
-
-const nothingToSave: ConnectorPlan = Object.freeze({ saves: [] });

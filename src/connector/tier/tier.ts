@@ -1,7 +1,7 @@
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
-import type { MissReason } from '../reasons.ts';
+import type { LoadFailureReason } from '../reasons.ts';
 import type { LookupAnswers } from './look-up.ts';
 
 /**
@@ -28,7 +28,12 @@ export interface Tier {
    * undefined. The promise settles only when nothing writes `into` any more (I5). At an abort, the tier stops what it can
    * and waits for the rest.
    */
-  load(key: BlockKey, into: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<MissReason | undefined>;
+  load(
+    key: BlockKey,
+    into: Uint8Array,
+    signal: AbortSignal,
+    context?: TierContext,
+  ): Promise<LoadFailureReason | undefined>;
 
   /**
    * Stores a copy of `bytes` (one block) atomically: a load gets the whole block or none. Settles only when nothing reads
@@ -75,6 +80,10 @@ export interface TierContext {
    * that loads detect a change of the block in host memory before this store.
    */
   readonly payloadCrc?: number;
+  /** Where the block was found (`FoundBlock.place`), for a tier that consists of several. */
+  readonly place?: string;
+  /** Called by a tier that consists of several, with the name of the tier that gave the block. */
+  servedBy?(place: string): void;
 }
 
 /**

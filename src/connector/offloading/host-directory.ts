@@ -1,0 +1,27 @@
+import type { BlockKey } from '../block-key.ts';
+
+/**
+ * The scheduler's record of the blocks that the host tiers of all ranks have. It is made from the workers' reports, so
+ * it can be wrong for a moment: a load verifies, and a wrong entry is only a miss.
+ */
+export class HostDirectory {
+  readonly #keys = new Set<BlockKey>();
+
+  get size(): number {
+    return this.#keys.size;
+  }
+
+  has(key: BlockKey): boolean {
+    return this.#keys.has(key);
+  }
+
+  /** All ranks have the block. */
+  add(key: BlockKey): void {
+    this.#keys.add(key);
+  }
+
+  /** At least one rank does not have the block. */
+  remove(key: BlockKey): void {
+    this.#keys.delete(key);
+  }
+}

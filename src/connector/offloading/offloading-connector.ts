@@ -1,0 +1,114 @@
+import { AssertionError } from '../../base/assert.ts';
+import type {
+  KvConnector,
+  KvTransferConfig,
+  SchedulerConnector,
+  SchedulerConnectorContext,
+  WorkerConnector,
+  WorkerConnectorContext,
+} from '../connector.ts';
+import { kvConfigInvalid } from '../errors.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
+import { StagingBuffers } from '../tier/staging-buffers.ts';
+import type { Tier, TierWrapping } from '../tier/tier.ts';
+import { TierWorker } from '../tier/tier-worker.ts';
+import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
+import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
+import { kindOf, openTier } from './open-tier.ts';
+import { SecondaryTier } from './secondary-tier.ts';
+import { TierStack } from './tier-stack.ts';
+
+/** Loads that hang keep their buffers, so there are more buffers than loads. */
+const spareBuffers = 16;
+/** How many blocks are copied into host memory in one turn of the event loop. */
+const savesAtOnce = 2;
+
+/**
+ * Keeps KV that leaves the pool: in host memory first, and in any number of tiers below it. `docs/offloading.md` has the
+ * settings (`readOffloadingSettings`).
+ */
+export class OffloadingConnector implements KvConnector {
+  readonly #settings: OffloadingSettings;
+
+  constructor(config: KvTransferConfig) {
+    this.#settings = readOffloadingSettings(config);
+  }
+
+  async openScheduler(context: SchedulerConnectorContext & TierWrapping): Promise<SchedulerConnector> {
+    this.#checkChunks(context);
+    const { identities, event } = context;
+    const places: SecondaryPlace[] = [];
+    const opened: Tier[] = [];
+    try {
+      for (const { name, spec } of this.#settings.secondaries) {
+        const tiers: Tier[] = [];
+        for (const identity of identities) {
+          const bare = await openTier({ name, spec }, { identity, movesBlocks: false, event });
+          opened.push(bare);
+          tiers.push(context.wrapTier?.(bare, identity) ?? bare);
+        }
+        places.push({ name, tiers, kind: kindOf(spec) });
+      }
+    } catch (error) {
+      for (const tier of opened) void tier.close();
+      throw error;
+    }
+    return new OffloadingScheduler(places, context, this.#settings);
+  }
+
+  async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {
+    const { identity, crc32, clock, timers } = context;
+    const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes } = this.#settings;
+    const host = new HostTier({
+      identity,
+      maxBytes: Math.floor(hostSpec.maxBytes / identity.worldSize),
+      evictionPolicy: hostSpec.evictionPolicy,
+      crc32,
+    });
+    const buffers = new StagingBuffers(identity.blockBytes, (loadsAtOnce + spareBuffers) * identity.blockBytes);
+    const secondaries: SecondaryTier[] = [];
+    try {
+      for (const named of this.#settings.secondaries) {
+        const tier = await openTier(named, { identity, crc32, movesBlocks: true });
+        const storesAtOnce = named.spec.kind === 'disk' ? named.spec.writeThreads : 2;
+        const queuedMax = Math.floor(writeQueueBytes / identity.worldSize / identity.blockBytes);
+        secondaries.push(
+          new SecondaryTier(tier, host, buffers, {
+            clock,
+            timers,
+            loadTimeoutMs,
+            storeTimeoutMs,
+            storesAtOnce,
+            queuedMax,
+          }),
+        );
+      }
+    } catch (error) {
+      if (error instanceof AssertionError) throw error;
+      for (const secondary of secondaries) void secondary.close();
+      throw error;
+    }
+    const stack = new TierStack({ host, secondaries, buffers, clock, timers });
+    return new TierWorker(stack, context, {
+      loadsAtOnce,
+      savesAtOnce,
+      saveBufferBytes: 64 * 1024 ** 2,
+      saveTimeoutMs: storeTimeoutMs,
+    });
+  }
+
+  /** Known only now: chunks are whole blocks. */
+  #checkChunks({ identities }: SchedulerConnectorContext): void {
+    const { chunkTokens } = this.#settings;
+    if (chunkTokens === undefined) return;
+    for (const { blockSize } of identities[0]!.groups) {
+      if (chunkTokens % blockSize === 0) continue;
+      throw kvConfigInvalid({
+        parameter: 'kv_connector_extra_config.block_size',
+        expected: `a multiple of the block size, ${blockSize} tokens`,
+        actual: `${chunkTokens}`,
+        hint: '',
+      });
+    }
+  }
+}

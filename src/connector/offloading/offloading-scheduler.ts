@@ -1,0 +1,283 @@
+import type { BlockId, RequestId } from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
+import {
+  type ConnectorOutput,
+  type ConnectorPlan,
+  type ConnectorRequest,
+  type ConnectorStep,
+  type FoundBlock,
+  type KvBlock,
+  type KvEvent,
+  type LoadJob,
+  loadsKv,
+  type MatchAnswer,
+  type SaveBlock,
+  type SchedulerConnector,
+  type SchedulerConnectorContext,
+  savesKv,
+  type TransferId,
+  type ValidBlock,
+} from '../connector.ts';
+import { nothingToSave, OpenSaves } from '../tier/open-saves.ts';
+import { remoteDecodeAnswer } from '../tier/remote-decode.ts';
+import type { RunningLookup } from '../tier/tier-lookups.ts';
+import { HostDirectory } from './host-directory.ts';
+import type { OffloadingSettings } from './offloading-settings.ts';
+import { type Place, PlaceLookups } from './place-lookups.ts';
+import { loadable, type PlaceKind, type RequestLimits, readRequestLimits } from './request-limits.ts';
+import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
+
+/** A secondary tier: its look-ups, and what it is for `kv_load_tiers`. */
+export interface SecondaryPlace extends Place {
+  readonly kind: PlaceKind;
+}
+
+export const hostPlace = 'host';
+
+/** What is known of one request. */
+interface RequestRecord {
+  readonly limits: RequestLimits;
+  readonly promptTokens: number;
+  readonly chunks: RequestChunks | undefined;
+  /** Where each block is. Undefined: not known; it is not looked up again before the next admission. */
+  readonly answers: Map<BlockKey, string | false | undefined>;
+  lookup: RunningLookup | undefined;
+  /** Blocks that failed to load. They are not looked up again for the request. */
+  readonly failed: Set<BlockKey>;
+  isFinished: boolean;
+}
+
+/** How long a request waits for a block that is just being saved. */
+const savingWaitMs = 1_000;
+
+/**
+ * The scheduler side of `OffloadingConnector`. Blocks in host memory are found at once, in a directory made from the
+ * workers' reports. Other blocks are looked up in the secondary tiers in the background.
+ */
+export class OffloadingScheduler implements SchedulerConnector {
+  readonly #context: SchedulerConnectorContext;
+  readonly #settings: OffloadingSettings;
+  readonly #places: readonly SecondaryPlace[];
+  readonly #lookups: PlaceLookups;
+  readonly #blockSizes: readonly number[];
+  readonly #blockBytes: number;
+  readonly #filter: StoreFilter;
+  readonly #directory = new HostDirectory();
+  readonly #saves = new OpenSaves();
+  readonly #requests = new Map<RequestId, RequestRecord>();
+  readonly #loads = new Map<TransferId, LoadJob>();
+  readonly #warned = new Set<string>();
+  #events: KvEvent[] = [];
+
+  constructor(places: readonly SecondaryPlace[], context: SchedulerConnectorContext, settings: OffloadingSettings) {
+    this.#context = context;
+    this.#settings = settings;
+    this.#places = places;
+    this.#lookups = new PlaceLookups(places, context, settings.lookupTimeoutMs);
+    const { groups } = context.identities[0]!;
+    this.#blockSizes = groups.map(({ blockSize }) => blockSize);
+    this.#blockBytes = context.identities.reduce((sum, { blockBytes }) => sum + blockBytes, 0);
+    const { chunkTokens, blocksPerChunk, storeThreshold, trackedOffersMax } = settings;
+    this.#filter = new StoreFilter({
+      storeThreshold,
+      trackedOffersMax,
+      blocksPerChunk: this.#blockSizes.map((size) =>
+        chunkTokens === undefined ? blocksPerChunk : Math.max(1, chunkTokens / size),
+      ),
+    });
+  }
+
+  getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
+    if (!loadsKv(this.#settings.role)) return nothingFound;
+    const record = this.#recordOf(request);
+    const wanted = loadable(request.wanted, record.limits, this.#blockSizes);
+    if (wanted.length === 0) return nothingFound;
+    if (record.lookup === undefined) this.#lookUpMissing(record, wanted);
+    if (record.lookup !== undefined) return { kind: 'askLater', deadlineMs: record.lookup.deadlineMs };
+    // A block that is being saved will be in host memory soon.
+    if (wanted.some(({ key }) => this.#saves.isSaving(key) && !record.failed.has(key)))
+      return { kind: 'askLater', deadlineMs: this.#context.clock.nowMs() + savingWaitMs };
+    const blocks: FoundBlock[] = [];
+    for (const block of wanted) {
+      const place = this.#placeOf(record, block.key);
+      if (place !== undefined) blocks.push({ ...block, place });
+    }
+    return { kind: 'found', blocks, mode: this.#modeOf(blocks) };
+  }
+
+  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
+    const record = this.#recordOf(request);
+    // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
+    this.#endLookup(record);
+    if (load !== undefined) this.#loads.set(load.transfer, load);
+    if (record.chunks !== undefined) for (const block of valid()) record.chunks.addValid(block);
+  }
+
+  buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
+    const blocks = savesKv(this.#settings.role) ? this.#blocksToSave(step) : [];
+    for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);
+    return blocks.length === 0 ? nothingToSave : this.#saves.begin(step, blocks);
+  }
+
+  updateConnectorOutput(output: ConnectorOutput): void {
+    const failed = new Set<BlockKey>();
+    for (const { transfer, block, reason } of output.loadFailures) {
+      const load = this.#loads.get(transfer);
+      const key = load?.blocks.find((candidate) => candidate.block === block)?.key;
+      // A worker's death says nothing about the tiers. Its host memory is gone, which later loads find out.
+      if (load === undefined || key === undefined || reason === 'workerDied') continue;
+      failed.add(key);
+      // The block is saved again when it is computed again.
+      this.#directory.remove(key);
+      this.#requests.get(load.requestId)?.failed.add(key);
+    }
+    for (const id of output.finishedRecving) {
+      // Blocks from a secondary tier are now in host memory, too.
+      for (const { key, place } of this.#loads.get(id)?.blocks ?? [])
+        if (place !== hostPlace && !failed.has(key)) this.#directory.add(key);
+      this.#loads.delete(id);
+    }
+    for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
+    for (const id of output.finishedSending) this.#stored(this.#saves.finish(id));
+    if (output.evicted.length === 0) return;
+    for (const key of output.evicted) this.#directory.remove(key);
+    this.#events.push({ kind: 'removed', keys: output.evicted, place: hostPlace });
+  }
+
+  requestFinished(request: ConnectorRequest, valid: () => readonly KvBlock[]) {
+    const record = this.#recordOf(request);
+    this.#endLookup(record);
+    // The next step still offers the newest blocks of the request.
+    record.isFinished = true;
+    // A load that was abandoned before it was sent is never reported.
+    for (const [id, { requestId }] of this.#loads) if (requestId === request.id) this.#loads.delete(id);
+    return remoteDecodeAnswer(request, valid, this.#settings);
+  }
+
+  takeEvents(): readonly KvEvent[] {
+    const events = this.#events;
+    this.#events = [];
+    return events;
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return this.#lookups.counters();
+  }
+
+  hasPendingWork(): boolean {
+    return false;
+  }
+
+  async close(): Promise<void> {
+    this.#lookups.close();
+    for (const record of this.#requests.values()) this.#endLookup(record);
+    // Not awaited: a tier that hangs must not stop the engine from closing, and this side stores nothing.
+    for (const { tiers } of this.#places) for (const tier of tiers) void tier.close();
+    await Promise.resolve();
+  }
+
+  checkInvariants(): void {
+    this.#saves.checkInvariants();
+  }
+
+  #blocksToSave(step: ConnectorStep): SaveBlock[] {
+    const blocks: SaveBlock[] = [];
+    const taken = new Set<BlockKey>();
+    const save = (key: BlockKey, block: BlockId): void => {
+      if (taken.has(key) || this.#directory.has(key) || this.#saves.isSaving(key)) return;
+      taken.add(key);
+      if (this.#filter.isOftenNeeded(key)) blocks.push({ key, block });
+    };
+    for (const valid of step.newlyValid) {
+      const record = this.#requests.get(valid.requestId);
+      if (!this.#isOffloaded(record, valid)) continue;
+      const chunk = record?.chunks?.add(valid);
+      if (record?.chunks === undefined) save(valid.key, valid.block);
+      else if (chunk !== undefined)
+        for (const { key, block } of blocksOf(chunk, (key) => step.validBlock(key))) save(key, block);
+    }
+    return blocks;
+  }
+
+  #isOffloaded(record: RequestRecord | undefined, { group, index }: ValidBlock): boolean {
+    if (record === undefined) return true;
+    const end = (index + 1) * this.#blockSizes[group]!;
+    return end <= record.limits.maxOffloadTokens && (!this.#settings.offloadPromptOnly || end <= record.promptTokens);
+  }
+
+  #recordOf(request: ConnectorRequest): RequestRecord {
+    const known = this.#requests.get(request.id);
+    if (known !== undefined) return known;
+    const record: RequestRecord = {
+      limits: readRequestLimits(request.kvTransferParams, (message) => this.#warnOnce(message)),
+      // The first call for a request is before its first output token.
+      promptTokens: request.tokenCount,
+      chunks: this.#filter.newChunks(),
+      answers: new Map(),
+      lookup: undefined,
+      failed: new Set(),
+      isFinished: false,
+    };
+    this.#requests.set(request.id, record);
+    return record;
+  }
+
+  #warnOnce(message: string): void {
+    if (this.#warned.has(message) || this.#warned.size >= 100) return;
+    this.#warned.add(message);
+    this.#context.event?.(message);
+  }
+
+  /** Looks up the blocks that are not in host memory. */
+  #lookUpMissing(record: RequestRecord, wanted: readonly KvBlock[]): void {
+    const isAllowed = (name: string): boolean =>
+      record.limits.isAllowed(this.#places.find((place) => place.name === name)!.kind);
+    if (!this.#places.some(({ name }) => isAllowed(name))) return;
+    const keys = new Set<BlockKey>();
+    for (const { key } of wanted)
+      if (
+        !this.#directory.has(key) &&
+        !this.#saves.isSaving(key) &&
+        !record.answers.has(key) &&
+        !record.failed.has(key)
+      )
+        keys.add(key);
+    if (keys.size === 0) return;
+    const asked = [...keys];
+    record.lookup = this.#lookups.start(asked, isAllowed, (answers) => {
+      record.lookup = undefined;
+      for (const [i, key] of asked.entries()) record.answers.set(key, answers[i]);
+      this.#context.wake();
+    });
+    if (record.lookup === undefined) for (const key of asked) record.answers.set(key, undefined);
+  }
+
+  #placeOf({ answers, failed }: RequestRecord, key: BlockKey): string | undefined {
+    if (failed.has(key)) return undefined;
+    if (this.#directory.has(key)) return hostPlace;
+    const answer = answers.get(key);
+    return typeof answer === 'string' ? answer : undefined;
+  }
+
+  /** Small loads from host memory are done in the step that needs them, so that the request does not wait a step. */
+  #modeOf(blocks: readonly FoundBlock[]): 'sync' | 'async' {
+    const { asyncLoad, syncLoadBytes } = this.#settings;
+    if (!asyncLoad) return 'sync';
+    const isSmall = blocks.length * this.#blockBytes <= syncLoadBytes;
+    return isSmall && blocks.every(({ place }) => place === hostPlace) ? 'sync' : 'async';
+  }
+
+  #endLookup(record: RequestRecord): void {
+    record.lookup?.cancel();
+    record.lookup = undefined;
+    record.answers.clear();
+  }
+
+  #stored(keys: readonly BlockKey[]): void {
+    if (keys.length === 0) return;
+    for (const key of keys) this.#directory.add(key);
+    this.#events.push({ kind: 'stored', keys, place: hostPlace });
+  }
+}
+
+const nothingFound: MatchAnswer = Object.freeze({ kind: 'found', blocks: [], mode: 'async' });

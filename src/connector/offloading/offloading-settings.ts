@@ -1,0 +1,215 @@
+import { totalmem } from 'node:os';
+import { formatBytes } from '../../base/bytes.ts';
+import type { JsonValue } from '../../base/json.ts';
+import type { KvRole, KvTransferConfig } from '../connector.ts';
+import { tiersInvalid } from '../errors.ts';
+import { ExtraConfig } from '../extra-config.ts';
+import { evictionPolicyNames } from '../tier/host/eviction-policies.ts';
+import {
+  type DiskSpec,
+  diskDefaults,
+  type HostSpec,
+  parseTierSpec,
+  type S3Spec,
+  type SecondarySpec,
+  tierNames,
+} from './tier-spec.ts';
+
+/** What `OffloadingConnector` does, from `kv_connector_extra_config`. */
+export interface OffloadingSettings {
+  readonly role: KvRole;
+  readonly engineId: string | undefined;
+  readonly host: HostSpec;
+  /** In the order of the look-ups and loads. */
+  readonly secondaries: readonly NamedSpec[];
+  /** A block is stored when all blocks of its chunk are valid. Undefined: `chunkTokens` says it. */
+  readonly blocksPerChunk: number;
+  /** Tokens of a chunk: a multiple of the block size. Takes precedence over `blocksPerChunk`. */
+  readonly chunkTokens: number | undefined;
+  /** A block is stored when it is offered for the n-th time. */
+  readonly storeThreshold: number;
+  /** How many blocks that were not stored yet are remembered for `storeThreshold`. */
+  readonly trackedOffersMax: number;
+  readonly offloadPromptOnly: boolean;
+  /** A load of at most so many bytes from host memory happens inside of the step. */
+  readonly syncLoadBytes: number;
+  readonly asyncLoad: boolean;
+  readonly lookupTimeoutMs: number;
+  readonly loadTimeoutMs: number;
+  readonly storeTimeoutMs: number;
+  readonly loadsAtOnce: number;
+  /** Bytes in the host tier that wait to be written to one secondary tier; further blocks are not written there. */
+  readonly writeQueueBytes: number;
+}
+
+export interface NamedSpec {
+  readonly name: string;
+  readonly spec: SecondarySpec;
+}
+
+const MIB = 1024 ** 2;
+/** Without a host tier, secondary tiers are written from a buffer of this size. */
+const hostBufferBytes = 256 * MIB;
+
+/** Settings of vLLM that have no meaning here or are not supported, and why. */
+const unsupported: Readonly<Record<string, string>> = {
+  spec_module_path: 'a tier of your own is an entry of secondary_tiers',
+  cache_policy_module_path: 'the eviction policies are lru and arc',
+  self_describing_kv_events: 'there are no KV events yet',
+  canonical_layout: 'the layout of stored blocks is fixed',
+  tier_poll_interval_s: 'tiers report by themselves and are not polled',
+  backpressure: 'stores that would wait are dropped, and each tier has a circuit breaker',
+};
+
+/**
+ * Reads `kv_connector_extra_config`. The tiers come from `tiers`, a list of texts (`parseTierSpec`), or from vLLM's fields.
+ *
+ * @throws KvasirError that names the field.
+ */
+export function readOffloadingSettings(config: KvTransferConfig): OffloadingSettings {
+  const extra = new ExtraConfig(config.kvConnectorExtraConfig);
+  for (const [name, reason] of Object.entries(unsupported)) {
+    const value = config.kvConnectorExtraConfig[name];
+    if (value !== undefined && value !== null && value !== false)
+      throw extra.wrong(name, 'absent', value, ` Kvasir has no such setting: ${reason}.`);
+    extra.ignore(name);
+  }
+  const texts = extra.list('tiers');
+  const tiers = texts === undefined ? vllmTiers(extra) : tiersOf(texts, extra);
+  checkMemory(tiers.host);
+  const chunkTokens = extra.optionalInteger('block_size', { min: 1 });
+  const blocksPerChunk = extra.optionalInteger('blocks_per_chunk', { min: 1 });
+  if (chunkTokens !== undefined && blocksPerChunk !== undefined)
+    throw extra.wrong('blocks_per_chunk', 'absent if block_size is given', blocksPerChunk);
+  const seconds = (name: string, fallback: number): number => extra.number(name, fallback, { min: 0.001 }) * 1000;
+  const settings: OffloadingSettings = {
+    role: config.kvRole,
+    engineId: config.engineId,
+    ...tiers,
+    blocksPerChunk: blocksPerChunk ?? 1,
+    chunkTokens,
+    storeThreshold: extra.integer('store_threshold', 0, { min: 0 }),
+    trackedOffersMax: extra.integer('max_tracker_size', 64_000, { min: 1 }),
+    offloadPromptOnly: extra.boolean('offload_prompt_only', false),
+    syncLoadBytes: extra.integer('sync_load_budget_bytes', 0, { min: 0 }),
+    asyncLoad: extra.boolean('async_load', true),
+    lookupTimeoutMs: seconds('lookup_timeout_seconds', 0.5),
+    loadTimeoutMs: seconds('load_timeout_seconds', 1.5),
+    storeTimeoutMs: seconds('save_timeout_seconds', 30),
+    loadsAtOnce: extra.integer('loads_at_once', 16, { min: 1, max: 1024 }),
+    writeQueueBytes: extra.integer('write_queue_bytes', Math.min(256 * MIB, Math.ceil(tiers.host.maxBytes / 2)), {
+      min: 0,
+    }),
+  };
+  extra.finish();
+  return settings;
+}
+
+interface Tiers {
+  readonly host: HostSpec;
+  readonly secondaries: readonly NamedSpec[];
+}
+
+function tiersOf(texts: readonly JsonValue[], extra: ExtraConfig): Tiers {
+  const specs = texts.map((text, i) => {
+    if (typeof text !== 'string') throw extra.wrong(`tiers[${i}]`, 'a text like "host:8GiB"', text);
+    return parseTierSpec(text);
+  });
+  if (specs.length === 0) throw tiersInvalid({ reason: 'there is none. Name one, such as host:8GiB' });
+  const hosts = specs.filter((spec) => spec.kind === 'host');
+  if (hosts.length > 1) throw tiersInvalid({ reason: 'there are several host tiers. Name one' });
+  if (hosts.length === 1 && specs[0]!.kind !== 'host')
+    throw tiersInvalid({ reason: 'the host tier is the fastest. Name it first' });
+  return {
+    host: hosts[0] ?? { kind: 'host', maxBytes: hostBufferBytes, evictionPolicy: 'lru' },
+    secondaries: named(specs.filter((spec): spec is SecondarySpec => spec.kind !== 'host')),
+  };
+}
+
+/** The fields of vLLM's `CPUOffloadingSpec` and `TieringOffloadingSpec`. */
+function vllmTiers(extra: ExtraConfig): Tiers {
+  const specName = extra.choice('spec_name', ['CPUOffloadingSpec', 'TieringOffloadingSpec'], 'CPUOffloadingSpec');
+  const maxBytes = extra.optionalInteger('cpu_bytes_to_use', { min: 1 });
+  const evictionPolicy = extra.choice('eviction_policy', evictionPolicyNames, 'lru');
+  const secondaries = extra.objects('secondary_tiers').map(secondaryOf);
+  if (maxBytes === undefined)
+    throw extra.wrong(
+      'cpu_bytes_to_use',
+      'the bytes of the host tier',
+      undefined,
+      ' Or name the tiers in `tiers`, such as ["host:8GiB", "disk:/var/cache/kvasir"].',
+    );
+  if (specName === 'CPUOffloadingSpec' && secondaries.length > 0)
+    throw extra.wrong('spec_name', '"TieringOffloadingSpec" if there are secondary_tiers', specName);
+  return { host: { kind: 'host', maxBytes, evictionPolicy }, secondaries: named(secondaries) };
+}
+
+const named = (specs: readonly SecondarySpec[]): NamedSpec[] => {
+  const names = tierNames(specs);
+  return specs.map((spec, i) => ({ name: names[i]!, spec }));
+};
+
+const secondaryTypes = ['fs', 'obj', 'redis'] as const;
+
+function secondaryOf(tier: ExtraConfig): SecondarySpec {
+  const type = tier.choice('type', secondaryTypes, undefined);
+  const spec = type === 'fs' ? fsOf(tier) : type === 'obj' ? objOf(tier) : redisOf(tier);
+  tier.finish();
+  return spec;
+}
+
+function fsOf(tier: ExtraConfig): DiskSpec {
+  const path = tier.text('root_dir');
+  if (path === undefined) throw tier.wrong('root_dir', 'a directory', undefined);
+  return {
+    kind: 'disk',
+    path,
+    maxBytes: tier.integer('max_bytes', diskDefaults.maxBytes, { min: 1 }),
+    fsync: tier.boolean('fsync', diskDefaults.fsync),
+    directIo: tier.boolean('direct_io', diskDefaults.directIo),
+    readThreads: tier.integer('n_read_threads', diskDefaults.readThreads, { min: 1, max: 16 }),
+    writeThreads: tier.integer('n_write_threads', diskDefaults.writeThreads, { min: 1, max: 16 }),
+  };
+}
+
+function redisOf(tier: ExtraConfig): SecondarySpec {
+  const url = tier.text('url');
+  if (url === undefined) throw tier.wrong('url', 'a URL like "redis://host:6379"', undefined);
+  const ttlSeconds = tier.optionalInteger('ttl_seconds', { min: 1 });
+  return { kind: 'redis', url, ...(ttlSeconds === undefined ? {} : { ttlSeconds }) };
+}
+
+function objOf(tier: ExtraConfig): S3Spec {
+  const store = tier.object('store_config');
+  if (store === undefined) throw tier.wrong('store_config', 'an object with the bucket', undefined);
+  const bucket = store.text('bucket');
+  if (bucket === undefined) throw store.wrong('bucket', 'the name of a bucket', undefined);
+  const scheme = store.choice('scheme', ['http', 'https'], 'http');
+  const override = store.text('endpoint_override');
+  const region = store.text('region');
+  const accessKeyId = store.text('access_key');
+  const secretAccessKey = store.text('secret_key');
+  const sessionToken = store.text('session_token');
+  store.finish();
+  const prefix = tier.text('prefix');
+  const maxBytes = tier.optionalInteger('max_bytes', { min: 1 });
+  const endpoint = override === undefined || override.includes('://') ? override : `${scheme}://${override}`;
+  return {
+    kind: 's3',
+    bucket,
+    ...(prefix === undefined ? {} : { prefix }),
+    ...(endpoint === undefined ? {} : { endpoint }),
+    ...(region === undefined ? {} : { region }),
+    ...(maxBytes === undefined ? {} : { maxBytes }),
+    ...(accessKeyId === undefined || secretAccessKey === undefined
+      ? {}
+      : { credentials: { accessKeyId, secretAccessKey, ...(sessionToken === undefined ? {} : { sessionToken }) } }),
+  };
+}
+
+function checkMemory({ maxBytes }: HostSpec): void {
+  const total = totalmem();
+  if (maxBytes < total) return;
+  const reason = `the host tier has ${formatBytes(maxBytes)}, but this machine has ${formatBytes(total)} of memory. Make the tier smaller`;
+  throw tiersInvalid({ reason });
+}

@@ -1,0 +1,54 @@
+import type { Crc32, KvIdentity } from '../connector.ts';
+import { DiskTier } from '../tier/disk/tier-disk.ts';
+import type { Tier } from '../tier/tier.ts';
+import type { NamedSpec } from './offloading-settings.ts';
+import type { PlaceKind } from './request-limits.ts';
+import type { DiskSpec, SecondarySpec } from './tier-spec.ts';
+
+export interface OpenTierOptions {
+  readonly identity: KvIdentity;
+  readonly crc32?: Crc32 | undefined;
+  /** Whether blocks are moved, or only looked up. */
+  readonly movesBlocks: boolean;
+  readonly event?: ((message: string) => void) | undefined;
+}
+
+/**
+ * Opens a secondary tier of one rank.
+ * @throws KvasirError if the settings are wrong: a directory, bucket or password. A server that does not answer is no
+ * error: the tier is used when the server is there.
+ */
+export function openTier({ name, spec }: NamedSpec, options: OpenTierOptions): Promise<Tier> {
+  switch (spec.kind) {
+    case 'disk':
+      return openDisk(name, spec, options);
+    case 'redis':
+    case 's3':
+      throw new Error(`the tier ${name} is not built yet`);
+  }
+}
+
+/** What the tier is for `kv_load_tiers`. */
+export function kindOf(spec: SecondarySpec): PlaceKind {
+  return { medium: 'STORAGE', locality: spec.kind === 'disk' ? 'LOCAL' : 'REMOTE' };
+}
+
+/** Disk space is shared by all ranks. */
+async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions): Promise<Tier> {
+  const { identity, crc32, movesBlocks, event } = options;
+  const maxBytes = Math.max(1, Math.floor(spec.maxBytes / identity.worldSize));
+  const tier = await DiskTier.open({
+    root: spec.path,
+    identity,
+    maxBytes,
+    othersMaxBytes: maxBytes,
+    fsync: spec.fsync,
+    name,
+    ...(event === undefined ? {} : { event }),
+    ...(movesBlocks
+      ? { crc32, threads: Math.min(16, spec.readThreads + spec.writeThreads), startThreads: spec.readThreads }
+      : {}),
+  });
+  if (!movesBlocks) for (const message of tier.events) event?.(message);
+  return tier;
+}

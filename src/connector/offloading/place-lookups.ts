@@ -1,0 +1,96 @@
+import type { BlockKey } from '../block-key.ts';
+import type { SchedulerConnectorContext } from '../connector.ts';
+import { circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
+import type { LookupAnswers } from '../tier/look-up.ts';
+import type { Tier } from '../tier/tier.ts';
+import { type RunningLookup, TierLookups } from '../tier/tier-lookups.ts';
+
+/** A secondary tier as look-ups see it. */
+export interface Place {
+  readonly name: string;
+  /** One per rank. */
+  readonly tiers: readonly Tier[];
+}
+
+/** Where each block is: the name of a place, `false` if no place has it, undefined if that is not known. */
+export type PlaceAnswers = readonly (string | false | undefined)[];
+
+/**
+ * Looks blocks up in several places at once. A look-up ends when each block was found or all places have answered, so a
+ * slow place delays only blocks that no other place has. Each place has a circuit breaker of its own.
+ */
+export class PlaceLookups {
+  readonly #places: readonly { readonly name: string; readonly lookups: TierLookups }[];
+
+  constructor(places: readonly Place[], context: SchedulerConnectorContext, timeoutMs: number) {
+    this.#places = places.map(({ name, tiers }) => ({
+      name,
+      lookups: new TierLookups(tiers, context, timeoutMs, circuitBreakerDefaults),
+    }));
+  }
+
+  /**
+   * Calls `done` once, asynchronously, unless the look-up is cancelled. Undefined: no place can be asked for these keys
+   * now. `isAllowed`: the places that may be asked.
+   */
+  start(
+    keys: readonly BlockKey[],
+    isAllowed: (place: string) => boolean,
+    done: (answers: PlaceAnswers) => void,
+  ): RunningLookup | undefined {
+    const answers = keys.map((): (boolean | undefined)[] => new Array(this.#places.length));
+    const running: RunningLookup[] = [];
+    const indexOf = new Map(keys.map((key, i) => [key, i]));
+    let open = 0;
+    let isOver = false;
+    const end = (): void => {
+      isOver = true;
+      for (const lookup of running) lookup.cancel();
+      done(answers.map((ofKey) => this.#placeOf(ofKey, isAllowed)));
+    };
+    for (const [at, { name, lookups }] of this.#places.entries()) {
+      if (!isAllowed(name)) continue;
+      const asked = keys.filter((key) => !lookups.isCoolingDown(key));
+      if (asked.length === 0) continue;
+      const lookup = lookups.start(asked, (found: LookupAnswers) => {
+        open--;
+        if (isOver) return;
+        for (const [i, key] of asked.entries()) answers[indexOf.get(key)!]![at] = found[i];
+        if (open === 0 || answers.every((ofKey) => ofKey.includes(true))) end();
+      });
+      if (lookup === undefined) continue;
+      open++;
+      running.push(lookup);
+    }
+    if (running.length === 0) return undefined;
+    return {
+      deadlineMs: Math.max(...running.map(({ deadlineMs }) => deadlineMs)),
+      cancel: () => {
+        if (isOver) return;
+        isOver = true;
+        for (const lookup of running) lookup.cancel();
+      },
+    };
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    const counts: Record<string, number> = {};
+    for (const { name, lookups } of this.#places)
+      for (const [counter, count] of Object.entries(lookups.counters())) {
+        const isLevel = counter.startsWith('now.');
+        counts[isLevel ? `now.${name}.${counter.slice('now.'.length)}` : `tier.${name}.${counter}`] = count;
+      }
+    return counts;
+  }
+
+  close(): void {
+    for (const { lookups } of this.#places) lookups.close();
+  }
+
+  /** The first place that has the block. */
+  #placeOf(ofKey: readonly (boolean | undefined)[], isAllowed: (place: string) => boolean): string | false | undefined {
+    const at = ofKey.indexOf(true);
+    if (at >= 0) return this.#places[at]!.name;
+    return this.#places.every(({ name }, i) => !isAllowed(name) || ofKey[i] === false) ? false : undefined;
+  }
+}

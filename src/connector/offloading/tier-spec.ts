@@ -1,0 +1,189 @@
+import { formatBytes, parseBytes } from '../../base/bytes.ts';
+import { didYouMean } from '../../base/nearest-name.ts';
+import { tierSpecInvalid } from '../errors.ts';
+import { type EvictionPolicyName, evictionPolicyNames } from '../tier/host/eviction-policies.ts';
+
+/** Memory of this machine, the first tier. */
+export interface HostSpec {
+  readonly kind: 'host';
+  /** Of all ranks together. */
+  readonly maxBytes: number;
+  readonly evictionPolicy: EvictionPolicyName;
+}
+
+/** A directory, on this machine or on a network file system. */
+export interface DiskSpec {
+  readonly kind: 'disk';
+  readonly path: string;
+  /** Of all ranks together. */
+  readonly maxBytes: number;
+  readonly fsync: boolean;
+  readonly directIo: boolean;
+  readonly readThreads: number;
+  readonly writeThreads: number;
+}
+
+/** A Redis or Valkey server, or a cluster of them. */
+export interface RedisSpec {
+  readonly kind: 'redis';
+  readonly url: string;
+  readonly ttlSeconds?: number;
+}
+
+/** A bucket of an S3-compatible store. */
+export interface S3Spec {
+  readonly kind: 's3';
+  readonly bucket: string;
+  readonly prefix?: string;
+  readonly endpoint?: string;
+  readonly region?: string;
+  readonly forcePathStyle?: boolean;
+  readonly maxBytes?: number;
+  readonly credentials?: {
+    readonly accessKeyId: string;
+    readonly secretAccessKey: string;
+    readonly sessionToken?: string;
+  };
+}
+
+export type SecondarySpec = DiskSpec | RedisSpec | S3Spec;
+export type TierSpec = HostSpec | SecondarySpec;
+
+const GIB = 1024 ** 3;
+export const diskDefaults = {
+  maxBytes: 16 * GIB,
+  fsync: false,
+  directIo: false,
+  readThreads: 4,
+  writeThreads: 2,
+} as const;
+
+const kinds = ['host', 'disk', 'redis', 'rediss', 'valkey', 'valkeys', 's3'] as const;
+
+/**
+ * Reads a tier as it is written on the command line:
+ *
+ *   host:8GiB
+ *   disk:/var/cache/kvasir:100GiB
+ *   redis://user:password@host:6379/0?ttl=86400
+ *   s3://bucket/prefix?endpoint=http://host:9000&region=us-east-1
+ *
+ * @throws KvasirError `tierSpecInvalid` with the text, the reason and an example.
+ */
+export function parseTierSpec(text: string): TierSpec {
+  const kind = /^[^:]*/.exec(text)![0];
+  const rest = text.slice(kind.length + 1);
+  switch (kind) {
+    case 'host':
+      return parseHost(text, rest);
+    case 'disk':
+      return parseDisk(text, rest);
+    case 'redis':
+    case 'rediss':
+    case 'valkey':
+    case 'valkeys':
+      return parseRedis(text);
+    case 's3':
+      return parseS3(text);
+    default: {
+      const hint = didYouMean(kind, kinds);
+      throw invalid(text, `there is no tier \`${kind}\`.${hint} The tiers are host, disk, redis and s3`);
+    }
+  }
+}
+
+/** The tier in a few words, without passwords. */
+export function describeTier(spec: TierSpec): string {
+  switch (spec.kind) {
+    case 'host':
+      return `host memory, ${formatBytes(spec.maxBytes)}`;
+    case 'disk':
+      return `disk ${spec.path}, ${formatBytes(spec.maxBytes)}`;
+    case 'redis':
+      return withoutPassword(spec.url);
+    case 's3':
+      return `s3://${spec.bucket}/${spec.prefix ?? ''}`;
+  }
+}
+
+/** A name for each tier, for logs, counters and `FoundBlock.place`: its kind, numbered from the second of a kind on. */
+export function tierNames(specs: readonly SecondarySpec[]): string[] {
+  const counts = new Map<string, number>();
+  return specs.map(({ kind }) => {
+    const count = (counts.get(kind) ?? 0) + 1;
+    counts.set(kind, count);
+    return count === 1 ? kind : `${kind}-${count}`;
+  });
+}
+
+function parseHost(text: string, rest: string): HostSpec {
+  const [size, policy = 'lru', ...more] = rest.split(':');
+  const maxBytes = parseBytes(size ?? '');
+  if (maxBytes === undefined || more.length > 0) throw invalid(text, 'it needs a size, as in host:8GiB');
+  const evictionPolicy = evictionPolicyNames.find((name) => name === policy);
+  if (evictionPolicy === undefined) throw invalid(text, `the eviction policy is lru or arc, not \`${policy}\``);
+  return { kind: 'host', maxBytes, evictionPolicy };
+}
+
+function parseDisk(text: string, rest: string): DiskSpec {
+  // A path may contain colons, so only a size after the last colon is a size.
+  const at = rest.lastIndexOf(':');
+  const size = at < 0 ? undefined : parseBytes(rest.slice(at + 1));
+  const path = size === undefined ? rest : rest.slice(0, at);
+  if (path === '') throw invalid(text, 'it needs a directory, as in disk:/var/cache/kvasir:100GiB');
+  return { kind: 'disk', ...diskDefaults, path, ...(size === undefined ? {} : { maxBytes: size }) };
+}
+
+/** The tier itself reads the rest of the URL, which may have several addresses. */
+function parseRedis(text: string): RedisSpec {
+  if (!/^\w+:\/\/[^/?]+/.test(text)) throw invalid(text, 'it is a URL, as in redis://host:6379');
+  const ttl = /[?&]ttl=([^&]*)/.exec(text);
+  if (ttl === null) return { kind: 'redis', url: text };
+  const ttlSeconds = Number(ttl[1]);
+  if (!Number.isSafeInteger(ttlSeconds) || ttlSeconds < 1)
+    throw invalid(text, `ttl is a number of seconds of at least 1, not \`${ttl[1]}\``);
+  const others = text.replace(/([?&])ttl=[^&]*&?/, '$1').replace(/[?&]$/, '');
+  return { kind: 'redis', url: others, ttlSeconds };
+}
+
+const s3Parameters = ['endpoint', 'region', 'path_style', 'max_bytes'] as const;
+
+function parseS3(text: string): S3Spec {
+  const url = urlOf(text, 's3://bucket/prefix?endpoint=http://host:9000');
+  for (const name of url.searchParams.keys()) {
+    if ((s3Parameters as readonly string[]).includes(name)) continue;
+    throw invalid(text, `there is no parameter \`${name}\`.${didYouMean(name, s3Parameters)}`);
+  }
+  if (url.username !== '' || url.password !== '')
+    throw invalid(text, 'credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not from the URL');
+  const endpoint = url.searchParams.get('endpoint');
+  const region = url.searchParams.get('region');
+  const pathStyle = url.searchParams.get('path_style');
+  const size = url.searchParams.get('max_bytes');
+  const maxBytes = size === null ? undefined : parseBytes(size);
+  if (size !== null && maxBytes === undefined) throw invalid(text, `max_bytes is a size like 1TiB, not \`${size}\``);
+  if (endpoint !== null && !URL.canParse(endpoint)) throw invalid(text, `endpoint is a URL, not \`${endpoint}\``);
+  if (pathStyle !== null && pathStyle !== 'true' && pathStyle !== 'false')
+    throw invalid(text, `path_style is true or false, not \`${pathStyle}\``);
+  const prefix = decodeURIComponent(url.pathname).replace(/^\/+|\/+$/g, '');
+  return {
+    kind: 's3',
+    bucket: url.hostname,
+    ...(prefix === '' ? {} : { prefix }),
+    ...(endpoint === null ? {} : { endpoint }),
+    ...(region === null ? {} : { region }),
+    ...(pathStyle === null ? {} : { forcePathStyle: pathStyle === 'true' }),
+    ...(maxBytes === undefined ? {} : { maxBytes }),
+  };
+}
+
+function urlOf(text: string, example: string): URL {
+  // `URL.parse` does not exist in Node 20.
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || url.hostname === '') throw invalid(text, `it is a URL, as in ${example}`);
+  return url;
+}
+
+const withoutPassword = (text: string): string => text.replace(/\/\/[^@/]*@/, '//');
+
+const invalid = (text: string, reason: string) => tierSpecInvalid({ tier: withoutPassword(text), reason });

@@ -1,0 +1,214 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Clock } from '../../base/clock.ts';
+import type { BlockKey } from '../block-key.ts';
+import { tierClosed } from '../errors.ts';
+import type { LoadFailureReason } from '../reasons.ts';
+import type { HostTier } from '../tier/host/tier-host.ts';
+import type { LookupAnswers } from '../tier/look-up.ts';
+import { OpenCalls } from '../tier/open-calls.ts';
+import type { StagingBuffers } from '../tier/staging-buffers.ts';
+import type { StoreAnswer, TamperableTier, TierContext } from '../tier/tier.ts';
+import type { Timers } from '../timers.ts';
+import type { SecondaryTier } from './secondary-tier.ts';
+import { TierMeter } from './tier-meter.ts';
+
+export interface TierStackOptions {
+  readonly host: HostTier;
+  /** In the order in which they are tried. */
+  readonly secondaries: readonly SecondaryTier[];
+  /** Of the secondaries' loads. */
+  readonly buffers: StagingBuffers;
+  readonly clock: Clock;
+  readonly timers: Timers;
+  /** How long `close` waits for blocks that are being written. */
+  readonly closeTimeoutMs?: number;
+}
+
+const defaultCloseTimeoutMs = 500;
+
+/**
+ * Host memory, and tiers below it, as one tier of one rank.
+ *
+ *     store:  pool --> host memory --> every secondary tier, in the background
+ *     load:   host memory, or else the tier that was promised, or else the others in order;
+ *             a block from below is kept in host memory, too
+ *
+ * A load fails only if no tier gives the block: the next tier is tried before the KV is computed again.
+ */
+export class TierStack implements TamperableTier {
+  readonly name = 'host';
+  readonly #host: HostTier;
+  readonly #secondaries: readonly SecondaryTier[];
+  readonly #buffers: StagingBuffers;
+  readonly #options: TierStackOptions;
+  readonly #hostMeter = new TierMeter();
+  readonly #calls: OpenCalls;
+
+  constructor(options: TierStackOptions) {
+    this.#options = options;
+    this.#host = options.host;
+    this.#secondaries = options.secondaries;
+    this.#buffers = options.buffers;
+    this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
+  }
+
+  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
+    return this.#calls.run(async () => {
+      const answers: (boolean | undefined)[] = keys.map((key) =>
+        signal.aborted ? undefined : this.#host.holds(key) || undefined,
+      );
+      for (const { tier } of this.#secondaries) {
+        const open = keys.map((_, i) => i).filter((i) => answers[i] !== true);
+        if (open.length === 0 || signal.aborted) break;
+        const found = await tier.has(
+          open.map((i) => keys[i]!),
+          signal,
+        );
+        for (const [at, i] of open.entries()) answers[i] = found[at] ?? answers[i];
+      }
+      if (this.#secondaries.length === 0 && !signal.aborted) return answers.map((answer) => answer === true);
+      return answers;
+    });
+  }
+
+  load(
+    key: BlockKey,
+    into: Uint8Array,
+    signal: AbortSignal,
+    context?: TierContext,
+  ): Promise<LoadFailureReason | undefined> {
+    return this.#calls.run(async () => {
+      signal.throwIfAborted();
+      // A copy takes long for the event loop, so each has a turn of its own.
+      await nextTurn();
+      signal.throwIfAborted();
+      let reason: LoadFailureReason | undefined = this.#loadFromHost(key, into);
+      if (reason === undefined) {
+        context?.servedBy?.(this.#host.name);
+        return undefined;
+      }
+      for (const secondary of this.#inOrder(context?.place)) {
+        const loaded = await secondary.load(key, signal, context);
+        if (typeof loaded !== 'string') {
+          if (!signal.aborted) {
+            into.set(loaded);
+            this.#promote(key, loaded);
+            context?.servedBy?.(secondary.name);
+          }
+          this.#buffers.give(loaded);
+          signal.throwIfAborted();
+          return undefined;
+        }
+        signal.throwIfAborted();
+        // A tier that has no such block says less than one with a damaged block or an error.
+        if (reason === 'missing') reason = loaded;
+      }
+      return reason;
+    });
+  }
+
+  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
+    return this.#calls.run(async () => {
+      signal.throwIfAborted();
+      await nextTurn();
+      signal.throwIfAborted();
+      const startedMs = this.#options.clock.nowMs();
+      const answer = this.#host.storeNow(key, bytes);
+      if (answer === 'stored') {
+        this.#hostMeter.stored(bytes.length, this.#options.clock.nowMs() - startedMs);
+        for (const secondary of this.#secondaries) secondary.offer(key);
+      } else if (answer === 'full') this.#hostMeter.storeFailed('storeFull');
+      return answer;
+    });
+  }
+
+  delete(key: BlockKey): Promise<void> {
+    return this.#calls.run(async () => {
+      await this.#host.delete(key);
+      await Promise.all(this.#secondaries.map(({ tier }) => tier.delete(key)));
+    });
+  }
+
+  /** Changes the block in every tier that has it. */
+  tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
+    return this.#calls.run(async () => {
+      await Promise.all(this.#secondaries.map((secondary) => secondary.whenWritten()));
+      let isChanged = await this.#host.tamper(key, corrupt);
+      for (const { tier } of this.#secondaries)
+        if ('tamper' in tier && (await (tier as TamperableTier).tamper(key, corrupt))) isChanged = true;
+      return isChanged;
+    });
+  }
+
+  /** Of host memory: look-ups ask the other tiers themselves. */
+  takeEvicted(): readonly BlockKey[] {
+    // Not reported, but taken, because the tiers collect them.
+    for (const { tier } of this.#secondaries) tier.takeEvicted();
+    return this.#host.takeEvicted();
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    const { evicted = 0 } = this.#host.counters();
+    const counts: Record<string, number> = {};
+    addNamed(counts, this.#host.name, { ...this.#hostMeter.counters(), ...(evicted === 0 ? {} : { evicted }) });
+    for (const secondary of this.#secondaries) addNamed(counts, secondary.name, secondary.counters());
+    return counts;
+  }
+
+  levels(): Readonly<Record<string, number>> {
+    const levels: Record<string, number> = {};
+    addNamed(levels, this.#host.name, this.#host.levels());
+    for (const secondary of this.#secondaries) addNamed(levels, secondary.name, secondary.levels());
+    return levels;
+  }
+
+  /** Waits a short time for blocks that are being written. Tiers that hang are not waited for. */
+  async close(): Promise<void> {
+    const timeoutMs = this.#options.closeTimeoutMs ?? defaultCloseTimeoutMs;
+    const calls = this.#calls.close();
+    await this.#within(timeoutMs, Promise.all(this.#secondaries.map((secondary) => secondary.whenWritten())));
+    const closing = Promise.all(this.#secondaries.map((secondary) => secondary.close()));
+    await this.#within(timeoutMs, closing);
+    await calls;
+    await this.#host.close();
+  }
+
+  checkInvariants(): void {
+    this.#host.checkInvariants();
+    for (const secondary of this.#secondaries) secondary.checkInvariants();
+  }
+
+  #loadFromHost(key: BlockKey, into: Uint8Array): LoadFailureReason | undefined {
+    const startedMs = this.#options.clock.nowMs();
+    const reason = this.#host.loadNow(key, into);
+    if (reason === undefined) this.#hostMeter.loaded(into.length, this.#options.clock.nowMs() - startedMs);
+    else this.#hostMeter.loadFailed(reason);
+    return reason;
+  }
+
+  /** Keeps a block of a lower tier in host memory, if there is room. */
+  #promote(key: BlockKey, bytes: Uint8Array): void {
+    this.#host.storeNow(key, bytes);
+  }
+
+  #inOrder(place: string | undefined): readonly SecondaryTier[] {
+    const promised = this.#secondaries.filter(({ name }) => name === place);
+    if (promised.length === 0) return this.#secondaries;
+    return [...promised, ...this.#secondaries.filter(({ name }) => name !== place)];
+  }
+
+  async #within(timeoutMs: number, ended: Promise<unknown>): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const timer = this.#options.timers.after(timeoutMs, resolve);
+      const settle = (): void => {
+        timer.cancel();
+        resolve();
+      };
+      ended.then(settle, settle);
+    });
+  }
+}
+
+function addNamed(counts: Record<string, number>, name: string, more: Readonly<Record<string, number>>): void {
+  for (const [counter, count] of Object.entries(more)) counts[`${name}.${counter}`] = count;
+}

@@ -1,0 +1,166 @@
+import { AssertionError, assert } from '../../base/assert.ts';
+import type { Clock } from '../../base/clock.ts';
+import type { BlockKey } from '../block-key.ts';
+import { CircuitBreaker, type CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
+import type { Tier } from '../tier/tier.ts';
+import type { Timers } from '../timers.ts';
+import type { TierMeter } from './tier-meter.ts';
+
+/** Blocks in host memory that are not evicted while they are pinned. */
+export interface PinnedBlocks {
+  /** The bytes of the block, pinned; undefined if the block is not there. */
+  pin(key: BlockKey): Uint8Array | undefined;
+  unpin(key: BlockKey): void;
+  /** Of a pinned block: its CRC32 when it left the pool. */
+  payloadCrc(key: BlockKey): number;
+}
+
+export interface WriteBehindOptions {
+  readonly clock: Clock;
+  readonly timers: Timers;
+  readonly storeTimeoutMs: number;
+  readonly storesAtOnce: number;
+  readonly queuedMax: number;
+  readonly breaker: CircuitBreakerOptions;
+}
+
+interface Write {
+  readonly key: BlockKey;
+  readonly bytes: Uint8Array;
+}
+
+/** Up to this many stores that were given up and have not returned do not count as running. */
+const stuckMax = 16;
+
+/**
+ * Writes blocks of host memory to a tier in the background. Blocks are pinned in host memory until they are written.
+ * If too many blocks wait, further blocks are dropped: the engine never waits for a tier, and a block that is not
+ * written is only a future miss (I9).
+ */
+export class WriteBehind {
+  readonly #tier: Tier;
+  readonly #blocks: PinnedBlocks;
+  readonly #meter: TierMeter;
+  readonly #options: WriteBehindOptions;
+  readonly #breaker: CircuitBreaker;
+  readonly #queue: Write[] = [];
+  #running = 0;
+  /** Of the running stores, those that were given up. */
+  #stuck = 0;
+  #isClosed: boolean = false;
+  #idlers: (() => void)[] = [];
+
+  constructor(tier: Tier, blocks: PinnedBlocks, meter: TierMeter, options: WriteBehindOptions) {
+    this.#tier = tier;
+    this.#blocks = blocks;
+    this.#meter = meter;
+    this.#options = options;
+    this.#breaker = new CircuitBreaker(options.clock, options.breaker);
+  }
+
+  offer(key: BlockKey): void {
+    if (this.#isClosed || this.#queue.length >= this.#options.queuedMax) {
+      this.#meter.dropped();
+      return;
+    }
+    const bytes = this.#blocks.pin(key);
+    if (bytes === undefined) {
+      this.#meter.dropped();
+      return;
+    }
+    this.#queue.push({ key, bytes });
+    this.#pump();
+  }
+
+  whenIdle(): Promise<void> {
+    if (this.#queue.length === 0 && this.#running === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#idlers.push(resolve);
+    });
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return { 'breakerOpened.store': this.#breaker.openedCount };
+  }
+
+  levels(): Readonly<Record<string, number>> {
+    return {
+      queuedStores: this.#queue.length,
+      'breakerOpen.store': this.#breaker.state === 'closed' ? 0 : 1,
+    };
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    for (const write of this.#queue.splice(0)) this.#drop(write, 'closed');
+    this.#notifyIdle();
+  }
+
+  checkInvariants(): void {
+    assert(this.#running >= this.#stuck && this.#stuck >= 0, `${this.#stuck} of ${this.#running} stores are stuck`);
+    assert(this.#queue.length <= this.#options.queuedMax, `${this.#queue.length} blocks wait to be written`);
+  }
+
+  #pump(): void {
+    const { storesAtOnce } = this.#options;
+    while (this.#queue.length > 0 && this.#running - Math.min(this.#stuck, stuckMax) < storesAtOnce) {
+      const write = this.#queue.shift()!;
+      const permit = this.#breaker.tryAcquire();
+      if (permit === undefined) this.#drop(write, 'storeDown');
+      else this.#start(write, permit);
+    }
+    this.#notifyIdle();
+  }
+
+  #start({ key, bytes }: Write, permit: NonNullable<ReturnType<CircuitBreaker['tryAcquire']>>): void {
+    const { clock, timers, storeTimeoutMs } = this.#options;
+    const startedMs = clock.nowMs();
+    const controller = new AbortController();
+    let isGivenUp = false;
+    this.#running++;
+    const timer = timers.after(storeTimeoutMs, () => {
+      isGivenUp = true;
+      this.#stuck++;
+      permit.fail();
+      this.#meter.storeFailed('timedOut');
+      controller.abort(new Error(`the store of a block in ${this.#tier.name} was given up: timedOut`));
+      this.#pump();
+    });
+    const end = (): void => {
+      timer.cancel();
+      this.#running--;
+      if (isGivenUp) this.#stuck--;
+      this.#blocks.unpin(key);
+    };
+    this.#tier.store(key, bytes, controller.signal, { payloadCrc: this.#blocks.payloadCrc(key) }).then(
+      (answer) => {
+        end();
+        if (!isGivenUp) {
+          permit.succeed();
+          if (answer === 'stored') this.#meter.stored(bytes.length, clock.nowMs() - startedMs);
+          else if (answer === 'full') this.#meter.storeFailed('storeFull');
+        }
+        this.#pump();
+      },
+      (error: unknown) => {
+        end();
+        if (error instanceof AssertionError) throw error;
+        if (!isGivenUp) {
+          permit.fail();
+          this.#meter.storeFailed('storeFailed');
+        }
+        this.#pump();
+      },
+    );
+  }
+
+  #drop({ key }: Write, reason: 'closed' | 'storeDown'): void {
+    this.#blocks.unpin(key);
+    this.#meter.storeFailed(reason);
+  }
+
+  #notifyIdle(): void {
+    if (this.#queue.length > 0 || this.#running > 0) return;
+    for (const resolve of this.#idlers.splice(0)) resolve();
+  }
+}
