@@ -40,8 +40,17 @@ export interface TierUnderTest {
   reopen(identity: KvIdentity): Promise<TamperableTier | undefined>;
 }
 
+export interface TierSuiteOptions {
+  /** Default true. False: only the store itself limits its bytes, so the tier ignores `maxBytes` and evicts no block. */
+  readonly isBounded?: boolean;
+}
+
 /** The contract of every tier. `make` opens an empty tier of `maxBytes`. */
-export function tierSuite(name: string, make: (maxBytes: number) => Promise<TierUnderTest>): void {
+export function tierSuite(
+  name: string,
+  make: (maxBytes: number) => Promise<TierUnderTest>,
+  { isBounded = true }: TierSuiteOptions = {},
+): void {
   const begin = async (blocks = 100) => (await make(blocks * storedBlockBytes)).tier;
   const put = async (tier: TamperableTier, key: BlockKey) => tier.store(key, suiteBytes(key), open);
 
@@ -106,47 +115,6 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
       expect(await tier.has([suiteKey('a')], open)).toEqual([false]);
       expect(await tier.load(suiteKey('a'), fresh(), open)).toBe('missing');
       expect(await put(tier, suiteKey('a'))).toBe('stored');
-      await tier.close();
-    });
-
-    it('stays within its bytes by evicting the least recently used blocks', async () => {
-      const tier = await begin(3);
-      for (const i of [1, 2, 3]) await put(tier, suiteKey(i));
-      await tier.load(suiteKey(1), fresh(), open);
-      await put(tier, suiteKey(4));
-      expect(
-        await tier.has(
-          [1, 2, 3, 4].map((i) => suiteKey(i)),
-          open,
-        ),
-      ).toEqual([true, false, true, true]);
-      expect(tier.takeEvicted()).toEqual([suiteKey(2)]);
-      expect(tier.takeEvicted()).toEqual([]);
-      for (let i = 10; i < 40; i++) await put(tier, suiteKey(i));
-      expect(tier.levels?.().bytes).toBe(3 * storedBlockBytes);
-      await tier.close();
-    });
-
-    it('answers `full` to a block that is larger than all its bytes', async () => {
-      const { tier } = await make(storedBlockBytes - 1);
-      expect(await put(tier, suiteKey('a'))).toBe('full');
-      expect(await tier.has([suiteKey('a')], open)).toEqual([false]);
-      await tier.close();
-    });
-
-    it('stores and loads many at once within its bytes', async () => {
-      const tier = await begin(8);
-      const keys = Array.from({ length: 24 }, (_, i) => suiteKey(i));
-      const answers = await Promise.all(keys.map((key) => put(tier, key)));
-      expect(answers.filter((answer) => answer === 'stored').length).toBeGreaterThanOrEqual(8);
-      expect(tier.levels?.().bytes).toBeLessThanOrEqual(8 * storedBlockBytes);
-      const blocks = keys.map(fresh);
-      const reasons = await Promise.all(keys.map((key, i) => tier.load(key, blocks[i]!, open)));
-      for (const [i, reason] of reasons.entries()) {
-        expect([undefined, 'missing']).toContain(reason);
-        if (reason === undefined) expect(blocks[i]).toEqual(suiteBytes(keys[i]!));
-      }
-      expect(reasons.filter((reason) => reason === undefined).length).toBe(tier.levels?.().blocks);
       await tier.close();
     });
 
@@ -259,6 +227,65 @@ export function tierSuite(name: string, make: (maxBytes: number) => Promise<Tier
         await expect(call).rejects.toMatchObject({ code: 'KVASIR_TIER_CLOSED' });
     });
   });
+
+  const bounded = (): void => {
+    it('stays within its bytes by evicting the least recently used blocks', async () => {
+      const tier = await begin(3);
+      for (const i of [1, 2, 3]) await put(tier, suiteKey(i));
+      await tier.load(suiteKey(1), fresh(), open);
+      await put(tier, suiteKey(4));
+      expect(
+        await tier.has(
+          [1, 2, 3, 4].map((i) => suiteKey(i)),
+          open,
+        ),
+      ).toEqual([true, false, true, true]);
+      expect(tier.takeEvicted()).toEqual([suiteKey(2)]);
+      expect(tier.takeEvicted()).toEqual([]);
+      for (let i = 10; i < 40; i++) await put(tier, suiteKey(i));
+      expect(tier.levels?.().bytes).toBe(3 * storedBlockBytes);
+      await tier.close();
+    });
+
+    it('answers `full` to a block that is larger than all its bytes', async () => {
+      const { tier } = await make(storedBlockBytes - 1);
+      expect(await put(tier, suiteKey('a'))).toBe('full');
+      expect(await tier.has([suiteKey('a')], open)).toEqual([false]);
+      await tier.close();
+    });
+
+    it('stores and loads many at once within its bytes', async () => {
+      const tier = await begin(8);
+      const keys = Array.from({ length: 24 }, (_, i) => suiteKey(i));
+      const answers = await Promise.all(keys.map((key) => put(tier, key)));
+      expect(answers.filter((answer) => answer === 'stored').length).toBeGreaterThanOrEqual(8);
+      expect(tier.levels?.().bytes).toBeLessThanOrEqual(8 * storedBlockBytes);
+      const blocks = keys.map(fresh);
+      const reasons = await Promise.all(keys.map((key, i) => tier.load(key, blocks[i]!, open)));
+      for (const [i, reason] of reasons.entries()) {
+        expect([undefined, 'missing']).toContain(reason);
+        if (reason === undefined) expect(blocks[i]).toEqual(suiteBytes(keys[i]!));
+      }
+      expect(reasons.filter((reason) => reason === undefined).length).toBe(tier.levels?.().blocks);
+      await tier.close();
+    });
+  };
+
+  const unbounded = (): void => {
+    it('stores and loads many at once, and evicts none', async () => {
+      const tier = await begin();
+      const keys = Array.from({ length: 24 }, (_, i) => suiteKey(i));
+      expect(await Promise.all(keys.map((key) => put(tier, key)))).toEqual(keys.map(() => 'stored'));
+      const blocks = keys.map(fresh);
+      const reasons = await Promise.all(keys.map((key, i) => tier.load(key, blocks[i]!, open)));
+      expect(reasons).toEqual(keys.map(() => undefined));
+      expect(blocks).toEqual(keys.map((key) => suiteBytes(key)));
+      expect(tier.takeEvicted()).toEqual([]);
+      await tier.close();
+    });
+  };
+
+  describe(`${name}: the tier's bytes`, isBounded ? bounded : unbounded);
 }
 
 function flip(stored: Uint8Array, at: number): Uint8Array {
