@@ -226,7 +226,6 @@ export class FaultTier implements ConnectorPort {
   begin(metadata: ConnectorMetadata, hasTokens: boolean, invalid: readonly BlockId[]): Set<BlockId> {
     this.#checkPromises(metadata);
     for (const id of metadata.cancelled) this.#cancel(id);
-    for (const id of metadata.flushed) this.#cancel(id);
     if (this.#prng.chance(this.faults.vanish)) this.#stores.remove();
     for (const job of metadata.loads)
       this.#parts.set(

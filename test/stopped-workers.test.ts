@@ -77,7 +77,7 @@ function endlessStep() {
        }
        openWorker() {
          let steps = 0;
-         return { registerKvCaches() {}, handlePreemptions() {}, bindConnectorMetadata() {},
+         return { registerKvCaches() {}, handlePreemptions: async () => {}, bindConnectorMetadata() {},
            startLoadKv() { steps++; },
            async waitForLayerLoad() {
              if (steps !== 20 || existsSync(${JSON.stringify(marker)})) return;

@@ -185,7 +185,7 @@ describe('a failing worker', () => {
          }
          openWorker() {
            let steps = 0;
-           return { registerKvCaches() {}, handlePreemptions() {}, bindConnectorMetadata() {},
+           return { registerKvCaches() {}, handlePreemptions: async () => {}, bindConnectorMetadata() {},
              startLoadKv() { if (++steps === 20) failures.${what}(); },
              waitForLayerLoad: async () => {}, saveKvLayer() {}, waitForSave: async () => {}, getFinished: () => nothing,
              getBlockIdsWithLoadErrors: () => [], clearConnectorMetadata() {},

@@ -124,8 +124,11 @@ export interface ConnectorMetadata {
   readonly saves: readonly SaveJob[];
   /** Loads whose request has ended or was preempted. Unknown ids are ignored. */
   readonly cancelled: readonly TransferId[];
-  /** Saves whose blocks the pool needs: saves that have not begun are dropped. Unknown ids are ignored. */
-  readonly flushed: readonly TransferId[];
+  /**
+   * Saves whose blocks this step overwrites (vLLM's `jobs_to_flush`), earlier ones and ones of this step.
+   * `handlePreemptions` waits until they no longer read their blocks. Unknown ids are ignored.
+   */
+  readonly jobsToFlush: readonly TransferId[];
   /** The connector's message to its worker side. */
   readonly extra?: JsonObject;
 }
@@ -275,13 +278,17 @@ export interface WorkerConnector {
   /** Once, before the first step. */
   registerKvCaches(memory: BlockMemory): void;
   /**
-   * First in a step, before any block may be written: stops the transfers that `metadata` cancels and flushes. It need
-   * not wait, because blocks under I/O are pinned and the pool does not allocate them.
+   * First in a step, before any block is written: stops the loads that `metadata` cancels, without waiting. Resolves when
+   * the saves in `jobsToFlush` no longer read their blocks, because the step overwrites them. A save that has not begun
+   * begins now; if it cannot, it fails. A save whose store fails counts as ended. Never rejects.
    */
-  handlePreemptions(metadata: ConnectorMetadata): void;
+  handlePreemptions(metadata: ConnectorMetadata): Promise<void>;
   /** Every step, also those without a forward pass. */
   bindConnectorMetadata(metadata: ConnectorMetadata): void;
-  /** Every step, before the forward pass: begins the loads, and optionally the saves. Does not wait. */
+  /**
+   * Every step, before the forward pass: begins the loads, and optionally the saves. Does not wait, and does not copy
+   * blocks: copies here delay the tokens of the step.
+   */
   startLoadKv(): void;
   /**
    * Before each layer of a forward pass, ascending: resolves when the `sync` loads of this step are decided for the
@@ -371,7 +378,7 @@ export type KvConnectorClass = new (config: KvTransferConfig) => KvConnector;
 export const loadsKv = (role: KvRole): boolean => role !== 'kv_producer';
 export const savesKv = (role: KvRole): boolean => role !== 'kv_consumer';
 
-export const emptyMetadata: ConnectorMetadata = Object.freeze({ loads: [], saves: [], cancelled: [], flushed: [] });
+export const emptyMetadata: ConnectorMetadata = Object.freeze({ loads: [], saves: [], cancelled: [], jobsToFlush: [] });
 
 export const emptyOutput: ConnectorOutput = Object.freeze({
   finishedSending: [],

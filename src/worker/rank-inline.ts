@@ -16,6 +16,8 @@ export class InlineRank implements Rank {
   readonly #connector: WorkerConnector | undefined;
   #closing: Promise<void> | undefined;
   #isComputing: boolean = false;
+  /** The step waits for saves that it flushes. */
+  #isFlushing: boolean = false;
 
   /** The connector's worker side was opened for `identity` and has the runner's pool. The rank owns both. */
   constructor(runner: Runner, identity: KvIdentity, connector?: WorkerConnector) {
@@ -26,7 +28,7 @@ export class InlineRank implements Rank {
   }
 
   get isComputing(): boolean {
-    return this.#isComputing;
+    return this.#isComputing || this.#isFlushing;
   }
 
   async execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
@@ -37,7 +39,9 @@ export class InlineRank implements Rank {
         ? undefined
         : (failures: readonly BlockLoadFailure[]) => this.#forward(step, upstream, failures);
     const { endLayer, firstLayer } = this.#runner.stage;
+    this.#isFlushing = metadata.jobsToFlush.length > 0;
     const done = await stepWithConnector(this.#connector, metadata, endLayer - firstLayer, forward);
+    this.#isFlushing = false;
     if (done.result === undefined) await upstream;
     return { ...(done.result ?? nothingComputed(step)), connectorOutput: done.output };
   }
@@ -58,6 +62,7 @@ export class InlineRank implements Rank {
     upstream: Promise<UpstreamOutput> | undefined,
     failures: readonly BlockLoadFailure[],
   ): Promise<RankOutput> {
+    this.#isFlushing = false;
     if (step.sequences.length === 0) {
       await upstream;
       return nothingComputed(step);

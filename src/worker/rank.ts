@@ -38,7 +38,7 @@ export interface OpenedRank extends Rank {
 
 /** A rank in this process. */
 export interface LocalRank extends OpenedRank {
-  /** Whether kernels run for a step at the moment. */
+  /** Whether kernels run for a step at the moment, or the step waits for saves that it flushes. */
   readonly isComputing: boolean;
 }
 

@@ -26,7 +26,10 @@ export type FromWorker =
   | { readonly kind: 'ready'; readonly facts: RankFacts }
   | { readonly kind: 'openFailed'; readonly error: ErrorMessage }
   | { readonly kind: 'output'; readonly output: OutputMessage; readonly timings: RankTimings }
-  /** `isComputing`: kernels run for the step in flight; false while it waits for loads or for the rank before. */
+  /**
+   * `isComputing`: kernels run for the step in flight, or it waits for saves that it flushes; false while it waits for
+   * loads or for the rank before.
+   */
   | { readonly kind: 'pong'; readonly isComputing: boolean }
   /** Transfers have ended between steps. At most one until the next step. */
   | { readonly kind: 'wake' }

@@ -43,8 +43,8 @@ export class FaultyReports implements WorkerConnector {
     this.#side.registerKvCaches(memory);
   }
 
-  handlePreemptions(metadata: ConnectorMetadata): void {
-    this.#side.handlePreemptions(metadata);
+  handlePreemptions(metadata: ConnectorMetadata): Promise<void> {
+    return this.#side.handlePreemptions(metadata);
   }
 
   bindConnectorMetadata(metadata: ConnectorMetadata): void {

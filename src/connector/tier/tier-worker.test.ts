@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
 import { blockId, blockIndex, groupIndex, requestId } from '../../core/ids.ts';
 import type { ConnectorMetadata, LoadJob, SaveJob, TransferId } from '../connector.ts';
@@ -14,7 +14,7 @@ const signal = new AbortController().signal;
 const blockCount = 40;
 
 /** A worker side over a tier in memory, with time that the test advances. */
-async function make(rules: readonly FaultRule[] = [], saveBufferBlocks = 8, loadsAtOnce = 4) {
+async function make(rules: readonly FaultRule[] = [], saveBufferBlocks: number | 'none' = 8, loadsAtOnce = 4) {
   const time = new ManualTime();
   const host = new HostTier({ identity: suiteIdentity, maxBytes: 1e9 });
   for (let i = 0; i < 20; i++) await host.store(suiteKey(i), suiteBytes(suiteKey(i)), signal);
@@ -26,7 +26,7 @@ async function make(rules: readonly FaultRule[] = [], saveBufferBlocks = 8, load
     {
       loadsAtOnce,
       savesAtOnce: 1,
-      saveBufferBytes: saveBufferBlocks * suiteBlockBytes,
+      ...(saveBufferBlocks === 'none' ? {} : { saveBufferBytes: saveBufferBlocks * suiteBlockBytes }),
       saveTimeoutMs: 1000,
       breaker: { failuresMax: 3, coolDownMs: 1000, coolDownMaxMs: 8000 },
     },
@@ -53,8 +53,8 @@ async function make(rules: readonly FaultRule[] = [], saveBufferBlocks = 8, load
     blocks: blocks.map((n) => ({ key: suiteKey(n), block: blockId(n) })),
   });
   const counters: Record<string, number> = {};
-  const step = async (metadata: Partial<ConnectorMetadata> = {}) => {
-    const { output } = await stepWithConnector(side, { ...emptyMetadata, ...metadata }, 2, undefined);
+  const step = async (metadata: Partial<ConnectorMetadata> = {}, forward?: () => Promise<void>) => {
+    const { output } = await stepWithConnector(side, { ...emptyMetadata, ...metadata }, 2, forward);
     await turns();
     side.checkInvariants();
     for (const [name, count] of Object.entries(output.counters)) counters[name] = (counters[name] ?? 0) + count;
@@ -110,7 +110,7 @@ test('a cancelled load is decided at once, and a flush of an unknown save is ign
   const { load, step } = await make([faultRule({ fault: 'hung' })]);
   const job = load([1]);
   await step({ loads: [job] });
-  const cancelled = await step({ cancelled: [job.transfer], flushed: [99 as TransferId] });
+  const cancelled = await step({ cancelled: [job.transfer], jobsToFlush: [99 as TransferId] });
   expect(cancelled).toMatchObject({
     finishedRecving: [job.transfer],
     drained: [],
@@ -159,15 +159,16 @@ test('missing and corrupt blocks do not open the breaker', async () => {
   }
 });
 
-test('saves copy their blocks at once, and blocks that do not fit into the buffer are dropped', async () => {
+test('a save is drained when its blocks are copied, and blocks that do not fit into the buffer are dropped', async () => {
   const rules = [faultRule({ fault: 'slow', on: 'store', delayMs: 10 })];
   const { time, side, host, save, step, block } = await make(rules, 3);
   for (const n of [30, 31, 32, 33, 34]) block(n).set(suiteBytes(suiteKey(n)));
   const job = save([30, 31, 32, 33, 34]);
-  const first = await step({ saves: [job] });
-  expect(first.drained).toEqual([job.transfer]);
-  expect(first.finishedSending).toEqual([]);
-  expect(first.saveFailures.map(({ key, reason }) => [key, reason])).toEqual([
+  expect((await step({ saves: [job] })).drained).toEqual([]);
+  const copied = await step();
+  expect(copied.drained).toEqual([job.transfer]);
+  expect(copied.finishedSending).toEqual([]);
+  expect(copied.saveFailures.map(({ key, reason }) => [key, reason])).toEqual([
     [suiteKey(33), 'queueFull'],
     [suiteKey(34), 'queueFull'],
   ]);
@@ -202,8 +203,10 @@ test('buffers of saves that time out are returned, for waiting and running items
   const reasons = (await step()).saveFailures.map(({ reason }) => reason);
   expect(reasons).toEqual(['timedOut', 'timedOut', 'timedOut']);
   const again = save([33, 34, 35]);
-  expect((await step({ saves: [again] })).saveFailures).toEqual([]);
-  expect((await step()).finishedSending).toEqual([again.transfer]);
+  await step({ saves: [again] });
+  const output = await step();
+  expect(output.saveFailures.map(({ reason }) => reason)).not.toContain('queueFull');
+  expect(output.finishedSending).toEqual([again.transfer]);
 });
 
 test('a shutdown waits for saves, and reports when loads still touch the pool', async () => {
@@ -214,5 +217,100 @@ test('a shutdown waits for saves, and reports when loads still touch the pool', 
   time.advance(500);
   expect(await end).toEqual({ drained: false });
   expect(await side.shutdown({ timeoutMs: 0 })).toEqual({ drained: false });
+  tier.releaseHung();
+});
+
+describe.each([
+  ['copied blocks', 8],
+  ['blocks of the pool', 'none'],
+] as const)('saves of %s', (_, saveBufferBlocks) => {
+  const stored = async (host: HostTier, n: number) => {
+    const into = new Uint8Array(suiteBlockBytes);
+    return (await host.load(suiteKey(n), into, signal)) ?? into;
+  };
+
+  test('read the pool only after the forward pass was launched', async () => {
+    const { host, save, step, block } = await make([], saveBufferBlocks);
+    block(30).fill(1);
+    const job = save([30]);
+    await step({ saves: [job] }, async () => {
+      // Runs before the first turn of the event loop, as a runner does that launches its kernels.
+      block(30).set(suiteBytes(suiteKey(30)));
+      await turns();
+    });
+    expect(await stored(host, 30)).toEqual(suiteBytes(suiteKey(30)));
+  });
+
+  test('read one block in each turn of the event loop', async () => {
+    const { host, save, step } = await make([], saveBufferBlocks);
+    const counts: number[] = [];
+    const job = save([30, 31, 32, 33]);
+    await step({ saves: [job] }, async () => {
+      while ((host.levels().blocks ?? 0) < 24) {
+        await new Promise((resolve) => setImmediate(resolve));
+        counts.push((host.levels().blocks ?? 0) - 20);
+      }
+    });
+    expect(counts.length).toBeGreaterThanOrEqual(4);
+  });
+
+  test('that a step flushes have read their blocks before the step writes, also those that the step orders', async () => {
+    const { side, host, save, step, block } = await make([], saveBufferBlocks);
+    for (const n of [30, 31, 32, 33, 34]) block(n).set(suiteBytes(suiteKey(n)));
+    const [earlier, now, kept] = [save([30, 31]), save([32, 33]), save([34])];
+    // Without a turn of the event loop, so no block of this save is read.
+    await stepWithConnector(side, { ...emptyMetadata, saves: [earlier] }, 2, undefined);
+    await step({ saves: [now, kept], jobsToFlush: [earlier.transfer, now.transfer] }, async () => {
+      for (const n of [30, 31, 32, 33]) block(n).fill(0xff);
+    });
+    await step();
+    for (const n of [30, 31, 32, 33, 34])
+      expect(Buffer.compare((await stored(host, n)) as Uint8Array, suiteBytes(suiteKey(n))), `block ${n}`).toBe(0);
+  });
+
+  test('that a step flushes may fail, and the step goes on', async () => {
+    const rules = [faultRule({ fault: 'error', on: 'store' })];
+    const { save, step } = await make(rules, saveBufferBlocks);
+    const job = save([30, 31]);
+    const output = await step({ saves: [job], jobsToFlush: [job.transfer] }, async () => {});
+    const later = await step();
+    expect([...output.drained, ...later.drained]).toEqual([job.transfer]);
+    expect([...output.saveFailures, ...later.saveFailures].map(({ reason }) => reason)).toEqual([
+      'storeFailed',
+      'storeFailed',
+    ]);
+  });
+});
+
+test('a flush of a save without copies waits until the tier no longer reads the block', async () => {
+  const { time, save, step } = await make([faultRule({ fault: 'slow', on: 'store', delayMs: 50 })], 'none');
+  const job = save([30, 31]);
+  const first = await step({ saves: [job] });
+  expect(first.drained).toEqual([]);
+  let hasComputed = false;
+  const flushing = step({ jobsToFlush: [job.transfer] }, async () => {
+    hasComputed = true;
+  });
+  await turns();
+  expect(hasComputed).toBe(false);
+  time.advance(50);
+  expect(await flushing).toMatchObject({ drained: [job.transfer], finishedSending: [job.transfer] });
+  expect(hasComputed).toBe(true);
+});
+
+test('a save that hangs is given up at its deadline, and its block counts as read until the tier lets it go', async () => {
+  const rules = [faultRule({ fault: 'hung', on: 'store', ignoresAbort: true })];
+  const { time, save, step, side, tier } = await make(rules, 'none');
+  const job = save([30]);
+  await step({ saves: [job] });
+  time.advance(1000);
+  await turns();
+  const output = await step();
+  expect(output).toMatchObject({ finishedSending: [job.transfer], drained: [] });
+  expect(output.saveFailures.map(({ reason }) => reason)).toEqual(['timedOut']);
+  const end = side.shutdown({ timeoutMs: 500 });
+  await turns();
+  time.advance(500);
+  expect(await end).toEqual({ drained: false });
   tier.releaseHung();
 });

@@ -6,24 +6,29 @@ import type {
   BlockLoadFailure,
   BlockSaveFailure,
   ConnectorMetadata,
-  SaveJob,
   TransferId,
   TransferReport,
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
-import { endOf, TransferQueue } from '../transfer/transfer-queue.ts';
+import { endOf, isGivenUpBy, TransferQueue } from '../transfer/transfer-queue.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
-import { StagingBuffers } from './staging-buffers.ts';
+import { DirectSaves } from './direct-saves.ts';
+import type { SavePath } from './save-path.ts';
+import { StagedSaves } from './staged-saves.ts';
 import type { Tier, TierWrapping } from './tier.ts';
 import { CountDifferences, countsOfBreaker, countsOfTier } from './tier-counters.ts';
 
 export interface TierWorkerOptions {
   readonly loadsAtOnce: number;
   readonly savesAtOnce: number;
-  /** Bytes of blocks that may wait to be written; further blocks are dropped. */
-  readonly saveBufferBytes: number;
+  /**
+   * Bytes of copies of blocks that may wait to be written; further blocks are not saved. Absent: blocks are not copied
+   * first, and the tier reads them from the pool. Only for a tier whose `store` is one copy, such as host memory: a block
+   * is pinned until it is stored, and a step that overwrites the block waits for that.
+   */
+  readonly saveBufferBytes?: number;
   readonly saveTimeoutMs: number;
   readonly breaker?: CircuitBreakerOptions;
 }
@@ -35,23 +40,15 @@ interface LoadItem {
   readonly requestId: RequestId;
 }
 
-interface SaveItem {
-  readonly key: BlockKey;
-  /** A copy of the block. */
-  readonly bytes: Uint8Array;
-}
-
 /**
  * The worker side of every connector that keeps blocks in a tier. Loads read from the tier directly into the pool. Saves
- * copy the blocks first, so that no block stays pinned for a slow store. If the buffers are full, blocks are not saved.
+ * read the pool while the forward pass computes (`save-path.ts`), and those that a step flushes before it.
  */
 export class TierWorker implements WorkerConnector {
   readonly #tier: Tier;
   readonly #context: WorkerConnectorContext;
-  readonly #options: TierWorkerOptions;
   readonly #loads: TransferQueue<LoadItem, LoadFailureReason>;
-  readonly #saves: TransferQueue<SaveItem, SaveFailureReason>;
-  readonly #staging: StagingBuffers;
+  readonly #saves: SavePath;
   readonly #loadBreaker: CircuitBreaker;
   readonly #saveBreaker: CircuitBreaker;
   #memory: BlockMemory | undefined;
@@ -69,9 +66,7 @@ export class TierWorker implements WorkerConnector {
   constructor(tier: Tier, context: WorkerConnectorContext & TierWrapping, options: TierWorkerOptions) {
     this.#tier = context.wrapTier?.(tier, context.identity) ?? tier;
     this.#context = context;
-    this.#options = options;
     const { timers, wake: onChange, clock, identity } = context;
-    this.#staging = new StagingBuffers(identity.blockBytes, options.saveBufferBytes);
     const breaker = options.breaker ?? circuitBreakerDefaults;
     // A disk that cannot be written may still be readable.
     this.#loadBreaker = new CircuitBreaker(clock, breaker);
@@ -83,13 +78,20 @@ export class TierWorker implements WorkerConnector {
       run: (item, signal) => this.#load(item, signal),
       onChange,
     });
-    this.#saves = new TransferQueue({
-      concurrency: options.savesAtOnce,
+    const { savesAtOnce, saveTimeoutMs, saveBufferBytes: bufferBytes } = options;
+    const saving = {
+      savesAtOnce,
+      timeoutMs: saveTimeoutMs,
       clock,
       timers,
-      run: (item, signal) => this.#save(item, signal),
       onChange,
-    });
+      bytesOf: (block: BlockId) => this.#pool().bytesOf(block),
+      store: (key: BlockKey, bytes: Uint8Array, signal: AbortSignal) => this.#store(key, bytes, signal),
+    };
+    this.#saves =
+      bufferBytes === undefined
+        ? new DirectSaves(saving)
+        : new StagedSaves({ ...saving, blockBytes: identity.blockBytes, bufferBytes });
   }
 
   registerKvCaches(memory: BlockMemory): void {
@@ -101,9 +103,11 @@ export class TierWorker implements WorkerConnector {
     this.#memory = memory;
   }
 
-  /** Flushes need nothing, because saves are copied at once. */
-  handlePreemptions(metadata: ConnectorMetadata): void {
-    for (const id of metadata.cancelled) this.#loads.cancel(id);
+  async handlePreemptions({ cancelled, saves, jobsToFlush }: ConnectorMetadata): Promise<void> {
+    for (const id of cancelled) this.#loads.cancel(id);
+    if (jobsToFlush.length === 0) return;
+    for (const save of saves) if (jobsToFlush.includes(save.transfer)) this.#saves.submit(save);
+    await this.#saves.flush(jobsToFlush);
   }
 
   bindConnectorMetadata(metadata: ConnectorMetadata): void {
@@ -112,12 +116,12 @@ export class TierWorker implements WorkerConnector {
   }
 
   startLoadKv(): void {
-    const { loads, saves } = this.#bound();
+    const { loads, saves, jobsToFlush } = this.#bound();
     for (const { transfer, requestId, mode, timeoutMs, blocks } of loads) {
       const items = blocks.map(({ block, key, index }) => ({ block, key, index, requestId }));
       this.#loads.submit(transfer, items, { timeoutMs, urgent: mode === 'sync' });
     }
-    for (const save of saves) this.#stage(save);
+    for (const save of saves) if (!jobsToFlush.includes(save.transfer)) this.#saves.submit(save);
   }
 
   async waitForLayerLoad(_layer: number): Promise<void> {
@@ -177,7 +181,7 @@ export class TierWorker implements WorkerConnector {
   }
 
   async #load(item: LoadItem, signal: AbortSignal): Promise<LoadFailureReason | undefined> {
-    const block = assertDefined(this.#memory, 'the pool is not registered').bytesOf(item.block);
+    const block = this.#pool().bytesOf(item.block);
     const reason = await guarded(this.#loadBreaker, signal, () => this.#tier.load(item.key, block, signal, item));
     if (reason !== undefined) this.#add(`loadFailed.${reason}`, 1);
     else {
@@ -187,34 +191,15 @@ export class TierWorker implements WorkerConnector {
     return reason;
   }
 
-  async #save({ key, bytes }: SaveItem, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
-    try {
-      const answer = await guarded(this.#saveBreaker, signal, () => this.#tier.store(key, bytes, signal));
-      if (answer === 'stored') {
-        this.#add('savedBlocks', 1);
-        this.#add('savedBytes', bytes.length);
-        return undefined;
-      }
-      if (answer === 'alreadyStored') return undefined;
-      return answer === 'full' ? 'storeFull' : answer;
-    } finally {
-      this.#staging.give(bytes);
+  async #store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<SaveFailureReason | undefined> {
+    const answer = await guarded(this.#saveBreaker, signal, () => this.#tier.store(key, bytes, signal));
+    if (answer === 'stored') {
+      this.#add('savedBlocks', 1);
+      this.#add('savedBytes', bytes.length);
+      return undefined;
     }
-  }
-
-  #stage({ transfer, blocks }: SaveJob): void {
-    const memory = assertDefined(this.#memory, 'the pool is not registered');
-    const items: SaveItem[] = [];
-    for (const { key, block } of blocks) {
-      const bytes = this.#staging.take();
-      if (bytes === undefined) this.#failSave({ transfer, key, reason: 'queueFull' });
-      else {
-        bytes.set(memory.bytesOf(block));
-        items.push({ key, bytes });
-      }
-    }
-    this.#drained.push(transfer);
-    this.#saves.submit(transfer, items, { timeoutMs: this.#options.saveTimeoutMs });
+    if (answer === 'alreadyStored') return undefined;
+    return answer === 'full' ? 'storeFull' : answer;
   }
 
   #collect(): void {
@@ -222,15 +207,15 @@ export class TierWorker implements WorkerConnector {
     this.#decidedLoads.push(...loads.decided);
     this.#drained.push(...loads.drained);
     for (const { transfer, item, reason, isBusy } of loads.failures) {
-      if (isQueueReason(reason)) this.#add(`loadFailed.${reason}`, 1);
+      if (isGivenUpBy(reason)) this.#add(`loadFailed.${reason}`, 1);
       this.#loadFailures.push({ transfer, block: item.block, reason, isBlockBusy: isBusy });
     }
     const saves = this.#saves.takeReport();
     this.#decidedSaves.push(...saves.decided);
-    for (const { transfer, item, reason, wasRunning } of saves.failures) {
-      // An item that never ran returns its buffer here; an item that ran returns its buffer when it ends.
-      if (isQueueReason(reason) && !wasRunning) this.#staging.give(item.bytes);
-      this.#failSave({ transfer, key: item.key, reason });
+    this.#drained.push(...saves.drained);
+    for (const failure of saves.failures) {
+      this.#add(`saveFailed.${failure.reason}`, 1);
+      this.#saveFailures.push(failure);
     }
   }
 
@@ -242,11 +227,6 @@ export class TierWorker implements WorkerConnector {
       ...countsOfBreaker('save', this.#saveBreaker),
     };
     for (const [name, difference] of Object.entries(this.#differences.take(counts))) this.#add(name, difference);
-  }
-
-  #failSave(failure: BlockSaveFailure): void {
-    this.#add(`saveFailed.${failure.reason}`, 1);
-    this.#saveFailures.push(failure);
   }
 
   async #end(timeoutMs: number): Promise<{ readonly drained: boolean }> {
@@ -267,7 +247,11 @@ export class TierWorker implements WorkerConnector {
     // A store that hangs does not close.
     if (isOver) await closing;
     else closing.catch(() => undefined);
-    return { drained: this.#loads.openCount === 0 };
+    return { drained: this.#loads.openCount === 0 && !this.#saves.readsPool };
+  }
+
+  #pool(): BlockMemory {
+    return assertDefined(this.#memory, 'the pool is not registered');
   }
 
   #bound(): ConnectorMetadata {
@@ -278,9 +262,6 @@ export class TierWorker implements WorkerConnector {
     if (count !== 0) this.#counters[name] = (this.#counters[name] ?? 0) + count;
   }
 }
-
-/** Reasons of the queue, before or while the item runs. All other reasons are results of the run. */
-const isQueueReason = (reason: string): boolean => ['timedOut', 'cancelled', 'closed'].includes(reason);
 
 /** Calls the store if the breaker allows it. A call that hangs counts as failed at its deadline, before it returns. */
 async function guarded<T>(

@@ -155,7 +155,7 @@ test('saves pin their blocks until they are drained, and a block in two saves ha
   expect(pinned.get(blockId(2))).toBe(2);
   ledger.flush((block) => block === 1);
   ledger.flush((block) => block === 1);
-  expect(ledger.composeMetadata(noSaves).flushed).toEqual([first.transfer]);
+  expect(ledger.composeMetadata(noSaves).jobsToFlush).toEqual([first.transfer]);
   apply({ drained: [second.transfer] });
   expect(Object.fromEntries(pinned)).toEqual({ 1: 1, 2: 1 });
   const full = { transfer: second.transfer, key: key(2), reason: 'storeFull' } as const;

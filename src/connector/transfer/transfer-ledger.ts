@@ -65,7 +65,7 @@ export class TransferLedger {
   #lastId = 0;
   #unsent: LoadJob[] = [];
   #cancelled: TransferId[] = [];
-  #flushed: TransferId[] = [];
+  #jobsToFlush: TransferId[] = [];
   #late = 0;
 
   constructor(clock: Clock, pins: BlockPins) {
@@ -85,7 +85,7 @@ export class TransferLedger {
 
   /** Whether a step is needed to send orders to the workers. */
   get hasUnsent(): boolean {
-    return this.#unsent.length > 0 || this.#cancelled.length > 0 || this.#flushed.length > 0;
+    return this.#unsent.length > 0 || this.#cancelled.length > 0 || this.#jobsToFlush.length > 0;
   }
 
   newTransferId(): TransferId {
@@ -146,11 +146,11 @@ export class TransferLedger {
     this.#failed.delete(requestId);
   }
 
-  /** The pool needs blocks: saves that read one of them and have not begun are dropped. */
+  /** The pool needs blocks: orders a flush of the saves that read one of them. */
   flush(isWanted: (block: BlockId) => boolean): void {
     for (const { save, isDrained } of this.#saves.values()) {
-      if (isDrained || this.#flushed.includes(save.transfer)) continue;
-      if (save.blocks.some(({ block }) => isWanted(block))) this.#flushed.push(save.transfer);
+      if (isDrained || this.#jobsToFlush.includes(save.transfer)) continue;
+      if (save.blocks.some(({ block }) => isWanted(block))) this.#jobsToFlush.push(save.transfer);
     }
   }
 
@@ -169,12 +169,12 @@ export class TransferLedger {
       loads: this.#unsent,
       saves: plan.saves,
       cancelled: this.#cancelled,
-      flushed: this.#flushed,
+      jobsToFlush: this.#jobsToFlush,
       ...(plan.extra === undefined ? {} : { extra: plan.extra }),
     });
     this.#unsent = [];
     this.#cancelled = [];
-    this.#flushed = [];
+    this.#jobsToFlush = [];
     return metadata;
   }
 

@@ -171,6 +171,22 @@ test('there is no stall timer while no item waits', async () => {
   expect(time.pending).toBe(1);
 });
 
+test('a flush starts all items of a transfer at once, and resolves when none of them runs', async () => {
+  const { queue, ends, end } = make({ concurrency: 1 });
+  queue.submit(id(1), ['a'], { timeoutMs: 100 });
+  queue.submit(id(2), ['b', 'c'], { timeoutMs: 100 });
+  let isFlushed = false;
+  const flushed = queue.flush(id(2)).then(() => (isFlushed = true));
+  await queue.flush(id(99));
+  expect([...ends.keys()]).toEqual(['a', 'b', 'c']);
+  queue.checkInvariants();
+  await end('b');
+  expect(isFlushed).toBe(false);
+  await end('c');
+  await flushed;
+  queue.checkInvariants();
+});
+
 test('a cancelled transfer starts no more items', async () => {
   const { queue, ends, end, aborted, report } = make();
   queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 100 });

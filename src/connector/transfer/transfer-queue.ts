@@ -116,6 +116,7 @@ export class TransferQueue<Item, Reason extends string> {
       controller,
       deadline: undefined,
       waiters: [],
+      flushers: [],
       firstSerial: this.#serial,
     };
     this.#serial += items.length;
@@ -131,6 +132,19 @@ export class TransferQueue<Item, Reason extends string> {
     }
     this.#settle(transfer);
     this.#pump();
+  }
+
+  /**
+   * Starts the waiting items of the transfer at once, also beyond `concurrency`. Resolves when the transfer is drained; at
+   * once for unknown ids.
+   */
+  flush(id: TransferId): Promise<void> {
+    const transfer = this.#open.get(id);
+    if (transfer === undefined) return Promise.resolve();
+    for (let i = 0; i < transfer.items.length; i++) if (transfer.phases[i] === 'waiting') this.#start(transfer, i);
+    return new Promise((resolve) => {
+      transfer.flushers.push(resolve);
+    });
   }
 
   /** Gives the transfer up. Unknown ids are ignored, because the transfer may have ended. */
@@ -283,6 +297,7 @@ export class TransferQueue<Item, Reason extends string> {
     if (transfer.running > 0) return;
     this.#open.delete(transfer.id);
     this.#drained.push(transfer.id);
+    for (const resolve of transfer.flushers.splice(0)) resolve();
     this.#options.onChange();
     if (this.#open.size > 0) return;
     for (const resolve of this.#idlers.splice(0)) resolve();
@@ -303,6 +318,7 @@ interface Transfer<Item> {
   /** `over`: the transfer is decided. */
   deadline: Timer | 'over' | undefined;
   readonly waiters: (() => void)[];
+  readonly flushers: (() => void)[];
   /** The serial number of the first item; the other items have the numbers after it. */
   readonly firstSerial: number;
 }
@@ -311,6 +327,9 @@ interface Waiting<Item> {
   readonly transfer: Transfer<Item>;
   readonly index: number;
 }
+
+/** Whether the queue itself ended the item with this reason, before or while it ran. */
+export const isGivenUpBy = (reason: string): boolean => ['timedOut', 'cancelled', 'closed'].includes(reason);
 
 /** Why the queue aborted a signal. */
 export const endOf = (signal: AbortSignal): QueueReason =>

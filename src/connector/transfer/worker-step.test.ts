@@ -16,7 +16,7 @@ function recorder(calls: string[]): WorkerConnector {
   };
   return {
     registerKvCaches: () => void calls.push('registerKvCaches'),
-    handlePreemptions: () => void calls.push('handlePreemptions'),
+    handlePreemptions: async () => void calls.push('handlePreemptions'),
     bindConnectorMetadata: () => void calls.push('bindConnectorMetadata'),
     startLoadKv: () => void calls.push('startLoadKv'),
     waitForLayerLoad: async (layer) => void calls.push(`waitForLayerLoad ${layer}`),
@@ -59,6 +59,22 @@ test('a step waits for the loads of each layer, ascending, and takes the failed 
     'waitForSave',
     ...end,
   ]);
+});
+
+test('a step waits for the saves that it flushes before it writes any block', async () => {
+  const calls: string[] = [];
+  let flushed = (): void => undefined;
+  const side = {
+    ...recorder(calls),
+    handlePreemptions: () => new Promise<void>((resolve) => (flushed = resolve)),
+  };
+  const done = stepWithConnector(side, metadata, 1, async () => void calls.push('forward'));
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(calls).toEqual([]);
+  flushed();
+  await done;
+  expect(calls[0]).toBe('bindConnectorMetadata');
+  expect(calls).toContain('forward');
 });
 
 test('a step clears the metadata also when the forward pass throws', async () => {

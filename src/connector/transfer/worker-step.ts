@@ -17,7 +17,7 @@ export async function stepWithConnector<Result>(
   layerCount: number,
   forward: ((failures: readonly BlockLoadFailure[]) => Promise<Result>) | undefined,
 ): Promise<{ readonly result: Result | undefined; readonly output: ConnectorOutput }> {
-  side.handlePreemptions(metadata);
+  await side.handlePreemptions(metadata);
   side.bindConnectorMetadata(metadata);
   try {
     side.startLoadKv();
