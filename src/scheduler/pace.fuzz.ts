@@ -6,11 +6,13 @@ import { AUTO_FACTOR, addPrompt, emptyLoad, Pace, type StepLoad } from './pace.t
  * Random machines: costs of weights, tokens and contexts, noise and pauses. Streams decode while prompts arrive. The
  * naive reference knows the exact costs and computes the largest chunk that meets the target.
  *
- * Not covered: several prompts in one step, and a changing number of streams. More runs: KVASIR_FUZZ_RUNS; another
- * first seed: KVASIR_FUZZ_SEED.
+ * Not covered: several prompts in one step, a changing number of streams, and pauses in two consecutive steps of a kind, which look like
+ * a slower machine. More runs: KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
  */
 const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 300);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
+/** Seeds that failed once: a pause in the first step, and weights of similar steps that grew without bound. */
+const knownSeeds = [549, 958];
 const budget = 512;
 /** Chunks may be too long until steps of each kind have been measured a few times. */
 const warmUpSteps = 12;
@@ -77,11 +79,13 @@ function simulate(seed: number): Outcome {
   const target = isAuto ? 'auto' : machine.tokenMs * prng.between(30, 200);
   const pace = new Pace(target);
   const load = (): StepLoad => ({ ...emptyLoad(), decodes, streams: decodes, decodeContext: decodes * streamContext });
-  const run = (work: StepLoad): number => {
+  const hasPaused = { withPrompts: false, decodesOnly: false };
+  const run = (work: StepLoad): void => {
     const ms = exactMs(machine, work) * (1 + machine.noise * (2 * prng.unit() - 1));
-    pace.observe(work, prng.chance(machine.pauseRate) ? ms * prng.between(3, 1000) : ms);
+    const kind = work.promptTokens > 0 ? 'withPrompts' : 'decodesOnly';
+    hasPaused[kind] = !hasPaused[kind] && prng.chance(machine.pauseRate);
+    pace.observe(work, hasPaused[kind] ? ms * prng.between(3, 1000) : ms);
     pace.checkInvariants();
-    return ms;
   };
   const [cold, alone] = [withPrompt(emptyLoad(), 0, prng.between(1, budget)), load()];
   run(cold);
@@ -114,7 +118,8 @@ function simulate(seed: number): Outcome {
 describe('pace', () => {
   test(`steps on ${runs} random machines meet the target, and prompts need few more steps than the naive reference`, () => {
     let [over, steps, tokens, naiveTokens] = [0, 0, 0, 0];
-    for (let seed = firstSeed; seed < firstSeed + runs; seed++) {
+    const seeds = [...knownSeeds, ...Array.from({ length: runs }, (_, index) => firstSeed + index)];
+    for (const seed of seeds) {
       const outcome = simulate(seed);
       if (outcome.over > Math.max(2, 0.03 * outcome.steps))
         throw new Error(

@@ -56,6 +56,18 @@ describe('the predicted duration of steps', () => {
     expect(model.predict(step) / cost(step)).toBeLessThan(1.5);
   });
 
+  test('is right after the second step if the first step had a pause', () => {
+    const model = new StepCost([8, 1, 1 / 400]);
+    model.observe(features(400, 500), 100 * cost(features(400, 500)));
+    for (const tokens of [6, 14, 22]) {
+      const step = features(tokens, 500);
+      model.observe(step, cost(step));
+      expect(model.predict(step) / cost(step)).toBeCloseTo(1, 1);
+      model.checkInvariants();
+    }
+    expect(model.predict(features(60, 500)) / cost(features(60, 500))).toBeCloseTo(1, 1);
+  });
+
   test('does not change by durations that are not positive', () => {
     const model = new StepCost([1, 1, 1]);
     for (const ms of [0, -1, Number.NaN]) model.observe(features(3, 3), ms);

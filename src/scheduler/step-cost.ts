@@ -9,7 +9,8 @@ import { assert } from '../base/assert.ts';
  * hundred equal steps the model still knows the costs of other steps. The speed follows the last few steps.
  *
  * A pause of the process can only make a step longer. So a step of more than twice the predicted duration counts only
- * if the next step is also too long: then the machine has become slower.
+ * if the next step is also too long: then the machine has become slower. If the first step had a pause, the next step is
+ * much shorter than predicted, even after the model has learned from it. Then the model starts again with that step.
  */
 export class StepCost {
   /** Milliseconds per unit of each feature; zeros until the first observation. */
@@ -62,7 +63,7 @@ export class StepCost {
     this.#observations++;
     this.#learn(features, ms);
     // With durations of very different magnitudes, rounding errors may become as large as the weights.
-    if (!this.#isFinite()) this.#begin(features, ms);
+    if (!this.#isFinite() || this.predict(features) > OUTLIER_RATIO * ms) this.#begin(features, ms);
     const ratio = ms / this.predict(features);
     this.#slowdown *= Math.min(Math.max(ratio, 1 / OUTLIER_RATIO), OUTLIER_RATIO) ** SPEED_GAIN;
   }
@@ -157,10 +158,22 @@ export class StepCost {
         this.#covariance[i * count + j] = value;
         this.#covariance[j * count + i] = value;
       }
+    let negative = 0;
     for (let i = 0; i < count; i++) {
       const weight = this.#weights[i]! + ((this.#gain[i]! / ms) * error) / (1 + variance);
       this.#weights[i] = Math.max(weight, 0);
+      negative += Math.min(weight, 0) * features[i]!;
     }
+    if (negative < 0) this.#reducePrediction(features, -negative);
+  }
+
+  /**
+   * A weight that became negative is 0 now, so the prediction is larger than learned. All weights become smaller instead. Otherwise the
+   * weights of similar steps grow for ever, and the slowdown hides it until a different step comes.
+   */
+  #reducePrediction(features: readonly number[], byMs: number): void {
+    const kept = Math.max(1 - byMs / this.#average(features), 0.5);
+    for (let i = 0; i < this.#weights.length; i++) this.#weights[i]! *= kept;
   }
 }
 
