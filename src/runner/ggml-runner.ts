@@ -196,10 +196,12 @@ export class GgmlRunner implements Runner {
     this.#device = device;
     this.#weights = weights;
     this.#rowRule = kernels.rule;
-    this.memory = new KvMemory(device, layout, poolBlocks);
     this.#graph = new GraphBuilder(device);
     const { passes } = kernels;
+    let memory: KvMemory | undefined;
     try {
+      memory = new KvMemory(device, layout, poolBlocks);
+      this.memory = memory;
       this.#parts = {
         graph: this.#graph,
         config,
@@ -216,7 +218,7 @@ export class GgmlRunner implements Runner {
         weights.head === undefined ? undefined : new BatchSampler(config.vocabSize, passes, options.onLogits);
     } catch (error) {
       this.#graph.close();
-      this.memory.close();
+      memory?.close();
       throw error;
     }
     this.attentionDescription = attention.description;
