@@ -1,6 +1,7 @@
 import { assert } from '../src/base/assert.ts';
 import type { ConnectorRequest, LoadJob, MatchAnswer } from '../src/connector/connector.ts';
-import type { BlockId, RequestId } from '../src/core/ids.ts';
+import { type BlockPlace, type PlacedBlock, placeName } from '../src/core/block-place.ts';
+import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { BlockTable } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
@@ -23,8 +24,8 @@ export class HitChecker {
   readonly #isAsked: boolean;
   readonly #available: () => number;
   readonly #seen = new Map<RequestId, Seen>();
-  /** Invalid blocks (`group/index`) that the request has not asked for since, and their block ids. */
-  readonly #invalid = new Map<RequestId, Map<string, BlockId>>();
+  /** Invalid blocks that the request has not asked for since, by `placeName`. */
+  readonly #invalid = new Map<RequestId, Map<string, PlacedBlock>>();
   /** Invalid blocks that the request asked for and was promised, and that no load has yet. */
   readonly #promised = new Map<RequestId, Set<string>>();
   /** Until when a request must wait for an answer, and the plan in which it was last told "ask later". */
@@ -54,11 +55,10 @@ export class HitChecker {
       if (this.#seen.get(requestId)?.tables !== blockTables) this.#seen.set(requestId, { tables: blockTables, tokens });
       const ownInvalid = this.#invalid.get(requestId);
       if (ownInvalid === undefined) continue;
-      for (const [name, block] of ownInvalid) {
-        const [group, index] = name.split('/').map(Number) as [number, number];
+      for (const [name, place] of ownInvalid) {
         // The request shares another request's block by now: it computes these tokens for another group.
-        if (this.#blockAt(requestId, group, index) !== block && this.#isShared(requestId, group, index)) continue;
-        const first = index * this.#spec.groups[group]!.blockSize;
+        if (this.#blockAt(requestId, place) !== place.block && this.#isShared(requestId, place)) continue;
+        const first = place.index * this.#spec.groups[place.group]!.blockSize;
         // The last token is computed in any case, for its logits.
         if (first === tokens.length - 1) continue;
         const isComputed = spans.some(({ start, end }) => start <= first && first < end);
@@ -72,12 +72,14 @@ export class HitChecker {
     if (!this.#isAsked || blocks.length === 0) return;
     const invalidIds = new Set<number>(blocks);
     for (const [id, { tables, tokens }] of this.#seen) {
-      const ownInvalid = this.#invalid.get(id) ?? new Map<string, BlockId>();
-      for (let group = 0; group < tables.length; group++) {
+      const ownInvalid = this.#invalid.get(id) ?? new Map<string, PlacedBlock>();
+      for (let group = groupIndex(0); group < tables.length; group++) {
         const { ids, length } = tables[group]!;
         const full = Math.min(length, Math.floor(tokens.length / this.#spec.groups[group]!.blockSize));
-        for (let index = 0; index < full; index++)
-          if (invalidIds.has(ids[index]!)) ownInvalid.set(`${group}/${index}`, ids[index]! as BlockId);
+        for (let index = blockIndex(0); index < full; index++) {
+          const placed = { group, index, block: ids[index]! as BlockId };
+          if (invalidIds.has(placed.block)) ownInvalid.set(placeName(placed), placed);
+        }
       }
       if (ownInvalid.size > 0) this.#invalid.set(id, ownInvalid);
     }
@@ -102,42 +104,42 @@ export class HitChecker {
     }
     const invalid = this.#invalid.get(id);
     if (invalid === undefined) return;
-    for (const { group, index } of wanted) this.#askedForSharers(id, group, index);
-    const keys = new Map<string, string>(wanted.map(({ group, index, key }) => [`${group}/${index}`, key]));
+    for (const place of wanted) this.#askedForSharers(id, place);
+    const keys = new Map<string, string>(wanted.map((block) => [placeName(block), block.key]));
     const hasBlocks = this.#seen.get(id)?.tables.some(({ length }) => length > 0) === true;
     if (answer.kind === 'found' && hasBlocks) {
-      const first = new Map(answer.blocks.map((block) => [`${block.group}/${block.index}`, block] as const).reverse());
+      const first = new Map(answer.blocks.map((block) => [placeName(block), block] as const).reverse());
       const promised = [...first].filter(
         ([name, { key, place }]) => invalid.has(name) && keys.get(name) === key && isUsable(key, place),
       );
       this.#promised.set(id, new Set(promised.map(([name]) => name)));
     }
     if (answer.kind !== 'found') return;
-    for (const { group, index } of wanted) invalid.delete(`${group}/${index}`);
+    for (const place of wanted) invalid.delete(placeName(place));
   }
 
   /** A request that shares the block need not ask for it too, also if it becomes the owner. */
-  #askedForSharers(id: RequestId, group: number, index: number): void {
-    const name = `${group}/${index}`;
-    const blocks = [this.#blockAt(id, group, index), this.#invalid.get(id)?.get(name)];
+  #askedForSharers(id: RequestId, place: BlockPlace): void {
+    const name = placeName(place);
+    const blocks = [this.#blockAt(id, place), this.#invalid.get(id)?.get(name)?.block];
     for (const [other, invalid] of this.#invalid) {
       if (other === id) continue;
       // Either request may have another block by now: a block that a transfer still writes is replaced for each of them.
-      const isShared = [this.#blockAt(other, group, index), invalid.get(name)].some(
+      const isShared = [this.#blockAt(other, place), invalid.get(name)?.block].some(
         (block) => block !== undefined && blocks.includes(block),
       );
       if (isShared) invalid.delete(name);
     }
   }
 
-  #isShared(id: RequestId, group: number, index: number): boolean {
-    const block = this.#blockAt(id, group, index);
+  #isShared(id: RequestId, place: BlockPlace): boolean {
+    const block = this.#blockAt(id, place);
     for (const other of this.#seen.keys())
-      if (other !== id && block !== undefined && this.#blockAt(other, group, index) === block) return true;
+      if (other !== id && block !== undefined && this.#blockAt(other, place) === block) return true;
     return false;
   }
 
-  #blockAt(id: RequestId, group: number, index: number): BlockId | undefined {
+  #blockAt(id: RequestId, { group, index }: BlockPlace): BlockId | undefined {
     const table = this.#seen.get(id)?.tables[group];
     return table === undefined || index >= table.length ? undefined : (table.ids[index] as BlockId);
   }
@@ -156,7 +158,7 @@ export class HitChecker {
     this.#promised.delete(id);
     this.#invalid.delete(id);
     if (promised === undefined || this.#available() === 0) return;
-    for (const { group, index } of load?.blocks ?? []) promised.delete(`${group}/${index}`);
+    for (const place of load?.blocks ?? []) promised.delete(placeName(place));
     assert(
       promised.size === 0,
       `I3: ${id} does not load the invalid blocks ${[...promised].join(', ')}, which it was promised`,
@@ -164,10 +166,9 @@ export class HitChecker {
   }
 
   /** Loads of these blocks failed or were given up, perhaps so often that no request asks for the blocks again. */
-  loadsFailed(blocks: readonly { readonly group: number; readonly index: number }[]): void {
+  loadsFailed(blocks: readonly BlockPlace[]): void {
     if (this.#invalid.size === 0) return;
-    for (const invalid of this.#invalid.values())
-      for (const { group, index } of blocks) invalid.delete(`${group}/${index}`);
+    for (const invalid of this.#invalid.values()) for (const place of blocks) invalid.delete(placeName(place));
   }
 
   ended(id: RequestId): void {

@@ -217,11 +217,11 @@ function longPromptCases(options: SchedulerBenchOptions): Case[] {
 }
 
 function measurePlanner(tokenCount: number, blockSize: number, kinds: readonly GroupValidity['kind'][]): Measured {
-  const blockCount = Math.ceil(tokenCount / blockSize);
-  const validTokens = Int32Array.from({ length: blockCount }, (_, block) => (block % 97 === 0 ? 0 : blockSize));
+  const indexCount = Math.ceil(tokenCount / blockSize);
+  const validTokens = Int32Array.from({ length: indexCount }, (_, index) => (index % 97 === 0 ? 0 : blockSize));
   const groups = kinds.map((kind) => {
     const window = kind === 'window' ? 4096 : Infinity;
-    return { kind, blockSize, window, blockCount, validTokens };
+    return { kind, blockSize, window, indexCount, validTokens };
   });
   const spans = new SpanList();
   return timeMany(1000, () => planSpans(tokenCount, groups, spans));

@@ -1,6 +1,6 @@
 import type { CliContext, ExitCode, SignalSource } from './context.ts';
 
-/** When an engine closes, its stores may take 5 s and its worker processes 2 s more. */
+/** When an engine closes, its saves may take 5 s and its worker processes 2 s more. */
 const graceMsDefault = 10_000;
 
 export interface InterruptionOptions {

@@ -41,7 +41,7 @@ export class ServerEnd {
 
   #cutOff(cause: 'deadline' | 'signal'): ExitCode | undefined {
     const how = cause === 'signal' ? 'stopped by a second signal' : this.#timeoutIsOver();
-    // After `drain`, only stores of KV and worker processes can delay the end.
+    // After `drain`, only saves of KV and worker processes can delay the end.
     const what =
       this.#draining === undefined ? 'the engine was not closed yet' : wereAborted(this.#draining.requestCount);
     this.#say(`${how}: ${what}`);

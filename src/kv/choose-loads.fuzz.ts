@@ -18,8 +18,8 @@ test(`exactly the blocks that reduce the scheduled tokens are loaded, in ${runs}
     const tokenCount = prng.between(1, 40);
     const groups = Array.from({ length: prng.between(1, 3) }, () => randomProposal(prng, tokenCount));
     const before = planTokensNaively(tokenCount, groups);
-    const expected = groups.map(({ external, validTokens, blockCount, blockSize }) =>
-      Array.from({ length: blockCount }, (_, index) => {
+    const expected = groups.map(({ external, validTokens, indexCount, blockSize }) =>
+      Array.from({ length: indexCount }, (_, index) => {
         if (external[index] === 0) return false;
         validTokens[index] = 0;
         const without = planTokensNaively(tokenCount, groups);
@@ -29,8 +29,8 @@ test(`exactly the blocks that reduce the scheduled tokens are loaded, in ${runs}
     );
     planSpans(tokenCount, groups, spans);
     for (const group of groups) chooseLoads(group, spans);
-    const chosen = groups.map(({ external, blockCount }) =>
-      Array.from(external.subarray(0, blockCount), (mark) => mark === 1),
+    const chosen = groups.map(({ external, indexCount }) =>
+      Array.from(external.subarray(0, indexCount), (mark) => mark === 1),
     );
     expect(chosen, `rerun with KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`).toEqual(expected);
     expect(planTokensNaively(tokenCount, groups), `seed ${seed}: the chosen blocks are enough`).toEqual(before);

@@ -11,7 +11,7 @@ import type { SpanList } from './span-list.ts';
  *   state    .....#.........#          a state group the last token before a span
  */
 export function chooseLoads(group: GroupProposal, spans: SpanList): void {
-  const { external, blockSize, blockCount } = group;
+  const { external, blockSize, indexCount } = group;
   let index = blockIndex(0);
   for (let i = 0; i < spans.count; i++) {
     const start = spans.start(i);
@@ -20,12 +20,12 @@ export function chooseLoads(group: GroupProposal, spans: SpanList): void {
     for (const kept = blockIndexOf(first, blockSize); index < kept; index++) drop(group, index);
     index = blockIndex(Math.max(index, blockIndexOf(start - 1, blockSize) + 1));
   }
-  for (; index < blockCount; index++) if (external[index] === 1) drop(group, index);
+  for (; index < indexCount; index++) if (external[index] === 1) drop(group, index);
 }
 
-export function loadsOf({ external, blockCount }: GroupProposal): number {
+export function loadsOf({ external, indexCount }: GroupProposal): number {
   let loads = 0;
-  for (let index = 0; index < blockCount; index++) loads += external[index]!;
+  for (let index = 0; index < indexCount; index++) loads += external[index]!;
   return loads;
 }
 

@@ -18,7 +18,7 @@ export class FullGroup implements KvGroup {
 
   newBlockCount(proposal: GroupProposal): number {
     let fresh = 0;
-    for (let index = 0; index < proposal.blockCount; index++) if (proposal.blocks[index] === NULL_BLOCK) fresh++;
+    for (let index = 0; index < proposal.indexCount; index++) if (proposal.blocks[index] === NULL_BLOCK) fresh++;
     return fresh;
   }
 

@@ -26,14 +26,14 @@ export class StateGroup implements KvGroup {
     for (let i = 0; i < spans.count; i++) {
       const before = this.firstKept(spans.start(i));
       if (spans.start(i) === 0) continue;
-      for (; index < before && index < proposal.blockCount; index++) proposal.set(index, NULL_BLOCK, 0);
+      for (; index < before && index < proposal.indexCount; index++) proposal.set(index, NULL_BLOCK, 0);
       index = blockIndex(before + 1);
     }
-    for (; index < proposal.blockCount; index++) proposal.set(index, NULL_BLOCK, 0);
+    for (; index < proposal.indexCount; index++) proposal.set(index, NULL_BLOCK, 0);
   }
 
   newBlockCount(proposal: GroupProposal): number {
-    return this.blocksMax(proposal.blockCount * this.#spec.blockSize);
+    return this.blocksMax(proposal.indexCount * this.#spec.blockSize);
   }
 
   firstKept(position: number): BlockIndex {

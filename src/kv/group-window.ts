@@ -26,14 +26,14 @@ export class WindowGroup implements KvGroup {
     let index = blockIndex(0);
     for (let i = 0; i < spans.count; i++) {
       // A token reads its own KV too, so a valid block stays even if only another group needs its tokens again.
-      for (const first = this.firstKept(spans.start(i)); index < first && index < proposal.blockCount; index++)
+      for (const first = this.firstKept(spans.start(i)); index < first && index < proposal.indexCount; index++)
         proposal.set(index, NULL_BLOCK, 0);
       index = blockIndex(Math.max(index, Math.ceil(spans.end(i) / this.#spec.blockSize)));
     }
   }
 
   newBlockCount(proposal: GroupProposal): number {
-    return this.blocksMax(proposal.blockCount * this.#spec.blockSize);
+    return this.blocksMax(proposal.indexCount * this.#spec.blockSize);
   }
 
   firstKept(position: number): BlockIndex {

@@ -27,7 +27,8 @@ export class GroupProposal implements GroupValidity {
   readonly kind: 'full' | 'window' | 'state';
   readonly blockSize: number;
   readonly window: number;
-  blockCount = 0;
+  /** Block indices of the proposal: enough for all tokens of the request, also where there is no block. */
+  indexCount = 0;
   /** The block found for each block index, or NULL_BLOCK. */
   blocks = new Int32Array(16);
   validTokens = new Int32Array(16);
@@ -40,18 +41,18 @@ export class GroupProposal implements GroupValidity {
     this.window = spec.kind === 'window' ? spec.window : Infinity;
   }
 
-  /** Makes room for `blockCount` blocks, with no block found. */
-  reset(blockCount: number): void {
-    if (blockCount > this.blocks.length) {
-      const capacity = 2 ** Math.ceil(Math.log2(blockCount));
+  /** Makes room for `indexCount` block indices, with no block found. */
+  reset(indexCount: number): void {
+    if (indexCount > this.blocks.length) {
+      const capacity = 2 ** Math.ceil(Math.log2(indexCount));
       this.blocks = new Int32Array(capacity);
       this.validTokens = new Int32Array(capacity);
       this.external = new Uint8Array(capacity);
     }
-    this.blockCount = blockCount;
-    this.blocks.fill(0, 0, blockCount);
-    this.validTokens.fill(0, 0, blockCount);
-    this.external.fill(0, 0, blockCount);
+    this.indexCount = indexCount;
+    this.blocks.fill(0, 0, indexCount);
+    this.validTokens.fill(0, 0, indexCount);
+    this.external.fill(0, 0, indexCount);
   }
 
   set(index: BlockIndex, block: BlockId, validTokens: number): void {

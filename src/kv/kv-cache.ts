@@ -149,14 +149,14 @@ export class KvCache {
     this.#proposedFor = undefined;
     const { groups, pool } = this.parts;
     // References come first, because an allocation could evict cached blocks that this request needs.
-    for (const { blocks, blockCount } of this.#proposal.groups)
-      for (let index = blockIndex(0); index < blockCount; index++)
+    for (const { blocks, indexCount } of this.#proposal.groups)
+      for (let index = blockIndex(0); index < indexCount; index++)
         if (blocks[index] !== NULL_BLOCK) pool.reference(blocks[index] as BlockId);
     const loads: PlacedBlock[] = [];
     for (let group = groupIndex(0); group < groups.length; group++) {
-      const { blocks, blockCount, external } = this.#proposal.groups[group]!;
+      const { blocks, indexCount, external } = this.#proposal.groups[group]!;
       const table = request.tables[group]!;
-      for (let index = blockIndex(0); index < blockCount; index++) {
+      for (let index = blockIndex(0); index < indexCount; index++) {
         const isLoad = external[index] === 1;
         if (blocks[index] === NULL_BLOCK && (isLoad || groups[group]!.allocatesAll))
           pushNewBlock(this.parts, request, group);

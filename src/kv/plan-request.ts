@@ -50,7 +50,7 @@ function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request:
     }
     const chain = request.chains[group]!;
     chain.extend(request.tokens);
-    for (let index = blockIndex(0); index < Math.min(proposal.blockCount, chain.count); index++) {
+    for (let index = blockIndex(0); index < Math.min(proposal.indexCount, chain.count); index++) {
       if (proposal.blocks[index] !== NULL_BLOCK) continue;
       const block = parts.cached.find(group, chain.words, index);
       if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);

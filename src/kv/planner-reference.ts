@@ -50,9 +50,9 @@ function firstNeeded({ kind, window }: GroupValidity, token: number): number {
   return kind === 'full' ? 0 : Math.max(token - window + 1, 0);
 }
 
-function isMet({ kind, blockSize, blockCount, validTokens }: GroupValidity, token: number): boolean {
+function isMet({ kind, blockSize, indexCount, validTokens }: GroupValidity, token: number): boolean {
   const index = blockIndexOf(token, blockSize);
-  if (index >= blockCount) return false;
+  if (index >= indexCount) return false;
   const offset = token - index * blockSize;
   return kind === 'state' ? validTokens[index] === offset + 1 : offset < validTokens[index]!;
 }

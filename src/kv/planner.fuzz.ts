@@ -54,7 +54,7 @@ function report(
   const reference = Array.from(expected.subarray(0, tokenCount), (mark) => (mark === 1 ? '^' : '.')).join('');
   const shown = groups.map((group) => ({
     ...group,
-    validTokens: [...group.validTokens.subarray(0, group.blockCount)],
+    validTokens: [...group.validTokens.subarray(0, group.indexCount)],
   }));
   return [
     `rerun with KVASIR_FUZZ_SEED=${seed} KVASIR_FUZZ_RUNS=1`,
@@ -68,12 +68,12 @@ const kinds = ['full', 'window', 'state'] as const;
 
 function randomGroup(prng: Prng, tokenCount: number, validTokens: Int32Array): GroupValidity {
   const blockSize = prng.pick(blockSizes);
-  const blockCount = prng.between(0, Math.ceil(tokenCount / blockSize));
+  const indexCount = prng.between(0, Math.ceil(tokenCount / blockSize));
   const density = prng.unit();
-  for (let index = 0; index < blockCount; index++) {
+  for (let index = 0; index < indexCount; index++) {
     const draw = prng.unit();
     validTokens[index] = draw >= density ? 0 : draw < density * 0.8 ? blockSize : prng.between(0, blockSize);
   }
   const kind = prng.pick(kinds);
-  return { kind, blockSize, blockCount, validTokens, window: kind === 'window' ? prng.between(1, 20) : Infinity };
+  return { kind, blockSize, indexCount, validTokens, window: kind === 'window' ? prng.between(1, 20) : Infinity };
 }

@@ -6,7 +6,7 @@ const full = (blocks: number[], blockSize = 4): GroupValidity => ({
   kind: 'full',
   blockSize,
   window: Infinity,
-  blockCount: blocks.length,
+  indexCount: blocks.length,
   validTokens: Int32Array.from(blocks),
 });
 const window = (size: number, blocks: number[]): GroupValidity => ({

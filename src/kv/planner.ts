@@ -17,8 +17,8 @@ export interface GroupValidity {
   readonly blockSize: number;
   /** Tokens that one token reads, itself included; `Infinity` unless the kind is `window`. */
   readonly window: number;
-  /** Blocks from this index on have no valid tokens. */
-  readonly blockCount: number;
+  /** How many block indices `validTokens` describes. Blocks from this index on have no valid tokens. */
+  readonly indexCount: number;
   /**
    * For each block index, how many tokens are valid, from the first token of the block on. In a state group a block has
    * one state, the state after this many of its tokens; 0 means no state.
@@ -73,11 +73,11 @@ function highestNeeded(group: GroupValidity, low: number, g: GroupIndex): number
 }
 
 /** The highest q < `below` whose KV is not valid, or NOTHING. */
-function highestInvalid({ blockSize, blockCount, validTokens }: GroupValidity, below: number): number {
+function highestInvalid({ blockSize, indexCount, validTokens }: GroupValidity, below: number): number {
   let index = blockIndexOf(below - 1, blockSize);
   let offset = below - 1 - index * blockSize;
   for (; index >= 0; index--, offset = blockSize - 1) {
-    if (index >= blockCount || offset >= validTokens[index]!) return index * blockSize + offset;
+    if (index >= indexCount || offset >= validTokens[index]!) return index * blockSize + offset;
   }
   return NOTHING;
 }
@@ -88,28 +88,28 @@ function highestInvalid({ blockSize, blockCount, validTokens }: GroupValidity, b
  */
 function runStart(group: GroupValidity, token: number): number {
   if (group.kind === 'state') return nearestCheckpoint(group, token);
-  const { blockSize, blockCount, validTokens } = group;
+  const { blockSize, indexCount, validTokens } = group;
   for (let index = blockIndexOf(token, blockSize); index >= 0; index--)
-    if (index < blockCount && validTokens[index]! > 0) return index * blockSize + validTokens[index]!;
+    if (index < indexCount && validTokens[index]! > 0) return index * blockSize + validTokens[index]!;
   return 0;
 }
 
 /**
  * Whether the state before token `position` is known: `position` is 0, or there is a checkpoint after `position` - 1.
  */
-function stateAt({ blockSize, blockCount, validTokens }: GroupValidity, position: number): boolean {
+function stateAt({ blockSize, indexCount, validTokens }: GroupValidity, position: number): boolean {
   if (position === 0) return true;
   const index = blockIndexOf(position - 1, blockSize);
-  return index < blockCount && validTokens[index] === position - index * blockSize;
+  return index < indexCount && validTokens[index] === position - index * blockSize;
 }
 
 /** The highest position p <= `position` before which the state is known. */
-function nearestCheckpoint({ blockSize, blockCount, validTokens }: GroupValidity, position: number): number {
+function nearestCheckpoint({ blockSize, indexCount, validTokens }: GroupValidity, position: number): number {
   if (position === 0) return 0;
   let index = blockIndexOf(position - 1, blockSize);
   let limit = position - index * blockSize;
   for (; index >= 0; index--, limit = blockSize) {
-    if (index < blockCount && validTokens[index]! > 0 && validTokens[index]! <= limit)
+    if (index < indexCount && validTokens[index]! > 0 && validTokens[index]! <= limit)
       return index * blockSize + validTokens[index]!;
   }
   return 0;

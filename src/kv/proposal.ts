@@ -53,8 +53,8 @@ export class Proposal {
   /** Whether the plan counts on a load in progress, or (`includesFound`) on blocks that a connector promised. */
   countsOnLoads(includesFound: boolean): boolean {
     const { residency } = this.#parts;
-    for (const { blocks, external, blockCount, blockSize } of this.groups)
-      for (let index = 0; index < blockCount; index++) {
+    for (const { blocks, external, indexCount, blockSize } of this.groups)
+      for (let index = 0; index < indexCount; index++) {
         const block = blocks[index] as BlockId;
         // The request does not wait for a sync load, which ends within the step.
         if (residency.isLoading(block) && residency.scheduledTokens[block] !== blockSize) return true;
@@ -89,9 +89,9 @@ export class Proposal {
   }
 
   /** Blocks of the proposal that are still counted as available, because no request references them. */
-  #reusedIdleCount({ blocks, blockCount }: GroupProposal): number {
+  #reusedIdleCount({ blocks, indexCount }: GroupProposal): number {
     let idle = 0;
-    for (let index = 0; index < blockCount; index++)
+    for (let index = 0; index < indexCount; index++)
       if (blocks[index] !== NULL_BLOCK && this.#parts.pool.isAvailable(blocks[index] as BlockId)) idle++;
     return idle;
   }

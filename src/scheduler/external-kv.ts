@@ -290,7 +290,7 @@ export class ExternalKv {
   }
 
   /**
-   * Whether transfers pin blocks that no request has: these become available later. Drops stores of them that have not
+   * Whether transfers pin blocks that no request has: these become available later. Drops saves of them that have not
    * begun.
    */
   hasPinnedUnused(): boolean {
