@@ -201,7 +201,11 @@ export class HostTier implements TamperableTier {
   }
 
   levels(): Readonly<Record<string, number>> {
-    return { bytes: this.#slots.usedCount * this.#slotBytes, blocks: this.#storedCount };
+    return {
+      bytes: this.#slots.usedCount * this.#slotBytes,
+      blocks: this.#storedCount,
+      pinnedBlocks: this.#pinnedStoredCount,
+    };
   }
 
   close(): Promise<void> {
