@@ -14,7 +14,7 @@ import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
-import { kindOf, openTier } from './open-tier.ts';
+import { kindOf, maxBytesOf, openTier } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
 
@@ -59,9 +59,10 @@ export class OffloadingConnector implements KvConnector {
   async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {
     const { identity, crc32, clock, timers } = context;
     const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes } = this.#settings;
+    const hostMaxBytes = Math.floor(hostSpec.maxBytes / identity.worldSize);
     const host = new HostTier({
       identity,
-      maxBytes: Math.floor(hostSpec.maxBytes / identity.worldSize),
+      maxBytes: hostMaxBytes,
       evictionPolicy: hostSpec.evictionPolicy,
       crc32,
     });
@@ -80,6 +81,7 @@ export class OffloadingConnector implements KvConnector {
             storeTimeoutMs,
             storesAtOnce,
             queuedMax,
+            maxBytes: maxBytesOf(named.spec, identity),
           }),
         );
       }
@@ -88,7 +90,7 @@ export class OffloadingConnector implements KvConnector {
       for (const secondary of secondaries) void secondary.close();
       throw error;
     }
-    const stack = new TierStack({ host, secondaries, buffers, clock, timers });
+    const stack = new TierStack({ host, hostMaxBytes, secondaries, buffers, clock, timers });
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,

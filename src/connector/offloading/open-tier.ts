@@ -33,10 +33,15 @@ export function kindOf(spec: SecondarySpec): PlaceKind {
   return { medium: 'STORAGE', locality: spec.kind === 'disk' ? 'LOCAL' : 'REMOTE' };
 }
 
-/** Disk space is shared by all ranks. */
+/** The bound of one rank's part: the ranks share the bytes of a tier. */
+export function maxBytesOf(spec: SecondarySpec, { worldSize }: KvIdentity): number | undefined {
+  const maxBytes = spec.kind === 'redis' ? undefined : spec.maxBytes;
+  return maxBytes === undefined ? undefined : Math.max(1, Math.floor(maxBytes / worldSize));
+}
+
 async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions): Promise<Tier> {
   const { identity, crc32, movesBlocks, event } = options;
-  const maxBytes = Math.max(1, Math.floor(spec.maxBytes / identity.worldSize));
+  const maxBytes = maxBytesOf(spec, identity)!;
   const tier = await DiskTier.open({
     root: spec.path,
     identity,
