@@ -1,4 +1,5 @@
 import { AssertionError } from '../../base/assert.ts';
+import { formatBytes } from '../../base/bytes.ts';
 import type {
   KvConnector,
   KvTransferConfig,
@@ -7,14 +8,15 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
-import { kvConfigInvalid } from '../errors.ts';
+import { kvConfigInvalid, tiersInvalid } from '../errors.ts';
+import { headerBytes } from '../tier/block-header.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
-import { kindOf, maxBytesOf, openTier } from './open-tier.ts';
+import { kindOf, openTier } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
 
@@ -60,6 +62,7 @@ export class OffloadingConnector implements KvConnector {
     const { identity, crc32, clock, timers } = context;
     const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes } = this.#settings;
     const hostMaxBytes = Math.floor(hostSpec.maxBytes / identity.worldSize);
+    checkRoom(hostMaxBytes, headerBytes + identity.blockBytes);
     const host = new HostTier({
       identity,
       maxBytes: hostMaxBytes,
@@ -81,7 +84,6 @@ export class OffloadingConnector implements KvConnector {
             storeTimeoutMs,
             storesAtOnce,
             queuedMax,
-            maxBytes: maxBytesOf(named.spec, identity),
           }),
         );
       }
@@ -90,11 +92,10 @@ export class OffloadingConnector implements KvConnector {
       for (const secondary of secondaries) void secondary.close();
       throw error;
     }
-    const stack = new TierStack({ host, hostMaxBytes, secondaries, buffers, clock, timers });
+    const stack = new TierStack({ host, secondaries, buffers, clock, timers });
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,
-      saveBufferBytes: 64 * 1024 ** 2,
       saveTimeoutMs: storeTimeoutMs,
     });
   }
@@ -113,4 +114,10 @@ export class OffloadingConnector implements KvConnector {
       });
     }
   }
+}
+
+function checkRoom(maxBytes: number, blockBytes: number): void {
+  if (maxBytes >= blockBytes) return;
+  const reason = `the host tier has ${formatBytes(maxBytes)}, but one block needs ${formatBytes(blockBytes)}. Make it larger`;
+  throw tiersInvalid({ reason });
 }

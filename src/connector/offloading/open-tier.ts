@@ -34,14 +34,12 @@ export function kindOf(spec: SecondarySpec): PlaceKind {
 }
 
 /** The bound of one rank's part: the ranks share the bytes of a tier. */
-export function maxBytesOf(spec: SecondarySpec, { worldSize }: KvIdentity): number | undefined {
-  const maxBytes = spec.kind === 'redis' ? undefined : spec.maxBytes;
-  return maxBytes === undefined ? undefined : Math.max(1, Math.floor(maxBytes / worldSize));
-}
+const maxBytesOf = ({ maxBytes }: { readonly maxBytes: number }, { worldSize }: KvIdentity): number =>
+  Math.max(1, Math.floor(maxBytes / worldSize));
 
 async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions): Promise<Tier> {
   const { identity, crc32, movesBlocks, event } = options;
-  const maxBytes = maxBytesOf(spec, identity)!;
+  const maxBytes = maxBytesOf(spec, identity);
   const tier = await DiskTier.open({
     root: spec.path,
     identity,

@@ -19,8 +19,6 @@ export interface SecondaryTierOptions {
   readonly storesAtOnce: number;
   /** How many blocks may wait to be written. */
   readonly queuedMax: number;
-  /** The bound of the tier, if it has one, for reports. */
-  readonly maxBytes?: number | undefined;
   readonly breaker?: CircuitBreakerOptions;
 }
 
@@ -137,9 +135,7 @@ export class SecondaryTier {
   }
 
   levels(): Readonly<Record<string, number>> {
-    const { maxBytes } = this.#options;
     return {
-      ...(maxBytes === undefined ? {} : { maxBytes }),
       ...this.#tier.levels?.(),
       ...this.#writes.levels(),
       'breakerOpen.load': this.#loadBreaker.state === 'closed' ? 0 : 1,

@@ -14,7 +14,6 @@ import { TierMeter } from './tier-meter.ts';
 
 export interface TierStackOptions {
   readonly host: HostTier;
-  readonly hostMaxBytes: number;
   /** In the order in which they are tried. */
   readonly secondaries: readonly SecondaryTier[];
   /** Of the secondaries' loads. */
@@ -158,8 +157,8 @@ export class TierStack implements TamperableTier {
 
   levels(): Readonly<Record<string, number>> {
     const levels: Record<string, number> = {};
-    addNamed(levels, this.#host.name, { ranks: 1, maxBytes: this.#options.hostMaxBytes, ...this.#host.levels() });
-    for (const secondary of this.#secondaries) addNamed(levels, secondary.name, { ranks: 1, ...secondary.levels() });
+    addNamed(levels, this.#host.name, this.#host.levels());
+    for (const secondary of this.#secondaries) addNamed(levels, secondary.name, secondary.levels());
     return levels;
   }
 
