@@ -2,12 +2,14 @@ import { Command, CommanderError } from 'commander';
 import { KvasirError } from '../base/errors.ts';
 import { takeDottedFlags } from '../connector/config.ts';
 import {
+  bucketUnusable,
   connectorClassInvalid,
   connectorClassMissing,
   connectorModuleFailed,
   connectorUnknown,
   kvConfigInvalid,
   kvConfigNotJson,
+  s3ClientMissing,
   storageUnusable,
   tierSpecInvalid,
   tiersInvalid,
@@ -69,6 +71,8 @@ const commandLineErrors = new Set(
     connectorClassMissing,
     connectorClassInvalid,
     storageUnusable,
+    bucketUnusable,
+    s3ClientMissing,
     tierSpecInvalid,
     tiersInvalid,
     tooManyRanks,

@@ -43,6 +43,16 @@ export const storageUnusable = defineError(
   'The KV storage directory `{path}` cannot be used: {reason}. Create it or make it writable, or name another.',
   500,
 );
+export const bucketUnusable = defineError(
+  'KVASIR_BUCKET_UNUSABLE',
+  'The S3 bucket `{bucket}`{at} cannot be used: {reason}. {remedy}.',
+  400,
+);
+export const s3ClientMissing = defineError(
+  'KVASIR_S3_CLIENT_MISSING',
+  'The S3 tier needs a package that Kvasir does not install. Run: npm install {package}',
+  400,
+);
 
 /**
  * Errors of a store at run time. Clients never see them: a failed load is recomputed, and a failed save is a future

@@ -1,5 +1,4 @@
 import { AssertionError } from '../../base/assert.ts';
-import { formatBytes } from '../../base/bytes.ts';
 import type {
   KvConnector,
   KvTransferConfig,
@@ -8,8 +7,7 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
-import { kvConfigInvalid, tiersInvalid } from '../errors.ts';
-import { headerBytes } from '../tier/block-header.ts';
+import { kvConfigInvalid } from '../errors.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
@@ -61,11 +59,9 @@ export class OffloadingConnector implements KvConnector {
   async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {
     const { identity, crc32, clock, timers } = context;
     const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes } = this.#settings;
-    const hostMaxBytes = Math.floor(hostSpec.maxBytes / identity.worldSize);
-    checkRoom(hostMaxBytes, headerBytes + identity.blockBytes);
     const host = new HostTier({
       identity,
-      maxBytes: hostMaxBytes,
+      maxBytes: Math.floor(hostSpec.maxBytes / identity.worldSize),
       evictionPolicy: hostSpec.evictionPolicy,
       crc32,
     });
@@ -96,6 +92,7 @@ export class OffloadingConnector implements KvConnector {
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,
+      saveBufferBytes: 64 * 1024 ** 2,
       saveTimeoutMs: storeTimeoutMs,
     });
   }
@@ -114,10 +111,4 @@ export class OffloadingConnector implements KvConnector {
       });
     }
   }
-}
-
-function checkRoom(maxBytes: number, blockBytes: number): void {
-  if (maxBytes >= blockBytes) return;
-  const reason = `the host tier has ${formatBytes(maxBytes)}, but one block needs ${formatBytes(blockBytes)}. Make it larger`;
-  throw tiersInvalid({ reason });
 }

@@ -1,9 +1,10 @@
 import type { Crc32, KvIdentity } from '../connector.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
+import { S3Tier } from '../tier/s3/tier-s3.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { NamedSpec } from './offloading-settings.ts';
 import type { PlaceKind } from './request-limits.ts';
-import type { DiskSpec, SecondarySpec } from './tier-spec.ts';
+import type { DiskSpec, S3Spec, SecondarySpec } from './tier-spec.ts';
 
 export interface OpenTierOptions {
   readonly identity: KvIdentity;
@@ -22,8 +23,9 @@ export function openTier({ name, spec }: NamedSpec, options: OpenTierOptions): P
   switch (spec.kind) {
     case 'disk':
       return openDisk(name, spec, options);
-    case 'redis':
     case 's3':
+      return openS3(name, spec, options);
+    case 'redis':
       throw new Error(`the tier ${name} is not built yet`);
   }
 }
@@ -33,13 +35,23 @@ export function kindOf(spec: SecondarySpec): PlaceKind {
   return { medium: 'STORAGE', locality: spec.kind === 'disk' ? 'LOCAL' : 'REMOTE' };
 }
 
-/** The bound of one rank's part: the ranks share the bytes of a tier. */
-const maxBytesOf = ({ maxBytes }: { readonly maxBytes: number }, { worldSize }: KvIdentity): number =>
-  Math.max(1, Math.floor(maxBytes / worldSize));
+/** The limit in bytes is shared by all ranks. */
+function openS3(name: string, spec: S3Spec, { identity, crc32, event }: OpenTierOptions): Promise<Tier> {
+  const { kind: _, maxBytes, ...location } = spec;
+  return S3Tier.open({
+    ...location,
+    identity,
+    name,
+    crc32,
+    ...(event === undefined ? {} : { event }),
+    ...(maxBytes === undefined ? {} : { maxBytes: Math.max(1, Math.floor(maxBytes / identity.worldSize)) }),
+  });
+}
 
+/** Disk space is shared by all ranks. */
 async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions): Promise<Tier> {
   const { identity, crc32, movesBlocks, event } = options;
-  const maxBytes = maxBytesOf(spec, identity);
+  const maxBytes = Math.max(1, Math.floor(spec.maxBytes / identity.worldSize));
   const tier = await DiskTier.open({
     root: spec.path,
     identity,

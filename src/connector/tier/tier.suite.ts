@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
 import { describe, expect, it } from 'vitest';
 import { Prng } from '../../base/prng.ts';
 import type { BlockKey } from '../block-key.ts';
@@ -31,6 +32,8 @@ export function suiteBytes(key: BlockKey, length = suiteBlockBytes): Uint8Array 
 }
 
 const open = new AbortController().signal;
+// Many calls of a test share it.
+setMaxListeners(0, open);
 const fresh = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
 export const storedBlockBytes = headerBytes + suiteBlockBytes;
 

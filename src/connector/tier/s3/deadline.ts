@@ -1,0 +1,40 @@
+import type { Timers } from '../../timers.ts';
+import { S3Failure } from './s3-failure.ts';
+
+/** Runs `call` with a signal that is aborted together with `signal`, or after `timeoutMs`. */
+export async function withDeadline<T>(
+  { timers, timeoutMs, signal }: { readonly timers: Timers; readonly timeoutMs: number; readonly signal: AbortSignal },
+  call: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  signal.throwIfAborted();
+  const controller = new AbortController();
+  const onAbort = (): void => controller.abort(signal.reason);
+  signal.addEventListener('abort', onAbort, { once: true });
+  const timer = timers.after(timeoutMs, () => {
+    controller.abort(new S3Failure('failed', 'TimeoutError', `no answer in ${timeoutMs / 1000} s`));
+  });
+  try {
+    return await call(controller.signal);
+  } catch (error) {
+    // The client reports an abort as an error of its own.
+    throw controller.signal.aborted ? controller.signal.reason : error;
+  } finally {
+    timer.cancel();
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+/** Waits for the promise or the abort. The work of the promise continues after an abort. */
+export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  let onAbort = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    onAbort = () => reject(signal.reason as Error);
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}

@@ -1,0 +1,122 @@
+import type { Clock } from '../../../base/clock.ts';
+import type { ObjectIndex } from './object-index.ts';
+import { timeText } from './object-name.ts';
+import type { ObjectPage } from './s3-bucket.ts';
+import { S3Failure } from './s3-failure.ts';
+
+export interface ObjectListingOptions {
+  readonly index: ObjectIndex;
+  readonly clock: Clock;
+  /** The server's clock: names of objects have its time. */
+  readonly serverNowMs: () => number;
+  /** How much later than the time in its name an object may become visible. */
+  readonly overlapMs: number;
+  /** How often all names are listed. */
+  readonly fullEveryMs: number;
+  /** Names after `after`, without the folder. */
+  page(after: string, continuation: string | undefined): Promise<ObjectPage>;
+  /** Called when a listing in the background fails. */
+  failed(error: unknown): void;
+}
+
+/**
+ * Keeps the index up to date. The first listing has all names. Later listings begin `overlapMs` before the last one, so
+ * their cost depends on the new objects only. Objects that they miss (a writer with a wrong clock, a slow write) and
+ * objects that were deleted are found by a full listing from time to time, in the background.
+ */
+export class ObjectListing {
+  readonly #options: ObjectListingOptions;
+  #running: { readonly startedMs: number; readonly promise: Promise<void> } | undefined;
+  /** When the last listing began that was successful, by both clocks. */
+  #lastMs = Number.NEGATIVE_INFINITY;
+  #lastServerMs: number | undefined;
+  #full: Promise<void> | undefined;
+  #fullStartedMs = Number.NEGATIVE_INFINITY;
+  #serial = 1;
+
+  constructor(options: ObjectListingOptions) {
+    this.#options = options;
+  }
+
+  /** The listing under way; new objects of this tier are marked with it, so that its end does not remove them. */
+  get serial(): number {
+    return this.#serial;
+  }
+
+  /** Whether the index has had all objects once. */
+  get isComplete(): boolean {
+    return this.#lastServerMs !== undefined;
+  }
+
+  /** Resolves when the index has all objects that were visible at `atMs`. Calls at the same time share a listing. */
+  async knowAt(atMs: number): Promise<void> {
+    while (this.#lastMs < atMs) {
+      if (this.#running === undefined || this.#running.startedMs >= atMs) {
+        await this.#list();
+        continue;
+      }
+      // Its result is too old, but two listings at once are no faster.
+      await this.#running.promise.catch(() => undefined);
+    }
+    this.#planFull();
+  }
+
+  /** The running full listing, if there is one. */
+  get background(): Promise<void> {
+    return this.#full ?? Promise.resolve();
+  }
+
+  #list(): Promise<void> {
+    this.#running ??= { startedMs: this.#options.clock.nowMs(), promise: this.#listOnce() };
+    return this.#running.promise;
+  }
+
+  async #listOnce(): Promise<void> {
+    const { clock, serverNowMs } = this.#options;
+    const startedMs = clock.nowMs();
+    try {
+      if (this.#lastServerMs === undefined) await this.#listAll();
+      else await this.#pages(timeText(this.#lastServerMs - this.#options.overlapMs));
+      this.#lastMs = startedMs;
+      // After the first answer, because before that the server's clock is not known.
+      this.#lastServerMs = serverNowMs() - (clock.nowMs() - startedMs);
+    } finally {
+      this.#running = undefined;
+    }
+  }
+
+  #planFull(): void {
+    const { clock, fullEveryMs, failed } = this.#options;
+    if (this.#full !== undefined || clock.nowMs() - this.#fullStartedMs < fullEveryMs) return;
+    this.#full = this.#listAll()
+      .catch(failed)
+      .finally(() => {
+        this.#full = undefined;
+      });
+  }
+
+  async #listAll(): Promise<void> {
+    this.#fullStartedMs = this.#options.clock.nowMs();
+    const serial = ++this.#serial;
+    await this.#pages('');
+    this.#options.index.removeUnseen(serial);
+  }
+
+  async #pages(after: string): Promise<void> {
+    const { index, page } = this.#options;
+    index.beginListing();
+    try {
+      let continuation: string | undefined;
+      do {
+        const { objects, continuation: next } = await page(after, continuation);
+        for (const { name, bytes } of objects) index.addListed(name, bytes, this.#serial);
+        if (next !== undefined && next === continuation) {
+          throw new S3Failure('failed', 'EndlessListing', 'the server lists the same page again');
+        }
+        continuation = next;
+      } while (continuation !== undefined);
+    } finally {
+      index.endListing();
+    }
+  }
+}
