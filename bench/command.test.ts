@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { formatTable } from '../src/base/table.ts';
 import type { CliContext } from '../src/cli/context.ts';
 import { runCli } from '../src/cli/run-cli.ts';
 import { openMeasuredEngine } from '../src/compose.ts';
@@ -12,7 +13,6 @@ import type { SmoothnessRow } from './smoothness/smoothness.ts';
 import { median } from './statistics.ts';
 import { DecodeWindow } from './subject/decode-window.ts';
 import type { Subject } from './subject/subject.ts';
-import { formatTable } from './table.ts';
 import type { ThroughputRow } from './throughput/throughput.ts';
 
 const folder = temporaryFolder();

@@ -16,6 +16,7 @@ const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
   generate: async () => (await import('./cli/generate.ts')).generateCommand,
   bench: async () => (await import('../bench/command.ts')).benchCommand(openMeasuredEngine),
   demo: async () => (await import('./cli/demo/command.ts')).demoCommand,
+  tiers: async () => (await import('./cli/tiers.ts')).tiersCommand,
   sim: async () => (await import('./cli/sim.ts')).simCommand,
 };
 

@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import { openReference } from '../../src/ggml/llama-reference.ts';
@@ -21,7 +22,6 @@ import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from '../
 import { REFERENCE_BATCH } from '../subject/libllama-conversations.ts';
 import { LibllamaSubject } from '../subject/libllama-subject.ts';
 import { openPeer, type Peer } from '../subject/open-peer.ts';
-import { formatTable } from '../table.ts';
 import { openDecodeBytes } from './decode-limit.ts';
 import { type Comparison, type LatencyRow, measureLatency } from './latency.ts';
 import { readBandwidth } from './memory-bandwidth.ts';

@@ -1,5 +1,5 @@
+import { formatTable } from '../../src/base/table.ts';
 import { quantile } from '../step-times.ts';
-import { formatTable } from '../table.ts';
 import type { CaseRow } from './case-run.ts';
 import { undisturbed } from './faults.ts';
 

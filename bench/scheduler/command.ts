@@ -1,10 +1,10 @@
 import { availableParallelism, cpus } from 'node:os';
 import { Command } from 'commander';
+import { formatTable } from '../../src/base/table.ts';
 import { integerFrom } from '../../src/cli/args.ts';
 import type { CliContext, ExitCode } from '../../src/cli/context.ts';
 import { poolTooSmall } from '../errors.ts';
 import { wholeNumbersFlag } from '../flags.ts';
-import { formatTable } from '../table.ts';
 import { blocksNeeded, measureScheduler, type SchedulerRow } from './scheduler.ts';
 
 interface SchedulerFlags {

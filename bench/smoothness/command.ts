@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import {
@@ -12,7 +13,6 @@ import {
 } from '../bench-flags.ts';
 import { RandomTokens } from '../random-tokens.ts';
 import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
-import { formatTable } from '../table.ts';
 import { measureSmoothness, type SmoothnessRow } from './smoothness.ts';
 
 interface SmoothnessFlags extends BenchFlags {

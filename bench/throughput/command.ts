@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom, oneOf } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import {
@@ -19,7 +20,6 @@ import { RandomTokens } from '../random-tokens.ts';
 import { EngineSubject, type OpenMeasuredEngine } from '../subject/engine-subject.ts';
 import { openPeer } from '../subject/open-peer.ts';
 import { type WorkloadLengths, type WorkloadName, workloadNames, workloadShape } from '../subject/workload.ts';
-import { formatTable } from '../table.ts';
 import { openBestLibllama } from './best-libllama.ts';
 import { measureThroughput, type ThroughputRow } from './throughput.ts';
 

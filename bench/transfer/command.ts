@@ -2,6 +2,7 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
+import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import { demoModelPath } from '../../src/cli/package-files.ts';
@@ -23,7 +24,6 @@ import {
 } from '../bench-flags.ts';
 import { rounded } from '../statistics.ts';
 import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
-import { formatTable } from '../table.ts';
 import {
   type ConnectorCostRow,
   type FirstTokenRow,

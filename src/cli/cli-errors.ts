@@ -20,3 +20,13 @@ export const textNotUtf8 = defineError(
   'The {what} from {path} is not valid UTF-8. Convert it to UTF-8.',
   400,
 );
+export const serverUnreachable = defineError(
+  'KVASIR_SERVER_UNREACHABLE',
+  'The server at {url} does not answer: {reason}. Start it with `kvasir serve`, or correct the address.',
+  502,
+);
+export const serverRefused = defineError(
+  'KVASIR_SERVER_REFUSED',
+  'The server at {url} answered with status {status}: {reason}.',
+  502,
+);

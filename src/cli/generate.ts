@@ -170,7 +170,14 @@ function paramsOf(flags: GenerateFlags): SamplingOptions {
 }
 
 function jsonOf(choice: OutputDelta) {
-  const { promptTokens, outputTokens, externalTokens = 0, recomputedTokens, failedLoads = 0 } = choice.stats;
+  const {
+    promptTokens,
+    outputTokens,
+    externalTokens = 0,
+    recomputedTokens,
+    failedLoads = 0,
+    loadedTokens = {},
+  } = choice.stats;
   return {
     text: choice.text,
     token_ids: choice.tokenIds,
@@ -184,6 +191,7 @@ function jsonOf(choice: OutputDelta) {
         external_tokens: externalTokens,
         recomputed_tokens: recomputedTokens,
         failed_loads: failedLoads,
+        loaded_tokens: loadedTokens,
       }),
     },
     ...(choice.logprobs === undefined

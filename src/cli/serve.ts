@@ -1,6 +1,8 @@
 import { createServer as createTcpServer } from 'node:net';
 import { Command, Option } from 'commander';
 import type { KvasirError } from '../base/errors.ts';
+import { readOffloadingSettings } from '../connector/offloading/offloading-settings.ts';
+import { describeTier } from '../connector/offloading/tier-spec.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { eventLog } from '../server/event-log.ts';
 import { readableLog } from '../server/log-format.ts';
@@ -165,6 +167,11 @@ function bannerExtras({ model: { attention } }: AsyncEngine, flags: ServeFlags):
     const { shared_storage_path: path } = kvConnectorExtraConfig;
     const place = typeof path === 'string' ? `, in ${path}` : '';
     lines.push(`connector ${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`);
+    if (kvConnector === 'OffloadingConnector') {
+      const { host, secondaries } = readOffloadingSettings(transfer);
+      for (const spec of [host, ...secondaries.map((named) => named.spec)])
+        lines.push(`KV tier   ${describeTier(spec)}`);
+    }
   }
   return lines.map((line) => `  ${line}\n`).join('');
 }

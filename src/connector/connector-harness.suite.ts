@@ -16,6 +16,7 @@ import type { Rank } from '../worker/rank.ts';
 import { InlineRank } from '../worker/rank-inline.ts';
 import type { BlockKey } from './block-key.ts';
 import type {
+  ConnectorPlan,
   KvConnector,
   KvEvent,
   KvIdentity,
@@ -74,6 +75,8 @@ export class EngineHarness {
   readonly #executor: PipelineExecutor;
   readonly #outbox = new Outbox((update) => this.#deliver(update));
   readonly #loads = new Map<TransferId, SeenLoad>();
+  /** The blocks of saves that may still read them. */
+  readonly #saves = new Map<TransferId, readonly BlockId[]>();
   #wakeups = 0;
   #isNotified: boolean = false;
   #wake: (() => void) | undefined;
@@ -151,9 +154,13 @@ export class EngineHarness {
     return request;
   }
 
-  /** Overwrites these blocks, by default all, and reports them as invalid, as after a worker died. */
+  /**
+   * Overwrites these blocks, by default all, and reports them as invalid, as after a worker died. A block that is being
+   * saved is not overwritten: the saves of a worker end with it, and the blocks of the other ranks are still right.
+   */
   invalidateBlocks(blocks: readonly BlockId[] = this.#blocks()): void {
-    for (const block of blocks) this.#corrupt(block);
+    const saving = new Set([...this.#saves.values()].flat());
+    for (const block of blocks) if (!saving.has(block)) this.#corrupt(block);
     for (const { invalid } of this.#loads.values()) for (const block of blocks) invalid.add(block);
     const updates = this.scheduler.invalidate(blocks);
     assert(updates.length === 0, 'no request ends when blocks become invalid');
@@ -274,7 +281,13 @@ export class EngineHarness {
       buildConnectorMeta: (given) => {
         const newlyValid = given.newlyValid.filter(({ key }) => offers(key));
         // As between processes: the plan must survive JSON.
-        return JSON.parse(JSON.stringify(side.buildConnectorMeta({ ...given, newlyValid })));
+        const plan: ConnectorPlan = JSON.parse(JSON.stringify(side.buildConnectorMeta({ ...given, newlyValid })));
+        for (const { transfer, blocks } of plan.saves)
+          this.#saves.set(
+            transfer,
+            blocks.map(({ block }) => block),
+          );
+        return plan;
       },
       updateConnectorOutput: (output) => {
         for (const { transfer, block, reason } of output.loadFailures) {
@@ -282,6 +295,7 @@ export class EngineHarness {
           if (!failures.has(block)) failures.set(block, reason);
         }
         for (const transfer of output.finishedRecving) this.#checkLoad(transfer);
+        for (const transfer of output.drained) this.#saves.delete(transfer);
         side.updateConnectorOutput(output);
       },
       requestFinished: (request, valid) =>

@@ -141,6 +141,13 @@ export interface BlockLoadFailure {
   readonly isBlockBusy: boolean;
 }
 
+/** A loaded block that came from another place than `LoadBlock.place`. */
+export interface LoadedElsewhere {
+  readonly transfer: TransferId;
+  readonly block: BlockId;
+  readonly place: string;
+}
+
 export interface BlockSaveFailure {
   readonly transfer: TransferId;
   readonly key: BlockKey;
@@ -163,6 +170,8 @@ export interface ConnectorOutput {
   /** vLLM's `invalid_block_ids`, each with its transfer, so that the engine can ignore a late failure. */
   readonly loadFailures: readonly BlockLoadFailure[];
   readonly saveFailures: readonly BlockSaveFailure[];
+  /** Absent: every loaded block came from its place. */
+  readonly loadedElsewhere?: readonly LoadedElsewhere[];
   /** Keys of blocks that a bounded store has evicted. */
   readonly evicted: readonly BlockKey[];
   /** Counts since the last report. Names that begin with `now.` are changes of levels, which may be negative. */
@@ -268,6 +277,7 @@ export interface TransferReport {
   readonly drained: readonly TransferId[];
   readonly failedRecving: readonly TransferId[];
   readonly saveFailures: readonly BlockSaveFailure[];
+  readonly loadedElsewhere?: readonly LoadedElsewhere[];
   readonly evicted: readonly BlockKey[];
   readonly counters: Readonly<Record<string, number>>;
   readonly expectedFinishedCount: number;

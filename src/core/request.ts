@@ -58,5 +58,10 @@ export interface RequestStats {
   readonly recomputedTokens: number;
   /** Blocks that a connector promised for this request and whose loads failed; absent means 0. */
   readonly failedLoads?: number;
+  /**
+   * Tokens whose KV was loaded for this request, by the place that it came from, also after a preemption. Absent: none.
+   * A token counts once per load, so the sum may exceed `externalTokens`.
+   */
+  readonly loadedTokens?: Readonly<Record<string, number>>;
   readonly preemptions: number;
 }

@@ -1,10 +1,9 @@
-import type { BlockPlace } from '../core/block-place.ts';
-import type { Span } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
 import { type ExternalKv, type Match, nothingFound } from './external-kv.ts';
 import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
+import { spansOf } from './spans-of.ts';
 import type { StepDraft } from './step-draft.ts';
 import type { WaitingQueue } from './waiting-queue.ts';
 
@@ -86,19 +85,4 @@ function findExternal(kv: KvCache, next: RequestState, headroom: number, externa
   // In window and state groups, loading needs more blocks at one time than computing.
   kv.canAdmit(next.kv, headroom);
   return nothingFound;
-}
-
-/** The tokens of these blocks in any group, ascending and disjoint. */
-export function spansOf({ parts: { spec } }: KvCache, blocks: readonly BlockPlace[]): Span[] {
-  const spans: { start: number; end: number }[] = [];
-  const ranges = blocks.map(({ group, index }) => {
-    const { blockSize } = spec.groups[group]!;
-    return { start: index * blockSize, end: (index + 1) * blockSize };
-  });
-  for (const range of ranges.sort((a, b) => a.start - b.start)) {
-    const last = spans[spans.length - 1];
-    if (last !== undefined && range.start <= last.end) last.end = Math.max(last.end, range.end);
-    else spans.push(range);
-  }
-  return spans as Span[];
 }

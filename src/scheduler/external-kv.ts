@@ -19,6 +19,7 @@ import { type BlockPlace, type PlacedBlock, placeName } from '../core/block-plac
 import { type BlockId, blockIndex, groupIndex, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { RequestState } from './request-state.ts';
+import { spansOf } from './spans-of.ts';
 
 /** The methods of a connector's scheduler side that the scheduler calls. */
 export type ConnectorPort = Pick<
@@ -55,6 +56,8 @@ interface OpenLoad {
   readonly job: LoadJob;
   readonly placed: readonly PlacedBlock[];
   readonly state: RequestState;
+  /** Blocks that came from another place than promised. */
+  readonly elsewhere: Map<BlockId, string>;
 }
 
 /**
@@ -165,7 +168,7 @@ export class ExternalKv {
     const blocks = placed.map((place) => ({ ...promised.get(placeName(place))!, block: place.block }));
     const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
-    this.#loads.set(job.transfer, { job, placed, state });
+    this.#loads.set(job.transfer, { job, placed, state, elsewhere: new Map() });
     this.#connector.updateStateAfterAlloc(request, job, () => this.#valid(state));
   }
 
@@ -220,15 +223,34 @@ export class ExternalKv {
     this.#connector.updateConnectorOutput(change.accepted);
     const { counters } = change.accepted;
     for (const name in counters) this.#counters[name] = (this.#counters[name] ?? 0) + counters[name]!;
+    for (const { transfer, block, place } of change.accepted.loadedElsewhere ?? [])
+      this.#loads.get(transfer)?.elsewhere.set(block, place);
     const outcomes: OpenLoadOutcome[] = [];
     for (const decided of [...change.decided, ...this.ledger.takeExpired()]) {
       const open = this.#loads.get(decided.load.transfer);
       if (open === undefined) continue;
       this.#loads.delete(decided.load.transfer);
       this.#forgetIfOver(open.state);
+      this.#countLoaded(open, decided);
       outcomes.push({ decided, ...open });
     }
     return outcomes;
+  }
+
+  /** Counts the loaded tokens of the request by the place that they came from. */
+  #countLoaded({ state, elsewhere }: OpenLoad, { loaded }: DecidedLoad): void {
+    const byPlace = new Map<string, BlockPlace[]>();
+    for (const block of loaded) {
+      const place = elsewhere.get(block.block) ?? block.place;
+      const blocks = byPlace.get(place);
+      if (blocks === undefined) byPlace.set(place, [block]);
+      else blocks.push(block);
+    }
+    for (const [place, blocks] of byPlace)
+      state.loaded(
+        place,
+        spansOf(this.#kv, blocks).reduce((sum, { start, end }) => sum + end - start, 0),
+      );
   }
 
   /** Blocks of the step's sync loads that are not decided. */

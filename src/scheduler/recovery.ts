@@ -7,11 +7,11 @@ import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { KvRequest } from '../kv/kv-request.ts';
-import { spansOf } from './admit.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
 import type { ExternalKv, OpenLoadOutcome } from './external-kv.ts';
 import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
+import { spansOf } from './spans-of.ts';
 
 /** How often one request asks the connector again after failed loads. The death of a worker does not count. */
 const retriesMax = 4;

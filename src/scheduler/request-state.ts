@@ -42,6 +42,7 @@ export class RequestState {
   #preemptions = 0;
   #externalTokens = 0;
   #failedLoads = 0;
+  #loadedTokens: Record<string, number> | undefined;
   /** Prompt tokens of the first plan that no step has computed yet. Ascending and disjoint. */
   #toCompute: Span[] = [];
   /** Output tokens below this position were computed at least once. */
@@ -82,6 +83,11 @@ export class RequestState {
 
   loadsFailed(blocks: number): void {
     this.#failedLoads += blocks;
+  }
+
+  loaded(place: string, tokens: number): void {
+    const before = this.#loadedTokens?.[place] ?? 0;
+    this.#loadedTokens = { ...this.#loadedTokens, [place]: before + tokens };
   }
 
   preempted(): void {
@@ -128,11 +134,12 @@ export class RequestState {
       preemptions: this.#preemptions,
     };
     // Called once per token, so requests without loads create only one object.
-    if (this.#externalTokens === 0 && this.#failedLoads === 0) return stats;
+    if (this.#externalTokens === 0 && this.#failedLoads === 0 && this.#loadedTokens === undefined) return stats;
     return {
       ...stats,
       ...(this.#externalTokens === 0 ? {} : { externalTokens: this.#externalTokens }),
       ...(this.#failedLoads === 0 ? {} : { failedLoads: this.#failedLoads }),
+      ...(this.#loadedTokens === undefined ? {} : { loadedTokens: this.#loadedTokens }),
     };
   }
 }

@@ -126,6 +126,7 @@ export class GenerationMeter {
         external_tokens: this.externalTokens,
         recomputed_tokens: this.recomputedTokens,
         failed_loads: this.failedLoads,
+        loaded_tokens: this.loadedTokens,
       }),
     };
   }
@@ -151,6 +152,15 @@ export class GenerationMeter {
 
   get failedLoads(): number {
     return this.#sum(({ failedLoads = 0 }) => failedLoads);
+  }
+
+  /** Over all completions, by tier. */
+  get loadedTokens(): Readonly<Record<string, number>> {
+    const sum: Record<string, number> = {};
+    for (const last of this.#choices)
+      for (const [place, tokens] of Object.entries(last?.stats.loadedTokens ?? {}))
+        sum[place] = (sum[place] ?? 0) + tokens;
+    return sum;
   }
 
   /** Milliseconds since the request arrived. */

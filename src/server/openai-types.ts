@@ -21,6 +21,8 @@ export interface PromptTokensDetails {
   readonly recomputed_tokens?: number;
   /** Blocks that a connector promised and whose load failed. */
   readonly failed_loads?: number;
+  /** Tokens whose KV was loaded, by tier: host memory, disk, ... */
+  readonly loaded_tokens?: Readonly<Record<string, number>>;
 }
 
 interface KvTransferParamsField {

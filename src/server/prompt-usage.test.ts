@@ -24,7 +24,7 @@ it.each<[string, Partial<RequestStats>, number]>([
 });
 
 it('leaves out extra fields of value 0, but keeps the field of OpenAI', () => {
-  const none = { cached_tokens: 0, external_tokens: 0, recomputed_tokens: 0, failed_loads: 0 };
+  const none = { cached_tokens: 0, external_tokens: 0, recomputed_tokens: 0, failed_loads: 0, loaded_tokens: {} };
   expect(promptTokensDetails(none)).toEqual({ cached_tokens: 0 });
   expect(promptTokensDetails({ ...none, failed_loads: 2 })).toEqual({ cached_tokens: 0, failed_loads: 2 });
 });

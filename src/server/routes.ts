@@ -3,6 +3,7 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../base/clock.ts';
+import { tierReports } from '../connector/offloading/tier-report.ts';
 import { engineClosed } from '../core/errors.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { chatPage } from './chat-page.ts';
@@ -127,6 +128,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     return reply.status(503).send({ status, ...(message === undefined ? {} : { message }) });
   });
   app.get('/', { config: { isPublic: true } }, (_, reply) => reply.headers(chatPage.headers).send(chatPage.html));
+  app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.counters) }));
   app.get('/version', () => ({ version: options.version }));
 }
 

@@ -1,4 +1,5 @@
 import { AssertionError } from '../../base/assert.ts';
+import { formatBytes } from '../../base/bytes.ts';
 import type {
   KvConnector,
   KvTransferConfig,
@@ -7,7 +8,8 @@ import type {
   WorkerConnector,
   WorkerConnectorContext,
 } from '../connector.ts';
-import { kvConfigInvalid } from '../errors.ts';
+import { kvConfigInvalid, tiersInvalid } from '../errors.ts';
+import { headerBytes } from '../tier/block-header.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
@@ -59,9 +61,11 @@ export class OffloadingConnector implements KvConnector {
   async openWorker(context: WorkerConnectorContext & TierWrapping): Promise<WorkerConnector> {
     const { identity, crc32, clock, timers } = context;
     const { host: hostSpec, loadsAtOnce, loadTimeoutMs, storeTimeoutMs, writeQueueBytes } = this.#settings;
+    const hostMaxBytes = Math.floor(hostSpec.maxBytes / identity.worldSize);
+    checkRoom(hostMaxBytes, headerBytes + identity.blockBytes);
     const host = new HostTier({
       identity,
-      maxBytes: Math.floor(hostSpec.maxBytes / identity.worldSize),
+      maxBytes: hostMaxBytes,
       evictionPolicy: hostSpec.evictionPolicy,
       crc32,
     });
@@ -92,7 +96,6 @@ export class OffloadingConnector implements KvConnector {
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,
-      saveBufferBytes: 64 * 1024 ** 2,
       saveTimeoutMs: storeTimeoutMs,
     });
   }
@@ -111,4 +114,10 @@ export class OffloadingConnector implements KvConnector {
       });
     }
   }
+}
+
+function checkRoom(maxBytes: number, blockBytes: number): void {
+  if (maxBytes >= blockBytes) return;
+  const reason = `the host tier has ${formatBytes(maxBytes)}, but one block needs ${formatBytes(blockBytes)}. Make it larger`;
+  throw tiersInvalid({ reason });
 }

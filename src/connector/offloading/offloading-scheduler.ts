@@ -20,6 +20,7 @@ import {
 } from '../connector.ts';
 import { nothingToSave, OpenSaves } from '../tier/open-saves.ts';
 import { remoteDecodeAnswer } from '../tier/remote-decode.ts';
+import { levelPrefix } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
 import { HostDirectory } from './host-directory.ts';
 import type { OffloadingSettings } from './offloading-settings.ts';
@@ -161,7 +162,14 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return this.#lookups.counters();
+    const counts: Record<string, number> = {};
+    const { host, secondaries } = this.#settings;
+    for (const { name, spec } of [{ name: hostPlace, spec: host }, ...secondaries]) {
+      // So that a tier is in the reports before it is used.
+      counts[`${levelPrefix}${name}.ranks`] = this.#context.identities.length;
+      if ('maxBytes' in spec) counts[`${levelPrefix}${name}.maxBytes`] = spec.maxBytes;
+    }
+    return { ...counts, ...this.#lookups.counters() };
   }
 
   hasPendingWork(): boolean {

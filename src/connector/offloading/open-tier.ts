@@ -35,7 +35,10 @@ export function kindOf(spec: SecondarySpec): PlaceKind {
   return { medium: 'STORAGE', locality: spec.kind === 'disk' ? 'LOCAL' : 'REMOTE' };
 }
 
-/** The limit in bytes is shared by all ranks. */
+/** The bound of one rank's part: the ranks share the bytes of a tier. */
+const maxBytesOf = ({ maxBytes }: { readonly maxBytes: number }, { worldSize }: KvIdentity): number =>
+  Math.max(1, Math.floor(maxBytes / worldSize));
+
 function openS3(name: string, spec: S3Spec, { identity, crc32, event }: OpenTierOptions): Promise<Tier> {
   const { kind: _, maxBytes, ...location } = spec;
   return S3Tier.open({
@@ -44,14 +47,13 @@ function openS3(name: string, spec: S3Spec, { identity, crc32, event }: OpenTier
     name,
     crc32,
     ...(event === undefined ? {} : { event }),
-    ...(maxBytes === undefined ? {} : { maxBytes: Math.max(1, Math.floor(maxBytes / identity.worldSize)) }),
+    ...(maxBytes === undefined ? {} : { maxBytes: maxBytesOf({ maxBytes }, identity) }),
   });
 }
 
-/** Disk space is shared by all ranks. */
 async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions): Promise<Tier> {
   const { identity, crc32, movesBlocks, event } = options;
-  const maxBytes = Math.max(1, Math.floor(spec.maxBytes / identity.worldSize));
+  const maxBytes = maxBytesOf(spec, identity);
   const tier = await DiskTier.open({
     root: spec.path,
     identity,

@@ -6,6 +6,7 @@ import type {
   BlockLoadFailure,
   BlockSaveFailure,
   ConnectorMetadata,
+  LoadedElsewhere,
   TransferId,
   TransferReport,
   WorkerConnector,
@@ -38,6 +39,8 @@ interface LoadItem {
   readonly key: BlockKey;
   readonly index: number;
   readonly requestId: RequestId;
+  readonly place: string;
+  readonly servedBy: (place: string) => void;
 }
 
 /**
@@ -58,6 +61,7 @@ export class TierWorker implements WorkerConnector {
   #drained: TransferId[] = [];
   #loadFailures: BlockLoadFailure[] = [];
   #saveFailures: BlockSaveFailure[] = [];
+  #loadedElsewhere: LoadedElsewhere[] = [];
   #counters: Record<string, number> = {};
   readonly #differences = new CountDifferences();
   #lateReported = 0;
@@ -118,7 +122,16 @@ export class TierWorker implements WorkerConnector {
   startLoadKv(): void {
     const { loads, saves, jobsToFlush } = this.#bound();
     for (const { transfer, requestId, mode, timeoutMs, blocks } of loads) {
-      const items = blocks.map(({ block, key, index }) => ({ block, key, index, requestId }));
+      const items = blocks.map(({ block, key, index, place }) => ({
+        block,
+        key,
+        index,
+        requestId,
+        place,
+        servedBy: (source: string) => {
+          if (source !== place) this.#loadedElsewhere.push({ transfer, block, place: source });
+        },
+      }));
       this.#loads.submit(transfer, items, { timeoutMs, urgent: mode === 'sync' });
     }
     for (const save of saves) if (!jobsToFlush.includes(save.transfer)) this.#saves.submit(save);
@@ -147,6 +160,7 @@ export class TierWorker implements WorkerConnector {
       drained: this.#drained,
       failedRecving: [],
       saveFailures: this.#saveFailures,
+      ...(this.#loadedElsewhere.length === 0 ? {} : { loadedElsewhere: this.#loadedElsewhere }),
       evicted: this.#tier.takeEvicted(),
       counters: this.#counters,
       expectedFinishedCount: 0,
@@ -155,6 +169,7 @@ export class TierWorker implements WorkerConnector {
     this.#decidedLoads = [];
     this.#drained = [];
     this.#saveFailures = [];
+    this.#loadedElsewhere = [];
     this.#counters = {};
     return report;
   }

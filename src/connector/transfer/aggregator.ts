@@ -1,6 +1,6 @@
 import { assert } from '../../base/assert.ts';
 import type { BlockKey } from '../block-key.ts';
-import type { BlockLoadFailure, BlockSaveFailure, ConnectorOutput, TransferId } from '../connector.ts';
+import type { BlockLoadFailure, BlockSaveFailure, ConnectorOutput, LoadedElsewhere, TransferId } from '../connector.ts';
 import { emptyOutput } from '../connector.ts';
 
 /** Counts the ranks that have not reported an id yet. */
@@ -51,6 +51,7 @@ export class OutputAggregator {
     }
     const loadFailures: BlockLoadFailure[] = [];
     const saveFailures: BlockSaveFailure[] = [];
+    const loadedElsewhere: LoadedElsewhere[] = [];
     const evicted: BlockKey[] = [];
     for (let rank = 0; rank < outputs.length; rank++) {
       const output = outputs[rank];
@@ -67,6 +68,7 @@ export class OutputAggregator {
       }
       for (const failure of output.loadFailures) loadFailures.push(failure);
       for (const failure of output.saveFailures) saveFailures.push(failure);
+      if (output.loadedElsewhere !== undefined) loadedElsewhere.push(...output.loadedElsewhere);
       for (const key of output.evicted) evicted.push(key);
     }
     this.#forgetClosed();
@@ -77,6 +79,7 @@ export class OutputAggregator {
       failedRecving: this.#takeFailed(finished.finishedRecving),
       loadFailures,
       saveFailures,
+      ...(loadedElsewhere.length === 0 ? {} : { loadedElsewhere }),
       evicted: evicted.length < 2 ? evicted : [...new Set(evicted)],
       counters,
       expectedFinishedCount: 0,

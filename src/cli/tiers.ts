@@ -1,0 +1,90 @@
+import { Command, Option } from 'commander';
+import { formatBytes } from '../base/bytes.ts';
+import { formatTable } from '../base/table.ts';
+import type { TierReport, TierTraffic } from '../connector/offloading/tier-report.ts';
+import { serverRefused, serverUnreachable } from './cli-errors.ts';
+import type { CliContext, ExitCode } from './context.ts';
+
+interface TiersFlags {
+  readonly apiKey?: string;
+  readonly json?: boolean;
+}
+
+const timeoutMs = 10_000;
+
+export function tiersCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
+  return new Command('tiers')
+    .summary('show the KV tiers of a running server')
+    .description(
+      'Show what the KV tiers of a running server have done: blocks and bytes loaded and stored, speed, failures by reason, circuit breakers, evictions.',
+    )
+    .argument('[url]', 'address of the server', 'http://127.0.0.1:8000')
+    .addOption(new Option('--api-key <key>', 'key of the server').env('KVASIR_API_KEY'))
+    .option('--json', 'print JSON, with all counts')
+    .action(async (url: string, flags: TiersFlags) => {
+      const tiers = await fetchTiers(url, flags.apiKey);
+      context.stdout.write(flags.json === true ? `${JSON.stringify({ tiers }, undefined, 2)}\n` : describe(tiers));
+      exit(0);
+    });
+}
+
+async function fetchTiers(given: string, apiKey: string | undefined): Promise<readonly TierReport[]> {
+  const url = (given.includes('://') ? given : `http://${given}`).replace(/\/+$/, '').replace(/\/v1$/, '');
+  let response: Response;
+  try {
+    response = await fetch(`${url}/tiers`, {
+      signal: AbortSignal.timeout(timeoutMs),
+      headers: apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
+    });
+  } catch (error) {
+    const cause = (error as Error).cause;
+    const reason = cause instanceof Error ? cause.message || (cause as NodeJS.ErrnoException).code : undefined;
+    throw serverUnreachable({ url, reason: reason ?? (error as Error).message }, error);
+  }
+  if (!response.ok) throw serverRefused({ url, status: response.status, reason: await reasonOf(response) });
+  return ((await response.json()) as { readonly tiers: readonly TierReport[] }).tiers;
+}
+
+async function reasonOf(response: Response): Promise<string> {
+  const body = (await response.json().catch(() => undefined)) as { error?: { message?: string } } | undefined;
+  return body?.error?.message ?? response.statusText;
+}
+
+function describe(tiers: readonly TierReport[]): string {
+  if (tiers.length === 0)
+    return 'The server has no KV tiers. Start it with --kv-offloading-size 8 or --kv-tier to have some.\n';
+  const header = ['tier', 'holds', 'of', 'loaded', 'GB/s', 'p50', 'p99', 'stored', 'GB/s', 'p50', 'p99', 'evicted'];
+  const rows = tiers.map(({ name, loads, stores, evicted, storedBytes, maxBytes }) => [
+    name,
+    sizeOf(storedBytes),
+    sizeOf(maxBytes),
+    ...trafficCells(loads),
+    ...trafficCells(stores),
+    evicted,
+  ]);
+  return formatTable(header, rows) + tiers.map(troubleOf).join('');
+}
+
+const sizeOf = (bytes: number | undefined): string => (bytes === undefined ? '-' : formatBytes(bytes));
+
+const trafficCells = ({ bytes, gigabytesPerSecond, p50Ms, p99Ms }: TierTraffic): string[] => [
+  formatBytes(bytes),
+  gigabytesPerSecond === undefined ? '-' : gigabytesPerSecond.toFixed(2),
+  latencyOf(p50Ms),
+  latencyOf(p99Ms),
+];
+
+/** The bound of a bucket: JSON has `null` for the bucket without one. */
+const latencyOf = (ms: number | null | undefined): string =>
+  ms === undefined ? '-' : ms === null ? '>5 s' : `<${ms} ms`;
+
+/** Lines for what went wrong in the tier; none if nothing did. */
+function troubleOf({ name, loads, stores, dropped, queuedStores, openBreakers }: TierReport): string {
+  const lines: string[] = [];
+  for (const call of openBreakers) lines.push(`the circuit breaker for ${call}s is open: the tier is not called`);
+  for (const [reason, count] of Object.entries(loads.failures)) lines.push(`${count} loads failed: ${reason}`);
+  for (const [reason, count] of Object.entries(stores.failures)) lines.push(`${count} stores failed: ${reason}`);
+  if (dropped > 0) lines.push(`${dropped} blocks were not stored, because the tier is slower than the engine`);
+  if (queuedStores > 0) lines.push(`${queuedStores} blocks wait to be stored`);
+  return lines.map((line) => `${name}: ${line}\n`).join('');
+}
