@@ -53,6 +53,21 @@ export const s3ClientMissing = defineError(
   'The S3 tier needs a package that Kvasir does not install. Run: npm install {package}',
   400,
 );
+export const redisUrlInvalid = defineError(
+  'KVASIR_REDIS_URL_INVALID',
+  'The URL of the Redis tier cannot be used: {reason}. Write redis://user:password@host:6379/0, or redis://a:6379,b:6379?cluster=true for a cluster, and percent-encode special characters of the password.',
+  400,
+);
+export const redisClientMissing = defineError(
+  'KVASIR_REDIS_CLIENT_MISSING',
+  'The Redis tier needs a package that Kvasir does not install: {reason}. Run: npm install {package}',
+  400,
+);
+export const redisRefused = defineError(
+  'KVASIR_REDIS_REFUSED',
+  'The Redis server {server} cannot be used: {reason}. {remedy}.',
+  400,
+);
 
 /**
  * Errors of a store at run time. Clients never see them: a failed load is recomputed, and a failed save is a future

@@ -1,10 +1,11 @@
 import type { Crc32, KvIdentity } from '../connector.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
+import { RedisTier } from '../tier/redis/tier-redis.ts';
 import { S3Tier } from '../tier/s3/tier-s3.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { NamedSpec } from './offloading-settings.ts';
 import type { PlaceKind } from './request-limits.ts';
-import type { DiskSpec, S3Spec, SecondarySpec } from './tier-spec.ts';
+import type { DiskSpec, RedisSpec, S3Spec, SecondarySpec } from './tier-spec.ts';
 
 export interface OpenTierOptions {
   readonly identity: KvIdentity;
@@ -23,10 +24,10 @@ export function openTier({ name, spec }: NamedSpec, options: OpenTierOptions): P
   switch (spec.kind) {
     case 'disk':
       return openDisk(name, spec, options);
+    case 'redis':
+      return openRedis(name, spec, options);
     case 's3':
       return openS3(name, spec, options);
-    case 'redis':
-      throw new Error(`the tier ${name} is not built yet`);
   }
 }
 
@@ -68,4 +69,18 @@ async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions):
   });
   if (!movesBlocks) for (const message of tier.events) event?.(message);
   return tier;
+}
+
+function openRedis(name: string, spec: RedisSpec, options: OpenTierOptions): Promise<Tier> {
+  const { identity, crc32, movesBlocks, event } = options;
+  const { url, ttlSeconds } = spec;
+  return RedisTier.open({
+    url,
+    identity,
+    name,
+    crc32,
+    ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
+    ...(event === undefined ? {} : { event }),
+    ...(movesBlocks ? {} : { connections: 0 }),
+  });
 }

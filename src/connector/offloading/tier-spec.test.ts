@@ -56,7 +56,9 @@ describe('tiers on the command line', () => {
 
   it('errors and descriptions have no password', () => {
     expect(() => parseTierSpec('s3://key:secret@bucket')).toThrow(/^(?!.*secret).*$/s);
-    expect(describeTier(parseTierSpec('redis://user:secret@host:6379'))).toBe('redis://host:6379');
+    expect(() => parseTierSpec('redis:user:secret@host')).toThrow(/^(?!.*secret).*$/s);
+    for (const password of ['secret', 'se@cret', 'se/cret', 'se?cret'])
+      expect(describeTier(parseTierSpec(`redis://user:${password}@host:6379`))).toBe('redis://host:6379');
     expect(describeTier(parseTierSpec('host:1536MiB'))).toBe('host memory, 1.5 GiB');
     expect(describeTier(parseTierSpec('disk:/a:1GiB'))).toBe('disk /a, 1 GiB');
     expect(describeTier(parseTierSpec('s3://bucket/a'))).toBe('s3://bucket/a');

@@ -184,6 +184,7 @@ function urlOf(text: string, example: string): URL {
   return url;
 }
 
-const withoutPassword = (text: string): string => text.replace(/\/\/[^@/]*@/, '//');
+/** A password may contain any character, so everything up to the last `@` is left out. */
+const withoutPassword = (text: string): string => text.replace(/^((?:rediss?|valkeys?|s3):(?:\/\/)?).*@/, '$1');
 
 const invalid = (text: string, reason: string) => tierSpecInvalid({ tier: withoutPassword(text), reason });

@@ -1,0 +1,92 @@
+import { redisClientMissing } from '../../errors.ts';
+import type { RedisUrl } from './redis-url.ts';
+
+/**
+ * The part of ioredis that the tier uses. iovalkey has it too. A client connects once: after `end` it is not used any
+ * more (`RedisConnection` creates another).
+ */
+export interface RedisClient {
+  on(event: 'ready' | 'end', listener: () => void): unknown;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  connect(): Promise<unknown>;
+  disconnect(): void;
+  exists(...keys: string[]): Promise<number>;
+  getBuffer(key: string): Promise<Buffer | null>;
+  set(key: string, value: Buffer | string, unit: 'EX', seconds: number): Promise<unknown>;
+  /** Null: the key has a value already. */
+  set(key: string, value: Buffer, unit: 'EX', seconds: number, nx: 'NX'): Promise<'OK' | null>;
+  expire(key: string, seconds: number): Promise<number>;
+  unlink(key: string): Promise<number>;
+  /** Of a cluster: the clients of its nodes. */
+  nodes?(role: 'master'): readonly RedisClient[];
+}
+
+export interface RedisLibrary {
+  readonly Redis: new (options: object) => RedisClient;
+  readonly Cluster: new (addresses: readonly object[], options: object) => RedisClient;
+}
+
+/** The tested version, which the message about a missing package names. */
+const packageName = 'ioredis@6.0.0';
+
+/** @throws KvasirError `redisClientMissing`. */
+export async function loadRedisLibrary(load: () => Promise<unknown> = () => import('ioredis')): Promise<RedisLibrary> {
+  try {
+    return (await load()) as RedisLibrary;
+  } catch (error) {
+    const isMissing = (error as { code?: unknown }).code === 'ERR_MODULE_NOT_FOUND';
+    const reason = isMissing ? 'it is not installed' : `it cannot be loaded (${(error as Error).message})`;
+    throw redisClientMissing({ reason, package: packageName });
+  }
+}
+
+/** How long a closed socket may take to send its last bytes. */
+const disconnectTimeoutMs = 500;
+/** A cluster's client learns of nodes that came back after this time. */
+const slotsRefreshIntervalMs = 2_000;
+
+/**
+ * A client that is not connected yet. It neither retries nor queues: a command that it cannot send or that gets no answer
+ * in `timeoutMs` is rejected. A socket that receives nothing for `timeoutMs` although commands wait for answers is
+ * closed, so a server that hangs keeps neither memory nor the connection.
+ */
+export function newRedisClient({ Redis, Cluster }: RedisLibrary, url: RedisUrl, timeoutMs: number): RedisClient {
+  const options = {
+    username: url.username,
+    password: url.password,
+    connectTimeout: timeoutMs,
+    commandTimeout: timeoutMs,
+    socketTimeout: timeoutMs,
+    disconnectTimeout: disconnectTimeoutMs,
+    keepAlive: 30_000,
+    lazyConnect: true,
+    retryStrategy: () => null,
+    maxRetriesPerRequest: 0,
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    // The probe of `RedisConnection` replaces the check, which needs permission for INFO.
+    enableReadyCheck: false,
+    disableClientInfo: true,
+    connectionName: 'kvasir',
+    // Version 3 of the protocol brings nothing here, and versions of Redis before 6 refuse it.
+    protocol: 2,
+    ...(url.isTls ? { tls: {} } : {}),
+  };
+  if (!url.isCluster) return new Redis({ ...options, ...url.addresses[0], db: url.database });
+  return new Cluster(url.addresses, {
+    redisOptions: options,
+    lazyConnect: true,
+    clusterRetryStrategy: () => null,
+    enableOfflineQueue: false,
+    enableReadyCheck: false,
+    maxRedirections: 3,
+    retryDelayOnFailover: 0,
+    retryDelayOnClusterDown: 0,
+    slotsRefreshTimeout: timeoutMs,
+    slotsRefreshInterval: slotsRefreshIntervalMs,
+    // Certificates are for names, so the names are not replaced by addresses.
+    ...(url.isTls ? { dnsLookup: keepName } : {}),
+  });
+}
+
+const keepName = (name: string, done: (error: null, address: string) => void): void => done(null, name);

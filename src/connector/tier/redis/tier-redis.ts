@@ -1,0 +1,313 @@
+import { assert } from '../../../base/assert.ts';
+import { KvasirError } from '../../../base/errors.ts';
+import { unlessAborted } from '../../../base/unless-aborted.ts';
+import type { BlockKey } from '../../block-key.ts';
+import type { Crc32, KvIdentity } from '../../connector.ts';
+import { tierClosed, tierFailed } from '../../errors.ts';
+import type { MissReason } from '../../reasons.ts';
+import { BlockCodec, headerBytes } from '../block-header.ts';
+import { modelFolder, rankFolder } from '../identity.ts';
+import { type LookupAnswers, lookUpEach } from '../look-up.ts';
+import { OpenCalls } from '../open-calls.ts';
+import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
+import { CallSlots } from './call-slots.ts';
+import { loadRedisLibrary, newRedisClient, type RedisClient } from './redis-client.ts';
+import { RedisConnection } from './redis-connection.ts';
+import { codeOfError, textOfError } from './redis-refusals.ts';
+import { parseRedisUrl, type RedisUrl } from './redis-url.ts';
+
+export interface RedisTierOptions {
+  /** As in `parseRedisUrl`. A password in it is in no message, name or error. */
+  readonly url: string;
+  readonly identity: KvIdentity;
+  readonly name?: string;
+  /** A block expires this long after it was stored or last loaded; default one day. */
+  readonly ttlSeconds?: number;
+  /** How long an answer may take. Then the call fails, and a connection that receives nothing is replaced. Default 5 s. */
+  readonly commandTimeoutMs?: number;
+  /** Connections for blocks, besides the one for look-ups; default 2. 0: one connection for all calls. */
+  readonly connections?: number;
+  /** Default: Node's. */
+  readonly crc32?: Crc32 | undefined;
+  /** Receives events for the operator: the server does not answer, or answers again. Absent: events are dropped. */
+  readonly event?: (message: string) => void;
+}
+
+const daySeconds = 86_400;
+const defaultTimeoutMs = 5_000;
+const defaultConnections = 2;
+/** Commands in flight. More blocks would only wait in the buffers of the server and the client. */
+const blocksPerConnection = 4;
+const lookUpsAtOnce = 1_024;
+/** This many blocks of other keys in a row: the answers of the connection do not belong to its commands. */
+const wrongKeysMax = 3;
+
+/**
+ * Blocks in a Redis or Valkey server, or in a cluster, for any number of processes at once. The value of a key is the
+ * whole stored block: header and payload. The server's memory policy evicts, and blocks without use expire.
+ *
+ * While the server cannot be reached, each call is rejected at once, and the tier tries to connect in the background.
+ */
+export class RedisTier implements TamperableTier {
+  readonly name: string;
+  readonly #url: RedisUrl;
+  readonly #event: (message: string) => void;
+  readonly #ttlSeconds: number;
+  readonly #codec: BlockCodec;
+  readonly #keyPrefix: string;
+  /** The first one is for look-ups. */
+  readonly #connections: readonly RedisConnection[];
+  readonly #slots: CallSlots;
+  readonly #calls: OpenCalls;
+  readonly #counters: Record<string, number> = {};
+  #isOpen: boolean = false;
+  /** What the operator was told last: undefined = the tier is connected. */
+  #reported: string | undefined;
+  #wrongKeys = 0;
+
+  private constructor(options: RedisTierOptions, url: RedisUrl, create: () => RedisClient) {
+    const { identity, ttlSeconds = daySeconds, connections = defaultConnections } = options;
+    assert(Number.isSafeInteger(ttlSeconds) && ttlSeconds > 0, `a time to live of ${ttlSeconds} s`);
+    assert(Number.isSafeInteger(connections) && connections >= 0, `${connections} connections`);
+    this.name = options.name ?? 'redis';
+    this.#url = url;
+    this.#event = options.event ?? (() => undefined);
+    this.#ttlSeconds = ttlSeconds;
+    this.#codec = new BlockCodec(identity, options.crc32);
+    this.#keyPrefix = `kvasir:${modelFolder(identity)}:${rankFolder(identity)}:`;
+    const changed = (): void => this.#report();
+    const connection = (): RedisConnection => new RedisConnection({ url, create, changed });
+    this.#connections = Array.from({ length: 1 + connections }, connection);
+    this.#slots = new CallSlots(Math.max(1, connections) * blocksPerConnection);
+    this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
+  }
+
+  /**
+   * Opens the tier. A server that cannot be reached is no error: the tier works when the server is there.
+   * @throws KvasirError `redisUrlInvalid`, `redisClientMissing`, or `redisRefused` if only a change of settings can help:
+   * a wrong password, a missing permission, a server that is not Redis.
+   */
+  static async open(options: RedisTierOptions): Promise<RedisTier> {
+    const url = parseRedisUrl(options.url);
+    const library = await loadRedisLibrary();
+    const timeoutMs = options.commandTimeoutMs ?? defaultTimeoutMs;
+    const tier = new RedisTier(options, url, () => newRedisClient(library, url, timeoutMs));
+    await Promise.all(tier.#connections.map((connection) => connection.connect()));
+    const refusal = tier.#connections.find(({ refusal }) => refusal !== undefined)?.refusal;
+    if (refusal !== undefined) {
+      await tier.close();
+      throw refusal;
+    }
+    tier.#isOpen = true;
+    tier.#report();
+    return tier;
+  }
+
+  /** The name of a block's key on the server. */
+  keyOf(key: BlockKey): string {
+    return this.#keyPrefix + key;
+  }
+
+  has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
+    return this.#calls.run(async () => {
+      if (signal.aborted || keys.length === 0) return keys.map(() => undefined);
+      const connection = this.#lookUpConnection();
+      let failures = 0;
+      let failure: unknown;
+      const ask = async (key: BlockKey): Promise<boolean> =>
+        (await connection.send((client) => client.exists(this.keyOf(key)))) === 1;
+      const failed = (_: BlockKey, error: unknown): void => {
+        failures++;
+        failure = error;
+      };
+      const answers = await lookUpEach(keys, signal, ask, { limit: lookUpsAtOnce, failed });
+      if (failures > 0) this.#count('lookupFailed', failures);
+      if (failures === keys.length) throw this.#failed('look up blocks', failure);
+      return answers;
+    });
+  }
+
+  load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {
+    return this.#transfer(signal, async () => {
+      const connection = this.#blockConnection('load a block');
+      const name = this.keyOf(key);
+      const value = await this.#ask('load a block', signal, connection, async (client) => {
+        try {
+          return await client.getBuffer(name);
+        } catch (error) {
+          // The key has a list or another type, which no tier stores.
+          if (error instanceof Error && error.message.startsWith('WRONGTYPE')) return Buffer.alloc(headerBytes);
+          throw error;
+        }
+      });
+      // From here on, nothing waits before the block is in `into`: an aborted load never writes it.
+      const reason = value === null ? 'missing' : this.#decode(key, value, into);
+      this.#count(reason ?? 'loaded');
+      if (reason === undefined) this.#refresh(name, connection);
+      else if (value !== null) await this.#removeCorrupt(name, reason, connection, signal);
+      return reason;
+    });
+  }
+
+  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<StoreAnswer> {
+    return this.#transfer(signal, async () => {
+      const connection = this.#blockConnection('store a block');
+      const name = this.keyOf(key);
+      const value = this.#encode(key, bytes, context?.payloadCrc);
+      const stored = await this.#ask('store a block', signal, connection, async (client) => {
+        try {
+          return (await client.set(name, value, 'EX', this.#ttlSeconds, 'NX')) === 'OK' ? 'stored' : 'alreadyStored';
+        } catch (error) {
+          if (error instanceof Error && error.message.startsWith('OOM')) return 'full';
+          throw error;
+        }
+      });
+      this.#count(stored);
+      if (stored === 'alreadyStored') this.#refresh(name, connection);
+      return stored;
+    });
+  }
+
+  delete(key: BlockKey): Promise<void> {
+    return this.#calls.run(async () => {
+      const connection = this.#blockConnection('delete a block');
+      await this.#ask('delete a block', undefined, connection, (client) => client.unlink(this.keyOf(key)));
+    });
+  }
+
+  tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
+    return this.#calls.run(async () => {
+      const action = 'tamper with a block';
+      const connection = this.#blockConnection(action);
+      const name = this.keyOf(key);
+      const stored = await this.#ask(action, undefined, connection, (client) => client.getBuffer(name));
+      if (stored === null) return false;
+      const corrupted = Buffer.from(corrupt(stored));
+      await this.#ask(action, undefined, connection, (client) => client.set(name, corrupted, 'EX', this.#ttlSeconds));
+      return true;
+    });
+  }
+
+  /** None: the server evicts, and does not say which blocks. */
+  takeEvicted(): readonly BlockKey[] {
+    return [];
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return { ...this.#counters };
+  }
+
+  levels(): Readonly<Record<string, number>> {
+    return { connections: this.#connections.filter(({ isUsable }) => isUsable).length };
+  }
+
+  async close(): Promise<void> {
+    await this.#calls.close();
+    for (const connection of this.#connections) connection.close();
+  }
+
+  #transfer<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
+    return this.#calls.run(() => this.#slots.run(signal, call));
+  }
+
+  /** The header and a copy of the block. */
+  #encode(key: BlockKey, bytes: Uint8Array, payloadCrc: number | undefined): Buffer {
+    const value = Buffer.allocUnsafeSlow(headerBytes + bytes.length);
+    if (payloadCrc === undefined) this.#codec.encodeInto(key, bytes, value);
+    else {
+      value.set(this.#codec.encode(key, bytes, payloadCrc));
+      value.set(bytes, headerBytes);
+    }
+    return value;
+  }
+
+  #decode(key: BlockKey, value: Buffer, into: Uint8Array): MissReason | undefined {
+    if (value.length >= headerBytes + into.length) return this.#codec.decode(key, value, value.length, into);
+    const header = new Uint8Array(headerBytes);
+    header.set(value.subarray(0, headerBytes));
+    return this.#codec.verifyHeader(key, header, value.length);
+  }
+
+  /** Blocks in use do not expire. The answer does not matter, so no call waits for it. */
+  #refresh(name: string, connection: RedisConnection): void {
+    this.#wrongKeys = 0;
+    if (!connection.isUsable) return;
+    connection.send((client) => client.expire(name, this.#ttlSeconds)).catch(() => this.#count('refreshFailed'));
+  }
+
+  /** Removes it, so that the block can be stored again. */
+  async #removeCorrupt(name: string, reason: MissReason, connection: RedisConnection, signal: AbortSignal) {
+    this.#wrongKeys = reason === 'wrongKey' ? this.#wrongKeys + 1 : 0;
+    if (this.#wrongKeys >= wrongKeysMax) {
+      this.#wrongKeys = 0;
+      connection.reset('its answers are for other keys');
+      return;
+    }
+    try {
+      await this.#ask('remove a corrupt block', signal, connection, (client) => client.unlink(name));
+    } catch (error) {
+      if (signal.aborted) throw error;
+      // The next load finds the block corrupt again.
+    }
+  }
+
+  #lookUpConnection(): RedisConnection {
+    return this.#firstUsable(this.#connections, 'look up blocks');
+  }
+
+  /** The connection for blocks with the fewest commands in flight. */
+  #blockConnection(action: string): RedisConnection {
+    const [lookUps, ...forBlocks] = this.#connections;
+    const byLoad = forBlocks.toSorted((a, b) => a.inFlight - b.inFlight);
+    return this.#firstUsable([...byLoad, lookUps!], action);
+  }
+
+  #firstUsable(connections: readonly RedisConnection[], action: string): RedisConnection {
+    const found = connections.find(({ isUsable }) => isUsable);
+    if (found !== undefined) return found;
+    throw this.#failed(action, new Error(`no connection to ${this.#url.label} (${connections[0]!.failure})`));
+  }
+
+  /** Sends commands. Errors become `tierFailed`; the reason of an aborted signal does not change. */
+  #ask<T>(
+    action: string,
+    signal: AbortSignal | undefined,
+    connection: RedisConnection,
+    command: (client: RedisClient) => Promise<T>,
+  ): Promise<T> {
+    const answer = connection.send(command).catch((error: unknown) => {
+      // After a failover, the old primary keeps its connections and refuses to write.
+      if (error instanceof Error && error.message.startsWith('READONLY')) connection.reset(error.message);
+      throw this.#failed(action, error);
+    });
+    return signal === undefined ? answer : unlessAborted(answer, signal);
+  }
+
+  #failed(action: string, error: unknown): KvasirError {
+    if (error instanceof KvasirError) return error;
+    this.#count('failed');
+    const reason = textOfError(error, this.#url.password);
+    const code = codeOfError(error);
+    return tierFailed({ tier: this.name, action, reason, ...(code === undefined ? {} : { code }) });
+  }
+
+  /** Tells the operator when the tier becomes usable or unusable, and when the reason becomes one that he can remove. */
+  #report(): void {
+    if (!this.#isOpen) return;
+    const { label } = this.#url;
+    if (this.#connections.some(({ isUsable }) => isUsable)) {
+      if (this.#reported !== undefined) this.#event(`The tier ${this.name} is connected to ${label}.`);
+      this.#reported = undefined;
+      return;
+    }
+    const refusal = this.#connections.find(({ refusal }) => refusal !== undefined)?.refusal?.message;
+    if (this.#reported !== undefined && (refusal === undefined || refusal === this.#reported)) return;
+    this.#reported = refusal ?? 'unreachable';
+    const reason = refusal ?? `${label} does not answer (${this.#connections[0]!.failure})`;
+    this.#event(`The tier ${this.name} neither loads nor stores blocks: ${reason}`);
+  }
+
+  #count(name: string, count = 1): void {
+    this.#counters[name] = (this.#counters[name] ?? 0) + count;
+  }
+}
