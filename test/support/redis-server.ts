@@ -17,6 +17,8 @@ process.on('exit', () => {
 
 export class RedisServer {
   readonly port: number;
+  /** Of a node of a cluster. */
+  busPort: number | undefined;
   readonly #settings: readonly string[];
   readonly #folder = mkdtempSync(join(tmpdir(), 'kvasir-redis-'));
   #process: ChildProcess | undefined;

@@ -16,7 +16,7 @@ const signal = new AbortController().signal;
 const key = suiteKey('a');
 const block = (): Uint8Array => new Uint8Array(suiteBlockBytes);
 const open = (url: string, options: Partial<RedisTierOptions> = {}) =>
-  RedisTier.open({ url, identity: suiteIdentity, ...options });
+  RedisTier.open({ url, identity: suiteIdentity, commandTimeoutMs: 60_000, ...options });
 
 let server: RedisServer;
 let admin: Redis;

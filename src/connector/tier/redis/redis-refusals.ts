@@ -43,6 +43,8 @@ function rawText(error: unknown): string {
   const { lastNodeError, errors, code } = error as ClientError;
   // A cluster's error has the error of the last node, and Node's error for several addresses has no text.
   if (lastNodeError !== undefined && lastNodeError !== null) return rawText(lastNodeError);
+  // The client's texts for a connection that has closed name its own settings.
+  if (/^Connection is closed|enableOfflineQueue/.test(error.message)) return 'the connection is closed';
   if (error.message !== '') return error.message;
   return errors?.[0] === undefined ? (code ?? error.name) : rawText(errors[0]);
 }

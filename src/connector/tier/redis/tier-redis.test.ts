@@ -23,7 +23,7 @@ afterAll(async () => {
 });
 
 const open = (options: Partial<RedisTierOptions> = {}) =>
-  RedisTier.open({ url: server.url, identity: suiteIdentity, ...options });
+  RedisTier.open({ url: server.url, identity: suiteIdentity, commandTimeoutMs: 60_000, ...options });
 const signal = new AbortController().signal;
 const put = (tier: RedisTier, name: string | number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), signal);
 const block = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
