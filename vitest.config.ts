@@ -8,6 +8,9 @@ const pure = ['core', 'engine', 'kv', 'scheduler', 'server'].flatMap((folder) =>
   `src/${folder}/**/*.fuzz.ts`,
 ]);
 
+/** Tests whose branch coverage is measured (`scripts/connector-coverage.ts`). */
+const connector = ['src/connector/**/*.test.ts', 'src/connector/**/*.fuzz.ts'];
+
 export default defineConfig({
   test: {
     // Processes instead of threads: native libraries have state of the process, and a crash in one must not end other files.
@@ -26,9 +29,10 @@ export default defineConfig({
         test: {
           name: 'real',
           include: ['{src,sim,bench,test,scripts}/**/*.test.ts', 'src/**/*.fuzz.ts'],
-          exclude: [...pure, '**/node_modules/**'],
+          exclude: [...pure, ...connector, '**/node_modules/**'],
         },
       },
+      { extends: true, test: { name: 'connector', include: connector, setupFiles: 'test/support/branch-coverage.ts' } },
       // These files share a process and its modules: starting a process for each file took longer than its tests.
       { extends: true, test: { name: 'pure', include: pure, isolate: false } },
     ],

@@ -15,6 +15,8 @@ import { fileURLToPath } from 'node:url';
 import { simulate } from '../sim/run.ts';
 import { scenarios } from '../sim/world.ts';
 import { assertDefined } from '../src/base/assert.ts';
+import { branchesOf, isFailedAssertion } from './branch-coverage/branches.ts';
+import { checkFloors, readFloors } from './branch-coverage/floors.ts';
 
 interface Unreached {
   readonly file: string;
@@ -24,14 +26,7 @@ interface Unreached {
 
 const folders = /\/dist\/src\/(kv|scheduler)\//;
 
-interface Floor {
-  readonly steps: number;
-  readonly seed: number;
-  readonly reachedPercent: Readonly<Record<string, number>>;
-}
-
-const floorFile = 'scripts/coverage-floor.json';
-const floor = process.argv[2] === '--floor' ? (JSON.parse(readFileSync(floorFile, 'utf8')) as Floor) : undefined;
+const floor = process.argv[2] === '--floor' ? readFloors().simulator : undefined;
 const steps = floor?.steps ?? Number(process.argv[2] ?? 500_000);
 const seed = floor?.seed ?? Number(process.argv[3] ?? 1);
 const session = new Session();
@@ -41,69 +36,40 @@ await session.post('Profiler.startPreciseCoverage', { callCount: true, detailed:
 for (const scenario of scenarios) simulate(seed, Math.ceil(steps / scenarios.length), { scenario });
 const { result } = await session.post('Profiler.takePreciseCoverage');
 
-let blocks = 0;
-/** Branches by folder. */
-const blocksOf = new Map<string, number>();
 let assertions = 0;
+/** Branches by folder. */
+const countOf = new Map<string, number>();
+const missedOf = new Map<string, number>();
 const unreached: Unreached[] = [];
 for (const { url, functions } of result.filter((script) => folders.test(script.url))) {
   const path = fileURLToPath(url);
   const folder = assertDefined(folders.exec(url)?.[1], 'a script of a folder that is measured');
   const code = readFileSync(path, 'utf8');
   const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')));
-  for (const { ranges } of functions) {
-    blocks += ranges.length;
-    add(folder, ranges.length);
-    for (const { count, startOffset, endOffset } of ranges) {
-      const text = code.slice(startOffset, endOffset);
-      // Ranges without code, and code that runs only when an assertion fails, do not count.
-      if (count > 0 || /^[\s{}]*$/.test(text)) continue;
-      if (isAssertion(path, text)) {
-        assertions++;
-        add(folder, -1);
-        continue;
-      }
-      unreached.push({ ...positionOf(path, code, startOffset, map), text: text.replace(/\s+/g, ' ').slice(0, 100) });
-    }
-  }
+  const isAssertion = (text: string): boolean =>
+    isFailedAssertion(text) || (path.endsWith('verify.js') && text.includes('assert(false'));
+  const branches = branchesOf([{ path, code, functions }], isAssertion);
+  assertions += branches.assertions;
+  countOf.set(folder, (countOf.get(folder) ?? 0) + branches.count);
+  missedOf.set(folder, (missedOf.get(folder) ?? 0) + branches.unreached.length);
+  for (const { offset, text } of branches.unreached) unreached.push({ ...positionOf(path, code, offset, map), text });
 }
 
 unreached.sort((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
 for (const { file, line, text } of unreached) console.log(`${file}:${line}  ${text}`);
-blocks -= assertions;
-const reached = (100 * (blocks - unreached.length)) / blocks;
+const count = [...countOf.values()].reduce((sum, each) => sum + each, 0);
+const share = (100 * (count - unreached.length)) / count;
 console.log(`${assertions} more run only when an assertion fails`);
 console.log(
-  `${steps} steps from seed ${seed}: ${blocks - unreached.length} of ${blocks} blocks (${reached.toFixed(1)} %)`,
+  `${steps} steps from seed ${seed}: ${count - unreached.length} of ${count} branches (${share.toFixed(1)} %)`,
 );
-if (floor !== undefined) checkFloor(floor);
-
-function add(folder: string, count: number): void {
-  blocksOf.set(folder, (blocksOf.get(folder) ?? 0) + count);
-}
-
-function checkFloor({ reachedPercent }: Floor): void {
-  for (const [folder, wanted] of Object.entries(reachedPercent)) {
-    const all = assertDefined(blocksOf.get(folder), `no script of src/${folder} ran`);
-    const missed = unreached.filter(({ file }) => file.startsWith(`src/${folder}/`)).length;
-    const found = (100 * (all - missed)) / all;
-    console.log(`src/${folder}: ${found.toFixed(1)} % of ${all} blocks, at least ${wanted} %`);
-    if (found >= wanted) continue;
-    console.error(
-      `src/${folder} is below its floor: the simulator no longer reaches the lines above. Add worlds that reach this code, or remove it. ${floorFile} has the floors.`,
-    );
-    process.exitCode = 1;
-  }
-}
-
-function isAssertion(path: string, text: string): boolean {
-  return /^[\s{]*(assert\(false|fail\w*\()/.test(text) || (path.endsWith('verify.js') && text.includes('assert(false'));
+if (floor !== undefined) {
+  const found = new Map([...countOf].map(([folder, all]) => [folder, (100 * (all - missedOf.get(folder)!)) / all]));
+  checkFloors(floor, found, 'Add worlds that reach this code, or remove it.');
 }
 
 function positionOf(path: string, code: string, offset: number, map: SourceMap): Omit<Unreached, 'text'> {
-  // The position of the branch's first code, not of the space before it.
-  const at = offset + /^[\s{?:]*/.exec(code.slice(offset))![0].length;
-  const before = code.slice(0, at).split('\n');
+  const before = code.slice(0, offset).split('\n');
   const entry = map.findEntry(before.length - 1, before[before.length - 1]!.length);
   if (!('originalSource' in entry)) return { file: relative(process.cwd(), path), line: before.length };
   const source = resolve(dirname(path), entry.originalSource);

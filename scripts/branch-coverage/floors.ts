@@ -1,0 +1,46 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { assertDefined } from '../../src/base/assert.ts';
+
+const floorFile = 'scripts/coverage-floor.json';
+
+/** The smallest shares of reached branches, in percent. */
+export interface Floors {
+  /** Of the folders of `src` that the simulator must reach, in `steps` steps from `seed`. */
+  readonly simulator: { readonly steps: number; readonly seed: number; readonly reachedPercent: Shares };
+  /** Of the folders of `src/connector` that their tests must reach. `otherFolders`: of folders that are not listed. */
+  readonly connector: ConnectorFloors;
+}
+
+export interface ConnectorFloors {
+  readonly otherFolders: number;
+  readonly reachedPercent: Shares;
+}
+
+type Shares = Readonly<Record<string, number>>;
+
+export const readFloors = (): Floors => JSON.parse(readFileSync(floorFile, 'utf8')) as Floors;
+
+/** Reports each folder, and sets the exit code if one is below its floor. `remedy`: what to do then. */
+export function checkFloors(
+  { reachedPercent, otherFolders }: { readonly reachedPercent: Shares; readonly otherFolders?: number },
+  found: ReadonlyMap<string, number>,
+  remedy: string,
+): void {
+  for (const folder of new Set([...Object.keys(reachedPercent), ...found.keys()])) {
+    const floor = assertDefined(reachedPercent[folder] ?? otherFolders, `src/${folder} has a floor`);
+    const share = found.get(folder) ?? 0;
+    console.log(`src/${folder}: ${share.toFixed(1)} % of the branches, at least ${floor} %`);
+    if (share >= floor) continue;
+    console.error(`src/${folder} is below its floor in ${floorFile}: the lines above are not reached. ${remedy}`);
+    process.exitCode = 1;
+  }
+}
+
+/** Sets the floors of the connector to the shares found, half a percent lower, because other threads decide what some tests reach. */
+export function updateConnectorFloors(found: ReadonlyMap<string, number>): void {
+  const floors = readFloors();
+  const below = (share: number): number => Math.max(0, Math.floor(2 * share - 1) / 2);
+  const reachedPercent = Object.fromEntries([...found].map(([folder, share]) => [folder, below(share)]));
+  const updated: Floors = { ...floors, connector: { ...floors.connector, reachedPercent } };
+  writeFileSync(floorFile, `${JSON.stringify(updated, null, 2)}\n`);
+}

@@ -1,0 +1,75 @@
+/**
+ * `npm run connector:coverage [-- --update]`: lists the code of `src/connector` that the tests beside it do not reach, and fails if a
+ * folder's share of reached branches is below its floor in `coverage-floor.json`. `--update` sets the floors to the shares found.
+ *
+ * `test/support/branch-coverage.ts` counts while the tests run. With a folder as the argument, the counts are there already, from a run
+ * with `KVASIR_COVERAGE=folder` (`.ci/run`). Code that runs only on other threads counts as not reached.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { SourceMap } from 'node:module';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { type Branches, branchesOf, isFailedAssertion, lineOf, type RunScript } from './branch-coverage/branches.ts';
+import { checkFloors, readFloors, updateConnectorFloors } from './branch-coverage/floors.ts';
+
+const flags = process.argv.slice(2);
+const given = flags.find((flag) => !flag.startsWith('--'));
+const folder = given ?? mkdtempSync(join(tmpdir(), 'kvasir-coverage-'));
+if (given === undefined) runTests();
+
+const runs = new Map<string, RunScript[]>();
+for (const file of readdirSync(folder))
+  for (const script of JSON.parse(readFileSync(join(folder, file), 'utf8')) as RunScript[]) {
+    const others = runs.get(script.path) ?? [];
+    // A test may run a changed copy.
+    if (others.length === 0 || others[0]!.code === script.code)
+      runs.set(script.path, [...others, withoutExports(script)]);
+  }
+if (given === undefined) rmSync(folder, { recursive: true });
+
+const shares = new Map<string, { count: number; missed: number }>();
+for (const [path, scripts] of [...runs].sort(([a], [b]) => a.localeCompare(b))) {
+  const branches = branchesOf(scripts, isFailedAssertion);
+  const share = shares.get(folderOf(path)) ?? { count: 0, missed: 0 };
+  shares.set(folderOf(path), { count: share.count + branches.count, missed: share.missed + branches.unreached.length });
+  print(path, scripts[0]!.code, branches);
+}
+const found = new Map([...shares].map(([name, { count, missed }]) => [name, (100 * (count - missed)) / count]));
+if (flags.includes('--update')) updateConnectorFloors(found);
+else
+  checkFloors(
+    readFloors().connector,
+    found,
+    'Test this code, or remove it. `npm run connector:coverage -- --update` sets new floors.',
+  );
+
+function runTests(): void {
+  const env = { ...process.env, KVASIR_COVERAGE: folder };
+  const { status } = spawnSync('npx', ['vitest', 'run', '--project', 'connector'], { stdio: 'inherit', env });
+  if (status !== 0) process.exit(1);
+}
+
+/** Vitest adds a function for each export. */
+function withoutExports({ path, code, functions }: RunScript): RunScript {
+  const isExport = (start: number, end: number): boolean => /^\(\) => \{ try \{ return /.test(code.slice(start, end));
+  return {
+    path,
+    code,
+    functions: functions.filter(({ ranges: [whole] }) => !isExport(whole!.startOffset, whole!.endOffset)),
+  };
+}
+
+function folderOf(path: string): string {
+  return relative('src', dirname(path));
+}
+
+function print(path: string, code: string, { unreached }: Branches): void {
+  const encoded = /\/\/# sourceMappingURL=data:application\/json;[^,]*base64,(\S+)/.exec(code)?.[1] ?? '';
+  const map = new SourceMap(JSON.parse(Buffer.from(encoded, 'base64').toString()));
+  for (const { offset, text } of unreached) {
+    const line = lineOf(code, offset);
+    const entry = map.findEntry(line - 1, offset - code.lastIndexOf('\n', offset - 1) - 1);
+    console.log(`${path}:${'originalLine' in entry ? entry.originalLine + 1 : '?'}  ${text}`);
+  }
+}
