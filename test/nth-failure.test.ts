@@ -34,7 +34,7 @@ import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { compileModule } from './support/compile-module.ts';
 import { promptOf } from './support/drive.ts';
 import { type FaultPoints, installFaultPoints, type OpenObjects } from './support/fault-points.ts';
-import { type Fault, failEach, type Run } from './support/fault-runs.ts';
+import { type Fault, failEach, isEvery, type Run } from './support/fault-runs.ts';
 import { testsNeed } from './support/needs.ts';
 import { openFilesBelow } from './support/open-files.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
@@ -130,7 +130,7 @@ async function answersOf(engine: AsyncEngine): Promise<Answers> {
   };
 }
 
-describe('when the n-th system call fails,', () => {
+describe('when the n-th system call fails,', { timeout: isEvery ? 3_600_000 : 300_000 }, () => {
   testsNeed(existsSync('/proc/self/fd'), 'no /proc');
   const all = async (seed: number, run: Run): Promise<void> => {
     const failures = await failEach(run, { points, seed, covered });
@@ -209,8 +209,17 @@ function untidyStore(): string {
   return untidy;
 }
 
-/** A failed allocation in a step ends the engine: the executor cannot know what the step has written. */
-const isAllocation = (fault: Fault | undefined): boolean => /^(ggml_|new )/.test(fault?.site ?? '');
+/**
+ * Memory of a step's graph and of its attention. If it cannot be allocated, the engine ends, because the executor cannot know what the
+ * step has written. No other failure ends an engine that has started.
+ */
+const isMemoryOfStep = ({ site } = { site: '' }): boolean =>
+  [
+    /^ggml_gallocr_alloc_graph in allocate \(ggml\/graph:/,
+    /^ggml_backend_graph_compute in .* \(ggml\/native-thread-main:/,
+    /^new ArrayBuffer in #grow \(ggml\/graph:/,
+    /^new ArrayBuffer in reserve \(native\/native-memory:.* \(runner\/attention\//,
+  ].some((pattern) => pattern.test(site));
 
 async function runEngine(fault: Fault | undefined, content: string | undefined, extra: Extra): Promise<void> {
   rmSync(store, { recursive: true, force: true });
@@ -221,8 +230,8 @@ async function runEngine(fault: Fault | undefined, content: string | undefined, 
     try {
       const answers = await answersOf(engine);
       if (answers.finishes.includes('error')) {
-        expect(isAllocation(fault), 'only a failed allocation ends a request').toBe(true);
-        const message = expect.stringContaining('Could not allocate') as unknown;
+        expect(isMemoryOfStep(fault), 'only a step without memory ends the engine').toBe(true);
+        const message = expect.stringMatching(/^Could not allocate (memory|a buffer) for a step/) as unknown;
         expect(engine.health()).toMatchObject({ status: 'broken', message });
         await expect(answersOf(engine)).rejects.toThrow(KvasirError);
         return;
@@ -258,7 +267,13 @@ async function withFault(fault: Fault | undefined, use: () => Promise<void>): Pr
   } finally {
     points.end();
     await expect.poll(() => openFilesBelow(folder.path)).toEqual([]);
-    await expect.poll(() => open.counts()).toEqual(nothingOpen);
+    await expect
+      .poll(() => open.counts())
+      .toEqual(nothingOpen)
+      .finally(() => {
+        // One leak fails one run, not all later runs.
+        nothingOpen = open.counts();
+      });
     await expect.poll(() => points.threadCount).toBeLessThanOrEqual(spareThreads);
   }
 }

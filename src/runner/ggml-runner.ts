@@ -120,11 +120,11 @@ export class GgmlRunner implements Runner {
     const isExact = options.numerics === 'exact';
     const compile = { event: options.onEvent };
     const device = openDevice({ device: options.device, threads: options.threads, exact: isExact });
-    // The thread starts while the weights are read.
-    const thread = device.computeThread().started();
-    thread.catch(() => undefined);
     let weights: ModelWeights | undefined;
     try {
+      // The thread starts while the weights are read.
+      const thread = device.computeThread().started();
+      thread.catch(() => undefined);
       // The types of the whole model, not only of this stage's layers, because all stages must have the same
       // fingerprint.
       const types = [...file.tensors.values()].map(({ type }) => type.name);

@@ -18,6 +18,8 @@ const sitesMax = 512;
 const nameBytes = 384;
 const field = { lock: 0, siteCount: 1, isOn: 2, site: 3, remaining: 4, errno: 5, hasFailed: 6, threads: 7 } as const;
 const fieldCount = 16;
+/** A thread has the lock for some microseconds. */
+const lockMaxMs = 10_000;
 
 /** Names, numbers and texts of the system's errors. */
 const errnos = [
@@ -107,7 +109,9 @@ export class FaultPoints {
   #indexOf(name: string): number {
     let index = this.#known.get(name);
     if (index === undefined) {
-      while (Atomics.compareExchange(this.#fields, field.lock, 0, 1) !== 0);
+      // A thread that was terminated may have the lock.
+      const untilMs = performance.now() + lockMaxMs;
+      while (Atomics.compareExchange(this.#fields, field.lock, 0, 1) !== 0 && performance.now() < untilMs);
       index = this.#find(name);
       Atomics.store(this.#fields, field.lock, 0);
       this.#known.set(name, index);
