@@ -33,7 +33,6 @@ export const standardSet: readonly StandardBench[] = [
     args: ['throughput', ...libllama, '--repetitions', '1', '--workload', 'sharegpt', '--requests', '64'],
   },
   { model: 'Q8_0', args: ['transfer', '--repetitions', '3'] },
-  { args: ['tiers'] },
   { args: ['scheduler'] },
   { args: ['recovery'] },
   // The pool is too small for all prompts, so that blocks are loaded many times.
@@ -45,10 +44,7 @@ export function commandOf({ args, model }: StandardBench, threads: string): stri
   return `kvasir bench ${argumentsOf({ args, model }, threads, (file) => file).join(' ')}`;
 }
 
-/** Benches without a model have no compute threads. */
-const withoutModel = ['tiers', 'scheduler'];
-
-/** `pathOf` gives the path of a model file. */
+/** `pathOf` gives the path of a model file. The scheduler's bench has no compute threads. */
 export function argumentsOf(
   { args, model }: Pick<StandardBench, 'args'> & { readonly model: StandardBench['model'] | undefined },
   threads: string,
@@ -56,7 +52,7 @@ export function argumentsOf(
 ): string[] {
   return [
     ...args,
-    ...(withoutModel.includes(args[0] ?? '') ? [] : ['--threads', threads]),
+    ...(args[0] === 'scheduler' ? [] : ['--threads', threads]),
     ...(model === undefined ? [] : ['--model', pathOf(`${model}.gguf`)]),
     '--json',
   ];
