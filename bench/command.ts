@@ -6,6 +6,7 @@ import { schedulerCommand } from './scheduler/command.ts';
 import { smoothnessCommand } from './smoothness/command.ts';
 import type { OpenMeasuredEngine } from './subject/engine-subject.ts';
 import { throughputCommand } from './throughput/command.ts';
+import { tiersCommand } from './tiers/command.ts';
 import { transferCommand } from './transfer/command.ts';
 
 /** `kvasir bench`: measures Kvasir on this machine, and libllama on the same file in turn. */
@@ -21,6 +22,7 @@ export const benchCommand =
     bench.addCommand(throughputCommand(openEngine, context, exit));
     bench.addCommand(smoothnessCommand(openEngine, context, exit));
     bench.addCommand(transferCommand(openEngine, context, exit));
+    bench.addCommand(tiersCommand(context, exit));
     bench.addCommand(schedulerCommand(context, exit));
     bench.addCommand(recoveryCommand(context, exit));
     return bench;

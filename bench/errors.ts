@@ -41,6 +41,11 @@ export const transferFailed = defineError(
   'A transfer to or from {tier} failed: {reason}. Correct the cause and run the bench again.',
   500,
 );
+export const tierNotMeasured = defineError(
+  'KVASIR_BENCH_TIER_NOT_MEASURED',
+  'The bench cannot measure --kv-tier {tier}. Host memory is always measured; give a disk, such as disk:/var/cache/kvasir.',
+  400,
+);
 export const prefixNotSaved = defineError(
   'KVASIR_BENCH_PREFIX_NOT_SAVED',
   'Only {saved} of {wanted} blocks were stored within a minute. Use a faster disk, or fewer tokens.',

@@ -145,7 +145,7 @@ it('the command accepts the arguments of the standard set', async () => {
   for (const { args } of standardSet) {
     err = '';
     // These benches open no engine in this process.
-    const opensNone = args[0] === 'scheduler' || args[0] === 'recovery';
+    const opensNone = ['tiers', 'scheduler', 'recovery'].includes(args[0] ?? '');
     const quick = opensNone ? ['--help'] : ['--threads', '1'];
     await runCli(['bench', ...args, ...quick, '--json'], context, [benchCommand(openEngine)]);
     expect(err, args.join(' ')).toMatch(opensNone ? /^$/ : /no engine here/);

@@ -33,6 +33,7 @@ export const standardSet: readonly StandardBench[] = [
     args: ['throughput', ...libllama, '--repetitions', '1', '--workload', 'sharegpt', '--requests', '64'],
   },
   { model: 'Q8_0', args: ['transfer', '--repetitions', '3'] },
+  { args: ['tiers'] },
   { args: ['scheduler'] },
   { args: ['recovery'] },
   // The pool is too small for all prompts, so that blocks are loaded many times.
@@ -44,7 +45,10 @@ export function commandOf({ args, model }: StandardBench, threads: string): stri
   return `kvasir bench ${argumentsOf({ args, model }, threads, (file) => file).join(' ')}`;
 }
 
-/** `pathOf` gives the path of a model file. The scheduler's bench has no compute threads. */
+/** Benches without a model have no compute threads. */
+const withoutModel = ['tiers', 'scheduler'];
+
+/** `pathOf` gives the path of a model file. */
 export function argumentsOf(
   { args, model }: Pick<StandardBench, 'args'> & { readonly model: StandardBench['model'] | undefined },
   threads: string,
@@ -52,7 +56,7 @@ export function argumentsOf(
 ): string[] {
   return [
     ...args,
-    ...(args[0] === 'scheduler' ? [] : ['--threads', threads]),
+    ...(withoutModel.includes(args[0] ?? '') ? [] : ['--threads', threads]),
     ...(model === undefined ? [] : ['--model', pathOf(`${model}.gguf`)]),
     '--json',
   ];

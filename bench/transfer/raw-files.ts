@@ -1,6 +1,7 @@
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { assert } from '../../src/base/assert.ts';
+import { inFlight } from '../in-flight.ts';
 
 /** Concurrent files: the defaults of connectors. */
 const readsAtOnce = 4;
@@ -18,20 +19,25 @@ export class RawFiles {
   /** Writes new files, as for blocks: some file systems sync an overwritten file to the disk at once. */
   write(blocks: readonly Uint8Array[]): Promise<void> {
     assert(this.#count === 0, 'the files are written once');
-    this.#count = blocks.length;
-    return inFlight(blocks, writesAtOnce, (block, i) =>
-      withFile(this.#pathOf(i), 'wx', async (file) => void (await file.write(block))),
-    );
+    return inFlight(blocks, writesAtOnce, (block, i) => this.writeOne(i, block));
   }
 
   /** Fills the blocks with the bytes of `write`. */
   read(blocks: readonly Uint8Array[]): Promise<void> {
-    return inFlight(blocks, readsAtOnce, (block, i) =>
-      withFile(this.#pathOf(i), 'r', async (file) => {
-        const { bytesRead } = await file.read(block, 0, block.length, 0);
-        assert(bytesRead === block.length, 'a file has the bytes that were written');
-      }),
-    );
+    return inFlight(blocks, readsAtOnce, (block, i) => this.readOne(i, block));
+  }
+
+  /** Indices of files count from 0. */
+  writeOne(index: number, block: Uint8Array): Promise<void> {
+    this.#count = Math.max(this.#count, index + 1);
+    return withFile(this.#pathOf(index), 'wx', async (file) => void (await file.write(block)));
+  }
+
+  readOne(index: number, block: Uint8Array): Promise<void> {
+    return withFile(this.#pathOf(index), 'r', async (file) => {
+      const { bytesRead } = await file.read(block, 0, block.length, 0);
+      assert(bytesRead === block.length, 'a file has the bytes that were written');
+    });
   }
 
   async remove(): Promise<void> {
@@ -51,16 +57,4 @@ async function withFile(path: string, flags: string, use: (file: FileHandle) => 
   } finally {
     await file.close();
   }
-}
-
-async function inFlight<T>(
-  items: readonly T[],
-  countMax: number,
-  run: (item: T, index: number) => Promise<void>,
-): Promise<void> {
-  let next = 0;
-  const work = async (): Promise<void> => {
-    for (let i = next++; i < items.length; i = next++) await run(items[i]!, i);
-  };
-  await Promise.all(Array.from({ length: countMax }, work));
 }

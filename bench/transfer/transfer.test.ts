@@ -64,6 +64,6 @@ it('a failed transfer names its tier and the reason', async () => {
   const [known, unknown] = blockKeys(2, 1);
   await harness.save([known!], 0);
   await harness.load([known!], 1);
-  await expect(harness.load([unknown!], 1)).rejects.toThrow('A transfer to or from host failed: absent.');
+  await expect(harness.load([unknown!], 1)).rejects.toThrow('A transfer to or from host failed: missing.');
   await harness.close();
 });

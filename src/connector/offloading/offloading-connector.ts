@@ -16,7 +16,7 @@ import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
-import { kindOf, openTier } from './open-tier.ts';
+import { kindOf, openTier, storesAtOnce } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
 
@@ -74,7 +74,6 @@ export class OffloadingConnector implements KvConnector {
     try {
       for (const named of this.#settings.secondaries) {
         const tier = await openTier(named, { identity, crc32, movesBlocks: true });
-        const storesAtOnce = named.spec.kind === 'disk' ? named.spec.writeThreads : 2;
         const queuedMax = Math.floor(writeQueueBytes / identity.worldSize / identity.blockBytes);
         secondaries.push(
           new SecondaryTier(tier, host, buffers, {
@@ -82,7 +81,7 @@ export class OffloadingConnector implements KvConnector {
             timers,
             loadTimeoutMs,
             storeTimeoutMs,
-            storesAtOnce,
+            storesAtOnce: storesAtOnce(named.spec, identity),
             queuedMax,
           }),
         );

@@ -1,4 +1,5 @@
 import type { Crc32, KvIdentity } from '../connector.ts';
+import { headerBytes } from '../tier/block-header.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { RedisTier } from '../tier/redis/tier-redis.ts';
 import { S3Tier } from '../tier/s3/tier-s3.ts';
@@ -6,6 +7,10 @@ import type { Tier } from '../tier/tier.ts';
 import type { NamedSpec } from './offloading-settings.ts';
 import type { PlaceKind } from './request-limits.ts';
 import type { DiskSpec, RedisSpec, S3Spec, SecondarySpec } from './tier-spec.ts';
+
+const redisStoresAtOnce = 8;
+const s3PackBytes = 8 * 1024 ** 2;
+const s3StoresMax = 64;
 
 export interface OpenTierOptions {
   readonly identity: KvIdentity;
@@ -31,6 +36,13 @@ export function openTier({ name, spec }: NamedSpec, options: OpenTierOptions): P
   }
 }
 
+/** How many blocks are written to the tier at once. A bucket packs the blocks that come together into one object. */
+export function storesAtOnce(spec: SecondarySpec, { blockBytes }: KvIdentity): number {
+  if (spec.kind === 'disk') return spec.writeThreads;
+  if (spec.kind === 'redis') return redisStoresAtOnce;
+  return Math.min(s3StoresMax, 2 * Math.ceil(s3PackBytes / blockBytes));
+}
+
 /** What the tier is for `kv_load_tiers`. */
 export function kindOf(spec: SecondarySpec): PlaceKind {
   return { medium: 'STORAGE', locality: spec.kind === 'disk' ? 'LOCAL' : 'REMOTE' };
@@ -47,6 +59,7 @@ function openS3(name: string, spec: S3Spec, { identity, crc32, event }: OpenTier
     identity,
     name,
     crc32,
+    packBytes: Math.max(s3PackBytes, headerBytes + identity.blockBytes),
     ...(event === undefined ? {} : { event }),
     ...(maxBytes === undefined ? {} : { maxBytes: maxBytesOf({ maxBytes }, identity) }),
   });

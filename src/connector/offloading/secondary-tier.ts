@@ -57,6 +57,7 @@ export class SecondaryTier {
    * deadline, or when the signal is aborted. A tier that still writes a buffer keeps it until it has ended.
    */
   load(key: BlockKey, signal: AbortSignal, context?: TierContext): Promise<Uint8Array | LoadFailureReason> {
+    if (signal.aborted) return Promise.resolve(this.#failed('cancelled'));
     const permit = this.#loadBreaker.tryAcquire();
     if (permit === undefined) return Promise.resolve(this.#failed('storeDown'));
     const buffer = this.#buffers.take();
@@ -85,8 +86,7 @@ export class SecondaryTier {
       };
       const cancel = (): void => giveUp('cancelled');
       const timer = timers.after(loadTimeoutMs, () => giveUp('timedOut'));
-      if (signal.aborted) cancel();
-      else signal.addEventListener('abort', cancel, { once: true });
+      signal.addEventListener('abort', cancel, { once: true });
       this.#tier.load(key, buffer, controller.signal, context).then(
         (reason) => {
           if (isOver) {

@@ -1,0 +1,163 @@
+import { describe, expect, it } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import type { BlockKey } from '../block-key.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
+import { StagingBuffers } from '../tier/staging-buffers.ts';
+import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
+import type { Tier } from '../tier/tier.ts';
+import { SecondaryTier } from './secondary-tier.ts';
+
+const open = new AbortController().signal;
+
+/** A host tier whose loads and stores wait until the test lets them go on. */
+function gated() {
+  const inner = new HostTier({ identity: suiteIdentity, maxBytes: 100 * storedBlockBytes, name: 'slow' });
+  const waiting: { readonly key: BlockKey; go(): void; readonly signal: AbortSignal }[] = [];
+  const gate = (key: BlockKey, signal: AbortSignal): Promise<void> =>
+    new Promise((go) => {
+      waiting.push({ key, go, signal });
+    });
+  const tier: Tier = {
+    name: 'slow',
+    has: (keys, signal) => inner.has(keys, signal),
+    load: async (key, into, signal) => {
+      await gate(key, signal);
+      return inner.load(key, into, open);
+    },
+    store: async (key, bytes, signal) => {
+      await gate(key, signal);
+      return inner.store(key, bytes, open);
+    },
+    delete: (key) => inner.delete(key),
+    takeEvicted: () => inner.takeEvicted(),
+    counters: () => inner.counters(),
+    levels: () => inner.levels(),
+    close: () => inner.close(),
+  };
+  return { tier, inner, waiting };
+}
+
+function newSecondary({ bufferCount = 4, queuedMax = 10, storesAtOnce = 1 } = {}) {
+  const time = new ManualTime();
+  const { tier, inner, waiting } = gated();
+  const host = new HostTier({ identity: suiteIdentity, maxBytes: 10 * storedBlockBytes });
+  const buffers = new StagingBuffers(suiteBlockBytes, bufferCount * suiteBlockBytes);
+  const secondary = new SecondaryTier(tier, host, buffers, {
+    clock: time,
+    timers: time,
+    loadTimeoutMs: 100,
+    storeTimeoutMs: 1_000,
+    storesAtOnce,
+    queuedMax,
+    breaker: { failuresMax: 3, coolDownMs: 500, coolDownMaxMs: 500 },
+  });
+  return { secondary, host, inner, waiting, buffers, time };
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+describe('SecondaryTier', () => {
+  it('a load that is given up at its deadline keeps its buffer until the tier has ended', async () => {
+    const { secondary, inner, waiting, buffers, time } = newSecondary({ bufferCount: 1 });
+    await inner.store(suiteKey(1), suiteBytes(suiteKey(1)), open);
+    const loading = secondary.load(suiteKey(1), open);
+    time.advance(100);
+    expect(await loading).toBe('timedOut');
+    expect(waiting[0]!.signal.aborted).toBe(true);
+    expect(await secondary.load(suiteKey(1), open)).toBe('queueFull');
+    waiting[0]!.go();
+    await turn();
+    const again = secondary.load(suiteKey(1), open);
+    waiting[1]!.go();
+    const buffer = await again;
+    expect(buffer).toEqual(suiteBytes(suiteKey(1)));
+    buffers.give(buffer as Uint8Array);
+  });
+
+  it('a load of a request that ended is given up at once, and the breaker learns nothing from it', async () => {
+    const { secondary, waiting } = newSecondary();
+    for (let i = 0; i < 4; i++) {
+      const controller = new AbortController();
+      const loading = secondary.load(suiteKey(i), controller.signal);
+      controller.abort();
+      expect(await loading).toBe('cancelled');
+    }
+    expect(await secondary.load(suiteKey(4), AbortSignal.abort())).toBe('cancelled');
+    expect(waiting).toHaveLength(4);
+    expect(secondary.levels()['breakerOpen.load']).toBe(0);
+    expect(secondary.counters()).toMatchObject({ 'loadFailed.cancelled': 5 });
+  });
+
+  it('after loads that time out, the breaker answers for the tier', async () => {
+    const { secondary, waiting, time } = newSecondary();
+    for (let i = 0; i < 3; i++) {
+      const loading = secondary.load(suiteKey(i), open);
+      time.advance(100);
+      expect(await loading).toBe('timedOut');
+    }
+    expect(await secondary.load(suiteKey(9), open)).toBe('storeDown');
+    expect(waiting).toHaveLength(3);
+    expect(secondary.levels()['breakerOpen.load']).toBe(1);
+    time.advance(500);
+    const probe = secondary.load(suiteKey(9), open);
+    expect(await secondary.load(suiteKey(9), open)).toBe('storeDown');
+    waiting[3]!.go();
+    expect(await probe).toBe('missing');
+    expect(secondary.levels()['breakerOpen.load']).toBe(0);
+  });
+
+  it('blocks stay pinned in host memory while they wait and while they are written', async () => {
+    const { secondary, host, inner, waiting } = newSecondary();
+    for (const i of [1, 2]) {
+      host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
+      secondary.offer(suiteKey(i));
+    }
+    // Ten slots: the two pinned blocks stay, and all others are evicted in turn.
+    for (let i = 10; i < 40; i++) host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
+    expect([1, 2].map((i) => host.holds(suiteKey(i)))).toEqual([true, true]);
+    waiting[0]!.go();
+    await turn();
+    waiting[1]!.go();
+    await secondary.whenWritten();
+    for (let i = 40; i < 60; i++) host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
+    expect([1, 2].map((i) => host.holds(suiteKey(i)))).toEqual([false, false]);
+    for (const i of [1, 2]) {
+      const into = new Uint8Array(suiteBlockBytes);
+      expect(await inner.load(suiteKey(i), into, open)).toBeUndefined();
+      expect(into).toEqual(suiteBytes(suiteKey(i)));
+    }
+  });
+
+  it('a store that hangs keeps its block pinned, and the others go on after its deadline', async () => {
+    const { secondary, host, waiting, time } = newSecondary();
+    for (const i of [1, 2]) {
+      host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
+      secondary.offer(suiteKey(i));
+    }
+    expect(waiting.map(({ key }) => key)).toEqual([suiteKey(1)]);
+    time.advance(1_000);
+    expect(waiting.map(({ key }) => key)).toEqual([suiteKey(1), suiteKey(2)]);
+    waiting[1]!.go();
+    await turn();
+    for (let i = 10; i < 40; i++) host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
+    expect([1, 2].map((i) => host.holds(suiteKey(i)))).toEqual([true, false]);
+    expect(secondary.counters()).toMatchObject({ 'storeFailed.timedOut': 1, storedBlocks: 1 });
+    waiting[0]!.go();
+    await secondary.whenWritten();
+    secondary.checkInvariants();
+  });
+
+  it('when closed, drops the blocks that wait', async () => {
+    const { secondary, host, waiting } = newSecondary();
+    for (const i of [1, 2, 3]) {
+      host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
+      secondary.offer(suiteKey(i));
+    }
+    const closing = secondary.close();
+    expect(secondary.counters()).toMatchObject({ 'storeFailed.closed': 2 });
+    waiting[0]!.go();
+    await closing;
+    secondary.offer(suiteKey(1));
+    expect(secondary.counters()).toMatchObject({ dropped: 1 });
+  });
+});

@@ -1,0 +1,186 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import type { KvIdentity } from '../connector.ts';
+import { FaultInjector } from '../fault/fault-injector.ts';
+import { type FaultRule, faultRule } from '../fault/fault-rules.ts';
+import { systemTimers } from '../system-timers.ts';
+import { DiskTier } from '../tier/disk/tier-disk.ts';
+import {
+  storedBlockBytes,
+  suiteBlockBytes,
+  suiteBytes,
+  suiteIdentity,
+  suiteKey,
+  tierSuite,
+} from '../tier/tier.suite.ts';
+import type { Tier } from '../tier/tier.ts';
+import { newStack } from './stack-under-test.suite.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kvasir-stack-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+let serial = 0;
+const open = new AbortController().signal;
+const fresh = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
+
+const openDisk = (folder: string, name = 'disk', identity: KvIdentity = suiteIdentity, maxBytes = 1e9) =>
+  DiskTier.open({ root: folder, identity, maxBytes, name, threads: 2 });
+const newDisk = (name?: string) => openDisk(join(root, `${serial++}`), name);
+const faulty = (tier: Tier, ...rules: Partial<FaultRule>[]) =>
+  new FaultInjector(tier, {
+    identity: suiteIdentity,
+    timers: systemTimers,
+    plan: { seed: 1, rules: rules.map((rule) => faultRule({ fault: 'error', ...rule })) },
+  });
+
+// A stack keeps blocks that host memory evicts on the disk, so it has no bound of its own.
+tierSuite(
+  'TierStack of host memory and a disk',
+  async () => {
+    const folder = join(root, `${serial++}`);
+    const disk = await openDisk(folder);
+    const { stack, whenWritten } = newStack(100, [disk]);
+    return {
+      tier: stack,
+      reopen: async (identity) => {
+        await whenWritten();
+        return openDisk(folder, 'disk', identity);
+      },
+    };
+  },
+  { isBounded: false, missCount: (counters, reason) => counters[`host.loadFailed.${reason}`] },
+);
+
+describe('TierStack', () => {
+  const put = (stack: Tier, name: string | number) => stack.store(suiteKey(name), suiteBytes(suiteKey(name)), open);
+  async function loads(stack: Tier, name: string | number, place?: string) {
+    const into = fresh();
+    const sources: string[] = [];
+    const context = { ...(place === undefined ? {} : { place }), servedBy: (source: string) => sources.push(source) };
+    const reason = await stack.load(suiteKey(name), into, open, context);
+    if (reason === undefined) expect(into).toEqual(suiteBytes(suiteKey(name)));
+    return reason ?? sources.join();
+  }
+
+  it('cascade to both tiers: a store in host memory is written to every tier below it', async () => {
+    const [a, b] = [await newDisk('a'), await newDisk('b')];
+    const { stack, whenWritten } = newStack(8, [a, b]);
+    expect(await put(stack, 1)).toBe('stored');
+    expect(await put(stack, 1)).toBe('alreadyStored');
+    await whenWritten();
+    for (const tier of [a, b]) expect(await tier.has([suiteKey(1)], open)).toEqual([true]);
+    expect(stack.counters()).toMatchObject({ 'host.storedBlocks': 1, 'a.storedBlocks': 1, 'b.storedBlocks': 1 });
+    await stack.close();
+  });
+
+  it('loads an evicted block from the first tier that has it, and keeps it in host memory again', async () => {
+    const [a, b] = [await newDisk('a'), await newDisk('b')];
+    const { stack, host, whenWritten } = newStack(2, [a, b]);
+    for (const i of [1, 2, 3]) {
+      await put(stack, i);
+      await whenWritten();
+    }
+    expect(stack.takeEvicted()).toEqual([suiteKey(1)]);
+    expect(await loads(stack, 3)).toBe('host');
+    expect(await loads(stack, 1)).toBe('a');
+    expect(host.holds(suiteKey(1))).toBe(true);
+    expect(await loads(stack, 1)).toBe('host');
+    await a.delete(suiteKey(2));
+    expect(await loads(stack, 2)).toBe('b');
+    await stack.close();
+  });
+
+  it('tries the promised tier first, and then the others', async () => {
+    const [a, b] = [await newDisk('a'), await newDisk('b')];
+    const { stack, whenWritten } = newStack(1, [a, b]);
+    for (const i of [1, 2]) {
+      await put(stack, i);
+      await whenWritten();
+    }
+    expect(await loads(stack, 1, 'b')).toBe('b');
+    await b.delete(suiteKey(2));
+    expect(await loads(stack, 2, 'b')).toBe('a');
+    expect(await loads(stack, 3, 'b')).toBe('missing');
+    await stack.close();
+  });
+
+  it.each<[string, Partial<FaultRule>]>([
+    ['fails', { on: 'load', fault: 'error' }],
+    ['has a damaged block', { on: 'load', fault: 'bitFlip' }],
+    ['hangs and ignores the abort', { on: 'load', fault: 'hung', ignoresAbort: true }],
+  ])('a tier that %s is followed by the next', async (_, rule) => {
+    const [bare, b] = [await newDisk('a'), await newDisk('b')];
+    const a = faulty(bare, rule);
+    const { stack, host, whenWritten } = newStack(2, [a, b], { loadTimeoutMs: rule.fault === 'hung' ? 20 : 60_000 });
+    await put(stack, 1);
+    await whenWritten();
+    await host.delete(suiteKey(1));
+    expect(await loads(stack, 1)).toBe('b');
+    a.releaseHung();
+    await stack.close();
+  });
+
+  it('says why the block could not be loaded, and not that the last tier lacks it', async () => {
+    const [a, b] = [await newDisk('a'), await newDisk('b')];
+    const { stack, host, whenWritten } = newStack(2, [a, b]);
+    await put(stack, 1);
+    await whenWritten();
+    await stack.tamper(suiteKey(1), (stored) => stored.subarray(0, stored.length - 1));
+    await b.delete(suiteKey(1));
+    expect(await loads(stack, 1)).toBe('truncated');
+    expect(host.holds(suiteKey(1))).toBe(false);
+    await stack.close();
+  });
+
+  it('a tier that is down is not called: its breaker opens, and closes again when the tier answers', async () => {
+    const bare = await newDisk('a');
+    const a = faulty(bare, { on: 'load', limit: 2 }, { on: 'store', limit: 2 });
+    const { stack, host, whenWritten } = newStack(8, [a], {
+      storesAtOnce: 1,
+      breaker: { failuresMax: 2, coolDownMs: 1, coolDownMaxMs: 1 },
+    });
+    for (const i of [1, 2]) {
+      await put(stack, i);
+      await whenWritten();
+    }
+    expect(stack.counters()).toMatchObject({ 'a.storeFailed.storeFailed': 2, 'a.breakerOpened.store': 1 });
+    for (let i = 3; stack.levels()['a.breakerOpen.store'] !== 0; i++) {
+      await put(stack, i);
+      await whenWritten();
+    }
+    await put(stack, 'later');
+    await whenWritten();
+    await host.delete(suiteKey('later'));
+    for (const _ of [1, 2]) expect(await loads(stack, 'later')).toBe('storeFailed');
+    let result = await loads(stack, 'later');
+    while (result === 'storeDown') result = await loads(stack, 'later');
+    expect(result).toBe('a');
+    expect(stack.levels()['a.breakerOpen.load']).toBe(0);
+    await stack.close();
+  });
+
+  it('a tier that is too slow loses blocks, and host memory is never full because of it', async () => {
+    const bare = await newDisk('a');
+    const a = faulty(bare, { on: 'store', fault: 'hung' });
+    const { stack, host } = newStack(6, [a], { queuedMax: 3, storesAtOnce: 1 });
+    for (let i = 0; i < 20; i++) expect(await put(stack, i)).toBe('stored');
+    expect(stack.counters()['a.dropped']).toBeGreaterThan(0);
+    expect(stack.levels()).toMatchObject({ 'a.queuedStores': 3, 'host.bytes': 6 * storedBlockBytes });
+    stack.checkInvariants();
+    host.checkInvariants();
+    const closing = stack.close();
+    a.releaseHung();
+    await closing;
+  });
+
+  it('a failed store in one tier does not touch the others', async () => {
+    const [bare, b] = [await newDisk('a'), await newDisk('b')];
+    const { stack, whenWritten } = newStack(2, [faulty(bare, { on: 'store' }), b]);
+    await put(stack, 1);
+    await whenWritten();
+    expect(await b.has([suiteKey(1)], open)).toEqual([true]);
+    expect(await bare.has([suiteKey(1)], open)).toEqual([false]);
+    await stack.close();
+  });
+});
