@@ -45,11 +45,18 @@ test('cached blocks after an evicted block are still used', () => {
 });
 
 test('cached blocks that a request would reference no longer count as available', () => {
-  const cache = cacheOf(5);
+  const cache = cacheOf(6);
   cache.close(computeAll(cache, range(16)));
+  computeAll(cache, [9]);
   const again = cache.open(new TokenBuffer(range(20)), undefined);
   expect(cache.canAdmit(again, 0)).toBe(true);
   expect(cache.canAdmit(again, 1)).toBe(false);
+});
+
+test('a request needs no headroom if no other request has blocks', () => {
+  const cache = cacheOf(5);
+  const request = cache.open(new TokenBuffer(range(20)), undefined);
+  expect(cache.canAdmit(request, 1)).toBe(true);
 });
 
 test('`admit` rejects an answer of `canAdmit` from before another request released blocks', () => {

@@ -60,6 +60,8 @@ export class KvCache {
   /** The request of the proposal; undefined as soon as any block is allocated, referenced or released. */
   #proposedFor: KvRequest | undefined;
   #admissions = 0;
+  /** Requests that have blocks. */
+  #admitted = 0;
 
   constructor(spec: KvCacheSpec, options: KvCacheOptions) {
     assert(spec.groups.length > 0, 'a KV cache needs a group');
@@ -110,16 +112,18 @@ export class KvCache {
 
   /**
    * Looks up the blocks of a request that has none. Returns whether the pool can allocate the missing ones and still
-   * has `headroom` available blocks. `found`: blocks that a connector promised. O(blocks of the request).
+   * has `headroom` available blocks; a request needs no headroom if no other request has blocks. `found`: blocks that a
+   * connector promised. O(blocks of the request).
    */
   canAdmit(request: KvRequest, headroom: number, found: readonly BlockPlace[] = nothingFound): boolean {
     assert(!request.admitted, 'the request has blocks already');
     const { pool } = this.parts;
     this.#proposedFor = request;
-    if (this.#proposal.build(request, true, found) + headroom <= pool.available) return true;
+    const isAlone = this.#admitted === 0;
+    if (this.#proposal.build(request, true, found) + (isAlone ? 0 : headroom) <= pool.available) return true;
     // A request must be admitted if no other request has blocks. If cached blocks and new ones do not fit together, it
     // computes all of its tokens.
-    return headroom === 0 && this.#proposal.build(request, false, nothingFound) <= pool.available;
+    return isAlone && this.#proposal.build(request, false, nothingFound) <= pool.available;
   }
 
   /**
@@ -167,6 +171,7 @@ export class KvCache {
       }
     }
     request.admitted = true;
+    this.#admitted++;
     request.admission = ++this.#admissions;
     planRequest(this.parts, this.#proposal.groups, request);
     return loads;
@@ -348,12 +353,14 @@ export class KvCache {
       table.clear();
     }
     request.reset();
+    this.#admitted--;
   }
 
   /** Called when no request is open and no transfer has pins: every block must be free or cached (I7). O(1). */
   checkUnused(): void {
     const { pool, requests } = this.parts;
     assert(this.#freeSlots.length === requests.length, `${requests.length - this.#freeSlots.length} requests are open`);
+    assert(this.#admitted === 0, `no request is open, but ${this.#admitted} have blocks`);
     const used = pool.blockCount - 1 - pool.available;
     assert(used === 0, `I7: ${used} blocks are in use, but no request or transfer has them`);
   }

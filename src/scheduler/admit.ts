@@ -1,3 +1,4 @@
+import type { BlockForecast } from '../kv/block-forecast.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
 import { type ExternalKv, type Match, nothingFound } from './external-kv.ts';
@@ -15,31 +16,44 @@ export interface AdmissionParts {
   readonly kv: KvCache;
   readonly options: SchedulerOptions;
   readonly external: ExternalKv | undefined;
+  /** Scratch memory of the admissions. */
+  readonly forecast: BlockForecast;
 }
+
+/** So many requests may wait for loads even if fewer may run, as far as their blocks are not needed otherwise. */
+const LOADS_MIN = 16;
 
 /**
  * Admits waiting requests in queue order while there are tokens in the budget, running slots and blocks. A request gets
  * blocks for all its tokens at once. So a prompt never runs out of blocks, and requests that wait for loads cannot
  * cause a deadlock. No request is admitted before the first of the queue, because large requests would starve.
+ *
+ * After an admission, the pool has blocks for the next output tokens of all requests (`BlockForecast`). Otherwise a
+ * preempted request takes the last blocks, and the next decode that needs one preempts it again: a prefill each time.
  */
 export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
-  const { waiting, running, waitingForRemoteKv, kv, options, external } = parts;
+  const { waiting, running, waitingForRemoteKv, kv, options, external, forecast } = parts;
+  let isForecast = false;
   while (running.size < options.maxNumSeqs) {
     // A load needs no scheduled tokens, so it also begins in a step whose budget is used up.
     if (draft.tokensLeft === 0 && external === undefined) return;
     const next = waiting.peek();
     if (next === undefined) return;
-    // One available block for each request that has blocks. Otherwise a preempted request takes the last blocks, and
-    // the next decode that needs one preempts it again: a prefill each time.
-    const headroom = running.size + waitingForRemoteKv.length;
+    if (!isForecast) forecastAdmitted(parts);
+    isForecast = true;
+    const tokensMax = next.outputTokensLeft(options.maxModelLen);
+    forecast.addGrowth(next.kv, tokensMax, 1);
+    const headroom = forecast.peak();
     if (!kv.canAdmit(next.kv, headroom)) {
       external?.hasPinnedUnused();
-      if (external?.dropUnstartedSaves() === true) continue;
-      return;
+      if (external?.dropUnstartedSaves() !== true) return;
+      isForecast = false;
+      continue;
     }
     const match = external === undefined ? nothingFound : findExternal(kv, next, headroom, external);
     if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
     if (match === undefined) {
+      forecast.addGrowth(next.kv, tokensMax, -1);
       waiting.defer(next);
       continue;
     }
@@ -58,21 +72,34 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
   }
 }
 
+/** The blocks that the requests with blocks will need. O(requests). */
+function forecastAdmitted({ running, waitingForRemoteKv, options, forecast }: AdmissionParts): void {
+  forecast.clear();
+  for (let i = 0; i < running.size; i++) {
+    const state = running.at(i);
+    forecast.add(state.kv, state.outputTokensLeft(options.maxModelLen));
+  }
+  for (const state of waitingForRemoteKv) forecast.addGrowth(state.kv, state.outputTokensLeft(options.maxModelLen), 1);
+}
+
 /**
- * A request that computes at once needs tokens in the budget. A request that waits for a load needs none, but at most
- * `maxNumSeqs` requests wait for loads. So loads prepare the next batch while this batch runs, and do not fill the pool
- * with requests that must wait long for a running slot.
+ * A request that computes at once needs tokens in the budget. A request that waits for a load needs none, but the number
+ * of these requests is limited: loads prepare the next batch while this batch runs, and do not fill the pool with
+ * requests that must wait long for a running slot.
  */
-function hasRoom(
-  { kv, waitingForRemoteKv, options }: AdmissionParts,
-  draft: StepDraft,
-  next: RequestState,
-  match: Match,
-): boolean {
+function hasRoom(parts: AdmissionParts, draft: StepDraft, next: RequestState, match: Match): boolean {
+  const { kv, waitingForRemoteKv, options } = parts;
   if (draft.tokensLeft > 0 && waitingForRemoteKv.length < options.maxNumSeqs) return true;
-  return kv.wouldAwaitLoad(next.kv, match.mode !== 'sync')
-    ? waitingForRemoteKv.length < options.maxNumSeqs
-    : draft.tokensLeft > 0;
+  return kv.wouldAwaitLoad(next.kv, match.mode !== 'sync') ? mayLoad(parts, next, match) : draft.tokensLeft > 0;
+}
+
+/**
+ * `maxNumSeqs` requests may wait for loads, and more if that takes no block that requests with blocks may need before
+ * they end. With few running slots, one batch would else end before the next one is loaded.
+ */
+function mayLoad({ kv, waitingForRemoteKv, options, forecast }: AdmissionParts, next: RequestState, match: Match) {
+  if (waitingForRemoteKv.length < options.maxNumSeqs) return true;
+  return waitingForRemoteKv.length < LOADS_MIN && kv.canAdmit(next.kv, forecast.toEnd, match.blocks);
 }
 
 /**

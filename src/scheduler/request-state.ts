@@ -65,6 +65,11 @@ export class RequestState {
     return this.tokens.length - this.sample.promptLength;
   }
 
+  /** The largest number of output tokens that it may still get. */
+  outputTokensLeft(maxModelLen: number): number {
+    return Math.min(this.request.params.maxTokens - this.outputTokens, maxModelLen - this.tokens.length);
+  }
+
   /**
    * `promised`: the tokens of blocks to be loaded, ascending and disjoint. Some of them may be computed in any case.
    */

@@ -5,6 +5,7 @@ import { type BlockId, type RequestId, stepId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../core/request.ts';
 import { TokenBuffer } from '../core/tokens.ts';
+import { BlockForecast } from '../kv/block-forecast.ts';
 import type { HashFunction } from '../kv/block-hash.ts';
 import { KvCache } from '../kv/kv-cache.ts';
 import { type AdmissionParts, admitWaiting } from './admit.ts';
@@ -79,6 +80,7 @@ export class Scheduler implements SchedulerInterface {
       kv: this.#kv,
       options,
       external: this.#external,
+      forecast: new BlockForecast(this.#kv.parts),
     };
   }
 

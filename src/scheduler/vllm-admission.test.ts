@@ -1,17 +1,19 @@
 import { describe, expect, test } from 'vitest';
 import { connected } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
+import { requestId } from '../core/ids.ts';
 
 /**
  * vLLM's tests of how many async loads may be in progress (test_kv_load_failure_recovery and the pull requests 42568,
  * 45406 and 55724) with their names and numbers, and both outcomes. Blocks have 16 tokens.
  *
  * vLLM's main has no limit, so requests that only wait can fill the pool (29877). In the pull requests, a load uses a
- * running slot and the token budget. Here, a request that waits for a load has blocks for all its tokens, and at most
- * `maxNumSeqs` requests wait.
+ * running slot and the token budget. Here, a request that waits for a load has blocks for all its tokens, and
+ * `maxNumSeqs` requests may wait.
  *   - It uses no running slot, so a slow store does not delay requests without loads.
  *   - It uses no token budget, because no tokens are computed.
- *   - The limit exists because loads prepare the next batch. More loads would take blocks from running requests.
+ *   - The limit exists because loads prepare the next batch. With few running slots, up to 16 requests may wait, as far
+ *     as no request with blocks may need the blocks that these loads take.
  */
 const prompt = (own: number, blocks = 2) => range(blocks * 16, own * 10_000);
 type World = ReturnType<typeof connected>;
@@ -22,23 +24,44 @@ const counts = ({ scheduler }: World) => {
 const allOf = ({ loads }: World) => [...loads.values()].map((load) => ({ load }));
 
 describe('async_loads_count_toward_active_request_limit', () => {
-  test('2 running slots, three requests of 2 blocks with 1 in the store: two load, the third when they run', () => {
+  test('2 running slots, three requests of 2 blocks with 1 in the store: all load, and two of them run', () => {
     const world = connected(100, { maxNumSeqs: 2 });
     world.connector.blocks = () => 1;
     for (const own of [1, 2, 3]) world.scheduler.add(short(`${own}`, prompt(own), 1));
-    const first = world.step();
-    expect(first.tokenCount).toBe(0);
-    expect(counts(world)).toEqual({ running: 0, waiting: 1, waitingForRemoteKv: 2 });
-    // vLLM asks twice, because the third request has no slot. Here the third request may need no load, so it is asked
-    // too.
-    expect(world.connector.asked).toEqual(['1', '2', '3']);
+    expect(world.step().tokenCount).toBe(0);
+    expect(counts(world)).toEqual({ running: 0, waiting: 0, waitingForRemoteKv: 3 });
     world.step(allOf(world));
     const next = world.step();
     expect(shape(next)).toEqual(['1: 16-32', '2: 16-32']);
     expect(next.tokenCount).toBe(32);
-    // vLLM: the third still waits. Here it loads while the others run.
-    world.scheduler.add(short('4', prompt(4), 1));
-    expect(world.step().connectorMetadata?.loads.map(({ requestId }) => requestId)).toEqual(['3', '4']);
+    expect(shape(world.step())).toEqual(['3: 16-32']);
+  });
+
+  test('the same with 6 blocks: two load, and the third loads when they run', () => {
+    const world = connected(6, { maxNumSeqs: 2 });
+    world.connector.blocks = () => 1;
+    for (const own of [1, 2]) world.scheduler.add(short(`${own}`, prompt(own), 2));
+    world.scheduler.add(short('3', prompt(3), 1));
+    const first = world.step();
+    expect(first.tokenCount).toBe(0);
+    // Requests 1 and 2 may need one more block each.
+    expect(counts(world)).toEqual({ running: 0, waiting: 1, waitingForRemoteKv: 2 });
+    expect(world.connector.asked).toEqual(['1', '2']);
+    world.step(allOf(world));
+    const next = world.step();
+    expect(shape(next)).toEqual(['1: 16-32', '2: 16-32']);
+    expect(next.tokenCount).toBe(32);
+    // vLLM: the third still waits. Here it loads as soon as its blocks are available.
+    expect(world.step().connectorMetadata?.loads.map(({ requestId }) => requestId)).toEqual([]);
+    expect(world.step().connectorMetadata?.loads.map(({ requestId }) => requestId)).toEqual(['3']);
+  });
+
+  test('at most 16 requests wait for loads if fewer may run', () => {
+    const world = connected(1000, { maxNumSeqs: 2 });
+    world.connector.blocks = () => 1;
+    for (let own = 0; own < 20; own++) world.scheduler.add(short(`${own}`, prompt(own), 1));
+    world.step();
+    expect(counts(world)).toEqual({ running: 0, waiting: 4, waitingForRemoteKv: 16 });
   });
 
   test('a request without loads runs while any number of loads hang', () => {
@@ -53,16 +76,17 @@ describe('async_loads_count_toward_active_request_limit', () => {
   });
 
   test('requests that share a load count towards the limit; sync loads do not', () => {
-    const world = connected(100, { maxNumSeqs: 2 });
+    const world = connected(5, { maxNumSeqs: 2 });
     world.connector.blocks = () => 1;
-    for (const id of ['1', '2', '3']) world.scheduler.add(short(id, prompt(1), 1));
+    // Each has a second block of its own, and may need a third.
+    for (const id of ['1', '2', '3']) world.scheduler.add(short(id, prompt(1).slice(0, 17), 30));
     world.step();
     expect(counts(world)).toEqual({ running: 0, waiting: 1, waitingForRemoteKv: 2 });
+    world.scheduler.abort(requestId('3'));
     world.connector.mode = 'sync';
-    world.step(allOf(world));
-    world.step();
     world.scheduler.add(short('4', prompt(4), 1));
-    expect(shape(world.step())).toEqual(['3: 31-32', '4: 16-32']);
+    expect(shape(world.step())).toEqual(['4: 16-32']);
+    expect(counts(world)).toEqual({ running: 1, waiting: 0, waitingForRemoteKv: 2 });
   });
 });
 
@@ -108,14 +132,15 @@ test('large_async_load_is_limited_by_token_budget', () => {
 });
 
 describe('in_flight_async_loads_limit_later_async_admission', () => {
-  test('budget 32, two loads of 1 block in progress: a third begins in the next step if maxNumSeqs allows', () => {
-    for (const [maxNumSeqs, loads] of [
-      [3, 3],
-      [2, 2],
+  test('budget 32, two loads of 1 block in progress: a third begins in the next step if slots or blocks allow', () => {
+    for (const [maxNumSeqs, blocks, loads] of [
+      [3, 8, 3],
+      [2, 8, 2],
+      [2, 100, 3],
     ] as const) {
-      const world = connected(100, { maxNumBatchedTokens: 32, maxNumSeqs });
+      const world = connected(blocks, { maxNumBatchedTokens: 32, maxNumSeqs });
       world.connector.blocks = () => 1;
-      for (const own of [1, 2]) world.scheduler.add(short(`${own}`, prompt(own), 1));
+      for (const own of [1, 2]) world.scheduler.add(short(`${own}`, prompt(own), 100));
       world.step();
       world.scheduler.add(short('3', prompt(3), 1));
       world.step();

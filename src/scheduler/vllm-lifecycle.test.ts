@@ -77,10 +77,12 @@ describe('remote_prefill', () => {
       world.step();
       world.scheduler.add(short('remote', range(32), 2));
       // vLLM: received, scheduled once, preempted for lack of a block, and resumed when the other request has ended.
-      // Here an admission leaves one available block for each running request, so the load waits.
-      for (const row of ['32-33', '33-34', '34-35']) expect(shape(world.step())).toEqual([`local: ${row}`]);
-      expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 1, waitingForRemoteKv: 0 });
-      world.step();
+      // Here the load waits until the pool has blocks for the next tokens of both requests: it begins in the step with
+      // the last token of the local request.
+      for (const row of ['32-33', '33-34']) expect(shape(world.step())).toEqual([`local: ${row}`]);
+      expect(world.scheduler.stats()).toMatchObject({ running: 1, waiting: 1, waitingForRemoteKv: 0 });
+      expect(shape(world.step())).toEqual(['local: 34-35']);
+      expect(world.scheduler.stats()).toMatchObject({ running: 0, waiting: 0, waitingForRemoteKv: 1 });
       arrive(world);
       expect(shape(world.step())).toEqual(['remote: 31-32']);
       expect(shape(world.step())).toEqual(['remote: 32-33']);
