@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { Command } from 'commander';
 import { formatTable } from '../../src/base/table.ts';
@@ -32,12 +33,12 @@ export function tiersCommand(context: CliContext, exit: Exit): Command {
     .summary('speed of the tiers that keep KV below the pool, and of what limits them')
     .description(
       'Measure how fast tiers store and load KV blocks, with headers, checksums and verification, compared with the same bytes\n' +
-        'moved by what limits the tier: memcpy for host memory, as many plain files for a disk. Needs no model. Use more\n' +
-        'blocks than the caches of the CPU can keep. Files are in the cache of the system.',
+        'moved by what limits the tier: memcpy for host memory, as many plain files for a disk, the client alone for a server. Needs no\n' +
+        'model. Use more blocks than the caches of the CPU can keep. Files are in the cache of the system.',
     )
     .option(
       '--kv-tier <tier>',
-      'a tier below host memory, as for kvasir serve, such as disk:/var/cache/kvasir; repeat it for more (default: disk in the temporary folder)',
+      'a tier below host memory, as for kvasir serve: disk:/path, redis://host:6379 or s3://bucket/prefix; repeat it for more (default: disk in the temporary folder)',
       collect,
     )
     .option('--blocks <n>', 'blocks of one measurement', integerFrom(1), 128)
@@ -85,7 +86,8 @@ function secondary(text: string): SecondarySpec {
 }
 
 const identityOf = (blockBytes: number): KvIdentity => ({
-  fingerprint: 'bench',
+  // Blocks that an interrupted run left in a server are not found.
+  fingerprint: `bench ${randomUUID()}`,
   modelName: 'bench',
   dtype: 'f16',
   rank: 0,

@@ -39,7 +39,7 @@ interface Run {
 
 /**
  * In each repetition the tier and its limit store and load all blocks once, in turn, and their order alternates. The bytes that
- * come back are compared. The first repetition is a warm-up: its stores map memory and make folders.
+ * the tier gives back are compared. The first repetition is a warm-up: its stores map memory and make folders.
  */
 export async function measureTier(subject: TierSubject, options: MeasureTierOptions): Promise<TierRow[]> {
   const { blocks, blockBytes, repetitions, signal, onProgress } = options;
@@ -57,9 +57,12 @@ export async function measureTier(subject: TierSubject, options: MeasureTierOpti
         const run = await timed(subject, direction, pool, callOf(subject, who, direction, keys));
         if (round > 0) runs[who][direction].push(run);
       }
+      if (who === 'limit') {
+        await subject.clearLimit();
+        continue;
+      }
       if (!pool.isCopied()) throw transferFailed({ tier: subject.name, reason: 'other bytes came back' });
-      if (who === 'tier') await subject.delete(keys);
-      else await subject.clearLimit();
+      await subject.delete(keys);
     }
   }
   return directions.map((what) => rowOf(subject, what, { blocks, blockBytes }, runs.tier[what], runs.limit[what]));

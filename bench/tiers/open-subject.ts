@@ -1,6 +1,7 @@
 import { type DiskSpec, diskDefaults, type SecondarySpec } from '../../src/connector/offloading/tier-spec.ts';
-import { tierNotMeasured } from '../errors.ts';
 import { diskSubject } from './disk-subject.ts';
+import { redisSubject } from './redis-subject.ts';
+import { s3Subject } from './s3-subject.ts';
 import type { SubjectOptions, TierSubject } from './tier-subject.ts';
 
 /** Opens the tier of a specification, as `kvasir serve` would, and its limit. */
@@ -9,8 +10,9 @@ export function openSubject(spec: SecondarySpec, options: SubjectOptions): Promi
     case 'disk':
       return diskSubject(spec, options);
     case 'redis':
+      return redisSubject(spec, options);
     case 's3':
-      throw tierNotMeasured({ tier: spec.kind });
+      return s3Subject(spec, options);
   }
 }
 

@@ -20,6 +20,7 @@ export interface TierSubject {
   delete(keys: readonly BlockKey[]): Promise<void>;
   /** Called once per index between calls of `clearLimit`. */
   storeLimit(index: number, bytes: Uint8Array): Promise<void>;
+  /** A client of a server may drop the bytes instead of copying them to `into`. */
   loadLimit(index: number, into: Uint8Array): Promise<void>;
   clearLimit(): Promise<void>;
   close(): Promise<void>;

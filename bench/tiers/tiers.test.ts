@@ -1,9 +1,13 @@
 import { mkdtempSync, readdirSync } from 'node:fs';
-import { afterAll, describe, expect, it } from 'vitest';
+import { Redis } from 'ioredis';
+import { afterAll, describe, expect, it, vi } from 'vitest';
 import type { CliContext } from '../../src/cli/context.ts';
 import { runCli } from '../../src/cli/run-cli.ts';
 import { openMeasuredEngine } from '../../src/compose.ts';
 import { suiteIdentity } from '../../src/connector/tier/tier.suite.ts';
+import { itNeeds } from '../../test/support/needs.ts';
+import { hasRedisServer, needsRedisServer, RedisServer } from '../../test/support/redis-server.ts';
+import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../test/support/s3-server.ts';
 import { temporaryFolder } from '../../test/support/tiny-model.ts';
 import { benchCommand } from '../command.ts';
 import { hostSubject } from './host-subject.ts';
@@ -28,14 +32,19 @@ async function kvasir(...args: string[]) {
   return { code, out, err };
 }
 
+async function measured(...args: string[]) {
+  const sizes = '--blocks 5 --block-bytes 10000 --repetitions 2 --json'.split(' ');
+  const { code, out, err } = await kvasir(...args, ...sizes);
+  const { rows } = (out === '' ? { rows: [] } : JSON.parse(out)) as { rows: TierRow[] };
+  return { code, err, rows };
+}
+
 describe('kvasir bench tiers', () => {
   it('has rows for storing to and loading from host memory and the disk, each with its limit', async () => {
     const storage = mkdtempSync(folder.file('storage-'));
-    const sizes = '--blocks 5 --block-bytes 10000 --repetitions 2 --json'.split(' ');
-    const { code, out, err } = await kvasir('--kv-tier', `disk:${storage}`, ...sizes);
-    expect({ code, err }).toMatchObject({ code: 0 });
+    const { code, err, rows } = await measured('--kv-tier', `disk:${storage}`);
+    expect(code, err).toBe(0);
     expect(err).toMatch(/host load +[\d.e-]+ +memcpy [\d.e-]+ +[\d.e-]+ +>= 0.8/);
-    const { rows } = JSON.parse(out) as { rows: TierRow[] };
     expect(rows).toMatchObject([
       { tier: 'host', what: 'store', limit: 'memcpy', blocks: 5, blockBytes: 10_000, callsAtOnce: 1 },
       { tier: 'host', what: 'load', limit: 'memcpy' },
@@ -50,6 +59,43 @@ describe('kvasir bench tiers', () => {
     }
     // The folders of the bench are removed.
     expect(readdirSync(storage)).toEqual([]);
+  });
+
+  itNeeds(hasRedisServer, needsRedisServer, 'measures a Redis server, and leaves no keys in it', async () => {
+    const server = await RedisServer.start();
+    try {
+      const { code, err, rows } = await measured('--kv-tier', server.url);
+      expect(code, err).toBe(0);
+      expect(rows.slice(2)).toMatchObject([
+        { tier: 'redis', what: 'store', limit: 'SET', callsAtOnce: 8 },
+        { tier: 'redis', what: 'load', limit: 'GET', callsAtOnce: 8 },
+      ]);
+      const admin = new Redis(server.url);
+      const left = await admin.keys('*');
+      admin.disconnect();
+      expect(left.filter((name) => !name.startsWith('kvasir:probe'))).toEqual([]);
+    } finally {
+      await server.stop();
+    }
+  });
+
+  itNeeds(hasS3Server, noS3Server, 'measures a bucket, and leaves no blocks in it', async () => {
+    const server = await S3Server.start('blocks');
+    vi.stubEnv('AWS_ACCESS_KEY_ID', s3Credentials.accessKeyId);
+    vi.stubEnv('AWS_SECRET_ACCESS_KEY', s3Credentials.secretAccessKey);
+    try {
+      const { code, err, rows } = await measured('--kv-tier', `s3://blocks/kv?endpoint=${server.endpoint}`);
+      expect(code, err).toBe(0);
+      expect(rows.slice(2)).toMatchObject([
+        { tier: 's3', what: 'store', limit: 'PUT' },
+        { tier: 's3', what: 'load', limit: 'GET' },
+      ]);
+      const files = readdirSync(server.pathOf('blocks'), { recursive: true, withFileTypes: true });
+      expect(files.filter((entry) => entry.isFile() && !entry.name.endsWith('.json'))).toEqual([]);
+    } finally {
+      vi.unstubAllEnvs();
+      await server.stop();
+    }
   });
 
   it('refuses a tier that it does not know, and a second host tier', async () => {

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { assert } from '../../src/base/assert.ts';
 import { systemClock } from '../../src/base/clock.ts';
 import { type BlockKey, isBlockKey } from '../../src/connector/block-key.ts';
@@ -110,7 +111,9 @@ class Notification {
 /** Keys that no other blocks have. */
 export function blockKeys(count: number, first: number): BlockKey[] {
   return Array.from({ length: count }, (_, i) => {
-    const key = `0-${(first + i).toString(16).padStart(64, '0')}`;
+    const key = `0-${createHash('sha256')
+      .update(`${first + i}`)
+      .digest('hex')}`;
     assert(isBlockKey(key), 'a block key');
     return key;
   });
