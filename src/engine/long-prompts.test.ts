@@ -89,6 +89,18 @@ describe('a long prompt', () => {
       expect(encoded).toHaveLength(1);
     }));
 
+  it('is aborted if the engine closes when its tokens exist and the request has not started', () =>
+    withEngine(withLargeQueue, async ({ engine, tokenizer }) => {
+      let finish = (): void => undefined;
+      tokenizer.encodeInBackground = (text) =>
+        new Promise((resolve) => (finish = () => resolve(tokenizer.encode(text))));
+      const deltas = generate(engine, { prompt: long, params });
+      finish();
+      const closed = engine.close();
+      expect(reasons(await deltas)).toEqual(['abort']);
+      await closed;
+    }));
+
   it('is refused after its beginning is tokenized, if the beginning alone is twice too long', () =>
     withEngine({ tokenBytesMax: 1000 }, async ({ engine, tokenizer }) => {
       await expect(engine.tokenizePrompt('x'.repeat(100_000))).rejects.toMatchObject({

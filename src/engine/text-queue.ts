@@ -50,7 +50,10 @@ export class TextQueue {
         const promptTokens = `more than ${this.#maxModelLen}`;
         throw promptTooLong({ promptTokens, maxTokens: 1, maxModelLen: this.#maxModelLen });
       }
-      return take(await encode(text));
+      const tokens = await encode(text);
+      // The signal may have been aborted after the last token. The engine has then ended its requests, or closed.
+      controller.signal.throwIfAborted();
+      return take(tokens);
     } finally {
       signal?.removeEventListener('abort', onAbort);
       this.#open.delete(controller);
