@@ -283,6 +283,7 @@ export class Engine implements AsyncEngine {
   }
 
   #start(prepared: PreparedRequest, name: string | undefined, signal: AbortSignal | undefined): OutputStream {
+    assert(this.isHealthy(), `request ${name ?? ''} starts in an engine that no longer runs steps`);
     const { params } = prepared;
     const handles: RequestHandle[] = [];
     const onAbort = (): void => {
@@ -333,10 +334,18 @@ export class Engine implements AsyncEngine {
         continue;
       }
       this.#parts.scheduler.checkInvariants(this.#settings.invariants ?? 'counts');
+      this.#checkLive();
       this.#tellDrained();
       const wakeMs = this.#parts.scheduler.nextWakeMs();
       await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
     }
+  }
+
+  /** No step is in flight, and all updates are delivered: the engine and the scheduler have the same requests. */
+  #checkLive(): void {
+    const { running, waiting, waitingForRemoteKv } = this.#parts.scheduler.stats();
+    const scheduled = running + waiting + waitingForRemoteKv;
+    assert(scheduled === this.#live.size, `${scheduled} requests in the scheduler, ${this.#live.size} in the engine`);
   }
 
   /** After a step: reports to the program that runs the engine. */
@@ -405,6 +414,7 @@ export class Engine implements AsyncEngine {
   async #close(): Promise<void> {
     this.#texts.abortAll(engineClosed());
     for (const handle of [...this.#live.values()]) if (!handle.hasEnded) this.#abort(handle, 'abort');
+    assert(this.#live.size === 0, `${this.#live.size} requests are live after the engine has ended all`);
     this.#work.notify();
     await this.#loop;
     try {

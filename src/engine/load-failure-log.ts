@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.ts';
 import type { KvLoadFailurePolicy } from '../connector/connector.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { EngineEvent } from './contract.ts';
@@ -17,8 +18,9 @@ export class LoadFailureLog {
   /** Called after each step with the running totals. */
   update({ recoveries, affectedTokens }: SchedulerStats['transfers']): void {
     const requests = recoveries - this.#recoveries;
-    if (requests === 0) return;
     const tokens = affectedTokens - this.#affectedTokens;
+    assert(requests >= 0 && tokens >= 0, `recoveries fell by ${-requests}, or affected tokens by ${-tokens}`);
+    if (requests === 0) return;
     this.#recoveries = recoveries;
     this.#affectedTokens = affectedTokens;
     const fields = { requests, tokens };

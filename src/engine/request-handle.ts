@@ -81,6 +81,8 @@ export class RequestHandle {
       text += rest.text;
       stop = rest.stop;
     }
+    const { maxTokens } = this.request.params;
+    assert(this.#outputTokens <= maxTokens, `${this.#outputTokens} tokens for ${this.request.id} with ${maxTokens}`);
     let finish = this.#finishOf(update);
     if (stop !== undefined) {
       const ended = update.finish ?? stopInScheduler();

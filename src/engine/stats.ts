@@ -24,10 +24,7 @@ export class EngineTotals {
 
   /** Adds the difference of two running totals of a request; `before` is absent the first time. */
   add(before: RequestStats | undefined, after: RequestStats): void {
-    if (before !== undefined) {
-      assert(after.outputTokens >= before.outputTokens, 'output tokens of a request never decrease');
-      assert(after.computedTokens >= before.computedTokens, 'computed tokens of a request never decrease');
-    }
+    if (before !== undefined) assertAscending(before, after);
     this.#promptTokens += after.promptTokens - (before?.promptTokens ?? 0);
     this.#cachedTokens += after.cachedTokens - (before?.cachedTokens ?? 0);
     this.#generatedTokens += after.outputTokens - (before?.outputTokens ?? 0);
@@ -52,5 +49,22 @@ export class EngineTotals {
       externalTokens: this.#externalTokens,
       transfers: scheduler.transfers,
     };
+  }
+}
+
+const ascending = [
+  'promptTokens',
+  'cachedTokens',
+  'outputTokens',
+  'computedTokens',
+  'recomputedTokens',
+  'preemptions',
+] as const;
+
+function assertAscending(before: RequestStats, after: RequestStats): void {
+  for (const name of ascending) {
+    if (after[name] >= before[name]) continue;
+    // Called for each token, so the message is made only for a failure.
+    assert(false, `${name} of a request fell from ${before[name]} to ${after[name]}`);
   }
 }

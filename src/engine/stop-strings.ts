@@ -24,6 +24,7 @@ export class StopMatcher {
   #hasStopped = false;
 
   constructor(stops: readonly string[], includeStopStrInOutput: boolean) {
+    assert(!stops.includes(''), 'an empty stop string would end every text');
     this.#automata = stops.map((stop) => ({ stop, failure: failureTable(stop), state: 0 }));
     this.#includeStop = includeStopStrInOutput;
   }

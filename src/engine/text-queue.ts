@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.ts';
 import { promptTooLong } from '../core/errors.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 
@@ -41,6 +42,7 @@ export class TextQueue {
     const onAbort = (): void => controller.abort(signal?.reason);
     if (signal?.aborted === true) onAbort();
     signal?.addEventListener('abort', onAbort, { once: true });
+    assert(completions > 0, `a text for ${completions} completions`);
     this.#open.set(controller, completions);
     try {
       const encode = (part: string) => this.#tokenizer.encodeInBackground(part, options, controller.signal);
@@ -56,7 +58,7 @@ export class TextQueue {
       return take(tokens);
     } finally {
       signal?.removeEventListener('abort', onAbort);
-      this.#open.delete(controller);
+      assert(this.#open.delete(controller), 'a text leaves the queue once');
       this.#onEnd();
     }
   }

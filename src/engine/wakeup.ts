@@ -1,3 +1,5 @@
+import { assert } from '../base/assert.ts';
+
 /** Wakes one sleeper. A `notify` before `sleep` is remembered, so no notification is lost before the sleep. */
 export class Wakeup {
   #isNotified: boolean = false;
@@ -10,6 +12,7 @@ export class Wakeup {
 
   /** Resolves at the next `notify`, after `timeoutMs`, or at once if `notify` was called since the last sleep. */
   async sleep(timeoutMs?: number): Promise<void> {
+    assert(this.#wake === undefined, 'one sleeper at a time');
     if (!this.#isNotified) {
       let timer: NodeJS.Timeout | undefined;
       await new Promise<void>((resolve) => {

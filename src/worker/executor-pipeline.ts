@@ -2,6 +2,7 @@ import { assert, assertDefined } from '../base/assert.ts';
 import type { TransferId } from '../connector/connector.ts';
 import { OutputAggregator } from '../connector/transfer/aggregator.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
+import type { StepResult } from '../core/step.ts';
 import type { ExecutedStep, ScheduledStep } from '../scheduler/contract.ts';
 import { ranksDiffer } from './errors.ts';
 import type { Executor } from './executor.ts';
@@ -19,6 +20,7 @@ export class PipelineExecutor implements Executor {
   readonly #ranks: readonly Rank[];
   readonly #aggregator: OutputAggregator;
   #isExecuting: boolean = false;
+  #lastStep = 0;
 
   /** `isOpen`: whether the engine still waits for a transfer. */
   constructor(ranks: readonly Rank[], isOpen: (id: TransferId) => boolean = () => true) {
@@ -30,6 +32,8 @@ export class PipelineExecutor implements Executor {
 
   async execute(step: ScheduledStep): Promise<ExecutedStep> {
     assert(!this.#isExecuting, `step ${step.stepId} begins before the step before it has ended`);
+    assert(step.stepId > this.#lastStep, `step ${step.stepId} begins after step ${this.#lastStep}`);
+    this.#lastStep = step.stepId;
     this.#isExecuting = true;
     try {
       return await this.#execute(step);
@@ -45,11 +49,8 @@ export class PipelineExecutor implements Executor {
     await Promise.allSettled(outputs);
     const done = await Promise.all(outputs);
     const last = assertDefined(done.at(-1), 'an executor needs a rank');
-    assert(last.result.stepId === step.stepId, `step ${step.stepId} has the result of step ${last.result.stepId}`);
-    assert(
-      last.leftOut.every((index) => index in step.sequences),
-      `step ${step.stepId} left out a sequence that it does not have`,
-    );
+    for (const { result } of done) assertResultOf(step, result);
+    assertLeftOut(step, done);
     const invalid = done.flatMap(({ invalidBlocks }) => invalidBlocks ?? []);
     return {
       ...last.result,
@@ -67,6 +68,26 @@ export class PipelineExecutor implements Executor {
 
   async close(): Promise<void> {
     await Promise.all(this.#ranks.map((rank) => rank.close({ timeoutMs: closeTimeoutMs })));
+  }
+}
+
+function assertResultOf({ stepId, sequences }: ScheduledStep, { stepId: actual, sampled }: StepResult): void {
+  assert(actual === stepId, `step ${stepId} has the result of step ${actual}`);
+  assert(
+    sampled.length === sequences.length,
+    `step ${stepId}: ${sampled.length} samples for ${sequences.length} sequences`,
+  );
+}
+
+/** A rank leaves out what the rank before left out, because it has no hidden states for these sequences. */
+function assertLeftOut({ stepId, sequences }: ScheduledStep, outputs: readonly RankOutput[]): void {
+  let before: readonly number[] = [];
+  for (const { leftOut } of outputs) {
+    const areKnown = leftOut.every((index) => index in sequences);
+    assert(areKnown, `step ${stepId} leaves out ${leftOut.join(', ')} of ${sequences.length} sequences`);
+    const areKept = before.every((index) => leftOut.includes(index));
+    assert(areKept, `step ${stepId}: a rank computes a sequence that the rank before left out`);
+    before = leftOut;
   }
 }
 

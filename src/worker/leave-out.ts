@@ -25,6 +25,8 @@ export function sequencesWith(plan: StepPlan, blocks: readonly BlockId[], spec: 
 export function withoutSequences(plan: StepPlan, leftOut: readonly number[]): StepPlan {
   if (leftOut.length === 0) return plan;
   const sequences = plan.sequences.filter((_, index) => !leftOut.includes(index));
+  const expected = plan.sequences.length - leftOut.length;
+  assert(sequences.length === expected, `${sequences.length} sequences remain instead of ${expected}`);
   const tokenCount = sequences.reduce((sum, sequence) => sum + tokenCountOf(sequence), 0) as StepPlan['tokenCount'];
   return { ...plan, sequences, tokenCount };
 }
@@ -39,6 +41,10 @@ export function withoutTokensOf(
   absent: readonly number[],
   leftOut: readonly number[],
 ): HiddenStates {
+  assert(
+    absent.every((index) => leftOut.includes(index)),
+    'a sequence without hidden states is computed',
+  );
   const present = plan.sequences.map((sequence, index) => (absent.includes(index) ? 0 : tokenCountOf(sequence)));
   const tokens = present.reduce((sum, count) => sum + count, 0);
   const kept = present.reduce((sum, count, index) => (leftOut.includes(index) ? sum : sum + count), 0);
@@ -55,6 +61,7 @@ export function withoutTokensOf(
     }
     from += count;
   }
+  assert(from === tokens && to === kept, `${to} of ${from} rows are kept instead of ${kept} of ${tokens}`);
   return out;
 }
 

@@ -21,6 +21,7 @@ export class OpenTransfers {
   readonly #open = new Map<TransferId, Open>();
   /** Levels (`now.*`) that the process has reported. */
   readonly #levels = new Map<string, number>();
+  #lastLoad = 0;
 
   get count(): number {
     return this.#open.size;
@@ -28,7 +29,11 @@ export class OpenTransfers {
 
   /** The step's metadata orders these transfers, also if the process has died. */
   ordered({ loads, saves }: ConnectorMetadata): void {
-    for (const load of loads) this.#add(load.transfer, { load, isDecided: false, isDrained: false });
+    for (const load of loads) {
+      assert(load.transfer > this.#lastLoad, `load ${load.transfer} is ordered after load ${this.#lastLoad}`);
+      this.#lastLoad = load.transfer;
+      this.#add(load.transfer, { load, isDecided: false, isDrained: false });
+    }
     for (const save of saves) this.#add(save.transfer, { save, isDecided: false, isDrained: false });
   }
 
@@ -48,6 +53,7 @@ export class OpenTransfers {
     const loadFailures: BlockLoadFailure[] = [];
     const saveFailures: BlockSaveFailure[] = [];
     for (const [transfer, open] of this.#open) {
+      assert(!open.isDecided || !open.isDrained, `transfer ${transfer} has ended and is still open`);
       if (!open.isDrained) drained.push(transfer);
       if (open.isDecided) continue;
       if ('load' in open) {

@@ -32,6 +32,7 @@ export class InlineRank implements Rank {
   }
 
   async execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
+    assert(this.#closing === undefined, `step ${step.stepId} begins after the rank was closed`);
     if (this.#connector === undefined) return this.#forward(step, upstream, []);
     const metadata = assertDefined(step.connectorMetadata, 'a step for a connector has its metadata');
     const forward =
@@ -91,10 +92,11 @@ export class InlineRank implements Rank {
 /** The result of a step that left sequences out, with the sequence indices of the whole step. */
 function withLeftOut(step: ScheduledStep, { hidden, ...result }: StageResult, leftOut: readonly number[]): RankOutput {
   const upstream = hidden === undefined ? {} : { hidden };
-  if (leftOut.length === 0) return { result, leftOut, ...upstream };
+  const computed = step.sequences.length - leftOut.length;
   assert(result.stepId === step.stepId, `step ${step.stepId} has the result of step ${result.stepId}`);
+  assert(result.sampled.length === computed, `${result.sampled.length} samples for ${computed} sequences`);
+  if (leftOut.length === 0) return { result, leftOut, ...upstream };
   const indices = step.sequences.map((_, index) => index).filter((index) => !leftOut.includes(index));
-  assert(result.sampled.length === indices.length, `${result.sampled.length} samples for ${indices.length} sequences`);
   const sampled: StepResult['sampled'][number][] = step.sequences.map(() => undefined);
   for (const [i, index] of indices.entries()) sampled[index] = result.sampled[i];
   const failures = result.failures?.map(({ sequence, error }) => ({ sequence: indices[sequence]!, error }));

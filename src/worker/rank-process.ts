@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { assertDefined } from '../base/assert.ts';
+import { assert, assertDefined } from '../base/assert.ts';
 import type { Clock } from '../base/clock.ts';
 import { KvasirError } from '../base/errors.ts';
 import type { KvIdentity } from '../connector/connector.ts';
@@ -56,6 +56,7 @@ export class ProcessRank<Setup> implements OpenedRank {
   /** Why no process serves. */
   #workerFailure: Omit<RankTrouble, 'rank' | 'processId'> | undefined;
   #timings = noTimings;
+  #isExecuting: boolean = false;
   #closing: Promise<void> | undefined;
 
   /** @throws the error of the worker that could not open its rank, or `workerStartFailed`. */
@@ -105,6 +106,16 @@ export class ProcessRank<Setup> implements OpenedRank {
   }
 
   async execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
+    assert(!this.#isExecuting, `step ${step.stepId} begins on ${this.#options.name} while another step is in flight`);
+    this.#isExecuting = true;
+    try {
+      return await this.#execute(step, upstream);
+    } finally {
+      this.#isExecuting = false;
+    }
+  }
+
+  async #execute(step: ScheduledStep, upstream: Promise<UpstreamOutput> | undefined): Promise<RankOutput> {
     if (step.connectorMetadata !== undefined) this.#transfers.ordered(step.connectorMetadata);
     if (!this.#isDeathUnreported) {
       // If a worker serves, the step is sent without an await before it.
@@ -116,6 +127,8 @@ export class ProcessRank<Setup> implements OpenedRank {
         return output;
       }
     }
+    const hasDied = this.#isDeathUnreported || this.#closing !== undefined;
+    assert(hasDied, `step ${step.stepId} has no answer of ${this.#options.name}, whose process has not died`);
     this.#isDeathUnreported = false;
     return this.#outputAfterDeath(step);
   }
@@ -152,11 +165,16 @@ export class ProcessRank<Setup> implements OpenedRank {
   }
 
   #serve(worker: WorkerProcess<Setup>): void {
+    assert(
+      this.#serving === undefined && worker === this.#latest,
+      `${this.#options.name} has two processes that serve`,
+    );
     this.#serving = worker;
     this.#workerFailure = undefined;
     const readyMs = this.#options.clock.nowMs();
     void worker.gone.then((end) => {
       if (this.#closing !== undefined) return;
+      assert(this.#serving === worker, `the process of ${this.#options.name} that died did not serve`);
       this.#serving = undefined;
       this.#isDeathUnreported = true;
       this.#timings = this.timings();

@@ -1,3 +1,5 @@
+import { assert } from '../base/assert.ts';
+
 /**
  * When a worker process that dies repeatedly is given up: after `startsMax` processes that served less than `withinMs`.
  */
@@ -25,6 +27,7 @@ export class RestartBudget {
 
   /** A process has ended. Returns the wait before the next one, or the reason why there is none. */
   ended(servedMs: number): { readonly delayMs: number } | { readonly starts: number; readonly seconds: number } {
+    assert(servedMs >= 0, `a process served for ${servedMs} ms`);
     this.#servedMs.push(servedMs);
     const { startsMax, withinMs, backoffMs } = this.#policy;
     let starts = 0;

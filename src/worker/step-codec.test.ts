@@ -4,7 +4,7 @@ import { requestId, stepId, type TokenId, tokenCount } from '../core/ids.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
 import type { SequencePlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
-import { StepEncoder } from './step-codec.ts';
+import { StepDecoder, StepEncoder } from './step-codec.ts';
 
 /** Bytes of a step that decodes one token after a context of `context` tokens. */
 function decodeBytes(context: number): number {
@@ -30,5 +30,23 @@ describe('the message of a step', () => {
   it('of decoding does not grow with the context', () => {
     expect(decodeBytes(100_000)).toBe(decodeBytes(100));
     expect(decodeBytes(100)).toBeLessThan(256);
+  });
+
+  it('that arrives twice, out of order or after a lost message is an assertion', () => {
+    const tokens = new TokenBuffer([1, 2, 3]);
+    const encoder = new StepEncoder();
+    const [first, second, third] = [1, 2, 3].map((step) => {
+      tokens.push(4 as TokenId);
+      const spans = [{ start: tokenCount(tokens.length - 1), end: tokenCount(tokens.length) }];
+      const sequences: SequencePlan[] = [{ requestId: requestId('a'), tokens, spans, blockTables: [] }];
+      const plan = { stepId: stepId(step), sequences, tokenCount: tokenCount(1), released: [] };
+      return structuredClone(encoder.encode(plan));
+    });
+    const decoder = new StepDecoder();
+    decoder.decode(first!);
+    expect(() => decoder.decode(first!)).toThrow('step 1 arrives after step 1');
+    expect(() => decoder.decode(third!)).toThrow('tokens 5 to 6 of the 5 of a');
+    expect(() => decoder.decode(second!)).toThrow('step 2 arrives after step 3');
+    expect(() => new StepDecoder().decode(second!)).toThrow('the request has a mirror');
   });
 });

@@ -60,6 +60,8 @@ export class StepEncoder {
     const requests: RequestId[] = [];
     const samples: SampleRequest[] = [];
     for (const sequence of sequences) this.#encodeSequence(sequence, requests, samples);
+    const slots = this.#sent.size + this.#freeSlots.length;
+    assert(slots === this.#slotCount, `${slots} slots are taken or free, of ${this.#slotCount}`);
     return {
       stepId,
       tokenCount,
@@ -142,6 +144,7 @@ interface KnownRequest {
 export class StepDecoder {
   readonly #known: (KnownRequest | undefined)[] = [];
   readonly #slots = new Map<RequestId, number>();
+  #lastStep = 0;
 
   get requestCount(): number {
     return this.#slots.size;
@@ -149,6 +152,9 @@ export class StepDecoder {
 
   decode(message: StepMessage): ScheduledStep {
     const { stepId, tokenCount, released, connectorMetadata } = message;
+    // A message changes the mirrors, so each must arrive once and in order.
+    assert(stepId > this.#lastStep, `step ${stepId} arrives after step ${this.#lastStep}`);
+    this.#lastStep = stepId;
     for (const id of released) this.#release(id);
     const from = new Int32Reader(message.int32s);
     const requests = message.requests.values();
@@ -171,11 +177,14 @@ export class StepDecoder {
     const flags = from.next();
     const known =
       (flags & isNew) === 0 ? assertDefined(this.#known[slot], 'the request has a mirror') : this.#add(slot, requests);
-    if ((flags & hasNewSample) !== 0) known.sample = samples.next().value;
+    if ((flags & hasNewSample) !== 0) known.sample = next(samples, 'sampling parameters');
     for (const token of from.take(from.next())) known.tokens.push(token as never);
     const spans: Span[] = [];
     for (let count = from.next(); count > 0; count--) {
-      spans.push({ start: from.next() as TokenCount, end: from.next() as TokenCount });
+      const span = { start: from.next() as TokenCount, end: from.next() as TokenCount };
+      const areTokensKnown = span.start < span.end && span.end <= known.tokens.length;
+      assert(areTokensKnown, `tokens ${span.start} to ${span.end} of the ${known.tokens.length} of ${known.id}`);
+      spans.push(span);
     }
     const groups = from.next();
     for (let group = 0; group < groups; group++) applyDelta(from, mirrorOf(known.tables, group));
@@ -191,7 +200,8 @@ export class StepDecoder {
 
   #add(slot: number, requests: Iterator<RequestId>): KnownRequest {
     assert(this.#known[slot] === undefined, `slot ${slot} is taken`);
-    const id: RequestId = requests.next().value;
+    const id = next(requests, 'request');
+    assert(!this.#slots.has(id), `${id} has slot ${this.#slots.get(id)} and gets slot ${slot}`);
     const known: KnownRequest = { id, tokens: new TokenBuffer([]), tables: [], sample: undefined };
     this.#known[slot] = known;
     this.#slots.set(id, slot);
@@ -204,6 +214,12 @@ export class StepDecoder {
     this.#slots.delete(id);
     this.#known[slot] = undefined;
   }
+}
+
+function next<T>(values: Iterator<T>, what: string): T {
+  const { value, done } = values.next();
+  assert(done !== true, `the message has no further ${what}`);
+  return value;
 }
 
 function mirrorOf(tables: TableMirror[], group: number): TableMirror {

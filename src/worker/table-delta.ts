@@ -16,6 +16,7 @@ export class TableMirror implements BlockTable {
   }
 
   resize(length: number): void {
+    assert(length >= 0, `a block table of ${length} blocks`);
     if (length > this.#ids.length) {
       const grown = new Int32Array(Math.max(length, this.#ids.length * 2));
       grown.set(this.#ids.subarray(0, this.#length));
@@ -56,11 +57,18 @@ export function writeDelta(out: Int32Writer, base: BlockTable, table: BlockTable
 
 /** Applies a delta to `table`, which must equal the `base` of the delta. */
 export function applyDelta(from: Int32Reader, table: TableMirror): void {
+  const lengthBefore = table.length;
   table.resize(from.next());
+  let end = 0;
   for (let runs = from.next(); runs > 0; runs--) {
     const start = from.next();
     const ids = from.take(from.next());
-    assert(start + ids.length <= table.length, 'a run beyond its block table');
+    assert(start >= end, `a run at ${start} after a run that ends at ${end}`);
+    end = start + ids.length;
+    assert(end <= table.length, `a run to ${end} of a block table of ${table.length}`);
     table.ids.set(ids, start);
   }
+  // Every new entry is in the last run, or there is no new entry.
+  const isComplete = table.length <= lengthBefore || end === table.length;
+  assert(isComplete, `a block table of ${table.length} blocks whose last run ends at ${end}`);
 }

@@ -1,4 +1,5 @@
 import { type ChildProcess, fork } from 'node:child_process';
+import { assert, assertDefined } from '../base/assert.ts';
 import { trackChild } from '../base/child-processes.ts';
 import { decodeError } from './error-codec.ts';
 import { inheritedFlags } from './node-flags.ts';
@@ -99,6 +100,9 @@ export class WorkerProcess<Setup> {
     cost: number,
   ): Promise<OutputMessage | undefined> {
     if (this.#isGone) return Promise.resolve(undefined);
+    const { name } = this.#options;
+    assert(this.#isReady && !this.#isClosing, `step ${step.stepId} for ${name}, which does not serve`);
+    assert(this.#step === undefined, `step ${step.stepId} for ${name}, which computes another step`);
     const answer = new Settlement<OutputMessage | undefined>();
     this.#step = answer;
     this.#watched.stepBegins(cost);
@@ -118,6 +122,7 @@ export class WorkerProcess<Setup> {
 
   /** Saves get `timeoutMs` to finish. The process has ended afterwards in any case. */
   async close(timeoutMs: number): Promise<void> {
+    assert(!this.#isClosing, `${this.#options.name} is closed twice`);
     this.#isClosing = true;
     this.#wait();
     if (this.#isReady && this.unansweredMs() === undefined) this.#send({ kind: 'close', timeoutMs });
@@ -172,6 +177,7 @@ export class WorkerProcess<Setup> {
         this.#options.onEvent?.(message.message);
         break;
       case 'ready':
+        assert(!this.#isReady, `${this.#options.name} is ready twice`);
         this.#isReady = true;
         this.#watched.started();
         this.#opened.resolve(message.facts);
@@ -185,7 +191,8 @@ export class WorkerProcess<Setup> {
       case 'output':
         this.timings = message.timings;
         this.#watched.stepEnded();
-        this.#step?.resolve(message.output);
+        this.#stepInFlight(message).resolve(message.output);
+        this.#step = undefined;
         break;
       case 'pong':
         this.#watched.answered(message.isComputing);
@@ -194,6 +201,13 @@ export class WorkerProcess<Setup> {
         this.#options.onWake();
         break;
     }
+  }
+
+  #stepInFlight({ output }: Extract<FromWorker, { kind: 'output' }>): Settlement<OutputMessage | undefined> {
+    return assertDefined(
+      this.#step,
+      `${this.#options.name} answers step ${output.result.stepId}, which is not in flight`,
+    );
   }
 
   /** Errors are ignored: a worker that cannot be reached has ended or will end. */
@@ -209,6 +223,7 @@ export class WorkerProcess<Setup> {
   }
 
   #waited(): void {
+    assert(this.#waiters > 0, `a wait for ${this.#options.name} ends twice`);
     if (--this.#waiters > 0) return;
     this.#child.unref();
     this.#child.channel?.unref();

@@ -1,3 +1,4 @@
+import { assert } from '../base/assert.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 
 export interface WorkerWatchOptions {
@@ -32,9 +33,11 @@ export class WorkerWatch {
   #isStarting: boolean = true;
   #isPinged: boolean = false;
   #silentMs = 0;
+  #hasStep: boolean = false;
   #isComputing: boolean = false;
   #computingMs = 0;
   #stepLimitMs = Infinity;
+  #isStuck: boolean = false;
 
   constructor(options: WorkerWatchOptions) {
     this.#options = options;
@@ -56,22 +59,28 @@ export class WorkerWatch {
 
   /** The worker has answered a ping. */
   answered(isComputing: boolean): void {
+    assert(this.#isPinged, 'a worker answers a ping that was not sent');
     this.#isPinged = false;
     this.#isComputing = isComputing;
   }
 
   /** The worker has loaded and serves. */
   started(): void {
+    assert(this.#isStarting, 'a worker starts to serve twice');
     this.#isStarting = false;
   }
 
   stepBegins(cost: number): void {
+    assert(!this.#isStarting && !this.#hasStep, 'a step begins before its worker can compute it');
+    this.#hasStep = true;
     this.#isComputing = false;
     this.#computingMs = 0;
     this.#stepLimitMs = this.#options.deadlines.limitMs(cost);
   }
 
   stepEnded(): void {
+    assert(this.#hasStep, 'a step ends that has not begun');
+    this.#hasStep = false;
     this.#stepLimitMs = Infinity;
   }
 
@@ -81,6 +90,7 @@ export class WorkerWatch {
 
   /** `elapsedMs`: time in which this process ran. */
   tick(elapsedMs: number): void {
+    assert(elapsedMs >= 0, `a tick of ${elapsedMs} ms`);
     if (!this.#isPinged) {
       this.#isPinged = true;
       this.#silentMs = 0;
@@ -105,6 +115,8 @@ export class WorkerWatch {
   }
 
   #stuck(reason: string): void {
+    assert(!this.#isStuck, `a worker that was killed ${reason}`);
+    this.#isStuck = true;
     this.stop();
     this.#options.onStuck(reason);
   }
@@ -132,6 +144,7 @@ export class StepDeadlines {
   }
 
   learn(cost: number, computeMs: number): void {
+    assert(cost >= 0 && computeMs >= 0, `a step of cost ${cost} computed for ${computeMs} ms`);
     if (cost === 0) return;
     this.#steps++;
     this.#msPerCost = Math.max(computeMs / cost, this.#msPerCost * rateDecay);
