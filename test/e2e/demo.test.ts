@@ -56,8 +56,17 @@ it('the demo generates the same texts with every fault, and recomputes only the 
     'seeded, temperature 0.8',
     'prefill, two ranks',
     'two ranks, other blocks',
+    'preempted, host memory',
+    'restarted, disk tier',
   ]);
-  for (const row of stages) {
+  const preempted = stages.find(({ mustPreempt }) => mustPreempt)!;
+  expect(preempted.preemptions).toBeGreaterThan(0);
+  expect(preempted.loaded).toBeGreaterThan(0);
+  // Of each preempted request, less than one block is computed again.
+  expect(preempted.recomputed).toBeLessThan(preempted.preemptions * 16);
+  expect(preempted.computed).toBe(preempted.minimum + preempted.recomputed);
+  expect(stages.at(-1)!.loaded).toBe(stages[1]!.loaded);
+  for (const row of stages.filter(({ mustPreempt }) => !mustPreempt)) {
     const { name, computed, minimum, recomputed, repairMinimum, failed, blocksFailed, blocksEqual, isTextEqual } = row;
     expect({ name, computed, recomputed, blocksEqual, isTextEqual }).toEqual({
       name,

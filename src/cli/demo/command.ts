@@ -13,7 +13,7 @@ import { Scenario } from './scenario.ts';
 import { runStageProcess, stageCommandName } from './stage-process.ts';
 import { runStage, type StageOrder } from './stage-run.ts';
 import { StageTable } from './stage-table.ts';
-import { decodeStages } from './stages.ts';
+import { decodeStages, tierStages } from './stages.ts';
 
 interface DemoFlags {
   readonly model?: string;
@@ -31,8 +31,9 @@ export const demoCommand: CommandFactory = (context, exit) => {
     .description(
       'Show recovery from failed loads. One process computes four prompts and stores their KV. Then each stage, a\n' +
         'separate process, loads the KV and continues the texts, while loads fail, bytes are corrupt, the store hangs,\n' +
-        'or different blocks are missing on two ranks. Every text must be the same, and only tokens whose load failed\n' +
-        'may be computed again. Otherwise the exit code is 1.',
+        'or different blocks are missing on two ranks. Then requests are preempted and load their KV from host memory, and\n' +
+        'a process that starts again loads it from a disk. Every text must be the same, and only tokens whose load\n' +
+        'failed may be computed again. Otherwise the exit code is 1.',
     )
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
     .option('--threads <n>', 'threads that compute in each process (default: all cores)', integerFrom(1))
@@ -45,7 +46,7 @@ export const demoCommand: CommandFactory = (context, exit) => {
       `
 Columns:
   loaded, failed   tokens whose KV was loaded, and tokens whose load failed
-  recomputed       tokens that were computed because of failed loads, as counted by the engine
+  recomputed       tokens that were computed because of failed loads or preemptions, as counted by the engine
   computed         all computed tokens, of prompts and outputs
   minimum          smallest number of tokens to compute; a naive reference counts it from the blocks that failed
   first token      median over the prompts, since submission
@@ -119,6 +120,7 @@ async function runScenario(
     if (stage.ranks === 2) await show('prefill, two ranks', () => scenario.prefill('prefill, two ranks', 2));
     await show(stage.name, () => scenario.decode(stage));
   }
+  for (const stage of tierStages) await show(stage.name, () => scenario.keepInTiers(stage));
   const isGood = rows.every(isProven);
   if (flags.json) stdout.write(`${JSON.stringify({ model, stages: rows, isProven: isGood })}\n`);
   else stdout.write(`\n${table.legend()}\n${differences}${table.verdict(verdictOf(rows), isGood)}`);

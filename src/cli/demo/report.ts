@@ -11,9 +11,14 @@ export interface StageRow {
   /** All tokens that the stage computed, and the minimum of the reference (`needed-tokens.ts`). */
   readonly computed: number;
   readonly minimum: number;
-  /** The tokens computed because of failed loads: counted by the engine, and by the reference. */
+  /** The tokens computed because of failed loads or preemptions: counted by the engine, and by the reference. */
   readonly recomputed: number;
   readonly repairMinimum: number;
+  readonly preemptions: number;
+  /** The stage must preempt requests, which load their KV from a tier. */
+  readonly mustPreempt: boolean;
+  /** How many tokens more than the minimum the stage may compute: of each preempted request, less than one block. */
+  readonly allowance: number;
   /** Median over the prompts. */
   readonly firstTokenMs: number;
   /** Blocks that failed, and how many of them have the CRC of the original bytes after recomputing. */
@@ -34,6 +39,8 @@ export interface StageFacts {
   readonly failedKeys: ReadonlySet<BlockKey>;
   readonly minimum: number;
   readonly repairMinimum: number;
+  /** The stage must preempt requests, and they must load their KV from a tier. */
+  readonly mustPreempt?: boolean;
   /** The CRCs of the blocks that the prefill stage stored, and of those that this stage stored. */
   readonly stored: StoredCrcs;
   readonly computed: StoredCrcs;
@@ -45,15 +52,20 @@ export function rowOf(facts: StageFacts): StageRow {
   const sum = (of: (completion: StageCompletion) => number): number =>
     completions.reduce((total, completion) => total + of(completion), 0);
   const failed = sum(({ failedBlocks }) => failedBlocks) * blockSize;
+  const preemptions = sum((completion) => completion.preemptions);
+  const loaded = sum(({ loadedTokens }) => Object.values(loadedTokens).reduce((total, count) => total + count, 0));
   const equal = [...failedKeys].filter((key) => compareBlock(key, facts.ranks, facts.stored, facts.computed).isEqual);
   return {
     name: facts.name,
-    loaded: sum(({ promisedTokens }) => promisedTokens) - failed,
+    loaded: preemptions === 0 ? sum(({ promisedTokens }) => promisedTokens) - failed : loaded,
     failed,
     computed: sum(({ computedTokens }) => computedTokens),
     minimum: facts.minimum,
     recomputed: sum(({ recomputedTokens }) => recomputedTokens),
     repairMinimum: facts.repairMinimum,
+    preemptions,
+    mustPreempt: facts.mustPreempt === true,
+    allowance: facts.mustPreempt === true ? preemptions * blockSize : 0,
     firstTokenMs: medianOf(completions.map(({ firstTokenMs }) => firstTokenMs)),
     blocksFailed: failedKeys.size,
     blocksEqual: equal.length,
@@ -75,13 +87,16 @@ function medianOf(values: readonly number[]): number {
   return (sorted[(sorted.length - 1) >> 1]! + sorted[sorted.length >> 1]!) / 2;
 }
 
-/** Whether a stage succeeded: its faults happened, the output is equal, and only the minimum was computed. */
+/** Whether a stage succeeded: its faults and preemptions happened, the output is equal, and only the minimum was computed. */
 export const isProven = (row: StageRow): boolean =>
   row.isTextEqual &&
-  row.computed === row.minimum &&
-  row.recomputed === row.repairMinimum &&
+  row.computed >= row.minimum &&
+  row.computed <= row.minimum + row.allowance &&
+  row.recomputed >= row.repairMinimum &&
+  row.recomputed <= row.repairMinimum + row.allowance &&
   row.blocksEqual === row.blocksFailed &&
-  row.failed > 0 === row.blocksFailed > 0;
+  row.failed > 0 === row.blocksFailed > 0 &&
+  (!row.mustPreempt || (row.preemptions > 0 && row.loaded > 0));
 
 /** Differences between the texts of a stage and the expected texts; empty if there are none. */
 export function differencesOf({ name, completions, reference }: StageFacts): string {

@@ -16,7 +16,9 @@ import {
   prompts,
   type SamplingName,
   samplings,
+  type TierStage,
 } from './stages.ts';
+import { TierScenario } from './tier-scenario.ts';
 
 export interface ScenarioOptions {
   /** The parent folder of all directories. */
@@ -128,6 +130,15 @@ export class Scenario {
     };
   }
 
+  /** A stage with the tiers of `OffloadingConnector`. */
+  keepInTiers({ name, kind }: TierStage): Promise<StageFacts> {
+    const { engine, blockSize, runProcess } = this.#options;
+    const { blocks, completions: reference } = this.#prefilled.get(1)!;
+    const newFolder = (what: string): Promise<string> => this.#newFolder(what);
+    const scenario = new TierScenario({ engine, blockSize, blocks, reference, newFolder, runProcess });
+    return kind === 'preempted' ? scenario.preempted(name) : scenario.restarted(name);
+  }
+
   #run(name: string, ranks: 1 | 2, store: StageOrder['store'], params: StageOrder['samplings']): Promise<StageAnswer> {
     const { engine, blockSize } = this.#options;
     return this.#options.runProcess(name, {
@@ -138,6 +149,7 @@ export class Scenario {
         pipelineParallelSize: ranks,
         distributedExecutorBackend: ranks === 1 ? 'uni' : 'mp',
       },
+      connector: 'twoDirectories',
       store,
       prompts,
       samplings: params,

@@ -8,11 +8,15 @@ import type { CliContext } from '../context.ts';
 /** The input of a stage's process, on its standard input. Plain data. */
 export interface StageOrder {
   readonly engine: Omit<EngineOptions, 'kvTransferConfig' | 'onEvent' | 'onProgress' | 'onDigestProgress'>;
-  /** `kv_connector_extra_config` of the connector with two directories. */
+  /** `twoDirectories`: the demo's connector, which loads from one directory and stores in another. */
+  readonly connector: 'twoDirectories' | 'offloading';
+  /** Its `kv_connector_extra_config`. */
   readonly store: JsonObject;
   /** Named `prompt-0`, `prompt-1`, ... All prompts run together, once for each of `samplings`. */
   readonly prompts: readonly string[];
   readonly samplings: readonly SamplingOptions[];
+  /** All samplings run at once, and no prompt shares KV with another. */
+  readonly isSeparate?: boolean;
 }
 
 /** The output of a stage's process, on its standard output. */
@@ -34,6 +38,9 @@ export interface StageCompletion {
   readonly failedBlocks: number;
   readonly computedTokens: number;
   readonly recomputedTokens: number;
+  /** Tokens that were loaded, by tier. */
+  readonly loadedTokens: Readonly<Record<string, number>>;
+  readonly preemptions: number;
 }
 
 /** Runs in the stage's own process. */
@@ -42,20 +49,26 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
   const engine = await context.createEngine({
     ...order.engine,
     kvTransferConfig: {
-      kv_connector: 'TwoDirectoriesConnector',
-      kv_connector_module_path: connectorModule(),
+      ...(order.connector === 'offloading'
+        ? { kv_connector: 'OffloadingConnector' }
+        : { kv_connector: 'TwoDirectoriesConnector', kv_connector_module_path: connectorModule() }),
       kv_role: 'kv_both',
       kv_connector_extra_config: order.store,
     },
     onEvent: ({ message }) => void events.push(message),
   });
   try {
-    const completions: StageCompletion[][] = [];
-    for (const params of order.samplings) {
-      completions.push(
-        await Promise.all(order.prompts.map((prompt, i) => complete(engine, prompt, `prompt-${i}`, params))),
+    const completeAll = (params: SamplingOptions, sampling: number): Promise<StageCompletion[]> =>
+      Promise.all(
+        order.prompts.map((prompt, i) =>
+          order.isSeparate === true
+            ? complete(engine, prompt, `prompt-${i}-${sampling}`, params, `${i}-${sampling}`)
+            : complete(engine, prompt, `prompt-${i}`, params),
+        ),
       );
-    }
+    const completions: StageCompletion[][] = [];
+    if (order.isSeparate === true) completions.push(...(await Promise.all(order.samplings.map(completeAll))));
+    else for (const [i, params] of order.samplings.entries()) completions.push(await completeAll(params, i));
     return { promptTokens: order.prompts.map((prompt) => engine.tokenize(prompt)), completions, events };
   } finally {
     await engine.close();
@@ -73,21 +86,31 @@ async function complete(
   prompt: string,
   requestId: string,
   params: SamplingOptions,
+  cacheSalt?: string,
 ): Promise<StageCompletion> {
   const started = performance.now();
   let firstTokenMs = Number.NaN;
   let text = '';
-  let counts = { promisedTokens: 0, failedBlocks: 0, computedTokens: 0, recomputedTokens: 0 };
+  let counts = { promisedTokens: 0, failedBlocks: 0, computedTokens: 0, recomputedTokens: 0, preemptions: 0 };
+  let loadedTokens: StageCompletion['loadedTokens'] = {};
   const tokens: number[] = [];
   const logprobs: number[] = [];
-  for await (const delta of engine.generate({ prompt, requestId, params: { ...params, logprobs: 0 } })) {
+  const salt = cacheSalt === undefined ? {} : { cacheSalt };
+  for await (const delta of engine.generate({ prompt, requestId, ...salt, params: { ...params, logprobs: 0 } })) {
     if (delta.tokenIds.length > 0 && tokens.length === 0) firstTokenMs = performance.now() - started;
     text += delta.text;
     tokens.push(...delta.tokenIds);
     for (const { logprob } of delta.logprobs ?? []) logprobs.push(logprob);
     if (delta.finish?.error !== undefined) throw delta.finish.error;
-    const { externalTokens = 0, failedLoads = 0, computedTokens, recomputedTokens } = delta.stats;
-    counts = { promisedTokens: externalTokens, failedBlocks: failedLoads, computedTokens, recomputedTokens };
+    const { externalTokens = 0, failedLoads = 0, computedTokens, recomputedTokens, preemptions } = delta.stats;
+    counts = {
+      promisedTokens: externalTokens,
+      failedBlocks: failedLoads,
+      computedTokens,
+      recomputedTokens,
+      preemptions,
+    };
+    loadedTokens = delta.stats.loadedTokens ?? loadedTokens;
   }
-  return { text, tokens, logprobs, firstTokenMs, ...counts };
+  return { text, tokens, logprobs, firstTokenMs, loadedTokens, ...counts };
 }

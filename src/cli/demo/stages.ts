@@ -92,6 +92,18 @@ export const decodeStages: readonly DecodeStage[] = [
   },
 ];
 
+/** A process that keeps KV in the tiers of `OffloadingConnector`. */
+export type TierStage =
+  /** The pool is too small for all requests: some are preempted, and load their KV from host memory. */
+  | { readonly name: string; readonly kind: 'preempted' }
+  /** A process ends, and the next one with the same tiers loads from the disk what it stored. */
+  | { readonly name: string; readonly kind: 'restarted' };
+
+export const tierStages: readonly TierStage[] = [
+  { name: 'preempted, host memory', kind: 'preempted' },
+  { name: 'restarted, disk tier', kind: 'restarted' },
+];
+
 /** The connector's fault plans: one per rank, with the keys of the blocks. */
 export function faultPlans(kind: StageFault['kind'], failedKeys: readonly (readonly BlockKey[])[]): JsonValue {
   return failedKeys.map((keys): JsonObject => ({ seed: 1, rules: [{ fault: kind, on: 'load', keys: [...keys] }] }));
