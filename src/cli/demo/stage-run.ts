@@ -61,9 +61,12 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
     const completeAll = (params: SamplingOptions, sampling: number): Promise<StageCompletion[]> =>
       Promise.all(
         order.prompts.map((prompt, i) =>
-          order.isSeparate === true
-            ? complete(engine, prompt, `prompt-${i}-${sampling}`, params, `${i}-${sampling}`)
-            : complete(engine, prompt, `prompt-${i}`, params),
+          complete(
+            engine,
+            order.isSeparate === true
+              ? { prompt, params, requestId: `prompt-${i}-${sampling}`, cacheSalt: `${i}-${sampling}` }
+              : { prompt, params, requestId: `prompt-${i}` },
+          ),
         ),
       );
     const completions: StageCompletion[][] = [];
@@ -81,13 +84,14 @@ function connectorModule(): string {
   return fileURLToPath(new URL(`./two-directories-connector.${extension}`, import.meta.url));
 }
 
-async function complete(
-  engine: AsyncEngine,
-  prompt: string,
-  requestId: string,
-  params: SamplingOptions,
-  cacheSalt?: string,
-): Promise<StageCompletion> {
+interface StageRequest {
+  readonly prompt: string;
+  readonly params: SamplingOptions;
+  readonly requestId: string;
+  readonly cacheSalt?: string;
+}
+
+async function complete(engine: AsyncEngine, request: StageRequest): Promise<StageCompletion> {
   const started = performance.now();
   let firstTokenMs = Number.NaN;
   let text = '';
@@ -95,8 +99,7 @@ async function complete(
   let loadedTokens: StageCompletion['loadedTokens'] = {};
   const tokens: number[] = [];
   const logprobs: number[] = [];
-  const salt = cacheSalt === undefined ? {} : { cacheSalt };
-  for await (const delta of engine.generate({ prompt, requestId, ...salt, params: { ...params, logprobs: 0 } })) {
+  for await (const delta of engine.generate({ ...request, params: { ...request.params, logprobs: 0 } })) {
     if (delta.tokenIds.length > 0 && tokens.length === 0) firstTokenMs = performance.now() - started;
     text += delta.text;
     tokens.push(...delta.tokenIds);
