@@ -55,15 +55,15 @@ export class ObjectListing {
         await this.#list();
         continue;
       }
-      // Its result is too old, but two listings at once are no faster.
-      await this.#running.promise.catch(() => undefined);
+      // Its result is too old, but two listings at once are no faster. If it fails, the next would too.
+      await this.#running.promise;
     }
     this.#planFull();
   }
 
-  /** The running full listing, if there is one. */
-  get background(): Promise<void> {
-    return this.#full ?? Promise.resolve();
+  /** Resolves when no listing runs. */
+  async whenIdle(): Promise<void> {
+    await Promise.allSettled([this.#running?.promise, this.#full]);
   }
 
   #list(): Promise<void> {

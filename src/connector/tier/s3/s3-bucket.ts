@@ -53,6 +53,8 @@ export const sdkPackage = '@aws-sdk/client-s3';
 export const sdkVersion = '3.1169.0';
 
 const connectTimeoutMs = 5_000;
+/** Of one page. Look-ups wait for it, and a hung connection must not delay them as long as a slow transfer may take. */
+const listTimeoutMs = 10_000;
 const offsetMinMs = 3_000;
 /** A kept connection that the server has closed: nothing of the answer has arrived. */
 const staleConnection = new Set(['ECONNRESET', 'EPIPE']);
@@ -114,7 +116,8 @@ export class S3Bucket {
     where: { readonly prefix: string; readonly after: string; readonly continuation: string | undefined },
     signal: AbortSignal,
   ): Promise<ObjectPage> {
-    return this.#call(signal, async (abortSignal) => {
+    const timeoutMs = Math.min(this.#options.requestTimeoutMs, listTimeoutMs);
+    return this.#call(signal, timeoutMs, async (abortSignal) => {
       const command = new this.#sdk.ListObjectsV2Command({
         Bucket: this.#options.bucket,
         Prefix: where.prefix,
@@ -134,7 +137,7 @@ export class S3Bucket {
 
   /** Writes the bytes of the object, or of the part in `range` that exists, to the sink. */
   get(name: string, range: ByteRange | undefined, sink: ByteSink, signal: AbortSignal): Promise<void> {
-    return this.#call(signal, async (abortSignal) => {
+    return this.#call(signal, this.#options.requestTimeoutMs, async (abortSignal) => {
       const command = new this.#sdk.GetObjectCommand({
         Bucket: this.#options.bucket,
         Key: name,
@@ -152,7 +155,7 @@ export class S3Bucket {
   }
 
   put(name: string, body: Uint8Array, signal: AbortSignal): Promise<void> {
-    return this.#call(signal, async (abortSignal) => {
+    return this.#call(signal, this.#options.requestTimeoutMs, async (abortSignal) => {
       const command = new this.#sdk.PutObjectCommand({ Bucket: this.#options.bucket, Key: name, Body: body });
       await sendTwice(() => this.#client.send(command, { abortSignal }), abortSignal);
     });
@@ -161,7 +164,7 @@ export class S3Bucket {
   /** No effect if the object does not exist. */
   async delete(name: string, signal: AbortSignal): Promise<void> {
     try {
-      await this.#call(signal, async (abortSignal) => {
+      await this.#call(signal, this.#options.requestTimeoutMs, async (abortSignal) => {
         const command = new this.#sdk.DeleteObjectCommand({ Bucket: this.#options.bucket, Key: name });
         await sendTwice(() => this.#client.send(command, { abortSignal }), abortSignal);
       });
@@ -175,9 +178,8 @@ export class S3Bucket {
     this.#client.destroy();
   }
 
-  async #call<T>(signal: AbortSignal, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    const { timers, requestTimeoutMs: timeoutMs } = this.#options;
-    return withDeadline({ timers, timeoutMs, signal }, async (abortSignal) => {
+  async #call<T>(signal: AbortSignal, timeoutMs: number, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    return withDeadline({ timers: this.#options.timers, timeoutMs, signal }, async (abortSignal) => {
       try {
         return await call(abortSignal);
       } catch (error) {

@@ -249,7 +249,7 @@ export class S3Tier implements TamperableTier {
     this.#packs.flush();
     await this.#calls.close();
     this.#closing.abort(new Error('the tier is closed'));
-    await this.#objects.listing.background;
+    await this.#objects.listing.whenIdle();
     this.#bucket.close();
   }
 
