@@ -82,7 +82,7 @@ export class FaultTier implements ConnectorPort {
   readonly #failing = new Map<TransferId, Set<BlockId>>();
   readonly #cancelled = new Set<TransferId>();
   #decided: TransferId[] = [];
-  #stepBlocks: readonly BlockId[] = [];
+  #stepLoaders: ReadonlySet<RequestId> = new Set();
   /** Request, place and key of blocks that failed while the request waited: the engine must not load them from there again. */
   readonly #failed = new Set<string>();
   /** The same from the report on, also for cancelled loads: the engine may use such a place or not. */
@@ -241,13 +241,10 @@ export class FaultTier implements ConnectorPort {
     }
     this.memoryInvalidated(invalid);
     this.#move(true);
-    const stepBlocks: BlockId[] = [];
     const failed = new Set<BlockId>();
-    for (const { job, failed: blocks, isArrived } of this.#loads) {
-      for (const { block } of job.blocks) stepBlocks.push(block);
+    for (const { job, failed: blocks, isArrived } of this.#loads)
       if (job.mode === 'sync' && isArrived) for (const block of blocks) failed.add(block);
-    }
-    this.#stepBlocks = stepBlocks;
+    this.#stepLoaders = new Set(this.#loads.map(({ job }) => job.requestId));
     return failed;
   }
 
@@ -282,9 +279,9 @@ export class FaultTier implements ConnectorPort {
     }
   }
 
-  /** The blocks of all loads that were open in this step, decided or not. */
-  get loadingBlocks(): readonly BlockId[] {
-    return this.#stepBlocks;
+  /** The requests with loads of their own that were open in this step, decided or not. */
+  get loaders(): ReadonlySet<RequestId> {
+    return this.#stepLoaders;
   }
 
   /** No new faults; hung loads drain within 100 seconds. */

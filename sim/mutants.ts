@@ -249,6 +249,15 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
+    bug: 'by the policy `fail`, requests that share the failed load of another end with it',
+    breaks: ['I9'],
+    seed: 198,
+    scenario: 'tiers',
+    file: 'src/scheduler/recovery.ts',
+    find: 'if (affected.has(state.kv)) failed.add(state.kv);',
+    replace: 'for (const user of affected) failed.add(user);',
+  },
+  {
     bug: 'a promised block that failed is loaded from the same place again',
     breaks: ['failed for'],
     seed: 5,

@@ -94,13 +94,17 @@ export class OutputChecker {
     }
   }
 
-  /** Requests that have none of the blocks in known tables. Empty with state groups, whose reserved blocks are not in tables. */
-  requestsWithout(blocks: ReadonlySet<number>): ReadonlySet<RequestId> {
+  /** Requests that certainly have none of the blocks and are not in `loaders`. */
+  requestsWithout(blocks: ReadonlySet<number>, loaders: ReadonlySet<RequestId>): ReadonlySet<RequestId> {
     const ids = new Set<RequestId>();
-    if (this.#spec.groups.some(({ kind }) => kind === 'state')) return ids;
-    for (const [id, { tables }] of this.#cases)
-      if (tables?.some((table) => table.ids.subarray(0, table.length).some((block) => blocks.has(block))) === false)
-        ids.add(id);
+    // The reserved blocks of state groups are in no table.
+    const areTablesComplete = this.#spec.groups.every(({ kind }) => kind !== 'state');
+    const hasNone = (table: BlockTable): boolean =>
+      !table.ids.subarray(0, table.length).some((block) => blocks.has(block));
+    for (const [id, { tables }] of this.#cases) {
+      if (loaders.has(id)) continue;
+      if (blocks.size === 0 || (areTablesComplete && tables?.every(hasNone) === true)) ids.add(id);
+    }
     return ids;
   }
 

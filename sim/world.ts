@@ -263,10 +263,13 @@ export class World {
     return { ...result, failures, sampled: result.sampled.map((token, i) => (invalid.has(i) ? undefined : token)) };
   }
 
-  /** Requests that these invalid blocks may not end. Called before the scheduler receives the report. */
+  /**
+   * Requests that these invalid blocks and failed loads may not end: a request that shares the failed load of another loads or computes
+   * the blocks itself. Called before the scheduler receives the report.
+   */
   #unaffected(invalid: readonly BlockId[]): ReadonlySet<RequestId> | undefined {
     if (this.#options.kvLoadFailurePolicy !== 'fail') return undefined;
-    return this.#checker.requestsWithout(new Set([...invalid, ...(this.#tier?.loadingBlocks ?? nothing)]));
+    return this.#checker.requestsWithout(new Set(invalid), this.#tier?.loaders ?? noRequest);
   }
 
   #checkUpdates(

@@ -108,7 +108,7 @@ export class Recovery {
     kv.loadLate(late);
     if (outcomes.length === 0) return this.invalidate(invalid);
     this.#countAffected(outcomes.flatMap(({ decided }) => decided.failed.map(({ block }) => block)));
-    const users = new Set<KvRequest>();
+    const failed = new Set<KvRequest>();
     for (const { decided, state } of outcomes) {
       if (decided.failed.length === 0) continue;
       this.#failedLoads += decided.failed.length;
@@ -117,9 +117,10 @@ export class Recovery {
       for (const { block, isBlockBusy } of decided.failed)
         for (const user of kv.loadFailed(block, isBlockBusy)) affected.add(user);
       this.#loadsFailed(affected, decided.failed);
-      for (const user of affected) users.add(user);
+      // Requests that share the load try themselves: their own load may succeed.
+      if (affected.has(state.kv)) failed.add(state.kv);
     }
-    return [...this.#fail(users), ...this.invalidate(invalid)];
+    return [...this.#fail(failed), ...this.invalidate(invalid)];
   }
 
   /** These blocks are invalid. No step is in flight. Returns the updates of requests that end by the policy `fail`. */
@@ -206,7 +207,7 @@ export class Recovery {
     }
   }
 
-  /** By the policy `fail`, requests with invalid KV end. */
+  /** By the policy `fail`, requests with invalid KV end, and requests whose own load failed. */
   #fail(users: ReadonlySet<KvRequest>): readonly RequestUpdate[] {
     const { policy, requests, end } = this.#parts;
     if (policy !== 'fail' || users.size === 0) return nothing;
