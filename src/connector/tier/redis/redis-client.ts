@@ -11,17 +11,24 @@ export interface RedisClient {
   connect(): Promise<unknown>;
   disconnect(): void;
   exists(...keys: string[]): Promise<number>;
-  getBuffer(key: string): Promise<Buffer | null>;
+  /** The value; with `EX`, its time to live begins again. */
+  getexBuffer(key: string): Promise<Buffer | null>;
+  getexBuffer(key: string, unit: 'EX', seconds: number): Promise<Buffer | null>;
   set(key: string, value: Buffer | string, unit: 'EX', seconds: number): Promise<unknown>;
-  /** Null: the key has a value already. */
-  set(key: string, value: Buffer, unit: 'EX', seconds: number, nx: 'NX'): Promise<'OK' | null>;
+  sendCommand(command: RedisCommand): Promise<unknown>;
   expire(key: string, seconds: number): Promise<number>;
   unlink(key: string): Promise<number>;
   /** Of a cluster: the clients of its nodes. */
   nodes?(role: 'master'): readonly RedisClient[];
 }
 
+/** A command whose bytes can be given. */
+export interface RedisCommand {
+  toWritable: () => Buffer;
+}
+
 export interface RedisLibrary {
+  readonly Command: new (name: string, args: string[], options: object) => RedisCommand;
   readonly Redis: new (options: object) => RedisClient;
   readonly Cluster: new (addresses: readonly object[], options: object) => RedisClient;
 }

@@ -120,7 +120,7 @@ export class RedisConnection {
       // The first commands to a node that is not connected yet would fail.
       await Promise.allSettled(client.nodes('master').map((node) => node.connect()));
     }
-    await client.getBuffer(key);
+    await client.getexBuffer(key, 'EX', probeSeconds);
     try {
       await client.set(key, '1', 'EX', probeSeconds);
     } catch (error) {

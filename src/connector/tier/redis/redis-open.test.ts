@@ -67,7 +67,7 @@ describe('a server that refuses is an error at the start', () => {
   });
 
   it('a user without permission', async () => {
-    const rules = ['on', `>${password}`, '~kvasir:*', '+exists', '+get', '+expire', '+unlink'];
+    const rules = ['on', `>${password}`, '~kvasir:*', '+exists', '+getex', '+expire', '+unlink'];
     await admin.acl('SETUSER', 'reader', ...rules);
     const { message } = await refusal(withUser(`reader:${password}`));
     expect(message).toMatch(/NOPERM .*'set'.*\. Give the user these permissions: ACL SETUSER/);
@@ -88,6 +88,14 @@ describe('a server that refuses is an error at the start', () => {
     expect(message).toMatch(/cluster support disabled.*remove \?cluster=true/);
   });
 
+  it('a server without a command that the tier needs', async () => {
+    const { url, server } = await parrot(`-ERR unknown command 'x', with args beginning with: '${password}'\r\n`);
+    expect((await refusal(url)).message).toMatch(
+      /'\*\*\*'\. The tier needs Redis 6\.2, Valkey 7\.2 or later versions\.$/,
+    );
+    server.close();
+  });
+
   it('a server that is not Redis', async () => {
     const { url, server } = await parrot('HTTP/1.1 400 Bad Request\r\n\r\n');
     expect((await refusal(url)).message).toMatch(/Name the address of a Redis or Valkey server/);
@@ -102,7 +110,7 @@ describe('a server that refuses is an error at the start', () => {
 });
 
 it('the permissions that the message names are enough', async () => {
-  const rules = ['on', `>${password}`, '~kvasir:*', '+get', '+set', '+exists', '+expire', '+unlink'];
+  const rules = ['on', `>${password}`, '~kvasir:*', '+getex', '+set', '+exists', '+expire', '+unlink'];
   await admin.acl('SETUSER', 'kvasir', ...rules);
   const events: string[] = [];
   const tier = await open(withUser(`kvasir:${password}`), { event: (text) => void events.push(text) });

@@ -2,7 +2,7 @@ import type { KvasirError } from '../../../base/errors.ts';
 import { redisRefused } from '../../errors.ts';
 
 /** The commands that the tier sends, for messages about permissions. */
-export const commandsNeeded = '+get +set +exists +expire +unlink';
+export const commandsNeeded = '+getex +set +exists +expire +unlink';
 
 /** Answers that a change of the URL or of the server's settings ends, not time. The remedy is a part of the message. */
 const remedies: readonly (readonly [pattern: RegExp, remedy: string])[] = [
@@ -12,6 +12,7 @@ const remedies: readonly (readonly [pattern: RegExp, remedy: string])[] = [
     /^NOPERM/,
     `Give the user these permissions: ACL SETUSER <user> ~kvasir:* ${commandsNeeded}, and +cluster|slots in a cluster`,
   ],
+  [/unknown command/i, 'The tier needs Redis 6.2, Valkey 7.2 or later versions'],
   [/DB index|SELECT is not allowed/i, 'Name a database in the URL that the server has'],
   [/^(CROSSSLOT|MOVED)/, 'The server is part of a cluster: add ?cluster=true to the URL'],
   [/cluster support disabled/, 'The server is not part of a cluster: remove ?cluster=true from the URL'],

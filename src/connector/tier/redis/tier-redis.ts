@@ -7,14 +7,16 @@ import { tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
 import { BlockCodec, headerBytes } from '../block-header.ts';
 import { modelFolder, rankFolder } from '../identity.ts';
-import { type LookupAnswers, lookUpEach } from '../look-up.ts';
+import type { LookupAnswers } from '../look-up.ts';
 import { OpenCalls } from '../open-calls.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
 import { CallSlots } from './call-slots.ts';
-import { loadRedisLibrary, newRedisClient, type RedisClient } from './redis-client.ts';
+import { lookUpByCount } from './count-look-up.ts';
+import { loadRedisLibrary, newRedisClient, type RedisClient, type RedisLibrary } from './redis-client.ts';
 import { RedisConnection } from './redis-connection.ts';
 import { codeOfError, textOfError } from './redis-refusals.ts';
 import { parseRedisUrl, type RedisUrl } from './redis-url.ts';
+import { StoreCommands } from './store-commands.ts';
 
 export interface RedisTierOptions {
   /** As in `parseRedisUrl`. A password in it is in no message, name or error. */
@@ -38,7 +40,8 @@ const defaultTimeoutMs = 5_000;
 const defaultConnections = 2;
 /** Commands in flight. More blocks would only wait in the buffers of the server and the client. */
 const blocksPerConnection = 4;
-const lookUpsAtOnce = 1_024;
+/** Servers of a cluster count only keys of one slot together. */
+const keysPerLookUp = { server: 64, cluster: 1 } as const;
 /** This many blocks of other keys in a row: the answers of the connection do not belong to its commands. */
 const wrongKeysMax = 3;
 
@@ -58,6 +61,7 @@ export class RedisTier implements TamperableTier {
   /** The first one is for look-ups. */
   readonly #connections: readonly RedisConnection[];
   readonly #slots: CallSlots;
+  readonly #storeCommands: StoreCommands;
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
   #isOpen: boolean = false;
@@ -65,8 +69,9 @@ export class RedisTier implements TamperableTier {
   #reported: string | undefined;
   #wrongKeys = 0;
 
-  private constructor(options: RedisTierOptions, url: RedisUrl, create: () => RedisClient) {
+  private constructor(options: RedisTierOptions, url: RedisUrl, library: RedisLibrary) {
     const { identity, ttlSeconds = daySeconds, connections = defaultConnections } = options;
+    const timeoutMs = options.commandTimeoutMs ?? defaultTimeoutMs;
     assert(Number.isSafeInteger(ttlSeconds) && ttlSeconds > 0, `a time to live of ${ttlSeconds} s`);
     assert(Number.isSafeInteger(connections) && connections >= 0, `${connections} connections`);
     this.name = options.name ?? 'redis';
@@ -75,10 +80,14 @@ export class RedisTier implements TamperableTier {
     this.#ttlSeconds = ttlSeconds;
     this.#codec = new BlockCodec(identity, options.crc32);
     this.#keyPrefix = `kvasir:${modelFolder(identity)}:${rankFolder(identity)}:`;
+    const create = (): RedisClient => newRedisClient(library, url, timeoutMs);
     const changed = (): void => this.#report();
     const connection = (): RedisConnection => new RedisConnection({ url, create, changed });
     this.#connections = Array.from({ length: 1 + connections }, connection);
-    this.#slots = new CallSlots(Math.max(1, connections) * blocksPerConnection);
+    const callsAtOnce = Math.max(1, connections) * blocksPerConnection;
+    this.#slots = new CallSlots(callsAtOnce);
+    const valueBytes = headerBytes + identity.blockBytes;
+    this.#storeCommands = new StoreCommands(library, { valueBytes, ttlSeconds, freeMax: callsAtOnce });
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
 
@@ -90,8 +99,7 @@ export class RedisTier implements TamperableTier {
   static async open(options: RedisTierOptions): Promise<RedisTier> {
     const url = parseRedisUrl(options.url);
     const library = await loadRedisLibrary();
-    const timeoutMs = options.commandTimeoutMs ?? defaultTimeoutMs;
-    const tier = new RedisTier(options, url, () => newRedisClient(library, url, timeoutMs));
+    const tier = new RedisTier(options, url, library);
     await Promise.all(tier.#connections.map((connection) => connection.connect()));
     const refusal = tier.#connections.find(({ refusal }) => refusal !== undefined)?.refusal;
     if (refusal !== undefined) {
@@ -114,13 +122,14 @@ export class RedisTier implements TamperableTier {
       const connection = this.#lookUpConnection();
       let failures = 0;
       let failure: unknown;
-      const ask = async (key: BlockKey): Promise<boolean> =>
-        (await connection.send((client) => client.exists(this.keyOf(key)))) === 1;
-      const failed = (_: BlockKey, error: unknown): void => {
-        failures++;
-        failure = error;
-      };
-      const answers = await lookUpEach(keys, signal, ask, { limit: lookUpsAtOnce, failed });
+      const answers = await lookUpByCount(keys, signal, {
+        countStored: (group) => connection.send((client) => client.exists(...group.map((key) => this.keyOf(key)))),
+        keysMax: this.#url.isCluster ? keysPerLookUp.cluster : keysPerLookUp.server,
+        failed: (error, keyCount) => {
+          failures += keyCount;
+          failure = error;
+        },
+      });
       if (failures > 0) this.#count('lookupFailed', failures);
       if (failures === keys.length) throw this.#failed('look up blocks', failure);
       return answers;
@@ -133,7 +142,7 @@ export class RedisTier implements TamperableTier {
       const name = this.keyOf(key);
       const value = await this.#ask('load a block', signal, connection, async (client) => {
         try {
-          return await client.getBuffer(name);
+          return await client.getexBuffer(name, 'EX', this.#ttlSeconds);
         } catch (error) {
           // The key has a list or another type, which no tier stores.
           if (error instanceof Error && error.message.startsWith('WRONGTYPE')) return Buffer.alloc(headerBytes);
@@ -143,7 +152,7 @@ export class RedisTier implements TamperableTier {
       // From here on, nothing waits before the block is in `into`: an aborted load never writes it.
       const reason = value === null ? 'missing' : this.#decode(key, value, into);
       this.#count(reason ?? 'loaded');
-      if (reason === undefined) this.#refresh(name, connection);
+      if (reason === undefined) this.#wrongKeys = 0;
       else if (value !== null) await this.#removeCorrupt(name, reason, connection, signal);
       return reason;
     });
@@ -153,10 +162,14 @@ export class RedisTier implements TamperableTier {
     return this.#transfer(signal, async () => {
       const connection = this.#blockConnection('store a block');
       const name = this.keyOf(key);
-      const value = this.#encode(key, bytes, context?.payloadCrc);
+      const { command, release } = this.#storeCommands.create(name, (value) =>
+        this.#encode(key, bytes, value, context?.payloadCrc),
+      );
       const stored = await this.#ask('store a block', signal, connection, async (client) => {
         try {
-          return (await client.set(name, value, 'EX', this.#ttlSeconds, 'NX')) === 'OK' ? 'stored' : 'alreadyStored';
+          const answer = await client.sendCommand(command);
+          release();
+          return answer === 'OK' ? 'stored' : 'alreadyStored';
         } catch (error) {
           if (error instanceof Error && error.message.startsWith('OOM')) return 'full';
           throw error;
@@ -180,7 +193,7 @@ export class RedisTier implements TamperableTier {
       const action = 'tamper with a block';
       const connection = this.#blockConnection(action);
       const name = this.keyOf(key);
-      const stored = await this.#ask(action, undefined, connection, (client) => client.getBuffer(name));
+      const stored = await this.#ask(action, undefined, connection, (client) => client.getexBuffer(name));
       if (stored === null) return false;
       const corrupted = Buffer.from(corrupt(stored));
       await this.#ask(action, undefined, connection, (client) => client.set(name, corrupted, 'EX', this.#ttlSeconds));
@@ -210,15 +223,14 @@ export class RedisTier implements TamperableTier {
     return this.#calls.run(() => this.#slots.run(signal, call));
   }
 
-  /** The header and a copy of the block. */
-  #encode(key: BlockKey, bytes: Uint8Array, payloadCrc: number | undefined): Buffer {
-    const value = Buffer.allocUnsafeSlow(headerBytes + bytes.length);
-    if (payloadCrc === undefined) this.#codec.encodeInto(key, bytes, value);
-    else {
-      value.set(this.#codec.encode(key, bytes, payloadCrc));
-      value.set(bytes, headerBytes);
+  /** Writes the header and a copy of the block. */
+  #encode(key: BlockKey, bytes: Uint8Array, value: Uint8Array, payloadCrc: number | undefined): void {
+    if (payloadCrc === undefined) {
+      this.#codec.encodeInto(key, bytes, value);
+      return;
     }
-    return value;
+    value.set(this.#codec.encode(key, bytes, payloadCrc));
+    value.set(bytes, headerBytes);
   }
 
   #decode(key: BlockKey, value: Buffer, into: Uint8Array): MissReason | undefined {
@@ -228,9 +240,8 @@ export class RedisTier implements TamperableTier {
     return this.#codec.verifyHeader(key, header, value.length);
   }
 
-  /** Blocks in use do not expire. The answer does not matter, so no call waits for it. */
+  /** Begins the time to live again. The answer does not matter, so no call waits for it. */
   #refresh(name: string, connection: RedisConnection): void {
-    this.#wrongKeys = 0;
     if (!connection.isUsable) return;
     connection.send((client) => client.expire(name, this.#ttlSeconds)).catch(() => this.#count('refreshFailed'));
   }
