@@ -21,7 +21,7 @@ export async function redisSubject(spec: RedisSpec, { identity, crc32 }: Subject
   const clientOf = (index: number): RedisClient => clients[index % clients.length]!;
   return {
     name: 'redis',
-    limit: { store: 'SET', load: 'GET' },
+    limit: { store: 'SET', load: 'GETEX' },
     callsAtOnce: { store: connections * callsPerConnection, load: connections * callsPerConnection },
     store: (key, bytes) => tier.store(key, bytes),
     load: (key, into) => tier.load(key, into),
@@ -35,7 +35,7 @@ export async function redisSubject(spec: RedisSpec, { identity, crc32 }: Subject
         ttlSeconds,
       );
     },
-    loadLimit: async (index) => void (await clientOf(index).getBuffer(prefix + index)),
+    loadLimit: async (index) => void (await clientOf(index).getexBuffer(prefix + index, 'EX', ttlSeconds)),
     clearLimit: async () => {
       for (const name of names) await clientOf(0).unlink(name);
       names.clear();

@@ -68,7 +68,7 @@ describe('kvasir bench tiers', () => {
       expect(code, err).toBe(0);
       expect(rows.slice(2)).toMatchObject([
         { tier: 'redis', what: 'store', limit: 'SET', callsAtOnce: 8 },
-        { tier: 'redis', what: 'load', limit: 'GET', callsAtOnce: 8 },
+        { tier: 'redis', what: 'load', limit: 'GETEX', callsAtOnce: 8 },
       ]);
       const admin = new Redis(server.url);
       const left = await admin.keys('*');
