@@ -46,6 +46,12 @@ export function digestHexOfKey(key: BlockKey): string {
 
 /** Writes the key's digest to `out[at .. at + 31]`. */
 export function writeKeyDigest(key: BlockKey, out: Uint8Array, at: number): void {
-  const hex = digestHexOfKey(key);
-  for (let i = 0; i < digestBytes; i++) out[at + i] = Number.parseInt(hex.slice(i * 2, i * 2 + 2), 16);
+  const start = key.length - digestBytes * 2;
+  for (let i = 0; i < digestBytes; i++) {
+    const digit = start + i * 2;
+    out[at + i] = (valueOfDigit(key.charCodeAt(digit)) << 4) | valueOfDigit(key.charCodeAt(digit + 1));
+  }
 }
+
+/** Of a lower-case hexadecimal digit. */
+const valueOfDigit = (code: number): number => (code <= 0x39 ? code - 0x30 : code - 0x61 + 10);
