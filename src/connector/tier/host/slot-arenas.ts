@@ -8,7 +8,7 @@ export interface SlotArenasOptions {
   readonly slotCountMax: number;
   /** The size of an arena at most, but at least one slot. */
   readonly arenaBytes?: number;
-  /** For tests: memory of this size; throws RangeError if there is none. */
+  /** Memory of this size, for tests. Throws RangeError if there is none, as an ArrayBuffer does. */
   readonly allocate?: (bytes: number) => Uint8Array;
 }
 

@@ -152,7 +152,7 @@ describe('room for a request', () => {
 
 describe('memory', () => {
   it('grows by arenas, and blocks keep their bytes', () => {
-    const { tier, put } = begin(9, { arenaBytes: 2 * storedBlockBytes + 100 });
+    const { tier, put } = begin(9, { arenas: { arenaBytes: 2 * storedBlockBytes + 100 } });
     for (let i = 0; i < 9; i++) expect(put(i)).toBe('stored');
     const into = new Uint8Array(suiteBlockBytes);
     for (let i = 0; i < 9; i++) {
@@ -160,6 +160,21 @@ describe('memory', () => {
       expect(into).toEqual(suiteBytes(suiteKey(i)));
     }
     tier.checkInvariants();
+  });
+
+  it('that the system does not have bounds the tier: it evicts, and stores in the memory that it has', () => {
+    let arenas = 0;
+    const allocate = (bytes: number): Uint8Array => {
+      if (arenas++ > 0) throw new RangeError('Array buffer allocation failed');
+      return new Uint8Array(bytes);
+    };
+    const { tier, put, held } = begin(9, { arenas: { arenaBytes: 2 * storedBlockBytes, allocate } });
+    for (let i = 0; i < 5; i++) expect(put(i)).toBe('stored');
+    expect(held(0, 1, 2, 3, 4)).toEqual([3, 4]);
+    expect(tier.counters()).toMatchObject({ allocationFailed: 1, evicted: 3 });
+    tier.checkInvariants();
+    for (const i of [3, 4]) tier.pin(suiteKey(i));
+    expect(put(5)).toBe('full');
   });
 
   it('of 64 GiB is mapped only where blocks are stored', () => {

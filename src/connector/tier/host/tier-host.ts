@@ -9,7 +9,7 @@ import { OpenCalls } from '../open-calls.ts';
 import type { StoreAnswer, TamperableTier } from '../tier.ts';
 import { type EvictionPolicyName, newEvictionPolicy } from './eviction-policies.ts';
 import type { EvictionPolicy } from './eviction-policy.ts';
-import { SlotArenas } from './slot-arenas.ts';
+import { SlotArenas, type SlotArenasOptions } from './slot-arenas.ts';
 
 export interface HostTierOptions {
   readonly identity: KvIdentity;
@@ -20,8 +20,8 @@ export interface HostTierOptions {
   readonly evictionPolicy?: EvictionPolicyName;
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
-  /** The size of the arenas at most (`SlotArenas`). */
-  readonly arenaBytes?: number;
+  /** For tests: as in `SlotArenasOptions`. */
+  readonly arenas?: Pick<SlotArenasOptions, 'arenaBytes' | 'allocate'>;
 }
 
 /** A stored block, or one that was deleted while it was pinned. */
@@ -54,13 +54,12 @@ export class HostTier implements TamperableTier {
   #pinnedStoredCount = 0;
 
   constructor(options: HostTierOptions) {
-    const { identity, arenaBytes } = options;
+    const { identity } = options;
     this.name = options.name ?? 'host';
     this.#codec = new BlockCodec(identity, options.crc32);
     this.#slotBytes = headerBytes + identity.blockBytes;
     const slotCountMax = Math.floor(options.maxBytes / this.#slotBytes);
-    const slots = { slotBytes: this.#slotBytes, slotCountMax };
-    this.#slots = new SlotArenas(arenaBytes === undefined ? slots : { ...slots, arenaBytes });
+    this.#slots = new SlotArenas({ ...options.arenas, slotBytes: this.#slotBytes, slotCountMax });
     this.#policy = newEvictionPolicy(options.evictionPolicy ?? 'lru', slotCountMax);
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
@@ -113,8 +112,7 @@ export class HostTier implements TamperableTier {
     this.#policy.touch([key]);
     const entry = this.#entries.get(key);
     if (entry !== undefined) return entry.isDeleted ? 'full' : 'alreadyStored';
-    if (!this.makeRoomFor([key])) return 'full';
-    const slot = this.#slots.take();
+    const slot = this.#takeSlot(key);
     if (slot === undefined) return 'full';
     this.#codec.encodeInto(key, bytes, this.#slots.bytesOf(slot));
     this.#entries.set(key, { slot, storedBytes: this.#slotBytes, pinCount: 0, isDeleted: false });
@@ -247,6 +245,15 @@ export class HostTier implements TamperableTier {
       this.#storedCount--;
       this.#pinnedStoredCount--;
     }
+  }
+
+  #takeSlot(key: BlockKey): number | undefined {
+    if (!this.makeRoomFor([key])) return undefined;
+    const slot = this.#slots.take();
+    if (slot !== undefined) return slot;
+    // The system has no memory for another arena: the tier goes on with the slots that it has.
+    this.#count('allocationFailed');
+    return this.makeRoomFor([key]) ? this.#slots.take() : undefined;
   }
 
   /** Frees the slot. */
