@@ -53,7 +53,7 @@ const hostBufferBytes = 256 * MIB;
 
 /** Settings of vLLM that have no meaning here or are not supported, and why. */
 const unsupported: Readonly<Record<string, string>> = {
-  spec_module_path: 'a tier of your own is an entry of secondary_tiers',
+  spec_module_path: 'a connector of your own is named by kv_connector_module_path',
   cache_policy_module_path: 'the eviction policies are lru and arc',
   self_describing_kv_events: 'there are no KV events yet',
   canonical_layout: 'the layout of stored blocks is fixed',

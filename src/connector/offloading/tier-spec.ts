@@ -152,7 +152,8 @@ function parseS3(text: string): S3Spec {
   const url = urlOf(text, 's3://bucket/prefix?endpoint=http://host:9000');
   for (const name of url.searchParams.keys()) {
     if ((s3Parameters as readonly string[]).includes(name)) continue;
-    throw invalid(text, `there is no parameter \`${name}\`.${didYouMean(name, s3Parameters)}`);
+    const hint = didYouMean(name, s3Parameters);
+    throw invalid(text, `there is no parameter \`${name}\`.${hint} The parameters are ${s3Parameters.join(', ')}`);
   }
   if (url.username !== '' || url.password !== '')
     throw invalid(text, 'credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, not from the URL');

@@ -1,0 +1,139 @@
+/** The commands of docs/offloading.md work, and its tables have exactly the settings that exist. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { JsonObject } from '../../src/base/json.ts';
+import { readKvTransferConfig } from '../../src/connector/config.ts';
+import { createConnector } from '../../src/connector/registry.ts';
+import { buildCommand, killCommands, run, serve } from '../support/cli-process.ts';
+import { hasS3Server, S3Server, s3Credentials } from '../support/s3-server.ts';
+
+const guide = readFileSync('docs/offloading.md', 'utf8');
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-guide-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const sectionOf = (heading: string): string => {
+  const from = guide.indexOf(`\n${heading}\n`);
+  expect(from, heading).toBeGreaterThan(0);
+  return guide.slice(from + 1).split(/\n##/, 1)[0]!;
+};
+const configOf = (extra: JsonObject) => ({
+  kvConnector: 'OffloadingConnector',
+  kvRole: 'kv_both',
+  kvConnectorExtraConfig: extra,
+});
+const errorOf = async (extra: JsonObject): Promise<string> =>
+  String(await createConnector(readKvTransferConfig(configOf(extra))).catch((error: unknown) => error));
+/** The error for an unknown name lists all known names. */
+const knownIn = async (extra: JsonObject): Promise<string[]> =>
+  /\(known: ([^)]*)\)/.exec(await errorOf(extra))![1]!.split(', ');
+
+const primary = { cpu_bytes_to_use: 1e9 };
+const secondary = (tier: JsonObject): JsonObject => ({
+  ...primary,
+  spec_name: 'TieringOffloadingSpec',
+  secondary_tiers: [tier],
+});
+
+describe('the guide lists', () => {
+  it('the settings of the connector', async () => {
+    const listed = [...sectionOf('### Settings of OffloadingConnector').matchAll(/^\| `(\w+)` \|/gm)];
+    const known = await knownIn({ ...primary, nonsense: 1 });
+    expect(new Set(listed.map(([, name]) => name!))).toEqual(new Set(known));
+  });
+
+  it.each([
+    ['fs', { root_dir: 'x' }],
+    ['obj', { store_config: { bucket: 'x' } }],
+    ['redis', { url: 'redis://x' }],
+  ])('the settings of a secondary tier of type %s', async (type, needed) => {
+    const row = new RegExp(`^\\| \`${type}\` \\| (.*) \\|$`, 'm').exec(guide)![1]!;
+    const listed = [...row.matchAll(/`([a-z_]+)`/g)].map(([, name]) => name!).filter((name) => name !== 'false');
+    const known = await knownIn(secondary({ type, ...needed, nonsense: 1 }));
+    expect(new Set(['type', ...listed])).toEqual(new Set(known));
+  });
+
+  it('the settings of a bucket', async () => {
+    const row = /^`store_config` has (.*)\. /m.exec(guide)![1]!;
+    const listed = [...row.matchAll(/`([a-z_]+)`/g)].map(([, name]) => name!).filter((name) => name !== 'http');
+    const known = await knownIn(secondary({ type: 'obj', store_config: { bucket: 'x', nonsense: 1 } }));
+    expect(new Set(listed)).toEqual(new Set(known));
+  });
+
+  it('settings and types of vLLM that are errors', async () => {
+    const [, settings, types] = /settings of vLLM 0.33 are errors .*?: (.*?)\. .*? The types (.*?) are errors/s.exec(
+      guide,
+    )!;
+    const names = (text: string) => [...text.matchAll(/`(\w+)`/g)].map(([, name]) => name!);
+    expect(names(settings!)).toHaveLength(6);
+    for (const name of names(settings!)) {
+      expect(await errorOf({ ...primary, [name]: 'x' })).toMatch(
+        `\`kv_connector_extra_config.${name}\` must be absent`,
+      );
+      expect(await errorOf({ ...primary, [name]: false })).not.toMatch('must be absent');
+    }
+    expect(names(types!)).toHaveLength(3);
+    for (const type of names(types!))
+      expect(await errorOf(secondary({ type }))).toMatch('must be one of fs, obj, redis');
+  });
+});
+
+/** The words of a command of the guide, without quotes. */
+const wordsOf = (command: string): string[] =>
+  [...command.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(([, single, double, plain]) => single ?? double ?? plain!);
+const commands = [...guide.matchAll(/^```sh\n([\s\S]*?)^```/gm)].flatMap(([, block]) => block!.trim().split('\n'));
+
+describe('the commands of the guide', () => {
+  let endpoint = 'http://127.0.0.1:1';
+  beforeAll(async () => {
+    await buildCommand();
+    if (hasS3Server) endpoint = (await S3Server.start('kv-blocks')).endpoint;
+  });
+  afterEach(killCommands);
+
+  /** The bundled model, a temporary folder and less memory. Redis, and S3 without a test server, do not answer. */
+  const onThisMachine = (word: string): string =>
+    word
+      .replace('/var/cache/kvasir', folder)
+      .replace('http://s3.example:9000', endpoint)
+      .replace('redis.example:6379', '127.0.0.1:1')
+      .replace('8GiB', '64MiB')
+      .replace('8589934592', `${64 * 1024 ** 2}`)
+      .replace(/^8$/, '0.0625');
+
+  const serving = commands.map(wordsOf).filter(([program, command]) => program === 'kvasir' && command === 'serve');
+  const showing = commands.map(wordsOf).filter(([program, command]) => program === 'kvasir' && command === 'tiers');
+  const credentials = {
+    AWS_ACCESS_KEY_ID: s3Credentials.accessKeyId,
+    AWS_SECRET_ACCESS_KEY: s3Credentials.secretAccessKey,
+    AWS_REGION: 'us-east-1',
+  };
+
+  it('are all run here', () => {
+    expect(serving).toHaveLength(5);
+    expect(showing).toHaveLength(1);
+    expect(serving.length + showing.length).toBe(commands.length);
+  });
+
+  it.each(serving.map((words) => [words.slice(3).join(' '), words]))(
+    'start a server with the tiers, which `kvasir tiers` shows: %s',
+    async (_, words) => {
+      expect(words[2]).toBe('model.gguf');
+      const server = await serve(words.slice(3).map(onThisMachine), credentials);
+      const response = await server.complete({ prompt: 'Once upon a time there was a fox. '.repeat(8), max_tokens: 2 });
+      expect(response.status).toBe(200);
+      const { code, stdout } = await run(
+        showing[0]!.slice(1).map((word) => (word.startsWith('http') ? server.origin : word)),
+      );
+      expect(code).toBe(0);
+      const shown = stdout.split('\n').map((line) => line.split(/ +/)[0]!);
+      const expected = ['host', 'disk', 'redis', 's3'].filter((tier) =>
+        words.some((word) => word.startsWith(`${tier}:`) || (tier === 'disk' && word.includes('"fs"'))),
+      );
+      expect(shown.filter((name) => ['host', 'disk', 'redis', 's3'].includes(name))).toEqual(
+        expected.includes('host') ? expected : ['host', ...expected],
+      );
+    },
+  );
+});
