@@ -7,6 +7,7 @@ import { closeSync, cpSync, openSync, readdirSync, renameSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { blockedThreadCount } from '../src/base/call-thread.ts';
+import type { JsonObject } from '../src/base/json.ts';
 import { createEngine } from '../src/compose.ts';
 import type { Engine } from '../src/engine/engine.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
@@ -22,7 +23,7 @@ const request = (seed: number) => ({
 });
 const [stored, storedToo, other] = [request(3), request(5), request(4)];
 
-const optionsFor = (store: string | undefined, role = 'kv_both', loadsAtOnce = 8): EngineOptions => ({
+const optionsFor = (store: string | undefined, role = 'kv_both', extra: JsonObject = {}): EngineOptions => ({
   model: 'models/kvasir-demo.gguf',
   threads: 1,
   kvCacheMemory: 16 << 20,
@@ -35,7 +36,7 @@ const optionsFor = (store: string | undefined, role = 'kv_both', loadsAtOnce = 8
         kvTransferConfig: {
           kv_connector: 'SharedStorageConnector',
           kv_role: role,
-          kv_connector_extra_config: { shared_storage_path: store, loads_at_once: loadsAtOnce },
+          kv_connector_extra_config: { shared_storage_path: store, loads_at_once: 8, ...extra },
         },
       }),
 });
@@ -119,17 +120,19 @@ it('only the hung blocks are computed again, although more blocks hang than load
   const producer = await createEngine(optionsFor(store));
   expect(await textOf(producer, stored)).toBe(expected[0]);
   await producer.close();
-  const consume = async () => {
-    const engine = await createEngine(optionsFor(store, 'kv_consumer', 2));
+  const consume = async (load_timeout_seconds: number) => {
+    const engine = await createEngine(optionsFor(store, 'kv_consumer', { loads_at_once: 2, load_timeout_seconds }));
     expect(await textOf(engine, stored)).toBe(expected[0]);
     const { loadedBlocks = 0, 'loadFailed.timedOut': timedOut = 0 } = engine.stats().transfers.counters;
     await engine.close();
     return { loadedBlocks, timedOut };
   };
-  const healthy = await consume();
+  const healthy = await consume(60);
   expect(healthy.timedOut).toBe(0);
   const mend = killBlocks(store, 6);
-  const { loadedBlocks, timedOut } = await consume();
+  let { loadedBlocks, timedOut } = await consume(2);
+  // A busy machine starts the threads that replace blocked ones too late for a short deadline.
+  if (timedOut > 6) ({ loadedBlocks, timedOut } = await consume(20));
   // The block of the last tokens may be one of the six, and it is computed in any case.
   expect([5, 6]).toContain(timedOut);
   expect(loadedBlocks).toBe(healthy.loadedBlocks - timedOut);

@@ -67,6 +67,18 @@ export const faultSettings = ({ seed = 0, rules }: ConnectorSettings): JsonObjec
         },
       };
 
+/**
+ * Runs a case in which a load must miss its deadline, and other loads must not. A short deadline saves time. If the machine was too busy
+ * for the other loads (`isDisturbed`), the case runs again with a long deadline.
+ */
+async function withDeadlines<Outcome>(
+  run: (loadTimeoutMs: number) => Promise<Outcome>,
+  isDisturbed: (outcome: Outcome) => boolean,
+): Promise<Outcome> {
+  const outcome = await run(500);
+  return isDisturbed(outcome) ? run(15_000) : outcome;
+}
+
 /** The contract of every connector, in both modes, with one rank and with two. */
 export function connectorSuite(
   name: string,
@@ -188,16 +200,25 @@ export function connectorSuite(
             const storage = newStorage();
             const prompt = promptOf('a', 6);
             await fill(storage, [prompt, promptOf('b', 2)], identities);
-            const rules = [faultRule({ fault, blocks: [2, 4], requests: ['serve 0'], limit: 2, delayMs: 2000 })];
-            // Short only if the load must time out: the other blocks of the load need time too.
-            const loadTimeoutMs = reason === 'timedOut' ? 1000 : 30_000;
-            const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs });
-            const [request, other] = await serve(engine, [prompt, promptOf('b', 2)]);
-            expect([request!.loadedBlocks, request!.computedBlocks]).toEqual([4, 2]);
-            if (reason !== undefined) expect(request!.failures).toEqual([reason, reason]);
-            expect(request!.failures).toHaveLength(2);
-            expect([other!.loadedBlocks, other!.computedBlocks, other!.failures]).toEqual([2, 0, []]);
-            expect(await engine.close()).toBe(true);
+            const serveWith = async (loadTimeoutMs: number) => {
+              const delayMs = 2 * loadTimeoutMs;
+              const rules = [faultRule({ fault, blocks: [2, 4], requests: ['serve 0'], limit: 2, delayMs })];
+              const engine = await open(storage, { mode, rules }, { identities, loadTimeoutMs });
+              const [request, other] = await serve(engine, [prompt, promptOf('b', 2)]);
+              expect(await engine.close(delayMs + 2000)).toBe(true);
+              return { request: request!, other: other! };
+            };
+            const { request, other } =
+              reason === 'timedOut'
+                ? await withDeadlines(
+                    serveWith,
+                    ({ request, other }) => request.failures.length + other.failures.length > 2,
+                  )
+                : await serveWith(30_000);
+            expect([request.loadedBlocks, request.computedBlocks]).toEqual([4, 2]);
+            if (reason !== undefined) expect(request.failures).toEqual([reason, reason]);
+            expect(request.failures).toHaveLength(2);
+            expect([other.loadedBlocks, other.computedBlocks, other.failures]).toEqual([2, 0, []]);
           });
         }
 
@@ -218,9 +239,15 @@ export function connectorSuite(
           const prompt = promptOf('a', 6);
           await fill(storage, [prompt], identities);
           const rules = [faultRule({ fault: 'hung', blocks: [1], limit: 1, ignoresAbort: true })];
-          const engine = await open(storage, { mode, rules, role: 'kv_consumer' }, { identities, loadTimeoutMs: 1000 });
-          const request = engine.add('r', prompt);
-          await engine.runToEnd();
+          const serveWith = async (loadTimeoutMs: number) => {
+            const engine = await open(storage, { mode, rules, role: 'kv_consumer' }, { identities, loadTimeoutMs });
+            const request = engine.add('r', prompt);
+            await engine.runToEnd();
+            const isDisturbed = request.failures.length > 1;
+            if (isDisturbed) await engine.close(50);
+            return { engine, request, isDisturbed };
+          };
+          const { engine, request } = await withDeadlines(serveWith, ({ isDisturbed }) => isDisturbed);
           expect(request.failures).toEqual(['timedOut']);
           expect(engine.scheduler.stats().transfers.open).toBe(1);
           // Other requests can use all other blocks.

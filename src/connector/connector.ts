@@ -228,6 +228,8 @@ export type KvEvent =
 
 /** Beside the scheduler, one per engine. Synchronous: long work runs in the background and ends with `wake`. */
 export interface SchedulerConnector {
+  /** Deadline of each load; default: 2 s, and 0.1 s more for each 1,024 tokens. */
+  readonly loadTimeoutMs?: number | undefined;
   /**
    * Which of the wanted blocks could be loaded? Called at each attempt to admit a request without blocks, so perhaps
    * many times, and again after a preemption. Also called when KV of a request became invalid: its worker died, a block

@@ -41,6 +41,11 @@ export class ExtraConfig {
     return value;
   }
 
+  /** As `number`, without a default. */
+  optionalNumber(name: string, range: { readonly min: number; readonly max?: number }): number | undefined {
+    return this.#get(name) === undefined ? undefined : this.number(name, range.min, range);
+  }
+
   /** As `integer`, without a default. */
   optionalInteger(name: string, range: { readonly min: number; readonly max?: number }): number | undefined {
     return this.#get(name) === undefined ? undefined : this.integer(name, range.min, range);

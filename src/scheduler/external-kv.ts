@@ -31,10 +31,11 @@ export type ConnectorPort = Pick<
   | 'requestFinished'
   | 'hasPendingWork'
   | 'counters'
+  | 'loadTimeoutMs'
 >;
 
 export interface ExternalKvOptions {
-  /** Deadline of a load. Default: min(30 s, 2 s + 0.1 s per 1024 tokens), as in SGLang. */
+  /** Deadline of a load. Default: the connector's, or min(30 s, 2 s + 0.1 s per 1024 tokens), as in SGLang. */
   readonly loadTimeoutMs?: (tokens: number) => number;
   /** The longest time that a request waits for a connector that answers "ask later". Default 30 s. */
   readonly askLaterMaxMs?: number;
@@ -88,7 +89,9 @@ export class ExternalKv {
     const { pool } = kv.parts;
     this.#kv = kv;
     this.#connector = connector;
-    this.#timeoutMs = options.loadTimeoutMs ?? ((tokens) => Math.min(30_000, 2000 + (100 * tokens) / 1024));
+    const { loadTimeoutMs } = connector;
+    this.#timeoutMs =
+      options.loadTimeoutMs ?? ((tokens) => loadTimeoutMs ?? Math.min(30_000, 2000 + (100 * tokens) / 1024));
     this.#askLaterMaxMs = options.askLaterMaxMs ?? 30_000;
     this.#pollMs = options.pollMs ?? 100;
     this.ledger = new TransferLedger(

@@ -42,7 +42,7 @@ async function run(args: readonly string[], environment: Record<string, string> 
 
 it('the demo generates the same texts with every fault, and recomputes only the invalid blocks', async () => {
   const { code, stdout, stderr } = await run(['--json']);
-  expect(code, stderr).toBe(0);
+  expect(code, stdout + stderr).toBe(0);
   const { stages, isProven } = JSON.parse(stdout) as { stages: StageRow[]; isProven: boolean };
   expect(isProven).toBe(true);
   expect(stages.map(({ name }) => name)).toEqual([

@@ -24,7 +24,7 @@ import { TierWorker } from '../../connector/tier/tier-worker.ts';
  *
  *   load_path        directory for loads
  *   save_path        directory for blocks whose load failed, or that `load_path` does not have
- *   async_load       as in SharedStorageConnector
+ *   async_load, load_timeout_seconds   as in SharedStorageConnector
  *   faults           an array with one fault plan per rank: see `fault/fault-rules.ts`
  */
 export class TwoDirectoriesConnector implements KvConnector {
@@ -33,6 +33,7 @@ export class TwoDirectoriesConnector implements KvConnector {
   readonly #savePath: string;
   readonly #mode: LoadMode;
   readonly #role: KvRole;
+  readonly #loadTimeoutMs: number;
 
   constructor(config: KvTransferConfig) {
     const extra = new ExtraConfig(config.kvConnectorExtraConfig);
@@ -46,13 +47,19 @@ export class TwoDirectoriesConnector implements KvConnector {
     this.#savePath = path('save_path');
     this.#role = config.kvRole;
     this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
+    this.#loadTimeoutMs = 1000 * extra.number('load_timeout_seconds', 30, { min: 0.001 });
     extra.objects('faults').forEach(readFaultPlan);
     extra.finish();
   }
 
   async openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector> {
     const tiers = await Promise.all(context.identities.map((identity) => openTier(this.#loadPath, identity)));
-    return new TierScheduler(tiers, context, { role: this.#role, mode: this.#mode, lookupTimeoutMs: 5_000 });
+    return new TierScheduler(tiers, context, {
+      role: this.#role,
+      mode: this.#mode,
+      lookupTimeoutMs: 30_000,
+      loadTimeoutMs: this.#loadTimeoutMs,
+    });
   }
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {

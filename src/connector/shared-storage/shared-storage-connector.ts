@@ -37,6 +37,7 @@ const threadsMax = 16;
  *   save_buffer_bytes        of blocks that wait to be written; further blocks are not saved; default 64 MiB
  *   save_timeout_seconds     default 30
  *   lookup_timeout_seconds   default 1
+ *   load_timeout_seconds     default: 2, and 0.1 more for each 1,024 tokens
  *   fault_injection          for tests and demos: see `fault/fault-rules.ts`
  */
 export class SharedStorageConnector implements KvConnector {
@@ -51,6 +52,7 @@ export class SharedStorageConnector implements KvConnector {
   readonly #saveBufferBytes: number;
   readonly #saveTimeoutMs: number;
   readonly #lookupTimeoutMs: number;
+  readonly #loadTimeoutMs: number | undefined;
   readonly #engineId: string | undefined;
   readonly #faults: FaultPlan | undefined;
 
@@ -70,6 +72,8 @@ export class SharedStorageConnector implements KvConnector {
     this.#saveBufferBytes = extra.integer('save_buffer_bytes', 64 * 1024 ** 2, { min: 0 });
     this.#saveTimeoutMs = extra.number('save_timeout_seconds', 30, { min: 0.001 }) * 1000;
     this.#lookupTimeoutMs = extra.number('lookup_timeout_seconds', 1, { min: 0.001 }) * 1000;
+    const loadTimeoutSeconds = extra.optionalNumber('load_timeout_seconds', { min: 0.001 });
+    this.#loadTimeoutMs = loadTimeoutSeconds === undefined ? undefined : 1000 * loadTimeoutSeconds;
     this.#faults = readFaultPlan(extra.object('fault_injection'));
     extra.finish();
   }
@@ -88,6 +92,7 @@ export class SharedStorageConnector implements KvConnector {
       role: this.#role,
       mode: this.#mode,
       lookupTimeoutMs: this.#lookupTimeoutMs,
+      loadTimeoutMs: this.#loadTimeoutMs,
       ...(this.#engineId === undefined ? {} : { engineId: this.#engineId }),
     });
   }

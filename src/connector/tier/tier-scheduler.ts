@@ -33,6 +33,8 @@ export interface TierSchedulerOptions {
   readonly mode: LoadMode;
   /** Blocks without an answer by then are treated as missing. */
   readonly lookupTimeoutMs: number;
+  /** As in `SchedulerConnector`. */
+  readonly loadTimeoutMs?: number | undefined;
   /** The name of this engine in the answers to `do_remote_decode`. */
   readonly engineId?: string;
   readonly breaker?: CircuitBreakerOptions;
@@ -92,6 +94,10 @@ export class TierScheduler implements SchedulerConnector {
       options.lookupTimeoutMs,
       options.breaker ?? circuitBreakerDefaults,
     );
+  }
+
+  get loadTimeoutMs(): number | undefined {
+    return this.#options.loadTimeoutMs;
   }
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
