@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import type { CommandFactory } from '../src/cli/run-cli.ts';
 import { latencyCommand } from './latency/command.ts';
+import { offloadingCommand } from './offloading/command.ts';
 import { poolsCommand } from './pools/command.ts';
 import { recoveryCommand } from './recovery/command.ts';
 import { schedulerCommand } from './scheduler/command.ts';
@@ -24,6 +25,7 @@ export const benchCommand =
     bench.addCommand(smoothnessCommand(openEngine, context, exit));
     bench.addCommand(transferCommand(openEngine, context, exit));
     bench.addCommand(tiersCommand(context, exit));
+    bench.addCommand(offloadingCommand(openEngine, context, exit));
     bench.addCommand(schedulerCommand(context, exit));
     bench.addCommand(poolsCommand(context, exit));
     bench.addCommand(recoveryCommand(context, exit));

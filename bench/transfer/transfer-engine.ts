@@ -1,14 +1,14 @@
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { RequestStats } from '../../src/core/request.ts';
 import type { EngineOptions } from '../../src/engine/options.ts';
 import { withEngine } from '../bench-flags.ts';
-import { interrupted, prefixNotLoaded, prefixNotSaved, turnTooShort } from '../errors.ts';
+import { prefixNotLoaded } from '../errors.ts';
 import { type Comparison, comparison, PAUSE_MS } from '../latency/latency.ts';
 import { RandomTokens } from '../random-tokens.ts';
 import { median, rounded } from '../statistics.ts';
-import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from '../subject/engine-subject.ts';
+import { EngineSubject, type OpenMeasuredEngine } from '../subject/engine-subject.ts';
+import { FirstTokenProbe } from '../subject/first-token-probe.ts';
 import { RunTimes } from '../subject/run-times.ts';
 import { fillWorkload, workloadShape } from '../subject/workload.ts';
 import { RawFiles } from './raw-files.ts';
@@ -95,44 +95,6 @@ export function measureFirstToken(options: TransferEngineOptions, prefixLength: 
       loadOverRead: rounded(Math.max(0, diskMs - poolMs) / readMs),
     };
   });
-}
-
-/** Measures the first token of one request at a time. */
-class FirstTokenProbe {
-  readonly #measured: MeasuredEngine;
-  readonly #signal: AbortSignal;
-  #savedBlocks = 0;
-
-  constructor(measured: MeasuredEngine, signal: AbortSignal) {
-    this.#measured = measured;
-    this.#signal = signal;
-  }
-
-  async first(prompt: Int32Array): Promise<{ readonly ms: number; readonly stats: RequestStats }> {
-    await sleep(PAUSE_MS);
-    const request = { prompt, params: { maxTokens: 1, temperature: 0, ignoreEos: true } };
-    const started = performance.now();
-    let last: { readonly ms: number; readonly stats: RequestStats } | undefined;
-    for await (const { stats } of this.#measured.engine.generate(request, { signal: this.#signal })) {
-      last = { ms: performance.now() - started, stats };
-    }
-    if (this.#signal.aborted) throw interrupted();
-    if (last === undefined) throw turnTooShort({ wanted: 1, got: 0 });
-    return last;
-  }
-
-  /** Waits until `count` more blocks are stored than at the last call. */
-  async saved(count: number): Promise<void> {
-    this.#savedBlocks += count;
-    const deadline = performance.now() + 60_000;
-    for (;;) {
-      const { savedBlocks = 0 } = this.#measured.engine.stats().transfers.counters;
-      if (savedBlocks >= this.#savedBlocks) return;
-      if (this.#signal.aborted) throw interrupted();
-      if (performance.now() > deadline) throw prefixNotSaved({ saved: savedBlocks, wanted: this.#savedBlocks });
-      await sleep(5);
-    }
-  }
 }
 
 /** Throughput of requests that share no prefix, with a connector that stores all blocks, and without a connector. */

@@ -79,12 +79,12 @@ const latencyOf = (ms: number | null | undefined): string =>
   ms === undefined ? '-' : ms === null ? '>5 s' : `<${ms} ms`;
 
 /** Lines for what went wrong in the tier; none if nothing did. */
-function troubleOf({ name, loads, stores, dropped, queuedStores, openBreakers }: TierReport): string {
+function troubleOf({ name, loads, stores, dropped, openStores, openBreakers }: TierReport): string {
   const lines: string[] = [];
   for (const call of openBreakers) lines.push(`the circuit breaker for ${call}s is open: the tier is not called`);
   for (const [reason, count] of Object.entries(loads.failures)) lines.push(`${count} loads failed: ${reason}`);
   for (const [reason, count] of Object.entries(stores.failures)) lines.push(`${count} stores failed: ${reason}`);
   if (dropped > 0) lines.push(`${dropped} blocks were not stored, because the tier is slower than the engine`);
-  if (queuedStores > 0) lines.push(`${queuedStores} blocks wait to be stored`);
+  if (openStores > 0) lines.push(`${openStores} blocks are being stored`);
   return lines.map((line) => `${name}: ${line}\n`).join('');
 }

@@ -63,10 +63,12 @@ async function tiersOf({ origin }: Server): Promise<readonly TierReport[]> {
 
 /** Waits until no block waits to be written to the tier, and none is being written. */
 async function untilWritten(server: Server, name: string): Promise<void> {
-  for (let stored = -1; ; ) {
-    const tier = (await tiersOf(server)).find((report) => report.name === name)!;
-    if (tier.queuedStores === 0 && tier.stores.blocks === stored) return;
-    stored = tier.stores.blocks;
+  for (;;) {
+    const [host, tier] = ['host', name].map(
+      async (each) => (await tiersOf(server)).find((report) => report.name === each)!,
+    );
+    const [{ stores: kept }, { stores: written, dropped }] = [await host!, await tier!];
+    if (written.blocks + dropped >= kept.blocks) return;
   }
 }
 

@@ -68,6 +68,8 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #requests = new Map<RequestId, RequestRecord>();
   readonly #loads = new Map<TransferId, LoadJob>();
   readonly #warned = new Set<string>();
+  /** Blocks that wait to be written to a secondary tier or are being written, as last reported. */
+  #openStores = 0;
   #events: KvEvent[] = [];
 
   constructor(places: readonly SecondaryPlace[], context: SchedulerConnectorContext, settings: OffloadingSettings) {
@@ -138,6 +140,7 @@ export class OffloadingScheduler implements SchedulerConnector {
         if (place !== hostPlace && !failed.has(key)) this.#directory.add(key);
       this.#loads.delete(id);
     }
+    for (const { name } of this.#places) this.#openStores += output.counters[`${levelPrefix}${name}.openStores`] ?? 0;
     for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
     for (const id of output.finishedSending) this.#stored(this.#saves.finish(id));
     if (output.evicted.length === 0) return;
@@ -172,8 +175,9 @@ export class OffloadingScheduler implements SchedulerConnector {
     return { ...counts, ...this.#lookups.counters() };
   }
 
+  /** Steps go on while blocks are written to secondary tiers, so that the workers report the end. */
   hasPendingWork(): boolean {
-    return false;
+    return this.#openStores > 0;
   }
 
   async close(): Promise<void> {

@@ -51,14 +51,14 @@ describe('reports of tiers', () => {
       bytes: 10,
       maxBytes: 20,
       blocks: 1,
-      queuedStores: 4,
+      openStores: 4,
     };
     expect(tierReports(countersOf(new TierMeter(), levels))[0]).toMatchObject({
       openBreakers: ['store'],
       storedBytes: 10,
       maxBytes: 20,
       storedBlocks: 1,
-      queuedStores: 4,
+      openStores: 4,
     });
   });
 });

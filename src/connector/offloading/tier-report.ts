@@ -25,7 +25,7 @@ export interface TierReport {
   readonly storedBlocks: number | undefined;
   readonly storedBytes: number | undefined;
   readonly maxBytes: number | undefined;
-  readonly queuedStores: number;
+  readonly openStores: number;
   /** The circuit breakers that are not closed: `lookup`, `load`, `store`. */
   readonly openBreakers: readonly string[];
 }
@@ -52,7 +52,7 @@ function reportOf(name: string, counters: Readonly<Record<string, number>>): Tie
     storedBlocks: level('blocks'),
     storedBytes: level('bytes'),
     maxBytes: level('maxBytes'),
-    queuedStores: level('queuedStores') ?? 0,
+    openStores: level('openStores') ?? 0,
     openBreakers,
   };
 }

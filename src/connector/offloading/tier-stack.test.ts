@@ -166,7 +166,7 @@ describe('TierStack', () => {
     const { stack, host } = newStack(6, [a], { queuedMax: 3, storesAtOnce: 1 });
     for (let i = 0; i < 20; i++) expect(await put(stack, i)).toBe('stored');
     expect(stack.counters()['a.dropped']).toBeGreaterThan(0);
-    expect(stack.levels()).toMatchObject({ 'a.queuedStores': 3, 'host.bytes': 6 * storedBlockBytes });
+    expect(stack.levels()).toMatchObject({ 'a.openStores': 4, 'host.bytes': 6 * storedBlockBytes });
     stack.checkInvariants();
     host.checkInvariants();
     const closing = stack.close();

@@ -85,7 +85,8 @@ export class WriteBehind {
 
   levels(): Readonly<Record<string, number>> {
     return {
-      queuedStores: this.#queue.length,
+      // Without stores that were given up, which may never return.
+      openStores: this.#queue.length + this.#running - this.#stuck,
       'breakerOpen.store': this.#breaker.state === 'closed' ? 0 : 1,
     };
   }

@@ -1,0 +1,125 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import { formatTable } from '../../src/base/table.ts';
+import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
+import type { CliContext } from '../../src/cli/context.ts';
+import { demoModelPath } from '../../src/cli/package-files.ts';
+import { readGguf } from '../../src/ggml/gguf.ts';
+import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { blockBytes, kvTypes } from '../../src/runner/kv-memory.ts';
+import {
+  addBenchFlags,
+  type BenchFlags,
+  benchOptions,
+  cell,
+  type Exit,
+  reportOf,
+  threadsOf,
+  untilInterrupted,
+} from '../bench-flags.ts';
+import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
+import { measureTierFirstToken, type TierFirstTokenRow } from './first-token.ts';
+import type { OffloadingBenchOptions } from './offloading-options.ts';
+import { measureConversations, measureCost, type TierThroughputRow } from './throughput.ts';
+
+interface OffloadingFlags extends BenchFlags {
+  readonly kvTier?: readonly string[];
+  readonly prefixLen: number;
+  readonly requests: number;
+  readonly promptLen: number;
+  readonly genLen: number;
+  readonly conversations: number;
+  readonly turns: number;
+  readonly turnPromptLen: number;
+  readonly turnGenLen: number;
+}
+
+/** `kvasir bench offloading`: what the tiers below the pool give, and what they cost. */
+export function offloadingCommand(openEngine: OpenMeasuredEngine, context: CliContext, exit: Exit): Command {
+  const command = new Command('offloading')
+    .summary('what KV tiers below the pool give and cost')
+    .description(
+      'Measure an engine whose KV goes to tiers below the pool, and the same engine without tiers: the time to the first token\n' +
+        'after a prefix that a tier has, compared with computing it; the throughput of requests that reuse nothing; and\n' +
+        'conversations whose KV is three times the pool. --kv-tier names the tiers (default: host memory, and a disk in the\n' +
+        'temporary folder).',
+    )
+    .option('--prefix-len <tokens>', 'the prefix that is loaded', integerFrom(1), 2048)
+    .option('--requests <n>', 'requests at once that reuse nothing', integerFrom(1, 256), 8)
+    .option('--prompt-len <tokens>', 'tokens of their prompts', integerFrom(1), 512)
+    .option('--gen-len <tokens>', 'tokens that they generate', integerFrom(1), 64)
+    .option('--conversations <n>', 'conversations in turn', integerFrom(4, 256), 4)
+    .option('--turns <n>', 'turns of a conversation', integerFrom(1), 20)
+    .option('--turn-prompt-len <tokens>', 'new tokens of a turn', integerFrom(1), 128)
+    .option('--turn-gen-len <tokens>', 'generated tokens of a turn', integerFrom(1), 32);
+  addBenchFlags(command, 3);
+  return addEngineFlags(command).action(async (flags: OffloadingFlags) =>
+    exit(await untilInterrupted(context, (signal) => measure(openEngine, context, flags, signal))),
+  );
+}
+
+async function measure(
+  openEngine: OpenMeasuredEngine,
+  context: CliContext,
+  flags: OffloadingFlags,
+  signal: AbortSignal,
+): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), 'kvasir-bench-'));
+  try {
+    const { repetitions, blockSize, kvCacheDtype, model = demoModelPath() } = flags;
+    const { layerCount, headCountKv, headDim } = readModelConfig(await readGguf(model));
+    const { kvTransferConfig: _, ...engine } = benchOptions(flags, context);
+    const tiers = flags.kvTier ?? ['host:2GiB', `disk:${folder}:8GiB`];
+    const options: OffloadingBenchOptions = {
+      openEngine,
+      engine: { ...engine, blockSize },
+      blockBytes: blockBytes({ type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim }),
+      tiers,
+      repetitions,
+      signal,
+      onProgress: (text) => void context.stderr.write(`${text}\n`),
+    };
+    const rows: (TierFirstTokenRow | TierThroughputRow)[] = [];
+    for (const tier of tiers) rows.push(await measureTierFirstToken(options, tier, flags.prefixLen));
+    const { requests, promptLen: promptLength, genLen: generateLength } = flags;
+    rows.push(await measureCost(options, { requests, promptLength, generateLength }));
+    const { conversations, turns, turnPromptLen, turnGenLen } = flags;
+    rows.push(
+      await measureConversations(options, {
+        conversations,
+        turns,
+        promptLength: turnPromptLen,
+        generateLength: turnGenLen,
+      }),
+    );
+    reportOf(context, flags, `${engine.model}, ${threadsOf(flags)} threads`, tableOf(rows), rows);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+function tableOf(rows: readonly (TierFirstTokenRow | TierThroughputRow)[]): string {
+  const lines = rows.map((row) => {
+    if (row.kind === 'firstToken') {
+      const { tier, prefixLength, loadMs, recomputeMs, speedup } = row;
+      return [
+        `first token after ${prefixLength} from ${tier}, ms`,
+        loadMs,
+        `recomputed ${recomputeMs}`,
+        speedup,
+        '>= 10',
+      ];
+    }
+    const { tiers, none, ratio } = row.throughput;
+    return [
+      `${row.what}, tok/s`,
+      cell(tiers),
+      `no tiers ${cell(none)}`,
+      cell(ratio),
+      row.kind === 'cost' ? '>= 0.97' : '>= 3',
+    ];
+  });
+  return formatTable(['', 'with tiers', 'compared with', 'ratio', 'budget'], lines);
+}
