@@ -3,21 +3,21 @@ import type { RedisUrl } from './redis-url.ts';
 
 /**
  * The part of ioredis that the tier uses. iovalkey has it too. A client connects once: after `end` it is not used any
- * more (`RedisConnection` creates another).
+ * more (`RedisConnection` creates another). Answers have no types, because they come from outside.
  */
 export interface RedisClient {
   on(event: 'ready' | 'end', listener: () => void): unknown;
   on(event: 'error', listener: (error: Error) => void): unknown;
   connect(): Promise<unknown>;
   disconnect(): void;
-  exists(...keys: string[]): Promise<number>;
+  exists(...keys: string[]): Promise<unknown>;
   /** The value; with `EX`, its time to live begins again. */
-  getexBuffer(key: string): Promise<Buffer | null>;
-  getexBuffer(key: string, unit: 'EX', seconds: number): Promise<Buffer | null>;
+  getexBuffer(key: string): Promise<unknown>;
+  getexBuffer(key: string, unit: 'EX', seconds: number): Promise<unknown>;
   set(key: string, value: Buffer | string, unit: 'EX', seconds: number): Promise<unknown>;
   sendCommand(command: RedisCommand): Promise<unknown>;
-  expire(key: string, seconds: number): Promise<number>;
-  unlink(key: string): Promise<number>;
+  expire(key: string, seconds: number): Promise<unknown>;
+  unlink(key: string): Promise<unknown>;
   /** Of a cluster: the clients of its nodes. */
   nodes?(role: 'master'): readonly RedisClient[];
 }

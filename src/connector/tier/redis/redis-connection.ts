@@ -10,11 +10,20 @@ export interface RedisConnectionOptions {
   readonly changed: () => void;
 }
 
+/** One command. */
+export interface RedisRequest<T> {
+  readonly send: (client: RedisClient) => Promise<unknown>;
+  /** Whether the command can have this answer. */
+  readonly isAnswer: (answer: unknown) => answer is T;
+}
+
 const backOffMinMs = 50;
 const backOffMaxMs = 2_000;
 /** Two keys in different slots: a node of a cluster refuses a command with both. */
 const probeKeys = ['kvasir:probe', 'kvasir:probe:2'] as const;
 const probeSeconds = 10;
+/** After this many blocks of other keys in a row, the connection is replaced. */
+const wrongKeysMax = 3;
 
 /**
  * One connection to the server, or to each node of a cluster:
@@ -37,6 +46,7 @@ export class RedisConnection {
   #retry: NodeJS.Timeout | undefined;
   #isClosed: boolean = false;
   #inFlight = 0;
+  #wrongKeys = 0;
 
   constructor(options: RedisConnectionOptions) {
     this.#options = options;
@@ -83,21 +93,35 @@ export class RedisConnection {
     }
     if (this.#isClosed) return;
     this.#usable = client;
+    this.#wrongKeys = 0;
     this.#attempts = 0;
     this.#refusal = undefined;
     this.#options.changed();
   }
 
-  /** Sends a command. The caller has checked `isUsable`. */
-  async send<T>(command: (client: RedisClient) => Promise<T>): Promise<T> {
+  /**
+   * Sends a command. The caller has checked `isUsable`. An answer that the command cannot have belongs to another command,
+   * so all later answers do too: the connection is replaced.
+   */
+  async send<T>({ send, isAnswer }: RedisRequest<T>): Promise<T> {
     const client = this.#usable;
     if (client === undefined) throw new Error(this.#failure);
     this.#inFlight++;
     try {
-      return await command(client);
+      const answer = await send(client);
+      if (isAnswer(answer)) return answer;
     } finally {
       this.#inFlight--;
     }
+    const error = new Error('the answer belongs to another command');
+    this.#lost(client, error);
+    throw error;
+  }
+
+  /** Counts blocks with another key than the one that was asked for. Several in a row: as in `send`. */
+  gotBlock(hasItsKey: boolean): void {
+    this.#wrongKeys = hasItsKey ? 0 : this.#wrongKeys + 1;
+    if (this.#wrongKeys >= wrongKeysMax) this.reset('its answers have other keys');
   }
 
   /** Replaces the connection. Its commands without an answer fail. */

@@ -164,6 +164,13 @@ describe('a server that ends', () => {
   });
 });
 
+/** Answers that belong to no command; after them, each command gets the answer of an earlier command. */
+const extraAnswers: readonly (readonly [kind: string, bytes: string, outcomes: readonly string[]])[] = [
+  ['nothing', '$-1\r\n', ['missing', 'wrongKey', 'wrongKey', 'wrongKey']],
+  ['a number', ':1\r\n', ['KVASIR_TIER_FAILED']],
+  ['a text', '+OK\r\n', ['truncated', 'wrongKey', 'wrongKey', 'wrongKey']],
+];
+
 describe('the network', () => {
   it('a connection that breaks in the middle of a block fails the load', async () => {
     const tier = await open({ url: proxy.url });
@@ -206,21 +213,38 @@ describe('the network', () => {
     expect(await outcome(tier, 'a')).toBe('loaded');
   });
 
-  it('answers that belong to other commands never give a wrong block, and the connection is replaced', async () => {
+  it.each(extraAnswers)(
+    'an extra answer (%s) never gives a wrong block, and the connection is replaced',
+    async (_, bytes, expected) => {
+      const tier = await open({ url: proxy.url, connections: 0 });
+      const names = ['a', 'b', 'c', 'd'];
+      for (const name of names) await put(tier, name);
+      proxy.holdAnswers();
+      const loads = Promise.all(names.map((name) => outcome(tier, name)));
+      await expect.poll(() => proxy.heldBytes).toBeGreaterThan(4 * blockBytes);
+      proxy.releaseAnswers(bytes);
+      expect((await loads).slice(0, expected.length)).toEqual(expected);
+      // A fresh connection.
+      await expect.poll(() => outcome(tier, 'd')).toBe('loaded');
+      for (const name of names) expect(await outcome(tier, name)).toMatch(/loaded|missing/);
+    },
+  );
+
+  it('look-ups and stores with the answers of other commands fail, and the connection is replaced', async () => {
     const tier = await open({ url: proxy.url, connections: 0 });
-    const names = ['a', 'b', 'c', 'd'];
-    for (const name of names) await put(tier, name);
-    // Lets the un-awaited commands of the stores end.
-    await tier.has([suiteKey('a')], signal);
-    proxy.holdAnswers();
-    const loads = names.map((name) => outcome(tier, name));
-    await expect.poll(() => proxy.heldBytes).toBeGreaterThan(4 * blockBytes);
-    // An answer that belongs to no command: from now on, each command gets the answer of the command before it.
-    proxy.releaseAnswers('$-1\r\n');
-    expect(await Promise.all(loads)).toEqual(['missing', 'wrongKey', 'wrongKey', 'wrongKey']);
-    // A fresh connection.
-    await expect.poll(() => outcome(tier, 'a')).toBe('loaded');
-    for (const name of names) expect(await outcome(tier, name)).toMatch(/loaded|missing/);
+    await put(tier, 'a');
+    const late = async (call: () => Promise<unknown>, first: string): Promise<void> => {
+      proxy.holdAnswers();
+      const end = ends([call()]);
+      await expect.poll(() => proxy.heldBytes).toBeGreaterThan(0);
+      proxy.releaseAnswers(first);
+      expect(await end).toMatchObject([failed]);
+      await expect.poll(() => outcome(tier, 'a')).toBe('loaded');
+    };
+    await late(() => tier.has([suiteKey('a')], signal), '$-1\r\n');
+    await late(() => tier.has([suiteKey('a')], signal), ':2\r\n');
+    await late(() => put(tier, 'b'), ':1\r\n');
+    await late(() => tier.delete(suiteKey('b')), '+OK\r\n');
   });
 });
 

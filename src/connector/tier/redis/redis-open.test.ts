@@ -96,6 +96,12 @@ describe('a server that refuses is an error at the start', () => {
     server.close();
   });
 
+  it('a server in protected mode', async () => {
+    const { url, server } = await parrot('-DENIED Redis is running in protected mode\r\n');
+    expect((await refusal(url)).message).toMatch(/DENIED.*Set a password on the server/);
+    server.close();
+  });
+
   it('a server that is not Redis', async () => {
     const { url, server } = await parrot('HTTP/1.1 400 Bad Request\r\n\r\n');
     expect((await refusal(url)).message).toMatch(/Name the address of a Redis or Valkey server/);

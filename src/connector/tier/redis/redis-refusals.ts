@@ -12,6 +12,7 @@ const remedies: readonly (readonly [pattern: RegExp, remedy: string])[] = [
     /^NOPERM/,
     `Give the user these permissions: ACL SETUSER <user> ~kvasir:* ${commandsNeeded}, and +cluster|slots in a cluster`,
   ],
+  [/^DENIED/, 'Set a password on the server (requirepass), or the addresses that it listens to (bind)'],
   [/unknown command/i, 'The tier needs Redis 6.2, Valkey 7.2 or later versions'],
   [/DB index|SELECT is not allowed/i, 'Name a database in the URL that the server has'],
   [/^(CROSSSLOT|MOVED)/, 'The server is part of a cluster: add ?cluster=true to the URL'],

@@ -13,7 +13,7 @@ import type { StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
 import { CallSlots } from './call-slots.ts';
 import { lookUpByCount } from './count-look-up.ts';
 import { loadRedisLibrary, newRedisClient, type RedisClient, type RedisLibrary } from './redis-client.ts';
-import { RedisConnection } from './redis-connection.ts';
+import { RedisConnection, type RedisRequest } from './redis-connection.ts';
 import { codeOfError, textOfError } from './redis-refusals.ts';
 import { parseRedisUrl, type RedisUrl } from './redis-url.ts';
 import { StoreCommands } from './store-commands.ts';
@@ -42,8 +42,6 @@ const defaultConnections = 2;
 const blocksPerConnection = 4;
 /** Servers of a cluster count only keys of one slot together. */
 const keysPerLookUp = { server: 64, cluster: 1 } as const;
-/** This many blocks of other keys in a row: the answers of the connection do not belong to its commands. */
-const wrongKeysMax = 3;
 
 /**
  * Blocks in a Redis or Valkey server, or in a cluster, for any number of processes at once. The value of a key is the
@@ -67,7 +65,6 @@ export class RedisTier implements TamperableTier {
   #isOpen: boolean = false;
   /** What the operator was told last: undefined = the tier is connected. */
   #reported: string | undefined;
-  #wrongKeys = 0;
 
   private constructor(options: RedisTierOptions, url: RedisUrl, library: RedisLibrary) {
     const { identity, ttlSeconds = daySeconds, connections = defaultConnections } = options;
@@ -123,7 +120,11 @@ export class RedisTier implements TamperableTier {
       let failures = 0;
       let failure: unknown;
       const answers = await lookUpByCount(keys, signal, {
-        countStored: (group) => connection.send((client) => client.exists(...group.map((key) => this.keyOf(key)))),
+        countStored: (group) =>
+          connection.send({
+            send: (client) => client.exists(...group.map((key) => this.keyOf(key))),
+            isAnswer: isCountUpTo(group.length),
+          }),
         keysMax: this.#url.isCluster ? keysPerLookUp.cluster : keysPerLookUp.server,
         failed: (error, keyCount) => {
           failures += keyCount;
@@ -140,7 +141,7 @@ export class RedisTier implements TamperableTier {
     return this.#transfer(signal, async () => {
       const connection = this.#blockConnection('load a block');
       const name = this.keyOf(key);
-      const value = await this.#ask('load a block', signal, connection, async (client) => {
+      const send = async (client: RedisClient): Promise<unknown> => {
         try {
           return await client.getexBuffer(name, 'EX', this.#ttlSeconds);
         } catch (error) {
@@ -148,12 +149,14 @@ export class RedisTier implements TamperableTier {
           if (error instanceof Error && error.message.startsWith('WRONGTYPE')) return Buffer.alloc(headerBytes);
           throw error;
         }
-      });
+      };
+      const value = await this.#ask('load a block', signal, connection, { send, isAnswer: isValue });
       // From here on, nothing waits before the block is in `into`: an aborted load never writes it.
       const reason = value === null ? 'missing' : this.#decode(key, value, into);
       this.#count(reason ?? 'loaded');
-      if (reason === undefined) this.#wrongKeys = 0;
-      else if (value !== null) await this.#removeCorrupt(name, reason, connection, signal);
+      if (value === null) return reason;
+      connection.gotBlock(reason !== 'wrongKey');
+      if (reason !== undefined) await this.#removeCorrupt(name, connection, signal);
       return reason;
     });
   }
@@ -165,16 +168,17 @@ export class RedisTier implements TamperableTier {
       const { command, release } = this.#storeCommands.create(name, (value) =>
         this.#encode(key, bytes, value, context?.payloadCrc),
       );
-      const stored = await this.#ask('store a block', signal, connection, async (client) => {
+      const send = async (client: RedisClient): Promise<unknown> => {
         try {
-          const answer = await client.sendCommand(command);
-          release();
-          return answer === 'OK' ? 'stored' : 'alreadyStored';
+          return await client.sendCommand(command);
         } catch (error) {
           if (error instanceof Error && error.message.startsWith('OOM')) return 'full';
           throw error;
         }
-      });
+      };
+      const answer = await this.#ask('store a block', signal, connection, { send, isAnswer: isStoreAnswer });
+      release();
+      const stored = answer === 'OK' ? 'stored' : (answer ?? 'alreadyStored');
       this.#count(stored);
       if (stored === 'alreadyStored') this.#refresh(name, connection);
       return stored;
@@ -184,7 +188,8 @@ export class RedisTier implements TamperableTier {
   delete(key: BlockKey): Promise<void> {
     return this.#calls.run(async () => {
       const connection = this.#blockConnection('delete a block');
-      await this.#ask('delete a block', undefined, connection, (client) => client.unlink(this.keyOf(key)));
+      const send = (client: RedisClient): Promise<unknown> => client.unlink(this.keyOf(key));
+      await this.#ask('delete a block', undefined, connection, { send, isAnswer: isCountUpTo(1) });
     });
   }
 
@@ -193,10 +198,14 @@ export class RedisTier implements TamperableTier {
       const action = 'tamper with a block';
       const connection = this.#blockConnection(action);
       const name = this.keyOf(key);
-      const stored = await this.#ask(action, undefined, connection, (client) => client.getexBuffer(name));
+      const stored = await this.#ask(action, undefined, connection, {
+        send: (client) => client.getexBuffer(name),
+        isAnswer: isValue,
+      });
       if (stored === null) return false;
       const corrupted = Buffer.from(corrupt(stored));
-      await this.#ask(action, undefined, connection, (client) => client.set(name, corrupted, 'EX', this.#ttlSeconds));
+      const send = (client: RedisClient): Promise<unknown> => client.set(name, corrupted, 'EX', this.#ttlSeconds);
+      await this.#ask(action, undefined, connection, { send, isAnswer: isStoreAnswer });
       return true;
     });
   }
@@ -243,19 +252,16 @@ export class RedisTier implements TamperableTier {
   /** Begins the time to live again. The answer does not matter, so no call waits for it. */
   #refresh(name: string, connection: RedisConnection): void {
     if (!connection.isUsable) return;
-    connection.send((client) => client.expire(name, this.#ttlSeconds)).catch(() => this.#count('refreshFailed'));
+    connection
+      .send({ send: (client) => client.expire(name, this.#ttlSeconds), isAnswer: isCountUpTo(1) })
+      .catch(() => this.#count('refreshFailed'));
   }
 
   /** Removes it, so that the block can be stored again. */
-  async #removeCorrupt(name: string, reason: MissReason, connection: RedisConnection, signal: AbortSignal) {
-    this.#wrongKeys = reason === 'wrongKey' ? this.#wrongKeys + 1 : 0;
-    if (this.#wrongKeys >= wrongKeysMax) {
-      this.#wrongKeys = 0;
-      connection.reset('its answers are for other keys');
-      return;
-    }
+  async #removeCorrupt(name: string, connection: RedisConnection, signal: AbortSignal): Promise<void> {
+    const send = (client: RedisClient): Promise<unknown> => client.unlink(name);
     try {
-      await this.#ask('remove a corrupt block', signal, connection, (client) => client.unlink(name));
+      await this.#ask('remove a corrupt block', signal, connection, { send, isAnswer: isCountUpTo(1) });
     } catch (error) {
       if (signal.aborted) throw error;
       // The next load finds the block corrupt again.
@@ -279,14 +285,14 @@ export class RedisTier implements TamperableTier {
     throw this.#failed(action, new Error(`no connection to ${this.#url.label} (${connections[0]!.failure})`));
   }
 
-  /** Sends commands. Errors become `tierFailed`; the reason of an aborted signal does not change. */
+  /** Sends a command. Errors become `tierFailed`; the reason of an aborted signal does not change. */
   #ask<T>(
     action: string,
     signal: AbortSignal | undefined,
     connection: RedisConnection,
-    command: (client: RedisClient) => Promise<T>,
+    request: RedisRequest<T>,
   ): Promise<T> {
-    const answer = connection.send(command).catch((error: unknown) => {
+    const answer = connection.send(request).catch((error: unknown) => {
       // After a failover, the old primary keeps its connections and refuses to write.
       if (error instanceof Error && error.message.startsWith('READONLY')) connection.reset(error.message);
       throw this.#failed(action, error);
@@ -322,3 +328,11 @@ export class RedisTier implements TamperableTier {
     this.#counters[name] = (this.#counters[name] ?? 0) + count;
   }
 }
+
+const isValue = (answer: unknown): answer is Buffer | null => answer === null || Buffer.isBuffer(answer);
+const isStoreAnswer = (answer: unknown): answer is 'OK' | 'full' | null =>
+  answer === 'OK' || answer === 'full' || answer === null;
+const isCountUpTo =
+  (max: number) =>
+  (answer: unknown): answer is number =>
+    typeof answer === 'number' && answer >= 0 && answer <= max;
