@@ -1,8 +1,11 @@
+import { setMaxListeners } from 'node:events';
 import type { BlockKey } from '../../src/connector/block-key.ts';
 import type { Tier } from '../../src/connector/tier/tier.ts';
 import { transferFailed } from '../errors.ts';
 
+/** All calls share it, so it has many listeners. */
 const never = new AbortController().signal;
+setMaxListeners(0, never);
 
 /** The calls of a tier; each answer that is not the success of the call is an error. */
 export class CheckedTier {

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
 import { openTier } from '../../src/connector/offloading/open-tier.ts';
 import type { S3Spec } from '../../src/connector/offloading/tier-spec.ts';
 import { systemTimers } from '../../src/connector/system-timers.ts';
@@ -10,6 +11,7 @@ import type { SubjectOptions, TierSubject } from './tier-subject.ts';
 const callsAtOnce = { store: 16, load: 8 } as const;
 const requestTimeoutMs = 30_000;
 const never = new AbortController().signal;
+setMaxListeners(0, never);
 const discard: ByteSink = { begin: () => undefined, write: () => undefined };
 
 /** The limit: the same client, one object per block, whose bytes are dropped as they arrive. */
