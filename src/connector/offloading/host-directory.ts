@@ -5,7 +5,14 @@ import type { BlockKey } from '../block-key.ts';
  * it can be wrong for a moment: a load verifies, and a wrong entry is only a miss.
  */
 export class HostDirectory {
+  /** Oldest first. */
   readonly #keys = new Set<BlockKey>();
+  readonly #countMax: number;
+
+  /** `countMax`: more blocks are not in host memory, so the oldest entries are wrong. */
+  constructor(countMax: number) {
+    this.#countMax = countMax;
+  }
 
   get size(): number {
     return this.#keys.size;
@@ -17,7 +24,9 @@ export class HostDirectory {
 
   /** All ranks have the block. */
   add(key: BlockKey): void {
+    this.#keys.delete(key);
     this.#keys.add(key);
+    if (this.#keys.size > this.#countMax) this.#keys.delete(this.#keys.values().next().value as BlockKey);
   }
 
   /** At least one rank does not have the block. */

@@ -63,7 +63,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #blockSizes: readonly number[];
   readonly #blockBytes: number;
   readonly #filter: StoreFilter;
-  readonly #directory = new HostDirectory();
+  readonly #directory: HostDirectory;
   readonly #saves = new OpenSaves();
   readonly #requests = new Map<RequestId, RequestRecord>();
   readonly #loads = new Map<TransferId, LoadJob>();
@@ -80,6 +80,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     const { groups } = context.identities[0]!;
     this.#blockSizes = groups.map(({ blockSize }) => blockSize);
     this.#blockBytes = context.identities.reduce((sum, { blockBytes }) => sum + blockBytes, 0);
+    this.#directory = new HostDirectory(2 * Math.ceil(settings.host.maxBytes / this.#blockBytes));
     const { chunkTokens, blocksPerChunk, storeThreshold, trackedOffersMax } = settings;
     this.#filter = new StoreFilter({
       storeThreshold,
@@ -275,7 +276,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   #modeOf(blocks: readonly FoundBlock[]): 'sync' | 'async' {
     const { asyncLoad, syncLoadBytes } = this.#settings;
     if (!asyncLoad) return 'sync';
-    const isSmall = blocks.length * this.#blockBytes <= syncLoadBytes;
+    const isSmall = blocks.length > 0 && blocks.length * this.#blockBytes <= syncLoadBytes;
     return isSmall && blocks.every(({ place }) => place === hostPlace) ? 'sync' : 'async';
   }
 

@@ -1,0 +1,222 @@
+import { describe, expect, it } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import type { JsonObject } from '../../base/json.ts';
+import {
+  type BlockId,
+  type BlockIndex,
+  groupIndex,
+  type RequestId,
+  type StepId,
+  type TokenCount,
+} from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
+import { readKvTransferConfig } from '../config.ts';
+import {
+  type ConnectorOutput,
+  type ConnectorRequest,
+  emptyOutput,
+  type KvBlock,
+  type LoadJob,
+  type TransferId,
+  type ValidBlock,
+} from '../connector.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
+import { storedBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
+import { OffloadingScheduler } from './offloading-scheduler.ts';
+import { readOffloadingSettings } from './offloading-settings.ts';
+
+const identity = { ...suiteIdentity, groups: [suiteIdentity.groups[0]!] };
+const open = new AbortController().signal;
+const settled = async (): Promise<void> => {
+  for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
+};
+
+/** A scheduler side over a store below host memory, which is another host tier here. */
+function newScheduler(extra: JsonObject = {}) {
+  const time = new ManualTime();
+  const store = new HostTier({ identity, maxBytes: 100 * storedBlockBytes, name: 'disk' });
+  const events: string[] = [];
+  let wakeups = 0;
+  const settings = readOffloadingSettings(
+    readKvTransferConfig({
+      kvConnector: 'OffloadingConnector',
+      kvRole: 'kv_both',
+      kvConnectorExtraConfig: { cpu_bytes_to_use: 1e8, ...extra },
+    }),
+  );
+  const scheduler = new OffloadingScheduler(
+    [{ name: 'disk', tiers: [store], kind: { medium: 'STORAGE', locality: 'LOCAL' } }],
+    { clock: time, timers: time, wake: () => void wakeups++, identities: [identity], event: (m) => events.push(m) },
+    settings,
+  );
+  let transfers = 0;
+  const step = (newlyValid: readonly ValidBlock[], inPool: ReadonlyMap<BlockKey, BlockId> = new Map()) =>
+    scheduler.buildConnectorMeta({
+      stepId: 1 as StepId,
+      newlyValid,
+      newTransferId: () => ++transfers as TransferId,
+      validBlock: (key) => inPool.get(key),
+    });
+  const output = (change: Partial<ConnectorOutput>): void =>
+    scheduler.updateConnectorOutput({ ...emptyOutput, ...change });
+  /** Saves these blocks, and the workers report them as stored. */
+  const save = (...blocks: ValidBlock[]): void => {
+    for (const { transfer } of step(blocks).saves) output({ finishedSending: [transfer] });
+  };
+  return { scheduler, store, time, events, step, output, save, wakeups: () => wakeups };
+}
+
+const block = (index: number): KvBlock => ({
+  group: groupIndex(0),
+  index: index as BlockIndex,
+  key: suiteKey(index),
+});
+const valid = (index: number, request = 'r'): ValidBlock => ({
+  ...block(index),
+  block: (index + 1) as BlockId,
+  requestId: request as RequestId,
+});
+const request = (id: string, wanted: readonly number[], kvTransferParams?: JsonObject): ConnectorRequest => ({
+  id: id as RequestId,
+  tokenCount: 100 as TokenCount,
+  wanted: wanted.map(block),
+  ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
+});
+const found = (...places: (readonly [number, string])[]) => ({
+  kind: 'found',
+  mode: 'async',
+  blocks: places.map(([index, place]) => ({ ...block(index), place })),
+});
+const loadOf = (id: string, transfer: number, places: readonly (readonly [number, string])[]): LoadJob => ({
+  transfer: transfer as TransferId,
+  requestId: id as RequestId,
+  mode: 'async',
+  timeoutMs: 1000,
+  blocks: places.map(([index, place]) => ({ ...block(index), place, block: (index + 50) as BlockId })),
+});
+
+describe('OffloadingScheduler', () => {
+  it('finds blocks of host memory at once, without asking a tier', () => {
+    const { scheduler, save } = newScheduler();
+    save(valid(0), valid(1));
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual(found([0, 'host'], [1, 'host']));
+  });
+
+  it('looks up the other blocks in the tiers below, and says where each one is', async () => {
+    const { scheduler, store, save, wakeups } = newScheduler();
+    save(valid(0));
+    await store.store(suiteKey(1), suiteBytes(suiteKey(1)), open);
+    const asked = request('a', [0, 1, 2]);
+    expect(scheduler.getMatchedBlocks(asked)).toMatchObject({ kind: 'askLater' });
+    await settled();
+    expect(wakeups()).toBe(1);
+    expect(scheduler.getMatchedBlocks(asked)).toEqual(found([0, 'host'], [1, 'disk']));
+  });
+
+  it('a request waits for a block that is just being saved', () => {
+    const { scheduler, step, output } = newScheduler();
+    const { saves } = step([valid(0)]);
+    expect(scheduler.getMatchedBlocks(request('a', [0]))).toMatchObject({ kind: 'askLater' });
+    output({ finishedSending: [saves[0]!.transfer] });
+    expect(scheduler.getMatchedBlocks(request('a', [0]))).toEqual(found([0, 'host']));
+  });
+
+  it('forgets blocks that host memory evicted, and saves them again when they are computed again', async () => {
+    const { scheduler, step, save, output } = newScheduler();
+    save(valid(0));
+    expect(step([valid(0)]).saves).toEqual([]);
+    output({ evicted: [suiteKey(0)] });
+    scheduler.getMatchedBlocks(request('a', [0]));
+    await settled();
+    expect(scheduler.getMatchedBlocks(request('a', [0]))).toEqual(found());
+    expect(step([valid(0)]).saves).toHaveLength(1);
+    expect(scheduler.takeEvents()).toEqual([
+      { kind: 'stored', keys: [suiteKey(0)], place: 'host' },
+      { kind: 'removed', keys: [suiteKey(0)], place: 'host' },
+    ]);
+  });
+
+  it('a block that was loaded from a tier below is in host memory afterwards', () => {
+    const { scheduler, output } = newScheduler();
+    scheduler.updateStateAfterAlloc(request('a', []), loadOf('a', 1, [[3, 'disk']]), () => []);
+    output({ finishedRecving: [1 as TransferId] });
+    expect(scheduler.getMatchedBlocks(request('b', [3]))).toEqual(found([3, 'host']));
+  });
+
+  it('a block that failed to load is not promised to the request again, and others look it up', async () => {
+    const { scheduler, save, output } = newScheduler();
+    save(valid(0), valid(1));
+    scheduler.updateStateAfterAlloc(
+      request('a', []),
+      loadOf('a', 1, [
+        [0, 'host'],
+        [1, 'host'],
+      ]),
+      () => [],
+    );
+    const failure = { transfer: 1 as TransferId, block: 50 as BlockId, reason: 'corrupt', isBlockBusy: false } as const;
+    output({ finishedRecving: [1 as TransferId], loadFailures: [failure] });
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual(found([1, 'host']));
+    expect(scheduler.getMatchedBlocks(request('b', [0]))).toMatchObject({ kind: 'askLater' });
+    await settled();
+    expect(scheduler.getMatchedBlocks(request('b', [0]))).toEqual(found());
+  });
+
+  it('limits of the request hold for loads and for saves', () => {
+    const { scheduler, step, save } = newScheduler();
+    save(valid(0), valid(1), valid(2));
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1, 2], { max_load_tokens: 40 }))).toEqual(
+      found([0, 'host'], [1, 'host']),
+    );
+    const limited = request('b', [], { max_offload_tokens: 80 });
+    scheduler.updateStateAfterAlloc(limited, undefined, () => []);
+    const [saved] = step([valid(4, 'b'), valid(5, 'b')]).saves;
+    expect(saved!.blocks.map(({ key }) => key)).toEqual([suiteKey(4)]);
+  });
+
+  it('an empty kv_load_tiers means host memory alone', () => {
+    const { scheduler, save } = newScheduler();
+    save(valid(0));
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1], { kv_load_tiers: [] }))).toEqual(found([0, 'host']));
+  });
+
+  it('with offload_prompt_only, blocks with output tokens are not saved', () => {
+    const { scheduler, step } = newScheduler({ offload_prompt_only: true });
+    scheduler.updateStateAfterAlloc(request('a', []), undefined, () => []);
+    const [saved] = step([valid(5, 'a'), valid(6, 'a')]).saves;
+    expect(saved!.blocks.map(({ key }) => key)).toEqual([suiteKey(5)]);
+  });
+
+  it('with chunks of three blocks, a chunk is saved when its last block becomes valid', () => {
+    const { scheduler, step } = newScheduler({ block_size: 48 });
+    scheduler.updateStateAfterAlloc(request('a', []), undefined, () => [block(0)]);
+    expect(step([valid(1, 'a')]).saves).toEqual([]);
+    const inPool = new Map([0, 1, 2].map((i) => [suiteKey(i), (i + 1) as BlockId]));
+    const [saved] = step([valid(2, 'a')], inPool).saves;
+    expect(saved!.blocks.map(({ key }) => key)).toEqual([0, 1, 2].map((i) => suiteKey(i)));
+  });
+
+  it('small loads from host memory happen within the step', () => {
+    const { scheduler, save } = newScheduler({ sync_load_budget_bytes: 2 * identity.blockBytes });
+    save(valid(0), valid(1), valid(2));
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toMatchObject({ mode: 'sync' });
+    expect(scheduler.getMatchedBlocks(request('b', [0, 1, 2]))).toMatchObject({ mode: 'async' });
+  });
+
+  it('a wrong limit is ignored, with one warning', () => {
+    const { scheduler, save, events } = newScheduler();
+    save(valid(0));
+    for (const id of ['a', 'b'])
+      expect(scheduler.getMatchedBlocks(request(id, [0], { max_load_tokens: -1 }))).toEqual(found([0, 'host']));
+    expect(events).toEqual([expect.stringContaining('max_load_tokens is ignored')]);
+  });
+
+  it('steps go on while blocks are written to a tier below', () => {
+    const { scheduler, output } = newScheduler();
+    expect(scheduler.hasPendingWork()).toBe(false);
+    output({ counters: { 'now.disk.openStores': 3 } });
+    expect(scheduler.hasPendingWork()).toBe(true);
+    output({ counters: { 'now.disk.openStores': -3 } });
+    expect(scheduler.hasPendingWork()).toBe(false);
+  });
+});
