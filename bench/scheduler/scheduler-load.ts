@@ -1,5 +1,5 @@
 import { sha256 } from '../../src/base/sha256.ts';
-import { emptyOutput } from '../../src/connector/connector.ts';
+import { type ConnectorOutput, emptyOutput } from '../../src/connector/connector.ts';
 import { requestId, type TokenCount, type TokenId } from '../../src/core/ids.ts';
 import type { KvCacheSpec } from '../../src/core/kv-spec.ts';
 import type { EngineRequest, RequestUpdate } from '../../src/core/request.ts';
@@ -15,19 +15,25 @@ export interface LoadOptions {
   /** Blocks of the pool, in one full attention group. */
   readonly blocks: number;
   readonly blockSize: number;
-  readonly withConnector?: boolean;
+  readonly connector?: BenchConnector;
 }
 
 /**
+ * `idle`: finds no blocks and stores none. `loads`: has all prompts and loads them within one step, and stores all new
+ * blocks. `failing`: the same, but one block of each load fails. The clock of connectors does not advance.
+ */
+export type BenchConnector = 'idle' | 'loads' | 'failing';
+
+/**
  * Runs the scheduler without a model: a step takes no time, and samples always the same token. Requests share no
- * prefix. The connector finds no blocks and stores none, and its clock does not advance.
+ * prefix.
  */
 export class SchedulerLoad {
   readonly scheduler: SchedulerInterface;
-  readonly #withConnector: boolean;
+  readonly #connector: BenchConnector | undefined;
   #requests = 0;
 
-  constructor({ requests, blocks, blockSize, withConnector = false }: LoadOptions) {
+  constructor({ requests, blocks, blockSize, connector }: LoadOptions) {
     const spec: KvCacheSpec = {
       groups: [{ kind: 'full', blockSize: blockSize as TokenCount, layers: [0] }],
       blockBytes: 1 << 20,
@@ -41,10 +47,9 @@ export class SchedulerLoad {
       enablePrefixCaching: true,
       policy: 'fcfs',
     } as const;
-    this.#withConnector = withConnector;
-    this.scheduler = new Scheduler(spec, options, sha256, {
-      connector: withConnector ? idleConnector : undefined,
-    });
+    this.#connector = connector;
+    const port = connector === 'idle' ? idleConnector : connector === undefined ? undefined : loadingConnector;
+    this.scheduler = new Scheduler(spec, options, sha256, { connector: port });
   }
 
   /** A new request, not added yet. Prompts of different numbers share no block. */
@@ -61,12 +66,32 @@ export class SchedulerLoad {
   /** The result that a runner would return. */
   resultOf(plan: ScheduledStep) {
     const sampled = plan.sequences.map(({ sample }) => sample && sampledToken);
-    return { stepId: plan.stepId, sampled, ...(this.#withConnector ? { connectorOutput: emptyOutput } : {}) };
+    const result = { stepId: plan.stepId, sampled };
+    return this.#connector === undefined ? result : { ...result, connectorOutput: this.#outputOf(plan) };
   }
 
   step(): readonly RequestUpdate[] {
     const plan = this.plan();
     return this.scheduler.apply(plan, this.resultOf(plan), 0);
+  }
+
+  /** All transfers of the step are over. */
+  #outputOf({ connectorMetadata }: ScheduledStep): ConnectorOutput {
+    const { loads = [], saves = [] } = connectorMetadata ?? {};
+    if (loads.length === 0 && saves.length === 0) return emptyOutput;
+    const finishedRecving = loads.map(({ transfer }) => transfer);
+    const finishedSending = saves.map(({ transfer }) => transfer);
+    const loadFailures =
+      this.#connector === 'failing'
+        ? loads.map(({ transfer, blocks }) => ({
+            transfer,
+            block: blocks[blocks.length >> 1]!.block,
+            reason: 'corrupt' as const,
+            isBlockBusy: false,
+          }))
+        : [];
+    const drained = [...finishedRecving, ...finishedSending];
+    return { ...emptyOutput, finishedRecving, finishedSending, drained, loadFailures };
   }
 
   /** Steps until every prompt is computed. */
@@ -89,4 +114,17 @@ const idleConnector: ConnectorPort = {
   updateConnectorOutput: () => undefined,
   requestFinished: () => ({}),
   hasPendingWork: () => false,
+};
+
+/** Has every prompt, and stores the blocks of outputs too. */
+const loadingConnector: ConnectorPort = {
+  ...idleConnector,
+  getMatchedBlocks: ({ wanted }) => ({
+    kind: 'found',
+    blocks: wanted.map((block) => ({ ...block, place: 'store' })),
+    mode: 'async',
+  }),
+  buildConnectorMeta: ({ newlyValid, newTransferId }) => ({
+    saves: newlyValid.length === 0 ? [] : [{ transfer: newTransferId(), blocks: newlyValid }],
+  }),
 };

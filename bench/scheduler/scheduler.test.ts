@@ -37,6 +37,8 @@ describe('kvasir bench scheduler', () => {
       '4 decodes, prompts of 40, blocks filled in one step',
       '4 decodes, prompts of 40, a connector that finds nothing',
       '4 running, prompts of 40, each replaced after 256 tokens',
+      '4 running, prompts of 40 from a store, each replaced after 256 tokens',
+      'of these loads, one block of each fails',
       'planning 500 tokens, holes in one full group',
       'planning 500 tokens, holes in full + window + state',
       'admitting 500 tokens, nothing cached',
@@ -49,8 +51,10 @@ describe('kvasir bench scheduler', () => {
       expect(maxMs).toBeGreaterThanOrEqual(p99Ms);
       expect(disturbed).toBeLessThanOrEqual(runs);
     }
-    for (const { bytesPerToken = 0 } of rows.slice(0, 4)) expect(bytesPerToken).toBeGreaterThan(0);
+    for (const { bytesPerToken = 0 } of rows.slice(0, 7)) expect(bytesPerToken).toBeGreaterThan(0);
     expect(rows.map(({ verdict }) => verdict !== undefined)).toEqual([
+      true,
+      true,
       true,
       true,
       true,

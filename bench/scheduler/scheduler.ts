@@ -94,11 +94,21 @@ function stepCases(options: SchedulerBenchOptions): Case[] {
   return [
     ...promptLengths.map((tokens) => decodes(tokens, '', {})),
     decodes(middle, ', blocks filled in one step', { isAligned: true }),
-    decodes(middle, ', a connector that finds nothing', { withConnector: true }),
+    decodes(middle, ', a connector that finds nothing', { connector: 'idle' }),
     {
       what: `${requests} running, prompts of ${middle}, each replaced after ${turnover} tokens`,
       budget: stepBudget,
       measure: () => measureTurnover(options, middle),
+    },
+    {
+      what: `${requests} running, prompts of ${middle} from a store, each replaced after ${turnover} tokens`,
+      budget: stepBudget,
+      measure: () => measureTurnover({ ...options, connector: 'loads' }, middle),
+    },
+    {
+      what: 'of these loads, one block of each fails',
+      budget: stepBudget,
+      measure: () => measureTurnover({ ...options, connector: 'failing' }, middle),
     },
   ];
 }
@@ -145,7 +155,7 @@ function timeStep(load: SchedulerLoad, times: StepTimes, arriving: readonly Engi
 }
 
 /** Replaces each ended request by a new one, whose whole prompt is admitted and computed in the next step. */
-function measureTurnover(options: SchedulerBenchOptions, promptLength: number): Measured {
+function measureTurnover(options: LoadOptions & { readonly steps: number }, promptLength: number): Measured {
   const { requests, steps } = options;
   const load = new SchedulerLoad(options);
   // The first requests end one after the other, so that later an equal number ends in each step.
@@ -154,12 +164,16 @@ function measureTurnover(options: SchedulerBenchOptions, promptLength: number): 
   load.prefill();
   const warmUp = new StepTimes(warmUpSteps);
   const times = new StepTimes(steps);
-  for (let i = -warmUpSteps; i < steps; i++) {
-    const missing = requests - load.scheduler.stats().running;
-    const arriving = Array.from({ length: missing }, () => load.request(promptLength, turnover));
-    timeStep(load, i < 0 ? warmUp : times, arriving);
-  }
-  return times.summary();
+  const arriving = (): EngineRequest[] => {
+    const { running, waiting, waitingForRemoteKv } = load.scheduler.stats();
+    const missing = requests - running - waiting - waitingForRemoteKv;
+    return Array.from({ length: missing }, () => load.request(promptLength, turnover));
+  };
+  for (let i = -warmUpSteps; i < steps; i++) timeStep(load, i < 0 ? warmUp : times, arriving());
+  const bytes = bytesPerStep(load, Math.min(steps, stepsCounted), () => {
+    for (const request of arriving()) load.scheduler.add(request);
+  });
+  return { ...times.summary(), bytesPerToken: rounded(bytes / requests) };
 }
 
 const turnover = 256;
@@ -168,7 +182,7 @@ const turnover = 256;
  * Bytes that `plan` and `apply` of one step allocate: the growth of the heap and of typed arrays. Steps in which the
  * garbage collector ran are left out, and the bytes of reading the counters are subtracted.
  */
-function bytesPerStep(load: SchedulerLoad, steps: number): number {
+function bytesPerStep(load: SchedulerLoad, steps: number, addArriving: () => void = () => undefined): number {
   const used = (): number => {
     const { heapUsed, arrayBuffers } = process.memoryUsage();
     return heapUsed + arrayBuffers;
@@ -176,6 +190,7 @@ function bytesPerStep(load: SchedulerLoad, steps: number): number {
   const grown: number[] = [];
   const readings: number[] = [];
   for (let i = 0; i < steps; i++) {
+    addArriving();
     const nothing = used();
     const before = used();
     const plan = load.plan();

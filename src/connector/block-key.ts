@@ -14,20 +14,27 @@ const digestWords = 8;
 export const digestBytes = digestWords * 4;
 const groupMax = 0xffff;
 
-const hexOfByte = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+const codeOfDigit = Uint8Array.from('0123456789abcdef', (digit) => digit.charCodeAt(0));
+/** Scratch memory: the character codes of one digest. */
+const hexCodes: number[] = new Array<number>(digestWords * 8).fill(0);
 const keyPattern = /^(0|[1-9]\d{0,4})-([0-9a-f]{64})$/;
 
 /** The key of the block at `index`, whose digest is `words[index * 8 .. index * 8 + 7]`. */
 export function blockKey(group: GroupIndex, words: Uint32Array, index: BlockIndex): BlockKey {
   assert(Number.isInteger(group) && group >= 0 && group <= groupMax, `KV group ${group}`);
   assert((index + 1) * digestWords <= words.length, `the block at index ${index} has no digest`);
-  let hex = '';
-  for (let i = index * digestWords; i < (index + 1) * digestWords; i++) {
-    const word = words[i]!;
-    hex += hexOfByte[word & 255]! + hexOfByte[(word >>> 8) & 255]!;
-    hex += hexOfByte[(word >>> 16) & 255]! + hexOfByte[word >>> 24]!;
+  // One call makes one string. Concatenation would make dozens of short ones, for each block that a connector is asked for.
+  for (let i = 0; i < digestWords; i++) writeHex(words[index * digestWords + i]!, i * 8);
+  return `${group}-${String.fromCharCode.apply(null, hexCodes)}` as BlockKey;
+}
+
+/** Writes the bytes of a little-endian word as character codes. */
+function writeHex(word: number, at: number): void {
+  for (let byte = 0; byte < 4; byte++) {
+    const value = (word >>> (byte * 8)) & 255;
+    hexCodes[at + byte * 2] = codeOfDigit[value >>> 4]!;
+    hexCodes[at + byte * 2 + 1] = codeOfDigit[value & 15]!;
   }
-  return `${group}-${hex}` as BlockKey;
 }
 
 /** Whether a text from outside (a file name, another process) is a key. */

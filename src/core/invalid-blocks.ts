@@ -12,12 +12,13 @@ import { blockAt, type SequencePlan } from './step.ts';
  */
 export class InvalidBlocks {
   readonly #groups: KvCacheSpec['groups'];
-  readonly #marks: Uint8Array;
+  /** One bit per block of the pool: a step with a failed load needs several of these sets. */
+  readonly #marks: Uint32Array;
   readonly #blocks: BlockId[] = [];
 
   constructor({ groups, blockCount }: Pick<KvCacheSpec, 'groups' | 'blockCount'>, blocks: readonly BlockId[]) {
     this.#groups = groups;
-    this.#marks = new Uint8Array(blockCount);
+    this.#marks = new Uint32Array(Math.ceil(blockCount / 32));
     for (const block of blocks) this.add(block);
   }
 
@@ -26,13 +27,13 @@ export class InvalidBlocks {
   }
 
   has(block: BlockId): boolean {
-    return this.#marks[block] === 1;
+    return ((this.#marks[block >>> 5]! >>> (block & 31)) & 1) === 1;
   }
 
   /** Ignores the null block: its content has no meaning. */
   add(block: BlockId): void {
     if (block === NULL_BLOCK || this.has(block)) return;
-    this.#marks[block] = 1;
+    this.#marks[block >>> 5]! |= 1 << (block & 31);
     this.#blocks.push(block);
   }
 

@@ -130,7 +130,7 @@ export class RequestState {
   }
 
   stats(): RequestStats {
-    const stats = {
+    const stats: Writable<RequestStats> = {
       promptTokens: this.sample.promptLength,
       cachedTokens: this.#cachedTokens,
       outputTokens: this.outputTokens,
@@ -138,16 +138,15 @@ export class RequestState {
       recomputedTokens: this.#computedTokens - this.#firstTimeTokens,
       preemptions: this.#preemptions,
     };
-    // Called once per token, so requests without loads create only one object.
-    if (this.#externalTokens === 0 && this.#failedLoads === 0 && this.#loadedTokens === undefined) return stats;
-    return {
-      ...stats,
-      ...(this.#externalTokens === 0 ? {} : { externalTokens: this.#externalTokens }),
-      ...(this.#failedLoads === 0 ? {} : { failedLoads: this.#failedLoads }),
-      ...(this.#loadedTokens === undefined ? {} : { loadedTokens: this.#loadedTokens }),
-    };
+    // Called once per token. Assignments allocate a tenth of what spread properties do.
+    if (this.#externalTokens !== 0) stats.externalTokens = this.#externalTokens;
+    if (this.#failedLoads !== 0) stats.failedLoads = this.#failedLoads;
+    if (this.#loadedTokens !== undefined) stats.loadedTokens = this.#loadedTokens;
+    return stats;
   }
 }
+
+type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
 
 const spanOf = (start: number, end: number): Span => ({ start: start as TokenCount, end: end as TokenCount });
 
