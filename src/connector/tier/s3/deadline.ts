@@ -1,7 +1,10 @@
 import type { Timers } from '../../timers.ts';
 import { S3Failure } from './s3-failure.ts';
 
-/** Runs `call` with a signal that is aborted together with `signal`, or after `timeoutMs`. */
+/**
+ * Runs `call` with a signal that is aborted together with `signal`, or after `timeoutMs`. Rejects at the abort, also if the
+ * call goes on: the client looks for credentials without a signal.
+ */
 export async function withDeadline<T>(
   { timers, timeoutMs, signal }: { readonly timers: Timers; readonly timeoutMs: number; readonly signal: AbortSignal },
   call: (signal: AbortSignal) => Promise<T>,
@@ -14,7 +17,7 @@ export async function withDeadline<T>(
     controller.abort(new S3Failure('failed', 'TimeoutError', `no answer in ${timeoutMs / 1000} s`));
   });
   try {
-    return await call(controller.signal);
+    return await unlessAborted(call(controller.signal), controller.signal);
   } catch (error) {
     // The client reports an abort as an error of its own.
     throw controller.signal.aborted ? controller.signal.reason : error;

@@ -56,8 +56,11 @@ const connectTimeoutMs = 5_000;
 /** Of one page. Look-ups wait for it, and a hung connection must not delay them as long as a slow transfer may take. */
 const listTimeoutMs = 10_000;
 const offsetMinMs = 3_000;
-/** A kept connection that the server has closed: nothing of the answer has arrived. */
-const staleConnection = new Set(['ECONNRESET', 'EPIPE']);
+/**
+ * The server had closed the kept connection, so nothing of the answer has arrived; or the clocks differ by more than a
+ * signature allows, and the client now knows the server's.
+ */
+const repeatable = new Set(['ECONNRESET', 'EPIPE', 'RequestTimeTooSkewed']);
 
 /**
  * The calls on one bucket. Each has a deadline, runs once, and rejects with an `S3Failure` or with the reason of the
@@ -128,9 +131,11 @@ export class S3Bucket {
         IsTruncated,
         NextContinuationToken,
       } = await sendTwice(() => this.#client.send(command, { abortSignal }), abortSignal);
+      // For example the page of a proxy, which must not look like an empty bucket.
+      if (IsTruncated === undefined) throw new S3Failure('failed', 'NotAListing', 'the answer is not a listing');
       return {
         objects: Contents.map(({ Key = '', Size = 0 }) => ({ name: Key, bytes: Size })),
-        continuation: IsTruncated === true ? NextContinuationToken : undefined,
+        continuation: IsTruncated ? NextContinuationToken : undefined,
       };
     });
   }
@@ -252,13 +257,13 @@ function withoutVersionWarning<T>(make: () => T): T {
 const nothing = (): void => undefined;
 const silent = { trace: nothing, debug: nothing, info: nothing, warn: nothing, error: nothing };
 
-/** Sends again if the server had closed the kept connection. All our calls may be repeated. */
+/** All our calls may be repeated. */
 async function sendTwice<T>(send: () => Promise<T>, signal: AbortSignal): Promise<T> {
   try {
     return await send();
   } catch (error) {
-    const { code } = error as { code?: unknown };
-    if (signal.aborted || typeof code !== 'string' || !staleConnection.has(code)) throw error;
+    const { code, name } = error as { code?: string; name?: string };
+    if (signal.aborted || !repeatable.has(code ?? name ?? '')) throw error;
     return send();
   }
 }
