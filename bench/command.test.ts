@@ -1,10 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatTable } from '../src/base/table.ts';
-import type { CliContext } from '../src/cli/context.ts';
-import { runCli } from '../src/cli/run-cli.ts';
-import { openMeasuredEngine } from '../src/compose.ts';
+import { runBench } from '../test/support/run-bench.ts';
 import { temporaryFolder, writeTinyModel } from '../test/support/tiny-model.ts';
-import { benchCommand } from './command.ts';
 import type { LimitedRow } from './latency/command.ts';
 import { openDecodeBytes } from './latency/decode-limit.ts';
 import { comparison, type LatencyRow, measureLatency } from './latency/latency.ts';
@@ -20,27 +17,12 @@ const model = folder.file('tiny.gguf');
 beforeAll(() => writeTinyModel(model, { architecture: 'qwen3', type: 'Q8_0' }));
 afterAll(() => folder.remove());
 
-async function kvasir(...args: string[]) {
-  let out = '';
-  let err = '';
-  const context: CliContext = {
-    version: '0',
-    createEngine: async (options) => (await openMeasuredEngine(options)).engine,
-    stdout: { write: (text) => (out += text) },
-    stderr: { write: (text) => (err += text) },
-    readStdin: () => Promise.reject(new Error('nothing to read')),
-    signals: process,
-    exitNow: () => undefined,
-  };
-  const code = await runCli(args, context, [benchCommand(openMeasuredEngine)]);
-  return { code, out, err };
-}
 const common = (): string[] => ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--peer', 'libllama'];
 
 describe('kvasir bench', () => {
   it('latency has a row per depth with both engines, and JSON as the last line', async () => {
     const lengths = ['--prompt-len', '32', '--gen-len', '4', '--depth', '0,48', '--repetitions', '2'];
-    const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
+    const { code, out, err } = await runBench('latency', ...common(), ...lengths, '--json');
     expect(code).toBe(0);
     expect(err).toMatch(/prefill 32 +48 /);
     const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: LimitedRow[] };
@@ -60,15 +42,7 @@ describe('kvasir bench', () => {
   it('smoothness measures a stream alone and beside prompts, with a limit and without', async () => {
     const lengths = ['--prompts', '2', '--prompt-len', '150', '--stream-prompt-len', '8', '--gen-len', '6'];
     const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--max-num-batched-tokens', '32'];
-    const { code, out, err } = await kvasir(
-      'bench',
-      'smoothness',
-      ...engine,
-      ...lengths,
-      '--repetitions',
-      '1',
-      '--json',
-    );
+    const { code, out, err } = await runBench('smoothness', ...engine, ...lengths, '--repetitions', '1', '--json');
     expect(code).toBe(0);
     expect(err).toContain('prompt tok/s');
     const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: SmoothnessRow[] };
@@ -81,7 +55,7 @@ describe('kvasir bench', () => {
 
   it('latency has a row for each number of requests that decode at once, with the overhead of a step', async () => {
     const lengths = ['--prompt-len', '16', '--gen-len', '6', '--depth', '0,48', '--batch', '1,3', '--repetitions', '1'];
-    const { code, out, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--json');
+    const { code, out, err } = await runBench('latency', ...common(), ...lengths, '--json');
     expect(code).toBe(0);
     expect(err).toMatch(/decode 6 +48 +3 +\d/);
     const { rows } = JSON.parse(out) as { rows: LimitedRow[] };
@@ -113,7 +87,7 @@ describe('kvasir bench', () => {
     const shape = { heads: 2, headsKv: 1, feedForward: 256, context: 10_000 };
     await writeTinyModel(deep, { architecture: 'qwen3', type: 'Q8_0', ...shape });
     const lengths = ['--prompt-len', '16', '--gen-len', '2', '--depth', '8192,0,2048', '--repetitions', '1'];
-    const { code, out } = await kvasir('bench', 'latency', ...common(), ...lengths, '--model', deep, '--json');
+    const { code, out } = await runBench('latency', ...common(), ...lengths, '--model', deep, '--json');
     expect(code).toBe(0);
     const { rows } = JSON.parse(out) as { rows: LatencyRow[] };
     expect(rows.map(({ depth }) => depth)).toEqual([0, 2048, 8192]);
@@ -140,7 +114,7 @@ describe('kvasir bench', () => {
   ];
   it.each(workloads)('throughput of %s has a row for each number of requests', async (workload, flags, expected) => {
     const args = ['--workload', workload, ...flags.split(' '), '--repetitions', '1'];
-    const { code, out, err } = await kvasir('bench', 'throughput', ...common(), ...args, '--json');
+    const { code, out, err } = await runBench('throughput', ...common(), ...args, '--json');
     expect(code).toBe(0);
     expect(err).toMatch(new RegExp(`${workload}, 3 requests: generated tok/s +\\d`));
     const { rows } = JSON.parse(out) as { rows: ThroughputRow[] };
@@ -161,25 +135,25 @@ describe('kvasir bench', () => {
 
   it('ends with an error if the pool is too small for the context', async () => {
     const lengths = ['--prompt-len', '64', '--gen-len', '1', '--depth', '1000', '--repetitions', '1'];
-    const { code, err } = await kvasir('bench', 'latency', ...common(), ...lengths, '--kv-cache-memory', '1MiB');
+    const { code, err } = await runBench('latency', ...common(), ...lengths, '--kv-cache-memory', '1MiB');
     expect(code).toBe(1);
     expect(err).toMatch(/error: /);
   });
 
   it('ends with an error if a context is longer than the model allows', async () => {
     const lengths = ['--requests', '1', '--prompt-len', '6000', '--repetitions', '1'];
-    const { code, err } = await kvasir('bench', 'throughput', ...common(), ...lengths, '--peer', 'none');
+    const { code, err } = await runBench('throughput', ...common(), ...lengths, '--peer', 'none');
     expect(code).toBe(1);
     expect(err).toMatch(/error: /);
   });
 
   it('refuses wrong flags and unknown commands with exit code 2', async () => {
-    expect((await kvasir('bench', 'throughput', '--requests', '1,0')).err).toContain('from 1 to 256');
-    expect((await kvasir('bench', 'latency', '--peer-url', 'localhost:1')).err).toContain('must be a URL');
-    const both = await kvasir('bench', 'latency', '--peer', 'libllama', '--peer-url', 'http://localhost:1');
+    expect((await runBench('throughput', '--requests', '1,0')).err).toContain('from 1 to 256');
+    expect((await runBench('latency', '--peer-url', 'localhost:1')).err).toContain('must be a URL');
+    const both = await runBench('latency', '--peer', 'libllama', '--peer-url', 'http://localhost:1');
     expect(both).toMatchObject({ code: 2, err: expect.stringContaining('cannot be used with') });
-    expect(await kvasir('bench', 'latncy')).toMatchObject({ code: 2 });
-    expect((await kvasir('bench', 'latency', '--depth', '1,x')).err).toContain('whole numbers with commas');
+    expect(await runBench('latncy')).toMatchObject({ code: 2 });
+    expect((await runBench('latency', '--depth', '1,x')).err).toContain('whole numbers with commas');
   });
 });
 

@@ -2,11 +2,11 @@ import { appendFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { BlockKey } from '../../src/connector/block-key.ts';
 import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../src/connector/connector.ts';
 import { SharedStorageConnector } from '../../src/connector/shared-storage/shared-storage-connector.ts';
 import type { DiskTier } from '../../src/connector/tier/disk/tier-disk.ts';
 import type { Tier } from '../../src/connector/tier/tier.ts';
+import { recordedTier } from './recorded-tier.ts';
 
 /**
  * A SharedStorageConnector that records the loaded blocks of each rank in `<record_path>/rank<n>`. The reference
@@ -24,7 +24,7 @@ export class RecordingStorageConnector extends SharedStorageConnector {
 
   protected override tierFor(disk: DiskTier, identity: KvIdentity, context: ConnectorContext): Tier {
     const path = join(this.#folder, `rank${identity.rank}`);
-    return recorded(super.tierFor(disk, identity, context), (key) => appendFileSync(path, `${key}\n`));
+    return recordedTier(super.tierFor(disk, identity, context), (key) => appendFileSync(path, `${key}\n`));
   }
 }
 
@@ -42,20 +42,4 @@ export async function readArrived(folder: string, ranks: number): Promise<Set<st
   );
   const [first = new Set<string>(), ...others] = perRank;
   return new Set([...first].filter((key) => key !== '' && others.every((keys) => keys.has(key))));
-}
-
-/** A load that the engine has aborted does not count, even if its bytes arrive later. */
-function recorded(tier: Tier, arrived: (key: BlockKey) => void): Tier {
-  const load: Tier['load'] = async (key, into, signal, context) => {
-    const reason = await tier.load(key, into, signal, context);
-    if (reason === undefined && !signal.aborted) arrived(key);
-    return reason;
-  };
-  return new Proxy(tier, {
-    get(target, name) {
-      if (name === 'load') return load;
-      const value: unknown = Reflect.get(target, name, target);
-      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
-    },
-  });
 }

@@ -26,7 +26,7 @@ export function smoothnessCommand(openEngine: OpenMeasuredEngine, context: CliCo
   const command = new Command('smoothness')
     .summary('the time between tokens of a stream while long prompts arrive')
     .description(
-      'Measure the time between tokens of a stream, alone and while long prompts arrive, with\n--target-inter-token-latency and without a limit in turn.',
+      'Measure the time between tokens of a stream, alone and while long prompts arrive, with --target-inter-token-latency and without a limit in turn.',
     )
     .option('--prompts <n>', 'prompts that arrive one after the other', integerFrom(1), 2)
     .option('--prompt-len <tokens>', 'tokens of each prompt', integerFrom(1), 2048)

@@ -1,40 +1,21 @@
 import { mkdtempSync, readdirSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, describe, expect, it, vi } from 'vitest';
-import type { CliContext } from '../../src/cli/context.ts';
-import { runCli } from '../../src/cli/run-cli.ts';
-import { openMeasuredEngine } from '../../src/compose.ts';
 import { suiteIdentity } from '../../src/connector/tier/tier.suite.ts';
 import { itNeeds } from '../../test/support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from '../../test/support/redis-server.ts';
+import { runBench } from '../../test/support/run-bench.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../test/support/s3-server.ts';
 import { temporaryFolder } from '../../test/support/tiny-model.ts';
-import { benchCommand } from '../command.ts';
 import { hostSubject } from './host-subject.ts';
 import { measureTier, type TierRow } from './measure-tier.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 
-async function kvasir(...args: string[]) {
-  let out = '';
-  let err = '';
-  const context: CliContext = {
-    version: '0',
-    createEngine: async (options) => (await openMeasuredEngine(options)).engine,
-    stdout: { write: (text) => (out += text) },
-    stderr: { write: (text) => (err += text) },
-    readStdin: () => Promise.reject(new Error('nothing to read')),
-    signals: process,
-    exitNow: () => undefined,
-  };
-  const code = await runCli(['bench', 'tiers', ...args], context, [benchCommand(openMeasuredEngine)]);
-  return { code, out, err };
-}
-
 async function measured(...args: string[]) {
   const sizes = '--blocks 12 --block-bytes 10000 --repetitions 2 --json'.split(' ');
-  const { code, out, err } = await kvasir(...args, ...sizes);
+  const { code, out, err } = await runBench('tiers', ...args, ...sizes);
   const { rows } = (out === '' ? { rows: [] } : JSON.parse(out)) as { rows: TierRow[] };
   return { code, err, rows };
 }
@@ -103,8 +84,11 @@ describe('kvasir bench tiers', () => {
   });
 
   it('refuses a tier that it does not know, and a second host tier', async () => {
-    expect(await kvasir('--kv-tier', 'tape:/dev/st0')).toMatchObject({ code: 2, err: expect.stringContaining('tape') });
-    const { code, err } = await kvasir('--kv-tier', 'host:1GiB');
+    expect(await runBench('tiers', '--kv-tier', 'tape:/dev/st0')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('tape'),
+    });
+    const { code, err } = await runBench('tiers', '--kv-tier', 'host:1GiB');
     expect({ code, err }).toMatchObject({
       code: 1,
       err: expect.stringContaining('cannot measure --kv-tier host:1GiB'),

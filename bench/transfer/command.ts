@@ -46,7 +46,7 @@ export function transferCommand(openEngine: OpenMeasuredEngine, context: CliCont
   const command = new Command('transfer')
     .summary('speed of storing and loading KV blocks, and the cost of a connector')
     .description(
-      "Measure storing and loading KV blocks of the model's size, in memory and on disk, compared with memcpy and plain\n" +
+      "Measure storing and loading KV blocks of the model's size, in memory and on disk, compared with memcpy and plain " +
         'files; the time to the first token after a prefix on disk, compared with computing the prefix; and the cost of a\n' +
         'connector whose blocks are not reused.',
     )

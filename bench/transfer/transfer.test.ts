@@ -1,12 +1,9 @@
 import { mkdtempSync, readdirSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { CliContext } from '../../src/cli/context.ts';
-import { runCli } from '../../src/cli/run-cli.ts';
-import { openMeasuredEngine } from '../../src/compose.ts';
 import { HostTier } from '../../src/connector/tier/host/tier-host.ts';
 import { suiteIdentity } from '../../src/connector/tier/tier.suite.ts';
+import { runBench } from '../../test/support/run-bench.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
-import { benchCommand } from '../command.ts';
 import type { TransferRow } from './command.ts';
 import { blockKeys, TransferHarness } from './transfer-rig.ts';
 
@@ -16,22 +13,11 @@ beforeAll(() => writeTinyModel(model, { architecture: 'qwen3', type: 'Q8_0' }));
 afterAll(() => folder.remove());
 
 it('bench transfer has rows for the tiers, the first token from disk, and the cost of a connector', async () => {
-  let out = '';
-  let err = '';
   const storage = mkdtempSync(folder.file('storage-'));
-  const context: CliContext = {
-    version: '0',
-    createEngine: async (options) => (await openMeasuredEngine(options)).engine,
-    stdout: { write: (text) => (out += text) },
-    stderr: { write: (text) => (err += text) },
-    readStdin: () => Promise.reject(new Error('nothing to read')),
-    signals: process,
-    exitNow: () => undefined,
-  };
   const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--storage-path', storage];
   const lengths = '--blocks 6 --prefix-len 200 --requests 2 --prompt-len 40 --gen-len 4 --repetitions 1'.split(' ');
-  const args = ['bench', 'transfer', ...engine, ...lengths, '--json'];
-  expect({ code: await runCli(args, context, [benchCommand(openMeasuredEngine)]), err }).toMatchObject({ code: 0 });
+  const { code, out, err } = await runBench('transfer', ...engine, ...lengths, '--json');
+  expect({ code, err }).toMatchObject({ code: 0 });
   expect(err).toMatch(/first token after 192 from disk, ms +[\d.]+ +recomputed [\d.]+/);
   expect(err).not.toMatch(/warning/);
   const { rows } = JSON.parse(out) as { rows: TransferRow[] };

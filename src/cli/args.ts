@@ -158,7 +158,7 @@ export function addEngineFlags(command: Command): Command {
       'host memory for KV that leaves the pool; short for --kv-tier host:<size>',
       gibibytesFlag,
     )
-    .addOption(oneOf('--kv-offloading-backend <backend>', 'who offloads KV', ['native'], 'native'))
+    .addOption(oneOf('--kv-offloading-backend <backend>', 'implementation of offloading', ['native'], 'native'))
     .option(
       '--kv-tier <tier>',
       'keep KV that leaves the pool in this tier: host:8GiB, disk:/path:100GiB, redis://host:6379 or s3://bucket/prefix; repeat it for tiers below',

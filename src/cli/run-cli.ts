@@ -37,7 +37,7 @@ export async function runCli(
   let code: ExitCode = 0;
   const program = new Command('kvasir')
     .description(
-      'LLM inference server for GGUF models with an OpenAI API. Lost KV is recomputed; the text is the same.',
+      'LLM inference server for GGUF models with an OpenAI API. Missing or invalid KV is computed again; the text is the same.',
     )
     .version(context.version)
     .showHelpAfterError('(--help shows the options)');

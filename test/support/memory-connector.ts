@@ -2,6 +2,8 @@
  * A connector whose stores are memory, one per rank, for tests that open hundreds of them. Both sides, queue, circuit breakers, headers
  * and verification are real; faults are in the stores and in the reports of workers.
  */
+
+import { recordedTier } from '../../bench/recovery/recorded-tier.ts';
 import { assertDefined } from '../../src/base/assert.ts';
 import type { BlockKey } from '../../src/connector/block-key.ts';
 import type {
@@ -16,7 +18,7 @@ import type {
 import { FaultInjector } from '../../src/connector/fault/fault-injector.ts';
 import type { FaultPlan } from '../../src/connector/fault/fault-rules.ts';
 import { HostTier } from '../../src/connector/tier/host/tier-host.ts';
-import type { TamperableTier, Tier } from '../../src/connector/tier/tier.ts';
+import type { TamperableTier } from '../../src/connector/tier/tier.ts';
 import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
 import { TierWorker } from '../../src/connector/tier/tier-worker.ts';
 import { FaultyReports, type ReportFaults } from './faulty-reports.ts';
@@ -75,12 +77,16 @@ export class MemoryConnector {
     const plan = this.#options.faults?.[identity.rank];
     const injector = plan === undefined ? undefined : new FaultInjector(tier, { identity, timers, plan });
     if (injector !== undefined) this.#injectors.push(injector);
-    const worker = new TierWorker(recorded(injector ?? tier, this.arrived[identity.rank]!), context, {
-      loadsAtOnce: 4,
-      savesAtOnce: 2,
-      saveBufferBytes: 16 << 20,
-      saveTimeoutMs: 40,
-    });
+    const worker = new TierWorker(
+      recordedTier(injector ?? tier, (key) => this.arrived[identity.rank]!.add(key)),
+      context,
+      {
+        loadsAtOnce: 4,
+        savesAtOnce: 2,
+        saveBufferBytes: 16 << 20,
+        saveTimeoutMs: 40,
+      },
+    );
     const side = recordingFailures(worker, this.failedBlocks);
     const { reports } = this.#options;
     return reports === undefined ? side : new FaultyReports(side, { ...reports, seed: reports.seed + identity.rank });
@@ -122,22 +128,6 @@ function viewOf(tier: HostTier): TamperableTier {
     counters: () => tier.counters(),
     close: () => Promise.resolve(),
   };
-}
-
-/** Records which blocks arrive, without other changes. A load that was given up does not count, even if its bytes come later. */
-export function recorded(tier: Tier, arrived: Set<BlockKey>): Tier {
-  const load: Tier['load'] = async (key, into, signal, context) => {
-    const reason = await tier.load(key, into, signal, context);
-    if (reason === undefined && !signal.aborted) arrived.add(key);
-    return reason;
-  };
-  return new Proxy(tier, {
-    get(target, name) {
-      if (name === 'load') return load;
-      const value: unknown = Reflect.get(target, name, target);
-      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
-    },
-  });
 }
 
 /** Records the blocks that this side reports as failed, without other changes. */
