@@ -43,7 +43,7 @@ export const transferFailed = defineError(
 );
 export const tierNotMeasured = defineError(
   'KVASIR_BENCH_TIER_NOT_MEASURED',
-  'The bench cannot measure --kv-tier {tier}. Host memory is always measured; give a disk, such as disk:/var/cache/kvasir.',
+  'The bench cannot measure --kv-tier {tier}. Host memory is always measured. Name another tier, such as disk:/var/cache/kvasir.',
   400,
 );
 export const prefixNotSaved = defineError(
