@@ -1,4 +1,5 @@
 /** The tier on a cluster of two servers. */
+import { setMaxListeners } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { testsNeed } from '../../../../test/support/needs.ts';
 import { RedisCluster, withClient } from '../../../../test/support/redis-cluster.ts';
@@ -9,6 +10,7 @@ import { RedisTier, type RedisTierOptions } from './tier-redis.ts';
 testsNeed(hasRedisServer, needsRedisServer);
 
 const signal = new AbortController().signal;
+setMaxListeners(0, signal);
 const names = Array.from({ length: 40 }, (_, i) => i);
 const keys = names.map((name) => suiteKey(name));
 

@@ -1,4 +1,5 @@
 /** Faults of a server and of the network while a tier is open. */
+import { setMaxListeners } from 'node:events';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { testsNeed } from '../../../../test/support/needs.ts';
@@ -12,6 +13,7 @@ testsNeed(hasRedisServer, needsRedisServer);
 const blockBytes = 1024 ** 2;
 const identity = { ...suiteIdentity, blockBytes };
 const signal = new AbortController().signal;
+setMaxListeners(0, signal);
 const bytesOf = (name: string): Uint8Array => suiteBytes(suiteKey(name), blockBytes);
 const block = (): Uint8Array => new Uint8Array(blockBytes).fill(0xee);
 /** Comparing a million numbers with `toEqual` takes seconds. */
@@ -69,6 +71,7 @@ describe('a server that stops answering', () => {
     await put(tier, 'a');
     server.pause();
     const controller = new AbortController();
+    setMaxListeners(0, controller.signal);
     const into = block();
     const calls = [
       tier.load(suiteKey('a'), into, controller.signal),

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { testsNeed } from '../../../../test/support/needs.ts';
@@ -25,6 +26,7 @@ afterAll(async () => {
 const open = (options: Partial<RedisTierOptions> = {}) =>
   RedisTier.open({ url: server.url, identity: suiteIdentity, commandTimeoutMs: 60_000, ...options });
 const signal = new AbortController().signal;
+setMaxListeners(0, signal);
 const put = (tier: RedisTier, name: string | number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), signal);
 const block = (): Uint8Array => new Uint8Array(suiteBlockBytes).fill(0xee);
 
