@@ -8,12 +8,15 @@ export const places = ['near', 'far'] as const;
 /** Two stores of one connector: a block that fails in one store may load from the other. */
 export class FaultStores {
   readonly #prng: Prng;
+  readonly #blocksMax: number;
   readonly #stores = new Map<string, Map<BlockKey, StoredBlock>>(places.map((place) => [place, new Map()]));
   /** The keys of all blocks that were ever stored. */
   readonly #keys: BlockKey[] = [];
 
-  constructor(prng: Prng) {
+  /** `blocksMax`: the most blocks in one store; the oldest is evicted. */
+  constructor(prng: Prng, blocksMax: number) {
     this.#prng = prng;
+    this.#blocksMax = blocksMax;
   }
 
   get(place: string, key: BlockKey): StoredBlock | undefined {
@@ -44,9 +47,18 @@ export class FaultStores {
         assert(false, `I5: two different contents were saved with the key ${key}`);
       if (known !== undefined && known.label !== block.label)
         assert(false, `I10: ${key} is the key of two salts or models`);
-      this.#stores.get(place)!.set(key, block);
+      this.#put(this.#stores.get(place)!, key, block);
     }
     this.#keys.push(key);
+  }
+
+  #put(store: Map<BlockKey, StoredBlock>, key: BlockKey, block: StoredBlock): void {
+    store.set(key, block);
+    if (store.size <= this.#blocksMax) return;
+    for (const oldest of store.keys()) {
+      store.delete(oldest);
+      return;
+    }
   }
 
   /** Removes one random block from all places. */

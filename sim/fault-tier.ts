@@ -1,7 +1,7 @@
 import { assert } from '../src/base/assert.ts';
 import type { JsonObject } from '../src/base/json.ts';
 import type { Prng } from '../src/base/prng.ts';
-import { type BlockKey, groupOfKey } from '../src/connector/block-key.ts';
+import type { BlockKey } from '../src/connector/block-key.ts';
 import {
   type ConnectorMetadata,
   type ConnectorOutput,
@@ -22,6 +22,7 @@ import { graceMs } from '../src/connector/transfer/transfer-ledger.ts';
 import { type BlockId, blockIndex, type RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
+import { FaultSaves } from './fault-saves.ts';
 import { FaultStores, places } from './fault-stores.ts';
 import { noFaults, type TierFaults } from './faults.ts';
 import type { HitChecker } from './hit-checker.ts';
@@ -50,13 +51,12 @@ interface RankLoad {
   isArrived: boolean;
 }
 
-interface OpenSave {
-  readonly job: SaveJob;
-  readonly readAtMs: number;
-  readonly endAtMs: number;
-  fails: boolean;
-  read: readonly StoredBlock[];
-  isRead: boolean;
+export interface FaultTierOptions {
+  readonly faults: TierFaults;
+  /** An offloading tier that saves each block that it is offered, and promises each block that it has. */
+  readonly isComplete?: boolean;
+  /** The most blocks in one store; the oldest is removed first. */
+  readonly blocksMax?: number;
 }
 
 /**
@@ -73,9 +73,12 @@ export class FaultTier implements ConnectorPort {
   #loads: RankLoad[] = [];
   /** All ranks' parts in a load, also those that are over: a block is invalid if the part of one rank is invalid. */
   readonly #parts = new Map<TransferId, RankLoad[]>();
-  #saves: OpenSave[] = [];
+  readonly #saves: FaultSaves;
   #repeats: { readonly rank: number; readonly output: ConnectorOutput }[] = [];
   readonly #finished = new Set<RequestId>();
+  readonly #isComplete: boolean;
+  /** The engine may overwrite blocks that saves read: the step flushes these saves first. */
+  readonly canFlush: boolean;
   readonly #mode: 'sync' | 'async' | 'mixed';
   /** Loads by id, the failed blocks of open loads, and the cancelled loads. */
   readonly #ordered = new Map<TransferId, LoadJob>();
@@ -104,12 +107,15 @@ export class FaultTier implements ConnectorPort {
   loadedBlocks = 0;
   failedBlocks = 0;
 
-  constructor(prng: Prng, runner: FakeRunner, faults: TierFaults) {
+  constructor(prng: Prng, runner: FakeRunner, { faults, isComplete = false, blocksMax = Infinity }: FaultTierOptions) {
     this.#prng = prng;
     this.#runner = runner;
     this.faults = faults;
+    this.#isComplete = isComplete;
+    this.canFlush = prng.chance(0.7) || isComplete;
     this.#mode = prng.pick(['sync', 'async', 'mixed'] as const);
-    this.#stores = new FaultStores(prng);
+    this.#stores = new FaultStores(prng, blocksMax);
+    this.#saves = new FaultSaves(prng, runner, this.#stores, isComplete);
     this.#ranks = Array.from({ length: prng.between(1, ranksMax) }, (_, rank) => rank);
     this.#aggregator = new OutputAggregator(this.#ranks.length, (id) => this.isOpen(id));
   }
@@ -129,7 +135,10 @@ export class FaultTier implements ConnectorPort {
   #match({ id, wanted }: ConnectorRequest): MatchAnswer {
     const prng = this.#prng;
     if (prng.chance(this.faults.askLater)) return { kind: 'askLater', deadlineMs: this.nowMs + prng.between(1, 200) };
-    const share = prng.pick([1, 1, 1, 0.7]);
+    // The blocks of a flushed save are stored before the next plan.
+    if (this.#isComplete && this.#saves.isSaving(new Set(wanted.map(({ key }) => key))))
+      return { kind: 'askLater', deadlineMs: this.nowMs + 1000 };
+    const share = this.#isComplete ? 1 : prng.pick([1, 1, 1, 0.7]);
     // A connector may remember failed blocks and their places, or leave it to the engine to refuse them.
     const knowsFailures = prng.chance(0.7);
     const blocks: FoundBlock[] = [];
@@ -164,7 +173,8 @@ export class FaultTier implements ConnectorPort {
     if (this.hits?.hasInvalid === true) for (const { blocks } of this.#givenUp()) this.hits.loadsFailed(blocks);
     const saves: SaveJob[] = [];
     for (const { key, block } of newlyValid)
-      if (this.#prng.chance(0.8)) saves.push({ transfer: newTransferId(), blocks: [{ key, block }] });
+      if (this.#isComplete || this.#prng.chance(0.8))
+        saves.push({ transfer: newTransferId(), blocks: [{ key, block }] });
     return { saves };
   }
 
@@ -218,11 +228,18 @@ export class FaultTier implements ConnectorPort {
       if (at !== Infinity && (next === undefined || at < next)) next = at;
     };
     for (const load of this.#loads) consider(load.isDecided || load.isSilent ? load.drainAtMs : load.decideAtMs);
-    for (const save of this.#saves) consider(save.endAtMs);
+    consider(this.#saves.nextEndMs);
     return next;
   }
 
-  /** The part of a step before the forward pass: new loads and saves begin; a step with tokens waits for its sync loads. */
+  /** The first part of a step: flushed saves read their blocks. Then blocks may be overwritten. */
+  handlePreemptions({ saves, jobsToFlush }: ConnectorMetadata): void {
+    this.#saves.order(saves, this.nowMs, this.faults.saveFails);
+    assert(this.canFlush || jobsToFlush.length === 0, 'I5: a flush is ordered from a connector that cannot flush');
+    this.#saves.flush(jobsToFlush);
+  }
+
+  /** The part of a step before the forward pass: new loads begin; a step with tokens waits for its sync loads. */
   begin(metadata: ConnectorMetadata, hasTokens: boolean, invalid: readonly BlockId[]): Set<BlockId> {
     this.#checkPromises(metadata);
     for (const id of metadata.cancelled) this.#cancel(id);
@@ -233,12 +250,6 @@ export class FaultTier implements ConnectorPort {
         this.#ranks.map((rank) => this.#fateOf(job, rank, hasTokens)),
       );
     for (const { transfer } of metadata.loads) this.#loads.push(...this.#parts.get(transfer)!);
-    for (const job of metadata.saves) {
-      const readAtMs = this.nowMs + this.#prng.pick([0, 0, 30]);
-      const endAtMs = readAtMs + this.#prng.pick([0, 0, 50]);
-      const fails = this.#prng.chance(this.faults.saveFails);
-      this.#saves.push({ job, readAtMs, endAtMs, fails, read: [], isRead: false });
-    }
     this.memoryInvalidated(invalid);
     this.#move(true);
     const failed = new Set<BlockId>();
@@ -254,15 +265,14 @@ export class FaultTier implements ConnectorPort {
     const outputs = this.#ranks.map((rank) => this.#reportOf(rank));
     if (this.#loads.length > 0)
       this.#loads = this.#loads.filter(({ drainAtMs, isDecided }) => !(isDecided && drainAtMs <= this.nowMs));
-    if (this.#saves.length > 0) this.#saves = this.#saves.filter((save) => !save.isRead || save.endAtMs > this.nowMs);
+    this.#saves.finish(this.nowMs);
     return outputs.every((output) => output === emptyOutput) ? emptyOutput : this.#aggregator.aggregate(outputs);
   }
 
   /** A save that has not read its invalidated blocks stores nothing; loaded content is invalid, too. */
   memoryInvalidated(blocks: readonly BlockId[]): void {
     if (blocks.length === 0) return;
-    for (const save of this.#saves)
-      if (!save.isRead && save.job.blocks.some(({ block }) => blocks.includes(block))) save.fails = true;
+    this.#saves.memoryInvalidated(blocks);
     for (const { isDecided, invalidated } of this.#loads)
       if (isDecided) for (const block of blocks) invalidated.add(block);
   }
@@ -277,6 +287,11 @@ export class FaultTier implements ConnectorPort {
       }
       Object.assign(load, { isSilent: false, decideAtMs: this.nowMs, drainAtMs: this.nowMs });
     }
+  }
+
+  /** Saves that a step flushed. */
+  get flushedSaves(): number {
+    return this.#saves.flushedCount;
   }
 
   /** The requests with loads of their own that were open in this step, decided or not. */
@@ -338,11 +353,7 @@ export class FaultTier implements ConnectorPort {
 
   /** The progress of I/O up to now. Sync loads are decided before the forward pass, or not in this step. */
   #move(isBeforeForward: boolean): void {
-    for (const save of this.#saves) {
-      if (save.isRead || save.readAtMs > this.nowMs) continue;
-      save.isRead = true;
-      save.read = save.job.blocks.map(({ block, key }) => this.#runner.readBlock(block, groupOfKey(key)));
-    }
+    this.#saves.move(this.nowMs);
     for (const load of this.#loads) {
       const isDone = load.isArrived || load.decideAtMs <= this.nowMs;
       for (const { block } of load.job.blocks) {
@@ -377,14 +388,13 @@ export class FaultTier implements ConnectorPort {
   }
 
   #reportOf(rank: number): ConnectorOutput {
-    if (this.#loads.length === 0 && this.#saves.length === 0) return this.#withNoise(rank, emptyOutput);
+    if (this.#loads.length === 0 && this.#saves.isEmpty) return this.#withNoise(rank, emptyOutput);
     const mine = this.#loads.filter((load) => load.rank === rank);
     // A silent worker reports a load when its I/O is over, if ever.
     const decided = mine.filter((load) => load.isArrived);
     const fresh = decided.filter((load) => !this.#reported.has(load));
     for (const load of fresh) this.#reported.add(load);
-    const ended = this.#saves.filter((save) => save.isRead && save.endAtMs <= this.nowMs);
-    if (rank === 0) for (const save of ended) this.#store(save);
+    const ended = this.#saves.ended(this.nowMs);
     if (decided.length === 0 && ended.length === 0) return this.#withNoise(rank, emptyOutput);
     const output: ConnectorOutput = {
       ...emptyOutput,
@@ -445,11 +455,6 @@ export class FaultTier implements ConnectorPort {
       for (const { place, key } of blocks)
         if (this.#failed.has(`${requestId} ${place} ${key}`))
           assert(false, `I8: ${requestId} loads ${key} from ${place} again, where it failed`);
-  }
-
-  #store({ job, read, fails }: OpenSave): void {
-    if (fails) return;
-    for (const [i, { key }] of job.blocks.entries()) this.#stores.save(key, read[i]!);
   }
 
   /** Stores another model's block: the same tokens, other numbers. */

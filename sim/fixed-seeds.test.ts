@@ -4,9 +4,21 @@ import { simulate } from './run.ts';
 /** Half of KVASIR_SIM_STEPS; the other half is in `fresh-seeds.test.ts`, which runs at the same time. */
 const steps = Number(process.env.KVASIR_SIM_STEPS ?? 1_000_000) / 2;
 
-test(`no invariant fails in ${steps} steps of the worlds from seed 1 on`, { timeout: Infinity }, () => {
-  const report = simulate(1, steps);
-  expect(report.steps).toBeGreaterThanOrEqual(steps);
+const offloadSteps = Math.round(steps / 5);
+
+test(`no invariant fails in ${steps - offloadSteps} steps of the worlds from seed 1 on`, { timeout: Infinity }, () => {
+  const report = simulate(1, steps - offloadSteps);
+  expect(report.steps).toBeGreaterThanOrEqual(steps - offloadSteps);
   expect(report.finished).toBeGreaterThan(report.worlds);
   expect(report.loaded).toBeGreaterThan(report.worlds);
+});
+
+test(`no invariant fails in ${offloadSteps} steps with preemptions and a tier below the pool`, {
+  timeout: Infinity,
+}, () => {
+  const report = simulate(1, offloadSteps, { scenario: 'offload' });
+  expect(report.steps).toBeGreaterThanOrEqual(offloadSteps);
+  expect(report.finished).toBeGreaterThan(report.worlds);
+  expect(report.loaded).toBeGreaterThan(report.worlds);
+  expect(report.flushedSaves).toBeGreaterThan(report.worlds);
 });

@@ -3,6 +3,7 @@
  * the code has changed and the mutant must change with it.
  */
 import type { TierFaults } from './faults.ts';
+import { saveMutants } from './mutants-of-saves.ts';
 import type { Scenario } from './world.ts';
 
 export interface Mutant {
@@ -442,21 +443,5 @@ export const mutants: readonly Mutant[] = [
     find: 'if (!users.has(state.kv)) continue;',
     replace: '',
   },
-  {
-    bug: 'a block is not pinned while a save reads it',
-    breaks: ['I5', 'is not pinned'],
-    seed: 1,
-    file: 'src/connector/transfer/transfer-ledger.ts',
-    find: 'for (const { block } of save.blocks) this.#pins.pin(block);',
-    replace: '',
-  },
-  {
-    bug: 'the blocks of a save are unpinned before the save has read them',
-    breaks: ['I5'],
-    seed: 8,
-    file: 'src/connector/transfer/transfer-ledger.ts',
-    find: 'if (load === undefined) this.#drainSave(this.#saves.get(id)!);\n      else this.#closeLoad(load);',
-    replace:
-      'if (load !== undefined) this.#closeLoad(load);\n      for (const open of this.#saves.values()) if (!open.isDrained) this.#drainSave(open);',
-  },
+  ...saveMutants,
 ];

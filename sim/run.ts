@@ -27,6 +27,8 @@ export interface SimulationReport {
   /** Blocks that were loaded, and blocks whose load failed. */
   readonly loaded: number;
   readonly failedLoads: number;
+  /** Saves that a step flushed, because it overwrote their blocks. */
+  readonly flushedSaves: number;
 }
 
 /** The parts of a world that shrinking can leave out. */
@@ -42,7 +44,7 @@ export function* worlds(
   steps: number,
   { scenario = 'mixed', turns = chaosTurns, off = new Set(), without = new Set() }: SimulationOptions = {},
 ): Generator<SimulationReport, void> {
-  let report: SimulationReport = { steps: 0, worlds: 0, finished: 0, loaded: 0, failedLoads: 0 };
+  let report: SimulationReport = { steps: 0, worlds: 0, finished: 0, loaded: 0, failedLoads: 0, flushedSaves: 0 };
   while (report.steps < steps) {
     const current = seed + report.worlds;
     const world = new World(current, { scenario, off, without });
@@ -59,6 +61,7 @@ export function* worlds(
       finished: report.finished + world.finished,
       loaded: report.loaded + world.loads.arrived,
       failedLoads: report.failedLoads + world.loads.failed,
+      flushedSaves: report.flushedSaves + world.flushedSaves,
     };
     yield report;
   }

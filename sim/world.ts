@@ -16,20 +16,24 @@ import { Scheduler } from '../src/scheduler/scheduler.ts';
 import type { SchedulerInterface } from '../src/scheduler/scheduler-interface.ts';
 import { FakeRunner, type WrongRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
-import { randomFaults, type TierFaults, withoutFaults } from './faults.ts';
+import { noFaults, randomFaults, type TierFaults, withoutFaults } from './faults.ts';
 import { HitChecker } from './hit-checker.ts';
 import { MinimalRepair } from './minimal-repair.ts';
 import { onAllocation } from './on-allocation.ts';
 import { OutputChecker } from './output-checker.ts';
 import { randomSpec } from './random-spec.ts';
+import { ResumeChecker } from './resume-checker.ts';
 import { Workload } from './workload.ts';
 
 const vocabSize = 24;
 /** The largest number of live requests: a longer queue would only make the calm longer. */
 const liveMax = 24;
 
-/** `local`: no connector; `tiers`: always one; `crash`: workers that die; `storm`: many requests and far too few blocks. */
-export const scenarios = ['mixed', 'local', 'tiers', 'crash', 'storm'] as const;
+/**
+ * `local`: no connector; `tiers`: always one; `crash`: workers that die; `storm`: many requests and far too few blocks; `offload`: a
+ * storm with a tier that keeps the KV of preempted requests.
+ */
+export const scenarios = ['mixed', 'local', 'tiers', 'crash', 'storm', 'offload'] as const;
 export type Scenario = (typeof scenarios)[number];
 
 export interface WorldOptions {
@@ -65,6 +69,9 @@ export class World {
   readonly #workload: Workload;
   readonly #tier: FaultTier | undefined;
   readonly #tierPrng: Prng;
+  readonly #resumes: ResumeChecker | undefined;
+  /** Blocks that the pool has allocated since the last step: they lose their content after flushed saves have read it. */
+  #allocated: BlockId[] = [];
   readonly #without: ReadonlySet<string>;
   readonly #arrivalRate: number;
   readonly #abortRate: number;
@@ -89,7 +96,7 @@ export class World {
     this.#without = without;
     const prng = new Prng(seed);
     this.#prng = prng;
-    const isStorm = prng.chance(0.1) || scenario === 'storm';
+    const isStorm = prng.chance(0.1) || scenario === 'storm' || scenario === 'offload';
     // A crowd: many requests with one long prefix, in small chunks, so that requests share many blocks that are being computed.
     const isCrowd = prng.chance(0.3);
     const promptTokensMax = isCrowd ? 40 : prng.pick([8, 30, 60]);
@@ -114,10 +121,18 @@ export class World {
     // A separate generator, so that changes here do not change worlds without a connector.
     const tierPrng = new Prng(seed + 2 ** 40);
     const hasTier = tierPrng.chance(0.7);
+    const isComplete = scenario === 'offload' && faults === undefined && tierPrng.chance(0.5);
     if (faults !== undefined || (scenario === 'mixed' || scenario === 'storm' ? hasTier : scenario !== 'local'))
-      this.#tier = new FaultTier(tierPrng, this.#runner, withoutFaults(faults ?? randomFaults(tierPrng), off));
+      this.#tier = new FaultTier(tierPrng, this.#runner, {
+        faults: isComplete ? noFaults : withoutFaults(faults ?? randomFaults(tierPrng), off),
+        isComplete,
+        blocksMax: scenario === 'offload' && !isComplete ? tierPrng.pick([4, 16, Infinity]) : Infinity,
+      });
     this.#tierPrng = tierPrng;
-    const rate = (name: string, drawn: number): number => (off.has(name) ? 0 : drawn);
+    // With a complete tier and no invalid blocks, a request computes no full block twice.
+    if (isComplete && this.#options.enablePrefixCaching) this.#resumes = new ResumeChecker(this.#spec);
+    const rate = (name: string, drawn: number): number =>
+      off.has(name) || (isComplete && name !== 'aborts') ? 0 : drawn;
     this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]));
     const limits = { loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]), askLaterMaxMs: 150 };
     const isLimited = tierPrng.chance(0.9);
@@ -155,10 +170,15 @@ export class World {
     return this.#checker.finished;
   }
 
+  /** Saves that a step flushed, because it overwrote their blocks. */
+  get flushedSaves(): number {
+    return this.#tier?.flushedSaves ?? 0;
+  }
+
   /** Runs `chaosTurns` turns of chaos, then calm to the end. Throws at the first failed check. */
   run(chaosTurns: number): void {
     onAllocation(
-      (block) => this.#runner.overwrite(block),
+      (block) => this.#allocated.push(block),
       () => this.#run(chaosTurns),
     );
   }
@@ -197,11 +217,14 @@ export class World {
     if (this.#tier !== undefined) this.#passTime(this.#tierPrng.between(0, 20));
     this.#tier?.hits?.planning();
     const plan = this.#scheduler.plan(this.#nowMs);
-    if (plan !== undefined) this.#tier?.hits?.planned(plan);
     if (plan === undefined) {
       this.#sleep();
       return;
     }
+    this.#tier?.hits?.planned(plan);
+    this.#resumes?.planned(plan);
+    if (plan.connectorMetadata !== undefined) this.#tier?.handlePreemptions(plan.connectorMetadata);
+    for (const block of this.#allocated.splice(0)) this.#runner.overwrite(block);
     this.steps++;
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step exceeds its token budget');
     this.#isStepInFlight = true;

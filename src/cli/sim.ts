@@ -88,7 +88,7 @@ function summarize(
   stdout.write(
     `${isInterrupted ? 'interrupted; so far ' : ''}all invariants held, every token equals the reference\n` +
       `  ${report.steps} steps in ${report.worlds} worlds from seed ${seed} (${scenario}), ${seconds.toFixed(1)} s\n` +
-      `  ${report.finished} requests finished, ${report.loaded} blocks loaded, ${report.failedLoads} loads failed\n`,
+      `  ${report.finished} requests finished, ${report.loaded} blocks loaded, ${report.failedLoads} loads failed, ${report.flushedSaves} saves flushed\n`,
   );
 }
 

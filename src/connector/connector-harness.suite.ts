@@ -16,6 +16,7 @@ import type { Rank } from '../worker/rank.ts';
 import { InlineRank } from '../worker/rank-inline.ts';
 import type { BlockKey } from './block-key.ts';
 import type {
+  ConnectorMetadata,
   ConnectorPlan,
   KvConnector,
   KvEvent,
@@ -99,7 +100,7 @@ export class EngineHarness {
     this.#runners = options.identities.map((identity) => new CheckingRunner(identity, options.blockCount));
     this.#ranks = sides.map((inner, rank) => {
       const runner = this.#runners[rank]!;
-      const side = options.wrapWorker?.(inner, rank) ?? inner;
+      const side = overwritingLoads(options.wrapWorker?.(inner, rank) ?? inner, (block) => corrupt(runner, block));
       side.registerKvCaches(runner.blockMemory);
       return new InlineRank(runner, options.identities[rank]!, side);
     });
@@ -207,12 +208,7 @@ export class EngineHarness {
 
   /** One step of the engine. If there is no work, waits for a notification or the next deadline. */
   async step(): Promise<void> {
-    const execute = (plan: ScheduledStep) => {
-      // Overwrites the blocks, so that a load that does nothing is detected.
-      for (const { blocks } of plan.connectorMetadata?.loads ?? [])
-        for (const { block } of blocks) this.#corrupt(block);
-      return this.#executor.execute(plan);
-    };
+    const execute = (plan: ScheduledStep) => this.#executor.execute(plan);
     const executor = { kvCacheSpec: this.#executor.kvCacheSpec, execute, close: () => this.#executor.close() };
     this.#isNotified = false;
     const nowMs = (): number => systemClock.nowMs();
@@ -271,6 +267,7 @@ export class EngineHarness {
   #port(side: SchedulerConnector): ConnectorPort {
     const { offers = () => true } = this.#options;
     return {
+      canFlush: side.canFlush === true,
       getMatchedBlocks: (request) => side.getMatchedBlocks(request),
       updateStateAfterAlloc: (request, load, valid) => {
         const ours = assertDefined(this.requests.get(request.id), 'a request that waits is known');
@@ -328,9 +325,25 @@ export class EngineHarness {
   }
 
   #corrupt(block: BlockId): void {
-    for (const { blockMemory } of this.#runners) blockMemory.bytesOf(block).fill(0xdd);
+    for (const runner of this.#runners) corrupt(runner, block);
   }
 }
+
+const corrupt = ({ blockMemory }: CheckingRunner, block: BlockId): void => void blockMemory.bytesOf(block).fill(0xdd);
+
+/** Overwrites the blocks of loads when flushed saves have read them, so that a load that does nothing is detected. */
+const overwritingLoads = (side: WorkerConnector, overwrite: (block: BlockId) => void): WorkerConnector =>
+  new Proxy(side, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name, target);
+      if (typeof value !== 'function') return value;
+      if (name !== 'handlePreemptions') return value.bind(target) as unknown;
+      return async (metadata: ConnectorMetadata): Promise<void> => {
+        await target.handlePreemptions(metadata);
+        for (const { blocks } of metadata.loads) for (const { block } of blocks) overwrite(block);
+      };
+    },
+  });
 
 /** Copies the messages to and from a rank, as between processes. */
 const acrossProcesses = (rank: InlineRank): Rank => ({

@@ -110,8 +110,9 @@ export interface LoadJob {
 }
 
 /**
- * Blocks to store. The engine does not write them until the save is drained. A connector that copies the blocks first
- * drains the save at once. `finishedSending` says that the result for every block is known.
+ * Blocks to store. The engine does not write them until the save is drained or flushed (`jobsToFlush`). A connector that
+ * copies the blocks first drains the save when they are copied. `finishedSending` says that the result for every block is
+ * known.
  */
 export interface SaveJob {
   readonly transfer: TransferId;
@@ -206,7 +207,8 @@ export interface ConnectorStep {
   readonly stepId: StepId;
   /**
    * Blocks that became valid since the last call. A computed block becomes valid when its step is applied, so KV that
-   * depends on a failed load is never stored. The engine pins these blocks during the call.
+   * depends on a failed load is never stored. The blocks keep their KV during the call. This step may overwrite some of
+   * them; then it flushes their saves.
    */
   readonly newlyValid: readonly ValidBlock[];
   /** A valid block with this key, of any request or only cached; undefined when the pool has none. */
@@ -230,6 +232,12 @@ export type KvEvent =
 export interface SchedulerConnector {
   /** Deadline of each load; default: 2 s, and 0.1 s more for each 1,024 tokens. */
   readonly loadTimeoutMs?: number | undefined;
+  /**
+   * True: `handlePreemptions` of the worker side waits for the saves in `jobsToFlush`. Then the pool may allocate a block
+   * while a save reads it, and the step flushes the save before it overwrites the block. Absent: such a block stays
+   * pinned, and a block that was not offered yet is not saved if the pool needs it.
+   */
+  readonly canFlush?: boolean;
   /**
    * Which of the wanted blocks could be loaded? Called at each attempt to admit a request without blocks, so perhaps
    * many times, and again after a preemption. Also called when KV of a request became invalid: its worker died, a block

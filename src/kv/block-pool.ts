@@ -20,6 +20,8 @@ export class BlockPool {
   readonly #pinCount: Int32Array;
   readonly #idle: IntrusiveList;
   #cachedIdle = 0;
+  /** Called for each block that the pool allocates. */
+  onAllocate: ((block: BlockId) => void) | undefined;
 
   constructor(blockCount: number, index: PrefixIndex) {
     assert(Number.isInteger(blockCount) && blockCount >= 2, `a pool of ${blockCount} blocks cannot allocate any`);
@@ -64,6 +66,7 @@ export class BlockPool {
     if (this.#index.has(block)) this.#index.remove(block);
     if (this.#pinCount[block] !== 0 || this.#references[block] !== 0) fail(`block ${block} is in use`);
     this.#references[block] = 1;
+    this.onAllocate?.(block);
     return block;
   }
 

@@ -45,7 +45,6 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
     forecast.addGrowth(next.kv, tokensMax, 1);
     const headroom = forecast.peak();
     if (!kv.canAdmit(next.kv, headroom)) {
-      external?.hasPinnedUnused();
       if (external?.dropUnstartedSaves() !== true) return;
       isForecast = false;
       continue;

@@ -68,6 +68,8 @@ export interface SchedulerStats {
     readonly open: number;
     /** Reports that were late, duplicate or about an unknown transfer. */
     readonly ignored: number;
+    /** Saves that a step had to flush before it overwrote their blocks. */
+    readonly flushedSaves: number;
     /** Blocks that a connector promised and whose loads failed. */
     readonly failedLoads: number;
     /** How often a request planned again because it had invalid blocks. */

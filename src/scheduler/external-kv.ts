@@ -12,18 +12,19 @@ import {
   type LoadMode,
   type SchedulerConnector,
   type TransferId,
-  type ValidBlock,
 } from '../connector/connector.ts';
 import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
 import { type BlockPlace, type PlacedBlock, placeName } from '../core/block-place.ts';
 import { type BlockId, blockIndex, groupIndex, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
+import { NewlyValid } from './newly-valid.ts';
 import type { RequestState } from './request-state.ts';
 import { spansOf } from './spans-of.ts';
 
 /** The methods of a connector's scheduler side that the scheduler calls. */
 export type ConnectorPort = Pick<
   SchedulerConnector,
+  | 'canFlush'
   | 'getMatchedBlocks'
   | 'updateStateAfterAlloc'
   | 'buildConnectorMeta'
@@ -76,7 +77,8 @@ export class ExternalKv {
   /** Loads that a request waits for. */
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #counters: Record<string, number> = {};
-  #newlyValid: ValidBlock[] = [];
+  readonly #canFlush: boolean;
+  readonly #newlyValid: NewlyValid;
   /** By block; only for checks. */
   #checkScratch: { readonly counts: Int32Array; readonly awaited: Uint8Array } | undefined;
   #nowMs = 0;
@@ -94,16 +96,23 @@ export class ExternalKv {
       options.loadTimeoutMs ?? ((tokens) => loadTimeoutMs ?? Math.min(30_000, 2000 + (100 * tokens) / 1024));
     this.#askLaterMaxMs = options.askLaterMaxMs ?? 30_000;
     this.#pollMs = options.pollMs ?? 100;
+    const canFlush = connector.canFlush === true;
+    this.#canFlush = canFlush;
     this.ledger = new TransferLedger(
       { nowMs: () => this.#nowMs },
       { pin: (block) => pool.pin(block), release: (block) => pool.unpin(block) },
+      canFlush ? 'fences' : 'pins',
     );
+    this.#newlyValid = new NewlyValid(pool, canFlush);
+    if (canFlush)
+      pool.onAllocate = (block) => {
+        this.#newlyValid.allocated(block);
+        this.ledger.willOverwrite(block);
+      };
     kv.parts.onBlockCached = (block, request, group, index) => {
-      // The pool must not allocate the block before the connector is offered it in `compose`.
-      pool.pin(block);
       const state = this.stateOf(request.slot);
       const key = blockKey(group, request.chains[group]!.words, index);
-      this.#newlyValid.push({ group, index, key, block, requestId: state.request.id });
+      this.#newlyValid.add({ group, index, key, block, requestId: state.request.id });
     };
   }
 
@@ -177,7 +186,7 @@ export class ExternalKv {
 
   /** Whether the workers need a step even if no tokens are scheduled. */
   needsStep(): boolean {
-    if (this.ledger.hasUnsent || this.#newlyValid.length > 0) return true;
+    if (this.ledger.hasUnsent || !this.#newlyValid.isEmpty) return true;
     if ((this.ledger.nextExpiryMs() ?? Infinity) <= this.#nowMs) return true;
     if (this.ledger.openCount === 0 && !this.#connector.hasPendingWork()) return false;
     return this.#isNotified || this.#nowMs >= this.#lastStepMs + this.#pollMs;
@@ -193,19 +202,19 @@ export class ExternalKv {
   /** The orders for transfers that the workers get with the step. */
   compose(stepId: StepId): ConnectorMetadata {
     const newlyValid = this.#newlyValid;
-    this.#newlyValid = [];
     this.#isNotified = false;
     this.#lastStepMs = this.#nowMs;
     const newTransferId = (): TransferId => this.ledger.newTransferId();
     const metadata = this.ledger.composeMetadata(
       this.#connector.buildConnectorMeta({
         stepId,
-        newlyValid,
+        newlyValid: newlyValid.all,
         newTransferId,
-        validBlock: (key) => this.#validBlock(key),
+        validBlock: (key) => this.#validBlock(key) ?? newlyValid.overwrittenBlock(key),
       }),
+      (block) => newlyValid.isOverwritten(block),
     );
-    for (const { block } of newlyValid) this.#kv.parts.pool.unpin(block);
+    newlyValid.offered();
     return metadata;
   }
 
@@ -264,14 +273,11 @@ export class ExternalKv {
     return late;
   }
 
-  /** Invalid blocks must not be stored. */
+  /** Invalid blocks must not be stored, and their owners write them again. */
   dropInvalid(blocks: readonly BlockId[]): void {
-    if (this.#newlyValid.length === 0 || blocks.length === 0) return;
-    const invalid = new Set(blocks);
-    this.#newlyValid = this.#newlyValid.filter(({ block }) => {
-      if (invalid.has(block)) this.#kv.parts.pool.unpin(block);
-      return !invalid.has(block);
-    });
+    if (blocks.length === 0) return;
+    for (const block of blocks) this.ledger.willOverwrite(block);
+    if (!this.#newlyValid.isEmpty) this.#newlyValid.drop(new Set(blocks));
   }
 
   /**
@@ -306,42 +312,39 @@ export class ExternalKv {
    * were any.
    */
   dropUnstartedSaves(): boolean {
-    const { pool } = this.#kv.parts;
-    const unused = this.#newlyValid.filter(({ block }) => pool.references(block) === 0);
-    if (unused.length === 0) return false;
-    this.#newlyValid = this.#newlyValid.filter(({ block }) => pool.references(block) > 0);
-    for (const { block } of unused) pool.unpin(block);
-    return true;
+    return this.#newlyValid.dropPinnedUnused();
   }
 
-  /**
-   * Whether transfers pin blocks that no request has: these become available later. Drops saves of them that have not
-   * begun.
-   */
+  /** Whether transfers pin blocks that no request has: these become available later. */
   hasPinnedUnused(): boolean {
     const { pool } = this.#kv.parts;
-    const isUnused = (block: BlockId): boolean => pool.references(block) === 0;
-    this.ledger.flush(isUnused);
     let hasUnused = false;
     this.ledger.eachPin((block) => {
-      if (isUnused(block)) hasUnused = true;
+      if (pool.references(block) === 0) hasUnused = true;
     });
     return hasUnused;
   }
 
   /** Whether transfers or blocks that wait to be offered for storing have pins. */
   get hasPins(): boolean {
-    return this.ledger.openCount > 0 || this.#newlyValid.length > 0;
+    return this.ledger.openCount > 0 || !this.#newlyValid.isEmpty;
   }
 
-  /** I5, I6, I8: the pins are those of the transfers, and each load that a request waits for is open. */
+  /**
+   * I5, I6, I8: the pins are those of the transfers, no request fills a block that a save reads, and each load that a
+   * request waits for is open.
+   */
   checkInvariants(): void {
     const { pool, residency } = this.#kv.parts;
     this.#checkScratch ??= { counts: new Int32Array(pool.blockCount), awaited: new Uint8Array(pool.blockCount) };
     const counts = this.#checkScratch.counts.fill(0);
     const awaited = this.#checkScratch.awaited.fill(0);
     this.ledger.eachPin((block) => counts[block]!++);
-    for (const { block } of this.#newlyValid) counts[block]!++;
+    this.#newlyValid.eachPin((block) => counts[block]!++);
+    if (this.#canFlush)
+      this.ledger.eachSavedBlock((block) => {
+        if (residency.isOwned(block)) fail(`I5: a request fills block ${block}, which a save still reads`);
+      });
     for (const { placed, job } of this.#loads.values()) {
       if (!this.ledger.isOpen(job.transfer)) fail(`I6: a request waits for load ${job.transfer}, which is not open`);
       for (const { block } of placed) awaited[block] = 1;

@@ -215,6 +215,7 @@ export class Scheduler implements SchedulerInterface {
       transfers: {
         open: this.#external?.ledger.openCount ?? 0,
         ignored: this.#external?.ledger.ignoredCount ?? 0,
+        flushedSaves: this.#external?.ledger.flushedSaves ?? 0,
         ...this.#recovery.stats,
         counters: this.#external?.counters ?? {},
       },

@@ -187,7 +187,15 @@ export class LetterEngine implements AsyncEngine {
       preemptions: 0,
       aborts: this.#aborts,
       externalTokens: 0,
-      transfers: { open: 0, ignored: 0, failedLoads: 0, recoveries: 0, affectedTokens: 0, counters: {} },
+      transfers: {
+        open: 0,
+        ignored: 0,
+        flushedSaves: 0,
+        failedLoads: 0,
+        recoveries: 0,
+        affectedTokens: 0,
+        counters: {},
+      },
     };
   }
 

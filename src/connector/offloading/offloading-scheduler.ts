@@ -56,6 +56,8 @@ const savingWaitMs = 1_000;
  * workers' reports. Other blocks are looked up in the secondary tiers in the background.
  */
 export class OffloadingScheduler implements SchedulerConnector {
+  /** `TierWorker` flushes saves. */
+  readonly canFlush = true;
   readonly #context: SchedulerConnectorContext;
   readonly #settings: OffloadingSettings;
   readonly #places: readonly SecondaryPlace[];

@@ -62,6 +62,8 @@ const refreshMs = 1_000;
  * it. Look-ups run in the background: the first answer for a request is `askLater`.
  */
 export class TierScheduler implements SchedulerConnector {
+  /** `TierWorker` flushes saves. */
+  readonly canFlush = true;
   /** One per rank, with that rank's identity; used for look-ups only. */
   readonly #tiers: readonly Tier[];
   readonly #place: string;

@@ -5,7 +5,7 @@ import type { BlockKey } from '../block-key.ts';
 import type { ConnectorOutput, LoadBlock, TransferId } from '../connector.ts';
 import { emptyOutput } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
-import { TransferLedger } from './transfer-ledger.ts';
+import { type SaveProtection, TransferLedger } from './transfer-ledger.ts';
 
 const key = (n: number) => `0-${`${n}`.padStart(64, '0')}` as BlockKey;
 const block = (n: number, place = 'disk'): LoadBlock => ({
@@ -18,7 +18,7 @@ const block = (n: number, place = 'disk'): LoadBlock => ({
 const [alice, bob] = [requestId('alice'), requestId('bob')];
 const noSaves = { saves: [] };
 
-function make() {
+function make(protection: SaveProtection = 'pins') {
   const time = new ManualTime();
   const pinned = new Map<BlockId, number>();
   const add = (block: BlockId, by: number): void => {
@@ -26,7 +26,11 @@ function make() {
     if (count === 0) pinned.delete(block);
     else pinned.set(block, count);
   };
-  const ledger = new TransferLedger(time, { pin: (block) => add(block, 1), release: (block) => add(block, -1) });
+  const ledger = new TransferLedger(
+    time,
+    { pin: (block) => add(block, 1), release: (block) => add(block, -1) },
+    protection,
+  );
   const apply = (output: Partial<ConnectorOutput>) => {
     const change = ledger.apply({ ...emptyOutput, ...output });
     const pins = new Map<BlockId, number>();
@@ -144,6 +148,39 @@ test('an abandoned load is not sent, or is cancelled and its blocks stay pinned 
   expect(pinned.size).toBe(0);
 });
 
+test('a step flushes the fenced saves whose blocks it overwrites, once, and their reports are still expected', () => {
+  const { ledger, pinned, apply } = make('fences');
+  const save = (blocks: number[]) => ({
+    transfer: ledger.newTransferId(),
+    blocks: blocks.map((n) => ({ key: key(n), block: blockId(n) })),
+  });
+  const fenced = (): number[] => {
+    const blocks: number[] = [];
+    ledger.eachSavedBlock((block) => blocks.push(block));
+    return blocks;
+  };
+  const [first, second, third] = [save([1, 2]), save([2, 3]), save([4])];
+  expect(ledger.composeMetadata({ saves: [first, second, third] }).jobsToFlush).toEqual([]);
+  expect(pinned.size).toBe(0);
+  expect(fenced()).toEqual([1, 2, 2, 3, 4]);
+  for (const block of [2, 1, 9]) ledger.willOverwrite(blockId(block));
+  expect(fenced()).toEqual([4]);
+  expect(ledger.hasUnsent).toBe(true);
+  // The step overwrites block 5 before the connector is offered it.
+  const fourth = save([5, 6]);
+  const { jobsToFlush } = ledger.composeMetadata({ saves: [fourth] }, (block) => block === 5);
+  expect(jobsToFlush).toEqual([first.transfer, second.transfer, fourth.transfer]);
+  expect(ledger.flushedSaves).toBe(3);
+  expect(fenced()).toEqual([4]);
+  const all = [first, second, third, fourth].map(({ transfer }) => transfer);
+  const failure = { transfer: first.transfer, key: key(1), reason: 'storeFailed' } as const;
+  expect(apply({ drained: all, finishedSending: all, saveFailures: [failure] }).accepted.saveFailures).toHaveLength(1);
+  expect(ledger.openCount).toBe(0);
+  expect(ledger.ignoredCount).toBe(0);
+  ledger.willOverwrite(blockId(4));
+  expect(ledger.hasUnsent).toBe(false);
+});
+
 test('saves pin their blocks until they are drained, and a block in two saves has two pins', () => {
   const { ledger, pinned, apply } = make();
   const save = (blocks: number[]) => ({
@@ -153,9 +190,9 @@ test('saves pin their blocks until they are drained, and a block in two saves ha
   const [first, second] = [save([1, 2]), save([2, 3])];
   ledger.composeMetadata({ saves: [first, second] });
   expect(pinned.get(blockId(2))).toBe(2);
-  ledger.flush((block) => block === 1);
-  ledger.flush((block) => block === 1);
-  expect(ledger.composeMetadata(noSaves).jobsToFlush).toEqual([first.transfer]);
+  // The pool does not allocate pinned blocks.
+  ledger.willOverwrite(blockId(1));
+  expect(ledger.composeMetadata(noSaves).jobsToFlush).toEqual([]);
   apply({ drained: [second.transfer] });
   expect(Object.fromEntries(pinned)).toEqual({ 1: 1, 2: 1 });
   const full = { transfer: second.transfer, key: key(2), reason: 'storeFull' } as const;

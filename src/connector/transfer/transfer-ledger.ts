@@ -21,6 +21,12 @@ export interface BlockPins {
   release(block: BlockId): void;
 }
 
+/**
+ * How saves keep their blocks from being overwritten. `pins`: the pool does not allocate the blocks. `fences`: the pool may
+ * allocate them, and then the next step flushes the save before it writes.
+ */
+export type SaveProtection = 'pins' | 'fences';
+
 /** The result of a load. */
 export interface DecidedLoad {
   readonly load: LoadJob;
@@ -50,7 +56,7 @@ export const graceMs = 5_000;
  * ledger enforces rules for every connector (I5, I6, I8):
  *
  *  - an id is used once;
- *  - a block is pinned while I/O touches it;
+ *  - a block is pinned while I/O touches it, or the save that reads it is flushed before the block is overwritten;
  *  - late reports are ignored;
  *  - a block that failed is not loaded from the same place again;
  *  - a load without a report expires.
@@ -58,8 +64,11 @@ export const graceMs = 5_000;
 export class TransferLedger {
   readonly #clock: Clock;
   readonly #pins: BlockPins;
+  readonly #protection: SaveProtection;
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #saves = new Map<TransferId, OpenSave>();
+  /** By block, the saves that read it; only with fences. */
+  readonly #fences = new Map<BlockId, number>();
   /** Per request, the blocks that failed and their places: `place/key`. */
   readonly #failed = new Map<RequestId, Set<string>>();
   #lastId = 0;
@@ -67,8 +76,10 @@ export class TransferLedger {
   #cancelled: TransferId[] = [];
   #jobsToFlush: TransferId[] = [];
   #late = 0;
+  #flushedSaves = 0;
 
-  constructor(clock: Clock, pins: BlockPins) {
+  constructor(clock: Clock, pins: BlockPins, protection: SaveProtection = 'pins') {
+    this.#protection = protection;
     this.#clock = clock;
     this.#pins = pins;
   }
@@ -81,6 +92,11 @@ export class TransferLedger {
   /** Reports that were late, duplicate or about unknown ids. */
   get ignoredCount(): number {
     return this.#late;
+  }
+
+  /** Saves that a step had to flush before it overwrote their blocks. */
+  get flushedSaves(): number {
+    return this.#flushedSaves;
   }
 
   /** Whether a step is needed to send orders to the workers. */
@@ -146,25 +162,30 @@ export class TransferLedger {
     this.#failed.delete(requestId);
   }
 
-  /** The pool needs blocks: orders a flush of the saves that read one of them. */
-  flush(isWanted: (block: BlockId) => boolean): void {
-    for (const { save, isDrained } of this.#saves.values()) {
-      if (isDrained || this.#jobsToFlush.includes(save.transfer)) continue;
-      if (save.blocks.some(({ block }) => isWanted(block))) this.#jobsToFlush.push(save.transfer);
-    }
+  /** The next step overwrites the block: it flushes the saves that still read it. */
+  willOverwrite(block: BlockId): void {
+    if (!this.#fences.has(block)) return;
+    for (const open of this.#saves.values())
+      if (open.isProtected && open.save.blocks.some((read) => read.block === block)) this.#flush(open);
   }
 
-  /** The metadata of a step: the engine's orders and the connector's plan. Pins the blocks of the saves. */
-  composeMetadata(plan: ConnectorPlan): ConnectorMetadata {
+  /**
+   * The metadata of a step: the engine's orders and the connector's plan. Pins or fences the blocks of the saves.
+   * `isOverwritten`: this step overwrites the block, so it flushes its save.
+   */
+  composeMetadata(plan: ConnectorPlan, isOverwritten: (block: BlockId) => boolean = () => false): ConnectorMetadata {
     for (const save of plan.saves) {
       assert(
         !this.isOpen(save.transfer) && save.transfer <= this.#lastId,
         `save ${save.transfer} has an id that the ledger did not make`,
       );
       assert(save.blocks.length > 0, 'a save without blocks');
-      for (const { block } of save.blocks) this.#pins.pin(block);
-      this.#saves.set(save.transfer, { save, isDrained: false, isFinished: false });
+      const open: OpenSave = { save, isProtected: true, isDrained: false, isFinished: false };
+      for (const { block } of save.blocks) this.#protect(block);
+      this.#saves.set(save.transfer, open);
+      if (save.blocks.some(({ block }) => isOverwritten(block))) this.#flush(open);
     }
+    this.#flushedSaves += this.#jobsToFlush.length;
     const metadata: ConnectorMetadata = Object.freeze({
       loads: this.#unsent,
       saves: plan.saves,
@@ -226,9 +247,13 @@ export class TransferLedger {
   /** Calls `visit` for each pin of a transfer. O(open blocks). */
   eachPin(visit: (block: BlockId) => void): void {
     for (const { pinned } of this.#loads.values()) for (const block of pinned) visit(block);
-    for (const { save, isDrained } of this.#saves.values()) {
-      if (!isDrained) for (const { block } of save.blocks) visit(block);
-    }
+    if (this.#protection === 'pins') this.eachSavedBlock(visit);
+  }
+
+  /** Calls `visit` for each block that a save may still read, once per save. O(open blocks). */
+  eachSavedBlock(visit: (block: BlockId) => void): void {
+    for (const { save, isProtected } of this.#saves.values())
+      if (isProtected) for (const { block } of save.blocks) visit(block);
   }
 
   #accept(output: ConnectorOutput): ConnectorOutput {
@@ -295,8 +320,30 @@ export class TransferLedger {
   #drainSave(open: OpenSave): void {
     assert(!open.isDrained, `save ${open.save.transfer} is drained twice`);
     open.isDrained = true;
-    for (const { block } of open.save.blocks) this.#pins.release(block);
+    this.#release(open);
     if (open.isFinished) this.#saves.delete(open.save.transfer);
+  }
+
+  #flush(open: OpenSave): void {
+    assert(this.#protection === 'fences', `save ${open.save.transfer} cannot be flushed: its blocks are pinned`);
+    this.#jobsToFlush.push(open.save.transfer);
+    this.#release(open);
+  }
+
+  #protect(block: BlockId): void {
+    if (this.#protection === 'pins') this.#pins.pin(block);
+    else this.#fences.set(block, (this.#fences.get(block) ?? 0) + 1);
+  }
+
+  #release(open: OpenSave): void {
+    if (!open.isProtected) return;
+    open.isProtected = false;
+    for (const { block } of open.save.blocks) {
+      const count = this.#fences.get(block) ?? 0;
+      if (this.#protection === 'pins') this.#pins.release(block);
+      else if (count > 1) this.#fences.set(block, count - 1);
+      else this.#fences.delete(block);
+    }
   }
 }
 
@@ -324,6 +371,8 @@ interface OpenLoad {
 
 interface OpenSave {
   readonly save: SaveJob;
+  /** Its blocks are pinned or fenced: it is neither drained nor flushed. */
+  isProtected: boolean;
   isDrained: boolean;
   isFinished: boolean;
 }
