@@ -263,6 +263,7 @@ export class S3Tier implements TamperableTier {
     try {
       await unlessAborted(listing, timeout.signal);
     } catch (error) {
+      if (error instanceof AssertionError) throw error;
       const failure = failureOf(error);
       if (failure.kind === 'refused') throw unusable(this.#options, failure);
       isLate = timeout.signal.aborted;
@@ -280,18 +281,22 @@ export class S3Tier implements TamperableTier {
     const { index, listing } = this.#objects;
     const nowMs = this.#clock.nowMs();
     const { refreshMs } = this.#options;
-    let failure: unknown;
-    if (keys.some((key) => !index.has(key))) {
-      try {
-        await unlessAborted(listing.knowAt(nowMs - refreshMs), signal);
-      } catch (error) {
-        failure = error;
-      }
-    } else {
+    const known = keys.map((key) => index.has(key));
+    if (!known.includes(false)) {
       // Objects that were deleted are forgotten some time later.
       listing.knowAt(nowMs - refreshMs * 10).catch((error: unknown) => this.#backgroundFailed(error));
+      return known;
     }
-    const answers = keys.map((key) => (index.has(key) ? true : failure === undefined ? false : undefined));
+    let failure: unknown;
+    try {
+      await unlessAborted(listing.knowAt(nowMs - refreshMs), signal);
+    } catch (error) {
+      if (error instanceof AssertionError) throw error;
+      failure = error;
+    }
+    const answers = keys.map((key, i) =>
+      known[i] || index.has(key) ? true : failure === undefined ? false : undefined,
+    );
     if (failure !== undefined && !signal.aborted && !answers.includes(true)) throw failure;
     return answers;
   }
