@@ -1,3 +1,4 @@
+import { unlessAborted } from '../../../base/unless-aborted.ts';
 import type { Timers } from '../../timers.ts';
 import { S3Failure } from './s3-failure.ts';
 
