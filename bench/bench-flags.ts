@@ -91,24 +91,23 @@ export async function withEngine<T>(
   }
 }
 
+/** For people, and for `--json`. */
+export interface BenchResults {
+  readonly table: string;
+  readonly rows: readonly unknown[];
+}
+
 export function report(
   context: CliContext,
   flags: BenchFlags,
   { engine }: Pick<MeasuredEngine, 'engine'>,
-  table: string,
-  rows: readonly unknown[],
+  results: BenchResults,
 ): void {
   const { architecture, path } = engine.model;
-  reportOf(context, flags, `${basename(path)} (${architecture}), ${threadsOf(flags)} threads`, table, rows);
+  reportOf(context, flags, `${basename(path)} (${architecture}), ${threadsOf(flags)} threads`, results);
 }
 
-export function reportOf(
-  context: CliContext,
-  flags: BenchFlags,
-  subject: string,
-  table: string,
-  rows: readonly unknown[],
-): void {
+export function reportOf(context: CliContext, flags: BenchFlags, subject: string, { table, rows }: BenchResults): void {
   const title = `${subject}, ${flags.numerics} numerics, medians of ${flags.repetitions}`;
   (flags.json ? context.stderr : context.stdout).write(`\n${title}\n\n${table}\n`);
   if (flags.json) context.stdout.write(`${JSON.stringify({ rows })}\n`);

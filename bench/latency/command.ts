@@ -70,26 +70,30 @@ function measure(
     const before = await readBandwidth(threads, bytesAt(0));
     const measuredRows: LatencyRow[] = [];
     for (const batch of flags.batch)
-      measuredRows.push(...(await measureBatch(measured, batch, context, flags, signal)));
+      measuredRows.push(...(await measureBatch(measured, batch, { context, flags, signal })));
     // The larger of two measurements, because disturbances only make it smaller.
     const bandwidth = Math.max(before, await readBandwidth(threads, bytesAt(0)));
     const rows = measuredRows.map((row) => {
       // A step reads the weights once for the whole batch, and the context of each request.
       return { ...row, decodeLimit: rounded((row.batch * bandwidth) / bytesAt(row.batch * row.depth)) };
     });
-    report(context, flags, measured, latencyTable(rows, flags), rows);
+    report(context, flags, measured, { table: latencyTable(rows, flags), rows });
   });
+}
+
+interface BatchOptions {
+  readonly context: CliContext;
+  readonly flags: LatencyFlags;
+  readonly signal: AbortSignal;
 }
 
 async function measureBatch(
   measured: MeasuredEngine,
   batch: number,
-  context: CliContext,
-  flags: LatencyFlags,
-  signal: AbortSignal,
+  { context, flags, signal }: BatchOptions,
 ): Promise<LatencyRow[]> {
   const { engine } = measured;
-  const peer = await openPeer(flags, engine, batch, signal, () =>
+  const peer = await openPeer(flags, { engine, batch, signal }, () =>
     openLibllama(flags, batch, engine.model.path, signal),
   );
   try {

@@ -65,12 +65,12 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
     const type = layer === undefined ? undefined : options.typeOfLayer?.(Number(layer));
     return tensorType(name, shapes.get(name)?.length ?? 1, type ?? options.type, config);
   };
-  writeHeader(path, options, config, shapes, typeOf);
+  writeHeader(path, options, { config, shapes, typeOf });
   const elements = [...shapes.values()].reduce((sum, [columns = 1, rows = 1]) => sum + columns * rows, 0);
   const random = new RandomRows(options.seed ?? 1, elements);
   const file = await open(path, 'a');
   try {
-    for (const [name, shape] of shapes) await writeTensor(file, random, name, shape, typeOf(name), config);
+    for (const [name, shape] of shapes) await writeTensor(file, { name, shape, type: typeOf(name) }, random, config);
   } finally {
     await file.close();
   }
@@ -120,13 +120,13 @@ function tensorType(name: string, dimensions: number, type: ModelOptions['type']
   return hasMoreBits ? 'Q6_K' : 'Q4_K';
 }
 
-function writeHeader(
-  path: string,
-  options: ModelOptions,
-  config: ModelConfig,
-  shapes: ReadonlyMap<string, readonly number[]>,
-  typeOf: (name: string) => string,
-): void {
+interface ModelLayout {
+  readonly config: ModelConfig;
+  readonly shapes: ReadonlyMap<string, readonly number[]>;
+  readonly typeOf: (name: string) => string;
+}
+
+function writeHeader(path: string, options: ModelOptions, { config, shapes, typeOf }: ModelLayout): void {
   const native = loadNative();
   const gguf = native.gguf_init_empty();
   const context = native.ggml_init({
@@ -137,7 +137,7 @@ function writeHeader(
   try {
     setMetadata(native, gguf, options, config);
     setVocabulary(native, gguf, config);
-    for (const [name, shape] of shapes) addTensor(native, gguf, context, name, shape, typeOf(name));
+    for (const [name, shape] of shapes) addTensor({ native, gguf, context }, { name, shape, type: typeOf(name) });
     if (!native.gguf_write_to_file(gguf, path, true)) throw new Error(`cannot write ${path}`);
   } finally {
     native.gguf_free(gguf);
@@ -145,14 +145,19 @@ function writeHeader(
   }
 }
 
-function addTensor(
-  native: NativeApi,
-  gguf: GgufPtr,
-  context: ContextPtr,
-  name: string,
-  shape: readonly number[],
-  type: string,
-): void {
+interface NewTensor {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly type: string;
+}
+
+interface Header {
+  readonly native: NativeApi;
+  readonly gguf: GgufPtr;
+  readonly context: ContextPtr;
+}
+
+function addTensor({ native, gguf, context }: Header, { name, shape, type }: NewTensor): void {
   const id = ggmlTypeNamed(type)?.id ?? 0;
   const [columns = 1, rows] = shape;
   const tensor =
@@ -210,10 +215,8 @@ const ALIGNMENT = 32;
 
 async function writeTensor(
   file: Awaited<ReturnType<typeof open>>,
+  { name, shape, type: typeName }: NewTensor,
   random: RandomRows,
-  name: string,
-  shape: readonly number[],
-  typeName: string,
   config: ModelConfig,
 ): Promise<void> {
   const native = loadNative();

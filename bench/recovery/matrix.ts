@@ -58,7 +58,7 @@ export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Pr
   const prng = new Prng(options.workload.seed);
   for (const ranks of options.ranks) {
     options.onProgress(`${ranks} rank(s): computing the texts without a store, and filling a store`);
-    const prepared = await prepare(options, ranks, workloads, probes, signal);
+    const prepared = await prepare(options, ranks, { workloads, probes }, signal);
     for (const fault of faults) {
       for (const mode of options.modes) {
         for (const sampling of options.samplings) {
@@ -91,12 +91,16 @@ export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Pr
   return rows;
 }
 
+export interface PreparedRequests {
+  readonly workloads: Readonly<Record<SamplingName, readonly WorkloadRequest[]>>;
+  readonly probes: readonly WorkloadRequest[];
+}
+
 /** Computes every request on a server without a store, and again on a server that stores all blocks. */
 export async function prepare(
   { serverArgs, folder, blockSize }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'blockSize'>,
   ranks: number,
-  workloads: Readonly<Record<SamplingName, readonly WorkloadRequest[]>>,
-  probes: readonly WorkloadRequest[],
+  { workloads, probes }: PreparedRequests,
   signal: AbortSignal,
 ): Promise<Prepared> {
   const args = [...serverArgs, '--pipeline-parallel-size', String(ranks)];

@@ -41,7 +41,7 @@ export async function runSchedules(options: ScheduleOptions, signal: AbortSignal
   const prepared = new Map<number, Prepared>();
   for (const ranks of [1, 2]) {
     options.onProgress(`${ranks} rank(s): computing the texts without a store, and filling a store`);
-    prepared.set(ranks, await prepare(options, ranks, workloads, [], signal));
+    prepared.set(ranks, await prepare(options, ranks, { workloads, probes: [] }, signal));
   }
   const worlds: World[] = [];
   for (const ranks of [1, 2] as const)

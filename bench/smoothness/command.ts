@@ -64,7 +64,7 @@ function measure(
         },
         signal,
       );
-      report(context, flags, limited, smoothnessTable(rows), rows);
+      report(context, flags, limited, { table: smoothnessTable(rows), rows });
     }),
   );
 }

@@ -57,7 +57,7 @@ export async function measureSmoothness(
       options.onProgress(`${name}: target ${target}`);
       await sleep(PAUSE_MS);
       const into = repetition === 0 ? { alone: [], beside: [], rates: [] } : samples[index]!;
-      await runOnce(engine, random, options, into, signal);
+      await runOnce({ engine, random, signal }, options, into);
     }
   }
   return samples.map(({ alone, beside, rates }, index) => {
@@ -74,12 +74,16 @@ export async function measureSmoothness(
   });
 }
 
+interface Running {
+  readonly engine: AsyncEngine;
+  readonly random: RandomTokens;
+  readonly signal: AbortSignal;
+}
+
 async function runOnce(
-  engine: AsyncEngine,
-  random: RandomTokens,
+  { engine, random, signal }: Running,
   { streamPromptLength, aloneLength, prompts, promptLength }: SmoothnessOptions,
   { alone, beside, rates }: Samples,
-  signal: AbortSignal,
 ): Promise<void> {
   const end = new AbortController();
   const both = AbortSignal.any([end.signal, signal]);
@@ -98,7 +102,7 @@ async function runOnce(
       count += tokenIds.length;
       if (isOver) break;
       if (count >= aloneLength && prefill === undefined) {
-        prefill = computePrompts(engine, random, prompts, promptLength, both).finally(() => {
+        prefill = computePrompts({ engine, random, signal: both }, prompts, promptLength).finally(() => {
           isOver = true;
         });
         // The error is thrown after the stream's next token; until then it must not be unhandled.
@@ -113,13 +117,7 @@ async function runOnce(
 }
 
 /** Seconds until the last of the prompts is computed. */
-async function computePrompts(
-  engine: AsyncEngine,
-  random: RandomTokens,
-  prompts: number,
-  length: number,
-  signal: AbortSignal,
-): Promise<number> {
+async function computePrompts({ engine, random, signal }: Running, prompts: number, length: number): Promise<number> {
   const startedMs = performance.now();
   for (let i = 0; i < prompts; i++) {
     const params = { maxTokens: 1, temperature: 0, ignoreEos: true };

@@ -19,8 +19,7 @@ export async function converseInBatches(
   reference: LlamaReference,
   { prefix, conversations }: Workload,
   times: RunTimes,
-  random: RandomTokens,
-  signal: AbortSignal,
+  { random, signal }: { readonly random: RandomTokens; readonly signal: AbortSignal },
 ): Promise<number> {
   const startedMs = performance.now();
   reference.clear();

@@ -66,6 +66,6 @@ export class LibllamaSubject implements Subject {
 
   run(workload: Workload, times: RunTimes): Promise<number> {
     this.#depth = 0;
-    return converseInBatches(this.#reference, workload, times, this.#random, this.#signal);
+    return converseInBatches(this.#reference, workload, times, { random: this.#random, signal: this.#signal });
   }
 }

@@ -11,12 +11,17 @@ export interface Peer {
   close(): void;
 }
 
-/** The peer of the command line, or undefined. `batch`: requests that decode at once. */
+export interface PeerOptions {
+  readonly engine: AsyncEngine;
+  /** Requests that decode at once. */
+  readonly batch: number;
+  readonly signal: AbortSignal;
+}
+
+/** The peer of the command line, or undefined. */
 export async function openPeer(
   { peer, peerUrl }: PeerFlags,
-  engine: AsyncEngine,
-  batch: number,
-  signal: AbortSignal,
+  { engine, batch, signal }: PeerOptions,
   openLibllama: () => Peer | Promise<Peer>,
 ): Promise<Peer | undefined> {
   if (peerUrl !== undefined) {

@@ -6,6 +6,14 @@ import type { Peer } from '../subject/open-peer.ts';
 import { RunTimes } from '../subject/run-times.ts';
 import { fillWorkload, type WorkloadShape, withShortAnswers, workloadTotals } from '../subject/workload.ts';
 
+export interface LibllamaOptions {
+  readonly path: string;
+  readonly threads: number;
+  readonly random: RandomTokens;
+  readonly signal: AbortSignal;
+  readonly onProgress: (text: string) => void;
+}
+
 /** Output tokens of each request in a trial: enough to compare the layouts. */
 const TRIAL_TOKENS = 32;
 
@@ -15,12 +23,8 @@ const TRIAL_TOKENS = 32;
  * they are not tried if they need more than twice the memory, as with very different lengths.
  */
 export async function openBestLibllama(
-  path: string,
   shape: WorkloadShape,
-  threads: number,
-  random: RandomTokens,
-  signal: AbortSignal,
-  onProgress: (text: string) => void,
+  { path, threads, random, signal, onProgress }: LibllamaOptions,
 ): Promise<Peer> {
   const sequences = shape.conversations.length;
   const { keptTokens, longest } = workloadTotals(shape);

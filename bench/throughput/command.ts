@@ -70,8 +70,8 @@ function measure(
     for (const requests of flags.requests) {
       const shape = workloadShape(flags.workload, requests, lengthsOf(flags));
       const ours = new EngineSubject(measured, flags.blockSize, requests, signal);
-      const peer = await openPeer(flags, measured.engine, requests, signal, () =>
-        openBestLibllama(model.path, shape, threadsOf(flags), random, signal, onProgress),
+      const peer = await openPeer(flags, { engine: measured.engine, batch: requests, signal }, () =>
+        openBestLibllama(shape, { path: model.path, threads: threadsOf(flags), random, signal, onProgress }),
       );
       try {
         const { workload, repetitions } = flags;
@@ -81,7 +81,7 @@ function measure(
         peer?.close();
       }
     }
-    report(context, flags, measured, throughputTable(rows), rows);
+    report(context, flags, measured, { table: throughputTable(rows), rows });
   });
 }
 

@@ -65,7 +65,9 @@ export async function measureTier(subject: TierSubject, options: MeasureTierOpti
       await subject.delete(keys);
     }
   }
-  return directions.map((what) => rowOf(subject, what, { blocks, blockBytes }, runs.tier[what], runs.limit[what]));
+  return directions.map((what) =>
+    rowOf(subject, what, { blocks, blockBytes }, { tier: runs.tier[what], limits: runs.limit[what] }),
+  );
 }
 
 type Call = (index: number, bytes: Uint8Array) => Promise<void>;
@@ -98,8 +100,7 @@ function rowOf(
   subject: TierSubject,
   what: Direction,
   { blocks, blockBytes }: { readonly blocks: number; readonly blockBytes: number },
-  tier: readonly Run[],
-  limits: readonly Run[],
+  { tier, limits }: { readonly tier: readonly Run[]; readonly limits: readonly Run[] },
 ): TierRow {
   const limit = subject.limit[what];
   const gigabytes = (blocks * blockBytes) / 1e9;

@@ -95,7 +95,10 @@ async function measure(
     const { requests, promptLen: promptLength, genLen: generateLength } = flags;
     const cost = await measureConnectorCost(options, { requests, promptLength, generateLength });
     const rows: TransferRow[] = [...tiers, firstToken, cost];
-    reportOf(context, flags, `${identity.modelName}, ${threadsOf(flags)} threads`, transferTable(rows), rows);
+    reportOf(context, flags, `${identity.modelName}, ${threadsOf(flags)} threads`, {
+      table: transferTable(rows),
+      rows,
+    });
   } finally {
     await rm(root, { recursive: true, force: true });
   }
