@@ -3,6 +3,7 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } f
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 
 const root = join(import.meta.dirname, '..');
 const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'];
@@ -58,6 +59,11 @@ export class CompiledCopies {
     const file = this.#changes[index]!.file.replace(/\.ts$/, '.js');
     cpSync(join(this.#workshop, 'js', name, file), join(copy, file));
     return copy;
+  }
+
+  /** The simulator of the copy without a change. */
+  simulator(): Promise<typeof import('./run.ts')> {
+    return import(pathToFileURL(join(this.folderOf(), 'sim/run.js')).href) as Promise<typeof import('./run.ts')>;
   }
 
   remove(): void {

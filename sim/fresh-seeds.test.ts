@@ -1,5 +1,5 @@
-import { expect, test } from 'vitest';
-import { simulate } from './run.ts';
+import { afterAll, expect, test } from 'vitest';
+import { CompiledCopies } from './compiled-copies.ts';
 import { type Scenario, scenarios } from './world.ts';
 
 /** KVASIR_SIM_SEED sets the first seed. A failure names its seed and the command that runs it again. */
@@ -14,7 +14,15 @@ const share: Readonly<Record<Scenario, number>> = {
   offload: 0.15,
 };
 
-test.each(scenarios)(`no invariant fails in the worlds from seed ${seed} on: %s`, { timeout: Infinity }, (scenario) => {
-  const wanted = steps * share[scenario];
-  expect(simulate(seed, wanted, { scenario }).steps).toBeGreaterThanOrEqual(wanted);
-});
+const copies = new CompiledCopies([]);
+afterAll(() => copies.remove());
+
+test.each(scenarios)(
+  `no invariant fails in the worlds from seed ${seed} on: %s`,
+  { timeout: Infinity },
+  async (scenario) => {
+    const { simulate } = await copies.simulator();
+    const wanted = steps * share[scenario];
+    expect(simulate(seed, wanted, { scenario }).steps).toBeGreaterThanOrEqual(wanted);
+  },
+);
