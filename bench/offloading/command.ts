@@ -94,7 +94,7 @@ async function measure(
         generateLength: turnGenLen,
       }),
     );
-    reportOf(context, flags, `${engine.model}, ${threadsOf(flags)} threads`, tableOf(rows), rows);
+    reportOf(context, flags, `${engine.model}, ${threadsOf(flags)} threads`, { table: tableOf(rows), rows });
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

@@ -21,7 +21,7 @@ export interface RunOptions {
   readonly covered: Set<string>;
 }
 
-/** `KVASIR_TEST_EVERY_FAILURE=1 npx vitest run test/nth-failure.test.ts` fails every call, which takes about ten minutes. */
+/** `KVASIR_TEST_EVERY_FAILURE=1 npx vitest run test/nth-failure.test.ts` fails every call, which takes about 300 s of CPU time. */
 export const isEvery = process.env.KVASIR_TEST_EVERY_FAILURE === '1';
 /** `KVASIR_TEST_FAILURE='writevSync in' npx vitest run ...` fails only calls whose description contains this. */
 const only = process.env.KVASIR_TEST_FAILURE;

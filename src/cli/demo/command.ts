@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { engineDefaults } from '../../engine/options.ts';
 import { bytesFlag, integerFrom } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
@@ -15,12 +15,15 @@ import { runStage, type StageOrder } from './stage-run.ts';
 import { StageTable } from './stage-table.ts';
 import { decodeStages, tierStages } from './stages.ts';
 
+const stageNames = decodeStages.map(({ name }) => name);
+
 interface DemoFlags {
   readonly model?: string;
   readonly threads?: number;
   readonly blockSize: number;
   readonly kvCacheMemory?: number;
   readonly keep: boolean;
+  readonly stages?: readonly string[];
   readonly json: boolean;
 }
 
@@ -39,6 +42,7 @@ export const demoCommand: CommandFactory = (context, exit) => {
     .option('--threads <n>', 'threads that compute in each process (default: all cores)', integerFrom(1))
     .option('--block-size <tokens>', 'tokens of one KV block', integerFrom(1), engineDefaults.blockSize)
     .option('--kv-cache-memory <bytes>', 'size of the KV pool, like 2GiB', bytesFlag)
+    .addOption(new Option('--stages <names...>', 'only these stages, for tests').choices(stageNames).hideHelp())
     .option('--keep', 'keep the stored blocks of all stages, and print their folder', false)
     .option('--json', 'print one JSON line {"model", "stages", "isProven"} on standard output', false)
     .addHelpText(
@@ -116,7 +120,7 @@ async function runScenario(
   };
   if (!flags.json) stdout.write(`${basename(model)}, each stage in its own process\n\n${table.header()}`);
   await show('prefill', () => scenario.prefill('prefill', 1));
-  for (const stage of decodeStages) {
+  for (const stage of decodeStages.filter(({ name }) => flags.stages?.includes(name) ?? true)) {
     if (stage.ranks === 2) await show('prefill, two ranks', () => scenario.prefill('prefill, two ranks', 2));
     await show(stage.name, () => scenario.decode(stage));
   }
