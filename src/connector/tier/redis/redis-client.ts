@@ -1,5 +1,6 @@
 import { redisClientMissing } from '../../errors.ts';
 import type { RedisUrl } from './redis-url.ts';
+import { closeAtStrayAnswers } from './stray-answers.ts';
 
 /**
  * The part of ioredis that the tier uses. iovalkey has it too. A client connects once: after `end` it is not used any
@@ -8,6 +9,7 @@ import type { RedisUrl } from './redis-url.ts';
 export interface RedisClient {
   on(event: 'ready' | 'end', listener: () => void): unknown;
   on(event: 'error', listener: (error: Error) => void): unknown;
+  on(event: '+node', listener: (node: object) => void): unknown;
   connect(): Promise<unknown>;
   disconnect(): void;
   exists(...keys: string[]): Promise<unknown>;
@@ -79,8 +81,12 @@ export function newRedisClient({ Redis, Cluster }: RedisLibrary, url: RedisUrl, 
     protocol: 2,
     ...(url.isTls ? { tls: {} } : {}),
   };
-  if (!url.isCluster) return new Redis({ ...options, ...url.addresses[0], db: url.database });
-  return new Cluster(url.addresses, {
+  if (!url.isCluster) {
+    const client = new Redis({ ...options, ...url.addresses[0], db: url.database });
+    closeAtStrayAnswers(client);
+    return client;
+  }
+  const cluster = new Cluster(url.addresses, {
     redisOptions: options,
     lazyConnect: true,
     clusterRetryStrategy: () => null,
@@ -94,6 +100,8 @@ export function newRedisClient({ Redis, Cluster }: RedisLibrary, url: RedisUrl, 
     // Certificates are for names, so the names are not replaced by addresses.
     ...(url.isTls ? { dnsLookup: keepName } : {}),
   });
+  cluster.on('+node', closeAtStrayAnswers);
+  return cluster;
 }
 
 const keepName = (name: string, done: (error: null, address: string) => void): void => done(null, name);

@@ -233,6 +233,18 @@ describe('the network', () => {
     },
   );
 
+  it.each([
+    ['nothing', '$-1\r\n$-1\r\n'],
+    ['a number', ':1\r\n'],
+    ['an error and nothing', '-ERR no command\r\n$-1\r\n'],
+  ])('answers without a command (%s) end the connection and not the process', async (_, bytes) => {
+    const tier = await open({ url: proxy.url, connections: 0 });
+    await put(tier, 'a');
+    proxy.releaseAnswers(bytes);
+    await expect.poll(() => tier.levels().connections).toBe(0);
+    await expect.poll(() => outcome(tier, 'a')).toBe('loaded');
+  });
+
   it('look-ups and stores with the answers of other commands fail, and the connection is replaced', async () => {
     const tier = await open({ url: proxy.url, connections: 0 });
     await put(tier, 'a');
