@@ -47,7 +47,7 @@ let points: FaultPoints;
 let open: OpenObjects;
 let nothingOpen: Record<string, number>;
 let expected: Answers;
-/** Threads that stay for the next engine (`io-pool.ts`). */
+/** Threads that stay for the next engine (`io-threads.ts`). */
 const spareThreads = 8;
 
 beforeAll(async () => {

@@ -74,6 +74,7 @@ async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions):
     maxBytes,
     othersMaxBytes: maxBytes,
     fsync: spec.fsync,
+    directIo: spec.directIo,
     name,
     ...(event === undefined ? {} : { event }),
     ...(movesBlocks

@@ -32,8 +32,10 @@ const threadsMax = 16;
  *   max_bytes                of one model and rank; least recently used blocks are evicted first; default 16 GiB
  *   others_max_bytes         of blocks of other models and layouts in the directory; default: max_bytes
  *   fsync                    default false: after a power failure a block may be corrupt, which its checksum finds
+ *   direct_io                read and write without the system's cache; default false
  *   loads_at_once            concurrent reads; default 4. All reads and writes together use at most 16 threads
  *   saves_at_once            concurrent writes; default 2
+ *   background_saves         true: writes have threads of their own, of low priority (Linux); default false
  *   save_buffer_bytes        of blocks that wait to be written; further blocks are not saved; default 64 MiB
  *   save_timeout_seconds     default 30
  *   lookup_timeout_seconds   default 1
@@ -47,6 +49,8 @@ export class SharedStorageConnector implements KvConnector {
   readonly #maxBytes: number;
   readonly #othersMaxBytes: number;
   readonly #fsync: boolean;
+  readonly #directIo: boolean;
+  readonly #hasBackgroundSaves: boolean;
   readonly #loadsAtOnce: number;
   readonly #savesAtOnce: number;
   readonly #saveBufferBytes: number;
@@ -67,6 +71,8 @@ export class SharedStorageConnector implements KvConnector {
     this.#maxBytes = extra.integer('max_bytes', 16 * 1024 ** 3, { min: 1 });
     this.#othersMaxBytes = extra.integer('others_max_bytes', this.#maxBytes, { min: 0 });
     this.#fsync = extra.boolean('fsync', false);
+    this.#directIo = extra.boolean('direct_io', false);
+    this.#hasBackgroundSaves = extra.boolean('background_saves', false);
     this.#loadsAtOnce = extra.integer('loads_at_once', 4, { min: 1, max: 1024 });
     this.#savesAtOnce = extra.integer('saves_at_once', 2, { min: 1, max: 1024 });
     this.#saveBufferBytes = extra.integer('save_buffer_bytes', 64 * 1024 ** 2, { min: 0 });
@@ -102,7 +108,8 @@ export class SharedStorageConnector implements KvConnector {
     const tier = await this.#openDisk(identity, {
       crc32,
       // Loads and saves run concurrently; the worker has a queue with its own limit for each.
-      threads: Math.min(this.#loadsAtOnce + this.#savesAtOnce, threadsMax),
+      threads: Math.min(this.#loadsAtOnce + (this.#hasBackgroundSaves ? 0 : this.#savesAtOnce), threadsMax),
+      backgroundWriters: this.#hasBackgroundSaves ? Math.min(this.#savesAtOnce, threadsMax) : 0,
       startThreads: this.#loadsAtOnce,
     });
     return new TierWorker(this.tierFor(tier, identity, context), context, {
@@ -131,6 +138,7 @@ export class SharedStorageConnector implements KvConnector {
       maxBytes: this.#maxBytes,
       othersMaxBytes: this.#othersMaxBytes,
       fsync: this.#fsync,
+      directIo: this.#directIo,
       name: 'shared-storage',
       ...options,
     });

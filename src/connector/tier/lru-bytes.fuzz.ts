@@ -24,6 +24,7 @@ test('LruBytes equals a list in the order of use', () => {
         reference = others;
       }
       lru.checkInvariants();
+      expect(lru.bytesOf(name), `seed ${seed}`).toBe(reference.find((entry) => entry.name === name)?.bytes);
       expect([...lru.names()], `seed ${seed}`).toEqual(reference.map((entry) => entry.name));
       expect(lru.totalBytes).toBe(reference.reduce((sum, { bytes }) => sum + bytes, 0));
       expect(lru.count).toBe(reference.length);

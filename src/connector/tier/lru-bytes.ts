@@ -17,6 +17,11 @@ export class LruBytes<Name> {
     return this.#sizes.has(name);
   }
 
+  /** Undefined if the name is unknown. */
+  bytesOf(name: Name): number | undefined {
+    return this.#sizes.get(name);
+  }
+
   /** Adds the name or replaces its size. The name becomes the most recently used. */
   set(name: Name, bytes: number): void {
     assert(Number.isSafeInteger(bytes) && bytes >= 0, `${bytes} bytes`);

@@ -17,11 +17,25 @@ export interface DiskThreadSetup {
 
 /** One call is a whole operation on a block, so that each block takes one message. */
 export type DiskCall =
-  | { readonly kind: 'prepare'; readonly nowMs: number }
+  | { readonly kind: 'prepare'; readonly nowMs: number; readonly isDirect: boolean }
   | { readonly kind: 'neighbours' }
   | { readonly kind: 'has'; readonly keys: readonly BlockKey[]; readonly answers: SharedArrayBuffer }
-  | { readonly kind: 'load'; readonly key: BlockKey; readonly into: MemoryRange }
-  | { readonly kind: 'store'; readonly key: BlockKey; readonly bytes: MemoryRange }
+  | {
+      readonly kind: 'load';
+      readonly key: BlockKey;
+      readonly into: MemoryRange;
+      readonly nowMs: number;
+      readonly isDirect: boolean;
+    }
+  | {
+      readonly kind: 'store';
+      readonly key: BlockKey;
+      readonly bytes: MemoryRange;
+      readonly payloadCrc: number | undefined;
+      readonly isDirect: boolean;
+      /** Blocks to remove first, so that the new block has room. None is removed if the block is stored already. */
+      readonly victims: readonly BlockKey[];
+    }
   | { readonly kind: 'remove'; readonly keys: readonly BlockKey[] }
   | { readonly kind: 'scan'; readonly nowMs: number }
   | { readonly kind: 'countOthers' }
@@ -29,10 +43,12 @@ export type DiskCall =
   | { readonly kind: 'read'; readonly key: BlockKey }
   | { readonly kind: 'overwrite'; readonly key: BlockKey; readonly bytes: Uint8Array };
 
+export type DiskCallOf<Kind extends DiskCall['kind']> = Extract<DiskCall, { readonly kind: Kind }>;
+
 /** The answers by kind of call. */
 export interface DiskAnswers {
-  /** `events`: for the operator. */
-  readonly prepare: { readonly hasBlocks: boolean; readonly events: readonly string[] };
+  /** `isDirect`: wanted and possible. `events`: for the operator. */
+  readonly prepare: { readonly hasBlocks: boolean; readonly isDirect: boolean; readonly events: readonly string[] };
   /** Events for the operator. */
   readonly neighbours: readonly string[];
   /** The keys that failed. The answers are in the shared memory. */

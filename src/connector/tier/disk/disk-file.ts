@@ -1,14 +1,4 @@
-import {
-  closeSync,
-  fdatasyncSync,
-  fstatSync,
-  fsyncSync,
-  openSync,
-  readvSync,
-  renameSync,
-  unlinkSync,
-  writevSync,
-} from 'node:fs';
+import { closeSync, fsyncSync, openSync, renameSync, unlinkSync, writevSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { makeFoldersSync } from '../../../base/make-folders.ts';
 
@@ -22,67 +12,31 @@ import { makeFoldersSync } from '../../../base/make-folders.ts';
 /** Called between two system calls: throws if the result is no longer needed. */
 export type StillWanted = () => void;
 
-/**
- * Fills the buffers from the file, one after the other, and returns the number of bytes; undefined if there is no file.
- * The last buffer only detects files that are too long.
- */
-export function readBlockFile(
-  path: string,
-  buffers: readonly Uint8Array[],
-  stillWanted: StillWanted,
-): number | undefined {
-  let file: number;
-  try {
-    file = openSync(path, 'r');
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw error;
-  }
-  try {
-    const wanted = buffers.reduce((sum, { length }) => sum + length, 0) - buffers.at(-1)!.length;
-    let total = 0;
-    for (;;) {
-      stillWanted();
-      const bytesRead = readvSync(file, remaining(buffers, total));
-      total += bytesRead;
-      // A FIFO without a writer does not show whether the block is stored.
-      if (total === 0 && !fstatSync(file).isFile()) throw notAFile(path);
-      // Only the end of a regular file returns no bytes.
-      if (bytesRead === 0 || total >= wanted) return total;
-    }
-  } finally {
-    closeSync(file);
-  }
-}
+export const gaveUp = (): Error => new Error('the call was given up');
 
-const notAFile = (path: string): Error =>
-  Object.assign(new Error(`${path} is not a regular file, and has no content`), { code: 'EINVAL' });
-
-export interface WriteOptions {
+export interface AtomicWriteOptions {
   /** Distinguishes temporary files of this process from all others'. */
   readonly temporaryName: string;
-  /** Whether the bytes are synced to the disk before the block can be found. */
+  /** How the temporary file is opened; it must not exist. */
+  readonly flag: string | number;
+  /** Whether the folder is synced to the disk; `write` syncs the file. */
   readonly fsync: boolean;
+  readonly stillWanted: StillWanted;
 }
 
+export const newFileFlag = 'wx';
+
 /** Throws the errors of the file system. After an error, only a temporary file may remain. */
-export function writeBlockFile(
-  path: string,
-  parts: readonly Uint8Array[],
-  stillWanted: StillWanted,
-  options: WriteOptions,
-): void {
+export function writeFileAtomically(path: string, options: AtomicWriteOptions, write: (file: number) => void): void {
   const temporary = join(dirname(path), options.temporaryName);
-  const file = createFile(temporary);
+  const file = createFile(temporary, options.flag);
   try {
     try {
-      stillWanted();
-      writeAll(file, parts);
-      if (options.fsync) fdatasyncSync(file);
+      write(file);
     } finally {
       closeSync(file);
     }
-    stillWanted();
+    options.stillWanted();
     renameSync(temporary, path);
   } catch (error) {
     removeIfThere(temporary);
@@ -91,27 +45,28 @@ export function writeBlockFile(
   if (options.fsync) syncFolder(dirname(path));
 }
 
-function createFile(path: string): number {
+function createFile(path: string, flag: string | number): number {
   try {
-    return openSync(path, 'wx');
+    return openSync(path, flag);
   } catch (error) {
     if (!isMissing(error)) throw error;
     makeFoldersSync(dirname(path));
-    return openSync(path, 'wx');
+    return openSync(path, flag);
   }
 }
 
-function writeAll(file: number, parts: readonly Uint8Array[]): void {
+/** Writes the parts, one after the other, from `position` on. */
+export function writeAll(file: number, parts: readonly Uint8Array[], position: number): void {
   const wanted = parts.reduce((sum, { length }) => sum + length, 0);
   for (let total = 0; total < wanted; ) {
-    const bytesWritten = writevSync(file, remaining(parts, total), total);
+    const bytesWritten = writevSync(file, remaining(parts, total), position + total);
     if (bytesWritten === 0) throw new Error('the file system takes no more bytes');
     total += bytesWritten;
   }
 }
 
 /** The buffers without their first `skip` bytes. */
-function remaining(buffers: readonly Uint8Array[], skip: number): Uint8Array[] {
+export function remaining(buffers: readonly Uint8Array[], skip: number): Uint8Array[] {
   const rest: Uint8Array[] = [];
   for (const buffer of buffers) {
     if (skip < buffer.length) rest.push(buffer.subarray(Math.max(0, skip)));

@@ -18,7 +18,15 @@ import { makeFoldersSync } from '../../../base/make-folders.ts';
 import { type BlockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { differences, type IdentityRecord, identityRecord, modelFolder, rankFolder } from '../identity.ts';
+import { whyNotDirect } from './direct-io.ts';
+import type { DiskAnswers } from './disk-calls.ts';
 import { isMissing, isTemporary, removeIfThere, temporaryNameFor } from './disk-file.ts';
+
+export interface PrepareOptions {
+  readonly nowMs: number;
+  /** Whether files are to be read and written without the system's cache. */
+  readonly isDirect: boolean;
+}
 
 /**
  * The layout of blocks on a disk:
@@ -41,11 +49,16 @@ export class DiskFolder {
    * Creates the folder and its record. Returns an event if the record was another model's. Reads nothing outside of the
    * folder. Throws the errors of the file system.
    */
-  prepare(identity: KvIdentity, nowMs: number): { readonly hasBlocks: boolean; readonly events: readonly string[] } {
+  prepare(identity: KvIdentity, { nowMs, isDirect }: PrepareOptions): DiskAnswers['prepare'] {
     makeFoldersSync(this.path);
     const hasBlocks = entriesOf(this.path).some(({ name }) => blockFolder.test(name));
     const mismatch = this.#claim(identityRecord(identity), nowMs);
-    return { hasBlocks, events: mismatch === undefined ? [] : [mismatch] };
+    const events = mismatch === undefined ? [] : [mismatch];
+    const obstacle = isDirect ? whyNotDirect(join(this.path, 'config.json')) : undefined;
+    if (obstacle !== undefined) {
+      events.push(`${this.path}: direct_io is not possible here (${obstacle}): files go through the system's cache.`);
+    }
+    return { hasBlocks, isDirect: isDirect && obstacle === undefined, events };
   }
 
   /** Events about other models' folders in the directory, for an operator whose own folder has no blocks. */
@@ -63,19 +76,19 @@ export class DiskFolder {
   }
 
   /**
-   * All blocks with their sizes, oldest first, except those in unreadable folders. Removes abandoned temporary files; their
+   * All blocks with their sizes, least recently used first, except those in unreadable folders. Removes abandoned temporary files; their
    * age is relative to `nowMs`.
    */
   scan(nowMs: number): { readonly key: BlockKey; readonly bytes: number }[] {
     this.#markUsed(nowMs);
-    const found: { key: BlockKey; bytes: number; writtenMs: number }[] = [];
+    const found: { key: BlockKey; bytes: number; usedMs: number }[] = [];
     const visit = (folder: string, name: string): void => {
       const path = join(folder, name);
       const key = keyOfFile(name);
       if (key === undefined && !isTemporary(name)) return;
       try {
         const { size, mtimeMs } = statSync(path);
-        if (key !== undefined) found.push({ key, bytes: size, writtenMs: mtimeMs });
+        if (key !== undefined) found.push({ key, bytes: size, usedMs: mtimeMs });
         else if (nowMs - mtimeMs > abandonedAfterMs) unlinkSync(path);
       } catch (error) {
         // Another process has removed the file.
@@ -88,7 +101,7 @@ export class DiskFolder {
       const folder = join(this.path, name);
       for (const file of readableEntriesOf(folder)) visit(folder, file.name);
     }
-    return found.sort((a, b) => a.writtenMs - b.writtenMs);
+    return found.sort((a, b) => a.usedMs - b.usedMs);
   }
 
   /** Moves a corrupt file to `quarantine/`, so the block can be stored again. Removes it if the quarantine is full. */

@@ -1,54 +1,63 @@
 /** The main file of a `DiskTier`'s threads: calls of the file system, which may never return, and checksums. */
 import { readFileSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
+import { crc32 as zlibCrc32 } from 'node:zlib';
 import koffi from 'koffi';
 import { assertNever } from '../../../base/assert.ts';
 import { type MemoryRange, MemoryViews } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32 } from '../../connector.ts';
-import type { MissReason } from '../../reasons.ts';
-import { BlockCodec, headerBytes } from '../block-header.ts';
-import { type DiskAnswer, type DiskAnswers, type DiskCall, type DiskThreadSetup, SharedAnswers } from './disk-calls.ts';
-import { codeOf, isMissing, readBlockFile, writeBlockFile } from './disk-file.ts';
+import { BlockCodec } from '../block-header.ts';
+import { BlockReader, type ReadOptions } from './block-reader.ts';
+import { BlockWriter } from './block-writer.ts';
+import { CallCell } from './call-cell.ts';
+import {
+  type DiskAnswer,
+  type DiskAnswers,
+  type DiskCall,
+  type DiskCallOf,
+  type DiskThreadSetup,
+  SharedAnswers,
+} from './disk-calls.ts';
+import { codeOf, gaveUp, isMissing } from './disk-file.ts';
 import { DiskFolder } from './disk-folder.ts';
-import { CallCell, serveIoCalls } from './io-pool.ts';
+import { serveIoCalls } from './io-threads.ts';
 import { boundOthers, countOthers } from './other-folders.ts';
 
 class DiskThread {
   readonly #setup: DiskThreadSetup;
   readonly #cell: CallCell;
   readonly #folder: DiskFolder;
-  readonly #codec: BlockCodec;
+  readonly #reader: BlockReader;
+  readonly #writer: BlockWriter;
   readonly #views = new MemoryViews();
-  readonly #header = new Uint8Array(headerBytes);
-  /** Blocks are read into this buffer first, because an abandoned call must not write the pool. */
-  readonly #staging: Uint8Array;
-  readonly #oneMore = new Uint8Array(1);
   readonly #stillWanted = (): void => {
-    if (this.#cell.isAbandoned) throw new Error('the call was given up');
+    if (this.#cell.isAbandoned) throw gaveUp();
   };
 
   constructor(setup: DiskThreadSetup) {
-    const { root, identity, crc32Library, cell } = setup;
+    const { root, identity, crc32Library, fsync, cell } = setup;
     this.#setup = setup;
     this.#cell = new CallCell(cell);
     this.#folder = new DiskFolder(root, identity);
-    this.#codec = new BlockCodec(identity, crc32Library === undefined ? undefined : crc32In(crc32Library));
-    this.#staging = new Uint8Array(identity.blockBytes);
+    const crc32 = crc32Library === undefined ? zlibCrc32 : crc32In(crc32Library);
+    const codec = new BlockCodec(identity, crc32);
+    this.#reader = new BlockReader(codec, crc32, this.#cell);
+    this.#writer = new BlockWriter(codec, crc32, { fsync, stillWanted: this.#stillWanted });
   }
 
   answer(call: DiskCall): DiskAnswer {
     const { root, identity } = this.#setup;
     switch (call.kind) {
       case 'prepare':
-        return this.#folder.prepare(identity, call.nowMs);
+        return this.#folder.prepare(identity, call);
       case 'neighbours':
         return this.#folder.neighbours(root, identity);
       case 'has':
         return this.#lookUp(call.keys, new SharedAnswers(call.answers));
       case 'load':
-        return this.#load(call.key, call.into);
+        return this.#load(call.key, call.into, call);
       case 'store':
-        return this.#store(call.key, call.bytes);
+        return this.#store(call);
       case 'remove':
         for (const key of call.keys) this.#remove(key);
         return undefined;
@@ -81,37 +90,22 @@ class DiskThread {
     return failed;
   }
 
-  #load(key: BlockKey, into: MemoryRange): DiskAnswers['load'] {
-    const reason = this.#read(key);
-    if (reason === undefined) {
-      if (this.#cell.claim()) this.#views.bytesAt(into).set(this.#staging);
-      return 'loaded';
-    }
+  #load(key: BlockKey, into: MemoryRange, options: ReadOptions): DiskAnswers['load'] {
+    const reason = this.#reader.read(this.#folder.fileOf(key), key, this.#views.bytesAt(into), options);
+    if (reason === undefined) return 'loaded';
     this.#stillWanted();
     if (reason !== 'missing') this.#folder.quarantine(key, reason);
     return reason;
   }
 
-  /** Reads the block into the staging buffer and verifies it. */
-  #read(key: BlockKey): MissReason | undefined {
-    const [header, staging] = [this.#header, this.#staging];
-    try {
-      const path = this.#folder.fileOf(key);
-      const storedBytes = readBlockFile(path, [header, staging, this.#oneMore], this.#stillWanted);
-      return storedBytes === undefined ? 'missing' : this.#codec.verify(key, header, staging, storedBytes);
-    } catch (error) {
-      if (codeOf(error) === 'EISDIR') return 'notABlock';
-      throw error;
-    }
-  }
-
-  #store(key: BlockKey, range: MemoryRange): DiskAnswers['store'] {
+  #store({ key, bytes, payloadCrc, isDirect, victims }: DiskCallOf<'store'>): DiskAnswers['store'] {
     if (this.#exists(key)) return 'alreadyStored';
     this.#stillWanted();
-    const bytes = this.#views.bytesAt(range);
+    // First, so that the folder never has more than its bytes.
+    for (const victim of victims) this.#remove(victim);
     const path = this.#folder.fileOf(key);
-    const options = { temporaryName: this.#folder.newTemporaryName(path), fsync: this.#setup.fsync };
-    writeBlockFile(path, [this.#codec.encode(key, bytes), bytes], this.#stillWanted, options);
+    const temporaryName = this.#folder.newTemporaryName(path);
+    this.#writer.write(path, key, this.#views.bytesAt(bytes), { temporaryName, payloadCrc, isDirect });
     return 'stored';
   }
 
@@ -138,9 +132,13 @@ class DiskThread {
   }
 }
 
-function crc32In(library: string): Crc32 {
-  const compiled = koffi.load(library).func('kvasir_crc32', 'int64_t', ['void *', 'int64_t']);
-  return (bytes) => compiled(bytes, bytes.length) as number;
+function crc32In(path: string): Crc32 {
+  const library = koffi.load(path);
+  const compiled = library.func('kvasir_crc32', 'int64_t', ['void *', 'int64_t']);
+  const compiledCopy = library.func('kvasir_crc32_copy', 'int64_t', ['void *', 'void *', 'int64_t']);
+  const crc32 = (bytes: Uint8Array): number => compiled(bytes, bytes.length) as number;
+  const copy = (into: Uint8Array, from: Uint8Array): number => compiledCopy(into, from, from.length) as number;
+  return Object.assign(crc32, { copy });
 }
 
 serveIoCalls((setup: DiskThreadSetup) => {

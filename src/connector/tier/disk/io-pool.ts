@@ -1,9 +1,10 @@
 import { setMaxListeners } from 'node:events';
-import { assertDefined } from '../../../base/assert.ts';
-import { CallThread, serveCalls } from '../../../base/call-thread.ts';
+import { assert } from '../../../base/assert.ts';
 import type { Clock } from '../../../base/clock.ts';
 import type { Timers } from '../../timers.ts';
 import { StallWatch } from '../../transfer/stall-watch.ts';
+import { CallCell } from './call-cell.ts';
+import { type IoThread, type IoThreadKind, SpareThreads } from './io-threads.ts';
 
 /**
  * Threads for calls that may never return. Each runs one call at a time.
@@ -46,12 +47,21 @@ export class IoPool<Call, Answer> {
    * `tooManyStuck` if too many threads are stuck. `memory` is not collected until the call has returned.
    */
   run(call: Call, signal: AbortSignal, memory?: unknown): Promise<Answer> {
+    assert(!this.#isClosed, 'a call to a closed pool');
     return new Promise((resolve, reject) => {
       if (signal.aborted) {
         reject(signal.reason as Error);
         return;
       }
-      const waiting: Waiting<Call, Answer> = { call, memory, resolve, reject, signal, onAbort: () => undefined };
+      const waiting: Waiting<Call, Answer> = {
+        call,
+        memory,
+        resolve,
+        reject,
+        signal,
+        isGivenUp: false,
+        onAbort: () => undefined,
+      };
       waiting.onAbort = () => this.#abortWaiting(waiting);
       // Many calls may share one signal. Node warns of a leak from the eleventh listener on.
       setMaxListeners(0, signal);
@@ -84,9 +94,16 @@ export class IoPool<Call, Answer> {
       for (const waiting of this.#queue.splice(0)) settle(waiting, () => waiting.reject(error));
     }
     while (this.#queue.length > 0) {
+      // One signal may abort many calls: this may run between the listeners of two of them.
+      const next = this.#queue[0]!;
+      if (next.signal.aborted) {
+        this.#dequeue(next);
+        continue;
+      }
       const slot = this.#idleSlot();
       if (slot === undefined) break;
-      this.#runOn(slot, this.#queue.shift()!);
+      this.#queue.shift();
+      this.#runOn(slot, next);
     }
     this.#stalls.watch(this.#queue.length > 0);
   }
@@ -111,12 +128,12 @@ export class IoPool<Call, Answer> {
   }
 
   #newSlot(): void {
-    const { entry, setup } = this.#options;
+    const { setup, isBackground } = this.#options;
     const cell = new CallCell();
-    const thread = spares.pop(entry);
+    const thread = spares.pop(this.#options);
     const slot: Slot = { thread, cell, state: 'starting', onIdle: () => undefined };
     this.#slots.add(slot);
-    const ready = thread.started.then(() => thread.call({ setup: { ...setup, cell: cell.memory } }));
+    const ready = thread.started.then(() => thread.call({ setup: { ...setup, cell: cell.memory }, isBackground }));
     ready.then(
       () => {
         slot.state = 'idle';
@@ -139,12 +156,16 @@ export class IoPool<Call, Answer> {
 
   #runOn(slot: Slot, waiting: Waiting<Call, Answer>): void {
     const { signal, call } = waiting;
+    assert(slot.state === 'idle', `a thread that is ${slot.state} gets a call`);
+    assert(!signal.aborted, 'a call that was given up is run');
     signal.removeEventListener('abort', waiting.onAbort);
     slot.state = 'busy';
     this.#stalls.begin(slot);
     slot.cell.begin();
     waiting.onAbort = () => {
-      // The thread ends a claimed call at once.
+      assert(slot.state === 'busy', `the call of a thread that is ${slot.state} is given up`);
+      waiting.isGivenUp = true;
+      // The thread ends a claimed call soon.
       if (!slot.cell.abandon()) return;
       slot.state = 'stuck';
       this.#stalls.giveUp(slot);
@@ -156,12 +177,14 @@ export class IoPool<Call, Answer> {
     signal.addEventListener('abort', waiting.onAbort, { once: true });
     slot.thread.call({ call }).then(
       (answer) => this.#returned(slot, waiting, () => waiting.resolve(answer as Answer)),
-      (error: Error) => this.#returned(slot, waiting, () => waiting.reject(error)),
+      (error: Error) =>
+        this.#returned(slot, waiting, () => waiting.reject(waiting.isGivenUp ? (signal.reason as Error) : error)),
     );
   }
 
   #returned(slot: Slot, waiting: Waiting<Call, Answer>, answer: () => void): void {
     const wasStuck = slot.state === 'stuck';
+    assert(wasStuck || slot.state === 'busy', `a thread that is ${slot.state} has returned from a call`);
     slot.state = 'idle';
     this.#stalls.finish(slot);
     if (slot.thread.hasEnded) this.#slots.delete(slot);
@@ -187,20 +210,26 @@ export class IoPool<Call, Answer> {
     if (slot.state === 'stuck') slot.thread.end();
     else {
       this.#slots.delete(slot);
-      await spares.push(this.#options.entry, slot.thread);
+      await spares.push(this.#options, slot.thread);
     }
   }
 
   #abortWaiting(waiting: Waiting<Call, Answer>): void {
-    this.#queue.splice(this.#queue.indexOf(waiting), 1);
+    this.#dequeue(waiting);
     this.#stalls.watch(this.#queue.length > 0);
+  }
+
+  /** Settles a call that waits and was given up. */
+  #dequeue(waiting: Waiting<Call, Answer>): void {
+    assert(waiting.signal.aborted, 'a call that waits ends only at an abort');
+    const at = this.#queue.indexOf(waiting);
+    assert(at >= 0, 'a call that waits is in the queue');
+    this.#queue.splice(at, 1);
     settle(waiting, () => waiting.reject(waiting.signal.reason as Error));
   }
 }
 
-export interface IoPoolOptions {
-  /** The built file of the threads; it calls `serveIoCalls`. */
-  readonly entry: URL;
+export interface IoPoolOptions extends IoThreadKind {
   /** Plain data for the threads. The pool adds `cell`, the memory of the thread's `CallCell`. */
   readonly setup: object;
   /** Threads that are not stuck and do not stall. */
@@ -212,78 +241,6 @@ export interface IoPoolOptions {
   readonly tooManyStuck: (count: number) => Error;
 }
 
-/**
- * Decides between a thread that writes a result into the caller's memory and a caller that gives up. Only one of them
- * succeeds, so a call that was given up writes nothing afterwards.
- */
-export class CallCell {
-  readonly memory: SharedArrayBuffer;
-  readonly #state: Int32Array;
-
-  constructor(memory = new SharedArrayBuffer(4)) {
-    this.memory = memory;
-    this.#state = new Int32Array(memory);
-  }
-
-  begin(): void {
-    Atomics.store(this.#state, 0, cellStates.wanted);
-  }
-
-  /** For the caller. False: the thread has claimed the call, and answers at once. */
-  abandon(): boolean {
-    return Atomics.compareExchange(this.#state, 0, cellStates.wanted, cellStates.abandoned) === cellStates.wanted;
-  }
-
-  /** For the thread. False: the result is not needed. True: the thread may only do short work that does not block. */
-  claim(): boolean {
-    return Atomics.compareExchange(this.#state, 0, cellStates.wanted, cellStates.claimed) === cellStates.wanted;
-  }
-
-  get isAbandoned(): boolean {
-    return Atomics.load(this.#state, 0) === cellStates.abandoned;
-  }
-}
-
-const cellStates = { wanted: 0, claimed: 1, abandoned: 2 } as const;
-
-/** A thread serves one pool after another, with a setup for each. */
-type IoMessage<Setup, Call> = { readonly setup: Setup } | { readonly call: Call };
-
-/**
- * The main function of a pool's threads. `open` gets the pool's setup and returns the function for calls, which may
- * block.
- */
-export function serveIoCalls<Setup, Call, Answer>(open: (setup: Setup) => (call: Call) => Answer): void {
-  serveCalls(() => {
-    let answer: ((call: Call) => Answer) | undefined;
-    return (message: IoMessage<Setup, Call>): Answer | undefined => {
-      if ('call' in message) return assertDefined(answer, 'a call before the setup')(message.call);
-      answer = open(message.setup);
-      return undefined;
-    };
-  });
-}
-
-type IoThread = CallThread<IoMessage<object, unknown>, unknown>;
-
-/** Threads of closed pools, for reuse: starting a thread takes a hundred times as long as a call. */
-class SpareThreads {
-  readonly #spares: { readonly entry: string; readonly thread: IoThread }[] = [];
-
-  /** A spare thread, or a new one. */
-  pop(entry: URL): IoThread {
-    const at = this.#spares.findIndex((spare) => spare.entry === entry.href);
-    const [found] = at < 0 ? [] : this.#spares.splice(at, 1);
-    return found === undefined || found.thread.hasEnded ? new CallThread(entry, undefined, 'kvasir I/O') : found.thread;
-  }
-
-  async push(entry: URL, thread: IoThread): Promise<void> {
-    if (this.#spares.length < sparesMax) this.#spares.push({ entry: entry.href, thread });
-    else await thread.close();
-  }
-}
-
-const sparesMax = 8;
 const spares = new SpareThreads();
 
 interface Slot {
@@ -300,6 +257,7 @@ interface Waiting<Call, Answer> {
   readonly signal: AbortSignal;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: Error) => void;
+  isGivenUp: boolean;
   onAbort: () => void;
 }
 

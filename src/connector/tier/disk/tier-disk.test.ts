@@ -43,6 +43,13 @@ tierSuite('DiskTier with fsync', async (maxBytes) => {
     reopen: (identity) => open(at, identity),
   };
 });
+tierSuite('DiskTier with direct_io', async (maxBytes) => {
+  const at = newRoot();
+  return {
+    tier: await DiskTier.open({ root: at, identity: suiteIdentity, maxBytes, directIo: true }),
+    reopen: (identity) => open(at, identity),
+  };
+});
 
 describe('a folder of blocks', () => {
   it('is found by a later tier, and its record has the identity in clear text', async () => {

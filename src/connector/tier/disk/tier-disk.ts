@@ -1,24 +1,22 @@
 import { dirname } from 'node:path';
 import { AssertionError } from '../../../base/assert.ts';
-import { threadEntry } from '../../../base/call-thread.ts';
-import { systemClock } from '../../../base/clock.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { addressOfBytes } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
 import type { Crc32, KvIdentity } from '../../connector.ts';
 import { storageUnusable, tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
-import { systemTimers } from '../../system-timers.ts';
 import { headerBytes } from '../block-header.ts';
 import type { LookupAnswers } from '../look-up.ts';
-import { LruBytes } from '../lru-bytes.ts';
 import { OpenCalls } from '../open-calls.ts';
-import type { HangableTier, StoreAnswer, TamperableTier } from '../tier.ts';
-import { type DiskAnswer, type DiskAnswers, type DiskCall, type DiskThreadSetup, SharedAnswers } from './disk-calls.ts';
+import type { HangableTier, StoreAnswer, TamperableTier, TierContext } from '../tier.ts';
+import { unlessAborted, withTimeout } from './deadlines.ts';
+import { DiskBound, type Reservation } from './disk-bound.ts';
+import { type DiskAnswers, SharedAnswers } from './disk-calls.ts';
 import { codeOf, isFull } from './disk-file.ts';
 import { DiskFolder } from './disk-folder.ts';
+import { DiskThreads } from './disk-threads.ts';
 import { HungFiles } from './hung-files.ts';
-import { IoPool } from './io-pool.ts';
 import { type OtherBlocks, OtherFoldersBound, type OthersLeft } from './other-folders.ts';
 
 export interface DiskTierOptions {
@@ -35,11 +33,15 @@ export interface DiskTierOptions {
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
   readonly wallNowMs?: () => number;
+  /** Default false. True: files are read and written without the system's cache where the file system can do this. */
+  readonly directIo?: boolean;
   /**
    * How many threads read and write at once; default 4. They start at first use. Threads whose calls stall do not count
    * (`IoPool`).
    */
   readonly threads?: number;
+  /** How many further threads write at once, at a low priority; default 0: `threads` write. They start at first use. */
+  readonly backgroundWriters?: number;
   /** How many threads start when the tier opens; default 1. */
   readonly startThreads?: number;
   /** How long the directory may take to answer at the start; default 30 s. */
@@ -49,8 +51,6 @@ export interface DiskTierOptions {
 }
 
 const defaultThreads = 4;
-/** With this many threads in calls that do not return, all calls fail at once. */
-const stuckMax = 16;
 /** A look-up uses one thread for each so many keys. */
 const keysPerThread = 64;
 const openTimeoutMs = 30_000;
@@ -73,13 +73,12 @@ export class DiskTier implements TamperableTier, HangableTier {
   readonly events: readonly string[];
   readonly #options: DiskTierOptions;
   readonly #folder: DiskFolder;
-  readonly #pool: IoPool<DiskCall, DiskAnswer>;
-  readonly #maxBytes: number;
-  /** The known blocks of the folder, least recently used first; after a restart, least recently written first. */
-  readonly #lru = new LruBytes<BlockKey>();
+  readonly #threads: DiskThreads;
+  readonly #isDirect: boolean;
+  readonly #bound: DiskBound;
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
-  /** Blocks in `#lru` that are being written: they are not evicted, and not written twice at once. */
+  /** Blocks that are being written: they are not written twice at once. */
   readonly #storing = new Map<BlockKey, Promise<StoreAnswer>>();
   /** Reasons for failed look-ups that were reported. */
   readonly #noticed = new Set<string>();
@@ -87,17 +86,21 @@ export class DiskTier implements TamperableTier, HangableTier {
   readonly #others: OtherFoldersBound | undefined;
   readonly #closing = new AbortController();
   readonly #hung = new HungFiles();
-  #evicted: BlockKey[] = [];
   #scan: Promise<void> | undefined;
   #storedSinceScan = 0;
 
-  private constructor(options: DiskTierOptions, pool: IoPool<DiskCall, DiskAnswer>, events: readonly string[]) {
+  private constructor(
+    options: DiskTierOptions,
+    threads: DiskThreads,
+    { isDirect, events }: Pick<DiskAnswers['prepare'], 'isDirect' | 'events'>,
+  ) {
     this.name = nameOf(options);
     this.events = events;
     this.#options = options;
-    this.#pool = pool;
+    this.#threads = threads;
+    this.#isDirect = isDirect;
     this.#folder = new DiskFolder(options.root, options.identity);
-    this.#maxBytes = options.maxBytes;
+    this.#bound = new DiskBound(options.maxBytes);
     const { othersMaxBytes } = options;
     if (othersMaxBytes !== undefined && options.identity.rank === 0) {
       this.#others = new OtherFoldersBound(() => this.#boundOthers(othersMaxBytes));
@@ -107,17 +110,18 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   /** Throws `storageUnusable`, also when the directory does not answer. */
   static async open(options: DiskTierOptions): Promise<DiskTier> {
-    const pool = newPool(options);
+    const threads = newThreads(options);
+    const { directIo: isDirect = false, wallNowMs = Date.now } = options;
     try {
-      const prepared = (await withTimeout(options.openTimeoutMs ?? openTimeoutMs, (signal) =>
-        pool.run({ kind: 'prepare', nowMs: (options.wallNowMs ?? Date.now)() }, signal),
-      )) as DiskAnswers['prepare'];
-      pool.start(options.startThreads ?? 1);
+      const { hasBlocks, ...prepared } = await withTimeout(options.openTimeoutMs ?? openTimeoutMs, (signal) =>
+        threads.ask({ kind: 'prepare', nowMs: wallNowMs(), isDirect }, signal),
+      );
+      threads.start(options.startThreads ?? 1);
       // Several models may share a directory: events report other folders only if this model has no blocks.
-      const neighbours = prepared.hasBlocks ? [] : await neighboursOf(options, pool);
-      return new DiskTier(options, pool, [...prepared.events, ...neighbours]);
+      const neighbours = hasBlocks ? [] : await neighboursOf(options, threads);
+      return new DiskTier(options, threads, { ...prepared, events: [...prepared.events, ...neighbours] });
     } catch (error) {
-      await pool.close();
+      await threads.close();
       if (error instanceof AssertionError) throw error;
       throw storageUnusable({ path: options.root, reason: messageOf(error) }, error);
     }
@@ -134,12 +138,12 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   /** Threads whose call was given up and has not returned. */
   get stuckCount(): number {
-    return this.#pool.stuckCount;
+    return this.#threads.stuckCount;
   }
 
   /** Threads in a call whose result is still needed. */
   get busyCount(): number {
-    return this.#pool.busyCount;
+    return this.#threads.busyCount;
   }
 
   has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
@@ -148,18 +152,26 @@ export class DiskTier implements TamperableTier, HangableTier {
 
   load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {
     return this.#call('load a block', async () => {
-      const answer = await this.#ask({ kind: 'load', key, into: addressOfBytes(into) }, signal, into);
+      const call = {
+        kind: 'load',
+        key,
+        into: addressOfBytes(into),
+        nowMs: this.#wallNowMs(),
+        isDirect: this.#isDirect,
+      } as const;
+      const stamp = this.#bound.stampOf(key);
+      const answer = await this.#threads.ask(call, signal, into);
       this.#count(answer);
       if (answer === 'loaded') {
-        if (!this.#lru.touch(key)) this.#lru.set(key, headerBytes + into.length);
+        this.#bound.used(key, headerBytes + into.length);
         return undefined;
       }
-      this.#lru.delete(key);
+      this.#bound.gone(key, stamp);
       return answer;
     });
   }
 
-  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
+  store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal, context?: TierContext): Promise<StoreAnswer> {
     return this.#call('store a block', async () => {
       signal.throwIfAborted();
       for (let other = this.#storing.get(key); other !== undefined; other = this.#storing.get(key)) {
@@ -168,7 +180,7 @@ export class DiskTier implements TamperableTier, HangableTier {
           signal,
         );
       }
-      const storing = this.#store(key, bytes, signal);
+      const storing = this.#store(key, bytes, signal, context?.payloadCrc);
       this.#storing.set(key, storing);
       try {
         return await storing;
@@ -185,9 +197,9 @@ export class DiskTier implements TamperableTier, HangableTier {
   tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
     return this.#call('tamper with a block', () =>
       withTimeout(deleteTimeoutMs, async (signal) => {
-        const stored = await this.#ask({ kind: 'read', key }, signal);
+        const stored = await this.#threads.ask({ kind: 'read', key }, signal);
         if (stored === undefined) return false;
-        await this.#ask({ kind: 'overwrite', key, bytes: corrupt(stored) }, signal);
+        await this.#threads.ask({ kind: 'overwrite', key, bytes: corrupt(stored) }, signal);
         return true;
       }),
     );
@@ -202,17 +214,16 @@ export class DiskTier implements TamperableTier, HangableTier {
   }
 
   takeEvicted(): readonly BlockKey[] {
-    const evicted = this.#evicted;
-    this.#evicted = [];
-    return evicted;
+    return this.#bound.takeEvicted();
   }
 
   counters(): Readonly<Record<string, number>> {
-    return { ...this.#counters, ...this.#others?.counters };
+    const { evictedCount: evicted } = this.#bound;
+    return { ...this.#counters, ...(evicted === 0 ? {} : { evicted }), ...this.#others?.counters };
   }
 
   levels(): Readonly<Record<string, number>> {
-    const { totalBytes: bytes, count: blocks } = this.#lru;
+    const { totalBytes: bytes, count: blocks } = this.#bound;
     return { ...this.#others?.levels, bytes, blocks, stuckThreads: this.stuckCount };
   }
 
@@ -224,7 +235,11 @@ export class DiskTier implements TamperableTier, HangableTier {
   /** Blocks in the directory that this tier cannot use. */
   countOthers(): Promise<OtherBlocks> {
     return this.#call('count other blocks', () =>
-      withTimeout(othersTimeoutMs, (signal) => this.#ask({ kind: 'countOthers' }, signal), this.#closing.signal),
+      withTimeout(
+        othersTimeoutMs,
+        (signal) => this.#threads.ask({ kind: 'countOthers' }, signal),
+        this.#closing.signal,
+      ),
     );
   }
 
@@ -234,18 +249,18 @@ export class DiskTier implements TamperableTier, HangableTier {
     this.#hung.close();
     await this.#calls.close();
     this.#closing.abort(new Error('the tier is closed'));
-    await this.#pool.close();
+    await this.#threads.close();
   }
 
-  get #threads(): number {
-    return this.#options.threads ?? defaultThreads;
+  #wallNowMs(): number {
+    return (this.#options.wallNowMs ?? Date.now)();
   }
 
   async #lookUp(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
     const answers = SharedAnswers.for(keys.length);
-    const threads = Math.min(this.#threads, Math.ceil(keys.length / keysPerThread));
+    const threads = Math.min(this.#options.threads ?? defaultThreads, Math.ceil(keys.length / keysPerThread));
     const askThread = async (): Promise<void> => {
-      const failed = await this.#ask({ kind: 'has', keys, answers: answers.memory }, signal);
+      const failed = await this.#threads.ask({ kind: 'has', keys, answers: answers.memory }, signal);
       for (const [key, code] of failed) this.#lookUpFailed(key, code);
     };
     const results = await Promise.allSettled(Array.from({ length: threads }, askThread));
@@ -256,72 +271,66 @@ export class DiskTier implements TamperableTier, HangableTier {
     return answers.all();
   }
 
-  async #store(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
+  async #store(
+    key: BlockKey,
+    bytes: Uint8Array,
+    signal: AbortSignal,
+    payloadCrc: number | undefined,
+  ): Promise<StoreAnswer> {
     const size = headerBytes + bytes.length;
-    if (size > this.#maxBytes) return 'full';
+    if (size > this.#options.maxBytes) return 'full';
     await unlessAborted(this.#knowFolder(), signal);
-    const isNew = !this.#lru.touch(key);
-    // Counted before it is written, because several stores at once must not use the same free bytes.
-    if (isNew) this.#lru.set(key, size);
-    try {
-      const answer = await this.#write(key, bytes, signal);
-      if (answer !== 'stored') {
-        if (answer === 'full') this.#lru.delete(key);
-        return answer;
-      }
-    } catch (error) {
-      this.#lru.delete(key);
-      if (isFull(error)) return 'full';
-      throw error;
+    const write = (reservation: Reservation): Promise<DiskAnswers['store']> =>
+      this.#write(reservation, bytes, signal, payloadCrc);
+    let answer = await this.#storeReserved(this.#bound.reserve(key, size), write);
+    // Other blocks are removed and the block is written again. Once, because other programs may fill the disk.
+    if (answer === 'diskFull') {
+      this.#count('diskFull');
+      answer = await this.#storeReserved(this.#bound.reserve(key, size, { isFull: true }), write);
     }
+    if (answer === 'diskFull') return 'full';
+    if (answer !== 'stored') return answer;
     this.#storedSinceScan += size;
     this.#count('stored');
     return 'stored';
   }
 
-  /** If the disk is full, evicts other blocks and writes again. Once, because other programs may fill the disk. */
-  async #write(key: BlockKey, bytes: Uint8Array, signal: AbortSignal): Promise<StoreAnswer> {
-    const isStored = async (): Promise<boolean> => (await this.#lookUp([key], signal))[0] === true;
-    if (this.#lru.totalBytes > this.#maxBytes) {
-      // No eviction if the block is stored already.
-      if (await isStored()) return 'alreadyStored';
-      if (!(await this.#makeRoom(this.#maxBytes, signal))) return 'full';
-    }
-    const write = (): Promise<StoreAnswer> =>
-      this.#ask({ kind: 'store', key, bytes: addressOfBytes(bytes) }, signal, bytes);
+  async #storeReserved(
+    reservation: Reservation | undefined,
+    write: (reservation: Reservation) => Promise<DiskAnswers['store']>,
+  ): Promise<StoreAnswer | 'diskFull'> {
+    if (reservation === undefined) return 'full';
     try {
-      return await write();
+      const answer = await write(reservation);
+      if (answer === 'stored') this.#bound.stored(reservation);
+      else this.#bound.alreadyStored(reservation);
+      return answer;
     } catch (error) {
-      if (!isFull(error)) throw error;
-      this.#count('diskFull');
-      const rest = Math.max(0, this.#lru.totalBytes - headerBytes - bytes.length);
-      if (!(await this.#makeRoom(rest, signal))) throw error;
-      return write();
-    }
-  }
-
-  /** Evicts the oldest blocks until at most `maxBytes` are left; false if the rest is being written. */
-  async #makeRoom(maxBytes: number, signal: AbortSignal): Promise<boolean> {
-    const victims: BlockKey[] = [];
-    let isEnough = true;
-    while (this.#lru.totalBytes > maxBytes) {
-      const oldest = this.#oldest();
-      if (oldest === undefined) {
-        isEnough = false;
-        break;
+      if (!isFull(error)) {
+        this.#bound.failed(reservation);
+        throw error;
       }
-      this.#lru.delete(oldest);
-      this.#evicted.push(oldest);
-      this.#count('evicted');
-      victims.push(oldest);
+      this.#bound.diskFull(reservation);
+      return 'diskFull';
     }
-    if (victims.length > 0) await this.#remove(victims, signal);
-    return isEnough;
   }
 
-  #oldest(): BlockKey | undefined {
-    for (const key of this.#lru.names()) if (!this.#storing.has(key)) return key;
-    return undefined;
+  #write(
+    { key, victims }: Reservation,
+    bytes: Uint8Array,
+    signal: AbortSignal,
+    payloadCrc: number | undefined,
+  ): Promise<DiskAnswers['store']> {
+    for (const victim of victims) this.mend(victim);
+    const call = {
+      kind: 'store',
+      key,
+      bytes: addressOfBytes(bytes),
+      payloadCrc,
+      isDirect: this.#isDirect,
+      victims,
+    } as const;
+    return this.#threads.ask(call, signal, bytes);
   }
 
   /**
@@ -329,7 +338,7 @@ export class DiskTier implements TamperableTier, HangableTier {
    * blocks.
    */
   async #knowFolder(): Promise<void> {
-    if (this.#scan !== undefined && this.#storedSinceScan <= this.#maxBytes / 8) return this.#scan;
+    if (this.#scan !== undefined && this.#storedSinceScan <= this.#options.maxBytes / 8) return this.#scan;
     this.#storedSinceScan = 0;
     this.#others?.start();
     this.#scan = this.#readFolder();
@@ -342,28 +351,27 @@ export class DiskTier implements TamperableTier, HangableTier {
   }
 
   async #readFolder(): Promise<void> {
-    const nowMs = (this.#options.wallNowMs ?? Date.now)();
+    const nowMs = this.#wallNowMs();
     const found = await withTimeout(
       scanTimeoutMs,
-      (signal) => this.#ask({ kind: 'scan', nowMs }, signal),
+      (signal) => this.#threads.ask({ kind: 'scan', nowMs }, signal),
       this.#closing.signal,
     );
     // Unknown blocks were written after the last scan, so they are newer than the known blocks.
-    for (const { key, bytes } of found) if (!this.#lru.has(key)) this.#lru.set(key, bytes);
+    for (const { key, bytes } of found) this.#bound.found(key, bytes);
   }
 
   #boundOthers(maxBytes: number): Promise<OthersLeft> {
-    const nowMs = (this.#options.wallNowMs ?? Date.now)();
+    const nowMs = this.#wallNowMs();
     const call = { kind: 'boundOthers', maxBytes, nowMs } as const;
-    return withTimeout(othersTimeoutMs, (signal) => this.#ask(call, signal), this.#closing.signal);
+    return withTimeout(othersTimeoutMs, (signal) => this.#threads.ask(call, signal), this.#closing.signal);
   }
 
   async #remove(keys: readonly BlockKey[], signal: AbortSignal): Promise<void> {
-    for (const key of keys) {
-      this.mend(key);
-      this.#lru.delete(key);
-    }
-    await this.#ask({ kind: 'remove', keys }, signal);
+    const stamps = keys.map((key) => this.#bound.stampOf(key));
+    for (const key of keys) this.mend(key);
+    await this.#threads.ask({ kind: 'remove', keys }, signal);
+    for (const [i, key] of keys.entries()) this.#bound.gone(key, stamps[i]);
   }
 
   /** Counts by reason. Reports each reason once, because each prompt may look up the same folder many times. */
@@ -375,15 +383,6 @@ export class DiskTier implements TamperableTier, HangableTier {
     this.#options.event?.(
       `${folder} cannot be read (${reason}): blocks in it are computed again. Check its type, owner and mode. Other folders with this error are not reported.`,
     );
-  }
-
-  /** `memory`: the memory whose address is in the call. */
-  #ask<Call extends DiskCall>(
-    call: Call,
-    signal: AbortSignal,
-    memory?: Uint8Array,
-  ): Promise<DiskAnswers[Call['kind']]> {
-    return this.#pool.run(call, signal, memory) as Promise<DiskAnswers[Call['kind']]>;
   }
 
   async #call<T>(action: string, call: () => Promise<T>): Promise<T> {
@@ -408,74 +407,24 @@ export class DiskTier implements TamperableTier, HangableTier {
 
 const nameOf = ({ name }: DiskTierOptions): string => name ?? 'disk';
 
-function newPool(options: DiskTierOptions): IoPool<DiskCall, DiskAnswer> {
-  const { root, identity, fsync = false, crc32 } = options;
-  const setup: Omit<DiskThreadSetup, 'cell'> = { root, identity, fsync, crc32Library: crc32?.library };
-  return new IoPool({
-    entry: threadEntry(import.meta.url, 'disk-thread-main'),
-    setup,
-    threadsMax: options.threads ?? defaultThreads,
-    stuckMax,
-    clock: systemClock,
-    timers: systemTimers,
-    tooManyStuck: (count) =>
-      tierFailed({
-        tier: nameOf(options),
-        action: 'take a call',
-        reason: `${count} calls of the file system at ${root} do not return`,
-      }),
+function newThreads(options: DiskTierOptions): DiskThreads {
+  const { root, identity, fsync = false, crc32, threads = defaultThreads, backgroundWriters = 0 } = options;
+  return new DiskThreads({
+    setup: { root, identity, fsync, crc32Library: crc32?.library },
+    name: nameOf(options),
+    threadsMax: threads,
+    backgroundWritersMax: backgroundWriters,
   });
 }
 
 /** If folders of other models do not answer, the tier opens without this information. */
-async function neighboursOf(
-  options: DiskTierOptions,
-  pool: IoPool<DiskCall, DiskAnswer>,
-): Promise<DiskAnswers['neighbours']> {
+async function neighboursOf(options: DiskTierOptions, threads: DiskThreads): Promise<DiskAnswers['neighbours']> {
   const timeoutMs = Math.min(options.openTimeoutMs ?? openTimeoutMs, neighboursTimeoutMs);
   try {
-    const found = await withTimeout(timeoutMs, (signal) => pool.run({ kind: 'neighbours' }, signal));
-    return found as DiskAnswers['neighbours'];
+    return await withTimeout(timeoutMs, (signal) => threads.ask({ kind: 'neighbours' }, signal));
   } catch (error) {
     if (error instanceof AssertionError) throw error;
     return [`folders of other models in ${options.root} cannot be read: ${messageOf(error)}`];
-  }
-}
-
-/** Runs a call that has no other time limit. */
-async function withTimeout<T>(
-  timeoutMs: number,
-  call: (signal: AbortSignal) => Promise<T>,
-  closing?: AbortSignal,
-): Promise<T> {
-  const controller = new AbortController();
-  const timer = setTimeout(() => {
-    const error = new Error(`no answer in ${timeoutMs / 1000} s`);
-    controller.abort(Object.assign(error, { code: 'ETIMEDOUT' }));
-  }, timeoutMs);
-  timer.unref();
-  const onClose = (): void => controller.abort(closing?.reason);
-  closing?.addEventListener('abort', onClose, { once: true });
-  try {
-    return await call(controller.signal);
-  } finally {
-    clearTimeout(timer);
-    closing?.removeEventListener('abort', onClose);
-  }
-}
-
-/** Waits for the promise or the abort. The work of the promise continues after an abort. */
-async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  let onAbort = (): void => undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    onAbort = () => reject(signal.reason as Error);
-    if (signal.aborted) onAbort();
-    else signal.addEventListener('abort', onAbort, { once: true });
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }
 

@@ -1,0 +1,36 @@
+/** Runs a call that has no other time limit. */
+export async function withTimeout<T>(
+  timeoutMs: number,
+  call: (signal: AbortSignal) => Promise<T>,
+  closing?: AbortSignal,
+): Promise<T> {
+  const controller = new AbortController();
+  const timer = setTimeout(() => {
+    const error = new Error(`no answer in ${timeoutMs / 1000} s`);
+    controller.abort(Object.assign(error, { code: 'ETIMEDOUT' }));
+  }, timeoutMs);
+  timer.unref();
+  const onClose = (): void => controller.abort(closing?.reason);
+  closing?.addEventListener('abort', onClose, { once: true });
+  try {
+    return await call(controller.signal);
+  } finally {
+    clearTimeout(timer);
+    closing?.removeEventListener('abort', onClose);
+  }
+}
+
+/** Waits for the promise or the abort. The work of the promise continues after an abort. */
+export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  let onAbort = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    onAbort = () => reject(signal.reason as Error);
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
