@@ -305,8 +305,8 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I1'],
     seed: 12,
     file: 'src/scheduler/recovery.ts',
-    find: 'for (const { decided } of outcomes) for (const { block } of decided.failed) blocks.push(block);',
-    replace: '',
+    find: "job.mode === 'sync'",
+    replace: "job.mode === 'async'",
   },
   {
     bug: 'a block is read while it is loaded',

@@ -94,11 +94,12 @@ export class Recovery {
     return { invalid, late, outcomes };
   }
 
-  /** Blocks that are not valid, on which tokens of the step may depend. */
+  /** Blocks that are not valid, on which tokens of the step may depend: no token reads a block of an async load. */
   unavailableBlocks({ invalid, late, outcomes }: UnavailableKv): readonly BlockId[] {
     if (outcomes.length === 0 && late.length === 0) return invalid;
     const blocks = [...invalid, ...late];
-    for (const { decided } of outcomes) for (const { block } of decided.failed) blocks.push(block);
+    for (const { decided, job } of outcomes)
+      if (job.mode === 'sync') for (const { block } of decided.failed) blocks.push(block);
     return blocks;
   }
 
