@@ -160,16 +160,21 @@ export class FaultTier implements ConnectorPort {
     return { kind: 'found', blocks, mode };
   }
 
-  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined): void {
+  updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     assert(!this.#finished.has(request.id), `${request.id} is admitted after its end`);
     this.hits?.allocated(request, load, this.nowMs);
     if (load === undefined) return;
+    const keys = new Set(valid().map(({ key }) => key));
+    for (const { key } of load.blocks) if (keys.has(key)) assert(false, `I4: block ${key} is valid and will be loaded`);
     this.#ordered.set(load.transfer, load);
     this.#timely.push(load);
     this.#expiresAtMs.set(load.transfer, this.nowMs + load.timeoutMs + graceMs);
   }
 
-  buildConnectorMeta({ newlyValid, newTransferId }: ConnectorStep): ConnectorPlan {
+  buildConnectorMeta({ newlyValid, newTransferId, validBlock }: ConnectorStep): ConnectorPlan {
+    const [first] = newlyValid;
+    if (first !== undefined && validBlock(first.key) === undefined)
+      assert(false, `I4: block ${first.key} is offered, but it is not valid`);
     if (this.hits?.hasInvalid === true) for (const { blocks } of this.#givenUp()) this.hits.loadsFailed(blocks);
     const saves: SaveJob[] = [];
     for (const { key, block } of newlyValid)
@@ -219,6 +224,10 @@ export class FaultTier implements ConnectorPort {
 
   hasPendingWork(): boolean {
     return false;
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return { loadedBlocks: this.loadedBlocks, failedBlocks: this.failedBlocks };
   }
 
   /** The time of the next end of a load or save, for a world without other work. */
@@ -407,6 +416,14 @@ export class FaultTier implements ConnectorPort {
           (block) => ({ transfer: load.job.transfer, block, reason: this.#reasonOf(load), isBlockBusy }) as const,
         );
       }),
+      loadedElsewhere: fresh.flatMap(({ job, failed }) =>
+        // Any loads: the engine only counts from where their blocks came.
+        job.transfer % 4 === 0
+          ? job.blocks
+              .filter(({ block }) => !failed.has(block))
+              .map(({ block }) => ({ transfer: job.transfer, block, place: places[rank % places.length]! }))
+          : [],
+      ),
       drained: [
         ...decided.filter(({ drainAtMs }) => drainAtMs <= this.nowMs).map(({ job }) => job.transfer),
         ...ended.map(({ job }) => job.transfer),
