@@ -26,30 +26,9 @@ import { FaultSaves } from './fault-saves.ts';
 import { FaultStores, places } from './fault-stores.ts';
 import { noFaults, type TierFaults } from './faults.ts';
 import type { HitChecker } from './hit-checker.ts';
+import { type RankLoad, underWay } from './rank-load.ts';
 
 const ranksMax = 3;
-
-/** One rank's part in a load. */
-interface RankLoad {
-  readonly job: LoadJob;
-  readonly rank: number;
-  /** The stored content by block; blocks that fail have no entry. */
-  readonly content: ReadonlyMap<BlockId, StoredBlock>;
-  decideAtMs: number;
-  drainAtMs: number;
-  readonly failed: Set<BlockId>;
-  /** Blocks that arrived and were invalidated before the report; the report does not name them. */
-  readonly invalidated: Set<BlockId>;
-  isHung: boolean;
-  isSilent: boolean;
-  /** The worker died before the load was decided, which says nothing about the stores. */
-  hasDied: boolean;
-  /** The report names the whole load as failed, not single blocks. */
-  readonly isWhole: boolean;
-  isDecided: boolean;
-  /** The bytes arrived, or never will. While a worker is silent, it has not verified them yet. */
-  isArrived: boolean;
-}
 
 export interface FaultTierOptions {
   readonly faults: TierFaults;
@@ -507,5 +486,4 @@ export class FaultTier implements ConnectorPort {
 
 const unknownIds = 1e9;
 const endings = ['finishedRecving', 'finishedSending', 'drained'] as const;
-const underWay = { hasDied: false, isDecided: false, isArrived: false };
 const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'missing', 'storeFailed', 'timedOut'] as const;

@@ -82,7 +82,7 @@ export class TierStack implements TamperableTier {
       // A copy takes long for the event loop, so each has a turn of its own.
       await nextTurn();
       signal.throwIfAborted();
-      let reason: LoadFailureReason | undefined = this.#loadFromHost(key, into);
+      let reason = this.#loadFromHost(key, into, context?.place);
       if (reason === undefined) {
         context?.servedBy?.(this.#host.name);
         return undefined;
@@ -124,6 +124,8 @@ export class TierStack implements TamperableTier {
 
   delete(key: BlockKey): Promise<void> {
     return this.#calls.run(async () => {
+      // A block that is being written is pinned in host memory, and could not be stored again meanwhile.
+      await this.#whenWritten();
       await this.#host.delete(key);
       await Promise.all(this.#secondaries.map(({ tier }) => tier.delete(key)));
     });
@@ -132,7 +134,7 @@ export class TierStack implements TamperableTier {
   /** Changes the block in every tier that has it. */
   tamper(key: BlockKey, corrupt: (stored: Uint8Array) => Uint8Array): Promise<boolean> {
     return this.#calls.run(async () => {
-      await Promise.all(this.#secondaries.map((secondary) => secondary.whenWritten()));
+      await this.#whenWritten();
       let isChanged = await this.#host.tamper(key, corrupt);
       for (const { tier } of this.#secondaries)
         if ('tamper' in tier && (await (tier as TamperableTier).tamper(key, corrupt))) isChanged = true;
@@ -166,7 +168,7 @@ export class TierStack implements TamperableTier {
   async close(): Promise<void> {
     const timeoutMs = this.#options.closeTimeoutMs ?? defaultCloseTimeoutMs;
     const calls = this.#calls.close();
-    await this.#within(timeoutMs, Promise.all(this.#secondaries.map((secondary) => secondary.whenWritten())));
+    await this.#within(timeoutMs, this.#whenWritten());
     const closing = Promise.all(this.#secondaries.map((secondary) => secondary.close()));
     await this.#within(timeoutMs, closing);
     await calls;
@@ -178,11 +180,17 @@ export class TierStack implements TamperableTier {
     for (const secondary of this.#secondaries) secondary.checkInvariants();
   }
 
-  #loadFromHost(key: BlockKey, into: Uint8Array): LoadFailureReason | undefined {
+  async #whenWritten(): Promise<void> {
+    await Promise.all(this.#secondaries.map((secondary) => secondary.whenWritten()));
+  }
+
+  #loadFromHost(key: BlockKey, into: Uint8Array, place: string | undefined): LoadFailureReason | undefined {
     const startedMs = this.#options.clock.nowMs();
     const reason = this.#host.loadNow(key, into);
     if (reason === undefined) this.#hostMeter.loaded(into.length, this.#options.clock.nowMs() - startedMs);
-    else this.#hostMeter.loadFailed(reason);
+    // A block that another tier promised need not be in host memory.
+    else if (reason !== 'missing' || place === undefined || place === this.#host.name)
+      this.#hostMeter.loadFailed(reason);
     return reason;
   }
 

@@ -1,0 +1,28 @@
+import type { LoadJob } from '../src/connector/connector.ts';
+import type { BlockId } from '../src/core/ids.ts';
+import type { StoredBlock } from './fake-runner.ts';
+
+/** One rank's part in a load. */
+export interface RankLoad {
+  readonly job: LoadJob;
+  readonly rank: number;
+  /** The stored content by block; blocks that fail have no entry. */
+  readonly content: ReadonlyMap<BlockId, StoredBlock>;
+  decideAtMs: number;
+  drainAtMs: number;
+  readonly failed: Set<BlockId>;
+  /** Blocks that arrived and were invalidated before the report; the report does not name them. */
+  readonly invalidated: Set<BlockId>;
+  isHung: boolean;
+  isSilent: boolean;
+  /** The worker died before the load was decided, which says nothing about the stores. */
+  hasDied: boolean;
+  /** The report names the whole load as failed, not single blocks. */
+  readonly isWhole: boolean;
+  isDecided: boolean;
+  /** The bytes arrived, or never will. While a worker is silent, it has not verified them yet. */
+  isArrived: boolean;
+}
+
+/** A load that has begun. */
+export const underWay = { hasDied: false, isDecided: false, isArrived: false };
