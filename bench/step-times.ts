@@ -1,8 +1,8 @@
 import { rounded } from './statistics.ts';
 
 /**
- * Times of many short pieces of work, and the number of those that the kernel interrupted for other processes: their
- * times also depend on the load of the machine.
+ * Times of many short pieces of work, and the number of those that the kernel interrupted for other processes. The
+ * times of interrupted pieces also depend on the load of the machine.
  */
 export class StepTimes {
   readonly #times: Float64Array;

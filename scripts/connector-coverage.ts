@@ -1,5 +1,5 @@
 /**
- * `npm run connector:coverage [-- --update]`: lists the code of `src/connector` that the tests beside it do not reach, and fails if a
+ * `npm run connector:coverage [-- --update]` lists the code of `src/connector` that the tests beside it do not reach. It fails if a
  * folder's share of reached branches is below its floor in `coverage-floor.json`. `--update` sets the floors to the shares found.
  *
  * `test/support/branch-coverage.ts` counts while the tests run. With a folder as the argument, the counts are there already, from a run

@@ -32,7 +32,7 @@ export interface StoredBlock {
 /**
  * Executes plans with the fake model over a pool of its own. It reads and writes entries through the block tables, as a
  * real runner does. Tokens are computed one after the other in the order of the batch. This is stricter than a real runner, where all
- * writes of a layer precede its reads: it also shows whether a block's owner comes before the requests that share the block.
+ * writes of a layer precede its reads. So it also shows whether a block's owner comes before the requests that share the block.
  */
 export class FakeRunner {
   readonly kvCacheSpec: KvCacheSpec;

@@ -9,8 +9,8 @@ import type { Scenario } from './world.ts';
 export interface Mutant {
   readonly bug: string;
   /**
-   * The failure must contain one of these: the number of the invariant that the bug breaks, or a part of the message of the assertion
-   * that detects it. A bug that causes another error is not understood.
+   * The failure must contain one of these: the number of an invariant that the bug breaks, or a part of the detecting assertion's
+   * message. A bug that causes another error is not understood.
    */
   readonly breaks: readonly string[];
   /** False: the engine's own assertions are off, and only its output is checked. Default true. */

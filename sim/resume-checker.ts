@@ -4,7 +4,7 @@ import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 
 /**
- * I3 for offloading: if the tier keeps every block that it is offered, and no block becomes invalid, then a request
+ * I3 for offloading, if the tier keeps every block that it is offered and no block becomes invalid. Then a request
  * computes no token twice whose blocks it has filled in all groups. It was preempted meanwhile, perhaps often. Either the
  * pool still has such a block, or the tier. The checker sees only plans. It counts the tokens of each request.
  *

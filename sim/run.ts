@@ -76,9 +76,9 @@ export function simulate(seed: number, steps: number, options: SimulationOptions
 }
 
 /**
- * Leaves out parts of a failing world that the failure does not need: turns from the end of the chaos, then kinds of faults, then
- * requests. Random draws for these parts are still made, so the rest of the world changes little. A smaller world counts if it
- * fails, for any reason.
+ * Leaves out parts of a failing world that the failure does not need. It tries turns from the end of the chaos, then kinds of
+ * faults, then requests. Random draws for these parts are still made, so the rest of the world changes little. A smaller world
+ * counts if it fails, for any reason.
  */
 export function shrink(seed: number, scenario: Scenario, from: Scene, sent: readonly string[]): string {
   const whole = failureOf(seed, scenario, from);

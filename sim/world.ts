@@ -287,7 +287,7 @@ export class World {
   }
 
   /**
-   * Requests that these invalid blocks and failed loads may not end: a request that shares the failed load of another loads or computes
+   * Requests that these invalid blocks and failed loads may not end. A request that shares the failed load of another loads or computes
    * the blocks itself. Called before the scheduler receives the report.
    */
   #unaffected(invalid: readonly BlockId[]): ReadonlySet<RequestId> | undefined {

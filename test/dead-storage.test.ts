@@ -1,5 +1,5 @@
 /**
- * A store that does not answer, with whole engines: the files of blocks are FIFOs, whose `open` does not return, as on a dead NFS
+ * A store that does not answer, with whole engines. The files of blocks are FIFOs, whose `open` does not return, as on a dead NFS
  * mount. There are more FIFOs than libuv has threads.
  */
 import { spawnSync } from 'node:child_process';

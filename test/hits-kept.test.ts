@@ -1,6 +1,6 @@
 /**
- * The engine loads KV that a store has and does not compute it again, with whole engines and a real directory: after a preemption,
- * after a worker's death, beside an unreadable folder, and after another program has emptied the directory.
+ * The engine loads KV that a store has and does not compute it again. The tests use whole engines and a real directory. Cases:
+ * after a preemption, after a worker's death, beside an unreadable folder, and after another program has emptied the directory.
  */
 import { existsSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';

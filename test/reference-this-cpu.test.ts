@@ -1,5 +1,5 @@
 /**
- * Compares our default kernels with libllama as it runs on this CPU: ggml chooses the build, weights are repacked, and AMX is used if
+ * Compares our default kernels with libllama as it runs on this CPU. There, ggml chooses the build, repacks weights, and uses AMX if
  * the CPU has it. `reference.test.ts` is the strict comparison. This one shows that the runner works with every build of ggml.
  */
 import { afterAll, describe, it } from 'vitest';

@@ -1,6 +1,6 @@
 /**
  * The table in docs/vllm-tests.md names our tests by file and title. This test checks that each title belongs to a test that
- * `npm test` runs: Vitest lists the titles, so text in comments and strings does not count. It does not check what a test asserts.
+ * `npm test` runs. Vitest lists the titles, so text in comments and strings does not count. It does not check what a test asserts.
  */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';

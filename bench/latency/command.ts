@@ -37,7 +37,7 @@ export function latencyCommand(openEngine: OpenMeasuredEngine, context: CliConte
   const command = new Command('latency')
     .summary('prefill and decode after contexts of some lengths, and the overhead of the engine')
     .description(
-      'Measure prefill of one request and decode of one or more requests at once, after\ncontexts of some lengths, and the overhead of a decode step.',
+      'Measure prefill of one request and decode of one or more requests at once, after\ncontexts of some lengths. Also measure the overhead of a decode step.',
     )
     .option('--depth <tokens,...>', 'tokens of the context in the KV cache', wholeNumbersFlag, [0, 2048])
     .option('--batch <n,...>', 'requests that decode at once, each after its own context', countsFlag, [1])

@@ -1,6 +1,6 @@
 /**
- * Writes models with random weights and a byte-level vocabulary, so that tests and benches need no download: of any
- * architecture and type of weights, from some hundred kilobytes to the shape of a real 0.6B model.
+ * Writes models with random weights and a byte-level vocabulary, so that tests and benches need no download. Options
+ * choose the architecture, the type of weights and the shape, from some hundred kilobytes to that of a real 0.6B model.
  *
  * Their text is random, but engines compute it as for real models. Equal options give equal files.
  */

@@ -1,6 +1,6 @@
 /**
- * A byte-level BPE vocabulary of any size, as in GPT-2 and Qwen: 256 byte tokens, then merges learned from a short text,
- * then artificial merges up to the size, and eight control tokens at the end.
+ * A byte-level BPE vocabulary of any size, as in GPT-2 and Qwen. It has 256 byte tokens, merges learned from a short
+ * text, artificial merges up to the size, and eight control tokens, in this order.
  */
 export interface Vocabulary {
   readonly tokens: readonly string[];

@@ -24,7 +24,7 @@ export function schedulerCommand(context: CliContext, exit: (code: ExitCode) => 
     .summary('time of planning and applying steps, without a model')
     .description(
       'Measure the time of planning and applying a step, without a model. The budgets are p50 0.3 ms and p99 1 ms for 256' +
-        ' requests and 100,000 blocks, and 1 ms for planning a prompt of 100,000 tokens.',
+        ' requests and 100,000 blocks. The budget for planning a prompt of 100,000 tokens is 1 ms.',
     )
     .option('--requests <n>', 'running requests', integerFrom(1, 4096), 256)
     .option('--blocks <n>', 'blocks of the KV pool', integerFrom(1), 100_000)

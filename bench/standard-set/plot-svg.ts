@@ -18,8 +18,8 @@ const colours = [
 ] as const;
 
 /**
- * A group of bars for each measured quantity, with a bar for each type of weights: the speed of Kvasir as a multiple of
- * libllama's, which is the line at 1. Both figures are right of the bar. Readable on white and on black.
+ * A group of bars for each measured quantity, with a bar for each type of weights. A bar is the speed of Kvasir as a
+ * multiple of libllama's, which is the line at 1. Both figures are right of the bar. Readable on white and on black.
  */
 export function plotSvg(results: ResultsFile): string {
   const figures = comparedFigures(results);

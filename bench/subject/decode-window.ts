@@ -1,8 +1,9 @@
 import { notAllAtOnce } from '../errors.ts';
 
 /**
- * The time in which all sequences generate: from the first token of the last sequence to the last token before one of
- * them has all its tokens. Both ends are arrivals of tokens, so the window has whole steps, without prompts.
+ * The time in which all sequences generate. It begins with the first token of the last sequence, and ends with the last
+ * token before one of them has all its tokens. Both ends are arrivals of tokens, so the window has whole steps, without
+ * prompts.
  */
 export class DecodeWindow<Reading> {
   readonly #counts: Uint32Array;

@@ -10,10 +10,10 @@ import type { Turn, Workload } from './workload.ts';
 export const REFERENCE_BATCH = 2048;
 
 /**
- * Runs a workload on libllama in the fastest way: the shared prefix is computed once and copied to every sequence, and a
- * sequence keeps its KV from turn to turn. Batches are filled as by llama.cpp's server: the next token of each generating
- * sequence, and as many prompt tokens as fit. Tokens are random instead of sampled, which saves libllama that work.
- * Resolves with the seconds of the run.
+ * Runs a workload on libllama in the fastest way. libllama computes the shared prefix once and copies it to every
+ * sequence, and a sequence keeps its KV from turn to turn. Batches are filled as by llama.cpp's server: the next token of
+ * each generating sequence, and as many prompt tokens as fit. Tokens are random instead of sampled, which saves libllama
+ * that work. Resolves with the seconds of the run.
  */
 export async function converseInBatches(
   reference: LlamaReference,

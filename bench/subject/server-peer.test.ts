@@ -83,8 +83,8 @@ describe('kvasir bench --peer-url', () => {
 });
 
 /**
- * The chunks of llama.cpp's server (v0.5.0) for three tokens of a random model after a prompt of six: without a bias only
- * one at the end, because no token was a whole character; with a bias one for each token.
+ * The chunks of llama.cpp's server (v0.5.0) for three tokens of a random model after a prompt of six. Without a bias, it
+ * sent only one at the end, because no token was a whole character. With a bias, it sent one for each token.
  */
 const recorded = {
   unbiased: [

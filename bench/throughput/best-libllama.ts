@@ -19,8 +19,8 @@ const TRIAL_TOKENS = 32;
 
 /**
  * libllama can keep the KV of several sequences in one buffer or in one buffer for each sequence. The faster layout
- * depends on the workload and the machine, so both are tried. Separate buffers all have the size of the longest sequence;
- * they are not tried if they need more than twice the memory, as with very different lengths.
+ * depends on the workload and the machine, so both are tried. Separate buffers all have the size of the longest sequence.
+ * They are not tried if they need more than twice the memory, as with very different lengths.
  */
 export async function openBestLibllama(
   shape: WorkloadShape,

@@ -33,8 +33,8 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     .summary('serve a model over the OpenAI API')
     .description('Serve a GGUF model over the OpenAI API.')
     .argument('[model]', 'path of a GGUF file (default: the bundled demo model)')
-    // vLLM listens on all interfaces. The default here is this machine alone, because by default the server requires no
-    // key, and a laptop must not serve all machines of a public network.
+    // vLLM listens on all interfaces. The default here is this machine alone, because the server requires no key by
+    // default. A laptop must not serve all machines of a public network.
     .option('--host <address>', 'address to listen on; 0.0.0.0 for all', '127.0.0.1')
     .option('--port <port>', 'port to listen on; 0 for any', integerFrom(0, 65_535), 8000)
     .option('--served-model-name <name>', "the model's name in the API (default: its file's name)")

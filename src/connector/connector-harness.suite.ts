@@ -157,7 +157,8 @@ export class EngineHarness {
 
   /**
    * Overwrites these blocks, by default all, and reports them as invalid, as after a worker died. A block that is being
-   * saved is not overwritten: the saves of a worker end with it, and the blocks of the other ranks are still right.
+   * saved is not overwritten. The saves of a worker end with the worker, and the blocks of the other ranks are still
+   * right.
    */
   invalidateBlocks(blocks: readonly BlockId[] = this.#blocks()): void {
     const saving = new Set([...this.#saves.values()].flat());

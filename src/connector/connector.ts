@@ -241,9 +241,9 @@ export interface SchedulerConnector {
   /**
    * Which of the wanted blocks could be loaded? Called at each attempt to admit a request without blocks, so perhaps
    * many times, and again after a preemption. Also called when KV of a request became invalid: its worker died, a block
-   * was reported as invalid, or a load failed (then with the failed blocks only, which another place may have).
-   * The call may start look-ups; it must not change the answers for other requests. If a store fails, the answer omits
-   * its blocks.
+   * was reported as invalid, or a load failed. After a failed load, the request wants only the failed blocks, which
+   * another place may have. The call may start look-ups; it must not change the answers for other requests. If a store
+   * fails, the answer omits its blocks.
    */
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer;
   /**
@@ -311,7 +311,7 @@ export interface WorkerConnector {
    */
   startLoadKv(): void;
   /**
-   * Before each layer of a forward pass, ascending: resolves when the `sync` loads of this step are decided for the
+   * Before each layer of a forward pass, ascending. Resolves when the `sync` loads of this step are decided for the
    * blocks that this layer reads, by their deadline at the latest. Never rejects.
    */
   waitForLayerLoad(layer: number): Promise<void>;

@@ -27,8 +27,8 @@ export interface SlidingWindowGroup extends GroupBase {
 }
 
 /**
- * To compute token p, the group needs the state after p - 1: from a checkpoint at the end of a block, or because p - 1
- * was computed just before.
+ * To compute token p, the group needs the state after p - 1. It comes from a checkpoint at the end of a block, or from
+ * computing p - 1 just before.
  */
 export interface StateGroup extends GroupBase {
   readonly kind: 'state';

@@ -52,8 +52,8 @@ export interface RequestStats {
    */
   readonly computedTokens: number;
   /**
-   * Of these, the tokens that a run without faults and preemptions does not compute: tokens that were computed before,
-   * and tokens whose KV was in the pool or promised by a connector when the request was first admitted.
+   * Of these, the tokens that a run without faults and preemptions does not compute. These are tokens that were
+   * computed before, and tokens whose KV was in the pool or promised by a connector at the first admission.
    */
   readonly recomputedTokens: number;
   /** Blocks that a connector promised for this request and whose loads failed; absent means 0. */

@@ -26,7 +26,7 @@ export interface DeviceOptions {
   readonly threads: number;
   /**
    * Whether attention must use ggml's one-row kernel for any number of rows. The default kernels (split KV for one row,
-   * tiles from 64 rows) are faster, but the bits of a token's output depend on the other rows of the batch.
+   * tiles from 64 rows) are faster. With them, the bits of a token's output depend on the other rows of the batch.
    */
   readonly exact: boolean;
 }
@@ -129,7 +129,7 @@ function openBackend(native: NativeApi, { pointer, name }: ListedDevice, onFailu
 
 /**
  * Gives the backend permanent threads. By default, ggml starts threads for every graph. The system often put two of
- * them on one core, where they wait for each other by spinning, which cost a sixth of a decode step. Between steps the
+ * them on one core, where they wait for each other by spinning. This cost a sixth of a decode step. Between steps the
  * threads sleep, because polling takes time from other threads.
  */
 function keepThreads(

@@ -151,8 +151,8 @@ export class GraphBuilder {
   }
 
   /**
-   * A view of the same bytes as elements of another type, from a byte offset; `nb` are the strides in bytes of
-   * dimensions 1 and 2. C has no such view, so this method writes the struct of a new view.
+   * A view of the same bytes as elements of another type, from a byte offset. `nb`: the strides in bytes of dimensions
+   * 1 and 2. C has no such view, so this method writes the struct of a new view.
    */
   // biome-ignore lint/complexity/useMaxParams: the parameters of ggml's views, in their order
   reinterpret(

@@ -22,7 +22,7 @@ export class NativeThread {
 
   /**
    * Calls a function of ffi's table on the thread. Memory among the arguments (`data`) is not copied: C reads and
-   * writes it in place, so the caller must not use it until the promise is settled.
+   * writes it in place. So the caller must not use it until the promise is settled.
    */
   async call<Name extends keyof Functions>(
     name: Name,

@@ -69,8 +69,8 @@ export function readRopeConfig(
 }
 
 /**
- * YaRN multiplies attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies by the same number, so this divides by it:
- * the result is 1 for a factor above 1, and cancels ggml's multiplication for other factors.
+ * YaRN multiplies attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies by the same number, so this divides by it.
+ * The result is 1 for a factor above 1. For other factors, it cancels ggml's multiplication.
  */
 function yarnAttention(factor: number): number {
   const raised = factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;

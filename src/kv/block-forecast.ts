@@ -6,9 +6,9 @@ import type { KvRequest } from './kv-request.ts';
 export const FORECAST_STEPS = 8;
 
 /**
- * How many blocks admitted requests will need in addition to those that they have, if each computes one token per step:
- * at most one for each request and group. Blocks of requests that certainly end count as available from the step after
- * their last token on.
+ * How many blocks admitted requests will need in addition to those that they have, if each computes one token per step.
+ * Within the forecast, a request needs at most one for each group. Blocks of requests that certainly end count as
+ * available from the step after their last token on.
  *
  *   step                         0  1  2  3  4  5  6  7
  *   request a fills a block        +1

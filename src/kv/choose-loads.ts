@@ -3,7 +3,7 @@ import type { GroupProposal } from './group.ts';
 import type { SpanList } from './span-list.ts';
 
 /**
- * Of the blocks that a connector can load, keeps those that computing `spans` needs: a scheduled token reads one of
+ * Of the blocks that a connector can load, keeps those that computing `spans` needs. A scheduled token reads one of
  * their tokens, and that token is not scheduled. Without the other blocks, the spans are the same. O(blocks).
  *
  *   spans    ......^^^^......^^^^      a full group needs all tokens before and between the spans,

@@ -5,8 +5,8 @@ import type { SpanList } from './span-list.ts';
 
 /**
  * A recurrent state. A block holds one state: the running state while its tokens are computed, then the checkpoint
- * after its last token, from which other requests can start. A token reads the block of the token before and writes its
- * own block.
+ * after its last token. Other requests can start from the checkpoint. A token reads the block of the token before and
+ * writes its own block.
  *
  * Tokens that only another group needs again also write a running state. They need a block of their own for it, because
  * the checkpoint at the end of their block is valid and stays: `needsOwnBlock`.

@@ -112,7 +112,7 @@ export class KvCache {
 
   /**
    * Looks up the blocks of a request that has none. Returns whether the pool can allocate the missing ones and still
-   * has `headroom` available blocks; a request needs no headroom if no other request has blocks. `found`: blocks that a
+   * has `headroom` available blocks. A request needs no headroom if no other request has blocks. `found`: blocks that a
    * connector promised. O(blocks of the request).
    */
   canAdmit(request: KvRequest, headroom: number, found: readonly BlockPlace[] = nothingFound): boolean {
@@ -221,8 +221,8 @@ export class KvCache {
   }
 
   /**
-   * The tables through which KV is written if `hasMaskedWrites`. They have NULL_BLOCK where the request must not write:
-   * the block is valid already (the last token of a fully cached prompt), or another request owns it.
+   * The tables through which KV is written if `hasMaskedWrites`. They have NULL_BLOCK where the request must not write.
+   * There, the block is valid already (the last token of a fully cached prompt), or another request owns it.
    */
   writeTables(request: KvRequest, spans: readonly Span[]): BlockTable[] {
     const { spec, residency } = this.parts;

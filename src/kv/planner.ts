@@ -6,8 +6,8 @@ import type { SpanList } from './span-list.ts';
  * The same question arises after a prefix hit, an external hit, a failed load, a preemption and a crash. Given the
  * valid KV of each group, which tokens must be computed for the logits of the last token?
  *
- * The answer C is the smallest set that contains the last token and, for each token p of the set, every token whose KV
- * or state p needs and that is not valid:
+ * The answer C contains the last token. For each token p in C, it contains every token whose KV or state p needs and
+ * that is not valid. C is the smallest such set. What p needs:
  *   full     KV of every q < p
  *   window   KV of every q in [p - window + 1, p - 1]
  *   state    the state after p - 1: at position 0, at a checkpoint, or because p - 1 is in C
@@ -27,8 +27,8 @@ export interface GroupValidity {
 }
 
 /**
- * Writes C into `spans`, ascending. One pass from right to left: `low` is the lowest token known to be in C, and each
- * group returns the highest token below `low` that it needs. O(blocks), without allocations.
+ * Writes C into `spans`, ascending. One pass from right to left: `low` is the lowest token known to be in C. Each group
+ * returns the highest token below `low` that it needs. O(blocks), without allocations.
  *
  *   valid KV     ######....####..##........      . = not valid
  *   C            ......^^^^....^^..^^^^^^^^      full attention: exactly the holes and the last token

@@ -5,9 +5,9 @@ import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
 
 /**
- * Several blocks may have the same content: requests that decode the same tokens fill blocks of their own. If the
- * request must fill a block of a full group and another block with this content is cached, it references the cached
- * block instead and computes nothing. Other requests that share its own block keep it and plan again themselves.
+ * Several blocks may have the same content: requests that decode the same tokens fill blocks of their own. The request
+ * may have to fill a block of a full group while another block with this content is cached. Then it references the
+ * cached block instead and computes nothing. Other requests that share its own block keep it and plan again themselves.
  *
  * For a request that plans again. Updates the block table and the `proposal`, which has the same blocks. O(blocks).
  */

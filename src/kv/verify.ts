@@ -8,8 +8,8 @@ import { planSpans } from './planner.ts';
 import { SpanList } from './span-list.ts';
 
 /**
- * I3: the tokens that a request must still compute are exactly those that the planner returns now, although KV was
- * computed, became invalid, was released or got another owner since the request was planned.
+ * I3: the tokens that a request must still compute are exactly those that the planner returns now. Since the request
+ * was planned, KV may have been computed, become invalid, been released or got another owner.
  */
 export function verifyPlans(parts: KvParts): void {
   const { proposals: groups, wanted } = scratchOf(parts);

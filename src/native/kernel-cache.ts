@@ -45,7 +45,7 @@ export async function findLibrary(folder: string, key: string): Promise<CachedLi
 const sealed = new Map<string, string | undefined>();
 
 /**
- * The path of a copy in memory, whose bytes cannot change after the check: a process that has loaded a file ends with
+ * The path of a copy in memory, whose bytes cannot change after the check. A process that has loaded a file ends with
  * SIGBUS if the file is truncated in place. Undefined if the system has no such files.
  */
 export function sealedPath(key: string, library: Uint8Array): string | undefined {

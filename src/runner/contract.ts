@@ -4,8 +4,8 @@ import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 
 /**
- * Computes steps. Owns the weights of some of the model's layers (of all layers, unless it is one rank of a pipeline)
- * and the pool of their KV; knows nothing of queues, prompts or text.
+ * Computes steps. Owns the weights of some of the model's layers (of all layers, unless it is one pipeline rank) and
+ * the pool of their KV. Knows nothing of queues, prompts or text.
  *
  * `execute` is called with one plan at a time, in order, after the promise of the last call is settled. The event loop
  * stays free while the graph computes, because ggml is called on another thread. Within a layer all KV of the step is

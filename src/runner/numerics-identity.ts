@@ -15,10 +15,10 @@ export interface NumericsSettings {
 /**
  * All that decides the bits of KV, besides the model's file. Two engines with equal texts compute equal bits.
  *
- * Exact numerics: ggml's version, the instructions of this CPU, the instructions for which ggml's kernels were built,
- * the C library (rope uses its sines and powers), and Kvasir's kernels. Threads, sizes of batches and the kernel for
- * single rows do not change bits, and sampling does not change KV. A test at each start compares the kernel for single
- * rows with ggml's. Fast numerics promise no bits, so all machines with one version of ggml share KV.
+ * Exact numerics: ggml's version, the instructions of this CPU, those for which ggml's kernels were built, the C
+ * library (rope uses its sines and powers), and Kvasir's kernels. Threads, sizes of batches and the kernel for single
+ * rows do not change bits, and sampling does not change KV. A test at each start compares the kernel for single rows
+ * with ggml's. Fast numerics promise no bits, so all machines with one version of ggml share KV.
  */
 export async function numericsIdentity(device: ComputeDevice, settings: NumericsSettings): Promise<string> {
   const { native } = device;

@@ -67,9 +67,9 @@ export interface WeightOptions {
 }
 
 /**
- * Places and reads the weights of a model, or of one stage of a model. A matrix goes to the repacked buffers if ggml
- * has a kernel for its type and shape on this CPU and `keepPlain` is false for it. Other tensors go to the device's
- * plain buffers, or to the CPU's if the device cannot compute with them.
+ * Places and reads the weights of a model, or of one stage of a model. A matrix goes to repacked buffers if ggml has a
+ * kernel for its type and shape on this CPU and `keepPlain` is false for it. Other tensors go to the device's plain
+ * buffers, or to the CPU's if the device cannot compute with them.
  * Throws `outOfNativeMemory` and errors of reading the file.
  */
 export async function loadWeights(

@@ -83,7 +83,7 @@ function forecastAdmitted({ running, waitingForRemoteKv, options, forecast }: Ad
 
 /**
  * A request that computes at once needs tokens in the budget. A request that waits for a load needs none, but the number
- * of these requests is limited: loads prepare the next batch while this batch runs, and do not fill the pool with
+ * of these requests is limited. Loads prepare the next batch while this batch runs. They must not fill the pool with
  * requests that must wait long for a running slot.
  */
 function hasRoom(parts: AdmissionParts, draft: StepDraft, next: RequestState, match: Match): boolean {

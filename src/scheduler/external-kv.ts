@@ -331,7 +331,7 @@ export class ExternalKv {
   }
 
   /**
-   * I5, I6, I8: the pins are those of the transfers, no request fills a block that a save reads, and each load that a
+   * I5, I6, I8: the pins are those of the transfers, and no request fills a block that a save reads. Each load that a
    * request waits for is open.
    */
   checkInvariants(): void {

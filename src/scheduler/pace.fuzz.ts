@@ -6,8 +6,8 @@ import { AUTO_FACTOR, addPrompt, emptyLoad, Pace, type StepLoad } from './pace.t
  * Random machines: costs of weights, tokens and contexts, noise and pauses. Streams decode while prompts arrive. The
  * naive reference knows the exact costs and computes the largest chunk that meets the target.
  *
- * Not covered: several prompts in one step, a changing number of streams, and pauses in two consecutive steps of a kind, which look like
- * a slower machine. More runs: KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
+ * Not covered: several prompts in one step, a changing number of streams, and pauses in two consecutive steps of a kind. Such pauses
+ * look like a slower machine. More runs: KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
  */
 const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 300);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);

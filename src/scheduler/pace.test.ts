@@ -8,8 +8,8 @@ import { AUTO_FACTOR, PROMPT_STEPS_MAX } from './pace.ts';
 import { Scheduler } from './scheduler.ts';
 
 /**
- * Milliseconds of a step as measured on two cores with a model of 0.6B parameters: the longer one of reading the
- * weights and multiplying, and attention to the context of each token.
+ * Milliseconds of a step as measured on two cores with a model of 0.6B parameters. It is the longer one of reading the
+ * weights and multiplying, plus attention to the context of each token.
  */
 function stepMs({ sequences, tokenCount }: StepPlan): number {
   let context = 0;

@@ -36,8 +36,8 @@ export function addPrompt(load: StepLoad, start: number, end: number): void {
  * Limits the duration of steps with streams by the number of their prompt tokens. `auto`: a step takes at most
  * `AUTO_FACTOR` times as long as its decodes alone. A number: milliseconds.
  *
- * There are two models, one for steps of decodes only and one for steps with prompts, because the former are bound by
- * memory and the latter by arithmetic. Both learn from the measured duration of each step.
+ * There are two models, one for steps of decodes only and one for steps with prompts. The reason is that memory limits
+ * the former, and arithmetic the latter. Both learn from the measured duration of each step.
  *
  * Prompts always progress. A step without prompt tokens comes twice at the start, and then once in
  * `PROMPT_STEPS_MAX + 1` steps, to measure decodes alone. All other steps take at least 4 prompt tokens.

@@ -5,7 +5,7 @@ import type { LoadMode } from '../connector/connector.ts';
 
 /**
  * The policy `fail` ends a request whose own load failed. A request that shares this load asks the connector itself and
- * loads or computes the blocks, as in vLLM, where each request has a load of its own.
+ * loads or computes the blocks. This is as in vLLM, where each request has a load of its own.
  */
 const prompt = range(4 * 16 + 4);
 const request = (id: string) => short(id, prompt, 3);

@@ -1,15 +1,15 @@
 import { assert } from '../base/assert.ts';
 
 /**
- * Predicts the duration of steps from measured steps: a linear function of a few features with non-negative weights,
- * divided by the present speed of the machine. Deterministic, and O(features²) per step.
+ * Predicts the duration of steps from measured steps. The prediction is a linear function of a few features with
+ * non-negative weights, divided by the present speed of the machine. Deterministic, and O(features²) per step.
  *
  * The weights change slowly, by recursive least squares of the relative error. So a step of 10 ms counts as much as a
  * step of 1 s. Forgetting is directional (Kulhavý 1987): a step replaces only knowledge about similar steps. After a
  * hundred equal steps the model still knows the costs of other steps. The speed follows the last few steps.
  *
  * A pause of the process can only make a step longer. So a step of more than twice the predicted duration counts only
- * if the next step is also too long: then the machine has become slower. If the first step had a pause, the next step is
+ * if the next step is also too long. Then the machine has become slower. If the first step had a pause, the next step is
  * much shorter than predicted, even after the model has learned from it. Then the model starts again with that step.
  */
 export class StepCost {

@@ -4,8 +4,8 @@ import { range, shape, short } from '../../sim/harness.ts';
 import { requestId } from '../core/ids.ts';
 
 /**
- * vLLM's tests of how many async loads may be in progress (test_kv_load_failure_recovery and the pull requests 42568,
- * 45406 and 55724) with their names and numbers, and both outcomes. Blocks have 16 tokens.
+ * vLLM's tests of how many async loads may be in progress, with their names and numbers, and both outcomes. They are
+ * from test_kv_load_failure_recovery and the pull requests 42568, 45406 and 55724. Blocks have 16 tokens.
  *
  * vLLM's main has no limit, so requests that only wait can fill the pool (29877). In the pull requests, a load uses a
  * running slot and the token budget. Here, a request that waits for a load has blocks for all its tokens, and

@@ -77,7 +77,7 @@ describe('remote_prefill', () => {
       world.step();
       world.scheduler.add(short('remote', range(32), 2));
       // vLLM: received, scheduled once, preempted for lack of a block, and resumed when the other request has ended.
-      // Here the load waits until the pool has blocks for the next tokens of both requests: it begins in the step with
+      // Here the load waits until the pool has blocks for the next tokens of both requests. It begins in the step with
       // the last token of the local request.
       for (const row of ['32-33', '33-34']) expect(shape(world.step())).toEqual([`local: ${row}`]);
       expect(world.scheduler.stats()).toMatchObject({ running: 1, waiting: 1, waitingForRemoteKv: 0 });

@@ -2,8 +2,8 @@ import type { Server as HttpServer, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 /**
- * The connections of the server, and the responses that are not sent yet. Node's own `closeIdleConnections` is not enough:
- * it keeps a connection that never sent a byte, and it closes a connection whose response waits for a slow reader.
+ * The connections of the server, and the responses that are not sent yet. Node's own `closeIdleConnections` is not enough.
+ * It keeps a connection that never sent a byte, and it closes a connection whose response waits for a slow reader.
  */
 export class Connections {
   /** `bytesRead` at the end of the last response: an equal count later means that no new request has begun. */

@@ -102,7 +102,7 @@ export interface ErrorAnswer {
 }
 
 /**
- * The HTTP answer for an error. Internal errors for which no retry helps have no details in the answer: their messages
+ * The HTTP answer for an error. Internal errors for which no retry helps have no details in the answer. Their messages
  * can contain paths, addresses or a stack, which belong in the log.
  */
 export function errorAnswer(error: unknown): ErrorAnswer {

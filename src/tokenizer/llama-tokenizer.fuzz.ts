@@ -1,6 +1,6 @@
 /**
  * Encodes and decodes random texts with byte-level vocabularies. Decoding must return the same text, one token at a
- * time and all at once, and no text becomes a control token unless the caller sets `parseSpecial`.
+ * time and all at once. No text becomes a control token unless the caller sets `parseSpecial`.
  *
  * Does not cover SentencePiece (its examples are in llama-tokenizer.test.ts).
  */

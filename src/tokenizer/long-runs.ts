@@ -4,8 +4,8 @@
 export const RUN_LENGTH_MAX = 32_000;
 
 /**
- * The offsets at which a text must be cut, so that no piece has a longer run of white space, or of other characters,
- * than RUN_LENGTH_MAX.
+ * The offsets at which a text must be cut, so that no run of white space or of other characters is longer than
+ * RUN_LENGTH_MAX.
  *
  * libllama splits texts into words with regular expressions whose engine recurses once per character. So a prompt of
  * fifty thousand letters without a space would overflow the stack and end the process. Real texts have no such run. The

@@ -3,7 +3,7 @@ import { CallThread, threadEntry } from '../base/call-thread.ts';
 import type { TextAnswer, TextJob } from './text-thread-messages.ts';
 
 /**
- * A thread for texts that would block the event loop: libllama takes about a second for 1.5 million characters, and so
+ * A thread for texts that would block the event loop. libllama takes about a second for 1.5 million characters, and so
  * does a chat template for 30,000 messages. Jobs run one at a time, in the order of their calls.
  *
  * The thread starts with the first job. A native call cannot be interrupted: an aborted job is skipped if it waits, and

@@ -7,8 +7,8 @@ import type { RunnerTimings } from '../runner/ggml-runner.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 
 /**
- * One rank of the pipeline: a runner with some of the model's layers, their part of every KV block, and the worker side of
- * the connector. In this process (`rank-inline.ts`) or in its own process (`rank-process.ts`).
+ * One rank of the pipeline: a runner with some of the model's layers, their part of every KV block, and the connector's
+ * worker side. In this process (`rank-inline.ts`) or in its own process (`rank-process.ts`).
  *
  * `execute` is called with one step at a time, in order, on all ranks at once. Transfers begin at the call; computing
  * begins when the hidden states of the rank before arrive. A rejection means that the rank cannot continue. Errors of a

@@ -14,7 +14,7 @@ export interface RestartPolicy {
 export const restartDefaults: RestartPolicy = { startsMax: 3, withinMs: 60_000, backoffMs: 250 };
 
 /**
- * Counts the restarts of one worker. Only the time that processes served counts, without the time to load: loading a large
+ * Counts the restarts of one worker. Only the time that processes served counts, without the time to load. Loading a large
  * model may take minutes, and a crash at each first step must use up the budget.
  */
 export class RestartBudget {

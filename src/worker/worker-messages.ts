@@ -27,7 +27,7 @@ export type FromWorker =
   | { readonly kind: 'openFailed'; readonly error: ErrorMessage }
   | { readonly kind: 'output'; readonly output: OutputMessage; readonly timings: RankTimings }
   /**
-   * `isComputing`: kernels run for the step in flight, or it waits for saves that it flushes; false while it waits for
+   * `isComputing`: kernels run for the step in flight, or it waits for saves that it flushes. False while it waits for
    * loads or for the rank before.
    */
   | { readonly kind: 'pong'; readonly isComputing: boolean }

@@ -1,6 +1,6 @@
 /**
- * A process that stores blocks until it is killed: `node block-writer.js <root> <first> <step> <maxBytes>` stores blocks
- * first, first + step, first + 2 * step, ... four at a time, and prints the number of each stored block.
+ * A process that stores blocks until it is killed: `node block-writer.js <root> <first> <step> <maxBytes>`. It stores
+ * blocks first, first + step, first + 2 * step, ... four at a time, and prints the number of each stored block.
  */
 import { createHash } from 'node:crypto';
 import type { BlockKey } from '../../src/connector/block-key.ts';

@@ -2,7 +2,7 @@
  * Fails one chosen call among all system calls that the sources make, in this thread and in all threads that it starts afterwards.
  * All other calls happen as usual: only the result of the chosen call is replaced.
  *
- * A call belongs to a site: the function of the system, and the place of the call in the sources. Threads run at different speeds, so
+ * A call belongs to a site: the function of the system, and the place of the call in the sources. Threads run at different speeds. So
  * "the third call at this site" is the same call in each run, but "the 97th call of all" is not.
  *
  * The file imports only Node's modules, because threads load it (compiled) before their own modules.

@@ -20,7 +20,7 @@ const builds: Readonly<Record<string, readonly string[]>> = {
 
 /**
  * Loads the named build in this process, for libllama and for our runner. Call this before any device is opened.
- * `KVASIR_TEST_GGML_BUILD` names another build. On platforms that are not in the table, ggml chooses the build: both
+ * `KVASIR_TEST_GGML_BUILD` names another build. On platforms that are not in the table, ggml chooses the build. Both
  * sides still share one build, and on no known CPU there does libllama use other kernels than we do.
  */
 export function pinKernels(): void {

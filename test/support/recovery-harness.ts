@@ -1,6 +1,6 @@
 /**
  * A real model with the real engine, scheduler, ranks and connector sides. The model is opened once and used for hundreds of short
- * runs: each run has its own scheduler, connector and stores, and a pool full of garbage.
+ * runs. Each run has its own scheduler, connector and stores, and a pool full of garbage.
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';

@@ -33,10 +33,10 @@ export const demoCommand: CommandFactory = (context, exit) => {
     .summary('show that the text is the same after failed loads')
     .description(
       'Show recovery from failed loads. One process computes four prompts and stores their KV. Then each stage, a\n' +
-        'separate process, loads the KV and continues the texts, while loads fail, bytes are corrupt, the store hangs,\n' +
-        'or different blocks are missing on two ranks. Then requests are preempted and load their KV from host memory, and\n' +
-        'a process that starts again loads it from a disk. Every text must be the same, and only tokens whose load\n' +
-        'failed may be computed again. Otherwise the exit code is 1.',
+        'separate process, loads the KV and continues the texts. In the stages, loads fail, bytes are corrupt, the store\n' +
+        'hangs, or different blocks are missing on two ranks. Then requests are preempted and load their KV from host\n' +
+        'memory, and a process that starts again loads it from a disk. Every text must be the same, and only tokens whose\n' +
+        'load failed may be computed again. Otherwise the exit code is 1.',
     )
     .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
     .option('--threads <n>', 'threads that compute in each process (default: all cores)', integerFrom(1))

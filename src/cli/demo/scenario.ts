@@ -28,7 +28,7 @@ export interface ScenarioOptions {
   /** Runs an order in its own process. */
   runProcess(name: string, order: StageOrder): Promise<StageAnswer>;
   /**
-   * For the test of the demo: the seeded stage samples with another seed than its reference, like an engine that lost
+   * For the test of the demo. The seeded stage samples with another seed than its reference, like an engine that lost
    * the state of its random numbers.
    */
   readonly plantDifference?: boolean;

@@ -9,9 +9,9 @@ export interface ReferenceRequest {
 }
 
 /**
- * The independent reference for "minimal recompute" (I3): the smallest number of tokens that an engine must compute for
- * these requests, for a model with full attention. The reference shares no code and no counters with the planner or the
- * scheduler. Its input is the set of available blocks: the stored files without the blocks of the fault.
+ * The independent reference for "minimal recompute" (I3). It returns the smallest number of tokens that an engine must
+ * compute for these requests, for a model with full attention. The reference shares no code and no counters with the
+ * planner or the scheduler. Its input is the set of available blocks: the stored files without the blocks of the fault.
  *
  * It models the simplest engine with a prefix cache. Requests run one after the other, and no block is evicted. A prompt
  * token is computed if its block is not available, or if it is the last token, whose logits are needed. The blocks of a

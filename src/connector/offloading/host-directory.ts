@@ -2,7 +2,7 @@ import type { BlockKey } from '../block-key.ts';
 
 /**
  * The scheduler's record of the blocks that the host tiers of all ranks have. It is made from the workers' reports, so
- * it can be wrong for a moment: a load verifies, and a wrong entry is only a miss.
+ * it can be wrong for a moment. A load verifies, so a wrong entry is only a miss.
  */
 export class HostDirectory {
   /** Oldest first. */

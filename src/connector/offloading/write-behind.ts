@@ -34,7 +34,7 @@ const stuckMax = 16;
 
 /**
  * Writes blocks of host memory to a tier in the background. Blocks are pinned in host memory until they are written.
- * If too many blocks wait, further blocks are dropped: the engine never waits for a tier, and a block that is not
+ * If too many blocks wait, further blocks are dropped. The engine never waits for a tier, and a block that is not
  * written is only a future miss (I9).
  */
 export class WriteBehind {

@@ -26,7 +26,7 @@ export interface TierWorkerOptions {
   readonly savesAtOnce: number;
   /**
    * Bytes of copies of blocks that may wait to be written; further blocks are not saved. Absent: blocks are not copied
-   * first, and the tier reads them from the pool. Only for a tier whose `store` is one copy, such as host memory: a block
+   * first, and the tier reads them from the pool. Only for a tier whose `store` is one copy, such as host memory. A block
    * is pinned until it is stored, and a step that overwrites the block waits for that.
    */
   readonly saveBufferBytes?: number;

@@ -18,8 +18,8 @@ interface SequenceInputs {
 }
 
 /**
- * Copies a request's blocks side by side (`ggml_get_rows` by block id) and calls `ggml_flash_attn_ext` on them: one
- * gather of K, one of V and one attention per request and layer. Runs on any ggml backend.
+ * Copies a request's blocks side by side (`ggml_get_rows` by block id) and calls `ggml_flash_attn_ext` on them. A
+ * request takes one gather of K, one of V and one attention per layer. Runs on any ggml backend.
  */
 export class GatherAttention implements Attention {
   readonly #memory: KvMemory;

@@ -17,10 +17,10 @@
 #define TOKENS (LANES / GROUP_PART)
 
 /*
- * With few queries, reading KV takes most of the time. KV is stored token after token, each with all heads, and is read
+ * With few queries, reading KV takes most of the time. KV is stored token after token, each with all heads. It is read
  * in nearly that order: CHUNK tokens, head after head, then the next chunk. Reading one head of a whole tile at a time
  * would jump from row to row, which takes memory twice as long. While a chunk is computed, the same part of the next
- * chunk is prefetched; after K that is V, and after V the next tile's K. The prefetches are spread among the
+ * chunk is prefetched. After K this is V, and after V the next tile's K. The prefetches are spread among the
  * arithmetic, because a processor drops prefetches if too many are pending.
  */
 #define CHUNK ((8 + TOKENS - 1) / TOKENS * TOKENS)

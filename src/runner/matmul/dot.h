@@ -1,6 +1,6 @@
 /*
- * What differs between CPUs: how four bytes of each output's weights are multiplied by four bytes of a row that all
- * outputs share, and the width of the sums.
+ * What differs between CPUs: the multiplication of four bytes of each output's weights by four bytes of a row, and the
+ * width of the sums. All outputs share the row.
  *
  *   VNNI   One instruction adds a lane's four products to a sum of 32 bits.
  *   AVX2   The products are added to two sums of 16 bits: vpmaddubsw, vpaddw. The sum of two products must fit into 16

@@ -93,7 +93,7 @@ function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
 
 /**
  * The number of a matrix's outputs that are tested. Kernels split outputs into tiles, and 256 is a multiple of every
- * tile's size, so an output head of 150,000 rows behaves like its first thousand.
+ * tile's size. So an output head of 150,000 rows behaves like its first thousand.
  */
 const probedOutputs = (outputs: number): number => (outputs <= 1024 ? outputs : 768 + (outputs % 256));
 

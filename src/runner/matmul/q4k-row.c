@@ -1,7 +1,7 @@
 /*
- * One row times a Q4_K matrix in ggml's repacked layout (eight outputs interleaved, eight bytes at a time), with the
- * bits of ggml's own kernel for four rows. Sums within 64 elements are integers and exact in any order. Then follow,
- * per output and 64 elements, one fused multiply-add for the scales and one for the minima, in ascending order.
+ * One row times a Q4_K matrix in ggml's repacked layout (eight outputs interleaved, eight bytes at a time). The result
+ * has the bits of ggml's own kernel for four rows. Sums within 64 elements are integers and exact in any order. Then
+ * follow, per output and 64 elements, one fused multiply-add for the scales and one for the minima, in ascending order.
  *
  * For a single row ggml has another kernel with other bits: one multiply-add per 256 elements.
  */

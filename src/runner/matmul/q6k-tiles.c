@@ -1,8 +1,8 @@
 /*
  * Matmuls with Q6_K matrices. A weight is d * scale * (q - 32). q has six bits; 16 inputs share a scale of eight bits.
  *
- * Three bytes have the weights of four inputs: three inputs in the lower six bits, and the fourth in the upper two bits
- * of all three. These inputs are 16 apart. A tile:
+ * Three bytes have the weights of four inputs: three in the lower six bits, and the fourth in the upper two bits of all
+ * three. These inputs are 16 apart. A tile:
  *
  *   weights [inputs / 256][4][3][4][TILE_OUTPUTS][4]  bytes: of 64 inputs, three sixteens, four groups of four
  *   scales  [inputs / 256][16][TILE_OUTPUTS]          signed bytes

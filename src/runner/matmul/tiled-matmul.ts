@@ -59,9 +59,9 @@ interface Functions {
 
 /**
  * Matmuls by Kvasir's kernels (`q8-tiles.c` and others), with the same bits for any number of rows. With AVX-512 VNNI,
- * they are two to seven times as fast as ggml's for prompts and batches, and at least 1.5 times for a single row. With
- * AVX2, they are a little more than twice as fast. `take` lays a matrix out as tiles in place, and ggml can no longer
- * read it.
+ * they are two to seven times as fast as ggml's for prompts and batches. For a single row, they are at least 1.5 times
+ * as fast. With AVX2, they are a little more than twice as fast. `take` lays a matrix out as tiles in place, and ggml
+ * can no longer read it.
  */
 export class TiledMatmul {
   readonly #device: ComputeDevice;

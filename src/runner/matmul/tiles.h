@@ -1,6 +1,6 @@
 /*
- * What kernels for matmuls with tiled matrices share. A matrix consists of tiles of LANES outputs, one in each lane:
- * four weights of each output are multiplied by four inputs that all outputs share (dot.h).
+ * What kernels for matmuls with tiled matrices share. A matrix consists of tiles of LANES outputs, one in each lane.
+ * Four weights of each output are multiplied by four inputs that all outputs share (dot.h).
  *
  * Exactness. An output's bits depend only on its weights and its row, not on the number of rows, the thread or the
  * tile. The products of inputs with one scale are summed as integers, exact in any order. These sums are then added by

@@ -33,7 +33,7 @@ export const binCount = thresholdMaxNats * binsPerNat + 1;
 export const expOfBin: Float64Array = Float64Array.from({ length: binCount }, (_, bin) => Math.exp(-bin / binsPerNat));
 
 /**
- * exp(-nats) for nats in [0, thresholdMaxNats], to 15 digits: a table has the bin's value, and a Taylor series computes
+ * exp(-nats) for nats in [0, thresholdMaxNats], to 15 digits. A table has the bin's value, and a Taylor series computes
  * the remainder; its first omitted term is below 2^-54. Takes a third of the time of `Math.exp`, and the bits do not
  * depend on the platform's library.
  */

@@ -24,8 +24,8 @@ export interface ReadOptions {
  *     file --read--> aligned memory             --checksum and copy--> pool        O_DIRECT: the whole block
  *
  * A block in the pool may have parts of a corrupt file, which is what a failed load may leave there. On a Xeon at 2.8 GHz with files in
- * the system's cache, pieces load 1.5 times as fast as a copy of the whole block: a piece is still in the CPU's cache when its
- * checksum is computed and when it is copied. With O_DIRECT, pieces would be slower: there is no read-ahead.
+ * the system's cache, pieces load 1.5 times as fast as a copy of the whole block. The reason is that a piece is still in the CPU's
+ * cache when its checksum is computed and when it is copied. With O_DIRECT, pieces would be slower: there is no read-ahead.
  */
 export class BlockReader {
   readonly #codec: BlockCodec;
@@ -168,8 +168,8 @@ function openBlock(path: string, isDirect: boolean): number | undefined {
 }
 
 /**
- * The date of a file is the date of its last use, at most a minute late: after a restart, and for other engines, the oldest
- * file is the least recently used block.
+ * The date of a file is the date of its last use, at most a minute late. So the oldest file is the least recently used
+ * block, also after a restart and for other engines.
  */
 function markUsed(file: number, stats: Stats, nowMs: number): void {
   if (!stats.isFile() || nowMs - stats.mtimeMs < useKeptMs) return;

@@ -1,7 +1,7 @@
 import { assert } from '../../../base/assert.ts';
 
 /**
- * Decides between a thread that writes results into the caller's memory and a caller that gives up: after the caller has
+ * Decides between a thread that writes results into the caller's memory and a caller that gives up. After the caller has
  * given up, the thread writes nothing. The thread claims the call for each part of its result, and releases it afterwards.
  *
  *     wanted  -- claim, by the thread -->   claimed    thread writes a part of the result

@@ -157,7 +157,7 @@ export class DiskFolder {
 
 const quarantinedMax = 64;
 /**
- * A temporary file of this age is abandoned: a save takes a fraction of this time, and clocks of machines that share a
+ * A temporary file of this age is abandoned. A save takes a fraction of this time, and clocks of machines that share a
  * directory differ by less. If the writer still runs, its save fails, and the block is a miss.
  */
 export const abandonedAfterMs = 24 * 3_600_000;

@@ -21,8 +21,8 @@ const stuckMax = 16;
 const backgroundCalls: ReadonlySet<DiskCall['kind']> = new Set(['store', 'scan', 'boundOthers']);
 
 /**
- * The threads of a disk tier. With background writers, stores have threads of their own with a low priority, which mostly use
- * time in which the model does not compute: a request waits for a load, and never for a store.
+ * The threads of a disk tier. With background writers, stores have threads of their own with a low priority, because a
+ * request waits for a load, and never for a store. These threads mostly use time in which the model does not compute.
  */
 export class DiskThreads {
   readonly #usual: IoPool<DiskCall, DiskAnswer>;

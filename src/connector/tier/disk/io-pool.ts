@@ -16,7 +16,7 @@ import { type IoThread, type IoThreadKind, SpareThreads } from './io-threads.ts'
  * A stuck thread is replaced, so that other calls can run, up to a bound. With more stuck threads, all calls fail at once
  * until a stuck thread returns, because the store is down.
  *
- * A busy thread whose call stalls (`StallWatch`) is also replaced if calls wait, within the same bound: the call may last
+ * A busy thread whose call stalls (`StallWatch`) is also replaced if calls wait, within the same bound. The call may last
  * until its deadline, and the waiting calls have deadlines too.
  */
 export class IoPool<Call, Answer> {

@@ -6,11 +6,11 @@ import { isMissing, type StillWanted } from './disk-file.ts';
 import { abandonedAfterMs, blockFolder, entriesOf, keyOfFile, readRecord } from './disk-folder.ts';
 
 /**
- * Blocks in a store's directory that this engine cannot use: of other fingerprints (another model, another version of
- * ggml, another CPU), other layouts and other numbers of ranks. Without a bound, each upgrade would leave blocks on the
- * disk. Blocks are removed from the least recently used folder first, the oldest block first.
+ * Blocks in a store's directory that this engine cannot use. They have another fingerprint (another model, another
+ * version of ggml, another CPU), another layout or another number of ranks. Without a bound, each upgrade would leave
+ * blocks on the disk. Blocks are removed from the least recently used folder first, the oldest block first.
  *
- * Any number of processes may do this at once, also while a process uses such a folder: a removed block is a miss, and the
+ * Any number of processes may do this at once, also while a process uses such a folder. A removed block is a miss, and the
  * next store creates a removed folder again. Only files with names of blocks, and quarantined files, are removed.
  */
 export interface OtherBlocks {

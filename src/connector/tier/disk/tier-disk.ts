@@ -62,7 +62,7 @@ const othersTimeoutMs = 600_000;
 
 /**
  * Blocks as files in a folder, for any number of processes at once. A block is found by its file name, so the processes
- * need no coordination: a store renames a whole file into place, and an eviction unlinks it. After that, a read finds the
+ * need no coordination. A store renames a whole file into place, and an eviction unlinks it. After that, a read finds the
  * block missing.
  *
  * Only threads of this tier read and write the files. A thread whose call does not return is replaced, so such a call

@@ -9,9 +9,9 @@ import { RecencyList } from './recency-list.ts';
  *          B1     |     T1      ||      T2      |      B2
  *
  * A block begins in `once` (T1) and moves to `often` (T2) when it is used again. Evicted names stay for a while in the
- * ghost lists (B1, B2). A use of a ghost of B1 says that `once` is too short, so the target length of `once` grows; a
- * ghost of B2 lets it shrink. Evictions take the oldest of `once` if it has at least its target length, else the oldest
- * of `often`.
+ * ghost lists (B1, B2). A use of a ghost of B1 says that `once` is too short, so the target length of `once` grows. A
+ * use of a ghost of B2 lets it shrink. Evictions take the oldest of `once` if it has at least its target length, else
+ * the oldest of `often`.
  */
 export class ArcPolicy<Name> implements EvictionPolicy<Name> {
   readonly #capacity: number;

@@ -35,8 +35,8 @@ interface Entry {
 
 /**
  * Blocks in the memory of this process. All have the same size, header and payload side by side in one slot. Stores and
- * loads are one copy on the calling thread, so they also have a synchronous form (`storeNow`, `loadNow`, `holds`), and
- * other tiers can read a block where it is (`pin`). Loads verify checksums, as in every tier.
+ * loads are one copy on the calling thread, so they also have a synchronous form (`storeNow`, `loadNow`, `holds`).
+ * Other tiers can read a block where it is (`pin`). Loads verify checksums, as in every tier.
  */
 export class HostTier implements TamperableTier {
   readonly name: string;

@@ -14,11 +14,11 @@ export interface CountLookUpOptions {
 const partsOfMixed = 8;
 
 /**
- * Looks up keys in a store that counts: all or none of a group of keys are usually stored, so one call answers for the
+ * Looks up keys in a store that counts. All or none of a group of keys are usually stored, so one call answers for the
  * whole group. Other groups are split. At an abort, the promise resolves at once with the answers so far.
  *
- * Costs for n keys in groups of 64: n / 64 calls, 16 more where stored keys end, at most 1.14 n if stored keys alternate
- * with missing ones.
+ * Costs for n keys in groups of 64: n / 64 calls, and 16 more where stored keys end. If stored keys alternate with
+ * missing ones: at most 1.14 n calls.
  */
 export function lookUpByCount(
   keys: readonly BlockKey[],

@@ -90,8 +90,8 @@ export class RedisTier implements TamperableTier {
 
   /**
    * Opens the tier. A server that cannot be reached is no error: the tier works when the server is there.
-   * @throws KvasirError `redisUrlInvalid`, `redisClientMissing`, or `redisRefused` if only a change of settings can help:
-   * a wrong password, a missing permission, a server that is not Redis.
+   * @throws KvasirError `redisUrlInvalid`, `redisClientMissing`, or `redisRefused` if only a change of settings can help.
+   * Examples are a wrong password, a missing permission and a server that is not Redis.
    */
   static async open(options: RedisTierOptions): Promise<RedisTier> {
     const url = parseRedisUrl(options.url);

@@ -21,8 +21,8 @@ export interface ObjectListingOptions {
 
 /**
  * Keeps the index up to date. The first listing has all names. Later listings begin `overlapMs` before the last one, so
- * their cost depends on the new objects only. Objects that they miss (a writer with a wrong clock, a slow write) and
- * objects that were deleted are found by a full listing from time to time, in the background.
+ * their cost depends on the new objects only. They miss objects of a slow write or of a writer with a wrong clock. From
+ * time to time, a full listing in the background finds these objects, and which objects were deleted.
  */
 export class ObjectListing {
   readonly #options: ObjectListingOptions;

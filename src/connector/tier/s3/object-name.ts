@@ -20,7 +20,7 @@ export interface ObjectName {
 }
 
 /**
- * 72 bits of the key, as 12 characters. If two keys have the same 72 bits, one block is found in place of the other: its
+ * 72 bits of the key, as 12 characters. If two keys have the same 72 bits, one block is found in place of the other. Its
  * header has the whole key, so the load is a miss.
  */
 export type ShortKey = Brand<string, 'ShortKey'>;

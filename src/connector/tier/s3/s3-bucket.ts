@@ -57,8 +57,8 @@ const connectTimeoutMs = 5_000;
 const listTimeoutMs = 10_000;
 const offsetMinMs = 3_000;
 /**
- * The server had closed the kept connection, so nothing of the answer has arrived; or the clocks differ by more than a
- * signature allows, and the client now knows the server's.
+ * Either the server had closed the kept connection, so nothing of the answer has arrived. Or the clocks differ by more
+ * than a signature allows, and the client now knows the server's.
  */
 const repeatable = new Set(['ECONNRESET', 'EPIPE', 'RequestTimeTooSkewed']);
 
