@@ -136,7 +136,8 @@ describe('servers that share a directory', () => {
     expect(outputsOf(answers)).toEqual(outputsOf(expected));
     for (const { promptTokens, details } of answers) {
       const fullBlocks = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
-      expect(details).toEqual({ cached_tokens: fullBlocks, external_tokens: fullBlocks });
+      const loaded = { 'shared-storage': fullBlocks };
+      expect(details).toEqual({ cached_tokens: fullBlocks, external_tokens: fullBlocks, loaded_tokens: loaded });
     }
     const log = await server.stop();
     const { externalTokens } = JSON.parse(/^\{.*"msg":"request"\}$/m.exec(log)![0]);
@@ -161,7 +162,13 @@ describe('servers that share a directory', () => {
       const isHit = !('requests' in rule) || (rule.requests as number[]).includes(i);
       const blocks = isHit ? Math.min(failed, fullBlocks / BLOCK) : 0;
       const failures = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
-      expect(details).toEqual({ cached_tokens: fullBlocks - blocks * BLOCK, external_tokens: fullBlocks, ...failures });
+      const cached = fullBlocks - blocks * BLOCK;
+      expect(details).toEqual({
+        cached_tokens: cached,
+        external_tokens: fullBlocks,
+        ...(cached === 0 ? {} : { loaded_tokens: { 'shared-storage': cached } }),
+        ...failures,
+      });
       const failedBlocks = isHit ? ('blocks' in rule ? (rule.blocks as readonly number[]) : 'all') : [];
       expect(transfer.computed_tokens, 'I3').toBe(needed(promptTokens, failedBlocks));
     }
