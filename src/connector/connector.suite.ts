@@ -351,12 +351,16 @@ export function connectorSuite(
         it('a shutdown ends running transfers', async () => {
           const storage = newStorage();
           await fill(storage, [promptOf('a', 20)], identities);
-          const rules = (['load', 'store'] as const).map((on) => faultRule({ fault: 'slow', on, delayMs: 20 }));
+          // A store takes far longer than a step, so a save is open after the step that orders it.
+          const rules = [
+            faultRule({ fault: 'slow', on: 'load', delayMs: 20 }),
+            faultRule({ fault: 'slow', on: 'store', delayMs: 1_000 }),
+          ];
           const engine = await open(storage, { mode, rules }, { identities });
           engine.add('a', promptOf('a', 20));
           engine.add('b', promptOf('b', 20));
           await engine.runUntil(() => engine.scheduler.stats().transfers.open > 0);
-          expect(await engine.close()).toBe(true);
+          expect(await engine.close(100)).toBe(true);
         });
 
         it('after random faults, aborts, preemptions and wrong reports, all requests end with the right KV', async () => {

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
 import type { BlockMemory } from '../../core/block-memory.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
@@ -33,6 +34,8 @@ export interface TierWorkerOptions {
   readonly saveTimeoutMs: number;
   readonly breaker?: CircuitBreakerOptions;
 }
+
+const abortTurns = 10;
 
 interface LoadItem {
   readonly block: BlockId;
@@ -246,23 +249,30 @@ export class TierWorker implements WorkerConnector {
 
   async #end(timeoutMs: number): Promise<{ readonly drained: boolean }> {
     this.#loads.close();
-    const { timers } = this.#context;
-    let isOver = false;
-    const timeout = new Promise<void>((resolve) => {
-      const timer = timers.after(timeoutMs, resolve);
-      void Promise.all([this.#saves.whenDrained(), this.#loads.whenDrained()]).then(() => {
-        isOver = true;
-        timer.cancel();
-        resolve();
-      });
-    });
-    await timeout;
+    const isOver = await this.#drainedWithin(timeoutMs);
     this.#saves.close();
+    // Calls that the abort ends need a few turns of the event loop.
+    for (let turn = 0; turn < abortTurns && !this.#isDrained; turn++) await nextTurn();
     const closing = this.#tier.close();
     // A store that hangs does not close.
     if (isOver) await closing;
     else closing.catch(() => undefined);
-    return { drained: this.#loads.openCount === 0 && !this.#saves.readsPool };
+    return { drained: this.#isDrained };
+  }
+
+  /** No I/O touches the pool. */
+  get #isDrained(): boolean {
+    return this.#loads.openCount === 0 && !this.#saves.readsPool;
+  }
+
+  #drainedWithin(timeoutMs: number): Promise<boolean> {
+    return new Promise((resolve) => {
+      const timer = this.#context.timers.after(timeoutMs, () => resolve(false));
+      void Promise.all([this.#saves.whenDrained(), this.#loads.whenDrained()]).then(() => {
+        timer.cancel();
+        resolve(true);
+      });
+    });
   }
 
   #pool(): BlockMemory {
