@@ -27,7 +27,7 @@ export interface Lengths {
   readonly generateLength: number;
 }
 
-/** Requests that share no prefix: whatever is stored is never loaded. The budget of the ratio is 0.97. */
+/** Requests without a common prefix: no stored block is loaded. The budget of the ratio is 0.97. */
 export function measureCost(options: OffloadingBenchOptions, lengths: Lengths): Promise<TierThroughputRow> {
   const { engine, signal } = options;
   const shape = workloadShape('independent', lengths.requests, lengths);

@@ -33,7 +33,7 @@ describe('OffloadingConnector: settings', () => {
 
   it.each<[JsonObject, RegExp]>([
     [{}, /cpu_bytes_to_use` must be the bytes of the host tier, got nothing.*Or name the tiers in `tiers`/],
-    [{ tiers: [] }, /there is none/],
+    [{ tiers: [] }, /the list is empty/],
     [{ tiers: ['disk:/a', 'host:1GiB'] }, /Name it first/],
     [{ tiers: ['host:1GiB', 'host:1GiB'] }, /several host tiers/],
     [{ tiers: ['host:900TiB'] }, /the host tier has 900 TiB, but this machine has/],

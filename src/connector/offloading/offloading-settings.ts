@@ -115,7 +115,7 @@ function tiersOf(texts: readonly JsonValue[], extra: ExtraConfig): Tiers {
     if (typeof text !== 'string') throw extra.wrong(`tiers[${i}]`, 'a text like "host:8GiB"', text);
     return parseTierSpec(text);
   });
-  if (specs.length === 0) throw tiersInvalid({ reason: 'there is none. Name one, such as host:8GiB' });
+  if (specs.length === 0) throw tiersInvalid({ reason: 'the list is empty. Name a tier, such as host:8GiB' });
   const hosts = specs.filter((spec) => spec.kind === 'host');
   if (hosts.length > 1) throw tiersInvalid({ reason: 'there are several host tiers. Name one' });
   if (hosts.length === 1 && specs[0]!.kind !== 'host')

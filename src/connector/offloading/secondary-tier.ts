@@ -53,7 +53,7 @@ export class SecondaryTier {
   }
 
   /**
-   * A buffer with the verified block, which the caller gives back to the buffers, or why there is none. Settles by the
+   * A buffer with the verified block, which the caller gives back, or the reason of the failure. Settles by the
    * deadline, or when the signal is aborted. A tier that still writes a buffer keeps it until it has ended.
    */
   load(key: BlockKey, signal: AbortSignal, context?: TierContext): Promise<Uint8Array | LoadFailureReason> {

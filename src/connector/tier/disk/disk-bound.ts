@@ -148,7 +148,7 @@ export class DiskBound {
     }
   }
 
-  /** The largest number of bytes in the folder, in whatever order the open stores end, and whichever of them fail. */
+  /** The largest number of bytes that the folder can have while stores are open, for every order and outcome of them. */
   #bytesAtMost(): number {
     let bytes = this.#lru.totalBytes;
     for (const { addedBytes, victims } of this.#open.values()) {
