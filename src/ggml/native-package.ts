@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { nativePackageMissing, platformUnsupported } from './errors.ts';
 
-/** The version of `@node-llama-cpp/*` whose structs and symbols `ffi.ts` describes. All platforms are pinned to it. */
+/** The version of `@node-llama-cpp/*` whose structs and symbols `ffi-table.ts` and `ffi-structs.ts` describe. All platforms are pinned to it. */
 export const NATIVE_PACKAGE_VERSION = '3.22.1';
 /** The results that `ggml_version()` and `ggml_commit()` must have in this version. */
 export const GGML_VERSION = '0.25.1';
