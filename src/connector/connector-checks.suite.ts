@@ -19,12 +19,27 @@ import { HashChain } from '../kv/block-hash.ts';
 import type { HiddenStates, PipelineStage, Runner, StageResult } from '../runner/contract.ts';
 import { type BlockKey, blockKey } from './block-key.ts';
 import type { KvIdentity } from './connector.ts';
+import { suiteIdentity } from './tier/tier.suite.ts';
 
 export const suiteBlockSize = 16;
 export const layersPerRank = 3;
 /** Equal keys for every model, so that only the connector can distinguish blocks of another model. */
 export const suiteFingerprint = 'keys of the suite';
 const vocabSize = 1000;
+/** Small, because these tests are about the order of calls, not about bytes. */
+const blockBytes = 512;
+
+/** The identities of the ranks of a pipeline. */
+export const suiteWorld = (size: number): KvIdentity[] =>
+  Array.from({ length: size }, (_, rank) => ({
+    ...suiteIdentity,
+    blockBytes,
+    rank,
+    worldSize: size,
+    groups: [
+      { blockSize: suiteBlockSize, layers: Array.from({ length: layersPerRank }, (_, i) => i + layersPerRank * rank) },
+    ],
+  }));
 
 /** A prompt of `blocks` full blocks and one more token. Shorter prompts of the same name are its prefixes. */
 export function promptOf(name: string, blocks: number): Int32Array {

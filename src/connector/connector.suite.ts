@@ -6,10 +6,9 @@ import { Prng } from '../base/prng.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { BlockKey } from './block-key.ts';
 import type { KvConnector, KvIdentity, KvRole, LoadMode } from './connector.ts';
-import { keysOf, layersPerRank, promptOf } from './connector-checks.suite.ts';
+import { keysOf, promptOf, suiteWorld } from './connector-checks.suite.ts';
 import { EngineHarness, type HarnessOptions, type HarnessRequest } from './connector-harness.suite.ts';
 import { type FaultKind, type FaultRule, faultKinds, faultRule } from './fault/fault-rules.ts';
-import { suiteIdentity } from './tier/tier.suite.ts';
 
 export interface ConnectorSettings {
   readonly role: KvRole;
@@ -28,17 +27,6 @@ export interface ConnectorUnderTest {
   /** Ranks of the pipelines. Default: 1 and 2. */
   readonly ranks?: readonly number[];
 }
-
-/** Small, because these tests are about the order of calls, not about bytes. */
-const blockBytes = 512;
-const world = (size: number): KvIdentity[] =>
-  Array.from({ length: size }, (_, rank) => ({
-    ...suiteIdentity,
-    blockBytes,
-    rank,
-    worldSize: size,
-    groups: [{ blockSize: 16, layers: Array.from({ length: layersPerRank }, (_, i) => i + layersPerRank * rank) }],
-  }));
 
 /** Receives the cases of the suite: vitest, or a test of the suite itself. */
 export interface SuiteRunner {
@@ -91,7 +79,7 @@ export function connectorSuite(
     options: Partial<HarnessOptions> = {},
   ): Promise<EngineHarness> =>
     EngineHarness.open(await create(storage, { role: 'kv_both', mode: 'async', ...settings }), {
-      identities: world(1),
+      identities: suiteWorld(1),
       blockCount: 64,
       loadTimeoutMs: 10_000,
       ...options,
@@ -101,7 +89,7 @@ export function connectorSuite(
   async function fill(
     storage: string,
     prompts: readonly Int32Array[],
-    identities = world(1),
+    identities = suiteWorld(1),
     offers: (key: BlockKey) => boolean = () => true,
   ): Promise<void> {
     const engine = await open(storage, { role: 'kv_producer' }, { identities, blockCount: 256, offers });
@@ -124,7 +112,7 @@ export function connectorSuite(
 
   for (const mode of modes) {
     for (const ranks of worlds) {
-      const identities = world(ranks);
+      const identities = suiteWorld(ranks);
 
       describe(`${name}: the connector's contract, ${mode} loads, ${ranks} rank(s)`, () => {
         it('loads in one engine the blocks that another engine computed', async () => {

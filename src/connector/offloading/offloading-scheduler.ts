@@ -15,9 +15,9 @@ import {
   type SchedulerConnector,
   type SchedulerConnectorContext,
   savesKv,
-  type TransferId,
   type ValidBlock,
 } from '../connector.ts';
+import { OpenLoads } from '../tier/open-loads.ts';
 import { nothingToSave, OpenSaves } from '../tier/open-saves.ts';
 import { remoteDecodeAnswer } from '../tier/remote-decode.ts';
 import { levelPrefix } from '../tier/tier-counters.ts';
@@ -68,7 +68,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #directory: HostDirectory;
   readonly #saves = new OpenSaves();
   readonly #requests = new Map<RequestId, RequestRecord>();
-  readonly #loads = new Map<TransferId, LoadJob>();
+  readonly #loads = new OpenLoads();
   readonly #warned = new Set<string>();
   /** Blocks that wait to be written to a secondary tier or are being written, as last reported. */
   #openStores = 0;
@@ -115,7 +115,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     const record = this.#recordOf(request);
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(record);
-    if (load !== undefined) this.#loads.set(load.transfer, load);
+    if (load !== undefined) this.#loads.begin(load);
     if (record.chunks !== undefined) for (const block of valid()) record.chunks.addValid(block);
   }
 
@@ -127,22 +127,16 @@ export class OffloadingScheduler implements SchedulerConnector {
 
   updateConnectorOutput(output: ConnectorOutput): void {
     const failed = new Set<BlockKey>();
-    for (const { transfer, block, reason } of output.loadFailures) {
-      const load = this.#loads.get(transfer);
-      const key = load?.blocks.find((candidate) => candidate.block === block)?.key;
-      // A worker's death says nothing about the tiers. Its host memory is gone, which later loads find out.
-      if (load === undefined || key === undefined || reason === 'workerDied') continue;
+    for (const { requestId, key } of this.#loads.failedBlocks(output.loadFailures)) {
       failed.add(key);
       // The block is saved again when it is computed again.
       this.#directory.remove(key);
-      this.#requests.get(load.requestId)?.failed.add(key);
+      this.#requests.get(requestId)?.failed.add(key);
     }
-    for (const id of output.finishedRecving) {
-      // Blocks from a secondary tier are now in host memory, too.
-      for (const { key, place } of this.#loads.get(id)?.blocks ?? [])
+    // Blocks from a secondary tier are now in host memory, too. After a worker's death they are not, which later loads find out.
+    for (const id of output.finishedRecving)
+      for (const { key, place } of this.#loads.finish(id))
         if (place !== hostPlace && !failed.has(key)) this.#directory.add(key);
-      this.#loads.delete(id);
-    }
     for (const { name } of this.#places) this.#openStores += output.counters[`${levelPrefix}${name}.openStores`] ?? 0;
     for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
     for (const id of output.finishedSending) this.#stored(this.#saves.finish(id));
@@ -156,8 +150,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     this.#endLookup(record);
     // The next step still offers the newest blocks of the request.
     record.isFinished = true;
-    // A load that was abandoned before it was sent is never reported.
-    for (const [id, { requestId }] of this.#loads) if (requestId === request.id) this.#loads.delete(id);
+    this.#loads.forget(request.id);
     return remoteDecodeAnswer(request, valid, this.#settings);
   }
 

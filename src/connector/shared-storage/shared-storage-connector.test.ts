@@ -2,9 +2,17 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { systemClock } from '../../base/clock.ts';
 import type { JsonValue } from '../../base/json.ts';
+import { type RequestId, tokenCount } from '../../core/ids.ts';
 import { readKvTransferConfig } from '../config.ts';
 import { connectorSuite, faultSettings } from '../connector.suite.ts';
+import type { KvIdentity, SchedulerConnector } from '../connector.ts';
+import { promptOf, suiteWorld } from '../connector-checks.suite.ts';
+import { EngineHarness } from '../connector-harness.suite.ts';
+import { systemTimers } from '../system-timers.ts';
+import { DiskTier } from '../tier/disk/tier-disk.ts';
+import { suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import { SharedStorageConnector } from './shared-storage-connector.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-storage-'));
@@ -13,7 +21,12 @@ let serial = 0;
 
 const make = (extra: Record<string, JsonValue>, role = 'kv_both') =>
   new SharedStorageConnector(
-    readKvTransferConfig({ kvConnector: 'SharedStorageConnector', kvRole: role, kvConnectorExtraConfig: extra }),
+    readKvTransferConfig({
+      kvConnector: 'SharedStorageConnector',
+      kvRole: role,
+      engineId: 'engine 1',
+      kvConnectorExtraConfig: extra,
+    }),
   );
 
 /**
@@ -52,5 +65,79 @@ describe('SharedStorageConnector: settings', () => {
     [{ shared_storage_path: 'x', fault_injection: { rules: [{ fault: 'slow', blocks: ['a'] }] } }, /blocks` must be/],
   ])('%j are refused with a reason', (extra, message) => {
     expect(() => make(extra)).toThrow(message);
+  });
+});
+
+describe('SharedStorageConnector', () => {
+  const request = { id: 'r' as RequestId, tokenCount: tokenCount(32), wanted: [] };
+  const openScheduler = (storage: string, event?: (message: string) => void): Promise<SchedulerConnector> =>
+    make({ shared_storage_path: storage, load_timeout_seconds: 5, ...fewThreads }).openScheduler({
+      clock: systemClock,
+      timers: systemTimers,
+      wake: () => undefined,
+      identities: [suiteIdentity],
+      ...(event === undefined ? {} : { event }),
+    });
+  /** A directory with a block of another engine. */
+  async function storageOf(other: Partial<KvIdentity>): Promise<string> {
+    const storage = join(root, `${serial++}`);
+    const tier = await DiskTier.open({ root: storage, identity: { ...suiteIdentity, ...other }, maxBytes: 1e6 });
+    await tier.store(suiteKey('a'), suiteBytes(suiteKey('a')), new AbortController().signal);
+    await tier.close();
+    return storage;
+  }
+
+  it('reports folders that do not match, and counts the blocks of other models', async () => {
+    const storage = await storageOf({ dtype: 'q8_0', modelName: 'Other' });
+    const events: string[] = [];
+    let counted = (): void => undefined;
+    const isCounted = new Promise<void>((resolve) => {
+      counted = resolve;
+    });
+    const scheduler = await openScheduler(storage, (message) => {
+      events.push(message);
+      if (message.includes('also has')) counted();
+    });
+    await isCounted;
+    await scheduler.close();
+    expect(events[0]).toMatch(/does not match: dtype: "q8_0", ours "f16"/);
+    expect(events[1]).toMatch(/also has 1 blocks .* in 1 folders .*models: Other.*others_max_bytes/);
+    expect(events).toHaveLength(2);
+  });
+
+  it('opens a directory with blocks of other models if nobody listens to events', async () => {
+    const scheduler = await openScheduler(await storageOf({ dtype: 'q8_0' }));
+    expect(scheduler.takeEvents()).toEqual([]);
+    await scheduler.close();
+  });
+
+  it('has the deadline of its settings, and names its engine to a router', async () => {
+    const scheduler = await openScheduler(join(root, `${serial++}`));
+    expect(scheduler.loadTimeoutMs).toBe(5000);
+    const kvTransferParams = { do_remote_decode: true };
+    expect(scheduler.requestFinished({ ...request, kvTransferParams }, () => []).kvTransferParams).toMatchObject({
+      do_remote_decode: false,
+      remote_engine_id: 'engine 1',
+    });
+    await scheduler.close();
+  });
+
+  it('stores and loads with background saves', async () => {
+    const storage = join(root, `${serial++}`);
+    const run = async (): Promise<number> => {
+      const connector = make({ shared_storage_path: storage, background_saves: true, ...fewThreads });
+      const engine = await EngineHarness.open(connector, {
+        identities: suiteWorld(1),
+        blockCount: 64,
+        loadTimeoutMs: 60_000,
+      });
+      const served = engine.add('serve', promptOf('a', 5));
+      await engine.runToEnd();
+      engine.end(served);
+      await engine.runToDrained();
+      expect(await engine.close()).toBe(true);
+      return served.loadedBlocks;
+    };
+    expect([await run(), await run()]).toEqual([0, 5]);
   });
 });

@@ -2,8 +2,8 @@ import type { BlockId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { SaveJob, TransferId } from '../connector.ts';
 import type { SaveFailureReason } from '../reasons.ts';
-import { TransferQueue } from '../transfer/transfer-queue.ts';
-import { type SavePath, type SavePathOptions, type SaveReport, yieldToSteps } from './save-path.ts';
+import type { TransferQueue } from '../transfer/transfer-queue.ts';
+import { type SavePath, type SavePathOptions, type SaveReport, saveQueue, yieldToSteps } from './save-path.ts';
 
 interface DirectItem {
   readonly key: BlockKey;
@@ -18,14 +18,7 @@ export class DirectSaves implements SavePath {
 
   constructor(options: SavePathOptions) {
     this.#options = options;
-    const { savesAtOnce: concurrency, clock, timers, onChange } = options;
-    this.#queue = new TransferQueue({
-      concurrency,
-      clock,
-      timers,
-      run: (item, signal) => this.#save(item, signal),
-      onChange,
-    });
+    this.#queue = saveQueue(options, (item, signal) => this.#save(item, signal));
   }
 
   get lateCount(): number {

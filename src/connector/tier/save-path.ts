@@ -4,6 +4,7 @@ import type { BlockKey } from '../block-key.ts';
 import type { BlockSaveFailure, SaveJob, TransferId } from '../connector.ts';
 import type { SaveFailureReason } from '../reasons.ts';
 import type { Timers } from '../timers.ts';
+import { TransferQueue } from '../transfer/transfer-queue.ts';
 
 export interface SavePathOptions {
   readonly savesAtOnce: number;
@@ -50,3 +51,9 @@ export interface SavePath {
 
 /** Steps and sockets come first: resolves in the next turn of the event loop. */
 export const yieldToSteps = (): Promise<void> => nextTurn();
+
+/** The queue of a path: `run` saves one item. */
+export const saveQueue = <Item>(
+  { savesAtOnce: concurrency, clock, timers, onChange }: SavePathOptions,
+  run: (item: Item, signal: AbortSignal) => Promise<SaveFailureReason | undefined>,
+): TransferQueue<Item, SaveFailureReason> => new TransferQueue({ concurrency, clock, timers, run, onChange });

@@ -1,8 +1,8 @@
 import type { BlockKey } from '../block-key.ts';
 import type { BlockSaveFailure, SaveBlock, SaveJob, TransferId } from '../connector.ts';
 import type { SaveFailureReason } from '../reasons.ts';
-import { isGivenUpBy, TransferQueue } from '../transfer/transfer-queue.ts';
-import { type SavePath, type SavePathOptions, type SaveReport, yieldToSteps } from './save-path.ts';
+import { isGivenUpBy, type TransferQueue } from '../transfer/transfer-queue.ts';
+import { type SavePath, type SavePathOptions, type SaveReport, saveQueue, yieldToSteps } from './save-path.ts';
 import { StagingBuffers } from './staging-buffers.ts';
 
 export interface StagedSavesOptions extends SavePathOptions {
@@ -40,14 +40,7 @@ export class StagedSaves implements SavePath {
   constructor(options: StagedSavesOptions) {
     this.#options = options;
     this.#buffers = new StagingBuffers(options.blockBytes, options.bufferBytes);
-    const { savesAtOnce: concurrency, clock, timers, onChange } = options;
-    this.#queue = new TransferQueue({
-      concurrency,
-      clock,
-      timers,
-      run: (item, signal) => this.#save(item, signal),
-      onChange,
-    });
+    this.#queue = saveQueue(options, (item, signal) => this.#save(item, signal));
   }
 
   get lateCount(): number {

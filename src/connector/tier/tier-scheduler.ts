@@ -22,6 +22,7 @@ import {
 } from '../connector.ts';
 import { type CircuitBreakerOptions, circuitBreakerDefaults } from './circuit-breaker.ts';
 import type { LookupAnswers } from './look-up.ts';
+import { OpenLoads } from './open-loads.ts';
 import { nothingToSave, OpenSaves } from './open-saves.ts';
 import { remoteDecodeAnswer } from './remote-decode.ts';
 import type { Tier, TierWrapping } from './tier.ts';
@@ -71,7 +72,7 @@ export class TierScheduler implements SchedulerConnector {
   readonly #options: TierSchedulerOptions;
   readonly #tierLookups: TierLookups;
   readonly #lookups = new Map<RequestId, Lookup>();
-  readonly #loads = new Map<TransferId, LoadJob>();
+  readonly #loads = new OpenLoads();
   readonly #saves = new OpenSaves();
   /** When each key was last found or saved; oldest first. */
   readonly #stored = new Map<BlockKey, number>();
@@ -126,7 +127,7 @@ export class TierScheduler implements SchedulerConnector {
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(request.id);
-    if (load !== undefined) this.#loads.set(load.transfer, load);
+    if (load !== undefined) this.#loads.begin(load);
     this.#refreshStored(valid);
   }
 
@@ -149,17 +150,13 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
-    for (const { transfer, block, reason } of output.loadFailures) {
-      const load = this.#loads.get(transfer);
-      const key = load?.blocks.find((candidate) => candidate.block === block)?.key;
-      // A worker's death says nothing about the store.
-      if (load === undefined || key === undefined || reason === 'workerDied') continue;
+    for (const { requestId, key } of this.#loads.failedBlocks(output.loadFailures)) {
       // The block is saved again when it is computed again.
       this.#stored.delete(key);
-      const failed = this.#failed.get(load.requestId) ?? new Set();
-      this.#failed.set(load.requestId, failed.add(key));
+      const failed = this.#failed.get(requestId) ?? new Set();
+      this.#failed.set(requestId, failed.add(key));
     }
-    for (const id of output.finishedRecving) this.#loads.delete(id);
+    for (const id of output.finishedRecving) this.#loads.finish(id);
     for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
     for (const id of output.finishedSending) this.#finishSave(id);
     if (output.evicted.length > 0) {
@@ -174,8 +171,7 @@ export class TierScheduler implements SchedulerConnector {
   ): { readonly kvTransferParams?: JsonObject } {
     this.#endLookup(request.id);
     this.#failed.delete(request.id);
-    // A load that was abandoned before it was sent is never reported.
-    for (const [id, { requestId }] of this.#loads) if (requestId === request.id) this.#loads.delete(id);
+    this.#loads.forget(request.id);
     return remoteDecodeAnswer(request, valid, this.#options);
   }
 
