@@ -29,22 +29,28 @@ const kvCacheBytes = (): number => 8 << 20;
 
 // Each way of quantizing activations (none, blocks of 32, blocks of 256) and each type of KV. All types of weights are below.
 const models = [
-  ['F16', 'f16', 'our'],
-  ['Q8_0', 'f16', 'our'],
-  ['Q4_K_M', 'q8_0', 'our'],
+  ['llama', 'F16', 'f16', 'our', 'native'],
+  ['llama', 'Q8_0', 'f16', 'our', 'native'],
+  ['llama', 'Q4_K_M', 'q8_0', 'our', 'native'],
   // As on a CPU without our kernels: ggml pads a batch, and has another kernel for a single row.
-  ['Q4_K', 'f16', "ggml's"],
+  ['llama', 'Q4_K', 'f16', "ggml's", 'native'],
+  // Its prompt is longer than three windows.
+  ['gemma3', 'Q8_0', 'f16', 'our', 'native'],
+  ['gemma3', 'F16', 'f16', "ggml's", 'gather'],
 ] as const;
-describe.each(models)('a request with %s weights, KV of type %s and %s matmuls', (type, kvCacheDtype, matmuls) => {
+const name = '%s with %s weights, KV of type %s, %s matmuls and %s attention';
+describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype, matmuls, attention) => {
   let drive: Drive;
   let alone: RequestTrace;
   let aloneSeeded: RequestTrace;
   const subjectOf = (traces: Map<string, RequestTrace>) => traces.get('subject')!;
 
   beforeAll(async () => {
-    const path = folder.file(`${type}.gguf`);
-    await writeTinyModel(path, { architecture: 'llama', type });
-    drive = await Drive.open(path, { kvCacheBytes, kvType: kvTypes[kvCacheDtype], matmulKernels: matmuls === 'our' });
+    const path = folder.file(`${architecture}-${type}.gguf`);
+    const layers = architecture === 'gemma3' ? { layers: 3, windowPattern: 3 } : {};
+    await writeTinyModel(path, { architecture, type, ...layers });
+    const matmulKernels = matmuls === 'our';
+    drive = await Drive.open(path, { kvCacheBytes, kvType: kvTypes[kvCacheDtype], matmulKernels, attention });
     alone = subjectOf(await drive.run([subject]));
     aloneSeeded = subjectOf(await drive.run([seeded]));
     return () => drive.close();

@@ -78,6 +78,7 @@ describe('a model in two and in three stages computes the same bits as the whole
     ['llama, F16', { architecture: 'llama', type: 'F16', ropeScaling: 'llama3' }],
     ['qwen2, Q8_0', { architecture: 'qwen2', type: 'Q8_0', tied: true }],
     ['qwen3, Q4_K', { architecture: 'qwen3', type: 'Q4_K' }],
+    ['gemma3, Q8_0', { architecture: 'gemma3', type: 'Q8_0' }],
     ['llama, Q4_K and Q6_K', { architecture: 'llama', type: 'Q4_K_M', tied: true }],
   ];
 

@@ -38,7 +38,7 @@ interface Subject {
   readonly workloads: number;
 }
 
-const tiny = (architecture: 'llama' | 'qwen2' | 'qwen3', type: 'Q8_0' | 'F16' | 'Q4_0') => async () => {
+const tiny = (architecture: 'llama' | 'qwen2' | 'qwen3' | 'gemma3', type: 'Q8_0' | 'F16' | 'Q4_0') => async () => {
   const path = folder.file(`${architecture}.gguf`);
   await writeTinyModel(path, { architecture, type });
   return path;
@@ -48,6 +48,7 @@ const subjects: readonly Subject[] = [
   { name: 'a random llama', model: tiny('llama', 'Q4_0'), ranks: 1, workloads: 10 },
   { name: 'a random qwen2', model: tiny('qwen2', 'F16'), ranks: 1, workloads: 10 },
   { name: 'a random qwen3', model: tiny('qwen3', 'Q8_0'), ranks: 1, workloads: 10 },
+  { name: 'a random gemma3', model: tiny('gemma3', 'Q8_0'), ranks: 1, workloads: 10 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2, workloads: 7 },
   { name: 'a random qwen3 on two ranks', model: tiny('qwen3', 'Q8_0'), ranks: 2, workloads: 8 },
 ];

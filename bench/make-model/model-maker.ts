@@ -33,6 +33,12 @@ export interface ModelOptions {
   /** Biases of queries, keys and values; by default qwen2 has them. */
   readonly qkvBias?: boolean;
   readonly ropeScaling?: 'none' | 'linear' | 'yarn' | 'llama3';
+  /** Of gemma3: tokens of its sliding window; 0: no layer has a window. */
+  readonly window?: number;
+  /** Of gemma3: of so many layers, the last has full attention. */
+  readonly windowPattern?: number;
+  /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
+  readonly finalSoftCap?: number;
 }
 
 /** Writes a model of less than 10 MB. Rows are long enough for every type of weights. */
@@ -78,12 +84,13 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
 
 function configOf(options: ModelOptions): ModelConfig {
   const headDim = options.headDim ?? 64;
+  const isGemma = options.architecture === 'gemma3';
   return {
     architecture: options.architecture,
     name: `random ${options.architecture} ${options.type}`,
     contextLength: options.context ?? 4096,
     vocabSize: options.vocab ?? 320,
-    layerCount: options.layers ?? 2,
+    layerCount: options.layers ?? (isGemma ? 4 : 2),
     embeddingLength: options.embedding ?? 256,
     headCount: options.heads ?? 4,
     headCountKv: options.headsKv ?? 2,
@@ -94,7 +101,7 @@ function configOf(options: ModelOptions): ModelConfig {
       mode: options.architecture === 'llama' ? 'normal' : 'neox',
       scaling: 'none',
       dimension: headDim,
-      freqBase: options.architecture === 'qwen3' ? 1_000_000 : 10_000,
+      freqBase: options.architecture === 'qwen3' || isGemma ? 1_000_000 : 10_000,
       freqScale: 1,
       extFactor: 0,
       attnFactor: 1,
@@ -104,8 +111,11 @@ function configOf(options: ModelOptions): ModelConfig {
       hasFreqFactors: options.ropeScaling === 'llama3',
     },
     hasQkvBias: options.qkvBias ?? options.architecture === 'qwen2',
-    hasQkNorm: options.architecture === 'qwen3',
-    tiedEmbeddings: options.tied ?? false,
+    attentionScale: 1 / Math.sqrt(headDim),
+    embeddingScale: isGemma ? Math.sqrt(options.embedding ?? 256) : 1,
+    hasQkNorm: options.architecture === 'qwen3' || isGemma,
+    hasPostNorms: isGemma,
+    tiedEmbeddings: options.tied ?? isGemma,
   };
 }
 
@@ -190,6 +200,15 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
     f32('rope.scaling.factor', 4);
     u32('rope.scaling.original_context_length', config.contextLength / 4);
   }
+  if (config.architecture === 'gemma3') setGemmaMetadata(native, gguf, options);
+}
+
+/** A small window, so that short prompts of tests are longer. */
+function setGemmaMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions): void {
+  native.gguf_set_val_u32(gguf, 'gemma3.attention.sliding_window', options.window ?? 40);
+  native.gguf_set_val_u32(gguf, 'gemma3.attention.sliding_window_pattern', options.windowPattern ?? 2);
+  if (options.finalSoftCap !== undefined)
+    native.gguf_set_val_f32(gguf, 'gemma3.final_logit_softcapping', options.finalSoftCap);
 }
 
 function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
@@ -245,6 +264,8 @@ async function writeTensor(
 function fillingOf(name: string, columns: number, config: ModelConfig): Filling {
   const matrix = 1 / Math.sqrt(columns);
   if (name === ROPE_FREQS) return { mean: 4, deviation: 0.5, rowSpread: 0 };
+  // With smaller norms, the sum of the layers would be smaller than the embedding times its scale.
+  if (/\.post_\w+_norm\.weight$/.test(name)) return { mean: 10, deviation: 1, rowSpread: 0 };
   if (name.endsWith('norm.weight')) return { mean: 1, deviation: 0.1, rowSpread: 0 };
   if (name.endsWith('.bias')) return { mean: 0, deviation: 0.5, rowSpread: 0 };
   if (name === 'output.weight') return { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 };

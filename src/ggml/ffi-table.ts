@@ -157,7 +157,10 @@ export const table = {
   ggml_clamp: ['base', 'tensor', 'ctx', 'tensor', 'f32', 'f32'],
   ggml_soft_max: ['base', 'tensor', 'ctx', 'tensor'],
   ggml_argsort_top_k: ['base', 'tensor', 'ctx', 'tensor', 'i32'],
+  ggml_scale: ['base', 'tensor', 'ctx', 'tensor', 'f32'],
+  ggml_tanh: ['base', 'tensor', 'ctx', 'tensor'],
   ggml_swiglu_split: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
+  ggml_geglu_split: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
   ggml_rope_ext: [
     'base',
     'tensor',

@@ -86,6 +86,18 @@ export class GraphBuilder {
   swiglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
     return this.#device.native.ggml_swiglu_split(this.#context, gate, up);
   }
+  /** gelu(gate) * up, with the approximation of gelu by tanh. */
+  geglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_geglu_split(this.#context, gate, up);
+  }
+  scale(x: TensorPtr, factor: number): TensorPtr {
+    return this.#device.native.ggml_scale(this.#context, x, factor);
+  }
+  /** cap * tanh(x / cap) */
+  softCap(x: TensorPtr, cap: number): TensorPtr {
+    const { native } = this.#device;
+    return this.scale(native.ggml_tanh(this.#context, this.scale(x, 1 / cap)), cap);
+  }
   /** x `[headDim, heads, rows]`, positions I32 `[rows]`, freqFactors F32 `[dimension / 2]` or none. */
   rope(x: TensorPtr, positions: TensorPtr, freqFactors: TensorPtr | undefined, p: RopeConfig): TensorPtr {
     return this.#device.native.ggml_rope_ext(
@@ -188,6 +200,11 @@ export class GraphBuilder {
   output(node: TensorPtr): void {
     this.#device.native.ggml_set_output(node);
     this.expand(node);
+  }
+
+  /** ne0. */
+  columnCountOf(tensor: TensorPtr): number {
+    return Number(this.#fields.getBigInt64(this.#fieldsOf(tensor) + tensorField.ne, true));
   }
 
   /** ne1. */

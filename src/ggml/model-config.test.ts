@@ -51,6 +51,26 @@ describe('the configuration of a model', () => {
     });
   });
 
+  it('has the windows of gemma3', async () => {
+    const config = await configOfTiny({ architecture: 'gemma3', layers: 7, windowPattern: 3, ropeScaling: 'linear' });
+    expect(config).toMatchObject({
+      rope: { mode: 'neox', freqBase: 1_000_000, freqScale: 0.25 },
+      slidingWindow: { window: 40, layers: [0, 1, 3, 4, 6], rope: { freqBase: 10_000, freqScale: 1 } },
+      attentionScale: 1 / 8,
+      embeddingScale: 16,
+      hasQkNorm: true,
+      hasPostNorms: true,
+      tiedEmbeddings: true,
+    });
+    expect((await configOfTiny({ architecture: 'gemma3', window: 0 })).slidingWindow).toBeUndefined();
+    expect((await configOfTiny({ architecture: 'gemma3', windowPattern: 1 })).slidingWindow).toBeUndefined();
+    await expect(configOfTiny({ architecture: 'gemma3', window: 1 })).rejects.toThrow(
+      /sliding_window must be between 2/,
+    );
+    expect((await configOfTiny({ architecture: 'gemma3', finalSoftCap: 30 })).finalSoftCap).toBe(30);
+    expect((await configOfTiny({ architecture: 'qwen3' })).slidingWindow).toBeUndefined();
+  });
+
   it('has defaults for missing metadata', async () => {
     const config = await handmade({});
     expect(config).toMatchObject({
@@ -109,8 +129,8 @@ describe('a model that is not supported', () => {
     ['no architecture', { keys: { 'general.architecture': undefined } }, /no metadata general.architecture/],
     [
       'another architecture',
-      { keys: { 'general.architecture': { string: 'gemma3' } } },
-      /architecture gemma3; supported: llama, qwen2, qwen3/,
+      { keys: { 'general.architecture': { string: 'gemma2' } } },
+      /architecture gemma2; supported: llama, qwen2, qwen3, gemma3/,
     ],
     ['a missing key', { keys: { 'llama.embedding_length': undefined } }, /no metadata llama.embedding_length/],
     ['no layers', { keys: { 'llama.block_count': { u32: 0 } } }, /block_count must be between/],

@@ -1,14 +1,15 @@
 /**
  * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
- * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3}.cpp`), so that both
- * compute the same model.
+ * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,gemma3}.cpp`), so that
+ * both compute the same model.
  */
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
 import type { GgufFile } from './gguf.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
+import { readSlidingWindow, type SlidingWindow } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
-const architectures = ['llama', 'qwen2', 'qwen3'] as const;
+const architectures = ['llama', 'qwen2', 'qwen3', 'gemma3'] as const;
 export type Architecture = (typeof architectures)[number];
 
 export interface ModelConfig {
@@ -26,11 +27,22 @@ export interface ModelConfig {
   readonly headDim: number;
   readonly feedForwardLength: number;
   readonly rmsEpsilon: number;
+  /** Of layers with full attention. */
   readonly rope: RopeConfig;
+  /** Present if some layers have sliding-window attention. */
+  readonly slidingWindow?: SlidingWindow;
+  /** Factor of the dot product of a query and a key. */
+  readonly attentionScale: number;
+  /** Factor of the embeddings of tokens. */
+  readonly embeddingScale: number;
+  /** Logits become `cap * tanh(logit / cap)`. */
+  readonly finalSoftCap?: number;
   /** Every layer has `blk.N.attn_{q,k,v}.bias`. */
   readonly hasQkvBias: boolean;
   /** Every layer has `blk.N.attn_{q,k}_norm.weight`: an RMS norm per head before RoPE. */
   readonly hasQkNorm: boolean;
+  /** Every layer has `blk.N.post_{attention,ffw}_norm.weight`: RMS norms of what attention and the network add. */
+  readonly hasPostNorms: boolean;
   /** No `output.weight`: the output head is the token embedding. */
   readonly tiedEmbeddings: boolean;
 }
@@ -59,6 +71,11 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const layerCount = positive('block_count');
   if (layerCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
   const name = metadata.string('general.name');
+  const rope = readRopeConfig(file, architecture, headDim);
+  const isGemma = architecture === 'gemma3';
+  const slidingWindow = isGemma ? readSlidingWindow(file, architecture, layerCount, rope) : undefined;
+  const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
+  if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
@@ -71,13 +88,23 @@ export function readModelConfig(file: GgufFile): ModelConfig {
     headDim,
     feedForwardLength: positive('feed_forward_length'),
     rmsEpsilon,
-    rope: readRopeConfig(file, architecture, headDim),
+    rope,
+    ...(slidingWindow === undefined ? {} : { slidingWindow }),
+    attentionScale: isGemma ? gemmaScale(layerCount, embeddingLength, headCount, headDim) : 1 / Math.sqrt(headDim),
+    embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
+    ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
-    hasQkNorm: architecture === 'qwen3',
+    hasQkNorm: architecture === 'qwen3' || isGemma,
+    hasPostNorms: isGemma,
     tiedEmbeddings: !file.tensors.has('output.weight'),
   };
   checkTensors(file, config);
   return config;
+}
+
+/** Gemma 3 27B, which llama.cpp recognizes by its 62 layers, scales by the embedding's part of a head. */
+function gemmaScale(layerCount: number, embeddingLength: number, headCount: number, headDim: number): number {
+  return 1 / Math.sqrt(layerCount === 62 ? Math.floor(embeddingLength / headCount) : headDim);
 }
 
 function readArchitecture({ metadata, path }: GgufFile): Architecture {

@@ -61,6 +61,10 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
       set('attn_q_norm.weight', [config.headDim]);
       set('attn_k_norm.weight', [config.headDim]);
     }
+    if (config.hasPostNorms) {
+      set('post_attention_norm.weight', [embedding]);
+      set('post_ffw_norm.weight', [embedding]);
+    }
     set('ffn_norm.weight', [embedding]);
     set('ffn_gate.weight', [embedding, config.feedForwardLength]);
     set('ffn_up.weight', [embedding, config.feedForwardLength]);

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import { blockIndexOf, NULL_BLOCK } from '../core/ids.ts';
-import { blockAt, type SequencePlan, type StepPlan } from '../core/step.ts';
+import { blockAt, type SequencePlan, type Span, type StepPlan } from '../core/step.ts';
 import type { KvMemory } from './kv-memory.ts';
 import type { RowRule } from './matmul/row-rule.ts';
 
@@ -24,8 +24,8 @@ export interface Batch {
   readonly paddedRowCount: number;
   readonly tokens: Int32Array;
   readonly positions: Int32Array;
-  /** The slot of each row's KV (`KvMemory.slotOf`); padding is written to the null block. */
-  readonly slots: Int32Array;
+  /** By KV group, the slot of each row's KV (`KvMemory.slotOf`); padding is written to the null block. */
+  readonly slots: readonly Int32Array[];
   readonly outputCount: number;
   /** The sampled rows, padded by repeating the last one. */
   readonly outputRows: Int32Array;
@@ -38,7 +38,8 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
   const paddedRowCount = rule(rowCount);
   const tokens = new Int32Array(paddedRowCount);
   const positions = new Int32Array(paddedRowCount);
-  const slots = new Int32Array(paddedRowCount);
+  const groupCount = plan.sequences[0]?.blockTables.length ?? 0;
+  const slots = Array.from({ length: groupCount }, () => new Int32Array(paddedRowCount));
   const outputs: number[] = [];
   const sequences: BatchSequence[] = [];
   let row = 0;
@@ -46,10 +47,8 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
     const firstRow = row;
     for (const span of sequence.spans) {
       tokens.set(sequence.tokens.view(span.start, span.end), row);
-      for (let position: number = span.start; position < span.end; position++, row++) {
-        positions[row] = position;
-        slots[row] = slotOf(sequence, position, memory);
-      }
+      for (const [group, ofGroup] of slots.entries()) fillSlots(ofGroup, row, sequence, span, group, memory);
+      for (let position: number = span.start; position < span.end; position++, row++) positions[row] = position;
     }
     assert(row > firstRow, 'a sequence has rows');
     sequences.push({
@@ -62,7 +61,9 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
   }
   assert(row === rowCount, 'the spans add up to the batch');
   const { blockSize } = memory.layout;
-  for (let pad = rowCount; pad < paddedRowCount; pad++) slots[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
+  for (const ofGroup of slots) {
+    for (let pad = rowCount; pad < paddedRowCount; pad++) ofGroup[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
+  }
   const outputRows = padOutputs(outputs, rule);
   return {
     sequences,
@@ -77,13 +78,23 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
   };
 }
 
-/** The row of the pool in which the token's KV is written. */
-function slotOf(sequence: SequencePlan, position: number, memory: KvMemory): number {
+/** Writes the rows of the pool to which the KV of a span's tokens goes in one KV group. */
+// biome-ignore lint/complexity/useMaxParams: called for each group of each sequence of each step, so without an object
+function fillSlots(
+  slots: Int32Array,
+  firstRow: number,
+  { writeTables, blockTables }: SequencePlan,
+  { start, end }: Span,
+  group: number,
+  memory: KvMemory,
+): void {
   const { blockSize } = memory.layout;
-  const table = (sequence.writeTables ?? sequence.blockTables)[0];
-  const index = blockIndexOf(position, blockSize);
-  assert(table !== undefined && index < table.length, 'a token within its block table');
-  return memory.slotOf(blockAt(table, index), position % blockSize);
+  const table = (writeTables ?? blockTables)[group];
+  const last = blockIndexOf(end - 1, blockSize);
+  assert(table !== undefined && last < table.length, 'tokens within their block table');
+  for (let position: number = start, row = firstRow; position < end; position++, row++) {
+    slots[row] = memory.slotOf(blockAt(table, blockIndexOf(position, blockSize)), position % blockSize);
+  }
 }
 
 function padOutputs(rows: readonly number[], rule: RowRule): Int32Array {

@@ -24,6 +24,7 @@ import {
   type StageResult,
   wholeModel,
 } from './contract.ts';
+import { layersKv } from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
 import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
 import { openRowMatmul } from './matmul/row-matmul.ts';
@@ -184,6 +185,7 @@ export class GgmlRunner implements Runner {
     const { config, blockSize } = options;
     this.stage = stageOf(options);
     const layers = layersOf(this.stage);
+    const kv = layersKv(config, this.stage);
     const layout = {
       type: options.kvType ?? F16,
       layerCount: layers.length,
@@ -207,7 +209,11 @@ export class GgmlRunner implements Runner {
         config,
         weights,
         memory: this.memory,
-        attention: attention.create(this.memory),
+        layersKv: kv,
+        attention: attention.create(
+          this.memory,
+          kv.map(({ group, place, window }) => ({ group, place, window, scale: config.attentionScale })),
+        ),
         kernels: { tiles: kernels.tiles, row: kernels.rowMatmul },
         bestTokens:
           passes === undefined || device.kind !== 'cpu'

@@ -21,10 +21,12 @@ export interface LayerWeights {
   readonly value: TensorPtr;
   readonly valueBias: TensorPtr | undefined;
   readonly attentionOutput: TensorPtr;
+  readonly attentionPostNorm: TensorPtr | undefined;
   readonly feedForwardNorm: TensorPtr;
   readonly gate: TensorPtr;
   readonly up: TensorPtr;
   readonly down: TensorPtr;
+  readonly feedForwardPostNorm: TensorPtr | undefined;
 }
 
 /** A matrix and its buffers, which decide the kernel that multiplies it. */
@@ -106,6 +108,7 @@ function layerWeights(store: WeightStore, config: ModelConfig, index: number): L
   const name = (part: string): string => `blk.${index}.${part}`;
   const bias = (part: string) => (config.hasQkvBias ? store.vector(name(`${part}.bias`)) : undefined);
   const norm = (part: string) => (config.hasQkNorm ? store.vector(name(`${part}_norm.weight`)) : undefined);
+  const postNorm = (part: string) => (config.hasPostNorms ? store.vector(name(`post_${part}_norm.weight`)) : undefined);
   return {
     attentionNorm: store.vector(name('attn_norm.weight')),
     query: store.matrix(name('attn_q.weight')),
@@ -117,10 +120,12 @@ function layerWeights(store: WeightStore, config: ModelConfig, index: number): L
     value: store.matrix(name('attn_v.weight')),
     valueBias: bias('attn_v'),
     attentionOutput: store.matrix(name('attn_output.weight')),
+    attentionPostNorm: postNorm('attention'),
     feedForwardNorm: store.vector(name('ffn_norm.weight')),
     gate: store.matrix(name('ffn_gate.weight')),
     up: store.matrix(name('ffn_up.weight')),
     down: store.matrix(name('ffn_down.weight')),
+    feedForwardPostNorm: postNorm('ffw'),
   };
 }
 

@@ -1,7 +1,7 @@
 /** Attention by its definition, in double precision: the reference for kernels. */
 import type { NativeApi } from '../../src/ggml/ffi.ts';
 import { F16, Q8_0 } from '../../src/ggml/types.ts';
-import type { AttentionVariant } from '../../src/runner/attention/attention-native.ts';
+import type { AttentionVariant } from '../../src/runner/attention/attention.ts';
 import type { ProbeSequence } from '../../src/runner/attention/self-test.ts';
 import { type KvMemory, type KvType, keyPart, rowElements, valuePart } from '../../src/runner/kv-memory.ts';
 
@@ -62,7 +62,7 @@ export class AttentionInDoubles {
     const scores = Array.from({ length: heads }, (_, head) => {
       const q = (this.#rows.length * heads + head) * headDim;
       const inHead = Math.floor(head / group) * headDim;
-      return Float64Array.from(keys, (key) => this.#dot(q, key + inHead) / Math.sqrt(headDim));
+      return Float64Array.from(keys, (key) => this.#dot(q, key + inHead));
     });
     this.#rows.push({ values, scores });
   }
@@ -74,14 +74,16 @@ export class AttentionInDoubles {
     return sum;
   }
 
-  expected({ window = 0, softCap = 0, sinks }: AttentionVariant): Float64Array {
+  expected({ window = 0, scale, softCap = 0, sinks }: AttentionVariant): Float64Array {
     const { headDim, group } = this.#shape;
+    const factor = scale ?? 1 / Math.sqrt(headDim);
     const result = new Float64Array(this.#values.length);
     let q = 0;
     for (const { values, scores } of this.#rows) {
       const first = window === 0 ? 0 : Math.max(0, values.length - window);
       for (const [head, all] of scores.entries()) {
-        const seen = all.subarray(first).map((score) => (softCap === 0 ? score : softCap * Math.tanh(score / softCap)));
+        const scaled = all.subarray(first).map((score) => score * factor);
+        const seen = softCap === 0 ? scaled : scaled.map((score) => softCap * Math.tanh(score / softCap));
         const inHead = Math.floor(head / group) * headDim;
         this.#average(seen, sinks?.[head], values.subarray(first), inHead, result.subarray(q, q + headDim));
         q += headDim;

@@ -2,14 +2,18 @@ import { assert } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
+import type { RopeConfig } from '../../ggml/rope-config.ts';
 import { F32, I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
+import type { LayerKv } from '../kv-groups.ts';
 import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
 import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
-import type { LayerWeights, ModelWeights } from '../weights.ts';
+import type { LayerWeights, ModelWeights, OutputHead } from '../weights.ts';
+import { LayerOperations } from './layer-operations.ts';
+import { type Layer, layers as layersByArchitecture } from './layers.ts';
 
 /** The largest number of tensors that one layer adds besides attention, with views and reshapes. */
 const nodesPerLayer = 60;
@@ -21,6 +25,8 @@ export interface DecoderParts {
   readonly weights: ModelWeights;
   /** The pool of the same layers as `weights`. */
   readonly memory: KvMemory;
+  /** Where the KV of each of these layers is. */
+  readonly layersKv: readonly LayerKv[];
   readonly attention: Attention;
   readonly kernels: MatmulKernels;
   /** Undefined if ggml cannot call Kvasir's functions. */
@@ -46,11 +52,9 @@ export interface DecoderGraph {
 }
 
 /**
- * The decoder of Llama, Qwen 2 and Qwen 3: pre-norm blocks of rotary grouped-query attention and a SwiGLU network.
- * Qwen 2 has biases of q, k and v, and Qwen 3 norms of q and k per head. RoPE pairs other elements in Llama than in
- * Qwen.
+ * A decoder of any architecture. `layers.ts` has the part of a layer that follows.
  *
- *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> + x -> norm -> SwiGLU -> + x
+ *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> the architecture's layer
  *
  * The model's last layer computes k and v for all rows, and the rest only for sampled rows.
  *
@@ -79,9 +83,13 @@ class DecoderBuilder {
   readonly #attention: Attention;
   #batch: Batch;
   readonly #matmuls: Matmuls;
+  readonly #operations: LayerOperations;
+  readonly #layer: Layer;
+  readonly #layersKv: readonly LayerKv[];
   /** Tokens, I32 `[rows]`, for the first stage; hidden states for other stages. */
   readonly #entry: TensorPtr;
-  readonly #slots: TensorPtr;
+  /** By KV group, I32 `[rows]`. */
+  readonly #slots: readonly TensorPtr[];
   readonly #positions: TensorPtr;
   readonly #outputRows: TensorPtr;
   readonly #outputPositions: TensorPtr;
@@ -89,7 +97,7 @@ class DecoderBuilder {
   best: TensorPtr | undefined;
 
   constructor(parts: DecoderParts, batch: Batch) {
-    const { graph, config, weights, memory, attention, kernels } = parts;
+    const { graph, config, weights, memory, attention, kernels, layersKv } = parts;
     this.#bestTokens = parts.bestTokens;
     this.#graph = graph;
     this.#config = config;
@@ -98,12 +106,15 @@ class DecoderBuilder {
     this.#attention = attention;
     this.#batch = batch;
     this.#matmuls = new Matmuls(graph, kernels);
+    this.#operations = new LayerOperations(graph, config, this.#matmuls, weights.ropeFreqs);
+    this.#layer = layersByArchitecture[config.architecture];
+    this.#layersKv = layersKv;
     const isFirst = weights.tokenEmbedding !== undefined;
     this.#entry = isFirst
       ? graph.input(I32, batch.paddedRowCount)
       : graph.input(F32, config.embeddingLength, batch.paddedRowCount);
     this.#positions = graph.input(I32, batch.paddedRowCount);
-    this.#slots = graph.input(I32, batch.paddedRowCount);
+    this.#slots = batch.slots.map(() => graph.input(I32, batch.paddedRowCount));
     this.#outputRows = graph.input(I32, Math.max(1, batch.outputRows.length));
     this.#outputPositions = graph.input(I32, Math.max(1, batch.outputRows.length));
     attention.prepare(graph, batch);
@@ -111,14 +122,11 @@ class DecoderBuilder {
 
   build(): TensorPtr | undefined {
     const graph = this.#graph;
-    const { rmsEpsilon } = this.#config;
-    const { tokenEmbedding, layers, head } = this.#weights;
-    let x =
-      tokenEmbedding === undefined
-        ? this.#entry
-        : this.#matmuls.takeRows(tokenEmbedding, this.#entry, this.#batch.paddedRowCount);
+    const operations = this.#operations;
+    const { layers, head } = this.#weights;
+    let x = this.#embed();
     for (const [index, layer] of layers.entries()) {
-      let h = graph.rmsNorm(x, layer.attentionNorm, rmsEpsilon);
+      let h = operations.norm(x, layer.attentionNorm);
       this.#store(index, layer, h);
       let rows: AttentionRows = 'all';
       if (head !== undefined && index === layers.length - 1) {
@@ -127,11 +135,9 @@ class DecoderBuilder {
         h = graph.getRows(h, this.#outputRows);
         x = graph.getRows(x, this.#outputRows);
       }
-      x = graph.add(x, this.#attend(index, layer, h, rows));
-      x = graph.add(x, this.#feedForward(layer, graph.rmsNorm(x, layer.feedForwardNorm, rmsEpsilon)));
+      x = this.#layer(operations, layer, x, this.#attend(index, layer, h, rows));
     }
-    const result =
-      head === undefined ? x : this.#matmuls.multiply(head.output, graph.rmsNorm(x, head.norm, rmsEpsilon));
+    const result = head === undefined ? x : this.#logits(head, x);
     graph.output(result);
     if (head !== undefined && this.#bestTokens !== undefined) {
       this.best = this.#bestTokens.node(graph, result, this.#batch.outputRows.length);
@@ -153,7 +159,7 @@ class DecoderBuilder {
     const graph = this.#graph;
     this.#writeEntry(hidden);
     graph.write(this.#positions, this.#batch.positions);
-    graph.write(this.#slots, this.#batch.slots);
+    for (const [group, slots] of this.#slots.entries()) graph.write(slots, this.#batch.slots[group]!);
     if (this.#weights.head !== undefined && this.#batch.outputCount > 0) {
       graph.write(this.#outputRows, this.#batch.outputRows);
       graph.write(this.#outputPositions, this.#batch.outputPositions);
@@ -176,45 +182,48 @@ class DecoderBuilder {
     if (padding.length > 0) this.#graph.write(this.#entry, padding, hidden.byteLength);
   }
 
+  /** The embeddings of the tokens, or the hidden states of the previous stage. */
+  #embed(): TensorPtr {
+    const { tokenEmbedding } = this.#weights;
+    if (tokenEmbedding === undefined) return this.#entry;
+    const { embeddingScale } = this.#config;
+    const x = this.#matmuls.takeRows(tokenEmbedding, this.#entry, this.#batch.paddedRowCount);
+    return embeddingScale === 1 ? x : this.#graph.scale(x, embeddingScale);
+  }
+
+  #logits(head: OutputHead, x: TensorPtr): TensorPtr {
+    const { finalSoftCap } = this.#config;
+    const logits = this.#matmuls.multiply(head.output, this.#operations.norm(x, head.norm));
+    return finalSoftCap === undefined ? logits : this.#graph.softCap(logits, finalSoftCap);
+  }
+
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */
   #store(index: number, layer: LayerWeights, h: TensorPtr): void {
     const graph = this.#graph;
-    const { headCountKv } = this.#config;
+    const operations = this.#operations;
+    const { group, place } = this.#layersKv[index]!;
     const width = rowElements(this.#memory.layout);
     const rows = this.#batch.paddedRowCount;
-    const projected = this.#project(layer.key, layer.keyBias, h);
-    const k = this.#rotate(projected, layer.keyNorm, headCountKv, this.#positions);
-    const v = this.#project(layer.value, layer.valueBias, h);
+    const projected = operations.project(layer.key, layer.keyBias, h);
+    const k = operations.rotate(projected, layer.keyNorm, this.#positions, this.#ropeOf(index));
+    const v = operations.project(layer.value, layer.valueBias, h);
     const store = (part: 0 | 1, values: TensorPtr): void =>
-      graph.expand(graph.setRows(this.#memory.tokenRows(graph, index, part), values, this.#slots));
+      graph.expand(graph.setRows(this.#memory.tokenRows(graph, place, part), values, this.#slots[group]!));
     store(keyPart, graph.reshape2d(k, width, rows));
     store(valuePart, v);
   }
 
   #attend(index: number, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
+    const operations = this.#operations;
     const positions = rows === 'all' ? this.#positions : this.#outputPositions;
-    const projected = this.#project(layer.query, layer.queryBias, h);
-    const q = this.#rotate(projected, layer.queryNorm, this.#config.headCount, positions);
+    const projected = operations.project(layer.query, layer.queryBias, h);
+    const q = operations.rotate(projected, layer.queryNorm, positions, this.#ropeOf(index));
     return this.#matmuls.multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
   }
 
-  #feedForward(layer: LayerWeights, h: TensorPtr): TensorPtr {
-    const graph = this.#graph;
-    const gate = this.#matmuls.multiply(layer.gate, h, 'several');
-    const up = this.#matmuls.multiply(layer.up, h, 'several');
-    return this.#matmuls.multiply(layer.down, graph.swiglu(gate, up));
-  }
-
-  #project(weight: TensorPtr, bias: TensorPtr | undefined, h: TensorPtr): TensorPtr {
-    const matmul = this.#matmuls.multiply(weight, h, 'several');
-    return bias === undefined ? matmul : this.#graph.add(matmul, bias);
-  }
-
-  /** F32 `[heads * headDim, rows]` -> normed per head if the model has norms, rotated: `[headDim, heads, rows]`. */
-  #rotate(x: TensorPtr, norm: TensorPtr | undefined, heads: number, positions: TensorPtr): TensorPtr {
-    const graph = this.#graph;
-    let shaped = graph.reshape3d(x, this.#config.headDim, heads, graph.rowCountOf(x));
-    if (norm !== undefined) shaped = graph.rmsNorm(shaped, norm, this.#config.rmsEpsilon);
-    return graph.rope(shaped, positions, this.#weights.ropeFreqs, this.#config.rope);
+  #ropeOf(index: number): RopeConfig {
+    const { rope, slidingWindow } = this.#config;
+    const isWindowed = this.#layersKv[index]!.window !== undefined;
+    return isWindowed && slidingWindow !== undefined ? slidingWindow.rope : rope;
   }
 }

@@ -4,7 +4,7 @@ import type { ModelConfig } from '../../ggml/model-config.ts';
 import { F16 } from '../../ggml/types.ts';
 import { CompileFailure, type CompileOptions, doWithout } from '../../native/compiler.ts';
 import type { KvMemory, KvType } from '../kv-memory.ts';
-import type { Attention } from './attention.ts';
+import type { Attention, AttentionLayer } from './attention.ts';
 import { GatherAttention } from './attention-gather.ts';
 import { type AttentionKernel, type AttentionShape, loadAttentionKernel } from './attention-kernel.ts';
 import { NativeAttention } from './attention-native.ts';
@@ -32,7 +32,7 @@ export interface AttentionChoice {
   readonly identity: string;
   /** For people: the kind, and why it was chosen. */
   readonly description: string;
-  create(memory: KvMemory): Attention;
+  create(memory: KvMemory, layers: readonly AttentionLayer[]): Attention;
 }
 
 export interface AttentionOptions extends CompileOptions {
@@ -61,7 +61,7 @@ export async function chooseAttention(
       kind: 'native',
       identity: `native ${kernel.sourceDigest}`,
       description: `native kernel (head size ${config.headDim}, ${kernel.shape.group} query heads per KV head, block size ${blockSize})`,
-      create: (memory) => new NativeAttention(device, memory, kernel),
+      create: (memory, layers) => new NativeAttention(device, memory, kernel, layers),
     };
   } catch (error) {
     if (!(error instanceof CompileFailure)) throw error;
@@ -94,5 +94,6 @@ const gather = (device: ComputeDevice, config: ModelConfig, why: string): Attent
   kind: 'gather',
   identity: 'gather',
   description: `ggml over gathered blocks (${why})`,
-  create: (memory) => new GatherAttention(memory, config.headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple),
+  create: (memory, layers) =>
+    new GatherAttention(memory, config.headCount, device.kind === 'cpu' ? 1 : gpuKvMultiple, layers),
 });

@@ -1,20 +1,30 @@
+import { assert } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { F16, F32, I32, rowBytes } from '../../ggml/types.ts';
 import type { Batch, BatchSequence } from '../batch.ts';
 import { type KvMemory, type KvPart, keyPart, kvRowBytes, valuePart } from '../kv-memory.ts';
-import type { Attention, AttentionRows } from './attention.ts';
+import { type Attention, type AttentionLayer, type AttentionRows, equalLayers } from './attention.ts';
 
 const maskedOut = 0xfc00; // -infinity in F16
 
 interface SequenceInputs {
   readonly sequence: BatchSequence;
+  /** The first block that a row sees; later than block 0 only with a window. */
+  readonly firstBlock: number;
   readonly blockCount: number;
-  /** Tokens of KV that attention reads: the tokens that the last row sees, and padding that is masked out. */
+  /** Tokens of KV that attention reads, from the first block to the last row's token, and padding that is masked out. */
   readonly kvLength: number;
   readonly granules: TensorPtr;
   /** Undefined for a single row that sees all of its KV. */
   readonly mask: TensorPtr | undefined;
+}
+
+/** Layers that read the same blocks and the same tokens of them. */
+interface Reader {
+  readonly group: number;
+  readonly window: number;
+  inputs: SequenceInputs[];
 }
 
 /**
@@ -24,47 +34,72 @@ interface SequenceInputs {
 export class GatherAttention implements Attention {
   readonly #memory: KvMemory;
   readonly #headCount: number;
-  readonly #scale: number;
   readonly #kvMultiple: number;
+  readonly #layers: readonly AttentionLayer[];
+  readonly #readers: Reader[] = [];
+  /** By layer. */
+  readonly #readerOf: readonly Reader[];
   #batch: Batch | undefined;
-  #inputs: SequenceInputs[] = [];
   /** The tensor into which the results of all sequences are written, for each kind of rows; every layer reuses it. */
   #canvases = new Map<AttentionRows, TensorPtr>();
 
   /** `kvMultiple`: GPU kernels need KV in whole tiles; CPU kernels compute any length (1). */
-  constructor(memory: KvMemory, headCount: number, kvMultiple: number) {
+  constructor(
+    memory: KvMemory,
+    headCount: number,
+    kvMultiple: number,
+    layers: readonly AttentionLayer[] = equalLayers(memory.layout),
+  ) {
     this.#memory = memory;
     this.#headCount = headCount;
     this.#kvMultiple = kvMultiple;
-    this.#scale = 1 / Math.sqrt(memory.layout.headDim);
+    this.#layers = layers;
+    this.#readerOf = layers.map(({ group, window = Infinity, softCap, sinks }) => {
+      assert(softCap === undefined && sinks === undefined, 'ggml over gathered blocks has no soft cap and no sinks');
+      const known = this.#readers.find((other) => other.group === group && other.window === window);
+      const reader = known ?? { group, window, inputs: [] };
+      if (known === undefined) this.#readers.push(reader);
+      return reader;
+    });
   }
 
   nodeCount(batch: Batch, layerCount: number): number {
-    return batch.sequences.length * (2 + 8 * layerCount) + 2;
+    return batch.sequences.length * (2 * this.#readers.length + 8 * layerCount) + 2;
   }
 
   prepare(graph: GraphBuilder, batch: Batch): void {
     this.#batch = batch;
     this.#canvases.clear();
-    this.#inputs = batch.sequences.map((sequence) => {
-      const kvLength = Math.ceil(sequence.kvLength / this.#kvMultiple) * this.#kvMultiple;
-      const blockCount = Math.ceil(kvLength / this.#memory.layout.blockSize);
-      const seesAll = sequence.rowCount === 1 && kvLength === sequence.kvLength;
-      return {
-        sequence,
-        blockCount,
-        kvLength,
-        granules: graph.input(I32, blockCount * this.#memory.granulesPerPart),
-        mask: seesAll ? undefined : graph.input(F16, kvLength, sequence.rowCount),
-      };
-    });
+    for (const reader of this.#readers) {
+      reader.inputs = batch.sequences.map((sequence) => this.#inputsOf(graph, sequence, batch.positions, reader));
+    }
+  }
+
+  #inputsOf(graph: GraphBuilder, sequence: BatchSequence, positions: Int32Array, { window }: Reader): SequenceInputs {
+    const { blockSize } = this.#memory.layout;
+    const firstSeen = Math.max(0, positions[sequence.firstRow]! + 1 - window);
+    const firstBlock = Math.floor(firstSeen / blockSize);
+    const read = sequence.kvLength - firstBlock * blockSize;
+    const kvLength = Math.ceil(read / this.#kvMultiple) * this.#kvMultiple;
+    const blockCount = Math.ceil(kvLength / blockSize);
+    const seesAll = sequence.rowCount === 1 && kvLength === read && firstSeen === firstBlock * blockSize;
+    return {
+      sequence,
+      firstBlock,
+      blockCount,
+      kvLength,
+      granules: graph.input(I32, blockCount * this.#memory.granulesPerPart),
+      mask: seesAll ? undefined : graph.input(F16, kvLength, sequence.rowCount),
+    };
   }
 
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr {
     const { headDim } = this.#memory.layout;
     const width = headDim * this.#headCount;
     const canvas = this.#canvas(graph, rows, width);
-    for (const inputs of this.#inputs) {
+    const { place, scale = 1 / Math.sqrt(headDim) } = this.#layers[layer]!;
+    const { window, inputs: ofSequences } = this.#readerOf[layer]!;
+    for (const inputs of ofSequences) {
       const { sequence } = inputs;
       if (rows === 'outputs' && sequence.outputIndex === undefined) continue;
       const first = rows === 'all' ? sequence.firstRow : (sequence.outputIndex ?? 0);
@@ -75,13 +110,13 @@ export class GatherAttention implements Attention {
         [width * F32.typeSize, headDim * F32.typeSize],
         first * width * F32.typeSize,
       );
-      const mask = count === sequence.rowCount ? inputs.mask : this.#lastRowMask(graph, inputs);
+      const mask = count === sequence.rowCount ? inputs.mask : this.#lastRowMask(graph, inputs, window);
       const result = graph.flashAttention(
         part,
-        this.#gather(graph, layer, keyPart, inputs),
-        this.#gather(graph, layer, valuePart, inputs),
+        this.#gather(graph, place, keyPart, inputs),
+        this.#gather(graph, place, valuePart, inputs),
         mask,
-        this.#scale,
+        scale,
       );
       graph.placeInto(result, canvas, first * width * F32.typeSize);
       graph.expand(result);
@@ -95,30 +130,44 @@ export class GatherAttention implements Attention {
   }
 
   writeInputs(graph: GraphBuilder): void {
-    for (const { sequence, kvLength, blockCount, granules, mask } of this.#inputs) {
-      const table = sequence.plan.blockTables[0];
-      // Padding reads the null block. Only on a GPU is KV padded, and there no padding row writes to the null block.
-      const ids = new Int32Array(blockCount);
-      if (table !== undefined) ids.set(table.ids.subarray(0, Math.min(blockCount, table.length)));
-      graph.write(granules, this.#memory.granulesOf(ids));
-      if (mask !== undefined && this.#batch !== undefined) {
-        graph.write(mask, causalMask(this.#batch.positions, sequence, kvLength));
+    const positions = this.#batch?.positions;
+    if (positions === undefined) return;
+    const { blockSize } = this.#memory.layout;
+    for (const { group, window, inputs } of this.#readers) {
+      for (const { sequence, firstBlock, kvLength, blockCount, granules, mask } of inputs) {
+        const table = sequence.plan.blockTables[group];
+        // Padding reads the null block. Only on a GPU is KV padded, and there no padding row writes to the null block.
+        const ids = new Int32Array(blockCount);
+        if (table !== undefined) {
+          ids.set(table.ids.subarray(firstBlock, Math.min(firstBlock + blockCount, table.length)));
+        }
+        graph.write(granules, this.#memory.granulesOf(ids));
+        if (mask === undefined) continue;
+        graph.write(mask, maskOf(positions, sequence, { first: firstBlock * blockSize, kvLength, window }));
       }
     }
   }
 
-  /** A sampled row sees all of its request's KV: no mask, or the last row of the mask if KV is padded. */
-  #lastRowMask(graph: GraphBuilder, { sequence, kvLength, mask }: SequenceInputs): TensorPtr | undefined {
-    if (mask === undefined || kvLength === sequence.kvLength) return undefined;
+  /** A sampled row sees all of its request's KV: no mask, or the last row of the mask if there are other tokens. */
+  #lastRowMask(
+    graph: GraphBuilder,
+    { sequence, firstBlock, kvLength, mask }: SequenceInputs,
+    window: number,
+  ): TensorPtr | undefined {
+    if (mask === undefined) return undefined;
+    const { blockSize } = this.#memory.layout;
+    const seesAll =
+      kvLength === sequence.kvLength - firstBlock * blockSize && sequence.kvLength - window <= firstBlock * blockSize;
+    if (seesAll) return undefined;
     const rowBytes = kvLength * F16.typeSize;
     return graph.view2d(mask, kvLength, 1, rowBytes, (sequence.rowCount - 1) * rowBytes);
   }
 
   /** `[headDim, kvLength, headsKv]` of the pool's type: the request's K or V in order of position. */
-  #gather(graph: GraphBuilder, layer: number, part: KvPart, { kvLength, granules }: SequenceInputs): TensorPtr {
+  #gather(graph: GraphBuilder, place: number, part: KvPart, { kvLength, granules }: SequenceInputs): TensorPtr {
     const { layout } = this.#memory;
     const { headDim, headCountKv, type } = layout;
-    const gathered = graph.getRows(this.#memory.granuleRows(graph, layer, part), granules);
+    const gathered = graph.getRows(this.#memory.granuleRows(graph, place, part), granules);
     return graph.reinterpret(
       gathered,
       type,
@@ -138,12 +187,27 @@ export class GatherAttention implements Attention {
   }
 }
 
-/** Row r sees position j when j <= its own position: F16 `[kvLength, rowCount]`, 0 = seen. */
-function causalMask(positions: Int32Array, { firstRow, rowCount }: BatchSequence, kvLength: number): Uint16Array {
+interface MaskShape {
+  /** The position of the first token. */
+  readonly first: number;
+  readonly kvLength: number;
+  readonly window: number;
+}
+
+/**
+ * Row r at position p sees position j when p - window < j <= p: F16 `[kvLength, rowCount]`, 0 = seen. Column 0 is the
+ * token at `first`.
+ */
+function maskOf(
+  positions: Int32Array,
+  { firstRow, rowCount }: BatchSequence,
+  { first, kvLength, window }: MaskShape,
+): Uint16Array {
   const mask = new Uint16Array(kvLength * rowCount);
   for (let row = 0; row < rowCount; row++) {
-    const seen = (positions[firstRow + row] ?? 0) + 1;
-    mask.fill(maskedOut, row * kvLength + seen, (row + 1) * kvLength);
+    const seenEnd = positions[firstRow + row]! + 1 - first;
+    mask.fill(maskedOut, row * kvLength, row * kvLength + Math.max(seenEnd - window, 0));
+    mask.fill(maskedOut, row * kvLength + seenEnd, (row + 1) * kvLength);
   }
   return mask;
 }

@@ -7,9 +7,10 @@ import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
 import { F16, Q8_0 } from '../../ggml/types.ts';
 import { KvMemory, rowElements } from '../kv-memory.ts';
+import { type AttentionLayer, type AttentionVariant, equalLayers } from './attention.ts';
 import { GatherAttention } from './attention-gather.ts';
 import { type AttentionKernel, kernelSizes, loadAttentionKernel } from './attention-kernel.ts';
-import { type AttentionVariant, NativeAttention } from './attention-native.ts';
+import { NativeAttention } from './attention-native.ts';
 import { attendOnce, fillRandomKv, type ProbeSequence, probeBatch, randomFloats } from './self-test.ts';
 import { findSharedPrefixes } from './shared-prefixes.ts';
 
@@ -115,9 +116,10 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
     ['no variant', {}],
     ['a window', { window: 37 }],
     ['a window longer than a range', { window: 700 }],
+    ['a scale', { scale: 0.3 }],
     ['a soft cap', { softCap: 0.5 }],
     ['sinks', { sinks: randomFloats(heads, 5).map((value) => 3 * value) }],
-    ['all variants', { window: 100, softCap: 2, sinks: randomFloats(heads, 6) }],
+    ['all variants', { window: 100, scale: 0.2, softCap: 2, sinks: randomFloats(heads, 6) }],
   ];
   const random = new RandomSource(shape.headDim * 100 + shape.group);
   const lengths = [1100, 300, 70, 160, 1, 64, 5, 20];
@@ -131,7 +133,7 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
   it.each(variants)('%s: equals attention in double precision', async (_, variant) => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
-    const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape), variant);
+    const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape), equalLayers(memory.layout, variant));
     const found = attendOnce(deviceOf(1), native, batch, { ...query, layer: 1 });
     doubles ??= new AttentionInDoubles(deviceOf(1).native, memory, shape, sequences, values, 1);
     expect(largestError(found, doubles.expected(variant))).toBeLessThan(2e-6);
@@ -141,14 +143,22 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
   it('equals ggml over gathered blocks, which sums in F16', async () => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
-    const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape));
-    const found = attendOnce(deviceOf(1), native, batch, query);
-    const gathered = attendOnce(deviceOf(1), new GatherAttention(memory, heads, 1), batch, query);
-    expect(largestError(found, Float64Array.from(gathered))).toBeLessThan(5e-3);
+    // Layers with and without a window in one model; their work is planned separately.
+    const each: AttentionLayer[] = [
+      { group: 0, place: 0 },
+      { group: 0, place: 1, window: 37 },
+    ];
+    const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape), each);
+    const gather = new GatherAttention(memory, heads, 1, each);
+    for (const layer of [0, 1]) {
+      const found = attendOnce(deviceOf(1), native, batch, { ...query, layer });
+      const gathered = attendOnce(deviceOf(1), gather, batch, { ...query, layer });
+      expect(largestError(found, Float64Array.from(gathered)), `layer ${layer}`).toBeLessThan(5e-3);
+    }
     memory.close();
   });
 
-  it.each([variants[0]!, variants[5]!])(
+  it.each([variants[0]!, variants[6]!])(
     '%s: the same bits alone, in a batch, in any chunks and with any number of threads',
     async (_, variant) => {
       const memory = randomPool(shape, blockCount);
@@ -157,7 +167,7 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
       const run = (threads: number, part: readonly ProbeSequence[], firstRow: number): Float32Array => {
         // The work is split for so many threads, but one thread computes it. Another test below has several threads.
         const device = { ...deviceOf(1), threads };
-        const native = new NativeAttention(device, memory, kernel, variant);
+        const native = new NativeAttention(device, memory, kernel, equalLayers(memory.layout, variant));
         const rows = values.slice(firstRow * width, (firstRow + rowsOf(part)) * width);
         return attendOnce(device, native, probeBatch(part, memory), { ...query, values: rows });
       };

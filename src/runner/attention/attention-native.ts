@@ -1,11 +1,11 @@
 import { assert } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
-import type { RawPtr, TensorPtr } from '../../ggml/ffi.ts';
+import type { NativeApi, RawPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { NativeMemory } from '../../native/native-memory.ts';
 import type { Batch } from '../batch.ts';
 import { type KvMemory, kvRowBytes } from '../kv-memory.ts';
-import type { Attention, AttentionRows } from './attention.ts';
+import { type Attention, type AttentionLayer, type AttentionRows, equalLayers } from './attention.ts';
 import type { AttentionKernel } from './attention-kernel.ts';
 import { type RowRun, WorkUnits } from './work-units.ts';
 
@@ -28,20 +28,13 @@ const viewField = {
   heads: 84,
 } as const;
 
-/** Differences between models besides their shapes. */
-export interface AttentionVariant {
-  /** Tokens that a row sees, itself included; default: all. */
-  readonly window?: number;
-  /** Scores become `cap * tanh(score / cap)`. */
-  readonly softCap?: number;
-  /** A score per query head, which is added to the softmax without a value. */
-  readonly sinks?: Float32Array;
-}
-
-/** The rows of q that one call of the kernel computes: the whole batch, or the sampled rows. */
-interface View {
-  readonly record: NativeMemory;
-  readonly work: WorkUnits;
+/** Layers that read the same blocks and the same tokens of them. */
+interface Reader {
+  readonly group: number;
+  /** The work of both kinds of rows. Readers with the same window share it. */
+  readonly work: Readonly<Record<AttentionRows, WorkUnits>>;
+  /** `struct view` of the rows of q that one call of the kernel computes: the whole batch, or the sampled rows. */
+  readonly views: Readonly<Record<AttentionRows, NativeMemory>>;
 }
 
 /**
@@ -55,45 +48,70 @@ export class NativeAttention implements Attention {
   readonly #memory: KvMemory;
   readonly #kernel: AttentionKernel;
   readonly #headCount: number;
+  /** `struct layer` of each layer. */
   readonly #layers: NativeMemory;
-  readonly #tables: NativeMemory;
+  readonly #layerCount: number;
+  /** By KV group, the sequences' block tables, one after another. */
+  readonly #tables: NativeMemory[] = [];
   readonly #partials: NativeMemory;
   readonly #done: NativeMemory;
   readonly #scratch: NativeMemory;
-  readonly #sinks: NativeMemory | undefined;
-  readonly #views: Readonly<Record<AttentionRows, View>>;
+  readonly #sinks: NativeMemory[] = [];
+  readonly #readers: Reader[] = [];
+  /** By layer. */
+  readonly #readerOf: readonly Reader[];
   #batch: Batch | undefined;
 
-  constructor(device: ComputeDevice, memory: KvMemory, kernel: AttentionKernel, variant: AttentionVariant = {}) {
+  constructor(
+    device: ComputeDevice,
+    memory: KvMemory,
+    kernel: AttentionKernel,
+    layers: readonly AttentionLayer[] = equalLayers(memory.layout),
+  ) {
     const { native } = device;
-    const { layerCount, headCountKv, headDim } = memory.layout;
     this.#memory = memory;
     this.#kernel = kernel;
-    this.#headCount = headCountKv * kernel.shape.group;
-    this.#layers = new NativeMemory(native, layerCount * layerBytes);
-    this.#tables = new NativeMemory(native);
+    this.#headCount = memory.layout.headCountKv * kernel.shape.group;
+    this.#layerCount = layers.length;
+    this.#layers = new NativeMemory(native, layers.length * layerBytes);
     this.#partials = new NativeMemory(native);
     this.#done = new NativeMemory(native);
     this.#scratch = new NativeMemory(native, 64 + device.threads * kernel.scratchBytes);
-    const { threads } = device;
-    const window = variant.window ?? 0;
-    const newView = (): View => ({
-      record: new NativeMemory(native, viewBytes),
-      work: new WorkUnits(native, kernel.shape, { headCountKv, threads, window }),
-    });
-    this.#views = { all: newView(), outputs: newView() };
-    if (variant.sinks !== undefined) {
-      this.#sinks = new NativeMemory(native, variant.sinks.byteLength);
-      new Float32Array(this.#sinks.words.buffer).set(variant.sinks);
+    for (const { group } of layers) while (this.#tables.length <= group) this.#tables.push(new NativeMemory(native));
+    this.#readerOf = layers.map((layer) => this.#readerFor(device, layer));
+    for (const [index, layer] of layers.entries()) this.#writeLayer(native, index, layer);
+  }
+
+  #readerFor(device: ComputeDevice, { group, window = 0 }: AttentionLayer): Reader {
+    const known = this.#readers.find(({ group: other, work }) => other === group && work.all.window === window);
+    if (known !== undefined) return known;
+    const { native, threads } = device;
+    const { headCountKv } = this.#memory.layout;
+    const newWork = (): WorkUnits => new WorkUnits(native, this.#kernel.shape, { headCountKv, threads, window });
+    // Without a window, the work depends on the block tables, because requests with equal blocks are computed together.
+    const same = window === 0 ? undefined : this.#readers.find(({ work }) => work.all.window === window);
+    const work = same?.work ?? { all: newWork(), outputs: newWork() };
+    const views = { all: new NativeMemory(native, viewBytes), outputs: new NativeMemory(native, viewBytes) };
+    const reader = { group, work, views };
+    this.#readers.push(reader);
+    return reader;
+  }
+
+  #writeLayer(native: NativeApi, index: number, { place, window = 0, scale, softCap, sinks }: AttentionLayer): void {
+    const { layout } = this.#memory;
+    const at = index * layerBytes;
+    let sinksAddress = 0;
+    if (sinks !== undefined) {
+      const copy = new NativeMemory(native, sinks.byteLength);
+      new Float32Array(copy.words.buffer).set(sinks);
+      this.#sinks.push(copy);
+      sinksAddress = copy.address;
     }
-    for (let layer = 0; layer < layerCount; layer++) {
-      const at = layer * layerBytes;
-      this.#layers.setPointer(at + layerField.sinks, this.#sinks?.address ?? 0);
-      this.#layers.setInt64(at + layerField.part, layer * 2 * memory.layout.blockSize * kvRowBytes(memory.layout));
-      this.#layers.bytes.setInt32(at + layerField.window, window, true);
-      this.#layers.bytes.setFloat32(at + layerField.scale, 1 / Math.sqrt(headDim), true);
-      this.#layers.bytes.setFloat32(at + layerField.softCap, variant.softCap ?? 0, true);
-    }
+    this.#layers.setPointer(at + layerField.sinks, sinksAddress);
+    this.#layers.setInt64(at + layerField.part, place * 2 * layout.blockSize * kvRowBytes(layout));
+    this.#layers.bytes.setInt32(at + layerField.window, window, true);
+    this.#layers.bytes.setFloat32(at + layerField.scale, scale ?? 1 / Math.sqrt(layout.headDim), true);
+    this.#layers.bytes.setFloat32(at + layerField.softCap, softCap ?? 0, true);
   }
 
   nodeCount(_batch: Batch, layerCount: number): number {
@@ -106,8 +124,7 @@ export class NativeAttention implements Attention {
 
   rebind(batch: Batch): boolean {
     this.#bind(batch);
-    const { layerCount } = this.#memory.layout;
-    for (let layer = 0; layer < layerCount; layer++) {
+    for (let layer = 0; layer < this.#layerCount; layer++) {
       this.#layers.bytes.setInt32(layer * layerBytes + layerField.nextUnit, 0, true);
     }
     return true;
@@ -118,21 +135,30 @@ export class NativeAttention implements Attention {
     const all: RowRun[] = [];
     const outputs: RowRun[] = [];
     this.#layOutTables(batch, all, outputs);
-    // Layers run one after another, and so do views, so they share the memory that one call writes and reads.
-    const { all: whole, outputs: sampled } = this.#views;
-    whole.work.plan(all, batch.positions, this.#tables.words);
-    // In a step with only decodes every row is sampled, and both views have the same plan.
+    // In a step with only decodes every row is sampled, and both kinds of rows have the same plan.
     const isSamePlan = areSameRows(all, outputs);
-    if (!isSamePlan) sampled.work.plan(outputs, batch.outputPositions, this.#tables.words);
-    this.#partials.reserve(4 * Math.max(whole.work.partialFloats, sampled.work.partialFloats));
-    this.#done.reserve(4 * Math.max(whole.work.rowCount, sampled.work.rowCount));
-    this.#writeView(whole, whole.work);
-    this.#writeView(sampled, isSamePlan ? whole.work : sampled.work);
+    const planned = new Set<WorkUnits>();
+    for (const { group, work } of this.#readers) {
+      if (planned.has(work.all)) continue;
+      planned.add(work.all);
+      const tables = this.#tables[group]!.words;
+      work.all.plan(all, batch.positions, tables);
+      if (!isSamePlan) work.outputs.plan(outputs, batch.outputPositions, tables);
+    }
+    // Layers run one after another, so they share the memory that one call writes and reads.
+    for (const { work } of this.#readers) {
+      this.#partials.reserve(4 * Math.max(work.all.partialFloats, work.outputs.partialFloats));
+      this.#done.reserve(4 * Math.max(work.all.rowCount, work.outputs.rowCount));
+    }
+    for (const { group, work, views } of this.#readers) {
+      this.#writeView(views.all, group, work.all);
+      this.#writeView(views.outputs, group, isSamePlan ? work.all : work.outputs);
+    }
   }
 
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr {
     const at = layer * layerBytes;
-    this.#layers.setPointer(at + layerField.view, this.#views[rows].record.address);
+    this.#layers.setPointer(at + layerField.view, this.#readerOf[layer]!.views[rows].address);
     this.#layers.bytes.setInt32(at + layerField.nextUnit, 0, true);
     const count = rows === 'all' ? this.#batch?.paddedRowCount : this.#batch?.outputRows.length;
     const width = this.#memory.layout.headDim * this.#headCount;
@@ -142,29 +168,31 @@ export class NativeAttention implements Attention {
 
   writeInputs(): void {}
 
-  /** Writes the block tables one after another, and collects the rows that read each of them. */
+  /** Writes each group's block tables one after another, and collects the rows that read each of them. */
   #layOutTables(batch: Batch, all: RowRun[], outputs: RowRun[]): void {
     const { blockSize } = this.#memory.layout;
     let blocks = 0;
     for (const { kvLength } of batch.sequences) blocks += Math.ceil(kvLength / blockSize);
-    this.#tables.reserve(blocks * 4);
+    for (const tables of this.#tables) tables.reserve(blocks * 4);
     let table = 0;
     for (const { plan, firstRow, rowCount, kvLength, outputIndex } of batch.sequences) {
       const count = Math.ceil(kvLength / blockSize);
-      const source = plan.blockTables[0];
-      assert(source !== undefined && source.length >= count, 'a block table that covers all KV that is read');
-      this.#tables.words.set(source.ids.subarray(0, count), table);
+      for (const [group, tables] of this.#tables.entries()) {
+        const source = plan.blockTables[group];
+        assert(source !== undefined && source.length >= count, 'a block table that covers all KV that is read');
+        tables.words.set(source.ids.subarray(0, count), table);
+      }
       all.push({ table, firstRow, rowCount });
       if (outputIndex !== undefined) outputs.push({ table, firstRow: outputIndex, rowCount: 1 });
       table += count;
     }
   }
 
-  #writeView({ record }: View, work: WorkUnits): void {
+  #writeView(record: NativeMemory, group: number, work: WorkUnits): void {
     const { bytes } = record;
     record.setPointer(viewField.pool, this.#memory.baseAddress);
     record.setInt64(viewField.blockStride, this.#memory.blockBytes);
-    record.setPointer(viewField.tables, this.#tables.address);
+    record.setPointer(viewField.tables, this.#tables[group]!.address);
     record.setPointer(viewField.rowOf, work.rowOf.address);
     record.setPointer(viewField.positions, work.positions.address);
     record.setPointer(viewField.partialOf, work.partialOf.address);

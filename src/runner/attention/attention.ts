@@ -1,6 +1,7 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { Batch } from '../batch.ts';
+import type { KvLayout } from '../kv-memory.ts';
 
 /**
  * Attention over the paged pool. One implementation gathers blocks and calls ggml (`attention-gather.ts`); the other is
@@ -25,5 +26,29 @@ export interface Attention {
   /** The largest number of tensors that `prepare` and `attend` add. */
   nodeCount(batch: Batch, layerCount: number): number;
 }
+
+/** How one layer attends. */
+export interface AttentionLayer extends AttentionVariant {
+  /** The KV group whose blocks have the layer's KV. All groups have the same number of tokens per block. */
+  readonly group: number;
+  /** The layer's index among the layers of a block. */
+  readonly place: number;
+}
+
+/** Differences between layers and models besides their shapes. */
+export interface AttentionVariant {
+  /** Tokens that a row sees, itself included; default: all. */
+  readonly window?: number | undefined;
+  /** Factor of scores; default: 1 / sqrt(length of a head). */
+  readonly scale?: number;
+  /** Scores become `cap * tanh(score / cap)`. */
+  readonly softCap?: number;
+  /** A score per query head, which is added to the softmax without a value. */
+  readonly sinks?: Float32Array;
+}
+
+/** The layers of a pool with one KV group, if all layers have the same variant. */
+export const equalLayers = ({ layerCount }: KvLayout, variant: AttentionVariant = {}): readonly AttentionLayer[] =>
+  Array.from({ length: layerCount }, (_, place) => ({ ...variant, group: 0, place }));
 
 export type AttentionRows = 'all' | 'outputs';

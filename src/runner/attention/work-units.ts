@@ -48,7 +48,8 @@ export class WorkUnits {
   readonly #shape: AttentionShape;
   readonly #headCountKv: number;
   readonly #threads: number;
-  readonly #window: number;
+  /** Tokens that a row sees; 0: all. */
+  readonly window: number;
   readonly units: NativeMemory;
   /** The index in q of each row: rows that are computed together are adjacent here. */
   readonly rowOf: NativeMemory;
@@ -65,7 +66,7 @@ export class WorkUnits {
     this.#shape = shape;
     this.#headCountKv = headCountKv;
     this.#threads = threads;
-    this.#window = window;
+    this.window = window;
     this.units = new NativeMemory(native);
     this.rowOf = new NativeMemory(native);
     this.positions = new NativeMemory(native);
@@ -81,7 +82,7 @@ export class WorkUnits {
     for (const memory of [this.rowOf, this.positions, this.partialOf]) memory.reserve(bytes);
     const { blockSize } = this.#shape;
     const sharing =
-      this.#window === 0 ? findSharedPrefixes(runs, positions, tables, blockSize) : { trees: [], alone: runs };
+      this.window === 0 ? findSharedPrefixes(runs, positions, tables, blockSize) : { trees: [], alone: runs };
     const rowsMax = this.#rowsMax;
     const chunks =
       sharing.trees.length + sharing.alone.reduce((sum, { rowCount }) => sum + Math.ceil(rowCount / rowsMax), 0);
@@ -152,7 +153,7 @@ export class WorkUnits {
   }
 
   #firstRange(position: number): number {
-    return this.#window === 0 ? 0 : Math.floor(Math.max(0, position + 1 - this.#window) / kernelSizes.range);
+    return this.window === 0 ? 0 : Math.floor(Math.max(0, position + 1 - this.window) / kernelSizes.range);
   }
 
   /** Appends rows of q to `rowOf`; returns the index of the first. */

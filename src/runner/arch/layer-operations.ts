@@ -1,0 +1,61 @@
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
+import type { RopeConfig } from '../../ggml/rope-config.ts';
+import type { Matmuls } from '../matmul/matmuls.ts';
+import type { LayerWeights } from '../weights.ts';
+
+/** The operations from which architectures build their layers. Rows of tensors are tokens. */
+export class LayerOperations {
+  readonly #graph: GraphBuilder;
+  readonly #config: ModelConfig;
+  readonly #matmuls: Matmuls;
+  readonly #ropeFreqs: TensorPtr | undefined;
+
+  constructor(graph: GraphBuilder, config: ModelConfig, matmuls: Matmuls, ropeFreqs: TensorPtr | undefined) {
+    this.#graph = graph;
+    this.#config = config;
+    this.#matmuls = matmuls;
+    this.#ropeFreqs = ropeFreqs;
+  }
+
+  add(a: TensorPtr, b: TensorPtr): TensorPtr {
+    return this.#graph.add(a, b);
+  }
+
+  /** RMS norm. */
+  norm(x: TensorPtr, weight: TensorPtr): TensorPtr {
+    return this.#graph.rmsNorm(x, weight, this.#config.rmsEpsilon);
+  }
+
+  /** `down(silu(gate(h)) * up(h))` */
+  swiglu(weights: LayerWeights, h: TensorPtr): TensorPtr {
+    return this.#matmuls.multiply(weights.down, this.#graph.swiglu(...this.#gateAndUp(weights, h)));
+  }
+
+  /** `down(gelu(gate(h)) * up(h))` */
+  geglu(weights: LayerWeights, h: TensorPtr): TensorPtr {
+    return this.#matmuls.multiply(weights.down, this.#graph.geglu(...this.#gateAndUp(weights, h)));
+  }
+
+  /** The product with one of several matrices that `h` is multiplied by. */
+  project(weight: TensorPtr, bias: TensorPtr | undefined, h: TensorPtr): TensorPtr {
+    const product = this.#matmuls.multiply(weight, h, 'several');
+    return bias === undefined ? product : this.#graph.add(product, bias);
+  }
+
+  /** F32 `[heads * headDim, rows]` -> normed per head if the model has norms, rotated: `[headDim, heads, rows]`. */
+  rotate(x: TensorPtr, norm: TensorPtr | undefined, positions: TensorPtr, rope: RopeConfig): TensorPtr {
+    const graph = this.#graph;
+    const { headDim } = this.#config;
+    const heads = graph.columnCountOf(x) / headDim;
+    let shaped = graph.reshape3d(x, headDim, heads, graph.rowCountOf(x));
+    if (norm !== undefined) shaped = this.norm(shaped, norm);
+    return graph.rope(shaped, positions, this.#ropeFreqs, rope);
+  }
+
+  #gateAndUp(weights: LayerWeights, h: TensorPtr): [gate: TensorPtr, up: TensorPtr] {
+    const gate = this.#matmuls.multiply(weights.gate, h, 'several');
+    return [gate, this.#matmuls.multiply(weights.up, h, 'several')];
+  }
+}

@@ -1,0 +1,25 @@
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import type { Architecture } from '../../ggml/model-config.ts';
+import type { LayerWeights } from '../weights.ts';
+import { gemma3Layer } from './gemma3.ts';
+import type { LayerOperations } from './layer-operations.ts';
+import { llamaLayer } from './llama.ts';
+
+/**
+ * The part of a layer after attention. `x` is the layer's input, and `attended` the result of attention after its
+ * output matrix, both F32 `[embedding, rows]`. Returns the layer's output in this shape.
+ */
+export type Layer = (
+  operations: LayerOperations,
+  weights: LayerWeights,
+  x: TensorPtr,
+  attended: TensorPtr,
+) => TensorPtr;
+
+/** Each architecture's layer. `DecoderBuilder` has the parts that all architectures share. */
+export const layers: Readonly<Record<Architecture, Layer>> = {
+  llama: llamaLayer,
+  qwen2: llamaLayer,
+  qwen3: llamaLayer,
+  gemma3: gemma3Layer,
+};
