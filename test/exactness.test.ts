@@ -34,6 +34,8 @@ const models = [
   ['llama', 'Q4_K_M', 'q8_0', 'our', 'native'],
   // As on a CPU without our kernels: ggml pads a batch, and has another kernel for a single row.
   ['llama', 'Q4_K', 'f16', "ggml's", 'native'],
+  ['qwen3moe', 'Q8_0', 'f16', 'our', 'native'],
+  ['qwen3moe', 'Q4_K', 'f16', "ggml's", 'native'],
   // Its prompt is longer than three windows.
   ['gemma3', 'Q8_0', 'f16', 'our', 'native'],
   ['gemma3', 'F16', 'f16', "ggml's", 'gather'],
@@ -125,15 +127,15 @@ describe('a request on one layer', () => {
 
   /** For other types, ggml computes the matmuls in any case. */
   const typesWithKernels = ['F16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K'] as const;
-  const types = [
-    ...weightTypeNames.map((type) => [type, 'default'] as const),
-    ...typesWithKernels.map((type) => [type, "ggml's"] as const),
-  ];
+  const types = (['llama', 'qwen3moe'] as const).flatMap((architecture) => [
+    ...weightTypeNames.map((type) => [architecture, type, 'default'] as const),
+    ...typesWithKernels.map((type) => [architecture, type, "ggml's"] as const),
+  ]);
   it.each(types)(
-    'with %s weights and %s matmuls has the same bits alone, in chunks, in a batch and after a preemption',
-    async (type, matmuls) => {
-      const path = folder.file(`one-layer-${type}.gguf`);
-      await writeTinyModel(path, { architecture: 'llama', type, layers: 1, feedForward: 256 });
+    'of %s with %s weights and %s matmuls has the same bits alone, in chunks, in a batch and after a preemption',
+    async (architecture, type, matmuls) => {
+      const path = folder.file(`one-layer-${architecture}-${type}.gguf`);
+      await writeTinyModel(path, { architecture, type, layers: 1, feedForward: 256 });
       const drive = await Drive.open(path, { kvCacheBytes, matmulKernels: matmuls === 'default' });
       const [alone, chunked, batch, preempted] = [
         await drive.run([short]),

@@ -79,6 +79,7 @@ describe('a model in two and in three stages computes the same bits as the whole
     ['qwen2, Q8_0', { architecture: 'qwen2', type: 'Q8_0', tied: true }],
     ['qwen3, Q4_K', { architecture: 'qwen3', type: 'Q4_K' }],
     ['gemma3, Q8_0', { architecture: 'gemma3', type: 'Q8_0' }],
+    ['qwen3moe, Q4_K and Q6_K', { architecture: 'qwen3moe', type: 'Q4_K_M' }],
     ['llama, Q4_K and Q6_K', { architecture: 'llama', type: 'Q4_K_M', tied: true }],
   ];
 

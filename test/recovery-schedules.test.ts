@@ -8,6 +8,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
 import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
 import { keysOf } from '../src/cli/proof/stored-blocks.ts';
+import type { Architecture } from '../src/ggml/model-config.ts';
 import { KvCache } from '../src/kv/kv-cache.ts';
 import { ExternalKv } from '../src/scheduler/external-kv.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
@@ -38,7 +39,7 @@ interface Subject {
   readonly workloads: number;
 }
 
-const tiny = (architecture: 'llama' | 'qwen2' | 'qwen3' | 'gemma3', type: 'Q8_0' | 'F16' | 'Q4_0') => async () => {
+const tiny = (architecture: Architecture, type: 'Q8_0' | 'F16' | 'Q4_0') => async () => {
   const path = folder.file(`${architecture}.gguf`);
   await writeTinyModel(path, { architecture, type });
   return path;
@@ -51,6 +52,7 @@ const subjects: readonly Subject[] = [
   { name: 'a random gemma3', model: tiny('gemma3', 'Q8_0'), ranks: 1, workloads: 10 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2, workloads: 7 },
   { name: 'a random qwen3 on two ranks', model: tiny('qwen3', 'Q8_0'), ranks: 2, workloads: 8 },
+  { name: 'a random qwen3moe on two ranks', model: tiny('qwen3moe', 'Q8_0'), ranks: 2, workloads: 4 },
 ];
 
 describe.each(subjects)('$name', ({ model, ranks, workloads }) => {

@@ -5,6 +5,7 @@
  * Their text is random, but engines compute it as for real models. Equal options give equal files.
  */
 import { open } from 'node:fs/promises';
+import type { ExpertConfig } from '../../src/ggml/expert-config.ts';
 import { type ContextPtr, type GgufPtr, loadNative, type NativeApi } from '../../src/ggml/ffi.ts';
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import { expectedTensors } from '../../src/ggml/tensor-list.ts';
@@ -24,6 +25,8 @@ export interface ModelOptions {
   readonly headsKv?: number;
   readonly headDim?: number;
   readonly feedForward?: number;
+  /** Of qwen3moe. */
+  readonly experts?: ExpertConfig;
   /** At least 264. */
   readonly vocab?: number;
   readonly context?: number;
@@ -41,7 +44,7 @@ export interface ModelOptions {
   readonly finalSoftCap?: number;
 }
 
-/** Writes a model of less than 10 MB. Rows are long enough for every type of weights. */
+/** Writes a model of less than 15 MB. Rows are long enough for every type of weights. */
 export function writeTinyModel(path: string, options: ModelOptions): Promise<void> {
   return writeModel(path, options);
 }
@@ -72,7 +75,10 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
     return tensorType(name, shapes.get(name)?.length ?? 1, type ?? options.type, config);
   };
   writeHeader(path, options, { config, shapes, typeOf });
-  const elements = [...shapes.values()].reduce((sum, [columns = 1, rows = 1]) => sum + columns * rows, 0);
+  const elements = [...shapes.values()].reduce(
+    (sum, shape) => sum + shape.reduce((product, length) => product * length),
+    0,
+  );
   const random = new RandomRows(options.seed ?? 1, elements);
   const file = await open(path, 'a');
   try {
@@ -85,6 +91,8 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
 function configOf(options: ModelOptions): ModelConfig {
   const headDim = options.headDim ?? 64;
   const isGemma = options.architecture === 'gemma3';
+  const isQwen3 = options.architecture === 'qwen3' || options.architecture === 'qwen3moe';
+  const hasExperts = options.architecture === 'qwen3moe';
   return {
     architecture: options.architecture,
     name: `random ${options.architecture} ${options.type}`,
@@ -96,12 +104,13 @@ function configOf(options: ModelOptions): ModelConfig {
     headCountKv: options.headsKv ?? 2,
     headDim,
     feedForwardLength: options.feedForward ?? 512,
+    ...(hasExperts ? { experts: options.experts ?? { count: 8, used: 3, feedForwardLength: 256 } } : {}),
     rmsEpsilon: 1e-6,
     rope: {
       mode: options.architecture === 'llama' ? 'normal' : 'neox',
       scaling: 'none',
       dimension: headDim,
-      freqBase: options.architecture === 'qwen3' || isGemma ? 1_000_000 : 10_000,
+      freqBase: isQwen3 || isGemma ? 1_000_000 : 10_000,
       freqScale: 1,
       extFactor: 0,
       attnFactor: 1,
@@ -113,7 +122,7 @@ function configOf(options: ModelOptions): ModelConfig {
     hasQkvBias: options.qkvBias ?? options.architecture === 'qwen2',
     attentionScale: 1 / Math.sqrt(headDim),
     embeddingScale: isGemma ? Math.sqrt(options.embedding ?? 256) : 1,
-    hasQkNorm: options.architecture === 'qwen3' || isGemma,
+    hasQkNorm: isQwen3 || isGemma,
     hasPostNorms: isGemma,
     tiedEmbeddings: options.tied ?? isGemma,
   };
@@ -121,10 +130,10 @@ function configOf(options: ModelOptions): ModelConfig {
 
 /** llama.cpp's mixture for Q4_K_M: more bits for the head, and for values and `ffn_down` in about half of the layers. */
 function tensorType(name: string, dimensions: number, type: ModelOptions['type'], config: ModelConfig): string {
-  if (dimensions === 1) return 'F32';
+  if (dimensions === 1 || name.endsWith('.ffn_gate_inp.weight')) return 'F32';
   if (type !== 'Q4_K_M') return type;
   if (name === 'output.weight' || (name === 'token_embd.weight' && config.tiedEmbeddings)) return 'Q6_K';
-  const layer = Number(/^blk\.(\d+)\.(attn_v|ffn_down)\./.exec(name)?.[1] ?? Number.NaN);
+  const layer = Number(/^blk\.(\d+)\.(attn_v|ffn_down|ffn_down_exps)\./.exec(name)?.[1] ?? Number.NaN);
   const eighth = Math.floor(config.layerCount / 8);
   const hasMoreBits = layer < eighth || layer >= 7 * eighth || (layer - eighth) % 3 === 2;
   return hasMoreBits ? 'Q6_K' : 'Q4_K';
@@ -169,11 +178,11 @@ interface Header {
 
 function addTensor({ native, gguf, context }: Header, { name, shape, type }: NewTensor): void {
   const id = ggmlTypeNamed(type)?.id ?? 0;
-  const [columns = 1, rows] = shape;
+  const [columns = 1, rows, experts] = shape;
   const tensor =
     rows === undefined
       ? native.ggml_new_tensor_1d(context, id, columns)
-      : native.ggml_new_tensor_2d(context, id, columns, rows);
+      : native.ggml_new_tensor_3d(context, id, columns, rows, experts ?? 1);
   native.ggml_set_name(tensor, name);
   native.gguf_add_tensor(gguf, tensor);
 }
@@ -188,6 +197,11 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   u32('block_count', config.layerCount);
   u32('embedding_length', config.embeddingLength);
   u32('feed_forward_length', config.feedForwardLength);
+  if (config.experts !== undefined) {
+    u32('expert_count', config.experts.count);
+    u32('expert_used_count', config.experts.used);
+    u32('expert_feed_forward_length', config.experts.feedForwardLength);
+  }
   u32('attention.head_count', config.headCount);
   u32('attention.head_count_kv', config.headCountKv);
   u32('attention.key_length', config.headDim);
@@ -241,7 +255,8 @@ async function writeTensor(
   const native = loadNative();
   const type = ggmlTypeNamed(typeName);
   if (type === undefined) throw new Error(`no type ${typeName}`);
-  const [columns = 1, rows = 1] = shape;
+  const [columns = 1, rowsOfMatrix = 1, matrices = 1] = shape;
+  const rows = rowsOfMatrix * matrices;
   const rowsPerChunk = Math.max(1, Math.min(rows, Math.floor(CHUNK / columns)));
   const source = new Float32Array(rowsPerChunk * columns);
   const target = new Uint8Array(rowsPerChunk * rowBytes(type, columns));
@@ -274,6 +289,8 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
       ? { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 }
       : { mean: 0, deviation: 0.5, rowSpread: 0 };
   }
+  // One expert of a token has most of the weight: where rounding chooses another last expert, little changes.
+  if (name.includes('ffn_gate_inp')) return { mean: 0, deviation: 4 * matrix, rowSpread: 0 };
   const outward = name.includes('attn_output') || name.includes('ffn_down');
   return { mean: 0, deviation: (outward ? 3 : 1.5) * matrix, rowSpread: 0 };
 }

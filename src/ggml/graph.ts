@@ -74,6 +74,32 @@ export class GraphBuilder {
   mulMat(weight: TensorPtr, x: TensorPtr): TensorPtr {
     return this.#device.native.ggml_mul_mat(this.#context, weight, x);
   }
+  /**
+   * Each token's rows times the matrices that are chosen for the token: weights `[n, m, matrices]`, x `[n, chosen or 1,
+   * tokens]`, chosen I32 `[chosen, tokens]` -> `[m, chosen, tokens]`.
+   */
+  mulMatId(weights: TensorPtr, x: TensorPtr, chosen: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_mul_mat_id(this.#context, weights, x, chosen);
+  }
+  /** Elements are repeated along dimensions in which `b` has one. */
+  multiply(a: TensorPtr, b: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_mul(this.#context, a, b);
+  }
+  divide(a: TensorPtr, b: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_div(this.#context, a, b);
+  }
+  softMax(x: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_soft_max(this.#context, x);
+  }
+  /** I32 `[count, rows]`: the indices of the largest elements of each row, in descending order of the elements. */
+  largest(x: TensorPtr, count: number): TensorPtr {
+    return this.#device.native.ggml_argsort_top_k(this.#context, x, count);
+  }
+  /** `[1, rows]`: the sum of each row, or `minimum` if the sum is smaller. */
+  sumRowsAtLeast(x: TensorPtr, minimum: number): TensorPtr {
+    const { native } = this.#device;
+    return native.ggml_clamp(this.#context, native.ggml_sum_rows(this.#context, x), minimum, Number.POSITIVE_INFINITY);
+  }
   add(a: TensorPtr, b: TensorPtr): TensorPtr {
     return this.#device.native.ggml_add(this.#context, a, b);
   }

@@ -36,6 +36,17 @@ describe('the configuration of a model', () => {
     expect(await configOfTiny({})).toMatchObject({ hasQkvBias: false, hasQkNorm: false, rope: { mode: 'normal' } });
   });
 
+  it('has the experts of a mixture', async () => {
+    const experts = { count: 8, used: 3, feedForwardLength: 256 };
+    expect(await configOfTiny({ architecture: 'qwen3moe', experts })).toMatchObject({
+      architecture: 'qwen3moe',
+      experts,
+      hasQkNorm: true,
+      rope: { mode: 'neox', freqBase: 1_000_000 },
+    });
+    expect(await configOfTiny({})).not.toHaveProperty('experts');
+  });
+
   it('has the RoPE scaling of the file', async () => {
     expect((await configOfTiny({ ropeScaling: 'linear' })).rope).toMatchObject({ scaling: 'linear', freqScale: 0.25 });
     expect((await configOfTiny({ ropeScaling: 'yarn' })).rope).toMatchObject({

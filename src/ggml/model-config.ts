@@ -1,15 +1,16 @@
 /**
  * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
- * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,gemma3}.cpp`), so that
- * both compute the same model.
+ * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,qwen3moe,gemma3}.cpp`), so
+ * that both compute the same model.
  */
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
+import { type ExpertConfig, readExpertConfig } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { readSlidingWindow, type SlidingWindow } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
-const architectures = ['llama', 'qwen2', 'qwen3', 'gemma3'] as const;
+const architectures = ['llama', 'qwen2', 'qwen3', 'qwen3moe', 'gemma3'] as const;
 export type Architecture = (typeof architectures)[number];
 
 export interface ModelConfig {
@@ -26,6 +27,8 @@ export interface ModelConfig {
   /** Of queries, keys and values. */
   readonly headDim: number;
   readonly feedForwardLength: number;
+  /** Every layer's feed-forward network is a mixture of experts. */
+  readonly experts?: ExpertConfig;
   readonly rmsEpsilon: number;
   /** Of layers with full attention. */
   readonly rope: RopeConfig;
@@ -76,6 +79,8 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const slidingWindow = isGemma ? readSlidingWindow(file, architecture, layerCount, rope) : undefined;
   const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
+  const feedForwardLength = positive('feed_forward_length');
+  const experts = architecture === 'qwen3moe' ? readExpertConfig(file, architecture, feedForwardLength) : undefined;
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
@@ -86,7 +91,8 @@ export function readModelConfig(file: GgufFile): ModelConfig {
     headCount,
     headCountKv,
     headDim,
-    feedForwardLength: positive('feed_forward_length'),
+    feedForwardLength,
+    ...(experts === undefined ? {} : { experts }),
     rmsEpsilon,
     rope,
     ...(slidingWindow === undefined ? {} : { slidingWindow }),
@@ -94,7 +100,7 @@ export function readModelConfig(file: GgufFile): ModelConfig {
     embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
     ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
-    hasQkNorm: architecture === 'qwen3' || isGemma,
+    hasQkNorm: architecture === 'qwen3' || architecture === 'qwen3moe' || isGemma,
     hasPostNorms: isGemma,
     tiedEmbeddings: !file.tensors.has('output.weight'),
   };
@@ -120,7 +126,7 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   const refuse = (feature: string, found: string): Error =>
     modelFeatureUnsupported({ path, architecture, feature, found });
   const experts = metadata.u32(`${architecture}.expert_count`) ?? 0;
-  if (experts > 0) throw refuse('a mixture of experts', `expert_count = ${experts}`);
+  if (experts > 0 && architecture !== 'qwen3moe') throw refuse('a mixture of experts', `expert_count = ${experts}`);
   const predicted = metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0;
   if (predicted > 0) throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
   if (metadata.bool(`${architecture}.attention.causal`) === false) {

@@ -14,6 +14,17 @@ export function canMultiply(device: ComputeDevice, matrix: GgufTensor, buffers: 
   });
 }
 
+/** The same for matrices `[inputs, outputs, experts]` of which each token uses some. */
+export function canMultiplyExperts(device: ComputeDevice, matrices: GgufTensor, buffers: BufferType): boolean {
+  const owner = buffers === device.mainBuffers ? device.mainDevice : device.cpuDevice;
+  return withWeight(device, matrices, buffers, (context, weights) => {
+    const { native } = device;
+    const x = native.ggml_new_tensor_3d(context, F32.id, matrices.ne[0], 1, 512);
+    const chosen = native.ggml_new_tensor_2d(context, I32.id, 1, 512);
+    return native.ggml_backend_dev_supports_op(owner, native.ggml_mul_mat_id(context, weights, x, chosen));
+  });
+}
+
 /** Whether the main device can read rows of this matrix by index. */
 export function canTakeRows(device: ComputeDevice, matrix: GgufTensor): boolean {
   return withWeight(device, matrix, device.mainBuffers, (context, weight) => {
@@ -31,7 +42,7 @@ function withWeight(
   ask: (context: ReturnType<typeof native.ggml_init>, weight: TensorPtr) => boolean,
 ): boolean {
   const context = native.ggml_init({ mem_size: 8 * native.ggml_tensor_overhead(), mem_buffer: 0, no_alloc: true });
-  const weight = native.ggml_new_tensor_2d(context, type.id, ne[0], ne[1]);
+  const weight = native.ggml_new_tensor_3d(context, type.id, ne[0], ne[1], ne[2]);
   const buffer = native.ggml_backend_buft_alloc_buffer(buffers.pointer, 0);
   tensorStruct(native, weight).setBigUint64(tensorField.buffer, BigInt(buffer), true);
   try {

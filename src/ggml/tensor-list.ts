@@ -34,7 +34,7 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
   }
 }
 
-/** Names and shapes in ggml's order: a matrix with n inputs and m outputs is [n, m]. */
+/** Names and shapes in ggml's order: a matrix with n inputs and m outputs is [n, m], and of k experts [n, m, k]. */
 export function expectedTensors(config: ModelConfig): Map<string, Shape> {
   const embedding = config.embeddingLength;
   const queries = config.headCount * config.headDim;
@@ -66,9 +66,17 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
       set('post_ffw_norm.weight', [embedding]);
     }
     set('ffn_norm.weight', [embedding]);
-    set('ffn_gate.weight', [embedding, config.feedForwardLength]);
-    set('ffn_up.weight', [embedding, config.feedForwardLength]);
-    set('ffn_down.weight', [config.feedForwardLength, embedding]);
+    if (config.experts === undefined) {
+      set('ffn_gate.weight', [embedding, config.feedForwardLength]);
+      set('ffn_up.weight', [embedding, config.feedForwardLength]);
+      set('ffn_down.weight', [config.feedForwardLength, embedding]);
+    } else {
+      const { count, feedForwardLength } = config.experts;
+      set('ffn_gate_inp.weight', [embedding, count]);
+      set('ffn_gate_exps.weight', [embedding, feedForwardLength, count]);
+      set('ffn_up_exps.weight', [embedding, feedForwardLength, count]);
+      set('ffn_down_exps.weight', [feedForwardLength, embedding, count]);
+    }
   }
   return tensors;
 }

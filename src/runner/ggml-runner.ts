@@ -26,6 +26,7 @@ import {
 } from './contract.ts';
 import { layersKv } from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
+import { checkExactExperts } from './matmul/exact-experts.ts';
 import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
 import { openRowMatmul } from './matmul/row-matmul.ts';
 import { anyRows, type RowRule } from './matmul/row-rule.ts';
@@ -155,6 +156,7 @@ export class GgmlRunner implements Runner {
         isExact && device.kind === 'cpu'
           ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
           : { rule: anyRows };
+      if (isExact && device.kind === 'cpu') await checkExactExperts(device, file, weights.expertMatrices);
       // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block.
       // Machines that share a store may have different CPUs and kernels.
       const numerics = await numericsIdentity(device, {

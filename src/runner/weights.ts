@@ -4,7 +4,7 @@ import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
 import { preferHugePages } from '../ggml/huge-pages.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
-import { canMultiply, canTakeRows } from '../ggml/operation-support.ts';
+import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
 import { ROPE_FREQS } from '../ggml/rope-config.ts';
 import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
 import { dataPointer } from '../ggml/tensor-struct.ts';
@@ -23,6 +23,8 @@ export interface LayerWeights {
   readonly attentionOutput: TensorPtr;
   readonly attentionPostNorm: TensorPtr | undefined;
   readonly feedForwardNorm: TensorPtr;
+  /** `[embedding, experts]` of a mixture of experts. Then `gate`, `up` and `down` have a matrix of each expert. */
+  readonly router: TensorPtr | undefined;
   readonly gate: TensorPtr;
   readonly up: TensorPtr;
   readonly down: TensorPtr;
@@ -52,8 +54,10 @@ export interface ModelWeights {
   readonly ropeFreqs: TensorPtr | undefined;
   /** The stage's layers in order. */
   readonly layers: readonly LayerWeights[];
-  /** All matrices of matmuls. */
+  /** All matrices of matmuls with every row. */
   readonly matrices: readonly PlacedMatrix[];
+  /** All matrices `[inputs, outputs, experts]` of matmuls with the rows that chose the expert. */
+  readonly expertMatrices: readonly PlacedMatrix[];
   readonly byteLength: number;
   close(): void;
 }
@@ -94,7 +98,13 @@ export async function loadWeights(
     store.close();
     throw error;
   }
-  return { ...weights, matrices: store.matrices, byteLength: store.byteLength, close: () => store.close() };
+  return {
+    ...weights,
+    matrices: store.matrices,
+    expertMatrices: store.expertMatrices,
+    byteLength: store.byteLength,
+    close: () => store.close(),
+  };
 }
 
 function outputHead(store: WeightStore, config: ModelConfig): OutputHead {
@@ -122,10 +132,25 @@ function layerWeights(store: WeightStore, config: ModelConfig, index: number): L
     attentionOutput: store.matrix(name('attn_output.weight')),
     attentionPostNorm: postNorm('attention'),
     feedForwardNorm: store.vector(name('ffn_norm.weight')),
-    gate: store.matrix(name('ffn_gate.weight')),
-    up: store.matrix(name('ffn_up.weight')),
-    down: store.matrix(name('ffn_down.weight')),
+    ...networkWeights(store, config, name),
     feedForwardPostNorm: postNorm('ffw'),
+  };
+}
+
+function networkWeights(store: WeightStore, { experts }: ModelConfig, name: (part: string) => string) {
+  if (experts === undefined) {
+    return {
+      router: undefined,
+      gate: store.matrix(name('ffn_gate.weight')),
+      up: store.matrix(name('ffn_up.weight')),
+      down: store.matrix(name('ffn_down.weight')),
+    };
+  }
+  return {
+    router: store.router(name('ffn_gate_inp.weight')),
+    gate: store.experts(name('ffn_gate_exps.weight')),
+    up: store.experts(name('ffn_up_exps.weight')),
+    down: store.experts(name('ffn_down_exps.weight')),
   };
 }
 
@@ -140,6 +165,7 @@ interface BufferGroup {
 /** Tensors are declared first. Then the buffer of each group is allocated at once, and filled from the file. */
 class WeightStore {
   readonly matrices: PlacedMatrix[] = [];
+  readonly expertMatrices: PlacedMatrix[] = [];
   byteLength = 0;
   readonly #device: ComputeDevice;
   readonly #file: GgufFile;
@@ -172,6 +198,21 @@ class WeightStore {
     return tensor;
   }
 
+  /** A small matrix that is multiplied by single rows (`expertNetwork`), which repacked buffers do not support. */
+  router(name: string): TensorPtr {
+    const { mainBuffers, cpuBuffers } = this.#device;
+    return this.#declare(name, canMultiply(this.#device, this.#source(name), mainBuffers) ? mainBuffers : cpuBuffers);
+  }
+
+  /** The matrices of all experts of a layer. */
+  experts(name: string): TensorPtr {
+    const source = this.#source(name);
+    const buffers = this.#placeMatrix(source, canMultiplyExperts);
+    const tensor = this.#declare(name, buffers);
+    this.expertMatrices.push({ tensor, source, buffers });
+    return tensor;
+  }
+
   async load(onProgress: WeightOptions['onProgress']): Promise<void> {
     const targets: TensorTarget[] = [];
     for (const group of this.#groups.values()) {
@@ -199,12 +240,12 @@ class WeightStore {
     this.#groups.clear();
   }
 
-  #placeMatrix(source: GgufTensor): BufferType {
+  #placeMatrix(source: GgufTensor, isSupported = canMultiply): BufferType {
     const { kind, mainBuffers, cpuBuffers, repackedBuffers } = this.#device;
-    if (kind === 'gpu') return canMultiply(this.#device, source, mainBuffers) ? mainBuffers : cpuBuffers;
+    if (kind === 'gpu') return isSupported(this.#device, source, mainBuffers) ? mainBuffers : cpuBuffers;
     const { repack, keepPlain } = this.#options;
     if (!repack || repackedBuffers === undefined || keepPlain?.(source) === true) return cpuBuffers;
-    return canMultiply(this.#device, source, repackedBuffers) ? repackedBuffers : cpuBuffers;
+    return isSupported(this.#device, source, repackedBuffers) ? repackedBuffers : cpuBuffers;
   }
 
   #source(name: string): GgufTensor {
@@ -223,7 +264,7 @@ class WeightStore {
     const known = group.tensors.get(name);
     if (known !== undefined) return known.pointer;
     const source = this.#source(name);
-    const pointer = native.ggml_new_tensor_2d(group.context, source.type.id, source.ne[0], source.ne[1]);
+    const pointer = native.ggml_new_tensor_3d(group.context, source.type.id, source.ne[0], source.ne[1], source.ne[2]);
     native.ggml_set_name(pointer, name);
     group.tensors.set(name, { pointer, source });
     return pointer;

@@ -12,10 +12,11 @@ import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts'
 import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { LayerWeights, ModelWeights, OutputHead } from '../weights.ts';
+import { expertNetworkNodes } from './expert-network.ts';
 import { LayerOperations } from './layer-operations.ts';
 import { type Layer, layers as layersByArchitecture } from './layers.ts';
 
-/** The largest number of tensors that one layer adds besides attention, with views and reshapes. */
+/** The largest number of tensors that one layer adds besides attention and experts, with views and reshapes. */
 const nodesPerLayer = 60;
 
 /** The parts from which all graphs of one runner are built. */
@@ -62,9 +63,10 @@ export interface DecoderGraph {
  * previous stage. If they have no output head, x of all rows is the result.
  */
 export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
-  const { graph, weights, attention } = parts;
+  const { graph, config, weights, attention } = parts;
   const layerCount = weights.layers.length;
-  graph.begin(64 + layerCount * nodesPerLayer + attention.nodeCount(batch, layerCount));
+  const nodes = nodesPerLayer + (config.experts === undefined ? 0 : expertNetworkNodes(config.experts));
+  graph.begin(64 + layerCount * nodes + attention.nodeCount(batch, layerCount));
   const builder = new DecoderBuilder(parts, batch);
   const result = builder.build();
   return {

@@ -1,9 +1,11 @@
+import { assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { RopeConfig } from '../../ggml/rope-config.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { LayerWeights } from '../weights.ts';
+import { expertNetwork } from './expert-network.ts';
 
 /** The operations from which architectures build their layers. Rows of tensors are tokens. */
 export class LayerOperations {
@@ -36,6 +38,12 @@ export class LayerOperations {
   /** `down(gelu(gate(h)) * up(h))` */
   geglu(weights: LayerWeights, h: TensorPtr): TensorPtr {
     return this.#matmuls.multiply(weights.down, this.#graph.geglu(...this.#gateAndUp(weights, h)));
+  }
+
+  /** A mixture of SwiGLU networks, of which a router chooses some for each row. */
+  experts(weights: LayerWeights, h: TensorPtr): TensorPtr {
+    const experts = assertDefined(this.#config.experts, 'an architecture with experts');
+    return expertNetwork({ graph: this.#graph, matmuls: this.#matmuls, experts }, weights, h);
   }
 
   /** The product with one of several matrices that `h` is multiplied by. */

@@ -4,6 +4,7 @@ import type { LayerWeights } from '../weights.ts';
 import { gemma3Layer } from './gemma3.ts';
 import type { LayerOperations } from './layer-operations.ts';
 import { llamaLayer } from './llama.ts';
+import { qwen3moeLayer } from './qwen3moe.ts';
 
 /**
  * The part of a layer after attention. `x` is the layer's input, and `attended` the result of attention after its
@@ -21,5 +22,6 @@ export const layers: Readonly<Record<Architecture, Layer>> = {
   llama: llamaLayer,
   qwen2: llamaLayer,
   qwen3: llamaLayer,
+  qwen3moe: qwen3moeLayer,
   gemma3: gemma3Layer,
 };

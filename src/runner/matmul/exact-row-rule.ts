@@ -81,7 +81,8 @@ export async function findExactRowRule(
   }
 }
 
-function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
+/** One matrix of each type, shape and kind of buffers. */
+export function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
   const byShape = new Map<string, PlacedMatrix>();
   for (const matrix of matrices) {
     const { type, ne } = matrix.source;
@@ -95,7 +96,7 @@ function distinctShapes(matrices: readonly PlacedMatrix[]): PlacedMatrix[] {
  * The number of a matrix's outputs that are tested. Kernels split outputs into tiles, and 256 is a multiple of every
  * tile's size. So an output head of 150,000 rows behaves like its first thousand.
  */
-const probedOutputs = (outputs: number): number => (outputs <= 1024 ? outputs : 768 + (outputs % 256));
+export const probedOutputs = (outputs: number): number => (outputs <= 1024 ? outputs : 768 + (outputs % 256));
 
 /**
  * Part of a matrix times random rows, in batches of several sizes. Results are kept, because rules share most sizes.
@@ -207,7 +208,7 @@ class MatrixProbe {
 }
 
 /** Values like activations, some of them large, from a linear congruential generator: the same in every process. */
-function randomRows(length: number): Float32Array {
+export function randomRows(length: number): Float32Array {
   const values = new Float32Array(length);
   let state = 0x2545f491;
   for (let i = 0; i < length; i++) {

@@ -43,6 +43,14 @@ export class Matmuls {
     return graph.mulMat(matrix, x);
   }
 
+  /**
+   * F32 `[outputs, chosen, tokens]`: rows of x, `[inputs, chosen or 1, tokens]`, times the matrices `[inputs, outputs,
+   * experts]` of the experts that are chosen for the token, I32 `[chosen, tokens]`.
+   */
+  multiplyExperts(matrices: TensorPtr, x: TensorPtr, chosen: TensorPtr): TensorPtr {
+    return this.#graph.mulMatId(matrices, x, chosen);
+  }
+
   /** F32 `[inputs, count]`: the matrix's rows with these indices. */
   takeRows(matrix: TensorPtr, indices: TensorPtr, count: number): TensorPtr {
     const tiled = this.#kernels.tiles?.matrix(matrix);

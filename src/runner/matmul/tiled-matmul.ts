@@ -84,10 +84,10 @@ export class TiledMatmul {
   }
 
   /** Whether a kernel supports this type and shape; the matrix must be in plain host buffers. */
-  fits({ type, ne: [inputs, outputs] }: GgufTensor): boolean {
+  fits({ type, ne: [inputs, outputs, experts] }: GgufTensor): boolean {
     const functions = this.#functions.get(type.name);
     const kind = kinds[type.name];
-    if (functions === undefined || kind === undefined) return false;
+    if (functions === undefined || kind === undefined || experts > 1) return false;
     return inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % functions.tileOutputs === 0;
   }
 
