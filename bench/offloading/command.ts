@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Command } from 'commander';
+import { Command, InvalidArgumentError } from 'commander';
 import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
@@ -24,8 +24,12 @@ import { measureTierFirstToken, type TierFirstTokenRow } from './first-token.ts'
 import type { OffloadingBenchOptions } from './offloading-options.ts';
 import { measureConversations, measureCost, type TierThroughputRow } from './throughput.ts';
 
+const parts = ['first-token', 'cost', 'conversations'] as const;
+type Part = (typeof parts)[number];
+
 interface OffloadingFlags extends BenchFlags {
   readonly kvTier?: readonly string[];
+  readonly parts?: readonly Part[];
   readonly prefixLen: number;
   readonly requests: number;
   readonly promptLen: number;
@@ -46,6 +50,7 @@ export function offloadingCommand(openEngine: OpenMeasuredEngine, context: CliCo
         'conversations whose KV is three times the pool. --kv-tier names the tiers (default: host memory, and a disk in the\n' +
         'temporary folder).',
     )
+    .option('--parts <list>', `what to measure, with commas between (default: ${parts.join(',')})`, partsFrom)
     .option('--prefix-len <tokens>', 'the prefix that is loaded', integerFrom(1), 2048)
     .option('--requests <n>', 'requests at once that reuse nothing', integerFrom(1, 256), 8)
     .option('--prompt-len <tokens>', 'tokens of their prompts', integerFrom(1), 512)
@@ -81,23 +86,25 @@ async function measure(
       signal,
       onProgress: (text) => void context.stderr.write(`${text}\n`),
     };
+    const { parts: chosen = parts } = flags;
     const rows: (TierFirstTokenRow | TierThroughputRow)[] = [];
-    for (const tier of tiers) rows.push(await measureTierFirstToken(options, tier, flags.prefixLen));
+    if (chosen.includes('first-token'))
+      for (const tier of tiers) rows.push(await measureTierFirstToken(options, tier, flags.prefixLen));
     const { requests, promptLen: promptLength, genLen: generateLength } = flags;
-    rows.push(await measureCost(options, { requests, promptLength, generateLength }));
+    if (chosen.includes('cost')) rows.push(await measureCost(options, { requests, promptLength, generateLength }));
     const { conversations, turns, turnPromptLen, turnGenLen } = flags;
-    rows.push(
-      await measureConversations(options, {
-        conversations,
-        turns,
-        promptLength: turnPromptLen,
-        generateLength: turnGenLen,
-      }),
-    );
+    const lengths = { conversations, turns, promptLength: turnPromptLen, generateLength: turnGenLen };
+    if (chosen.includes('conversations')) rows.push(await measureConversations(options, lengths));
     reportOf(context, flags, `${engine.model}, ${threadsOf(flags)} threads`, { table: tableOf(rows), rows });
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
+}
+
+function partsFrom(text: string): readonly Part[] {
+  const chosen = text.split(',').map((name) => parts.find((part) => part === name));
+  if (chosen.includes(undefined)) throw new InvalidArgumentError(`It must be of ${parts.join(', ')}.`);
+  return chosen.filter((part) => part !== undefined);
 }
 
 function tableOf(rows: readonly (TierFirstTokenRow | TierThroughputRow)[]): string {

@@ -31,7 +31,7 @@ export function measureTierFirstToken(
   const { kind } = parseTierSpec(tier);
   const prefixBlocks = Math.floor(prefixLength / engine.blockSize);
   const hostBytes = prefixBlocks * (blockBytes + headerBytes);
-  const connector = kind === 'host' ? withTiers([tier]) : withTiers([`host:${hostBytes}`, tier], hostBytes);
+  const connector = kind === 'host' ? withTiers([tier]) : withTiers([`host:${hostBytes}`, tier]);
   const small = {
     ...engine,
     // The null block, a block for the token after the prefix, and spare blocks for the next admission.

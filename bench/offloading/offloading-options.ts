@@ -13,14 +13,11 @@ export interface OffloadingBenchOptions {
   readonly onProgress: (text: string) => void;
 }
 
-/** A connector with these tiers. `writeQueueBytes`: blocks that wait to be written; default: that of the connector. */
-export const withTiers = (tiers: readonly string[], writeQueueBytes?: number) =>
+/** A connector with these tiers. */
+export const withTiers = (tiers: readonly string[]) =>
   ({
     kvConnector: 'OffloadingConnector',
     kvRole: 'kv_both',
-    kvConnectorExtraConfig: {
-      tiers,
-      ...(writeQueueBytes === undefined ? {} : { write_queue_bytes: writeQueueBytes }),
-    },
+    kvConnectorExtraConfig: { tiers },
     kvLoadFailurePolicy: 'recompute',
   }) as const;

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EngineOptions } from '../../src/engine/options.ts';
 import { withEngine } from '../bench-flags.ts';
+import { interrupted } from '../errors.ts';
 import { type Comparison, comparison, PAUSE_MS } from '../latency/latency.ts';
 import { RandomTokens } from '../random-tokens.ts';
 import { median, rounded } from '../statistics.ts';
@@ -26,6 +27,9 @@ export interface Lengths {
   readonly promptLength: number;
   readonly generateLength: number;
 }
+
+/** Without tiers, a run of all turns takes minutes. */
+const warmUpTurns = 2;
 
 /** Requests without a common prefix: no stored block is loaded. The budget of the ratio is 0.97. */
 export function measureCost(options: OffloadingBenchOptions, lengths: Lengths): Promise<TierThroughputRow> {
@@ -61,6 +65,7 @@ export function measureConversations(
 ): Promise<TierThroughputRow> {
   const { engine, blockBytes, signal } = options;
   const shape = workloadShape('multi-turn', conversations, { promptLength, generateLength, turns });
+  const warmUpShape = workloadShape('multi-turn', conversations, { promptLength, generateLength, turns: warmUpTurns });
   const total = conversations * turns * (promptLength + generateLength);
   const poolBlocks = Math.ceil(total / 3 / engine.blockSize) + 1;
   return compare(
@@ -70,8 +75,8 @@ export function measureConversations(
       kind: 'conversations',
       what: `${conversations} conversations of ${turns} turns, KV 3 times the pool`,
       tokens: total,
-      run: (random) => {
-        const workload = fillWorkload(shape, random);
+      run: (random, isWarmUp) => {
+        const workload = fillWorkload(isWarmUp ? warmUpShape : shape, random);
         return (each) => converseInTurn(each, workload, signal);
       },
     },
@@ -82,8 +87,8 @@ interface Measurement {
   readonly kind: TierThroughputRow['kind'];
   readonly what: string;
   readonly tokens: number;
-  /** Makes a new workload, and returns what runs it in an engine; the result is the seconds. */
-  run(random: RandomTokens): (each: MeasuredEngine) => Promise<number>;
+  /** Makes a new workload, or a shorter one to warm up, and returns what runs it in an engine; the result is the seconds. */
+  run(random: RandomTokens, isWarmUp: boolean): (each: MeasuredEngine) => Promise<number>;
 }
 
 function compare(
@@ -100,11 +105,12 @@ function compare(
       const runs: (typeof before)[] = [];
       for (let round = 0; round <= repetitions; round++) {
         onProgress(`${what}: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
-        const runWorkload = run(random);
+        const runWorkload = run(random, round === 0);
         for (const { measured, rates } of round % 2 === 1 ? subjects : subjects.toReversed()) {
           await sleep(PAUSE_MS);
           const seconds = await runWorkload(measured);
           if (round > 0) rates.push(tokens / seconds);
+          await written(measured, signal);
         }
         const after = countsOf(offloading);
         if (round > 0)
@@ -128,6 +134,12 @@ function compare(
       };
     }),
   );
+}
+
+/** Waits for blocks that are written in the background, so that they do not slow down the engine that runs next. */
+async function written({ engine }: MeasuredEngine, signal: AbortSignal): Promise<void> {
+  const isWriting = ([name, count]: [string, number]): boolean => name.endsWith('.openStores') && count > 0;
+  while (Object.entries(engine.stats().transfers.counters).some(isWriting)) await sleep(5, undefined, { signal });
 }
 
 function countsOf({ engine }: MeasuredEngine) {
@@ -156,6 +168,7 @@ async function converseInTurn(
       const params = { maxTokens: generateLength, temperature: 0, ignoreEos: true };
       for await (const { tokenIds } of engine.generate({ prompt: histories[i]!, params }, { signal }))
         histories[i]!.push(...tokenIds);
+      if (signal.aborted) throw interrupted();
     }
   return (performance.now() - startedMs) / 1000;
 }

@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { AssertionError } from '../../base/assert.ts';
 import { formatBytes } from '../../base/bytes.ts';
 import type {
@@ -14,11 +15,13 @@ import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
+import { IdleCpus } from './idle-cpus.ts';
 import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
 import { kindOf, openTier, storesAtOnce } from './open-tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
 import { TierStack } from './tier-stack.ts';
+import { WritePace } from './write-pace.ts';
 
 /** Loads that hang keep their buffers, so there are more buffers than loads. */
 const spareBuffers = 16;
@@ -70,6 +73,8 @@ export class OffloadingConnector implements KvConnector {
       crc32,
     });
     const buffers = new StagingBuffers(identity.blockBytes, (loadsAtOnce + spareBuffers) * identity.blockBytes);
+    const cpus = new IdleCpus(clock, availableParallelism());
+    const pace = new WritePace({ clock, timers, isBusy: () => cpus.isBusy, busyShare: this.#settings.busyWriteShare });
     const secondaries: SecondaryTier[] = [];
     try {
       for (const named of this.#settings.secondaries) {
@@ -83,6 +88,7 @@ export class OffloadingConnector implements KvConnector {
             storeTimeoutMs,
             storesAtOnce: storesAtOnce(named.spec, identity),
             queuedMax,
+            pace,
           }),
         );
       }
@@ -91,11 +97,12 @@ export class OffloadingConnector implements KvConnector {
       for (const secondary of secondaries) void secondary.close();
       throw error;
     }
-    const stack = new TierStack({ host, secondaries, buffers, clock, timers });
+    const stack = new TierStack({ host, secondaries, buffers, clock, timers, pace });
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,
       saveTimeoutMs: storeTimeoutMs,
+      onForward: (isComputing) => pace.computing(isComputing),
     });
   }
 

@@ -40,6 +40,8 @@ export interface OffloadingSettings {
   readonly loadsAtOnce: number;
   /** Bytes in the host tier that wait to be written to one secondary tier; further blocks are not written there. */
   readonly writeQueueBytes: number;
+  /** The part of the time for writes to secondary tiers while the model computes and no CPU is idle. */
+  readonly busyWriteShare: number;
 }
 
 export interface NamedSpec {
@@ -97,9 +99,8 @@ export function readOffloadingSettings(config: KvTransferConfig): OffloadingSett
     loadTimeoutMs: seconds('load_timeout_seconds', 1.5),
     storeTimeoutMs: seconds('save_timeout_seconds', 30),
     loadsAtOnce: extra.integer('loads_at_once', 16, { min: 1, max: 1024 }),
-    writeQueueBytes: extra.integer('write_queue_bytes', Math.min(256 * MIB, Math.ceil(tiers.host.maxBytes / 2)), {
-      min: 0,
-    }),
+    writeQueueBytes: extra.integer('write_queue_bytes', tiers.host.maxBytes, { min: 0 }),
+    busyWriteShare: extra.number('busy_write_share', 0.01, { min: 0.0001, max: 1 }),
   };
   extra.finish();
   return settings;

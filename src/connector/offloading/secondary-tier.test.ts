@@ -6,6 +6,7 @@ import { StagingBuffers } from '../tier/staging-buffers.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
 import { SecondaryTier } from './secondary-tier.ts';
+import { WritePace } from './write-pace.ts';
 
 const open = new AbortController().signal;
 
@@ -37,8 +38,16 @@ function gated() {
   return { tier, inner, waiting };
 }
 
-function newSecondary({ bufferCount = 4, queuedMax = 10, storesAtOnce = 1 } = {}) {
-  const time = new ManualTime();
+interface Setup {
+  readonly bufferCount?: number;
+  readonly queuedMax?: number;
+  readonly storesAtOnce?: number;
+  readonly time?: ManualTime;
+  readonly pace?: WritePace;
+}
+
+function newSecondary(setup: Setup = {}) {
+  const { bufferCount = 4, queuedMax = 10, storesAtOnce = 1, time = new ManualTime(), pace } = setup;
   const { tier, inner, waiting } = gated();
   const host = new HostTier({ identity: suiteIdentity, maxBytes: 10 * storedBlockBytes });
   const buffers = new StagingBuffers(suiteBlockBytes, bufferCount * suiteBlockBytes);
@@ -49,6 +58,7 @@ function newSecondary({ bufferCount = 4, queuedMax = 10, storesAtOnce = 1 } = {}
     storeTimeoutMs: 1_000,
     storesAtOnce,
     queuedMax,
+    ...(pace === undefined ? {} : { pace }),
     breaker: { failuresMax: 3, coolDownMs: 500, coolDownMaxMs: 500 },
   });
   return { secondary, host, inner, waiting, buffers, time };
@@ -106,26 +116,52 @@ describe('SecondaryTier', () => {
     expect(secondary.levels()['breakerOpen.load']).toBe(0);
   });
 
-  it('blocks stay pinned in host memory while they wait and while they are written', async () => {
+  it('a block is pinned in host memory while it is written, and dropped if it is evicted before', async () => {
     const { secondary, host, inner, waiting } = newSecondary();
     for (const i of [1, 2]) {
       host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
       secondary.offer(suiteKey(i));
     }
-    // Ten slots: the two pinned blocks stay, and all others are evicted in turn.
+    // Ten slots: the pinned block stays, and all others are evicted in turn.
     for (let i = 10; i < 40; i++) host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
-    expect([1, 2].map((i) => host.holds(suiteKey(i)))).toEqual([true, true]);
+    expect([1, 2].map((i) => host.holds(suiteKey(i)))).toEqual([true, false]);
     waiting[0]!.go();
-    await turn();
-    waiting[1]!.go();
     await secondary.whenWritten();
     for (let i = 40; i < 60; i++) host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
-    expect([1, 2].map((i) => host.holds(suiteKey(i)))).toEqual([false, false]);
-    for (const i of [1, 2]) {
-      const into = new Uint8Array(suiteBlockBytes);
-      expect(await inner.load(suiteKey(i), into, open)).toBeUndefined();
-      expect(into).toEqual(suiteBytes(suiteKey(i)));
+    expect(host.holds(suiteKey(1))).toBe(false);
+    expect(waiting).toHaveLength(1);
+    expect(secondary.counters()).toMatchObject({ storedBlocks: 1, dropped: 1 });
+    const into = new Uint8Array(suiteBlockBytes);
+    expect(await inner.load(suiteKey(1), into, open)).toBeUndefined();
+    expect(into).toEqual(suiteBytes(suiteKey(1)));
+    secondary.checkInvariants();
+  });
+
+  it('while the machine is saturated, blocks are written one by one with pauses, and later all that host memory has', async () => {
+    const time = new ManualTime();
+    const pace = new WritePace({ clock: time, timers: time, isBusy: () => true, busyShare: 0.1 });
+    const { secondary, host, waiting } = newSecondary({ storesAtOnce: 2, time, pace });
+    pace.computing(true);
+    for (const i of [1, 2, 3, 4]) {
+      host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
+      secondary.offer(suiteKey(i));
     }
+    expect(waiting).toHaveLength(1);
+    time.advance(5);
+    waiting[0]!.go();
+    await turn();
+    time.advance(44);
+    expect(waiting).toHaveLength(1);
+    time.advance(1);
+    expect(waiting).toHaveLength(2);
+    pace.computing(false);
+    time.advance(60);
+    expect(waiting).toHaveLength(3);
+    for (const { go } of waiting) go();
+    await turn();
+    waiting[3]!.go();
+    await secondary.whenWritten();
+    expect(secondary.counters()).toMatchObject({ storedBlocks: 4 });
   });
 
   it('a store that hangs keeps its block pinned, and the others go on after its deadline', async () => {

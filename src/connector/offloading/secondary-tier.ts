@@ -9,6 +9,7 @@ import { countsOfBreaker } from '../tier/tier-counters.ts';
 import type { Timers } from '../timers.ts';
 import { TierMeter } from './tier-meter.ts';
 import { type PinnedBlocks, WriteBehind } from './write-behind.ts';
+import type { WritePace } from './write-pace.ts';
 
 export interface SecondaryTierOptions {
   readonly clock: Clock;
@@ -20,6 +21,8 @@ export interface SecondaryTierOptions {
   /** How many blocks may wait to be written. */
   readonly queuedMax: number;
   readonly breaker?: CircuitBreakerOptions;
+  /** As in `WriteBehindOptions`. */
+  readonly pace?: WritePace;
 }
 
 /**

@@ -11,6 +11,7 @@ import type { StoreAnswer, TamperableTier, TierContext } from '../tier/tier.ts';
 import type { Timers } from '../timers.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
 import { TierMeter } from './tier-meter.ts';
+import type { WritePace } from './write-pace.ts';
 
 export interface TierStackOptions {
   readonly host: HostTier;
@@ -20,6 +21,8 @@ export interface TierStackOptions {
   readonly buffers: StagingBuffers;
   readonly clock: Clock;
   readonly timers: Timers;
+  /** Of the writes to the secondaries. */
+  readonly pace?: WritePace;
   /** How long `close` waits for blocks that are being written. */
   readonly closeTimeoutMs?: number;
 }
@@ -169,6 +172,7 @@ export class TierStack implements TamperableTier {
     const timeoutMs = this.#options.closeTimeoutMs ?? defaultCloseTimeoutMs;
     const calls = this.#calls.close();
     await this.#within(timeoutMs, this.#whenWritten());
+    this.#options.pace?.close();
     const closing = Promise.all(this.#secondaries.map((secondary) => secondary.close()));
     await this.#within(timeoutMs, closing);
     await calls;

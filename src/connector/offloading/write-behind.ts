@@ -1,10 +1,11 @@
 import { AssertionError, assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { BlockKey } from '../block-key.ts';
-import { CircuitBreaker, type CircuitBreakerOptions } from '../tier/circuit-breaker.ts';
+import { CircuitBreaker, type CircuitBreakerOptions, type Permit } from '../tier/circuit-breaker.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { Timers } from '../timers.ts';
 import type { TierMeter } from './tier-meter.ts';
+import type { WritePace } from './write-pace.ts';
 
 /** Blocks in host memory that are not evicted while they are pinned. */
 export interface PinnedBlocks {
@@ -22,20 +23,19 @@ export interface WriteBehindOptions {
   readonly storesAtOnce: number;
   readonly queuedMax: number;
   readonly breaker: CircuitBreakerOptions;
+  /** Of all tiers of the rank together. Absent: writes start at once. */
+  readonly pace?: WritePace;
 }
 
-interface Write {
-  readonly key: BlockKey;
-  readonly bytes: Uint8Array;
-}
+const nothing = (): void => undefined;
 
 /** Up to this many stores that were given up and have not returned do not count as running. */
 const stuckMax = 16;
 
 /**
- * Writes blocks of host memory to a tier in the background. Blocks are pinned in host memory until they are written.
- * If too many blocks wait, further blocks are dropped. The engine never waits for a tier, and a block that is not
- * written is only a future miss (I9).
+ * Writes blocks of host memory to a tier in the background. A block is pinned in host memory while it is written, not while
+ * it waits, because writes may have to wait long (`WritePace`). Blocks are dropped if too many wait, and if host memory evicts
+ * them first. The engine never waits for a tier, and a block that is not written is only a future miss (I9).
  */
 export class WriteBehind {
   readonly #tier: Tier;
@@ -43,7 +43,9 @@ export class WriteBehind {
   readonly #meter: TierMeter;
   readonly #options: WriteBehindOptions;
   readonly #breaker: CircuitBreaker;
-  readonly #queue: Write[] = [];
+  /** In the order of their offers. */
+  readonly #queue = new Set<BlockKey>();
+  readonly #pumpAgain = (): void => this.#pump();
   #running = 0;
   /** Of the running stores, those that were given up. */
   #stuck = 0;
@@ -59,21 +61,16 @@ export class WriteBehind {
   }
 
   offer(key: BlockKey): void {
-    if (this.#isClosed || this.#queue.length >= this.#options.queuedMax) {
+    if (this.#isClosed || this.#queue.size >= this.#options.queuedMax) {
       this.#meter.dropped();
       return;
     }
-    const bytes = this.#blocks.pin(key);
-    if (bytes === undefined) {
-      this.#meter.dropped();
-      return;
-    }
-    this.#queue.push({ key, bytes });
+    this.#queue.add(key);
     this.#pump();
   }
 
   whenIdle(): Promise<void> {
-    if (this.#queue.length === 0 && this.#running === 0) return Promise.resolve();
+    if (this.#queue.size === 0 && this.#running === 0) return Promise.resolve();
     return new Promise((resolve) => {
       this.#idlers.push(resolve);
     });
@@ -86,34 +83,58 @@ export class WriteBehind {
   levels(): Readonly<Record<string, number>> {
     return {
       // Without stores that were given up, which may never return.
-      openStores: this.#queue.length + this.#running - this.#stuck,
+      openStores: this.#queue.size + this.#running - this.#stuck,
       'breakerOpen.store': this.#breaker.state === 'closed' ? 0 : 1,
     };
   }
 
   close(): void {
     this.#isClosed = true;
-    for (const write of this.#queue.splice(0)) this.#drop(write, 'closed');
+    for (const _ of this.#queue) this.#meter.storeFailed('closed');
+    this.#queue.clear();
     this.#notifyIdle();
   }
 
   checkInvariants(): void {
     assert(this.#running >= this.#stuck && this.#stuck >= 0, `${this.#stuck} of ${this.#running} stores are stuck`);
-    assert(this.#queue.length <= this.#options.queuedMax, `${this.#queue.length} blocks wait to be written`);
+    assert(this.#queue.size <= this.#options.queuedMax, `${this.#queue.size} blocks wait to be written`);
   }
 
   #pump(): void {
-    const { storesAtOnce } = this.#options;
-    while (this.#queue.length > 0 && this.#running - Math.min(this.#stuck, stuckMax) < storesAtOnce) {
-      const write = this.#queue.shift()!;
-      const permit = this.#breaker.tryAcquire();
-      if (permit === undefined) this.#drop(write, 'storeDown');
-      else this.#start(write, permit);
+    const { storesAtOnce, pace } = this.#options;
+    while (this.#queue.size > 0 && this.#running - Math.min(this.#stuck, stuckMax) < storesAtOnce) {
+      const endWrite = pace === undefined ? nothing : pace.begin(this.#pumpAgain);
+      if (endWrite === undefined) break;
+      if (!this.#startNext(endWrite)) endWrite();
     }
     this.#notifyIdle();
   }
 
-  #start({ key, bytes }: Write, permit: NonNullable<ReturnType<CircuitBreaker['tryAcquire']>>): void {
+  /** False: the next block is dropped. */
+  #startNext(endWrite: () => void): boolean {
+    const [key] = this.#queue;
+    assert(key !== undefined, 'no block waits to be written');
+    this.#queue.delete(key);
+    const permit = this.#breaker.tryAcquire();
+    if (permit === undefined) {
+      this.#meter.storeFailed('storeDown');
+      return false;
+    }
+    const bytes = this.#blocks.pin(key);
+    if (bytes === undefined) {
+      permit.withdraw();
+      this.#meter.dropped();
+      return false;
+    }
+    this.#start({ key, bytes }, permit, endWrite);
+    return true;
+  }
+
+  #start(
+    { key, bytes }: { readonly key: BlockKey; readonly bytes: Uint8Array },
+    permit: Permit,
+    endWrite: () => void,
+  ): void {
     const { clock, timers, storeTimeoutMs } = this.#options;
     const startedMs = clock.nowMs();
     const controller = new AbortController();
@@ -122,6 +143,7 @@ export class WriteBehind {
     const timer = timers.after(storeTimeoutMs, () => {
       isGivenUp = true;
       this.#stuck++;
+      endWrite();
       permit.fail();
       this.#meter.storeFailed('timedOut');
       controller.abort(new Error(`the store of a block in ${this.#tier.name} was given up: timedOut`));
@@ -129,6 +151,7 @@ export class WriteBehind {
     });
     const end = (): void => {
       timer.cancel();
+      endWrite();
       this.#running--;
       if (isGivenUp) this.#stuck--;
       this.#blocks.unpin(key);
@@ -155,13 +178,8 @@ export class WriteBehind {
     );
   }
 
-  #drop({ key }: Write, reason: 'closed' | 'storeDown'): void {
-    this.#blocks.unpin(key);
-    this.#meter.storeFailed(reason);
-  }
-
   #notifyIdle(): void {
-    if (this.#queue.length > 0 || this.#running > 0) return;
+    if (this.#queue.size > 0 || this.#running > 0) return;
     for (const resolve of this.#idlers.splice(0)) resolve();
   }
 }

@@ -33,6 +33,8 @@ export interface TierWorkerOptions {
   readonly saveBufferBytes?: number;
   readonly saveTimeoutMs: number;
   readonly breaker?: CircuitBreakerOptions;
+  /** Called with true at each layer of a forward pass, before it computes, and with false when it has ended. */
+  readonly onForward?: (isComputing: boolean) => void;
 }
 
 const abortTurns = 10;
@@ -53,6 +55,7 @@ interface LoadItem {
 export class TierWorker implements WorkerConnector {
   readonly #tier: Tier;
   readonly #context: WorkerConnectorContext;
+  readonly #onForward: (isComputing: boolean) => void;
   readonly #loads: TransferQueue<LoadItem, LoadFailureReason>;
   readonly #saves: SavePath;
   readonly #loadBreaker: CircuitBreaker;
@@ -73,6 +76,7 @@ export class TierWorker implements WorkerConnector {
   constructor(tier: Tier, context: WorkerConnectorContext & TierWrapping, options: TierWorkerOptions) {
     this.#tier = context.wrapTier?.(tier, context.identity) ?? tier;
     this.#context = context;
+    this.#onForward = options.onForward ?? (() => undefined);
     const { timers, wake: onChange, clock, identity } = context;
     const breaker = options.breaker ?? circuitBreakerDefaults;
     // A disk that cannot be written may still be readable.
@@ -141,6 +145,7 @@ export class TierWorker implements WorkerConnector {
   }
 
   async waitForLayerLoad(_layer: number): Promise<void> {
+    this.#onForward(true);
     for (const { transfer, mode } of this.#bound().loads) {
       if (mode === 'sync') await this.#loads.whenDecided(transfer);
     }
@@ -149,6 +154,7 @@ export class TierWorker implements WorkerConnector {
   saveKvLayer(_layer: number): void {}
 
   waitForSave(): Promise<void> {
+    this.#onForward(false);
     return Promise.resolve();
   }
 

@@ -1,0 +1,112 @@
+import { describe, expect, it } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import { WritePace } from './write-pace.ts';
+
+function newPace({ busyShare = 0.1, isBusy = true } = {}) {
+  const time = new ManualTime();
+  const machine = { isBusy };
+  const pace = new WritePace({ clock: time, timers: time, isBusy: () => machine.isBusy, busyShare });
+  return { pace, time, machine };
+}
+
+/** A tier with any number of blocks to write; each write takes `writeMs`. Returns the times at which writes began. */
+function writer(pace: WritePace, time: ManualTime, writeMs: number): number[] {
+  const begun: number[] = [];
+  const write = (): void => {
+    const end = pace.begin(write);
+    if (end === undefined) return;
+    begun.push(time.nowMs());
+    time.after(writeMs, () => {
+      end();
+      write();
+    });
+  };
+  write();
+  return begun;
+}
+
+describe('WritePace', () => {
+  it('while the engine computes and no CPU is idle, writes take the share of the time', () => {
+    const { pace, time } = newPace({ busyShare: 0.1 });
+    pace.computing(true);
+    const begun = writer(pace, time, 2);
+    time.advance(100);
+    expect(begun).toEqual([0, 20, 40, 60, 80, 100]);
+  });
+
+  it('several tiers take turns within one share', () => {
+    const { pace, time } = newPace({ busyShare: 0.1 });
+    pace.computing(true);
+    const [a, b] = [writer(pace, time, 2), writer(pace, time, 3)];
+    time.advance(250);
+    expect([a.length, b.length]).toEqual([6, 5]);
+    const all = [...a.map((ms) => [ms, 2] as const), ...b.map((ms) => [ms, 3] as const)].sort((x, y) => x[0] - y[0]);
+    for (const [i, [ms]] of all.entries())
+      if (i > 0) expect(ms - all[i - 1]![0]).toBeGreaterThanOrEqual(10 * all[i - 1]![1]);
+  });
+
+  it.each([
+    ['no forward pass runs', (pace: WritePace) => pace.computing(false), 50],
+    ['a CPU is idle', (_: WritePace, machine: { isBusy: boolean }) => (machine.isBusy = false), 0],
+  ])('when %s, writes start at once again', (_, change, afterMs) => {
+    const { pace, time, machine } = newPace({ busyShare: 0.001 });
+    pace.computing(true);
+    const begun = writer(pace, time, 1);
+    time.advance(500);
+    expect(begun).toEqual([0]);
+    change(pace, machine);
+    time.advance(afterMs + 50);
+    const before = begun.length;
+    time.advance(10);
+    expect(begun.length - before).toBe(10);
+  });
+
+  it('between the forward passes of consecutive steps, the share still holds', () => {
+    const { pace, time } = newPace({ busyShare: 0.01 });
+    pace.computing(true);
+    const begun = writer(pace, time, 1);
+    for (let step = 0; step < 10; step++) {
+      time.advance(8);
+      pace.computing(false);
+      time.advance(1);
+      pace.computing(true);
+    }
+    expect(begun).toEqual([0]);
+    time.advance(10);
+    expect(begun).toEqual([0, 100]);
+  });
+
+  it('a share of 1 is no limit', () => {
+    const { pace } = newPace({ busyShare: 1 });
+    pace.computing(true);
+    for (let i = 0; i < 10; i++) expect(pace.begin(() => undefined)).toBeTypeOf('function');
+  });
+
+  it('a write that hangs delays the other tiers by a second at most, and its end counts once', () => {
+    const { pace, time } = newPace({ busyShare: 0.1 });
+    pace.computing(true);
+    const endHung = pace.begin(() => undefined)!;
+    const begun = writer(pace, time, 1);
+    time.advance(2_000);
+    expect(begun.slice(0, 3)).toEqual([1_000, 1_010, 1_020]);
+    endHung();
+    endHung();
+    const last = begun.at(-1)!;
+    time.advance(3_000);
+    // The pause after the long write is a second, too.
+    expect(begun.find((ms) => ms > last)! - last).toBeLessThanOrEqual(1_010);
+    expect(begun.length).toBeGreaterThan(200);
+  });
+
+  it('closed, it calls no tier again', () => {
+    const { pace, time } = newPace();
+    pace.computing(true);
+    pace.begin(() => undefined)!();
+    const begun = writer(pace, time, 10);
+    const waiting = writer(pace, time, 10);
+    pace.close();
+    time.advance(5_000);
+    expect([begun.length, waiting.length]).toEqual([1, 0]);
+    expect(time.pending).toBe(0);
+  });
+});

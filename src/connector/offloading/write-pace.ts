@@ -1,0 +1,124 @@
+import { assert } from '../../base/assert.ts';
+import type { Clock } from '../../base/clock.ts';
+import type { Timer, Timers } from '../timers.ts';
+
+export interface WritePaceOptions {
+  readonly clock: Clock;
+  readonly timers: Timers;
+  /** Whether all CPUs of the machine are in use. */
+  readonly isBusy: () => boolean;
+  /** The part of the time for writes while the machine is saturated; 1: no limit. */
+  readonly busyShare: number;
+}
+
+/** After a forward pass, the engine counts as computing for this time, because the next pass usually follows. */
+const forwardGapMs = 50;
+/** The longest pause. A write that takes longer no longer delays the others, because its tier may hang. */
+const pauseMaxMs = 1_000;
+
+/**
+ * Decides when blocks may be written to the tiers below host memory. Writes need CPU time for system calls, copies and
+ * sockets, and often for a server on the same machine. The threads of a forward pass wait for each other, so a write on
+ * one core delays all of them.
+ *
+ *     the engine is idle, or a CPU is idle:   writes start at once
+ *     the machine is saturated:               one write of all tiers at a time, and a pause after each write
+ *
+ *         write        pause        write        pause           busyShare = write / (write + pause)
+ *         |###|-----------------------|###|--------------------
+ */
+export class WritePace {
+  readonly #options: WritePaceOptions;
+  /** Of tiers with blocks to write, in the order of their turns. */
+  readonly #waiting = new Set<() => void>();
+  /** Of the writes that have not ended. */
+  readonly #startTimes = new Set<{ readonly ms: number }>();
+  #isClosed: boolean = false;
+  #isComputing: boolean = false;
+  #computedAtMs = Number.NEGATIVE_INFINITY;
+  /** While the machine is saturated, the next write starts at this time or later. */
+  #nextAtMs = Number.NEGATIVE_INFINITY;
+  #timer: Timer | undefined;
+
+  constructor(options: WritePaceOptions) {
+    assert(options.busyShare > 0 && options.busyShare <= 1, `a share of ${options.busyShare}`);
+    this.#options = options;
+  }
+
+  /** A forward pass begins or has ended. */
+  computing(isComputing: boolean): void {
+    this.#isComputing = isComputing;
+    this.#computedAtMs = this.#nowMs;
+  }
+
+  /**
+   * Begins a write, and returns the function to call when the write has ended or was given up. Undefined: no write may
+   * start now, and `tryAgain` is called once, later.
+   */
+  begin(tryAgain: () => void): (() => void) | undefined {
+    if (!this.#mayBegin()) {
+      if (!this.#isClosed) this.#waiting.add(tryAgain);
+      this.#startTimer();
+      return undefined;
+    }
+    const start = { ms: this.#nowMs };
+    this.#startTimes.add(start);
+    return () => {
+      if (!this.#startTimes.delete(start)) return;
+      const pauseMs = (this.#nowMs - start.ms) * (1 / this.#options.busyShare - 1);
+      this.#nextAtMs = this.#nowMs + Math.min(pauseMs, pauseMaxMs);
+      this.#startTimer();
+    };
+  }
+
+  /** Calls no tier any more. */
+  close(): void {
+    this.#isClosed = true;
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    this.#waiting.clear();
+  }
+
+  get #nowMs(): number {
+    return this.#options.clock.nowMs();
+  }
+
+  #mayBegin(): boolean {
+    if (this.#isClosed) return false;
+    if (!this.#isSaturated()) return true;
+    return !this.#isWriting && this.#nowMs >= this.#nextAtMs;
+  }
+
+  get #isWriting(): boolean {
+    for (const { ms } of this.#startTimes) if (this.#nowMs - ms < pauseMaxMs) return true;
+    return false;
+  }
+
+  #isSaturated(): boolean {
+    const { isBusy, busyShare } = this.#options;
+    if (busyShare === 1) return false;
+    if (!this.#isComputing && this.#nowMs - this.#computedAtMs >= forwardGapMs) return false;
+    return isBusy();
+  }
+
+  #startTimer(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    if (this.#waiting.size === 0) return;
+    // Not later than after a gap, because the engine may be idle by then.
+    const pauseMs = this.#isWriting ? forwardGapMs : Math.min(this.#nextAtMs - this.#nowMs, forwardGapMs);
+    this.#timer = this.#options.timers.after(Math.max(0, pauseMs), () => {
+      this.#callWaiting();
+      this.#startTimer();
+    });
+  }
+
+  /** A tier that has more blocks to write than it may begin waits again, behind the others. */
+  #callWaiting(): void {
+    for (const tryAgain of [...this.#waiting]) {
+      if (!this.#mayBegin()) return;
+      this.#waiting.delete(tryAgain);
+      tryAgain();
+    }
+  }
+}
