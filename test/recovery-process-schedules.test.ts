@@ -22,8 +22,9 @@ import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const ranks = 2;
 const blockSize = 16;
-const workloads = 5;
-const schedulesPerWorkload = 20;
+/** More schedules: `RECOVERY_WORKLOADS=10`. */
+const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 3);
+const schedulesPerWorkload = 16;
 
 const folder = temporaryFolder();
 const model = folder.file('qwen3.gguf');

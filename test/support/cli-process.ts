@@ -1,61 +1,14 @@
-import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
-import { setTimeout as wait } from 'node:timers/promises';
+import { buildOnce } from './build-once.ts';
 
 /** The built command in separate processes, with the bundled model, as in a user's shell. */
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
-const lock = join(process.cwd(), 'dist', '.building.lock');
 export const smallPool = ['--kv-cache-memory', '64MiB', '--threads', '1'];
 
-/**
- * Test files run in parallel, and no test may start the command while the compiler of another file writes it. The lock names its
- * process, so a lock that a killed run left is removed.
- */
-export async function buildCommand(): Promise<void> {
-  while (!takeLock()) await wait(50);
-  try {
-    const { status, stdout } = spawnSync('node_modules/.bin/tsc', ['-p', 'tsconfig.build.json'], { encoding: 'utf8' });
-    if (status !== 0) throw new Error(stdout);
-  } finally {
-    rmSync(lock, { force: true });
-  }
-}
-
-function takeLock(): boolean {
-  mkdirSync(dirname(lock), { recursive: true });
-  // Writes a file with another name and links it: so the lock always contains its process id.
-  const mine = `${lock}-${process.pid}`;
-  writeFileSync(mine, String(process.pid));
-  try {
-    linkSync(mine, lock);
-    return true;
-  } catch {
-    if (!isAlive(ownerOf(lock))) rmSync(lock, { force: true });
-    return false;
-  } finally {
-    rmSync(mine);
-  }
-}
-
-function isAlive(processId: number): boolean {
-  try {
-    return process.kill(processId, 0);
-  } catch {
-    return false;
-  }
-}
-
-function ownerOf(path: string): number {
-  try {
-    return Number(readFileSync(path, 'utf8'));
-  } catch {
-    // The lock was released meanwhile.
-    return process.pid;
-  }
-}
+export const buildCommand = (): Promise<void> => buildOnce(process.cwd());
 
 const children: ChildProcessWithoutNullStreams[] = [];
 

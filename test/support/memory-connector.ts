@@ -17,6 +17,7 @@ import type {
 } from '../../src/connector/connector.ts';
 import { FaultInjector } from '../../src/connector/fault/fault-injector.ts';
 import type { FaultPlan } from '../../src/connector/fault/fault-rules.ts';
+import { headerBytes } from '../../src/connector/tier/block-header.ts';
 import { HostTier } from '../../src/connector/tier/host/tier-host.ts';
 import type { TamperableTier } from '../../src/connector/tier/tier.ts';
 import { TierScheduler } from '../../src/connector/tier/tier-scheduler.ts';
@@ -33,11 +34,15 @@ export interface MemoryConnectorOptions {
   /** One per rank; a rank without a plan has a store without faults. */
   readonly faults?: readonly FaultPlan[];
   readonly reports?: ReportFaults;
-  /** The capacity of each rank's store; a small store evicts. */
+  /** The capacity of each rank's store; a small store evicts. Default: room for all blocks of a run. */
   readonly maxBytes?: number;
 }
 
 const never = new AbortController().signal;
+
+/** More than all requests of a run have. Memory is allocated in one piece, and large pieces make the garbage collector run. */
+const blocksMax = 256;
+const storedBytesOf = ({ blockBytes }: KvIdentity): number => headerBytes + blockBytes;
 
 export class MemoryConnector {
   /** Blocks that a worker reported as failed, on any rank: `transfer/block`, independent of the scheduler's counters. */
@@ -56,7 +61,7 @@ export class MemoryConnector {
 
   static async open(options: MemoryConnectorOptions): Promise<MemoryConnector> {
     const tiers = options.identities.map(
-      (identity) => new HostTier({ identity, maxBytes: options.maxBytes ?? 64 << 20 }),
+      (identity) => new HostTier({ identity, maxBytes: options.maxBytes ?? blocksMax * storedBytesOf(identity) }),
     );
     for (const [rank, blocks] of (options.stored ?? []).entries())
       for (const [key, bytes] of blocks) await tiers[rank]!.store(key, bytes, never);
