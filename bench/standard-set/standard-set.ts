@@ -20,7 +20,7 @@ const ofBoth: readonly (readonly string[])[] = [
 const schedules = 'recovery --requests 8 --prefixes 2 --prefix-len 128 --kv-cache-memory 12MiB'.split(' ');
 
 /**
- * The whole set takes about 35 minutes on two cores of a Zen 5 with models of 0.6B; libllama takes two thirds of them.
+ * The whole set takes about 45 minutes on two cores of a Zen 5 with models of 0.6B; libllama takes two thirds of them.
  * So the longest benches run on one type of weights, and ShareGPT with 64 requests has one repetition.
  */
 export const standardSet: readonly StandardBench[] = [
@@ -33,6 +33,7 @@ export const standardSet: readonly StandardBench[] = [
     args: ['throughput', ...libllama, '--repetitions', '1', '--workload', 'sharegpt', '--requests', '64'],
   },
   { model: 'Q8_0', args: ['transfer', '--repetitions', '3'] },
+  { model: 'Q8_0', args: ['offloading', '--repetitions', '1'] },
   { args: ['tiers'] },
   { args: ['scheduler'] },
   { args: ['recovery'] },

@@ -57,9 +57,14 @@ const slotsRefreshIntervalMs = 2_000;
 /**
  * A client that is not connected yet. It neither retries nor queues: a command that it cannot send or that gets no answer
  * in `timeoutMs` is rejected. A socket that receives nothing for `timeoutMs` although commands wait for answers is
- * closed, so a server that hangs keeps neither memory nor the connection.
+ * closed, so a server that hangs keeps neither memory nor the connection. `connector` makes the sockets; default: the client.
  */
-export function newRedisClient({ Redis, Cluster }: RedisLibrary, url: RedisUrl, timeoutMs: number): RedisClient {
+export function newRedisClient(
+  { Redis, Cluster }: RedisLibrary,
+  url: RedisUrl,
+  timeoutMs: number,
+  connector?: new (options: never) => object,
+): RedisClient {
   const options = {
     username: url.username,
     password: url.password,
@@ -80,6 +85,7 @@ export function newRedisClient({ Redis, Cluster }: RedisLibrary, url: RedisUrl, 
     // Version 3 of the protocol brings nothing here, and versions of Redis before 6 refuse it.
     protocol: 2,
     ...(url.isTls ? { tls: {} } : {}),
+    ...(connector === undefined ? {} : { Connector: connector }),
   };
   if (!url.isCluster) {
     const client = new Redis({ ...options, ...url.addresses[0], db: url.database });

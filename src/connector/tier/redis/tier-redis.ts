@@ -16,7 +16,9 @@ import { loadRedisLibrary, newRedisClient, type RedisClient, type RedisLibrary }
 import { RedisConnection, type RedisRequest } from './redis-connection.ts';
 import { codeOfError, textOfError } from './redis-refusals.ts';
 import { parseRedisUrl, type RedisUrl } from './redis-url.ts';
+import { BlockSinks } from './reply-tap.ts';
 import { StoreCommands } from './store-commands.ts';
+import { tappedConnector } from './tapped-connector.ts';
 
 export interface RedisTierOptions {
   /** As in `parseRedisUrl`. A password in it is in no message, name or error. */
@@ -59,6 +61,7 @@ export class RedisTier implements TamperableTier {
   /** The first one is for look-ups. */
   readonly #connections: readonly RedisConnection[];
   readonly #slots: CallSlots;
+  readonly #sinks = new BlockSinks();
   readonly #storeCommands: StoreCommands;
   readonly #calls: OpenCalls;
   readonly #counters: Record<string, number> = {};
@@ -77,13 +80,15 @@ export class RedisTier implements TamperableTier {
     this.#ttlSeconds = ttlSeconds;
     this.#codec = new BlockCodec(identity, options.crc32);
     this.#keyPrefix = `kvasir:${modelFolder(identity)}:${rankFolder(identity)}:`;
-    const create = (): RedisClient => newRedisClient(library, url, timeoutMs);
+    const valueBytes = headerBytes + identity.blockBytes;
+    // A TLS socket decrypts into buffers of its own.
+    const connector = url.isTls ? undefined : tappedConnector(valueBytes, this.#sinks);
+    const create = (): RedisClient => newRedisClient(library, url, timeoutMs, connector);
     const changed = (): void => this.#report();
     const connection = (): RedisConnection => new RedisConnection({ url, create, changed });
     this.#connections = Array.from({ length: 1 + connections }, connection);
     const callsAtOnce = Math.max(1, connections) * blocksPerConnection;
     this.#slots = new CallSlots(callsAtOnce);
-    const valueBytes = headerBytes + identity.blockBytes;
     this.#storeCommands = new StoreCommands(library, { valueBytes, ttlSeconds, freeMax: callsAtOnce });
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
   }
@@ -140,24 +145,24 @@ export class RedisTier implements TamperableTier {
   load(key: BlockKey, into: Uint8Array, signal: AbortSignal): Promise<MissReason | undefined> {
     return this.#transfer(signal, async () => {
       const connection = this.#blockConnection('load a block');
-      const name = this.keyOf(key);
-      const send = async (client: RedisClient): Promise<unknown> => {
-        try {
-          return await client.getexBuffer(name, 'EX', this.#ttlSeconds);
-        } catch (error) {
-          // The key has a list or another type, which no tier stores.
-          if (error instanceof Error && error.message.startsWith('WRONGTYPE')) return Buffer.alloc(headerBytes);
-          throw error;
+      const valueBytes = headerBytes + into.length;
+      const sink = this.#sinks.add(into, (header) => this.#codec.verifyHeader(key, header, valueBytes) === undefined);
+      try {
+        let value = await this.#get(key, connection, signal);
+        if (value !== null && sink.isFilled && value.length === headerBytes) {
+          return await this.#loaded(key, this.#codec.verify(key, value, into, valueBytes), connection, signal);
         }
-      };
-      const value = await this.#ask('load a block', signal, connection, { send, isAnswer: isValue });
-      // From here on, nothing waits before the block is in `into`: an aborted load never writes it.
-      const reason = value === null ? 'missing' : this.#decode(key, value, into);
-      this.#count(reason ?? 'loaded');
-      if (value === null) return reason;
-      connection.gotBlock(reason !== 'wrongKey');
-      if (reason !== undefined) await this.#removeCorrupt(name, connection, signal);
-      return reason;
+        this.#sinks.remove(sink);
+        // Another load of the same block got the payload of this answer.
+        if (value?.length === headerBytes && this.#codec.verifyHeader(key, value, valueBytes) === undefined)
+          value = await this.#get(key, connection, signal);
+        // From here on, nothing waits before the block is in `into`: an aborted load never writes it.
+        if (value !== null) return await this.#loaded(key, this.#decode(key, value, into), connection, signal);
+        this.#count('missing');
+        return 'missing';
+      } finally {
+        this.#sinks.remove(sink);
+      }
     });
   }
 
@@ -247,6 +252,33 @@ export class RedisTier implements TamperableTier {
     const header = new Uint8Array(headerBytes);
     header.set(value.subarray(0, headerBytes));
     return this.#codec.verifyHeader(key, header, value.length);
+  }
+
+  /** The stored block; null if it is missing; only the header if the payload is in a sink. */
+  #get(key: BlockKey, connection: RedisConnection, signal: AbortSignal): Promise<Buffer | null> {
+    const send = async (client: RedisClient): Promise<unknown> => {
+      try {
+        return await client.getexBuffer(this.keyOf(key), 'EX', this.#ttlSeconds);
+      } catch (error) {
+        // The key has a list or another type, which no tier stores.
+        if (error instanceof Error && error.message.startsWith('WRONGTYPE')) return Buffer.alloc(headerBytes + 1);
+        throw error;
+      }
+    };
+    return this.#ask('load a block', signal, connection, { send, isAnswer: isValue });
+  }
+
+  /** The end of a load that got an answer. */
+  async #loaded(
+    key: BlockKey,
+    reason: MissReason | undefined,
+    connection: RedisConnection,
+    signal: AbortSignal,
+  ): Promise<MissReason | undefined> {
+    this.#count(reason ?? 'loaded');
+    connection.gotBlock(reason !== 'wrongKey');
+    if (reason !== undefined) await this.#removeCorrupt(this.keyOf(key), connection, signal);
+    return reason;
   }
 
   /** Begins the time to live again. The answer does not matter, so no call waits for it. */
