@@ -169,6 +169,16 @@ describe('the limit of decoding', () => {
     expect(q8Bytes(10) - q8Bytes(0)).toBe((10 * 2 * 2 * 128 * 34) / 32);
   });
 
+  it('counts the experts that a token uses', async () => {
+    const [one, all] = [folder.file('one.gguf'), folder.file('all.gguf')];
+    const experts = { count: 4, feedForwardLength: 256 };
+    await writeTinyModel(one, { architecture: 'qwen3moe', type: 'Q8_0', experts: { ...experts, used: 1 } });
+    await writeTinyModel(all, { architecture: 'qwen3moe', type: 'Q8_0', experts: { ...experts, used: 4 } });
+    const [bytesOfOne, bytesOfAll] = [await openDecodeBytes(one, 'f16'), await openDecodeBytes(all, 'f16')];
+    // Two layers, three matrices of 256 x 256, and three more experts.
+    expect(bytesOfAll(0) - bytesOfOne(0)).toBe((2 * 3 * 3 * 256 * 256 * 34) / 32);
+  });
+
   it('uses the bandwidth of several threads together', async () => {
     expect(await readBandwidth(2, 8 << 20)).toBeGreaterThan(1e7);
   });

@@ -1,23 +1,31 @@
+import type { ExpertConfig } from '../../src/ggml/expert-config.ts';
 import { type GgufFile, readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { blockBytes, type KvTypeName, kvTypes } from '../../src/runner/kv-memory.ts';
 
 /**
- * The bytes that a decode step reads after a context of `depth` tokens: all weights and all KV of the context once. The
- * step cannot be faster than memory delivers them.
+ * The bytes that a decode step reads after a context of `depth` tokens: all weights that a token uses and all KV of the
+ * context once. The step cannot be faster than memory delivers them.
  */
 export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise<(depth: number) => number> {
   const file = await readGguf(path);
-  const { layerCount, headCountKv, headDim } = readModelConfig(file);
+  const { layerCount, headCountKv, headDim, experts } = readModelConfig(file);
   const tokenBytes = blockBytes({ type: kvTypes[kvType], layerCount, blockSize: 1, headCountKv, headDim });
-  const weights = weightBytes(file);
+  const weights = weightBytes(file, experts);
   return (depth) => weights + depth * tokenBytes;
 }
 
-/** All tensors but the embedding, of which a step reads one row, unless the embedding is the head too. */
-function weightBytes({ tensors }: GgufFile): number {
+/**
+ * All tensors but the embedding, of which a step reads one row, unless the embedding is the head too. Of experts, those
+ * that a token uses.
+ */
+function weightBytes({ tensors }: GgufFile, experts: ExpertConfig | undefined): number {
   const isTied = !tensors.has('output.weight');
   let sum = 0;
-  for (const { name, byteLength } of tensors.values()) if (isTied || name !== 'token_embd.weight') sum += byteLength;
+  for (const { name, byteLength } of tensors.values()) {
+    const isExperts = experts !== undefined && name.endsWith('_exps.weight');
+    if (isExperts) sum += (byteLength * experts.used) / experts.count;
+    else if (isTied || name !== 'token_embd.weight') sum += byteLength;
+  }
   return sum;
 }

@@ -10,6 +10,7 @@ import { type ContextPtr, type GgufPtr, loadNative, type NativeApi } from '../..
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import { expectedTensors } from '../../src/ggml/tensor-list.ts';
 import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
+import { type ModelShape, shapes } from './model-shapes.ts';
 import { type Filling, RandomRows } from './random-rows.ts';
 import { CHAT_TEMPLATE, makeVocabulary, type Vocabulary } from './vocabulary-maker.ts';
 
@@ -49,21 +50,9 @@ export function writeTinyModel(path: string, options: ModelOptions): Promise<voi
   return writeModel(path, options);
 }
 
-/** Writes a model in the shape of Qwen3-0.6B, so that figures of benches are realistic. */
-export function writeQwen06Shaped(path: string, type: ModelOptions['type']): Promise<void> {
-  return writeModel(path, {
-    architecture: 'qwen3',
-    type,
-    layers: 28,
-    embedding: 1024,
-    heads: 16,
-    headsKv: 8,
-    headDim: 128,
-    feedForward: 3072,
-    vocab: 151_936,
-    context: 40_960,
-    tied: true,
-  });
+/** Writes a model in the shape of a real one, so that figures of benches are realistic. */
+export function writeShaped(path: string, shape: ModelShape, type: ModelOptions['type']): Promise<void> {
+  return writeModel(path, { ...shapes[shape], type });
 }
 
 async function writeModel(path: string, options: ModelOptions): Promise<void> {

@@ -19,7 +19,7 @@ import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
 import { findNativeLibraries, GGML_VERSION, NATIVE_PACKAGE_VERSION } from '../../src/ggml/native-package.ts';
-import { writeQwen06Shaped } from '../make-model/model-maker.ts';
+import { writeShaped } from '../make-model/model-maker.ts';
 import { describeMachine } from './machine.ts';
 import { newestResults, type ResultsFile, type ResultsRow, type ResultsRun, withRun } from './results-file.ts';
 import { argumentsOf, chosenBenches, commandOf, type StandardBench, standardSet } from './standard-set.ts';
@@ -117,7 +117,7 @@ async function makeModel(type: NonNullable<StandardBench['model']>): Promise<voi
   if (existsSync(file)) return;
   mkdirSync(values.models, { recursive: true });
   console.error(`making ${file}`);
-  await writeQwen06Shaped(`${file}.partial`, type);
+  await writeShaped(`${file}.partial`, 'qwen3-0.6b', type);
   renameSync(`${file}.partial`, file);
 }
 

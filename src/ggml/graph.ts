@@ -176,16 +176,24 @@ export class GraphBuilder {
 
   /**
    * F32 `[ne0, ne1]` computed by a C function of Kvasir, `void (*)(tensor, thread, threads, userdata)`, which all of
-   * ggml's threads call. `x` is the tensor's first source. The graph keeps a reference to `owner`, which keeps
+   * ggml's threads call. `x`: the tensor's source, or its sources. The graph keeps a reference to `owner`, which keeps
    * `userdata` in memory, because the garbage collector does not know C's pointers.
    */
   // biome-ignore lint/complexity/useMaxParams: the parameters of ggml's function, in its order
-  custom(x: TensorPtr, ne0: number, ne1: number, compute: RawPtr, userdata: RawPtr, owner: object): TensorPtr {
+  custom(
+    x: TensorPtr | readonly TensorPtr[],
+    ne0: number,
+    ne1: number,
+    compute: RawPtr,
+    userdata: RawPtr,
+    owner: object,
+  ): TensorPtr {
     this.#owners.add(owner);
     const allThreads = -1;
-    const sources = new BigUint64Array([BigInt(x)]);
+    const sources = BigUint64Array.from([x].flat(), BigInt);
     const { native } = this.#device;
-    return native.ggml_custom_4d(this.#context, F32.id, ne0, ne1, 1, 1, sources, 1, compute, allThreads, userdata);
+    const count = sources.length;
+    return native.ggml_custom_4d(this.#context, F32.id, ne0, ne1, 1, 1, sources, count, compute, allThreads, userdata);
   }
 
   /**

@@ -156,7 +156,12 @@ export class GgmlRunner implements Runner {
         isExact && device.kind === 'cpu'
           ? await findExactRowRule(device, file, others, await openRowMatmul(device, others, compile))
           : { rule: anyRows };
-      if (isExact && device.kind === 'cpu') await checkExactExperts(device, file, weights.expertMatrices);
+      const otherExperts: PlacedMatrix[] = [];
+      for (const matrices of weights.expertMatrices) {
+        if (tiles?.fits(matrices.source) === true) await tiles.takeExperts(matrices);
+        else otherExperts.push(matrices);
+      }
+      if (isExact && device.kind === 'cpu') await checkExactExperts(device, file, otherExperts);
       // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block.
       // Machines that share a store may have different CPUs and kernels.
       const numerics = await numericsIdentity(device, {

@@ -20,6 +20,15 @@ export class Matmuls {
     'by 256': new Map(),
   };
 
+  /** The same in the order of experts; the values of these activations do not change. */
+  readonly #quantizedInOrder: Readonly<Record<ActivationQuantization, Map<TensorPtr, TensorPtr>>> = {
+    none: new Map(),
+    'by 32': new Map(),
+    'by 256': new Map(),
+  };
+  /** By chosen experts: their pairs with tokens in the order of experts. */
+  readonly #orders = new Map<TensorPtr, TensorPtr>();
+
   constructor(graph: GraphBuilder, kernels: MatmulKernels) {
     this.#graph = graph;
     this.#kernels = kernels;
@@ -48,7 +57,21 @@ export class Matmuls {
    * experts]` of the experts that are chosen for the token, I32 `[chosen, tokens]`.
    */
   multiplyExperts(matrices: TensorPtr, x: TensorPtr, chosen: TensorPtr): TensorPtr {
-    return this.#graph.mulMatId(matrices, x, chosen);
+    const graph = this.#graph;
+    const tiled = this.#kernels.tiles?.experts(matrices);
+    if (tiled === undefined) return graph.mulMatId(matrices, x, chosen);
+    const [count, tokens] = [graph.columnCountOf(chosen), graph.rowCountOf(chosen)];
+    if (tokens === 1) return this.#byToken(tiled.multiplyToken(graph, x, chosen), count, tokens);
+    const order = this.#once(this.#orders, chosen, () => tiled.orderPairs(graph, chosen));
+    const quantized = this.#once(this.#quantizedInOrder[tiled.activations], x, () =>
+      tiled.quantizeInOrder(graph, x, order, count * tokens),
+    );
+    return this.#byToken(tiled.multiply(graph, quantized, order), count, tokens);
+  }
+
+  /** F32 `[n, chosen * tokens]` as `[n, chosen, tokens]`. */
+  #byToken(pairs: TensorPtr, chosen: number, tokens: number): TensorPtr {
+    return this.#graph.reshape3d(pairs, this.#graph.columnCountOf(pairs), chosen, tokens);
   }
 
   /** F32 `[inputs, count]`: the matrix's rows with these indices. */
@@ -58,12 +81,16 @@ export class Matmuls {
   }
 
   #quantizedFor(matrix: TiledMatrix, x: TensorPtr): TensorPtr {
-    const known = this.#quantized[matrix.activations];
-    let quantized = known.get(x);
-    if (quantized === undefined) {
-      quantized = matrix.quantizeRows(this.#graph, x);
-      known.set(x, quantized);
+    return this.#once(this.#quantized[matrix.activations], x, () => matrix.quantizeRows(this.#graph, x));
+  }
+
+  /** The node that was made for `x`, or a new one. */
+  #once(known: Map<TensorPtr, TensorPtr>, x: TensorPtr, make: () => TensorPtr): TensorPtr {
+    let made = known.get(x);
+    if (made === undefined) {
+      made = make();
+      known.set(x, made);
     }
-    return quantized;
+    return made;
   }
 }

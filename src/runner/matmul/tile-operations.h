@@ -1,5 +1,8 @@
 /* ggml's custom operations over a tiled matrix, from the definitions that tiles.h lists. */
 
+/* A copy for each caller would double the time of compiling. */
+#define COMPILED_ONCE static __attribute__((noinline, noclone))
+
 /* F32 [inputs, rows] becomes [row_blocks(inputs / BLOCK), rows] of `quantized`. */
 static void quantize_rows(char *tensor, int thread, int threads, void *userdata) {
   const int64_t blocks = ((const struct matrix *)userdata)->inputs / BLOCK, all = blocks * ROW_COUNT(tensor);
@@ -12,16 +15,29 @@ static void quantize_rows(char *tensor, int thread, int threads, void *userdata)
   }
 }
 
-/* Rows times one tile: ROWS_AT_ONCE rows at a time, then the remaining rows in smaller groups. */
-static void rows_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t stride,
-                         int64_t rows) {
+/* Rows times one tile: ROWS_AT_ONCE rows at a time, then the remaining rows in smaller groups. The result of row r is
+ * written to row `targets[r]` of `out`, or to row r if there are no targets. */
+COMPILED_ONCE void rows_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t stride,
+                         int64_t rows, const int32_t *targets) {
+  float part[ROWS_AT_ONCE * TILE_OUTPUTS];
   int64_t r = 0;
 #define TIMES(n)                                                                             \
   for (; n <= ROWS_AT_ONCE && rows - r >= n; r += n) {                                       \
-    tile_matmul(tile, x + r * row_blocks(blocks), blocks, out + r * stride, stride, n);     \
+    float *to = targets == NULL ? out + r * stride : part;                                   \
+    const int64_t to_stride = targets == NULL ? stride : TILE_OUTPUTS;                       \
+    tile_matmul(tile, x + r * row_blocks(blocks), blocks, to, to_stride, n);                 \
+    if (targets == NULL) continue;                                                           \
+    for (int i = 0; i < n; i++)                                                              \
+      memcpy(out + targets[r + i] * stride, part + i * TILE_OUTPUTS, TILE_OUTPUTS * sizeof(float)); \
   }
   TIMES(ROWS_AT_ONCE) TIMES(8) TIMES(4) TIMES(2) TIMES(1)
 #undef TIMES
+}
+
+/* Quantized rows that stay in the second-level cache, in whole groups of ROWS_AT_ONCE. */
+INLINE int64_t rows_together(int64_t blocks) {
+  const int64_t rows = ROWS_BYTES / (row_blocks(blocks) * (int64_t)sizeof(struct quantized)) / ROWS_AT_ONCE * ROWS_AT_ONCE;
+  return rows < ROWS_AT_ONCE ? ROWS_AT_ONCE : rows;
 }
 
 /* Quantized rows become F32 [outputs, rows]. */
@@ -30,15 +46,26 @@ static void multiply(char *tensor, int thread, int threads, void *userdata) {
   const int64_t rows = ROW_COUNT(tensor), blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS;
   const struct quantized *x = (const struct quantized *)DATA(SOURCE(tensor));
   float *out = (float *)DATA(tensor);
-  int64_t together = ROWS_BYTES / (row_blocks(blocks) * (int64_t)sizeof(struct quantized)) / ROWS_AT_ONCE * ROWS_AT_ONCE;
-  if (together < ROWS_AT_ONCE) together = ROWS_AT_ONCE;
+  const int64_t together = rows_together(blocks);
   for (int64_t first = 0; first < rows; first += together) {
     const int64_t count = rows - first < together ? rows - first : together;
     for (int64_t t = tiles * thread / threads; t < tiles * (thread + 1) / threads; t++) {
       rows_matmul(m->tiles + t * tile_bytes(blocks), x + first * row_blocks(blocks), blocks,
-                   out + first * m->outputs + t * TILE_OUTPUTS, m->outputs, count);
+                   out + first * m->outputs + t * TILE_OUTPUTS, m->outputs, count, NULL);
     }
   }
+}
+
+/* One quantized row times tiles [first, end). */
+COMPILED_ONCE void row_matmul(const uint8_t *tiles, const struct quantized *row, int64_t blocks, float *out, int64_t first,
+                       int64_t end) {
+  for (int64_t t = first; t < end; t++) {
+    tile_matmul(tiles + t * tile_bytes(blocks), row, blocks, out + t * TILE_OUTPUTS, 0, 1);
+  }
+}
+
+INLINE void quantize_row(const float *x, int64_t blocks, struct quantized *row) {
+  for (int64_t b = 0; b < blocks; b++) quantize_block(x + b * BLOCK, row + b);
 }
 
 /* The same for one row of F32: every thread quantizes the whole row, which is cheaper than waiting. */
@@ -48,10 +75,8 @@ static void multiply_row(char *tensor, int thread, int threads, void *userdata) 
   const float *x = (const float *)DATA(SOURCE(tensor));
   float *out = (float *)DATA(tensor);
   struct quantized row[INPUTS_MAX / BLOCK];
-  for (int64_t b = 0; b < blocks; b++) quantize_block(x + b * BLOCK, row + b);
-  for (int64_t t = tiles * thread / threads; t < tiles * (thread + 1) / threads; t++) {
-    tile_matmul(m->tiles + t * tile_bytes(blocks), row, blocks, out + t * TILE_OUTPUTS, m->outputs, 1);
-  }
+  quantize_row(x, blocks, row);
+  row_matmul(m->tiles, row, blocks, out, tiles * thread / threads, tiles * (thread + 1) / threads);
 }
 
 /* I32 [rows] becomes F32 [inputs, rows]: the matrix's rows with these indices. */
@@ -85,3 +110,5 @@ uintptr_t kvasir_quantize_rows_pointer(void) { return (uintptr_t)quantize_rows; 
 uintptr_t kvasir_multiply_pointer(void) { return (uintptr_t)multiply; }
 uintptr_t kvasir_multiply_row_pointer(void) { return (uintptr_t)multiply_row; }
 uintptr_t kvasir_take_rows_pointer(void) { return (uintptr_t)take_rows; }
+
+#include "expert-operations.h"

@@ -70,7 +70,7 @@ function matrixOf(typeName: TypeName, inputs: number, outputs: number, packed: U
   native.ggml_backend_tensor_set(tensor, packed, 0, packed.length);
   const all = Int32Array.from({ length: outputs }, (_, i) => i);
   return {
-    placed: { tensor, source: { type, ne: [inputs, outputs] } as never, buffers },
+    placed: { tensor, source: { type, ne: [inputs, outputs, 1, 1] } as never, buffers },
     values: compute(all, 1, (graph, x) => graph.getRows(tensor, x)),
     close: () => {
       native.ggml_backend_buffer_free(buffer);
@@ -320,7 +320,7 @@ describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) =
   it('fit only supported types and shapes', async () => {
     const tiles = await openKernels(form);
     const fits = (name: string, inputs: number, outputs: number): boolean =>
-      tiles.fits({ type: ggmlTypeNamed(name)!, ne: [inputs, outputs] } as never);
+      tiles.fits({ type: ggmlTypeNamed(name)!, ne: [inputs, outputs, 1, 1] } as never);
     expect(fits('Q8_0', 64, 32)).toBe(true);
     expect(fits('Q4_K', 512, 32)).toBe(true);
     expect(fits('Q6_K', 512, 32)).toBe(true);

@@ -8,6 +8,7 @@ import { dataPointer, tensorField } from '../../ggml/tensor-struct.ts';
 import { rowBytes } from '../../ggml/types.ts';
 import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
 import type { PlacedMatrix } from '../weights.ts';
+import { TiledExperts } from './tiled-experts.ts';
 
 /** A single row is quantized on the stack. */
 const inputsMax = 32768;
@@ -23,7 +24,7 @@ interface Kind {
   readonly blockInputs: number;
 }
 
-const shared = ['dot.h', 'tiles.h', 'tile-operations.h'];
+const shared = ['dot.h', 'tiles.h', 'tile-operations.h', 'expert-operations.h'];
 const kinds: Readonly<Record<string, Kind>> = {
   F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
   Q8_0: {
@@ -42,7 +43,7 @@ const kinds: Readonly<Record<string, Kind>> = {
   Q6_K: { file: 'q6k-tiles.c', headers: [...shared, 'k-rows.h'], activations: 'by 256', blockInputs: 256 },
 };
 
-interface Functions {
+export interface TileFunctions {
   /** The instructions for which the kernel is compiled: `FORM` in C. */
   readonly form: string;
   readonly sourceDigest: string;
@@ -54,7 +55,21 @@ interface Functions {
   readonly multiply: RawPtr;
   readonly multiplyRow: RawPtr;
   readonly takeRows: RawPtr;
+  readonly orderPairs: RawPtr;
+  readonly quantizeInOrder: RawPtr;
+  readonly multiplyExperts: RawPtr;
+  readonly multiplyExpertsOfToken: RawPtr;
   tile(matrix: RawPtr, scratch: RawPtr, inputs: number, first: number, end: number): void;
+}
+
+/** The shape of a tiled matrix, or of the matrices of experts. */
+export interface TileShape {
+  readonly inputs: number;
+  readonly outputs: number;
+  readonly experts: number;
+  readonly activations: ActivationQuantization;
+  /** Of a quantized row, in floats. */
+  readonly quantizedWidth: number;
 }
 
 /**
@@ -65,10 +80,11 @@ interface Functions {
  */
 export class TiledMatmul {
   readonly #device: ComputeDevice;
-  readonly #functions: ReadonlyMap<string, Functions>;
+  readonly #functions: ReadonlyMap<string, TileFunctions>;
   readonly #taken = new Map<TensorPtr, TiledMatrix>();
+  readonly #takenExperts = new Map<TensorPtr, TiledExperts>();
 
-  constructor(device: ComputeDevice, functions: ReadonlyMap<string, Functions>) {
+  constructor(device: ComputeDevice, functions: ReadonlyMap<string, TileFunctions>) {
     this.#device = device;
     this.#functions = functions;
   }
@@ -84,25 +100,46 @@ export class TiledMatmul {
   }
 
   /** Whether a kernel supports this type and shape; the matrix must be in plain host buffers. */
-  fits({ type, ne: [inputs, outputs, experts] }: GgufTensor): boolean {
+  fits({ type, ne: [inputs, outputs] }: GgufTensor): boolean {
     const functions = this.#functions.get(type.name);
     const kind = kinds[type.name];
-    if (functions === undefined || kind === undefined || experts > 1) return false;
+    if (functions === undefined || kind === undefined) return false;
     return inputs % kind.blockInputs === 0 && inputs <= inputsMax && outputs % functions.tileOutputs === 0;
   }
 
   /**
    * Lays a matrix out as tiles, in place. Yields to the event loop between parts, because large models take seconds.
    */
-  async take({ tensor, source, buffers }: PlacedMatrix): Promise<void> {
-    if (this.#taken.has(tensor)) return;
+  async take(matrix: PlacedMatrix): Promise<void> {
+    if (this.#taken.has(matrix.tensor)) return;
+    const { functions, shape, record } = await this.#layOut(matrix);
+    this.#taken.set(matrix.tensor, new TiledMatrix(this.#device.native, functions, shape, record));
+  }
+
+  /** The same for the matrices of experts. */
+  async takeExperts(matrices: PlacedMatrix): Promise<void> {
+    const { functions, shape, record } = await this.#layOut(matrices);
+    this.#takenExperts.set(matrices.tensor, new TiledExperts(this.#device.native, functions, shape, record));
+  }
+
+  /** A matrix that was taken. */
+  matrix(tensor: TensorPtr): TiledMatrix | undefined {
+    return this.#taken.get(tensor);
+  }
+
+  /** Matrices of experts that were taken. */
+  experts(tensor: TensorPtr): TiledExperts | undefined {
+    return this.#takenExperts.get(tensor);
+  }
+
+  async #layOut({ tensor, source, buffers }: PlacedMatrix) {
     assert(this.fits(source), 'a matrix of a type and a shape that has a kernel');
     assert(buffers.isHost && buffers !== this.#device.repackedBuffers, 'a matrix in the layout of the file');
     const functions = assertDefined(this.#functions.get(source.type.name), 'a kernel for a matrix that fits');
     const { native } = this.#device;
-    const [inputs, outputs] = source.ne;
+    const [inputs, outputs, experts] = source.ne;
     const { tileOutputs } = functions;
-    const tiles = outputs / tileOutputs;
+    const tiles = (outputs / tileOutputs) * experts;
     const at = dataPointer(native, tensor);
     const scratch = new ArrayBuffer(rowBytes(source.type, inputs) * tileOutputs);
     const step = Math.max(1, Math.floor((64 << 20) / scratch.byteLength));
@@ -111,12 +148,17 @@ export class TiledMatmul {
       functions.tile(at as RawPtr, native.addressOf(scratch) as RawPtr, inputs, first, end);
       await nextTurn();
     }
-    this.#taken.set(tensor, new TiledMatrix(native, functions, source, at));
-  }
-
-  /** A matrix that was taken. */
-  matrix(tensor: TensorPtr): TiledMatrix | undefined {
-    return this.#taken.get(tensor);
+    const { activations } = assertDefined(kinds[source.type.name], 'a type with a kernel');
+    const shape: TileShape = {
+      inputs,
+      outputs,
+      experts,
+      activations,
+      quantizedWidth: functions.quantizedBytes(inputs) / 4,
+    };
+    // `struct matrix` of tiles.h.
+    const record = BigInt64Array.from([at, inputs, outputs, experts], BigInt);
+    return { functions, shape, record };
   }
 }
 
@@ -124,44 +166,39 @@ export class TiledMatmul {
 export class TiledMatrix {
   readonly activations: ActivationQuantization;
   readonly #native: NativeApi;
-  readonly #functions: Functions;
-  /** `struct matrix` of tiles.h: tiles, inputs, outputs. */
+  readonly #functions: TileFunctions;
+  readonly #shape: TileShape;
+  /** `struct matrix` of tiles.h. */
   readonly #record: BigInt64Array<ArrayBuffer>;
-  readonly #inputs: number;
-  readonly #outputs: number;
-  /** Of a quantized row, in floats. */
-  readonly #quantizedWidth: number;
 
-  constructor(native: NativeApi, functions: Functions, { type, ne }: GgufTensor, at: number) {
-    this.activations = assertDefined(kinds[type.name], 'a type with a kernel').activations;
+  constructor(native: NativeApi, functions: TileFunctions, shape: TileShape, record: BigInt64Array<ArrayBuffer>) {
+    this.activations = shape.activations;
     this.#native = native;
     this.#functions = functions;
-    [this.#inputs, this.#outputs] = ne;
-    this.#record = new BigInt64Array(new ArrayBuffer(24));
-    this.#record.set([BigInt(at), BigInt(this.#inputs), BigInt(this.#outputs)]);
-    this.#quantizedWidth = functions.quantizedBytes(this.#inputs) / 4;
+    this.#shape = shape;
+    this.#record = record;
   }
 
   /**
    * Quantizes x, F32 `[inputs, rows]`, for `multiply`. Matrices with equal inputs and equal quantization may share it.
    */
   quantizeRows(graph: GraphBuilder, x: TensorPtr): TensorPtr {
-    return this.#custom(graph, x, this.#quantizedWidth, this.#functions.quantizeRows);
+    return this.#custom(graph, x, this.#shape.quantizedWidth, this.#functions.quantizeRows);
   }
 
   /** F32 `[outputs, rows]`, of the result of `quantizeRows`. */
   multiply(graph: GraphBuilder, quantized: TensorPtr): TensorPtr {
-    return this.#custom(graph, quantized, this.#outputs, this.#functions.multiply);
+    return this.#custom(graph, quantized, this.#shape.outputs, this.#functions.multiply);
   }
 
   /** F32 `[outputs, 1]`, of x `[inputs, 1]`. */
   multiplyRow(graph: GraphBuilder, x: TensorPtr): TensorPtr {
-    return this.#custom(graph, x, this.#outputs, this.#functions.multiplyRow);
+    return this.#custom(graph, x, this.#shape.outputs, this.#functions.multiplyRow);
   }
 
   /** F32 `[inputs, rows]`: the matrix's rows with these indices, I32 `[rows]`. */
   takeRows(graph: GraphBuilder, indices: TensorPtr, count: number): TensorPtr {
-    return graph.custom(indices, this.#inputs, count, this.#functions.takeRows, this.#address, this.#record);
+    return graph.custom(indices, this.#shape.inputs, count, this.#functions.takeRows, this.#address, this.#record);
   }
 
   /** F32 `[width, rows]`, with as many rows as x. */
@@ -185,7 +222,7 @@ export async function openTiledMatmul(
 ): Promise<TiledMatmul | undefined> {
   if (process.arch !== 'x64' || device.kind !== 'cpu') return undefined;
   const wanted = new Set(types);
-  const compile = async ([type, kind]: [string, Kind]): Promise<[string, Functions] | undefined> => {
+  const compile = async ([type, kind]: [string, Kind]): Promise<[string, TileFunctions] | undefined> => {
     try {
       return [type, await openNative(sourceOf(kind), options, (compiled) => functionsOf(device.native, compiled))];
     } catch (error) {
@@ -209,11 +246,12 @@ function sourceOf({ file, headers }: Kind): NativeSource {
     TENSOR_SOURCE: tensorField.source,
     TENSOR_DATA: tensorField.data,
     TENSOR_NE: tensorField.ne,
+    TENSOR_NB: tensorField.nb,
   };
   return { file: below(file), headers: ['native/vector.h', ...headers.map(below)], definitions };
 }
 
-function functionsOf(native: NativeApi, { path, sourceDigest }: Compiled): Functions {
+function functionsOf(native: NativeApi, { path, sourceDigest }: Compiled): TileFunctions {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
   const quantizedBytes = native.functionIn(path, 'kvasir_quantized_bytes', 'i64', 'i64');
   return {
@@ -225,6 +263,10 @@ function functionsOf(native: NativeApi, { path, sourceDigest }: Compiled): Funct
     multiply: pointer('multiply'),
     multiplyRow: pointer('multiply_row'),
     takeRows: pointer('take_rows'),
+    orderPairs: pointer('order_pairs'),
+    quantizeInOrder: pointer('quantize_in_order'),
+    multiplyExperts: pointer('multiply_experts'),
+    multiplyExpertsOfToken: pointer('multiply_experts_of_token'),
     tile: native.functionIn(path, 'kvasir_tile', 'void', 'raw', 'raw', 'i64', 'i64', 'i64'),
   };
 }

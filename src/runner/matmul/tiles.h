@@ -37,6 +37,7 @@ struct matrix { /* written by TypeScript */
   uint8_t *tiles;
   int64_t inputs;
   int64_t outputs;
+  int64_t experts; /* matrices of this shape, one after another */
 };
 
 INLINE char *pointer_at(const char *p, int offset) {
