@@ -155,6 +155,13 @@ export interface BlockSaveFailure {
   readonly reason: SaveFailureReason;
 }
 
+/** Blocks that one of several places stored and removed on a rank, beside the blocks of saves and `evicted`. */
+export interface PlaceChange {
+  readonly place: string;
+  readonly stored: readonly BlockKey[];
+  readonly evicted: readonly BlockKey[];
+}
+
 /** The report of one rank after a step, or of all ranks together (`transfer/aggregator.ts`). Frozen. */
 export interface ConnectorOutput {
   /** Saves that are decided. Their blocks are stored, except those in `saveFailures` of this report or an earlier one. */
@@ -175,6 +182,8 @@ export interface ConnectorOutput {
   readonly loadedElsewhere?: readonly LoadedElsewhere[];
   /** Keys of blocks that a bounded store has evicted. */
   readonly evicted: readonly BlockKey[];
+  /** Of a connector with several places; absent: none. One for each place and rank. */
+  readonly placeChanges?: readonly PlaceChange[];
   /** Counts since the last report. Names that begin with `now.` are changes of levels, which may be negative. */
   readonly counters: Readonly<Record<string, number>>;
   /** How many ranks take part in transfers that begin after this report; 0 = no change. */
@@ -289,6 +298,7 @@ export interface TransferReport {
   readonly saveFailures: readonly BlockSaveFailure[];
   readonly loadedElsewhere?: readonly LoadedElsewhere[];
   readonly evicted: readonly BlockKey[];
+  readonly placeChanges?: readonly PlaceChange[];
   readonly counters: Readonly<Record<string, number>>;
   readonly expectedFinishedCount: number;
 }

@@ -3,6 +3,7 @@
  * that the step would overwrite them first.
  */
 import { describe, expect, test } from 'vitest';
+import { replacing } from '../../test/support/replacing.ts';
 import type { BlockKey } from './block-key.ts';
 import type { KvConnector, KvIdentity, SchedulerConnector, WorkerConnector } from './connector.ts';
 import { keysOf, promptOf, suiteBlockSize, suiteFingerprint } from './connector-checks.suite.ts';
@@ -33,15 +34,6 @@ const lateReading = (tier: Tier): Tier =>
     },
     close: () => Promise.resolve(),
   });
-
-function replacing<T extends object>(target: T, methods: Partial<T>): T {
-  return new Proxy(target, {
-    get: (_, name) => {
-      const value: unknown = Reflect.get(methods, name) ?? Reflect.get(target, name, target);
-      return typeof value === 'function' ? value.bind(target) : value;
-    },
-  });
-}
 
 interface Fence {
   /** The scheduler side says that the worker side can flush. */

@@ -11,6 +11,7 @@ import type {
 } from '../connector.ts';
 import { kvConfigInvalid, tiersInvalid } from '../errors.ts';
 import { headerBytes } from '../tier/block-header.ts';
+import { neverOpens } from '../tier/circuit-breaker.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
@@ -103,6 +104,8 @@ export class OffloadingConnector implements KvConnector {
       savesAtOnce,
       saveTimeoutMs: storeTimeoutMs,
       onForward: (isComputing) => pace.computing(isComputing),
+      // Each tier of the stack has its own breakers: a tier that hangs must not stop loads from host memory.
+      breaker: neverOpens,
     });
   }
 

@@ -24,6 +24,7 @@ import { levelPrefix } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
 import { HostDirectory } from './host-directory.ts';
 import type { OffloadingSettings } from './offloading-settings.ts';
+import { PlaceEvents } from './place-events.ts';
 import { type Place, PlaceLookups } from './place-lookups.ts';
 import { loadable, type PlaceKind, type RequestLimits, readRequestLimits } from './request-limits.ts';
 import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
@@ -50,6 +51,8 @@ interface RequestRecord {
 
 /** How long a request waits for a block that is just being saved. */
 const savingWaitMs = 1_000;
+/** A tier whose loads failed because its breaker is open is not asked for so long. */
+const pauseMs = 1_000;
 
 /**
  * The scheduler side of `OffloadingConnector`. Blocks in host memory are found at once, in a directory made from the
@@ -66,10 +69,13 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #blockBytes: number;
   readonly #filter: StoreFilter;
   readonly #directory: HostDirectory;
+  readonly #placeEvents: PlaceEvents;
   readonly #saves = new OpenSaves();
   readonly #requests = new Map<RequestId, RequestRecord>();
   readonly #loads = new OpenLoads();
   readonly #warned = new Set<string>();
+  /** By tier: until when it is not asked. */
+  readonly #pausedUntilMs = new Map<string, number>();
   /** Blocks that wait to be written to a secondary tier or are being written, as last reported. */
   #openStores = 0;
   #events: KvEvent[] = [];
@@ -82,6 +88,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     const { groups } = context.identities[0]!;
     this.#blockSizes = groups.map(({ blockSize }) => blockSize);
     this.#blockBytes = context.identities.reduce((sum, { blockBytes }) => sum + blockBytes, 0);
+    this.#placeEvents = new PlaceEvents(context.identities.length);
     this.#directory = new HostDirectory(2 * Math.ceil(settings.host.maxBytes / this.#blockBytes));
     const { chunkTokens, blocksPerChunk, storeThreshold, trackedOffersMax } = settings;
     this.#filter = new StoreFilter({
@@ -127,7 +134,8 @@ export class OffloadingScheduler implements SchedulerConnector {
 
   updateConnectorOutput(output: ConnectorOutput): void {
     const failed = new Set<BlockKey>();
-    for (const { requestId, key } of this.#loads.failedBlocks(output.loadFailures)) {
+    for (const { requestId, key, place, reason } of this.#loads.failedBlocks(output.loadFailures)) {
+      if (reason === 'storeDown') this.#pausedUntilMs.set(place, this.#context.clock.nowMs() + pauseMs);
       failed.add(key);
       // The block is saved again when it is computed again.
       this.#directory.remove(key);
@@ -140,6 +148,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     for (const { name } of this.#places) this.#openStores += output.counters[`${levelPrefix}${name}.openStores`] ?? 0;
     for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
     for (const id of output.finishedSending) this.#stored(this.#saves.finish(id));
+    this.#events.push(...this.#placeEvents.eventsOf(output.placeChanges ?? []));
     if (output.evicted.length === 0) return;
     for (const key of output.evicted) this.#directory.remove(key);
     this.#events.push({ kind: 'removed', keys: output.evicted, place: hostPlace });
@@ -238,7 +247,9 @@ export class OffloadingScheduler implements SchedulerConnector {
 
   /** Looks up the blocks that are not in host memory. */
   #lookUpMissing(record: RequestRecord, wanted: readonly KvBlock[]): void {
+    const nowMs = this.#context.clock.nowMs();
     const isAllowed = (name: string): boolean =>
+      nowMs >= (this.#pausedUntilMs.get(name) ?? -Infinity) &&
       record.limits.isAllowed(this.#places.find((place) => place.name === name)!.kind);
     if (!this.#places.some(({ name }) => isAllowed(name))) return;
     const keys = new Set<BlockKey>();

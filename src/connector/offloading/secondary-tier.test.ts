@@ -108,12 +108,34 @@ describe('SecondaryTier', () => {
     expect(await secondary.load(suiteKey(9), open)).toBe('storeDown');
     expect(waiting).toHaveLength(3);
     expect(secondary.levels()['breakerOpen.load']).toBe(1);
+    // The next load is the probe of the breaker, and its request does not wait for it.
     time.advance(500);
-    const probe = secondary.load(suiteKey(9), open);
-    expect(await secondary.load(suiteKey(9), open)).toBe('storeDown');
+    for (const _ of [1, 2]) expect(await secondary.load(suiteKey(9), open)).toBe('storeDown');
+    expect(waiting).toHaveLength(4);
     waiting[3]!.go();
-    expect(await probe).toBe('missing');
+    await turn();
     expect(secondary.levels()['breakerOpen.load']).toBe(0);
+    const loading = secondary.load(suiteKey(9), open);
+    waiting[4]!.go();
+    expect(await loading).toBe('missing');
+  });
+
+  it('the buffer of a probe is free again when the probe ends', async () => {
+    const { secondary, inner, waiting, time, buffers } = newSecondary({ bufferCount: 1 });
+    await inner.store(suiteKey(9), suiteBytes(suiteKey(9)), open);
+    for (let i = 0; i < 3; i++) {
+      const loading = secondary.load(suiteKey(i), open);
+      time.advance(100);
+      expect(await loading).toBe('timedOut');
+      waiting[i]!.go();
+      await turn();
+    }
+    time.advance(500);
+    expect(await secondary.load(suiteKey(9), open)).toBe('storeDown');
+    expect(buffers.take()).toBeUndefined();
+    waiting[3]!.go();
+    await turn();
+    expect(buffers.take()).toBeDefined();
   });
 
   it('a block is pinned in host memory while it is written, and dropped if it is evicted before', async () => {

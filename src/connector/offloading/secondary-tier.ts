@@ -1,10 +1,16 @@
 import { AssertionError, assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { BlockKey } from '../block-key.ts';
+import type { PlaceChange } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
-import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults } from '../tier/circuit-breaker.ts';
+import {
+  CircuitBreaker,
+  type CircuitBreakerOptions,
+  circuitBreakerDefaults,
+  type Permit,
+} from '../tier/circuit-breaker.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
-import type { Tier, TierContext } from '../tier/tier.ts';
+import type { StoreAnswer, Tier, TierContext } from '../tier/tier.ts';
 import { countsOfBreaker } from '../tier/tier-counters.ts';
 import type { Timers } from '../timers.ts';
 import { TierMeter } from './tier-meter.ts';
@@ -25,6 +31,13 @@ export interface SecondaryTierOptions {
   readonly pace?: WritePace;
 }
 
+interface Load {
+  readonly key: BlockKey;
+  readonly permit: Permit;
+  readonly signal: AbortSignal;
+  readonly context: TierContext | undefined;
+}
+
 /**
  * A tier below host memory. Adds what each such tier needs: a deadline for every call, a circuit breaker for loads and
  * one for stores, a bounded queue of blocks to write, and counters.
@@ -39,6 +52,8 @@ export class SecondaryTier {
   readonly #loadBreaker: CircuitBreaker;
   readonly #meter = new TierMeter();
   readonly #writes: WriteBehind;
+  readonly #closing = new AbortController();
+  #stored: BlockKey[] = [];
 
   constructor(tier: Tier, blocks: PinnedBlocks, buffers: StagingBuffers, options: SecondaryTierOptions) {
     this.name = tier.name;
@@ -47,7 +62,12 @@ export class SecondaryTier {
     this.#buffers = buffers;
     const breaker = options.breaker ?? circuitBreakerDefaults;
     this.#loadBreaker = new CircuitBreaker(options.clock, breaker);
-    this.#writes = new WriteBehind(tier, blocks, this.#meter, { ...options, breaker });
+    const written = async (...call: Parameters<Tier['store']>): Promise<StoreAnswer> => {
+      const answer = await tier.store(...call);
+      if (answer === 'stored') this.#stored.push(call[0]);
+      return answer;
+    };
+    this.#writes = new WriteBehind({ name: tier.name, store: written }, blocks, this.#meter, { ...options, breaker });
   }
 
   /** The tier itself, for look-ups and tests. */
@@ -58,9 +78,13 @@ export class SecondaryTier {
   /**
    * A buffer with the verified block, which the caller gives back, or the reason of the failure. Settles by the
    * deadline, or when the signal is aborted. A tier that still writes a buffer keeps it until it has ended.
+   *
+   * If the breaker is half open, the load is its probe. The probe runs in the background, and the answer is `storeDown`:
+   * no request waits for a tier that was down a moment ago.
    */
   load(key: BlockKey, signal: AbortSignal, context?: TierContext): Promise<Uint8Array | LoadFailureReason> {
     if (signal.aborted) return Promise.resolve(this.#failed('cancelled'));
+    const isProbe = this.#loadBreaker.state !== 'closed';
     const permit = this.#loadBreaker.tryAcquire();
     if (permit === undefined) return Promise.resolve(this.#failed('storeDown'));
     const buffer = this.#buffers.take();
@@ -68,6 +92,14 @@ export class SecondaryTier {
       permit.withdraw();
       return Promise.resolve(this.#failed('queueFull'));
     }
+    if (!isProbe) return this.#loadInto(buffer, { key, permit, signal, context });
+    void this.#loadInto(buffer, { key, permit, signal: this.#closing.signal, context: undefined }).then((loaded) => {
+      if (typeof loaded !== 'string') this.#buffers.give(loaded);
+    });
+    return Promise.resolve(this.#failed('storeDown'));
+  }
+
+  #loadInto(buffer: Uint8Array, { key, permit, signal, context }: Load): Promise<Uint8Array | LoadFailureReason> {
     const { clock, timers, loadTimeoutMs } = this.#options;
     const startedMs = clock.nowMs();
     const controller = new AbortController();
@@ -121,6 +153,13 @@ export class SecondaryTier {
     this.#writes.offer(key);
   }
 
+  /** The blocks that were written and evicted since the last call; undefined if there are none. */
+  takeChange(): PlaceChange | undefined {
+    const [stored, evicted] = [this.#stored, this.#tier.takeEvicted()];
+    this.#stored = [];
+    return stored.length === 0 && evicted.length === 0 ? undefined : { place: this.name, stored, evicted };
+  }
+
   /** Resolves when no block waits to be written and none is being written. */
   whenWritten(): Promise<void> {
     return this.#writes.whenIdle();
@@ -147,6 +186,7 @@ export class SecondaryTier {
 
   /** Drops the blocks that wait to be written. */
   close(): Promise<void> {
+    this.#closing.abort();
     this.#writes.close();
     return this.#tier.close();
   }

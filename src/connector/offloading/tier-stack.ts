@@ -1,6 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Clock } from '../../base/clock.ts';
 import type { BlockKey } from '../block-key.ts';
+import type { PlaceChange } from '../connector.ts';
 import { tierClosed } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
@@ -147,9 +148,12 @@ export class TierStack implements TamperableTier {
 
   /** Of host memory: look-ups ask the other tiers themselves. */
   takeEvicted(): readonly BlockKey[] {
-    // Not reported, but taken, because the tiers collect them.
-    for (const { tier } of this.#secondaries) tier.takeEvicted();
     return this.#host.takeEvicted();
+  }
+
+  /** Of the tiers below host memory. */
+  takeChanges(): readonly PlaceChange[] {
+    return this.#secondaries.map((secondary) => secondary.takeChange()).filter((change) => change !== undefined);
   }
 
   counters(): Readonly<Record<string, number>> {

@@ -38,7 +38,7 @@ const stuckMax = 16;
  * them first. The engine never waits for a tier, and a block that is not written is only a future miss (I9).
  */
 export class WriteBehind {
-  readonly #tier: Tier;
+  readonly #tier: Pick<Tier, 'name' | 'store'>;
   readonly #blocks: PinnedBlocks;
   readonly #meter: TierMeter;
   readonly #options: WriteBehindOptions;
@@ -52,7 +52,7 @@ export class WriteBehind {
   #isClosed: boolean = false;
   #idlers: (() => void)[] = [];
 
-  constructor(tier: Tier, blocks: PinnedBlocks, meter: TierMeter, options: WriteBehindOptions) {
+  constructor(tier: Pick<Tier, 'name' | 'store'>, blocks: PinnedBlocks, meter: TierMeter, options: WriteBehindOptions) {
     this.#tier = tier;
     this.#blocks = blocks;
     this.#meter = meter;

@@ -15,6 +15,13 @@ export const circuitBreakerDefaults: CircuitBreakerOptions = {
   coolDownMaxMs: 30_000,
 };
 
+/** For a store that consists of several, each with a breaker of its own. */
+export const neverOpens: CircuitBreakerOptions = {
+  failuresMax: Number.MAX_SAFE_INTEGER,
+  coolDownMs: 1,
+  coolDownMaxMs: 1,
+};
+
 export type CircuitState = 'closed' | 'open' | 'halfOpen';
 
 /**

@@ -27,13 +27,13 @@ const failure = (id: number, block: number, reason: BlockLoadFailure['reason'] =
 });
 
 describe('OpenLoads', () => {
-  it('names the key and the request of each block that failed', () => {
+  it('names the request, key and place of each block that failed, and the reason', () => {
     const loads = new OpenLoads();
     loads.begin(job(1, a, [1, 2]));
     loads.begin(job(2, b, [3]));
     expect(loads.failedBlocks([failure(1, 2), failure(2, 3, 'missing')])).toEqual([
-      { requestId: a, key: suiteKey(2) },
-      { requestId: b, key: suiteKey(3) },
+      { requestId: a, key: suiteKey(2), place: 'host', reason: 'corrupt' },
+      { requestId: b, key: suiteKey(3), place: 'host', reason: 'missing' },
     ]);
   });
 

@@ -1,10 +1,14 @@
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type { BlockLoadFailure, LoadBlock, LoadJob, TransferId } from '../connector.ts';
+import type { LoadFailureReason } from '../reasons.ts';
 
 export interface FailedBlock {
   readonly requestId: RequestId;
   readonly key: BlockKey;
+  /** The place that promised the block. */
+  readonly place: string;
+  readonly reason: LoadFailureReason;
 }
 
 /** The loads that the workers have been ordered and have not reported. */
@@ -19,8 +23,9 @@ export class OpenLoads {
   failedBlocks(failures: readonly BlockLoadFailure[]): FailedBlock[] {
     return failures.flatMap(({ transfer, block, reason }) => {
       const load = reason === 'workerDied' ? undefined : this.#loads.get(transfer);
-      const key = load?.blocks.find((candidate) => candidate.block === block)?.key;
-      return load === undefined || key === undefined ? [] : [{ requestId: load.requestId, key }];
+      const found = load?.blocks.find((candidate) => candidate.block === block);
+      if (load === undefined || found === undefined) return [];
+      return [{ requestId: load.requestId, key: found.key, place: found.place, reason }];
     });
   }
 

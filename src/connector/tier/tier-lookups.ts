@@ -27,8 +27,9 @@ export interface RunningLookup {
  * Asks the tiers of all ranks which blocks they have. A block is stored if all ranks have their part, and missing if one
  * rank lacks its part. A key without an answer from a tier by the deadline is unknown; the other answers count.
  *
- * The circuit breaker counts a look-up as failed if a tier has answered no key. If a store hangs for some keys only, the
- * look-up waits until the deadline once per key and cool-down.
+ * The circuit breaker counts a look-up as failed if it ended at its deadline, or if a tier has answered no key. If a store
+ * hangs for some keys only, the look-up waits until the deadline once per key and cool-down. No request waits for the probe
+ * of an open breaker.
  */
 export class TierLookups {
   readonly #tiers: readonly Tier[];
@@ -36,6 +37,7 @@ export class TierLookups {
   readonly #timeoutMs: number;
   readonly #breaker: CircuitBreaker;
   readonly #cooling = new Map<BlockKey, { readonly untilMs: number; readonly coolDownMs: number }>();
+  #probe: RunningLookup | undefined;
   #isClosed: boolean = false;
 
   constructor(
@@ -58,25 +60,49 @@ export class TierLookups {
 
   /**
    * Calls `done` once, asynchronously, unless the look-up is cancelled. Undefined: the breaker is open, or this is
-   * closed.
+   * closed. If the breaker is half open, these keys are its probe, which runs in the background.
    */
   start(keys: readonly BlockKey[], done: (answers: LookupAnswers) => void): RunningLookup | undefined {
-    const permit = this.#isClosed ? undefined : this.#breaker.tryAcquire();
+    if (this.#isClosed) return undefined;
+    const isProbe = this.#breaker.state !== 'closed';
+    const permit = this.#breaker.tryAcquire();
     if (permit === undefined) return undefined;
+    if (!isProbe) return this.#ask(keys, permit, done);
+    this.#probe = this.#ask(keys, permit, () => {
+      this.#probe = undefined;
+    });
+    return undefined;
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return countsOfBreaker('lookup', this.#breaker);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#probe?.cancel();
+  }
+
+  #ask(keys: readonly BlockKey[], permit: Permit, done: (answers: LookupAnswers) => void): RunningLookup {
     const { clock, timers } = this.#context;
     const controller = new AbortController();
     const byRank: (LookupAnswers | undefined)[] = this.#tiers.map(() => undefined);
     let open = this.#tiers.length;
     let isOver = false;
+    let isLate = false;
     let timer: Timer;
     const end = (): void => {
       if (isOver) return;
       isOver = true;
       timer.cancel();
-      done(this.#conclude(keys, byRank, permit));
+      const isAnswered = byRank.every((answers) => answers?.some((answer) => answer !== undefined) === true);
+      if (isAnswered && !isLate) permit.succeed();
+      else permit.fail();
+      done(this.#conclude(keys, byRank, isAnswered));
     };
     // At the deadline, the tiers return the answers so far. A tier that ignores the abort is not waited for.
     timer = timers.after(this.#timeoutMs, () => {
+      isLate = true;
       timer = timers.after(abortGraceMs, end);
       controller.abort();
     });
@@ -101,18 +127,11 @@ export class TierLookups {
     };
   }
 
-  counters(): Readonly<Record<string, number>> {
-    return countsOfBreaker('lookup', this.#breaker);
-  }
-
-  close(): void {
-    this.#isClosed = true;
-  }
-
-  #conclude(keys: readonly BlockKey[], byRank: readonly (LookupAnswers | undefined)[], permit: Permit): LookupAnswers {
-    const isAnswered = byRank.every((answers) => answers?.some((answer) => answer !== undefined) === true);
-    if (isAnswered) permit.succeed();
-    else permit.fail();
+  #conclude(
+    keys: readonly BlockKey[],
+    byRank: readonly (LookupAnswers | undefined)[],
+    isAnswered: boolean,
+  ): LookupAnswers {
     return keys.map((key, i) => {
       const answers = byRank.map((ofRank) => ofRank?.[i]);
       const answer = answers.includes(false) ? false : answers.includes(undefined) ? undefined : true;

@@ -126,6 +126,45 @@ describe('a look-up', () => {
     expect(ask(requestFor('later'))).toEqual([]);
   });
 
+  it('counts as failed if it ends at its deadline, although some keys were answered', async () => {
+    const tier = tierWithAnswers((key) => (key === keys[0] ? true : undefined));
+    const { scheduler, time, ask } = make([tier]);
+    for (let i = 0; i < 5; i++) {
+      ask(requestFor(`r${i}`, [keys[0]!, suiteKey(`unique ${i}`)]));
+      await turns();
+      time.advance(1000);
+      await turns();
+      expect(ask(requestFor(`r${i}`, [keys[0]!, suiteKey(`unique ${i}`)]))).toEqual([keys[0]]);
+    }
+    expect(scheduler.counters()).toMatchObject({ 'breakerOpened.lookup': 1 });
+  });
+
+  it('that probes an open breaker runs in the background: the request does not wait', async () => {
+    let isDown: boolean = true;
+    const tier = tierWithAnswers(() => (isDown ? new Error('down') : true));
+    const { time, ask } = make([tier]);
+    for (let i = 0; i < 5; i++) {
+      ask(requestFor(`r${i}`));
+      await turns();
+    }
+    for (const coolDownMs of [1000, 2000, 4000]) {
+      const { length } = tier.asked;
+      time.advance(coolDownMs);
+      expect(ask(requestFor(`after ${coolDownMs}`))).toEqual([]);
+      expect(tier.asked).toHaveLength(length + 1);
+      await turns();
+      expect(ask(requestFor(`not after ${coolDownMs}`))).toEqual([]);
+      expect(tier.asked).toHaveLength(length + 1);
+    }
+    isDown = false;
+    time.advance(8000);
+    expect(ask(requestFor('probe'))).toEqual([]);
+    await turns();
+    ask(requestFor('later'));
+    await turns();
+    expect(ask(requestFor('later'))).toEqual(keys);
+  });
+
   it('waits for a key that hangs once, and omits it during its cool-down', async () => {
     const tier = tierWithAnswers((key) => (key === keys[2] ? undefined : true));
     const { time, ask, admit } = make([tier]);

@@ -163,6 +163,7 @@ export class TierWorker implements WorkerConnector {
     this.#add('lateCompletions', this.#loads.lateCount + this.#saves.lateCount - this.#lateReported);
     this.#lateReported = this.#loads.lateCount + this.#saves.lateCount;
     this.#countTier();
+    const placeChanges = this.#tier.takeChanges?.() ?? [];
     const report: TransferReport = {
       finishedSending: this.#decidedSaves,
       finishedRecving: this.#decidedLoads,
@@ -171,6 +172,7 @@ export class TierWorker implements WorkerConnector {
       saveFailures: this.#saveFailures,
       ...(this.#loadedElsewhere.length === 0 ? {} : { loadedElsewhere: this.#loadedElsewhere }),
       evicted: this.#tier.takeEvicted(),
+      ...(placeChanges.length === 0 ? {} : { placeChanges }),
       counters: this.#counters,
       expectedFinishedCount: 0,
     };

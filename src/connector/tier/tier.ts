@@ -1,6 +1,6 @@
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
-import type { KvIdentity } from '../connector.ts';
+import type { KvIdentity, PlaceChange } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 import type { LookupAnswers } from './look-up.ts';
 
@@ -46,6 +46,9 @@ export interface Tier {
 
   /** Keys of blocks that were evicted since the last call. */
   takeEvicted(): readonly BlockKey[];
+
+  /** Of a tier that consists of several: what each of the others stored and evicted since the last call. */
+  takeChanges?(): readonly PlaceChange[];
 
   /** Totals since the start, with names of the tier's choice; `tier.<name>` in `engine.stats()`. Called at each step. */
   counters(): Readonly<Record<string, number>>;

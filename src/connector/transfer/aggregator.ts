@@ -1,6 +1,13 @@
 import { assert } from '../../base/assert.ts';
 import type { BlockKey } from '../block-key.ts';
-import type { BlockLoadFailure, BlockSaveFailure, ConnectorOutput, LoadedElsewhere, TransferId } from '../connector.ts';
+import type {
+  BlockLoadFailure,
+  BlockSaveFailure,
+  ConnectorOutput,
+  LoadedElsewhere,
+  PlaceChange,
+  TransferId,
+} from '../connector.ts';
 import { emptyOutput } from '../connector.ts';
 
 /** Counts the ranks that have not reported an id yet. */
@@ -53,6 +60,7 @@ export class OutputAggregator {
     const saveFailures: BlockSaveFailure[] = [];
     const loadedElsewhere: LoadedElsewhere[] = [];
     const evicted: BlockKey[] = [];
+    const placeChanges: PlaceChange[] = [];
     for (let rank = 0; rank < outputs.length; rank++) {
       const output = outputs[rank];
       // Most ranks report nothing in most steps.
@@ -70,6 +78,7 @@ export class OutputAggregator {
       for (const failure of output.saveFailures) saveFailures.push(failure);
       if (output.loadedElsewhere !== undefined) loadedElsewhere.push(...output.loadedElsewhere);
       for (const key of output.evicted) evicted.push(key);
+      if (output.placeChanges !== undefined) placeChanges.push(...output.placeChanges);
     }
     this.#forgetClosed();
     return Object.freeze({
@@ -81,6 +90,7 @@ export class OutputAggregator {
       saveFailures,
       ...(loadedElsewhere.length === 0 ? {} : { loadedElsewhere }),
       evicted: evicted.length < 2 ? evicted : [...new Set(evicted)],
+      ...(placeChanges.length === 0 ? {} : { placeChanges }),
       counters,
       expectedFinishedCount: 0,
     });

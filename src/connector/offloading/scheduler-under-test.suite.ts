@@ -1,0 +1,95 @@
+import { ManualTime } from '../../../test/support/manual-time.ts';
+import type { JsonObject } from '../../base/json.ts';
+import {
+  type BlockId,
+  type BlockIndex,
+  groupIndex,
+  type RequestId,
+  type StepId,
+  type TokenCount,
+} from '../../core/ids.ts';
+import type { BlockKey } from '../block-key.ts';
+import { readKvTransferConfig } from '../config.ts';
+import {
+  type ConnectorOutput,
+  type ConnectorRequest,
+  emptyOutput,
+  type KvBlock,
+  type LoadJob,
+  type TransferId,
+  type ValidBlock,
+} from '../connector.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
+import { storedBlockBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
+import { OffloadingScheduler } from './offloading-scheduler.ts';
+import { readOffloadingSettings } from './offloading-settings.ts';
+
+export const identity = { ...suiteIdentity, groups: [suiteIdentity.groups[0]!] };
+export const open = new AbortController().signal;
+export const settled = async (): Promise<void> => {
+  for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
+};
+
+/** A scheduler side over a store below host memory, which is another host tier here. */
+export function newScheduler(extra: JsonObject = {}) {
+  const time = new ManualTime();
+  const store = new HostTier({ identity, maxBytes: 100 * storedBlockBytes, name: 'disk' });
+  const events: string[] = [];
+  let wakeups = 0;
+  const settings = readOffloadingSettings(
+    readKvTransferConfig({
+      kvConnector: 'OffloadingConnector',
+      kvRole: 'kv_both',
+      kvConnectorExtraConfig: { cpu_bytes_to_use: 1e8, ...extra },
+    }),
+  );
+  const scheduler = new OffloadingScheduler(
+    [{ name: 'disk', tiers: [store], kind: { medium: 'STORAGE', locality: 'LOCAL' } }],
+    { clock: time, timers: time, wake: () => void wakeups++, identities: [identity], event: (m) => events.push(m) },
+    settings,
+  );
+  let transfers = 0;
+  const step = (newlyValid: readonly ValidBlock[], inPool: ReadonlyMap<BlockKey, BlockId> = new Map()) =>
+    scheduler.buildConnectorMeta({
+      stepId: 1 as StepId,
+      newlyValid,
+      newTransferId: () => ++transfers as TransferId,
+      validBlock: (key) => inPool.get(key),
+    });
+  const output = (change: Partial<ConnectorOutput>): void =>
+    scheduler.updateConnectorOutput({ ...emptyOutput, ...change });
+  /** Saves these blocks, and the workers report them as stored. */
+  const save = (...blocks: ValidBlock[]): void => {
+    for (const { transfer } of step(blocks).saves) output({ finishedSending: [transfer] });
+  };
+  return { scheduler, store, time, events, step, output, save, wakeups: () => wakeups };
+}
+
+export const block = (index: number): KvBlock => ({
+  group: groupIndex(0),
+  index: index as BlockIndex,
+  key: suiteKey(index),
+});
+export const valid = (index: number, request = 'r'): ValidBlock => ({
+  ...block(index),
+  block: (index + 1) as BlockId,
+  requestId: request as RequestId,
+});
+export const request = (id: string, wanted: readonly number[], kvTransferParams?: JsonObject): ConnectorRequest => ({
+  id: id as RequestId,
+  tokenCount: 100 as TokenCount,
+  wanted: wanted.map(block),
+  ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
+});
+export const found = (...places: (readonly [number, string])[]) => ({
+  kind: 'found',
+  mode: 'async',
+  blocks: places.map(([index, place]) => ({ ...block(index), place })),
+});
+export const loadOf = (id: string, transfer: number, places: readonly (readonly [number, string])[]): LoadJob => ({
+  transfer: transfer as TransferId,
+  requestId: id as RequestId,
+  mode: 'async',
+  timeoutMs: 1000,
+  blocks: places.map(([index, place]) => ({ ...block(index), place, block: (index + 50) as BlockId })),
+});

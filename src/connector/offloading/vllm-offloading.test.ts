@@ -1,0 +1,212 @@
+/**
+ * vLLM's tests of its offloading connector (offloading_connector/test_scheduler, kv_offload/tiering), with our outcomes. The engine without
+ * a model runs the real connector; blocks have 16 tokens and chunks three blocks.
+ */
+import { describe, expect, test } from 'vitest';
+import type { JsonObject } from '../../base/json.ts';
+import type { BlockKey } from '../block-key.ts';
+import { readKvTransferConfig } from '../config.ts';
+import type { TransferId } from '../connector.ts';
+import { keysOf, promptOf, suiteWorld } from '../connector-checks.suite.ts';
+import { EngineHarness } from '../connector-harness.suite.ts';
+import { headerBytes } from '../tier/block-header.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
+import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
+import { OffloadingConnector } from './offloading-connector.ts';
+import { found, newScheduler, request, settled, valid } from './scheduler-under-test.suite.ts';
+import { newStack } from './stack-under-test.suite.ts';
+
+const signal = new AbortController().signal;
+const identities = suiteWorld(1);
+const blockBytes = identities[0]!.blockBytes + headerBytes;
+
+/** An engine with host memory below a pool of `blockCount` blocks, one of them the null block. */
+function open(blockCount: number, extra: JsonObject = {}): Promise<EngineHarness> {
+  const config = readKvTransferConfig({
+    kvConnector: 'OffloadingConnector',
+    kvRole: 'kv_both',
+    kvConnectorExtraConfig: { cpu_bytes_to_use: 1e6, ...extra },
+  });
+  return EngineHarness.open(new OffloadingConnector(config), { identities, blockCount, loadTimeoutMs: 60_000 });
+}
+
+const stored = (engine: EngineHarness) => engine.counters['tier.host.storedBlocks'];
+const eventsOf = (engine: EngineHarness, kind: 'stored' | 'removed'): readonly BlockKey[] =>
+  engine.events.flatMap((event) => (event.kind === kind ? event.keys : []));
+
+async function run(engine: EngineHarness, name: string, prompt: Int32Array) {
+  const asked = engine.add(name, prompt);
+  await engine.runToEnd();
+  await engine.runToDrained();
+  return asked;
+}
+
+describe('main scenario', () => {
+  test('whole chunks are stored one step later, and a part of a chunk is not; events name the blocks', async () => {
+    const engine = await open(100, { block_size: 48 });
+    const prompt = promptOf('main', 11);
+    await run(engine, 'a', prompt);
+    expect(stored(engine)).toBe(9);
+    expect(eventsOf(engine, 'stored')).toEqual(keysOf(prompt).slice(0, 9));
+    // One more block completes the chunk. The other blocks of the chunk are still in the pool.
+    const longer = promptOf('main', 12);
+    await run(engine, 'b', longer);
+    expect(stored(engine)).toBe(12);
+    expect(eventsOf(engine, 'stored')).toEqual(keysOf(longer));
+    expect(engine.events.every(({ place }) => place === 'host')).toBe(true);
+    await engine.close();
+  });
+
+  test('blocks that the pool evicted are loaded, also a middle part whose beginning host memory evicted', async () => {
+    // Room for six blocks in host memory, and for one request in the pool.
+    const engine = await open(12, { cpu_bytes_to_use: 6 * blockBytes });
+    const prompt = promptOf('evicted', 6);
+    await run(engine, 'a', prompt);
+    await run(engine, 'other', promptOf('other', 10).subarray(0, 15));
+    expect(eventsOf(engine, 'removed')).toEqual([]);
+    await engine.close();
+
+    const small = await open(12, { cpu_bytes_to_use: 6 * blockBytes });
+    const [first, second] = [promptOf('first', 6), promptOf('second', 9)];
+    await run(small, 'first', first);
+    await run(small, 'second', second);
+    // Host memory has the last six blocks of the second prompt. The pool gets the first prompt, and then the second again.
+    expect(eventsOf(small, 'removed')).toEqual([...keysOf(first), ...keysOf(second).slice(0, 3)]);
+    await small.close();
+  });
+});
+
+test('concurrent lookups of one prefix: one load, and both requests use its blocks', async () => {
+  const engine = await open(12);
+  const prompt = promptOf('shared', 8);
+  await run(engine, 'first', prompt);
+  await run(engine, 'evicting', promptOf('evicting', 10));
+  const [a, b] = [engine.add('a', prompt), engine.add('b', prompt)];
+  await engine.runToEnd();
+  await engine.runToDrained();
+  expect(engine.counters.loadedBlocks).toBe(a.loadedBlocks + b.loadedBlocks);
+  expect([a.loadedBlocks, b.loadedBlocks]).toEqual([8, 0]);
+  expect([a.computedBlocks, b.computedBlocks]).toEqual([0, 0]);
+  await engine.close();
+});
+
+test('abort while loading: the load is cancelled, its blocks stay pinned until it has ended, and nothing is left', async () => {
+  const engine = await open(12);
+  const prompt = promptOf('aborted', 8);
+  await run(engine, 'first', prompt);
+  await run(engine, 'evicting', promptOf('evicting', 10));
+  const asked = engine.add('aborted', prompt);
+  await engine.runUntil(() => engine.scheduler.stats().waitingForRemoteKv === 1);
+  engine.end(asked);
+  await engine.runToDrained();
+  expect(engine.usedBlocks).toBe(0);
+  expect(engine.scheduler.stats().transfers.open).toBe(0);
+  // The same prompt later: the blocks are still in host memory.
+  expect((await run(engine, 'again', prompt)).loadedBlocks).toBe(8);
+  await engine.close();
+});
+
+describe('pending transfer defers lookup', () => {
+  test('a block that is being saved is answered "ask later", and no tier is asked for it', async () => {
+    const { scheduler, step, output, time, store } = newScheduler();
+    let lookups = 0;
+    const has = store.has.bind(store);
+    store.has = (keys, until) => {
+      lookups++;
+      return has(keys, until);
+    };
+    const { saves } = step([valid(0), valid(1)]);
+    const deadlineMs = time.nowMs() + 1_000;
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual({ kind: 'askLater', deadlineMs });
+    await settled();
+    expect(lookups).toBe(0);
+    output({ finishedSending: [saves[0]!.transfer] });
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual(found([0, 'host'], [1, 'host']));
+  });
+
+  test('complete_store per job: a save that ends makes only its own blocks known', () => {
+    const { scheduler, step, output } = newScheduler();
+    const [first] = step([valid(0)]).saves;
+    const [second] = step([valid(1)]).saves;
+    output({ finishedSending: [second!.transfer] });
+    expect(scheduler.getMatchedBlocks(request('a', [1]))).toEqual(found([1, 'host']));
+    expect(scheduler.getMatchedBlocks(request('b', [0]))).toMatchObject({ kind: 'askLater' });
+    output({
+      finishedSending: [first!.transfer],
+      saveFailures: [{ transfer: first!.transfer, key: suiteKey(0), reason: 'storeFull' }],
+    });
+    expect(scheduler.getMatchedBlocks(request('c', [1]))).toEqual(found([1, 'host']));
+  });
+});
+
+describe('lookup tables', () => {
+  test.each<[string, readonly number[], readonly number[]]>([
+    ['HIT, HIT', [0, 1], [0, 1]],
+    ['MISS, HIT: the block after the hole counts too', [1], [1]],
+    ['HIT, MISS', [0], [0]],
+    ['MISS, MISS', [], []],
+  ])('prefix: %s', async (_, inStore, expected) => {
+    const { scheduler, store } = newScheduler();
+    for (const i of inStore) await store.store(suiteKey(i), suiteBytes(suiteKey(i)), signal);
+    const asked = request('a', [0, 1]);
+    // RETRY: until all answers are known.
+    expect(scheduler.getMatchedBlocks(asked)).toMatchObject({ kind: 'askLater' });
+    await settled();
+    expect(scheduler.getMatchedBlocks(asked)).toEqual(found(...expected.map((i) => [i, 'disk'] as const)));
+  });
+});
+
+describe('tiering', () => {
+  test('lookups are batched per request: one call for all its blocks', async () => {
+    const { scheduler, store } = newScheduler();
+    const calls: number[] = [];
+    const has = store.has.bind(store);
+    store.has = (keys, until) => {
+      calls.push(keys.length);
+      return has(keys, until);
+    };
+    scheduler.getMatchedBlocks(request('a', [0, 1, 2, 3, 4]));
+    await settled();
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1, 2, 3, 4]))).toEqual(found());
+    expect(calls).toEqual([5]);
+  });
+
+  test('partial promotion keeps successes: blocks that a lower tier gave are in host memory, and the others fail', async () => {
+    const below = new HostTier({ identity: suiteIdentity, maxBytes: 100 * storedBlockBytes, name: 'below' });
+    const { stack, host } = newStack(8, [below]);
+    for (const i of [1, 3]) await below.store(suiteKey(i), suiteBytes(suiteKey(i)), signal);
+    const load = (i: number) => stack.load(suiteKey(i), new Uint8Array(suiteBlockBytes), signal, { place: 'below' });
+    expect(await Promise.all([1, 2, 3].map(load))).toEqual([undefined, 'missing', undefined]);
+    expect([1, 2, 3].map((i) => host.holds(suiteKey(i)))).toEqual([true, false, true]);
+    await stack.close();
+  });
+
+  test('duplicate lookups promote once: the second request finds the block in host memory', () => {
+    const { scheduler, output } = newScheduler();
+    const load = {
+      transfer: 1 as TransferId,
+      requestId: request('a', []).id,
+      mode: 'async' as const,
+      timeoutMs: 1000,
+      blocks: [{ ...request('a', [3]).wanted[0]!, place: 'disk', block: 53 as never }],
+    };
+    scheduler.updateStateAfterAlloc(request('a', []), load, () => []);
+    output({ finishedRecving: [load.transfer] });
+    expect(scheduler.getMatchedBlocks(request('b', [3]))).toEqual(found([3, 'host']));
+  });
+
+  test('a failed store does not cascade: a block for which host memory has no room is not offered below', async () => {
+    const below = new HostTier({ identity: suiteIdentity, maxBytes: 100 * storedBlockBytes, name: 'below' });
+    const { stack, host, whenWritten } = newStack(2, [below]);
+    for (const i of [1, 2]) {
+      host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
+      host.pin(suiteKey(i));
+    }
+    expect(await stack.store(suiteKey(3), suiteBytes(suiteKey(3)), signal)).toBe('full');
+    await whenWritten();
+    expect(await below.has([suiteKey(3)], signal)).toEqual([false]);
+    expect(stack.counters()).toMatchObject({ 'host.storeFailed.storeFull': 1 });
+    for (const i of [1, 2]) host.unpin(suiteKey(i));
+    await stack.close();
+  });
+});
