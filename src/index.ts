@@ -40,10 +40,13 @@ export {
   type WorkerConnector,
   type WorkerConnectorContext,
 } from './connector/connector.ts';
+export { tierClosed } from './connector/errors.ts';
+export type { OwnTierContext, TierClass } from './connector/offloading/own-tier.ts';
 export type { LoadFailureReason, MissReason, SaveFailureReason } from './connector/reasons.ts';
 export { registerConnector } from './connector/registry.ts';
 export { BlockCodec, headerBytes } from './connector/tier/block-header.ts';
 export { type LookUpOptions, type LookupAnswers, lookUpEach } from './connector/tier/look-up.ts';
+export { OpenCalls } from './connector/tier/open-calls.ts';
 export type { StoreAnswer, Tier, TierContext } from './connector/tier/tier.ts';
 export { TierScheduler, type TierSchedulerOptions } from './connector/tier/tier-scheduler.ts';
 export { TierWorker, type TierWorkerOptions } from './connector/tier/tier-worker.ts';

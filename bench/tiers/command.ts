@@ -5,7 +5,7 @@ import { formatTable } from '../../src/base/table.ts';
 import { bytesFlag, collect, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import type { KvIdentity } from '../../src/connector/connector.ts';
-import { parseTierSpec, type SecondarySpec } from '../../src/connector/offloading/tier-spec.ts';
+import { type BuiltInSpec, parseTierSpec } from '../../src/connector/offloading/tier-spec.ts';
 import { loadNative } from '../../src/ggml/ffi.ts';
 import { openCrc32 } from '../../src/native/crc32.ts';
 import { type Exit, untilInterrupted } from '../bench-flags.ts';
@@ -79,7 +79,7 @@ async function measure(context: CliContext, flags: TiersFlags, signal: AbortSign
   if (flags.json) context.stdout.write(`${JSON.stringify({ rows })}\n`);
 }
 
-function secondary(text: string): SecondarySpec {
+function secondary(text: string): BuiltInSpec {
   const spec = parseTierSpec(text);
   if (spec.kind === 'host') throw tierNotMeasured({ tier: text });
   return spec;

@@ -1,11 +1,11 @@
-import { type DiskSpec, diskDefaults, type SecondarySpec } from '../../src/connector/offloading/tier-spec.ts';
+import { type BuiltInSpec, type DiskSpec, diskDefaults } from '../../src/connector/offloading/tier-spec.ts';
 import { diskSubject } from './disk-subject.ts';
 import { redisSubject } from './redis-subject.ts';
 import { s3Subject } from './s3-subject.ts';
 import type { SubjectOptions, TierSubject } from './tier-subject.ts';
 
 /** Opens the tier of a specification, as `kvasir serve` would, and its limit. */
-export function openSubject(spec: SecondarySpec, options: SubjectOptions): Promise<TierSubject> {
+export function openSubject(spec: BuiltInSpec, options: SubjectOptions): Promise<TierSubject> {
   switch (spec.kind) {
     case 'disk':
       return diskSubject(spec, options);

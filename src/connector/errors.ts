@@ -38,6 +38,11 @@ export const connectorClassInvalid = defineError(
 );
 export const tierSpecInvalid = defineError('KVASIR_TIER_SPEC_INVALID', 'The KV tier `{tier}` is wrong: {reason}.', 400);
 export const tiersInvalid = defineError('KVASIR_TIERS_INVALID', 'The KV tiers are wrong: {reason}.', 400);
+export const tierClassInvalid = defineError(
+  'KVASIR_TIER_CLASS_INVALID',
+  'The tier class `{name}` from the module `{path}` cannot be used: {reason}. docs/offloading.md has the contract of a tier.',
+  400,
+);
 export const storageUnusable = defineError(
   'KVASIR_STORAGE_UNUSABLE',
   'The KV storage directory `{path}` cannot be used: {reason}. Create it or make it writable, or name another.',

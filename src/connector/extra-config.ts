@@ -79,6 +79,13 @@ export class ExtraConfig {
     });
   }
 
+  /** The fields that were not read, for a class that checks them itself. */
+  others(): JsonObject {
+    const others = Object.entries(this.#raw).filter(([name]) => !this.#known.has(name));
+    for (const [name] of others) this.ignore(name);
+    return Object.fromEntries(others);
+  }
+
   /** The caller handles this field by itself. */
   ignore(name: string): void {
     this.#ignored.add(name);

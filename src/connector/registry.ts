@@ -1,12 +1,10 @@
-import { existsSync } from 'node:fs';
-import { resolve } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { assert } from '../base/assert.ts';
 import { KvasirError } from '../base/errors.ts';
 import { didYouMean } from '../base/nearest-name.ts';
 import type { KvConnector, KvConnectorClass, KvTransferConfig } from './connector.ts';
 import { connectorClassInvalid, connectorClassMissing, connectorModuleFailed, connectorUnknown } from './errors.ts';
 import { FaultyConnector, takeFaults } from './fault/faulty-connector.ts';
+import { type Exported, exportOf, importModule, isRecord, messageOf } from './own-module.ts';
 
 /** The built-in connectors, imported when a configuration names them. */
 const loaders = new Map<string, () => Promise<KvConnectorClass>>([
@@ -65,17 +63,13 @@ function loadBuiltIn(name: string): Promise<KvConnectorClass> {
 }
 
 async function loadFromModule(path: string, name: string): Promise<KvConnectorClass> {
-  const file = resolve(path);
-  const specifier = path.startsWith('file:') ? path : existsSync(file) ? pathToFileURL(file).href : path;
-  let exported: Readonly<Record<string, unknown>>;
+  let exported: Exported;
   try {
-    exported = (await import(specifier)) as Readonly<Record<string, unknown>>;
+    exported = await importModule(path);
   } catch (error) {
     throw connectorModuleFailed({ path, reason: messageOf(error) }, error);
   }
-  // The exports of a CommonJS module may be visible only as `default`.
-  const inner = exported.default;
-  const found = exported[name] ?? (isRecord(inner) ? inner[name] : undefined);
+  const found = exportOf(exported, name);
   if (found === undefined) {
     const names = Object.keys(exported);
     throw connectorClassMissing({
@@ -91,7 +85,4 @@ async function loadFromModule(path: string, name: string): Promise<KvConnectorCl
   return found as unknown as KvConnectorClass;
 }
 
-const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null;
 const article = (noun: string): string => (/^[aeiou]/.test(noun) ? `an ${noun}` : `a ${noun}`);
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -51,7 +51,7 @@ describe('the guide lists', () => {
     const row = new RegExp(`^\\| \`${type}\` \\| (.*) \\|$`, 'm').exec(guide)![1]!;
     const listed = [...row.matchAll(/`([a-z_]+)`/g)].map(([, name]) => name!).filter((name) => name !== 'false');
     const known = await knownIn(secondary({ type, ...needed, nonsense: 1 }));
-    expect(new Set(['type', ...listed])).toEqual(new Set(known));
+    expect(new Set(['module_path', 'type', ...listed])).toEqual(new Set(known));
   });
 
   it('the settings of a bucket', async () => {
@@ -111,7 +111,7 @@ describe('the commands of the guide', () => {
   };
 
   it('are all run here', () => {
-    expect(serving).toHaveLength(5);
+    expect(serving).toHaveLength(6);
     expect(showing).toHaveLength(1);
     expect(serving.length + showing.length).toBe(commands.length);
   });
@@ -128,10 +128,12 @@ describe('the commands of the guide', () => {
       );
       expect(code).toBe(0);
       const shown = stdout.split('\n').map((line) => line.split(/ +/)[0]!);
-      const expected = ['host', 'disk', 'redis', 's3'].filter((tier) =>
-        words.some((word) => word.startsWith(`${tier}:`) || (tier === 'disk' && word.includes('"fs"'))),
+      const types: Readonly<Record<string, string>> = { disk: '"fs"', FolderTier: '"FolderTier"' };
+      const names = ['host', 'disk', 'redis', 's3', 'FolderTier'];
+      const expected = names.filter((tier) =>
+        words.some((word) => word.startsWith(`${tier}:`) || word.includes(types[tier] ?? '\0')),
       );
-      expect(shown.filter((name) => ['host', 'disk', 'redis', 's3'].includes(name))).toEqual(
+      expect(shown.filter((name) => names.includes(name))).toEqual(
         expected.includes('host') ? expected : ['host', ...expected],
       );
     },

@@ -9,6 +9,7 @@ import {
   type DiskSpec,
   diskDefaults,
   type HostSpec,
+  type OwnSpec,
   parseTierSpec,
   type S3Spec,
   type SecondarySpec,
@@ -123,7 +124,7 @@ function tiersOf(texts: readonly JsonValue[], extra: ExtraConfig): Tiers {
     throw tiersInvalid({ reason: 'the host tier is the fastest. Name it first' });
   return {
     host: hosts[0] ?? { kind: 'host', maxBytes: hostBufferBytes, evictionPolicy: 'lru' },
-    secondaries: named(specs.filter((spec): spec is SecondarySpec => spec.kind !== 'host')),
+    secondaries: named(specs.filter((spec) => spec.kind !== 'host')),
   };
 }
 
@@ -151,12 +152,25 @@ const named = (specs: readonly SecondarySpec[]): NamedSpec[] => {
 };
 
 const secondaryTypes = ['fs', 'obj', 'redis'] as const;
+/** Counters, events and responses name tiers, so no class may have the name of another tier. */
+const reservedNames = new Set(['host', 'disk', 'redis', 's3']);
 
 function secondaryOf(tier: ExtraConfig): SecondarySpec {
+  const modulePath = tier.text('module_path');
+  if (modulePath !== undefined) return ownOf(tier, modulePath);
   const type = tier.choice('type', secondaryTypes, undefined);
   const spec = type === 'fs' ? fsOf(tier) : type === 'obj' ? objOf(tier) : redisOf(tier);
   tier.finish();
   return spec;
+}
+
+/** A class of the user's, which checks its own settings. */
+function ownOf(tier: ExtraConfig, modulePath: string): OwnSpec {
+  const className = tier.text('type');
+  if (className === undefined || !/^[\w$]+$/.test(className) || reservedNames.has(className))
+    throw tier.wrong('type', 'the name of a class that the module of module_path exports', className);
+  const locality = tier.choice('locality', ['LOCAL', 'REMOTE'], 'LOCAL');
+  return { kind: 'own', className, modulePath, locality, settings: tier.others() };
 }
 
 function fsOf(tier: ExtraConfig): DiskSpec {

@@ -5,10 +5,11 @@ import { RedisTier } from '../tier/redis/tier-redis.ts';
 import { S3Tier } from '../tier/s3/tier-s3.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { NamedSpec } from './offloading-settings.ts';
+import { openOwnTier } from './own-tier.ts';
 import type { PlaceKind } from './request-limits.ts';
 import type { DiskSpec, RedisSpec, S3Spec, SecondarySpec } from './tier-spec.ts';
 
-const redisStoresAtOnce = 8;
+const remoteStoresAtOnce = 8;
 const s3PackBytes = 8 * 1024 ** 2;
 const s3StoresMax = 64;
 
@@ -33,18 +34,21 @@ export function openTier({ name, spec }: NamedSpec, options: OpenTierOptions): P
       return openRedis(name, spec, options);
     case 's3':
       return openS3(name, spec, options);
+    case 'own':
+      return openOwnTier(spec, { ...options, name });
   }
 }
 
 /** How many blocks are written to the tier at once. A bucket packs the blocks that come together into one object. */
 export function storesAtOnce(spec: SecondarySpec, { blockBytes }: KvIdentity): number {
   if (spec.kind === 'disk') return spec.writeThreads;
-  if (spec.kind === 'redis') return redisStoresAtOnce;
+  if (spec.kind === 'redis' || spec.kind === 'own') return remoteStoresAtOnce;
   return Math.min(s3StoresMax, 2 * Math.ceil(s3PackBytes / blockBytes));
 }
 
 /** What the tier is for `kv_load_tiers`. */
 export function kindOf(spec: SecondarySpec): PlaceKind {
+  if (spec.kind === 'own') return { medium: 'STORAGE', locality: spec.locality };
   return { medium: 'STORAGE', locality: spec.kind === 'disk' ? 'LOCAL' : 'REMOTE' };
 }
 

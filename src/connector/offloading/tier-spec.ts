@@ -1,4 +1,5 @@
 import { formatBytes, parseBytes } from '../../base/bytes.ts';
+import type { JsonObject } from '../../base/json.ts';
 import { didYouMean } from '../../base/nearest-name.ts';
 import { tierSpecInvalid } from '../errors.ts';
 import { type EvictionPolicyName, evictionPolicyNames } from '../tier/host/eviction-policies.ts';
@@ -46,7 +47,20 @@ export interface S3Spec {
   };
 }
 
-export type SecondarySpec = DiskSpec | RedisSpec | S3Spec;
+/** A tier of the user's: a class that a module exports. */
+export interface OwnSpec {
+  readonly kind: 'own';
+  readonly className: string;
+  readonly modulePath: string;
+  readonly locality: 'LOCAL' | 'REMOTE';
+  /** The class checks them. */
+  readonly settings: JsonObject;
+}
+
+export type BuiltInSpec = DiskSpec | RedisSpec | S3Spec;
+export type SecondarySpec = BuiltInSpec | OwnSpec;
+/** A tier that a text can name. */
+export type TextSpec = HostSpec | BuiltInSpec;
 export type TierSpec = HostSpec | SecondarySpec;
 
 const GIB = 1024 ** 3;
@@ -70,7 +84,7 @@ const kinds = ['host', 'disk', 'redis', 'rediss', 'valkey', 'valkeys', 's3'] as 
  *
  * @throws KvasirError `tierSpecInvalid` with the text, the reason and an example.
  */
-export function parseTierSpec(text: string): TierSpec {
+export function parseTierSpec(text: string): TextSpec {
   const kind = /^[^:]*/.exec(text)![0];
   const rest = text.slice(kind.length + 1);
   switch (kind) {
@@ -103,16 +117,22 @@ export function describeTier(spec: TierSpec): string {
       return withoutPassword(spec.url);
     case 's3':
       return `s3://${spec.bucket}/${spec.prefix ?? ''}`;
+    case 'own':
+      return `${spec.className} of ${spec.modulePath}`;
   }
 }
 
-/** A name for each tier, for logs, counters and `FoundBlock.place`: its kind, numbered from the second of a kind on. */
+/**
+ * A name for each tier, for logs, counters and `FoundBlock.place`: its kind or class, numbered from the second of a name
+ * on.
+ */
 export function tierNames(specs: readonly SecondarySpec[]): string[] {
   const counts = new Map<string, number>();
-  return specs.map(({ kind }) => {
-    const count = (counts.get(kind) ?? 0) + 1;
-    counts.set(kind, count);
-    return count === 1 ? kind : `${kind}-${count}`;
+  return specs.map((spec) => {
+    const name = spec.kind === 'own' ? spec.className : spec.kind;
+    const count = (counts.get(name) ?? 0) + 1;
+    counts.set(name, count);
+    return count === 1 ? name : `${name}-${count}`;
   });
 }
 

@@ -1,6 +1,6 @@
 import type { KvasirError } from '../../base/errors.ts';
 
-/** Tracks the calls under way, so that `close` can wait for them and refuse later calls. */
+/** Tracks the calls of a tier under way, so that `close` can wait for them and refuse later calls. */
 export class OpenCalls {
   readonly #closedError: () => KvasirError;
   readonly #open = new Set<Promise<unknown>>();
