@@ -81,7 +81,7 @@ describe('OffloadingScheduler', () => {
     expect(scheduler.getMatchedBlocks(request('b', [0]))).toEqual(found());
   });
 
-  it('limits of the request hold for loads and for saves', () => {
+  it('max_load_tokens and max_offload_tokens of the request hold for loads and for saves', () => {
     const { scheduler, step, save } = newScheduler();
     save(valid(0), valid(1), valid(2));
     expect(scheduler.getMatchedBlocks(request('a', [0, 1, 2], { max_load_tokens: 40 }))).toEqual(

@@ -67,10 +67,12 @@ describe.each([1, 2])('an engine with host memory and two disks, %i rank(s)', (r
       keys.push(...keysOf(prompt));
       engine.add(name, prompt);
       await engine.runToEnd();
-      await engine.runToDrained();
     }
     const named = (kind: 'stored' | 'removed', place: string): readonly BlockKey[] =>
       engine.events.flatMap((event) => (event.kind === kind && event.place === place ? event.keys : []));
+    // Tiers are written in the background, and steps report what was written.
+    await engine.runUntil(() => named('stored', 'disk-2').length >= keys.length);
+    await engine.runUntil(() => engine.counters['now.disk.openStores'] === 0);
     expect(named('stored', 'host')).toEqual(keys);
     expect(named('stored', 'disk-2')).toHaveLength(keys.length);
     expect(new Set(named('stored', 'disk-2'))).toEqual(new Set(keys));

@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync } 
 import { constants, getPriority, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { itNeeds } from '../../../../test/support/needs.ts';
+import { itNeeds, testsNeed } from '../../../../test/support/needs.ts';
 import { canMount, makeReadOnly, withoutDirectIo, withSmallDisk } from '../../../../test/support/small-disk.ts';
 import { Prng } from '../../../base/prng.ts';
 import type { BlockKey } from '../../block-key.ts';
@@ -20,6 +20,8 @@ const newRoot = (): string => join(root, `${serial++}`);
 const open = (options: Partial<DiskTierOptions> = {}) =>
   DiskTier.open({ root: newRoot(), identity: suiteIdentity, maxBytes: 1e9, ...options });
 const never = new AbortController().signal;
+const minuteMs = 60_000;
+const noMount = 'no right to mount a file system';
 const put = (tier: DiskTier, name: string | number) => tier.store(suiteKey(name), suiteBytes(suiteKey(name)), never);
 const get = (tier: DiskTier, name: string | number) =>
   tier.load(suiteKey(name), new Uint8Array(suiteBlockBytes), never);
@@ -124,8 +126,6 @@ describe('a disk tier at its bound', () => {
 });
 
 describe('the order of blocks', () => {
-  const minuteMs = 60_000;
-
   it('is that of their last use after a restart', async () => {
     const at = newRoot();
     // Later than the dates of new files.
@@ -145,8 +145,12 @@ describe('the order of blocks', () => {
     expect(await isStored(second, [1, 3, 5, 6, 7])).toEqual([true, false, true, true, true]);
     await second.close();
   });
+});
 
-  itNeeds(canMount, 'no right to mount a file system', 'blocks of a read-only disk are loaded', async () => {
+describe('a read-only disk', () => {
+  testsNeed(canMount, noMount);
+
+  it('gives its blocks', async () => {
     await withSmallDisk(1e6, async (folder) => {
       const writer = await open({ root: folder });
       await put(writer, 1);
@@ -161,74 +165,61 @@ describe('the order of blocks', () => {
 });
 
 describe('a full disk', () => {
-  itNeeds(
-    canMount,
-    'no right to mount a file system',
-    'keeps as many blocks as it has room for, and the newest',
-    async () => {
-      // Room for about 30 blocks and their folders; the tier would keep more.
-      await withSmallDisk(60 * 4096 * 2, async (folder) => {
-        const tier = await open({ root: folder, threads: 1 });
-        const keys: BlockKey[] = [];
-        for (let name = 0; name < 150; name++) {
-          const answer = await put(tier, name);
-          if (answer === 'stored') keys.push(suiteKey(name));
-          else expect(answer).toBe('full');
-        }
-        expect(tier.counters().diskFull).toBeGreaterThan(0);
-        expect(tier.counters().evicted).toBeGreaterThan(0);
-        expect(keys.at(-1)).toBe(suiteKey(149));
-        const found = await tier.has(keys, never);
-        const kept = keys.filter((_, i) => found[i] === true);
-        expect(kept.length).toBeGreaterThanOrEqual(10);
-        expect(kept).toEqual(keys.slice(-kept.length));
-        for (const key of kept) {
-          const into = new Uint8Array(suiteBlockBytes);
-          expect(await tier.load(key, into, never)).toBeUndefined();
-          expect(into).toEqual(suiteBytes(key));
-        }
-        expect(readdirSync(tier.path, { recursive: true, encoding: 'utf8' }).filter((n) => n.endsWith('.tmp'))).toEqual(
-          [],
-        );
-        await tier.close();
-      });
-    },
-  );
+  testsNeed(canMount, noMount);
 
-  itNeeds(
-    canMount,
-    'no right to mount a file system',
-    'with other programs’ files only answers `full`, and rejects nothing',
-    async () => {
-      await withSmallDisk(40_000, async (folder) => {
-        const tier = await open({ root: folder });
-        spawnSync('sh', ['-c', 'cat /dev/zero > "$0/other" 2> /dev/null', folder]);
-        for (let name = 0; name < 5; name++) expect(await put(tier, name)).toBe('full');
-        expect(tier.levels()).toMatchObject({ blocks: 0, bytes: 0 });
-        rmSync(join(folder, 'other'));
-        expect(await put(tier, 1)).toBe('stored');
-        await tier.close();
-      });
-    },
-  );
+  it('keeps as many blocks as it has room for, and the newest', async () => {
+    // Room for about 30 blocks and their folders; the tier would keep more.
+    await withSmallDisk(60 * 4096 * 2, async (folder) => {
+      const tier = await open({ root: folder, threads: 1 });
+      const keys: BlockKey[] = [];
+      for (let name = 0; name < 150; name++) {
+        const answer = await put(tier, name);
+        if (answer === 'stored') keys.push(suiteKey(name));
+        else expect(answer).toBe('full');
+      }
+      expect(tier.counters().diskFull).toBeGreaterThan(0);
+      expect(tier.counters().evicted).toBeGreaterThan(0);
+      expect(keys.at(-1)).toBe(suiteKey(149));
+      const found = await tier.has(keys, never);
+      const kept = keys.filter((_, i) => found[i] === true);
+      expect(kept.length).toBeGreaterThanOrEqual(10);
+      expect(kept).toEqual(keys.slice(-kept.length));
+      for (const key of kept) {
+        const into = new Uint8Array(suiteBlockBytes);
+        expect(await tier.load(key, into, never)).toBeUndefined();
+        expect(into).toEqual(suiteBytes(key));
+      }
+      expect(readdirSync(tier.path, { recursive: true, encoding: 'utf8' }).filter((n) => n.endsWith('.tmp'))).toEqual(
+        [],
+      );
+      await tier.close();
+    });
+  });
+
+  it('with other programs’ files only answers `full`, and rejects nothing', async () => {
+    await withSmallDisk(40_000, async (folder) => {
+      const tier = await open({ root: folder });
+      spawnSync('sh', ['-c', 'cat /dev/zero > "$0/other" 2> /dev/null', folder]);
+      for (let name = 0; name < 5; name++) expect(await put(tier, name)).toBe('full');
+      expect(tier.levels()).toMatchObject({ blocks: 0, bytes: 0 });
+      rmSync(join(folder, 'other'));
+      expect(await put(tier, 1)).toBe('stored');
+      await tier.close();
+    });
+  });
 });
 
 describe('direct_io', () => {
-  itNeeds(
-    canMount,
-    'no right to mount a file system',
-    'is not used on a file system that refuses it, with one event',
-    async () => {
-      await withoutDirectIo(async (folder) => {
-        const tier = await open({ root: folder, directIo: true });
-        expect(tier.events.join()).toMatch(/direct_io is not possible here \(EINVAL\)/);
-        expect(tier.events).toHaveLength(1);
-        for (const name of [1, 2]) expect(await put(tier, name)).toBe('stored');
-        for (const name of [1, 2]) expect(await get(tier, name)).toBeUndefined();
-        await tier.close();
-      });
-    },
-  );
+  itNeeds(canMount, noMount, 'is not used on a file system that refuses it, with one event', async () => {
+    await withoutDirectIo(async (folder) => {
+      const tier = await open({ root: folder, directIo: true });
+      expect(tier.events.join()).toMatch(/direct_io is not possible here \(EINVAL\)/);
+      expect(tier.events).toHaveLength(1);
+      for (const name of [1, 2]) expect(await put(tier, name)).toBe('stored');
+      for (const name of [1, 2]) expect(await get(tier, name)).toBeUndefined();
+      await tier.close();
+    });
+  });
 });
 
 /** The nice values of all threads of this process. */
