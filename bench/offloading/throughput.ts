@@ -12,7 +12,7 @@ import { type OffloadingBenchOptions, withTiers } from './offloading-options.ts'
 
 /** Throughput with tiers, beside that without. */
 export interface TierThroughputRow {
-  readonly kind: 'cost' | 'conversations';
+  readonly kind: 'cost' | 'conversations' | 'deadTier';
   readonly what: string;
   /** Prompt and generated tokens per second. */
   readonly throughput: Comparison;
@@ -91,7 +91,8 @@ interface Measurement {
   run(random: RandomTokens, isWarmUp: boolean): (each: MeasuredEngine) => Promise<number>;
 }
 
-function compare(
+/** Runs a workload with and without tiers in turn, after a warm-up. */
+export function compare(
   { openEngine, tiers, signal, repetitions, onProgress }: OffloadingBenchOptions,
   engine: EngineOptions,
   { kind, what, tokens, run }: Measurement,
