@@ -142,6 +142,12 @@ export interface BlockLoadFailure {
   readonly isBlockBusy: boolean;
 }
 
+/** A block of an `async` load that is loaded and verified before the load is decided. */
+export interface ArrivedBlock {
+  readonly transfer: TransferId;
+  readonly block: BlockId;
+}
+
 /** A loaded block that came from another place than `LoadBlock.place`. */
 export interface LoadedElsewhere {
   readonly transfer: TransferId;
@@ -180,6 +186,11 @@ export interface ConnectorOutput {
   readonly saveFailures: readonly BlockSaveFailure[];
   /** Absent: every loaded block came from its place. */
   readonly loadedElsewhere?: readonly LoadedElsewhere[];
+  /**
+   * Blocks of loads that are not decided. Nothing writes such a block any more. A request that shares the load and needs no
+   * other block of it goes on. Absent: none; a connector need not report them.
+   */
+  readonly arrived?: readonly ArrivedBlock[];
   /** Keys of blocks that a bounded store has evicted. */
   readonly evicted: readonly BlockKey[];
   /** Of a connector with several places; absent: none. One for each place and rank. */
@@ -297,6 +308,7 @@ export interface TransferReport {
   readonly failedRecving: readonly TransferId[];
   readonly saveFailures: readonly BlockSaveFailure[];
   readonly loadedElsewhere?: readonly LoadedElsewhere[];
+  readonly arrived?: readonly ArrivedBlock[];
   readonly evicted: readonly BlockKey[];
   readonly placeChanges?: readonly PlaceChange[];
   readonly counters: Readonly<Record<string, number>>;

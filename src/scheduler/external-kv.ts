@@ -227,16 +227,21 @@ export class ExternalKv {
   }
 
   /**
-   * Applies the workers' report. Returns the loads that are decided now, by the report or a deadline, and have waiting
-   * requests.
+   * Applies the workers' report. Returns the blocks that have arrived before their load is decided, and the loads that are
+   * decided now, by the report or a deadline, and have waiting requests.
    */
-  receive(output: ConnectorOutput | undefined): OpenLoadOutcome[] {
+  receive(output: ConnectorOutput | undefined): ReceivedLoads {
     const change = this.ledger.apply(output ?? emptyOutput);
     this.#connector.updateConnectorOutput(change.accepted);
     const { counters } = change.accepted;
     for (const name in counters) this.#counters[name] = (this.#counters[name] ?? 0) + counters[name]!;
     for (const { transfer, block, place } of change.accepted.loadedElsewhere ?? [])
       this.#loads.get(transfer)?.elsewhere.set(block, place);
+    const arrived: PlacedBlock[] = [];
+    for (const { transfer, block } of change.arrived) {
+      const place = this.#loads.get(transfer)?.placed.find((placed) => placed.block === block);
+      if (place !== undefined) arrived.push(place);
+    }
     const outcomes: OpenLoadOutcome[] = [];
     for (const decided of [...change.decided, ...this.ledger.takeExpired()]) {
       const open = this.#loads.get(decided.load.transfer);
@@ -246,7 +251,7 @@ export class ExternalKv {
       this.#countLoaded(open, decided);
       outcomes.push({ decided, ...open });
     }
-    return outcomes;
+    return { arrived, outcomes };
   }
 
   /** Counts the loaded tokens of the request by the place that they came from. */
@@ -388,6 +393,11 @@ export class ExternalKv {
     const tokenCount = state.tokens.length as ConnectorRequest['tokenCount'];
     return { id, tokenCount, wanted, ...(kvTransferParams === undefined ? {} : { kvTransferParams }) };
   }
+}
+
+export interface ReceivedLoads {
+  readonly arrived: readonly PlacedBlock[];
+  readonly outcomes: readonly OpenLoadOutcome[];
 }
 
 export interface OpenLoadOutcome extends OpenLoad {

@@ -85,8 +85,9 @@ export class Recovery {
     this.#reported = [];
     const invalid = result.invalidBlocks === undefined ? reported : [...result.invalidBlocks, ...reported];
     if (external === undefined) return { invalid, late: nothing, outcomes: nothing };
-    const outcomes = external.receive(result.connectorOutput);
+    const { arrived, outcomes } = external.receive(result.connectorOutput);
     const late = external.lateIn(plan.connectorMetadata);
+    for (const place of arrived) kv.loadArrived(place);
     for (const { decided, placed } of outcomes) {
       const failed = new Set(decided.failed.map(({ block }) => block));
       for (const place of placed) if (!failed.has(place.block)) kv.loadArrived(place);

@@ -52,12 +52,12 @@ function plantDiscard(kv: KvCache, external: ExternalKv): () => void {
   const original = { loadFailed, receive };
   let arrived: BlockId[] = [];
   external.receive = function (this: ExternalKv, ...args: Parameters<ExternalKv['receive']>) {
-    const outcomes = original.receive.apply(this, args);
-    for (const { decided, placed } of outcomes) {
+    const received = original.receive.apply(this, args);
+    for (const { decided, placed } of received.outcomes) {
       const failed = new Set(decided.failed.map(({ block }) => block));
       if (failed.size > 0) arrived.push(...placed.map(({ block }) => block).filter((block) => !failed.has(block)));
     }
-    return outcomes;
+    return received;
   };
   kv.loadFailed = function (this: KvCache, block: BlockId, isBusy: boolean) {
     const users = original.loadFailed.call(this, block, isBusy);

@@ -141,6 +141,8 @@ export class OffloadingScheduler implements SchedulerConnector {
       this.#directory.remove(key);
       this.#requests.get(requestId)?.failed.add(key);
     }
+    for (const { key, place } of this.#loads.arrivedBlocks(output.arrived ?? []))
+      if (place !== hostPlace) this.#directory.add(key);
     // Blocks from a secondary tier are now in host memory, too. After a worker's death they are not, which later loads find out.
     for (const id of output.finishedRecving)
       for (const { key, place } of this.#loads.finish(id))

@@ -1,6 +1,6 @@
 import type { RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
-import type { BlockLoadFailure, LoadBlock, LoadJob, TransferId } from '../connector.ts';
+import type { ArrivedBlock, BlockLoadFailure, LoadBlock, LoadJob, TransferId } from '../connector.ts';
 import type { LoadFailureReason } from '../reasons.ts';
 
 export interface FailedBlock {
@@ -27,6 +27,13 @@ export class OpenLoads {
       if (load === undefined || found === undefined) return [];
       return [{ requestId: load.requestId, key: found.key, place: found.place, reason }];
     });
+  }
+
+  /** The blocks that have arrived before their load is over. */
+  arrivedBlocks(arrived: readonly ArrivedBlock[]): LoadBlock[] {
+    return arrived.flatMap(
+      ({ transfer, block }) => this.#loads.get(transfer)?.blocks.find((found) => found.block === block) ?? [],
+    );
   }
 
   /** The load is over. Returns all its blocks, also those that failed. */

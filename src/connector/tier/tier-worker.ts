@@ -4,6 +4,7 @@ import type { BlockMemory } from '../../core/block-memory.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type {
+  ArrivedBlock,
   BlockLoadFailure,
   BlockSaveFailure,
   ConnectorMetadata,
@@ -68,6 +69,7 @@ export class TierWorker implements WorkerConnector {
   #loadFailures: BlockLoadFailure[] = [];
   #saveFailures: BlockSaveFailure[] = [];
   #loadedElsewhere: LoadedElsewhere[] = [];
+  #arrived: ArrivedBlock[] = [];
   #counters: Record<string, number> = {};
   readonly #differences = new CountDifferences();
   #lateReported = 0;
@@ -171,6 +173,7 @@ export class TierWorker implements WorkerConnector {
       failedRecving: [],
       saveFailures: this.#saveFailures,
       ...(this.#loadedElsewhere.length === 0 ? {} : { loadedElsewhere: this.#loadedElsewhere }),
+      ...(this.#arrived.length === 0 ? {} : { arrived: this.#arrived }),
       evicted: this.#tier.takeEvicted(),
       ...(placeChanges.length === 0 ? {} : { placeChanges }),
       counters: this.#counters,
@@ -181,6 +184,7 @@ export class TierWorker implements WorkerConnector {
     this.#drained = [];
     this.#saveFailures = [];
     this.#loadedElsewhere = [];
+    this.#arrived = [];
     this.#counters = {};
     return report;
   }
@@ -232,6 +236,7 @@ export class TierWorker implements WorkerConnector {
     const loads = this.#loads.takeReport();
     this.#decidedLoads.push(...loads.decided);
     this.#drained.push(...loads.drained);
+    for (const { transfer, item } of loads.done) this.#arrived.push({ transfer, block: item.block });
     for (const { transfer, item, reason, isBusy } of loads.failures) {
       if (isGivenUpBy(reason)) this.#add(`loadFailed.${reason}`, 1);
       this.#loadFailures.push({ transfer, block: item.block, reason, isBlockBusy: isBusy });

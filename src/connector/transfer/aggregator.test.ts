@@ -135,6 +135,20 @@ describe('test_output_aggregator: merging', () => {
     });
   });
 
+  it('a block has arrived when it has arrived on both ranks, and each rank counts once', () => {
+    const open = new Set(ids([7]));
+    const aggregator = new OutputAggregator(2, (id) => open.has(id));
+    const arrived = (...blocks: number[]) => ({
+      ...emptyOutput,
+      arrived: blocks.map((block) => ({ transfer: 7 as TransferId, block: blockId(block) })),
+    });
+    expect(aggregator.aggregate([arrived(1, 2), undefined]).arrived).toBeUndefined();
+    expect(aggregator.aggregate([arrived(1), arrived(2)]).arrived).toEqual(arrived(2).arrived);
+    expect(aggregator.aggregate([undefined, arrived(1, 2)]).arrived).toEqual(arrived(1).arrived);
+    open.clear();
+    expect(aggregator.aggregate([arrived(3), arrived(3)]).arrived).toBeUndefined();
+  });
+
   it('two reports of one rank count as one (vLLM: pending events do not raise the quorum)', () => {
     const aggregator = new OutputAggregator(2);
     const evicted = ['0-aa' as BlockKey];

@@ -1,6 +1,8 @@
 import { assert } from '../../base/assert.ts';
+import type { BlockId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import type {
+  ArrivedBlock,
   BlockLoadFailure,
   BlockSaveFailure,
   ConnectorOutput,
@@ -25,6 +27,7 @@ type Kind = (typeof kinds)[number];
  *
  *  - an id is finished, or drained, when all ranks have reported it: as many as were expected at its first report;
  *  - a block that failed on one rank has failed at once, before the other ranks report;
+ *  - a block has arrived when it has arrived on all ranks;
  *  - a load that failed as a whole is reported when its id is finished;
  *  - a second report of one rank about one id is counted and ignored (I6).
  */
@@ -36,6 +39,8 @@ export class OutputAggregator {
     drained: new Map(),
   };
   readonly #failed = new Set<TransferId>();
+  /** By transfer and block, the ranks where the block has arrived. */
+  readonly #arrived = new Map<TransferId, Map<BlockId, Set<number>>>();
   #expected: number;
 
   /** `isOpen`: whether the engine waits for this id; reports about other ids are ignored. */
@@ -59,6 +64,7 @@ export class OutputAggregator {
     const loadFailures: BlockLoadFailure[] = [];
     const saveFailures: BlockSaveFailure[] = [];
     const loadedElsewhere: LoadedElsewhere[] = [];
+    const arrived: ArrivedBlock[] = [];
     const evicted: BlockKey[] = [];
     const placeChanges: PlaceChange[] = [];
     for (let rank = 0; rank < outputs.length; rank++) {
@@ -76,6 +82,7 @@ export class OutputAggregator {
       }
       for (const failure of output.loadFailures) loadFailures.push(failure);
       for (const failure of output.saveFailures) saveFailures.push(failure);
+      for (const block of output.arrived ?? []) if (this.#hasArrived(block, rank)) arrived.push(block);
       if (output.loadedElsewhere !== undefined) loadedElsewhere.push(...output.loadedElsewhere);
       for (const key of output.evicted) evicted.push(key);
       if (output.placeChanges !== undefined) placeChanges.push(...output.placeChanges);
@@ -89,6 +96,7 @@ export class OutputAggregator {
       loadFailures,
       saveFailures,
       ...(loadedElsewhere.length === 0 ? {} : { loadedElsewhere }),
+      ...(arrived.length === 0 ? {} : { arrived }),
       evicted: evicted.length < 2 ? evicted : [...new Set(evicted)],
       ...(placeChanges.length === 0 ? {} : { placeChanges }),
       counters,
@@ -115,6 +123,18 @@ export class OutputAggregator {
     return --countdown.remaining === 0 ? 'finished' : 'counted';
   }
 
+  /** Counts a rank where the block has arrived. True: it was the last one. */
+  #hasArrived({ transfer, block }: ArrivedBlock, rank: number): boolean {
+    if (!this.#isOpen(transfer)) return false;
+    const blocks = this.#arrived.get(transfer) ?? new Map<BlockId, Set<number>>();
+    this.#arrived.set(transfer, blocks);
+    const ranks = blocks.get(block) ?? new Set();
+    blocks.set(block, ranks);
+    if (ranks.has(rank)) return false;
+    ranks.add(rank);
+    return ranks.size === this.#expected;
+  }
+
   /** A finished countdown stays until the engine closes the id, so that further reports are counted as duplicates. */
   #forgetClosed(): void {
     for (const kind of kinds) {
@@ -122,6 +142,7 @@ export class OutputAggregator {
       if (countdowns.size === 0) continue;
       for (const id of countdowns.keys()) if (!this.#isOpen(id)) countdowns.delete(id);
     }
+    for (const id of this.#arrived.keys()) if (!this.#isOpen(id)) this.#arrived.delete(id);
     if (this.#failed.size === 0) return;
     for (const id of this.#failed) if (!this.#isOpen(id)) this.#failed.delete(id);
   }

@@ -224,3 +224,22 @@ test('a load without a report expires (I8), and its blocks stay pinned (I5)', ()
   expect(pinned.size).toBe(0);
   expect(ledger.ignoredCount).toBe(1);
 });
+
+test('blocks that arrive before their load is decided: async loads only, and no block that failed on a rank', () => {
+  const { ledger, apply, failure, pinned } = make();
+  const { transfer } = ledger.openLoad(alice, 'async', 100, [block(1), block(2), block(3)]);
+  const { transfer: sync } = ledger.openLoad(bob, 'sync', 100, [block(4)]);
+  const arrived = (id: TransferId, ...blocks: number[]) => blocks.map((n) => ({ transfer: id, block: blockId(n) }));
+  expect(apply({ arrived: [...arrived(transfer, 1, 9), ...arrived(sync, 4)] }).arrived).toEqual(arrived(transfer, 1));
+  // Another rank fails before the block has arrived there, in an earlier report or in the same one.
+  apply({ loadFailures: [failure(transfer, 2, 'workerDied')] });
+  expect(apply({ arrived: arrived(transfer, 2) }).arrived).toEqual([]);
+  const both = { loadFailures: [failure(transfer, 3)], arrived: arrived(transfer, 3) };
+  expect(apply(both).arrived).toEqual([]);
+  expect(pinned.has(blockId(1))).toBe(true);
+  const { decided, arrived: late } = apply({ finishedRecving: [transfer], arrived: arrived(transfer, 1) });
+  expect(late).toEqual([]);
+  expect(decided[0]!.loaded.map(({ block: id }) => id)).toEqual([1]);
+  apply({ drained: [transfer] });
+  expect(apply({ arrived: arrived(transfer, 1) }).arrived).toEqual([]);
+});

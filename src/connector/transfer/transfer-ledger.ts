@@ -2,6 +2,7 @@ import { assert } from '../../base/assert.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
 import {
+  type ArrivedBlock,
   type ConnectorMetadata,
   type ConnectorOutput,
   type ConnectorPlan,
@@ -43,6 +44,8 @@ export interface FailedBlock extends LoadBlock {
 }
 
 export interface LedgerChange {
+  /** Blocks of loads that are not decided, with KV that is valid on all ranks. */
+  readonly arrived: readonly ArrivedBlock[];
   readonly decided: readonly DecidedLoad[];
   /** The output without late, duplicate and unknown reports, for the scheduler side. */
   readonly accepted: ConnectorOutput;
@@ -218,7 +221,7 @@ export class TransferLedger {
       open.isFinished = true;
       if (open.isDrained) this.#saves.delete(id);
     }
-    return { decided, accepted };
+    return { arrived: accepted.arrived ?? nothing, decided, accepted };
   }
 
   /** Loads without a report long after their deadline: a worker is stuck, or a connector forgot them. */
@@ -284,7 +287,21 @@ export class TransferLedger {
       ),
       finishedSending: keep(output.finishedSending, unfinished),
       saveFailures: keep(output.saveFailures, ({ transfer }) => unfinished(transfer)),
+      ...(output.arrived === undefined ? {} : { arrived: this.#acceptArrived(output, finishing) }),
     };
+  }
+
+  /** A block that failed on one rank, as after a worker's death, has not arrived. */
+  #acceptArrived(
+    { arrived = nothing, loadFailures }: ConnectorOutput,
+    finishing: ReadonlySet<TransferId>,
+  ): readonly ArrivedBlock[] {
+    return arrived.filter(({ transfer, block }) => {
+      const open = this.#loads.get(transfer);
+      if (open === undefined || open.isDecided || finishing.has(transfer) || open.failures.has(block)) return false;
+      if (loadFailures.some((failure) => failure.transfer === transfer && failure.block === block)) return false;
+      return open.load.mode === 'async' && open.load.blocks.some((found) => found.block === block);
+    });
   }
 
   #decide(open: OpenLoad): DecidedLoad {
@@ -346,6 +363,8 @@ export class TransferLedger {
     }
   }
 }
+
+const nothing: readonly never[] = [];
 
 interface BlockFailure {
   readonly reason: LoadFailureReason;

@@ -49,6 +49,18 @@ function make(options: { concurrency?: number } = {}) {
   return { time, queue, ends, end, fail, aborted, report, changes: () => changes };
 }
 
+test('items that are done before their transfer is decided are reported', async () => {
+  const { queue, end } = make();
+  queue.submit(id(1), ['a', 'b', 'c'], { timeoutMs: 100 });
+  await end('a');
+  await end('b', 'missing');
+  expect(queue.takeReport().done).toEqual([{ transfer: 1, item: 'a' }]);
+  expect(queue.takeReport().done).toEqual([]);
+  // The last item decides the transfer.
+  await end('c');
+  expect(queue.takeReport()).toMatchObject({ decided: [1], done: [] });
+});
+
 test('as many items as the concurrency allows run at once, in order, urgent items first', async () => {
   const { queue, ends, end, report } = make();
   queue.submit(id(1), ['a', 'b', 'c', 'd'], { timeoutMs: 100 });

@@ -36,6 +36,8 @@ export interface QueueReport<Item, Reason extends string> {
     /** The item was given up and still runs: its memory is busy until the transfer is drained. */
     readonly isBusy: boolean;
   }[];
+  /** Items that are done, of transfers that were not decided then. */
+  readonly done: readonly { readonly transfer: TransferId; readonly item: Item }[];
 }
 
 /** The reason of the abort signal, which distinguishes a deadline from a cancellation. */
@@ -76,6 +78,7 @@ export class TransferQueue<Item, Reason extends string> {
   #isClosed: boolean = false;
   #decided: TransferId[] = [];
   #drained: TransferId[] = [];
+  #done: { transfer: TransferId; item: Item }[] = [];
   #failures: { transfer: Transfer<Item>; index: number; reason: Reason | QueueReason; wasRunning: boolean }[] = [];
   #idlers: (() => void)[] = [];
 
@@ -177,7 +180,8 @@ export class TransferQueue<Item, Reason extends string> {
       const isBusy = transfer.phases[index] === 'running';
       return { transfer: transfer.id, item: transfer.items[index]!, reason, wasRunning, isBusy };
     });
-    const report = { decided: this.#decided, drained: this.#drained, failures };
+    const report = { decided: this.#decided, drained: this.#drained, failures, done: this.#done };
+    this.#done = [];
     this.#decided = [];
     this.#drained = [];
     this.#failures = [];
@@ -281,7 +285,10 @@ export class TransferQueue<Item, Reason extends string> {
 
   #count(transfer: Transfer<Item>, index: number, reason: Reason | QueueReason | undefined): void {
     transfer.undecided--;
-    if (reason === undefined) return;
+    if (reason === undefined) {
+      if (transfer.undecided > 0) this.#done.push({ transfer: transfer.id, item: transfer.items[index]! });
+      return;
+    }
     this.#failures.push({ transfer, index, reason, wasRunning: transfer.phases[index] === 'running' });
   }
 
