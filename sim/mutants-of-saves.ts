@@ -5,7 +5,7 @@ export const saveMutants: readonly Mutant[] = [
   {
     bug: 'a block is not pinned while a save reads it',
     breaks: ['I5', 'is not pinned'],
-    seed: 1,
+    seed: 28,
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: "if (this.#protection === 'pins') this.#pins.pin(block);\n    else ",
     replace: "if (this.#protection !== 'pins') ",
@@ -22,7 +22,7 @@ export const saveMutants: readonly Mutant[] = [
   {
     bug: 'a step overwrites blocks that saves read, and does not flush these saves',
     breaks: ['I5'],
-    seed: 1,
+    seed: 2,
     scenario: 'offload',
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: 'this.#jobsToFlush.push(open.save.transfer);',
@@ -31,7 +31,7 @@ export const saveMutants: readonly Mutant[] = [
   {
     bug: 'a save is not flushed if its block is overwritten in the step that orders the save',
     breaks: ['I5'],
-    seed: 1,
+    seed: 4,
     scenario: 'offload',
     file: 'src/connector/transfer/transfer-ledger.ts',
     find: 'if (save.blocks.some(({ block }) => isOverwritten(block))) this.#flush(open);',
@@ -41,7 +41,7 @@ export const saveMutants: readonly Mutant[] = [
     bug: 'the pool allocates a block, and the saves that read it are not flushed',
     breaks: ['I5'],
     checks: false,
-    seed: 1,
+    seed: 2,
     scenario: 'offload',
     file: 'src/scheduler/external-kv.ts',
     find: 'this.#newlyValid.allocated(block);\n        this.ledger.willOverwrite(block);',
@@ -59,7 +59,7 @@ export const saveMutants: readonly Mutant[] = [
   {
     bug: 'a block that the step overwrites is not offered to be saved, so a preempted request computes it again',
     breaks: ['I3'],
-    seed: 1,
+    seed: 6,
     scenario: 'offload',
     file: 'src/scheduler/external-kv.ts',
     find: 'newlyValid: newlyValid.all,',

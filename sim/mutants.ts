@@ -94,7 +94,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'the key of a block does not depend on the blocks before it',
     breaks: ['I5'],
-    seed: 8,
+    seed: 33,
     file: 'src/kv/block-hash.ts',
     find: 'this.#append(digest);\n      this.#setParent(digest);',
     replace: 'this.#append(digest);',
@@ -151,7 +151,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a sampled token that depends on an invalid block counts',
     breaks: ['I1'],
-    seed: 8,
+    seed: 11,
     file: 'src/scheduler/apply-result.ts',
     find: 'counts.push(below === Infinity);',
     replace: 'counts.push(true);',
@@ -159,7 +159,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'requests that share an invalid block do not wait until its new owner has filled it (vLLM issue 49250)',
     breaks: ['I1', 'I3'],
-    seed: 8,
+    seed: 11,
     file: 'src/kv/invalidate.ts',
     find: 'for (const user of users) user.needsPlan = true;',
     replace: 'for (const user of users) user.needsPlan = [...users][0] === user;',
@@ -204,7 +204,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a running state overwrites a checkpoint that other requests use',
     breaks: ['I1', 'I3'],
-    seed: 91,
+    seed: 102,
     file: 'src/kv/group-state.ts',
     find: 'needsOwnBlock = true',
     replace: 'needsOwnBlock = false',
@@ -212,7 +212,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a reserved block with a checkpoint does not return to the table',
     breaks: ['I7'],
-    seed: 91,
+    seed: 102,
     file: 'src/kv/coverage.ts',
     find: 'table.set(index, block);\n    request.firstAllocated[group]',
     replace: 'table.set(index, NULL_BLOCK);\n    request.firstAllocated[group]',
@@ -220,7 +220,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'blocks that a repair allocated again are never dropped',
     breaks: ['is below firstAllocated'],
-    seed: 8,
+    seed: 14,
     file: 'src/kv/coverage.ts',
     find: 'request.firstAllocated[group] = Math.min(request.firstAllocated[group]!, index);\n  const { spans',
     replace: 'const { spans',
@@ -228,7 +228,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'requests keep a shared block of a window group that its owner has dropped',
     breaks: ['is not valid, but has no owner'],
-    seed: 37,
+    seed: 186,
     file: 'src/kv/ownership.ts',
     find: 'dropFromOthers(parts, owner, place);\n  }',
     replace: '}',
@@ -252,7 +252,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'by the policy `fail`, requests that share the failed load of another end with it',
     breaks: ['I9'],
-    seed: 198,
+    seed: 261,
     scenario: 'tiers',
     file: 'src/scheduler/recovery.ts',
     find: 'if (affected.has(state.kv)) failed.add(state.kv);',
@@ -271,7 +271,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load of a silent worker has no deadline',
     breaks: ['I8'],
-    seed: 29,
+    seed: 199,
     file: 'src/scheduler/external-kv.ts',
     find: '...change.decided, ...this.ledger.takeExpired()',
     replace: '...change.decided',
@@ -287,7 +287,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load ends with the request that began it, though other requests wait for it',
     breaks: ['I5'],
-    seed: 107,
+    seed: 115,
     file: 'src/scheduler/external-kv.ts',
     find: 'if (open.placed.some(({ block }) => this.#kv.parts.residency.isLoading(block))) continue;',
     replace: 'if (open.state !== state) continue;',
@@ -295,7 +295,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'tokens that depend on a late load count before it has arrived',
     breaks: ['I1', 'I10'],
-    seed: 28,
+    seed: 38,
     file: 'src/scheduler/recovery.ts',
     find: 'const blocks = [...invalid, ...late];',
     replace: 'const blocks = [...invalid];',
@@ -303,7 +303,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'tokens that depend on a failed load count',
     breaks: ['I1'],
-    seed: 12,
+    seed: 15,
     file: 'src/scheduler/recovery.ts',
     find: "job.mode === 'sync'",
     replace: "job.mode === 'async'",
@@ -311,7 +311,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a block is read while it is loaded',
     breaks: ['I1'],
-    seed: 8,
+    seed: 10,
     file: 'src/kv/kv-cache.ts',
     find: 'this.parts.residency.startLoading(table.at(index), 0);',
     replace: 'this.parts.residency.startLoading(table.at(index), this.parts.spec.groups[group]!.blockSize);',
@@ -327,7 +327,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load counts although its block was invalidated while it was open',
     breaks: ['I1'],
-    seed: 11,
+    seed: 15,
     scenario: 'crash',
     faults: { silent: 0.5, slow: 0.5 },
     file: 'src/scheduler/recovery.ts',
@@ -406,7 +406,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a found block is loaded without a check of its key',
     breaks: ['I1', 'I10'],
-    seed: 1,
+    seed: 4,
     file: 'src/scheduler/external-kv.ts',
     find: 'open.get(place)?.key !== found.key',
     replace: '!open.has(place)',
@@ -438,7 +438,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'an invalid block ends requests that do not have it',
     breaks: ['I9', 'waits, but is ended'],
-    seed: 16,
+    seed: 25,
     file: 'src/scheduler/recovery.ts',
     find: 'if (!users.has(state.kv)) continue;',
     replace: '',

@@ -160,7 +160,7 @@ describe('an engine that was killed with -9', () => {
     const prng = new Prng(seed);
     let interrupted = 0;
     // Repeats until one engine was killed while it saved: otherwise the test shows nothing.
-    for (let round = 0; round < 8 || interrupted === 0; round++) {
+    for (let round = 0; round < 4 || interrupted === 0; round++) {
       const store = folder.file(`killed-${round}`);
       await killedWriter(store, prng.between(1, promptBlocks - 1), prng.between(0, 3));
       const stored = filesOf(store, '.kv').length;

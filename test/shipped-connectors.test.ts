@@ -38,16 +38,22 @@ function suiteOf(
 }
 
 suiteOf(MapConnector, (storage) => ({ store: storage }));
-suiteOf(TwoDirectoriesConnector, (storage) => ({ load_path: storage, save_path: storage }));
-suiteOf(RecordingStorageConnector, (storage, { rules = [] }) => {
+/** Seconds: short for calls that a rule makes hang; long for others, so that a busy machine does not cause timeouts. */
+const timeoutFor = (call: string, { rules = [] }: ConnectorSettings): number =>
+  rules.some(({ on }) => on === call) ? 1 : 60;
+
+suiteOf(TwoDirectoriesConnector, (storage, settings) => ({
+  load_path: storage,
+  save_path: storage,
+  lookup_timeout_seconds: timeoutFor('has', settings),
+}));
+suiteOf(RecordingStorageConnector, (storage, settings) => {
   const record_path = `${storage}-record`;
   mkdirSync(record_path, { recursive: true });
-  // Short for calls that a rule makes hang; long for others, so that a busy machine does not cause timeouts.
-  const timeoutFor = (call: string): number => (rules.some(({ on }) => on === call) ? 1 : 60);
   return {
     shared_storage_path: storage,
     record_path,
-    lookup_timeout_seconds: timeoutFor('has'),
-    save_timeout_seconds: timeoutFor('store'),
+    lookup_timeout_seconds: timeoutFor('has', settings),
+    save_timeout_seconds: timeoutFor('store', settings),
   };
 });

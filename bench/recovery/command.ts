@@ -112,6 +112,8 @@ async function measure(
     blockSize: flags.blockSize,
     serverArgs: serverArgsOf(model, flags),
     folder,
+    modes: flags.mode === undefined ? (['sync', 'async'] as const) : [flags.mode],
+    ranks: flags.ranks === undefined ? ([1, 2] as const) : [flags.ranks === '1' ? (1 as const) : (2 as const)],
     onProgress: (text: string) => {
       if (signal.aborted) throw interrupted();
       context.stderr.write(`${text}\n`);
@@ -125,9 +127,7 @@ async function measure(
   const rows = await runMatrix(
     {
       ...options,
-      modes: flags.mode === undefined ? ['sync', 'async'] : [flags.mode],
       samplings: flags.sampling === undefined ? samplingNames : [flags.sampling],
-      ranks: flags.ranks === undefined ? [1, 2] : [flags.ranks === '1' ? 1 : 2],
       ...(flags.only === undefined ? {} : { only: new RegExp(flags.only) }),
     },
     signal,

@@ -10,7 +10,7 @@ import { RestartableServer, storeArgs } from './server-process.ts';
 import { type SamplingName, samplingNames, type WorkloadRequest, workloadOf } from './workload.ts';
 
 export interface ScheduleOptions
-  extends Pick<MatrixOptions, 'workload' | 'blockSize' | 'serverArgs' | 'folder' | 'onProgress'> {
+  extends Pick<MatrixOptions, 'workload' | 'blockSize' | 'serverArgs' | 'folder' | 'onProgress' | 'modes' | 'ranks'> {
   readonly schedules: number;
   readonly seed: number;
 }
@@ -39,13 +39,13 @@ export async function runSchedules(options: ScheduleOptions, signal: AbortSignal
   const started = performance.now();
   const workloads = { greedy: workloadOf(options.workload, 'greedy'), seeded: workloadOf(options.workload, 'seeded') };
   const prepared = new Map<number, Prepared>();
-  for (const ranks of [1, 2]) {
+  for (const ranks of options.ranks) {
     options.onProgress(`${ranks} rank(s): computing the texts without a store, and filling a store`);
     prepared.set(ranks, await prepare(options, ranks, { workloads, probes: [] }, signal));
   }
   const worlds: World[] = [];
-  for (const ranks of [1, 2] as const)
-    for (const mode of ['sync', 'async'] as const)
+  for (const ranks of options.ranks)
+    for (const mode of options.modes)
       worlds.push(await World.open({ ...options, ranks, mode, workloads, prepared: prepared.get(ranks)!, signal }));
   const total = { requests: 0, textsEqual: 0, requestsLost: 0, computedTokens: 0, externalTokens: 0, failedLoads: 0 };
   const faults: Record<string, number> = {};
@@ -68,7 +68,7 @@ export async function runSchedules(options: ScheduleOptions, signal: AbortSignal
   return { schedules: options.schedules, seed: options.seed, ...total, faults, seconds, failed };
 }
 
-interface WorldOptions extends ScheduleOptions {
+interface WorldOptions extends Omit<ScheduleOptions, 'modes' | 'ranks'> {
   readonly ranks: 1 | 2;
   readonly mode: LoadMode;
   readonly workloads: Readonly<Record<SamplingName, readonly WorkloadRequest[]>>;

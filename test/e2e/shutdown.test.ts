@@ -226,8 +226,10 @@ describe('a system call that does not return', () => {
 
 describe('a thread that computes without end does not stop the server from ending', () => {
   /** A server whose compute thread is in a kernel that does not return. The file `hang` makes it loop; the file `hangs` reports it. */
-  async function hangingKernel(name: string, ...args: string[]): Promise<Served> {
-    const [header, hang, hangs] = ['h', 'hang', 'hangs'].map((end) => join(folder, `${name}.${end}`));
+  async function hangingKernel(...args: string[]): Promise<Served> {
+    const [header, hang, hangs] = ['h', 'hang', 'hangs'].map((end) => join(folder, `kernel.${end}`));
+    // The tests share the header, and so the compiled kernels.
+    for (const path of [hang, hangs]) rmSync(path!, { force: true });
     const source = `
       #include <fcntl.h>
       #include <unistd.h>
@@ -238,7 +240,7 @@ describe('a thread that computes without end does not stop the server from endin
       }
       #define __atomic_fetch_add(...) (hang_if_told(), __atomic_fetch_add(__VA_ARGS__))`;
     writeFileSync(header!, source);
-    const environment = { CC: `cc -include ${header}`, XDG_CACHE_HOME: join(folder, `${name}-cache`) };
+    const environment = { CC: `cc -include ${header}`, XDG_CACHE_HOME: join(folder, 'kernel-cache') };
     const server = await serve([...args, '--attention', 'native'], environment);
     await (await server.complete(endless)).body!.getReader().read();
     writeFileSync(hang!, '');
@@ -247,14 +249,14 @@ describe('a thread that computes without end does not stop the server from endin
   }
 
   itNeeds(hasCompiler, 'no C compiler', 'at the shutdown timeout, while a kernel hangs', async () => {
-    const server = await hangingKernel('timeout', '--shutdown-timeout', '1');
+    const server = await hangingKernel('--shutdown-timeout', '1');
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([143, null]);
     expect(server.log()).toContain('the shutdown timeout of 1 s is over: 1 request was aborted\n');
   });
 
   itNeeds(hasCompiler, 'no C compiler', 'at a second signal, while a kernel hangs', async () => {
-    const server = await hangingKernel('signals', ...aDay);
+    const server = await hangingKernel(...aDay);
     server.child.kill('SIGTERM');
     await server.logged(/shutting down: 1 request is running/);
     server.child.kill('SIGTERM');
@@ -362,9 +364,10 @@ describe('stopped worker processes', () => {
   it('are not replaced when the server itself is stopped for longer than their timeout', async () => {
     const server = await serve([...ranks, '--worker-timeout', '1']);
     const workers = childrenOf(server.child.pid!);
-    const response = await server.complete({ ...long, stream: false });
+    const request = { ...long, max_tokens: 300, stream: false };
+    const response = await server.complete(request);
     const expected = JSON.parse(await response.text()).choices[0].text;
-    const again = server.complete({ ...long, stream: false });
+    const again = server.complete(request);
     server.child.kill('SIGSTOP');
     // The only test that waits for the clock: there is no event to wait for.
     await sleep(3_000);

@@ -124,7 +124,8 @@ async function runScenario(
     if (stage.ranks === 2) await show('prefill, two ranks', () => scenario.prefill('prefill, two ranks', 2));
     await show(stage.name, () => scenario.decode(stage));
   }
-  for (const stage of tierStages) await show(stage.name, () => scenario.keepInTiers(stage));
+  for (const stage of flags.stages === undefined ? tierStages : [])
+    await show(stage.name, () => scenario.keepInTiers(stage));
   const isGood = rows.every(isProven);
   if (flags.json) stdout.write(`${JSON.stringify({ model, stages: rows, isProven: isGood })}\n`);
   else stdout.write(`\n${table.legend()}\n${differences}${table.verdict(verdictOf(rows), isGood)}`);

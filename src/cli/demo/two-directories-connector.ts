@@ -25,6 +25,7 @@ import { TierWorker } from '../../connector/tier/tier-worker.ts';
  *   load_path        directory for loads
  *   save_path        directory for blocks whose load failed, or that `load_path` does not have
  *   async_load, load_timeout_seconds   as in SharedStorageConnector
+ *   lookup_timeout_seconds             as in SharedStorageConnector; default 30
  *   faults           an array with one fault plan per rank: see `fault/fault-rules.ts`
  */
 export class TwoDirectoriesConnector implements KvConnector {
@@ -34,6 +35,7 @@ export class TwoDirectoriesConnector implements KvConnector {
   readonly #mode: LoadMode;
   readonly #role: KvRole;
   readonly #loadTimeoutMs: number;
+  readonly #lookupTimeoutMs: number;
 
   constructor(config: KvTransferConfig) {
     const extra = new ExtraConfig(config.kvConnectorExtraConfig);
@@ -48,6 +50,7 @@ export class TwoDirectoriesConnector implements KvConnector {
     this.#role = config.kvRole;
     this.#mode = extra.boolean('async_load', true) ? 'async' : 'sync';
     this.#loadTimeoutMs = 1000 * extra.number('load_timeout_seconds', 30, { min: 0.001 });
+    this.#lookupTimeoutMs = 1000 * extra.number('lookup_timeout_seconds', 30, { min: 0.001 });
     extra.objects('faults').forEach(readFaultPlan);
     extra.finish();
   }
@@ -57,7 +60,7 @@ export class TwoDirectoriesConnector implements KvConnector {
     return new TierScheduler(tiers, context, {
       role: this.#role,
       mode: this.#mode,
-      lookupTimeoutMs: 30_000,
+      lookupTimeoutMs: this.#lookupTimeoutMs,
       loadTimeoutMs: this.#loadTimeoutMs,
     });
   }
