@@ -92,7 +92,7 @@ describe('DiskTier after kill -9', () => {
     const prng = new Prng(seed);
     let interrupted = 0;
     // Repeats until one writer was killed while it wrote: otherwise the test shows nothing.
-    for (let round = 0; round < 15 || interrupted === 0; round++) {
+    for (let round = 0; round < 8 || interrupted === 0; round++) {
       const root = join(folder, `round ${round}`);
       const { written, kill } = await startWriter(root, 0, 1, 1e9);
       await new Promise((resolve) => setTimeout(resolve, prng.between(0, 40)));
