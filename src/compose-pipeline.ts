@@ -65,7 +65,7 @@ function setupsOf(options: ResolvedEngineOptions, context: PipelineContext, isAp
     options: rankOptions,
     modelName,
     worldSize,
-    ...(isFixed ? { blockCount: blockCountOf(rankOptions, file, model) } : {}),
+    ...(isFixed ? { blockCount: blockCountOf(rankOptions, file, model, worldSize) } : {}),
     ...(transfer === undefined ? {} : { transfer }),
   };
   return Array.from({ length: worldSize }, (_, rank) => ({ ...common, rank }));

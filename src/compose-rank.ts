@@ -12,10 +12,12 @@ import { digestFile, type FileDigest } from './ggml/file-digest.ts';
 import { isSameState } from './ggml/file-state.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
+import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
-import { pipelineStage } from './runner/contract.ts';
+import { pipelineStage, wholeModel } from './runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
-import { blockBytes, type KvLayout, kvTypes } from './runner/kv-memory.ts';
+import { groupSpecs, kvLayout } from './runner/kv-groups.ts';
+import { blockBytes, kvTypes } from './runner/kv-memory.ts';
 import type { LocalRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
 import type { WorkerHooks } from './worker/worker-serve.ts';
@@ -44,6 +46,7 @@ const rankOptionNames = [
   'kvCacheMemory',
   'maxModelLen',
   'maxNumSeqs',
+  'maxNumBatchedTokens',
 ] as const satisfies readonly (keyof ResolvedEngineOptions)[];
 /** The part of an engine's options that concerns its ranks. */
 export type RankOptions = Pick<ResolvedEngineOptions, (typeof rankOptionNames)[number]>;
@@ -127,14 +130,15 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
 
 /**
  * The number of blocks on each rank, if there are several ranks or a replaced worker must get the same number. A block
- * has a part on every rank, so the memory for KV is divided by the bytes of a block in all layers. It is known before
- * any rank is opened.
+ * has a part on every rank, so the memory for KV is divided by the bytes of all parts. It is known before any rank is
+ * opened.
  */
-export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelConfig): number {
-  const { layerCount, headCountKv, headDim } = model;
+export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelConfig, worldSize: number): number {
   const { blockSize, kvCacheDtype } = options;
-  const layout: KvLayout = { type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim };
-  const bytes = blockBytes(layout);
+  const shape = { blockSize, kvType: kvTypes[kvCacheDtype] };
+  let bytes = 0;
+  for (let rank = 0; rank < worldSize; rank++)
+    bytes += blockBytes(kvLayout(model, pipelineStage(rank, worldSize, model.layerCount), shape));
   return Math.max(2, Math.floor(poolBytes(options, model, bytes, file.fileBytes) / bytes));
 }
 
@@ -144,7 +148,14 @@ export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelC
  */
 function poolBytes(options: RankOptions, model: ModelConfig, bytesPerBlock: number, unreadBytes: number): number {
   if (options.kvCacheMemory !== undefined) return options.kvCacheMemory;
-  const blocksPerRequest = Math.ceil((options.maxModelLen ?? model.contextLength) / options.blockSize);
+  const longest = options.maxModelLen ?? model.contextLength;
+  const groups = groupSpecs(model, wholeModel(model.layerCount), tokenCount(options.blockSize));
+  // A window group also has the blocks of the tokens that one step computes.
+  const blocksPerRequest = groups.reduce((sum, group) => {
+    const most = Math.ceil(longest / group.blockSize);
+    const atOnce = createGroup(group).blocksMax(longest) + Math.ceil(options.maxNumBatchedTokens / group.blockSize);
+    return sum + Math.min(most, atOnce);
+  }, 0);
   return Math.min(defaultKvCacheMemory(unreadBytes), (1 + options.maxNumSeqs * blocksPerRequest) * bytesPerBlock);
 }
 

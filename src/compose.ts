@@ -19,6 +19,7 @@ import { digestFile, type FileDigest } from './ggml/file-digest.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
+import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
 import type { SchedulerInterface } from './scheduler/scheduler-interface.ts';
@@ -201,13 +202,12 @@ function describeModel(
   spec: KvCacheSpec,
   hasChatTemplate: boolean,
 ): ModelInfo {
-  const poolTokens = (spec.blockCount - 1) * options.blockSize;
   return {
     name: modelName(options),
     path: options.model,
     architecture: config.architecture,
     vocabSize: config.vocabSize,
-    maxModelLen: options.maxModelLen ?? Math.min(config.contextLength, poolTokens),
+    maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
     hasChatTemplate,
   };
 }

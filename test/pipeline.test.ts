@@ -39,8 +39,12 @@ async function computedBy(drive: Drive, requests: readonly DriveRequest[]) {
     steps: drive.steps,
     traces: [...traces].map(([id, { tokens, logits, blocks }]) => ({ id, tokens, logits, blocks })),
     cached: [...traces.values()].map(({ stats }) => stats?.cachedTokens),
-    // Padding rows write to the null block, and each stage may pad differently.
-    pool: Array.from({ length: blocks - 1 }, (_, index) => blockAt(drive, index + 1)),
+    // Padding rows write to the null block, and each stage may pad differently. With several KV groups, stages have the layers in
+    // other places than the whole model; the traces have the checksums of the layers.
+    pool:
+      drive.runner.kvCacheSpec.groups.length > 1
+        ? []
+        : Array.from({ length: blocks - 1 }, (_, index) => blockAt(drive, index + 1)),
   };
 }
 
@@ -60,7 +64,9 @@ async function expectEqualOverStages(
   const expected = await computedBy(whole, requests);
   expect(Math.max(...expected.cached.map((tokens) => tokens ?? 0)), 'tokens from the prefix cache').toBeGreaterThan(0);
   expect(whole.largestBatch).toBeGreaterThan(2);
-  expect(expected.pool.filter((block) => block.some((byte) => byte !== 0)).length).toBeGreaterThan(6);
+  const hasPool = expected.pool.length > 0;
+  if (hasPool) expect(expected.pool.filter((block) => block.some((byte) => byte !== 0)).length).toBeGreaterThan(6);
+  expect(expected.traces.reduce((sum, trace) => sum + trace.blocks.size, 0)).toBeGreaterThan(6);
   await whole.close();
   for (const stageCount of [2, 3]) {
     const split = await Drive.open(path, { ...options, stageCount });

@@ -133,7 +133,6 @@ function listenError(error: unknown, host: string, port: number): KvasirError {
 
 function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: string): string {
   const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
-  const poolTokens = engine.stats().blocks.total * flags.blockSize;
   const reachable = flags.host === '0.0.0.0' ? '127.0.0.1' : flags.host === '::' ? '[::1]' : flags.host;
   const address = `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
   const key = flags.apiKey === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
@@ -144,7 +143,7 @@ function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: s
   Kvasir ${version}
   model     ${name} (${architecture})
   context   ${maxModelLen} tokens
-  KV pool   ${poolTokens} tokens in blocks of ${flags.blockSize}
+  KV pool   ${engine.stats().blocks.total} blocks of ${flags.blockSize} tokens
 ${bannerExtras(engine, flags)}  address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
 
   Try it:

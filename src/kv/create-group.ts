@@ -19,3 +19,14 @@ export function createGroup(spec: KvGroupSpec): KvGroup {
 export function blocksMax(spec: KvCacheSpec, tokenCount: number): number {
   return spec.groups.reduce((sum, group) => sum + createGroup(group).blocksMax(tokenCount), 0);
 }
+
+/** The number of tokens, at most `most`, of the longest request that the pool can hold. */
+export function longestRequest(spec: KvCacheSpec, most: number): number {
+  let [fits, tooLong] = [0, most + 1];
+  while (tooLong - fits > 1) {
+    const middle = Math.floor((fits + tooLong) / 2);
+    if (blocksMax(spec, middle) <= spec.blockCount - 1) fits = middle;
+    else tooLong = middle;
+  }
+  return fits;
+}

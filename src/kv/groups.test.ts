@@ -3,7 +3,7 @@ import { sha256 } from '../base/sha256.ts';
 import { type BlockCount, blockIndex, type TokenCount, type TokenId } from '../core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../core/kv-spec.ts';
 import { TokenBuffer } from '../core/tokens.ts';
-import { blocksMax } from './create-group.ts';
+import { blocksMax, longestRequest } from './create-group.ts';
 import { KvCache } from './kv-cache.ts';
 import type { KvRequest } from './kv-request.ts';
 
@@ -132,3 +132,13 @@ function computed(cache: KvCache, tokens: number[]): KvRequest {
   compute(cache, request, 64);
   return request;
 }
+
+test('the longest request of a pool has as many blocks in all groups as the pool has', () => {
+  expect(longestRequest(specOf([full], 10), 1000)).toBe(40);
+  expect(longestRequest(specOf([full], 10), 30)).toBe(30);
+  const spec = specOf([full, window8], 10);
+  const longest = longestRequest(spec, 1000);
+  expect(blocksMax(spec, longest)).toBeLessThanOrEqual(10);
+  expect(blocksMax(spec, longest + 1)).toBeGreaterThan(10);
+  expect(longest).toBe(28);
+});

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
-import { blockCount, type TokenCount, tokenCount } from '../core/ids.ts';
+import { blockCount, type TokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { StepPlan } from '../core/step.ts';
 import { withAllocationFailure } from '../ggml/allocation-failure.ts';
@@ -16,15 +16,8 @@ import { F16 } from '../ggml/types.ts';
 import { buildDecoder, type DecoderGraph, type DecoderParts } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
 import { type Batch, layOutBatch } from './batch.ts';
-import {
-  type HiddenStates,
-  layersOf,
-  type PipelineStage,
-  type Runner,
-  type StageResult,
-  wholeModel,
-} from './contract.ts';
-import { layersKv } from './kv-groups.ts';
+import { type HiddenStates, type PipelineStage, type Runner, type StageResult, wholeModel } from './contract.ts';
+import { groupSpecs, kvLayout, layerGroups, layersKv } from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';
 import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
@@ -36,6 +29,7 @@ import { numericsIdentity } from './numerics-identity.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
+import { clearUnusedPlaces } from './unused-places.ts';
 import { loadWeights, type ModelWeights, type PlacedMatrix } from './weights.ts';
 
 export interface GgmlRunnerOptions {
@@ -171,7 +165,12 @@ export class GgmlRunner implements Runner {
         tiles: tiles?.identity ?? '',
       });
       const digest = await digestOf(options);
-      const fingerprint = modelFingerprint(file, digest, { numerics, blockSize: options.blockSize, kvType });
+      const fingerprint = modelFingerprint(file, digest, {
+        numerics,
+        blockSize: options.blockSize,
+        kvType,
+        groups: layerGroups(config),
+      });
       const passes = await openLogitsPasses(device.native, compile);
       await thread;
       return new GgmlRunner(options, {
@@ -191,15 +190,8 @@ export class GgmlRunner implements Runner {
   private constructor(options: GgmlRunnerOptions, { device, weights, kernels, attention, fingerprint }: RunnerParts) {
     const { config, blockSize } = options;
     this.stage = stageOf(options);
-    const layers = layersOf(this.stage);
     const kv = layersKv(config, this.stage);
-    const layout = {
-      type: options.kvType ?? F16,
-      layerCount: layers.length,
-      blockSize,
-      headCountKv: config.headCountKv,
-      headDim: config.headDim,
-    };
+    const layout = kvLayout(config, this.stage, { blockSize, kvType: options.kvType ?? F16 });
     const poolBytes = Math.min(options.kvCacheBytes(blockBytes(layout)), largestBuffer(device));
     const poolBlocks = Math.max(2, Math.floor(poolBytes / blockBytes(layout)));
     this.#device = device;
@@ -237,7 +229,7 @@ export class GgmlRunner implements Runner {
     this.attentionDescription = attention.description;
     this.vocabSize = config.vocabSize;
     this.kvCacheSpec = {
-      groups: [{ kind: 'full', blockSize: tokenCount(blockSize), layers }],
+      groups: groupSpecs(config, this.stage, blockSize),
       blockBytes: blockBytes(layout),
       blockCount: blockCount(poolBlocks),
       fingerprint,
@@ -279,6 +271,7 @@ export class GgmlRunner implements Runner {
   async #run(plan: StepPlan, hidden: HiddenStates | undefined): Promise<StageResult> {
     const started = performance.now();
     const batch = layOutBatch(plan, this.memory, this.#rowRule);
+    if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, this.memory, this.kvCacheSpec.groups);
     const decoder = this.#decoderFor(batch);
     decoder.writeInputs(hidden);
     const prepared = performance.now();

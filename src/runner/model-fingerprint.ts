@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { FileDigest } from '../ggml/file-digest.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
+import type { LayerGroup } from './kv-groups.ts';
 import type { KvType } from './kv-memory.ts';
 
 export interface FingerprintSettings {
@@ -8,6 +9,8 @@ export interface FingerprintSettings {
   readonly numerics: string;
   readonly blockSize: number;
   readonly kvType: KvType;
+  /** Of the whole model. */
+  readonly groups: readonly LayerGroup[];
 }
 
 /**
@@ -21,11 +24,13 @@ export interface FingerprintSettings {
 export function modelFingerprint(
   file: GgufFile,
   digest: FileDigest | undefined,
-  { numerics, blockSize, kvType }: FingerprintSettings,
+  { numerics, blockSize, kvType, groups }: FingerprintSettings,
 ): string {
   const { bytes, inode, modifiedNs } = file.state;
   const content =
     digest === undefined ? `local ${bytes} ${inode} ${modifiedNs} ${file.path}` : `sha256 ${digest.sha256}`;
   const parts = ['kvasir kv 3', content, kvType.name.toLowerCase(), `${blockSize}`, numerics];
+  // With one group, the layout of blocks follows from the model's file.
+  if (groups.length > 1) parts.push(JSON.stringify(groups));
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }

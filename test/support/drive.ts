@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import { blockId, blockIndexOf, requestId, tokenCount } from '../../src/core/ids.ts';
+import { type BlockId, blockIndex, blockIndexOf, requestId, tokenCount } from '../../src/core/ids.ts';
 import type { RequestStats } from '../../src/core/request.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
@@ -24,7 +24,9 @@ export interface RequestTrace {
   readonly tokens: number[];
   /** CRC32 of the row of logits that each token was sampled from. */
   readonly logits: number[];
-  /** CRC32 of the KV of each full block, by index; a block that is computed twice must have the same bits. */
+  /**
+   * CRC32 of the KV of each full block, by index + 10^6 * KV group; a block that is computed twice must have the same bits.
+   */
   readonly blocks: Map<number, number>;
   stats: RequestStats | undefined;
 }
@@ -68,6 +70,8 @@ export class Drive {
   /** Steps of the last run, and the largest number of sequences in a step. */
   steps = 0;
   largestBatch = 0;
+  /** The largest number of blocks that requests of the last run had at one time. */
+  mostReferenced = 0;
 
   private constructor(stages: readonly GgmlRunner[]) {
     this.stages = stages;
@@ -116,6 +120,7 @@ export class Drive {
     this.#traces.clear();
     this.steps = 0;
     this.largestBatch = 0;
+    this.mostReferenced = 0;
     const pending = requests.map((request, index) => ({ request, at: arrive(index) }));
     while (pending.length > 0 || scheduler.hasWork()) {
       for (const item of pending
@@ -126,6 +131,7 @@ export class Drive {
       const plan = scheduler.plan();
       this.steps++;
       if (plan === undefined) continue;
+      this.mostReferenced = Math.max(this.mostReferenced, scheduler.stats().blocks.referenced);
       const result = await this.#execute(plan);
       this.#recordBlocks(plan);
       this.largestBatch = Math.max(this.largestBatch, plan.sequences.length);
@@ -181,20 +187,30 @@ export class Drive {
   #recordBlocks(plan: StepPlan): void {
     const { blockSize } = this.runner.memory.layout;
     for (const { requestId: id, spans, blockTables } of plan.sequences) {
-      const table = blockTables[0];
-      if (table === undefined) continue;
-      for (const { start, end } of spans) {
-        for (let index = blockIndexOf(start, blockSize); (index + 1) * blockSize <= end; index++) {
-          const block = blockId(blockAt(table, index));
-          // Each stage has its layers of a block, in order.
-          const crc = this.stages.reduce((sum, { memory }) => crc32(memory.bytesOf(block), sum), 0);
-          const known = this.trace(id).blocks.get(index);
-          if (known !== undefined && known !== crc)
-            throw new Error(`${id}: block ${index} was computed again with other bits`);
-          this.trace(id).blocks.set(index, crc);
+      for (const [group, table] of blockTables.entries()) {
+        for (const { start, end } of spans) {
+          for (let index = blockIndexOf(start, blockSize); (index + 1) * blockSize <= end; index++)
+            this.#recordBlock(id, group, index, this.#crcOfBlock(group, blockAt(table, blockIndex(index))));
         }
       }
     }
+  }
+
+  #recordBlock(id: string, group: number, index: number, crc: number): void {
+    const { blocks } = this.trace(id);
+    const place = index + group * 1e6;
+    if ((blocks.get(place) ?? crc) !== crc)
+      throw new Error(`${id}: block ${index} of group ${group} was computed again with other bits`);
+    blocks.set(place, crc);
+  }
+
+  /** Each stage has its layers of a group at the beginning of the block, in order. */
+  #crcOfBlock(group: number, block: BlockId): number {
+    return this.stages.reduce((sum, { memory, kvCacheSpec }) => {
+      const { length } = kvCacheSpec.groups[group]!.layers;
+      const layerBytes = memory.blockBytes / memory.layout.layerCount;
+      return crc32(memory.bytesOf(block).subarray(0, length * layerBytes), sum);
+    }, 0);
   }
 }
 

@@ -9,15 +9,18 @@ import { systemClock } from '../../src/base/clock.ts';
 import type { BlockKey } from '../../src/connector/block-key.ts';
 import type { KvIdentity } from '../../src/connector/connector.ts';
 import { systemTimers } from '../../src/connector/system-timers.ts';
-import { blockId, tokenCount } from '../../src/core/ids.ts';
+import { blockCount, blockId, tokenCount } from '../../src/core/ids.ts';
+import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
 import type { RequestStats } from '../../src/core/request.ts';
 import type { TokenLogprobs } from '../../src/core/step.ts';
 import type { EngineStats, GenerateRequest } from '../../src/engine/contract.ts';
 import { Engine } from '../../src/engine/engine.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { longestRequest } from '../../src/kv/create-group.ts';
 import { pipelineStage, type Runner } from '../../src/runner/contract.ts';
 import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
+import { layerGroups } from '../../src/runner/kv-groups.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import type { Tokenizer } from '../../src/tokenizer/contract.ts';
@@ -52,6 +55,8 @@ export interface RunOptions {
   /** Absent: no connector. */
   readonly store?: Omit<MemoryConnectorOptions, 'identities'>;
   readonly loadTimeoutMs?: number;
+  /** Each request is submitted when the one before has ended. */
+  readonly isSequential?: boolean;
   /** The engine is closed when all requests together have emitted this many deltas. */
   readonly closeAfter?: number;
 }
@@ -63,6 +68,8 @@ export interface RunResult {
   readonly failedBlocks: number;
   /** Blocks that arrived on all ranks, counted in the stores. */
   readonly arrived: ReadonlySet<string>;
+  /** The same when each request had ended, by request. */
+  readonly arrivedAtEnd: readonly ReadonlySet<string>[];
   /** All blocks that this run stored, by rank; empty without a store. */
   readonly stored: StoredBlocks;
 }
@@ -77,10 +84,15 @@ export class RecoveryHarness {
   readonly #runners: readonly GgmlRunner[];
   readonly #tokenizer: Tokenizer;
   readonly identities: readonly KvIdentity[];
+  /** Of the whole model. */
+  readonly groups: readonly KvGroupSpec[];
+  readonly #blocksMax: number;
 
   private constructor(runners: readonly GgmlRunner[], tokenizer: Tokenizer) {
     this.#runners = runners;
     this.#tokenizer = tokenizer;
+    this.groups = runners[0]!.kvCacheSpec.groups;
+    this.#blocksMax = blocksPerGroup * this.groups.length;
     this.identities = runners.map(({ kvCacheSpec: { fingerprint, blockBytes, groups } }, rank) => ({
       fingerprint,
       modelName: 'harness',
@@ -106,7 +118,7 @@ export class RecoveryHarness {
           threads: 1,
           numerics: 'exact',
           blockSize: tokenCount(blockSize),
-          kvCacheBytes: (blockBytes) => blocksMax * blockBytes,
+          kvCacheBytes: (blockBytes) => blocksPerGroup * layerGroups(config).length * blockBytes,
           ...(ranks === 1 ? {} : { stage: pipelineStage(rank, ranks, config.layerCount) }),
         }),
       );
@@ -120,19 +132,27 @@ export class RecoveryHarness {
 
   /** Runs the requests to their ends, checks that no block or transfer stays in use, and returns the results. */
   async run(options: RunOptions): Promise<RunResult> {
-    const { requests, store, blocks = blocksMax, closeAfter = Infinity } = options;
+    const { requests, store, blocks = this.#blocksMax, closeAfter = Infinity } = options;
     // After this, a read of KV that was neither written nor verified gives a wrong text.
     for (const { blockMemory } of this.#runners)
-      for (let block = 0; block < blocksMax; block++) blockMemory!.bytesOf(blockId(block)).fill(0x5a);
+      for (let block = 0; block < this.#blocksMax; block++) blockMemory!.bytesOf(blockId(block)).fill(0x5a);
     const connector =
       store === undefined ? undefined : await MemoryConnector.open({ ...store, identities: this.identities });
     const { engine, scheduler, storedKeys } = this.#open(options, blocks, connector);
     let deltas = 0;
-    const runs = requests.map((request) =>
-      this.#complete(engine, request, () => {
+    const arrivedAtEnd: ReadonlySet<string>[] = [];
+    const complete = async (request: HarnessRequest, index: number): Promise<Completion> => {
+      const completion = await this.#complete(engine, request, () => {
         if (++deltas >= closeAfter) void engine.close();
-      }),
-    );
+      });
+      arrivedAtEnd[index] = onAllRanks(connector?.arrived ?? []);
+      return completion;
+    };
+    const runs: Promise<Completion>[] = [];
+    for (const [index, request] of requests.entries()) {
+      const before = options.isSequential === true ? runs.at(-1) : undefined;
+      runs.push(before === undefined ? complete(request, index) : before.then(() => complete(request, index)));
+    }
     // Hung calls pin their blocks, and a small pool may need these blocks: so the calls end after a while.
     const releasing = setInterval(() => connector?.releaseHung(), 100);
     // I8: a run takes milliseconds, so a request that has not ended by then never will.
@@ -160,6 +180,7 @@ export class RecoveryHarness {
       stats,
       failedBlocks: connector?.failedBlocks.size ?? 0,
       arrived: onAllRanks(connector?.arrived ?? []),
+      arrivedAtEnd,
       stored: (await connector?.contents(storedKeys)) ?? [],
     };
   }
@@ -185,7 +206,7 @@ export class RecoveryHarness {
     const scheduling: SchedulerOptions = {
       maxNumBatchedTokens: 64,
       maxNumSeqs: 16,
-      maxModelLen: Math.min(maxModelLen, (blocks - 1) * blockSize),
+      maxModelLen: longestRequest({ ...executor.kvCacheSpec, blockCount: blockCount(blocks) }, maxModelLen),
       enablePrefixCaching: true,
       policy: 'fcfs',
       ...options.scheduler,
@@ -264,7 +285,7 @@ export function onAllRanks(sets: readonly ReadonlySet<string>[]): ReadonlySet<st
   return new Set([...first].filter((key) => others.every((keys) => keys.has(key))));
 }
 
-const blocksMax = 160;
+const blocksPerGroup = 160;
 const sha256 = (bytes: Uint8Array): Uint8Array => createHash('sha256').update(bytes).digest();
 
 /** After the last request: waits until all transfers have ended and their blocks are unpinned. */

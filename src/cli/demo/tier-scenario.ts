@@ -2,6 +2,8 @@ import type { BlockKey } from '../../connector/block-key.ts';
 import type { EngineOptions } from '../../engine/options.ts';
 import { readGguf } from '../../ggml/gguf.ts';
 import { readModelConfig } from '../../ggml/model-config.ts';
+import { wholeModel } from '../../runner/contract.ts';
+import { kvLayout } from '../../runner/kv-groups.ts';
 import { blockBytes, kvTypes } from '../../runner/kv-memory.ts';
 import { neededTokens } from '../proof/needed-tokens.ts';
 import { storedKeys } from '../proof/stored-blocks.ts';
@@ -114,11 +116,11 @@ export class TierScenario {
   /** Bytes of a pool for all prompts, in which there is no block left for most of their output tokens. */
   async #tinyPool(): Promise<number> {
     const { engine, blockSize, blocks } = this.#options;
-    const { layerCount, headCountKv, headDim } = readModelConfig(await readGguf(engine.model));
+    const config = readModelConfig(await readGguf(engine.model));
     const counts = blocks.map(({ tokenCount }) => Math.ceil(tokenCount / blockSize));
     const total = 2 * counts.reduce((sum, count) => sum + count, 0);
     // One block more for each request, and block 0, which the pool never uses.
     const poolBlocks = total + 2 * blocks.length + 1;
-    return poolBlocks * blockBytes({ type: kvTypes.f16, layerCount, blockSize, headCountKv, headDim });
+    return poolBlocks * blockBytes(kvLayout(config, wholeModel(config.layerCount), { blockSize, kvType: kvTypes.f16 }));
   }
 }

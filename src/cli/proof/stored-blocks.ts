@@ -68,7 +68,7 @@ export async function readFingerprint(root: string): Promise<string> {
   return fingerprint;
 }
 
-/** The keys of a prompt's full blocks, in order. The models here have one KV group. */
+/** The keys of a prompt's full blocks in the first KV group, in order. */
 export function keysOf(
   tokens: readonly number[],
   blockSize: number,

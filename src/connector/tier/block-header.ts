@@ -171,7 +171,6 @@ function template(identity: KvIdentity, group: number): Uint8Array {
   const header = new Uint8Array(headerBytes);
   const view = viewOf(header);
   const { blockSize, layers } = identity.groups[group]!;
-  assert(layers.length > 0, `KV group ${group} has no layers`);
   const dtype = new TextEncoder().encode(identity.dtype);
   assert(dtype.length <= dtypeBytes, `the name of dtype ${identity.dtype} is longer than ${dtypeBytes} bytes`);
   view.setBigUint64(at.magic, magic, true);
@@ -181,8 +180,9 @@ function template(identity: KvIdentity, group: number): Uint8Array {
   header.set(dtype, at.dtype);
   view.setUint32(at.blockSize, blockSize, true);
   view.setUint32(at.group, group, true);
-  view.setUint32(at.firstLayer, Math.min(...layers), true);
-  view.setUint32(at.endLayer, Math.max(...layers) + 1, true);
+  // A pipeline rank may have no layer of a group. Its blocks have no KV, and its range of layers is empty.
+  view.setUint32(at.firstLayer, layers.length === 0 ? 0 : Math.min(...layers), true);
+  view.setUint32(at.endLayer, layers.length === 0 ? 0 : Math.max(...layers) + 1, true);
   view.setUint32(at.layerCount, layers.length, true);
   view.setUint32(at.rank, identity.rank, true);
   view.setUint32(at.worldSize, identity.worldSize, true);
