@@ -4,15 +4,19 @@ import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { blockBytes, type KvTypeName, kvTypes } from '../../src/runner/kv-memory.ts';
 
 /**
- * The bytes that a decode step reads after a context of `depth` tokens: all weights that a token uses and all KV of the
- * context once. The step cannot be faster than memory delivers them.
+ * The bytes that a decode step reads after a context of `depth` tokens: all weights that a token uses, and once the
+ * KV that each layer sees. The step cannot be faster than memory delivers them.
  */
 export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise<(depth: number) => number> {
   const file = await readGguf(path);
-  const { layerCount, headCountKv, headDim, experts } = readModelConfig(file);
-  const tokenBytes = blockBytes({ type: kvTypes[kvType], layerCount, blockSize: 1, headCountKv, headDim });
+  const { layerCount, headCountKv, headDim, experts, slidingWindow } = readModelConfig(file);
+  const tokenBytes = blockBytes({ type: kvTypes[kvType], layerCount: 1, blockSize: 1, headCountKv, headDim });
   const weights = weightBytes(file, experts);
-  return (depth) => weights + depth * tokenBytes;
+  const windowed = slidingWindow?.layers.length ?? 0;
+  return (depth) => {
+    const seenInWindow = Math.min(depth, slidingWindow?.window ?? 0);
+    return weights + ((layerCount - windowed) * depth + windowed * seenInWindow) * tokenBytes;
+  };
 }
 
 /**

@@ -9,6 +9,8 @@ import { demoModelPath } from '../../src/cli/package-files.ts';
 import { loadRedisLibrary } from '../../src/connector/tier/redis/redis-client.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { wholeModel } from '../../src/runner/contract.ts';
+import { kvLayout } from '../../src/runner/kv-groups.ts';
 import { blockBytes, kvTypes } from '../../src/runner/kv-memory.ts';
 import {
   addBenchFlags,
@@ -76,13 +78,14 @@ async function measure(
   const folder = await mkdtemp(join(tmpdir(), 'kvasir-bench-'));
   try {
     const { repetitions, blockSize, kvCacheDtype, model = demoModelPath() } = flags;
-    const { layerCount, headCountKv, headDim } = readModelConfig(await readGguf(model));
+    const config = readModelConfig(await readGguf(model));
+    const layout = kvLayout(config, wholeModel(config.layerCount), { blockSize, kvType: kvTypes[kvCacheDtype] });
     const { kvTransferConfig: _, ...engine } = benchOptions(flags, context);
     const tiers = flags.kvTier ?? ['host:2GiB', `disk:${folder}:8GiB`];
     const options: OffloadingBenchOptions = {
       openEngine,
       engine: { ...engine, blockSize },
-      blockBytes: blockBytes({ type: kvTypes[kvCacheDtype], layerCount, blockSize, headCountKv, headDim }),
+      blockBytes: blockBytes(layout),
       tiers,
       repetitions,
       signal,

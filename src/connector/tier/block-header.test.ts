@@ -112,6 +112,13 @@ describe('a stored block', () => {
     expect(codec.verify(key('a'), theirs, payload, whole)).toBe(reason);
   });
 
+  it('of a rank without layers of a group has an empty range of layers', () => {
+    const none = { ...identity, groups: [{ blockSize: 16, layers: [] }, identity.groups[1]!] };
+    const empty = new BlockCodec(none);
+    expect(empty.verify(key('a'), empty.encode(key('a'), payload), payload, whole)).toBeUndefined();
+    expect(codec.verify(key('a'), empty.encode(key('a'), payload), payload, whole)).toBe('wrongLayers');
+  });
+
   it('with another group, key or length has that reason', () => {
     expect(codec.verify(key('a'), codec.encode(key('a', 1), payload), payload, whole)).toBe('wrongBlockSize');
     const sameSizes = { ...identity, groups: [identity.groups[0]!, { blockSize: 16, layers: [1, 3] }] };
