@@ -7,7 +7,7 @@ const qwen3moe = {
   headsKv: 4,
   headDim: 128,
   feedForward: 3072,
-  experts: { count: 64, used: 8, feedForwardLength: 384 },
+  experts: { count: 48, used: 6, feedForwardLength: 512 },
   context: 40_960,
 } as const;
 

@@ -1,0 +1,133 @@
+/** A mixture of experts is compared with double precision, and with itself in other batches. */
+import { afterAll, describe, expect, it } from 'vitest';
+import { expectSameBits } from '../../../test/support/same-bits.ts';
+import { allocateTensors, openDevice } from '../../ggml/device.ts';
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import { GraphBuilder } from '../../ggml/graph.ts';
+import { F32 } from '../../ggml/types.ts';
+import { randomFloats } from '../attention/self-test.ts';
+import { Matmuls } from '../matmul/matmuls.ts';
+import type { LayerWeights } from '../weights.ts';
+import { expertNetwork } from './expert-network.ts';
+
+const device = openDevice({ device: 'cpu', threads: 1, exact: false });
+const { native } = device;
+const width = 24;
+const experts = { count: 20, used: 3, feedForwardLength: 16 };
+const { count, used, feedForwardLength: hidden } = experts;
+const tokensMax = 40;
+
+const context = native.ggml_init({ mem_size: 8192, mem_buffer: 0, no_alloc: true });
+const tensors = {
+  router: native.ggml_new_tensor_2d(context, F32.id, width, count),
+  gate: native.ggml_new_tensor_3d(context, F32.id, width, hidden, count),
+  up: native.ggml_new_tensor_3d(context, F32.id, width, hidden, count),
+  down: native.ggml_new_tensor_3d(context, F32.id, hidden, width, count),
+};
+const buffer = allocateTensors(device, context, device.cpuBuffers, { purpose: 'a test', bytes: 0 });
+afterAll(() => {
+  native.ggml_backend_buffer_free(buffer);
+  native.ggml_free(context);
+  device.close();
+});
+
+const matrix = (tensor: TensorPtr, elements: number, seed: number): Float32Array => {
+  const values = randomFloats(elements, seed);
+  native.ggml_backend_tensor_set(tensor, values, 0, values.byteLength);
+  return values;
+};
+const gate = matrix(tensors.gate, width * hidden * count, 2);
+const up = matrix(tensors.up, width * hidden * count, 3);
+const down = matrix(tensors.down, width * hidden * count, 4);
+const h = randomFloats(width * tokensMax, 5);
+
+/** The results of tokens [first, first + tokens), each `width` numbers. */
+function compute(first: number, tokens: number, input = h): Float32Array {
+  const graph = new GraphBuilder(device);
+  graph.begin(64);
+  const x = graph.input(F32, width, tokens);
+  const parts = { graph, matmuls: new Matmuls(graph, {}), experts };
+  const result = expertNetwork(parts, tensors as unknown as LayerWeights, x);
+  graph.output(result);
+  graph.allocate();
+  graph.write(x, input.subarray(first * width, (first + tokens) * width));
+  graph.computeNow();
+  const values = new Float32Array(graph.dataOf(result)).slice();
+  graph.close();
+  return values;
+}
+
+const dot = (weights: Float32Array, row: number, x: ArrayLike<number>): number => {
+  let sum = 0;
+  for (let i = 0; i < x.length; i++) sum += weights[row * x.length + i]! * x[i]!;
+  return sum;
+};
+
+function expertInDoubles(expert: number, x: ArrayLike<number>): number[] {
+  const activations = Array.from({ length: hidden }, (_, i) => {
+    const g = dot(gate, expert * hidden + i, x);
+    return (g / (1 + Math.exp(-g))) * dot(up, expert * hidden + i, x);
+  });
+  return Array.from({ length: width }, (_, i) => dot(down, expert * width + i, activations));
+}
+
+function tokenInDoubles(router: Float32Array, x: ArrayLike<number>): number[] {
+  const scores = Array.from({ length: count }, (_, expert) => Math.exp(dot(router, expert, x)));
+  const chosen = scores.map((score, expert) => ({ score, expert })).toSorted((a, b) => b.score - a.score);
+  const best = chosen.slice(0, used);
+  const total = best.reduce((sum, { score }) => sum + score, 0);
+  const sum = new Array<number>(width).fill(0);
+  for (const { score, expert } of best) {
+    for (const [i, value] of expertInDoubles(expert, x).entries()) sum[i]! += (score / total) * value;
+  }
+  return sum;
+}
+
+describe('a mixture of experts', () => {
+  it('is the weighted sum of the most probable experts', () => {
+    const router = matrix(tensors.router, width * count, 1);
+    const found = compute(0, tokensMax);
+    for (let token = 0; token < tokensMax; token++) {
+      const expected = tokenInDoubles(router, h.subarray(token * width, (token + 1) * width));
+      for (const [i, value] of expected.entries()) expect(found[token * width + i]).toBeCloseTo(value, 3);
+    }
+  });
+
+  it('gives a token the same bits in any batch', () => {
+    matrix(tensors.router, width * count, 1);
+    const together = compute(0, tokensMax);
+    const batches = [
+      [0, 1],
+      [39, 1],
+      [7, 2],
+      [11, 3],
+      [20, 17],
+    ] as const;
+    for (const [first, tokens] of batches) {
+      expectSameBits(compute(first, tokens), together.subarray(first * width, (first + tokens) * width));
+    }
+  });
+
+  it('gives a token the same bits in any batch if all experts are equally probable', () => {
+    const zeros = new Float32Array(width * count);
+    native.ggml_backend_tensor_set(tensors.router, zeros, 0, zeros.byteLength);
+    const together = compute(0, tokensMax);
+    for (let token = 0; token < tokensMax; token++) {
+      expectSameBits(compute(token, 1), together.subarray(token * width, (token + 1) * width));
+    }
+  });
+
+  it('gives a token with NaN or infinity no number, and does not change other tokens', () => {
+    matrix(tensors.router, width * count, 1);
+    const before = compute(0, 6);
+    const broken = h.slice();
+    broken[width + 3] = Number.NaN;
+    broken[4 * width] = Number.POSITIVE_INFINITY;
+    const after = compute(0, 6, broken);
+    for (let token = 0; token < 6; token++) {
+      const values = after.subarray(token * width, (token + 1) * width);
+      if (token === 1 || token === 4) expect(values.some(Number.isFinite)).toBe(false);
+      else expectSameBits(values, before.subarray(token * width, (token + 1) * width));
+    }
+  });
+});
