@@ -3,11 +3,14 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { Command, Option } from 'commander';
 import { engineDefaults } from '../../engine/options.ts';
+import { readGguf } from '../../ggml/gguf.ts';
+import { readModelConfig } from '../../ggml/model-config.ts';
 import { bytesFlag, integerFrom } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { Interruption } from '../interrupt.ts';
 import { demoModelPath } from '../package-files.ts';
 import type { CommandFactory } from '../run-cli.ts';
+import { windowsUnsupported } from './errors.ts';
 import { differencesOf, isProven, rowOf, type StageFacts, type StageRow } from './report.ts';
 import { Scenario } from './scenario.ts';
 import { runStageProcess, stageCommandName } from './stage-process.ts';
@@ -96,6 +99,8 @@ async function runScenario(
 ): Promise<ExitCode> {
   const { stdout } = context;
   const model = flags.model ?? demoModelPath();
+  const { slidingWindow } = readModelConfig(await readGguf(model));
+  if (slidingWindow !== undefined) throw windowsUnsupported({ model });
   const hasColours = stdout.isTTY === true && process.env.NO_COLOR === undefined;
   const table = new StageTable(hasColours);
   const scenario = new Scenario({

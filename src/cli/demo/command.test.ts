@@ -1,0 +1,26 @@
+import { EventEmitter } from 'node:events';
+import { afterAll, expect, test } from 'vitest';
+import { temporaryFolder, writeTinyModel } from '../../../test/support/tiny-model.ts';
+import type { CliContext } from '../context.ts';
+import { runCli } from '../run-cli.ts';
+import { demoCommand } from './command.ts';
+
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+test('the demo refuses a model with sliding windows, whose minimum of computed tokens it does not know', async () => {
+  const path = folder.file('windows.gguf');
+  await writeTinyModel(path, { architecture: 'gemma3', type: 'F16' });
+  let errors = '';
+  const context: CliContext = {
+    version: '1.2.3',
+    createEngine: () => Promise.reject(new Error('no engine is created')),
+    stdout: { write: () => undefined },
+    stderr: { write: (text: string) => void (errors += text) },
+    readStdin: async () => Buffer.alloc(0),
+    signals: new EventEmitter(),
+    exitNow: () => undefined,
+  };
+  expect(await runCli(['demo', '--model', path], context, [demoCommand])).not.toBe(0);
+  expect(errors).toContain('some of its layers have a sliding window');
+});
