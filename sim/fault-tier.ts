@@ -21,6 +21,7 @@ import { OutputAggregator } from '../src/connector/transfer/aggregator.ts';
 import { graceMs } from '../src/connector/transfer/transfer-ledger.ts';
 import { type BlockId, blockIndex, type RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
+import { EarlyBlocks } from './early-blocks.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
 import { FaultSaves } from './fault-saves.ts';
 import { FaultStores, places } from './fault-stores.ts';
@@ -70,6 +71,7 @@ export class FaultTier implements ConnectorPort {
   /** The same from the report on, also for cancelled loads: the engine may use such a place or not. */
   readonly #doubted = new Set<string>();
   readonly #reported = new Set<RankLoad>();
+  readonly #early = new EarlyBlocks();
   /** When the engine gives up a load. */
   readonly #expiresAtMs = new Map<TransferId, number>();
   /** Loads whose deadline is not over, and loads whose deadline is over. */
@@ -342,11 +344,15 @@ export class FaultTier implements ConnectorPort {
   /** The progress of I/O up to now. Sync loads are decided before the forward pass, or not in this step. */
   #move(isBeforeForward: boolean): void {
     this.#saves.move(this.nowMs);
+    if (!isBeforeForward)
+      for (const { job } of this.#loads)
+        for (const [block, stored] of this.#early.arrive(this.#parts.get(job.transfer)!))
+          this.#runner.writeBlock(block, stored);
     for (const load of this.#loads) {
       const isDone = load.isArrived || load.decideAtMs <= this.nowMs;
       for (const { block } of load.job.blocks) {
         const isBusy = load.isHung && load.failed.has(block) && load.drainAtMs > this.nowMs;
-        if (!isDone || isBusy) this.#runner.overwrite(block);
+        if ((!isDone || isBusy) && !this.#early.has(load.job.transfer, block)) this.#runner.overwrite(block);
       }
       if (!load.isDecided) {
         if (load.decideAtMs > this.nowMs || (load.job.mode === 'sync' && !isBeforeForward)) continue;
@@ -364,7 +370,8 @@ export class FaultTier implements ConnectorPort {
     if (all.some((load) => !load.isArrived)) return;
     for (const { block } of job.blocks) {
       const stored = content.get(block);
-      if (all.some(({ invalidated }) => invalidated.has(block))) this.#runner.overwrite(block);
+      if (this.#early.has(job.transfer, block)) this.loadedBlocks++;
+      else if (all.some(({ invalidated }) => invalidated.has(block))) this.#runner.overwrite(block);
       else if (stored === undefined || all.some(({ failed }) => failed.has(block))) {
         this.failedBlocks++;
         this.#runner.overwrite(block);
@@ -383,9 +390,11 @@ export class FaultTier implements ConnectorPort {
     const fresh = decided.filter((load) => !this.#reported.has(load));
     for (const load of fresh) this.#reported.add(load);
     const ended = this.#saves.ended(this.nowMs);
-    if (decided.length === 0 && ended.length === 0) return this.#withNoise(rank, emptyOutput);
+    const arrived = this.#early.reportOf(mine);
+    if (decided.length === 0 && ended.length === 0 && arrived.length === 0) return this.#withNoise(rank, emptyOutput);
     const output: ConnectorOutput = {
       ...emptyOutput,
+      arrived,
       finishedRecving: fresh.map(({ job }) => job.transfer),
       failedRecving: fresh.filter(({ isWhole }) => isWhole).map(({ job }) => job.transfer),
       loadFailures: fresh.flatMap((load) => {

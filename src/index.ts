@@ -5,6 +5,7 @@ export type { JsonObject, JsonValue } from './base/json.ts';
 export { createEngine } from './compose.ts';
 export type { BlockKey } from './connector/block-key.ts';
 export {
+  type ArrivedBlock,
   type BlockLoadFailure,
   type BlockSaveFailure,
   type ConnectorContext,
@@ -27,9 +28,11 @@ export {
   type KvRole,
   type KvTransferConfig,
   type LoadBlock,
+  type LoadedElsewhere,
   type LoadJob,
   type LoadMode,
   type MatchAnswer,
+  type PlaceChange,
   type SaveBlock,
   type SaveJob,
   type SchedulerConnector,
