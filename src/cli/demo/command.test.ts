@@ -11,16 +11,16 @@ afterAll(() => folder.remove());
 test('the demo refuses a model with sliding windows, whose minimum of computed tokens it does not know', async () => {
   const path = folder.file('windows.gguf');
   await writeTinyModel(path, { architecture: 'gemma3', type: 'F16' });
-  let errors = '';
+  const errors: string[] = [];
   const context: CliContext = {
     version: '1.2.3',
     createEngine: () => Promise.reject(new Error('no engine is created')),
     stdout: { write: () => undefined },
-    stderr: { write: (text: string) => void (errors += text) },
+    stderr: { write: (text: string) => errors.push(text) },
     readStdin: async () => Buffer.alloc(0),
     signals: new EventEmitter(),
     exitNow: () => undefined,
   };
   expect(await runCli(['demo', '--model', path], context, [demoCommand])).not.toBe(0);
-  expect(errors).toContain('some of its layers have a sliding window');
+  expect(errors.join('')).toContain('some of its layers have a sliding window');
 });
