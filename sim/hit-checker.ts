@@ -3,7 +3,7 @@ import type { ConnectorRequest, LoadJob, MatchAnswer } from '../src/connector/co
 import { type BlockPlace, type PlacedBlock, placeName } from '../src/core/block-place.ts';
 import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
-import type { BlockTable } from '../src/core/step.ts';
+import type { BlockTable, Span } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 
 interface Seen {
@@ -51,18 +51,22 @@ export class HitChecker {
   }
 
   planned({ sequences }: ScheduledStep): void {
-    for (const { requestId, blockTables, spans, tokens } of sequences) {
+    for (const { requestId, blockTables, tokens } of sequences) {
       if (this.#seen.get(requestId)?.tables !== blockTables) this.#seen.set(requestId, { tables: blockTables, tokens });
-      const ownInvalid = this.#invalid.get(requestId);
-      if (ownInvalid === undefined) continue;
-      for (const [name, place] of ownInvalid) {
+    }
+    if (this.#invalid.size === 0) return;
+    for (const sequence of sequences) this.#computedForSharers(sequence);
+    for (const { requestId, spans, tokens } of sequences) {
+      for (const [name, place] of this.#invalid.get(requestId) ?? []) {
         // The request shares another request's block by now: it computes these tokens for another group.
         if (this.#blockAt(requestId, place) !== place.block && this.#isShared(requestId, place)) continue;
         const first = place.index * this.#spec.groups[place.group]!.blockSize;
         // The last token is computed in any case, for its logits.
         if (first === tokens.length - 1) continue;
-        const isComputed = spans.some(({ start, end }) => start <= first && first < end);
-        assert(!isComputed, `I3: ${requestId} computes block ${name}, which is invalid, before it has asked for it`);
+        assert(
+          !isScheduled(spans, first),
+          `I3: ${requestId} computes block ${name}, which is invalid, before it has asked for it`,
+        );
       }
     }
   }
@@ -132,6 +136,19 @@ export class HitChecker {
     }
   }
 
+  /** A request that has asked computes the block: it is valid for the requests that share it, which may compute its tokens for other groups. */
+  #computedForSharers({ requestId, spans }: ScheduledStep['sequences'][number]): void {
+    for (const [other, invalid] of this.#invalid) {
+      if (other === requestId) continue;
+      for (const [name, place] of invalid) {
+        const hasAsked = this.#invalid.get(requestId)?.has(name) !== true;
+        const first = place.index * this.#spec.groups[place.group]!.blockSize;
+        if (hasAsked && this.#blockAt(requestId, place) === place.block && isScheduled(spans, first))
+          invalid.delete(name);
+      }
+    }
+  }
+
   #isShared(id: RequestId, place: BlockPlace): boolean {
     const block = this.#blockAt(id, place);
     for (const other of this.#seen.keys())
@@ -177,3 +194,6 @@ export class HitChecker {
 }
 
 const answered = -1;
+
+const isScheduled = (spans: readonly Span[], token: number): boolean =>
+  spans.some(({ start, end }) => start <= token && token < end);

@@ -1,0 +1,45 @@
+import { expect, test } from 'vitest';
+import { type BlockId, requestId, tokenCount } from '../src/core/ids.ts';
+import { TokenBuffer } from '../src/core/tokens.ts';
+import type { ScheduledStep } from '../src/scheduler/contract.ts';
+import { onePoolSpec } from './harness.ts';
+import { HitChecker } from './hit-checker.ts';
+
+const blockSize = 4;
+type Sequence = ScheduledStep['sequences'][number];
+
+/** Computes tokens [start, end) of a request with 8 tokens in two blocks. */
+const sequence = (id: string, blocks: readonly number[], start: number, end: number): Sequence => ({
+  requestId: requestId(id),
+  tokens: new TokenBuffer(new Int32Array(8)),
+  spans: [{ start: tokenCount(start), end: tokenCount(end) }],
+  blockTables: [{ ids: Int32Array.from(blocks), length: blocks.length }],
+  sample: {} as never,
+});
+const planned = (checker: HitChecker, ...sequences: Sequence[]): void => {
+  checker.planning();
+  checker.planned({ sequences } as unknown as ScheduledStep);
+};
+const checkerWithInvalidBlock = (): HitChecker => {
+  const checker = new HitChecker(onePoolSpec(20, blockSize), 100, true, () => 1);
+  planned(checker, sequence('a', [1, 2], 4, 8));
+  checker.blocksInvalidated([2 as BlockId]);
+  return checker;
+};
+
+test('a request must ask for its invalid block before it computes it', () => {
+  expect(() => planned(checkerWithInvalidBlock(), sequence('a', [1, 2], 4, 8))).toThrow('I3: a computes block 0/1');
+});
+
+test('a request need not ask for an invalid block that another request has computed, or computes in the same step', () => {
+  const checker = checkerWithInvalidBlock();
+  planned(checker, sequence('b', [1, 2], 4, 8));
+  planned(checker, sequence('a', [1, 2], 4, 8));
+  planned(checkerWithInvalidBlock(), sequence('a', [1, 2], 4, 8), sequence('b', [1, 2], 4, 8));
+});
+
+test('another request that computes the same tokens in a block of its own changes nothing', () => {
+  const checker = checkerWithInvalidBlock();
+  planned(checker, sequence('b', [1, 3], 4, 8));
+  expect(() => planned(checker, sequence('a', [1, 2], 4, 8))).toThrow('I3: a computes block 0/1');
+});
