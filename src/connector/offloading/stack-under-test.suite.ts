@@ -19,11 +19,12 @@ export interface StackUnderTest {
 export function newStack(
   hostBlocks: number,
   tiers: readonly Tier[],
-  options: Partial<SecondaryTierOptions> = {},
+  options: Partial<SecondaryTierOptions> & { readonly closeTimeoutMs?: number } = {},
 ): StackUnderTest {
+  const { clock = systemClock, timers = systemTimers, closeTimeoutMs = 60_000 } = options;
   const host = new HostTier({ identity: suiteIdentity, maxBytes: hostBlocks * storedBlockBytes });
   const buffers = new StagingBuffers(suiteBlockBytes, 32 * suiteBlockBytes);
-  const times = { clock: systemClock, timers: systemTimers };
+  const times = { clock, timers };
   const secondaries = tiers.map(
     (tier) =>
       new SecondaryTier(tier, host, buffers, {
@@ -35,7 +36,7 @@ export function newStack(
         ...options,
       }),
   );
-  const stack = new TierStack({ host, secondaries, buffers, ...times, closeTimeoutMs: 60_000 });
+  const stack = new TierStack({ host, secondaries, buffers, ...times, closeTimeoutMs });
   const whenWritten = async (): Promise<void> => {
     await Promise.all(secondaries.map((secondary) => secondary.whenWritten()));
   };

@@ -1,12 +1,15 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
+import { ManualTime } from '../../../test/support/manual-time.ts';
 import type { KvIdentity } from '../connector.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultRule, faultRule } from '../fault/fault-rules.ts';
 import { systemTimers } from '../system-timers.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
+import { HostTier } from '../tier/host/tier-host.ts';
 import {
   storedBlockBytes,
   suiteBlockBytes,
@@ -183,5 +186,51 @@ describe('TierStack', () => {
     expect(await b.has([suiteKey(1)], open)).toEqual([true]);
     expect(await bare.has([suiteKey(1)], open)).toEqual([false]);
     await stack.close();
+  });
+
+  /** The stores of this tier take `storeMs`. */
+  const slow = (bare: Tier, time: ManualTime, storeMs: number): Tier => ({
+    name: bare.name,
+    has: (keys, signal) => bare.has(keys, signal),
+    load: (key, into, signal) => bare.load(key, into, signal),
+    store: async (key, bytes, signal) => {
+      await new Promise<void>((resolve) => void time.after(storeMs, resolve));
+      return bare.store(key, bytes, signal);
+    },
+    delete: (key) => bare.delete(key),
+    takeEvicted: () => bare.takeEvicted(),
+    counters: () => bare.counters(),
+    levels: () => bare.levels?.() ?? {},
+    close: () => Promise.resolve(),
+  });
+
+  it.each([
+    ['all blocks if each takes less than the limit', 400, 5],
+    ['blocks for a few seconds at most', 499, 8],
+    ['no block that takes much longer', 2000, 0],
+  ])('a close waits for blocks to be written, as long as there is progress: %s', async (_, storeMs, written) => {
+    const time = new ManualTime();
+    const bare = new HostTier({ identity: suiteIdentity, maxBytes: 100 * storedBlockBytes, name: 'slow' });
+    const { stack } = newStack(20, [slow(bare, time, storeMs)], {
+      clock: time,
+      timers: time,
+      closeTimeoutMs: 500,
+      storesAtOnce: 1,
+    });
+    for (let i = 0; i < (storeMs === 400 ? 5 : 20); i++) expect(await put(stack, i)).toBe('stored');
+    let isClosed = false;
+    const closing = stack.close().then(() => {
+      isClosed = true;
+    });
+    for (let turns = 0; !isClosed && turns < 10_000; turns++) {
+      await nextTurn();
+      time.advance(1);
+    }
+    await closing;
+    const stored = await bare.has(
+      Array.from({ length: 20 }, (_, i) => suiteKey(i)),
+      open,
+    );
+    expect(stored.filter(Boolean)).toHaveLength(written);
   });
 });

@@ -24,11 +24,13 @@ export interface TierStackOptions {
   readonly timers: Timers;
   /** Of the writes to the secondaries. */
   readonly pace?: WritePace;
-  /** How long `close` waits for blocks that are being written. */
+  /** How long `close` waits for the next block to be written. */
   readonly closeTimeoutMs?: number;
 }
 
 const defaultCloseTimeoutMs = 500;
+/** The process that closes its engine waits 5 s for a worker. */
+const closeMaxMs = 4_000;
 
 /**
  * Host memory, and tiers below it, as one tier of one rank.
@@ -171,11 +173,11 @@ export class TierStack implements TamperableTier {
     return levels;
   }
 
-  /** Waits a short time for blocks that are being written. Tiers that hang are not waited for. */
+  /** Waits for blocks that wait to be written, as long as blocks are written. Tiers that hang are not waited for. */
   async close(): Promise<void> {
     const timeoutMs = this.#options.closeTimeoutMs ?? defaultCloseTimeoutMs;
     const calls = this.#calls.close();
-    await this.#within(timeoutMs, this.#whenWritten());
+    await this.#whileWriting(timeoutMs);
     this.#options.pace?.close();
     const closing = Promise.all(this.#secondaries.map((secondary) => secondary.close()));
     await this.#within(timeoutMs, closing);
@@ -188,8 +190,23 @@ export class TierStack implements TamperableTier {
     for (const secondary of this.#secondaries) secondary.checkInvariants();
   }
 
+  /** Until all blocks are written, none was written for `timeoutMs`, or the longest time has passed. */
+  async #whileWriting(timeoutMs: number): Promise<void> {
+    const { clock } = this.#options;
+    const untilMs = clock.nowMs() + Math.max(timeoutMs, closeMaxMs);
+    for (let before = -1; this.#openStores > 0 && this.#openStores !== before && clock.nowMs() < untilMs; ) {
+      before = this.#openStores;
+      const leftMs = untilMs - clock.nowMs();
+      await this.#within(Math.min(timeoutMs, leftMs), this.#whenWritten());
+    }
+  }
+
   async #whenWritten(): Promise<void> {
     await Promise.all(this.#secondaries.map((secondary) => secondary.whenWritten()));
+  }
+
+  get #openStores(): number {
+    return this.#secondaries.reduce((sum, secondary) => sum + (secondary.levels().openStores ?? 0), 0);
   }
 
   #loadFromHost(key: BlockKey, into: Uint8Array, place: string | undefined): LoadFailureReason | undefined {
