@@ -141,7 +141,7 @@ describe('a model that is not supported', () => {
     [
       'another architecture',
       { keys: { 'general.architecture': { string: 'gemma2' } } },
-      /architecture gemma2; supported: llama, qwen2, qwen3, gemma3/,
+      /architecture gemma2; supported: llama, qwen2, qwen3, qwen3moe, gemma3/,
     ],
     ['a missing key', { keys: { 'llama.embedding_length': undefined } }, /no metadata llama.embedding_length/],
     ['no layers', { keys: { 'llama.block_count': { u32: 0 } } }, /block_count must be between/],

@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it, vi } from 'vitest';
 import { testsNeed } from '../../../../test/support/needs.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../../../test/support/s3-server.ts';
 import type { BlockKey } from '../../block-key.ts';
@@ -87,10 +87,15 @@ describe('a bucket of blocks', () => {
     const prefix = newPrefix();
     const tier = await open(prefix);
     await put(tier, suiteKey('a'));
-    await tier.close();
     const [file] = objectsIn(prefix);
     expect(file).toMatch(/\/test\/\d+\/kv-[0-9a-f]{32}\/rank0of1\/[0-9a-f]{12}-[\w-]{8}-[\w-]{12}$/);
-    const record = JSON.parse(readFileSync(`${file!.slice(0, file!.lastIndexOf('/'))}.json`, 'utf8'));
+    const recordFile = `${file!.slice(0, file!.lastIndexOf('/'))}.json`;
+    // It is written in the background, until the tier is closed.
+    await vi.waitUntil(() => existsSync(recordFile) && readFileSync(recordFile, 'utf8').endsWith('}\n'), {
+      timeout: 30_000,
+    });
+    await tier.close();
+    const record = JSON.parse(readFileSync(recordFile, 'utf8'));
     expect(record).toMatchObject({ model: 'Tiny/Model 1.0', dtype: 'f16', worldSize: 1, blockBytes: suiteBlockBytes });
   });
 
