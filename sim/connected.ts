@@ -6,6 +6,7 @@ import {
   type ConnectorRequest,
   type ConnectorStep,
   emptyOutput,
+  type KvBlock,
   type LoadBlock,
   type LoadJob,
   type LoadMode,
@@ -24,6 +25,7 @@ import { onePoolSpec } from './harness.ts';
 export class ScriptedConnector implements ConnectorPort {
   /** The number of a request's first blocks that the store has in this group. */
   blocks: (request: ConnectorRequest, group: number) => number = () => 0;
+  place: (block: KvBlock) => string = () => 'store';
   /** The connector's answer when a request ends. */
   kvTransferParams: JsonObject | undefined;
   mode: LoadMode = 'async';
@@ -37,7 +39,7 @@ export class ScriptedConnector implements ConnectorPort {
     this.asked.push(request.id);
     if (this.askLaterUntilMs !== undefined) return { kind: 'askLater', deadlineMs: this.askLaterUntilMs };
     const blocks = request.wanted.filter(({ group, index }) => index < this.blocks(request, group));
-    return { kind: 'found', blocks: blocks.map((block) => ({ ...block, place: 'store' })), mode: this.mode };
+    return { kind: 'found', blocks: blocks.map((block) => ({ ...block, place: this.place(block) })), mode: this.mode };
   }
 
   updateStateAfterAlloc(): void {}

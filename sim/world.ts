@@ -21,6 +21,7 @@ import { HitChecker } from './hit-checker.ts';
 import { MinimalRepair } from './minimal-repair.ts';
 import { onAllocation } from './on-allocation.ts';
 import { OutputChecker } from './output-checker.ts';
+import { RandomPrices } from './random-prices.ts';
 import { randomSpec } from './random-spec.ts';
 import { ResumeChecker } from './resume-checker.ts';
 import { Workload } from './workload.ts';
@@ -136,12 +137,17 @@ export class World {
     this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]));
     const limits = { loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]), askLaterMaxMs: 150 };
     const isLimited = tierPrng.chance(0.9);
+    // A complete tier serves each block, so no block may be computed again.
+    const pricePrng = new Prng(seed + 2 ** 42);
+    const loading = isComplete ? 'always' : pricePrng.pick(['always', 'measured', 'random'] as const);
+    const prices = loading === 'random' ? { loadPrices: new RandomPrices(pricePrng) } : {};
+    const loadPolicy = loading === 'always' ? 'always' : 'auto';
     this.#scheduler = new Scheduler(
       this.#spec,
       this.#options,
       sha256,
       // Some worlds have the default, long deadlines. No world polls every 100 ms for I/O that hangs for minutes.
-      { ...(isLimited ? limits : {}), connector: this.#tier, pollMs: 5000 },
+      { ...(isLimited ? limits : {}), ...prices, loadPolicy, connector: this.#tier, pollMs: 5000 },
     );
     if (this.#tier !== undefined) {
       this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);

@@ -83,6 +83,8 @@ async function open(tiers?: readonly JsonObject[], extra: JsonObject = {}, optio
       lookup_timeout_seconds: 0.2,
       load_timeout_seconds: 0.3,
       save_timeout_seconds: 1,
+      // The demo model may compute faster than Redis and S3 serve.
+      kv_load_policy: 'always',
       ...extra,
     },
   };

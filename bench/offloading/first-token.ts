@@ -31,7 +31,8 @@ export function measureTierFirstToken(
   const { kind } = parseTierSpec(tier);
   const prefixBlocks = Math.floor(prefixLength / engine.blockSize);
   const hostBytes = prefixBlocks * (blockBytes + headerBytes);
-  const connector = kind === 'host' ? withTiers([tier]) : withTiers([`host:${hostBytes}`, tier]);
+  // A prompt whose KV the tier has is loaded also if computing it is faster.
+  const connector = withTiers(kind === 'host' ? [tier] : [`host:${hostBytes}`, tier], 'always');
   const small = {
     ...engine,
     // The null block, a block for the token after the prefix, and spare blocks for the next admission.

@@ -13,11 +13,11 @@ export interface OffloadingBenchOptions {
   readonly onProgress: (text: string) => void;
 }
 
-/** A connector with these tiers. */
-export const withTiers = (tiers: readonly string[]) =>
+/** A connector with these tiers. `loadPolicy`: default `auto`. */
+export const withTiers = (tiers: readonly string[], loadPolicy?: 'auto' | 'always') =>
   ({
     kvConnector: 'OffloadingConnector',
     kvRole: 'kv_both',
-    kvConnectorExtraConfig: { tiers },
+    kvConnectorExtraConfig: { tiers, ...(loadPolicy === undefined ? {} : { kv_load_policy: loadPolicy }) },
     kvLoadFailurePolicy: 'recompute',
   }) as const;

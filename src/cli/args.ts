@@ -164,6 +164,12 @@ export function addEngineFlags(command: Command): Command {
       'keep KV that leaves the pool in this tier: host:8GiB, disk:/path:100GiB, redis://host:6379 or s3://bucket/prefix; repeat it for tiers below',
       collect,
     )
+    .addOption(
+      new Option(
+        '--kv-load-policy <policy>',
+        'which blocks are loaded from tiers; auto: those that are faster to load than to compute; always: all that a request needs (default: "auto")',
+      ).choices(['auto', 'always']),
+    )
     .optionsGroup('Options:')
     .addHelpText('after', KV_TRANSFER_HELP);
 }

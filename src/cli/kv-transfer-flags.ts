@@ -14,6 +14,10 @@ export function readKvTransferFlags(command: Command, dotted: readonly DottedFla
     const json = command.getOptionValue(name) as string | undefined;
     const given = parseKvTransferConfig(json, dotted);
     const offloading = offloadingConfig(command);
+    if (offloading === undefined && command.getOptionValue('kvLoadPolicy') !== undefined)
+      command.error(
+        'error: --kv-load-policy needs --kv-tier or --kv-offloading-size; in --kv-transfer-config, kv_load_policy is a field of kv_connector_extra_config',
+      );
     if (given !== undefined && offloading !== undefined)
       command.error('error: --kv-tier and --kv-offloading-size cannot be combined with --kv-transfer-config');
     command.setOptionValue(name, given ?? offloading);
@@ -32,10 +36,14 @@ function offloadingConfig(command: Command): KvTransferConfig | undefined {
     command.error(
       'error: --kv-offloading-size is the size of the host tier, which --kv-tier names too: give one of them',
     );
+  const policy = command.getOptionValue('kvLoadPolicy') as string | undefined;
   const host = gibibytes === undefined ? [] : [`host:${Math.round(gibibytes * 1024 ** 3)}`];
   return readKvTransferConfig({
     kv_connector: 'OffloadingConnector',
     kv_role: 'kv_both',
-    kv_connector_extra_config: { tiers: [...host, ...tiers] },
+    kv_connector_extra_config: {
+      tiers: [...host, ...tiers],
+      ...(policy === undefined ? {} : { kv_load_policy: policy }),
+    },
   });
 }

@@ -253,6 +253,11 @@ export interface SchedulerConnector {
   /** Deadline of each load; default: 2 s, and 0.1 s more for each 1,024 tokens. */
   readonly loadTimeoutMs?: number | undefined;
   /**
+   * `auto`: of the found blocks, the engine loads those whose load takes less time than computing them, as far as it has
+   * measured. `always`: it loads all that the request needs. Default `always`.
+   */
+  readonly loadPolicy?: KvLoadPolicy | undefined;
+  /**
    * True: `handlePreemptions` of the worker side waits for the saves in `jobsToFlush`. Then the pool may allocate a block
    * while a save reads it, and the step flushes the save before it overwrites the block. Absent: such a block stays
    * pinned, and a block that was not offered yet is not saved if the pool needs it.
@@ -403,6 +408,7 @@ export interface KvConnector {
 
 export type KvRole = 'kv_producer' | 'kv_consumer' | 'kv_both';
 export type KvLoadFailurePolicy = 'recompute' | 'fail';
+export type KvLoadPolicy = 'auto' | 'always';
 
 /** The fields of vLLM's `KVTransferConfig` that Kvasir uses. Frozen. */
 export interface KvTransferConfig {

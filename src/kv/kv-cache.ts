@@ -145,6 +145,16 @@ export class KvCache {
   }
 
   /**
+   * The tokens that a request without blocks would compute, and the blocks that it would load, if it were admitted now
+   * and a connector had `found` these blocks. Changes nothing. O(blocks).
+   */
+  preview(request: KvRequest, found: readonly BlockPlace[]): { spans: Span[]; loads: BlockPlace[] } {
+    this.#proposedFor = undefined;
+    this.#proposal.build(request, true, found);
+    return this.#proposal.preview(request);
+  }
+
+  /**
    * Called right after `canAdmit`. References the blocks that it found, allocates the others, and plans the tokens to
    * be computed. Returns the blocks to be loaded: those of the found blocks that the plan needs.
    */

@@ -1,5 +1,6 @@
 import type { BlockPlace } from '../core/block-place.ts';
 import { type BlockId, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
+import type { Span } from '../core/step.ts';
 import { chooseLoads, loadsOf } from './choose-loads.ts';
 import { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
@@ -48,6 +49,18 @@ export class Proposal {
       blocks += this.#reusedIdleCount(this.groups[group]!);
     }
     return blocks;
+  }
+
+  /** The tokens that would be computed, and the blocks that would be loaded. Called after `build`. */
+  preview(request: KvRequest): { spans: Span[]; loads: BlockPlace[] } {
+    planSpans(request.tokens.length, this.groups, this.#spans);
+    const loads: BlockPlace[] = [];
+    for (let group = groupIndex(0); group < this.groups.length; group++) {
+      const { external, indexCount } = this.groups[group]!;
+      for (let index = blockIndex(0); index < indexCount; index++)
+        if (external[index] === 1) loads.push({ group, index });
+    }
+    return { spans: this.#spans.toArray() as Span[], loads };
   }
 
   /** Whether the plan counts on a load in progress, or (`includesFound`) on blocks that a connector promised. */

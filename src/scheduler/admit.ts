@@ -2,6 +2,7 @@ import type { BlockForecast } from '../kv/block-forecast.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
 import { type ExternalKv, type Match, nothingFound } from './external-kv.ts';
+import type { LoadChoice } from './load-choice.ts';
 import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
 import { spansOf } from './spans-of.ts';
@@ -16,6 +17,8 @@ export interface AdmissionParts {
   readonly kv: KvCache;
   readonly options: SchedulerOptions;
   readonly external: ExternalKv | undefined;
+  /** Undefined: all promised blocks are loaded. */
+  readonly loadChoice: LoadChoice | undefined;
   /** Scratch memory of the admissions. */
   readonly forecast: BlockForecast;
 }
@@ -49,7 +52,7 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
       isForecast = false;
       continue;
     }
-    const match = external === undefined ? nothingFound : findExternal(kv, next, headroom, external);
+    const match = external === undefined ? nothingFound : findExternal(parts, next, headroom, external);
     if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
     if (match === undefined) {
       forecast.addGrowth(next.kv, tokensMax, -1);
@@ -102,11 +105,17 @@ function mayLoad({ kv, waitingForRemoteKv, options, forecast }: AdmissionParts, 
 }
 
 /**
- * The blocks that a connector promises and the pool has room for. The last call of `canAdmit` is for the same blocks.
+ * The blocks that a connector promises, that are faster to load than to compute, and that the pool has room for. The last call of `canAdmit` is for the same blocks.
  */
-function findExternal(kv: KvCache, next: RequestState, headroom: number, external: ExternalKv): Match | undefined {
-  const match = external.match(next);
-  if (match === undefined) return undefined;
+function findExternal(
+  { kv, loadChoice }: AdmissionParts,
+  next: RequestState,
+  headroom: number,
+  external: ExternalKv,
+): Match | undefined {
+  const found = external.match(next);
+  if (found === undefined) return undefined;
+  const match = loadChoice?.choose(next, found, 'none') ?? found;
   if (kv.canAdmit(next.kv, headroom, match.blocks)) return match;
   // In window and state groups, loading needs more blocks at one time than computing.
   kv.canAdmit(next.kv, headroom);

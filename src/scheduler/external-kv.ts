@@ -8,6 +8,7 @@ import {
   emptyOutput,
   type FoundBlock,
   type KvBlock,
+  type KvLoadPolicy,
   type LoadJob,
   type LoadMode,
   type SchedulerConnector,
@@ -17,6 +18,7 @@ import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer
 import { type BlockPlace, type PlacedBlock, placeName } from '../core/block-place.ts';
 import { type BlockId, blockIndex, groupIndex, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
+import { countPlaces, type LoadCost, type LoadPrices, type LoadTiming } from './load-cost.ts';
 import { NewlyValid } from './newly-valid.ts';
 import type { RequestState } from './request-state.ts';
 import { spansOf } from './spans-of.ts';
@@ -32,6 +34,7 @@ export type ConnectorPort = Pick<
   | 'requestFinished'
   | 'hasPendingWork'
   | 'counters'
+  | 'loadPolicy'
   | 'loadTimeoutMs'
 >;
 
@@ -42,6 +45,10 @@ export interface ExternalKvOptions {
   readonly askLaterMaxMs?: number;
   /** How often an engine that only waits for transfers takes a step if no transfer notifies it. Default 100 ms. */
   readonly pollMs?: number;
+  /** Default: the connector's, or `always`. */
+  readonly loadPolicy?: KvLoadPolicy | undefined;
+  /** With the policy `auto`, these prices instead of learned ones, for the simulator. */
+  readonly loadPrices?: LoadPrices | undefined;
 }
 
 /** The blocks that a connector promises for a request. */
@@ -50,7 +57,7 @@ export interface Match {
   readonly mode: LoadMode;
 }
 
-interface FoundPlace extends BlockPlace {
+export interface FoundPlace extends BlockPlace {
   readonly found: FoundBlock;
 }
 
@@ -60,6 +67,9 @@ interface OpenLoad {
   readonly state: RequestState;
   /** Blocks that came from another place than promised. */
   readonly elsewhere: Map<BlockId, string>;
+  readonly orderedMs: number;
+  /** Absent: loads are not measured. */
+  readonly timing: LoadTiming | undefined;
 }
 
 /**
@@ -78,6 +88,7 @@ export class ExternalKv {
   readonly #loads = new Map<TransferId, OpenLoad>();
   readonly #counters: Record<string, number> = {};
   readonly #canFlush: boolean;
+  readonly #loadCost: LoadCost | undefined;
   readonly #newlyValid: NewlyValid;
   /** By block; only for checks. */
   #checkScratch: { readonly counts: Int32Array; readonly awaited: Uint8Array } | undefined;
@@ -87,10 +98,12 @@ export class ExternalKv {
   /** Blocks in answers of the connector that the engine did not ask for, or with a wrong key. */
   invalidAnswerCount = 0;
 
-  constructor(kv: KvCache, connector: ConnectorPort, options: ExternalKvOptions = {}) {
+  /** `loadCost` learns from the loads. */
+  constructor(kv: KvCache, connector: ConnectorPort, options: ExternalKvOptions = {}, loadCost?: LoadCost) {
     const { pool } = kv.parts;
     this.#kv = kv;
     this.#connector = connector;
+    this.#loadCost = loadCost;
     const { loadTimeoutMs } = connector;
     this.#timeoutMs =
       options.loadTimeoutMs ?? ((tokens) => loadTimeoutMs ?? Math.min(30_000, 2000 + (100 * tokens) / 1024));
@@ -180,7 +193,8 @@ export class ExternalKv {
     const blocks = placed.map((place) => ({ ...promised.get(placeName(place))!, block: place.block }));
     const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
-    this.#loads.set(job.transfer, { job, placed, state, elsewhere: new Map() });
+    const timing = this.#loadCost?.begin(countPlaces(blocks));
+    this.#loads.set(job.transfer, { job, placed, state, elsewhere: new Map(), orderedMs: this.#nowMs, timing });
     this.#connector.updateStateAfterAlloc(request, job, () => this.#valid(state));
   }
 
@@ -247,11 +261,19 @@ export class ExternalKv {
       const open = this.#loads.get(decided.load.transfer);
       if (open === undefined) continue;
       this.#loads.delete(decided.load.transfer);
+      this.#measure(open, decided);
       this.#forgetIfOver(open.state);
       this.#countLoaded(open, decided);
       outcomes.push({ decided, ...open });
     }
     return { arrived, outcomes };
+  }
+
+  /** The time of a load is known if each block came from its place, and if no step waited for the load. */
+  #measure({ timing, orderedMs, job, elsewhere }: OpenLoad, decided?: DecidedLoad): void {
+    if (timing === undefined) return;
+    const isWhole = decided?.failed.length === 0 && elsewhere.size === 0 && job.mode !== 'sync';
+    this.#loadCost!.end(timing, isWhole ? this.#nowMs - orderedMs : undefined);
   }
 
   /** Counts the loaded tokens of the request by the place that they came from. */
@@ -298,6 +320,7 @@ export class ExternalKv {
     for (const [transfer, open] of this.#loads) {
       if (open.placed.some(({ block }) => this.#kv.parts.residency.isLoading(block))) continue;
       this.#loads.delete(transfer);
+      this.#measure(open);
       // Only this load: another request may wait for another load of the same request.
       this.ledger.abandonLoad(transfer);
       this.#forgetIfOver(open.state);

@@ -45,7 +45,7 @@ export function addPrompt(load: StepLoad, start: number, end: number): void {
 export class Pace {
   readonly #target: number | 'auto';
   readonly #decodesOnly = new StepCost([12, 1, 1 / 400]);
-  readonly #withPrompts = new StepCost([4, 1, 1 / 1500, 1 / 100, 1 / 400]);
+  readonly #withPrompts = new StepCost(PROMPT_SHAPE);
   /** Steps with streams since the last step of decodes only. */
   #promptSteps = 0;
   /** Prompt tokens of the last steps with streams, from which chunks grow. */
@@ -125,19 +125,22 @@ export class Pace {
 
 const decodeFeatures = ({ decodes, decodeContext }: StepLoad): number[] => [1, decodes, decodeContext];
 
-const promptFeatures = ({ decodes, decodeContext, promptTokens, promptContext, promptReach }: StepLoad): number[] => [
-  1,
-  decodes + promptTokens,
+/** The features of a step with prompt tokens; their relative costs on a typical machine are `PROMPT_SHAPE`. */
+export const promptFeatures = ({
+  decodes,
+  decodeContext,
+  promptTokens,
   promptContext,
   promptReach,
-  decodeContext,
-];
+}: StepLoad): number[] => [1, decodes + promptTokens, promptContext, promptReach, decodeContext];
 
 /** 4 to 11 tokens, so that the step has a multiple of `ROWS_TOGETHER`. */
 function promptTokensMin(tokens: number): number {
   const missing = ROWS_TOGETHER - (tokens % ROWS_TOGETHER);
   return missing < ROWS_TOGETHER / 2 ? missing + ROWS_TOGETHER : missing;
 }
+
+export const PROMPT_SHAPE = [4, 1, 1 / 1500, 1 / 100, 1 / 400];
 
 /** A step with prompt tokens takes at most about this many times as long as its decodes alone. */
 export const AUTO_FACTOR = 3.5;

@@ -12,6 +12,8 @@ import { type AdmissionParts, admitWaiting } from './admit.ts';
 import { appendSamples, commitStep, type StepInFlight } from './apply-result.ts';
 import type { AbortedRequest, ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions } from './external-kv.ts';
+import { LoadChoice } from './load-choice.ts';
+import { LoadCost } from './load-cost.ts';
 import { Pace, type StepLoad } from './pace.ts';
 import { addOrPreempt } from './preempt.ts';
 import { promoteLoaded } from './promote.ts';
@@ -41,6 +43,8 @@ export class Scheduler implements SchedulerInterface {
   readonly #external: ExternalKv | undefined;
   readonly #recovery: Recovery;
   readonly #pace: Pace | undefined;
+  /** Undefined: all promised blocks are loaded. */
+  readonly #loadCost: LoadCost | undefined;
   #inFlight: TimedStep | undefined;
   #steps = 0;
   #arrivals = 0;
@@ -60,7 +64,11 @@ export class Scheduler implements SchedulerInterface {
     assert(options.maxNumSeqs > 0, 'maxNumSeqs must be positive');
     this.#options = options;
     this.#kv = new KvCache(spec, { enablePrefixCaching: options.enablePrefixCaching, hash });
-    this.#external = connector === undefined ? undefined : new ExternalKv(this.#kv, connector, external);
+    const isAuto = connector !== undefined && (external.loadPolicy ?? connector.loadPolicy) === 'auto';
+    const { maxNumBatchedTokens, longPrefillTokenThreshold = Infinity } = options;
+    this.#loadCost = isAuto ? new LoadCost(Math.min(maxNumBatchedTokens, longPrefillTokenThreshold)) : undefined;
+    this.#external =
+      connector === undefined ? undefined : new ExternalKv(this.#kv, connector, external, this.#loadCost);
     this.#recovery = new Recovery({
       kv: this.#kv,
       external: this.#external,
@@ -80,6 +88,8 @@ export class Scheduler implements SchedulerInterface {
       kv: this.#kv,
       options,
       external: this.#external,
+      loadChoice:
+        this.#loadCost === undefined ? undefined : new LoadChoice(this.#kv, external.loadPrices ?? this.#loadCost),
       forecast: new BlockForecast(this.#kv.parts),
     };
   }
@@ -136,7 +146,7 @@ export class Scheduler implements SchedulerInterface {
     this.#setTime(nowMs);
     if (this.#external !== undefined) this.#waiting.requeueDeferred(this.#external);
     this.#recovery.queryAgain(this.#running, this.#waitingForRemoteKv);
-    const draft = new StepDraft(this.#kv, this.#options, this.#pace);
+    const draft = new StepDraft(this.#kv, this.#options, this.#pace, this.#loadCost !== undefined);
     let preemptionsBefore: number;
     let promoted: number;
     do {
@@ -228,6 +238,7 @@ export class Scheduler implements SchedulerInterface {
       this.#waiting.checkInvariants();
       this.#running.checkInvariants();
       this.#pace?.checkInvariants();
+      this.#loadCost?.checkInvariants();
       if (this.#inFlight === undefined) this.#external?.checkInvariants();
     }
     if (this.#requests.size === 0 && this.#inFlight === undefined && this.#external?.hasPins !== true)
@@ -262,13 +273,15 @@ export class Scheduler implements SchedulerInterface {
     for (let i = 0; i < victims.length; i++) this.#requeue(victims[i]!);
   }
 
-  /** The pace learns the duration of the step, unless the step waited for a load or left sequences out. */
+  /** The pace and the cost of loads learn the duration of the step, unless the step waited for a load or left sequences out. */
   #measure({ plan, load, plannedMs }: TimedStep, result: ExecutedStep, nowMs: number | undefined): void {
-    if (this.#pace === undefined) return;
-    assert(plannedMs !== undefined && nowMs !== undefined, 'a target latency needs step durations: pass the time');
+    if (this.#pace === undefined && this.#loadCost === undefined) return;
+    assert(plannedMs !== undefined && nowMs !== undefined, 'the durations of steps are measured: pass the time');
     const hasWaited = plan.connectorMetadata?.loads.some(({ mode }) => mode === 'sync') === true;
     const isComplete = !hasWaited && (result.leftOut ?? nothing).length === 0;
-    this.#pace.observe(load, isComplete ? nowMs - plannedMs : undefined);
+    const ms = isComplete ? nowMs - plannedMs : undefined;
+    this.#pace?.observe(load, ms);
+    this.#loadCost?.observeStep(load, ms);
   }
 
   #setTime(nowMs: number | undefined): void {

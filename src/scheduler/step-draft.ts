@@ -15,14 +15,19 @@ export class StepDraft {
   readonly #tokensMaxPerRequest: number;
   #tokensLeft: number;
   readonly #pace: Pace | undefined;
+  readonly #isMeasured: boolean;
   readonly #load: StepLoad = emptyLoad();
   #hasBegunPrompts: boolean = false;
   /** The step has as many prompt tokens as the pace allows. */
   #isPaceFull: boolean = false;
 
-  /** `pace`: limits the prompt tokens of a step with streams; absent: only the token budget is a limit. */
-  constructor(kv: KvCache, options: SchedulerOptions, pace?: Pace) {
+  /**
+   * `pace`: limits the prompt tokens of a step with streams; absent: only the token budget is a limit. `isMeasured`: the
+   * load of the step is counted.
+   */
+  constructor(kv: KvCache, options: SchedulerOptions, pace?: Pace, isMeasured = false) {
     this.#kv = kv;
+    this.#isMeasured = isMeasured || pace !== undefined;
     this.#pace = pace;
     this.#tokensMax = options.maxNumBatchedTokens;
     this.#tokensMaxPerRequest = options.longPrefillTokenThreshold ?? Infinity;
@@ -87,7 +92,7 @@ export class StepDraft {
   }
 
   #count(state: RequestState, spans: readonly Span[]): void {
-    if (this.#pace === undefined) return;
+    if (!this.#isMeasured) return;
     if (this.#hasBegunPrompts) {
       for (let i = 0; i < spans.length; i++) addPrompt(this.#load, spans[i]!.start, spans[i]!.end);
       return;

@@ -16,6 +16,8 @@ type Server = Awaited<ReturnType<typeof serve>>;
 
 /** A pool of 80 blocks of the demo model: far too small for all requests at once. */
 const tinyPool = ['--kv-cache-memory', '4MB', '--threads', '1', '--max-num-seqs', '8'];
+/** The demo model computes faster than some machines load, so `auto` may load nothing. */
+const always = ['--kv-load-policy', 'always'];
 const questions = Array.from({ length: 8 }, (_, i) => ({
   prompt: `Story number ${i}. ${`Once upon a time there was a fox number ${i} who had ${i} friends. `.repeat(6)}`,
   max_tokens: 120,
@@ -81,7 +83,7 @@ describe('a pool that is too small for all requests', () => {
   });
 
   it('preempted requests load their KV from host memory, and compute almost nothing again', async () => {
-    const server = await serve([...tinyPool, '--kv-offloading-size', '0.5']);
+    const server = await serve([...tinyPool, '--kv-offloading-size', '0.5', ...always]);
     const answers = await askTogether(server);
     expect(textsOf(answers)).toEqual(textsOf(expected));
     expect(loadedFrom(answers, 'host')).toBeGreaterThan(0);
@@ -96,7 +98,7 @@ describe('a pool that is too small for all requests', () => {
   });
 
   it('KV that was evicted comes back from host memory', async () => {
-    const server = await serve([...tinyPool, '--kv-offloading-size', '0.5']);
+    const server = await serve([...tinyPool, '--kv-offloading-size', '0.5', ...always]);
     expect(textsOf(await askInTurn(server))).toEqual(textsOf(expected));
     const again = await askInTurn(server);
     expect(textsOf(again)).toEqual(textsOf(expected));
@@ -105,7 +107,7 @@ describe('a pool that is too small for all requests', () => {
   });
 
   it('after kill -9, the next server loads what the first one stored on the disk', async () => {
-    const tiers = ['--kv-tier', 'host:64MiB', '--kv-tier', `disk:${join(folder, 'disk')}:1GiB`];
+    const tiers = ['--kv-tier', 'host:64MiB', '--kv-tier', `disk:${join(folder, 'disk')}:1GiB`, ...always];
     const first = await serve([...tinyPool, ...tiers]);
     expect(textsOf(await askInTurn(first))).toEqual(textsOf(expected));
     await untilWritten(first, 'disk');
@@ -130,6 +132,7 @@ describe('a pool that is too small for all requests', () => {
         spec_name: 'TieringOffloadingSpec',
         cpu_bytes_to_use: 64 * 1024 ** 2,
         secondary_tiers: [{ type: 'fs', root_dir: join(folder, 'vllm') }],
+        kv_load_policy: 'always',
       },
     };
     const flags = ['--pipeline-parallel-size', '2', '--kv-transfer-config', JSON.stringify(config)];
@@ -141,7 +144,7 @@ describe('a pool that is too small for all requests', () => {
   });
 
   it('limits of a request: nothing is loaded, or nothing is stored', async () => {
-    const server = await serve([...tinyPool, '--kv-offloading-size', '0.5']);
+    const server = await serve([...tinyPool, '--kv-offloading-size', '0.5', ...always]);
     const [question] = questions;
     const not = { ...question, cache_salt: 'a', kv_transfer_params: { max_offload_tokens: 0 } };
     await ask(server, not);
@@ -160,6 +163,8 @@ describe('wrong tiers', () => {
     [['--kv-tier', 'disk:/tmp/a', '--kv-tier', 'host:1GiB'], /^error: The KV tiers are wrong: .*Name it first/],
     [['--kv-offloading-size', '1', '--kv-tier', 'host:1GiB'], /give one of them/],
     [['--kv-offloading-size', 'much'], /It must be a number/],
+    [['--kv-load-policy', 'always'], /--kv-load-policy needs --kv-tier/],
+    [['--kv-offloading-size', '1', '--kv-load-policy', 'never'], /Allowed choices are auto, always/],
     [['--kv-offloading-size', '1', '--kv-transfer-config.kv_connector', 'X'], /cannot be combined|kv_role/],
     [['--kv-offloading-size', '99999'], /but this machine has .* of memory/],
   ])('%j end the command with code 2 and a sentence', async (flags, message) => {

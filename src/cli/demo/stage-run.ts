@@ -53,7 +53,11 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
         ? { kv_connector: 'OffloadingConnector' }
         : { kv_connector: 'TwoDirectoriesConnector', kv_connector_module_path: connectorModule() }),
       kv_role: 'kv_both',
-      kv_connector_extra_config: order.store,
+      kv_connector_extra_config: {
+        ...order.store,
+        // Its small model computes so fast that loading does not pay on every machine; the demo shows loads.
+        ...(order.connector === 'offloading' ? { kv_load_policy: 'always' } : {}),
+      },
     },
     onEvent: ({ message }) => void events.push(message),
   });

@@ -8,6 +8,7 @@ import {
   type FoundBlock,
   type KvBlock,
   type KvEvent,
+  type KvLoadPolicy,
   type LoadJob,
   loadsKv,
   type MatchAnswer,
@@ -98,6 +99,10 @@ export class OffloadingScheduler implements SchedulerConnector {
         chunkTokens === undefined ? blocksPerChunk : Math.max(1, chunkTokens / size),
       ),
     });
+  }
+
+  get loadPolicy(): KvLoadPolicy {
+    return this.#settings.loadPolicy;
   }
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {

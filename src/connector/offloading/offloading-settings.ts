@@ -1,7 +1,7 @@
 import { totalmem } from 'node:os';
 import { formatBytes } from '../../base/bytes.ts';
 import type { JsonValue } from '../../base/json.ts';
-import type { KvRole, KvTransferConfig } from '../connector.ts';
+import type { KvLoadPolicy, KvRole, KvTransferConfig } from '../connector.ts';
 import { tiersInvalid } from '../errors.ts';
 import { ExtraConfig } from '../extra-config.ts';
 import { evictionPolicyNames } from '../tier/host/eviction-policies.ts';
@@ -35,6 +35,7 @@ export interface OffloadingSettings {
   /** A load of at most so many bytes from host memory happens inside of the step. */
   readonly syncLoadBytes: number;
   readonly asyncLoad: boolean;
+  readonly loadPolicy: KvLoadPolicy;
   readonly lookupTimeoutMs: number;
   readonly loadTimeoutMs: number;
   readonly storeTimeoutMs: number;
@@ -96,6 +97,7 @@ export function readOffloadingSettings(config: KvTransferConfig): OffloadingSett
     offloadPromptOnly: extra.boolean('offload_prompt_only', false),
     syncLoadBytes: extra.integer('sync_load_budget_bytes', 0, { min: 0 }),
     asyncLoad: extra.boolean('async_load', true),
+    loadPolicy: extra.choice('kv_load_policy', ['auto', 'always'], 'auto'),
     lookupTimeoutMs: seconds('lookup_timeout_seconds', 0.5),
     loadTimeoutMs: seconds('load_timeout_seconds', 1.5),
     storeTimeoutMs: seconds('save_timeout_seconds', 30),

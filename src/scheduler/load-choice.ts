@@ -1,0 +1,141 @@
+import { type BlockPlace, placeName } from '../core/block-place.ts';
+import type { Span } from '../core/step.ts';
+import type { KvCache } from '../kv/kv-cache.ts';
+import type { FoundPlace, Match } from './external-kv.ts';
+import { countPlaces, type LoadPrices, type PlaceCounts } from './load-cost.ts';
+import type { RequestState } from './request-state.ts';
+
+/** Whether computing and loading can take place at the same time: then the slower of the two counts, else their sum. */
+export type Overlap = 'none' | 'race';
+
+interface Choice {
+  readonly ms: number;
+  readonly blocks: readonly FoundPlace[];
+}
+
+/**
+ * Decides which of the blocks that a connector promises are loaded: those whose load takes less time than computing
+ * their tokens. A token costs more, the more tokens it attends to. So in a model with full attention, the blocks before
+ * a cut are computed and the blocks after it are loaded:
+ *
+ *   found      ####.####  ####          # = a block that a connector promises
+ *   chosen     ^^^^^####^^####^^        ^ = tokens that are computed
+ *              |-cut|
+ *
+ * In models with other groups, all blocks of a place are loaded or none. Places of which no block is chosen are measured
+ * again from time to time with a few blocks, because their speed may have changed.
+ */
+export class LoadChoice {
+  readonly #kv: KvCache;
+  readonly #prices: LoadPrices;
+  /** Whether the front of a prompt can be computed without the blocks after it. */
+  readonly #canCut: boolean;
+  /** How often blocks of a place were found and none of them was loaded, since its last load. */
+  readonly #skipped = new Map<string, number>();
+
+  constructor(kv: KvCache, prices: LoadPrices) {
+    this.#kv = kv;
+    this.#prices = prices;
+    this.#canCut = kv.parts.spec.groups.every(({ kind }) => kind === 'full');
+  }
+
+  /** Called before the admission of a request that has no blocks. O(blocks). */
+  choose(state: RequestState, match: Match, overlap: Overlap): Match {
+    if (match.blocks.length === 0 || !this.#prices.isReady) return match;
+    const withoutLoads = this.#kv.preview(state.kv, []).spans;
+    const choices = alternatives(match.blocks).flatMap((found) => this.#cuts(state, found, withoutLoads, overlap));
+    choices.push({ ms: this.#prices.computeMs(withoutLoads), blocks: [] });
+    const [all] = choices;
+    let best = all!;
+    for (const choice of choices) if (choice.ms < best.ms) best = choice;
+    // A load leaves the processor to other requests, so computing must be clearly faster.
+    if (best.ms > CLEARLY * all!.ms) best = all!;
+    return { ...match, blocks: this.#withProbes(match.blocks, best.blocks) };
+  }
+
+  /** The loads after each cut, if no other blocks are found. First the cut at token 0: all blocks are loaded. */
+  #cuts(state: RequestState, found: readonly FoundPlace[], withoutLoads: readonly Span[], overlap: Overlap): Choice[] {
+    const { spans, loads } = this.#kv.preview(state.kv, found);
+    const blocks = this.#inOrder(found, loads);
+    const counts = countsOf(blocks);
+    const stride = this.#canCut ? Math.ceil(blocks.length / CUTS_MAX) : blocks.length;
+    const choices: Choice[] = [];
+    for (let i = 0; i < blocks.length; i++) {
+      const cut = i === 0 ? 0 : this.#end(blocks[i - 1]!);
+      if (i % stride === 0 && this.#end(blocks[i]!) > cut) {
+        const computed = [...clip(withoutLoads, 0, cut), ...clip(spans, cut, Infinity)];
+        const ms = this.#timeOf(computed, this.#start(blocks[i]!), counts, overlap);
+        choices.push({ ms, blocks: blocks.slice(i) });
+      }
+      const { place } = blocks[i]!.found;
+      counts.set(place, counts.get(place)! - 1);
+    }
+    return choices;
+  }
+
+  /** Milliseconds to compute these tokens and load these blocks, of which the first starts at token `firstLoad`. */
+  #timeOf(computed: readonly Span[], firstLoad: number, blocks: PlaceCounts, overlap: Overlap): number {
+    const loadMs = this.#prices.loadMs(blocks);
+    if (overlap === 'none') return loadMs + this.#prices.computeMs(computed);
+    const front = this.#prices.computeMs(clip(computed, 0, firstLoad));
+    return Math.max(loadMs, front) + this.#prices.computeMs(clip(computed, firstLoad, Infinity));
+  }
+
+  /** Adds some blocks of places that were skipped too often. */
+  #withProbes(found: readonly FoundPlace[], chosen: readonly FoundPlace[]): readonly FoundPlace[] {
+    const loaded = new Set(chosen.map(({ found: { place } }) => place));
+    let blocks = chosen;
+    for (const [place, count] of countsOf(found)) {
+      const skipped = loaded.has(place) ? 0 : (this.#skipped.get(place) ?? 0) + 1;
+      this.#skipped.set(place, skipped % PROBE_AFTER);
+      if (skipped < PROBE_AFTER) continue;
+      // The planner may need one block of another place for each of these.
+      if (!this.#canCut) return found;
+      const ofPlace = found.filter((block) => block.found.place === place);
+      blocks = [...blocks, ...ofPlace.slice(-Math.ceil(count / PROBE_SHARE))];
+    }
+    return blocks;
+  }
+
+  /** The blocks that the planner needs, in the order of their ends. */
+  #inOrder(found: readonly FoundPlace[], loads: readonly BlockPlace[]): FoundPlace[] {
+    const needed = new Set(loads.map(placeName));
+    return found.filter((place) => needed.has(placeName(place))).sort((a, b) => this.#end(a) - this.#end(b));
+  }
+
+  #start({ group, index }: BlockPlace): number {
+    return index * this.#kv.parts.spec.groups[group]!.blockSize;
+  }
+
+  #end({ group, index }: BlockPlace): number {
+    return (index + 1) * this.#kv.parts.spec.groups[group]!.blockSize;
+  }
+}
+
+/** All found blocks, and all without one of the places. */
+function alternatives(found: readonly FoundPlace[]): (readonly FoundPlace[])[] {
+  const places = new Set(found.map((block) => block.found.place));
+  if (places.size === 1) return [found];
+  return [found, ...[...places].map((place) => found.filter((block) => block.found.place !== place))];
+}
+
+const countsOf = (blocks: readonly FoundPlace[]): Map<string, number> => countPlaces(blocks.map(({ found }) => found));
+
+/** The parts of the spans in [from, to). */
+function clip(spans: readonly Span[], from: number, to: number): Span[] {
+  const parts: Span[] = [];
+  for (const span of spans) {
+    const part = { start: Math.max(span.start, from), end: Math.min(span.end, to) };
+    if (part.start < part.end) parts.push(part as Span);
+  }
+  return parts;
+}
+
+/** Any other choice than to load all blocks must take less than this part of the time. */
+const CLEARLY = 0.9;
+/** The most cuts that are compared. */
+const CUTS_MAX = 32;
+/** A place of which no block was loaded so often is measured again. */
+export const PROBE_AFTER = 32;
+/** Then one of so many blocks is loaded. */
+const PROBE_SHARE = 4;
