@@ -3,6 +3,7 @@
  * the code has changed and the mutant must change with it.
  */
 import type { TierFaults } from './faults.ts';
+import { loadMutants } from './mutants-of-loads.ts';
 import { saveMutants } from './mutants-of-saves.ts';
 import type { Scenario } from './world.ts';
 
@@ -444,4 +445,5 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   ...saveMutants,
+  ...loadMutants,
 ];

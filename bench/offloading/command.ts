@@ -26,10 +26,13 @@ import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
 import { measureDeadTier } from './dead-tier.ts';
 import { measureTierFirstToken, type TierFirstTokenRow } from './first-token.ts';
 import type { OffloadingBenchOptions } from './offloading-options.ts';
+import { measureRace, type RaceRow } from './race.ts';
 import { measureConversations, measureCost, type TierThroughputRow } from './throughput.ts';
 
-const parts = ['first-token', 'cost', 'dead-tier', 'conversations'] as const;
+const parts = ['first-token', 'race', 'cost', 'dead-tier', 'conversations'] as const;
 type Part = (typeof parts)[number];
+
+type Row = TierFirstTokenRow | RaceRow | TierThroughputRow;
 
 interface OffloadingFlags extends BenchFlags {
   readonly kvTier?: readonly string[];
@@ -94,9 +97,10 @@ async function measure(
     const { parts: chosen = parts } = flags;
     // Before the measurements, which take minutes.
     if (chosen.includes('dead-tier')) await loadRedisLibrary();
-    const rows: (TierFirstTokenRow | TierThroughputRow)[] = [];
+    const rows: Row[] = [];
     if (chosen.includes('first-token'))
       for (const tier of tiers) rows.push(await measureTierFirstToken(options, tier, flags.prefixLen));
+    if (chosen.includes('race')) rows.push(await measureRace(options, flags.prefixLen));
     const { requests, promptLen: promptLength, genLen: generateLength } = flags;
     if (chosen.includes('cost')) rows.push(await measureCost(options, { requests, promptLength, generateLength }));
     if (chosen.includes('dead-tier'))
@@ -116,7 +120,7 @@ function partsFrom(text: string): readonly Part[] {
   return chosen.filter((part) => part !== undefined);
 }
 
-function tableOf(rows: readonly (TierFirstTokenRow | TierThroughputRow)[]): string {
+function tableOf(rows: readonly Row[]): string {
   const lines = rows.map((row) => {
     if (row.kind === 'firstToken') {
       const { tier, prefixLength, loadMs, recomputeMs, speedup } = row;
@@ -127,6 +131,11 @@ function tableOf(rows: readonly (TierFirstTokenRow | TierThroughputRow)[]): stri
         speedup,
         '>= 10',
       ];
+    }
+    if (row.kind === 'race') {
+      const { prefixLength, computeMs, loadMs, raceMs, speedup } = row;
+      const what = `first token after ${prefixLength}, tier as fast as computing, ms`;
+      return [what, raceMs, `computed ${computeMs}, loaded ${loadMs}`, speedup, '<= 2'];
     }
     const { tiers, none, ratio } = row.throughput;
     return [

@@ -273,7 +273,8 @@ export interface SchedulerConnector {
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer;
   /**
    * Once after each answer or missed deadline of `getMatchedBlocks`, when blocks are allocated. `load` has the found
-   * blocks that will be loaded, with their block ids; undefined: none will be. `valid`: the full blocks of the request
+   * blocks that will be loaded, with their block ids; undefined: none will be. With the policy `auto`, called again when
+   * further blocks of the same answer are loaded. `valid`: the full blocks of the request
    * whose KV is valid; O(blocks).
    */
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void;

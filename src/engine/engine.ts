@@ -188,7 +188,7 @@ export class Engine implements AsyncEngine {
 
   /** Connectors call it at any time, when transfers end outside a step or a deferred answer is available. */
   notifyTransfers(): void {
-    this.#parts.scheduler.notifyTransfers();
+    this.#parts.scheduler.notifyTransfers(this.#clock.nowMs());
     this.#work.notify();
   }
 

@@ -297,6 +297,11 @@ export class KvCache {
       this.parts.residency.startLoading(block, this.parts.spec.groups[group]!.blockSize);
   }
 
+  /** Whether some of its tokens can be computed before the blocks arrive for which it waits. */
+  canBegin(request: KvRequest): boolean {
+    return awaitedFrom(this.parts, request) > request.nextPosition();
+  }
+
   /** Whether the request waits for blocks that other requests compute or transfers load. */
   awaitsOthers(request: KvRequest): boolean {
     return awaitedFrom(this.parts, request) !== Infinity;

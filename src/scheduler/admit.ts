@@ -2,7 +2,8 @@ import type { BlockForecast } from '../kv/block-forecast.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
 import { type ExternalKv, type Match, nothingFound } from './external-kv.ts';
-import type { LoadChoice } from './load-choice.ts';
+import type { LoadChoice, Overlap } from './load-choice.ts';
+import { mayRace, withoutBlocks } from './race.ts';
 import type { RequestState } from './request-state.ts';
 import type { RunningList } from './running-list.ts';
 import { spansOf } from './spans-of.ts';
@@ -52,7 +53,9 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
       isForecast = false;
       continue;
     }
-    const match = external === undefined ? nothingFound : findExternal(parts, next, headroom, external);
+    const overlap = draft.isEmpty && mayRace(parts) && waiting.size === 1 ? 'race' : 'none';
+    const found = external === undefined ? nothingFound : external.match(next);
+    const match = found && chooseExternal(parts, next, { headroom, found, overlap });
     if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
     if (match === undefined) {
       forecast.addGrowth(next.kv, tokensMax, -1);
@@ -63,7 +66,8 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
     const loads = kv.admit(next.kv);
     next.admitted(spansOf(kv, loads));
     external?.admitted(next, match, loads);
-    if (external !== undefined && kv.awaitsLoad(next.kv)) {
+    if (overlap === 'race' && kv.canBegin(next.kv)) next.race = withoutBlocks(found!, match);
+    else if (external !== undefined && kv.awaitsLoad(next.kv)) {
       next.status = 'waitingForRemoteKv';
       waitingForRemoteKv.push(next);
       continue;
@@ -104,18 +108,22 @@ function mayLoad({ kv, waitingForRemoteKv, options, forecast }: AdmissionParts, 
   return waitingForRemoteKv.length < LOADS_MIN && kv.canAdmit(next.kv, forecast.toEnd, match.blocks);
 }
 
+interface Found {
+  readonly headroom: number;
+  readonly found: Match;
+  readonly overlap: Overlap;
+}
+
 /**
- * The blocks that a connector promises, that are faster to load than to compute, and that the pool has room for. The last call of `canAdmit` is for the same blocks.
+ * The blocks that a connector promises, that are faster to load than to compute, and that the pool has room for. The last
+ * call of `canAdmit` is for the same blocks.
  */
-function findExternal(
+function chooseExternal(
   { kv, loadChoice }: AdmissionParts,
   next: RequestState,
-  headroom: number,
-  external: ExternalKv,
-): Match | undefined {
-  const found = external.match(next);
-  if (found === undefined) return undefined;
-  const match = loadChoice?.choose(next, found, 'none') ?? found;
+  { headroom, found, overlap }: Found,
+): Match {
+  const match = loadChoice?.choose(next, found, overlap) ?? found;
   if (kv.canAdmit(next.kv, headroom, match.blocks)) return match;
   // In window and state groups, loading needs more blocks at one time than computing.
   kv.canAdmit(next.kv, headroom);

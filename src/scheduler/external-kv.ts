@@ -95,6 +95,10 @@ export class ExternalKv {
   #nowMs = 0;
   #lastStepMs = -Infinity;
   #isNotified: boolean = false;
+  /** The time of the last notification, if it was given. */
+  #notifiedMs: number | undefined;
+  /** When the loads of the present report ended, as far as it is known. */
+  #loadsEndedMs = 0;
   /** Blocks in answers of the connector that the engine did not ask for, or with a wrong key. */
   invalidAnswerCount = 0;
 
@@ -145,8 +149,9 @@ export class ExternalKv {
   }
 
   /** A transfer ended, or a connector knows more. */
-  notify(): void {
+  notify(nowMs?: number): void {
     this.#isNotified = true;
+    this.#notifiedMs = nowMs;
   }
 
   get isNotified(): boolean {
@@ -178,6 +183,11 @@ export class ExternalKv {
       if (this.ledger.isUsable(state.request.id, found)) blocks.push({ group: found.group, index: found.index, found });
     }
     return { blocks, mode: answer.mode };
+  }
+
+  /** False for a block that failed for this request from the same place. */
+  isUsable(state: RequestState, { found }: FoundPlace): boolean {
+    return this.ledger.isUsable(state.request.id, found);
   }
 
   /** The request has blocks. Opens a load of the `placed` blocks, which `match` promises, and informs the connector. */
@@ -241,10 +251,12 @@ export class ExternalKv {
   }
 
   /**
-   * Applies the workers' report. Returns the blocks that have arrived before their load is decided, and the loads that are
+   * Applies the report of a step, which computed tokens if `isComputing`. Returns the blocks that have arrived before their load is decided, and the loads that are
    * decided now, by the report or a deadline, and have waiting requests.
    */
-  receive(output: ConnectorOutput | undefined): ReceivedLoads {
+  receive(output: ConnectorOutput | undefined, isComputing = false): ReceivedLoads {
+    // In a step with tokens, a load may end long before its report.
+    this.#loadsEndedMs = isComputing && this.#isNotified ? (this.#notifiedMs ?? this.#nowMs) : this.#nowMs;
     const change = this.ledger.apply(output ?? emptyOutput);
     this.#connector.updateConnectorOutput(change.accepted);
     const { counters } = change.accepted;
@@ -273,7 +285,7 @@ export class ExternalKv {
   #measure({ timing, orderedMs, job, elsewhere }: OpenLoad, decided?: DecidedLoad): void {
     if (timing === undefined) return;
     const isWhole = decided?.failed.length === 0 && elsewhere.size === 0 && job.mode !== 'sync';
-    this.#loadCost!.end(timing, isWhole ? this.#nowMs - orderedMs : undefined);
+    this.#loadCost!.end(timing, isWhole ? this.#loadsEndedMs - orderedMs : undefined);
   }
 
   /** Counts the loaded tokens of the request by the place that they came from. */

@@ -8,6 +8,13 @@ import type { RequestState } from './request-state.ts';
 /** Whether computing and loading can take place at the same time: then the slower of the two counts, else their sum. */
 export type Overlap = 'none' | 'race';
 
+/** Blocks that could be loaded, ascending. The tokens to be computed if all of them are loaded, and if none is. */
+interface Candidate {
+  readonly blocks: readonly FoundPlace[];
+  readonly spans: readonly Span[];
+  readonly withoutLoads: readonly Span[];
+}
+
 interface Choice {
   readonly ms: number;
   readonly blocks: readonly FoundPlace[];
@@ -43,20 +50,36 @@ export class LoadChoice {
   choose(state: RequestState, match: Match, overlap: Overlap): Match {
     if (match.blocks.length === 0 || !this.#prices.isReady) return match;
     const withoutLoads = this.#kv.preview(state.kv, []).spans;
-    const choices = alternatives(match.blocks).flatMap((found) => this.#cuts(state, found, withoutLoads, overlap));
+    const choices = alternatives(match.blocks).flatMap((found) => {
+      const { spans, loads } = this.#kv.preview(state.kv, found);
+      const blocks = this.#inOrder(found, loads);
+      return this.#cuts({ blocks, spans, withoutLoads }, match.mode === 'sync' ? 'none' : overlap);
+    });
+    return { ...match, blocks: this.#withProbes(match.blocks, this.#best(choices, withoutLoads)) };
+  }
+
+  /** For a request in a race: which of the blocks that it did not load are loaded now. O(blocks). */
+  chooseMore(state: RequestState, match: Match, overlap: Overlap): Match {
+    const withoutLoads = state.kv.rest() as Span[];
+    const blocks = this.#inOrder(match.blocks, match.blocks);
+    let spans = withoutLoads;
+    for (const block of blocks)
+      spans = [...clip(spans, 0, this.#start(block)), ...clip(spans, this.#end(block), Infinity)];
+    return { ...match, blocks: this.#best(this.#cuts({ blocks, spans, withoutLoads }, overlap), withoutLoads) };
+  }
+
+  /** The first choice is to load all blocks. */
+  #best(choices: Choice[], withoutLoads: readonly Span[]): readonly FoundPlace[] {
     choices.push({ ms: this.#prices.computeMs(withoutLoads), blocks: [] });
     const [all] = choices;
     let best = all!;
     for (const choice of choices) if (choice.ms < best.ms) best = choice;
     // A load leaves the processor to other requests, so computing must be clearly faster.
-    if (best.ms > CLEARLY * all!.ms) best = all!;
-    return { ...match, blocks: this.#withProbes(match.blocks, best.blocks) };
+    return best.ms > CLEARLY * all!.ms ? all!.blocks : best.blocks;
   }
 
-  /** The loads after each cut, if no other blocks are found. First the cut at token 0: all blocks are loaded. */
-  #cuts(state: RequestState, found: readonly FoundPlace[], withoutLoads: readonly Span[], overlap: Overlap): Choice[] {
-    const { spans, loads } = this.#kv.preview(state.kv, found);
-    const blocks = this.#inOrder(found, loads);
+  /** The loads after each cut. First the cut at token 0: all blocks are loaded. */
+  #cuts({ blocks, spans, withoutLoads }: Candidate, overlap: Overlap): Choice[] {
     const counts = countsOf(blocks);
     const stride = this.#canCut ? Math.ceil(blocks.length / CUTS_MAX) : blocks.length;
     const choices: Choice[] = [];

@@ -85,7 +85,7 @@ export class Recovery {
     this.#reported = [];
     const invalid = result.invalidBlocks === undefined ? reported : [...result.invalidBlocks, ...reported];
     if (external === undefined) return { invalid, late: nothing, outcomes: nothing };
-    const { arrived, outcomes } = external.receive(result.connectorOutput);
+    const { arrived, outcomes } = external.receive(result.connectorOutput, plan.tokenCount > 0);
     const late = external.lateIn(plan.connectorMetadata);
     for (const place of arrived) kv.loadArrived(place);
     for (const { decided, placed } of outcomes) {

@@ -3,6 +3,7 @@ import type { EngineRequest, RequestStats } from '../core/request.ts';
 import type { SampleRequest, Span } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import type { KvRequest } from '../kv/kv-request.ts';
+import type { Match } from './external-kv.ts';
 
 /**
  * One request from `add` to its end.
@@ -28,6 +29,8 @@ export class RequestState {
   isQueryingConnector: boolean = false;
   /** The latest time at which it stops waiting for an answer. Set by the first "ask later", unset by the admission. */
   queryDeadlineMs: number | undefined;
+  /** The request computes its first tokens while later blocks load: the promised blocks that are not loaded yet. */
+  race: Match | undefined;
   /** How often the request has asked its connector again because a load failed. */
   failedLoadRetries = 0;
   /** The step in flight has tokens of the request, so its blocks do not change before `apply`. */
@@ -98,6 +101,7 @@ export class RequestState {
   preempted(): void {
     this.status = 'waiting';
     this.isQueryingConnector = false;
+    this.race = undefined;
     this.#preemptions++;
   }
 
@@ -106,14 +110,25 @@ export class RequestState {
     for (let i = 0; i < spans.length; i++) {
       const { start, end } = spans[i]!;
       this.#computedTokens += end - start;
-      if (this.#toCompute.length > 0) this.#countFirstTime(start, end);
+      if (this.#toCompute.length > 0) this.#firstTimeTokens += this.#takeFromPlan(start, end);
       if (end <= this.#outputReached) continue;
       this.#firstTimeTokens += end - Math.max(start, this.#outputReached);
       this.#outputReached = end;
     }
   }
 
-  #countFirstTime(start: number, end: number): void {
+  /** These tokens, which the first plan computes, are loaded instead. */
+  loadsInstead(spans: readonly Span[]): void {
+    for (const { start, end } of spans) {
+      const tokens = this.#takeFromPlan(start, end);
+      this.#cachedTokens += tokens;
+      this.#externalTokens += tokens;
+    }
+  }
+
+  /** Removes the tokens from `#toCompute`. Returns how many of them it had. */
+  #takeFromPlan(start: number, end: number): number {
+    let tokens = 0;
     const left: Span[] = [];
     for (const toCompute of this.#toCompute) {
       const from = Math.max(start, toCompute.start);
@@ -122,11 +137,12 @@ export class RequestState {
         left.push(toCompute);
         continue;
       }
-      this.#firstTimeTokens += to - from;
+      tokens += to - from;
       if (toCompute.start < from) left.push(spanOf(toCompute.start, from));
       if (to < toCompute.end) left.push(spanOf(to, toCompute.end));
     }
     this.#toCompute = left;
+    return tokens;
   }
 
   stats(): RequestStats {

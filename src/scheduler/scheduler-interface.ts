@@ -55,8 +55,11 @@ export interface SchedulerInterface {
    */
   apply(plan: StepPlan, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[];
 
-  /** Transfers have ended, or a connector knows more: the next `plan` asks for reports. Called often; O(1). */
-  notifyTransfers(): void;
+  /**
+   * Transfers have ended, or a connector knows more: the next `plan` asks for reports. Called often; O(1). `nowMs`: the
+   * clock of `plan`; loads that end while a step computes are then measured until now and not until its end.
+   */
+  notifyTransfers(nowMs?: number): void;
 
   /**
    * Whether a report about this transfer is still expected. Called by the executor that aggregates the workers'

@@ -17,6 +17,7 @@ import { LoadCost } from './load-cost.ts';
 import { Pace, type StepLoad } from './pace.ts';
 import { addOrPreempt } from './preempt.ts';
 import { promoteLoaded } from './promote.ts';
+import { continueRaces } from './race.ts';
 import { Recovery } from './recovery.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
@@ -127,8 +128,8 @@ export class Scheduler implements SchedulerInterface {
     return this.#external?.ledger.isOpen(id) === true;
   }
 
-  notifyTransfers(): void {
-    this.#external?.notify();
+  notifyTransfers(nowMs?: number): void {
+    this.#external?.notify(nowMs);
   }
 
   nextWakeMs(): number | undefined {
@@ -146,6 +147,7 @@ export class Scheduler implements SchedulerInterface {
     this.#setTime(nowMs);
     if (this.#external !== undefined) this.#waiting.requeueDeferred(this.#external);
     this.#recovery.queryAgain(this.#running, this.#waitingForRemoteKv);
+    if (this.#loadCost !== undefined) continueRaces(this.#parts);
     const draft = new StepDraft(this.#kv, this.#options, this.#pace, this.#loadCost !== undefined);
     let preemptionsBefore: number;
     let promoted: number;
