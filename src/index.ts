@@ -25,6 +25,7 @@ export {
   type KvIdentity,
   type KvIdentityGroup,
   type KvLoadFailurePolicy,
+  type KvLoadPolicy,
   type KvRole,
   type KvTransferConfig,
   type LoadBlock,
