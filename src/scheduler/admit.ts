@@ -53,8 +53,9 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
       isForecast = false;
       continue;
     }
-    const overlap = draft.isEmpty && mayRace(parts) && waiting.size === 1 ? 'race' : 'none';
     const found = external === undefined ? nothingFound : external.match(next);
+    const isAlone = draft.isEmpty && waiting.size === 1;
+    const overlap = isAlone && found?.mode !== 'sync' && mayRace(parts) ? 'race' : 'none';
     const match = found && chooseExternal(parts, next, { headroom, found, overlap });
     if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;
     if (match === undefined) {

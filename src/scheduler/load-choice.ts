@@ -53,7 +53,7 @@ export class LoadChoice {
     const choices = alternatives(match.blocks).flatMap((found) => {
       const { spans, loads } = this.#kv.preview(state.kv, found);
       const blocks = this.#inOrder(found, loads);
-      return this.#cuts({ blocks, spans, withoutLoads }, match.mode === 'sync' ? 'none' : overlap);
+      return this.#cuts({ blocks, spans, withoutLoads }, overlap);
     });
     return { ...match, blocks: this.#withProbes(match.blocks, this.#best(choices, withoutLoads)) };
   }
@@ -115,7 +115,7 @@ export class LoadChoice {
       // The planner may need one block of another place for each of these.
       if (!this.#canCut) return found;
       const ofPlace = found.filter((block) => block.found.place === place);
-      blocks = [...blocks, ...ofPlace.slice(-Math.ceil(count / PROBE_SHARE))];
+      blocks = [...blocks, ...this.#inOrder(ofPlace, ofPlace).slice(-Math.ceil(count / PROBE_SHARE))];
     }
     return blocks;
   }
