@@ -105,6 +105,7 @@ async function open(tier?: JsonObject): Promise<AsyncEngine> {
               // Room for all blocks, so no block is evicted and then looked for in the dead tier.
               cpu_bytes_to_use: 50_000_000,
               secondary_tiers: [tier],
+              kv_load_policy: 'always',
               lookup_timeout_seconds: 0.1,
               load_timeout_seconds: 0.1,
               save_timeout_seconds: 0.2,

@@ -39,6 +39,7 @@ async function open(tier?: JsonObject, hostBytes = 1_500_000): Promise<AsyncEngi
               spec_name: 'TieringOffloadingSpec',
               cpu_bytes_to_use: hostBytes,
               secondary_tiers: [tier],
+              kv_load_policy: 'always',
               // Long for a busy machine: a store that hangs must not end at its deadline.
               lookup_timeout_seconds: 60,
               load_timeout_seconds: 60,

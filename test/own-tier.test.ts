@@ -53,6 +53,7 @@ async function openEngine(tier: JsonObject): Promise<AsyncEngine> {
         spec_name: 'TieringOffloadingSpec',
         cpu_bytes_to_use: 50_000_000,
         secondary_tiers: [tier],
+        kv_load_policy: 'always',
         lookup_timeout_seconds: 60,
       },
     },

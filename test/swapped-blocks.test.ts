@@ -110,6 +110,7 @@ const open = (tier?: JsonObject): Promise<AsyncEngine> =>
               spec_name: 'TieringOffloadingSpec',
               cpu_bytes_to_use: 50_000_000,
               secondary_tiers: [tier],
+              kv_load_policy: 'always',
               lookup_timeout_seconds: 60,
               load_timeout_seconds: 60,
               save_timeout_seconds: 60,
