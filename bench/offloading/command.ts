@@ -52,9 +52,9 @@ export function offloadingCommand(openEngine: OpenMeasuredEngine, context: CliCo
   const command = new Command('offloading')
     .summary('what KV tiers below the pool give and cost')
     .description(
-      'Measure an engine whose KV goes to tiers below the pool, and the same engine without tiers: the time to the first token\n' +
-        'after a prefix that a tier has, compared with computing it; the throughput of requests that reuse nothing; throughput\n' +
-        'and first token while a Redis server below host memory does not answer; and conversations whose KV is three times the\n' +
+      'Measure an engine whose KV goes to tiers below the pool, and the same engine without tiers: the time to the first token ' +
+        'after a prefix that a tier has, compared with computing it; the throughput of requests that reuse nothing; throughput ' +
+        'and first token while a Redis server below host memory does not answer; and conversations whose KV is three times the ' +
         'pool. --kv-tier names the tiers (default: host memory, and a disk in the temporary folder).',
     )
     .option('--parts <list>', `what to measure, with commas between (default: ${parts.join(',')})`, partsFrom)

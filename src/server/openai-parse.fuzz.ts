@@ -10,6 +10,9 @@ import { errorAnswer } from './server-errors.ts';
  */
 const limits: ParseLimits = { vocabSize: 100, maxModelLen: 1000, choicesMax: 8 };
 
+/** A part of a message without its value. */
+const unfilled = /\{\w+\}|undefined/;
+
 const names = [
   ...['prompt', 'messages', 'tokens', 'model', 'stream', 'stream_options', 'n', 'echo', 'logprobs', 'top_logprobs'],
   ...['max_tokens', 'max_completion_tokens', 'min_tokens', 'temperature', 'top_p', 'top_k', 'min_p', 'seed', 'stop'],
@@ -68,7 +71,8 @@ it('accepts a body, or answers 400 with a complete message', () => {
           expect(error).toBeInstanceOf(KvasirError);
           const { status, body: answer } = errorAnswer(error);
           expect(status).toBe(400);
-          expect(answer.error.message).not.toMatch(/\{\w+\}|undefined/);
+          // A message quotes the body, which may have such a text itself.
+          if (!unfilled.test(JSON.stringify(anything))) expect(answer.error.message).not.toMatch(unfilled);
         }
       }
     }),
