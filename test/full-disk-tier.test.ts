@@ -125,7 +125,7 @@ it('all requests end while every store hangs: blocks wait in a bounded queue, an
   expect(bytesBelow(path)).toBe(0);
   expect(countOf(engine, 'tier.GatedDisk.storedBlocks')).toBe(0);
   expect(countOf(engine, 'tier.GatedDisk.dropped')).toBeGreaterThan(0);
-  // Host memory still stores and evicts, because at most half of it waits to be written.
+  // Host memory still stores and evicts, because only blocks that are being written are pinned.
   expect(countOf(engine, 'tier.host.evicted')).toBeGreaterThan(0);
   openGate();
   // Stores go on. Steps report them, so a request is sent until they are reported.

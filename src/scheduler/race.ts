@@ -50,7 +50,7 @@ function continueRace(
   state.race = withoutBlocks(state.race, more);
 }
 
-/** The found blocks without the chosen ones; undefined if there is none. */
+/** The found blocks that were not chosen; undefined if all were chosen. */
 export function withoutBlocks(found: Match, { blocks: chosen }: Match): Match | undefined {
   const names = new Set(chosen.map(placeName));
   const blocks = found.blocks.filter((block) => !names.has(placeName(block)));

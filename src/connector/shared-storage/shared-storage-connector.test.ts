@@ -105,7 +105,7 @@ describe('SharedStorageConnector', () => {
     expect(events).toHaveLength(2);
   });
 
-  it('opens a directory with blocks of other models if nobody listens to events', async () => {
+  it('opens a directory with blocks of other models if the engine has no event handler', async () => {
     const scheduler = await openScheduler(await storageOf({ dtype: 'q8_0' }));
     expect(scheduler.takeEvents()).toEqual([]);
     await scheduler.close();

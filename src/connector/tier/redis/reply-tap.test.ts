@@ -41,7 +41,7 @@ describe('ReplyTap', () => {
         Buffer.from(text),
       ),
       Buffer.from('*2\r\n$3\r\nabc\r\n*1\r\n:4\r\n'),
-      // A block that nobody asks for, and values of other lengths.
+      // A stored block that is not requested, and values of other lengths.
       bulk(stored(9)),
       bulk(stored(1).subarray(1)),
       bulk(stored(1).subarray(0, headerBytes)),
