@@ -4,13 +4,13 @@
  */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../src/base/json.ts';
-import { createEngine } from '../src/compose.ts';
 import type { SchedulerConnector, SchedulerConnectorContext } from '../src/connector/connector.ts';
 import { OffloadingConnector } from '../src/connector/offloading/offloading-connector.ts';
 import { registerConnector } from '../src/connector/registry.ts';
 import type { Tier, TierWrapping } from '../src/connector/tier/tier.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import { promptOf } from './support/drive.ts';
+import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { testsNeed } from './support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from './support/redis-server.ts';
 import { replacing } from './support/replacing.ts';
@@ -88,32 +88,8 @@ const request = (seed: number) => ({
   params: { maxTokens: outputLength, temperature: 0, ignoreEos: true },
 });
 
-async function open(tier?: JsonObject): Promise<AsyncEngine> {
-  return createEngine({
-    model: 'models/kvasir-demo.gguf',
-    threads: 1,
-    kvCacheMemory: 3 << 20,
-    maxModelLen: 512,
-    ...(tier === undefined
-      ? {}
-      : {
-          kvTransferConfig: {
-            kv_connector: 'CountedOffloading',
-            kv_role: 'kv_both',
-            kv_connector_extra_config: {
-              spec_name: 'TieringOffloadingSpec',
-              // Room for all blocks, so no block is evicted and then looked for in the dead tier.
-              cpu_bytes_to_use: 50_000_000,
-              secondary_tiers: [tier],
-              kv_load_policy: 'always',
-              lookup_timeout_seconds: 0.1,
-              load_timeout_seconds: 0.1,
-              save_timeout_seconds: 0.2,
-            },
-          },
-        }),
-  });
-}
+const open = (tier?: JsonObject): Promise<AsyncEngine> =>
+  openEngineWithTier({ tier, connector: 'CountedOffloading', timeouts: { lookup: 0.1, load: 0.1, save: 0.2 } });
 
 async function ask(engine: AsyncEngine, seed: number): Promise<readonly number[]> {
   const tokens: number[] = [];

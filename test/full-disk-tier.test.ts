@@ -3,10 +3,10 @@ import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { JsonObject } from '../src/base/json.ts';
-import { createEngine } from '../src/compose.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
+import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { closeGate, openGate, waitingStores } from './support/gated-disk.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
@@ -22,32 +22,9 @@ afterEach(async () => {
   for (const engine of engines.splice(0)) await engine.close();
 });
 
-async function open(tier?: JsonObject, hostBytes = 1_500_000): Promise<AsyncEngine> {
-  const engine = await createEngine({
-    model: 'models/kvasir-demo.gguf',
-    threads: 1,
-    kvCacheMemory: 3 << 20,
-    maxModelLen: 512,
-    maxNumSeqs: 4,
-    ...(tier === undefined
-      ? {}
-      : {
-          kvTransferConfig: {
-            kv_connector: 'OffloadingConnector',
-            kv_role: 'kv_both',
-            kv_connector_extra_config: {
-              spec_name: 'TieringOffloadingSpec',
-              cpu_bytes_to_use: hostBytes,
-              secondary_tiers: [tier],
-              kv_load_policy: 'always',
-              // Long for a busy machine: a store that hangs must not end at its deadline.
-              lookup_timeout_seconds: 60,
-              load_timeout_seconds: 60,
-              save_timeout_seconds: 600,
-            },
-          },
-        }),
-  });
+async function open(tier?: JsonObject): Promise<AsyncEngine> {
+  // A store that hangs must not end at its deadline.
+  const engine = await openEngineWithTier({ tier, hostBytes: 1_500_000, maxNumSeqs: 4, timeouts: { save: 600 } });
   engines.push(engine);
   return engine;
 }

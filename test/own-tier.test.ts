@@ -6,13 +6,13 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { FolderTier } from '../examples/folder-tier.ts';
 import type { JsonObject } from '../src/base/json.ts';
-import { createEngine } from '../src/compose.ts';
 import type { BlockKey } from '../src/connector/block-key.ts';
 import { suiteIdentity, tierSuite } from '../src/connector/tier/tier.suite.ts';
 import type { TamperableTier } from '../src/connector/tier/tier.ts';
 import type { RequestStats } from '../src/core/request.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import { promptOf } from './support/drive.ts';
+import { openEngineWithTier } from './support/engine-with-tier.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-own-tier-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -40,25 +40,7 @@ tierSuite(
 
 const modulePath = 'examples/folder-tier.ts';
 
-async function openEngine(tier: JsonObject): Promise<AsyncEngine> {
-  return createEngine({
-    model: 'models/kvasir-demo.gguf',
-    threads: 1,
-    kvCacheMemory: 3 << 20,
-    maxModelLen: 512,
-    kvTransferConfig: {
-      kv_connector: 'OffloadingConnector',
-      kv_role: 'kv_both',
-      kv_connector_extra_config: {
-        spec_name: 'TieringOffloadingSpec',
-        cpu_bytes_to_use: 50_000_000,
-        secondary_tiers: [tier],
-        kv_load_policy: 'always',
-        lookup_timeout_seconds: 60,
-      },
-    },
-  });
-}
+const openEngine = (tier: JsonObject): Promise<AsyncEngine> => openEngineWithTier({ tier });
 
 async function ask(engine: AsyncEngine) {
   const tokens: number[] = [];

@@ -8,11 +8,11 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../src/base/json.ts';
-import { createEngine } from '../src/compose.ts';
 import { headerBytes } from '../src/connector/tier/block-header.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
+import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { testsNeed } from './support/needs.ts';
 import { hasRedisServer, needsRedisServer, RedisServer } from './support/redis-server.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from './support/s3-server.ts';
@@ -94,30 +94,7 @@ async function bucket(): Promise<Store> {
   };
 }
 
-const open = (tier?: JsonObject): Promise<AsyncEngine> =>
-  createEngine({
-    model: 'models/kvasir-demo.gguf',
-    threads: 1,
-    kvCacheMemory: 3 << 20,
-    maxModelLen: 512,
-    ...(tier === undefined
-      ? {}
-      : {
-          kvTransferConfig: {
-            kv_connector: 'OffloadingConnector',
-            kv_role: 'kv_both',
-            kv_connector_extra_config: {
-              spec_name: 'TieringOffloadingSpec',
-              cpu_bytes_to_use: 50_000_000,
-              secondary_tiers: [tier],
-              kv_load_policy: 'always',
-              lookup_timeout_seconds: 60,
-              load_timeout_seconds: 60,
-              save_timeout_seconds: 60,
-            },
-          },
-        }),
-  });
+const open = (tier?: JsonObject): Promise<AsyncEngine> => openEngineWithTier({ tier });
 
 const promptCount = 4;
 async function askAll(engine: AsyncEngine): Promise<readonly number[][]> {
