@@ -69,7 +69,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['llama', ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M']],
     ['qwen2', ['F32', 'Q8_0', 'Q4_K_M']],
     ['qwen3', ['F32', 'Q8_0', 'Q4_K_M']],
-    ['qwen3moe', ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M']],
+    ['qwen3moe', ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M', 'MXFP4']],
     ['gemma3', ['F32', 'Q8_0', 'Q4_K_M']],
   ] as const)('equals libllama with architecture %s', (architecture, types) => {
     it.each(types)('and %s weights', async (type) => {
@@ -81,7 +81,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
   });
 
   describe('equals libllama', () => {
-    it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K'] as const)('with %s weights', async (type) => {
+    it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K', 'MXFP4'] as const)('with %s weights', async (type) => {
       await compare(await modelFor(`llama-${type}`, { architecture: 'llama', type }));
     });
 

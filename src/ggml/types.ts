@@ -73,6 +73,7 @@ export const weightTypeNames = [
   'Q4_K',
   'Q5_K',
   'Q6_K',
+  'MXFP4',
 ] as const;
 export type WeightTypeName = (typeof weightTypeNames)[number];
 

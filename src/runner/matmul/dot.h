@@ -33,6 +33,11 @@ INLINE void store_bytes(int8_t *p, ivec x) { _mm_storeu_si128((__m128i *)p, _mm5
 INLINE ivec select_bits(ivec mask, ivec yes, ivec no) {
   return (ivec)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)yes, (__m512i)no, 0xca);
 }
+/* Of each byte's lower four bits, the entry of a table of 16 bytes; upper bits must be 0. */
+INLINE ivec look_up(const int8_t *table, ivec indices) {
+  const __m512i entries = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
+  return (ivec)_mm512_shuffle_epi8(entries, (__m512i)indices);
+}
 /* Adds to each lane the products of its two pairs of 16-bit numbers. */
 INLINE ivec add_pairs(ivec sum, ivec a, ivec b) {
   return (ivec)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
@@ -49,6 +54,10 @@ INLINE void store_bytes(int8_t *p, ivec x) {
   _mm_storel_epi64((__m128i *)p, _mm_packs_epi16(int16s, int16s));
 }
 INLINE ivec select_bits(ivec mask, ivec yes, ivec no) { return (yes & mask) | (no & ~mask); }
+INLINE ivec look_up(const int8_t *table, ivec indices) {
+  const __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
+  return (ivec)_mm256_shuffle_epi8(entries, (__m256i)indices);
+}
 INLINE ivec add_pairs(ivec sum, ivec a, ivec b) { return sum + (ivec)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 
 #endif
@@ -102,6 +111,10 @@ INLINE int16_t total(byte_sums x) { return (int16_t)correction(x, -1); }
 INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) { return add_products(sum, w, x); }
 INLINE ivec signed_start(int32_t correction) { return splat_int(correction); }
 
+/* Small signed weights, with this number added: sums begin with `small_start`. */
+#define SMALL_ADDED 128
+INLINE ivec small_start(int32_t correction) { return splat_int(correction); }
+
 /* The value of a nibble of 1: upper nibbles are not shifted. */
 #define NIBBLE 16
 INLINE ivec lower_nibbles(ivec two) { return two << 4 & splat_byte(-16); }
@@ -144,6 +157,13 @@ INLINE ivec add_signed_products(ivec sum, ivec w, ivec x) {
 INLINE ivec signed_start(int32_t correction) {
   (void)correction;
   return splat_int(0);
+}
+
+/* Three times the 8 for which rows have a correction: weights of -12 to 12 become 12 to 36. */
+#define SMALL_ADDED 24
+INLINE ivec small_start(int32_t correction) {
+  const __m256i once = (__m256i)splat_int(correction);
+  return (ivec)_mm256_add_epi16(_mm256_add_epi16(once, once), once);
 }
 
 #define NIBBLE 1

@@ -1,7 +1,9 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { RowMatmul } from './row-matmul.ts';
-import type { ActivationQuantization, TiledMatmul, TiledMatrix } from './tiled-matmul.ts';
+import type { ActivationQuantization } from './tile-kernels.ts';
+import type { TiledMatmul } from './tiled-matmul.ts';
+import type { TiledMatrix } from './tiled-matrix.ts';
 
 /** Kvasir's kernels for matmuls, which are used where they are better than ggml's. */
 export interface MatmulKernels {

@@ -8,12 +8,15 @@
 
 #define GROUPS 4 /* of four inputs, in half a block */
 #define WEIGHT_BYTES (BLOCK / 2 * TILE_OUTPUTS)
-#define UNIT (1.0f / NIBBLE) /* a power of two: exact */
 
 struct packed {
   f16 scale;
   uint8_t nibbles[BLOCK / 2];
 };
+
+typedef f16 scale_bits;
+/* The factor is a power of two: exact. */
+INLINE vec load_scales(const f16 *scales) { return load_f16(scales) * splat(1.0f / NIBBLE); }
 
 INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) {
   UNROLL for (int g = 0; g < GROUPS; g++) {

@@ -1,16 +1,16 @@
 /*
  * Rows times tiles in which 32 inputs have one scale:
  *
- *   scales  [inputs / 32][TILE_OUTPUTS]   f16
+ *   scales  [inputs / 32][TILE_OUTPUTS]   scale_bits
  *   weights [inputs / 32][...]            in the kernel's layout
  *
- * Before the include, a kernel defines: WEIGHT_BYTES, of 32 inputs; UNIT, the factor of its weights; load_weights; dot,
- * the dot products of a block as integers.
+ * Before the include, a kernel defines: scale_bits, a stored scale; load_scales; WEIGHT_BYTES, of 32 inputs;
+ * load_weights; dot, the dot products of a block as integers.
  */
 INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
-  const f16 *scales = (const f16 *)tile;
-  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * sizeof(f16);
+  const scale_bits *scales = (const scale_bits *)tile;
+  const uint8_t *weights = tile + blocks * TILE_OUTPUTS * sizeof(scale_bits);
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
@@ -19,7 +19,7 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
     _mm_prefetch((const char *)(scales + b * TILE_OUTPUTS) + tile_bytes(blocks), _MM_HINT_T1);
     ivec w[8];
     load_weights(weights + b * WEIGHT_BYTES, w);
-    const vec scale = load_f16(scales + b * TILE_OUTPUTS) * splat(UNIT);
+    const vec scale = load_scales(scales + b * TILE_OUTPUTS);
     UNROLL for (int r = 0; r < rows; r++) {
       const struct quantized *y = x + r * row_blocks(blocks) + b;
       sum[r] = fma_(floats(dot(w, y)), scale * splat(y->scale), sum[r]);

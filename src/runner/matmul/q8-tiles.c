@@ -8,12 +8,14 @@
 
 #define GROUPS 8 /* of four inputs, in a block */
 #define WEIGHT_BYTES (BLOCK * TILE_OUTPUTS)
-#define UNIT 1.0f
 
 struct packed {
   f16 scale;
   int8_t values[BLOCK];
 };
+
+typedef f16 scale_bits;
+INLINE vec load_scales(const f16 *scales) { return load_f16(scales); }
 
 INLINE void load_weights(const uint8_t *weights, ivec w[GROUPS]) {
   UNROLL for (int g = 0; g < GROUPS; g++) w[g] = load_ints(weights + g * TILE_OUTPUTS * 4);

@@ -16,7 +16,7 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
 afterAll(() => device.close());
 
-const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K'] as const;
+const allTypes = ['F16', 'Q8_0', 'Q4_0', 'MXFP4', 'Q4_K', 'Q6_K'] as const;
 type TypeName = (typeof allTypes)[number];
 
 interface Form {
@@ -116,6 +116,11 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
     [96, 48],
     [3072, 1008],
   ],
+  MXFP4: [
+    [32, 16],
+    [96, 48],
+    [3072, 1008],
+  ],
   Q4_K: [
     [256, 16],
     [768, 48],
@@ -180,8 +185,9 @@ describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, f
       const packed = new Uint8Array(rowBytes(ggmlTypeNamed(type)!, inputs) * outputs);
       for (let i = 0; i < packed.length; i++) packed[i] = i % 2 === 0 ? even : odd;
       // A scale of 2^-7 for each block, and for the minima of Q4_K.
+      const scale = type === 'MXFP4' ? [127 - 7] : [0x00, 0x20];
       for (let at = type === 'Q6_K' ? typeSize - 2 : 0; at < packed.length; at += typeSize) {
-        packed.set([0x00, 0x20], at);
+        packed.set(scale, at);
         if (type === 'Q4_K') packed.set([0x00, 0x20], at + 2);
       }
       const matrix = matrixOf(type, inputs, outputs, packed);
@@ -286,6 +292,50 @@ describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, f
   });
 });
 
+describe.each(forms)('matmuls with MXFP4 and any scale, compiled for $name', (form) => {
+  testsNeed(form.isSupported, missing(form));
+  const inputs = 32 * 16;
+  /** All values with every exponent: block b of output o has the exponent 16 * o + b. */
+  const everyScale = (): Matrix => {
+    const packed = new Uint8Array(17 * 16 * 16);
+    for (let block = 0; block < 256; block++) {
+      packed[17 * block] = block;
+      for (let i = 0; i < 16; i++) packed[17 * block + 1 + i] = (i << 4) | ((5 * i + block) & 15);
+    }
+    return matrixOf('MXFP4', inputs, 16, packed);
+  };
+
+  it('have the weights that ggml has', async () => {
+    const matrix = everyScale();
+    const tiles = await openKernels(form, ['MXFP4']);
+    await tiles.take(matrix.placed);
+    const all = Int32Array.from({ length: 16 }, (_, i) => i);
+    const ours = compute(all, 1, (graph, x) => new Matmuls(graph, { tiles }).takeRows(matrix.placed.tensor, x, 16));
+    expectSameBits(ours, matrix.values);
+    matrix.close();
+  });
+
+  it('multiply each block by its scale', async () => {
+    const matrix = everyScale();
+    const tiles = await openKernels(form, ['MXFP4']);
+    await tiles.take(matrix.placed);
+    for (let block = 0; block < 16; block++) {
+      const row = new Float32Array(inputs);
+      row.fill(1, 32 * block + 3, 32 * block + 20);
+      const ours = multiply(tiles, matrix, row);
+      for (let output = 0; output < 16; output++) {
+        const at = inputs * output + 32 * block;
+        const weights = matrix.values.subarray(at + 3, at + 20);
+        const sum = weights.reduce((total, weight) => total + weight, 0);
+        const size = weights.reduce((total, weight) => total + Math.abs(weight), 0);
+        // A scale of ones is 1/127, rounded to F16.
+        if (Number.isFinite(size * 2)) expect(Math.abs(ours[output]! - sum)).toBeLessThanOrEqual(size * 2 ** -11);
+      }
+    }
+    matrix.close();
+  });
+});
+
 describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) => {
   testsNeed(form.isSupported, missing(form));
 
@@ -332,6 +382,7 @@ describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) =
     expect(fits('F16', 48, 24)).toBe(false);
     expect(fits('Q6_K', 1 << 16, 32)).toBe(false);
     expect(fits('Q4_0', 64, 32)).toBe(true);
+    expect(fits('MXFP4', 96, 32)).toBe(true);
     expect(fits('Q5_0', 64, 32)).toBe(false);
   });
 
@@ -345,7 +396,7 @@ describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) =
 describe('all forms', () => {
   testsNeed(supportedForms.length > 1, 'fewer than two forms of the kernels, so there is nothing to compare');
 
-  it.each(['F16', 'Q8_0', 'Q4_0'] as const)('give matmuls with %s the same bits', async (type) => {
+  it.each(['F16', 'Q8_0', 'Q4_0', 'MXFP4'] as const)('give matmuls with %s the same bits', async (type) => {
     const rows = randomFloats(768 * 9, 10);
     const [first, ...others] = await Promise.all(
       supportedForms.map(async (form) => {

@@ -1,0 +1,109 @@
+import type { ComputeDevice } from '../../ggml/device.ts';
+import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
+import { tensorField } from '../../ggml/tensor-struct.ts';
+import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
+
+/** A single row is quantized on the stack. */
+export const inputsMax = 32768;
+
+/** How activations are quantized: inputs that share a scale. Matrices with equal quantization share the result. */
+export type ActivationQuantization = 'none' | 'by 32' | 'by 256';
+
+/** What is known of a kernel before it is compiled. */
+interface Kind {
+  readonly file: string;
+  readonly headers: readonly string[];
+  readonly activations: ActivationQuantization;
+  /** Inputs of a block: `BLOCK` in C. */
+  readonly blockInputs: number;
+}
+
+const shared = ['dot.h', 'tiles.h', 'tile-operations.h', 'expert-operations.h'];
+const by32 = { headers: [...shared, 'q8-rows.h', 'q8-matmul.h'], activations: 'by 32', blockInputs: 32 } as const;
+const by256 = { headers: [...shared, 'k-rows.h'], activations: 'by 256', blockInputs: 256 } as const;
+/** By type of weights. */
+const kinds: Readonly<Record<string, Kind>> = {
+  F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
+  Q8_0: { file: 'q8-tiles.c', ...by32 },
+  Q4_0: { file: 'q4-tiles.c', ...by32 },
+  MXFP4: { file: 'mxfp4-tiles.c', ...by32 },
+  Q4_K: { file: 'q4k-tiles.c', ...by256 },
+  Q6_K: { file: 'q6k-tiles.c', ...by256 },
+};
+
+/** The compiled kernel of a type of weights. */
+export interface TileKernel {
+  readonly activations: ActivationQuantization;
+  readonly blockInputs: number;
+  /** The instructions for which the kernel is compiled: `FORM` in C. */
+  readonly form: string;
+  readonly sourceDigest: string;
+  /** Outputs in a tile. */
+  readonly tileOutputs: number;
+  /** Bytes of a quantized row. */
+  quantizedBytes(inputs: number): number;
+  readonly quantizeRows: RawPtr;
+  readonly multiply: RawPtr;
+  readonly multiplyRow: RawPtr;
+  readonly takeRows: RawPtr;
+  readonly orderPairs: RawPtr;
+  readonly quantizeInOrder: RawPtr;
+  readonly multiplyExperts: RawPtr;
+  readonly multiplyExpertsOfToken: RawPtr;
+  tile(matrix: RawPtr, scratch: RawPtr, inputs: number, first: number, end: number): void;
+}
+
+/** Compiles and loads the kernels for the given types of weights. Types without a kernel are not in the result. */
+export async function openTileKernels(
+  { native }: ComputeDevice,
+  types: Iterable<string>,
+  options: CompileOptions,
+): Promise<ReadonlyMap<string, TileKernel>> {
+  const wanted = new Set(types);
+  const open = async ([type, kind]: [string, Kind]): Promise<[string, TileKernel] | undefined> => {
+    try {
+      return [type, await openNative(sourceOf(kind), options, (compiled) => kernelOf(native, kind, compiled))];
+    } catch (error) {
+      const instead =
+        "ggml's kernels are used instead, which are slower, and the text may differ from engines that have the kernel.";
+      return doWithout(error, `The kernel for ${type} matrices`, instead, options);
+    }
+  };
+  const opened = await Promise.all(Object.entries(kinds).flatMap((entry) => (wanted.has(entry[0]) ? open(entry) : [])));
+  return new Map(opened.filter((entry) => entry !== undefined));
+}
+
+const below = (name: string): string => `runner/matmul/${name}`;
+
+function sourceOf({ file, headers }: Kind): NativeSource {
+  const definitions = {
+    INPUTS_MAX: inputsMax,
+    TENSOR_SOURCE: tensorField.source,
+    TENSOR_DATA: tensorField.data,
+    TENSOR_NE: tensorField.ne,
+    TENSOR_NB: tensorField.nb,
+  };
+  return { file: below(file), headers: ['native/vector.h', ...headers.map(below)], definitions };
+}
+
+function kernelOf(native: NativeApi, { activations, blockInputs }: Kind, { path, sourceDigest }: Compiled): TileKernel {
+  const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();
+  const quantizedBytes = native.functionIn(path, 'kvasir_quantized_bytes', 'i64', 'i64');
+  return {
+    activations,
+    blockInputs,
+    form: native.functionIn(path, 'kvasir_form', 'str')(),
+    sourceDigest,
+    tileOutputs: Number(native.functionIn(path, 'kvasir_tile_outputs', 'i64')()),
+    quantizedBytes: (inputs) => Number(quantizedBytes(inputs)),
+    quantizeRows: pointer('quantize_rows'),
+    multiply: pointer('multiply'),
+    multiplyRow: pointer('multiply_row'),
+    takeRows: pointer('take_rows'),
+    orderPairs: pointer('order_pairs'),
+    quantizeInOrder: pointer('quantize_in_order'),
+    multiplyExperts: pointer('multiply_experts'),
+    multiplyExpertsOfToken: pointer('multiply_experts_of_token'),
+    tile: native.functionIn(path, 'kvasir_tile', 'void', 'raw', 'raw', 'i64', 'i64', 'i64'),
+  };
+}
