@@ -124,6 +124,57 @@ export class GraphBuilder {
     const { native } = this.#device;
     return this.scale(native.ggml_tanh(this.#context, this.scale(x, 1 / cap)), cap);
   }
+  silu(x: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_silu(this.#context, x);
+  }
+  sigmoid(x: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_sigmoid(this.#context, x);
+  }
+  /** log(1 + e^x) */
+  softplus(x: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_softplus(this.#context, x);
+  }
+  /** A tensor with the shape of x, in which every element is 0. */
+  zerosLike(x: TensorPtr): TensorPtr {
+    const { native } = this.#device;
+    return native.ggml_fill(this.#context, this.contiguous(x), 0);
+  }
+  /** The rows of a, each followed by the same row of b. */
+  concatColumns(a: TensorPtr, b: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_concat(this.#context, a, b, 0);
+  }
+  transpose(x: TensorPtr): TensorPtr {
+    const { native } = this.#device;
+    return native.ggml_cont(this.#context, native.ggml_transpose(this.#context, x));
+  }
+  /** A copy of a view. */
+  contiguous(x: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_cont(this.#context, x);
+  }
+  /** Writes x into `target`, which has as many elements. */
+  copyInto(x: TensorPtr, target: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_cpy(this.#context, x, target);
+  }
+  /** x `[taps - 1 + rows, channels]`, kernel `[taps, channels]` -> `[channels, rows]`. */
+  convolution(x: TensorPtr, kernel: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_ssm_conv(this.#context, x, kernel);
+  }
+  /**
+   * The recurrence of Mamba-2: state `[stateSize, headDim, heads]`, x `[headDim, heads, rows]`, dt `[heads, rows]`, a
+   * `[1, heads]`, b and c `[stateSize, groups, rows]`, ids I32 `[1]` = 0. The result is y `[headDim, heads, rows]`,
+   * followed by the next state.
+   */
+  scan(state: TensorPtr, p: Readonly<Record<'x' | 'dt' | 'a' | 'b' | 'c' | 'ids', TensorPtr>>): TensorPtr {
+    return this.#device.native.ggml_ssm_scan(this.#context, state, p.x, p.dt, p.a, p.b, p.c, p.ids, 1);
+  }
+  /**
+   * The recurrence of a gated delta net: state `[headDim, headDim, heads]`, q and k `[headDim, key heads, rows]`, v
+   * `[headDim, heads, rows]`, gate and beta `[1, heads, rows]`. The result is y `[headDim, heads, rows]`, followed by the
+   * next state.
+   */
+  deltaNet(state: TensorPtr, p: Readonly<Record<'q' | 'k' | 'v' | 'gate' | 'beta', TensorPtr>>): TensorPtr {
+    return this.#device.native.ggml_gated_delta_net(this.#context, p.q, p.k, p.v, p.gate, p.beta, state, 1);
+  }
   /** x `[headDim, heads, rows]`, positions I32 `[rows]`, freqFactors F32 `[dimension / 2]` or none. */
   rope(x: TensorPtr, positions: TensorPtr, freqFactors: TensorPtr | undefined, p: RopeConfig): TensorPtr {
     return this.#device.native.ggml_rope_ext(
@@ -244,6 +295,11 @@ export class GraphBuilder {
   /** ne1. */
   rowCountOf(tensor: TensorPtr): number {
     return Number(this.#fields.getBigInt64(this.#fieldsOf(tensor) + tensorField.ne + 8, true));
+  }
+
+  /** Bytes from one element to the next in a dimension. */
+  strideOf(tensor: TensorPtr, dimension: number): number {
+    return Number(this.#fields.getBigInt64(this.#fieldsOf(tensor) + tensorField.nb + 8 * dimension, true));
   }
 
   /** Allocates memory for every tensor; afterwards inputs can be written. Throws `outOfNativeMemory`. */

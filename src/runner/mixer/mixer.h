@@ -1,0 +1,60 @@
+/*
+ * What the kernels of mixers share. They are ggml's custom operations over the rows (tokens) of a step, which belong to
+ * several sequences of different lengths. Rows that belong to no segment are padding, and their results are 0.
+ */
+#include "vector.h"
+#include "states.h"
+#include <math.h>
+
+INLINE char *pointer_at(const char *p, int offset) {
+  char *q;
+  memcpy(&q, p + offset, sizeof q);
+  return q;
+}
+INLINE int64_t int64_at(const char *p, int offset) {
+  int64_t x;
+  memcpy(&x, p + offset, sizeof x);
+  return x;
+}
+#define SOURCE(tensor, i) pointer_at(tensor, TENSOR_SOURCE + (i) * (int)sizeof(char *))
+#define DATA(tensor) pointer_at(tensor, TENSOR_DATA)
+#define NE(tensor, i) int64_at(tensor, TENSOR_NE + 8 * (i))
+#define NB(tensor, i) int64_at(tensor, TENSOR_NB + 8 * (i))
+
+/* F32 [.., heads, rows], also as a view. Strides in floats. */
+struct heads {
+  const float *data;
+  int64_t head_stride, row_stride;
+};
+INLINE struct heads heads_of(const char *tensor) {
+  return (struct heads){(const float *)DATA(tensor), NB(tensor, 1) / 4, NB(tensor, 2) / 4};
+}
+
+INLINE const float *state_read(const struct segment *segment, int64_t offset) {
+  return segment->read == NULL ? NULL : (const float *)(segment->read + offset);
+}
+INLINE float *state_write(const struct segment *segment, int64_t offset) { return (float *)(segment->write + offset); }
+
+/* The first row after all segments. */
+INLINE int64_t rows_end(const struct state_rows *rows) {
+  if (rows->count == 0) return 0;
+  const struct segment *last = rows->segments + rows->count - 1;
+  return last->first_row + last->row_count;
+}
+
+#ifdef STATE_VECTORS
+/*
+ * Sums over the elements of a state's row have the order of ggml: element i is added to sum i / LANES % 4, then sums two
+ * apart are added, then neighbours, then lanes.
+ */
+#define SUMS 4
+INLINE vec joined(const vec sum[SUMS]) {
+  const vec all = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+#if LANES == 8
+  /* ggml adds neighbouring lanes before lanes two apart. */
+  return SHUFFLE(all, all, 0, 2, 1, 3, 4, 6, 5, 7);
+#else
+  return all;
+#endif
+}
+#endif
