@@ -24,6 +24,7 @@ describe('a request whose logits are NaN', () => {
     ['llama', { architecture: 'llama', type: 'F32' }],
     // ggml sorts the probabilities of more than 16 experts with an algorithm that needs an order of all numbers.
     ['experts', { architecture: 'qwen3moe', type: 'F32', typeOfLayer: () => 'Q8_0' as const, experts }],
+    ['experts with biases', { architecture: 'gpt-oss', type: 'F32', typeOfLayer: () => 'Q8_0' as const, experts }],
   ] as const;
   const title = 'ends with KVASIR_BROKEN_LOGITS, and the other requests of the batch get the same text as alone: %s';
   it.each(models)(title, async (name, model) => {

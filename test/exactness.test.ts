@@ -39,6 +39,8 @@ const models = [
   // Its prompt is longer than three windows.
   ['gemma3', 'Q8_0', 'f16', 'our', 'native'],
   ['gemma3', 'F16', 'f16', "ggml's", 'gather'],
+  ['gpt-oss', 'MXFP4', 'f16', 'our', 'native'],
+  ['gpt-oss', 'MXFP4', 'f16', "ggml's", 'gather'],
 ] as const;
 const name = '%s with %s weights, KV of type %s, %s matmuls and %s attention';
 describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype, matmuls, attention) => {
@@ -49,7 +51,8 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
 
   beforeAll(async () => {
     const path = folder.file(`${architecture}-${type}.gguf`);
-    const layers = architecture === 'gemma3' ? { layers: 3, windowPattern: 3 } : {};
+    const hasWindows = architecture === 'gemma3' || architecture === 'gpt-oss';
+    const layers = hasWindows ? { layers: 3, windowPattern: 3 } : {};
     await writeTinyModel(path, { architecture, type, ...layers });
     const matmulKernels = matmuls === 'our';
     drive = await Drive.open(path, { kvCacheBytes, kvType: kvTypes[kvCacheDtype], matmulKernels, attention });

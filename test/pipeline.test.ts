@@ -86,6 +86,7 @@ describe('a model in two and in three stages computes the same bits as the whole
     ['qwen3, Q4_K', { architecture: 'qwen3', type: 'Q4_K' }],
     ['gemma3, Q8_0', { architecture: 'gemma3', type: 'Q8_0' }],
     ['qwen3moe, Q4_K and Q6_K', { architecture: 'qwen3moe', type: 'Q4_K_M' }],
+    ['gpt-oss, MXFP4', { architecture: 'gpt-oss', type: 'MXFP4', ropeScaling: 'yarn' }],
     ['llama, Q4_K and Q6_K', { architecture: 'llama', type: 'Q4_K_M', tied: true }],
   ];
 

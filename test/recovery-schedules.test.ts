@@ -60,9 +60,11 @@ const subjects: readonly Subject[] = [
   { name: 'a random qwen3', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random gemma3', model: tiny({ architecture: 'gemma3', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random gemma3 with three groups', model: tiny(unequal), ranks: 1 },
+  { name: 'a random gpt-oss', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 1 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2 },
   { name: 'a random qwen3 on two ranks', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 2 },
   { name: 'a random qwen3moe on two ranks', model: tiny({ architecture: 'qwen3moe', type: 'Q8_0' }), ranks: 2 },
+  { name: 'a random gpt-oss on two ranks', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 2 },
   // The second rank has no layer of the third group.
   { name: 'a random gemma3 on two ranks', model: tiny(unequal), ranks: 2 },
 ];

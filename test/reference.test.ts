@@ -45,6 +45,8 @@ type Compare = (path: string, options?: CompareOptions) => Promise<void>;
  * With a router like libllama's, the distance was below 0.001.
  */
 const singleRouter = 0.02;
+/** A layer with a window and a layer without. With four layers, the biases amplify the router's 1e-7 to 0.07 where activations are rounded. */
+const gptOssLayers = { layers: 2 };
 const onGgml: Compare = (path, { repack = true, tolerance = gathered.tolerance } = {}) =>
   compareWithLibllama(path, { ...gathered, tolerance, options: { repack, attention: 'gather', matmulKernels: false } });
 const onOurs: Compare = (path, { repack = true, isF32 = false } = {}) =>
@@ -71,10 +73,13 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['qwen3', ['F32', 'Q8_0', 'Q4_K_M']],
     ['qwen3moe', ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M', 'MXFP4']],
     ['gemma3', ['F32', 'Q8_0', 'Q4_K_M']],
+    ['gpt-oss', ['F32', 'F16', 'Q8_0', 'Q4_K_M', 'MXFP4']],
   ] as const)('equals libllama with architecture %s', (architecture, types) => {
     it.each(types)('and %s weights', async (type) => {
-      const path = await modelFor(`${architecture}-${type}`, { architecture, type });
-      const isRounded = architecture === 'qwen3moe' && (type === 'F16' || type === 'BF16');
+      const layers = architecture === 'gpt-oss' ? gptOssLayers : {};
+      const path = await modelFor(`${architecture}-${type}`, { architecture, type, ...layers });
+      const hasExperts = architecture === 'qwen3moe' || architecture === 'gpt-oss';
+      const isRounded = hasExperts && (type === 'F16' || type === 'BF16');
       const tolerance = architecture === 'gemma3' ? gelu : isRounded ? singleRouter : undefined;
       await compare(path, { isF32: type === 'F32', tolerance });
     });
@@ -116,6 +121,26 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
         await modelFor(`gemma3-${name.replaceAll(/\W/g, '-')}`, { architecture: 'gemma3', type: 'F32', ...options }),
         { isF32: true, tolerance: gelu },
       );
+    });
+
+    const gptOssVariants: [name: string, options: Partial<ModelOptions>][] = [
+      ['a window that the prompt does not fill', { window: 200 }],
+      ['a window of one block', { window: 16 }],
+      ['a window in every layer', { windowPattern: 0 }],
+      ['full attention in every third layer', { windowPattern: 3, layers: 5 }],
+      ['YaRN', { ropeScaling: 'yarn' }],
+      ['YaRN, and another base of RoPE in layers with a window', { ropeScaling: 'yarn', windowFreqBase: 500 }],
+      ['eight query heads for each KV head', { heads: 16, headsKv: 2 }],
+      ['no biases of queries, keys and values', { qkvBias: false }],
+    ];
+    it.each(gptOssVariants)('with architecture gpt-oss and %s', async (name, options) => {
+      const path = await modelFor(`gpt-oss-${name.replaceAll(/\W/g, '-')}`, {
+        ...gptOssLayers,
+        architecture: 'gpt-oss',
+        type: 'F32',
+        ...options,
+      });
+      await compare(path, { isF32: true });
     });
 
     const mixtures: [name: string, experts: ExpertConfig][] = [

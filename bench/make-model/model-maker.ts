@@ -16,7 +16,10 @@ import { CHAT_TEMPLATE, makeVocabulary, type Vocabulary } from './vocabulary-mak
 
 export interface ModelOptions {
   readonly architecture: Architecture;
-  /** The type of the matrices; `Q4_K_M` mixes Q4_K and Q6_K as llama.cpp does. Norms and biases are F32. */
+  /**
+   * The type of the matrices. Norms and biases are F32. `Q4_K_M` mixes Q4_K and Q6_K as llama.cpp does. With MXFP4, only
+   * the experts of gpt-oss have this type, and its other matrices Q8_0, as in the published files.
+   */
   readonly type: WeightTypeName | 'Q4_K_M';
   /** Another type for the matrices of some layers; undefined means `type`. */
   readonly typeOfLayer?: (layer: number) => WeightTypeName | undefined;
@@ -26,7 +29,7 @@ export interface ModelOptions {
   readonly headsKv?: number;
   readonly headDim?: number;
   readonly feedForward?: number;
-  /** Of qwen3moe. */
+  /** Of qwen3moe and gpt-oss. */
   readonly experts?: ExpertConfig;
   /** At least 264. */
   readonly vocab?: number;
@@ -37,10 +40,12 @@ export interface ModelOptions {
   /** Biases of queries, keys and values; by default qwen2 has them. */
   readonly qkvBias?: boolean;
   readonly ropeScaling?: 'none' | 'linear' | 'yarn' | 'llama3';
-  /** Of gemma3: tokens of its sliding window; 0: no layer has a window. */
+  /** Of gemma3 and gpt-oss: tokens of its sliding window; 0: no layer of gemma3 has a window. */
   readonly window?: number;
-  /** Of gemma3: of so many layers, the last has full attention. */
+  /** Of gemma3 and gpt-oss: of so many layers, the last has full attention. */
   readonly windowPattern?: number;
+  /** Of gemma3 and gpt-oss: the base of RoPE in layers with a window. */
+  readonly windowFreqBase?: number;
   /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
   readonly finalSoftCap?: number;
 }
@@ -81,13 +86,14 @@ function configOf(options: ModelOptions): ModelConfig {
   const headDim = options.headDim ?? 64;
   const isGemma = options.architecture === 'gemma3';
   const isQwen3 = options.architecture === 'qwen3' || options.architecture === 'qwen3moe';
-  const hasExperts = options.architecture === 'qwen3moe';
+  const isGptOss = options.architecture === 'gpt-oss';
+  const hasExperts = options.architecture === 'qwen3moe' || isGptOss;
   return {
     architecture: options.architecture,
     name: `random ${options.architecture} ${options.type}`,
     contextLength: options.context ?? 4096,
     vocabSize: options.vocab ?? 320,
-    layerCount: options.layers ?? (isGemma ? 4 : 2),
+    layerCount: options.layers ?? (isGemma || isGptOss ? 4 : 2),
     embeddingLength: options.embedding ?? 256,
     headCount: options.heads ?? 4,
     headCountKv: options.headsKv ?? 2,
@@ -108,7 +114,11 @@ function configOf(options: ModelOptions): ModelConfig {
       originalContextLength: options.context ?? 4096,
       hasFreqFactors: options.ropeScaling === 'llama3',
     },
-    hasQkvBias: options.qkvBias ?? options.architecture === 'qwen2',
+    hasQkvBias: options.qkvBias ?? (options.architecture === 'qwen2' || isGptOss),
+    hasOutputBias: isGptOss,
+    hasSinks: isGptOss,
+    hasExpertBias: isGptOss,
+    feedForwardNormName: isGptOss ? 'post_attention_norm' : 'ffn_norm',
     attentionScale: 1 / Math.sqrt(headDim),
     embeddingScale: isGemma ? Math.sqrt(options.embedding ?? 256) : 1,
     hasQkNorm: isQwen3 || isGemma,
@@ -119,7 +129,8 @@ function configOf(options: ModelOptions): ModelConfig {
 
 /** llama.cpp's mixture for Q4_K_M: more bits for the head, and for values and `ffn_down` in about half of the layers. */
 function tensorType(name: string, dimensions: number, type: ModelOptions['type'], config: ModelConfig): string {
-  if (dimensions === 1 || name.endsWith('.ffn_gate_inp.weight')) return 'F32';
+  if (dimensions === 1 || name.endsWith('.bias') || name.endsWith('.ffn_gate_inp.weight')) return 'F32';
+  if (type === 'MXFP4' && config.architecture === 'gpt-oss') return name.includes('_exps.') ? 'MXFP4' : 'Q8_0';
   if (type !== 'Q4_K_M') return type;
   if (name === 'output.weight' || (name === 'token_embd.weight' && config.tiedEmbeddings)) return 'Q6_K';
   const layer = Number(/^blk\.(\d+)\.(attn_v|ffn_down|ffn_down_exps)\./.exec(name)?.[1] ?? Number.NaN);
@@ -203,24 +214,28 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
     f32('rope.scaling.factor', 4);
     u32('rope.scaling.original_context_length', config.contextLength / 4);
   }
-  if (config.architecture === 'gemma3') setGemmaMetadata(native, gguf, options);
+  if (config.architecture === 'gemma3' || config.architecture === 'gpt-oss') setWindow(native, gguf, options);
 }
 
 /** A small window, so that short prompts of tests are longer. */
-function setGemmaMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions): void {
-  native.gguf_set_val_u32(gguf, 'gemma3.attention.sliding_window', options.window ?? 40);
-  native.gguf_set_val_u32(gguf, 'gemma3.attention.sliding_window_pattern', options.windowPattern ?? 2);
+function setWindow(native: NativeApi, gguf: GgufPtr, options: ModelOptions): void {
+  const key = (name: string): string => `${options.architecture}.${name}`;
+  native.gguf_set_val_u32(gguf, key('attention.sliding_window'), options.window ?? 40);
+  native.gguf_set_val_u32(gguf, key('attention.sliding_window_pattern'), options.windowPattern ?? 2);
   if (options.finalSoftCap !== undefined)
-    native.gguf_set_val_f32(gguf, 'gemma3.final_logit_softcapping', options.finalSoftCap);
+    native.gguf_set_val_f32(gguf, key('final_logit_softcapping'), options.finalSoftCap);
+  if (options.windowFreqBase !== undefined)
+    native.gguf_set_val_f32(gguf, key('rope.freq_base_swa'), options.windowFreqBase);
 }
 
 function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
   const vocabulary: Vocabulary = makeVocabulary(config.vocabSize);
   const isLlama = config.architecture === 'llama';
+  const splitting = isLlama ? 'llama-bpe' : config.architecture === 'gpt-oss' ? 'gpt-4o' : 'qwen2';
   const key = (name: string): string => `tokenizer.ggml.${name}`;
   const int32 = 5;
   native.gguf_set_val_str(gguf, key('model'), 'gpt2');
-  native.gguf_set_val_str(gguf, key('pre'), isLlama ? 'llama-bpe' : 'qwen2');
+  native.gguf_set_val_str(gguf, key('pre'), splitting);
   native.gguf_set_arr_str(gguf, key('tokens'), vocabulary.tokens, vocabulary.tokens.length);
   native.gguf_set_arr_data(gguf, key('token_type'), int32, vocabulary.types, vocabulary.types.length);
   native.gguf_set_arr_str(gguf, key('merges'), vocabulary.merges, vocabulary.merges.length);
@@ -269,8 +284,9 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
   const matrix = 1 / Math.sqrt(columns);
   if (name === ROPE_FREQS) return { mean: 4, deviation: 0.5, rowSpread: 0 };
   // With smaller norms, the sum of the layers would be smaller than the embedding times its scale.
-  if (/\.post_\w+_norm\.weight$/.test(name)) return { mean: 10, deviation: 1, rowSpread: 0 };
+  if (config.hasPostNorms && /\.post_\w+_norm\.weight$/.test(name)) return { mean: 10, deviation: 1, rowSpread: 0 };
   if (name.endsWith('norm.weight')) return { mean: 1, deviation: 0.1, rowSpread: 0 };
+  if (name.endsWith('attn_sinks.weight')) return { mean: 0, deviation: 2, rowSpread: 0 };
   if (name.endsWith('.bias')) return { mean: 0, deviation: 0.5, rowSpread: 0 };
   if (name === 'output.weight') return { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 };
   if (name === 'token_embd.weight') {
@@ -280,6 +296,9 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
   }
   // One expert of a token has most of the weight: where rounding chooses another last expert, little changes.
   if (name.includes('ffn_gate_inp')) return { mean: 0, deviation: 4 * matrix, rowSpread: 0 };
+  // Some values of gpt-oss are larger than the limit of its networks.
+  if (config.hasExpertBias && /ffn_(gate|up)_exps/.test(name))
+    return { mean: 0, deviation: 2.5 * matrix, rowSpread: 0 };
   const outward = name.includes('attn_output') || name.includes('ffn_down');
   return { mean: 0, deviation: (outward ? 3 : 1.5) * matrix, rowSpread: 0 };
 }

@@ -11,6 +11,19 @@ const qwen3moe = {
   context: 40_960,
 } as const;
 
+const gptOss = {
+  architecture: 'gpt-oss',
+  embedding: 1440,
+  heads: 32,
+  headsKv: 4,
+  headDim: 64,
+  feedForward: 1440,
+  experts: { count: 32, used: 4, feedForwardLength: 1440 },
+  window: 128,
+  context: 131_072,
+  ropeScaling: 'yarn',
+} as const;
+
 /** The shapes of models for benches. */
 export const shapes = {
   'qwen3-0.6b': {
@@ -29,6 +42,10 @@ export const shapes = {
   'qwen3moe-2b': { ...qwen3moe, layers: 24, vocab: 151_936, tied: true },
   /** Four of these layers. */
   'qwen3moe-0.3b': { ...qwen3moe, layers: 4, vocab: 32_000, tied: true },
+  /** Half the width of OpenAI's 20B: 2.0 thousand million weights in its layers, of which a token uses 0.3. */
+  'gpt-oss-2b': { ...gptOss, layers: 10, vocab: 32_000 },
+  /** Two of these layers. */
+  'gpt-oss-0.4b': { ...gptOss, layers: 2, vocab: 32_000 },
 } as const satisfies Readonly<Record<string, Omit<ModelOptions, 'type'>>>;
 
 export type ModelShape = keyof typeof shapes;

@@ -14,11 +14,14 @@ export interface ExpertConfig {
 /** ggml's top-k sorts the experts of a token in memory on the stack. */
 const expertsMax = 1024;
 
-/** Reads the experts of an architecture that has them in every layer. */
+/**
+ * Reads the experts of an architecture that has them in every layer. `sharedWidth`: the width that the chosen experts
+ * share if the metadata has no width of an expert.
+ */
 export function readExpertConfig(
   { metadata, path }: GgufFile,
   architecture: string,
-  feedForwardLength: number,
+  sharedWidth?: number,
 ): ExpertConfig {
   const read = (name: string, largest: number, fallback?: number): number => {
     const key = `${architecture}.${name}`;
@@ -34,6 +37,6 @@ export function readExpertConfig(
   };
   refuse('expert_group_count', metadata.u32(`${architecture}.expert_group_count`));
   refuse('expert_weights_scale', metadata.f32(`${architecture}.expert_weights_scale`));
-  const width = Math.floor(feedForwardLength / used);
+  const width = sharedWidth === undefined ? undefined : Math.floor(sharedWidth / used);
   return { count, used, feedForwardLength: read('expert_feed_forward_length', 1 << 24, width) };
 }

@@ -150,6 +150,7 @@ export const table = {
   ggml_add: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
   ggml_mul: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
   ggml_div: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
+  ggml_add_id: ['base', 'tensor', 'ctx', 'tensor', 'tensor', 'tensor'],
   ggml_mul_mat: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
   ggml_mul_mat_id: ['base', 'tensor', 'ctx', 'tensor', 'tensor', 'tensor'],
   ggml_rms_norm: ['base', 'tensor', 'ctx', 'tensor', 'f32'],
@@ -169,6 +170,7 @@ export const table = {
   ggml_gated_delta_net: ['base', 'tensor', 'ctx', 'tensor', 'tensor', 'tensor', 'tensor', 'tensor', 'tensor', 'i64'],
   ggml_tanh: ['base', 'tensor', 'ctx', 'tensor'],
   ggml_swiglu_split: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
+  ggml_swiglu_oai: ['base', 'tensor', 'ctx', 'tensor', 'tensor', 'f32', 'f32'],
   ggml_geglu_split: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
   ggml_rope_ext: [
     'base',
@@ -189,6 +191,7 @@ export const table = {
   ],
   ggml_custom_4d: ['base', 'tensor', 'ctx', 'i32', 'i64', 'i64', 'i64', 'i64', 'data', 'i32', 'raw', 'i32', 'raw'],
   ggml_flash_attn_ext: ['base', 'tensor', 'ctx', 'tensor', 'tensor', 'tensor', 'tensor', 'f32', 'f32', 'f32'],
+  ggml_flash_attn_ext_add_sinks: ['base', 'void', 'tensor', 'tensor'],
 
   ggml_new_graph_custom: ['base', 'graph', 'ctx', 'size', 'bool'],
   ggml_build_forward_expand: ['base', 'void', 'graph', 'tensor'],

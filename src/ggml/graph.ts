@@ -95,13 +95,20 @@ export class GraphBuilder {
   largest(x: TensorPtr, count: number): TensorPtr {
     return this.#device.native.ggml_argsort_top_k(this.#context, x, count);
   }
+  /** `[1, rows]`: the sum of each row. */
+  sumRows(x: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_sum_rows(this.#context, x);
+  }
   /** `[1, rows]`: the sum of each row, or `minimum` if the sum is smaller. */
   sumRowsAtLeast(x: TensorPtr, minimum: number): TensorPtr {
-    const { native } = this.#device;
-    return native.ggml_clamp(this.#context, native.ggml_sum_rows(this.#context, x), minimum, Number.POSITIVE_INFINITY);
+    return this.#device.native.ggml_clamp(this.#context, this.sumRows(x), minimum, Number.POSITIVE_INFINITY);
   }
   add(a: TensorPtr, b: TensorPtr): TensorPtr {
     return this.#device.native.ggml_add(this.#context, a, b);
+  }
+  /** Adds to each row of x, `[n, chosen, tokens]`, the row of `rows`, `[n, count]`, that is chosen for it. */
+  addChosen(x: TensorPtr, rows: TensorPtr, chosen: TensorPtr): TensorPtr {
+    return this.#device.native.ggml_add_id(this.#context, x, rows, chosen);
   }
   /** RMS norm over ne0, times a weight `[ne0]`. */
   rmsNorm(x: TensorPtr, weight: TensorPtr, epsilon: number): TensorPtr {
@@ -111,6 +118,10 @@ export class GraphBuilder {
   /** silu(gate) * up */
   swiglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
     return this.#device.native.ggml_swiglu_split(this.#context, gate, up);
+  }
+  /** x * sigmoid(alpha * x) * (y + 1), where x is gate, at most `limit`, and y is up, between -limit and limit. */
+  clampedSwiglu(gate: TensorPtr, up: TensorPtr, alpha: number, limit: number): TensorPtr {
+    return this.#device.native.ggml_swiglu_oai(this.#context, gate, up, alpha, limit);
   }
   /** gelu(gate) * up, with the approximation of gelu by tanh. */
   geglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
@@ -223,6 +234,10 @@ export class GraphBuilder {
   // biome-ignore lint/complexity/useMaxParams: the parameters of ggml's function, in its order
   flashAttention(q: TensorPtr, k: TensorPtr, v: TensorPtr, mask: TensorPtr | undefined, scale: number): TensorPtr {
     return this.#device.native.ggml_flash_attn_ext(this.#context, q, k, v, mask ?? nullPtr(), scale, 0, 0);
+  }
+  /** Gives attention a score per head, F32 `[heads]`, which is added to the softmax without a value. */
+  addSinks(attention: TensorPtr, sinks: TensorPtr): void {
+    this.#device.native.ggml_flash_attn_ext_add_sinks(attention, sinks);
   }
 
   /**

@@ -82,6 +82,25 @@ describe('the configuration of a model', () => {
     expect((await configOfTiny({ architecture: 'qwen3' })).slidingWindow).toBeUndefined();
   });
 
+  it('has the windows, sinks and biases of gpt-oss', async () => {
+    const config = await configOfTiny({ architecture: 'gpt-oss', type: 'MXFP4', layers: 5, ropeScaling: 'yarn' });
+    expect(config).toMatchObject({
+      rope: { mode: 'neox', freqBase: 10_000, freqScale: 0.25, scaling: 'yarn', betaFast: 32, betaSlow: 1 },
+      slidingWindow: { window: 40, layers: [0, 2, 4], rope: { freqBase: 10_000, freqScale: 0.25, scaling: 'yarn' } },
+      experts: { count: 8, used: 3, feedForwardLength: 256 },
+      hasQkvBias: true,
+      hasOutputBias: true,
+      hasExpertBias: true,
+      hasSinks: true,
+      feedForwardNormName: 'post_attention_norm',
+      tiedEmbeddings: false,
+    });
+    const other = await configOfTiny({ architecture: 'gpt-oss', windowFreqBase: 500 });
+    expect(other.rope.freqBase).toBe(10_000);
+    expect(other.slidingWindow!.rope.freqBase).toBe(500);
+    await expect(configOfTiny({ architecture: 'gpt-oss', tied: true })).rejects.toThrow(/no tensor output.weight/);
+  });
+
   it('has defaults for missing metadata', async () => {
     const config = await handmade({});
     expect(config).toMatchObject({
@@ -141,7 +160,7 @@ describe('a model that is not supported', () => {
     [
       'another architecture',
       { keys: { 'general.architecture': { string: 'gemma2' } } },
-      /architecture gemma2; supported: llama, qwen2, qwen3, qwen3moe, gemma3/,
+      /architecture gemma2; supported: llama, qwen2, qwen3, qwen3moe, gemma3, gpt-oss/,
     ],
     ['a missing key', { keys: { 'llama.embedding_length': undefined } }, /no metadata llama.embedding_length/],
     ['no layers', { keys: { 'llama.block_count': { u32: 0 } } }, /block_count must be between/],

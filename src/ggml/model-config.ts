@@ -1,16 +1,16 @@
 /**
  * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
- * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,qwen3moe,gemma3}.cpp`), so
- * that both compute the same model.
+ * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,qwen3moe,gemma3,
+ * openai-moe}.cpp`), so that both compute the same model.
  */
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
 import { type ExpertConfig, readExpertConfig } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
-import { readSlidingWindow, type SlidingWindow } from './sliding-window.ts';
+import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
-const architectures = ['llama', 'qwen2', 'qwen3', 'qwen3moe', 'gemma3'] as const;
+const architectures = ['llama', 'qwen2', 'qwen3', 'qwen3moe', 'gemma3', 'gpt-oss'] as const;
 export type Architecture = (typeof architectures)[number];
 
 export interface ModelConfig {
@@ -42,10 +42,18 @@ export interface ModelConfig {
   readonly finalSoftCap?: number;
   /** Every layer has `blk.N.attn_{q,k,v}.bias`. */
   readonly hasQkvBias: boolean;
+  /** Every layer has `blk.N.attn_output.bias`. */
+  readonly hasOutputBias: boolean;
+  /** Every layer has `blk.N.attn_sinks.weight`: a score per query head, which is added to the softmax without a value. */
+  readonly hasSinks: boolean;
   /** Every layer has `blk.N.attn_{q,k}_norm.weight`: an RMS norm per head before RoPE. */
   readonly hasQkNorm: boolean;
   /** Every layer has `blk.N.post_{attention,ffw}_norm.weight`: RMS norms of what attention and the network add. */
   readonly hasPostNorms: boolean;
+  /** `blk.N.*.weight`: the norm before the feed-forward network. */
+  readonly feedForwardNormName: 'ffn_norm' | 'post_attention_norm';
+  /** Routers and experts have biases. */
+  readonly hasExpertBias: boolean;
   /** No `output.weight`: the output head is the token embedding. */
   readonly tiedEmbeddings: boolean;
 }
@@ -76,11 +84,16 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const name = metadata.string('general.name');
   const rope = readRopeConfig(file, architecture, headDim);
   const isGemma = architecture === 'gemma3';
-  const slidingWindow = isGemma ? readSlidingWindow(file, architecture, layerCount, rope) : undefined;
+  const isGptOss = architecture === 'gpt-oss';
+  const windowDefaults = windowDefaultsOf(architecture, rope);
+  const slidingWindow =
+    windowDefaults === undefined ? undefined : readSlidingWindow(file, architecture, layerCount, windowDefaults);
   const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
   const feedForwardLength = positive('feed_forward_length');
-  const experts = architecture === 'qwen3moe' ? readExpertConfig(file, architecture, feedForwardLength) : undefined;
+  const experts = hasExperts(architecture)
+    ? readExpertConfig(file, architecture, isGptOss ? undefined : feedForwardLength)
+    : undefined;
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
@@ -100,12 +113,24 @@ export function readModelConfig(file: GgufFile): ModelConfig {
     embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
     ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
+    hasOutputBias: isGptOss,
+    hasSinks: isGptOss,
     hasQkNorm: architecture === 'qwen3' || architecture === 'qwen3moe' || isGemma,
     hasPostNorms: isGemma,
-    tiedEmbeddings: !file.tensors.has('output.weight'),
+    feedForwardNormName: isGptOss ? 'post_attention_norm' : 'ffn_norm',
+    hasExpertBias: isGptOss,
+    tiedEmbeddings: !isGptOss && !file.tensors.has('output.weight'),
   };
   checkTensors(file, config);
   return config;
+}
+
+const hasExperts = (architecture: Architecture): boolean => architecture === 'qwen3moe' || architecture === 'gpt-oss';
+
+/** Gemma 3 has no RoPE scaling in layers with a window. */
+function windowDefaultsOf(architecture: Architecture, rope: RopeConfig): WindowDefaults | undefined {
+  if (architecture === 'gemma3') return { pattern: 6, rope: { ...rope, freqBase: 10_000, freqScale: 1 } };
+  return architecture === 'gpt-oss' ? { pattern: 2, rope } : undefined;
 }
 
 /** Gemma 3 27B, which llama.cpp recognizes by its 62 layers, scales by the embedding's part of a head. */
@@ -126,7 +151,7 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   const refuse = (feature: string, found: string): Error =>
     modelFeatureUnsupported({ path, architecture, feature, found });
   const experts = metadata.u32(`${architecture}.expert_count`) ?? 0;
-  if (experts > 0 && architecture !== 'qwen3moe') throw refuse('a mixture of experts', `expert_count = ${experts}`);
+  if (experts > 0 && !hasExperts(architecture)) throw refuse('a mixture of experts', `expert_count = ${experts}`);
   const predicted = metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0;
   if (predicted > 0) throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
   if (metadata.bool(`${architecture}.attention.causal`) === false) {

@@ -22,10 +22,11 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
       const found = `[${tensor.ne.join(', ')}]`;
       throw tensorShapeWrong({ path, tensor: name, found, expected: `[${shape.join(', ')}]` });
     }
-    // The kernels for norms, biases and frequency factors support only F32.
-    const isSupported = shape.length === 1 ? tensor.type.name === 'F32' : isWeightType(tensor.type);
+    // The kernels for norms, biases, sinks and frequency factors support only F32.
+    const isMatrix = shape.length > 1 && !name.endsWith('.bias');
+    const isSupported = isMatrix ? isWeightType(tensor.type) : tensor.type.name === 'F32';
     if (!isSupported) {
-      const supported = shape.length === 1 ? 'F32' : weightTypeNames.join(', ');
+      const supported = isMatrix ? weightTypeNames.join(', ') : 'F32';
       throw tensorTypeUnsupported({ path, tensor: name, found: tensor.type.name, supported });
     }
   }
@@ -57,6 +58,8 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
       set('attn_k.bias', [keys]);
       set('attn_v.bias', [keys]);
     }
+    if (config.hasOutputBias) set('attn_output.bias', [embedding]);
+    if (config.hasSinks) set('attn_sinks.weight', [config.headCount]);
     if (config.hasQkNorm) {
       set('attn_q_norm.weight', [config.headDim]);
       set('attn_k_norm.weight', [config.headDim]);
@@ -65,7 +68,7 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
       set('post_attention_norm.weight', [embedding]);
       set('post_ffw_norm.weight', [embedding]);
     }
-    set('ffn_norm.weight', [embedding]);
+    set(`${config.feedForwardNormName}.weight`, [embedding]);
     if (config.experts === undefined) {
       set('ffn_gate.weight', [embedding, config.feedForwardLength]);
       set('ffn_up.weight', [embedding, config.feedForwardLength]);
@@ -76,6 +79,12 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
       set('ffn_gate_exps.weight', [embedding, feedForwardLength, count]);
       set('ffn_up_exps.weight', [embedding, feedForwardLength, count]);
       set('ffn_down_exps.weight', [feedForwardLength, embedding, count]);
+      if (config.hasExpertBias) {
+        set('ffn_gate_inp.bias', [count]);
+        set('ffn_gate_exps.bias', [feedForwardLength, count]);
+        set('ffn_up_exps.bias', [feedForwardLength, count]);
+        set('ffn_down_exps.bias', [embedding, count]);
+      }
     }
   }
   return tensors;

@@ -15,6 +15,7 @@ import type { ModelConfig } from '../ggml/model-config.ts';
 import { F16 } from '../ggml/types.ts';
 import { buildDecoder, type DecoderGraph, type DecoderParts } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
+import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
 import { type HiddenStates, type PipelineStage, type Runner, type StageResult, wholeModel } from './contract.ts';
 import { groupSpecs, kvLayout, layerGroups, layersKv } from './kv-groups.ts';
@@ -209,10 +210,7 @@ export class GgmlRunner implements Runner {
         weights,
         memory: this.memory,
         layersKv: kv,
-        attention: attention.create(
-          this.memory,
-          kv.map(({ group, place, window }) => ({ group, place, window, scale: config.attentionScale })),
-        ),
+        attention: attention.create(this.memory, attentionLayers(device.native, config, kv, weights)),
         kernels: { tiles: kernels.tiles, row: kernels.rowMatmul },
         bestTokens:
           passes === undefined || device.kind !== 'cpu'

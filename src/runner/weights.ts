@@ -21,13 +21,21 @@ export interface LayerWeights {
   readonly value: TensorPtr;
   readonly valueBias: TensorPtr | undefined;
   readonly attentionOutput: TensorPtr;
+  readonly attentionOutputBias: TensorPtr | undefined;
+  /** F32 `[heads]` */
+  readonly sinks: TensorPtr | undefined;
   readonly attentionPostNorm: TensorPtr | undefined;
   readonly feedForwardNorm: TensorPtr;
   /** `[embedding, experts]` of a mixture of experts. Then `gate`, `up` and `down` have a matrix of each expert. */
   readonly router: TensorPtr | undefined;
+  readonly routerBias: TensorPtr | undefined;
   readonly gate: TensorPtr;
   readonly up: TensorPtr;
   readonly down: TensorPtr;
+  /** Of experts: F32 `[outputs, experts]`. */
+  readonly gateBias: TensorPtr | undefined;
+  readonly upBias: TensorPtr | undefined;
+  readonly downBias: TensorPtr | undefined;
   readonly feedForwardPostNorm: TensorPtr | undefined;
 }
 
@@ -130,16 +138,26 @@ function layerWeights(store: WeightStore, config: ModelConfig, index: number): L
     value: store.matrix(name('attn_v.weight')),
     valueBias: bias('attn_v'),
     attentionOutput: store.matrix(name('attn_output.weight')),
+    attentionOutputBias: config.hasOutputBias ? store.vector(name('attn_output.bias')) : undefined,
+    sinks: config.hasSinks ? store.vector(name('attn_sinks.weight')) : undefined,
     attentionPostNorm: postNorm('attention'),
-    feedForwardNorm: store.vector(name('ffn_norm.weight')),
+    feedForwardNorm: store.vector(name(`${config.feedForwardNormName}.weight`)),
     ...networkWeights(store, config, name),
     feedForwardPostNorm: postNorm('ffw'),
   };
 }
 
-function networkWeights(store: WeightStore, { experts }: ModelConfig, name: (part: string) => string) {
-  if (experts === undefined) {
+function networkWeights(store: WeightStore, config: ModelConfig, name: (part: string) => string) {
+  const bias = (part: string) => (config.hasExpertBias ? store.vector(name(`${part}.bias`)) : undefined);
+  const biases = {
+    routerBias: bias('ffn_gate_inp'),
+    gateBias: bias('ffn_gate_exps'),
+    upBias: bias('ffn_up_exps'),
+    downBias: bias('ffn_down_exps'),
+  };
+  if (config.experts === undefined) {
     return {
+      ...biases,
       router: undefined,
       gate: store.matrix(name('ffn_gate.weight')),
       up: store.matrix(name('ffn_up.weight')),
@@ -147,6 +165,7 @@ function networkWeights(store: WeightStore, { experts }: ModelConfig, name: (par
     };
   }
   return {
+    ...biases,
     router: store.router(name('ffn_gate_inp.weight')),
     gate: store.experts(name('ffn_gate_exps.weight')),
     up: store.experts(name('ffn_up_exps.weight')),
@@ -178,7 +197,7 @@ class WeightStore {
     this.#options = options;
   }
 
-  /** A vector that is added or multiplied. */
+  /** Numbers that are added or multiplied. */
   vector(name: string): TensorPtr {
     return this.#declare(name, this.#device.mainBuffers);
   }

@@ -47,6 +47,50 @@ describe('a chat template', () => {
     expect([render(either), render(either, [message])]).toEqual(['text', 'a;b;']);
   });
 
+  it('renders the constructs of the harmony format of gpt-oss', () => {
+    const harmony = [
+      '{%- macro system_message() -%}',
+      '{{- "Current date: " + strftime_now("%Y-%m-%d") + "\\n" }}',
+      '{%- if reasoning_effort is not defined %}{%- set reasoning_effort = "medium" %}{%- endif %}',
+      '{{- "Reasoning: " + reasoning_effort }}',
+      '{%- endmacro -%}',
+      '{{- "<|start|>system<|message|>" }}{{- system_message() }}{{- "<|end|>" }}',
+      '{%- if messages[0].role == "developer" or messages[0].role == "system" %}',
+      '  {{- "<|start|>developer<|message|># Instructions\\n\\n" + messages[0].content + "<|end|>" }}',
+      '  {%- set loop_messages = messages[1:] %}',
+      '{%- else %}{%- set loop_messages = messages %}{%- endif %}',
+      '{%- set last = namespace(name=none) %}',
+      '{%- for message in loop_messages -%}',
+      '  {%- if message.role == "assistant" -%}',
+      // A test of a part of the text is not a loop over parts.
+      '    {%- if "content" in message %}{%- if "<|channel|>analysis<|message|>" in message.content %}',
+      '      {{- raise_exception("channel tags") }}',
+      '    {%- endif %}{%- endif %}',
+      '    {%- set last.name = "final" %}',
+      '    {{- "<|start|>assistant<|channel|>" + last.name + "<|message|>" + message.content + "<|end|>" }}',
+      '  {%- else -%}',
+      '    {{- "<|start|>user<|message|>" + message.content + "<|end|>" }}',
+      '  {%- endif -%}',
+      '{%- endfor -%}',
+      '{%- if add_generation_prompt -%}<|start|>assistant{%- endif -%}',
+    ].join('\n');
+    const conversation = [
+      { role: 'system', content: 'Be kind.' },
+      user,
+      { role: 'assistant', content: 'Hi' },
+      { role: 'user', content: [{ type: 'text', text: 'More' }] },
+    ];
+    expect(render(harmony, conversation)).toBe(
+      '<|start|>system<|message|>Current date: 2026-01-05\nReasoning: medium<|end|>' +
+        '<|start|>developer<|message|># Instructions\n\nBe kind.<|end|>' +
+        '<|start|>user<|message|>Hello<|end|>' +
+        '<|start|>assistant<|channel|>final<|message|>Hi<|end|>' +
+        '<|start|>user<|message|>More<|end|><|start|>assistant',
+    );
+    const tagged = { role: 'assistant', content: '<|channel|>analysis<|message|>no' };
+    expect(() => render(harmony, [user, tagged])).toThrow(/channel tags/);
+  });
+
   it('refuses messages with the message of `raise_exception` and HTTP status 400', () => {
     const source = "{% if messages[0].role != 'user' %}{{ raise_exception('The user speaks first.') }}{% endif %}ok";
     const error = catchError(() => render(source, [{ role: 'assistant', content: '' }]));

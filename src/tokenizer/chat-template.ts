@@ -113,7 +113,9 @@ function run(template: Template, variables: Readonly<Record<string, unknown>>): 
  * over the content reads parts; if it also has `is string`, it reads both.
  */
 function contentAdapter(source: string): (message: TemplateMessage) => TemplateMessage {
-  const loopsOverContent = /\bin\s+\w+(\[\d+\])?(\.content|\[\s*['"]content['"]\s*\])\s*(-?%\}|if\b)/.test(source);
+  const loopsOverContent = /\bfor\s+\w+\s+in\s+\w+(\[\d+\])?(\.content|\[\s*['"]content['"]\s*\])\s*(-?%\}|if\b)/.test(
+    source,
+  );
   if (!loopsOverContent) return withPlainContent;
   return /\bis\s+string\b/.test(source) ? (message) => message : withParts;
 }

@@ -220,7 +220,8 @@ class DecoderBuilder {
     const positions = rows === 'all' ? this.#positions : this.#outputPositions;
     const projected = operations.project(layer.query, layer.queryBias, h);
     const q = operations.rotate(projected, layer.queryNorm, positions, this.#ropeOf(index));
-    return this.#matmuls.multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
+    const output = this.#matmuls.multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
+    return layer.attentionOutputBias === undefined ? output : operations.add(output, layer.attentionOutputBias);
   }
 
   #ropeOf(index: number): RopeConfig {

@@ -8,7 +8,7 @@ import { F32 } from '../../ggml/types.ts';
 import { randomFloats } from '../attention/self-test.ts';
 import { Matmuls } from '../matmul/matmuls.ts';
 import type { LayerWeights } from '../weights.ts';
-import { expertNetwork } from './expert-network.ts';
+import { type ExpertVariant, expertNetwork } from './expert-network.ts';
 
 const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
@@ -23,6 +23,12 @@ const tensors = {
   gate: native.ggml_new_tensor_3d(context, F32.id, width, hidden, count),
   up: native.ggml_new_tensor_3d(context, F32.id, width, hidden, count),
   down: native.ggml_new_tensor_3d(context, F32.id, hidden, width, count),
+};
+const biasTensors = {
+  routerBias: native.ggml_new_tensor_1d(context, F32.id, count),
+  gateBias: native.ggml_new_tensor_2d(context, F32.id, hidden, count),
+  upBias: native.ggml_new_tensor_2d(context, F32.id, hidden, count),
+  downBias: native.ggml_new_tensor_2d(context, F32.id, width, count),
 };
 const buffer = allocateTensors(device, context, device.cpuBuffers, { purpose: 'a test', bytes: 0 });
 afterAll(() => {
@@ -39,15 +45,36 @@ const matrix = (tensor: TensorPtr, elements: number, seed: number): Float32Array
 const gate = matrix(tensors.gate, width * hidden * count, 2);
 const up = matrix(tensors.up, width * hidden * count, 3);
 const down = matrix(tensors.down, width * hidden * count, 4);
+const biases = {
+  router: matrix(biasTensors.routerBias, count, 6),
+  gate: matrix(biasTensors.gateBias, hidden * count, 7),
+  up: matrix(biasTensors.upBias, hidden * count, 8),
+  down: matrix(biasTensors.downBias, width * count, 9),
+};
 const h = randomFloats(width * tokensMax, 5);
 
+interface Kind {
+  readonly name: string;
+  readonly hasBiases: boolean;
+  readonly variant: ExpertVariant;
+}
+const kinds: readonly Kind[] = [
+  { name: 'SwiGLU networks', hasBiases: false, variant: {} },
+  {
+    name: 'clamped SwiGLU networks with biases',
+    hasBiases: true,
+    variant: { weights: 'softmax of the chosen', network: 'clamped SwiGLU' },
+  },
+];
+
 /** The results of tokens [first, first + tokens), each `width` numbers. */
-function compute(first: number, tokens: number, input = h): Float32Array {
+function compute({ hasBiases, variant }: Kind, first: number, tokens: number, input = h): Float32Array {
   const graph = new GraphBuilder(device);
   graph.begin(64);
   const x = graph.input(F32, width, tokens);
-  const parts = { graph, matmuls: new Matmuls(graph, {}), experts };
-  const result = expertNetwork(parts, tensors as unknown as LayerWeights, x);
+  const parts = { graph, matmuls: new Matmuls(graph, {}), experts, variant };
+  const layer = hasBiases ? { ...tensors, ...biasTensors } : tensors;
+  const result = expertNetwork(parts, layer as unknown as LayerWeights, x);
   graph.output(result);
   graph.allocate();
   graph.write(x, input.subarray(first * width, (first + tokens) * width));
@@ -63,39 +90,58 @@ const dot = (weights: Float32Array, row: number, x: ArrayLike<number>): number =
   return sum;
 };
 
-function expertInDoubles(expert: number, x: ArrayLike<number>): number[] {
+const clamp = (x: number): number => Math.min(Math.max(x, -7), 7);
+/** How many values the limit of clamped SwiGLU has changed. */
+let clamped = 0;
+
+function expertInDoubles({ hasBiases }: Kind, expert: number, x: ArrayLike<number>): number[] {
   const activations = Array.from({ length: hidden }, (_, i) => {
-    const g = dot(gate, expert * hidden + i, x);
-    return (g / (1 + Math.exp(-g))) * dot(up, expert * hidden + i, x);
+    const row = expert * hidden + i;
+    const [g, u] = [dot(gate, row, x), dot(up, row, x)];
+    if (!hasBiases) return (g / (1 + Math.exp(-g))) * u;
+    const [biasedGate, biasedUp] = [g + biases.gate[row]!, u + biases.up[row]!];
+    const limited = Math.min(biasedGate, 7);
+    if (limited !== biasedGate || clamp(biasedUp) !== biasedUp) clamped++;
+    return (limited / (1 + Math.exp(-1.702 * limited))) * (clamp(biasedUp) + 1);
   });
-  return Array.from({ length: width }, (_, i) => dot(down, expert * width + i, activations));
+  return Array.from({ length: width }, (_, i) => {
+    const row = expert * width + i;
+    return dot(down, row, activations) + (hasBiases ? biases.down[row]! : 0);
+  });
 }
 
-function tokenInDoubles(router: Float32Array, x: ArrayLike<number>): number[] {
-  const scores = Array.from({ length: count }, (_, expert) => Math.exp(dot(router, expert, x)));
+/** The shares of the probabilities of the chosen experts are the softmax of their scores. */
+function tokenInDoubles(kind: Kind, router: Float32Array, x: ArrayLike<number>): number[] {
+  const scores = Array.from({ length: count }, (_, expert) =>
+    Math.exp(dot(router, expert, x) + (kind.hasBiases ? biases.router[expert]! : 0)),
+  );
   const chosen = scores.map((score, expert) => ({ score, expert })).toSorted((a, b) => b.score - a.score);
   const best = chosen.slice(0, used);
   const total = best.reduce((sum, { score }) => sum + score, 0);
   const sum = new Array<number>(width).fill(0);
   for (const { score, expert } of best) {
-    for (const [i, value] of expertInDoubles(expert, x).entries()) sum[i]! += (score / total) * value;
+    for (const [i, value] of expertInDoubles(kind, expert, x).entries()) sum[i]! += (score / total) * value;
   }
   return sum;
 }
 
-describe('a mixture of experts', () => {
+describe.each(kinds)('a mixture of $name', (kind) => {
   it('is the weighted sum of the most probable experts', () => {
     const router = matrix(tensors.router, width * count, 1);
-    const found = compute(0, tokensMax);
+    // Some inputs are large enough for the limit.
+    const input = h.map((value, i) => (i < 4 * width ? 4 * value : value));
+    const found = compute(kind, 0, tokensMax, input);
+    clamped = 0;
     for (let token = 0; token < tokensMax; token++) {
-      const expected = tokenInDoubles(router, h.subarray(token * width, (token + 1) * width));
+      const expected = tokenInDoubles(kind, router, input.subarray(token * width, (token + 1) * width));
       for (const [i, value] of expected.entries()) expect(found[token * width + i]).toBeCloseTo(value, 3);
     }
+    expect(clamped > 10).toBe(kind.hasBiases);
   });
 
   it('gives a token the same bits in any batch', () => {
     matrix(tensors.router, width * count, 1);
-    const together = compute(0, tokensMax);
+    const together = compute(kind, 0, tokensMax);
     const batches = [
       [0, 1],
       [39, 1],
@@ -104,26 +150,28 @@ describe('a mixture of experts', () => {
       [20, 17],
     ] as const;
     for (const [first, tokens] of batches) {
-      expectSameBits(compute(first, tokens), together.subarray(first * width, (first + tokens) * width));
+      expectSameBits(compute(kind, first, tokens), together.subarray(first * width, (first + tokens) * width));
     }
   });
 
   it('gives a token the same bits in any batch if all experts are equally probable', () => {
     const zeros = new Float32Array(width * count);
     native.ggml_backend_tensor_set(tensors.router, zeros, 0, zeros.byteLength);
-    const together = compute(0, tokensMax);
+    native.ggml_backend_tensor_set(biasTensors.routerBias, zeros, 0, 4 * count);
+    const together = compute(kind, 0, tokensMax);
     for (let token = 0; token < tokensMax; token++) {
-      expectSameBits(compute(token, 1), together.subarray(token * width, (token + 1) * width));
+      expectSameBits(compute(kind, token, 1), together.subarray(token * width, (token + 1) * width));
     }
+    matrix(biasTensors.routerBias, count, 6);
   });
 
   it('gives a token with NaN or infinity no number, and does not change other tokens', () => {
     matrix(tensors.router, width * count, 1);
-    const before = compute(0, 6);
+    const before = compute(kind, 0, 6);
     const broken = h.slice();
     broken[width + 3] = Number.NaN;
     broken[4 * width] = Number.POSITIVE_INFINITY;
-    const after = compute(0, 6, broken);
+    const after = compute(kind, 0, 6, broken);
     for (let token = 0; token < 6; token++) {
       const values = after.subarray(token * width, (token + 1) * width);
       if (token === 1 || token === 4) expect(values.some(Number.isFinite)).toBe(false);

@@ -10,39 +10,60 @@ import type { LayerWeights } from '../weights.ts';
 const smallestSum = 2 ** -14;
 
 /** The tensors that `expertNetwork` adds, with views and reshapes. */
-export const expertNetworkNodes = ({ used }: ExpertConfig): number => 32 + 3 * used;
+export const expertNetworkNodes = ({ used }: ExpertConfig): number => 48 + 3 * used;
+
+/** Differences between architectures. */
+export interface ExpertVariant {
+  /**
+   * The weights of the chosen experts: their shares of the sum of their probabilities (the default), or the softmax of
+   * their scores.
+   */
+  readonly weights?: 'shares' | 'softmax of the chosen';
+  /** Default: SwiGLU. */
+  readonly network?: 'SwiGLU' | 'clamped SwiGLU';
+}
+
+/** Of clamped SwiGLU, as in llama.cpp. */
+const clampedAlpha = 1.702;
+const clampedLimit = 7;
+
+interface Parts {
+  readonly graph: GraphBuilder;
+  readonly matmuls: Matmuls;
+  readonly experts: ExpertConfig;
+  readonly variant?: ExpertVariant;
+}
 
 /**
- * A mixture of SwiGLU networks. The router gives each expert a probability; the most probable experts compute, and
- * their results are added, weighted by their probabilities as parts of the sum.
+ * A mixture of SwiGLU networks. The router gives each expert a score; the experts with the largest scores compute, and
+ * their results are added, weighted. Router and experts may have biases.
  *
- *   h [n, tokens] -> router -> softmax -> top k -> weights [k, tokens]
+ *   h [n, tokens] -> router -> scores -> top k -> weights [k, tokens]
  *   h -> gate, up of the chosen experts -> SwiGLU -> down [n, k, tokens] -> times weights -> sum over k
  *
  * A token's result has the same bits whichever tokens share its experts. The router multiplies each token as a single
  * row, because ggml's kernels for F32 and F16 have other bits for several rows, and one bit may choose another expert.
- * Of experts with equal probability, ggml's sort chooses; its choice depends on the token's probabilities only.
+ * Of experts with equal scores, ggml's sort chooses; its choice depends on the token's scores only.
  */
-export function expertNetwork(
-  { graph, matmuls, experts }: { graph: GraphBuilder; matmuls: Matmuls; experts: ExpertConfig },
-  layer: LayerWeights,
-  h: TensorPtr,
-): TensorPtr {
-  const { count, used } = experts;
+export function expertNetwork(parts: Parts, layer: LayerWeights, h: TensorPtr): TensorPtr {
+  const { graph, matmuls, experts, variant } = parts;
+  const { used } = experts;
   const tokens = graph.rowCountOf(h);
-  const router = assertDefined(layer.router, 'a layer of a mixture of experts has a router');
   const width = graph.columnCountOf(h);
-  const logits = graph.mulMat(router, graph.reshape3d(h, width, 1, tokens));
-  const probabilities = graph.softMax(graph.reshape2d(logits, count, tokens));
-  const chosen = graph.largest(probabilities, used);
-  const chosenProbabilities = graph.getRows(graph.reshape3d(probabilities, 1, count, tokens), chosen);
-  const ofToken = graph.reshape2d(chosenProbabilities, used, tokens);
-  const weights = graph.divide(ofToken, graph.sumRowsAtLeast(ofToken, smallestSum));
+  const { chosen, weights } = route(parts, layer, h);
 
+  const multiply = (matrices: TensorPtr, biases: TensorPtr | undefined, x: TensorPtr): TensorPtr => {
+    const product = matmuls.multiplyExperts(matrices, x, chosen);
+    return biases === undefined ? product : graph.addChosen(product, biases, chosen);
+  };
   const x = graph.reshape3d(h, width, 1, tokens);
-  const gate = matmuls.multiplyExperts(layer.gate, x, chosen);
-  const up = matmuls.multiplyExperts(layer.up, x, chosen);
-  const down = matmuls.multiplyExperts(layer.down, graph.swiglu(gate, up), chosen);
+  const gate = multiply(layer.gate, layer.gateBias, x);
+  const up = multiply(layer.up, layer.upBias, x);
+  const hidden =
+    variant?.network === 'clamped SwiGLU'
+      ? graph.clampedSwiglu(gate, up, clampedAlpha, clampedLimit)
+      : graph.swiglu(gate, up);
+  const down = multiply(layer.down, layer.downBias, hidden);
   const weighted = graph.multiply(down, graph.reshape3d(weights, 1, used, tokens));
 
   const rowBytes = width * F32.typeSize;
@@ -51,3 +72,27 @@ export function expertNetwork(
   for (let k = 1; k < used; k++) sum = graph.add(sum, ofExpert(k));
   return sum;
 }
+
+/** `chosen`: I32 `[used, tokens]`, in descending order of scores. `weights`: F32 of the same shape. */
+function route({ graph, experts, variant }: Parts, layer: LayerWeights, h: TensorPtr) {
+  const { count, used } = experts;
+  const tokens = graph.rowCountOf(h);
+  const router = assertDefined(layer.router, 'a layer of a mixture of experts has a router');
+  const logits = graph.mulMat(router, graph.reshape3d(h, graph.columnCountOf(h), 1, tokens));
+  const ofExperts = graph.reshape2d(logits, count, tokens);
+  const biased = layer.routerBias === undefined ? ofExperts : graph.add(ofExperts, layer.routerBias);
+  const isSoftmaxLast = variant?.weights === 'softmax of the chosen';
+  const scores = isSoftmaxLast ? ordered(graph, biased) : graph.softMax(biased);
+  const chosen = graph.largest(scores, used);
+  const chosenScores = graph.getRows(graph.reshape3d(scores, 1, count, tokens), chosen);
+  const ofToken = graph.reshape2d(chosenScores, used, tokens);
+  if (isSoftmaxLast) return { chosen, weights: graph.softMax(ofToken) };
+  return { chosen, weights: graph.divide(ofToken, graph.sumRowsAtLeast(ofToken, smallestSum)) };
+}
+
+/**
+ * The same scores, but only NaN in a row with NaN or infinity: ggml's sort needs an order, which numbers and NaN together
+ * do not have.
+ */
+const ordered = (graph: GraphBuilder, scores: TensorPtr): TensorPtr =>
+  graph.add(scores, graph.scale(graph.sumRows(scores), 0));

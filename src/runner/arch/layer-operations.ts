@@ -5,7 +5,7 @@ import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { RopeConfig } from '../../ggml/rope-config.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { LayerWeights } from '../weights.ts';
-import { expertNetwork } from './expert-network.ts';
+import { type ExpertVariant, expertNetwork } from './expert-network.ts';
 
 /** The operations from which architectures build their layers. Rows of tensors are tokens. */
 export class LayerOperations {
@@ -41,9 +41,9 @@ export class LayerOperations {
   }
 
   /** A mixture of SwiGLU networks, of which a router chooses some for each row. */
-  experts(weights: LayerWeights, h: TensorPtr): TensorPtr {
+  experts(weights: LayerWeights, h: TensorPtr, variant: ExpertVariant = {}): TensorPtr {
     const experts = assertDefined(this.#config.experts, 'an architecture with experts');
-    return expertNetwork({ graph: this.#graph, matmuls: this.#matmuls, experts }, weights, h);
+    return expertNetwork({ graph: this.#graph, matmuls: this.#matmuls, experts, variant }, weights, h);
   }
 
   /** The product with one of several matrices that `h` is multiplied by. */

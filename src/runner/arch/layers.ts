@@ -2,6 +2,7 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { Architecture } from '../../ggml/model-config.ts';
 import type { LayerWeights } from '../weights.ts';
 import { gemma3Layer } from './gemma3.ts';
+import { gptOssLayer } from './gpt-oss.ts';
 import type { LayerOperations } from './layer-operations.ts';
 import { llamaLayer } from './llama.ts';
 import { qwen3moeLayer } from './qwen3moe.ts';
@@ -24,4 +25,5 @@ export const layers: Readonly<Record<Architecture, Layer>> = {
   qwen3: llamaLayer,
   qwen3moe: qwen3moeLayer,
   gemma3: gemma3Layer,
+  'gpt-oss': gptOssLayer,
 };

@@ -20,6 +20,12 @@ interface SequenceInputs {
   readonly mask: TensorPtr | undefined;
 }
 
+/** A layer's sinks as an input of the graph. */
+interface SinkInput {
+  readonly tensor: TensorPtr;
+  readonly values: Float32Array;
+}
+
 /** Layers that read the same blocks and the same tokens of them. */
 interface Reader {
   readonly group: number;
@@ -40,6 +46,7 @@ export class GatherAttention implements Attention {
   /** By layer. */
   readonly #readerOf: readonly Reader[];
   #batch: Batch | undefined;
+  #sinks: SinkInput[] = [];
   /** The tensor into which the results of all sequences are written, for each kind of rows; every layer reuses it. */
   #canvases = new Map<AttentionRows, TensorPtr>();
 
@@ -54,8 +61,8 @@ export class GatherAttention implements Attention {
     this.#headCount = headCount;
     this.#kvMultiple = kvMultiple;
     this.#layers = layers;
-    this.#readerOf = layers.map(({ group, window = Infinity, softCap, sinks }) => {
-      assert(softCap === undefined && sinks === undefined, 'ggml over gathered blocks has no soft cap and no sinks');
+    this.#readerOf = layers.map(({ group, window = Infinity, softCap }) => {
+      assert(softCap === undefined, 'ggml over gathered blocks has no soft cap');
       const known = this.#readers.find((other) => other.group === group && other.window === window);
       const reader = known ?? { group, window, inputs: [] };
       if (known === undefined) this.#readers.push(reader);
@@ -64,12 +71,13 @@ export class GatherAttention implements Attention {
   }
 
   nodeCount(batch: Batch, layerCount: number): number {
-    return batch.sequences.length * (2 * this.#readers.length + 8 * layerCount) + 2;
+    return batch.sequences.length * (2 * this.#readers.length + 8 * layerCount) + layerCount + 2;
   }
 
   prepare(graph: GraphBuilder, batch: Batch): void {
     this.#batch = batch;
     this.#canvases.clear();
+    this.#sinks = [];
     for (const reader of this.#readers) {
       reader.inputs = batch.sequences.map((sequence) => this.#inputsOf(graph, sequence, batch.positions, reader));
     }
@@ -97,8 +105,9 @@ export class GatherAttention implements Attention {
     const { headDim } = this.#memory.layout;
     const width = headDim * this.#headCount;
     const canvas = this.#canvas(graph, rows, width);
-    const { place, scale = 1 / Math.sqrt(headDim) } = this.#layers[layer]!;
+    const { place, scale = 1 / Math.sqrt(headDim), sinks } = this.#layers[layer]!;
     const { window, inputs: ofSequences } = this.#readerOf[layer]!;
+    const sinkInput = sinks === undefined ? undefined : this.#sinkInput(graph, sinks);
     for (const inputs of ofSequences) {
       const { sequence } = inputs;
       if (rows === 'outputs' && sequence.outputIndex === undefined) continue;
@@ -118,6 +127,7 @@ export class GatherAttention implements Attention {
         mask,
         scale,
       );
+      if (sinkInput !== undefined) graph.addSinks(result, sinkInput);
       graph.placeInto(result, canvas, first * width * F32.typeSize);
       graph.expand(result);
     }
@@ -130,6 +140,7 @@ export class GatherAttention implements Attention {
   }
 
   writeInputs(graph: GraphBuilder): void {
+    for (const { tensor, values } of this.#sinks) graph.write(tensor, values);
     const positions = this.#batch?.positions;
     if (positions === undefined) return;
     const { blockSize } = this.#memory.layout;
@@ -174,6 +185,12 @@ export class GatherAttention implements Attention {
       [headDim, kvLength, headCountKv],
       [kvRowBytes(layout), rowBytes(type, headDim)],
     );
+  }
+
+  #sinkInput(graph: GraphBuilder, values: Float32Array): TensorPtr {
+    const tensor = graph.input(F32, values.length);
+    this.#sinks.push({ tensor, values });
+    return tensor;
   }
 
   #canvas(graph: GraphBuilder, rows: AttentionRows, width: number): TensorPtr {

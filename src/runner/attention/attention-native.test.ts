@@ -143,10 +143,10 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
   it('equals ggml over gathered blocks, which sums in F16', async () => {
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(sequences, memory);
-    // Layers with and without a window in one model; their work is planned separately.
+    // Layers with and without a window and sinks in one model; their work is planned separately.
     const each: AttentionLayer[] = [
       { group: 0, place: 0 },
-      { group: 0, place: 1, window: 37 },
+      { group: 0, place: 1, window: 37, sinks: randomFloats(heads, 8).map((value) => 3 * value) },
     ];
     const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape), each);
     const gather = new GatherAttention(memory, heads, 1, each);
