@@ -16,7 +16,7 @@ import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
 import { pipelineStage, wholeModel } from './runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
-import { groupSpecs, kvLayout } from './runner/kv-groups.ts';
+import { type BlockOptions, groupSpecs, kvLayout } from './runner/kv-groups.ts';
 import { blockBytes, kvTypes } from './runner/kv-memory.ts';
 import type { LocalRank } from './worker/rank.ts';
 import { InlineRank } from './worker/rank-inline.ts';
@@ -42,6 +42,7 @@ const rankOptionNames = [
   'numerics',
   'attention',
   'blockSize',
+  'stateCheckpointTokens',
   'kvCacheDtype',
   'kvCacheMemory',
   'maxModelLen',
@@ -120,6 +121,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     numerics: options.numerics,
     attention: options.attention,
     blockSize: tokenCount(options.blockSize),
+    stateCheckpointTokens: options.stateCheckpointTokens,
     kvType: kvTypes[options.kvCacheDtype],
     kvCacheBytes: (bytes) => (blockCount === undefined ? poolBytes(options, model, bytes, 0) : blockCount * bytes),
     onProgress,
@@ -134,11 +136,10 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
  * opened.
  */
 export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelConfig, worldSize: number): number {
-  const { blockSize, kvCacheDtype } = options;
-  const shape = { blockSize, kvType: kvTypes[kvCacheDtype] };
+  const blocks = blockOptionsOf(options);
   let bytes = 0;
   for (let rank = 0; rank < worldSize; rank++)
-    bytes += blockBytes(kvLayout(model, pipelineStage(rank, worldSize, model.layerCount), shape));
+    bytes += blockBytes(kvLayout(model, pipelineStage(rank, worldSize, model.layerCount), blocks));
   return Math.max(2, Math.floor(poolBytes(options, model, bytes, file.fileBytes) / bytes));
 }
 
@@ -149,8 +150,8 @@ export function blockCountOf(options: RankOptions, file: GgufFile, model: ModelC
 function poolBytes(options: RankOptions, model: ModelConfig, bytesPerBlock: number, unreadBytes: number): number {
   if (options.kvCacheMemory !== undefined) return options.kvCacheMemory;
   const longest = options.maxModelLen ?? model.contextLength;
-  const groups = groupSpecs(model, wholeModel(model.layerCount), tokenCount(options.blockSize));
-  // A window group also has the blocks of the tokens that one step computes.
+  const groups = groupSpecs(model, wholeModel(model.layerCount), blockOptionsOf(options));
+  // A window or state group also has the blocks of the tokens that one step computes.
   const blocksPerRequest = groups.reduce((sum, group) => {
     const most = Math.ceil(longest / group.blockSize);
     const atOnce = createGroup(group).blocksMax(longest) + Math.ceil(options.maxNumBatchedTokens / group.blockSize);
@@ -158,6 +159,12 @@ function poolBytes(options: RankOptions, model: ModelConfig, bytesPerBlock: numb
   }, 0);
   return Math.min(defaultKvCacheMemory(unreadBytes), (1 + options.maxNumSeqs * blocksPerRequest) * bytesPerBlock);
 }
+
+const blockOptionsOf = ({ blockSize, kvCacheDtype, stateCheckpointTokens }: RankOptions): BlockOptions => ({
+  blockSize,
+  kvType: kvTypes[kvCacheDtype],
+  checkpointTokens: stateCheckpointTokens,
+});
 
 function identityOf(spec: KvCacheSpec, { modelName, rank, worldSize, options }: RankSetup): KvIdentity {
   const { fingerprint, blockBytes: bytes, groups } = spec;

@@ -61,10 +61,13 @@ const subjects: readonly Subject[] = [
   { name: 'a random gemma3', model: tiny({ architecture: 'gemma3', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random gemma3 with three groups', model: tiny(unequal), ranks: 1 },
   { name: 'a random gpt-oss', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 1 },
+  { name: 'a random lfm2', model: tiny({ architecture: 'lfm2', type: 'Q8_0' }), ranks: 1 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2 },
   { name: 'a random qwen3 on two ranks', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 2 },
   { name: 'a random qwen3moe on two ranks', model: tiny({ architecture: 'qwen3moe', type: 'Q8_0' }), ranks: 2 },
   { name: 'a random gpt-oss on two ranks', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 2 },
+  // The first rank has no layer with attention.
+  { name: 'a random lfm2 on two ranks', model: tiny({ architecture: 'lfm2', type: 'Q4_0' }), ranks: 2 },
   // The second rank has no layer of the third group.
   { name: 'a random gemma3 on two ranks', model: tiny(unequal), ranks: 2 },
 ];
@@ -196,11 +199,13 @@ class Workload {
   #minimumInGroups({ arrivedAtEnd, completions }: RunResult): number {
     const { identities, groups } = this.#harness;
     const { fingerprint } = identities[0]!;
-    const digestsOf = (prompt: readonly number[]): string[] =>
-      keysOf(prompt, blockSize, fingerprint).map(digestHexOfKey);
+    const digestsOf = (prompt: readonly number[], tokens: number): string[] =>
+      keysOf(prompt, tokens, fingerprint).map(digestHexOfKey);
     const requests = this.#requests.map(({ prompt }, i) => ({
       tokenCount: prompt.length,
-      keys: groups.map((_, group) => digestsOf(prompt as number[]).map((digest) => `${group}-${digest}`)),
+      keys: groups.map((spec, group) =>
+        digestsOf(prompt as number[], spec.blockSize).map((digest) => `${group}-${digest}`),
+      ),
       outputTokens: completions[i]!.tokens.length,
       arrived: arrivedAtEnd[i]!,
     }));

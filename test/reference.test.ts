@@ -74,6 +74,7 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['qwen3moe', ['F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_K', 'Q6_K', 'Q4_K_M', 'MXFP4']],
     ['gemma3', ['F32', 'Q8_0', 'Q4_K_M']],
     ['gpt-oss', ['F32', 'F16', 'Q8_0', 'Q4_K_M', 'MXFP4']],
+    ['lfm2', ['F32', 'Q8_0', 'Q4_K_M']],
   ] as const)('equals libllama with architecture %s', (architecture, types) => {
     it.each(types)('and %s weights', async (type) => {
       const layers = architecture === 'gpt-oss' ? gptOssLayers : {};
@@ -104,6 +105,20 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ];
     it.each(variants)('with %s', async (name, options) => {
       await compare(await modelFor(name.replaceAll(/\W/g, '-'), { architecture: 'llama', type: 'Q8_0', ...options }));
+    });
+
+    const lfm2Variants: [name: string, options: Partial<ModelOptions>][] = [
+      ['attention in the last layer', { stateLayers: [0, 1, 2] }],
+      ['a convolution in the last layer only', { stateLayers: [3] }],
+      ['two taps', { taps: 2 }],
+      ['four taps', { taps: 4 }],
+      ['an output matrix', { tied: false }],
+    ];
+    it.each(lfm2Variants)('with architecture lfm2 and %s', async (name, options) => {
+      await compare(
+        await modelFor(`lfm2-${name.replaceAll(/\W/g, '-')}`, { architecture: 'lfm2', type: 'F32', ...options }),
+        { isF32: true },
+      );
     });
 
     const gemmaVariants: [name: string, options: Partial<ModelOptions>][] = [

@@ -46,6 +46,10 @@ export interface ModelOptions {
   readonly windowPattern?: number;
   /** Of gemma3 and gpt-oss: the base of RoPE in layers with a window. */
   readonly windowFreqBase?: number;
+  /** Of lfm2: taps of its convolutions. */
+  readonly taps?: number;
+  /** Of lfm2: the layers with a convolution; default: all but each third. */
+  readonly stateLayers?: readonly number[];
   /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
   readonly finalSoftCap?: number;
 }
@@ -85,6 +89,9 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
 function configOf(options: ModelOptions): ModelConfig {
   const headDim = options.headDim ?? 64;
   const isGemma = options.architecture === 'gemma3';
+  const isLfm2 = options.architecture === 'lfm2';
+  const layerCount = options.layers ?? (isGemma || isLfm2 || options.architecture === 'gpt-oss' ? 4 : 2);
+  const embeddingLength = options.embedding ?? 256;
   const isQwen3 = options.architecture === 'qwen3' || options.architecture === 'qwen3moe';
   const isGptOss = options.architecture === 'gpt-oss';
   const hasExperts = options.architecture === 'qwen3moe' || isGptOss;
@@ -93,8 +100,8 @@ function configOf(options: ModelOptions): ModelConfig {
     name: `random ${options.architecture} ${options.type}`,
     contextLength: options.context ?? 4096,
     vocabSize: options.vocab ?? 320,
-    layerCount: options.layers ?? (isGemma || isGptOss ? 4 : 2),
-    embeddingLength: options.embedding ?? 256,
+    layerCount,
+    embeddingLength,
     headCount: options.heads ?? 4,
     headCountKv: options.headsKv ?? 2,
     headDim,
@@ -105,7 +112,7 @@ function configOf(options: ModelOptions): ModelConfig {
       mode: options.architecture === 'llama' ? 'normal' : 'neox',
       scaling: 'none',
       dimension: headDim,
-      freqBase: isQwen3 || isGemma ? 1_000_000 : 10_000,
+      freqBase: isQwen3 || isGemma || isLfm2 ? 1_000_000 : 10_000,
       freqScale: 1,
       extFactor: 0,
       attnFactor: 1,
@@ -120,16 +127,23 @@ function configOf(options: ModelOptions): ModelConfig {
     hasExpertBias: isGptOss,
     feedForwardNormName: isGptOss ? 'post_attention_norm' : 'ffn_norm',
     attentionScale: 1 / Math.sqrt(headDim),
-    embeddingScale: isGemma ? Math.sqrt(options.embedding ?? 256) : 1,
-    hasQkNorm: isQwen3 || isGemma,
+    embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
+    hasQkNorm: isQwen3 || isGemma || isLfm2,
+    ...(isLfm2 ? convolutions(options, layerCount, embeddingLength) : {}),
     hasPostNorms: isGemma,
-    tiedEmbeddings: options.tied ?? isGemma,
+    tiedEmbeddings: options.tied ?? (isGemma || isLfm2),
   };
+}
+
+function convolutions({ taps = 3, stateLayers }: ModelOptions, layerCount: number, embeddingLength: number) {
+  const layers = stateLayers ?? Array.from({ length: layerCount }, (_, i) => i).filter((i) => i % 3 < 2);
+  return { shortConvolution: { taps }, states: { layers, elements: (taps - 1) * embeddingLength } };
 }
 
 /** llama.cpp's mixture for Q4_K_M: more bits for the head, and for values and `ffn_down` in about half of the layers. */
 function tensorType(name: string, dimensions: number, type: ModelOptions['type'], config: ModelConfig): string {
-  if (dimensions === 1 || name.endsWith('.bias') || name.endsWith('.ffn_gate_inp.weight')) return 'F32';
+  if (dimensions === 1 || ['.bias', '.ffn_gate_inp.weight', '.shortconv.conv.weight'].some((end) => name.endsWith(end)))
+    return 'F32';
   if (type === 'MXFP4' && config.architecture === 'gpt-oss') return name.includes('_exps.') ? 'MXFP4' : 'Q8_0';
   if (type !== 'Q4_K_M') return type;
   if (name === 'output.weight' || (name === 'token_embd.weight' && config.tiedEmbeddings)) return 'Q6_K';
@@ -203,7 +217,8 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
     u32('expert_feed_forward_length', config.experts.feedForwardLength);
   }
   u32('attention.head_count', config.headCount);
-  u32('attention.head_count_kv', config.headCountKv);
+  if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
+  else setLayersWithStates(native, gguf, config);
   u32('attention.key_length', config.headDim);
   u32('attention.value_length', config.headDim);
   u32('rope.dimension_count', config.headDim);
@@ -215,6 +230,14 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
     u32('rope.scaling.original_context_length', config.contextLength / 4);
   }
   if (config.architecture === 'gemma3' || config.architecture === 'gpt-oss') setWindow(native, gguf, options);
+}
+
+function setLayersWithStates(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
+  const { layerCount, headCountKv, states, shortConvolution } = config;
+  const counts = Int32Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 0 : headCountKv));
+  const int32 = 5;
+  native.gguf_set_arr_data(gguf, 'lfm2.attention.head_count_kv', int32, counts, counts.length);
+  native.gguf_set_val_u32(gguf, 'lfm2.shortconv.l_cache', shortConvolution?.taps ?? 0);
 }
 
 /** A small window, so that short prompts of tests are longer. */
@@ -299,7 +322,7 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
   // Some values of gpt-oss are larger than the limit of its networks.
   if (config.hasExpertBias && /ffn_(gate|up)_exps/.test(name))
     return { mean: 0, deviation: 2.5 * matrix, rowSpread: 0 };
-  const outward = name.includes('attn_output') || name.includes('ffn_down');
+  const outward = ['attn_output', 'shortconv.out_proj', 'ffn_down'].some((part) => name.includes(part));
   return { mean: 0, deviation: (outward ? 3 : 1.5) * matrix, rowSpread: 0 };
 }
 

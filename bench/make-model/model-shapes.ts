@@ -38,6 +38,19 @@ export const shapes = {
     context: 40_960,
     tied: true,
   },
+  /** LFM 2 350M: six of its layers have attention. */
+  'lfm2-350m': {
+    architecture: 'lfm2',
+    layers: 16,
+    stateLayers: [0, 1, 3, 4, 6, 7, 9, 11, 13, 15],
+    embedding: 1024,
+    heads: 16,
+    headsKv: 8,
+    headDim: 64,
+    feedForward: 4608,
+    vocab: 65_536,
+    context: 128_000,
+  },
   /** 1.9 thousand million weights in its layers, of which a token uses 0.35. */
   'qwen3moe-2b': { ...qwen3moe, layers: 24, vocab: 151_936, tied: true },
   /** Four of these layers. */

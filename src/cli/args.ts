@@ -64,6 +64,7 @@ export interface EngineFlags {
   readonly maxNumBatchedTokens: number;
   readonly targetInterTokenLatency: number | 'auto';
   readonly blockSize: number;
+  readonly stateCheckpointTokens?: number;
   readonly kvCacheMemory?: number;
   readonly kvCacheDtype: 'f16' | 'q8_0';
   readonly threads?: number;
@@ -98,6 +99,11 @@ export function addEngineFlags(command: Command): Command {
       defaults.targetInterTokenLatency,
     )
     .option('--block-size <tokens>', 'tokens of one KV block', count, defaults.blockSize)
+    .option(
+      '--state-checkpoint-tokens <tokens>',
+      'for models with recurrent states: tokens between two checkpoints, rounded up to whole blocks (default: what needs little memory, at most about 512)',
+      count,
+    )
     .option(
       '--kv-cache-memory <bytes>',
       'size of the KV pool, like 2GiB (default: half of the free memory, at most 4GiB or what all requests can fill)',
@@ -208,6 +214,7 @@ export function engineOptionsOf(
     schedulingPolicy: flags.schedulingPolicy,
     maxWaiting: flags.maxWaiting,
     ...(flags.maxModelLen === undefined ? {} : { maxModelLen: flags.maxModelLen }),
+    ...(flags.stateCheckpointTokens === undefined ? {} : { stateCheckpointTokens: flags.stateCheckpointTokens }),
     ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),
     ...(flags.threads === undefined ? {} : { threads: flags.threads }),
     pipelineParallelSize: flags.pipelineParallelSize,

@@ -25,6 +25,11 @@ export interface EngineOptions {
   readonly targetInterTokenLatency?: number | 'auto';
   /** Tokens of one KV block. */
   readonly blockSize?: number;
+  /**
+   * For models with recurrent states: tokens between two checkpoints, from which other requests and repairs continue.
+   * Rounded up to whole blocks. Default: so many that checkpoints need little memory, at most about 512.
+   */
+  readonly stateCheckpointTokens?: number;
   /** Bytes of the KV pool; default: `defaultKvCacheMemory`. */
   readonly kvCacheMemory?: number;
   /** Element type of K and V. `q8_0` needs half the memory; its text sometimes differs from that of `f16`. */
@@ -74,6 +79,7 @@ export type LoadProgress = (loadedBytes: number, totalBytes: number) => void;
 type DecidedLater =
   | 'servedModelName'
   | 'maxModelLen'
+  | 'stateCheckpointTokens'
   | 'kvCacheMemory'
   | 'chatTemplate'
   | 'seed'

@@ -38,6 +38,8 @@ export interface GgufArray {
   /** The offset of the first element in the file, and the bytes of all elements. */
   readonly fileOffset: number;
   readonly byteLength: number;
+  /** The elements of a short array of numbers, such as one number for each layer. */
+  readonly numbers?: readonly number[];
 }
 
 export type GgufScalar = { readonly type: GgufElementType; readonly value: number | bigint | boolean | string };
@@ -97,6 +99,17 @@ export class GgufMetadata {
     const value = this.#values.get(key);
     if (value === undefined || isArray(value)) return value;
     throw this.invalid(key, 'an array');
+  }
+
+  /** An integer for each layer: a key has either an array or one integer for all layers. */
+  u32OfLayers(key: string, layerCount: number): readonly number[] | undefined {
+    const value = this.#values.get(key);
+    if (value === undefined) return undefined;
+    const numbers = isArray(value) ? value.numbers : Array<number>(layerCount).fill(this.u32(key) ?? 0);
+    const isValid =
+      numbers?.length === layerCount && numbers.every((number) => number >= 0 && Number.isInteger(number));
+    if (numbers === undefined || !isValid) throw this.invalid(key, `an integer, or ${layerCount} integers`);
+    return numbers;
   }
 
   /** Returns `value`; throws an error that names the key if it is undefined. */

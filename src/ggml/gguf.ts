@@ -44,6 +44,8 @@ const VERSIONS = [2, 3];
 const KEY_COUNT_MAX = 10_000;
 const TENSOR_COUNT_MAX = 20_000;
 const KEY_BYTES_MAX = 65_535;
+/** Longer arrays of numbers stay in the file. Arrays with a number for each layer are shorter. */
+const NUMBERS_MAX = 1024;
 const STRING_BYTES_MAX = 1_000_000;
 const ALIGNMENT_DEFAULT = 32;
 const ALIGNMENT_MAX = 65_536;
@@ -212,9 +214,19 @@ async function readArrayInfo(cursor: GgufCursor, key: string): Promise<GgufArray
   // bytes.
   cursor.require(length * elementBytes, what);
   const fileOffset = cursor.position;
-  if (elementType !== 'string') cursor.skip(length * elementBytes, what);
-  else await skipStrings(cursor, length, what);
-  return { elementType, length, fileOffset, byteLength: cursor.position - fileOffset };
+  if (elementType === 'string') {
+    await skipStrings(cursor, length, what);
+    return { elementType, length, fileOffset, byteLength: cursor.position - fileOffset };
+  }
+  const byteLength = length * elementBytes;
+  if (length > NUMBERS_MAX) {
+    cursor.skip(byteLength, what);
+    return { elementType, length, fileOffset, byteLength };
+  }
+  await cursor.ensure(byteLength, what);
+  const read = scalarReaders[elementType];
+  const numbers = Array.from({ length }, () => Number(read(cursor.takeBytes(elementBytes))));
+  return { elementType, length, fileOffset, byteLength, numbers };
 }
 
 async function skipStrings(cursor: GgufCursor, count: number, what: string): Promise<void> {

@@ -1,7 +1,7 @@
 /**
  * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
  * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,qwen3moe,gemma3,
- * openai-moe}.cpp`), so that both compute the same model.
+ * openai-moe,lfm2}.cpp`), so that both compute the same model.
  */
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
 import { type ExpertConfig, readExpertConfig } from './expert-config.ts';
@@ -10,7 +10,7 @@ import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
-const architectures = ['llama', 'qwen2', 'qwen3', 'qwen3moe', 'gemma3', 'gpt-oss'] as const;
+const architectures = ['llama', 'qwen2', 'qwen3', 'qwen3moe', 'gemma3', 'gpt-oss', 'lfm2'] as const;
 export type Architecture = (typeof architectures)[number];
 
 export interface ModelConfig {
@@ -34,6 +34,10 @@ export interface ModelConfig {
   readonly rope: RopeConfig;
   /** Present if some layers have sliding-window attention. */
   readonly slidingWindow?: SlidingWindow;
+  /** Present if some layers have a recurrent state instead of K and V. */
+  readonly states?: StateConfig;
+  /** Taps of the convolutions of layers with a state. */
+  readonly shortConvolution?: { readonly taps: number };
   /** Factor of the dot product of a query and a key. */
   readonly attentionScale: number;
   /** Factor of the embeddings of tokens. */
@@ -58,6 +62,14 @@ export interface ModelConfig {
   readonly tiedEmbeddings: boolean;
 }
 
+/** Layers whose tokens continue a state of the tokens before, instead of attention. */
+export interface StateConfig {
+  /** Their indices, ascending. */
+  readonly layers: readonly number[];
+  /** F32 numbers in one state of one layer. */
+  readonly elements: number;
+}
+
 /** Reads the configuration, and checks that the file has every tensor in its shape. Throws errors of `errors.ts`. */
 export function readModelConfig(file: GgufFile): ModelConfig {
   const { metadata } = file;
@@ -71,16 +83,13 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   };
   const embeddingLength = positive('embedding_length');
   const headCount = positive('attention.head_count');
-  const headCountKv = positive('attention.head_count_kv', headCount);
-  if (headCount % headCountKv !== 0) {
-    throw metadata.invalid(`${architecture}.attention.head_count_kv`, `a divisor of head_count, which is ${headCount}`);
-  }
+  const layerCount = positive('block_count');
+  if (layerCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
+  const { headCountKv, stateLayers } = readHeadCountKv(file, architecture, layerCount, headCount);
   const headDim = readHeadDim(file, architecture, embeddingLength, headCount);
   const epsilonKey = `${architecture}.attention.layer_norm_rms_epsilon`;
   const rmsEpsilon = metadata.require(epsilonKey, metadata.f32(epsilonKey));
   if (rmsEpsilon < 0) throw metadata.invalid(epsilonKey, 'not negative');
-  const layerCount = positive('block_count');
-  if (layerCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
   const name = metadata.string('general.name');
   const rope = readRopeConfig(file, architecture, headDim);
   const isGemma = architecture === 'gemma3';
@@ -91,6 +100,8 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
   const feedForwardLength = positive('feed_forward_length');
+  const isHybrid = stateLayers.length > 0;
+  const shortConvolution = isHybrid ? { taps: readTaps(file, architecture) } : undefined;
   const experts = hasExperts(architecture)
     ? readExpertConfig(file, architecture, isGptOss ? undefined : feedForwardLength)
     : undefined;
@@ -109,13 +120,16 @@ export function readModelConfig(file: GgufFile): ModelConfig {
     rmsEpsilon,
     rope,
     ...(slidingWindow === undefined ? {} : { slidingWindow }),
+    ...(shortConvolution === undefined
+      ? {}
+      : { states: { layers: stateLayers, elements: (shortConvolution.taps - 1) * embeddingLength }, shortConvolution }),
     attentionScale: isGemma ? gemmaScale(layerCount, embeddingLength, headCount, headDim) : 1 / Math.sqrt(headDim),
     embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
     ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
     hasOutputBias: isGptOss,
     hasSinks: isGptOss,
-    hasQkNorm: architecture === 'qwen3' || architecture === 'qwen3moe' || isGemma,
+    hasQkNorm: architecture === 'qwen3' || architecture === 'qwen3moe' || isGemma || architecture === 'lfm2',
     hasPostNorms: isGemma,
     feedForwardNormName: isGptOss ? 'post_attention_norm' : 'ffn_norm',
     hasExpertBias: isGptOss,
@@ -157,10 +171,44 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   if (metadata.bool(`${architecture}.attention.causal`) === false) {
     throw refuse('attention to later tokens (an embedding model)', 'attention.causal = false');
   }
+  if (architecture === 'lfm2' && (metadata.u32('lfm2.attention.sliding_window') ?? 0) > 0) {
+    throw refuse('a sliding window beside convolutions', 'attention.sliding_window is set');
+  }
   for (const name of ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv']) {
+    if (name === 'attention.head_count_kv' && architecture === 'lfm2') continue;
     const value = metadata.entries.get(`${architecture}.${name}`);
     if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
   }
+}
+
+/**
+ * KV heads of the layers with attention, and the layers without KV heads, which have a state instead. Only hybrid
+ * architectures have such layers.
+ */
+function readHeadCountKv({ metadata, path }: GgufFile, architecture: Architecture, layers: number, headCount: number) {
+  const key = `${architecture}.attention.head_count_kv`;
+  const counts = metadata.u32OfLayers(key, layers) ?? Array<number>(layers).fill(headCount);
+  const headCountKv = Math.max(...counts);
+  if (headCountKv === 0 || headCount % headCountKv !== 0) {
+    throw metadata.invalid(key, `a divisor of head_count, which is ${headCount}`);
+  }
+  const found = `head_count_kv = ${[...new Set(counts)].join(', ')}`;
+  if (counts.some((count) => count !== headCountKv && count !== 0)) {
+    throw modelFeatureUnsupported({ path, architecture, feature: 'layers with different numbers of KV heads', found });
+  }
+  const stateLayers = counts.flatMap((count, layer) => (count === 0 ? [layer] : []));
+  if (stateLayers.length > 0 && architecture !== 'lfm2') {
+    throw modelFeatureUnsupported({ path, architecture, feature: 'layers without attention', found });
+  }
+  return { headCountKv, stateLayers };
+}
+
+/** Tokens that a short convolution reads, its own token included. */
+function readTaps({ metadata }: GgufFile, architecture: Architecture): number {
+  const key = `${architecture}.shortconv.l_cache`;
+  const taps = metadata.require(key, metadata.u32(key));
+  if (taps < 2 || taps > 64) throw metadata.invalid(key, 'between 2 and 64');
+  return taps;
 }
 
 function readHeadDim(

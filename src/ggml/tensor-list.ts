@@ -1,3 +1,4 @@
+import { assertDefined } from '../base/assert.ts';
 import { tensorMissing, tensorShapeWrong, tensorTypeUnsupported, tensorUnexpected } from './errors.ts';
 import type { GgufFile } from './gguf.ts';
 import type { ModelConfig } from './model-config.ts';
@@ -22,8 +23,7 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
       const found = `[${tensor.ne.join(', ')}]`;
       throw tensorShapeWrong({ path, tensor: name, found, expected: `[${shape.join(', ')}]` });
     }
-    // The kernels for norms, biases, sinks and frequency factors support only F32.
-    const isMatrix = shape.length > 1 && !name.endsWith('.bias');
+    const isMatrix = !hasOnlyF32(name, shape);
     const isSupported = isMatrix ? isWeightType(tensor.type) : tensor.type.name === 'F32';
     if (!isSupported) {
       const supported = isMatrix ? weightTypeNames.join(', ') : 'F32';
@@ -35,35 +35,24 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
   }
 }
 
+/** The kernels for norms, biases, sinks, frequency factors and convolutions support only F32. */
+const hasOnlyF32 = (name: string, shape: Shape): boolean =>
+  shape.length === 1 || name.endsWith('.bias') || name.endsWith('.shortconv.conv.weight');
+
 /** Names and shapes in ggml's order: a matrix with n inputs and m outputs is [n, m], and of k experts [n, m, k]. */
 export function expectedTensors(config: ModelConfig): Map<string, Shape> {
   const embedding = config.embeddingLength;
-  const queries = config.headCount * config.headDim;
-  const keys = config.headCountKv * config.headDim;
   const tensors = new Map<string, Shape>([
     ['token_embd.weight', [embedding, config.vocabSize]],
-    ['output_norm.weight', [embedding]],
+    [outputNormOf(config), [embedding]],
   ]);
   if (!config.tiedEmbeddings) tensors.set('output.weight', [embedding, config.vocabSize]);
   if (config.rope.hasFreqFactors) tensors.set(ROPE_FREQS, [config.rope.dimension / 2]);
   for (let layer = 0; layer < config.layerCount; layer++) {
     const set = (name: string, shape: Shape): unknown => tensors.set(`blk.${layer}.${name}`, shape);
     set('attn_norm.weight', [embedding]);
-    set('attn_q.weight', [embedding, queries]);
-    set('attn_k.weight', [embedding, keys]);
-    set('attn_v.weight', [embedding, keys]);
-    set('attn_output.weight', [queries, embedding]);
-    if (config.hasQkvBias) {
-      set('attn_q.bias', [queries]);
-      set('attn_k.bias', [keys]);
-      set('attn_v.bias', [keys]);
-    }
-    if (config.hasOutputBias) set('attn_output.bias', [embedding]);
-    if (config.hasSinks) set('attn_sinks.weight', [config.headCount]);
-    if (config.hasQkNorm) {
-      set('attn_q_norm.weight', [config.headDim]);
-      set('attn_k_norm.weight', [config.headDim]);
-    }
+    if (config.states?.layers.includes(layer) === true) setMixer(set, config);
+    else setAttention(set, config);
     if (config.hasPostNorms) {
       set('post_attention_norm.weight', [embedding]);
       set('post_ffw_norm.weight', [embedding]);
@@ -88,4 +77,39 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
     }
   }
   return tensors;
+}
+
+/** LFM 2 has another name for the norm before the output head. */
+export const outputNormOf = ({ architecture }: Pick<ModelConfig, 'architecture'>): string =>
+  architecture === 'lfm2' ? 'token_embd_norm.weight' : 'output_norm.weight';
+
+type SetShape = (name: string, shape: Shape) => unknown;
+
+function setAttention(set: SetShape, config: ModelConfig): void {
+  const embedding = config.embeddingLength;
+  const queries = config.headCount * config.headDim;
+  const keys = config.headCountKv * config.headDim;
+  set('attn_q.weight', [embedding, queries]);
+  set('attn_k.weight', [embedding, keys]);
+  set('attn_v.weight', [embedding, keys]);
+  set('attn_output.weight', [queries, embedding]);
+  if (config.hasQkvBias) {
+    set('attn_q.bias', [queries]);
+    set('attn_k.bias', [keys]);
+    set('attn_v.bias', [keys]);
+  }
+  if (config.hasOutputBias) set('attn_output.bias', [embedding]);
+  if (config.hasSinks) set('attn_sinks.weight', [config.headCount]);
+  if (config.hasQkNorm) {
+    set('attn_q_norm.weight', [config.headDim]);
+    set('attn_k_norm.weight', [config.headDim]);
+  }
+}
+
+/** A layer with a state instead of attention. */
+function setMixer(set: SetShape, { embeddingLength: embedding, shortConvolution }: ModelConfig): void {
+  const { taps } = assertDefined(shortConvolution, 'a layer with a state has a convolution');
+  set('shortconv.conv.weight', [taps, embedding]);
+  set('shortconv.in_proj.weight', [embedding, 3 * embedding]);
+  set('shortconv.out_proj.weight', [embedding, embedding]);
 }

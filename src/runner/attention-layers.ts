@@ -4,17 +4,18 @@ import type { AttentionLayer } from './attention/attention.ts';
 import type { LayerKv } from './kv-groups.ts';
 import type { ModelWeights } from './weights.ts';
 
-/** How each layer of a stage attends, in the order of the layers. The weights must be in memory. */
+/** How the layers of a stage that have attention attend, in their order. The weights must be in memory. */
 export function attentionLayers(
   native: NativeApi,
   config: ModelConfig,
   kv: readonly LayerKv[],
   weights: ModelWeights,
 ): readonly AttentionLayer[] {
-  return kv.map(({ group, place, window }, index) => {
-    const layer = { group, place, window, scale: config.attentionScale };
+  return kv.flatMap((place, index) => {
+    if (place.kind === 'state') return [];
+    const layer = { group: place.group, place: place.place, window: place.window, scale: config.attentionScale };
     const sinks = weights.layers[index]?.sinks;
-    return sinks === undefined ? layer : { ...layer, sinks: floatsOf(native, sinks, config.headCount) };
+    return [sinks === undefined ? layer : { ...layer, sinks: floatsOf(native, sinks, config.headCount) }];
   });
 }
 

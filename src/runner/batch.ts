@@ -1,8 +1,10 @@
 import { assert } from '../base/assert.ts';
 import { blockIndexOf, NULL_BLOCK } from '../core/ids.ts';
+import type { KvGroupSpec } from '../core/kv-spec.ts';
 import { blockAt, type SequencePlan, type Span, type StepPlan } from '../core/step.ts';
 import type { KvMemory } from './kv-memory.ts';
 import type { RowRule } from './matmul/row-rule.ts';
+import { addSegments, type StateSegment } from './states/segments.ts';
 
 /** One request's part of the batch. Its rows are adjacent, in ascending order of position. */
 export interface BatchSequence {
@@ -24,30 +26,41 @@ export interface Batch {
   readonly paddedRowCount: number;
   readonly tokens: Int32Array;
   readonly positions: Int32Array;
-  /** By KV group, the slot of each row's KV (`KvMemory.slotOf`); padding is written to the null block. */
+  /** By KV group, the slot of each row's KV (`KvMemory.slotOf`); padding is written to the null block. State groups have none. */
   readonly slots: readonly Int32Array[];
+  /** By KV group, where states are read and written; other groups have none. */
+  readonly segments: readonly (readonly StateSegment[])[];
   readonly outputCount: number;
   /** The sampled rows, padded by repeating the last one. */
   readonly outputRows: Int32Array;
   readonly outputPositions: Int32Array;
 }
 
+/** The pool, and the groups that share it. */
+export interface BatchMemory {
+  readonly memory: KvMemory;
+  readonly groups: readonly KvGroupSpec[];
+}
+
 /** Lays a plan out as rows. `rule` is the padding that exact numerics need. */
-export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Batch {
+export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rule: RowRule): Batch {
   const rowCount = plan.tokenCount;
   const paddedRowCount = rule(rowCount);
   const tokens = new Int32Array(paddedRowCount);
   const positions = new Int32Array(paddedRowCount);
-  const groupCount = plan.sequences[0]?.blockTables.length ?? 0;
-  const slots = Array.from({ length: groupCount }, () => new Int32Array(paddedRowCount));
+  const slots = groups.map(({ kind }) => new Int32Array(kind === 'state' ? 0 : paddedRowCount));
+  const segments = groups.map((): StateSegment[] => []);
   const outputs: number[] = [];
   const sequences: BatchSequence[] = [];
   let row = 0;
   for (const sequence of plan.sequences) {
     const firstRow = row;
+    for (const [group, { kind, blockSize }] of groups.entries())
+      if (kind === 'state') addSegments(segments[group]!, sequence, { group, blockSize, firstRow });
     for (const span of sequence.spans) {
       tokens.set(sequence.tokens.view(span.start, span.end), row);
-      for (const [group, ofGroup] of slots.entries()) fillSlots(ofGroup, row, sequence, span, group, memory);
+      for (const [group, ofGroup] of slots.entries())
+        if (ofGroup.length > 0) fillSlots(ofGroup, row, sequence, span, group, memory);
       for (let position: number = span.start; position < span.end; position++, row++) positions[row] = position;
     }
     assert(row > firstRow, 'a sequence has rows');
@@ -62,7 +75,7 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
   assert(row === rowCount, 'the spans add up to the batch');
   const { blockSize } = memory.layout;
   for (const ofGroup of slots) {
-    for (let pad = rowCount; pad < paddedRowCount; pad++) ofGroup[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
+    for (let pad = rowCount; pad < ofGroup.length; pad++) ofGroup[pad] = memory.slotOf(NULL_BLOCK, pad % blockSize);
   }
   const outputRows = padOutputs(outputs, rule);
   return {
@@ -72,6 +85,7 @@ export function layOutBatch(plan: StepPlan, memory: KvMemory, rule: RowRule): Ba
     tokens,
     positions,
     slots,
+    segments,
     outputCount: outputs.length,
     outputRows,
     outputPositions: outputRows.map((index) => positions[index] ?? 0),

@@ -18,19 +18,22 @@ import { type AttentionChoice, type AttentionOption, chooseAttention } from './a
 import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
 import { type HiddenStates, type PipelineStage, type Runner, type StageResult, wholeModel } from './contract.ts';
-import { groupSpecs, kvLayout, layerGroups, layersKv } from './kv-groups.ts';
+import { type BlockOptions, groupSpecs, kvLayout, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
 import { blockBytes, KvMemory, type KvType } from './kv-memory.ts';
 import { checkExactExperts } from './matmul/exact-experts.ts';
 import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts';
 import { openRowMatmul } from './matmul/row-matmul.ts';
 import { anyRows, type RowRule } from './matmul/row-rule.ts';
 import { openTiledMatmul, type TiledMatmul } from './matmul/tiled-matmul.ts';
+import type { MixerShapes, Mixers } from './mixer/mixers.ts';
+import { openMixers } from './mixer/open-mixers.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { numericsIdentity } from './numerics-identity.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
-import { clearUnusedPlaces } from './unused-places.ts';
+import { StateTables } from './states/layer-states.ts';
+import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
 import { loadWeights, type ModelWeights, type PlacedMatrix } from './weights.ts';
 
 export interface GgmlRunnerOptions {
@@ -43,6 +46,8 @@ export interface GgmlRunnerOptions {
   /** `exact`: a token's KV and logits have the same bits in any batch (CPU only). */
   readonly numerics: 'exact' | 'fast';
   readonly blockSize: TokenCount;
+  /** Tokens between two checkpoints of states, if the model has states; default: `BlockOptions.checkpointTokens`. */
+  readonly stateCheckpointTokens?: number | undefined;
   /** Of K and V in the pool; default F16. */
   readonly kvType?: KvType;
   /**
@@ -88,6 +93,8 @@ interface RunnerParts {
     readonly passes: NativeLogitsPasses | undefined;
   };
   readonly attention: AttentionChoice;
+  /** Of a model with states. */
+  readonly mixers: Mixers | undefined;
   readonly fingerprint: string;
 }
 
@@ -105,6 +112,7 @@ export class GgmlRunner implements Runner {
   readonly #rowRule: RowRule;
   readonly #graph: GraphBuilder;
   readonly #parts: DecoderParts;
+  readonly #usedGroups: readonly UsedGroup[];
   /** Only the last stage has one. */
   readonly #sampler: BatchSampler | undefined;
   #decoder: DecoderGraph | undefined;
@@ -136,7 +144,7 @@ export class GgmlRunner implements Runner {
       const attention = await chooseAttention(device, config, {
         ...compile,
         option: options.attention ?? 'auto',
-        blockSize: options.blockSize,
+        blockSize: kvLayout(config, stageOf(options), blockOptionsOf(options)).blockSize,
         kvType,
       });
       // On a CPU, ggml's attention needs its reference kernels for fast numerics too. Its fastest kernel multiplies
@@ -157,6 +165,7 @@ export class GgmlRunner implements Runner {
         else otherExperts.push(matrices);
       }
       if (isExact && device.kind === 'cpu') await checkExactExperts(device, file, otherExperts);
+      const mixers = config.states === undefined ? undefined : await openMixers(device, mixerShapes(config), compile);
       // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block.
       // Machines that share a store may have different CPUs and kernels.
       const numerics = await numericsIdentity(device, {
@@ -164,13 +173,14 @@ export class GgmlRunner implements Runner {
         repack: options.repack ?? true,
         attention: attention.identity,
         tiles: tiles?.identity ?? '',
+        ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
       const digest = await digestOf(options);
       const fingerprint = modelFingerprint(file, digest, {
         numerics,
         blockSize: options.blockSize,
         kvType,
-        groups: layerGroups(config),
+        groups: layerGroups(config, blockOptionsOf(options)),
       });
       const passes = await openLogitsPasses(device.native, compile);
       await thread;
@@ -179,6 +189,7 @@ export class GgmlRunner implements Runner {
         weights,
         kernels: { ...kernels, tiles, passes },
         attention,
+        mixers: mixers?.mixers,
         fingerprint,
       });
     } catch (error) {
@@ -188,11 +199,16 @@ export class GgmlRunner implements Runner {
     }
   }
 
-  private constructor(options: GgmlRunnerOptions, { device, weights, kernels, attention, fingerprint }: RunnerParts) {
-    const { config, blockSize } = options;
+  private constructor(
+    options: GgmlRunnerOptions,
+    { device, weights, kernels, attention, mixers, fingerprint }: RunnerParts,
+  ) {
+    const { config } = options;
     this.stage = stageOf(options);
-    const kv = layersKv(config, this.stage);
-    const layout = kvLayout(config, this.stage, { blockSize, kvType: options.kvType ?? F16 });
+    const blocks = blockOptionsOf(options);
+    const kv = layersKv(config, this.stage, blocks);
+    const layout = kvLayout(config, this.stage, blocks);
+    const groups = groupSpecs(config, this.stage, blocks);
     const poolBytes = Math.min(options.kvCacheBytes(blockBytes(layout)), largestBuffer(device));
     const poolBlocks = Math.max(2, Math.floor(poolBytes / blockBytes(layout)));
     this.#device = device;
@@ -210,6 +226,8 @@ export class GgmlRunner implements Runner {
         weights,
         memory: this.memory,
         layersKv: kv,
+        mixers,
+        states: new StateTables(device.native, this.memory, kv),
         attention: attention.create(this.memory, attentionLayers(device.native, config, kv, weights)),
         kernels: { tiles: kernels.tiles, row: kernels.rowMatmul },
         bestTokens:
@@ -226,8 +244,9 @@ export class GgmlRunner implements Runner {
     }
     this.attentionDescription = attention.description;
     this.vocabSize = config.vocabSize;
+    this.#usedGroups = groups.map((group) => ({ ...group, usedBytes: usedBytes(group, layout, config) }));
     this.kvCacheSpec = {
-      groups: groupSpecs(config, this.stage, blockSize),
+      groups,
       blockBytes: blockBytes(layout),
       blockCount: blockCount(poolBlocks),
       fingerprint,
@@ -268,8 +287,8 @@ export class GgmlRunner implements Runner {
 
   async #run(plan: StepPlan, hidden: HiddenStates | undefined): Promise<StageResult> {
     const started = performance.now();
-    const batch = layOutBatch(plan, this.memory, this.#rowRule);
-    if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, this.memory, this.kvCacheSpec.groups);
+    const batch = layOutBatch(plan, { memory: this.memory, groups: this.kvCacheSpec.groups }, this.#rowRule);
+    if (this.#device.kind === 'cpu') clearUnusedPlaces(plan, batch, this.memory, this.#usedGroups);
     const decoder = this.#decoderFor(batch);
     decoder.writeInputs(hidden);
     const prepared = performance.now();
@@ -325,6 +344,15 @@ export class GgmlRunner implements Runner {
     return values;
   }
 }
+
+const blockOptionsOf = ({ blockSize, kvType = F16, stateCheckpointTokens }: GgmlRunnerOptions): BlockOptions => ({
+  blockSize,
+  kvType,
+  checkpointTokens: stateCheckpointTokens,
+});
+
+const mixerShapes = ({ shortConvolution, embeddingLength }: ModelConfig): MixerShapes =>
+  shortConvolution === undefined ? {} : { convolution: { taps: shortConvolution.taps, channels: embeddingLength } };
 
 /** Checks that the digest belongs to the bytes that were loaded. */
 async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<FileDigest | undefined> {

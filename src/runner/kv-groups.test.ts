@@ -1,23 +1,25 @@
 import { describe, expect, it } from 'vitest';
-import { tokenCount } from '../core/ids.ts';
 import type { SlidingWindow } from '../ggml/sliding-window.ts';
 import { F16 } from '../ggml/types.ts';
 import { pipelineStage, wholeModel } from './contract.ts';
-import { groupSpecs, kvLayout, layerGroups, layersKv } from './kv-groups.ts';
+import { groupSpecs, kvLayout, type LayerGroup, layerGroups, layersKv, usedBytes } from './kv-groups.ts';
+import { blockBytes } from './kv-memory.ts';
 
 /** A model whose every `pattern`-th layer has full attention. */
+const options = { blockSize: 16, kvType: F16 };
+const shapeOf = ({ window, layers }: LayerGroup) => ({ window, layers });
 function model(layerCount: number, pattern: number) {
   const layers = Array.from({ length: layerCount }, (_, layer) => layer).filter((l) => l % pattern < pattern - 1);
   const slidingWindow = { window: 512, layers } as unknown as SlidingWindow;
   return { layerCount, headCountKv: 1, headDim: 256, ...(layers.length === 0 ? {} : { slidingWindow }) };
 }
 const layerCountsOf = (layerCount: number, pattern: number): number[] =>
-  layerGroups(model(layerCount, pattern)).map(({ layers }) => layers.length);
+  layerGroups(model(layerCount, pattern), options).map(({ layers }) => layers.length);
 
 describe('the KV groups of a model', () => {
   it('are one group if all layers read the same tokens', () => {
-    expect(layerGroups(model(3, 1))).toEqual([{ window: undefined, layers: [0, 1, 2] }]);
-    expect(layerGroups(model(3, 9))).toEqual([{ window: 512, layers: [0, 1, 2] }]);
+    expect(layerGroups(model(3, 1), options).map(shapeOf)).toEqual([{ window: undefined, layers: [0, 1, 2] }]);
+    expect(layerGroups(model(3, 9), options).map(shapeOf)).toEqual([{ window: 512, layers: [0, 1, 2] }]);
   });
 
   it('have as many layers as the rarer kind: the shapes of Gemma 3', () => {
@@ -34,13 +36,13 @@ describe('the KV groups of a model', () => {
   });
 
   it('have neighbouring layers in different groups, so that stages have layers of each group', () => {
-    expect(layerGroups(model(8, 4))).toEqual([
+    expect(layerGroups(model(8, 4), options).map(shapeOf)).toEqual([
       { window: undefined, layers: [3, 7] },
       { window: 512, layers: [0, 4] },
       { window: 512, layers: [1, 5] },
       { window: 512, layers: [2, 6] },
     ]);
-    const halves = [0, 1].map((rank) => groupSpecs(model(8, 4), pipelineStage(rank, 2, 8), tokenCount(16)));
+    const halves = [0, 1].map((rank) => groupSpecs(model(8, 4), pipelineStage(rank, 2, 8), options));
     expect(halves.map((groups) => groups.map(({ layers }) => layers))).toEqual([
       [[3], [0], [1], [2]],
       [[7], [4], [5], [6]],
@@ -50,24 +52,85 @@ describe('the KV groups of a model', () => {
   it('have a place for each layer of a stage in a block', () => {
     const [first, second] = [0, 1].map((rank) => pipelineStage(rank, 2, 5));
     const config = model(5, 2);
-    expect(layersKv(config, wholeModel(5)).map(({ group, place }) => [group, place])).toEqual([
+    expect(
+      layersKv(config, wholeModel(5), options).map((kv) => [kv.group, kv.kind === 'attention' && kv.place]),
+    ).toEqual([
       [1, 0],
       [0, 0],
       [2, 0],
       [0, 1],
       [1, 1],
     ]);
-    expect(layersKv(config, second!)).toEqual([
-      { group: 0, place: 0, window: undefined },
-      { group: 1, place: 0, window: 512 },
+    expect(layersKv(config, second!, options)).toEqual([
+      { kind: 'attention', index: 0, group: 0, place: 0, window: undefined },
+      { kind: 'attention', index: 1, group: 1, place: 0, window: 512 },
     ]);
-    const shape = { blockSize: 16, kvType: F16 };
-    expect(kvLayout(config, wholeModel(5), shape).layerCount).toBe(2);
-    expect(kvLayout(config, first!, shape).layerCount).toBe(1);
-    expect(groupSpecs(config, second!, tokenCount(16)).map(({ kind, layers }) => [kind, ...layers])).toEqual([
+    expect(kvLayout(config, wholeModel(5), options).layerCount).toBe(2);
+    expect(kvLayout(config, first!, options).layerCount).toBe(1);
+    expect(groupSpecs(config, second!, options).map(({ kind, layers }) => [kind, ...layers])).toEqual([
       ['full', 3],
       ['window', 4],
       ['window'],
     ]);
+  });
+});
+
+/** The first `layerCount` layers have a state, except every `pattern`-th; `stateBytes` of one layer. */
+function hybrid(layerCount: number, pattern: number, stateBytes: number, kv = { headCountKv: 4, headDim: 128 }) {
+  const layers = Array.from({ length: layerCount }, (_, layer) => layer).filter((l) => l % pattern < pattern - 1);
+  return { layerCount, ...kv, states: { layers, elements: stateBytes / 4 } };
+}
+
+describe('the KV groups of a model with states', () => {
+  const mib = 1 << 20;
+  const summary = (config: ReturnType<typeof hybrid>, more = {}) => {
+    const all = { ...options, ...more };
+    const groups = layerGroups(config, all);
+    const bytes = blockBytes(kvLayout(config, wholeModel(config.layerCount), all));
+    return { groups: groups.map(({ kind, blockSize, layers }) => [kind, blockSize, layers.length]), bytes };
+  };
+
+  it('are one group of states if all states fit into a block: the shape of LFM 2 350M', () => {
+    const config = { ...hybrid(16, 16, 8192, { headCountKv: 8, headDim: 64 }) };
+    const states = { layers: [0, 1, 3, 4, 6, 7, 9, 11, 13, 15], elements: 2048 };
+    expect(summary({ ...config, states })).toEqual({
+      groups: [
+        ['full', 16, 6],
+        ['state', 64, 10],
+      ],
+      bytes: 6 * 16 * 2048,
+    });
+  });
+
+  it('have larger blocks if states are large: the shapes of Granite 4.0 H 1B and Qwen 3.5 0.8B', () => {
+    const granite = summary(hybrid(40, 10, 1.5 * mib));
+    expect(granite.groups).toEqual([['full', 576, 4], ...Array.from({ length: 12 }, () => ['state', 576, 3])]);
+    expect(granite.bytes).toBe(4.5 * mib);
+    const qwen = summary(hybrid(24, 4, mib + 72 * 1024, { headCountKv: 2, headDim: 256 }));
+    expect(qwen.groups).toEqual([['full', 192, 6], ...Array.from({ length: 9 }, () => ['state', 384, 2])]);
+  });
+
+  it('have the wanted tokens between checkpoints, rounded up to whole blocks', () => {
+    const config = hybrid(6, 3, 8192);
+    const blockSizeOf = (checkpointTokens: number) =>
+      layerGroups(config, { ...options, checkpointTokens }).find(({ kind }) => kind === 'state')?.blockSize;
+    expect([1, 16, 17, 100, 4096].map(blockSizeOf)).toEqual([16, 16, 32, 112, 4096]);
+  });
+
+  it('have room for every state of a stage, also in a stage with few or no layers with attention', () => {
+    const config = hybrid(12, 4, 100_000);
+    for (const ranks of [1, 2, 3, 5, 12]) {
+      for (let rank = 0; rank < ranks; rank++) {
+        const stage = pipelineStage(rank, ranks, 12);
+        const layout = kvLayout(config, stage, options);
+        const specs = groupSpecs(config, stage, options);
+        for (const group of specs) expect(usedBytes(group, layout, config)).toBeLessThanOrEqual(blockBytes(layout));
+        const places = layersKv(config, stage, options).filter(({ kind }) => kind === 'state');
+        expect(new Set(places.map((kv) => `${kv.group} ${kv.kind === 'state' && kv.offset}`)).size).toBe(places.length);
+        expect(places).toHaveLength(
+          specs.filter(({ kind }) => kind === 'state').flatMap(({ layers }) => layers).length,
+        );
+      }
+    }
   });
 });

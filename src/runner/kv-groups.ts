@@ -1,87 +1,194 @@
+import { assert } from '../base/assert.ts';
 import { type TokenCount, tokenCount } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { layersOf, type PipelineStage } from './contract.ts';
-import type { KvLayout, KvType } from './kv-memory.ts';
+import { type KvLayout, type KvType, kvRowBytes } from './kv-memory.ts';
 
-/** Layers whose KV is in the same blocks, and which read the same tokens. */
+/** Layers whose KV or states are in the same blocks, and which read the same tokens. */
 export interface LayerGroup {
-  /** Tokens that a token sees, itself included; undefined: all. */
+  readonly kind: KvGroupSpec['kind'];
+  /** Tokens that a token sees, itself included, if the kind is `window`. */
   readonly window: number | undefined;
+  /** Tokens of a block; in a state group, the tokens between two checkpoints. */
+  readonly blockSize: number;
   /** Their indices in the model, ascending. */
   readonly layers: readonly number[];
 }
 
 /** The properties of a model that decide its groups. */
-type Windows = Pick<ModelConfig, 'layerCount' | 'slidingWindow'>;
+type Layers = Pick<ModelConfig, 'layerCount' | 'slidingWindow' | 'states' | 'headCountKv' | 'headDim'>;
+
+/** What users choose about blocks. */
+export interface BlockOptions {
+  /** Tokens of a block of K and V. In models with large states, blocks have a multiple of it. */
+  readonly blockSize: number;
+  readonly kvType: KvType;
+  /** Tokens between two checkpoints of states, rounded up to whole blocks of K and V; default: `checkpointBlocks`. */
+  readonly checkpointTokens?: number | undefined;
+}
+
+/** Each group needs a block table per request, so states are not divided into more groups than this. */
+const stateGroupsMax = 12;
+/** The largest memory of the blocks of all states, relative to the states. */
+const stateRoomMax = 1.25;
+/** If checkpoints are large, the default is a checkpoint after about so many tokens. */
+const defaultCheckpointTokens = 512;
 
 /**
  * Splits the layers of a model into KV groups, as vLLM does. All groups have blocks of equal bytes from one pool, so a
- * group has as many layers as the model has of its rarer kind. Groups with full attention come first.
+ * group of layers with attention has as many layers as the model has of its rarer kind. Groups with full attention come
+ * first, then groups with a window, then groups of states.
  *
  *   kind of layer      w w w F w w w F         F: full attention, w: window
  *   group              1 2 3 0 1 2 3 0         two layers in each of four groups
  *
  * Neighbouring layers are in different groups, so that a stage of a pipeline has about as many layers of each group.
  * The last layer of a block is unused in some groups if the layers cannot be divided equally.
+ *
+ * A group of states has as many layers as fit into a block. If states are large, blocks of K and V get more tokens.
  */
-export function layerGroups({ layerCount, slidingWindow }: Windows): readonly LayerGroup[] {
+export function layerGroups(config: Layers, options: BlockOptions): readonly LayerGroup[] {
+  const { layerCount, slidingWindow, states } = config;
   const windowed = slidingWindow?.layers ?? [];
-  const full = Array.from({ length: layerCount }, (_, layer) => layer).filter((layer) => !windowed.includes(layer));
+  const stateLayers = states?.layers ?? [];
+  const full = Array.from({ length: layerCount }, (_, layer) => layer).filter(
+    (layer) => !windowed.includes(layer) && !stateLayers.includes(layer),
+  );
   const counts = [full.length, windowed.length].filter((count) => count > 0);
+  assert(counts.length > 0, 'a model has a layer with attention');
   const [fewest, most] = [Math.min(...counts), Math.max(...counts)];
   // If the kinds are nearly equally frequent, some unused memory costs less than more groups.
   const size = most < 1.25 * fewest ? most : fewest;
-  return [...split(full, size, undefined), ...split(windowed, size, slidingWindow?.window)];
+  const fullSets = split(full, Math.ceil(full.length / size));
+  const windowSets = split(windowed, Math.ceil(windowed.length / size));
+  const { blockSize, stateGroups } = fitStates(config, size, options);
+  const attentionGroups = fullSets.length + windowSets.length;
+  const checkpoint =
+    options.checkpointTokens === undefined
+      ? checkpointBlocks(blockSize, attentionGroups, stateGroups)
+      : Math.ceil(options.checkpointTokens / blockSize);
+  return [
+    ...fullSets.map((layers) => ({ kind: 'full', window: undefined, blockSize, layers }) as const),
+    ...windowSets.map((layers) => ({ kind: 'window', window: slidingWindow?.window, blockSize, layers }) as const),
+    ...split(stateLayers, stateGroups).map(
+      (layers) => ({ kind: 'state', window: undefined, blockSize: checkpoint * blockSize, layers }) as const,
+    ),
+  ];
 }
 
-function split(layers: readonly number[], size: number, window: number | undefined): LayerGroup[] {
-  const count = Math.ceil(layers.length / size);
-  return Array.from({ length: count }, (_, group) => ({
-    window,
-    layers: layers.filter((_, i) => i % count === group),
-  }));
+/**
+ * The smallest multiple of the block size such that the states of all layers fit into few blocks without much unused
+ * memory. `size`: layers with attention in a block.
+ */
+function fitStates(config: Layers, size: number, { blockSize, kvType }: BlockOptions) {
+  const { states } = config;
+  if (states === undefined) return { blockSize, stateGroups: 0 };
+  const stateBytes = stateBytesOf(config);
+  const unit = size * layerBytes(config, blockSize, kvType);
+  for (let multiple = 1; ; multiple++) {
+    const perBlock = Math.floor((multiple * unit) / stateBytes);
+    if (perBlock === 0) continue;
+    const stateGroups = Math.ceil(states.layers.length / perBlock);
+    const isFull = stateGroups * multiple * unit <= stateRoomMax * states.layers.length * stateBytes;
+    if (stateGroups > 1 && (stateGroups > stateGroupsMax || !isFull)) continue;
+    return { blockSize: multiple * blockSize, stateGroups };
+  }
 }
+
+/**
+ * Blocks of K and V between two checkpoints. Checkpoints then need at most a quarter of the memory of the K and V
+ * between them, unless that would be too many tokens: a request that continues at a checkpoint may compute all tokens
+ * up to the next checkpoint again.
+ */
+function checkpointBlocks(blockSize: number, attentionGroups: number, stateGroups: number): number {
+  const cheap = Math.ceil((4 * stateGroups) / attentionGroups);
+  return Math.min(cheap, Math.max(1, Math.floor(defaultCheckpointTokens / blockSize)));
+}
+
+/** Divides the layers among `count` groups. */
+function split(layers: readonly number[], count: number): readonly (readonly number[])[] {
+  return Array.from({ length: count }, (_, group) => layers.filter((_, i) => i % count === group));
+}
+
+/** Bytes of K and V of one block in one layer. */
+const layerBytes = ({ headCountKv, headDim }: Layers, blockSize: number, type: KvType): number =>
+  2 * blockSize * kvRowBytes({ type, headCountKv, headDim });
+
+/** Bytes of one state of one layer. */
+const stateBytesOf = ({ states }: Pick<ModelConfig, 'states'>): number => 4 * (states?.elements ?? 0);
 
 /** The groups with only the layers of a stage. A group may have none. */
-function groupsOf(config: Windows, stage: PipelineStage): readonly LayerGroup[] {
+function groupsOf(config: Layers, stage: PipelineStage, options: BlockOptions): readonly LayerGroup[] {
   const isOwn = (layer: number): boolean => layer >= stage.firstLayer && layer < stage.endLayer;
-  return layerGroups(config).map(({ window, layers }) => ({ window, layers: layers.filter(isOwn) }));
+  return layerGroups(config, options).map((group) => ({ ...group, layers: group.layers.filter(isOwn) }));
 }
 
-/** Where a layer's KV is, and how much of it the layer reads. */
-export interface LayerKv {
+/** Where a layer's KV or state is. */
+export type LayerKv = AttentionKv | StateKv;
+
+export interface AttentionKv {
+  readonly kind: 'attention';
+  /** The layer's index among the stage's layers with attention. */
+  readonly index: number;
   /** The KV group: the index of its block table. */
   readonly group: number;
   /** The layer's index among the layers of a block. */
   readonly place: number;
+  /** Tokens that a token sees; undefined: all. */
   readonly window: number | undefined;
 }
 
-/** The KV of a stage's layers, in their order. */
-export function layersKv(config: Windows, stage: PipelineStage): readonly LayerKv[] {
-  const byLayer = new Map<number, LayerKv>();
-  for (const [group, { window, layers }] of groupsOf(config, stage).entries())
-    for (const [place, layer] of layers.entries()) byLayer.set(layer, { group, place, window });
-  return layersOf(stage).map((layer) => byLayer.get(layer)!);
+export interface StateKv {
+  readonly kind: 'state';
+  readonly group: number;
+  /** Where the layer's state begins in a block, in bytes. */
+  readonly offset: number;
+  /** F32 numbers of one state. */
+  readonly elements: number;
+}
+
+/** The KV and the states of a stage's layers, in their order. */
+export function layersKv(config: Layers, stage: PipelineStage, options: BlockOptions): readonly LayerKv[] {
+  const groups = groupsOf(config, stage, options);
+  let index = 0;
+  return layersOf(stage).map((layer): LayerKv => {
+    const group = groups.findIndex(({ layers }) => layers.includes(layer));
+    const { kind, window, layers } = groups[group]!;
+    const place = layers.indexOf(layer);
+    if (kind === 'state') {
+      return { kind, group, offset: place * stateBytesOf(config), elements: config.states?.elements ?? 0 };
+    }
+    return { kind: 'attention', index: index++, group, place, window };
+  });
 }
 
 /** The specification of a stage's groups for the KV cache. */
-export function groupSpecs(config: Windows, stage: PipelineStage, blockSize: TokenCount): readonly KvGroupSpec[] {
-  return groupsOf(config, stage).map(({ window, layers }) =>
-    window === undefined
-      ? { kind: 'full', blockSize, layers }
-      : { kind: 'window', blockSize, layers, window: tokenCount(window) },
-  );
+export function groupSpecs(config: Layers, stage: PipelineStage, options: BlockOptions): readonly KvGroupSpec[] {
+  return groupsOf(config, stage, options).map(({ kind, window, layers, ...group }) => {
+    const blockSize: TokenCount = tokenCount(group.blockSize);
+    if (kind === 'window') return { kind, blockSize, layers, window: tokenCount(window ?? 0) };
+    return { kind, blockSize, layers };
+  });
 }
 
 /** The layout of a stage's blocks, which all groups share. */
-export function kvLayout(
-  config: Windows & Pick<ModelConfig, 'headCountKv' | 'headDim'>,
-  stage: PipelineStage,
-  { blockSize, kvType }: { readonly blockSize: number; readonly kvType: KvType },
-): KvLayout {
+export function kvLayout(config: Layers, stage: PipelineStage, options: BlockOptions): KvLayout {
   const { headCountKv, headDim } = config;
-  const layerCount = Math.max(...groupsOf(config, stage).map(({ layers }) => layers.length));
-  return { type: kvType, layerCount, blockSize, headCountKv, headDim };
+  const { kvType } = options;
+  const groups = groupsOf(config, stage, options);
+  const { blockSize } = groups[0]!;
+  // A stage may have more layers of a state group than its layers with attention have room for.
+  const layersOfRoom = ({ kind, layers }: LayerGroup): number =>
+    kind === 'state'
+      ? Math.ceil((layers.length * stateBytesOf(config)) / layerBytes(config, blockSize, kvType))
+      : layers.length;
+  return { type: kvType, layerCount: Math.max(...groups.map(layersOfRoom)), blockSize, headCountKv, headDim };
 }
+
+/** Bytes of a block that a group with these layers uses. */
+export const usedBytes = (
+  { kind, layers }: Pick<LayerGroup, 'kind' | 'layers'>,
+  layout: KvLayout,
+  config: Pick<ModelConfig, 'states'>,
+): number => layers.length * (kind === 'state' ? stateBytesOf(config) : 2 * layout.blockSize * kvRowBytes(layout));

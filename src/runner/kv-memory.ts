@@ -4,14 +4,17 @@ import type { BlockId } from '../core/ids.ts';
 import { allocateTensors, type ComputeDevice } from '../ggml/device.ts';
 import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
 import type { GraphBuilder } from '../ggml/graph.ts';
-import { F16, type GgmlType, I32, Q8_0, rowBytes } from '../ggml/types.ts';
+import { F16, F32, type GgmlType, I32, Q8_0, rowBytes } from '../ggml/types.ts';
 
 /** Element types of K and V, by the names that users know. */
 export const kvTypes = { f16: F16, q8_0: Q8_0 } as const satisfies Readonly<Record<string, GgmlType>>;
 export type KvTypeName = keyof typeof kvTypes;
 export type KvType = GgmlType;
 
-/** The layout of KV in a block: `[layer][K|V][token][kvHead * headDim]`. */
+/**
+ * The layout of KV in a block: `[layer][K|V][token][kvHead * headDim]`. In blocks of states, the states of the group's
+ * layers are one after another.
+ */
 export interface KvLayout {
   readonly type: KvType;
   readonly layerCount: number;
@@ -25,13 +28,15 @@ export const valuePart = 1;
 export type KvPart = typeof keyPart | typeof valuePart;
 
 /** Elements of one token's K (or V) in one layer, which is a row of the pool. */
-export const rowElements = (layout: KvLayout): number => layout.headCountKv * layout.headDim;
+export const rowElements = (layout: Pick<KvLayout, 'headCountKv' | 'headDim'>): number =>
+  layout.headCountKv * layout.headDim;
 
 /** Bytes of one block: K and V of its tokens in all layers, contiguous, so that a transfer is one copy. */
 export const blockBytes = (layout: KvLayout): number => layout.layerCount * 2 * layout.blockSize * kvRowBytes(layout);
 
 /** Bytes of a row of the pool. */
-export const kvRowBytes = (layout: KvLayout): number => rowBytes(layout.type, rowElements(layout));
+export const kvRowBytes = (layout: Pick<KvLayout, 'type' | 'headCountKv' | 'headDim'>): number =>
+  rowBytes(layout.type, rowElements(layout));
 
 export const kvPoolTooLarge = defineError(
   'KVASIR_KV_POOL_TOO_LARGE',
@@ -166,9 +171,19 @@ export class KvMemory {
     return rows;
   }
 
+  /** F32 `[ne0, ne1]`: a part of a block that has states, from a byte offset. */
+  stateView(graph: GraphBuilder, block: BlockId, offset: number, [ne0, ne1]: readonly [number, number]): TensorPtr {
+    const bytes = ne0 * F32.typeSize;
+    return graph.reinterpret(this.#pool, F32, [ne0, ne1, 1], [bytes, bytes * ne1], block * this.blockBytes + offset);
+  }
+
   /** Granules of one block's K (or V) in one layer. */
   get granulesPerPart(): number {
     return this.#partBytes / this.granuleBytes;
+  }
+
+  get isHost(): boolean {
+    return this.#base !== undefined;
   }
 
   /** Address of block 0; on a CPU only. */

@@ -10,6 +10,8 @@ export interface NumericsSettings {
   /** `AttentionChoice.identity` and `TiledMatmul.identity`: Kvasir's kernels, with the digests of their sources. */
   readonly attention: string;
   readonly tiles: string;
+  /** `MixerChoice.identity`, if the model has states. */
+  readonly mixers?: string;
 }
 
 /**
@@ -34,6 +36,7 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
     settings.repack ? 'repacked' : 'plain',
     settings.attention,
     settings.tiles,
+    ...(settings.mixers === undefined ? [] : [settings.mixers]),
   ];
   return parts.join(', ');
 }

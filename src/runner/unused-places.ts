@@ -1,22 +1,35 @@
+import type { BlockId } from '../core/ids.ts';
 import { type BlockIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
 import { blockAt, type StepPlan } from '../core/step.ts';
+import type { Batch } from './batch.ts';
 import type { KvMemory } from './kv-memory.ts';
 
+/** A group of a stage, and the bytes of a block that it uses. */
+export type UsedGroup = KvGroupSpec & { readonly usedBytes: number };
+
 /**
- * Some groups have fewer layers than a block has places. This fills the unused places with zeros when a step writes the
- * first token of a block. So equal KV has equal bytes and checksums wherever it is stored. Host memory only.
+ * Some groups do not use all bytes of a block. This fills the unused bytes with zeros when a step writes the first token
+ * of a block, or a state to a block that did not have the request's state before. So equal KV has equal bytes and
+ * checksums wherever it is stored. Host memory only.
  */
-export function clearUnusedPlaces({ sequences }: StepPlan, memory: KvMemory, groups: readonly KvGroupSpec[]): void {
-  for (const [group, { layers, blockSize }] of groups.entries()) {
-    if (layers.length === memory.layout.layerCount) continue;
-    const used = (memory.blockBytes / memory.layout.layerCount) * layers.length;
+export function clearUnusedPlaces(
+  { sequences }: StepPlan,
+  { segments }: Pick<Batch, 'segments'>,
+  memory: KvMemory,
+  groups: readonly UsedGroup[],
+): void {
+  for (const [group, { kind, blockSize, usedBytes }] of groups.entries()) {
+    if (usedBytes === memory.blockBytes) continue;
+    const clear = (block: BlockId): unknown => block !== NULL_BLOCK && memory.bytesOf(block).fill(0, usedBytes);
+    if (kind === 'state') {
+      for (const { read, write } of segments[group]!) if (read !== write) clear(write);
+      continue;
+    }
     for (const { spans, blockTables, writeTables = blockTables } of sequences) {
       for (const { start, end } of spans) {
-        for (let index = Math.ceil(start / blockSize); index * blockSize < end; index++) {
-          const block = blockAt(writeTables[group]!, index as BlockIndex);
-          if (block !== NULL_BLOCK) memory.bytesOf(block).fill(0, used);
-        }
+        for (let index = Math.ceil(start / blockSize); index * blockSize < end; index++)
+          clear(blockAt(writeTables[group]!, index as BlockIndex));
       }
     }
   }

@@ -6,25 +6,28 @@ import { preferHugePages } from '../ggml/huge-pages.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
 import { ROPE_FREQS } from '../ggml/rope-config.ts';
+import { outputNormOf } from '../ggml/tensor-list.ts';
 import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
 import { dataPointer } from '../ggml/tensor-struct.ts';
 import { isFirstStage, isLastStage, layersOf, type PipelineStage } from './contract.ts';
 
 export interface LayerWeights {
   readonly attentionNorm: TensorPtr;
-  readonly query: TensorPtr;
+  /** Undefined, as `key`, `value` and `attentionOutput`, in layers with a state instead of attention. */
+  readonly query: TensorPtr | undefined;
   readonly queryBias: TensorPtr | undefined;
   readonly queryNorm: TensorPtr | undefined;
-  readonly key: TensorPtr;
+  readonly key: TensorPtr | undefined;
   readonly keyBias: TensorPtr | undefined;
   readonly keyNorm: TensorPtr | undefined;
-  readonly value: TensorPtr;
+  readonly value: TensorPtr | undefined;
   readonly valueBias: TensorPtr | undefined;
-  readonly attentionOutput: TensorPtr;
+  readonly attentionOutput: TensorPtr | undefined;
   readonly attentionOutputBias: TensorPtr | undefined;
   /** F32 `[heads]` */
   readonly sinks: TensorPtr | undefined;
   readonly attentionPostNorm: TensorPtr | undefined;
+  readonly shortConvolution: ShortConvolutionWeights | undefined;
   readonly feedForwardNorm: TensorPtr;
   /** `[embedding, experts]` of a mixture of experts. Then `gate`, `up` and `down` have a matrix of each expert. */
   readonly router: TensorPtr | undefined;
@@ -37,6 +40,15 @@ export interface LayerWeights {
   readonly upBias: TensorPtr | undefined;
   readonly downBias: TensorPtr | undefined;
   readonly feedForwardPostNorm: TensorPtr | undefined;
+}
+
+/** A gated convolution over the tokens just before. */
+export interface ShortConvolutionWeights {
+  /** F32 `[taps, embedding]`. */
+  readonly kernel: TensorPtr;
+  /** `[embedding, 3 * embedding]`: both gates and the values. */
+  readonly inProjection: TensorPtr;
+  readonly outProjection: TensorPtr;
 }
 
 /** A matrix and its buffers, which decide the kernel that multiplies it. */
@@ -117,18 +129,30 @@ export async function loadWeights(
 
 function outputHead(store: WeightStore, config: ModelConfig): OutputHead {
   return {
-    norm: store.vector('output_norm.weight'),
+    norm: store.vector(outputNormOf(config)),
     output: store.matrix(config.tiedEmbeddings ? 'token_embd.weight' : 'output.weight'),
   };
 }
 
 function layerWeights(store: WeightStore, config: ModelConfig, index: number): LayerWeights {
   const name = (part: string): string => `blk.${index}.${part}`;
-  const bias = (part: string) => (config.hasQkvBias ? store.vector(name(`${part}.bias`)) : undefined);
-  const norm = (part: string) => (config.hasQkNorm ? store.vector(name(`${part}_norm.weight`)) : undefined);
   const postNorm = (part: string) => (config.hasPostNorms ? store.vector(name(`post_${part}_norm.weight`)) : undefined);
+  const hasState = config.states?.layers.includes(index) === true;
   return {
     attentionNorm: store.vector(name('attn_norm.weight')),
+    ...(hasState ? noAttention : attentionWeights(store, config, name)),
+    shortConvolution: hasState ? shortConvolutionWeights(store, name) : undefined,
+    attentionPostNorm: postNorm('attention'),
+    feedForwardNorm: store.vector(name(`${config.feedForwardNormName}.weight`)),
+    ...networkWeights(store, config, name),
+    feedForwardPostNorm: postNorm('ffw'),
+  };
+}
+
+function attentionWeights(store: WeightStore, config: ModelConfig, name: (part: string) => string) {
+  const bias = (part: string) => (config.hasQkvBias ? store.vector(name(`${part}.bias`)) : undefined);
+  const norm = (part: string) => (config.hasQkNorm ? store.vector(name(`${part}_norm.weight`)) : undefined);
+  return {
     query: store.matrix(name('attn_q.weight')),
     queryBias: bias('attn_q'),
     queryNorm: norm('attn_q'),
@@ -140,10 +164,28 @@ function layerWeights(store: WeightStore, config: ModelConfig, index: number): L
     attentionOutput: store.matrix(name('attn_output.weight')),
     attentionOutputBias: config.hasOutputBias ? store.vector(name('attn_output.bias')) : undefined,
     sinks: config.hasSinks ? store.vector(name('attn_sinks.weight')) : undefined,
-    attentionPostNorm: postNorm('attention'),
-    feedForwardNorm: store.vector(name(`${config.feedForwardNormName}.weight`)),
-    ...networkWeights(store, config, name),
-    feedForwardPostNorm: postNorm('ffw'),
+  };
+}
+
+const noAttention = {
+  query: undefined,
+  queryBias: undefined,
+  queryNorm: undefined,
+  key: undefined,
+  keyBias: undefined,
+  keyNorm: undefined,
+  value: undefined,
+  valueBias: undefined,
+  attentionOutput: undefined,
+  attentionOutputBias: undefined,
+  sinks: undefined,
+};
+
+function shortConvolutionWeights(store: WeightStore, name: (part: string) => string): ShortConvolutionWeights {
+  return {
+    kernel: store.vector(name('shortconv.conv.weight')),
+    inProjection: store.matrix(name('shortconv.in_proj.weight')),
+    outProjection: store.matrix(name('shortconv.out_proj.weight')),
   };
 }
 

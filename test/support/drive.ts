@@ -6,9 +6,10 @@ import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
 import { blockAt, type StepPlan, type StepResult } from '../../src/core/step.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
-import { readModelConfig } from '../../src/ggml/model-config.ts';
+import { type ModelConfig, readModelConfig } from '../../src/ggml/model-config.ts';
 import { type HiddenStates, pipelineStage } from '../../src/runner/contract.ts';
 import { GgmlRunner, type GgmlRunnerOptions } from '../../src/runner/ggml-runner.ts';
+import { usedBytes } from '../../src/runner/kv-groups.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 
@@ -73,8 +74,11 @@ export class Drive {
   /** The largest number of blocks that requests of the last run had at one time. */
   mostReferenced = 0;
 
-  private constructor(stages: readonly GgmlRunner[]) {
+  readonly #config: ModelConfig;
+
+  private constructor(stages: readonly GgmlRunner[], config: ModelConfig) {
     this.stages = stages;
+    this.#config = config;
   }
 
   static async open(path: string, overrides: RunnerOverrides & { readonly stageCount?: number } = {}): Promise<Drive> {
@@ -89,7 +93,7 @@ export class Drive {
     };
     const stages =
       stageCount === undefined ? [await openRunner(path, traced)] : await openStages(path, stageCount, traced);
-    const drive = new Drive(stages);
+    const drive = new Drive(stages, readModelConfig(await readGguf(path)));
     drives.push(drive);
     return drive;
   }
@@ -185,9 +189,9 @@ export class Drive {
   }
 
   #recordBlocks(plan: StepPlan): void {
-    const { blockSize } = this.runner.memory.layout;
     for (const { requestId: id, spans, blockTables } of plan.sequences) {
       for (const [group, table] of blockTables.entries()) {
+        const { blockSize } = this.runner.kvCacheSpec.groups[group]!;
         for (const { start, end } of spans) {
           for (let index = blockIndexOf(start, blockSize); (index + 1) * blockSize <= end; index++)
             this.#recordBlock(id, group, index, this.#crcOfBlock(group, blockAt(table, blockIndex(index))));
@@ -207,9 +211,8 @@ export class Drive {
   /** Each stage has its layers of a group at the beginning of the block, in order. */
   #crcOfBlock(group: number, block: BlockId): number {
     return this.stages.reduce((sum, { memory, kvCacheSpec }) => {
-      const { length } = kvCacheSpec.groups[group]!.layers;
-      const layerBytes = memory.blockBytes / memory.layout.layerCount;
-      return crc32(memory.bytesOf(block).subarray(0, length * layerBytes), sum);
+      const used = usedBytes(kvCacheSpec.groups[group]!, memory.layout, this.#config);
+      return crc32(memory.bytesOf(block).subarray(0, used), sum);
     }, 0);
   }
 }

@@ -16,7 +16,8 @@ export interface GroupedRequest {
  * engine must compute for requests that run one after the other, in a pool that evicts nothing. It shares no code with the planner.
  *
  * The last token of a prompt is computed. Each computed token needs the KV of all tokens before it in a full group, and of the
- * tokens in its window in a window group. A needed token is computed if its block has neither arrived nor been computed before.
+ * tokens in its window in a window group. In a state group it needs the state after the token before, from the end of a block or from
+ * computing that token. A needed token is computed if its block has neither arrived nor been computed before.
  */
 export function neededInGroups(requests: readonly GroupedRequest[], groups: readonly KvGroupSpec[]): number {
   const computedBlocks = new Set<string>();
@@ -31,7 +32,10 @@ export function neededInGroups(requests: readonly GroupedRequest[], groups: read
     for (let token = tokenCount - 1; token > 0; token--) {
       if (!isNeeded[token]) continue;
       for (const [group, spec] of groups.entries()) {
-        if (spec.kind === 'state') throw new Error('state groups have no reference yet');
+        if (spec.kind === 'state') {
+          if (token % spec.blockSize !== 0 || !isValid(group, token - 1)) isNeeded[token - 1] = true;
+          continue;
+        }
         const first = spec.kind === 'full' ? 0 : Math.max(0, token - spec.window + 1);
         for (let read = first; read < token; read++) if (!isValid(group, read)) isNeeded[read] = true;
       }

@@ -21,6 +21,7 @@ import { longestRequest } from '../../src/kv/create-group.ts';
 import { pipelineStage, type Runner } from '../../src/runner/contract.ts';
 import { GgmlRunner } from '../../src/runner/ggml-runner.ts';
 import { layerGroups } from '../../src/runner/kv-groups.ts';
+import { kvTypes } from '../../src/runner/kv-memory.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import type { Tokenizer } from '../../src/tokenizer/contract.ts';
@@ -31,6 +32,8 @@ import { InlineRank } from '../../src/worker/rank-inline.ts';
 import { MemoryConnector, type MemoryConnectorOptions, type StoredBlocks } from './memory-connector.ts';
 
 export const blockSize = 16;
+/** Of models with states. */
+const checkpointTokens = 32;
 
 export interface HarnessRequest extends GenerateRequest {
   /** Milliseconds after the start of the run. */
@@ -108,6 +111,7 @@ export class RecoveryHarness {
   static async open(path: string, ranks = 1): Promise<RecoveryHarness> {
     const file = await readGguf(path);
     const config = readModelConfig(file);
+    const groupCount = layerGroups(config, { blockSize, kvType: kvTypes.f16, checkpointTokens }).length;
     const runners: GgmlRunner[] = [];
     for (let rank = 0; rank < ranks; rank++) {
       runners.push(
@@ -118,7 +122,8 @@ export class RecoveryHarness {
           threads: 1,
           numerics: 'exact',
           blockSize: tokenCount(blockSize),
-          kvCacheBytes: (blockBytes) => blocksPerGroup * layerGroups(config).length * blockBytes,
+          stateCheckpointTokens: checkpointTokens,
+          kvCacheBytes: (blockBytes) => blocksPerGroup * groupCount * blockBytes,
           ...(ranks === 1 ? {} : { stage: pipelineStage(rank, ranks, config.layerCount) }),
         }),
       );

@@ -1,4 +1,4 @@
-import { assert } from '../../base/assert.ts';
+import { assert, assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
@@ -7,14 +7,16 @@ import { F32, I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
-import type { LayerKv } from '../kv-groups.ts';
+import type { AttentionKv, LayerKv } from '../kv-groups.ts';
 import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
 import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
+import type { Mixers } from '../mixer/mixers.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
+import type { StateTables } from '../states/layer-states.ts';
 import type { LayerWeights, ModelWeights, OutputHead } from '../weights.ts';
 import { expertNetworkNodes } from './expert-network.ts';
 import { LayerOperations } from './layer-operations.ts';
-import { type Layer, layers as layersByArchitecture } from './layers.ts';
+import { type Layer, layers as layersByArchitecture, type Mixer, mixers } from './layers.ts';
 
 /** The largest number of tensors that one layer adds besides attention and experts, with views and reshapes. */
 const nodesPerLayer = 60;
@@ -26,8 +28,11 @@ export interface DecoderParts {
   readonly weights: ModelWeights;
   /** The pool of the same layers as `weights`. */
   readonly memory: KvMemory;
-  /** Where the KV of each of these layers is. */
+  /** Where the KV or the state of each of these layers is. */
   readonly layersKv: readonly LayerKv[];
+  readonly states: StateTables;
+  /** Of a model with states. */
+  readonly mixers: Mixers | undefined;
   readonly attention: Attention;
   readonly kernels: MatmulKernels;
   /** Undefined if ggml cannot call Kvasir's functions. */
@@ -56,17 +61,21 @@ export interface DecoderGraph {
  * A decoder of any architecture. `layers.ts` has the part of a layer that follows.
  *
  *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> the architecture's layer
+ *   x [n, rows] -> norm -> the architecture's mixer, which continues states in the pool -> the architecture's layer
  *
- * The model's last layer computes k and v for all rows, and the rest only for sampled rows.
+ * The model's last layer computes k and v, or its mixer, for all rows, and the rest only for sampled rows.
  *
  * A stage of a pipeline has some of the layers. If the weights have no token embedding, x is the hidden states of the
  * previous stage. If they have no output head, x of all rows is the result.
  */
 export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
-  const { graph, config, weights, attention } = parts;
+  const { graph, config, weights, attention, mixers: ofStates, states } = parts;
   const layerCount = weights.layers.length;
-  const nodes = nodesPerLayer + (config.experts === undefined ? 0 : expertNetworkNodes(config.experts));
-  graph.begin(64 + layerCount * nodes + attention.nodeCount(batch, layerCount));
+  const experts = config.experts === undefined ? 0 : expertNetworkNodes(config.experts);
+  const segments = Math.max(0, ...batch.segments.map(({ length }) => length));
+  const mixer = (ofStates?.nodesPerSegment ?? 0) * (1 + segments);
+  graph.begin(64 + layerCount * (nodesPerLayer + experts + mixer) + attention.nodeCount(batch, layerCount));
+  states.begin(batch.segments);
   const builder = new DecoderBuilder(parts, batch);
   const result = builder.build();
   return {
@@ -87,7 +96,9 @@ class DecoderBuilder {
   readonly #matmuls: Matmuls;
   readonly #operations: LayerOperations;
   readonly #layer: Layer;
+  readonly #mixer: Mixer | undefined;
   readonly #layersKv: readonly LayerKv[];
+  readonly #states: StateTables;
   /** Tokens, I32 `[rows]`, for the first stage; hidden states for other stages. */
   readonly #entry: TensorPtr;
   /** By KV group, I32 `[rows]`. */
@@ -99,7 +110,7 @@ class DecoderBuilder {
   best: TensorPtr | undefined;
 
   constructor(parts: DecoderParts, batch: Batch) {
-    const { graph, config, weights, memory, attention, kernels, layersKv } = parts;
+    const { graph, config, weights, memory, attention, kernels, layersKv, mixers: ofStates, states } = parts;
     this.#bestTokens = parts.bestTokens;
     this.#graph = graph;
     this.#config = config;
@@ -108,9 +119,17 @@ class DecoderBuilder {
     this.#attention = attention;
     this.#batch = batch;
     this.#matmuls = new Matmuls(graph, kernels);
-    this.#operations = new LayerOperations(graph, config, this.#matmuls, weights.ropeFreqs);
+    this.#operations = new LayerOperations({
+      graph,
+      config,
+      matmuls: this.#matmuls,
+      mixers: ofStates,
+      ropeFreqs: weights.ropeFreqs,
+    });
     this.#layer = layersByArchitecture[config.architecture];
+    this.#mixer = mixers[config.architecture];
     this.#layersKv = layersKv;
+    this.#states = states;
     const isFirst = weights.tokenEmbedding !== undefined;
     this.#entry = isFirst
       ? graph.input(I32, batch.paddedRowCount)
@@ -129,7 +148,9 @@ class DecoderBuilder {
     let x = this.#embed();
     for (const [index, layer] of layers.entries()) {
       let h = operations.norm(x, layer.attentionNorm);
-      this.#store(index, layer, h);
+      const kv = this.#layersKv[index]!;
+      if (kv.kind === 'attention') this.#store(kv, layer, h);
+      else h = this.#mix(index, layer, h);
       let rows: AttentionRows = 'all';
       if (head !== undefined && index === layers.length - 1) {
         if (this.#batch.outputCount === 0) return undefined;
@@ -137,7 +158,7 @@ class DecoderBuilder {
         h = graph.getRows(h, this.#outputRows);
         x = graph.getRows(x, this.#outputRows);
       }
-      x = this.#layer(operations, layer, x, this.#attend(index, layer, h, rows));
+      x = this.#layer(operations, layer, x, kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h);
     }
     const result = head === undefined ? x : this.#logits(head, x);
     graph.output(result);
@@ -152,7 +173,7 @@ class DecoderBuilder {
     if (batch.paddedRowCount !== this.#batch.paddedRowCount) return false;
     const hasOutputs = this.#weights.head !== undefined;
     if (hasOutputs && batch.outputRows.length !== this.#batch.outputRows.length) return false;
-    if (!this.#attention.rebind(batch)) return false;
+    if (!this.#attention.rebind(batch) || !this.#states.rebind(batch.segments)) return false;
     this.#batch = batch;
     return true;
   }
@@ -200,33 +221,43 @@ class DecoderBuilder {
   }
 
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */
-  #store(index: number, layer: LayerWeights, h: TensorPtr): void {
+  #store({ group, place, window }: AttentionKv, layer: LayerWeights, h: TensorPtr): void {
     const graph = this.#graph;
     const operations = this.#operations;
-    const { group, place } = this.#layersKv[index]!;
     const width = rowElements(this.#memory.layout);
     const rows = this.#batch.paddedRowCount;
-    const projected = operations.project(layer.key, layer.keyBias, h);
-    const k = operations.rotate(projected, layer.keyNorm, this.#positions, this.#ropeOf(index));
-    const v = operations.project(layer.value, layer.valueBias, h);
+    const projected = operations.project(ofAttention(layer.key), layer.keyBias, h);
+    const k = operations.rotate(projected, layer.keyNorm, this.#positions, this.#ropeOf(window));
+    const v = operations.project(ofAttention(layer.value), layer.valueBias, h);
     const store = (part: 0 | 1, values: TensorPtr): void =>
       graph.expand(graph.setRows(this.#memory.tokenRows(graph, place, part), values, this.#slots[group]!));
     store(keyPart, graph.reshape2d(k, width, rows));
     store(valuePart, v);
   }
 
-  #attend(index: number, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
+  #attend({ index, window }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
     const operations = this.#operations;
     const positions = rows === 'all' ? this.#positions : this.#outputPositions;
-    const projected = operations.project(layer.query, layer.queryBias, h);
-    const q = operations.rotate(projected, layer.queryNorm, positions, this.#ropeOf(index));
-    const output = this.#matmuls.multiply(layer.attentionOutput, this.#attention.attend(this.#graph, index, q, rows));
+    const projected = operations.project(ofAttention(layer.query), layer.queryBias, h);
+    const q = operations.rotate(projected, layer.queryNorm, positions, this.#ropeOf(window));
+    const attended = this.#attention.attend(this.#graph, index, q, rows);
+    const output = this.#matmuls.multiply(ofAttention(layer.attentionOutput), attended);
     return layer.attentionOutputBias === undefined ? output : operations.add(output, layer.attentionOutputBias);
   }
 
-  #ropeOf(index: number): RopeConfig {
+  /** The mixer of a layer with a state. Its states are written although no row may be sampled. */
+  #mix(index: number, layer: LayerWeights, h: TensorPtr): TensorPtr {
+    const mix = assertDefined(this.#mixer, 'an architecture with states has a mixer');
+    const mixed = mix(this.#operations, layer, h, this.#states.layer(index));
+    this.#graph.expand(mixed);
+    return mixed;
+  }
+
+  #ropeOf(window: number | undefined): RopeConfig {
     const { rope, slidingWindow } = this.#config;
-    const isWindowed = this.#layersKv[index]!.window !== undefined;
-    return isWindowed && slidingWindow !== undefined ? slidingWindow.rope : rope;
+    return window !== undefined && slidingWindow !== undefined ? slidingWindow.rope : rope;
   }
 }
+
+const ofAttention = (matrix: TensorPtr | undefined): TensorPtr =>
+  assertDefined(matrix, 'a layer with attention has this matrix');

@@ -3,26 +3,59 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { RopeConfig } from '../../ggml/rope-config.ts';
+import { F32 } from '../../ggml/types.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
+import type { Mixers } from '../mixer/mixers.ts';
+import type { LayerStates } from '../states/layer-states.ts';
 import type { LayerWeights } from '../weights.ts';
 import { type ExpertVariant, expertNetwork } from './expert-network.ts';
+
+interface OperationParts {
+  readonly graph: GraphBuilder;
+  readonly config: ModelConfig;
+  readonly matmuls: Matmuls;
+  readonly mixers: Mixers | undefined;
+  readonly ropeFreqs: TensorPtr | undefined;
+}
 
 /** The operations from which architectures build their layers. Rows of tensors are tokens. */
 export class LayerOperations {
   readonly #graph: GraphBuilder;
   readonly #config: ModelConfig;
   readonly #matmuls: Matmuls;
+  readonly #mixers: Mixers | undefined;
   readonly #ropeFreqs: TensorPtr | undefined;
 
-  constructor(graph: GraphBuilder, config: ModelConfig, matmuls: Matmuls, ropeFreqs: TensorPtr | undefined) {
+  constructor({ graph, config, matmuls, mixers, ropeFreqs }: OperationParts) {
     this.#graph = graph;
     this.#config = config;
     this.#matmuls = matmuls;
+    this.#mixers = mixers;
     this.#ropeFreqs = ropeFreqs;
   }
 
   add(a: TensorPtr, b: TensorPtr): TensorPtr {
     return this.#graph.add(a, b);
+  }
+
+  multiply(a: TensorPtr, b: TensorPtr): TensorPtr {
+    return this.#graph.multiply(a, b);
+  }
+
+  /** `[3 n, rows]` -> three of `[n, rows]`: the first, the second and the last elements of each row. */
+  thirds(x: TensorPtr): readonly [TensorPtr, TensorPtr, TensorPtr] {
+    const graph = this.#graph;
+    const width = graph.columnCountOf(x) / 3;
+    const rowBytes = 3 * width * F32.typeSize;
+    const third = (index: number): TensorPtr =>
+      graph.view2d(x, width, graph.rowCountOf(x), rowBytes, index * width * F32.typeSize);
+    return [third(0), third(1), third(2)];
+  }
+
+  /** A convolution of each channel over its last tokens, which continues the states of the layer. */
+  convolution(kernel: TensorPtr, x: TensorPtr, states: LayerStates): TensorPtr {
+    const mixers = assertDefined(this.#mixers, 'a model with states has mixers');
+    return mixers.shortConvolution(this.#graph, x, { kernel, activation: 'none' }, { states, firstElement: 0 });
   }
 
   /** RMS norm. */

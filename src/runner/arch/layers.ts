@@ -1,9 +1,11 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { Architecture } from '../../ggml/model-config.ts';
+import type { LayerStates } from '../states/layer-states.ts';
 import type { LayerWeights } from '../weights.ts';
 import { gemma3Layer } from './gemma3.ts';
 import { gptOssLayer } from './gpt-oss.ts';
 import type { LayerOperations } from './layer-operations.ts';
+import { lfm2Mixer } from './lfm2.ts';
 import { llamaLayer } from './llama.ts';
 import { qwen3moeLayer } from './qwen3moe.ts';
 
@@ -26,4 +28,21 @@ export const layers: Readonly<Record<Architecture, Layer>> = {
   qwen3moe: qwen3moeLayer,
   gemma3: gemma3Layer,
   'gpt-oss': gptOssLayer,
+  lfm2: llamaLayer,
+};
+
+/**
+ * The part of a layer that continues a state instead of attention. `h` is the layer's input after its norm, F32
+ * `[embedding, rows]`. Returns the result in this shape; the architecture's `Layer` gets it as `attended`.
+ */
+export type Mixer = (
+  operations: LayerOperations,
+  weights: LayerWeights,
+  h: TensorPtr,
+  states: LayerStates,
+) => TensorPtr;
+
+/** Mixers of the architectures that have layers with a state. */
+export const mixers: Readonly<Partial<Record<Architecture, Mixer>>> = {
+  lfm2: lfm2Mixer,
 };

@@ -32,7 +32,9 @@ export function probeBatch(sequences: readonly ProbeSequence[], memory: KvMemory
       sample: {} as never,
     })),
   };
-  return layOutBatch(plan, memory, anyRows);
+  const { blockSize } = memory.layout;
+  const groups = [{ kind: 'full', blockSize: tokenCount(blockSize), layers: [0] }] as const;
+  return layOutBatch(plan, { memory, groups }, anyRows);
 }
 
 export interface ProbeQuery {

@@ -1,0 +1,118 @@
+import { assert } from '../../base/assert.ts';
+import type { BlockId } from '../../core/ids.ts';
+import type { NativeApi, TensorPtr } from '../../ggml/ffi.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
+import { NativeMemory } from '../../native/native-memory.ts';
+import type { LayerKv } from '../kv-groups.ts';
+import type { KvMemory } from '../kv-memory.ts';
+import type { StateSegment } from './segments.ts';
+
+/** The states of one layer in a step. */
+export interface LayerStates {
+  /** The layer's index among the stage's layers. */
+  readonly index: number;
+  /**
+   * The address of `struct state_layer` of states.h, for kernels. It and the graph stay the same when other segments
+   * are bound. On a CPU only.
+   */
+  readonly address: number;
+  /** For operations of ggml: a graph that uses them calls `fixed`. */
+  readonly segments: readonly StateSegment[];
+  /** F32 numbers of one state of the layer. */
+  readonly elements: number;
+  /** The graph depends on the segments of this step, so the next step needs another graph. */
+  fixed(): void;
+  /** F32 `[ne0, ne1]`: a part of this layer's state in a block, from an element on. */
+  view(graph: GraphBuilder, block: BlockId, shape: readonly [ne0: number, ne1: number], element?: number): TensorPtr;
+}
+
+/** `struct segment`, `struct state_rows` and `struct state_layer`, in bytes. */
+const segmentBytes = 24;
+const segmentField = { read: 0, write: 8, firstRow: 16, rowCount: 20 } as const;
+const rowsField = { segments: 0, count: 8 } as const;
+const layerField = { rows: 0, offset: 8 } as const;
+
+interface GroupRecords {
+  readonly segments: NativeMemory;
+  readonly rows: NativeMemory;
+}
+
+/**
+ * The states of a stage's layers: which blocks each layer reads and writes in the step that `bind` announced last.
+ */
+export class StateTables {
+  readonly #memory: KvMemory;
+  readonly #groups = new Map<number, GroupRecords>();
+  readonly #layers = new Map<number, NativeMemory>();
+  readonly #places: readonly LayerKv[];
+  #segments: readonly (readonly StateSegment[])[] = [];
+  #isFixed: boolean = false;
+
+  constructor(native: NativeApi, memory: KvMemory, places: readonly LayerKv[]) {
+    this.#memory = memory;
+    this.#places = places;
+    for (const [index, place] of places.entries()) {
+      if (place.kind !== 'state') continue;
+      const records = this.#groups.get(place.group) ?? {
+        segments: new NativeMemory(native),
+        rows: new NativeMemory(native, 16),
+      };
+      this.#groups.set(place.group, records);
+      const layer = new NativeMemory(native, 16);
+      layer.setPointer(layerField.rows, records.rows.address);
+      layer.setInt64(layerField.offset, place.offset);
+      this.#layers.set(index, layer);
+    }
+  }
+
+  /** For a new graph. `segments`: by KV group, in the order of the batch. */
+  begin(segments: readonly (readonly StateSegment[])[]): void {
+    this.#isFixed = false;
+    this.#bind(segments);
+  }
+
+  /** For another step with the last graph. Returns false if the graph depends on the segments of its step. */
+  rebind(segments: readonly (readonly StateSegment[])[]): boolean {
+    if (this.#isFixed) return false;
+    this.#bind(segments);
+    return true;
+  }
+
+  /** Of the layer with this index among the stage's layers. */
+  layer(index: number): LayerStates {
+    const place = this.#places[index];
+    assert(place?.kind === 'state', 'a layer with a state');
+    const record = this.#layers.get(index)!;
+    const memory = this.#memory;
+    return {
+      index,
+      address: record.address,
+      segments: this.#segments[place.group]!,
+      elements: place.elements,
+      fixed: () => {
+        this.#isFixed = true;
+      },
+      view: (graph, block, shape, element = 0) => memory.stateView(graph, block, place.offset + 4 * element, shape),
+    };
+  }
+
+  #bind(segments: readonly (readonly StateSegment[])[]): void {
+    this.#segments = segments;
+    if (!this.#memory.isHost) return;
+    const { baseAddress, blockBytes } = this.#memory;
+    for (const [group, records] of this.#groups) {
+      const ofGroup = segments[group]!;
+      records.segments.reserve(ofGroup.length * segmentBytes);
+      for (const [i, { firstRow, rowCount, read, write }] of ofGroup.entries()) {
+        const at = i * segmentBytes;
+        const readAddress = read === undefined ? 0 : baseAddress + read * blockBytes;
+        records.segments.setPointer(at + segmentField.read, readAddress);
+        records.segments.setPointer(at + segmentField.write, baseAddress + write * blockBytes);
+        records.segments.bytes.setInt32(at + segmentField.firstRow, firstRow, true);
+        records.segments.bytes.setInt32(at + segmentField.rowCount, rowCount, true);
+      }
+      records.rows.setPointer(rowsField.segments, records.segments.address);
+      records.rows.setInt64(rowsField.count, ofGroup.length);
+    }
+  }
+}
