@@ -9,13 +9,15 @@ import { blockBytes, type KvTypeName, kvTypes } from '../../src/runner/kv-memory
  */
 export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise<(depth: number) => number> {
   const file = await readGguf(path);
-  const { layerCount, headCountKv, headDim, experts, slidingWindow } = readModelConfig(file);
+  const { layerCount, headCountKv, headDim, experts, slidingWindow, states } = readModelConfig(file);
   const tokenBytes = blockBytes({ type: kvTypes[kvType], layerCount: 1, blockSize: 1, headCountKv, headDim });
   const weights = weightBytes(file, experts);
+  // States are few bytes beside the weights.
+  const attending = layerCount - (states?.layers.length ?? 0);
   const windowed = slidingWindow?.layers.length ?? 0;
   return (depth) => {
     const seenInWindow = Math.min(depth, slidingWindow?.window ?? 0);
-    return weights + ((layerCount - windowed) * depth + windowed * seenInWindow) * tokenBytes;
+    return weights + ((attending - windowed) * depth + windowed * seenInWindow) * tokenBytes;
   };
 }
 

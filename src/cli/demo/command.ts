@@ -99,8 +99,8 @@ async function runScenario(
 ): Promise<ExitCode> {
   const { stdout } = context;
   const model = flags.model ?? demoModelPath();
-  const { slidingWindow } = readModelConfig(await readGguf(model));
-  if (slidingWindow !== undefined) throw windowsUnsupported({ model });
+  const { slidingWindow, states } = readModelConfig(await readGguf(model));
+  if (slidingWindow !== undefined || states !== undefined) throw windowsUnsupported({ model });
   const hasColours = stdout.isTTY === true && process.env.NO_COLOR === undefined;
   const table = new StageTable(hasColours);
   const scenario = new Scenario({
