@@ -222,9 +222,16 @@ describe('identical prompts at once', () => {
     });
     const same = () => Promise.all([1, 2, 3, 4].map(() => ask(engine, 9)));
     const [first] = await same();
-    const blocks = Math.floor((promptLength(9) + 11) / 16);
+    const blocksOf = (i: number): number => Math.floor((promptLength(i) + 11) / 16);
+    const blocks = blocksOf(9);
+    let stored = blocks;
     // Other prompts evict the blocks from the pool.
-    for (let i = 0; i < 9; i++) await ask(engine, i);
+    for (let i = 0; i < 9; i++) {
+      await ask(engine, i);
+      stored += blocksOf(i);
+    }
+    // A request ends before its last blocks are stored.
+    await expect.poll(() => tierOf(engine, 'host').stores.blocks, { timeout: 60_000 }).toBe(stored);
     const before = tierOf(engine, 'host');
     const again = await same();
     for (const { tokens } of again) expect(tokens).toEqual(first!.tokens);

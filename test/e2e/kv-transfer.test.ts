@@ -153,7 +153,8 @@ describe('servers that share a directory', () => {
     ['a truncated file', { fault: 'truncated', blocks: [1] }, true, 1],
     ['a store that hangs', { fault: 'hung', blocks: [1], requests: [0, 2] }, true, 1],
   ])('generate the same text with %s', async (name, rule, isAsync, failed) => {
-    const extra = { async_load: isAsync, fault_injection: { rules: [rule] } };
+    const timeout = rule.fault === 'hung' ? {} : { load_timeout_seconds: 60 };
+    const extra = { async_load: isAsync, ...timeout, fault_injection: { rules: [rule] } };
     const server = await serve([...shared(copyOf(store, name), 'kv_both', extra), '--log-format', 'json']);
     const answers = await askAll(server);
     expect(outputsOf(answers)).toEqual(outputsOf(expected));
@@ -184,7 +185,8 @@ describe('servers that share a directory', () => {
 
   it.each(plantedBugs)('report the computed tokens when they recompute more than necessary (%s)', async (bug) => {
     const rules = [{ fault: 'bitFlip', blocks: [0, 3] }];
-    const args = shared(copyOf(store, bug), 'kv_consumer', { fault_injection: { rules } });
+    const extra = { load_timeout_seconds: 60, fault_injection: { rules } };
+    const args = shared(copyOf(store, bug), 'kv_consumer', extra);
     const answers = await askAll(await serve(args, environmentWith(bug, folder)));
     expect(outputsOf(answers)).toEqual(outputsOf(expected));
     for (const { promptTokens, details, transfer } of answers) {

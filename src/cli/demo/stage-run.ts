@@ -55,8 +55,7 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
       kv_role: 'kv_both',
       kv_connector_extra_config: {
         ...order.store,
-        // Its small model computes so fast that loading does not pay on every machine; the demo shows loads.
-        ...(order.connector === 'offloading' ? { kv_load_policy: 'always' } : {}),
+        ...(order.connector === 'offloading' ? alwaysLoad : {}),
       },
     },
     onEvent: ({ message }) => void events.push(message),
@@ -121,3 +120,9 @@ async function complete(engine: AsyncEngine, request: StageRequest): Promise<Sta
   }
   return { text, tokens, logprobs, firstTokenMs, loadedTokens, ...counts };
 }
+
+/**
+ * For stages without a fault. The small model of the demo computes so fast that loading does not pay on every machine, and
+ * on a busy machine loads take long; the demo shows loads.
+ */
+const alwaysLoad = { kv_load_policy: 'always', lookup_timeout_seconds: 30, load_timeout_seconds: 30 };
