@@ -101,6 +101,10 @@ export class OffloadingScheduler implements SchedulerConnector {
     });
   }
 
+  get loadTimeoutMs(): number | undefined {
+    return this.#settings.wholeLoadTimeoutMs;
+  }
+
   get loadPolicy(): KvLoadPolicy {
     return this.#settings.loadPolicy;
   }

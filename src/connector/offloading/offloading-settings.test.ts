@@ -25,6 +25,13 @@ describe('OffloadingConnector: settings', () => {
     expect(short.secondaries.map(({ name }) => name)).toEqual(['disk', 'redis', 's3']);
   });
 
+  it('a load of many blocks may take as long as a block in each of the tiers', () => {
+    const tiers = ['host:1GiB', 'disk:/a', 'redis://h:1'];
+    expect(read({ tiers }).wholeLoadTimeoutMs).toBeUndefined();
+    expect(read({ tiers, load_timeout_seconds: 30 }).wholeLoadTimeoutMs).toBe(90_000);
+    expect(read({ tiers, load_timeout_seconds: 0.1 }).wholeLoadTimeoutMs).toBe(2000);
+  });
+
   it('without a host tier, a buffer in host memory takes its place', () => {
     const { host, secondaries } = read({ tiers: ['disk:/a'] });
     expect(host).toEqual({ kind: 'host', maxBytes: 256 * 1024 ** 2, evictionPolicy: 'lru' });

@@ -37,7 +37,10 @@ export interface OffloadingSettings {
   readonly asyncLoad: boolean;
   readonly loadPolicy: KvLoadPolicy;
   readonly lookupTimeoutMs: number;
+  /** Of one block in one tier. */
   readonly loadTimeoutMs: number;
+  /** Of all blocks that a request loads. Undefined: the engine's default. */
+  readonly wholeLoadTimeoutMs: number | undefined;
   readonly storeTimeoutMs: number;
   readonly loadsAtOnce: number;
   /** Bytes in the host tier that wait to be written to one secondary tier; further blocks are not written there. */
@@ -54,6 +57,8 @@ export interface NamedSpec {
 const MIB = 1024 ** 2;
 /** Without a host tier, secondary tiers are written from a buffer of this size. */
 const hostBufferBytes = 256 * MIB;
+/** A short `load_timeout_seconds` gives up a slow tier, not the blocks that other tiers still load. */
+const wholeLoadMinMs = 2000;
 
 /** Settings of vLLM that have no meaning here or are not supported, and why. */
 const unsupported: Readonly<Record<string, string>> = {
@@ -86,6 +91,7 @@ export function readOffloadingSettings(config: KvTransferConfig): OffloadingSett
   if (chunkTokens !== undefined && blocksPerChunk !== undefined)
     throw extra.wrong('blocks_per_chunk', 'absent if block_size is given', blocksPerChunk);
   const seconds = (name: string, fallback: number): number => extra.number(name, fallback, { min: 0.001 }) * 1000;
+  const givenLoadSeconds = extra.optionalNumber('load_timeout_seconds', { min: 0.001 });
   const settings: OffloadingSettings = {
     role: config.kvRole,
     engineId: config.engineId,
@@ -99,7 +105,12 @@ export function readOffloadingSettings(config: KvTransferConfig): OffloadingSett
     asyncLoad: extra.boolean('async_load', true),
     loadPolicy: extra.choice('kv_load_policy', ['auto', 'always'], 'auto'),
     lookupTimeoutMs: seconds('lookup_timeout_seconds', 0.5),
-    loadTimeoutMs: seconds('load_timeout_seconds', 1.5),
+    loadTimeoutMs: 1000 * (givenLoadSeconds ?? 1.5),
+    // A block may fail in each tier before the last one serves it.
+    wholeLoadTimeoutMs:
+      givenLoadSeconds === undefined
+        ? undefined
+        : Math.max(wholeLoadMinMs, 1000 * givenLoadSeconds * (1 + tiers.secondaries.length)),
     storeTimeoutMs: seconds('save_timeout_seconds', 30),
     loadsAtOnce: extra.integer('loads_at_once', 16, { min: 1, max: 1024 }),
     writeQueueBytes: extra.integer('write_queue_bytes', tiers.host.maxBytes, { min: 0 }),
