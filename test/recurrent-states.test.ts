@@ -4,6 +4,7 @@
  */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { groupOfKey } from '../src/connector/block-key.ts';
+import { faultRule } from '../src/connector/fault/fault-rules.ts';
 import { Drive, promptOf } from './support/drive.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
 import { RecoveryHarness, type RunResult } from './support/recovery-harness.ts';
@@ -117,6 +118,21 @@ describe.each([1, 2])('stored states on %i ranks', (ranks) => {
         mode,
       ),
     ).toBe(120);
+  });
+
+  it.each(['sync', 'async'] as const)('that are corrupt are replaced by the checkpoint before: %s', async (mode) => {
+    const withCorrupt = async (isBad: (group: number, n: number) => boolean): Promise<number> => {
+      const keys = [0, 1].flatMap((group) => keysOf(saved.stored, group).filter((_, n) => isBad(group, n)));
+      const rules = [faultRule({ fault: 'bitFlip', on: 'load', keys })];
+      const faults = Array.from({ length: ranks }, () => ({ seed: 1, rules }));
+      again = await harness.run({ requests: [request], store: { mode, stored: saved.stored, faults } });
+      expect(again.failedBlocks).toBeGreaterThan(0);
+      return again.stats.computedTokens - 4;
+    };
+    expect(await withCorrupt((group, n) => group === 1 && n === 2)).toBe(120 - 64);
+    expect(await withCorrupt((group, n) => group === 1 && n > 0)).toBe(120 - 32);
+    expect(await withCorrupt((group) => group === 1)).toBe(120);
+    expect(await withCorrupt((group, n) => group === 0 && n === 3)).toBe(32 + (120 - 96));
   });
 
   it('cost a lost block of K and V the tokens since the checkpoint before, and then the tokens since the last', async () => {

@@ -314,6 +314,24 @@ export class KvCache {
     return uncomputedBlocks(this.parts, request);
   }
 
+  /**
+   * Whether an admitted request should be admitted again, because a connector may have blocks that its plan does not
+   * count on: an earlier checkpoint or window. Only if no group must then compute a token that is valid now. No step is
+   * in flight. O(blocks).
+   */
+  shouldStartOver(request: KvRequest): boolean {
+    const { groups, enablePrefixCaching } = this.parts;
+    if (!enablePrefixCaching || groups.every(({ allocatesAll }) => allocatesAll)) return false;
+    if (this.awaitsLoad(request) || this.awaitsOthers(request)) return false;
+    this.#proposedFor = undefined;
+    const left = request.tokensLeft();
+    const lacking = this.#proposal.lacking(request);
+    this.#proposal.build(request, true, lacking);
+    if (this.#proposal.tokensLeft(request) >= left) return false;
+    this.#proposal.build(request, true, nothingFound);
+    return this.#proposal.tokensLeft(request) <= left;
+  }
+
   /** See `loading.ts`. Returns the blocks to be loaded. */
   startLoads(request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
     this.#proposedFor = undefined;

@@ -24,6 +24,8 @@ export interface RecoveryParts {
   readonly policy: NonNullable<SchedulerOptions['kvLoadFailurePolicy']>;
   /** Every request that has not ended. */
   readonly requests: ReadonlyMap<RequestId, RequestState>;
+  /** The request waits to be admitted again. Its valid blocks stay cached. */
+  readonly startOver: (state: RequestState) => void;
   /**
    * Ends these requests and releases their blocks. Returns, in the same order, the connector's answers to their
    * clients.
@@ -51,7 +53,9 @@ export interface UnavailableKv {
  *
  *   running -- invalid KV --> waitingForRemoteKv: asks -- answer or deadline --> loads --> running
  *
- * Requests ask again only if all groups keep all blocks; otherwise the plan decides which blocks are needed.
+ * With window or state groups, the plan decides which blocks are needed: another window or an earlier checkpoint may be
+ * in a store. A request without progress that this may help starts over: it releases its blocks, which stay cached, and
+ * is admitted again.
  *
  * `apply` calls `receive` and then `recover`; the next `plan` calls `queryAgain`.
  */
@@ -147,6 +151,11 @@ export class Recovery {
       const state = external.stateOf(user.slot);
       if (!user.isOpen || !user.admitted) {
         this.#toReload.delete(user);
+        continue;
+      }
+      if (kv.shouldStartOver(user)) {
+        this.#toReload.delete(user);
+        this.#parts.startOver(state);
         continue;
       }
       if (this.#uncomputed(user).length === 0) {
