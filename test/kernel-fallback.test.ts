@@ -6,7 +6,7 @@ import { createEngine } from '../src/compose.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { promptOf } from './support/drive.ts';
 import { itNeeds } from './support/needs.ts';
-import { temporaryFolder } from './support/tiny-model.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 const before = { ...process.env };
@@ -65,6 +65,16 @@ describe('an engine', () => {
     const { events, attention } = await answer('/nonexistent/cc');
     expect(events).toEqual([]);
     expect(attention).toContain('there is no C compiler');
+  });
+
+  it("computes recurrent states with ggml's operations if there is no compiler, with the same tokens", async () => {
+    const model = folder.file('lfm2.gguf');
+    await writeTinyModel(model, { architecture: 'lfm2', type: 'F32' });
+    const options = { model, stateCheckpointTokens: 16, maxNumBatchedTokens: 23 };
+    const { tokens } = await answer('/nonexistent/cc', options);
+    expect(tokens).toHaveLength(12);
+    expect(await answer('/nonexistent/cc', { ...options, maxNumBatchedTokens: 64 })).toMatchObject({ tokens });
+    if (hasCompiler) expect(await answer('cc', options)).toMatchObject({ tokens });
   });
 
   const title = 'whose cache folder cannot be used has all kernels, and reports that it compiles them at each start';
