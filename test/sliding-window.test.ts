@@ -42,20 +42,26 @@ describe('a request of 32k tokens to a model with a window of 512 tokens in five
 });
 
 describe('a prefix hit', () => {
-  it('has the same bits at every block boundary, also in front of the window of the last token', async () => {
-    const path = folder.file('hits.gguf');
-    await writeTinyModel(path, { architecture: 'gemma3', type: 'Q8_0', layers: 3, windowPattern: 3 });
-    const drive = await Drive.open(path);
-    const prompt = promptOf(150, 1);
-    const subject = { id: 'subject', prompt, params: { maxTokens: 4 } };
-    const alone = (await drive.run([subject])).get('subject')!;
-    for (let length = 15; length < 150; length += 16) {
-      const prefix = { id: 'prefix', prompt: prompt.slice(0, length + 1), params: { maxTokens: 1 } };
-      const hit = (await drive.run([prefix, subject], { arrive: (index) => index * 5 })).get('subject')!;
-      expect(hit.stats?.cachedTokens, `after ${length + 1} tokens`).toBe(length + 1);
-      expect({ tokens: hit.tokens, logits: hit.logits }).toEqual({ tokens: alone.tokens, logits: alone.logits });
-      for (const [place, crc] of hit.blocks) expect(crc).toBe(alone.blocks.get(place));
-    }
-    await drive.close();
-  });
+  it.each([
+    ['gemma3', { architecture: 'gemma3', type: 'Q8_0', layers: 3, windowPattern: 3 }],
+    ['gpt-oss', { architecture: 'gpt-oss', type: 'MXFP4' }],
+  ] as const)(
+    'to %s has the same bits at every block boundary, also before the window of the last token',
+    async (name, model) => {
+      const path = folder.file(`hits-${name}.gguf`);
+      await writeTinyModel(path, model);
+      const drive = await Drive.open(path);
+      const prompt = promptOf(150, 1);
+      const subject = { id: 'subject', prompt, params: { maxTokens: 4 } };
+      const alone = (await drive.run([subject])).get('subject')!;
+      for (let length = 15; length < 150; length += 16) {
+        const prefix = { id: 'prefix', prompt: prompt.slice(0, length + 1), params: { maxTokens: 1 } };
+        const hit = (await drive.run([prefix, subject], { arrive: (index) => index * 5 })).get('subject')!;
+        expect(hit.stats?.cachedTokens, `after ${length + 1} tokens`).toBe(length + 1);
+        expect({ tokens: hit.tokens, logits: hit.logits }).toEqual({ tokens: alone.tokens, logits: alone.logits });
+        for (const [place, crc] of hit.blocks) expect(crc).toBe(alone.blocks.get(place));
+      }
+      await drive.close();
+    },
+  );
 });
