@@ -45,6 +45,20 @@ describe('a pool that is too large', () => {
   });
 });
 
+describe('a pool whose V is in its K', () => {
+  it('has blocks of half the bytes, and one part for each layer', () => {
+    const latent: KvLayout = { ...layout, valueInKey: 48 };
+    expect(2 * blockBytes(latent)).toBe(blockBytes(layout));
+    expect(blockCountMax(latent, 1e9)).toBe(2 * blockCountMax(layout, 1e9) + 1);
+    const device = openDevice({ device: 'cpu', threads: 1, exact: false });
+    const memory = new KvMemory(device, latent, 3);
+    expect(memory.rowsPerBlock).toBe(latent.layerCount * latent.blockSize);
+    expect(memory.slotOf(blockId(2), 5)).toBe(2 * memory.rowsPerBlock + 5);
+    memory.close();
+    device.close();
+  });
+});
+
 /** Blocks that are never written need no physical memory if the system allocates lazily. */
 describe('a pool of more than 4 GiB', () => {
   testsNeed(process.platform !== 'win32', 'memory that is allocated when it is written');

@@ -12,8 +12,8 @@ export type KvTypeName = keyof typeof kvTypes;
 export type KvType = GgmlType;
 
 /**
- * The layout of KV in a block: `[layer][K|V][token][kvHead * headDim]`. In blocks of states, the states of the group's
- * layers are one after another.
+ * The layout of KV in a block: `[layer][part][token][kvHead * headDim]`. The parts are K and V, or only K. In blocks of
+ * states, the states of the group's layers are one after another.
  */
 export interface KvLayout {
   readonly type: KvType;
@@ -21,18 +21,25 @@ export interface KvLayout {
   readonly blockSize: number;
   readonly headCountKv: number;
   readonly headDim: number;
+  /** V of a head is this many first elements of the head's K, and is not stored; undefined: V is a part of its own. */
+  readonly valueInKey?: number | undefined;
 }
 
 export const keyPart = 0;
 export const valuePart = 1;
 export type KvPart = typeof keyPart | typeof valuePart;
 
-/** Elements of one token's K (or V) in one layer, which is a row of the pool. */
+/** K and V, or only K. */
+export const partCount = ({ valueInKey }: Pick<KvLayout, 'valueInKey'>): 1 | 2 => (valueInKey === undefined ? 2 : 1);
+
+/** Elements of one token's part in one layer, which is a row of the pool. */
 export const rowElements = (layout: Pick<KvLayout, 'headCountKv' | 'headDim'>): number =>
   layout.headCountKv * layout.headDim;
 
-/** Bytes of one block: K and V of its tokens in all layers, contiguous, so that a transfer is one copy. */
-export const blockBytes = (layout: KvLayout): number => layout.layerCount * 2 * layout.blockSize * kvRowBytes(layout);
+/** Bytes of one block: KV of its tokens in all layers, contiguous, so that a transfer is one copy. */
+export const blockBytes = (layout: KvLayout): number => rowsPerBlock(layout) * kvRowBytes(layout);
+
+const rowsPerBlock = (layout: KvLayout): number => layout.layerCount * partCount(layout) * layout.blockSize;
 
 /** Bytes of a row of the pool. */
 export const kvRowBytes = (layout: Pick<KvLayout, 'type' | 'headCountKv' | 'headDim'>): number =>
@@ -49,8 +56,7 @@ const rowsMax = 2 ** 31 - 1;
 
 /** The largest number of blocks in a pool; `granuleBytes` as in `KvMemory`. Block ids are smaller than row indices. */
 export function blockCountMax(layout: KvLayout, granuleBytes: number): number {
-  const rowsPerBlock = layout.layerCount * 2 * layout.blockSize;
-  return Math.floor(rowsMax / Math.max(rowsPerBlock, blockBytes(layout) / granuleBytes));
+  return Math.floor(rowsMax / Math.max(rowsPerBlock(layout), blockBytes(layout) / granuleBytes));
 }
 
 /**
@@ -74,7 +80,7 @@ const viewBytesMax = 2 ** 30;
 
 /**
  * The pool, which attention reads. For ggml it is one 2-D tensor of rows. The row of (block, layer, part, offset) is
- * `((block * layers + layer) * 2 + part) * blockSize + offset`.
+ * `((block * layers + layer) * parts + part) * blockSize + offset`.
  */
 export class KvMemory {
   readonly layout: KvLayout;
@@ -134,7 +140,7 @@ export class KvMemory {
   }
 
   get rowsPerBlock(): number {
-    return this.layout.layerCount * 2 * this.layout.blockSize;
+    return rowsPerBlock(this.layout);
   }
 
   /** The index in `tokenRows` of the token at `offset` in `block`; the same for every layer and part. */
@@ -144,7 +150,7 @@ export class KvMemory {
 
   /** `[rowElements, ...]`: rows of a layer's K or V, which are written at `slotOf`. */
   tokenRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
-    const skipped = (layer * 2 + part) * this.layout.blockSize;
+    const skipped = this.#partIndex(layer, part) * this.layout.blockSize;
     const rows = this.blockCount * this.rowsPerBlock - skipped;
     return graph.view2d(this.#pool, rowElements(this.layout), rows, this.#rowBytes, skipped * this.#rowBytes);
   }
@@ -154,10 +160,15 @@ export class KvMemory {
    * copies the bytes of I32 unchanged, and converts other types to F32.
    */
   granuleRows(graph: GraphBuilder, layer: number, part: KvPart): TensorPtr {
-    const offset = (layer * 2 + part) * this.#partBytes;
+    const offset = this.#partIndex(layer, part) * this.#partBytes;
     const rows = Math.floor((this.blockCount * this.blockBytes - offset) / this.granuleBytes);
     const ne = [this.granuleBytes / I32.typeSize, rows, 1] as const;
     return graph.reinterpret(this.#pool, I32, ne, [this.granuleBytes, rows * this.granuleBytes], offset);
+  }
+
+  #partIndex(layer: number, part: KvPart): number {
+    assert(part < partCount(this.layout), 'a part that is stored');
+    return layer * partCount(this.layout) + part;
   }
 
   /** The indices in `granuleRows` of these blocks, one after the other; the same for every layer and part. */

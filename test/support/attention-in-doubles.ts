@@ -3,7 +3,7 @@ import type { NativeApi } from '../../src/ggml/ffi.ts';
 import { F16, Q8_0 } from '../../src/ggml/types.ts';
 import type { AttentionVariant } from '../../src/runner/attention/attention.ts';
 import type { ProbeSequence } from '../../src/runner/attention/self-test.ts';
-import { type KvMemory, type KvType, keyPart, rowElements, valuePart } from '../../src/runner/kv-memory.ts';
+import { type KvMemory, type KvType, keyPart, partCount, rowElements } from '../../src/runner/kv-memory.ts';
 
 export interface AttentionTestShape {
   readonly headDim: number;
@@ -11,6 +11,8 @@ export interface AttentionTestShape {
   readonly headsKv: number;
   readonly blockSize: number;
   readonly kvType: KvType;
+  /** As in `KvLayout`. */
+  readonly valueInKey?: number | undefined;
 }
 
 /** The bytes of all blocks. */
@@ -43,14 +45,14 @@ export class AttentionInDoubles {
     const width = rowElements(memory.layout);
     const elementOf = (blocks: Int32Array, token: number, part: number): number =>
       (memory.slotOf(blocks[Math.floor(token / blockSize)] as never, token % blockSize) +
-        (layer * 2 + part) * blockSize) *
+        (layer * partCount(shape) + part) * blockSize) *
       width;
     for (const { spans, blocks } of sequences) {
       for (const [start, end] of spans) {
         for (let position = start; position < end; position++) {
           const placesOf = (part: number): Int32Array =>
             Int32Array.from({ length: position + 1 }, (_, token) => elementOf(blocks, token, part));
-          this.#addRow(placesOf(keyPart), placesOf(valuePart));
+          this.#addRow(placesOf(keyPart), placesOf(partCount(shape) - 1));
         }
       }
     }

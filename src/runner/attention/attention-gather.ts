@@ -102,9 +102,10 @@ export class GatherAttention implements Attention {
   }
 
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr {
-    const { headDim } = this.#memory.layout;
+    const { headDim, valueInKey } = this.#memory.layout;
     const width = headDim * this.#headCount;
-    const canvas = this.#canvas(graph, rows, width);
+    const valueWidth = (valueInKey ?? headDim) * this.#headCount;
+    const canvas = this.#canvas(graph, rows, valueWidth);
     const { place, scale = 1 / Math.sqrt(headDim), sinks } = this.#layers[layer]!;
     const { window, inputs: ofSequences } = this.#readerOf[layer]!;
     const sinkInput = sinks === undefined ? undefined : this.#sinkInput(graph, sinks);
@@ -120,15 +121,17 @@ export class GatherAttention implements Attention {
         first * width * F32.typeSize,
       );
       const mask = count === sequence.rowCount ? inputs.mask : this.#lastRowMask(graph, inputs, window);
+      const keys = this.#gather(graph, place, keyPart, inputs);
+      const values = valueInKey === undefined ? this.#gather(graph, place, valuePart, inputs) : keys;
       const result = graph.flashAttention(
         part,
-        this.#gather(graph, place, keyPart, inputs),
-        this.#gather(graph, place, valuePart, inputs),
+        this.#heads(graph, keys, headDim, inputs),
+        this.#heads(graph, values, valueInKey ?? headDim, inputs),
         mask,
         scale,
       );
       if (sinkInput !== undefined) graph.addSinks(result, sinkInput);
-      graph.placeInto(result, canvas, first * width * F32.typeSize);
+      graph.placeInto(result, canvas, first * valueWidth * F32.typeSize);
       graph.expand(result);
     }
     return canvas;
@@ -174,17 +177,17 @@ export class GatherAttention implements Attention {
     return graph.view2d(mask, kvLength, 1, rowBytes, (sequence.rowCount - 1) * rowBytes);
   }
 
-  /** `[headDim, kvLength, headsKv]` of the pool's type: the request's K or V in order of position. */
-  #gather(graph: GraphBuilder, place: number, part: KvPart, { kvLength, granules }: SequenceInputs): TensorPtr {
+  /** The request's K or V in order of position, in granules. */
+  #gather(graph: GraphBuilder, place: number, part: KvPart, { granules }: SequenceInputs): TensorPtr {
+    return graph.getRows(this.#memory.granuleRows(graph, place, part), granules);
+  }
+
+  /** `[elements, kvLength, headsKv]` of the pool's type: the first elements of each head in gathered granules. */
+  #heads(graph: GraphBuilder, gathered: TensorPtr, elements: number, { kvLength }: SequenceInputs): TensorPtr {
     const { layout } = this.#memory;
     const { headDim, headCountKv, type } = layout;
-    const gathered = graph.getRows(this.#memory.granuleRows(graph, place, part), granules);
-    return graph.reinterpret(
-      gathered,
-      type,
-      [headDim, kvLength, headCountKv],
-      [kvRowBytes(layout), rowBytes(type, headDim)],
-    );
+    const strides = [kvRowBytes(layout), rowBytes(type, headDim)] as const;
+    return graph.reinterpret(gathered, type, [elements, kvLength, headCountKv], strides);
   }
 
   #sinkInput(graph: GraphBuilder, values: Float32Array): TensorPtr {

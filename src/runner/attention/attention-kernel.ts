@@ -2,7 +2,7 @@ import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import { tensorField } from '../../ggml/tensor-struct.ts';
 import { Q8_0 } from '../../ggml/types.ts';
 import { CompileFailure, type CompileOptions, openNative } from '../../native/compiler.ts';
-import type { KvType } from '../kv-memory.ts';
+import { type KvType, partCount } from '../kv-memory.ts';
 
 /** The C kernel, compiled for one shape of heads and blocks. */
 export interface AttentionKernel {
@@ -23,6 +23,8 @@ export interface AttentionShape {
   readonly blockSize: number;
   /** Of K and V in the pool. */
   readonly kvType: KvType;
+  /** As in `KvLayout`. */
+  readonly valueInKey?: number | undefined;
 }
 
 /**
@@ -62,7 +64,7 @@ export async function loadAttentionKernel(
 
 const ownHeaders = ['attention-records.h', 'softmax.h', 'narrow-tile.h', 'wide-tile.h'];
 
-const sourceFor = ({ headDim, group, blockSize, kvType }: AttentionShape) => ({
+const sourceFor = ({ headDim, group, blockSize, kvType, valueInKey }: AttentionShape) => ({
   file: 'runner/attention/paged-attention.c',
   headers: ['native/vector.h', ...ownHeaders.map((name) => `runner/attention/${name}`)],
   definitions: {
@@ -70,6 +72,7 @@ const sourceFor = ({ headDim, group, blockSize, kvType }: AttentionShape) => ({
     GROUP: group,
     BLOCK_SIZE: blockSize,
     KV_Q8_0: kvType === Q8_0 ? 1 : 0,
+    KV_PARTS: partCount({ valueInKey }),
     TILE: kernelSizes.tile,
     RANGE: kernelSizes.range,
     QUERIES_MAX: kernelSizes.queriesMax,

@@ -4,7 +4,7 @@ import type { NativeApi, RawPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { NativeMemory } from '../../native/native-memory.ts';
 import type { Batch } from '../batch.ts';
-import { type KvMemory, kvRowBytes } from '../kv-memory.ts';
+import { type KvMemory, kvRowBytes, partCount } from '../kv-memory.ts';
 import { type Attention, type AttentionLayer, type AttentionRows, equalLayers } from './attention.ts';
 import type { AttentionKernel } from './attention-kernel.ts';
 import { type RowRun, WorkUnits } from './work-units.ts';
@@ -108,7 +108,7 @@ export class NativeAttention implements Attention {
       sinksAddress = copy.address;
     }
     this.#layers.setPointer(at + layerField.sinks, sinksAddress);
-    this.#layers.setInt64(at + layerField.part, place * 2 * layout.blockSize * kvRowBytes(layout));
+    this.#layers.setInt64(at + layerField.part, place * partCount(layout) * layout.blockSize * kvRowBytes(layout));
     this.#layers.bytes.setInt32(at + layerField.window, window, true);
     this.#layers.bytes.setFloat32(at + layerField.scale, scale ?? 1 / Math.sqrt(layout.headDim), true);
     this.#layers.bytes.setFloat32(at + layerField.softCap, softCap ?? 0, true);

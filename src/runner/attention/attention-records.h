@@ -70,7 +70,7 @@ struct view {
 struct layer {
   const struct view *view;
   const float *sinks; /* one per query head, or none */
-  int64_t part;       /* bytes from a block's start to this layer's K; V follows K */
+  int64_t part;       /* bytes from a block's start to this layer's K; V follows K, or is in it */
   int32_t next_unit;  /* 0 when a step begins */
   int32_t window;     /* tokens that a row sees, itself included; 0 = all */
   float scale;

@@ -14,7 +14,8 @@ export interface Attention {
   prepare(graph: GraphBuilder, batch: Batch): void;
   /**
    * q is F32 `[headDim, heads, rows]`, its rows being the whole batch (`all`) or the sampled rows (`outputs`). Returns
-   * F32 `[heads * headDim, rows]`, with undefined values in padding rows.
+   * F32 `[heads * width, rows]`, with undefined values in padding rows. `width` is `headDim`. With V in K it may be
+   * smaller, and the values are the first `valueInKey` elements of each head.
    */
   attend(graph: GraphBuilder, layer: number, q: TensorPtr, rows: AttentionRows): TensorPtr;
   writeInputs(graph: GraphBuilder): void;

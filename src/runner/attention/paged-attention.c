@@ -57,8 +57,9 @@ INLINE bytes key_row(const struct layer *layer, const struct unit *u, int64_t to
   return view->pool + block_id * view->block_stride + layer->part + token % BLOCK_SIZE * row_stride;
 }
 
+/* From a token's K to its V, in bytes. With one part, V is the first elements of K. */
 INLINE int64_t value_offset(const struct layer *layer) {
-  return BLOCK_SIZE * KV_BYTES((int64_t)layer->view->heads * HEAD_DIM);
+  return (KV_PARTS - 1) * BLOCK_SIZE * KV_BYTES((int64_t)layer->view->heads * HEAD_DIM);
 }
 
 static void walk_narrow(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t tile, int from,
