@@ -7,6 +7,7 @@
 import { open } from 'node:fs/promises';
 import type { ExpertConfig } from '../../src/ggml/expert-config.ts';
 import { type ContextPtr, type GgufPtr, loadNative, type NativeApi } from '../../src/ggml/ffi.ts';
+import type { LatentAttention } from '../../src/ggml/latent-config.ts';
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
 import { expectedTensors } from '../../src/ggml/tensor-list.ts';
 import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
@@ -29,8 +30,12 @@ export interface ModelOptions {
   readonly headsKv?: number;
   readonly headDim?: number;
   readonly feedForward?: number;
-  /** Of qwen3moe and gpt-oss. */
+  /** Of qwen3moe, gpt-oss and deepseek2. */
   readonly experts?: ExpertConfig;
+  /** Of deepseek2. */
+  readonly latent?: LatentAttention;
+  /** Of deepseek2 with YaRN: the multiplier of attention's magnitude. */
+  readonly yarnLogMultiplier?: number;
   /** At least 264. */
   readonly vocab?: number;
   readonly context?: number;
@@ -70,7 +75,7 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
   const typeOf = (name: string): string => {
     const layer = /^blk\.(\d+)\./.exec(name)?.[1];
     const type = layer === undefined ? undefined : options.typeOfLayer?.(Number(layer));
-    return tensorType(name, shapes.get(name)?.length ?? 1, type ?? options.type, config);
+    return tensorType(name, shapes.get(name) ?? [], type ?? options.type, config);
   };
   writeHeader(path, options, { config, shapes, typeOf });
   const elements = [...shapes.values()].reduce(
@@ -86,15 +91,32 @@ async function writeModel(path: string, options: ModelOptions): Promise<void> {
   }
 }
 
+/** One layer without experts before others with experts, and compressed queries, so that llama.cpp loads any number of layers. */
+const tinyExperts = { count: 8, used: 3, feedForwardLength: 256 } as const;
+const tinySharedExperts: ExpertConfig = {
+  ...tinyExperts,
+  denseLayers: 1,
+  sharedLength: 512,
+  gating: 'softmax',
+  dividesBySum: false,
+  weightScale: 1,
+  hasChoiceBias: false,
+};
+const tinyLatent: LatentAttention = { rank: 256, ropeLength: 32, queryLength: 64, valueLength: 64, queryRank: 256 };
+
 function configOf(options: ModelOptions): ModelConfig {
-  const headDim = options.headDim ?? 64;
+  const isDeepseek = options.architecture === 'deepseek2';
+  const latent = isDeepseek ? (options.latent ?? tinyLatent) : undefined;
+  const headDim = latent === undefined ? (options.headDim ?? 64) : latent.rank + latent.ropeLength;
   const isGemma = options.architecture === 'gemma3';
   const isLfm2 = options.architecture === 'lfm2';
   const layerCount = options.layers ?? (isGemma || isLfm2 || options.architecture === 'gpt-oss' ? 4 : 2);
   const embeddingLength = options.embedding ?? 256;
   const isQwen3 = options.architecture === 'qwen3' || options.architecture === 'qwen3moe';
   const isGptOss = options.architecture === 'gpt-oss';
-  const hasExperts = options.architecture === 'qwen3moe' || isGptOss;
+  const isMixture = options.architecture === 'qwen3moe' || isGptOss;
+  const defaultExperts = isDeepseek ? tinySharedExperts : isMixture ? tinyExperts : undefined;
+  const experts = defaultExperts === undefined ? undefined : { ...defaultExperts, ...options.experts };
   return {
     architecture: options.architecture,
     name: `random ${options.architecture} ${options.type}`,
@@ -103,15 +125,16 @@ function configOf(options: ModelOptions): ModelConfig {
     layerCount,
     embeddingLength,
     headCount: options.heads ?? 4,
-    headCountKv: options.headsKv ?? 2,
+    headCountKv: options.headsKv ?? (isDeepseek ? 1 : 2),
     headDim,
+    ...(latent === undefined ? {} : { latent }),
     feedForwardLength: options.feedForward ?? 512,
-    ...(hasExperts ? { experts: options.experts ?? { count: 8, used: 3, feedForwardLength: 256 } } : {}),
+    ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,
     rope: {
-      mode: options.architecture === 'llama' ? 'normal' : 'neox',
+      mode: options.architecture === 'llama' || isDeepseek ? 'normal' : 'neox',
       scaling: 'none',
-      dimension: headDim,
+      dimension: latent?.ropeLength ?? headDim,
       freqBase: isQwen3 || isGemma || isLfm2 ? 1_000_000 : 10_000,
       freqScale: 1,
       extFactor: 0,
@@ -140,12 +163,20 @@ function convolutions({ taps = 3, stateLayers }: ModelOptions, layerCount: numbe
   return { shortConvolution: { taps }, states: { layers, elements: (taps - 1) * embeddingLength } };
 }
 
-/** llama.cpp's mixture for Q4_K_M: more bits for the head, and for values and `ffn_down` in about half of the layers. */
-function tensorType(name: string, dimensions: number, type: ModelOptions['type'], config: ModelConfig): string {
-  if (dimensions === 1 || ['.bias', '.ffn_gate_inp.weight', '.shortconv.conv.weight'].some((end) => name.endsWith(end)))
+function tensorType(name: string, shape: readonly number[], type: ModelOptions['type'], config: ModelConfig): string {
+  if (
+    shape.length === 1 ||
+    ['.bias', '.ffn_gate_inp.weight', '.shortconv.conv.weight'].some((end) => name.endsWith(end))
+  )
     return 'F32';
   if (type === 'MXFP4' && config.architecture === 'gpt-oss') return name.includes('_exps.') ? 'MXFP4' : 'Q8_0';
-  if (type !== 'Q4_K_M') return type;
+  const ofMixture = type === 'Q4_K_M' ? ofQ4KM(name, config) : type;
+  // As llama.cpp: another type if rows are no whole blocks.
+  return (shape[0] ?? 0) % (ggmlTypeNamed(ofMixture)?.blockSize ?? 1) === 0 ? ofMixture : 'Q8_0';
+}
+
+/** llama.cpp's mixture for Q4_K_M: more bits for the head, and for values and `ffn_down` in about half of the layers. */
+function ofQ4KM(name: string, config: ModelConfig): string {
   if (name === 'output.weight' || (name === 'token_embd.weight' && config.tiedEmbeddings)) return 'Q6_K';
   const layer = Number(/^blk\.(\d+)\.(attn_v|ffn_down|ffn_down_exps)\./.exec(name)?.[1] ?? Number.NaN);
   const eighth = Math.floor(config.layerCount / 8);
@@ -220,8 +251,8 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
   else setLayersWithStates(native, gguf, config);
   u32('attention.key_length', config.headDim);
-  u32('attention.value_length', config.headDim);
-  u32('rope.dimension_count', config.headDim);
+  u32('attention.value_length', config.latent?.rank ?? config.headDim);
+  u32('rope.dimension_count', config.rope.dimension);
   f32('attention.layer_norm_rms_epsilon', config.rmsEpsilon);
   f32('rope.freq_base', config.rope.freqBase);
   if (options.ropeScaling === 'linear' || options.ropeScaling === 'yarn') {
@@ -230,6 +261,7 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
     u32('rope.scaling.original_context_length', config.contextLength / 4);
   }
   if (config.architecture === 'gemma3' || config.architecture === 'gpt-oss') setWindow(native, gguf, options);
+  if (config.architecture === 'deepseek2') setDeepseekMetadata(native, gguf, options, config);
 }
 
 function setLayersWithStates(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
@@ -249,6 +281,23 @@ function setWindow(native: NativeApi, gguf: GgufPtr, options: ModelOptions): voi
     native.gguf_set_val_f32(gguf, key('final_logit_softcapping'), options.finalSoftCap);
   if (options.windowFreqBase !== undefined)
     native.gguf_set_val_f32(gguf, key('rope.freq_base_swa'), options.windowFreqBase);
+}
+
+function setDeepseekMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, config: ModelConfig): void {
+  const key = (name: string): string => `deepseek2.${name}`;
+  const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, key(name), value);
+  const { latent = tinyLatent, experts = tinySharedExperts } = config;
+  u32('attention.kv_lora_rank', latent.rank);
+  u32('attention.key_length_mla', latent.queryLength + latent.ropeLength);
+  u32('attention.value_length_mla', latent.valueLength);
+  if (latent.queryRank !== undefined) u32('attention.q_lora_rank', latent.queryRank);
+  u32('leading_dense_block_count', experts.denseLayers ?? 0);
+  u32('expert_shared_count', (experts.sharedLength ?? 0) / experts.feedForwardLength);
+  u32('expert_gating_func', experts.gating === 'sigmoid' ? 2 : 1);
+  native.gguf_set_val_bool(gguf, key('expert_weights_norm'), experts.dividesBySum ?? true);
+  native.gguf_set_val_f32(gguf, key('expert_weights_scale'), experts.weightScale ?? 1);
+  if (options.yarnLogMultiplier !== undefined)
+    native.gguf_set_val_f32(gguf, key('rope.scaling.yarn_log_multiplier'), 0.1 * options.yarnLogMultiplier);
 }
 
 function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
@@ -310,6 +359,8 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
   if (config.hasPostNorms && /\.post_\w+_norm\.weight$/.test(name)) return { mean: 10, deviation: 1, rowSpread: 0 };
   if (name.endsWith('norm.weight')) return { mean: 1, deviation: 0.1, rowSpread: 0 };
   if (name.endsWith('attn_sinks.weight')) return { mean: 0, deviation: 2, rowSpread: 0 };
+  // About the differences of probabilities, so that it changes some choices.
+  if (name.endsWith('exp_probs_b.bias')) return { mean: 0, deviation: 0.05, rowSpread: 0 };
   if (name.endsWith('.bias')) return { mean: 0, deviation: 0.5, rowSpread: 0 };
   if (name === 'output.weight') return { mean: 0, deviation: 3 * matrix, rowSpread: 0.5 };
   if (name === 'token_embd.weight') {
@@ -322,6 +373,8 @@ function fillingOf(name: string, columns: number, config: ModelConfig): Filling 
   // Some values of gpt-oss are larger than the limit of its networks.
   if (config.hasExpertBias && /ffn_(gate|up)_exps/.test(name))
     return { mean: 0, deviation: 2.5 * matrix, rowSpread: 0 };
+  // Scores stay small enough that a token attends to many.
+  if (name.includes('attn_k_b')) return { mean: 0, deviation: 0.5 * matrix, rowSpread: 0 };
   const outward = ['attn_output', 'shortconv.out_proj', 'ffn_down'].some((part) => name.includes(part));
   return { mean: 0, deviation: (outward ? 3 : 1.5) * matrix, rowSpread: 0 };
 }

@@ -9,7 +9,21 @@ export interface ExpertConfig {
   readonly used: number;
   /** The hidden width of one expert. */
   readonly feedForwardLength: number;
+  /** First layers that have one network instead; default 0. */
+  readonly denseLayers?: number;
+  /** The hidden width of the network that computes for every token besides the experts; default: there is none. */
+  readonly sharedLength?: number;
+  /** The function that makes probabilities of the router's results; default `softmax`. */
+  readonly gating?: ExpertGating;
+  /** Whether the weights of the chosen experts are divided by their sum; default true. */
+  readonly dividesBySum?: boolean;
+  /** Factor of the weights; default 1. */
+  readonly weightScale?: number;
+  /** `blk.N.exp_probs_b.bias` is added to the probabilities that choose, not to those that weigh; default false. */
+  readonly hasChoiceBias?: boolean;
 }
+
+export type ExpertGating = 'softmax' | 'sigmoid';
 
 /** ggml's top-k sorts the experts of a token in memory on the stack. */
 const expertsMax = 1024;
@@ -18,25 +32,88 @@ const expertsMax = 1024;
  * Reads the experts of an architecture that has them in every layer. `sharedWidth`: the width that the chosen experts
  * share if the metadata has no width of an expert.
  */
-export function readExpertConfig(
+export function readExpertConfig(file: GgufFile, architecture: string, sharedWidth?: number): ExpertConfig {
+  const reader = new ExpertReader(file, architecture);
+  const { count, used } = reader.counts();
+  reader.refuse('expert_weights_scale');
+  const width = sharedWidth === undefined ? undefined : Math.floor(sharedWidth / used);
+  return { count, used, feedForwardLength: reader.read('expert_feed_forward_length', 1 << 24, width) };
+}
+
+/** Reads the experts of DeepSeek 2: leading layers without experts, shared experts, and the router's variants. */
+export function readDeepseekExperts(
+  file: GgufFile,
+  architecture: string,
+  { layerCount, vocabSize }: { readonly layerCount: number; readonly vocabSize: number },
+): ExpertConfig | undefined {
+  const { metadata } = file;
+  const key = (name: string): string => `${architecture}.${name}`;
+  const denseLayers = metadata.u32(key('leading_dense_block_count')) ?? 0;
+  if (denseLayers >= layerCount) return undefined;
+  const reader = new ExpertReader(file, architecture);
+  const { count, used } = reader.counts();
+  const feedForwardLength = reader.read('expert_feed_forward_length', 1 << 24);
+  const sharedCount = reader.read('expert_shared_count', expertsMax);
+  const weightScale = metadata.f32(key('expert_weights_scale')) ?? 0;
+  return {
+    count,
+    used,
+    feedForwardLength,
+    denseLayers,
+    sharedLength: sharedCount * feedForwardLength,
+    gating: readGating(file, architecture, layerCount, vocabSize),
+    dividesBySum: metadata.bool(key('expert_weights_norm')) ?? false,
+    weightScale: weightScale === 0 ? 1 : weightScale,
+    hasChoiceBias: file.tensors.has(`blk.${denseLayers}.exp_probs_b.bias`),
+  };
+}
+
+/** Without the key it is softmax, except for GLM 4.7, which llama.cpp recognizes by its shape. */
+function readGating(
   { metadata, path }: GgufFile,
   architecture: string,
-  sharedWidth?: number,
-): ExpertConfig {
-  const read = (name: string, largest: number, fallback?: number): number => {
-    const key = `${architecture}.${name}`;
+  layerCount: number,
+  vocabSize: number,
+): ExpertGating {
+  const found = metadata.u32(`${architecture}.expert_gating_func`) ?? 0;
+  const isGlm = (layerCount === 47 || layerCount === 48) && vocabSize === 154_880;
+  const gating = found === 0 ? Number(isGlm) + 1 : found;
+  if (gating === 1) return 'softmax';
+  if (gating === 2) return 'sigmoid';
+  const feature = 'this router';
+  throw modelFeatureUnsupported({ path, architecture, feature, found: `expert_gating_func = ${found}` });
+}
+
+class ExpertReader {
+  readonly #file: GgufFile;
+  readonly #architecture: string;
+
+  constructor(file: GgufFile, architecture: string) {
+    this.#file = file;
+    this.#architecture = architecture;
+  }
+
+  counts(): { readonly count: number; readonly used: number } {
+    this.refuse('expert_group_count');
+    const count = this.read('expert_count', expertsMax);
+    return { count, used: this.read('expert_used_count', count) };
+  }
+
+  read(name: string, largest: number, fallback?: number): number {
+    const { metadata } = this.#file;
+    const key = `${this.#architecture}.${name}`;
     const value = metadata.require(key, metadata.u32(key) ?? fallback);
     if (value < 1 || value > largest) throw metadata.invalid(key, `between 1 and ${largest}`);
     return value;
-  };
-  const count = read('expert_count', expertsMax);
-  const used = read('expert_used_count', count);
-  const refuse = (name: string, found: number | undefined): void => {
-    if (found === undefined || found === 0 || found === 1) return;
+  }
+
+  /** Refuses a file with another value than 0 and 1. */
+  refuse(name: 'expert_group_count' | 'expert_weights_scale'): void {
+    const { metadata, path } = this.#file;
+    const key = `${this.#architecture}.${name}`;
+    const found = (name === 'expert_group_count' ? metadata.u32(key) : metadata.f32(key)) ?? 0;
+    if (found === 0 || found === 1) return;
+    const architecture = this.#architecture;
     throw modelFeatureUnsupported({ path, architecture, feature: 'this router', found: `${name} = ${found}` });
-  };
-  refuse('expert_group_count', metadata.u32(`${architecture}.expert_group_count`));
-  refuse('expert_weights_scale', metadata.f32(`${architecture}.expert_weights_scale`));
-  const width = sharedWidth === undefined ? undefined : Math.floor(sharedWidth / used);
-  return { count, used, feedForwardLength: read('expert_feed_forward_length', 1 << 24, width) };
+  }
 }

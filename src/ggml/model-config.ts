@@ -1,16 +1,17 @@
 /**
  * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
  * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,qwen3moe,gemma3,
- * openai-moe,lfm2}.cpp`), so that both compute the same model.
+ * openai-moe,lfm2,deepseek2}.cpp`), so that both compute the same model.
  */
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
-import { type ExpertConfig, readExpertConfig } from './expert-config.ts';
+import { type ExpertConfig, readDeepseekExperts, readExpertConfig } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
+import { type LatentAttention, latentAttentionScale, readLatentAttention } from './latent-config.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
-const architectures = ['llama', 'qwen2', 'qwen3', 'qwen3moe', 'gemma3', 'gpt-oss', 'lfm2'] as const;
+const architectures = ['llama', 'qwen2', 'qwen3', 'qwen3moe', 'gemma3', 'gpt-oss', 'lfm2', 'deepseek2'] as const;
 export type Architecture = (typeof architectures)[number];
 
 export interface ModelConfig {
@@ -24,10 +25,12 @@ export interface ModelConfig {
   readonly embeddingLength: number;
   readonly headCount: number;
   readonly headCountKv: number;
-  /** Of queries, keys and values. */
+  /** Of queries, keys and values. With latent attention: of the one row that the KV cache has for a token. */
   readonly headDim: number;
+  /** Present if K and V of all heads are made from one row per token. */
+  readonly latent?: LatentAttention;
   readonly feedForwardLength: number;
-  /** Every layer's feed-forward network is a mixture of experts. */
+  /** Present if feed-forward networks are mixtures of experts. */
   readonly experts?: ExpertConfig;
   readonly rmsEpsilon: number;
   /** Of layers with full attention. */
@@ -85,13 +88,20 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const headCount = positive('attention.head_count');
   const layerCount = positive('block_count');
   if (layerCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
-  const { headCountKv, stateLayers } = readHeadCountKv(file, architecture, layerCount, headCount);
-  const headDim = readHeadDim(file, architecture, embeddingLength, headCount);
+  const latent = architecture === 'deepseek2' ? readLatentAttention(file, architecture) : undefined;
+  const { headCountKv, stateLayers } =
+    latent === undefined
+      ? readHeadCountKv(file, architecture, layerCount, headCount)
+      : { headCountKv: 1, stateLayers: [] };
+  const headDim =
+    latent === undefined
+      ? readHeadDim(file, architecture, embeddingLength, headCount)
+      : latent.rank + latent.ropeLength;
   const epsilonKey = `${architecture}.attention.layer_norm_rms_epsilon`;
   const rmsEpsilon = metadata.require(epsilonKey, metadata.f32(epsilonKey));
   if (rmsEpsilon < 0) throw metadata.invalid(epsilonKey, 'not negative');
   const name = metadata.string('general.name');
-  const rope = readRopeConfig(file, architecture, headDim);
+  const rope = readRopeConfig(file, architecture, latent?.ropeLength ?? headDim);
   const isGemma = architecture === 'gemma3';
   const isGptOss = architecture === 'gpt-oss';
   const windowDefaults = windowDefaultsOf(architecture, rope);
@@ -102,19 +112,19 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const feedForwardLength = positive('feed_forward_length');
   const isHybrid = stateLayers.length > 0;
   const shortConvolution = isHybrid ? { taps: readTaps(file, architecture) } : undefined;
-  const experts = hasExperts(architecture)
-    ? readExpertConfig(file, architecture, isGptOss ? undefined : feedForwardLength)
-    : undefined;
+  const vocabSize = readVocabSize(file);
+  const experts = readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize });
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
     contextLength: positive('context_length'),
-    vocabSize: readVocabSize(file),
+    vocabSize,
     layerCount,
     embeddingLength,
     headCount,
     headCountKv,
     headDim,
+    ...(latent === undefined ? {} : { latent }),
     feedForwardLength,
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon,
@@ -123,7 +133,11 @@ export function readModelConfig(file: GgufFile): ModelConfig {
     ...(shortConvolution === undefined
       ? {}
       : { states: { layers: stateLayers, elements: (shortConvolution.taps - 1) * embeddingLength }, shortConvolution }),
-    attentionScale: isGemma ? gemmaScale(layerCount, embeddingLength, headCount, headDim) : 1 / Math.sqrt(headDim),
+    attentionScale: isGemma
+      ? gemmaScale(layerCount, embeddingLength, headCount, headDim)
+      : latent === undefined
+        ? 1 / Math.sqrt(headDim)
+        : latentAttentionScale(file, architecture, latent, rope),
     embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
     ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
@@ -139,7 +153,7 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   return config;
 }
 
-const hasExperts = (architecture: Architecture): boolean => architecture === 'qwen3moe' || architecture === 'gpt-oss';
+const hasExperts = (architecture: Architecture): boolean => ['qwen3moe', 'gpt-oss', 'deepseek2'].includes(architecture);
 
 /** Gemma 3 has no RoPE scaling in layers with a window. */
 function windowDefaultsOf(architecture: Architecture, rope: RopeConfig): WindowDefaults | undefined {
@@ -150,6 +164,16 @@ function windowDefaultsOf(architecture: Architecture, rope: RopeConfig): WindowD
 /** Gemma 3 27B, which llama.cpp recognizes by its 62 layers, scales by the embedding's part of a head. */
 function gemmaScale(layerCount: number, embeddingLength: number, headCount: number, headDim: number): number {
   return 1 / Math.sqrt(layerCount === 62 ? Math.floor(embeddingLength / headCount) : headDim);
+}
+
+function readExperts(
+  file: GgufFile,
+  architecture: Architecture,
+  shape: { readonly feedForwardLength: number; readonly layerCount: number; readonly vocabSize: number },
+): ExpertConfig | undefined {
+  if (architecture === 'qwen3moe') return readExpertConfig(file, architecture, shape.feedForwardLength);
+  if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
+  return architecture === 'deepseek2' ? readDeepseekExperts(file, architecture, shape) : undefined;
 }
 
 function readArchitecture({ metadata, path }: GgufFile): Architecture {
@@ -166,6 +190,8 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
     modelFeatureUnsupported({ path, architecture, feature, found });
   const experts = metadata.u32(`${architecture}.expert_count`) ?? 0;
   if (experts > 0 && !hasExperts(architecture)) throw refuse('a mixture of experts', `expert_count = ${experts}`);
+  const temperature = metadata.f32(`${architecture}.attention.temperature_scale`) ?? 0;
+  if (temperature !== 0) throw refuse('attention temperature', `attention.temperature_scale = ${temperature}`);
   const predicted = metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0;
   if (predicted > 0) throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
   if (metadata.bool(`${architecture}.attention.causal`) === false) {

@@ -9,7 +9,7 @@ export interface RopeConfig {
   readonly mode: 'normal' | 'neox';
   /** How the model extends its context. */
   readonly scaling: 'none' | 'linear' | 'yarn';
-  /** Elements of a head that are rotated: all of them. */
+  /** Elements of a head that are rotated. */
   readonly dimension: number;
   readonly freqBase: number;
   /** 1 / the scaling factor. */
@@ -27,14 +27,12 @@ export interface RopeConfig {
 /** The tensor of Llama 3's frequency factors. */
 export const ROPE_FREQS = 'rope_freqs.weight';
 
-export function readRopeConfig(
-  { metadata, tensors, path }: GgufFile,
-  architecture: string,
-  headDim: number,
-): RopeConfig {
+/** Reads the RoPE of `length` elements: a head, or the part of a head that is rotated. */
+export function readRopeConfig(file: GgufFile, architecture: string, length: number): RopeConfig {
+  const { metadata, tensors, path } = file;
   const key = (name: string): string => `${architecture}.rope.${name}`;
-  const dimension = metadata.u32(key('dimension_count')) ?? headDim;
-  if (dimension !== headDim) throw metadata.invalid(key('dimension_count'), `${headDim}, the length of a head`);
+  const dimension = metadata.u32(key('dimension_count')) ?? length;
+  if (dimension !== length) throw metadata.invalid(key('dimension_count'), `${length}, the length of a head`);
 
   const freqBase = metadata.f32(key('freq_base')) ?? 10_000;
   if (freqBase <= 0) throw metadata.invalid(key('freq_base'), 'positive');
@@ -54,13 +52,15 @@ export function readRopeConfig(
   const contextLength = metadata.u32(`${architecture}.context_length`) ?? 0;
   const isYarn = type === 'yarn';
   return {
-    mode: architecture === 'llama' ? 'normal' : 'neox',
+    mode: architecture === 'llama' || architecture === 'deepseek2' ? 'normal' : 'neox',
     scaling: isYarn ? 'yarn' : factor === 1 ? 'none' : 'linear',
     dimension,
     freqBase,
     freqScale: Math.fround(1 / factor),
     extFactor: isYarn ? 1 : 0,
-    attnFactor: (isYarn ? yarnAttention(factor) : 1) * (metadata.f32(key('scaling.attn_factor')) ?? 1),
+    attnFactor:
+      (isYarn ? yarnAttention(factor, yarnLogMultiplier(file, architecture) !== 0) : 1) *
+      (metadata.f32(key('scaling.attn_factor')) ?? 1),
     betaFast: 32,
     betaSlow: 1,
     originalContextLength: metadata.u32(key('scaling.original_context_length')) ?? contextLength,
@@ -70,9 +70,16 @@ export function readRopeConfig(
 
 /**
  * YaRN multiplies attention by `1 + 0.1 ln(factor)`. ggml's rope multiplies by the same number, so this divides by it.
- * The result is 1 for a factor above 1. For other factors, it cancels ggml's multiplication.
+ * The result is 1 for a factor above 1. For other factors, it cancels ggml's multiplication. A model whose
+ * attention has a magnitude of its own (`yarnLogMultiplier`) has none in RoPE.
  */
-function yarnAttention(factor: number): number {
-  const raised = factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;
+function yarnAttention(factor: number, isInAttention: boolean): number {
+  const raised = factor <= 1 || isInAttention ? 1 : 0.1 * Math.log(factor) + 1;
   return raised / (1 + 0.1 * Math.log(factor));
+}
+
+/** DeepSeek 2: the multiplier of the magnitude in attention's scale. Files have a tenth of it. */
+export function yarnLogMultiplier({ metadata }: GgufFile, architecture: string): number {
+  if (architecture !== 'deepseek2') return 0;
+  return (metadata.f32(`${architecture}.rope.scaling.yarn_log_multiplier`) ?? 0) / 0.1;
 }

@@ -1,6 +1,8 @@
 import { assertDefined } from '../base/assert.ts';
 import { tensorMissing, tensorShapeWrong, tensorTypeUnsupported, tensorUnexpected } from './errors.ts';
+import type { ExpertConfig } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
+import type { LatentAttention } from './latent-config.ts';
 import type { ModelConfig } from './model-config.ts';
 import { ROPE_FREQS } from './rope-config.ts';
 import { isWeightType, weightTypeNames } from './types.ts';
@@ -52,29 +54,16 @@ export function expectedTensors(config: ModelConfig): Map<string, Shape> {
     const set = (name: string, shape: Shape): unknown => tensors.set(`blk.${layer}.${name}`, shape);
     set('attn_norm.weight', [embedding]);
     if (config.states?.layers.includes(layer) === true) setMixer(set, config);
-    else setAttention(set, config);
+    else if (config.latent === undefined) setAttention(set, config);
+    else setLatentAttention(set, config, config.latent);
     if (config.hasPostNorms) {
       set('post_attention_norm.weight', [embedding]);
       set('post_ffw_norm.weight', [embedding]);
     }
     set(`${config.feedForwardNormName}.weight`, [embedding]);
-    if (config.experts === undefined) {
-      set('ffn_gate.weight', [embedding, config.feedForwardLength]);
-      set('ffn_up.weight', [embedding, config.feedForwardLength]);
-      set('ffn_down.weight', [config.feedForwardLength, embedding]);
-    } else {
-      const { count, feedForwardLength } = config.experts;
-      set('ffn_gate_inp.weight', [embedding, count]);
-      set('ffn_gate_exps.weight', [embedding, feedForwardLength, count]);
-      set('ffn_up_exps.weight', [embedding, feedForwardLength, count]);
-      set('ffn_down_exps.weight', [feedForwardLength, embedding, count]);
-      if (config.hasExpertBias) {
-        set('ffn_gate_inp.bias', [count]);
-        set('ffn_gate_exps.bias', [feedForwardLength, count]);
-        set('ffn_up_exps.bias', [feedForwardLength, count]);
-        set('ffn_down_exps.bias', [embedding, count]);
-      }
-    }
+    const { experts } = config;
+    if (experts === undefined || layer < (experts.denseLayers ?? 0)) setNetwork(set, config);
+    else setExperts(set, config, experts);
   }
   return tensors;
 }
@@ -112,4 +101,47 @@ function setMixer(set: SetShape, { embeddingLength: embedding, shortConvolution 
   set('shortconv.conv.weight', [taps, embedding]);
   set('shortconv.in_proj.weight', [embedding, 3 * embedding]);
   set('shortconv.out_proj.weight', [embedding, embedding]);
+}
+
+function setLatentAttention(set: SetShape, config: ModelConfig, latent: LatentAttention): void {
+  const { embeddingLength: embedding, headCount } = config;
+  const { rank, ropeLength, queryLength, valueLength, queryRank } = latent;
+  const queries = headCount * (queryLength + ropeLength);
+  if (queryRank === undefined) set('attn_q.weight', [embedding, queries]);
+  else {
+    set('attn_q_a.weight', [embedding, queryRank]);
+    set('attn_q_a_norm.weight', [queryRank]);
+    set('attn_q_b.weight', [queryRank, queries]);
+  }
+  set('attn_kv_a_mqa.weight', [embedding, rank + ropeLength]);
+  set('attn_kv_a_norm.weight', [rank]);
+  set('attn_k_b.weight', [queryLength, rank, headCount]);
+  set('attn_v_b.weight', [rank, valueLength, headCount]);
+  set('attn_output.weight', [headCount * valueLength, embedding]);
+}
+
+function setNetwork(set: SetShape, { embeddingLength: embedding, feedForwardLength }: ModelConfig): void {
+  set('ffn_gate.weight', [embedding, feedForwardLength]);
+  set('ffn_up.weight', [embedding, feedForwardLength]);
+  set('ffn_down.weight', [feedForwardLength, embedding]);
+}
+
+function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): void {
+  const { embeddingLength: embedding, hasExpertBias } = config;
+  const { count, feedForwardLength, sharedLength, hasChoiceBias } = experts;
+  set('ffn_gate_inp.weight', [embedding, count]);
+  if (hasChoiceBias === true) set('exp_probs_b.bias', [count]);
+  set('ffn_gate_exps.weight', [embedding, feedForwardLength, count]);
+  set('ffn_up_exps.weight', [embedding, feedForwardLength, count]);
+  set('ffn_down_exps.weight', [feedForwardLength, embedding, count]);
+  if (hasExpertBias) {
+    set('ffn_gate_inp.bias', [count]);
+    set('ffn_gate_exps.bias', [feedForwardLength, count]);
+    set('ffn_up_exps.bias', [feedForwardLength, count]);
+    set('ffn_down_exps.bias', [embedding, count]);
+  }
+  if (sharedLength === undefined) return;
+  set('ffn_gate_shexp.weight', [embedding, sharedLength]);
+  set('ffn_up_shexp.weight', [embedding, sharedLength]);
+  set('ffn_down_shexp.weight', [sharedLength, embedding]);
 }

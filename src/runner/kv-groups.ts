@@ -3,7 +3,7 @@ import { type TokenCount, tokenCount } from '../core/ids.ts';
 import type { KvGroupSpec } from '../core/kv-spec.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { layersOf, type PipelineStage } from './contract.ts';
-import { type KvLayout, type KvType, kvRowBytes } from './kv-memory.ts';
+import { blockBytes, type KvLayout, type KvType, kvRowBytes, partCount } from './kv-memory.ts';
 
 /** Layers whose KV or states are in the same blocks, and which read the same tokens. */
 export interface LayerGroup {
@@ -17,7 +17,7 @@ export interface LayerGroup {
 }
 
 /** The properties of a model that decide its groups. */
-type Layers = Pick<ModelConfig, 'layerCount' | 'slidingWindow' | 'states' | 'headCountKv' | 'headDim'>;
+type Layers = Pick<ModelConfig, 'layerCount' | 'slidingWindow' | 'states' | 'headCountKv' | 'headDim' | 'latent'>;
 
 /** What users choose about blocks. */
 export interface BlockOptions {
@@ -112,8 +112,8 @@ function split(layers: readonly number[], count: number): readonly (readonly num
 }
 
 /** Bytes of K and V of one block in one layer. */
-const layerBytes = ({ headCountKv, headDim }: Layers, blockSize: number, type: KvType): number =>
-  2 * blockSize * kvRowBytes({ type, headCountKv, headDim });
+const layerBytes = ({ headCountKv, headDim, latent }: Layers, blockSize: number, type: KvType): number =>
+  partCount({ valueInKey: latent?.rank }) * blockSize * kvRowBytes({ type, headCountKv, headDim });
 
 /** Bytes of one state of one layer. */
 const stateBytesOf = ({ states }: Pick<ModelConfig, 'states'>): number => 4 * (states?.elements ?? 0);
@@ -174,7 +174,7 @@ export function groupSpecs(config: Layers, stage: PipelineStage, options: BlockO
 
 /** The layout of a stage's blocks, which all groups share. */
 export function kvLayout(config: Layers, stage: PipelineStage, options: BlockOptions): KvLayout {
-  const { headCountKv, headDim } = config;
+  const { headCountKv, headDim, latent } = config;
   const { kvType } = options;
   const groups = groupsOf(config, stage, options);
   const { blockSize } = groups[0]!;
@@ -183,7 +183,8 @@ export function kvLayout(config: Layers, stage: PipelineStage, options: BlockOpt
     kind === 'state'
       ? Math.ceil((layers.length * stateBytesOf(config)) / layerBytes(config, blockSize, kvType))
       : layers.length;
-  return { type: kvType, layerCount: Math.max(...groups.map(layersOfRoom)), blockSize, headCountKv, headDim };
+  const layerCount = Math.max(...groups.map(layersOfRoom));
+  return { type: kvType, layerCount, blockSize, headCountKv, headDim, valueInKey: latent?.rank };
 }
 
 /** Bytes of a block that a group with these layers uses. */
@@ -191,4 +192,4 @@ export const usedBytes = (
   { kind, layers }: Pick<LayerGroup, 'kind' | 'layers'>,
   layout: KvLayout,
   config: Pick<ModelConfig, 'states'>,
-): number => layers.length * (kind === 'state' ? stateBytesOf(config) : 2 * layout.blockSize * kvRowBytes(layout));
+): number => layers.length * (kind === 'state' ? stateBytesOf(config) : blockBytes({ ...layout, layerCount: 1 }));

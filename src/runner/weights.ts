@@ -3,6 +3,7 @@ import { allocateTensors, type BufferType, type ComputeDevice } from '../ggml/de
 import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
 import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
 import { preferHugePages } from '../ggml/huge-pages.ts';
+import type { LatentAttention } from '../ggml/latent-config.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
 import { ROPE_FREQS } from '../ggml/rope-config.ts';
@@ -13,7 +14,10 @@ import { isFirstStage, isLastStage, layersOf, type PipelineStage } from './contr
 
 export interface LayerWeights {
   readonly attentionNorm: TensorPtr;
-  /** Undefined, as `key`, `value` and `attentionOutput`, in layers with a state instead of attention. */
+  /**
+   * Undefined, as `key`, `value` and `attentionOutput`, in layers with a state instead of attention. With latent attention,
+   * `key` and `value` are undefined.
+   */
   readonly query: TensorPtr | undefined;
   readonly queryBias: TensorPtr | undefined;
   readonly queryNorm: TensorPtr | undefined;
@@ -22,6 +26,7 @@ export interface LayerWeights {
   readonly keyNorm: TensorPtr | undefined;
   readonly value: TensorPtr | undefined;
   readonly valueBias: TensorPtr | undefined;
+  readonly latent: LatentWeights | undefined;
   readonly attentionOutput: TensorPtr | undefined;
   readonly attentionOutputBias: TensorPtr | undefined;
   /** F32 `[heads]` */
@@ -39,6 +44,10 @@ export interface LayerWeights {
   readonly gateBias: TensorPtr | undefined;
   readonly upBias: TensorPtr | undefined;
   readonly downBias: TensorPtr | undefined;
+  /** F32 `[experts]`, added to the probabilities by which experts are chosen. */
+  readonly choiceBias: TensorPtr | undefined;
+  /** The network of a mixture that computes for every token. */
+  readonly shared: NetworkWeights | undefined;
   readonly feedForwardPostNorm: TensorPtr | undefined;
 }
 
@@ -49,6 +58,23 @@ export interface ShortConvolutionWeights {
   /** `[embedding, 3 * embedding]`: both gates and the values. */
   readonly inProjection: TensorPtr;
   readonly outProjection: TensorPtr;
+}
+
+export type NetworkWeights = Pick<LayerWeights, 'gate' | 'up' | 'down'>;
+
+/** Latent attention (`latent-attention.ts`). `LayerWeights.query` makes the queries of all heads. */
+export interface LatentWeights {
+  /** `[embedding, query rank]`, and the norm of its result; undefined if queries are made from the layer's input. */
+  readonly queryDown: TensorPtr | undefined;
+  readonly queryNorm: TensorPtr | undefined;
+  /** `[embedding, rank + elements with RoPE]` */
+  readonly down: TensorPtr;
+  /** `[rank]` */
+  readonly norm: TensorPtr;
+  /** `[query elements without RoPE, rank, heads]` */
+  readonly keyOfHead: TensorPtr;
+  /** `[rank, value elements, heads]` */
+  readonly valueOfHead: TensorPtr;
 }
 
 /** A matrix and its buffers, which decide the kernel that multiplies it. */
@@ -76,7 +102,7 @@ export interface ModelWeights {
   readonly layers: readonly LayerWeights[];
   /** All matrices of matmuls with every row. */
   readonly matrices: readonly PlacedMatrix[];
-  /** All matrices `[inputs, outputs, experts]` of matmuls with the rows that chose the expert. */
+  /** All matrices `[inputs, outputs, experts or heads]` of matmuls with the rows of an expert or a head. */
   readonly expertMatrices: readonly PlacedMatrix[];
   readonly byteLength: number;
   close(): void;
@@ -144,12 +170,15 @@ function layerWeights(store: WeightStore, config: ModelConfig, index: number): L
     shortConvolution: hasState ? shortConvolutionWeights(store, name) : undefined,
     attentionPostNorm: postNorm('attention'),
     feedForwardNorm: store.vector(name(`${config.feedForwardNormName}.weight`)),
-    ...networkWeights(store, config, name),
+    ...networkWeights(store, config, index, name),
     feedForwardPostNorm: postNorm('ffw'),
   };
 }
 
-function attentionWeights(store: WeightStore, config: ModelConfig, name: (part: string) => string) {
+type NameOf = (part: string) => string;
+
+function attentionWeights(store: WeightStore, config: ModelConfig, name: NameOf) {
+  if (config.latent !== undefined) return latentAttentionWeights(store, config.latent, name);
   const bias = (part: string) => (config.hasQkvBias ? store.vector(name(`${part}.bias`)) : undefined);
   const norm = (part: string) => (config.hasQkNorm ? store.vector(name(`${part}_norm.weight`)) : undefined);
   return {
@@ -161,6 +190,7 @@ function attentionWeights(store: WeightStore, config: ModelConfig, name: (part: 
     keyNorm: norm('attn_k'),
     value: store.matrix(name('attn_v.weight')),
     valueBias: bias('attn_v'),
+    latent: undefined,
     attentionOutput: store.matrix(name('attn_output.weight')),
     attentionOutputBias: config.hasOutputBias ? store.vector(name('attn_output.bias')) : undefined,
     sinks: config.hasSinks ? store.vector(name('attn_sinks.weight')) : undefined,
@@ -176,12 +206,13 @@ const noAttention = {
   keyNorm: undefined,
   value: undefined,
   valueBias: undefined,
+  latent: undefined,
   attentionOutput: undefined,
   attentionOutputBias: undefined,
   sinks: undefined,
 };
 
-function shortConvolutionWeights(store: WeightStore, name: (part: string) => string): ShortConvolutionWeights {
+function shortConvolutionWeights(store: WeightStore, name: NameOf): ShortConvolutionWeights {
   return {
     kernel: store.vector(name('shortconv.conv.weight')),
     inProjection: store.matrix(name('shortconv.in_proj.weight')),
@@ -189,7 +220,25 @@ function shortConvolutionWeights(store: WeightStore, name: (part: string) => str
   };
 }
 
-function networkWeights(store: WeightStore, config: ModelConfig, name: (part: string) => string) {
+function latentAttentionWeights(store: WeightStore, { queryRank }: LatentAttention, name: NameOf) {
+  const isLite = queryRank === undefined;
+  return {
+    ...noAttention,
+    query: store.matrix(name(isLite ? 'attn_q.weight' : 'attn_q_b.weight')),
+    attentionOutput: store.matrix(name('attn_output.weight')),
+    latent: {
+      queryDown: isLite ? undefined : store.matrix(name('attn_q_a.weight')),
+      queryNorm: isLite ? undefined : store.vector(name('attn_q_a_norm.weight')),
+      down: store.matrix(name('attn_kv_a_mqa.weight')),
+      norm: store.vector(name('attn_kv_a_norm.weight')),
+      keyOfHead: store.experts(name('attn_k_b.weight')),
+      valueOfHead: store.experts(name('attn_v_b.weight')),
+    },
+  };
+}
+
+function networkWeights(store: WeightStore, config: ModelConfig, layer: number, name: NameOf) {
+  const { experts } = config;
   const bias = (part: string) => (config.hasExpertBias ? store.vector(name(`${part}.bias`)) : undefined);
   const biases = {
     routerBias: bias('ffn_gate_inp'),
@@ -197,17 +246,18 @@ function networkWeights(store: WeightStore, config: ModelConfig, name: (part: st
     upBias: bias('ffn_up_exps'),
     downBias: bias('ffn_down_exps'),
   };
-  if (config.experts === undefined) {
-    return {
-      ...biases,
-      router: undefined,
-      gate: store.matrix(name('ffn_gate.weight')),
-      up: store.matrix(name('ffn_up.weight')),
-      down: store.matrix(name('ffn_down.weight')),
-    };
+  const network = (suffix: string): NetworkWeights => ({
+    gate: store.matrix(name(`ffn_gate${suffix}.weight`)),
+    up: store.matrix(name(`ffn_up${suffix}.weight`)),
+    down: store.matrix(name(`ffn_down${suffix}.weight`)),
+  });
+  if (experts === undefined || layer < (experts.denseLayers ?? 0)) {
+    return { ...biases, router: undefined, ...network(''), choiceBias: undefined, shared: undefined };
   }
   return {
     ...biases,
+    choiceBias: experts.hasChoiceBias === true ? store.vector(name('exp_probs_b.bias')) : undefined,
+    shared: experts.sharedLength === undefined ? undefined : network('_shexp'),
     router: store.router(name('ffn_gate_inp.weight')),
     gate: store.experts(name('ffn_gate_exps.weight')),
     up: store.experts(name('ffn_up_exps.weight')),
@@ -265,7 +315,7 @@ class WeightStore {
     return this.#declare(name, canMultiply(this.#device, this.#source(name), mainBuffers) ? mainBuffers : cpuBuffers);
   }
 
-  /** The matrices of all experts of a layer. */
+  /** The matrices of all experts or all heads of a layer. */
   experts(name: string): TensorPtr {
     const source = this.#source(name);
     const buffers = this.#placeMatrix(source, canMultiplyExperts);

@@ -15,6 +15,7 @@ import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { StateTables } from '../states/layer-states.ts';
 import type { LayerWeights, ModelWeights, OutputHead } from '../weights.ts';
 import { expertNetworkNodes } from './expert-network.ts';
+import { LatentProjections } from './latent-attention.ts';
 import { LayerOperations } from './layer-operations.ts';
 import { type Layer, layers as layersByArchitecture, type Mixer, mixers } from './layers.ts';
 
@@ -97,6 +98,7 @@ class DecoderBuilder {
   readonly #operations: LayerOperations;
   readonly #layer: Layer;
   readonly #mixer: Mixer | undefined;
+  readonly #latent: LatentProjections | undefined;
   readonly #layersKv: readonly LayerKv[];
   readonly #states: StateTables;
   /** Tokens, I32 `[rows]`, for the first stage; hidden states for other stages. */
@@ -138,6 +140,11 @@ class DecoderBuilder {
     this.#slots = batch.slots.map(() => graph.input(I32, batch.paddedRowCount));
     this.#outputRows = graph.input(I32, Math.max(1, batch.outputRows.length));
     this.#outputPositions = graph.input(I32, Math.max(1, batch.outputRows.length));
+    const { latent } = config;
+    this.#latent =
+      latent === undefined
+        ? undefined
+        : new LatentProjections({ graph, config, matmuls: this.#matmuls, latent }, batch);
     attention.prepare(graph, batch);
   }
 
@@ -187,6 +194,7 @@ class DecoderBuilder {
       graph.write(this.#outputRows, this.#batch.outputRows);
       graph.write(this.#outputPositions, this.#batch.outputPositions);
     }
+    this.#latent?.writeInputs();
     this.#attention.writeInputs(graph);
   }
 
@@ -226,23 +234,32 @@ class DecoderBuilder {
     const operations = this.#operations;
     const width = rowElements(this.#memory.layout);
     const rows = this.#batch.paddedRowCount;
+    const store = (part: 0 | 1, values: TensorPtr): void =>
+      graph.expand(graph.setRows(this.#memory.tokenRows(graph, place, part), values, this.#slots[group]!));
+    if (this.#latent !== undefined) {
+      store(keyPart, this.#latent.rows(layer, h, this.#positions));
+      return;
+    }
     const projected = operations.project(ofAttention(layer.key), layer.keyBias, h);
     const k = operations.rotate(projected, layer.keyNorm, this.#positions, this.#ropeOf(window));
     const v = operations.project(ofAttention(layer.value), layer.valueBias, h);
-    const store = (part: 0 | 1, values: TensorPtr): void =>
-      graph.expand(graph.setRows(this.#memory.tokenRows(graph, place, part), values, this.#slots[group]!));
     store(keyPart, graph.reshape2d(k, width, rows));
     store(valuePart, v);
   }
 
   #attend({ index, window }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
-    const operations = this.#operations;
     const positions = rows === 'all' ? this.#positions : this.#outputPositions;
-    const projected = operations.project(ofAttention(layer.query), layer.queryBias, h);
-    const q = operations.rotate(projected, layer.queryNorm, positions, this.#ropeOf(window));
-    const attended = this.#attention.attend(this.#graph, index, q, rows);
+    const attended =
+      this.#latent === undefined
+        ? this.#attention.attend(this.#graph, index, this.#queries(layer, h, positions, window), rows)
+        : this.#latent.attend(layer, h, positions, { attention: this.#attention, index, rows });
     const output = this.#matmuls.multiply(ofAttention(layer.attentionOutput), attended);
-    return layer.attentionOutputBias === undefined ? output : operations.add(output, layer.attentionOutputBias);
+    return layer.attentionOutputBias === undefined ? output : this.#operations.add(output, layer.attentionOutputBias);
+  }
+
+  #queries(layer: LayerWeights, h: TensorPtr, positions: TensorPtr, window: number | undefined): TensorPtr {
+    const projected = this.#operations.project(ofAttention(layer.query), layer.queryBias, h);
+    return this.#operations.rotate(projected, layer.queryNorm, positions, this.#ropeOf(window));
   }
 
   /** The mixer of a layer with a state. Its states are written although no row may be sampled. */

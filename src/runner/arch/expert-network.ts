@@ -9,8 +9,8 @@ import type { LayerWeights } from '../weights.ts';
 /** The smallest sum of a token's weights by which llama.cpp divides: the smallest normal number of F16. */
 const smallestSum = 2 ** -14;
 
-/** The tensors that `expertNetwork` adds, with views and reshapes. */
-export const expertNetworkNodes = ({ used }: ExpertConfig): number => 48 + 3 * used;
+/** The tensors that `expertNetwork` and a shared network add, with views and reshapes. */
+export const expertNetworkNodes = ({ used }: ExpertConfig): number => 56 + 3 * used;
 
 /** Differences between architectures. */
 export interface ExpertVariant {
@@ -36,7 +36,7 @@ interface Parts {
 
 /**
  * A mixture of SwiGLU networks. The router gives each expert a score; the experts with the largest scores compute, and
- * their results are added, weighted. Router and experts may have biases.
+ * their results are added, weighted. Router and experts may have biases. A bias of the choice is not in the weights.
  *
  *   h [n, tokens] -> router -> scores -> top k -> weights [k, tokens]
  *   h -> gate, up of the chosen experts -> SwiGLU -> down [n, k, tokens] -> times weights -> sum over k
@@ -82,12 +82,27 @@ function route({ graph, experts, variant }: Parts, layer: LayerWeights, h: Tenso
   const ofExperts = graph.reshape2d(logits, count, tokens);
   const biased = layer.routerBias === undefined ? ofExperts : graph.add(ofExperts, layer.routerBias);
   const isSoftmaxLast = variant?.weights === 'softmax of the chosen';
-  const scores = isSoftmaxLast ? ordered(graph, biased) : graph.softMax(biased);
-  const chosen = graph.largest(scores, used);
+  const scores = isSoftmaxLast ? ordered(graph, biased) : probabilitiesOf(graph, experts, biased);
+  const chosen = graph.largest(layer.choiceBias === undefined ? scores : graph.add(scores, layer.choiceBias), used);
   const chosenScores = graph.getRows(graph.reshape3d(scores, 1, count, tokens), chosen);
   const ofToken = graph.reshape2d(chosenScores, used, tokens);
   if (isSoftmaxLast) return { chosen, weights: graph.softMax(ofToken) };
-  return { chosen, weights: graph.divide(ofToken, graph.sumRowsAtLeast(ofToken, smallestSum)) };
+  return { chosen, weights: weightsOf(graph, experts, ofToken) };
+}
+
+const probabilitiesOf = (graph: GraphBuilder, { gating }: ExpertConfig, scores: TensorPtr): TensorPtr =>
+  gating === 'sigmoid' ? graph.sigmoid(ordered(graph, scores)) : graph.softMax(scores);
+
+/** The weights of a token's experts, of their probabilities, F32 `[used, tokens]`. */
+function weightsOf(
+  graph: GraphBuilder,
+  { dividesBySum = true, weightScale = 1 }: ExpertConfig,
+  probabilities: TensorPtr,
+): TensorPtr {
+  const weights = dividesBySum
+    ? graph.divide(probabilities, graph.sumRowsAtLeast(probabilities, smallestSum))
+    : probabilities;
+  return weightScale === 1 ? weights : graph.scale(weights, weightScale);
 }
 
 /**

@@ -7,7 +7,7 @@ import { F32 } from '../../ggml/types.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { Mixers } from '../mixer/mixers.ts';
 import type { LayerStates } from '../states/layer-states.ts';
-import type { LayerWeights } from '../weights.ts';
+import type { LayerWeights, NetworkWeights } from '../weights.ts';
 import { type ExpertVariant, expertNetwork } from './expert-network.ts';
 
 interface OperationParts {
@@ -64,12 +64,12 @@ export class LayerOperations {
   }
 
   /** `down(silu(gate(h)) * up(h))` */
-  swiglu(weights: LayerWeights, h: TensorPtr): TensorPtr {
+  swiglu(weights: NetworkWeights, h: TensorPtr): TensorPtr {
     return this.#matmuls.multiply(weights.down, this.#graph.swiglu(...this.#gateAndUp(weights, h)));
   }
 
   /** `down(gelu(gate(h)) * up(h))` */
-  geglu(weights: LayerWeights, h: TensorPtr): TensorPtr {
+  geglu(weights: NetworkWeights, h: TensorPtr): TensorPtr {
     return this.#matmuls.multiply(weights.down, this.#graph.geglu(...this.#gateAndUp(weights, h)));
   }
 
@@ -77,6 +77,13 @@ export class LayerOperations {
   experts(weights: LayerWeights, h: TensorPtr, variant: ExpertVariant = {}): TensorPtr {
     const experts = assertDefined(this.#config.experts, 'an architecture with experts');
     return expertNetwork({ graph: this.#graph, matmuls: this.#matmuls, experts, variant }, weights, h);
+  }
+
+  /** Experts and the network that computes for every token, or, in layers without experts, one SwiGLU network. */
+  sharedExperts(weights: LayerWeights, h: TensorPtr): TensorPtr {
+    if (weights.router === undefined) return this.swiglu(weights, h);
+    const shared = assertDefined(weights.shared, 'an architecture with shared experts');
+    return this.add(this.experts(weights, h), this.swiglu(shared, h));
   }
 
   /** The product with one of several matrices that `h` is multiplied by. */
@@ -95,7 +102,7 @@ export class LayerOperations {
     return graph.rope(shaped, positions, this.#ropeFreqs, rope);
   }
 
-  #gateAndUp(weights: LayerWeights, h: TensorPtr): [gate: TensorPtr, up: TensorPtr] {
+  #gateAndUp(weights: NetworkWeights, h: TensorPtr): [gate: TensorPtr, up: TensorPtr] {
     const gate = this.#matmuls.multiply(weights.gate, h, 'several');
     return [gate, this.#matmuls.multiply(weights.up, h, 'several')];
   }

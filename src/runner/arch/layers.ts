@@ -2,6 +2,7 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { Architecture } from '../../ggml/model-config.ts';
 import type { LayerStates } from '../states/layer-states.ts';
 import type { LayerWeights } from '../weights.ts';
+import { deepseek2Layer } from './deepseek2.ts';
 import { gemma3Layer } from './gemma3.ts';
 import { gptOssLayer } from './gpt-oss.ts';
 import type { LayerOperations } from './layer-operations.ts';
@@ -29,6 +30,7 @@ export const layers: Readonly<Record<Architecture, Layer>> = {
   gemma3: gemma3Layer,
   'gpt-oss': gptOssLayer,
   lfm2: llamaLayer,
+  deepseek2: deepseek2Layer,
 };
 
 /**

@@ -51,8 +51,10 @@ export async function chooseAttention(
   config: ModelConfig,
   { option, blockSize, kvType = F16, ...compile }: AttentionOptions,
 ): Promise<AttentionChoice> {
-  if (config.headDim % kvType.blockSize !== 0) {
-    throw kvTypeUnsupported({ type: kvType.name.toLowerCase(), headDim: config.headDim, multiple: kvType.blockSize });
+  const { headDim, latent } = config;
+  const valueLength = latent?.rank ?? headDim;
+  if (headDim % kvType.blockSize !== 0 || valueLength % kvType.blockSize !== 0) {
+    throw kvTypeUnsupported({ type: kvType.name.toLowerCase(), headDim, multiple: kvType.blockSize });
   }
   if (option === 'gather') return gather(device, config, '--attention gather');
   try {
@@ -80,9 +82,10 @@ async function loadTested(
   compile: CompileOptions,
 ): Promise<AttentionKernel> {
   if (device.kind !== 'cpu') throw new CompileFailure('the pool is on a GPU');
-  const shape = { headDim: config.headDim, group: config.headCount / config.headCountKv, blockSize, kvType };
+  const { headDim, headCount, headCountKv, latent } = config;
+  const shape = { headDim, group: headCount / headCountKv, blockSize, kvType, valueInKey: latent?.rank };
   const kernel = await loadAttentionKernel(device.native, shape, compile);
-  const mistake = selfTest(device, kernel, config.headCountKv);
+  const mistake = selfTest(device, kernel, headCountKv);
   if (mistake !== undefined) throw new CompileFailure(`on this machine it ${mistake}`, { isAvoidable: true });
   return kernel;
 }

@@ -1,0 +1,122 @@
+import { assertDefined } from '../../base/assert.ts';
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
+import type { LatentAttention } from '../../ggml/latent-config.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
+import { F32, I32 } from '../../ggml/types.ts';
+import type { Attention, AttentionRows } from '../attention/attention.ts';
+import type { Batch } from '../batch.ts';
+import type { Matmuls } from '../matmul/matmuls.ts';
+import type { LatentWeights, LayerWeights } from '../weights.ts';
+
+interface LatentParts {
+  readonly graph: GraphBuilder;
+  readonly config: ModelConfig;
+  readonly matmuls: Matmuls;
+  readonly latent: LatentAttention;
+}
+
+interface Attending {
+  readonly attention: Attention;
+  /** Of the layer. */
+  readonly index: number;
+  readonly rows: AttentionRows;
+}
+
+/**
+ * Multi-head latent attention in the form that reads the latent vectors themselves. A head's K is its matrix times the
+ * latent vector, so the query is multiplied by that matrix instead, once per row. All heads then attend to one row per
+ * token, whose first `rank` elements are V too. A head's matrix for V is multiplied by the result.
+ *
+ *   h -> [c | k] -> norm(c), rope(k) -> row of the pool [rank + ropeLength]
+ *   h -> per head [q | p] -> keyOfHead(q), rope(p) -> query [rank + ropeLength]
+ *   attention -> per head, first `rank` elements -> valueOfHead -> [heads * valueLength]
+ *
+ * The matrices of heads are multiplied like the matrices of experts, with every head chosen for every row. These kernels
+ * give a row the same bits in any batch.
+ */
+export class LatentProjections {
+  readonly #parts: LatentParts;
+  /** I32 `[heads, rows]`: the indices of all heads, for each row. */
+  readonly #heads: Readonly<Record<AttentionRows, TensorPtr>>;
+
+  constructor(parts: LatentParts, { paddedRowCount, outputRows }: Batch) {
+    this.#parts = parts;
+    const { graph, config } = parts;
+    const { headCount } = config;
+    const all = graph.input(I32, headCount, paddedRowCount);
+    const firstRows = (count: number): TensorPtr => graph.view2d(all, headCount, count, headCount * I32.typeSize, 0);
+    this.#heads = { all, outputs: firstRows(Math.max(1, outputRows.length)) };
+  }
+
+  writeInputs(): void {
+    const { graph, config } = this.#parts;
+    const { all } = this.#heads;
+    const heads = new Int32Array(config.headCount * graph.rowCountOf(all));
+    graph.write(
+      all,
+      heads.map((_, i) => i % config.headCount),
+    );
+  }
+
+  /** F32 `[rank + ropeLength, rows]`: the rows of the pool. */
+  rows(weights: LayerWeights, h: TensorPtr, positions: TensorPtr): TensorPtr {
+    const { graph, config, matmuls, latent } = this.#parts;
+    const { rank, ropeLength } = latent;
+    const { down, norm } = latentOf(weights);
+    const count = graph.rowCountOf(h);
+    const width = rank + ropeLength;
+    const rowBytes = width * F32.typeSize;
+    const both = matmuls.multiply(down, h, 'several');
+    const compressed = graph.view2d(both, rank, count, rowBytes, 0);
+    const rotated = graph.view3d(both, [ropeLength, 1, count], [rowBytes, rowBytes], rank * F32.typeSize);
+    const normed = graph.reshape3d(graph.rmsNorm(compressed, norm, config.rmsEpsilon), rank, 1, count);
+    const joined = graph.concatColumns(normed, graph.rope(rotated, positions, undefined, config.rope));
+    return graph.reshape2d(joined, width, count);
+  }
+
+  /** F32 `[heads * valueLength, rows]`: the result of attention, before the output matrix. */
+  attend(weights: LayerWeights, h: TensorPtr, positions: TensorPtr, { attention, index, rows }: Attending): TensorPtr {
+    const queries = this.#queries(weights, h, positions, rows);
+    return this.#values(weights, attention.attend(this.#parts.graph, index, queries, rows), rows);
+  }
+
+  /** F32 `[rank + ropeLength, heads, rows]`. */
+  #queries(weights: LayerWeights, h: TensorPtr, positions: TensorPtr, rows: AttentionRows): TensorPtr {
+    const { graph, config, matmuls, latent } = this.#parts;
+    const { queryLength, ropeLength } = latent;
+    const { headCount } = config;
+    const count = graph.rowCountOf(h);
+    const headBytes = (queryLength + ropeLength) * F32.typeSize;
+    const queries = this.#compressedQueries(weights, h);
+    const part = (length: number, skipped: number): TensorPtr =>
+      graph.view3d(queries, [length, headCount, count], [headBytes, headCount * headBytes], skipped * F32.typeSize);
+    const { keyOfHead } = latentOf(weights);
+    const absorbed = matmuls.multiplyExperts(keyOfHead, graph.contiguous(part(queryLength, 0)), this.#heads[rows]);
+    return graph.concatColumns(absorbed, graph.rope(part(ropeLength, queryLength), positions, undefined, config.rope));
+  }
+
+  #values(weights: LayerWeights, attended: TensorPtr, rows: AttentionRows): TensorPtr {
+    const { graph, config, matmuls, latent } = this.#parts;
+    const { headCount } = config;
+    const { rank, valueLength } = latent;
+    const count = graph.rowCountOf(attended);
+    const rowBytes = graph.columnCountOf(attended) * F32.typeSize;
+    const averages = graph.view3d(attended, [rank, headCount, count], [rowBytes / headCount, rowBytes], 0);
+    const { valueOfHead } = latentOf(weights);
+    const values = matmuls.multiplyExperts(valueOfHead, graph.contiguous(averages), this.#heads[rows]);
+    return graph.reshape2d(values, headCount * valueLength, count);
+  }
+
+  #compressedQueries(weights: LayerWeights, h: TensorPtr): TensorPtr {
+    const { graph, config, matmuls } = this.#parts;
+    const { queryDown, queryNorm } = latentOf(weights);
+    const query = assertDefined(weights.query, 'a layer with attention has queries');
+    if (queryDown === undefined) return matmuls.multiply(query, h, 'several');
+    const norm = assertDefined(queryNorm, 'compressed queries have a norm');
+    const compressed = matmuls.multiply(queryDown, h, 'several');
+    return matmuls.multiply(query, graph.rmsNorm(compressed, norm, config.rmsEpsilon));
+  }
+}
+
+const latentOf = ({ latent }: LayerWeights): LatentWeights => assertDefined(latent, 'a layer with latent attention');
