@@ -41,6 +41,8 @@ const models = [
   ['gemma3', 'F16', 'f16', "ggml's", 'gather'],
   ['gpt-oss', 'MXFP4', 'f16', 'our', 'native'],
   ['gpt-oss', 'MXFP4', 'f16', "ggml's", 'gather'],
+  ['deepseek2', 'Q4_K_M', 'f16', 'our', 'native'],
+  ['deepseek2', 'F16', 'q8_0', "ggml's", 'gather'],
   // Steps end before, at and after checkpoints.
   ['lfm2', 'Q8_0', 'f16', 'our', 'native'],
   ['lfm2', 'F16', 'f16', "ggml's", 'gather'],

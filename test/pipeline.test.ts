@@ -88,6 +88,7 @@ describe('a model in two and in three stages computes the same bits as the whole
     // With three stages, one has no layer with attention.
     ['lfm2, Q8_0', { architecture: 'lfm2', type: 'Q8_0' }],
     ['qwen3moe, Q4_K and Q6_K', { architecture: 'qwen3moe', type: 'Q4_K_M' }],
+    ['deepseek2, Q8_0', { architecture: 'deepseek2', type: 'Q8_0', ropeScaling: 'yarn' }],
     ['gpt-oss, MXFP4', { architecture: 'gpt-oss', type: 'MXFP4', ropeScaling: 'yarn' }],
     ['llama, Q4_K and Q6_K', { architecture: 'llama', type: 'Q4_K_M', tied: true }],
   ];

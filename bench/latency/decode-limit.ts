@@ -9,8 +9,9 @@ import { blockBytes, type KvTypeName, kvTypes } from '../../src/runner/kv-memory
  */
 export async function openDecodeBytes(path: string, kvType: KvTypeName): Promise<(depth: number) => number> {
   const file = await readGguf(path);
-  const { layerCount, headCountKv, headDim, experts, slidingWindow, states } = readModelConfig(file);
-  const tokenBytes = blockBytes({ type: kvTypes[kvType], layerCount: 1, blockSize: 1, headCountKv, headDim });
+  const { layerCount, headCountKv, headDim, latent, experts, slidingWindow, states } = readModelConfig(file);
+  const shape = { headCountKv, headDim, valueInKey: latent?.rank };
+  const tokenBytes = blockBytes({ type: kvTypes[kvType], layerCount: 1, blockSize: 1, ...shape });
   const weights = weightBytes(file, experts);
   // States are few bytes beside the weights.
   const attending = layerCount - (states?.layers.length ?? 0);

@@ -51,6 +51,21 @@ export const shapes = {
     vocab: 65_536,
     context: 128_000,
   },
+  /**
+   * DeepSeek V2 Lite's attention with half as many heads, and fewer and smaller experts: 0.55 thousand million weights in
+   * its layers. llama.cpp recognizes the Lite shape by the number of layers.
+   */
+  'deepseek2-lite-small': {
+    architecture: 'deepseek2',
+    layers: 27,
+    embedding: 768,
+    heads: 8,
+    latent: { rank: 512, ropeLength: 64, queryLength: 128, valueLength: 128 },
+    feedForward: 3072,
+    experts: { count: 12, used: 3, feedForwardLength: 512, denseLayers: 1, sharedLength: 1024, dividesBySum: false },
+    vocab: 32_000,
+    context: 32_768,
+  },
   /** 1.9 thousand million weights in its layers, of which a token uses 0.35. */
   'qwen3moe-2b': { ...qwen3moe, layers: 24, vocab: 151_936, tied: true },
   /** Four of these layers. */

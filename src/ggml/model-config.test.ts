@@ -101,6 +101,27 @@ describe('the configuration of a model', () => {
     await expect(configOfTiny({ architecture: 'gpt-oss', tied: true })).rejects.toThrow(/no tensor output.weight/);
   });
 
+  it('has the latent attention and the experts of deepseek2', async () => {
+    const architecture = 'deepseek2';
+    const config = await configOfTiny({ architecture, layers: 4, ropeScaling: 'yarn', yarnLogMultiplier: 0.75 });
+    expect(config).toMatchObject({
+      headCountKv: 1,
+      headDim: 288,
+      latent: { rank: 256, ropeLength: 32, queryLength: 64, valueLength: 64, queryRank: 256 },
+      rope: { mode: 'normal', dimension: 32, scaling: 'yarn', freqScale: 0.25 },
+      experts: { denseLayers: 1, sharedLength: 512, gating: 'softmax', dividesBySum: false, weightScale: 1 },
+    });
+    // The magnitude is in the scale of attention, not in RoPE.
+    expect(config.rope.attnFactor).toBeCloseTo(1 / (1 + 0.1 * Math.log(4)), 6);
+    expect(config.attentionScale).toBeCloseTo((1 + 0.075 * Math.log(4)) ** 2 / Math.sqrt(96), 6);
+    expect((await configOfTiny({ architecture })).attentionScale).toBeCloseTo(1 / Math.sqrt(96), 9);
+    const lite = { rank: 64, ropeLength: 32, queryLength: 32, valueLength: 32 };
+    expect((await configOfTiny({ architecture, latent: lite })).latent).toEqual(lite);
+    const other = { gating: 'sigmoid', dividesBySum: true, weightScale: 2.5, hasChoiceBias: true } as const;
+    const experts = { count: 4, used: 2, feedForwardLength: 256, ...other };
+    expect((await configOfTiny({ architecture, experts })).experts).toMatchObject(experts);
+  });
+
   it('has defaults for missing metadata', async () => {
     const config = await handmade({});
     expect(config).toMatchObject({
@@ -152,6 +173,40 @@ function handmade(changes: {
   );
   return readGguf(path).then(readModelConfig);
 }
+
+describe('a deepseek2 that is not supported', () => {
+  const base = {
+    'general.architecture': { string: 'deepseek2' },
+    'deepseek2.context_length': { u32: 64 },
+    'deepseek2.block_count': { u32: 1 },
+    'deepseek2.embedding_length': { u32: 8 },
+    'deepseek2.feed_forward_length': { u32: 16 },
+    'deepseek2.attention.head_count': { u32: 2 },
+    'deepseek2.attention.layer_norm_rms_epsilon': { f32: 1e-5 },
+    'deepseek2.attention.key_length_mla': { u32: 24 },
+    'deepseek2.attention.value_length_mla': { u32: 16 },
+    'deepseek2.attention.kv_lora_rank': { u32: 32 },
+    'deepseek2.rope.dimension_count': { u32: 8 },
+    'deepseek2.expert_count': { u32: 4 },
+    'deepseek2.expert_used_count': { u32: 2 },
+    'deepseek2.expert_feed_forward_length': { u32: 8 },
+    'deepseek2.expert_shared_count': { u32: 1 },
+  } as const;
+  const cases: readonly (readonly [string, Record<string, GgufFieldValue | undefined>, RegExp])[] = [
+    ['older files', { 'attention.key_length_mla': undefined }, /as in files of before April 2025.*newer convert_hf_to/],
+    ['several KV heads', { 'attention.head_count_kv': { u32: 2 } }, /head_count_kv must be 1 for latent attention/],
+    ['no elements without RoPE', { 'attention.key_length_mla': { u32: 8 } }, /more than rope.dimension_count \(8\)/],
+    ['no length of the latent vector', { 'attention.kv_lora_rank': { u32: 0 } }, /kv_lora_rank must be between 1/],
+    ['groups of experts', { expert_group_count: { u32: 8 } }, /this router \(expert_group_count = 8\)/],
+    ['another router', { expert_gating_func: { u32: 3 } }, /this router \(expert_gating_func = 3\)/],
+    ['a temperature of attention', { 'attention.temperature_scale': { f32: 0.1 } }, /attention temperature/],
+  ];
+  it.each(cases)('is refused with a message that names the problem: %s', async (_, changes, message) => {
+    const changed = Object.fromEntries(Object.entries(changes).map(([name, value]) => [`deepseek2.${name}`, value]));
+    const keys = { ...base, 'deepseek2.attention.q_lora_rank': { u32: 8 }, ...changed };
+    await expect(handmade({ keys })).rejects.toThrow(message);
+  });
+});
 
 describe('a model that is not supported', () => {
   type Changes = Parameters<typeof handmade>[0];

@@ -134,3 +134,18 @@ describe('the KV groups of a model with states', () => {
     }
   });
 });
+
+describe('the blocks of a model with latent attention', () => {
+  it('have one row per token and layer: DeepSeek V2 Lite needs a ninth of the KV of separate heads', () => {
+    const latent = { rank: 512, ropeLength: 64, queryLength: 128, valueLength: 128 };
+    const config = { layerCount: 27, headCountKv: 1, headDim: 576, latent };
+    const layout = kvLayout(config, wholeModel(27), options);
+    expect(layout.valueInKey).toBe(512);
+    const bytesOfToken = blockBytes(layout) / 27 / layout.blockSize;
+    expect(bytesOfToken).toBe(1152);
+    const separate = 16 * (128 + 64 + 128) * F16.typeSize;
+    expect(separate / bytesOfToken).toBeGreaterThan(8.8);
+    const [group] = groupSpecs(config, wholeModel(27), options);
+    expect(usedBytes(group!, layout, {})).toBe(blockBytes(layout));
+  });
+});

@@ -14,6 +14,7 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
 const width = 24;
 const experts = { count: 20, used: 3, feedForwardLength: 16 };
+const sigmoidExperts = { ...experts, gating: 'sigmoid', dividesBySum: true, weightScale: 2.5 } as const;
 const { count, used, feedForwardLength: hidden } = experts;
 const tokensMax = 40;
 
@@ -29,6 +30,7 @@ const biasTensors = {
   gateBias: native.ggml_new_tensor_2d(context, F32.id, hidden, count),
   upBias: native.ggml_new_tensor_2d(context, F32.id, hidden, count),
   downBias: native.ggml_new_tensor_2d(context, F32.id, width, count),
+  choiceBias: native.ggml_new_tensor_1d(context, F32.id, count),
 };
 const buffer = allocateTensors(device, context, device.cpuBuffers, { purpose: 'a test', bytes: 0 });
 afterAll(() => {
@@ -50,6 +52,7 @@ const biases = {
   gate: matrix(biasTensors.gateBias, hidden * count, 7),
   up: matrix(biasTensors.upBias, hidden * count, 8),
   down: matrix(biasTensors.downBias, width * count, 9),
+  choice: matrix(biasTensors.choiceBias, count, 10),
 };
 const h = randomFloats(width * tokensMax, 5);
 
@@ -57,6 +60,7 @@ interface Kind {
   readonly name: string;
   readonly hasBiases: boolean;
   readonly variant: ExpertVariant;
+  readonly isSigmoid?: boolean;
 }
 const kinds: readonly Kind[] = [
   { name: 'SwiGLU networks', hasBiases: false, variant: {} },
@@ -65,15 +69,17 @@ const kinds: readonly Kind[] = [
     hasBiases: true,
     variant: { weights: 'softmax of the chosen', network: 'clamped SwiGLU' },
   },
+  { name: 'SwiGLU networks, chosen by a sigmoid and a bias', hasBiases: false, variant: {}, isSigmoid: true },
 ];
 
 /** The results of tokens [first, first + tokens), each `width` numbers. */
-function compute({ hasBiases, variant }: Kind, first: number, tokens: number, input = h): Float32Array {
+function compute({ hasBiases, variant, isSigmoid }: Kind, first: number, tokens: number, input = h): Float32Array {
   const graph = new GraphBuilder(device);
   graph.begin(64);
   const x = graph.input(F32, width, tokens);
-  const parts = { graph, matmuls: new Matmuls(graph, {}), experts, variant };
-  const layer = hasBiases ? { ...tensors, ...biasTensors } : tensors;
+  const parts = { graph, matmuls: new Matmuls(graph, {}), experts: isSigmoid ? sigmoidExperts : experts, variant };
+  const { choiceBias, ...networkBiases } = biasTensors;
+  const layer = { ...tensors, ...(hasBiases ? networkBiases : {}), ...(isSigmoid ? { choiceBias } : {}) };
   const result = expertNetwork(parts, layer as unknown as LayerWeights, x);
   graph.output(result);
   graph.allocate();
@@ -112,15 +118,20 @@ function expertInDoubles({ hasBiases }: Kind, expert: number, x: ArrayLike<numbe
 
 /** The shares of the probabilities of the chosen experts are the softmax of their scores. */
 function tokenInDoubles(kind: Kind, router: Float32Array, x: ArrayLike<number>): number[] {
-  const scores = Array.from({ length: count }, (_, expert) =>
-    Math.exp(dot(router, expert, x) + (kind.hasBiases ? biases.router[expert]! : 0)),
-  );
-  const chosen = scores.map((score, expert) => ({ score, expert })).toSorted((a, b) => b.score - a.score);
+  const scores = Array.from({ length: count }, (_, expert) => {
+    const score = Math.exp(dot(router, expert, x) + (kind.hasBiases ? biases.router[expert]! : 0));
+    return kind.isSigmoid ? score / (1 + score) : score;
+  });
+  const choiceOf = (expert: number): number => scores[expert]! + (kind.isSigmoid ? biases.choice[expert]! : 0);
+  const chosen = scores
+    .map((score, expert) => ({ score, expert }))
+    .toSorted((a, b) => choiceOf(b.expert) - choiceOf(a.expert));
   const best = chosen.slice(0, used);
   const total = best.reduce((sum, { score }) => sum + score, 0);
   const sum = new Array<number>(width).fill(0);
   for (const { score, expert } of best) {
-    for (const [i, value] of expertInDoubles(kind, expert, x).entries()) sum[i]! += (score / total) * value;
+    const weight = (score / total) * (kind.isSigmoid ? 2.5 : 1);
+    for (const [i, value] of expertInDoubles(kind, expert, x).entries()) sum[i]! += weight * value;
   }
   return sum;
 }
