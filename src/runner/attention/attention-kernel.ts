@@ -38,8 +38,8 @@ export const kernelSizes = {
   range: 256,
   /** The largest number of queries (rows times heads) in a unit. */
   queriesMax: 96,
-  /** The smallest number of queries of one KV head for which K is transposed. */
-  queriesWide: 12,
+  /** The smallest number of queries of one KV head for which K is transposed; not measured on ARM below 12. */
+  queriesWide: process.arch === 'x64' ? 4 : 12,
 } as const;
 
 /** Loads the kernel from the cache, or compiles it. Throws `CompileFailure` with the reason. */

@@ -26,17 +26,23 @@ INLINE vec load_kv(bytes head, int i) {
 INLINE vec load_kv(bytes head, int i) { return load_f16((const f16 *)head + i * LANES); }
 #endif
 
-/* The wide form multiplies blocks of QUERY_BLOCK queries and COLUMN_BLOCK vectors, which fill the registers. */
+/*
+ * The wide form multiplies blocks of QUERY_BLOCK queries and COLUMN_BLOCK vectors, which fill the registers. For scores,
+ * the registers hold CHAINS partial sums of QUERY_BLOCK / CHAINS queries.
+ */
 #if LANES == 16
 #define QUERY_BLOCK 12
+#define CHAINS 2
 #define COLUMN_BLOCK 2
 #define NARROW_BLOCK 24
 #elif LANES == 8
 #define QUERY_BLOCK 6
+#define CHAINS 1
 #define COLUMN_BLOCK 2
 #define NARROW_BLOCK 8
 #else
 #define QUERY_BLOCK 6
+#define CHAINS 1
 #define COLUMN_BLOCK 4
 #define NARROW_BLOCK 16
 #endif

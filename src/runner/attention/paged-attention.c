@@ -43,7 +43,7 @@ static void load_queries(const struct layer *layer, const struct unit *u, struct
     }
   }
   /* The last block of queries is padded with zeros. */
-  for (; is_wide && index % QUERY_BLOCK != 0; index++) {
+  for (; is_wide && index % THIRD != 0; index++) {
     memset(s->query + index * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
     memset(s->sum + index * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
   }
@@ -86,13 +86,24 @@ static void walk_narrow(const struct layer *layer, const struct unit *u, struct 
   narrow_tile(layer, s, &n);
 }
 
+static const uint8_t no_key[KV_BYTES(HEAD_DIM)];
+
 static void walk_wide(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t tile, int from,
                       int to) {
+  const int64_t at = u->head_first * KV_BYTES(HEAD_DIM);
   const int32_t *positions = layer->view->positions + u->first_row;
-  bytes rows[TILE];
-  for (int t = from; t < to; t++) rows[t] = key_row(layer, u, tile + t);
-  wide_tile(layer, s, positions, u->row_count * GROUP, rows, u->head_first * KV_BYTES(HEAD_DIM), value_offset(layer),
-            tile, from, to);
+  struct wide w;
+  w.tile = tile;
+  w.from = from;
+  w.to = to;
+  w.value_offset = value_offset(layer);
+  const int64_t last = positions[u->row_count - 1], end = (int64_t)u->range_end * RANGE;
+  for (int t = 0; t < TILE; t++) {
+    w.rows[t] = t >= from && t < to ? key_row(layer, u, tile + t) + at : no_key;
+    const int64_t token = tile + TILE + t;
+    w.next[t] = token <= last && token < end ? key_row(layer, u, token) + at : w.rows[from];
+  }
+  wide_tile(layer, s, positions, u->row_count * GROUP, &w);
 }
 
 static void walk_range(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t range, int is_wide) {
