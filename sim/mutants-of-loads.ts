@@ -20,4 +20,22 @@ export const loadMutants: readonly Mutant[] = [
     find: '  external!.admitted(state, more, placed);\n',
     replace: '',
   },
+  {
+    bug: 'a place that was skipped is never measured again',
+    breaks: ['I3'],
+    seed: 1,
+    scenario: 'tiers',
+    file: 'src/scheduler/load-choice.ts',
+    find: '!loaded.has(place) && (this.#skipped.get(place) ?? 0) + 1 >= this.#probeAfter',
+    replace: 'false && loaded.has(place)',
+  },
+  {
+    bug: 'requests that loaded nothing are not counted',
+    breaks: ['I3'],
+    seed: 1,
+    scenario: 'tiers',
+    file: 'src/scheduler/load-choice.ts',
+    find: 'loaded.has(place) ? 0 : (this.#skipped.get(place) ?? 0) + 1);',
+    replace: '0);',
+  },
 ];

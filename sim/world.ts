@@ -21,7 +21,8 @@ import { HitChecker } from './hit-checker.ts';
 import { MinimalRepair } from './minimal-repair.ts';
 import { onAllocation } from './on-allocation.ts';
 import { OutputChecker } from './output-checker.ts';
-import { RandomPrices } from './random-prices.ts';
+import { ProbeChecker } from './probe-checker.ts';
+import { dearLoads, RandomPrices } from './random-prices.ts';
 import { randomSpec } from './random-spec.ts';
 import { ResumeChecker } from './resume-checker.ts';
 import { Workload } from './workload.ts';
@@ -29,6 +30,8 @@ import { Workload } from './workload.ts';
 const vocabSize = 24;
 /** The largest number of live requests: a longer queue would only make the calm longer. */
 const liveMax = 24;
+/** In worlds whose loads take too long: how many requests find blocks of a place until some are loaded. */
+const probeAfter = 3;
 
 /**
  * `local`: no connector; `tiers`: always one; `crash`: workers that die; `storm`: many requests and far too few blocks; `offload`: a
@@ -140,7 +143,13 @@ export class World {
     // A complete tier serves each block, so no block may be computed again.
     const pricePrng = new Prng(seed + 2 ** 42);
     const loading = isComplete ? 'always' : pricePrng.pick(['always', 'measured', 'random'] as const);
-    const prices = loading === 'random' ? { loadPrices: new RandomPrices(pricePrng) } : {};
+    const isDear = loading === 'random' && new Prng(seed + 2 ** 43).chance(0.25);
+    const prices =
+      loading !== 'random'
+        ? {}
+        : isDear
+          ? { loadPrices: dearLoads, probeAfter }
+          : { loadPrices: new RandomPrices(pricePrng) };
     const loadPolicy = loading === 'always' ? 'always' : 'auto';
     this.#scheduler = new Scheduler(
       this.#spec,
@@ -158,6 +167,9 @@ export class World {
         return free + cached;
       };
       if (checks) this.#tier.hits = new HitChecker(this.#spec, isLimited ? 150 : 30_000, isAsked, available);
+      const [group] = this.#spec.groups;
+      if (checks && isDear && this.#spec.groups.length === 1 && group!.kind === 'full')
+        this.#tier.probes = new ProbeChecker(group!.blockSize, probeAfter);
     }
     this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd });
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
@@ -222,6 +234,7 @@ export class World {
     }
     if (this.#tier !== undefined) this.#passTime(this.#tierPrng.between(0, 20));
     this.#tier?.hits?.planning();
+    this.#tier?.probes?.planning();
     const plan = this.#scheduler.plan(this.#nowMs);
     if (plan === undefined) {
       this.#sleep();

@@ -67,6 +67,7 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
     const loads = kv.admit(next.kv);
     next.admitted(spansOf(kv, loads));
     external?.admitted(next, match, loads);
+    parts.loadChoice?.admitted(found!, loads);
     if (overlap === 'race' && kv.canBegin(next.kv)) next.race = withoutBlocks(found!, match);
     else if (external !== undefined && kv.awaitsLoad(next.kv)) {
       next.status = 'waitingForRemoteKv';

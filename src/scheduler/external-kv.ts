@@ -49,6 +49,8 @@ export interface ExternalKvOptions {
   readonly loadPolicy?: KvLoadPolicy | undefined;
   /** With the policy `auto`, these prices instead of learned ones, for the simulator. */
   readonly loadPrices?: LoadPrices | undefined;
+  /** With the policy `auto`: `LoadChoice`'s, for the simulator. */
+  readonly probeAfter?: number | undefined;
 }
 
 /** The blocks that a connector promises for a request. */

@@ -37,16 +37,19 @@ export class LoadChoice {
   readonly #prices: LoadPrices;
   /** Whether the front of a prompt can be computed without the blocks after it. */
   readonly #canCut: boolean;
-  /** How often blocks of a place were found and none of them was loaded, since its last load. */
+  /** By place: admissions since its last load that found blocks there and loaded none of them. */
   readonly #skipped = new Map<string, number>();
+  readonly #probeAfter: number;
 
-  constructor(kv: KvCache, prices: LoadPrices) {
+  /** `probeAfter`: after so many such admissions less one, the next one loads some blocks. */
+  constructor(kv: KvCache, prices: LoadPrices, probeAfter = PROBE_AFTER) {
     this.#kv = kv;
     this.#prices = prices;
+    this.#probeAfter = probeAfter;
     this.#canCut = kv.parts.spec.groups.every(({ kind }) => kind === 'full');
   }
 
-  /** Called before the admission of a request that has no blocks. O(blocks). */
+  /** Called before the admission of a request that has no blocks; `admitted` follows if there is room. O(blocks). */
   choose(state: RequestState, match: Match, overlap: Overlap): Match {
     if (match.blocks.length === 0 || !this.#prices.isReady) return match;
     const withoutLoads = this.#kv.preview(state.kv, []).spans;
@@ -55,7 +58,17 @@ export class LoadChoice {
       const blocks = this.#inOrder(found, loads);
       return this.#cuts({ blocks, spans, withoutLoads }, overlap);
     });
-    return { ...match, blocks: this.#withProbes(match.blocks, this.#best(choices, withoutLoads)) };
+    const chosen = this.#best(choices, withoutLoads);
+    return { ...match, blocks: this.#withProbes(state, match.blocks, chosen) };
+  }
+
+  /** A request was admitted, which found these blocks and loads `loads`. O(blocks). */
+  admitted(found: Match, loads: readonly BlockPlace[]): void {
+    if (found.blocks.length === 0) return;
+    const loading = new Set(loads.map(placeName));
+    const loaded = countsOf(found.blocks.filter((block) => loading.has(placeName(block))));
+    for (const place of countsOf(found.blocks).keys())
+      this.#skipped.set(place, loaded.has(place) ? 0 : (this.#skipped.get(place) ?? 0) + 1);
   }
 
   /** For a request in a race: which of the blocks that it did not load are loaded now. O(blocks). */
@@ -105,19 +118,20 @@ export class LoadChoice {
   }
 
   /** Adds some blocks of places that were skipped too often. */
-  #withProbes(found: readonly FoundPlace[], chosen: readonly FoundPlace[]): readonly FoundPlace[] {
+  #withProbes(state: RequestState, found: readonly FoundPlace[], chosen: readonly FoundPlace[]): readonly FoundPlace[] {
     const loaded = new Set(chosen.map(({ found: { place } }) => place));
-    let blocks = chosen;
-    for (const [place, count] of countsOf(found)) {
-      const skipped = loaded.has(place) ? 0 : (this.#skipped.get(place) ?? 0) + 1;
-      this.#skipped.set(place, skipped % PROBE_AFTER);
-      if (skipped < PROBE_AFTER) continue;
-      // The planner may need one block of another place for each of these.
-      if (!this.#canCut) return found;
-      const ofPlace = found.filter((block) => block.found.place === place);
-      blocks = [...blocks, ...this.#inOrder(ofPlace, ofPlace).slice(-Math.ceil(count / PROBE_SHARE))];
-    }
-    return blocks;
+    const isDue = (place: string): boolean =>
+      !loaded.has(place) && (this.#skipped.get(place) ?? 0) + 1 >= this.#probeAfter;
+    const due = [...countsOf(found).keys()].filter(isDue);
+    if (due.length === 0) return chosen;
+    // The planner may need one block of another place for each of these.
+    if (!this.#canCut) return found;
+    const needed = this.#inOrder(found, this.#kv.preview(state.kv, found).loads);
+    const probes = due.flatMap((place) => {
+      const ofPlace = needed.filter((block) => block.found.place === place);
+      return ofPlace.slice(ofPlace.length - Math.ceil(ofPlace.length / PROBE_SHARE));
+    });
+    return [...chosen, ...probes];
   }
 
   /** The blocks that the planner needs, in the order of their ends. */

@@ -91,7 +91,9 @@ export class Scheduler implements SchedulerInterface {
       options,
       external: this.#external,
       loadChoice:
-        this.#loadCost === undefined ? undefined : new LoadChoice(this.#kv, external.loadPrices ?? this.#loadCost),
+        this.#loadCost === undefined
+          ? undefined
+          : new LoadChoice(this.#kv, external.loadPrices ?? this.#loadCost, external.probeAfter),
       forecast: new BlockForecast(this.#kv.parts),
     };
   }
