@@ -23,16 +23,17 @@ import {
   untilInterrupted,
 } from '../bench-flags.ts';
 import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
+import { type ConversationsRow, measureConversations } from './conversations.ts';
 import { measureDeadTier } from './dead-tier.ts';
 import { measureTierFirstToken, type TierFirstTokenRow } from './first-token.ts';
 import type { OffloadingBenchOptions } from './offloading-options.ts';
 import { measureRace, type RaceRow } from './race.ts';
-import { measureConversations, measureCost, type TierThroughputRow } from './throughput.ts';
+import { measureCost, type TierThroughputRow } from './throughput.ts';
 
 const parts = ['first-token', 'race', 'cost', 'dead-tier', 'conversations'] as const;
 type Part = (typeof parts)[number];
 
-type Row = TierFirstTokenRow | RaceRow | TierThroughputRow;
+type Row = TierFirstTokenRow | RaceRow | TierThroughputRow | ConversationsRow;
 
 interface OffloadingFlags extends BenchFlags {
   readonly kvTier?: readonly string[];
@@ -55,7 +56,7 @@ export function offloadingCommand(openEngine: OpenMeasuredEngine, context: CliCo
       'Measure an engine whose KV goes to tiers below the pool, and the same engine without tiers: the time to the first token ' +
         'after a prefix that a tier has, compared with computing it; the throughput of requests that reuse nothing; throughput ' +
         'and first token while a Redis server below host memory does not answer; and conversations whose KV is three times the ' +
-        'pool. --kv-tier names the tiers (default: host memory, and a disk in the temporary folder).',
+        'pool, also with a pool for all KV, which is the most that tiers can give. --kv-tier names the tiers (default: host memory, and a disk in the temporary folder).',
     )
     .option('--parts <list>', `what to measure, with commas between (default: ${parts.join(',')})`, partsFrom)
     .option('--prefix-len <tokens>', 'the prefix that is loaded', integerFrom(1), 2048)
@@ -137,11 +138,11 @@ function tableOf(rows: readonly Row[]): string {
       const what = `first token after ${prefixLength}, tier as fast as computing, ms`;
       return [what, raceMs, `computed ${computeMs}, loaded ${loadMs}`, speedup, '<= 2'];
     }
-    const { tiers, none, ratio } = row.throughput;
+    const { tiers, none, largePool, ratio } = row.throughput;
     return [
       `${row.what}, tok/s`,
       cell(tiers),
-      `no tiers ${cell(none)}`,
+      `no tiers ${cell(none)}${largePool === undefined ? '' : `, pool for all KV ${cell(largePool)}`}`,
       cell(ratio),
       row.kind === 'conversations' ? '>= 3' : '>= 0.97',
     ];

@@ -33,7 +33,7 @@ describe('IdleCpus', () => {
 
   it('reads the times ten times a second at most, and only the time since the last reading counts', () => {
     const { cpus, pass, reads } = newCpus(2);
-    pass(60_000, 2);
+    pass(500, 2);
     expect(cpus.isBusy).toBe(false);
     pass(99, 0);
     expect(cpus.isBusy).toBe(false);
@@ -41,6 +41,14 @@ describe('IdleCpus', () => {
     pass(1, 0);
     expect(cpus.isBusy).toBe(true);
     expect(reads()).toBe(3);
+  });
+
+  it('says busy if it was not asked for long, until the next tenth of a second is measured', () => {
+    const { cpus, pass } = newCpus(2);
+    pass(60_000, 2);
+    expect(cpus.isBusy).toBe(true);
+    pass(100, 2);
+    expect(cpus.isBusy).toBe(false);
   });
 
   it('keeps the last answer if the system counts no time', () => {

@@ -10,11 +10,13 @@ export interface CpuTimes {
 
 /** A shorter time says little: Linux counts in steps of 10 ms. */
 const windowMs = 100;
+/** A longer time says little about now: the engine may have been idle for most of it. */
+const windowMaxMs = 500;
 /** Fewer idle CPUs do not help: the compute threads leave short gaps between their kernels. */
 const idlePart = 0.1;
 const idleCpusMin = 0.5;
 
-/** Whether the CPUs of the machine are in use, measured over the last tenths of a second. */
+/** Whether the CPUs of the machine are in use, measured over the last tenths of a second. True if that is not known. */
 export class IdleCpus {
   readonly #clock: Clock;
   readonly #count: number;
@@ -34,12 +36,14 @@ export class IdleCpus {
   /** Cheap enough for many calls. */
   get isBusy(): boolean {
     const nowMs = this.#clock.nowMs();
-    if (nowMs - this.#readAtMs < windowMs) return this.#isBusy;
+    const elapsedMs = nowMs - this.#readAtMs;
+    if (elapsedMs < windowMs) return this.#isBusy;
     const times = this.#read();
     const [idle, total] = [times.idle - this.#times.idle, times.total - this.#times.total];
     this.#times = times;
     this.#readAtMs = nowMs;
-    if (total > 0) this.#isBusy = (idle / total) * this.#count < Math.max(idleCpusMin, idlePart * this.#count);
+    if (elapsedMs > windowMaxMs) this.#isBusy = true;
+    else if (total > 0) this.#isBusy = (idle / total) * this.#count < Math.max(idleCpusMin, idlePart * this.#count);
     return this.#isBusy;
   }
 }

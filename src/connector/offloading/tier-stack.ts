@@ -83,7 +83,7 @@ export class TierStack implements TamperableTier {
     signal: AbortSignal,
     context?: TierContext,
   ): Promise<LoadFailureReason | undefined> {
-    return this.#calls.run(async () => {
+    return this.#loading(async () => {
       signal.throwIfAborted();
       // A copy takes long for the event loop, so each has a turn of its own.
       await nextTurn();
@@ -188,6 +188,19 @@ export class TierStack implements TamperableTier {
   checkInvariants(): void {
     this.#host.checkInvariants();
     for (const secondary of this.#secondaries) secondary.checkInvariants();
+  }
+
+  /** Writes leave the machine to the load. */
+  #loading<T>(load: () => Promise<T>): Promise<T> {
+    const { pace } = this.#options;
+    return this.#calls.run(async () => {
+      pace?.beginLoad();
+      try {
+        return await load();
+      } finally {
+        pace?.endLoad();
+      }
+    });
   }
 
   /** Until all blocks are written, none was written for `timeoutMs`, or the longest time has passed. */

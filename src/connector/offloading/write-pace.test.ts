@@ -61,6 +61,28 @@ describe('WritePace', () => {
     expect(begun.length - before).toBe(10);
   });
 
+  it('while blocks load, the share holds also if the engine does not compute and CPUs are idle', () => {
+    const { pace, time } = newPace({ busyShare: 0.01, isBusy: false });
+    pace.beginLoad();
+    pace.beginLoad();
+    const begun = writer(pace, time, 1);
+    time.advance(60);
+    pace.endLoad();
+    time.advance(30);
+    expect(begun).toEqual([0]);
+    pace.endLoad();
+    time.advance(60);
+    expect(begun.length).toBeGreaterThan(9);
+  });
+
+  it('the share holds for slow writes, too', () => {
+    const { pace, time } = newPace({ busyShare: 0.01 });
+    pace.computing(true);
+    const begun = writer(pace, time, 40);
+    time.advance(12_000);
+    expect(begun).toEqual([0, 4000, 8000, 12_000]);
+  });
+
   it('between the forward passes of consecutive steps, the share still holds', () => {
     const { pace, time } = newPace({ busyShare: 0.01 });
     pace.computing(true);

@@ -13,16 +13,18 @@ export interface WritePaceOptions {
 
 /** After a forward pass, the engine counts as computing for this time, because the next pass usually follows. */
 const forwardGapMs = 50;
-/** The longest pause. A write that takes longer no longer delays the others, because its tier may hang. */
-const pauseMaxMs = 1_000;
+/** A write that takes longer no longer delays the others, because its tier may hang. The pause after it is as long. */
+const hungMs = 1_000;
+/** The longest pause. */
+const pauseMaxMs = 10_000;
 
 /**
  * Decides when blocks may be written to the tiers below host memory. Writes need CPU time for system calls, copies and
  * sockets, and often for a server on the same machine. The threads of a forward pass wait for each other, so a write on
  * one core delays all of them.
  *
- *     the engine is idle, or a CPU is idle:   writes start at once
- *     the machine is saturated:               one write of all tiers at a time, and a pause after each write
+ *     the engine is idle, or a CPU is idle:          writes start at once
+ *     the machine is saturated, or blocks load:      one write of all tiers at a time, and a pause after each write
  *
  *         write        pause        write        pause           busyShare = write / (write + pause)
  *         |###|-----------------------|###|--------------------
@@ -36,6 +38,8 @@ export class WritePace {
   #isClosed: boolean = false;
   #isComputing: boolean = false;
   #computedAtMs = Number.NEGATIVE_INFINITY;
+  /** In progress. */
+  #loads = 0;
   /** While the machine is saturated, the next write starts at this time or later. */
   #nextAtMs = Number.NEGATIVE_INFINITY;
   #timer: Timer | undefined;
@@ -49,6 +53,16 @@ export class WritePace {
   computing(isComputing: boolean): void {
     this.#isComputing = isComputing;
     this.#computedAtMs = this.#nowMs;
+  }
+
+  /** A load begins. A request waits for it, and writes would delay it: both use the event loop, and perhaps the same tier. */
+  beginLoad(): void {
+    this.#loads++;
+  }
+
+  endLoad(): void {
+    assert(this.#loads > 0, 'a load ends that did not begin');
+    this.#loads--;
   }
 
   /**
@@ -65,8 +79,9 @@ export class WritePace {
     this.#startTimes.add(start);
     return () => {
       if (!this.#startTimes.delete(start)) return;
-      const pauseMs = (this.#nowMs - start.ms) * (1 / this.#options.busyShare - 1);
-      this.#nextAtMs = this.#nowMs + Math.min(pauseMs, pauseMaxMs);
+      const ms = this.#nowMs - start.ms;
+      const pauseMs = Math.min(ms * (1 / this.#options.busyShare - 1), ms < hungMs ? pauseMaxMs : hungMs);
+      this.#nextAtMs = this.#nowMs + pauseMs;
       this.#startTimer();
     };
   }
@@ -90,13 +105,14 @@ export class WritePace {
   }
 
   get #isWriting(): boolean {
-    for (const { ms } of this.#startTimes) if (this.#nowMs - ms < pauseMaxMs) return true;
+    for (const { ms } of this.#startTimes) if (this.#nowMs - ms < hungMs) return true;
     return false;
   }
 
   #isSaturated(): boolean {
     const { isBusy, busyShare } = this.#options;
     if (busyShare === 1) return false;
+    if (this.#loads > 0) return true;
     if (!this.#isComputing && this.#nowMs - this.#computedAtMs >= forwardGapMs) return false;
     return isBusy();
   }
