@@ -27,7 +27,6 @@ import { FaultSaves } from './fault-saves.ts';
 import { FaultStores, places } from './fault-stores.ts';
 import { noFaults, type TierFaults } from './faults.ts';
 import type { HitChecker } from './hit-checker.ts';
-import type { ProbeChecker } from './probe-checker.ts';
 import { type RankLoad, underWay } from './rank-load.ts';
 
 const ranksMax = 3;
@@ -86,7 +85,6 @@ export class FaultTier implements ConnectorPort {
   nowMs = 0;
   isOpen: (id: TransferId) => boolean = () => true;
   hits: HitChecker | undefined;
-  probes: ProbeChecker | undefined;
   loadedBlocks = 0;
   failedBlocks = 0;
 
@@ -112,7 +110,6 @@ export class FaultTier implements ConnectorPort {
         for (const { place, key } of blocks) this.#doubted.add(`${requestId} ${place} ${key}`);
     const isUsable = (key: string, place: string): boolean => !this.#doubted.has(`${request.id} ${place} ${key}`);
     this.hits.asked(request, answer, this.nowMs, isUsable);
-    this.probes?.asked(request, answer, isUsable);
     return answer;
   }
 
@@ -147,7 +144,6 @@ export class FaultTier implements ConnectorPort {
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     assert(!this.#finished.has(request.id), `${request.id} is admitted after its end`);
     this.hits?.allocated(request, load, this.nowMs);
-    this.probes?.allocated(request, load);
     if (load === undefined) return;
     const keys = new Set(valid().map(({ key }) => key));
     for (const { key } of load.blocks) if (keys.has(key)) assert(false, `I4: block ${key} is valid and will be loaded`);

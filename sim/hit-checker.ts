@@ -5,6 +5,7 @@ import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/cor
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { BlockTable, Span } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
+import type { ProbeChecker } from './probe-checker.ts';
 
 interface Seen {
   readonly tables: readonly BlockTable[];
@@ -31,6 +32,8 @@ export class HitChecker {
   /** Until when a request must wait for an answer, and the plan in which it was last told "ask later". */
   readonly #waits = new Map<RequestId, { readonly untilMs: number; plan: number }>();
   #plans = 0;
+  /** Only in worlds in which loading is never worth it. */
+  probes: ProbeChecker | undefined;
 
   /** `isAsked`: false if requests never ask for invalid blocks: without prefix caching, or with the policy `fail`. */
   constructor(spec: KvCacheSpec, askLaterMaxMs: number, isAsked: boolean, available: () => number) {
@@ -43,6 +46,7 @@ export class HitChecker {
   /** Before the scheduler plans. */
   planning(): void {
     this.#plans++;
+    this.probes?.planning();
   }
 
   /** Whether any request has invalid blocks that it has not asked for since. */
@@ -96,6 +100,7 @@ export class HitChecker {
     nowMs: number,
     isUsable: (key: string, place: string) => boolean,
   ) {
+    this.probes?.asked(request, answer, isUsable);
     const { id, wanted } = request;
     if (answer.kind === 'askLater') {
       const untilMs = Math.min(answer.deadlineMs, nowMs + this.#askLaterMaxMs);
@@ -162,7 +167,9 @@ export class HitChecker {
   }
 
   /** The request was admitted: its question is answered. */
-  allocated({ id }: ConnectorRequest, load: LoadJob | undefined, nowMs: number): void {
+  allocated(request: ConnectorRequest, load: LoadJob | undefined, nowMs: number): void {
+    this.probes?.allocated(request, load);
+    const { id } = request;
     const wait = this.#waits.get(id);
     this.#waits.delete(id);
     // If the pool has all blocks by now, the request does not ask in this plan.

@@ -168,8 +168,8 @@ export class World {
       };
       if (checks) this.#tier.hits = new HitChecker(this.#spec, isLimited ? 150 : 30_000, isAsked, available);
       const [group] = this.#spec.groups;
-      if (checks && isDear && this.#spec.groups.length === 1 && group!.kind === 'full')
-        this.#tier.probes = new ProbeChecker(group!.blockSize, probeAfter);
+      if (this.#tier.hits !== undefined && isDear && this.#spec.groups.length === 1 && group!.kind === 'full')
+        this.#tier.hits.probes = new ProbeChecker(group!.blockSize, probeAfter);
     }
     this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd });
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
@@ -234,7 +234,6 @@ export class World {
     }
     if (this.#tier !== undefined) this.#passTime(this.#tierPrng.between(0, 20));
     this.#tier?.hits?.planning();
-    this.#tier?.probes?.planning();
     const plan = this.#scheduler.plan(this.#nowMs);
     if (plan === undefined) {
       this.#sleep();

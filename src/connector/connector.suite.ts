@@ -148,9 +148,11 @@ export function connectorSuite(
           const engine = await open(storage, { mode }, { identities });
           await serve(engine, [prompt]);
           await engine.close();
-          const stored = engine.events.flatMap((event) => (event.kind === 'stored' ? event.keys : []));
-          expect(new Set(stored)).toEqual(new Set(keysOf(prompt).slice(4)));
-          expect(stored).toHaveLength(2);
+          const stored = engine.events.flatMap((event) => (event.kind === 'stored' ? [event] : []));
+          expect(new Set(stored.flatMap(({ keys }) => keys))).toEqual(new Set(keysOf(prompt).slice(4)));
+          // A tier below another one may store a block before the engine closes, or later.
+          const names = stored.flatMap(({ keys, place }) => keys.map((key) => `${place} ${key}`));
+          expect(names).toEqual([...new Set(names)]);
           const later = await open(storage, { mode }, { identities });
           const [request] = await serve(later, [prompt]);
           expect([request!.loadedBlocks, request!.computedBlocks, request!.failures]).toEqual([6, 0, []]);
