@@ -23,7 +23,7 @@ export interface EngineOptions {
    * `auto`: relative to the duration of a step without prompts. 0: no limit.
    */
   readonly targetInterTokenLatency?: number | 'auto';
-  /** Tokens of one KV block. */
+  /** Tokens of one KV block; in models with large recurrent states, blocks have a multiple of it. */
   readonly blockSize?: number;
   /**
    * For models with recurrent states: tokens between two checkpoints, from which other requests and repairs continue.
