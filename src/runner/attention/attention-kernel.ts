@@ -38,9 +38,13 @@ export const kernelSizes = {
   range: 256,
   /** The largest number of queries (rows times heads) in a unit. */
   queriesMax: 96,
-  /** The smallest number of queries of one KV head for which K is transposed; not measured on ARM below 12. */
-  queriesWide: process.arch === 'x64' ? 4 : 12,
 } as const;
+
+/**
+ * The smallest number of queries of one KV head for which K is transposed. Small heads are quicker without. On ARM fewer
+ * than 12 were not measured.
+ */
+export const queriesWide = (headDim: number): number => (process.arch === 'x64' && headDim >= 128 ? 4 : 12);
 
 /** Loads the kernel from the cache, or compiles it. Throws `CompileFailure` with the reason. */
 export async function loadAttentionKernel(
@@ -76,7 +80,7 @@ const sourceFor = ({ headDim, group, blockSize, kvType, valueInKey }: AttentionS
     TILE: kernelSizes.tile,
     RANGE: kernelSizes.range,
     QUERIES_MAX: kernelSizes.queriesMax,
-    QUERIES_WIDE: kernelSizes.queriesWide,
+    QUERIES_WIDE: queriesWide(headDim),
     TENSOR_SOURCE: tensorField.source,
     TENSOR_DATA: tensorField.data,
   },

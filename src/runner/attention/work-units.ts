@@ -1,6 +1,6 @@
 import type { NativeApi } from '../../ggml/ffi.ts';
 import { NativeMemory } from '../../native/native-memory.ts';
-import { type AttentionShape, kernelSizes } from './attention-kernel.ts';
+import { type AttentionShape, kernelSizes, queriesWide } from './attention-kernel.ts';
 import { findSharedPrefixes, type PrefixTree } from './shared-prefixes.ts';
 
 /** `struct unit` of attention-records.h, in 32-bit words. */
@@ -127,7 +127,7 @@ export class WorkUnits {
   /** Makes at least `wanted` units for these rows, if they have so many heads and ranges. */
   #planRows(rows: RowRun, { first, end }: Ranges, wanted: number, isSplit: boolean): void {
     const queries = rows.rowCount * this.#shape.group;
-    const isWide = queries >= kernelSizes.queriesWide;
+    const isWide = queries >= queriesWide(this.#shape.headDim);
     const headsMax = isWide ? 1 : Math.max(1, Math.floor(kernelSizes.queriesMax / queries));
     const headUnitsMin = Math.ceil(this.#headCountKv / headsMax);
     const pieces = Math.min(end - first, Math.ceil(wanted / headUnitsMin));
