@@ -6,10 +6,11 @@
  * With several KV groups, the minimum depends on the order of requests, so it is compared if they run one after the other.
  */
 import { afterAll, describe, expect, it } from 'vitest';
+import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
 import { keysOf } from '../src/cli/proof/stored-blocks.ts';
-import { digestHexOfKey } from '../src/connector/block-key.ts';
+import { digestHexOfKey, groupOfKey } from '../src/connector/block-key.ts';
 import { createGroup } from '../src/kv/create-group.ts';
 import { KvCache } from '../src/kv/kv-cache.ts';
 import { ExternalKv } from '../src/scheduler/external-kv.ts';
@@ -77,6 +78,8 @@ const subjects: readonly Subject[] = [
 describe.each(subjects)('$name', ({ model, ranks }) => {
   it(`gives the same output in ${workloads * schedulesPerWorkload} random schedules of faults`, async () => {
     const harness = await RecoveryHarness.open(await model(), ranks);
+    /** By KV group. */
+    const blocks: number[] = harness.groups.map(() => 0);
     const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0 };
     try {
       for (const number of numbers) {
@@ -85,7 +88,8 @@ describe.each(subjects)('$name', ({ model, ranks }) => {
         for (let seed = first; seed < first + schedulesPerWorkload; seed++) {
           if (onlySeed !== undefined && onlySeed !== seed) continue;
           await withSeed(seed, async () => {
-            const { result, isCompared } = await workload.runSchedule(seed);
+            const { result, isCompared, comparedBlocks } = await workload.runSchedule(seed);
+            for (const [group, count] of comparedBlocks.entries()) blocks[group] = (blocks[group] ?? 0) + count;
             if (isCompared) seen.compared++;
             seen.failed += result.failedBlocks;
             seen.preempted += result.stats.preemptions;
@@ -104,6 +108,7 @@ describe.each(subjects)('$name', ({ model, ranks }) => {
     const { preempted, ...others } = seen;
     if (harness.groups.length === 1) expect(preempted, JSON.stringify(seen)).toBeGreaterThan(0);
     for (const count of Object.values(others)) expect(count, JSON.stringify(seen)).toBeGreaterThan(0);
+    for (const count of blocks) expect(count, `blocks with the same bytes: ${blocks.join(', ')}`).toBeGreaterThan(0);
     expect(seen.compared, JSON.stringify(seen)).toBeGreaterThan((workloads * schedulesPerWorkload) / 6);
   });
 });
@@ -169,13 +174,16 @@ class Workload {
     return new Workload(harness, requests, { ...reference!, completions: alone }, saver.stored);
   }
 
-  /** `isCompared`: whether the minimum is known and was compared. */
-  async runSchedule(seed: number): Promise<{ readonly result: RunResult; readonly isCompared: boolean }> {
+  /** `isCompared`: whether the minimum is known and was compared. `comparedBlocks`: blocks whose bytes were compared, by KV group. */
+  async runSchedule(
+    seed: number,
+  ): Promise<{ readonly result: RunResult; readonly isCompared: boolean; readonly comparedBlocks: readonly number[] }> {
     const prng = new Prng(seed);
     const schedule = randomSchedule(prng, this.#requests, this.#harness);
     const store = { ...schedule.store!, stored: randomPart(prng, this.#stored) };
     const result = await this.#harness.run({ ...schedule, store });
     expectSame(result.completions, this.#reference, schedule);
+    const comparedBlocks = expectSameBlocks(result.stored, this.#stored);
     const { preemptions, aborts, computedTokens, recomputedTokens } = result.stats;
     // A preempted request recomputes its tokens; a late report of a sync load costs the tokens that depend on the load.
     const isRegular = preemptions === 0 && aborts === 0 && schedule.store?.reports === undefined;
@@ -185,7 +193,7 @@ class Workload {
     const isCompared = isRegular && schedule.blocks === undefined && (hasOneGroup || schedule.isSequential === true);
     const minimum = hasOneGroup ? this.#minimum(result) : this.#minimumInGroups(result);
     if (isCompared) expect(computedTokens, 'I3').toBe(minimum);
-    return { result, isCompared };
+    return { result, isCompared, comparedBlocks };
   }
 
   #minimum({ arrived, completions }: RunResult): number {
@@ -226,6 +234,20 @@ function expectSame(completions: readonly Completion[], reference: readonly Comp
     expect(logprobs, `logprobs of request ${i}`).toEqual(wanted.logprobs.slice(0, count));
     if (!isCut) expect(text, `text of request ${i}`).toBe(wanted.text);
   }
+}
+
+/** A block that was computed and stored again has the bytes of the block that was stored first. Returns how many, by KV group. */
+function expectSameBlocks(again: StoredBlocks, first: StoredBlocks): number[] {
+  const compared: number[] = [];
+  for (const [rank, blocks] of again.entries())
+    for (const [key, bytes] of blocks) {
+      const wanted = first[rank]!.get(key);
+      if (wanted === undefined) continue;
+      const group = groupOfKey(key);
+      compared[group] = (compared[group] ?? 0) + 1;
+      assert(Buffer.compare(bytes, wanted) === 0, `I2: block ${key} of rank ${rank} has other bytes`);
+    }
+  return Array.from(compared, (count) => count ?? 0);
 }
 
 function randomSchedule(

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { neededTokens } from './needed-tokens.ts';
 
 const request = (tokenCount: number, keys: string, outputTokens = 1) => ({ tokenCount, keys: [...keys], outputTokens });
@@ -28,4 +28,33 @@ test('the last token is always computed, because its logits are needed', () => {
   expect(needed('ab', request(32, 'ab'))).toBe(1);
   expect(needed('a', request(32, 'ab'))).toBe(16);
   expect(needed('a', request(32, 'ab'), request(32, 'ab'))).toBe(17);
+});
+
+describe('with a full group and a window of 20 tokens, blocks of 16', () => {
+  const windows = [Number.POSITIVE_INFINITY, 20];
+  const blocks = (...indices: number[]) => indices.map((index) => `0-${index}`);
+  const prompt = { tokenCount: 100, keys: blocks(0, 1, 2, 3, 4, 5), outputTokens: 1 };
+  const minimum = (full: number[], window: number[]): number =>
+    neededTokens([prompt], new Set([...blocks(...full), ...window.map((index) => `1-${index}`)]), 16, windows);
+
+  test('only the last window is read', () => {
+    expect(minimum([0, 1, 2, 3, 4, 5], [4, 5])).toBe(4);
+  });
+
+  test('a lost window block costs its tokens and the window in front of them', () => {
+    // Tokens 80 to 95 read tokens 61 to 79, whose blocks are there.
+    expect(minimum([0, 1, 2, 3, 4, 5], [3, 4])).toBe(4 + 16);
+    // Tokens 64 to 79 are not there, and they read tokens 45 to 63, and so on.
+    expect(minimum([0, 1, 2, 3, 4, 5], [])).toBe(100);
+  });
+
+  test('a lost full block costs its tokens and the window in front of them', () => {
+    expect(minimum([0, 1, 3, 4, 5], [0, 1, 4, 5])).toBe(4 + 16);
+    expect(minimum([0, 1, 3, 4, 5], [4, 5])).toBe(4 + 48);
+  });
+
+  test('the window of an earlier request is used', () => {
+    const earlier = { ...prompt, tokenCount: 96 };
+    expect(neededTokens([earlier, prompt], new Set(), 16, windows)).toBe(96 + 4);
+  });
 });

@@ -80,3 +80,10 @@ export function keysOf(
   chain.extend(new TokenBuffer(Int32Array.from(tokens)));
   return Array.from({ length: chain.count }, (_, block) => blockKey(groupIndex(0), chain.words, blockIndex(block)));
 }
+
+/** The keys of the same tokens in all KV groups. */
+export const inAllGroups = <Key extends string>(keys: readonly Key[], groups: readonly unknown[]): Key[] =>
+  groups.flatMap((_, group) => keys.map((key) => inGroup(key, group)));
+
+/** The key of the same tokens in another KV group. */
+export const inGroup = <Key extends string>(key: Key, group: number): Key => key.replace(/^\d+/, String(group)) as Key;
