@@ -2,7 +2,8 @@ import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { JsonObject } from '../../src/base/json.ts';
 import type { Prng } from '../../src/base/prng.ts';
-import { neededTokens } from '../../src/cli/proof/needed-tokens.ts';
+import { type GroupWindows, neededTokens } from '../../src/cli/proof/needed-tokens.ts';
+import { inAllGroups } from '../../src/cli/proof/stored-blocks.ts';
 import { BlockStore, type StoredBlock } from './block-store.ts';
 import { type Completion, complete } from './completion.ts';
 import { type Fault, mountSmallDisk, unmount } from './faults.ts';
@@ -30,9 +31,10 @@ export interface CaseOptions extends CaseShape {
   /** A store with every full block of requests and probes, for this number of ranks. */
   readonly filled: BlockStore;
   readonly filledBytes: number;
-  /** The key of every full block of a prompt. */
+  /** The key of every full block of a prompt in the first KV group. */
   keysOf(prompt: readonly number[]): readonly string[];
   readonly blockSize: number;
+  readonly windows: GroupWindows;
   /** Flags of `kvasir serve`, the model among them. */
   readonly serverArgs: readonly string[];
   /** The folder for the copy of the store; removed afterwards. */
@@ -113,7 +115,7 @@ class CaseRun {
       const injecting = fault.inject?.(this.#scene());
       // `#trafficUntil` throws the error; until then it must not be unhandled.
       injecting?.catch(() => undefined);
-      const outcomes = await Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
+      const outcomes = await this.#completeAll();
       // End a fault that waits for tokens that do not come.
       this.#wake(Number.POSITIVE_INFINITY);
       await this.#trafficUntil(injecting);
@@ -148,10 +150,10 @@ class CaseRun {
 
   /** Damages blocks of the prompts, not of probes or of generated text: requests load only the former. */
   async #damage(): Promise<readonly StoredBlock[]> {
-    const { fault, prng, requests, keysOf } = this.#options;
+    const { fault, prng, requests, keysOf, windows } = this.#options;
     if (fault.damage === undefined) return [];
     const { how, part } = fault.damage;
-    const keys = new Set(requests.flatMap(({ prompt }) => keysOf(prompt)));
+    const keys = new Set(requests.flatMap(({ prompt }) => inAllGroups(keysOf(prompt), windows)));
     const blocks = (await this.#store.blocks()).filter(({ key }) => keys.has(key));
     const chosen = blocks.filter(() => prng.chance(part));
     if (chosen.length === 0) chosen.push(prng.pick(blocks));
@@ -187,6 +189,16 @@ class CaseRun {
         this.#seenAtLoss = [...this.#seen];
       },
     };
+  }
+
+  /** All requests at once; one after the other if the minimum depends on their order. */
+  async #completeAll(): Promise<PromiseSettledResult<Completion>[]> {
+    const { requests, windows } = this.#options;
+    if (windows.length === 1) return Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
+    const outcomes: PromiseSettledResult<Completion>[] = [];
+    for (const [i, request] of requests.entries())
+      outcomes.push(...(await Promise.allSettled([this.#complete(request, i)])));
+    return outcomes;
   }
 
   #complete(request: WorkloadRequest, index: number): Promise<Completion> {
@@ -250,24 +262,24 @@ class CaseRun {
   }
 
   async #minimum(damaged: readonly StoredBlock[], done: readonly (Completion | undefined)[]): Promise<number> {
-    const { fault, requests, blockSize, keysOf } = this.#options;
+    const { fault, requests, blockSize, windows, keysOf } = this.#options;
     const available = await this.#available(damaged);
     const asked = requests.map(({ prompt, maxTokens }) => ({
       tokenCount: prompt.length,
       keys: keysOf(prompt),
       outputTokens: maxTokens,
     }));
-    const base = neededTokens(asked, available, blockSize);
+    const base = neededTokens(asked, available, blockSize, windows);
     if (fault.loss !== 'memory') return base;
     return requests.reduce((total, _, i) => total + this.#repeated(i, done[i]), base);
   }
 
   /** The blocks of the prompts that the server can load: from the bench's damage, or from the records of the connector. */
   async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
-    const { fault, requests, keysOf, ranks } = this.#options;
+    const { fault, requests, keysOf, ranks, windows } = this.#options;
     if (fault.loss === 'everything') return new Set();
     if (fault.loss === 'recorded') return readArrived(this.#recordFolder, ranks);
-    const available = new Set(requests.flatMap(({ prompt }) => keysOf(prompt)));
+    const available = new Set(requests.flatMap(({ prompt }) => inAllGroups(keysOf(prompt), windows)));
     if (fault.loss === 'damaged') for (const { key } of damaged) available.delete(key);
     return available;
   }

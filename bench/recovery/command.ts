@@ -6,6 +6,7 @@ import { Command, Option } from 'commander';
 import { bytesFlag, integerFrom, numberFlag } from '../../src/cli/args.ts';
 import type { CliContext, ExitCode } from '../../src/cli/context.ts';
 import { demoModelPath } from '../../src/cli/package-files.ts';
+import { readGroupWindows } from '../../src/cli/proof/group-windows.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { interrupted } from '../errors.ts';
@@ -51,7 +52,12 @@ export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => v
     .option('--threads <n>', 'threads that compute (default: all cores)', integerFrom(1))
     .option('--block-size <tokens>', 'tokens of one KV block', integerFrom(1), 16)
     .option('--kv-cache-memory <bytes>', 'size of the KV pool, like 2GiB', bytesFlag)
-    .option('--requests <n>', 'requests that arrive at once', integerFrom(1, 256), 12)
+    .option(
+      '--requests <n>',
+      'requests, which arrive at once (with sliding windows, one after the other)',
+      integerFrom(1, 256),
+      12,
+    )
     .option('--prefixes <n>', 'number of different shared prefixes', integerFrom(1, 256), 3)
     .option('--prefix-len <tokens>', 'tokens of each shared prefix', integerFrom(0), 512)
     .option('--prompt-len <tokens>', 'tokens of each prompt after the prefix', integerFrom(1), 40)
@@ -98,6 +104,7 @@ async function measure(
 ): Promise<ExitCode> {
   const model = flags.model ?? demoModelPath();
   const { vocabSize } = readModelConfig(await readGguf(model));
+  const windows = await readGroupWindows(model, flags.blockSize);
   const options = {
     workload: {
       seed: flags.seed,
@@ -110,6 +117,7 @@ async function measure(
     },
     faults: { part: Math.min(1, Math.max(0, flags.part)), slowMs: flags.slowMs, downSeconds: flags.downSeconds },
     blockSize: flags.blockSize,
+    windows,
     serverArgs: serverArgsOf(model, flags),
     folder,
     modes: flags.mode === undefined ? (['sync', 'async'] as const) : [flags.mode],
@@ -134,7 +142,9 @@ async function measure(
   );
   const summary = summarize(rows);
   const table = flags.markdown ? `${markdownTable(summary)}\n` : textTable(summary);
-  (flags.json ? context.stderr : context.stdout).write(`\n${titleOf(model, flags)}\n\n${table}\n${notes}`);
+  (flags.json ? context.stderr : context.stdout).write(
+    `\n${titleOf(model, flags, windows.length > 1)}\n\n${table}\n${notes}`,
+  );
   if (flags.json) context.stdout.write(`${JSON.stringify({ rows })}\n`);
   return rows.some(isBroken) ? 1 : 0;
 }
@@ -151,10 +161,10 @@ function serverArgsOf(model: string, { threads, blockSize, kvCacheMemory, reques
   ];
 }
 
-function titleOf(model: string, flags: RecoveryFlags): string {
+function titleOf(model: string, flags: RecoveryFlags, hasWindows: boolean): string {
   const { requests, prefixes, prefixLen, promptLen, genLen, seed, part } = flags;
   return (
-    `${basename(model)}, ${flags.threads ?? availableParallelism()} threads, seed ${seed}: ${requests} requests at once ` +
+    `${basename(model)}, ${flags.threads ?? availableParallelism()} threads, seed ${seed}: ${requests} requests ${hasWindows ? 'one after the other' : 'at once'} ` +
     `with ${prefixes} prefixes, ${prefixLen} + ${promptLen} -> ${genLen} tokens; faults damage ${part * 100} % of the stored blocks`
   );
 }

@@ -1,7 +1,8 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Prng } from '../../src/base/prng.ts';
-import { keysOf, readFingerprint } from '../../src/cli/proof/stored-blocks.ts';
+import type { GroupWindows } from '../../src/cli/proof/needed-tokens.ts';
+import { inAllGroups, keysOf, readFingerprint } from '../../src/cli/proof/stored-blocks.ts';
 import { BlockStore } from './block-store.ts';
 import { type CaseRow, type LoadMode, runCase } from './case-run.ts';
 import { type Completion, complete } from './completion.ts';
@@ -21,6 +22,8 @@ export interface MatrixOptions {
   readonly workload: WorkloadOptions;
   readonly faults: FaultSettings;
   readonly blockSize: number;
+  /** Of the model's KV groups. With a window, requests run one after the other, because the minimum depends on their order. */
+  readonly windows: GroupWindows;
   /** Flags of `kvasir serve`, the model among them. */
   readonly serverArgs: readonly string[];
   readonly modes: readonly LoadMode[];
@@ -76,6 +79,7 @@ export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Pr
             filledBytes: prepared.storeBytes,
             keysOf: memoized((prompt) => keysOf(prompt, options.blockSize, prepared.fingerprint)),
             blockSize: options.blockSize,
+            windows: options.windows,
             serverArgs: options.serverArgs,
             folder: join(options.folder, `case-${rows.length}-${ranks}`),
             prng: prng.fork(),
@@ -98,7 +102,7 @@ export interface PreparedRequests {
 
 /** Computes every request on a server without a store, and again on a server that stores all blocks. */
 export async function prepare(
-  { serverArgs, folder, blockSize }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'blockSize'>,
+  { serverArgs, folder, blockSize, windows }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'blockSize' | 'windows'>,
   ranks: number,
   { workloads, probes }: PreparedRequests,
   signal: AbortSignal,
@@ -122,7 +126,9 @@ export async function prepare(
   const store = new BlockStore(path);
   const fingerprint = await readFingerprint(path);
   const wanted = new Set<string>(
-    [...workloads.greedy, ...probes].flatMap(({ prompt }) => keysOf(prompt, blockSize, fingerprint)),
+    [...workloads.greedy, ...probes].flatMap(({ prompt }) =>
+      inAllGroups(keysOf(prompt, blockSize, fingerprint), windows),
+    ),
   );
   const blocks = await store.blocks();
   const stored = blocks.filter(({ key }) => wanted.has(key)).length;

@@ -10,13 +10,20 @@ import type { ScheduleOutcome } from '../../bench/recovery/schedules.ts';
 import { buildCommand } from '../support/cli-process.ts';
 import { plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
+import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-bench-test-'));
 const bugs = mkdtempSync(join(tmpdir(), 'kvasir-bench-bugs-'));
 afterAll(() => {
   for (const path of [folder, bugs]) rmSync(path, { recursive: true });
 });
-beforeAll(buildCommand);
+const models = temporaryFolder();
+afterAll(() => models.remove());
+beforeAll(async () => {
+  await buildCommand();
+  const shape = { layers: 3, window: 48, windowPattern: 3 };
+  await writeTinyModel(models.file('windows.gguf'), { architecture: 'gemma3', type: 'F16', ...shape });
+});
 
 const small = '--requests 4 --prefixes 2 --prefix-len 64 --prompt-len 20 --gen-len 8 --part 0.3 --threads 1'.split(' ');
 
@@ -51,6 +58,16 @@ it.each([
     expect(row.computedTokens, row.fault).toBeGreaterThan(0);
   }
   expect(stderr).toContain('over the minimum');
+});
+
+it('with a model with windows, no more than the minimum over all KV groups is computed', () => {
+  const model = models.file('windows.gguf');
+  const shape = ['--ranks', '1', '--mode', 'async', '--sampling', 'greedy', '--model', model];
+  const { status, rows, stderr } = bench([...shape, '--only', 'missing|bit flip|truncated']);
+  expect(status, stderr).toBe(0);
+  expect(rows).toHaveLength(4);
+  for (const row of rows as CaseRow[])
+    expect(row).toMatchObject({ textsEqual: 4, requests: 4, requestsLost: 0, overMinimum: 0 });
 });
 
 it('random schedules of faults change no text', () => {

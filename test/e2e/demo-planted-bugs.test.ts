@@ -7,6 +7,7 @@ import { isProven, rowOf, type StageRow } from '../../src/cli/demo/report.ts';
 import { Scenario } from '../../src/cli/demo/scenario.ts';
 import { runStageProcess } from '../../src/cli/demo/stage-process.ts';
 import { decodeStages } from '../../src/cli/demo/stages.ts';
+import { fullAttention } from '../../src/cli/proof/needed-tokens.ts';
 import { buildCommand } from '../support/cli-process.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
@@ -20,6 +21,7 @@ const scenario = new Scenario({
   folder,
   engine: { model: 'models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 64 << 20 },
   blockSize: 16,
+  windows: fullAttention,
   runProcess: (name, order) =>
     runStageProcess(name, order, new AbortController().signal, {
       path: join('dist', 'src', 'main.js'),

@@ -8,6 +8,7 @@ import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { StageRow } from '../../src/cli/demo/report.ts';
 import { buildCommand } from '../support/cli-process.ts';
+import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 const main = join(process.cwd(), 'dist', 'src', 'main.js');
 /** The parent of the demo's temporary directories. */
@@ -81,6 +82,28 @@ it('the demo generates the same texts with every fault, and recomputes only the 
   expect(stages.find(({ name }) => name === 'a hole in the middle')?.recomputed).toBe(16);
   expect(stages[2]?.events.join('\n')).toMatch(/Recovered from KV load failure: \d+ request\(s\) rescheduled/);
   expect(readdirSync(folder)).toEqual([]);
+});
+
+it('the demo with a model with windows shows for each KV group what was lost and recomputed', async () => {
+  const models = temporaryFolder();
+  const model = models.file('windows.gguf');
+  await writeTinyModel(model, { architecture: 'gemma3', type: 'F16', layers: 3, window: 48, windowPattern: 3 });
+  const stages = ['a hole in the middle', 'two ranks, other blocks', 'the last window'];
+  const { code, stdout, stderr } = await run(['--model', model, '--json', '--stages', ...stages]);
+  expect(code, stdout + stderr).toBe(0);
+  const rows = (JSON.parse(stdout) as { stages: StageRow[] }).stages;
+  const groupsOf = (stage: string) => rows.find(({ name }) => name === stage)?.groups;
+  const nothing = { window: 48, lost: 0, recomputed: 0 };
+  expect(groupsOf('a hole in the middle')).toEqual([{ lost: 16, recomputed: 16 }, nothing, nothing]);
+  expect(groupsOf('two ranks, other blocks')).toEqual([{ lost: 48, recomputed: 48 }, nothing, nothing]);
+  const window = { window: 48, lost: 32, recomputed: 32 };
+  expect(groupsOf('the last window')).toEqual([{ lost: 0, recomputed: 0 }, window, window]);
+  for (const { computed, minimum, recomputed, repairMinimum } of rows)
+    expect({ computed, recomputed }).toEqual({ computed: minimum, recomputed: repairMinimum });
+  // A lost block costs its tokens: the window in front of it is loaded.
+  expect(rows.find(({ name }) => name === 'a hole in the middle')?.recomputed).toBe(16);
+  expect(rows.find(({ name }) => name === 'the last window')?.recomputed).toBe(32);
+  models.remove();
 });
 
 it('the demo prints the difference and exits with 1 when a stage generates another text', async () => {

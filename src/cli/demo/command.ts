@@ -3,22 +3,20 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { Command, Option } from 'commander';
 import { engineDefaults } from '../../engine/options.ts';
-import { readGguf } from '../../ggml/gguf.ts';
-import { readModelConfig } from '../../ggml/model-config.ts';
 import { bytesFlag, integerFrom } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { Interruption } from '../interrupt.ts';
 import { demoModelPath } from '../package-files.ts';
+import { readGroupWindows } from '../proof/group-windows.ts';
 import type { CommandFactory } from '../run-cli.ts';
-import { windowsUnsupported } from './errors.ts';
 import { differencesOf, isProven, rowOf, type StageFacts, type StageRow } from './report.ts';
 import { Scenario } from './scenario.ts';
 import { runStageProcess, stageCommandName } from './stage-process.ts';
 import { runStage, type StageOrder } from './stage-run.ts';
 import { StageTable } from './stage-table.ts';
-import { decodeStages, tierStages } from './stages.ts';
+import { decodeStages, type TierStage, tierStages, windowStage } from './stages.ts';
 
-const stageNames = decodeStages.map(({ name }) => name);
+const stageNames = [...decodeStages, windowStage].map(({ name }) => name);
 
 interface DemoFlags {
   readonly model?: string;
@@ -60,6 +58,9 @@ Columns:
   same KV          failed blocks whose recomputed bytes have the checksum of the original bytes
   text             whether texts, tokens and logprobs equal those of the prefill stage, which loads no KV
 
+With a model with sliding windows, prompts run one after the other, because the minimum depends on their order. Lines below
+a stage have the lost and the recomputed tokens of each KV group. The stage with preemptions is left out.
+
 Examples:
   kvasir demo
   kvasir demo --model qwen3-0.6b-q8_0.gguf --keep`,
@@ -99,8 +100,8 @@ async function runScenario(
 ): Promise<ExitCode> {
   const { stdout } = context;
   const model = flags.model ?? demoModelPath();
-  const { slidingWindow, states } = readModelConfig(await readGguf(model));
-  if (slidingWindow !== undefined || states !== undefined) throw windowsUnsupported({ model });
+  const windows = await readGroupWindows(model, flags.blockSize);
+  const hasWindows = windows.length > 1;
   const hasColours = stdout.isTTY === true && process.env.NO_COLOR === undefined;
   const table = new StageTable(hasColours);
   const scenario = new Scenario({
@@ -111,6 +112,7 @@ async function runScenario(
       ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),
     },
     blockSize: flags.blockSize,
+    windows,
     runProcess: (name, order) => runStageProcess(name, order, signal),
     plantDifference: process.env.KVASIR_DEMO_PLANT_DIFFERENCE === '1',
   });
@@ -125,11 +127,14 @@ async function runScenario(
   };
   if (!flags.json) stdout.write(`${basename(model)}, each stage in its own process\n\n${table.header()}`);
   await show('prefill', () => scenario.prefill('prefill', 1));
-  for (const stage of decodeStages.filter(({ name }) => flags.stages?.includes(name) ?? true)) {
+  const stages = hasWindows ? [...decodeStages, windowStage] : decodeStages;
+  for (const stage of stages.filter(({ name }) => flags.stages?.includes(name) ?? true)) {
     if (stage.ranks === 2) await show('prefill, two ranks', () => scenario.prefill('prefill, two ranks', 2));
     await show(stage.name, () => scenario.decode(stage));
   }
-  for (const stage of flags.stages === undefined ? tierStages : [])
+  // The pool of the stage with preemptions is sized for one block table per request.
+  const isPossible = ({ kind }: TierStage): boolean => !hasWindows || kind !== 'preempted';
+  for (const stage of flags.stages === undefined ? tierStages.filter(isPossible) : [])
     await show(stage.name, () => scenario.keepInTiers(stage));
   const isGood = rows.every(isProven);
   if (flags.json) stdout.write(`${JSON.stringify({ model, stages: rows, isProven: isGood })}\n`);

@@ -1,4 +1,5 @@
-import type { BlockKey } from '../../connector/block-key.ts';
+import { type BlockKey, groupOfKey } from '../../connector/block-key.ts';
+import type { GroupWindows } from '../proof/needed-tokens.ts';
 import { compareBlock, type StoredCrcs } from '../proof/stored-blocks.ts';
 import type { StageAnswer, StageCompletion } from './stage-run.ts';
 import { unifiedDiff } from './unified-diff.ts';
@@ -24,9 +25,20 @@ export interface StageRow {
   /** Blocks that failed, and how many of them have the CRC of the original bytes after recomputing. */
   readonly blocksFailed: number;
   readonly blocksEqual: number;
+  /** By KV group; one group if all layers have full attention. */
+  readonly groups: readonly GroupRow[];
   readonly isTextEqual: boolean;
   readonly seconds: number;
   readonly events: readonly string[];
+}
+
+/** What failed in one KV group. */
+export interface GroupRow {
+  /** Absent: full attention. */
+  readonly window?: number;
+  /** Tokens of the blocks that failed, and of those that were recomputed with the CRC of the original bytes. */
+  readonly lost: number;
+  readonly recomputed: number;
 }
 
 export interface StageFacts {
@@ -35,6 +47,7 @@ export interface StageFacts {
   readonly completions: readonly StageCompletion[];
   readonly reference: readonly StageCompletion[];
   readonly blockSize: number;
+  readonly windows: GroupWindows;
   readonly ranks: number;
   readonly failedKeys: ReadonlySet<BlockKey>;
   readonly minimum: number;
@@ -52,12 +65,19 @@ export function rowOf(facts: StageFacts): StageRow {
   const sum = (of: (completion: StageCompletion) => number): number =>
     completions.reduce((total, completion) => total + of(completion), 0);
   const failed = sum(({ failedBlocks }) => failedBlocks) * blockSize;
+  const isInOneGroup = facts.windows.length === 1;
   const preemptions = sum((completion) => completion.preemptions);
   const loaded = sum(({ loadedTokens }) => Object.values(loadedTokens).reduce((total, count) => total + count, 0));
   const equal = [...failedKeys].filter((key) => compareBlock(key, facts.ranks, facts.stored, facts.computed).isEqual);
+  const groups = facts.windows.map((window, group): GroupRow => {
+    const tokensOf = (keys: Iterable<BlockKey>): number =>
+      [...keys].filter((key) => groupOfKey(key) === group).length * blockSize;
+    const counts = { lost: tokensOf(failedKeys), recomputed: tokensOf(equal) };
+    return Number.isFinite(window) ? { window, ...counts } : counts;
+  });
   return {
     name: facts.name,
-    loaded: preemptions === 0 ? sum(({ promisedTokens }) => promisedTokens) - failed : loaded,
+    loaded: isInOneGroup && preemptions === 0 ? sum(({ promisedTokens }) => promisedTokens) - failed : loaded,
     failed,
     computed: sum(({ computedTokens }) => computedTokens),
     minimum: facts.minimum,
@@ -69,6 +89,7 @@ export function rowOf(facts: StageFacts): StageRow {
     firstTokenMs: medianOf(completions.map(({ firstTokenMs }) => firstTokenMs)),
     blocksFailed: failedKeys.size,
     blocksEqual: equal.length,
+    groups,
     isTextEqual: completions.every((completion, i) => isSame(completion, reference[i])),
     seconds: facts.seconds,
     events: facts.answer.events,

@@ -2,8 +2,15 @@ import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BlockKey } from '../../connector/block-key.ts';
 import type { EngineOptions } from '../../engine/options.ts';
-import { neededTokens } from '../proof/needed-tokens.ts';
-import { keysOf, readFingerprint, readStoredCrcs, type StoredCrcs, storedKeys } from '../proof/stored-blocks.ts';
+import { type GroupWindows, neededTokens } from '../proof/needed-tokens.ts';
+import {
+  inAllGroups,
+  keysOf,
+  readFingerprint,
+  readStoredCrcs,
+  type StoredCrcs,
+  storedKeys,
+} from '../proof/stored-blocks.ts';
 import { promptTooShort } from './errors.ts';
 import type { StageFacts } from './report.ts';
 import type { StageAnswer, StageCompletion, StageOrder } from './stage-run.ts';
@@ -25,6 +32,8 @@ export interface ScenarioOptions {
   readonly folder: string;
   readonly engine: Pick<EngineOptions, 'model' | 'threads' | 'kvCacheMemory' | 'device'>;
   readonly blockSize: number;
+  /** Of the model's KV groups. With a window, prompts run one after the other. */
+  readonly windows: GroupWindows;
   /** Runs an order in its own process. */
   runProcess(name: string, order: StageOrder): Promise<StageAnswer>;
   /**
@@ -74,7 +83,7 @@ export class Scenario {
     const params = samplingNames.map((sampling) => samplings[sampling]);
     const answer = await this.#run(name, ranks, { load_path: store, save_path: store }, params);
     const fingerprint = await readFingerprint(store);
-    const { blockSize } = this.#options;
+    const { blockSize, windows } = this.#options;
     const blocks = answer.promptTokens.map((tokens, i) => {
       const keys = keysOf(tokens, blockSize, fingerprint);
       if (keys.length < blocksMin) throw promptTooShort({ prompt: i + 1, blocks: keys.length, blockSize, blocksMin });
@@ -90,6 +99,7 @@ export class Scenario {
       // The reference of every stage is the text of one rank.
       reference: this.#prefilled.get(1)!.completions.greedy,
       blockSize,
+      windows,
       ranks,
       failedKeys: new Set(),
       // The store of this stage is empty at its start.
@@ -104,14 +114,16 @@ export class Scenario {
     const started = performance.now();
     const { store, crcs, blocks, completions } = this.#prefilled.get(stage.ranks)!;
     const { fault, name, ranks, mode } = stage;
-    const chosen = fault?.choose(blocks) ?? [];
+    const { windows } = this.#options;
+    const windowGroups = [...windows.keys()].filter((group) => Number.isFinite(windows[group]));
+    const chosen = fault?.choose(blocks, windowGroups) ?? [];
     const failedKeys = new Set<BlockKey>(chosen.flat());
     // A fault that changes stored bytes gets a copy of the store.
     const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('corrupt') : store;
     if (load_path !== store) await cp(store, load_path, { recursive: true });
     const stored = await storedKeys(
       load_path,
-      blocks.flatMap(({ keys }) => keys),
+      blocks.flatMap(({ keys }) => inAllGroups(keys, windows)),
       ranks,
     );
     const isPlanted = this.#options.plantDifference === true && stage.sampling === 'seeded';
@@ -140,6 +152,7 @@ export class Scenario {
       completions: answer.completions[0]!,
       reference,
       blockSize,
+      windows,
       ranks,
       failedKeys,
       ...this.#minimum(blocks, answer.completions[0]!, stored, failedKeys),
@@ -151,15 +164,15 @@ export class Scenario {
 
   /** A stage with the tiers of `OffloadingConnector`. */
   keepInTiers({ name, kind }: TierStage): Promise<StageFacts> {
-    const { engine, blockSize, runProcess } = this.#options;
+    const { engine, blockSize, windows, runProcess } = this.#options;
     const { blocks, completions: reference } = this.#prefilled.get(1)!;
     const newFolder = (what: string): Promise<string> => this.#newFolder(what);
-    const scenario = new TierScenario({ engine, blockSize, blocks, reference, newFolder, runProcess });
+    const scenario = new TierScenario({ engine, blockSize, windows, blocks, reference, newFolder, runProcess });
     return kind === 'preempted' ? scenario.preempted(name) : scenario.restarted(name);
   }
 
   #run(name: string, ranks: 1 | 2, store: StageOrder['store'], params: StageOrder['samplings']): Promise<StageAnswer> {
-    const { engine, blockSize } = this.#options;
+    const { engine, blockSize, windows } = this.#options;
     return this.#options.runProcess(name, {
       engine: {
         ...engine,
@@ -172,6 +185,7 @@ export class Scenario {
       store,
       prompts,
       samplings: params,
+      isSequential: windows.length > 1,
     });
   }
 
@@ -183,10 +197,10 @@ export class Scenario {
     failedKeys: ReadonlySet<BlockKey>,
   ): Pick<StageFacts, 'minimum' | 'repairMinimum'> {
     const requests = blocks.map((prompt, i) => ({ ...prompt, outputTokens: completions[i]!.tokens.length }));
-    const { blockSize } = this.#options;
+    const { blockSize, windows } = this.#options;
     const available = new Set([...stored].filter((key) => !failedKeys.has(key)));
-    const minimum = neededTokens(requests, available, blockSize);
-    return { minimum, repairMinimum: minimum - neededTokens(requests, stored, blockSize) };
+    const minimum = neededTokens(requests, available, blockSize, windows);
+    return { minimum, repairMinimum: minimum - neededTokens(requests, stored, blockSize, windows) };
   }
 
   async #newFolder(what: string): Promise<string> {

@@ -12,11 +12,13 @@ export interface StageOrder {
   readonly connector: 'twoDirectories' | 'offloading';
   /** Its `kv_connector_extra_config`. */
   readonly store: JsonObject;
-  /** Named `prompt-0`, `prompt-1`, ... All prompts run together, once for each of `samplings`. */
+  /** Named `prompt-0`, `prompt-1`, ... All prompts run, once for each of `samplings`. */
   readonly prompts: readonly string[];
   readonly samplings: readonly SamplingOptions[];
   /** All samplings run at once, and no prompt shares KV with another. */
   readonly isSeparate?: boolean;
+  /** Each prompt is submitted when the prompt before it has ended. */
+  readonly isSequential?: boolean;
 }
 
 /** The output of a stage's process, on its standard output. */
@@ -61,7 +63,13 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
     onEvent: ({ message }) => void events.push(message),
   });
   try {
-    const completeAll = (params: SamplingOptions, sampling: number): Promise<StageCompletion[]> =>
+    const completeInOrder = async (params: SamplingOptions): Promise<StageCompletion[]> => {
+      const done: StageCompletion[] = [];
+      for (const [i, prompt] of order.prompts.entries())
+        done.push(await complete(engine, { prompt, params, requestId: `prompt-${i}` }));
+      return done;
+    };
+    const completeAtOnce = (params: SamplingOptions, sampling: number): Promise<StageCompletion[]> =>
       Promise.all(
         order.prompts.map((prompt, i) =>
           complete(
@@ -73,7 +81,8 @@ export async function runStage(order: StageOrder, context: CliContext): Promise<
         ),
       );
     const completions: StageCompletion[][] = [];
-    if (order.isSeparate === true) completions.push(...(await Promise.all(order.samplings.map(completeAll))));
+    const completeAll = order.isSequential === true ? completeInOrder : completeAtOnce;
+    if (order.isSeparate === true) completions.push(...(await Promise.all(order.samplings.map(completeAtOnce))));
     else for (const [i, params] of order.samplings.entries()) completions.push(await completeAll(params, i));
     return { promptTokens: order.prompts.map((prompt) => engine.tokenize(prompt)), completions, events };
   } finally {

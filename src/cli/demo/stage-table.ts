@@ -40,7 +40,18 @@ export class StageTable {
     ];
     const line = columns.map(({ width }, i) => pad(cells[i] ?? '', width, i));
     const last = this.#paint(row.isTextEqual ? 32 : 31, line.pop() ?? '');
-    return `${line.join('')}${last}${isProven(row) ? '' : this.#paint(31, '  !')}\n`;
+    return `${line.join('')}${last}${isProven(row) ? '' : this.#paint(31, '  !')}\n${this.#groups(row)}`;
+  }
+
+  /** For a model with several KV groups, a line for each group that lost blocks. */
+  #groups({ groups }: StageRow): string {
+    if (groups.length === 1) return '';
+    const lines = groups.flatMap(({ window, lost, recomputed }, group) => {
+      if (lost === 0) return [];
+      const kind = window === undefined ? 'full attention' : `window of ${window}`;
+      return [`  group ${group}, ${kind}: ${lost} tokens lost, ${recomputed} recomputed with the same KV\n`];
+    });
+    return this.#paint(2, lines.join(''));
   }
 
   legend(): string {

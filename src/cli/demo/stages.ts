@@ -1,10 +1,11 @@
 import type { JsonObject, JsonValue } from '../../base/json.ts';
 import type { BlockKey } from '../../connector/block-key.ts';
 import type { SamplingOptions } from '../../core/sampling.ts';
+import { inGroup } from '../proof/stored-blocks.ts';
 
 export interface PromptBlocks {
   readonly tokenCount: number;
-  /** The keys of its full blocks. */
+  /** The keys of its full blocks in the first KV group, which has full attention. */
   readonly keys: readonly BlockKey[];
 }
 
@@ -38,7 +39,7 @@ export interface DecodeStage {
 export interface StageFault {
   readonly kind: 'missing' | 'bitFlip' | 'hung';
   /** The blocks that fail, by rank. A block that fails on one rank is invalid on all ranks. */
-  choose(prompts: readonly PromptBlocks[]): readonly (readonly BlockKey[])[];
+  choose(prompts: readonly PromptBlocks[], windowGroups: readonly number[]): readonly (readonly BlockKey[])[];
 }
 
 /** The smallest number of full blocks in a prompt for which the fault of every stage has a block. */
@@ -91,6 +92,19 @@ export const decodeStages: readonly DecodeStage[] = [
     },
   },
 ];
+
+/** Only for models with windows: the last block of two prompts fails in every group with a window, not with full attention. */
+export const windowStage: DecodeStage = {
+  ...one,
+  name: 'the last window',
+  mode: 'async',
+  fault: {
+    kind: 'missing',
+    choose: ([first, , third], windowGroups) => [
+      windowGroups.flatMap((group) => [first!, third!].map((prompt) => inGroup(prompt.keys.at(-1)!, group))),
+    ],
+  },
+};
 
 /** A process that keeps KV in the tiers of `OffloadingConnector`. */
 export type TierStage =

@@ -5,8 +5,8 @@ import { readModelConfig } from '../../ggml/model-config.ts';
 import { wholeModel } from '../../runner/contract.ts';
 import { kvLayout } from '../../runner/kv-groups.ts';
 import { blockBytes, kvTypes } from '../../runner/kv-memory.ts';
-import { neededTokens } from '../proof/needed-tokens.ts';
-import { storedKeys } from '../proof/stored-blocks.ts';
+import { type GroupWindows, neededTokens } from '../proof/needed-tokens.ts';
+import { inAllGroups, storedKeys } from '../proof/stored-blocks.ts';
 import type { StageFacts } from './report.ts';
 import type { StageAnswer, StageCompletion, StageOrder } from './stage-run.ts';
 import { limits, type PromptBlocks, prompts, samplings } from './stages.ts';
@@ -15,6 +15,7 @@ import { limits, type PromptBlocks, prompts, samplings } from './stages.ts';
 export interface TierScenarioOptions {
   readonly engine: Pick<EngineOptions, 'model' | 'threads' | 'kvCacheMemory' | 'device'>;
   readonly blockSize: number;
+  readonly windows: GroupWindows;
   readonly blocks: readonly PromptBlocks[];
   /** The texts of the prefill stage. */
   readonly reference: { readonly greedy: readonly StageCompletion[]; readonly seeded: readonly StageCompletion[] };
@@ -63,13 +64,17 @@ export class TierScenario {
   /** A process computes the prompts and ends. The next one has an empty host memory, and finds the KV on the disk. */
   async restarted(name: string): Promise<StageFacts> {
     const started = performance.now();
-    const { blocks, reference, blockSize } = this.#options;
+    const { blocks, reference, blockSize, windows } = this.#options;
     const disk = await this.#options.newFolder('disk');
-    const order = { store: { tiers: [hostMemory, `disk:${disk}`] }, samplings: [samplings.greedy] };
+    const order = {
+      store: { tiers: [hostMemory, `disk:${disk}`] },
+      samplings: [samplings.greedy],
+      isSequential: windows.length > 1,
+    };
     await this.#run(`${name}, first process`, order);
     const stored = await storedKeys(
       disk,
-      blocks.flatMap(({ keys }) => keys),
+      blocks.flatMap(({ keys }) => inAllGroups(keys, windows)),
       1,
     );
     const answer = await this.#run(name, order);
@@ -79,7 +84,7 @@ export class TierScenario {
       ...this.#facts(name, answer, started),
       completions,
       reference: reference.greedy,
-      minimum: neededTokens(requests, stored, blockSize),
+      minimum: neededTokens(requests, stored, blockSize, windows),
     };
   }
 
@@ -88,6 +93,7 @@ export class TierScenario {
       name,
       answer,
       blockSize: this.#options.blockSize,
+      windows: this.#options.windows,
       ranks: 1,
       failedKeys: new Set<BlockKey>(),
       repairMinimum: 0,
@@ -102,7 +108,9 @@ export class TierScenario {
     {
       engine: change,
       ...order
-    }: Pick<StageOrder, 'store' | 'samplings' | 'isSeparate'> & { readonly engine?: Partial<EngineOptions> },
+    }: Pick<StageOrder, 'store' | 'samplings' | 'isSeparate' | 'isSequential'> & {
+      readonly engine?: Partial<EngineOptions>;
+    },
   ): Promise<StageAnswer> {
     const { engine, blockSize } = this.#options;
     return this.#options.runProcess(name, {
