@@ -117,9 +117,12 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
   });
 
   describe('equals libllama', () => {
-    it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K', 'MXFP4'] as const)('with %s weights', async (type) => {
-      await compare(await modelFor(`llama-${type}`, { architecture: 'llama', type }));
-    });
+    it.each(['Q4_1', 'Q5_0', 'Q5_1', 'Q2_K', 'Q3_K', 'Q5_K', 'MXFP4', 'IQ4_NL', 'IQ4_XS'] as const)(
+      'with %s weights',
+      async (type) => {
+        await compare(await modelFor(`llama-${type}`, { architecture: 'llama', type }));
+      },
+    );
 
     const variants: [name: string, options: Partial<ModelOptions>][] = [
       ['tied embeddings', { tied: true }],

@@ -74,6 +74,8 @@ export const weightTypeNames = [
   'Q5_K',
   'Q6_K',
   'MXFP4',
+  'IQ4_NL',
+  'IQ4_XS',
 ] as const;
 export type WeightTypeName = (typeof weightTypeNames)[number];
 
