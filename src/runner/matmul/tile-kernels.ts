@@ -20,12 +20,14 @@ interface Kind {
 
 const shared = ['dot.h', 'tiles.h', 'tile-operations.h', 'expert-operations.h'];
 const by32 = { headers: [...shared, 'q8-rows.h', 'q8-matmul.h'], activations: 'by 32', blockInputs: 32 } as const;
+const nibbles = { ...by32, headers: [...by32.headers, 'nibble-tiles.h'] } as const;
 const by256 = { headers: [...shared, 'k-rows.h'], activations: 'by 256', blockInputs: 256 } as const;
 /** By type of weights. */
 const kinds: Readonly<Record<string, Kind>> = {
   F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
   Q8_0: { file: 'q8-tiles.c', ...by32 },
-  Q4_0: { file: 'q4-tiles.c', ...by32 },
+  Q4_0: { file: 'q4-tiles.c', ...nibbles },
+  IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles },
   MXFP4: { file: 'mxfp4-tiles.c', ...by32 },
   Q4_K: { file: 'q4k-tiles.c', ...by256 },
   Q6_K: { file: 'q6k-tiles.c', ...by256 },

@@ -16,7 +16,7 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
 afterAll(() => device.close());
 
-const allTypes = ['F16', 'Q8_0', 'Q4_0', 'MXFP4', 'Q4_K', 'Q6_K'] as const;
+const allTypes = ['F16', 'Q8_0', 'Q4_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
 type TypeName = (typeof allTypes)[number];
 
 interface Form {
@@ -117,6 +117,11 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
     [3072, 1008],
   ],
   MXFP4: [
+    [32, 16],
+    [96, 48],
+    [3072, 1008],
+  ],
+  IQ4_NL: [
     [32, 16],
     [96, 48],
     [3072, 1008],
@@ -396,7 +401,7 @@ describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) =
 describe('all forms', () => {
   testsNeed(supportedForms.length > 1, 'fewer than two forms of the kernels, so there is nothing to compare');
 
-  it.each(['F16', 'Q8_0', 'Q4_0', 'MXFP4'] as const)('give matmuls with %s the same bits', async (type) => {
+  it.each(['F16', 'Q8_0', 'Q4_0', 'MXFP4', 'IQ4_NL'] as const)('give matmuls with %s the same bits', async (type) => {
     const rows = randomFloats(768 * 9, 10);
     const [first, ...others] = await Promise.all(
       supportedForms.map(async (form) => {

@@ -1,0 +1,38 @@
+/*
+ * Matrices of which 32 inputs share a scale in F16 and each weight is a nibble. Before the include, a kernel defines
+ * value_of, the value of a nibble. Weights of a tile:
+ *
+ *   [inputs / 32][4][TILE_OUTPUTS][4]      bytes: lower nibbles have the first 16 inputs, upper nibbles the others
+ */
+#define GROUPS 4 /* of four inputs, in half a block */
+#define WEIGHT_BYTES (BLOCK / 2 * TILE_OUTPUTS)
+
+struct packed {
+  f16 scale;
+  uint8_t nibbles[BLOCK / 2];
+};
+
+typedef f16 scale_bits;
+
+INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
+  f16 *scales = (f16 *)tile;
+  uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
+  for (int64_t b = 0; b < blocks; b++) {
+    for (int row = 0; row < TILE_OUTPUTS; row++) {
+      const struct packed *from = rows + row * blocks + b;
+      scales[b * TILE_OUTPUTS + row] = from->scale;
+      for (int g = 0; g < GROUPS; g++) {
+        memcpy(nibbles + ((b * GROUPS + g) * TILE_OUTPUTS + row) * 4, from->nibbles + 4 * g, 4);
+      }
+    }
+  }
+}
+
+INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, float *out) {
+  const uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
+  const float scale = float_of(((const f16 *)tile)[b * TILE_OUTPUTS + row]);
+  for (int i = 0; i < BLOCK; i++) {
+    const uint8_t two = nibbles[((b * GROUPS + i % 16 / 4) * TILE_OUTPUTS + row) * 4 + i % 4];
+    out[i] = (float)value_of(i < 16 ? two & 15 : two >> 4) * scale;
+  }
+}
