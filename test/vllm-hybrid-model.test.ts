@@ -58,10 +58,16 @@ afterAll(async () => {
 });
 
 /** A store with the first blocks of both prompts. One block of the first prompt is corrupt: its load fails, and it is deleted. */
-function run(first: number, corrupt: BlockKey, mode: LoadMode, options: Partial<RunOptions> = {}): Promise<RunResult> {
+function run(
+  first: number,
+  corrupt: BlockKey | undefined,
+  mode: LoadMode,
+  options: Partial<RunOptions> = {},
+): Promise<RunResult> {
   const kept = new Set(keys.flatMap((ofPrompt) => inAllGroups(ofPrompt.slice(0, first), windows)));
   const stored = all.map((ofRank) => new Map([...ofRank].filter(([key]) => kept.has(key))));
-  const faults = [{ seed: 1, rules: [faultRule({ fault: 'bitFlip', keys: [corrupt] })] }];
+  const rules = corrupt === undefined ? [] : [faultRule({ fault: 'bitFlip', keys: [corrupt] })];
+  const faults = [{ seed: 1, rules }];
   const store = { mode, stored, faults, maxBytes: 64 << 20 };
   return harness.run({ requests, scheduler, loadTimeoutMs: 20_000, store, ...options });
 }
@@ -93,6 +99,24 @@ function minimumOf(prompt: number, first: number, lost: readonly BlockKey[] = []
     windows,
   );
 }
+
+it('a hit at every block boundary of a prompt of three windows: the tokens after the hit are computed, with the same output', async () => {
+  const boundaries = (3 * window) / blockSize;
+  const request = { ...requests[0]!, prompt: requests[0]!.prompt.slice(0, 3 * window + 5) };
+  const alone = await harness.run({ requests: [request], scheduler });
+  for (let first = 0; first <= boundaries; first++) {
+    const result = await run(first, undefined, 'async', { requests: [request] });
+    const [{ stats, tokens, logprobs }] = result.completions as [RunResult['completions'][number]];
+    expect({ tokens, logprobs }).toEqual({
+      tokens: alone.completions[0]!.tokens,
+      logprobs: alone.completions[0]!.logprobs,
+    });
+    expect(stats.computedTokens, `${first} blocks`).toBe(3 * window + 5 - first * blockSize + 2);
+    // Of the window groups, only the last window is loaded.
+    const windowBlocks = Math.min(first, Math.ceil((window - 1) / blockSize));
+    expect(result.arrived.size, `${first} blocks`).toBe(first + 2 * windowBlocks);
+  }
+});
 
 describe.each(['sync', 'async'] as const)('test_hybrid_kv_load_failure_recovery: 100 and 99, index 50, %s', (mode) => {
   it('full group: only the tokens of the failed block and the last 16 are computed, of 1600', async () => {
