@@ -14,8 +14,8 @@ interface Seen {
 
 /**
  * I3 for stores: the engine uses every hit. A request that waits for its connector's answer waits until the deadline of this
- * question. A request with invalid full blocks does not compute them before it has asked for them, and loads the blocks that it is
- * promised then. The checker sees only inputs and outputs: plans, invalid blocks, questions, answers, loads.
+ * question. A request with invalid full blocks does not compute them before it has asked for them. In models with full attention
+ * only, it loads the blocks that it is promised then. The checker sees only inputs and outputs: plans, invalid blocks, questions, answers, loads.
  *
  * It excludes blocks that failed to load: the ledger decides whether the request asks for them again.
  */
@@ -23,6 +23,8 @@ export class HitChecker {
   readonly #spec: KvCacheSpec;
   readonly #askLaterMaxMs: number;
   readonly #isAsked: boolean;
+  /** Whether every promised block of the plan saves tokens. In other models, the planner chooses. */
+  readonly #loadsAll: boolean;
   readonly #available: () => number;
   readonly #seen = new Map<RequestId, Seen>();
   /** Invalid blocks that the request has not asked for since, by `placeName`. */
@@ -39,7 +41,8 @@ export class HitChecker {
   constructor(spec: KvCacheSpec, askLaterMaxMs: number, isAsked: boolean, available: () => number) {
     this.#spec = spec;
     this.#askLaterMaxMs = askLaterMaxMs;
-    this.#isAsked = isAsked && spec.groups.every(({ kind }) => kind === 'full');
+    this.#isAsked = isAsked;
+    this.#loadsAll = spec.groups.every(({ kind }) => kind === 'full');
     this.#available = available;
   }
 
@@ -181,7 +184,7 @@ export class HitChecker {
     const promised = this.#promised.get(id);
     this.#promised.delete(id);
     this.#invalid.delete(id);
-    if (promised === undefined || this.#available() === 0) return;
+    if (promised === undefined || !this.#loadsAll || this.#available() === 0) return;
     for (const place of load?.blocks ?? []) promised.delete(placeName(place));
     assert(
       promised.size === 0,

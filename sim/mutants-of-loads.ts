@@ -38,4 +38,22 @@ export const loadMutants: readonly Mutant[] = [
     find: 'loaded.has(place) ? 0 : (this.#skipped.get(place) ?? 0) + 1);',
     replace: '0);',
   },
+  {
+    bug: 'a request does not ask for the invalid blocks of windows and states',
+    breaks: ['I3'],
+    seed: 1,
+    scenario: 'tiers',
+    file: 'src/kv/start-loads.ts',
+    find: 'groups[group]!.allocatesAll || isComputed((index + 1) * blockSize)',
+    replace: 'groups[group]!.allocatesAll',
+  },
+  {
+    bug: 'a plan counts on promised blocks for which the pool has no room',
+    breaks: ['I1', 'I3', 'is not valid, but has no owner'],
+    seed: 1,
+    scenario: 'tiers',
+    file: 'src/kv/start-loads.ts',
+    find: '  request.needsPlan = true;\n  const places',
+    replace: '  const places',
+  },
 ];

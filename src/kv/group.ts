@@ -61,9 +61,9 @@ export class GroupProposal implements GroupValidity {
     this.external[index] = 0;
   }
 
-  /** A connector promised the block. A block that is in the pool is never loaded. */
+  /** A connector promised the block. A block with valid tokens in the pool is never loaded. */
   setExternal(index: BlockIndex): void {
-    if (this.blocks[index] !== 0) return;
+    if (this.validTokens[index] !== 0) return;
     this.validTokens[index] = this.blockSize;
     this.external[index] = 1;
   }

@@ -1,6 +1,6 @@
-import { describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { sha256 } from '../base/sha256.ts';
-import { type BlockCount, type BlockId, blockIndex, type TokenCount, type TokenId } from '../core/ids.ts';
+import { type BlockCount, blockIndex, type TokenCount, type TokenId } from '../core/ids.ts';
 import type { KvCacheSpec, KvGroupSpec } from '../core/kv-spec.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { blocksMax, longestRequest } from './create-group.ts';
@@ -141,47 +141,4 @@ test('the longest request of a pool has as many blocks in all groups as the pool
   expect(blocksMax(spec, longest)).toBeLessThanOrEqual(10);
   expect(blocksMax(spec, longest + 1)).toBeGreaterThan(10);
   expect(longest).toBe(28);
-});
-
-describe('a request with states starts over', () => {
-  const prompt = range(41);
-  /** The cache has all blocks of the prompt but the states with these indices. */
-  function withoutStates(lost: number[]): KvCache {
-    const cache = cacheOf([full, state], 40);
-    const first = admit(cache, prompt);
-    const states: BlockId[] = [];
-    // A table has only the last states.
-    for (let index = 0; index < 10; index++) {
-      const spans = cache.scheduleTokens(first, 4);
-      states.push(first.tables[1]!.at(blockIndex(index)));
-      cache.commitTokens(first, spans);
-    }
-    cache.close(first);
-    cache.invalidate(states.filter((_, index) => lost.includes(index)));
-    return cache;
-  }
-
-  test('if a connector may have a later checkpoint than the pool', () => {
-    const cache = withoutStates([7, 8, 9]);
-    const request = admit(cache, prompt);
-    expect(request.rest()).toEqual([{ start: 28, end: 41 }]);
-    expect(cache.shouldStartOver(request)).toBe(true);
-  });
-
-  test('but not if the pool has the best checkpoint', () => {
-    const cache = withoutStates([7, 8]);
-    const request = admit(cache, prompt);
-    expect(request.rest()).toEqual([{ start: 40, end: 41 }]);
-    expect(cache.shouldStartOver(request)).toBe(false);
-  });
-
-  test('but not if it would lose tokens that it has computed', () => {
-    const cache = withoutStates([7, 8, 9]);
-    const request = admit(cache, prompt);
-    cache.commitTokens(request, cache.scheduleTokens(request, 2));
-    expect(cache.shouldStartOver(request)).toBe(false);
-    // After a whole block, a new admission finds all that the request has.
-    cache.commitTokens(request, cache.scheduleTokens(request, 2));
-    expect(cache.shouldStartOver(request)).toBe(true);
-  });
 });

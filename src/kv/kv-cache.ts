@@ -28,11 +28,12 @@ import { createGroup } from './create-group.ts';
 import { invalidateBlocks, invalidPlaces, replanRequestsAwaiting } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
-import { isAwaitingLoad, loadArrived, loadFailed, loadLate, startLoads, uncomputedBlocks } from './loading.ts';
+import { isAwaitingLoad, loadArrived, loadFailed, loadLate } from './loading.ts';
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { Proposal } from './proposal.ts';
 import { Residency } from './residency.ts';
+import { startLoads, uncomputedBlocks } from './start-loads.ts';
 import { verifyKvCache, verifyPlans } from './verify.ts';
 
 export interface KvCacheOptions {
@@ -307,35 +308,17 @@ export class KvCache {
     return awaitedFrom(this.parts, request) !== Infinity;
   }
 
-  /** The full blocks that an admitted request must compute from their first token on. No step is in flight. */
+  /** See `start-loads.ts`. No step is in flight. */
   uncomputed(request: KvRequest): BlockPlace[] {
     // Plans again first if necessary: the pool may have other blocks with the same content.
     this.awaitsLoad(request);
     return uncomputedBlocks(this.parts, request);
   }
 
-  /**
-   * Whether an admitted request should be admitted again, because a connector may have blocks that its plan does not
-   * count on: an earlier checkpoint or window. Only if no group must then compute a token that is valid now. No step is
-   * in flight. O(blocks).
-   */
-  shouldStartOver(request: KvRequest): boolean {
-    const { groups, enablePrefixCaching } = this.parts;
-    if (!enablePrefixCaching || groups.every(({ allocatesAll }) => allocatesAll)) return false;
-    if (this.awaitsLoad(request) || this.awaitsOthers(request)) return false;
+  /** See `start-loads.ts`. Returns the blocks to be loaded. */
+  startLoads(request: KvRequest, found: readonly BlockPlace[]): PlacedBlock[] {
     this.#proposedFor = undefined;
-    const left = request.tokensLeft();
-    const lacking = this.#proposal.lacking(request);
-    this.#proposal.build(request, true, lacking);
-    if (this.#proposal.tokensLeft(request) >= left) return false;
-    this.#proposal.build(request, true, nothingFound);
-    return this.#proposal.tokensLeft(request) <= left;
-  }
-
-  /** See `loading.ts`. Returns the blocks to be loaded. */
-  startLoads(request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
-    this.#proposedFor = undefined;
-    return startLoads(this.parts, request, places);
+    return startLoads(this.parts, this.#proposal.groups, request, found);
   }
 
   /** Whether the request waits for a load, of its own or of another request. */

@@ -53,57 +53,6 @@ export function loadFailed(parts: KvParts, block: BlockId, isBusy: boolean): KvR
   return users.map(({ request }) => request);
 }
 
-/**
- * The full blocks that an admitted request must compute from their first token on: a transfer could load them instead.
- * Returns none if a group does not keep all blocks, because there the plan decides which blocks are needed. O(blocks).
- */
-export function uncomputedBlocks({ groups, residency }: KvParts, request: KvRequest): BlockPlace[] {
-  const places: BlockPlace[] = [];
-  if (!groups.every(({ allocatesAll }) => allocatesAll)) return places;
-  for (let group = groupIndex(0); group < groups.length; group++) {
-    const table = request.tables[group]!;
-    const count = Math.min(table.length, request.chains[group]!.count);
-    for (let index = blockIndex(0); index < count; index++) {
-      const block = table.at(index);
-      // The table has NULL_BLOCK if a transfer still pins the former block and the pool had no other.
-      if (block !== NULL_BLOCK && !(residency.isFilledBy(block, request.slot) && residency.validTokens[block] === 0))
-        continue;
-      places.push({ group, index });
-    }
-  }
-  return places;
-}
-
-/**
- * Starts loads of these places, which `uncomputedBlocks` just returned, into the blocks that the request has there. A
- * block that an earlier transfer still pins is replaced. If the pool has no other block, the request computes the
- * tokens.
- */
-export function startLoads(parts: KvParts, request: KvRequest, places: readonly BlockPlace[]): PlacedBlock[] {
-  const { residency, computing, pool } = parts;
-  const placed: PlacedBlock[] = [];
-  for (const { group, index } of places) {
-    const table = request.tables[group]!;
-    const hasNoBlock = table.at(index) === NULL_BLOCK;
-    if ((hasNoBlock || pool.isPinned(table.at(index))) && pool.available === 0) continue;
-    if (hasNoBlock) {
-      table.set(index, pool.allocate());
-      residency.assignOwner(table.at(index), request.slot);
-    } else if (pool.isPinned(table.at(index))) {
-      const users = usersOf(parts, table.at(index));
-      replaceBusyBlock(parts, table.at(index), users);
-      for (const user of users) user.request.needsPlan = true;
-    }
-    const block = table.at(index);
-    // Later requests find the block by its key, and wait for the load.
-    if (!computing.has(block)) computing.insert(block, group, request.chains[group]!.words, index);
-    residency.startLoading(block, 0);
-    placed.push({ group, index, block });
-  }
-  if (placed.length > 0) request.needsPlan = true;
-  return placed;
-}
-
 export function isAwaitingLoad({ residency }: KvParts, { awaited }: KvRequest): boolean {
   for (let i = 0; i < awaited.length; i++) {
     const { block, blockSize } = awaited[i]!;
@@ -116,7 +65,7 @@ export function isAwaitingLoad({ residency }: KvParts, { awaited }: KvRequest): 
  * I/O may still write the block, so all requests release it. In a full group they get another block, which the owner
  * computes. In other groups, blocks are allocated when their tokens are scheduled. O(blocks of all tables).
  */
-function replaceBusyBlock(parts: KvParts, block: BlockId, users: readonly BlockUser[]): void {
+export function replaceBusyBlock(parts: KvParts, block: BlockId, users: readonly BlockUser[]): void {
   const { pool, residency, computing } = parts;
   const slot = assertDefined(residency.ownerOf(block), `block ${block} has no owner`);
   const { group, index } = users[0]!;
@@ -145,12 +94,12 @@ function replaceBusyBlock(parts: KvParts, block: BlockId, users: readonly BlockU
   }
 }
 
-interface BlockUser extends BlockPlace {
+export interface BlockUser extends BlockPlace {
   readonly request: KvRequest;
   readonly isReserved: boolean;
 }
 
-function usersOf({ requests, pool }: KvParts, block: BlockId): BlockUser[] {
+export function usersOf({ requests, pool }: KvParts, block: BlockId): BlockUser[] {
   const users: BlockUser[] = [];
   for (const request of requests) {
     if (request === undefined || users.length === pool.references(block)) continue;

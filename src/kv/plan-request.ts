@@ -1,4 +1,6 @@
+import type { BlockPlace } from '../core/block-place.ts';
 import { type BlockId, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
+import { chooseLoads } from './choose-loads.ts';
 import { releaseBlock, releaseReserved } from './coverage.ts';
 import type { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
@@ -16,12 +18,20 @@ export function planRequest(parts: KvParts, groups: readonly GroupProposal[], re
 
 /**
  * Plans again from the valid KV: releases blocks that the new plan does not need, and references cached blocks again.
+ * Blocks that a connector `found` count as valid; the proposals say which of them the plan needs.
  */
-export function replanRequest(parts: KvParts, proposals: readonly GroupProposal[], request: KvRequest): void {
+export function replanRequest(
+  parts: KvParts,
+  proposals: readonly GroupProposal[],
+  request: KvRequest,
+  found: readonly BlockPlace[] = nothingFound,
+): void {
   releaseReserved(parts, request);
   readTables(parts, proposals, request);
   if (parts.enablePrefixCaching) findAgain(parts, proposals, request);
+  for (const { group, index } of found) proposals[group]!.setExternal(index);
   setSpans(proposals, request);
+  if (found.length > 0) for (const proposal of proposals) chooseLoads(proposal, request.spans);
   for (let group = groupIndex(0); group < parts.groups.length; group++) {
     if (parts.groups[group]!.allocatesAll) continue;
     parts.groups[group]!.dropUnneeded(proposals[group]!, request.spans);
@@ -128,3 +138,5 @@ function collectAwaited({ residency, spec }: KvParts, request: KvRequest): void 
   }
   if (request.tables.length > 1) request.awaited.sort((a, b) => a.start - b.start);
 }
+
+const nothingFound: readonly never[] = [];

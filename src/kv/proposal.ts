@@ -89,24 +89,15 @@ export class Proposal {
     return places;
   }
 
-  /** The tokens that would be computed. Called after `build`. */
-  tokensLeft(request: KvRequest): number {
-    planSpans(request.tokens.length, this.groups, this.#spans);
-    let tokens = 0;
-    for (let i = 0; i < this.#spans.count; i++) tokens += this.#spans.end(i) - this.#spans.start(i);
-    return tokens;
-  }
-
   /** Finds cached blocks first, then blocks that another request computes or loads. */
   #lookUp(request: KvRequest, group: GroupIndex, proposal: GroupProposal): void {
-    const { cached, computing, residency } = this.#parts;
+    const { cached, computing } = this.#parts;
     const chain = request.chains[group]!;
     chain.extend(request.tokens);
     for (let index = blockIndex(0); index < chain.count; index++) {
       let block = cached.find(group, chain.words, index);
       if (block === NULL_BLOCK) block = computing.find(group, chain.words, index);
-      if (block !== NULL_BLOCK && !residency.isOwnedBy(block, request.slot))
-        proposal.set(index, block, proposal.blockSize);
+      if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);
     }
   }
 

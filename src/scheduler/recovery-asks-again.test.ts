@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { connected, fillLoad } from '../../sim/connected.ts';
 import { range, shape, short } from '../../sim/harness.ts';
-import type { BlockId } from '../core/ids.ts';
+import type { BlockId, TokenCount } from '../core/ids.ts';
 import type { SchedulerOptions } from './contract.ts';
 
 /** Requests with invalid KV ask their connector for the blocks before they compute them again. */
@@ -153,6 +153,46 @@ test('an invalid block in the middle is loaded, and only the last token is compu
   world.apply(asking, [{ load }]);
   expect(shape(world.step())).toEqual(['1: 164-165']);
   runToEnd(world);
+});
+
+test('a full block that becomes invalid while a request decodes costs its own tokens: the window in front of it is loaded', () => {
+  const groups = [
+    { kind: 'full', blockSize: 16 as TokenCount, layers: [0] },
+    { kind: 'window', blockSize: 16 as TokenCount, window: 40 as TokenCount, layers: [1] },
+  ] as const;
+  const world = connected(100, {}, {}, groups);
+  const request = short('1', prompt(1, 10), 8);
+  world.scheduler.add(request);
+  world.step();
+  world.connector.blocks = () => 10;
+  const plan = world.plan()!;
+  const [fullTable, windowTable] = plan.sequences[0]!.blockTables;
+  const block = fullTable!.ids[5] as BlockId;
+  // The window of the next token begins at token 125, and the pool has evicted the blocks before it.
+  const before = allBlocks(world).filter((id) => !windowTable!.ids.includes(id) && !fullTable!.ids.includes(id));
+  for (const id of [block, ...before]) world.runner.overwrite(id);
+  world.scheduler.invalidate([block, ...before]);
+  world.apply(plan);
+  const asking = world.plan()!;
+  const load = world.loads.get('1')!;
+  expect(load.blocks.map(({ group, index }) => [group, index])).toEqual([[0, 5]]);
+  fillLoad(world, load, request, ({ group }) => group === 0);
+  world.apply(asking, [{ load, failed: [5], failedGroup: 0 }]);
+  const second = world.plan()!;
+  const window = world.loads.get('1')!;
+  expect(window.blocks.map(({ group, index }) => [group, index])).toEqual([
+    [1, 2],
+    [1, 3],
+    [1, 4],
+  ]);
+  fillLoad(world, window, request);
+  world.apply(second, [{ load: window }]);
+  expect(shape(world.step())).toEqual(['1: 80-96 164-165']);
+  runToEnd(world);
+  const alone = connected(100, {}, {}, groups);
+  alone.scheduler.add(request);
+  runToEnd(alone);
+  expect(answer(world, '1')).toEqual(answer(alone, '1'));
 });
 
 test('with the policy "fail", a request with invalid KV ends and does not ask the connector', () => {

@@ -24,8 +24,6 @@ export interface RecoveryParts {
   readonly policy: NonNullable<SchedulerOptions['kvLoadFailurePolicy']>;
   /** Every request that has not ended. */
   readonly requests: ReadonlyMap<RequestId, RequestState>;
-  /** The request waits to be admitted again. Its valid blocks stay cached. */
-  readonly startOver: (state: RequestState) => void;
   /**
    * Ends these requests and releases their blocks. Returns, in the same order, the connector's answers to their
    * clients.
@@ -53,9 +51,8 @@ export interface UnavailableKv {
  *
  *   running -- invalid KV --> waitingForRemoteKv: asks -- answer or deadline --> loads --> running
  *
- * With window or state groups, the plan decides which blocks are needed: another window or an earlier checkpoint may be
- * in a store. A request without progress that this may help starts over: it releases its blocks, which stay cached, and
- * is admitted again.
+ * With window or state groups, the request asks for all blocks whose tokens it would compute. Blocks that it did not
+ * need before, such as an earlier checkpoint or the window in front of a failed block, may now save tokens.
  *
  * `apply` calls `receive` and then `recover`; the next `plan` calls `queryAgain`.
  */
@@ -65,12 +62,15 @@ export class Recovery {
   #reported: BlockId[] = [];
   /** Requests with invalid KV and no answer yet, with the places to ask for; undefined: all uncomputed blocks. */
   readonly #toReload = new Map<KvRequest, ReadonlySet<string> | undefined>();
+  /** Whether a request needs other blocks after a block has failed. */
+  readonly #asksForAll: boolean;
   #failedLoads = 0;
   #recoveries = 0;
   #affectedTokens = 0;
 
   constructor(parts: RecoveryParts) {
     this.#parts = parts;
+    this.#asksForAll = parts.kv.parts.spec.groups.some(({ kind }) => kind !== 'full');
   }
 
   get stats(): Pick<SchedulerStats['transfers'], 'failedLoads' | 'recoveries' | 'affectedTokens'> {
@@ -153,11 +153,6 @@ export class Recovery {
         this.#toReload.delete(user);
         continue;
       }
-      if (kv.shouldStartOver(user)) {
-        this.#toReload.delete(user);
-        this.#parts.startOver(state);
-        continue;
-      }
       if (this.#uncomputed(user).length === 0) {
         state.isQueryingConnector = false;
         // While another request fills its blocks, it may still become their owner.
@@ -201,7 +196,7 @@ export class Recovery {
       if (++external.stateOf(user.slot).failedLoadRetries > retriesMax) continue;
       const before = this.#toReload.get(user);
       if (before === undefined && this.#toReload.has(user)) continue;
-      this.#toReload.set(user, new Set([...(before ?? []), ...names]));
+      this.#toReload.set(user, this.#asksForAll ? undefined : new Set([...(before ?? []), ...names]));
     }
   }
 

@@ -99,15 +99,10 @@ export class RequestState {
   }
 
   preempted(): void {
-    this.startsOver();
-    this.#preemptions++;
-  }
-
-  /** It waits to be admitted again. */
-  startsOver(): void {
     this.status = 'waiting';
     this.isQueryingConnector = false;
     this.race = undefined;
+    this.#preemptions++;
   }
 
   /** Counts the tokens that a step computed, and how many of them had to be computed and were not computed before. */

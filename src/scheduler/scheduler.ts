@@ -75,7 +75,6 @@ export class Scheduler implements SchedulerInterface {
       external: this.#external,
       policy: options.kvLoadFailurePolicy ?? 'recompute',
       requests: this.#requests,
-      startOver: (state) => this.#startOver(state),
       end: (states) => this.#endAll(states),
     });
     const { targetInterTokenLatency: target = 0 } = options;
@@ -329,22 +328,9 @@ export class Scheduler implements SchedulerInterface {
 
   #requeue(victim: RequestState): void {
     this.#preemptions++;
-    this.#waitAgain(victim);
-  }
-
-  /** A request whose load failed is admitted again, because a connector may have other blocks that help it. */
-  #startOver(state: RequestState): void {
-    if (state.status === 'running') this.#running.remove(state);
-    else this.#waitingForRemoteKv.splice(this.#waitingForRemoteKv.indexOf(state), 1);
-    this.#kv.release(state.kv);
-    state.startsOver();
-    this.#waitAgain(state);
-  }
-
-  #waitAgain(state: RequestState): void {
-    this.#external?.released(state);
-    this.#release(state);
-    this.#waiting.push(state);
+    this.#external?.released(victim);
+    this.#release(victim);
+    this.#waiting.push(victim);
   }
 
   #forget(state: RequestState): void {

@@ -12,8 +12,8 @@ import type { SchedulerOptions } from './contract.ts';
  * report of invalid blocks stops the engine; a connector must fail the whole request, which is computed from its first
  * token. The pull requests preempt the request and compute all of its tokens.
  *
- * Here a failure names its transfer and its block, and a block belongs to one group. The request is admitted again with
- * its valid blocks, and loads an earlier window or checkpoint if that helps. The planner returns the tokens to compute. Valid KV is not computed again, except that a state group computes from its nearest checkpoint, or from 0.
+ * Here a failure names its transfer and its block, and a block belongs to one group. The planner returns the tokens to
+ * compute. Valid KV is not computed again, except that a state group computes from its nearest checkpoint, or from 0.
  */
 const full: KvGroupSpec = { kind: 'full', blockSize: 16 as TokenCount, layers: [0] };
 const state: KvGroupSpec = { kind: 'state', blockSize: 16 as TokenCount, layers: [1] };
@@ -30,18 +30,6 @@ function open(groups: readonly KvGroupSpec[], mode: LoadMode, options: Partial<S
   const world = connected(1000, options, {}, groups);
   world.connector.mode = mode;
   return world;
-}
-
-/** The loads after the failure succeed. Returns the step that computes with them. */
-function loadAgain(world: World, requests: readonly ReturnType<typeof short>[], mode: LoadMode) {
-  const plan = world.plan()!;
-  const open = [...world.loads.values()].filter(({ transfer }) => world.scheduler.isOpenTransfer(transfer));
-  for (const load of open) fillLoad(world, load, requests.find((other) => other.id === load.requestId)!);
-  world.apply(
-    plan,
-    open.map((load) => ({ load })),
-  );
-  return mode === 'sync' ? plan : world.step();
 }
 
 /** The load of one block of one request fails; all others succeed. Returns the updates of this step. */
@@ -69,37 +57,58 @@ function finish(world: World): void {
   while (world.scheduler.stats().running + world.scheduler.stats().waitingForRemoteKv > 0) world.step();
 }
 
+/** After a failure: the store loads what the request asks for. Returns the plan that computes, and the places that it loaded. */
+function reload(world: World, request: ReturnType<typeof short>) {
+  const before = world.loads.get(request.id);
+  const plan = world.plan()!;
+  const load = world.loads.get(request.id)!;
+  if (load === before) {
+    world.apply(plan);
+    return { plan, places: [] };
+  }
+  fillLoad(world, load, request);
+  world.apply(plan, [{ load }]);
+  const places = load.blocks.map(({ group, index }) => `${group}/${index}`);
+  return { plan: load.mode === 'sync' ? plan : world.step(), places };
+}
+
 /**
  * Of the states in the store only the last is loaded. With 51 states, loading full blocks after the last state is
- * useless. After the failure, the request loads the state before the lost block. vLLM computes 1600 tokens in all of
- * these cases.
+ * useless. After the failure, the state before the failed block is loaded too. vLLM computes 1600 tokens in all of these
+ * cases. `alone`: the tokens if the store has lost all other blocks.
  */
 const cases = [
-  { where: 'full', group: 0, states: 99, repair: '800-816 1584-1600' },
-  { where: 'full', group: 0, states: 51, repair: '800-1600' },
-  { where: 'state', group: 1, states: 51, repair: '800-1600' },
+  { where: 'full', group: 0, states: 99, repair: '800-816 1584-1600', alone: '0-816 1584-1600' },
+  { where: 'full', group: 0, states: 51, repair: '800-1600', alone: '0-1600' },
+  { where: 'state', group: 1, states: 51, repair: '800-1600', alone: '0-1600' },
 ] as const;
 
 describe('test_hybrid_kv_load_failure_recovery', () => {
   describe.each(['sync', 'async'] as const)('%s', (mode) => {
-    test.each(cases)(
-      '100 and 99, index 50 of the $where group fails, $states states: $repair',
-      ({ group, states, repair }) => {
+    describe.each(cases)('100 and 99, index 50 of the $where group fails, $states states', (which) => {
+      test.each([
+        { what: 'the store has the other blocks', hasBlocks: true },
+        { what: 'the store has no block any more', hasBlocks: false },
+      ])('$what', ({ hasBlocks }) => {
         const world = open([full, state], mode);
-        world.connector.blocks = (_, g) => (g === 0 ? 99 : states);
+        const stored = (_: unknown, group: number): number => (group === 0 ? 99 : which.states);
+        world.connector.blocks = stored;
         const requests = [short('1', prompt(1), 3), short('2', prompt(2), 3)];
         for (const request of requests) world.scheduler.add(request);
-        const updates = failAt(world, requests, '1', group, 50);
-        // Its sample does not count, and the other request is not affected. (vLLM preempts it; here its blocks stay
-        // cached.)
+        const updates = failAt(world, requests, '1', which.group, 50);
+        // Its sample does not count, and the other request is not affected. (vLLM preempts it; here it keeps its
+        // blocks.)
         expect(updates.map(({ requestId }) => requestId)).toEqual(mode === 'sync' ? ['2'] : []);
         expect(world.scheduler.stats()).toMatchObject({ preemptions: 0, waiting: 0 });
-        const next = loadAgain(world, requests, mode);
-        expect(shape(next).find((line) => line.startsWith('1'))).toBe(`1: ${repair}`);
+        if (!hasBlocks) world.connector.blocks = () => 0;
+        const { plan, places } = reload(world, requests[0]!);
+        expect(places).toEqual(hasBlocks ? ['1/49'] : []);
+        const repair = hasBlocks ? which.repair : which.alone;
+        expect(shape(plan).find((line) => line.startsWith('1'))).toBe(`1: ${repair}`);
         finish(world);
         for (const request of requests) expect(textOf(world, request.id)).toEqual(referenceOf(world, request));
-      },
-    );
+      });
+    });
 
     test('policy fail: one update with reason error, its blocks are released, and the other request continues', () => {
       const world = open([full, state], mode, { kvLoadFailurePolicy: 'fail' });
@@ -145,13 +154,30 @@ describe('multi-group fail (test_invalid_blocks_correctness, pull request 35223)
       const request = short('1', prompt(1), 3);
       world.scheduler.add(request);
       failAt(world, [request], '1', 1, 34);
-      // Block 34 is [1088, 1120). Its tokens read a window before it, which the request loads now. The loaded blocks
-      // [1056, 1088) and [1120, 1184) are used.
-      expect(shape(loadAgain(world, [request], mode))).toEqual(['1: 1088-1120 1184-1600']);
+      // Block 34 is [1088, 1120). Its tokens read the window before it, whose blocks were not needed before the failure.
+      // The other loaded blocks are used.
+      const { plan, places } = reload(world, request);
+      expect(places).toEqual(['1/30', '1/31', '1/32']);
+      expect(shape(plan)).toEqual(['1: 1088-1120 1184-1600']);
       finish(world);
       expect(textOf(world, '1')).toEqual(referenceOf(world, request));
     },
   );
+});
+
+test('a store that has lost the window before a failed block: the tokens of this window are computed, and so on down to 0', () => {
+  const world = open([full, sliding], 'async');
+  world.connector.blocks = (_, group) => (group === 0 ? 75 : 37);
+  const request = short('1', prompt(1), 3);
+  world.scheduler.add(request);
+  failAt(world, [request], '1', 1, 34);
+  world.connector.blocks = () => 0;
+  const { plan, places } = reload(world, request);
+  expect(places).toEqual([]);
+  // The loaded blocks [1056, 1088) and [1120, 1184) are used.
+  expect(shape(plan)).toEqual(['1: 0-1056 1088-1120 1184-1600']);
+  finish(world);
+  expect(textOf(world, '1')).toEqual(referenceOf(world, request));
 });
 
 describe('block_level_load_failure_fails_closed_with_multiple_groups', () => {
