@@ -2,14 +2,16 @@ import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { HeavyFilesFirst } from './test/support/heavy-files-first.ts';
 
-/** Tests of pure code: no native libraries, threads, processes or changes of shared state. */
-const pure = ['core', 'engine', 'kv', 'scheduler', 'server'].flatMap((folder) => [
-  `src/${folder}/**/*.test.ts`,
-  `src/${folder}/**/*.fuzz.ts`,
-]);
+/**
+ * Files that share processes, which keep the modules of the last file. A process for each file costs as much CPU time as
+ * most of these files. They must not change the state of the process, such as `process.env`.
+ */
+const filesOf = (folder: string): string[] => [`${folder}/**/*.test.ts`, `${folder}/**/*.fuzz.ts`];
+const connector = filesOf('src/connector');
+const shared = ['src', 'bench', 'scripts', 'test/support'].flatMap(filesOf);
 
-/** Tests whose branch coverage is measured (`scripts/connector-coverage.ts`). */
-const connector = ['src/connector/**/*.test.ts', 'src/connector/**/*.fuzz.ts'];
+/** Tests of the whole engine, of processes, and of the state of the process. Each file has its own process. */
+const alone = [...['test', 'sim'].flatMap(filesOf), ...filesOf('src/native')];
 
 export default defineConfig({
   test: {
@@ -24,17 +26,21 @@ export default defineConfig({
     // A poll waits for an event. The default of one second is too short on a busy machine.
     expect: { poll: { timeout: 60_000 } },
     projects: [
+      { extends: true, test: { name: 'alone', include: alone, exclude: ['test/support/**', '**/node_modules/**'] } },
       {
         extends: true,
         test: {
-          name: 'real',
-          include: ['{src,sim,bench,test,scripts}/**/*.test.ts', 'src/**/*.fuzz.ts'],
-          exclude: [...pure, ...connector, '**/node_modules/**'],
+          name: 'shared',
+          include: shared,
+          exclude: [...connector, ...alone.filter((path) => path.startsWith('src/')), '**/node_modules/**'],
+          isolate: false,
         },
       },
-      { extends: true, test: { name: 'connector', include: connector, setupFiles: 'test/support/branch-coverage.ts' } },
-      // These files share a process and its modules: starting a process for each file took longer than its tests.
-      { extends: true, test: { name: 'pure', include: pure, isolate: false } },
+      {
+        extends: true,
+        // `scripts/connector-coverage.ts` reads the branch coverage of these tests.
+        test: { name: 'connector', include: connector, setupFiles: 'test/support/branch-coverage.ts', isolate: false },
+      },
     ],
   },
 });

@@ -20,7 +20,7 @@ export class CallThread<Call, Answer> {
   #hasEnded: boolean = false;
   #isIgnored: boolean = false;
   #failure: Error | undefined;
-  #idle: (() => void) | undefined;
+  readonly #onIdle: (() => void)[] = [];
 
   /** `entry`: the built file that calls `serveCalls`. `setup`: plain data for it. `name`: shown in lists of threads. */
   constructor(entry: URL, setup: unknown, name: string) {
@@ -101,14 +101,18 @@ export class CallThread<Call, Answer> {
     this.#updateRef();
   }
 
+  /** Resolves when no call is open. */
+  async idle(): Promise<void> {
+    if (this.#open.size === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#onIdle.push(resolve);
+    });
+  }
+
   /** Waits for open calls, then ends the thread. Later calls reject. */
   async close(): Promise<void> {
     this.#failure ??= new Error('the thread is closed');
-    if (this.#open.size > 0) {
-      await new Promise<void>((resolve) => {
-        this.#idle = resolve;
-      });
-    }
+    await this.idle();
     await this.#started;
     await this.#worker.terminate();
   }
@@ -129,7 +133,7 @@ export class CallThread<Call, Answer> {
     this.#updateRef();
     if (error === undefined) waiter.resolve(answer as Answer);
     else waiter.reject(decoded(error));
-    if (this.#open.size === 0) this.#idle?.();
+    if (this.#open.size === 0) this.#tellIdle();
   }
 
   #fail(error: Error): void {
@@ -137,7 +141,11 @@ export class CallThread<Call, Answer> {
     const waiters = [...this.#open.values()];
     this.#open.clear();
     for (const { reject } of waiters) reject(error);
-    this.#idle?.();
+    this.#tellIdle();
+  }
+
+  #tellIdle(): void {
+    for (const resolve of this.#onIdle.splice(0)) resolve();
   }
 
   #updateRef(): void {

@@ -4,7 +4,7 @@ import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it, vi } from 'vitest';
 import { loadNative, type VocabPtr } from './ffi.ts';
 import { NativeThread } from './native-thread.ts';
 
@@ -28,6 +28,21 @@ describe('a native thread', () => {
     expect(version).toBe(native.ggml_version());
     await thread.close();
     await expect(thread.call('ggml_version')).rejects.toThrow('closed');
+  });
+
+  it('serves the next owner after a close, and the closed owner no longer', async () => {
+    const first = new NativeThread(loadNative(), 'reused');
+    const open = first.call('ggml_type_size', 0);
+    await first.close();
+    expect(await open).toBe(4);
+    const startThread = vi.fn();
+    process.on('worker', startThread);
+    const second = new NativeThread(loadNative(), 'reused');
+    expect(await second.call('ggml_type_size', 0)).toBe(4);
+    process.off('worker', startThread);
+    expect(startThread).not.toHaveBeenCalled();
+    await expect(first.call('ggml_version')).rejects.toThrow('closed');
+    await second.close();
   });
 
   it('logs of the libraries are in `recentLog` of the main thread', async () => {

@@ -1,5 +1,7 @@
+import { assert } from '../base/assert.ts';
 import { CallThread, threadEntry } from '../base/call-thread.ts';
 import type { Functions, NativeApi } from './ffi.ts';
+import type { NativeLibraries } from './native-package.ts';
 
 /** A message to the thread; memory is sent as its address. */
 export interface NativeCall {
@@ -12,11 +14,14 @@ export interface NativeCall {
  * which may be stuck in file calls. The libraries have the same addresses in all threads, so pointers are valid here.
  */
 export class NativeThread {
+  readonly #kind: ThreadKind;
   readonly #thread: CallThread<NativeCall, unknown>;
   readonly #addressOf: (buffer: ArrayBuffer) => number;
+  #isClosed: boolean = false;
 
   constructor(native: NativeApi, name: string) {
-    this.#thread = new CallThread(threadEntry(import.meta.url, 'native-thread-main'), native.libraries, name);
+    this.#kind = { libraries: native.libraries, name };
+    this.#thread = takeSpare(this.#kind) ?? newThread(this.#kind);
     this.#addressOf = native.addressOf;
   }
 
@@ -28,6 +33,7 @@ export class NativeThread {
     name: Name,
     ...args: Parameters<Functions[Name]>
   ): Promise<ReturnType<Functions[Name]>> {
+    if (this.#isClosed) throw new Error('the thread is closed');
     const sent = args.map((arg: unknown) => this.#sendable(arg));
     try {
       return (await this.#thread.call({ name, args: sent })) as ReturnType<Functions[Name]>;
@@ -43,8 +49,11 @@ export class NativeThread {
   }
 
   /** Waits for running calls. */
-  close(): Promise<void> {
-    return this.#thread.close();
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    await this.#thread.idle();
+    await keepSpare(this.#kind, this.#thread);
   }
 
   #sendable(arg: unknown): unknown {
@@ -53,4 +62,32 @@ export class NativeThread {
     if (ArrayBuffer.isView(arg)) return this.#addressOf(arg.buffer as ArrayBuffer) + arg.byteOffset;
     return arg;
   }
+}
+
+interface ThreadKind {
+  readonly libraries: NativeLibraries;
+  readonly name: string;
+}
+
+interface Spare extends ThreadKind {
+  readonly thread: CallThread<NativeCall, unknown>;
+}
+
+/** Threads of closed engines, for reuse: a start takes about 50 ms of CPU time. They do not keep the process running. */
+const spares: Spare[] = [];
+const sparesMax = 4;
+
+const newThread = ({ libraries, name }: ThreadKind): Spare['thread'] =>
+  new CallThread(threadEntry(import.meta.url, 'native-thread-main'), libraries, name);
+
+function takeSpare({ libraries, name }: ThreadKind): Spare['thread'] | undefined {
+  const at = spares.findIndex((spare) => spare.libraries === libraries && spare.name === name);
+  const [spare] = at < 0 ? [] : spares.splice(at, 1);
+  return spare?.thread.hasEnded === false ? spare.thread : undefined;
+}
+
+async function keepSpare(kind: ThreadKind, thread: Spare['thread']): Promise<void> {
+  assert(thread.openCount === 0, 'a thread with an open call is not spare');
+  if (thread.hasEnded || spares.length >= sparesMax) await thread.close();
+  else spares.push({ ...kind, thread });
 }

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, run, serve, smallPool, start } from '../support/cli-process.ts';
+import { runHere } from '../support/run-here.ts';
 
 beforeAll(buildCommand);
 afterEach(killCommands);
@@ -32,7 +33,9 @@ describe('kvasir generate', () => {
 
   it('prints the same text as a stream, for a prompt from an argument, a file or standard input', async () => {
     const prompt = 'Once upon a time';
-    const { text } = JSON.parse((await generate(['--prompt', prompt, ...greedy, '--json'])).stdout);
+    const { text } = JSON.parse(
+      (await runHere(['generate', ...smallPool, '--prompt', prompt, ...greedy, '--json'])).stdout,
+    );
     const file = join(folder, 'prompt.txt');
     writeFileSync(file, `${prompt}\n`);
     expect((await generate(['--prompt', prompt, ...greedy])).stdout).toBe(`${text}\n`);
@@ -78,7 +81,7 @@ describe('kvasir generate', () => {
       /^error: Cannot read the prompt no\.txt: ENOENT\. Check the path and its permissions\.$/m,
     ],
   ] as const)('exits with an error that names the cause: %s', async (_, args, expectedCode, message) => {
-    const { code, stdout, stderr } = await generate(args);
+    const { code, stdout, stderr } = await runHere(['generate', ...smallPool, ...args]);
     expect(stderr).toMatch(message);
     expect(stderr).not.toMatch(/^ {4}at /m);
     expect(stdout).toBe('');

@@ -8,6 +8,7 @@ import { buildCommand, killCommands, run, serve, smallPool } from '../support/cl
 import { plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
 import { childrenOf } from '../support/processes.ts';
+import { runHere } from '../support/run-here.ts';
 
 /** Servers and commands in separate processes that share only a directory. */
 beforeAll(buildCommand);
@@ -434,7 +435,7 @@ describe('kvasir generate and kvasir serve', () => {
       ['generate', '--prompt', 'x', '--model', 'no.gguf'],
       ['serve', 'no.gguf', '--port', '0'],
     ]) {
-      const { code, stdout, stderr } = await run([...command, ...args()]);
+      const { code, stdout, stderr } = await runHere([...command, ...args()]);
       expect(stderr).toMatch(message);
       expect(stderr).toMatch(/^error: .*\n$/);
       expect(stdout).toBe('');
@@ -443,7 +444,8 @@ describe('kvasir generate and kvasir serve', () => {
   });
 
   it('reject more ranks than layers', async () => {
-    const { code, stderr } = await run(['generate', ...smallPool, '--prompt', 'x', '--pipeline-parallel-size', '99']);
+    const ranks = ['--pipeline-parallel-size', '99'];
+    const { code, stderr } = await runHere(['generate', ...smallPool, '--prompt', 'x', ...ranks]);
     expect(stderr).toMatch(/^error: --pipeline-parallel-size is 99, and the model has \d+ layers: .*\n$/);
     expect(code).toBe(2);
   });

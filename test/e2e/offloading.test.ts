@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { TierReport } from '../../src/connector/offloading/tier-report.ts';
 import { buildCommand, killCommands, run, serve } from '../support/cli-process.ts';
+import { runHere } from '../support/run-here.ts';
 
 /** Servers in separate processes that keep KV below their pool. */
 beforeAll(buildCommand);
@@ -58,18 +59,18 @@ const loadedFrom = (answers: readonly Answer[], tier: string): number =>
   sumOf(answers, ({ loaded_tokens }) => loaded_tokens?.[tier]);
 
 async function tiersOf({ origin }: Server): Promise<readonly TierReport[]> {
-  const { code, stdout, stderr } = await run(['tiers', origin, '--json']);
+  const { code, stdout, stderr } = await runHere(['tiers', origin, '--json']);
   expect(code, stderr).toBe(0);
   return JSON.parse(stdout).tiers;
 }
 
+const tierNamed = (tiers: readonly TierReport[], name: string): TierReport => tiers.find((tier) => tier.name === name)!;
+
 /** Waits until no block waits to be written to the tier, and none is being written. */
 async function untilWritten(server: Server, name: string): Promise<void> {
   for (;;) {
-    const [host, tier] = ['host', name].map(
-      async (each) => (await tiersOf(server)).find((report) => report.name === each)!,
-    );
-    const [{ stores: kept }, { stores: written, dropped }] = [await host!, await tier!];
+    const tiers = await tiersOf(server);
+    const [{ stores: kept }, { stores: written, dropped }] = [tierNamed(tiers, 'host'), tierNamed(tiers, name)];
     if (written.blocks + dropped >= kept.blocks) return;
   }
 }
@@ -168,7 +169,7 @@ describe('wrong tiers', () => {
     [['--kv-offloading-size', '1', '--kv-transfer-config.kv_connector', 'X'], /cannot be combined|kv_role/],
     [['--kv-offloading-size', '99999'], /but this machine has .* of memory/],
   ])('%j end the command with code 2 and a sentence', async (flags, message) => {
-    const { code, stderr } = await run(['generate', ...tinyPool, '--prompt', 'x', '--max-tokens', '1', ...flags]);
+    const { code, stderr } = await runHere(['generate', ...tinyPool, '--prompt', 'x', '--max-tokens', '1', ...flags]);
     expect(stderr).toMatch(message);
     expect(code).toBe(2);
   });

@@ -39,18 +39,20 @@ export const heavyFiles = [
 ];
 
 /**
- * Slow files start first, so that no slow file starts when the others have ended. Files that share a process come before them, one after
- * the other: Vitest keeps the process only for the next file.
+ * Slow files start first, so that no slow file starts when the others have ended. Files that share processes come last,
+ * project by project: Vitest keeps a process only if the next file can share it.
  */
 export class HeavyFilesFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
-    return sorted.toSorted((a, b) => placeOf(a) - placeOf(b));
+    const projects = [...new Set(sorted.map(({ project }) => project.name))];
+    const placeOfProject = ({ project: { name, config } }: TestSpecification): number =>
+      config.isolate ? -1 : projects.indexOf(name);
+    return sorted.toSorted((a, b) => placeOfProject(a) - placeOfProject(b) || placeOf(a) - placeOf(b));
   }
 }
 
 function placeOf({ moduleId, project }: TestSpecification): number {
-  if (!project.config.isolate) return -1;
   const place = heavyFiles.indexOf(relative(project.config.root, moduleId).replaceAll('\\', '/'));
   return place < 0 ? heavyFiles.length : place;
 }

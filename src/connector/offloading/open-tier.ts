@@ -81,9 +81,7 @@ async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions):
     directIo: spec.directIo,
     name,
     ...(event === undefined ? {} : { event }),
-    ...(movesBlocks
-      ? { crc32, threads: Math.min(16, spec.readThreads + spec.writeThreads), startThreads: spec.readThreads }
-      : {}),
+    ...(movesBlocks ? { crc32, threads: Math.min(16, spec.readThreads + spec.writeThreads) } : {}),
   });
   if (!movesBlocks) for (const message of tier.events) event?.(message);
   return tier;

@@ -110,7 +110,6 @@ export class SharedStorageConnector implements KvConnector {
       // Loads and saves run concurrently; the worker has a queue with its own limit for each.
       threads: Math.min(this.#loadsAtOnce + (this.#hasBackgroundSaves ? 0 : this.#savesAtOnce), threadsMax),
       backgroundWriters: this.#hasBackgroundSaves ? Math.min(this.#savesAtOnce, threadsMax) : 0,
-      startThreads: this.#loadsAtOnce,
     });
     return new TierWorker(this.tierFor(tier, identity, context), context, {
       loadsAtOnce: this.#loadsAtOnce,

@@ -85,10 +85,23 @@ async function loadTested(
   const { headDim, headCount, headCountKv, latent } = config;
   const shape = { headDim, group: headCount / headCountKv, blockSize, kvType, valueInKey: latent?.rank };
   const kernel = await loadAttentionKernel(device.native, shape, compile);
-  const mistake = selfTest(device, kernel, headCountKv);
+  const mistake = mistakeOf(device, kernel, headCountKv);
   if (mistake !== undefined) throw new CompileFailure(`on this machine it ${mistake}`, { isAvoidable: true });
   return kernel;
 }
+
+/** Results of `selfTest` in this process. A loaded library cannot change (`sealedPath`). */
+const tested = new Map<string, ReturnType<typeof selfTest>>();
+
+function mistakeOf(device: ComputeDevice, kernel: AttentionKernel, headCountKv: number): ReturnType<typeof selfTest> {
+  const { kvType, ...shape } = kernel.shape;
+  const key = JSON.stringify([kernel.libraryDigest, device.threads, headCountKv, kvType.name, shape]);
+  if (!tested.has(key)) tested.set(key, selfTest(device, kernel, headCountKv));
+  return tested.get(key);
+}
+
+/** For tests: kernels are tested again. */
+export const forgetSelfTests = (): void => tested.clear();
 
 /** llama.cpp pads KV to this multiple, so ggml's GPU kernels are tested and tuned only for it. */
 const gpuKvMultiple = 256;

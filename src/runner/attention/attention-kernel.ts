@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import { tensorField } from '../../ggml/tensor-struct.ts';
 import { Q8_0 } from '../../ggml/types.ts';
@@ -12,6 +13,8 @@ export interface AttentionKernel {
   /** Bytes of each thread's scratch memory. */
   readonly scratchBytes: number;
   readonly wasCached: boolean;
+  /** SHA-256 of the compiled library. */
+  readonly libraryDigest: string;
   /** See `Compiled`. */
   readonly sourceDigest: string;
 }
@@ -57,11 +60,12 @@ export async function loadAttentionKernel(
       `it does not support head size ${shape.headDim} with ${shape.group} query heads per KV head`,
     );
   }
-  return openNative(sourceFor(shape), options, ({ path, wasCached, sourceDigest }) => ({
+  return openNative(sourceFor(shape), options, ({ path, library, wasCached, sourceDigest }) => ({
     shape,
     pointer: native.functionIn(path, 'kvasir_attend_pointer', 'raw')(),
     scratchBytes: native.functionIn(path, 'kvasir_scratch_bytes', 'i64')(),
     wasCached,
+    libraryDigest: createHash('sha256').update(library).digest('hex'),
     sourceDigest,
   }));
 }

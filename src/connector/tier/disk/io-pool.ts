@@ -16,6 +16,9 @@ import { type IoThread, type IoThreadKind, SpareThreads } from './io-threads.ts'
  * A stuck thread is replaced, so that other calls can run, up to a bound. With more stuck threads, all calls fail at once
  * until a stuck thread returns, because the store is down.
  *
+ * Threads start one after the other, and only while calls wait. The start of a thread takes longer than a hundred calls,
+ * so one thread often answers all waiting calls before the next has started.
+ *
  * A busy thread whose call stalls (`StallWatch`) is also replaced if calls wait, within the same bound. The call may last
  * until its deadline, and the waiting calls have deadlines too.
  */
@@ -110,10 +113,18 @@ export class IoPool<Call, Answer> {
 
   #idleSlot(): Slot | undefined {
     for (const slot of this.#slots) if (slot.state === 'idle') return slot;
-    const wanted = this.#queue.length - this.#countOf('starting');
-    const missing = Math.min(wanted, this.#options.threadsMax - this.#liveCount);
-    for (let i = 0; i < missing; i++) this.#newSlot();
+    if (this.#countOf('starting') === 0 && this.#liveCount < this.#options.threadsMax) this.#addSlot();
     return undefined;
+  }
+
+  /** Without memory for a thread, other threads answer the waiting calls. If there are none, the calls fail. */
+  #addSlot(): void {
+    try {
+      this.#newSlot();
+    } catch (error) {
+      if (this.#slots.size > this.stuckCount) return;
+      for (const waiting of this.#queue.splice(0)) settle(waiting, () => waiting.reject(error as Error));
+    }
   }
 
   /**

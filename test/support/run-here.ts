@@ -1,0 +1,36 @@
+import { EventEmitter } from 'node:events';
+import { generateCommand } from '../../src/cli/generate.ts';
+import { packageVersion } from '../../src/cli/package-files.ts';
+import { runCli } from '../../src/cli/run-cli.ts';
+import { serveCommand } from '../../src/cli/serve.ts';
+import { tiersCommand } from '../../src/cli/tiers.ts';
+import { createEngine } from '../../src/compose.ts';
+
+/**
+ * Runs a command line in this process, without input or signals: what `main.ts` does, less the start of a process, which costs more
+ * CPU time than most commands that fail. `cli-process.ts` runs the built command.
+ */
+export async function runHere(args: readonly string[]) {
+  const written = { stdout: '', stderr: '' };
+  const sink = (name: keyof typeof written) => ({
+    write(text: string) {
+      written[name] += text;
+    },
+  });
+  const code = await runCli(
+    args,
+    {
+      version: packageVersion(),
+      createEngine,
+      stdout: sink('stdout'),
+      stderr: sink('stderr'),
+      readStdin: async () => Buffer.alloc(0),
+      signals: new EventEmitter(),
+      exitNow: (exitCode) => {
+        throw new Error(`the command ends the process with ${exitCode}`);
+      },
+    },
+    [serveCommand, generateCommand, tiersCommand],
+  );
+  return { code, ...written };
+}
