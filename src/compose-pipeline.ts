@@ -10,7 +10,7 @@ import type { GgufFile } from './ggml/gguf.ts';
 import type { ModelConfig } from './ggml/model-config.ts';
 import { tooManyRanks } from './worker/errors.ts';
 import type { OpenedRank } from './worker/rank.ts';
-import { ProcessRank, type WorkerDeath } from './worker/rank-process.ts';
+import type { WorkerDeath } from './worker/rank-process.ts';
 import { type RestartPolicy, restartDefaults } from './worker/restart-budget.ts';
 
 export interface PipelineContext {
@@ -78,12 +78,13 @@ interface ProcessHooks {
   readonly event: (message: string) => void;
 }
 
-function openProcess(
+async function openProcess(
   setup: RankSetup,
   { name, onProgress, event }: ProcessHooks,
   context: PipelineContext,
   { onEvent, workerTimeout }: ResolvedEngineOptions,
 ): Promise<OpenedRank> {
+  const { ProcessRank } = await import('./worker/rank-process.ts');
   return ProcessRank.open({
     name,
     entry: workerEntry(),

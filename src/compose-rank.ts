@@ -15,7 +15,7 @@ import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
 import { pipelineStage, wholeModel } from './runner/contract.ts';
-import { GgmlRunner, type GgmlRunnerOptions } from './runner/ggml-runner.ts';
+import type { GgmlRunnerOptions } from './runner/ggml-runner.ts';
 import { type BlockOptions, groupSpecs, kvLayout } from './runner/kv-groups.ts';
 import { blockBytes, kvTypes } from './runner/kv-memory.ts';
 import type { LocalRank } from './worker/rank.ts';
@@ -83,6 +83,8 @@ function digestAgain(file: GgufFile, known: FileDigest | undefined, { event }: W
 
 /** @throws KvasirError for missing native libraries, too little memory, or a connector on a device that it cannot reach. */
 export async function openRank(setup: RankSetup, context: RankContext): Promise<LocalRank> {
+  // An engine whose ranks are other processes needs none of the runner's modules.
+  const { GgmlRunner } = await import('./runner/ggml-runner.ts');
   const runner = await GgmlRunner.open(runnerOptions(setup, context));
   try {
     const identity = identityOf(runner.kvCacheSpec, setup);
