@@ -2,16 +2,14 @@ import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { HeavyFilesFirst } from './test/support/heavy-files-first.ts';
 
-/**
- * Files that share processes, which keep the modules of the last file. A process for each file costs as much CPU time as
- * most of these files. They must not change the state of the process, such as `process.env`.
- */
-const filesOf = (folder: string): string[] => [`${folder}/**/*.test.ts`, `${folder}/**/*.fuzz.ts`];
-const connector = filesOf('src/connector');
-const shared = ['src', 'bench', 'scripts', 'test/support'].flatMap(filesOf);
+const filesOf = (...folders: string[]): string[] =>
+  folders.flatMap((folder) => [`${folder}/**/*.test.ts`, `${folder}/**/*.fuzz.ts`]);
 
-/** Tests of the whole engine, of processes, and of the state of the process. Each file has its own process. */
-const alone = [...['test', 'sim'].flatMap(filesOf), ...filesOf('src/native')];
+/** Tests of compiled kernels change `process.env`. */
+const native = filesOf('src/native');
+const connector = filesOf('src/connector');
+const support = filesOf('test/support');
+const modules = '**/node_modules/**';
 
 export default defineConfig({
   test: {
@@ -26,19 +24,24 @@ export default defineConfig({
     // A poll waits for an event. The default of one second is too short on a busy machine.
     expect: { poll: { timeout: 60_000 } },
     projects: [
-      { extends: true, test: { name: 'alone', include: alone, exclude: ['test/support/**', '**/node_modules/**'] } },
+      // The whole engine, processes, and the state of the process: each file has its own process.
+      {
+        extends: true,
+        test: { name: 'alone', include: [...filesOf('test', 'sim'), ...native], exclude: [...support, modules] },
+      },
+      // A process for each file costs as much CPU time as most of these files. They must not change the state of the process.
       {
         extends: true,
         test: {
           name: 'shared',
-          include: shared,
-          exclude: [...connector, ...alone.filter((path) => path.startsWith('src/')), '**/node_modules/**'],
+          include: [...filesOf('src', 'bench', 'scripts'), ...support],
+          exclude: [...connector, ...native, modules],
           isolate: false,
         },
       },
+      // `scripts/connector-coverage.ts` reads the branch coverage of these files, which share processes too.
       {
         extends: true,
-        // `scripts/connector-coverage.ts` reads the branch coverage of these tests.
         test: { name: 'connector', include: connector, setupFiles: 'test/support/branch-coverage.ts', isolate: false },
       },
     ],
