@@ -7,6 +7,8 @@ import { pathToFileURL } from 'node:url';
 
 const root = join(import.meta.dirname, '..');
 const folders = ['src/base', 'src/core', 'src/kv', 'src/connector', 'src/scheduler', 'sim'];
+/** Folders in these that the simulator does not import. */
+const unused = /\bsrc\/connector\/(?:fault|offloading|shared-storage|tier)$/;
 
 /** One source file of the simulator with one text replaced. */
 export interface Change {
@@ -37,7 +39,7 @@ export class CompiledCopies {
     for (const folder of folders)
       cpSync(join(root, folder), join(this.#workshop, 'ts/whole', folder), {
         recursive: true,
-        filter: (path) => !/\.(test|fuzz|bench|suite)\.ts$/.test(path),
+        filter: (path) => !unused.test(path) && !/\.(test|fuzz|bench|suite)\.ts$/.test(path),
       });
     for (const [index, change] of changes.entries()) {
       const path = join(this.#workshop, 'ts', `change-${index}`, change.file);

@@ -35,8 +35,8 @@ afterAll(() => folder.remove());
 /** `RECOVERY_SEED=12345 npx vitest run test/recovery-schedules.test.ts` repeats one schedule on each model. */
 const onlySeed = process.env.RECOVERY_SEED === undefined ? undefined : Number(process.env.RECOVERY_SEED);
 const schedulesPerWorkload = 10;
-/** Workloads of each model. More schedules: `RECOVERY_WORKLOADS=50`. */
-const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 4);
+/** Workloads of each model. `.ci/run` runs 4. More schedules: `RECOVERY_WORKLOADS=50`. */
+const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 2);
 /** The schedules of workload 12 have the seeds 12000 to 12009. */
 const numbers =
   onlySeed === undefined ? Array.from({ length: workloads }, (_, w) => w + 1) : [Math.floor(onlySeed / 1000)];
