@@ -23,7 +23,10 @@ afterAll(() => folder.remove());
  * 33 models and the builds x64, sse42, haswell, skylakex and icelake, the largest distance was 0.0001.
  */
 const gathered = { microBatch: 32, tolerance: 0.001, nearTie: 0.05 };
-/** ggml's GELU rounds its input to F16, so another last bit may become a larger difference. The largest was 0.002. */
+/**
+ * ggml's GELU rounds its input to F16, so another last bit may become a larger difference. The largest was 0.002.
+ * `gemma3-in-doubles.test.ts` compares both sides with double precision.
+ */
 const gelu = 0.005;
 /**
  * Our own kernels. Attention sums in F32, as libllama does from 64 rows on, but in another order. With F32 weights the distance is
