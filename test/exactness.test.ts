@@ -9,7 +9,7 @@ import { weightTypeNames } from '../src/ggml/types.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
 import { Drive, openRunner, promptOf, type RequestTrace, type RunnerOverrides } from './support/drive.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
-import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { isHybrid, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -25,7 +25,7 @@ const others = Array.from({ length: 15 }, (_, i) => ({
 }));
 
 /** Enough for all requests at once, and not more: the invariants are checked in each step, which takes time for each block. */
-const kvCacheBytes = (): number => 8 << 20;
+const kvCacheBytes = (blockBytes: number): number => Math.max(8 << 20, 256 * blockBytes);
 
 // Each way of quantizing activations (none, blocks of 32, blocks of 256) and each type of KV. All types of weights are below.
 const models = [
@@ -46,11 +46,16 @@ const models = [
   // Steps end before, at and after checkpoints.
   ['lfm2', 'Q8_0', 'f16', 'our', 'native'],
   ['lfm2', 'F16', 'f16', "ggml's", 'gather'],
+  ['granitehybrid', 'Q8_0', 'f16', 'our', 'native'],
+  ['granitehybrid', 'F16', 'f16', "ggml's", 'gather'],
+  ['qwen35', 'F16', 'f16', "ggml's", 'gather'],
+  ['qwen35moe', 'Q8_0', 'f16', 'our', 'native'],
 ] as const;
 /** A checkpoint in each second block. */
 const stateCheckpointTokens = 32;
 const name = '%s with %s weights, KV of type %s, %s matmuls and %s attention';
 describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype, matmuls, attention) => {
+  const hasStates = isHybrid(architecture);
   let drive: Drive;
   let alone: RequestTrace;
   let aloneSeeded: RequestTrace;
@@ -59,7 +64,8 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
   beforeAll(async () => {
     const path = folder.file(`${architecture}-${type}.gguf`);
     const hasWindows = architecture === 'gemma3' || architecture === 'gpt-oss';
-    const layers = hasWindows ? { layers: 3, windowPattern: 3 } : {};
+    const small = hasStates && architecture !== 'lfm2' ? { layers: 3, ...smallStates } : {};
+    const layers = hasWindows ? { layers: 3, windowPattern: 3 } : small;
     await writeTinyModel(path, { architecture, type, ...layers });
     const matmulKernels = matmuls === 'our';
     drive = await Drive.open(path, {
@@ -111,7 +117,7 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
     expectSame(subjectOf(hit));
     const whole = { id: 'first', prompt, params: { maxTokens: 40 } };
     const full = await drive.run([whole, subject], { arrive: (index) => index * 100 });
-    expect(subjectOf(full).stats?.cachedTokens).toBe(architecture === 'lfm2' ? 128 : 144);
+    expect(subjectOf(full).stats?.cachedTokens).toBe(hasStates ? 128 : 144);
     expectSame(subjectOf(full));
   });
 
@@ -128,7 +134,8 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
         prompt: promptOf(90, i + 90),
         params: { maxTokens: 60 },
       }));
-      const blocks = architecture === 'lfm2' ? 42 : 34;
+      const stateGroups = drive.runner.kvCacheSpec.groups.filter(({ kind }) => kind === 'state');
+      const blocks = [34, 42, 46][stateGroups.length]!;
       const traces = await drive.run([...rivals, seeded], { blocks, enablePrefixCaching, maxNumBatchedTokens: 64 });
       expect(subjectOf(traces).stats?.preemptions).toBeGreaterThan(0);
       expectSame(subjectOf(traces), aloneSeeded);

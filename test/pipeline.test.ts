@@ -11,7 +11,7 @@ import { Drive, type DriveRequest, openRunner, openStages, promptOf, type Runner
 import { hasCompiler } from './support/has-compiler.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
-import { type ModelOptions, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -87,6 +87,8 @@ describe('a model in two and in three stages computes the same bits as the whole
     ['gemma3, Q8_0', { architecture: 'gemma3', type: 'Q8_0' }],
     // With three stages, one has no layer with attention.
     ['lfm2, Q8_0', { architecture: 'lfm2', type: 'Q8_0' }],
+    ['qwen35moe, Q8_0', { architecture: 'qwen35moe', type: 'Q8_0', ...smallStates }],
+    ['granitehybrid, Q8_0', { architecture: 'granitehybrid', type: 'Q8_0', ...smallStates }],
     ['qwen3moe, Q4_K and Q6_K', { architecture: 'qwen3moe', type: 'Q4_K_M' }],
     ['deepseek2, Q8_0', { architecture: 'deepseek2', type: 'Q8_0', ropeScaling: 'yarn' }],
     ['gpt-oss, MXFP4', { architecture: 'gpt-oss', type: 'MXFP4', ropeScaling: 'yarn' }],

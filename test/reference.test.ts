@@ -107,9 +107,13 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
     ['gpt-oss', ['F32', 'F16', 'Q8_0', 'Q4_K_M', 'MXFP4']],
     ['lfm2', ['F32', 'Q8_0', 'Q4_K_M']],
     ['deepseek2', ['F32', 'F16', 'Q8_0', 'Q4_K_M']],
+    ['granitehybrid', ['F32', 'Q8_0', 'Q4_K_M']],
+    ['qwen35', ['F32', 'Q8_0', 'Q4_K_M']],
+    ['qwen35moe', ['F32', 'Q8_0', 'Q4_K_M']],
   ] as const)('equals libllama with architecture %s', (architecture, types) => {
     it.each(types)('and %s weights', async (type) => {
-      const layers = architecture === 'gpt-oss' ? gptOssLayers : {};
+      // With fewer layers, rounding chooses other experts less often.
+      const layers = architecture === 'gpt-oss' ? gptOssLayers : architecture === 'qwen35moe' ? { layers: 3 } : {};
       const path = await modelFor(`${architecture}-${type}`, { architecture, type, ...layers });
       const hasExperts = architecture === 'qwen3moe' || architecture === 'gpt-oss';
       const isRounded = hasExperts && (type === 'F16' || type === 'BF16');
@@ -155,6 +159,31 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
         await modelFor(`lfm2-${name.replaceAll(/\W/g, '-')}`, { architecture: 'lfm2', type: 'F32', ...options }),
         { isF32: true },
       );
+    });
+
+    const graniteVariants: [name: string, options: Partial<ModelOptions>][] = [
+      ['experts', { experts: { count: 8, used: 3, feedForwardLength: 512 } }],
+      ['experts and a shared network', { experts: { count: 8, used: 3, feedForwardLength: 512, sharedLength: 384 } }],
+      ['two groups of heads', { mamba: { taps: 4, heads: 8, headDim: 64, stateSize: 128, groups: 2 } }],
+      ['shapes without a kernel', { mamba: { taps: 3, heads: 32, headDim: 16, stateSize: 40, groups: 1 } }],
+      ['RoPE', { rope: true }],
+      ['Mamba-2 in the last layer', { stateLayers: [1, 3] }],
+    ];
+    it.each(graniteVariants)('with architecture granitehybrid and %s', async (name, options) => {
+      const all = { architecture: 'granitehybrid', type: 'F32', ...options } as const;
+      await compare(await modelFor(`granite-${name.replaceAll(/\W/g, '-')}`, all), { isF32: true });
+    });
+
+    const qwen35Variants: [name: string, options: Partial<ModelOptions>][] = [
+      ['all heads of keys', { deltaNet: { taps: 4, heads: 4, keyHeads: 4, headDim: 64 } }],
+      ['heads of 128', { deltaNet: { taps: 3, heads: 4, keyHeads: 1, headDim: 128 } }],
+      ['shapes without a kernel', { deltaNet: { taps: 4, heads: 8, keyHeads: 4, headDim: 32 } }],
+      ['listed layers, the last with a delta net', { stateLayers: [1, 3] }],
+      ['RoPE of whole heads', { rotated: 64 }],
+    ];
+    it.each(qwen35Variants)('with architecture qwen35 and %s', async (name, options) => {
+      const all = { architecture: 'qwen35', type: 'F32', ...options } as const;
+      await compare(await modelFor(`qwen35-${name.replaceAll(/\W/g, '-')}`, all), { isF32: true });
     });
 
     const gemmaVariants: [name: string, options: Partial<ModelOptions>][] = [

@@ -5,12 +5,15 @@
  * Their text is random, but engines compute it as for real models. Equal options give equal files.
  */
 import { open } from 'node:fs/promises';
+import type { DeltaNetConfig } from '../../src/ggml/delta-net-config.ts';
 import type { ExpertConfig } from '../../src/ggml/expert-config.ts';
 import { type ContextPtr, type GgufPtr, loadNative, type NativeApi } from '../../src/ggml/ffi.ts';
 import type { LatentAttention } from '../../src/ggml/latent-config.ts';
+import type { MambaConfig } from '../../src/ggml/mamba-config.ts';
 import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
-import { expectedTensors } from '../../src/ggml/tensor-list.ts';
+import { expectedTensors, hasOnlyF32 } from '../../src/ggml/tensor-list.ts';
 import { ggmlTypeNamed, rowBytes, type WeightTypeName } from '../../src/ggml/types.ts';
+import { hybridConfig, hybridFilling, isHybrid, isQwen35, scalesOf, setHybridMetadata } from './hybrid-models.ts';
 import { type ModelShape, shapes } from './model-shapes.ts';
 import { type Filling, RandomRows } from './random-rows.ts';
 import { CHAT_TEMPLATE, makeVocabulary, type Vocabulary } from './vocabulary-maker.ts';
@@ -53,8 +56,16 @@ export interface ModelOptions {
   readonly windowFreqBase?: number;
   /** Of lfm2: taps of its convolutions. */
   readonly taps?: number;
-  /** Of lfm2: the layers with a convolution; default: all but each third. */
+  /** Of lfm2 and granitehybrid: the layers with a state; default: all but each third. */
   readonly stateLayers?: readonly number[];
+  /** Of granitehybrid. */
+  readonly mamba?: MambaConfig;
+  /** Of qwen35 and qwen35moe. */
+  readonly deltaNet?: DeltaNetConfig;
+  /** Of qwen35 and qwen35moe: elements of a head that are rotated; default: half of them. */
+  readonly rotated?: number;
+  /** Of granitehybrid: whether layers with attention have RoPE; default: they do not. */
+  readonly rope?: boolean;
   /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
   readonly finalSoftCap?: number;
 }
@@ -110,13 +121,21 @@ function configOf(options: ModelOptions): ModelConfig {
   const headDim = latent === undefined ? (options.headDim ?? 64) : latent.rank + latent.ropeLength;
   const isGemma = options.architecture === 'gemma3';
   const isLfm2 = options.architecture === 'lfm2';
-  const layerCount = options.layers ?? (isGemma || isLfm2 || options.architecture === 'gpt-oss' ? 4 : 2);
+  const isGranite = options.architecture === 'granitehybrid';
+  const layerCount =
+    options.layers ?? (isGemma || isHybrid(options.architecture) || options.architecture === 'gpt-oss' ? 4 : 2);
   const embeddingLength = options.embedding ?? 256;
   const isQwen3 = options.architecture === 'qwen3' || options.architecture === 'qwen3moe';
+  const isGated = isQwen35(options.architecture);
   const isGptOss = options.architecture === 'gpt-oss';
-  const isMixture = options.architecture === 'qwen3moe' || isGptOss;
+  const isMixture =
+    options.architecture === 'qwen3moe' ||
+    options.architecture === 'qwen35moe' ||
+    isGptOss ||
+    (isGranite && options.experts !== undefined);
   const defaultExperts = isDeepseek ? tinySharedExperts : isMixture ? tinyExperts : undefined;
-  const experts = defaultExperts === undefined ? undefined : { ...defaultExperts, ...options.experts };
+  const experts =
+    defaultExperts === undefined ? undefined : { ...defaultExperts, ...qwen35Experts(options), ...options.experts };
   return {
     architecture: options.architecture,
     name: `random ${options.architecture} ${options.type}`,
@@ -132,9 +151,9 @@ function configOf(options: ModelOptions): ModelConfig {
     ...(experts === undefined ? {} : { experts }),
     rmsEpsilon: 1e-6,
     rope: {
-      mode: options.architecture === 'llama' || isDeepseek ? 'normal' : 'neox',
+      mode: ropeModeOf(options),
       scaling: 'none',
-      dimension: latent?.ropeLength ?? headDim,
+      dimension: latent?.ropeLength ?? (isGated ? (options.rotated ?? headDim / 2) : headDim),
       freqBase: isQwen3 || isGemma || isLfm2 ? 1_000_000 : 10_000,
       freqScale: 1,
       extFactor: 0,
@@ -148,27 +167,30 @@ function configOf(options: ModelOptions): ModelConfig {
     hasOutputBias: isGptOss,
     hasSinks: isGptOss,
     hasExpertBias: isGptOss,
-    feedForwardNormName: isGptOss ? 'post_attention_norm' : 'ffn_norm',
+    feedForwardNormName: isGptOss || isGated ? 'post_attention_norm' : 'ffn_norm',
     attentionScale: 1 / Math.sqrt(headDim),
     embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
-    hasQkNorm: isQwen3 || isGemma || isLfm2,
-    ...(isLfm2 ? convolutions(options, layerCount, embeddingLength) : {}),
+    residualScale: 1,
+    logitScale: 1,
+    ...scalesOf(options),
+    hasQkNorm: isQwen3 || isGemma || isLfm2 || isGated,
+    hasGatedAttention: isGated,
+    ...hybridConfig(options, layerCount, embeddingLength),
     hasPostNorms: isGemma,
-    tiedEmbeddings: options.tied ?? (isGemma || isLfm2),
+    tiedEmbeddings: options.tied ?? (isGemma || isHybrid(options.architecture)),
   };
 }
 
-function convolutions({ taps = 3, stateLayers }: ModelOptions, layerCount: number, embeddingLength: number) {
-  const layers = stateLayers ?? Array.from({ length: layerCount }, (_, i) => i).filter((i) => i % 3 < 2);
-  return { shortConvolution: { taps }, states: { layers, elements: (taps - 1) * embeddingLength } };
+function ropeModeOf({ architecture, rope }: ModelOptions): ModelConfig['rope']['mode'] {
+  if (architecture === 'granitehybrid') return rope === true ? 'normal' : 'none';
+  return architecture === 'llama' || architecture === 'deepseek2' ? 'normal' : 'neox';
 }
 
+const qwen35Experts = ({ architecture }: ModelOptions): Partial<ExpertConfig> =>
+  architecture === 'qwen35moe' ? { sharedLength: 512, hasSharedGate: true } : {};
+
 function tensorType(name: string, shape: readonly number[], type: ModelOptions['type'], config: ModelConfig): string {
-  if (
-    shape.length === 1 ||
-    ['.bias', '.ffn_gate_inp.weight', '.shortconv.conv.weight'].some((end) => name.endsWith(end))
-  )
-    return 'F32';
+  if (shape.length === 1 || hasOnlyF32(name) || name.endsWith('.ffn_gate_inp.weight')) return 'F32';
   if (type === 'MXFP4' && config.architecture === 'gpt-oss') return name.includes('_exps.') ? 'MXFP4' : 'Q8_0';
   const ofMixture = type === 'Q4_K_M' ? ofQ4KM(name, config) : type;
   // As llama.cpp: another type if rows are no whole blocks.
@@ -249,7 +271,7 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   }
   u32('attention.head_count', config.headCount);
   if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
-  else setLayersWithStates(native, gguf, config);
+  else setHybridMetadata(native, gguf, config);
   u32('attention.key_length', config.headDim);
   u32('attention.value_length', config.latent?.rank ?? config.headDim);
   u32('rope.dimension_count', config.rope.dimension);
@@ -262,14 +284,6 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   }
   if (config.architecture === 'gemma3' || config.architecture === 'gpt-oss') setWindow(native, gguf, options);
   if (config.architecture === 'deepseek2') setDeepseekMetadata(native, gguf, options, config);
-}
-
-function setLayersWithStates(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
-  const { layerCount, headCountKv, states, shortConvolution } = config;
-  const counts = Int32Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 0 : headCountKv));
-  const int32 = 5;
-  native.gguf_set_arr_data(gguf, 'lfm2.attention.head_count_kv', int32, counts, counts.length);
-  native.gguf_set_val_u32(gguf, 'lfm2.shortconv.l_cache', shortConvolution?.taps ?? 0);
 }
 
 /** A small window, so that short prompts of tests are longer. */
@@ -353,6 +367,8 @@ async function writeTensor(
  * depends on the whole context. Rows of the head have different lengths, so that the best logit has a clear margin.
  */
 function fillingOf(name: string, columns: number, config: ModelConfig): Filling {
+  const ofHybrid = hybridFilling(name);
+  if (ofHybrid !== undefined) return ofHybrid;
   const matrix = 1 / Math.sqrt(columns);
   if (name === ROPE_FREQS) return { mean: 4, deviation: 0.5, rowSpread: 0 };
   // With smaller norms, the sum of the layers would be smaller than the embedding times its scale.

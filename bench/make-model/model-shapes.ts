@@ -66,6 +66,20 @@ export const shapes = {
     vocab: 32_000,
     context: 32_768,
   },
+  /** Granite 4.0 H 1B: four of its layers have attention, without RoPE. */
+  'granitehybrid-1b': {
+    architecture: 'granitehybrid',
+    layers: 40,
+    stateLayers: Array.from({ length: 40 }, (_, layer) => layer).filter((layer) => layer % 10 !== 5),
+    mamba: { taps: 4, heads: 48, headDim: 64, stateSize: 128, groups: 1 },
+    embedding: 1536,
+    heads: 12,
+    headsKv: 4,
+    headDim: 128,
+    feedForward: 4096,
+    vocab: 100_352,
+    context: 131_072,
+  },
   /** 1.9 thousand million weights in its layers, of which a token uses 0.35. */
   'qwen3moe-2b': { ...qwen3moe, layers: 24, vocab: 151_936, tied: true },
   /** Four of these layers. */

@@ -21,6 +21,8 @@ export interface ExpertConfig {
   readonly weightScale?: number;
   /** `blk.N.exp_probs_b.bias` is added to the probabilities that choose, not to those that weigh; default false. */
   readonly hasChoiceBias?: boolean;
+  /** Whether a gate multiplies the result of the shared network. */
+  readonly hasSharedGate?: boolean;
 }
 
 export type ExpertGating = 'softmax' | 'sigmoid';
@@ -116,4 +118,22 @@ class ExpertReader {
     const architecture = this.#architecture;
     throw modelFeatureUnsupported({ path, architecture, feature: 'this router', found: `${name} = ${found}` });
   }
+}
+
+/** Experts of Granite, which are as wide as the dense networks of the architecture, and may have a shared network. */
+export function readGraniteExperts(file: GgufFile, architecture: string, feedForwardLength: number): ExpertConfig {
+  const experts = readExpertConfig(file, architecture, feedForwardLength);
+  const key = `${architecture}.expert_shared_feed_forward_length`;
+  const sharedLength = file.metadata.u32(key) ?? 0;
+  if (sharedLength > 1 << 24) throw file.metadata.invalid(key, 'at most 2^24');
+  return { ...experts, feedForwardLength, ...(sharedLength === 0 ? {} : { sharedLength }) };
+}
+
+/** Experts of Qwen 3.5, which have a shared network with a gate. */
+export function readQwen35Experts(file: GgufFile, architecture: string, feedForwardLength: number): ExpertConfig {
+  const experts = readExpertConfig(file, architecture, feedForwardLength);
+  const key = `${architecture}.expert_shared_feed_forward_length`;
+  const sharedLength = file.metadata.u32(key) ?? feedForwardLength;
+  if (sharedLength < 1 || sharedLength > 1 << 24) throw file.metadata.invalid(key, 'between 1 and 2^24');
+  return { ...experts, sharedLength, hasSharedGate: true };
 }

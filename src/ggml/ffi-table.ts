@@ -154,6 +154,7 @@ export const table = {
   ggml_mul_mat: ['base', 'tensor', 'ctx', 'tensor', 'tensor'],
   ggml_mul_mat_id: ['base', 'tensor', 'ctx', 'tensor', 'tensor', 'tensor'],
   ggml_rms_norm: ['base', 'tensor', 'ctx', 'tensor', 'f32'],
+  ggml_l2_norm: ['base', 'tensor', 'ctx', 'tensor', 'f32'],
   ggml_sum_rows: ['base', 'tensor', 'ctx', 'tensor'],
   ggml_clamp: ['base', 'tensor', 'ctx', 'tensor', 'f32', 'f32'],
   ggml_soft_max: ['base', 'tensor', 'ctx', 'tensor'],

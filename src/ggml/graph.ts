@@ -135,6 +135,10 @@ export class GraphBuilder {
     const { native } = this.#device;
     return this.scale(native.ggml_tanh(this.#context, this.scale(x, 1 / cap)), cap);
   }
+  /** x / max(|x|, epsilon), for each row of ne0 elements. */
+  l2Norm(x: TensorPtr, epsilon: number): TensorPtr {
+    return this.#device.native.ggml_l2_norm(this.#context, x, epsilon);
+  }
   silu(x: TensorPtr): TensorPtr {
     return this.#device.native.ggml_silu(this.#context, x);
   }

@@ -1,18 +1,45 @@
 /**
  * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
  * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,qwen3moe,gemma3,
- * openai-moe,lfm2,deepseek2}.cpp`), so that both compute the same model.
+ * openai-moe,lfm2,deepseek2,granite-hybrid,qwen35,
+ * qwen35moe}.cpp`), so that both compute the same model.
  */
+import { type DeltaNetConfig, deltaNetElements, readDeltaNetConfig, readDeltaNetLayers } from './delta-net-config.ts';
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
-import { type ExpertConfig, readDeepseekExperts, readExpertConfig } from './expert-config.ts';
+import {
+  type ExpertConfig,
+  readDeepseekExperts,
+  readExpertConfig,
+  readGraniteExperts,
+  readQwen35Experts,
+} from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
 import { type LatentAttention, latentAttentionScale, readLatentAttention } from './latent-config.ts';
+import { type MambaConfig, mambaElements, readMambaConfig } from './mamba-config.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
 import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
-const architectures = ['llama', 'qwen2', 'qwen3', 'qwen3moe', 'gemma3', 'gpt-oss', 'lfm2', 'deepseek2'] as const;
+const architectures = [
+  'llama',
+  'qwen2',
+  'qwen3',
+  'qwen3moe',
+  'gemma3',
+  'gpt-oss',
+  'lfm2',
+  'deepseek2',
+  'granitehybrid',
+  'qwen35',
+  'qwen35moe',
+] as const;
 export type Architecture = (typeof architectures)[number];
+
+/** Architectures in which some layers have a recurrent state. Their metadata has no KV heads for these layers. */
+const hybrids: readonly Architecture[] = ['lfm2', 'granitehybrid'];
+/** Architectures whose feed-forward networks may be mixtures of experts. */
+const withExperts: readonly Architecture[] = ['qwen3moe', 'gpt-oss', 'deepseek2', 'granitehybrid', 'qwen35moe'];
+const isQwen35 = (architecture: Architecture): boolean => architecture === 'qwen35' || architecture === 'qwen35moe';
 
 export interface ModelConfig {
   readonly architecture: Architecture;
@@ -41,10 +68,18 @@ export interface ModelConfig {
   readonly states?: StateConfig;
   /** Taps of the convolutions of layers with a state. */
   readonly shortConvolution?: { readonly taps: number };
+  /** The shape of layers with a state, if they have Mamba-2. */
+  readonly mamba?: MambaConfig;
+  /** The shape of layers with a state, if they have gated delta nets. */
+  readonly deltaNet?: DeltaNetConfig;
   /** Factor of the dot product of a query and a key. */
   readonly attentionScale: number;
   /** Factor of the embeddings of tokens. */
   readonly embeddingScale: number;
+  /** Factor of what attention, mixers and networks add to the hidden states. */
+  readonly residualScale: number;
+  /** Factor of logits. */
+  readonly logitScale: number;
   /** Logits become `cap * tanh(logit / cap)`. */
   readonly finalSoftCap?: number;
   /** Every layer has `blk.N.attn_{q,k,v}.bias`. */
@@ -57,6 +92,8 @@ export interface ModelConfig {
   readonly hasQkNorm: boolean;
   /** Every layer has `blk.N.post_{attention,ffw}_norm.weight`: RMS norms of what attention and the network add. */
   readonly hasPostNorms: boolean;
+  /** `blk.N.attn_q.weight` has a gate besides each query. */
+  readonly hasGatedAttention: boolean;
   /** `blk.N.*.weight`: the norm before the feed-forward network. */
   readonly feedForwardNormName: 'ffn_norm' | 'post_attention_norm';
   /** Routers and experts have biases. */
@@ -89,14 +126,15 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const layerCount = positive('block_count');
   if (layerCount > 512) throw metadata.invalid(`${architecture}.block_count`, 'at most 512');
   const latent = architecture === 'deepseek2' ? readLatentAttention(file, architecture) : undefined;
-  const { headCountKv, stateLayers } =
+  const { headCountKv, layersWithout } =
     latent === undefined
       ? readHeadCountKv(file, architecture, layerCount, headCount)
-      : { headCountKv: 1, stateLayers: [] };
+      : { headCountKv: 1, layersWithout: [] };
   const headDim =
     latent === undefined
       ? readHeadDim(file, architecture, embeddingLength, headCount)
       : latent.rank + latent.ropeLength;
+  const stateLayers = isQwen35(architecture) ? readDeltaNetLayers(file, architecture, layerCount) : layersWithout;
   const epsilonKey = `${architecture}.attention.layer_norm_rms_epsilon`;
   const rmsEpsilon = metadata.require(epsilonKey, metadata.f32(epsilonKey));
   if (rmsEpsilon < 0) throw metadata.invalid(epsilonKey, 'not negative');
@@ -110,10 +148,9 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
   const feedForwardLength = positive('feed_forward_length');
-  const isHybrid = stateLayers.length > 0;
-  const shortConvolution = isHybrid ? { taps: readTaps(file, architecture) } : undefined;
   const vocabSize = readVocabSize(file);
   const experts = readExperts(file, architecture, { feedForwardLength, layerCount, vocabSize });
+  const scales = readScales(file, architecture);
   const config: ModelConfig = {
     architecture,
     ...(name === undefined ? {} : { name }),
@@ -130,22 +167,28 @@ export function readModelConfig(file: GgufFile): ModelConfig {
     rmsEpsilon,
     rope,
     ...(slidingWindow === undefined ? {} : { slidingWindow }),
-    ...(shortConvolution === undefined
-      ? {}
-      : { states: { layers: stateLayers, elements: (shortConvolution.taps - 1) * embeddingLength }, shortConvolution }),
+    ...(stateLayers.length === 0 ? {} : readStates(file, architecture, stateLayers, embeddingLength)),
     attentionScale: isGemma
       ? gemmaScale(layerCount, embeddingLength, headCount, headDim)
       : latent === undefined
-        ? 1 / Math.sqrt(headDim)
+        ? (scales.attention ?? 1 / Math.sqrt(headDim))
         : latentAttentionScale(file, architecture, latent, rope),
-    embeddingScale: isGemma ? Math.sqrt(embeddingLength) : 1,
+    embeddingScale: isGemma ? Math.sqrt(embeddingLength) : (scales.embedding ?? 1),
+    residualScale: scales.residual ?? 1,
+    logitScale: 1 / (scales.logits ?? 1),
     ...(finalSoftCap === 0 ? {} : { finalSoftCap }),
     hasQkvBias: file.tensors.has('blk.0.attn_q.bias'),
     hasOutputBias: isGptOss,
     hasSinks: isGptOss,
-    hasQkNorm: architecture === 'qwen3' || architecture === 'qwen3moe' || isGemma || architecture === 'lfm2',
+    hasQkNorm:
+      architecture === 'qwen3' ||
+      architecture === 'qwen3moe' ||
+      isGemma ||
+      architecture === 'lfm2' ||
+      isQwen35(architecture),
+    hasGatedAttention: isQwen35(architecture),
     hasPostNorms: isGemma,
-    feedForwardNormName: isGptOss ? 'post_attention_norm' : 'ffn_norm',
+    feedForwardNormName: isGptOss || isQwen35(architecture) ? 'post_attention_norm' : 'ffn_norm',
     hasExpertBias: isGptOss,
     tiedEmbeddings: !isGptOss && !file.tensors.has('output.weight'),
   };
@@ -153,12 +196,41 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   return config;
 }
 
-const hasExperts = (architecture: Architecture): boolean => ['qwen3moe', 'gpt-oss', 'deepseek2'].includes(architecture);
-
 /** Gemma 3 has no RoPE scaling in layers with a window. */
 function windowDefaultsOf(architecture: Architecture, rope: RopeConfig): WindowDefaults | undefined {
   if (architecture === 'gemma3') return { pattern: 6, rope: { ...rope, freqBase: 10_000, freqScale: 1 } };
   return architecture === 'gpt-oss' ? { pattern: 2, rope } : undefined;
+}
+
+/** The factors of Granite; undefined where the file has none or 0. Logits are divided by theirs. */
+function readScales({ metadata }: GgufFile, architecture: Architecture) {
+  const read = (name: string): number | undefined =>
+    architecture === 'granitehybrid' ? metadata.f32(`${architecture}.${name}`) || undefined : undefined;
+  return {
+    attention: read('attention.scale'),
+    embedding: read('embedding_scale'),
+    residual: read('residual_scale'),
+    logits: read('logit_scale'),
+  };
+}
+
+/** The layers with a state, and the shape of their mixers. */
+function readStates(
+  file: GgufFile,
+  architecture: Architecture,
+  layers: readonly number[],
+  embeddingLength: number,
+): Pick<ModelConfig, 'states' | 'mamba' | 'deltaNet' | 'shortConvolution'> {
+  if (isQwen35(architecture)) {
+    const deltaNet = readDeltaNetConfig(file, architecture);
+    return { deltaNet, states: { layers, elements: deltaNetElements(deltaNet) } };
+  }
+  if (architecture === 'granitehybrid') {
+    const mamba = readMambaConfig(file, architecture);
+    return { mamba, states: { layers, elements: mambaElements(mamba) } };
+  }
+  const taps = readTaps(file, architecture);
+  return { shortConvolution: { taps }, states: { layers, elements: (taps - 1) * embeddingLength } };
 }
 
 /** Gemma 3 27B, which llama.cpp recognizes by its 62 layers, scales by the embedding's part of a head. */
@@ -173,7 +245,12 @@ function readExperts(
 ): ExpertConfig | undefined {
   if (architecture === 'qwen3moe') return readExpertConfig(file, architecture, shape.feedForwardLength);
   if (architecture === 'gpt-oss') return readExpertConfig(file, architecture);
-  return architecture === 'deepseek2' ? readDeepseekExperts(file, architecture, shape) : undefined;
+  if (architecture === 'deepseek2') return readDeepseekExperts(file, architecture, shape);
+  if (architecture === 'qwen35moe') return readQwen35Experts(file, architecture, shape.feedForwardLength);
+  const count = file.metadata.u32(`${architecture}.expert_count`) ?? 0;
+  return architecture === 'granitehybrid' && count > 0
+    ? readGraniteExperts(file, architecture, shape.feedForwardLength)
+    : undefined;
 }
 
 function readArchitecture({ metadata, path }: GgufFile): Architecture {
@@ -189,7 +266,8 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   const refuse = (feature: string, found: string): Error =>
     modelFeatureUnsupported({ path, architecture, feature, found });
   const experts = metadata.u32(`${architecture}.expert_count`) ?? 0;
-  if (experts > 0 && !hasExperts(architecture)) throw refuse('a mixture of experts', `expert_count = ${experts}`);
+  if (experts > 0 && !withExperts.includes(architecture))
+    throw refuse('a mixture of experts', `expert_count = ${experts}`);
   const temperature = metadata.f32(`${architecture}.attention.temperature_scale`) ?? 0;
   if (temperature !== 0) throw refuse('attention temperature', `attention.temperature_scale = ${temperature}`);
   const predicted = metadata.u32(`${architecture}.nextn_predict_layers`) ?? 0;
@@ -201,7 +279,7 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
     throw refuse('a sliding window beside convolutions', 'attention.sliding_window is set');
   }
   for (const name of ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv']) {
-    if (name === 'attention.head_count_kv' && architecture === 'lfm2') continue;
+    if (name === 'attention.head_count_kv' && hybrids.includes(architecture)) continue;
     const value = metadata.entries.get(`${architecture}.${name}`);
     if (value !== undefined && 'elementType' in value) throw refuse('layers of different sizes', `${name} is an array`);
   }
@@ -222,11 +300,11 @@ function readHeadCountKv({ metadata, path }: GgufFile, architecture: Architectur
   if (counts.some((count) => count !== headCountKv && count !== 0)) {
     throw modelFeatureUnsupported({ path, architecture, feature: 'layers with different numbers of KV heads', found });
   }
-  const stateLayers = counts.flatMap((count, layer) => (count === 0 ? [layer] : []));
-  if (stateLayers.length > 0 && architecture !== 'lfm2') {
+  const layersWithout = counts.flatMap((count, layer) => (count === 0 ? [layer] : []));
+  if (layersWithout.length > 0 && !hybrids.includes(architecture)) {
     throw modelFeatureUnsupported({ path, architecture, feature: 'layers without attention', found });
   }
-  return { headCountKv, stateLayers };
+  return { headCountKv, layersWithout };
 }
 
 /** Tokens that a short convolution reads, its own token included. */

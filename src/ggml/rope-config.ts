@@ -5,11 +5,12 @@ import type { GgufFile } from './gguf.ts';
 export interface RopeConfig {
   /**
    * Pairs are adjacent elements (`normal`, as in Llama) or elements of the two halves of a head (`neox`, as in Qwen).
+   * `none`: nothing is rotated.
    */
-  readonly mode: 'normal' | 'neox';
+  readonly mode: 'normal' | 'neox' | 'none';
   /** How the model extends its context. */
   readonly scaling: 'none' | 'linear' | 'yarn';
-  /** Elements of a head that are rotated. */
+  /** Elements of a head that are rotated: all of them, or the first ones. */
   readonly dimension: number;
   readonly freqBase: number;
   /** 1 / the scaling factor. */
@@ -32,7 +33,10 @@ export function readRopeConfig(file: GgufFile, architecture: string, length: num
   const { metadata, tensors, path } = file;
   const key = (name: string): string => `${architecture}.rope.${name}`;
   const dimension = metadata.u32(key('dimension_count')) ?? length;
-  if (dimension !== length) throw metadata.invalid(key('dimension_count'), `${length}, the length of a head`);
+  if (architecture === 'qwen35' || architecture === 'qwen35moe')
+    checkSections({ metadata, path }, architecture, dimension);
+  else if (dimension !== length) throw metadata.invalid(key('dimension_count'), `${length}, the length of a head`);
+  if (dimension > length || dimension % 2 !== 0) throw metadata.invalid(key('dimension_count'), 'a part of a head');
 
   const freqBase = metadata.f32(key('freq_base')) ?? 10_000;
   if (freqBase <= 0) throw metadata.invalid(key('freq_base'), 'positive');
@@ -52,7 +56,7 @@ export function readRopeConfig(file: GgufFile, architecture: string, length: num
   const contextLength = metadata.u32(`${architecture}.context_length`) ?? 0;
   const isYarn = type === 'yarn';
   return {
-    mode: architecture === 'llama' || architecture === 'deepseek2' ? 'normal' : 'neox',
+    mode: modeOf(architecture, metadata.bool(key('scaling.finetuned'))),
     scaling: isYarn ? 'yarn' : factor === 1 ? 'none' : 'linear',
     dimension,
     freqBase,
@@ -66,6 +70,30 @@ export function readRopeConfig(file: GgufFile, architecture: string, length: num
     originalContextLength: metadata.u32(key('scaling.original_context_length')) ?? contextLength,
     hasFreqFactors: tensors.has(ROPE_FREQS),
   };
+}
+
+/**
+ * Qwen 3.5 has three kinds of positions, for text and images: pair i of a head has the position of kind i % 3, up to the
+ * kind's number of pairs. A text's positions of all kinds are equal, so its RoPE is that of other models with pairs of
+ * halves, if each pair has one of the three kinds.
+ */
+function checkSections(
+  { metadata, path }: Pick<GgufFile, 'metadata' | 'path'>,
+  architecture: string,
+  dimension: number,
+): void {
+  const key = `${architecture}.rope.dimension_sections`;
+  const sections = metadata.require(key, metadata.array(key)?.numbers);
+  const pairs = Array.from({ length: dimension / 2 }, (_, pair) => pair);
+  if (pairs.every((pair) => pair < 3 * (sections[pair % 3] ?? 0))) return;
+  const found = `rope.dimension_sections = ${sections.join(', ')} for ${dimension / 2} pairs`;
+  throw modelFeatureUnsupported({ path, architecture, feature: 'elements without a position', found });
+}
+
+/** Granite has RoPE unless `rope.scaling.finetuned` is false. */
+function modeOf(architecture: string, isFinetuned: boolean | undefined): RopeConfig['mode'] {
+  if (architecture === 'granitehybrid') return isFinetuned === false ? 'none' : 'normal';
+  return architecture === 'llama' || architecture === 'deepseek2' ? 'normal' : 'neox';
 }
 
 /**

@@ -1,8 +1,10 @@
 import { assertDefined } from '../base/assert.ts';
+import { type DeltaNetConfig, deltaNetChannels } from './delta-net-config.ts';
 import { tensorMissing, tensorShapeWrong, tensorTypeUnsupported, tensorUnexpected } from './errors.ts';
 import type { ExpertConfig } from './expert-config.ts';
 import type { GgufFile } from './gguf.ts';
 import type { LatentAttention } from './latent-config.ts';
+import { type MambaConfig, mambaChannels, mambaWidth } from './mamba-config.ts';
 import type { ModelConfig } from './model-config.ts';
 import { ROPE_FREQS } from './rope-config.ts';
 import { isWeightType, weightTypeNames } from './types.ts';
@@ -25,7 +27,7 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
       const found = `[${tensor.ne.join(', ')}]`;
       throw tensorShapeWrong({ path, tensor: name, found, expected: `[${shape.join(', ')}]` });
     }
-    const isMatrix = !hasOnlyF32(name, shape);
+    const isMatrix = shape.length > 1 && !hasOnlyF32(name);
     const isSupported = isMatrix ? isWeightType(tensor.type) : tensor.type.name === 'F32';
     if (!isSupported) {
       const supported = isMatrix ? weightTypeNames.join(', ') : 'F32';
@@ -37,9 +39,9 @@ export function checkTensors(file: GgufFile, config: ModelConfig): void {
   }
 }
 
-/** The kernels for norms, biases, sinks, frequency factors and convolutions support only F32. */
-const hasOnlyF32 = (name: string, shape: Shape): boolean =>
-  shape.length === 1 || name.endsWith('.bias') || name.endsWith('.shortconv.conv.weight');
+/** The kernels for biases, convolutions and recurrences support only F32, also for matrices. */
+export const hasOnlyF32 = (name: string): boolean =>
+  /\.(bias|shortconv\.conv\.weight|ssm_(conv1d|norm)\.weight|ssm_[ad])$/.test(name);
 
 /** Names and shapes in ggml's order: a matrix with n inputs and m outputs is [n, m], and of k experts [n, m, k]. */
 export function expectedTensors(config: ModelConfig): Map<string, Shape> {
@@ -78,7 +80,7 @@ function setAttention(set: SetShape, config: ModelConfig): void {
   const embedding = config.embeddingLength;
   const queries = config.headCount * config.headDim;
   const keys = config.headCountKv * config.headDim;
-  set('attn_q.weight', [embedding, queries]);
+  set('attn_q.weight', [embedding, config.hasGatedAttention ? 2 * queries : queries]);
   set('attn_k.weight', [embedding, keys]);
   set('attn_v.weight', [embedding, keys]);
   set('attn_output.weight', [queries, embedding]);
@@ -96,7 +98,16 @@ function setAttention(set: SetShape, config: ModelConfig): void {
 }
 
 /** A layer with a state instead of attention. */
-function setMixer(set: SetShape, { embeddingLength: embedding, shortConvolution }: ModelConfig): void {
+function setMixer(set: SetShape, config: ModelConfig): void {
+  const { embeddingLength: embedding, shortConvolution, mamba, deltaNet } = config;
+  if (deltaNet !== undefined) {
+    setDeltaNet(set, deltaNet, embedding);
+    return;
+  }
+  if (mamba !== undefined) {
+    setMamba(set, mamba, embedding);
+    return;
+  }
   const { taps } = assertDefined(shortConvolution, 'a layer with a state has a convolution');
   set('shortconv.conv.weight', [taps, embedding]);
   set('shortconv.in_proj.weight', [embedding, 3 * embedding]);
@@ -128,7 +139,7 @@ function setNetwork(set: SetShape, { embeddingLength: embedding, feedForwardLeng
 
 function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): void {
   const { embeddingLength: embedding, hasExpertBias } = config;
-  const { count, feedForwardLength, sharedLength, hasChoiceBias } = experts;
+  const { count, feedForwardLength, sharedLength, hasSharedGate, hasChoiceBias } = experts;
   set('ffn_gate_inp.weight', [embedding, count]);
   if (hasChoiceBias === true) set('exp_probs_b.bias', [count]);
   set('ffn_gate_exps.weight', [embedding, feedForwardLength, count]);
@@ -144,4 +155,30 @@ function setExperts(set: SetShape, config: ModelConfig, experts: ExpertConfig): 
   set('ffn_gate_shexp.weight', [embedding, sharedLength]);
   set('ffn_up_shexp.weight', [embedding, sharedLength]);
   set('ffn_down_shexp.weight', [sharedLength, embedding]);
+  if (hasSharedGate === true) set('ffn_gate_inp_shexp.weight', [embedding]);
+}
+
+function setMamba(set: SetShape, mamba: MambaConfig, embedding: number): void {
+  const [width, channels] = [mambaWidth(mamba), mambaChannels(mamba)];
+  set('ssm_in.weight', [embedding, width + channels + mamba.heads]);
+  set('ssm_conv1d.weight', [mamba.taps, channels]);
+  set('ssm_conv1d.bias', [channels]);
+  set('ssm_dt.bias', [mamba.heads]);
+  set('ssm_a', [1, mamba.heads]);
+  set('ssm_d', [1, mamba.heads]);
+  set('ssm_norm.weight', [width / mamba.groups, mamba.groups]);
+  set('ssm_out.weight', [width, embedding]);
+}
+
+function setDeltaNet(set: SetShape, deltaNet: DeltaNetConfig, embedding: number): void {
+  const [channels, width] = [deltaNetChannels(deltaNet), deltaNet.heads * deltaNet.headDim];
+  set('attn_qkv.weight', [embedding, channels]);
+  set('attn_gate.weight', [embedding, width]);
+  set('ssm_conv1d.weight', [deltaNet.taps, channels]);
+  set('ssm_dt.bias', [deltaNet.heads]);
+  set('ssm_a', [deltaNet.heads]);
+  set('ssm_alpha.weight', [embedding, deltaNet.heads]);
+  set('ssm_beta.weight', [embedding, deltaNet.heads]);
+  set('ssm_norm.weight', [deltaNet.headDim]);
+  set('ssm_out.weight', [width, embedding]);
 }

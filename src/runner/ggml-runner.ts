@@ -25,8 +25,9 @@ import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts'
 import { openRowMatmul } from './matmul/row-matmul.ts';
 import { anyRows, type RowRule } from './matmul/row-rule.ts';
 import { openTiledMatmul, type TiledMatmul } from './matmul/tiled-matmul.ts';
-import type { MixerShapes, Mixers } from './mixer/mixers.ts';
-import { openMixers } from './mixer/open-mixers.ts';
+import { mixerShapes } from './mixer/mixer-shapes.ts';
+import type { Mixers } from './mixer/mixers.ts';
+import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { numericsIdentity } from './numerics-identity.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
@@ -60,7 +61,7 @@ export interface GgmlRunnerOptions {
   readonly attention?: AttentionOption;
   /** ggml's repacked CPU weights; default: on. Tests compare with plain weights. */
   readonly repack?: boolean;
-  /** Kvasir's kernels for matmuls; default: on. */
+  /** Kvasir's kernels for matmuls and for layers with states; default: on. */
   readonly matmulKernels?: boolean;
   /** Called if this machine could have a kernel but works without; at most once per sentence. */
   readonly onEvent?: ((message: string) => void) | undefined;
@@ -167,7 +168,7 @@ export class GgmlRunner implements Runner {
         else otherExperts.push(matrices);
       }
       if (isExact && device.kind === 'cpu') await checkExactExperts(device, file, otherExperts);
-      const mixers = config.states === undefined ? undefined : await openMixers(device, mixerShapes(config), compile);
+      const mixers = await mixersOf(device, options);
       // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block.
       // Machines that share a store may have different CPUs and kernels.
       const numerics = await numericsIdentity(device, {
@@ -353,8 +354,13 @@ const blockOptionsOf = ({ blockSize, kvType = F16, stateCheckpointTokens }: Ggml
   checkpointTokens: stateCheckpointTokens,
 });
 
-const mixerShapes = ({ shortConvolution, embeddingLength }: ModelConfig): MixerShapes =>
-  shortConvolution === undefined ? {} : { convolution: { taps: shortConvolution.taps, channels: embeddingLength } };
+/** Of a model with states, for all of its layers, because all stages must have the same fingerprint. */
+async function mixersOf(device: ComputeDevice, options: GgmlRunnerOptions): Promise<MixerChoice | undefined> {
+  const { config, matmulKernels, onEvent } = options;
+  if (config.states === undefined) return undefined;
+  const shapes = mixerShapes(config);
+  return matmulKernels === false ? ggmlMixers(shapes) : openMixers(device, shapes, { event: onEvent });
+}
 
 /** Checks that the digest belongs to the bytes that were loaded. */
 async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<FileDigest | undefined> {

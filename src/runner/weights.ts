@@ -33,6 +33,8 @@ export interface LayerWeights {
   readonly sinks: TensorPtr | undefined;
   readonly attentionPostNorm: TensorPtr | undefined;
   readonly shortConvolution: ShortConvolutionWeights | undefined;
+  readonly mamba: MambaWeights | undefined;
+  readonly deltaNet: DeltaNetWeights | undefined;
   readonly feedForwardNorm: TensorPtr;
   /** `[embedding, experts]` of a mixture of experts. Then `gate`, `up` and `down` have a matrix of each expert. */
   readonly router: TensorPtr | undefined;
@@ -49,6 +51,42 @@ export interface LayerWeights {
   /** The network of a mixture that computes for every token. */
   readonly shared: NetworkWeights | undefined;
   readonly feedForwardPostNorm: TensorPtr | undefined;
+  /** F32 `[embedding]`: its product with a row, after a sigmoid, multiplies the row's result of `shared`. */
+  readonly sharedGate: TensorPtr | undefined;
+}
+
+/** A gated delta net. */
+export interface DeltaNetWeights {
+  /** `[embedding, ...]`: queries, keys and values. */
+  readonly qkv: TensorPtr;
+  readonly gate: TensorPtr;
+  /** F32 `[taps, channels]`. */
+  readonly kernel: TensorPtr;
+  /** `[embedding, heads]` */
+  readonly alpha: TensorPtr;
+  readonly beta: TensorPtr;
+  /** F32, one number for each head: added to alpha; and the factor of decays. */
+  readonly bias: TensorPtr;
+  readonly a: TensorPtr;
+  /** F32 `[headDim]`. */
+  readonly norm: TensorPtr;
+  readonly outProjection: TensorPtr;
+}
+
+/** Mamba-2. */
+export interface MambaWeights {
+  /** `[embedding, ...]`: the gate, the channels of the convolution, and dt of each head. */
+  readonly inProjection: TensorPtr;
+  /** F32 `[taps, channels]`. */
+  readonly kernel: TensorPtr;
+  readonly kernelBias: TensorPtr;
+  /** F32, one number for each head. */
+  readonly dtBias: TensorPtr;
+  readonly a: TensorPtr;
+  readonly d: TensorPtr;
+  /** F32 `[width / groups, groups]`. */
+  readonly norm: TensorPtr;
+  readonly outProjection: TensorPtr;
 }
 
 /** A gated convolution over the tokens just before. */
@@ -167,7 +205,9 @@ function layerWeights(store: WeightStore, config: ModelConfig, index: number): L
   return {
     attentionNorm: store.vector(name('attn_norm.weight')),
     ...(hasState ? noAttention : attentionWeights(store, config, name)),
-    shortConvolution: hasState ? shortConvolutionWeights(store, name) : undefined,
+    shortConvolution: hasState && config.shortConvolution ? shortConvolutionWeights(store, name) : undefined,
+    mamba: hasState && config.mamba ? mambaWeights(store, name) : undefined,
+    deltaNet: hasState && config.deltaNet ? deltaNetWeights(store, name) : undefined,
     attentionPostNorm: postNorm('attention'),
     feedForwardNorm: store.vector(name(`${config.feedForwardNormName}.weight`)),
     ...networkWeights(store, config, index, name),
@@ -237,6 +277,35 @@ function latentAttentionWeights(store: WeightStore, { queryRank }: LatentAttenti
   };
 }
 
+function mambaWeights(store: WeightStore, name: (part: string) => string): MambaWeights {
+  return {
+    inProjection: store.matrix(name('ssm_in.weight')),
+    kernel: store.vector(name('ssm_conv1d.weight')),
+    kernelBias: store.vector(name('ssm_conv1d.bias')),
+    dtBias: store.vector(name('ssm_dt.bias')),
+    a: store.vector(name('ssm_a')),
+    d: store.vector(name('ssm_d')),
+    norm: store.vector(name('ssm_norm.weight')),
+    outProjection: store.matrix(name('ssm_out.weight')),
+  };
+}
+
+function deltaNetWeights(store: WeightStore, name: (part: string) => string): DeltaNetWeights {
+  return {
+    qkv: store.matrix(name('attn_qkv.weight')),
+    gate: store.matrix(name('attn_gate.weight')),
+    kernel: store.vector(name('ssm_conv1d.weight')),
+    alpha: store.matrix(name('ssm_alpha.weight')),
+    beta: store.matrix(name('ssm_beta.weight')),
+    bias: store.vector(name('ssm_dt.bias')),
+    a: store.vector(name('ssm_a')),
+    norm: store.vector(name('ssm_norm.weight')),
+    outProjection: store.matrix(name('ssm_out.weight')),
+  };
+}
+
+const noShared = { shared: undefined, sharedGate: undefined };
+
 function networkWeights(store: WeightStore, config: ModelConfig, layer: number, name: NameOf) {
   const { experts } = config;
   const bias = (part: string) => (config.hasExpertBias ? store.vector(name(`${part}.bias`)) : undefined);
@@ -252,13 +321,14 @@ function networkWeights(store: WeightStore, config: ModelConfig, layer: number, 
     down: store.matrix(name(`ffn_down${suffix}.weight`)),
   });
   if (experts === undefined || layer < (experts.denseLayers ?? 0)) {
-    return { ...biases, router: undefined, ...network(''), choiceBias: undefined, shared: undefined };
+    return { ...biases, router: undefined, ...network(''), choiceBias: undefined, ...noShared };
   }
   return {
     ...biases,
     choiceBias: experts.hasChoiceBias === true ? store.vector(name('exp_probs_b.bias')) : undefined,
     shared: experts.sharedLength === undefined ? undefined : network('_shexp'),
     router: store.router(name('ffn_gate_inp.weight')),
+    sharedGate: experts.hasSharedGate === true ? store.vector(name('ffn_gate_inp_shexp.weight')) : undefined,
     gate: store.experts(name('ffn_gate_exps.weight')),
     up: store.experts(name('ffn_up_exps.weight')),
     down: store.experts(name('ffn_down_exps.weight')),

@@ -223,8 +223,9 @@ class DecoderBuilder {
   }
 
   #logits(head: OutputHead, x: TensorPtr): TensorPtr {
-    const { finalSoftCap } = this.#config;
-    const logits = this.#matmuls.multiply(head.output, this.#operations.norm(x, head.norm));
+    const { finalSoftCap, logitScale } = this.#config;
+    const product = this.#matmuls.multiply(head.output, this.#operations.norm(x, head.norm));
+    const logits = logitScale === 1 ? product : this.#graph.scale(product, logitScale);
     return finalSoftCap === undefined ? logits : this.#graph.softCap(logits, finalSoftCap);
   }
 
@@ -251,15 +252,35 @@ class DecoderBuilder {
     const positions = rows === 'all' ? this.#positions : this.#outputPositions;
     const attended =
       this.#latent === undefined
-        ? this.#attention.attend(this.#graph, index, this.#queries(layer, h, positions, window), rows)
+        ? this.#attendGated(layer, h, positions, { index, window, rows })
         : this.#latent.attend(layer, h, positions, { attention: this.#attention, index, rows });
     const output = this.#matmuls.multiply(ofAttention(layer.attentionOutput), attended);
     return layer.attentionOutputBias === undefined ? output : this.#operations.add(output, layer.attentionOutputBias);
   }
 
-  #queries(layer: LayerWeights, h: TensorPtr, positions: TensorPtr, window: number | undefined): TensorPtr {
-    const projected = this.#operations.project(ofAttention(layer.query), layer.queryBias, h);
-    return this.#operations.rotate(projected, layer.queryNorm, positions, this.#ropeOf(window));
+  #attendGated(
+    layer: LayerWeights,
+    h: TensorPtr,
+    positions: TensorPtr,
+    { index, window, rows }: Pick<AttentionKv, 'index' | 'window'> & { readonly rows: AttentionRows },
+  ): TensorPtr {
+    const operations = this.#operations;
+    const { query, gate } = this.#queryAndGate(operations.project(ofAttention(layer.query), layer.queryBias, h));
+    const q = operations.rotateHeads(query, layer.queryNorm, positions, this.#ropeOf(window));
+    const result = this.#attention.attend(this.#graph, index, q, rows);
+    return gate === undefined ? result : operations.multiply(result, this.#graph.sigmoid(gate));
+  }
+
+  /** `query`: `[headDim, heads, rows]`. With gated attention, the gate of a head follows its query. */
+  #queryAndGate(projected: TensorPtr): { readonly query: TensorPtr; readonly gate: TensorPtr | undefined } {
+    const graph = this.#graph;
+    const { headDim, headCount, hasGatedAttention } = this.#config;
+    const rows = graph.rowCountOf(projected);
+    if (!hasGatedAttention) return { query: graph.reshape3d(projected, headDim, headCount, rows), gate: undefined };
+    const bytes = headDim * F32.typeSize;
+    const half = (index: number): TensorPtr =>
+      graph.view3d(projected, [headDim, headCount, rows], [2 * bytes, 2 * bytes * headCount], index * bytes);
+    return { query: half(0), gate: graph.reshape2d(graph.contiguous(half(1)), headDim * headCount, rows) };
   }
 
   /** The mixer of a layer with a state. Its states are written although no row may be sampled. */

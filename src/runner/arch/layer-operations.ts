@@ -7,8 +7,10 @@ import { F32 } from '../../ggml/types.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { Mixers } from '../mixer/mixers.ts';
 import type { LayerStates } from '../states/layer-states.ts';
-import type { LayerWeights, NetworkWeights } from '../weights.ts';
+import type { DeltaNetWeights, LayerWeights, MambaWeights, NetworkWeights } from '../weights.ts';
+import { deltaNet } from './delta-net.ts';
 import { type ExpertVariant, expertNetwork } from './expert-network.ts';
+import { mamba } from './mamba.ts';
 
 interface OperationParts {
   readonly graph: GraphBuilder;
@@ -38,6 +40,12 @@ export class LayerOperations {
     return this.#graph.add(a, b);
   }
 
+  /** x, and `added` times the model's scale. */
+  addScaled(x: TensorPtr, added: TensorPtr): TensorPtr {
+    const { residualScale } = this.#config;
+    return this.#graph.add(x, residualScale === 1 ? added : this.#graph.scale(added, residualScale));
+  }
+
   multiply(a: TensorPtr, b: TensorPtr): TensorPtr {
     return this.#graph.multiply(a, b);
   }
@@ -54,8 +62,38 @@ export class LayerOperations {
 
   /** A convolution of each channel over its last tokens, which continues the states of the layer. */
   convolution(kernel: TensorPtr, x: TensorPtr, states: LayerStates): TensorPtr {
-    const mixers = assertDefined(this.#mixers, 'a model with states has mixers');
-    return mixers.shortConvolution(this.#graph, x, { kernel, activation: 'none' }, { states, firstElement: 0 });
+    const weights = { kernel, activation: 'none' } as const;
+    return this.#ownMixers.shortConvolution(this.#graph, x, weights, { states, firstElement: 0 });
+  }
+
+  /** The recurrence of Mamba-2, which continues the states of the layer. */
+  mamba(weights: MambaWeights, h: TensorPtr, states: LayerStates): TensorPtr {
+    const { mamba: config, rmsEpsilon } = this.#config;
+    const parts = {
+      graph: this.#graph,
+      matmuls: this.#matmuls,
+      mixers: this.#ownMixers,
+      config: assertDefined(config, 'a model with Mamba-2'),
+      rmsEpsilon,
+    };
+    return mamba(parts, weights, h, states);
+  }
+
+  /** A gated delta net, which continues the states of the layer. */
+  deltaNet(weights: DeltaNetWeights, h: TensorPtr, states: LayerStates): TensorPtr {
+    const { deltaNet: config, rmsEpsilon } = this.#config;
+    const parts = {
+      graph: this.#graph,
+      matmuls: this.#matmuls,
+      mixers: this.#ownMixers,
+      config: assertDefined(config, 'a model with delta nets'),
+      rmsEpsilon,
+    };
+    return deltaNet(parts, weights, h, states);
+  }
+
+  get #ownMixers(): Mixers {
+    return assertDefined(this.#mixers, 'a model with states has mixers');
   }
 
   /** RMS norm. */
@@ -68,9 +106,24 @@ export class LayerOperations {
     return this.#matmuls.multiply(weights.down, this.#graph.swiglu(...this.#gateAndUp(weights, h)));
   }
 
+  /** The shared network, times a gate of each row. The gate multiplies rows one by one, as routers do. */
+  gatedShared({ shared, sharedGate }: LayerWeights, h: TensorPtr): TensorPtr {
+    const graph = this.#graph;
+    const [width, rows] = [graph.columnCountOf(h), graph.rowCountOf(h)];
+    const router = assertDefined(sharedGate, 'a layer whose shared network has a gate');
+    const gate = graph.mulMat(router, graph.reshape3d(h, width, 1, rows));
+    const network = this.swiglu(assertDefined(shared, 'a layer with a shared network'), h);
+    return graph.multiply(network, graph.sigmoid(graph.reshape2d(gate, 1, rows)));
+  }
+
   /** `down(gelu(gate(h)) * up(h))` */
   geglu(weights: NetworkWeights, h: TensorPtr): TensorPtr {
     return this.#matmuls.multiply(weights.down, this.#graph.geglu(...this.#gateAndUp(weights, h)));
+  }
+
+  /** A SwiGLU network, or a mixture of them if the layer has a router. */
+  network(weights: LayerWeights, h: TensorPtr): TensorPtr {
+    return weights.router === undefined ? this.swiglu(weights, h) : this.experts(weights, h);
   }
 
   /** A mixture of SwiGLU networks, of which a router chooses some for each row. */
@@ -97,8 +150,14 @@ export class LayerOperations {
     const graph = this.#graph;
     const { headDim } = this.#config;
     const heads = graph.columnCountOf(x) / headDim;
-    let shaped = graph.reshape3d(x, headDim, heads, graph.rowCountOf(x));
-    if (norm !== undefined) shaped = this.norm(shaped, norm);
+    return this.rotateHeads(graph.reshape3d(x, headDim, heads, graph.rowCountOf(x)), norm, positions, rope);
+  }
+
+  /** The same for `[headDim, heads, rows]`. */
+  rotateHeads(x: TensorPtr, norm: TensorPtr | undefined, positions: TensorPtr, rope: RopeConfig): TensorPtr {
+    const graph = this.#graph;
+    const shaped = norm === undefined ? x : this.norm(x, norm);
+    if (rope.mode === 'none') return shaped;
     return graph.rope(shaped, positions, this.#ropeFreqs, rope);
   }
 

@@ -5,10 +5,12 @@ import type { LayerWeights } from '../weights.ts';
 import { deepseek2Layer } from './deepseek2.ts';
 import { gemma3Layer } from './gemma3.ts';
 import { gptOssLayer } from './gpt-oss.ts';
+import { granitehybridLayer, granitehybridMixer } from './granitehybrid.ts';
 import type { LayerOperations } from './layer-operations.ts';
 import { lfm2Mixer } from './lfm2.ts';
 import { llamaLayer } from './llama.ts';
 import { qwen3moeLayer } from './qwen3moe.ts';
+import { qwen35Mixer, qwen35moeLayer } from './qwen35.ts';
 
 /**
  * The part of a layer after attention. `x` is the layer's input, and `attended` the result of attention after its
@@ -31,6 +33,9 @@ export const layers: Readonly<Record<Architecture, Layer>> = {
   'gpt-oss': gptOssLayer,
   lfm2: llamaLayer,
   deepseek2: deepseek2Layer,
+  granitehybrid: granitehybridLayer,
+  qwen35: llamaLayer,
+  qwen35moe: qwen35moeLayer,
 };
 
 /**
@@ -47,4 +52,7 @@ export type Mixer = (
 /** Mixers of the architectures that have layers with a state. */
 export const mixers: Readonly<Partial<Record<Architecture, Mixer>>> = {
   lfm2: lfm2Mixer,
+  granitehybrid: granitehybridMixer,
+  qwen35: qwen35Mixer,
+  qwen35moe: qwen35Mixer,
 };

@@ -41,19 +41,29 @@ struct part {
   int64_t q_stride, k_stride, v_stride, gates_stride, heads;
 };
 
-/* The rows of a segment for LANES rows of the state, which are `from` and then `to`. */
-static __attribute__((noinline)) void compute_rows(const struct part *p, const float *from, float *to, int64_t rows,
+/* The rows of a segment for LANES rows of the state, which are `from` before them and `after` afterwards. */
+static __attribute__((noinline)) void compute_rows(const struct part *p, const float *from, float *after, int64_t rows,
                                                    float *out) {
+  float between[LANES * STATE_SIZE] __attribute__((aligned(64)));
   const vec scale = splat(1.0f / sqrtf((float)HEAD_DIM));
   for (int64_t t = 0; t < rows; t++) {
     const float *q = p->q + t * p->q_stride, *k = p->k + t * p->k_stride;
+    float *to = t == rows - 1 ? after : between;
+    prefetch_row(q + p->q_stride, STATE_SIZE);
+    prefetch_row(k + p->k_stride, STATE_SIZE);
+    prefetch_row(p->v + (t + 1) * p->v_stride, LANES);
     const vec decay = splat(p->gates[t * p->gates_stride]), beta = splat(p->gates[t * p->gates_stride + p->heads]);
+    vec qs[STATE_VECTORS], ks[STATE_VECTORS];
+    UNROLL for (int v = 0; v < STATE_VECTORS; v++) {
+      qs[v] = load(q + v * LANES);
+      ks[v] = load(k + v * LANES);
+    }
     vec total[LANES];
     for (int r = 0; r < LANES; r++) {
       vec sum[SUMS] = {0};
       UNROLL for (int v = 0; v < STATE_VECTORS; v++) {
         const vec state = load(from + r * STATE_SIZE + v * LANES) * decay;
-        sum[v % SUMS] = fma_(state, load(k + v * LANES), sum[v % SUMS]);
+        sum[v % SUMS] = fma_(state, ks[v], sum[v % SUMS]);
       }
       total[r] = joined(sum);
     }
@@ -64,9 +74,9 @@ static __attribute__((noinline)) void compute_rows(const struct part *p, const f
       vec sum[SUMS] = {0};
       UNROLL for (int v = 0; v < STATE_VECTORS; v++) {
         const vec decayed = load(from + r * STATE_SIZE + v * LANES) * decay;
-        const vec state = fma_(load(k + v * LANES), change, decayed);
+        const vec state = fma_(ks[v], change, decayed);
         store(to + r * STATE_SIZE + v * LANES, state);
-        sum[v % SUMS] = fma_(state, load(q + v * LANES), sum[v % SUMS]);
+        sum[v % SUMS] = fma_(state, qs[v], sum[v % SUMS]);
       }
       total[r] = joined(sum);
     }

@@ -11,14 +11,15 @@ export interface MixerChoice {
   readonly identity: string;
 }
 
+export const ggmlMixers = (shapes: MixerShapes): MixerChoice => ({ mixers: new GgmlMixers(shapes), identity: 'ggml' });
+
 /** Mixers by Kvasir's kernels on a CPU with a compiler, else by ggml's operations. */
 export async function openMixers(
   device: ComputeDevice,
   shapes: MixerShapes,
   options: CompileOptions = {},
 ): Promise<MixerChoice> {
-  const ggml: MixerChoice = { mixers: new GgmlMixers(shapes), identity: 'ggml' };
-  if (device.kind !== 'cpu') return ggml;
+  if (device.kind !== 'cpu') return ggmlMixers(shapes);
   try {
     const kernels = await loadMixerKernels(device, shapes, options);
     return { mixers: new NativeMixers(device.native, kernels, shapes), identity: kernels.sourceDigest };
@@ -26,6 +27,6 @@ export async function openMixers(
     const instead =
       "ggml's operations are used instead, which are slower, and the text may differ from engines that have the kernel.";
     doWithout(error, 'The kernels for recurrent layers', instead, options);
-    return ggml;
+    return ggmlMixers(shapes);
   }
 }

@@ -42,24 +42,34 @@ struct part {
   float d;
 };
 
-/* The rows of a segment for LANES channels, whose states are `from` and then `to`. */
-static __attribute__((noinline)) void compute_rows(const struct part *p, const float *from, float *to, int64_t rows,
+/* The rows of a segment for LANES channels, whose states are `from` before them and `after` afterwards. */
+static __attribute__((noinline)) void compute_rows(const struct part *p, const float *from, float *after, int64_t rows,
                                                    float *out) {
+  float between[LANES * STATE_SIZE] __attribute__((aligned(64)));
   const vec d = splat(p->d);
   for (int64_t t = 0; t < rows; t++) {
     const float *b = p->b + t * p->bc_stride, *c = p->c + t * p->bc_stride;
+    float *to = t == rows - 1 ? after : between;
+    prefetch_row(b + p->bc_stride, STATE_SIZE);
+    prefetch_row(c + p->bc_stride, STATE_SIZE);
+    prefetch_row(p->x + (t + 1) * p->x_stride, LANES);
     const vec x = load(p->x + t * p->x_stride);
     const vec decay = splat(p->gates[t * p->gates_stride + p->heads]);
     float input[LANES];
     store(input, x * splat(p->gates[t * p->gates_stride]));
+    vec bs[STATE_VECTORS], cs[STATE_VECTORS];
+    UNROLL for (int v = 0; v < STATE_VECTORS; v++) {
+      bs[v] = load(b + v * LANES);
+      cs[v] = load(c + v * LANES);
+    }
     vec total[LANES];
     for (int r = 0; r < LANES; r++) {
       const vec own = splat(input[r]);
       vec sum[SUMS] = {0};
       UNROLL for (int v = 0; v < STATE_VECTORS; v++) {
-        const vec state = fma_(load(from + r * STATE_SIZE + v * LANES), decay, load(b + v * LANES) * own);
+        const vec state = fma_(load(from + r * STATE_SIZE + v * LANES), decay, bs[v] * own);
         store(to + r * STATE_SIZE + v * LANES, state);
-        sum[v % SUMS] = fma_(state, load(c + v * LANES), sum[v % SUMS]);
+        sum[v % SUMS] = fma_(state, cs[v], sum[v % SUMS]);
       }
       total[r] = joined(sum);
     }

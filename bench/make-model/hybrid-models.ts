@@ -1,0 +1,115 @@
+/** What models with recurrent states have besides the others: metadata, and the values of their tensors. */
+import { type DeltaNetConfig, deltaNetElements } from '../../src/ggml/delta-net-config.ts';
+import type { GgufPtr, NativeApi } from '../../src/ggml/ffi.ts';
+import { type MambaConfig, mambaElements, mambaWidth } from '../../src/ggml/mamba-config.ts';
+import type { Architecture, ModelConfig } from '../../src/ggml/model-config.ts';
+import type { ModelOptions } from './model-maker.ts';
+import type { Filling } from './random-rows.ts';
+
+const hybrids: readonly Architecture[] = ['lfm2', 'granitehybrid', 'qwen35', 'qwen35moe'];
+export const isQwen35 = (architecture: Architecture): boolean =>
+  architecture === 'qwen35' || architecture === 'qwen35moe';
+export const isHybrid = (architecture: Architecture): boolean => hybrids.includes(architecture);
+
+/** Factors of Granite that are not those of other models. */
+const scales = { attention: 0.1, embedding: 3, residual: 0.5, logits: 4 };
+
+/**
+ * Options of a granitehybrid or qwen35 whose states are hardly smaller than K and V of 16 tokens, so that blocks have 16
+ * tokens.
+ */
+export const smallStates: Partial<ModelOptions> = {
+  embedding: 128,
+  feedForward: 256,
+  heads: 8,
+  headsKv: 8,
+  headDim: 160,
+  mamba: { taps: 4, heads: 4, headDim: 64, stateSize: 64, groups: 1 },
+};
+
+type HybridConfig = Pick<ModelConfig, 'states' | 'shortConvolution' | 'mamba' | 'deltaNet'>;
+
+/** The layers with states. */
+export function hybridConfig(options: ModelOptions, layerCount: number, embeddingLength: number): HybridConfig {
+  if (!isHybrid(options.architecture)) return {};
+  const layers = options.stateLayers ?? Array.from({ length: layerCount }, (_, i) => i).filter((i) => i % 3 < 2);
+  if (options.architecture === 'lfm2') {
+    const { taps = 3 } = options;
+    return { shortConvolution: { taps }, states: { layers, elements: (taps - 1) * embeddingLength } };
+  }
+  if (isQwen35(options.architecture)) {
+    const deltaNet: DeltaNetConfig = options.deltaNet ?? { taps: 4, heads: 4, keyHeads: 2, headDim: 64 };
+    return { deltaNet, states: { layers, elements: deltaNetElements(deltaNet) } };
+  }
+  const mamba: MambaConfig = options.mamba ?? { taps: 4, heads: 8, headDim: 64, stateSize: 64, groups: 1 };
+  return { mamba, states: { layers, elements: mambaElements(mamba) } };
+}
+
+/** Granite's factors, as the configuration has them. */
+export function scalesOf({ architecture }: ModelOptions): Partial<ModelConfig> {
+  if (architecture !== 'granitehybrid') return {};
+  return {
+    attentionScale: scales.attention,
+    embeddingScale: scales.embedding,
+    residualScale: scales.residual,
+    logitScale: 1 / scales.logits,
+  };
+}
+
+export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
+  const { architecture, layerCount, headCountKv, states, shortConvolution, mamba, experts } = config;
+
+  const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, `${architecture}.${name}`, value);
+  if (config.deltaNet !== undefined) {
+    setDeltaNetMetadata(native, gguf, config, config.deltaNet);
+    return;
+  }
+  const counts = Int32Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 0 : headCountKv));
+  const int32 = 5;
+  native.gguf_set_arr_data(gguf, `${architecture}.attention.head_count_kv`, int32, counts, counts.length);
+  if (shortConvolution !== undefined) u32('shortconv.l_cache', shortConvolution.taps);
+  if (mamba !== undefined) {
+    u32('ssm.conv_kernel', mamba.taps);
+    u32('ssm.inner_size', mambaWidth(mamba));
+    u32('ssm.state_size', mamba.stateSize);
+    u32('ssm.time_step_rank', mamba.heads);
+    u32('ssm.group_count', mamba.groups);
+  }
+  if (architecture !== 'granitehybrid') return;
+  const f32 = (name: string, value: number): void => native.gguf_set_val_f32(gguf, `${architecture}.${name}`, value);
+  f32('attention.scale', scales.attention);
+  f32('embedding_scale', scales.embedding);
+  f32('residual_scale', scales.residual);
+  f32('logit_scale', scales.logits);
+  native.gguf_set_val_bool(gguf, `${architecture}.rope.scaling.finetuned`, config.rope.mode !== 'none');
+  if (experts?.sharedLength !== undefined) u32('expert_shared_feed_forward_length', experts.sharedLength);
+}
+
+function setDeltaNetMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig, deltaNet: DeltaNetConfig): void {
+  const { architecture, layerCount, headCountKv, states, experts, rope } = config;
+  const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, `${architecture}.${name}`, value);
+  const [int32, bool] = [5, 7];
+  u32('attention.head_count_kv', headCountKv);
+  const listed = Uint8Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 1 : 0));
+  // The pattern of each third layer has a shorter form.
+  if (listed.every((isState, i) => (isState === 1) === ((i + 1) % 3 !== 0))) u32('full_attention_interval', 3);
+  else native.gguf_set_arr_data(gguf, `${architecture}.attention.recurrent_layers`, bool, listed, listed.length);
+  u32('ssm.conv_kernel', deltaNet.taps);
+  u32('ssm.inner_size', deltaNet.heads * deltaNet.headDim);
+  u32('ssm.state_size', deltaNet.headDim);
+  u32('ssm.time_step_rank', deltaNet.heads);
+  u32('ssm.group_count', deltaNet.keyHeads);
+  const pairs = rope.dimension / 2;
+  const sections = Int32Array.of(...[0, 1, 2].map((kind) => Math.ceil((pairs - kind) / 3)), 0);
+  native.gguf_set_arr_data(gguf, `${architecture}.rope.dimension_sections`, int32, sections, sections.length);
+  if (experts?.sharedLength !== undefined) u32('expert_shared_feed_forward_length', experts.sharedLength);
+}
+
+/** Of tensors that other models do not have: states decay within some tens of tokens. */
+export function hybridFilling(name: string): Filling | undefined {
+  if (name.endsWith('.ssm_a')) return { mean: -1, deviation: 0.3, rowSpread: 0 };
+  if (name.endsWith('.ssm_d')) return { mean: 1, deviation: 0.3, rowSpread: 0 };
+  if (name.endsWith('.ssm_dt.bias')) return { mean: -2, deviation: 0.5, rowSpread: 0 };
+  if (name.endsWith('.ssm_conv1d.weight')) return { mean: 0, deviation: 0.7, rowSpread: 0 };
+  return undefined;
+}
