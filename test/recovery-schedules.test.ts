@@ -27,7 +27,7 @@ import {
   type RunOptions,
   type RunResult,
 } from './support/recovery-harness.ts';
-import { type ModelOptions, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -62,6 +62,16 @@ const subjects: readonly Subject[] = [
   { name: 'a random gemma3', model: tiny({ architecture: 'gemma3', type: 'Q8_0' }), ranks: 1 },
   { name: 'a random gemma3 with three groups', model: tiny(unequal), ranks: 1 },
   { name: 'a random gpt-oss', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 1 },
+  {
+    name: 'a random granitehybrid',
+    model: tiny({ architecture: 'granitehybrid', type: 'Q8_0', layers: 3, ...smallStates }),
+    ranks: 1,
+  },
+  {
+    name: 'a random qwen35',
+    model: tiny({ architecture: 'qwen35', type: 'Q8_0', layers: 3, ...smallStates }),
+    ranks: 1,
+  },
   { name: 'a random lfm2', model: tiny({ architecture: 'lfm2', type: 'Q8_0' }), ranks: 1 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2 },
   { name: 'a random qwen3 on two ranks', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 2 },
@@ -192,7 +202,12 @@ class Workload {
     // In a small pool, a block may be evicted before the next request that has it arrives.
     const isCompared = isRegular && schedule.blocks === undefined && (hasOneGroup || schedule.isSequential === true);
     const minimum = hasOneGroup ? this.#minimum(result) : this.#minimumInGroups(result);
-    if (isCompared) expect(computedTokens, 'I3').toBe(minimum);
+    if (!isCompared) return { result, isCompared, comparedBlocks };
+    if (schedule.store?.mode === 'sync' && this.#harness.groups.some(({ kind }) => kind === 'state')) {
+      // In a step whose states fail to load, tokens before them are computed for other groups. Their running state is not kept.
+      expect(computedTokens, 'I3').toBeGreaterThanOrEqual(minimum);
+      expect(computedTokens, 'I3').toBeLessThanOrEqual(minimum + result.failedBlocks * blockSize);
+    } else expect(computedTokens, 'I3').toBe(minimum);
     return { result, isCompared, comparedBlocks };
   }
 
