@@ -100,7 +100,7 @@ function answerOf(body: string, isStream: boolean): Answer {
 
 /** The minimum of computed tokens for a prompt with all blocks stored but these, and 40 output tokens. */
 function needed(promptTokens: number, missing: readonly number[] | 'all'): number {
-  const keys = Array.from({ length: Math.floor(promptTokens / BLOCK) }, (_, block) => `${block}`);
+  const keys = Array.from({ length: Math.floor(promptTokens / BLOCK) }, (_, block) => `0-${block}`);
   const available = keys.filter((_, block) => missing !== 'all' && !missing.includes(block));
   return neededTokens([{ tokenCount: promptTokens, keys, outputTokens: 40 }], new Set(available), BLOCK);
 }
