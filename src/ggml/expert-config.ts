@@ -11,7 +11,7 @@ export interface ExpertConfig {
   readonly feedForwardLength: number;
   /** First layers that have one network instead; default 0. */
   readonly denseLayers?: number;
-  /** The hidden width of the network that computes for every token besides the experts; default: there is none. */
+  /** The hidden width of the shared network, which computes every token. Default: no shared network. */
   readonly sharedLength?: number;
   /** The function that makes probabilities of the router's results; default `softmax`. */
   readonly gating?: ExpertGating;

@@ -277,7 +277,7 @@ function latentAttentionWeights(store: WeightStore, { queryRank }: LatentAttenti
   };
 }
 
-function mambaWeights(store: WeightStore, name: (part: string) => string): MambaWeights {
+function mambaWeights(store: WeightStore, name: NameOf): MambaWeights {
   return {
     inProjection: store.matrix(name('ssm_in.weight')),
     kernel: store.vector(name('ssm_conv1d.weight')),
@@ -290,7 +290,7 @@ function mambaWeights(store: WeightStore, name: (part: string) => string): Mamba
   };
 }
 
-function deltaNetWeights(store: WeightStore, name: (part: string) => string): DeltaNetWeights {
+function deltaNetWeights(store: WeightStore, name: NameOf): DeltaNetWeights {
   return {
     qkv: store.matrix(name('attn_qkv.weight')),
     gate: store.matrix(name('attn_gate.weight')),
