@@ -1,0 +1,56 @@
+import { resolve } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { summaryOf, type TestReport } from './test-summary.ts';
+
+const test = (fullName: string, status: string, failureMessages: string[] = [], skipReason?: string) => ({
+  fullName,
+  status,
+  failureMessages,
+  meta: { ...(skipReason !== undefined && { skipReason }) },
+});
+const file = (name: string, assertionResults: ReturnType<typeof test>[], message = '') => ({
+  name: resolve(name),
+  message,
+  status: message || assertionResults.some(({ status }) => status === 'failed') ? 'failed' : 'passed',
+  assertionResults,
+});
+const summary = (...testResults: TestReport['testResults']): string[] =>
+  summaryOf({
+    numPassedTests: testResults.flatMap((one) => one.assertionResults).filter(({ status }) => status === 'passed')
+      .length,
+    testResults,
+  });
+
+describe('summary of a run of the tests', () => {
+  it('counts passed tests', () => {
+    expect(summary(file('a.test.ts', [test('x', 'passed'), test('y', 'passed')]))).toEqual([
+      '2 passed, 0 failed, 0 skipped',
+    ]);
+  });
+
+  it('prints skipped tests once for each file and reason', () => {
+    const skipped = [test('x', 'skipped', [], 'no AMX'), test('y', 'pending', [], 'no AMX'), test('z', 'skipped')];
+    expect(summary(file('a.test.ts', skipped))).toEqual([
+      'skipped: 2 of a.test.ts: no AMX',
+      'skipped: 1 of a.test.ts: a suite failed before the test',
+      '0 passed, 0 failed, 3 skipped',
+    ]);
+  });
+
+  it('prints failed tests with the start of their error directly before the counts', () => {
+    const long = Array.from({ length: 40 }, (_, line) => `line ${line}`).join('\n');
+    const lines = summary(file('a.test.ts', [test('x', 'failed', [long]), test('y', 'skipped', [], 'no AMX')]));
+    expect(lines.slice(0, 3)).toEqual(['skipped: 1 of a.test.ts: no AMX', 'FAILED: a.test.ts: x', '    line 0']);
+    expect(lines.slice(-2)).toEqual(['    line 11', '0 passed, 1 failed, 1 skipped']);
+  });
+
+  it('counts a file that could not run as failed', () => {
+    const broken = file('a.test.ts', [test('x', 'skipped')], 'Cannot find module');
+    expect(summary(broken, file('b.test.ts', [test('y', 'passed')]))).toEqual([
+      'skipped: 1 of a.test.ts: a suite failed before the test',
+      'FAILED: a.test.ts',
+      '    Cannot find module',
+      '1 passed, 1 failed, 1 skipped',
+    ]);
+  });
+});
