@@ -8,6 +8,8 @@ const filesOf = (...folders: string[]): string[] =>
 /** Tests of compiled kernels change `process.env`. */
 const native = filesOf('src/native');
 const connector = filesOf('src/connector');
+/** Tests that count threads of the process that are blocked. */
+const threads = ['src/connector/fault/fault-hung.test.ts', 'src/connector/tier/disk/tier-disk-dead.test.ts'];
 const support = filesOf('test/support');
 const modules = '**/node_modules/**';
 
@@ -42,7 +44,17 @@ export default defineConfig({
       // `scripts/connector-coverage.ts` reads the branch coverage of these files, which share processes too.
       {
         extends: true,
-        test: { name: 'connector', include: connector, setupFiles: 'test/support/branch-coverage.ts', isolate: false },
+        test: {
+          name: 'connector',
+          include: connector,
+          exclude: [...threads, modules],
+          setupFiles: 'test/support/branch-coverage.ts',
+          isolate: false,
+        },
+      },
+      {
+        extends: true,
+        test: { name: 'connector-alone', include: threads, setupFiles: 'test/support/branch-coverage.ts' },
       },
     ],
   },

@@ -51,7 +51,7 @@ else
 
 function runTests(): void {
   const env = { ...process.env, KVASIR_COVERAGE: folder };
-  const { status } = spawnSync('npx', ['vitest', 'run', '--project', 'connector'], { stdio: 'inherit', env });
+  const { status } = spawnSync('npx', ['vitest', 'run', '--project', 'connector*'], { stdio: 'inherit', env });
   if (status !== 0) process.exit(1);
 }
 

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
@@ -45,6 +45,13 @@ export class S3Server {
 
   createBucket(name: string): void {
     mkdirSync(join(this.#root, name));
+  }
+
+  /** At one moment: a request finds the whole bucket or none. */
+  removeBucket(name: string): void {
+    const removed = `${this.#root}-removed-${name}`;
+    renameSync(join(this.#root, name), removed);
+    rmSync(removed, { recursive: true });
   }
 
   /** The files of a bucket. */

@@ -1,6 +1,5 @@
 /** An S3 server that dies, stops, restarts, never answers or is interrupted in the middle of an answer. */
 import { once, setMaxListeners } from 'node:events';
-import { rmSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { HoldingProxy } from '../../../../test/support/holding-proxy.ts';
@@ -225,7 +224,7 @@ describe('an S3 server', () => {
       event: (text) => events.push(text),
     });
     await putAll(tier);
-    rmSync(server.pathOf('short-lived'), { recursive: true });
+    server.removeBucket('short-lived');
     for (const key of keys.slice(0, 3)) await expect(tier.load(key, block(), never)).rejects.toMatchObject(failed);
     await expect(put(tier, suiteKey('new'))).rejects.toMatchObject(failed);
     await expect(tier.has([suiteKey('unknown')], never)).rejects.toMatchObject(failed);
