@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { AssertionError } from '../../base/assert.ts';
 import { formatBytes } from '../../base/bytes.ts';
+import { mapMemory } from '../../base/map-memory.ts';
 import type {
   KvConnector,
   KvTransferConfig,
@@ -12,6 +13,7 @@ import type {
 import { kvConfigInvalid, tiersInvalid } from '../errors.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { neverOpens } from '../tier/circuit-breaker.ts';
+import { MemoryAhead } from '../tier/host/memory-ahead.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
@@ -98,7 +100,13 @@ export class OffloadingConnector implements KvConnector {
       for (const secondary of secondaries) void secondary.close();
       throw error;
     }
-    const stack = new TierStack({ host, secondaries, buffers, clock, timers, pace });
+    const memoryAhead = new MemoryAhead({
+      nextPiece: () => host.nextUnmapped(),
+      map: mapMemory,
+      isBusy: () => pace.isLoading || cpus.isBusy,
+      timers,
+    });
+    const stack = new TierStack({ host, memoryAhead, secondaries, buffers, clock, timers, pace });
     return new TierWorker(stack, context, {
       loadsAtOnce,
       savesAtOnce,

@@ -5,7 +5,7 @@ import { StagingBuffers } from '../tier/staging-buffers.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteIdentity } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
 import { SecondaryTier, type SecondaryTierOptions } from './secondary-tier.ts';
-import { TierStack } from './tier-stack.ts';
+import { TierStack, type TierStackOptions } from './tier-stack.ts';
 
 export interface StackUnderTest {
   readonly stack: TierStack;
@@ -19,9 +19,9 @@ export interface StackUnderTest {
 export function newStack(
   hostBlocks: number,
   tiers: readonly Tier[],
-  options: Partial<SecondaryTierOptions> & { readonly closeTimeoutMs?: number } = {},
+  options: Partial<SecondaryTierOptions> & Pick<TierStackOptions, 'closeTimeoutMs' | 'memoryAhead'> = {},
 ): StackUnderTest {
-  const { clock = systemClock, timers = systemTimers, closeTimeoutMs = 60_000 } = options;
+  const { clock = systemClock, timers = systemTimers, closeTimeoutMs = 60_000, pace, memoryAhead } = options;
   const host = new HostTier({ identity: suiteIdentity, maxBytes: hostBlocks * storedBlockBytes });
   const buffers = new StagingBuffers(suiteBlockBytes, 32 * suiteBlockBytes);
   const times = { clock, timers };
@@ -36,7 +36,15 @@ export function newStack(
         ...options,
       }),
   );
-  const stack = new TierStack({ host, secondaries, buffers, ...times, closeTimeoutMs });
+  const stack = new TierStack({
+    host,
+    secondaries,
+    buffers,
+    ...times,
+    closeTimeoutMs,
+    ...(pace === undefined ? {} : { pace }),
+    ...(memoryAhead === undefined ? {} : { memoryAhead }),
+  });
   const whenWritten = async (): Promise<void> => {
     await Promise.all(secondaries.map((secondary) => secondary.whenWritten()));
   };

@@ -9,6 +9,7 @@ import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultRule, faultRule } from '../fault/fault-rules.ts';
 import { systemTimers } from '../system-timers.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
+import { MemoryAhead } from '../tier/host/memory-ahead.ts';
 import { HostTier } from '../tier/host/tier-host.ts';
 import {
   storedBlockBytes,
@@ -20,6 +21,7 @@ import {
 } from '../tier/tier.suite.ts';
 import type { Tier } from '../tier/tier.ts';
 import { newStack } from './stack-under-test.suite.ts';
+import { WritePace } from './write-pace.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kvasir-stack-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -186,6 +188,73 @@ describe('TierStack', () => {
     expect(await b.has([suiteKey(1)], open)).toEqual([true]);
     expect(await bare.has([suiteKey(1)], open)).toEqual([false]);
     await stack.close();
+  });
+
+  it('while a block loads, no block is written to any tier, and afterwards all of them are', async () => {
+    const time = new ManualTime();
+    const pace = new WritePace({ clock: time, timers: time, isBusy: () => false, busyShare: 0.01 });
+    const calls: string[] = [];
+    const logged = (bare: Tier, whenLoaded: Promise<void>): Tier => ({
+      ...slow(bare, time, 0),
+      load: async (key, into, signal) => {
+        calls.push(`${bare.name} loads`);
+        await whenLoaded;
+        return bare.load(key, into, signal);
+      },
+      store: (key, bytes, signal) => {
+        calls.push(`${bare.name} stores`);
+        return bare.store(key, bytes, signal);
+      },
+    });
+    const bare = ['a', 'b'].map((name) => new HostTier({ identity: suiteIdentity, maxBytes: 1e6, name }));
+    let goOn = (): void => undefined;
+    const whenLoaded = new Promise<void>((resolve) => {
+      goOn = resolve;
+    });
+    const tiers = bare.map((tier) => logged(tier, whenLoaded));
+    const { stack, whenWritten } = newStack(9, tiers, { clock: time, timers: time, pace });
+    bare[0]!.storeNow(suiteKey('old'), suiteBytes(suiteKey('old')));
+    const loading = loads(stack, 'old');
+    while (calls.length === 0) await nextTurn();
+    for (const i of [1, 2, 3]) expect(await put(stack, i)).toBe('stored');
+    time.advance(1_000);
+    await nextTurn();
+    expect(calls).toEqual(['a loads']);
+    goOn();
+    expect(await loading).toBe('a');
+    time.advance(100);
+    await whenWritten();
+    for (const { name } of bare) expect(calls.filter((call) => call === `${name} stores`)).toHaveLength(3);
+    expect(calls).toHaveLength(7);
+    await stack.close();
+  });
+
+  it('maps memory of host memory ahead after it opens and after a store, and not after it is closed', async () => {
+    const time = new ManualTime();
+    const mapped: number[] = [];
+    const memoryAhead = new MemoryAhead({
+      nextPiece: () => (mapped.length % 2 === 0 ? new Uint8Array(1) : undefined),
+      map: (piece) => {
+        mapped.push(piece.length);
+        return Promise.resolve(true);
+      },
+      isBusy: () => false,
+      timers: time,
+    });
+    const { stack } = newStack(9, [], { memoryAhead });
+    time.advance(100);
+    await nextTurn();
+    expect(mapped).toEqual([1]);
+    mapped.push(0);
+    await put(stack, 1);
+    time.advance(100);
+    await nextTurn();
+    expect(mapped).toEqual([1, 0, 1]);
+    mapped.push(0);
+    await put(stack, 2);
+    await stack.close();
+    time.advance(100);
+    expect(mapped).toEqual([1, 0, 1, 0]);
   });
 
   /** The stores of this tier take `storeMs`. */

@@ -4,6 +4,7 @@ import type { BlockKey } from '../block-key.ts';
 import type { PlaceChange } from '../connector.ts';
 import { tierClosed } from '../errors.ts';
 import type { LoadFailureReason } from '../reasons.ts';
+import type { MemoryAhead } from '../tier/host/memory-ahead.ts';
 import type { HostTier } from '../tier/host/tier-host.ts';
 import type { LookupAnswers } from '../tier/look-up.ts';
 import { OpenCalls } from '../tier/open-calls.ts';
@@ -16,6 +17,8 @@ import type { WritePace } from './write-pace.ts';
 
 export interface TierStackOptions {
   readonly host: HostTier;
+  /** Maps the memory of the host tier. The stack wakes it, also at once, and closes it. */
+  readonly memoryAhead?: MemoryAhead;
   /** In the order in which they are tried. */
   readonly secondaries: readonly SecondaryTier[];
   /** Of the secondaries' loads. */
@@ -56,6 +59,7 @@ export class TierStack implements TamperableTier {
     this.#secondaries = options.secondaries;
     this.#buffers = options.buffers;
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
+    options.memoryAhead?.wake();
   }
 
   has(keys: readonly BlockKey[], signal: AbortSignal): Promise<LookupAnswers> {
@@ -120,6 +124,7 @@ export class TierStack implements TamperableTier {
       signal.throwIfAborted();
       const startedMs = this.#options.clock.nowMs();
       const answer = this.#host.storeNow(key, bytes);
+      this.#options.memoryAhead?.wake();
       if (answer === 'stored') {
         this.#hostMeter.stored(bytes.length, this.#options.clock.nowMs() - startedMs);
         for (const secondary of this.#secondaries) secondary.offer(key);
@@ -177,6 +182,7 @@ export class TierStack implements TamperableTier {
   async close(): Promise<void> {
     const timeoutMs = this.#options.closeTimeoutMs ?? defaultCloseTimeoutMs;
     const calls = this.#calls.close();
+    this.#options.memoryAhead?.close();
     await this.#whileWriting(timeoutMs);
     this.#options.pace?.close();
     const closing = Promise.all(this.#secondaries.map((secondary) => secondary.close()));

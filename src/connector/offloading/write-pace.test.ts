@@ -61,18 +61,34 @@ describe('WritePace', () => {
     expect(begun.length - before).toBe(10);
   });
 
-  it('while blocks load, the share holds also if the engine does not compute and CPUs are idle', () => {
-    const { pace, time } = newPace({ busyShare: 0.01, isBusy: false });
+  it('while blocks load, no write starts, also if the engine does not compute and CPUs are idle', () => {
+    const { pace, time } = newPace({ isBusy: false });
     pace.beginLoad();
     pace.beginLoad();
     const begun = writer(pace, time, 1);
     time.advance(60);
     pace.endLoad();
-    time.advance(30);
-    expect(begun).toEqual([0]);
+    time.advance(1_900);
+    expect(begun).toEqual([]);
+    expect(time.pending).toBe(1);
     pace.endLoad();
     time.advance(60);
     expect(begun.length).toBeGreaterThan(9);
+  });
+
+  it('if blocks load for longer than two seconds without a gap, writes take their share', () => {
+    const { pace, time } = newPace({ busyShare: 0.01, isBusy: false });
+    pace.beginLoad();
+    const begun = writer(pace, time, 1);
+    for (let load = 0; load < 30; load++) {
+      time.advance(100);
+      pace.beginLoad();
+      pace.endLoad();
+    }
+    expect(begun[0]).toBeGreaterThanOrEqual(2_000);
+    expect(begun[0]).toBeLessThanOrEqual(2_050);
+    expect(begun.length).toBeGreaterThan(7);
+    expect(begun.length).toBeLessThanOrEqual(11);
   });
 
   it('the share holds for slow writes, too', () => {

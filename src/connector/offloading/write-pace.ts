@@ -17,6 +17,11 @@ const forwardGapMs = 50;
 const hungMs = 1_000;
 /** The longest pause. */
 const pauseMaxMs = 10_000;
+/**
+ * No write starts during the first two seconds of loads. The loads of one request have about this time by default. If blocks load
+ * for longer without a gap, many requests load, and writes get their share again.
+ */
+const loadsAloneMs = 2_000;
 
 /**
  * Decides when blocks may be written to the tiers below host memory. Writes need CPU time for system calls, copies and
@@ -25,6 +30,7 @@ const pauseMaxMs = 10_000;
  *
  *     the engine is idle, or a CPU is idle:          writes start at once
  *     the machine is saturated, or blocks load:      one write of all tiers at a time, and a pause after each write
+ *     blocks load, for the first two seconds:        no write starts
  *
  *         write        pause        write        pause           busyShare = write / (write + pause)
  *         |###|-----------------------|###|--------------------
@@ -40,6 +46,8 @@ export class WritePace {
   #computedAtMs = Number.NEGATIVE_INFINITY;
   /** In progress. */
   #loads = 0;
+  /** Since when blocks load without a gap. */
+  #loadingSinceMs = Number.NEGATIVE_INFINITY;
   /** While the machine is saturated, the next write starts at this time or later. */
   #nextAtMs = Number.NEGATIVE_INFINITY;
   #timer: Timer | undefined;
@@ -57,12 +65,16 @@ export class WritePace {
 
   /** A load begins. A request waits for it, and writes would delay it: both use the event loop, and perhaps the same tier. */
   beginLoad(): void {
-    this.#loads++;
+    if (this.#loads++ === 0) this.#loadingSinceMs = this.#nowMs;
   }
 
   endLoad(): void {
     assert(this.#loads > 0, 'a load ends that did not begin');
     this.#loads--;
+  }
+
+  get isLoading(): boolean {
+    return this.#loads > 0;
   }
 
   /**
@@ -101,7 +113,11 @@ export class WritePace {
   #mayBegin(): boolean {
     if (this.#isClosed) return false;
     if (!this.#isSaturated()) return true;
-    return !this.#isWriting && this.#nowMs >= this.#nextAtMs;
+    return !this.#areLoadsAlone && !this.#isWriting && this.#nowMs >= this.#nextAtMs;
+  }
+
+  get #areLoadsAlone(): boolean {
+    return this.isLoading && this.#nowMs - this.#loadingSinceMs < loadsAloneMs;
   }
 
   get #isWriting(): boolean {
@@ -112,7 +128,7 @@ export class WritePace {
   #isSaturated(): boolean {
     const { isBusy, busyShare } = this.#options;
     if (busyShare === 1) return false;
-    if (this.#loads > 0) return true;
+    if (this.isLoading) return true;
     if (!this.#isComputing && this.#nowMs - this.#computedAtMs >= forwardGapMs) return false;
     return isBusy();
   }
@@ -122,7 +138,8 @@ export class WritePace {
     this.#timer = undefined;
     if (this.#waiting.size === 0) return;
     // Not later than after a gap, because the engine may be idle by then.
-    const pauseMs = this.#isWriting ? forwardGapMs : Math.min(this.#nextAtMs - this.#nowMs, forwardGapMs);
+    const isBlocked = this.#isWriting || this.#areLoadsAlone;
+    const pauseMs = isBlocked ? forwardGapMs : Math.min(this.#nextAtMs - this.#nowMs, forwardGapMs);
     this.#timer = this.#options.timers.after(Math.max(0, pauseMs), () => {
       this.#callWaiting();
       this.#startTimer();

@@ -150,6 +150,11 @@ export class HostTier implements TamperableTier {
     this.#policy.touch(keys);
   }
 
+  /** The next piece of memory for blocks to come that is not mapped, as in `SlotArenas`. */
+  nextUnmapped(): Uint8Array | undefined {
+    return this.#isClosed ? undefined : this.#slots.nextUnmapped();
+  }
+
   /**
    * The payload in its slot, without a copy and not verified; undefined if it is missing. Until `unpin` was called as
    * often as `pin`, the block is not evicted and its slot is not used for another block, also after `delete`.

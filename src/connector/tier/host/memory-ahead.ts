@@ -1,0 +1,76 @@
+import type { Timer, Timers } from '../../timers.ts';
+
+export interface MemoryAheadOptions {
+  /** The next piece of memory that will be used and is not mapped; undefined: enough is mapped. Returns each piece once. */
+  readonly nextPiece: () => Uint8Array | undefined;
+  /** Maps the piece on another thread and does not change its content. False: the system cannot do this. */
+  readonly map: (piece: Uint8Array) => Promise<boolean>;
+  /** Whether the machine has other work. */
+  readonly isBusy: () => boolean;
+  readonly timers: Timers;
+}
+
+/** As often as `IdleCpus` measures. */
+const pollMs = 100;
+/** On a machine that is busy for longer, the next use of memory starts again. */
+const pollsMax = 100;
+
+/**
+ * Maps memory before it is used, piece by piece, while the machine is idle. The first write to a page of new memory takes
+ * several times as long as the copy itself, because the system maps the page. On the path of a step, the forward pass
+ * would wait for that.
+ *
+ *     resting --wake--> waiting --idle--> mapping a piece --> mapping the next piece ... --> resting
+ *                         ^   \              |
+ *                         |    busy          | busy
+ *                         +-----+------------+
+ */
+export class MemoryAhead {
+  readonly #options: MemoryAheadOptions;
+  #state: 'resting' | 'waiting' | 'mapping' | 'ended' = 'resting';
+  #busyPolls = 0;
+  #timer: Timer | undefined;
+
+  constructor(options: MemoryAheadOptions) {
+    this.#options = options;
+  }
+
+  /** Memory was used, so more may have to be mapped. Cheap: called after each store. */
+  wake(): void {
+    if (this.#state !== 'resting') return;
+    this.#busyPolls = 0;
+    this.#wait();
+  }
+
+  /** Maps no further piece. */
+  close(): void {
+    this.#state = 'ended';
+    this.#timer?.cancel();
+  }
+
+  #wait(): void {
+    this.#state = 'waiting';
+    this.#timer = this.#options.timers.after(pollMs, () => this.#mapNext());
+  }
+
+  #mapNext(): void {
+    const { nextPiece, map, isBusy } = this.#options;
+    if (isBusy()) {
+      if (++this.#busyPolls < pollsMax) this.#wait();
+      else this.#state = 'resting';
+      return;
+    }
+    this.#busyPolls = 0;
+    const piece = nextPiece();
+    if (piece === undefined) {
+      this.#state = 'resting';
+      return;
+    }
+    this.#state = 'mapping';
+    void map(piece).then((isMapped) => {
+      if (this.#state === 'ended') return;
+      if (isMapped) this.#mapNext();
+      else this.#state = 'ended';
+    });
+  }
+}
