@@ -15,6 +15,7 @@ const ranks: Readonly<Record<string, number>> = {
   kv: 2,
   connector: 2,
   runner: 2,
+  hub: 2,
   scheduler: 3,
   sim: 4,
   worker: 4,

@@ -1,0 +1,164 @@
+import { isJsonObject } from '../base/json.ts';
+import { hubRefused, hubUnreachable } from './errors.ts';
+import type { HubModel } from './model-name.ts';
+import { Retries } from './retries.ts';
+import type { HubSettings } from './settings.ts';
+
+/** A file of a repository at one commit. */
+export interface HubFile {
+  readonly path: string;
+  readonly bytes: number;
+  /** The name of its content: of large files the sha256, else git's hash. */
+  readonly blob: string;
+  readonly sha256?: string;
+}
+
+export interface HubRevision {
+  readonly commit: string;
+  readonly files: readonly HubFile[];
+}
+
+/** A file at one commit, from an offset on. */
+export interface HubPart {
+  readonly repository: string;
+  readonly commit: string;
+  readonly file: HubFile;
+  readonly offset: number;
+}
+
+/** The part of a file that the hub sends. */
+export interface HubBody {
+  /** The offset of the first byte: 0 if the hub does not continue downloads. */
+  readonly offset: number;
+  readonly chunks: AsyncIterable<Uint8Array>;
+}
+
+/** Calls of the hub's HTTP API. Each call has a deadline for silence, and is repeated where that can help. */
+export class HubClient {
+  readonly #settings: HubSettings;
+  readonly #retries: Retries;
+
+  constructor(settings: HubSettings, retries = new Retries()) {
+    this.#settings = settings;
+    this.#retries = retries;
+  }
+
+  /** The files of a repository, and the commit that its revision means now. */
+  async revision({ repository, revision }: HubModel, signal?: AbortSignal): Promise<HubRevision> {
+    const path = `/api/models/${repository}/revision/${encodeURIComponent(revision)}?blobs=true`;
+    const answer = await this.#json(path, `${repository} at ${revision}`, signal);
+    if (!isJsonObject(answer) || typeof answer.sha !== 'string' || !Array.isArray(answer.siblings)) {
+      throw this.#refused(`${repository} at ${revision}`, 200, 'the answer is no description of a model');
+    }
+    return { commit: answer.sha, files: answer.siblings.flatMap(fileOf) };
+  }
+
+  /** Repositories with GGUF files of a model, the ones with the most downloads first. */
+  async quantizationsOf(repository: string, signal?: AbortSignal): Promise<string[]> {
+    const query = new URLSearchParams({ filter: `base_model:quantized:${repository}`, sort: 'downloads', limit: '3' });
+    const answer = await this.#json(`/api/models?${query}&filter=gguf`, `models made from ${repository}`, signal);
+    if (!Array.isArray(answer)) return [];
+    return answer.flatMap((model) => (isJsonObject(model) && typeof model.id === 'string' ? [model.id] : []));
+  }
+
+  /** Opens a file. Does not repeat the call: a download continues from what has arrived. */
+  async open({ repository, commit, file, offset }: HubPart, signal?: AbortSignal): Promise<HubBody> {
+    const path = `/${repository}/resolve/${commit}/${file.path.split('/').map(encodeURIComponent).join('/')}`;
+    const silence = this.#retries.silence(signal);
+    const range = offset === 0 ? {} : { range: `bytes=${offset}-` };
+    try {
+      const response = await this.#fetch(path, silence.signal, { 'accept-encoding': 'identity', ...range });
+      await this.#checkStatus(response, file.path);
+      return { offset: startOf(response, offset), chunks: silence.watch(response.body ?? noChunks()) };
+    } catch (error) {
+      silence.end();
+      throw error;
+    }
+  }
+
+  #json(path: string, what: string, signal: AbortSignal | undefined): Promise<unknown> {
+    return this.#retries.run(signal, async () => {
+      const silence = this.#retries.silence(signal);
+      try {
+        const response = await this.#fetch(path, silence.signal);
+        await this.#checkStatus(response, what);
+        return await response.json().catch((error: unknown) => {
+          throw this.#refused(what, response.status, `its body is not JSON: ${reasonOf(error)}`);
+        });
+      } finally {
+        silence.end();
+      }
+    });
+  }
+
+  async #fetch(path: string, signal: AbortSignal, headers: Readonly<Record<string, string>> = {}): Promise<Response> {
+    const { endpoint, token } = this.#settings;
+    // `fetch` leaves the token out when it follows a redirect to another host.
+    const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
+    try {
+      return await fetch(`${endpoint}${path}`, { headers: { ...headers, ...authorization }, signal });
+    } catch (error) {
+      throw hubUnreachable({ endpoint, reason: reasonOf(error) }, error);
+    }
+  }
+
+  async #checkStatus(response: Response, what: string): Promise<void> {
+    if (response.ok) return;
+    const reason = response.headers.get('x-error-message') ?? (await shortText(response));
+    throw this.#refused(what, response.status, reason || response.statusText, response.headers.get('retry-after'));
+  }
+
+  #refused(what: string, status: number, reason: string, retryAfter: string | null = null) {
+    const { endpoint, token } = this.#settings;
+    return hubRefused({
+      endpoint,
+      status,
+      what,
+      reason,
+      remedy: remedyOf(status, token !== undefined),
+      retryAfter: retryAfter ?? undefined,
+    });
+  }
+}
+
+function remedyOf(status: number, hasToken: boolean): string {
+  if (status === 401 && !hasToken)
+    return 'Check the name; for a private or gated model set HF_TOKEN to a token of your account';
+  if (status === 401 || status === 403)
+    return "Accept the model's licence on its page, and check that the token in HF_TOKEN may read it";
+  if (status === 404) return 'Check the name and the revision';
+  if (status === 429) return 'Wait some minutes; with HF_TOKEN the limit is higher';
+  return 'Try again later';
+}
+
+/** The offset of the first byte: some mirrors send the whole file. */
+function startOf(response: Response, asked: number): number {
+  if (response.status !== 206) return 0;
+  return Number(/^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')?.[1] ?? asked);
+}
+
+function fileOf(sibling: unknown): HubFile[] {
+  if (!isJsonObject(sibling) || typeof sibling.rfilename !== 'string') return [];
+  const { rfilename: path, size, blobId, lfs } = sibling;
+  // The path becomes a path on this machine.
+  if (path.split('/').some((part) => part === '' || part === '..' || part === '.' || part.includes('\\'))) return [];
+  const sha256 = isJsonObject(lfs) && typeof lfs.sha256 === 'string' ? lfs.sha256 : undefined;
+  const blob = sha256 ?? blobId;
+  if (typeof size !== 'number' || typeof blob !== 'string' || !/^[0-9a-f]{40,64}$/.test(blob)) return [];
+  return [{ path, bytes: size, blob, ...(sha256 === undefined ? {} : { sha256 }) }];
+}
+
+async function shortText(response: Response): Promise<string> {
+  const text = await response.text().catch(() => '');
+  return /^\s*</.test(text) ? '' : text.slice(0, 200).replace(/\s+/g, ' ').trim();
+}
+
+/** `fetch` hides the reason in the cause. */
+function reasonOf(error: unknown): string {
+  const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  if (!(cause instanceof Error)) return String(cause);
+  const { code } = cause as NodeJS.ErrnoException;
+  return cause.message || code || cause.name;
+}
+
+async function* noChunks(): AsyncGenerator<Uint8Array> {}
