@@ -19,6 +19,7 @@ import { digestFile, type FileDigest } from './ggml/file-digest.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
+import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
@@ -50,8 +51,9 @@ export interface MeasuredEngine {
 
 /** Like `createEngine`. `restarts`: how often a worker process that dies is replaced. */
 export async function openMeasuredEngine(options: EngineOptions, restarts?: RestartPolicy): Promise<MeasuredEngine> {
-  const resolved = resolveEngineOptions(options);
-  const transfer = await openTransfer(resolved);
+  const given = resolveEngineOptions(options);
+  const transfer = await openTransfer(given);
+  const resolved = { ...given, model: await modelFile(given.model, { onProgress: options.onDownloadProgress }) };
   const file = await readGguf(resolved.model);
   const config = readModelConfig(file);
   const thread = new TextThread();
@@ -125,7 +127,7 @@ interface Transfer {
   readonly connector?: KvConnector;
 }
 
-/** Called before the model is loaded, so that a wrong configuration is reported without minutes of loading. */
+/** Called before the model is downloaded and loaded, so that a wrong configuration is reported at once. */
 async function openTransfer({ kvTransferConfig }: ResolvedEngineOptions): Promise<Transfer> {
   if (kvTransferConfig === undefined) return {};
   const config = readKvTransferConfig(kvTransferConfig as JsonObject);

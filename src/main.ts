@@ -16,6 +16,9 @@ const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
   generate: async () => (await import('./cli/generate.ts')).generateCommand,
   bench: async () => (await import('../bench/command.ts')).benchCommand(openMeasuredEngine),
   demo: async () => (await import('./cli/demo/command.ts')).demoCommand,
+  pull: async () => (await import('./cli/hub/pull.ts')).pullCommand,
+  list: async () => (await import('./cli/hub/list.ts')).listCommand,
+  rm: async () => (await import('./cli/hub/remove.ts')).removeCommand,
   tiers: async () => (await import('./cli/tiers.ts')).tiersCommand,
   sim: async () => (await import('./cli/sim.ts')).simCommand,
 };

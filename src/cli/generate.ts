@@ -44,7 +44,10 @@ export function generateCommand(context: CliContext, exit: (code: ExitCode) => v
   const command = new Command('generate')
     .summary('complete one prompt')
     .description('Complete one prompt and print the text while it is generated.')
-    .option('--model <file>', 'path of a GGUF file (default: the bundled demo model)')
+    .option(
+      '--model <model>',
+      'path of a GGUF file, or a name like hf:owner/name:Q8_0 (default: the bundled demo model)',
+    )
     .option(
       '--prompt <text>',
       'the prompt (required); - reads standard input, @file reads a file (a newline at the end is removed)',

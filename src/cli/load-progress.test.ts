@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { loadProgress } from './load-progress.ts';
+import { downloadProgress, loadProgress } from './load-progress.ts';
 
 const GIB = 1024 ** 3;
 
@@ -56,5 +56,41 @@ describe('the progress of loading', () => {
 
   it('is silent for small files', () => {
     expect(shown(true, 4_000_000, 10)).toEqual([]);
+  });
+});
+
+describe('the progress of a download', () => {
+  it('has the speed, and the time that is left', () => {
+    const written: string[] = [];
+    let seconds = 0;
+    const progress = downloadProgress(
+      'hf:a/b',
+      { isTTY: false, write: (text) => written.push(text) },
+      () => 1000 * seconds,
+    );
+    for (; seconds <= 100; seconds++) progress((GIB * seconds) / 100, GIB);
+    expect(written).toEqual([
+      'downloading hf:a/b: 0 % (0.00 of 1.00 GiB)\n',
+      'downloading hf:a/b: 25 % (0.25 of 1.00 GiB, 10.7 MB/s, 75 s left)\n',
+      'downloading hf:a/b: 50 % (0.50 of 1.00 GiB, 10.7 MB/s, 50 s left)\n',
+      'downloading hf:a/b: 75 % (0.75 of 1.00 GiB, 10.7 MB/s, 25 s left)\n',
+      'downloading hf:a/b: 100 % (1.00 of 1.00 GiB, 10.7 MB/s)\n',
+    ]);
+  });
+
+  it('counts only bytes that arrive now, and erases the rest of a longer line', () => {
+    const written: string[] = [];
+    let seconds = 0;
+    const progress = downloadProgress(
+      'hf:a/b',
+      { isTTY: true, write: (text) => written.push(text) },
+      () => 1000 * seconds,
+    );
+    progress(GIB / 2, GIB);
+    seconds = 4_000;
+    progress(0.6 * GIB, GIB);
+    expect(written.at(-1)).toBe(
+      '\rdownloading hf:a/b [==================            ]  60 % 0.60 of 1.00 GiB, 0.0 MB/s, 5 h left\u001b[K',
+    );
   });
 });

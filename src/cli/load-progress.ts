@@ -5,6 +5,8 @@ import type { TextSink } from './context.ts';
 /** Smaller files are loaded before a user could read a bar. */
 const BYTES_WORTH_A_BAR = 64 * 1024 * 1024;
 const BAR_WIDTH = 30;
+/** Erases what a longer line left behind. */
+const CLEAR_REST = '\u001b[K';
 
 /** The progress callbacks of an engine's options. */
 export interface OpeningProgress {
@@ -32,7 +34,35 @@ export function loadProgress(model: string, out: TextSink): OpeningProgress {
   };
 }
 
-function progressOf(what: string, out: TextSink): LoadProgress {
+/** Shows the progress of a download with its speed, in the same form. */
+export function downloadProgress(
+  model: string,
+  out: TextSink,
+  nowMs: () => number = () => performance.now(),
+): LoadProgress {
+  let start: { readonly ms: number; readonly bytes: number } | undefined;
+  const speed = (doneBytes: number, totalBytes: number): string => {
+    start ??= { ms: nowMs(), bytes: doneBytes };
+    const bytesPerSecond = (1000 * (doneBytes - start.bytes)) / (nowMs() - start.ms);
+    if (!(bytesPerSecond > 0)) return '';
+    const left = doneBytes < totalBytes ? `, ${durationOf((totalBytes - doneBytes) / bytesPerSecond)} left` : '';
+    return `, ${(bytesPerSecond / 1e6).toFixed(1)} MB/s${left}`;
+  };
+  return progressOf(`downloading ${model}`, out, speed);
+}
+
+const durationOf = (seconds: number): string =>
+  seconds < 90
+    ? `${Math.ceil(seconds)} s`
+    : seconds < 5400
+      ? `${Math.ceil(seconds / 60)} min`
+      : `${Math.ceil(seconds / 3600)} h`;
+
+function progressOf(
+  what: string,
+  out: TextSink,
+  more: (doneBytes: number, totalBytes: number) => string = () => '',
+): LoadProgress {
   let shownPercent = Number.NEGATIVE_INFINITY;
   return (doneBytes, totalBytes) => {
     if (totalBytes < BYTES_WORTH_A_BAR) return;
@@ -41,14 +71,16 @@ function progressOf(what: string, out: TextSink): LoadProgress {
     if (percent < shownPercent + step && doneBytes < totalBytes) return;
     if (percent === shownPercent) return;
     shownPercent = percent - (percent % step);
-    const amount = `${gibibytes(doneBytes)} of ${gibibytes(totalBytes)} GiB`;
+    const rest = more(doneBytes, totalBytes);
+    const amount = `${gibibytes(doneBytes)} of ${gibibytes(totalBytes)} GiB${rest}`;
     if (out.isTTY !== true) {
       out.write(`${what}: ${percent} % (${amount})\n`);
       return;
     }
     const filled = Math.round((BAR_WIDTH * doneBytes) / totalBytes);
     const bar = '='.repeat(filled).padEnd(BAR_WIDTH);
-    out.write(`\r${what} [${bar}] ${String(percent).padStart(3)} % ${amount}${percent === 100 ? '\n' : ''}`);
+    const line = `\r${what} [${bar}] ${String(percent).padStart(3)} % ${amount}${rest === '' ? '' : CLEAR_REST}`;
+    out.write(percent === 100 ? `${line}\n` : line);
   };
 }
 

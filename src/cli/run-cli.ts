@@ -18,8 +18,10 @@ import {
   tiersInvalid,
 } from '../connector/errors.ts';
 import { invalidParameter } from '../core/errors.ts';
+import { hubNameInvalid, modelNotPath, selectorAmbiguous, selectorUnknown } from '../hub/errors.ts';
 import { tooManyRanks } from '../worker/errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
+import { CommandInterrupted, findModel } from './hub/model-flag.ts';
 import { readKvTransferFlags } from './kv-transfer-flags.ts';
 
 /** Creates one of the commands. The command calls `exit` with its exit code. */
@@ -52,6 +54,7 @@ export async function runCli(
   try {
     const { rest, dotted } = takeDottedFlags(argv);
     program.hook('preAction', (_, command) => readKvTransferFlags(command, dotted));
+    program.hook('preAction', (_, command) => findModel(command, context));
     await program.parseAsync(rest, { from: 'user' });
     return code;
   } catch (error) {
@@ -82,10 +85,15 @@ const commandLineErrors = new Set(
     tierSpecInvalid,
     tiersInvalid,
     tooManyRanks,
+    hubNameInvalid,
+    modelNotPath,
+    selectorAmbiguous,
+    selectorUnknown,
   ].map(({ definition }) => definition.code),
 );
 
 function report(error: unknown, { stderr }: CliContext): ExitCode {
+  if (error instanceof CommandInterrupted) return error.exitCode;
   // Commander has printed the error.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   if (error instanceof KvasirError) {

@@ -32,7 +32,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
   const command = new Command('serve')
     .summary('serve a model over the OpenAI API')
     .description('Serve a GGUF model over the OpenAI API.')
-    .argument('[model]', 'path of a GGUF file (default: the bundled demo model)')
+    .argument('[model]', 'path of a GGUF file, or a name like hf:owner/name:Q8_0 (default: the bundled demo model)')
     // vLLM listens on all interfaces. The default here is this machine alone, because the server requires no key by
     // default. A laptop must not serve all machines of a public network.
     .option('--host <address>', 'address to listen on; 0.0.0.0 for all', '127.0.0.1')
@@ -60,6 +60,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
 Examples:
   kvasir serve                                  the bundled demo model on http://127.0.0.1:8000
   kvasir serve qwen3-0.6b-q8_0.gguf --port 9000
+  kvasir serve hf:Qwen/Qwen3-0.6B-GGUF:Q8_0     downloaded from Hugging Face once; see kvasir pull --help
   kvasir serve model.gguf --host 0.0.0.0 --api-key secret --kv-cache-memory 8GiB`,
   );
   return command.action(async (model: string | undefined, flags: ServeFlags) => {

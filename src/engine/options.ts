@@ -8,7 +8,10 @@ import type { EngineEvent } from './contract.ts';
  * `createEngine`. Every option except the model has a default; `resolveEngineOptions` has all defaults.
  */
 export interface EngineOptions {
-  /** Path of a GGUF file. */
+  /**
+   * Path of a GGUF file, or of the first part of a split one; or the name of a model on Hugging Face, like
+   * `hf:Qwen/Qwen3-0.6B-GGUF:Q8_0`, which is downloaded once.
+   */
   readonly model: string;
   /** Name in responses and in `/v1/models`; default: the file's name without its extension. */
   readonly servedModelName?: string;
@@ -62,6 +65,8 @@ export interface EngineOptions {
   readonly workerTimeout?: number;
   /** Called with messages for the program that runs the engine. */
   readonly onEvent?: (event: EngineEvent) => void;
+  /** Called while the model is downloaded, in bytes. */
+  readonly onDownloadProgress?: LoadProgress;
   /** Called while the weights are read, in bytes; the last call has `loadedBytes === totalBytes`. */
   readonly onProgress?: LoadProgress;
   /** Called while the model file is hashed for a KV connector, once per file. Weights may be read at the same time. */
@@ -86,6 +91,7 @@ type DecidedLater =
   | 'kvTransferConfig'
   | 'distributedExecutorBackend'
   | 'onEvent'
+  | 'onDownloadProgress'
   | 'onProgress'
   | 'onDigestProgress';
 

@@ -2,6 +2,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { downloadCorrupt, downloadStopped, hubFolderUnusable } from './errors.ts';
+import { HubCache } from './hub-cache.ts';
 import type { HubBody, HubFile } from './hub-client.ts';
 import { canPass, type Retries } from './retries.ts';
 
@@ -15,9 +16,6 @@ export interface DownloadOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Bytes that have arrived are kept here, and the next attempt continues behind them, also in another process. */
-export const incompletePath = (blobPath: string): string => `${blobPath}.kvasir-incomplete`;
-
 /**
  * Downloads a file, continues after lost connections, and compares its hash. Two processes may do this at the same time:
  * each writes the same bytes at the same places.
@@ -25,7 +23,7 @@ export const incompletePath = (blobPath: string): string => `${blobPath}.kvasir-
  */
 export async function downloadFile(options: DownloadOptions): Promise<void> {
   const { file, blobPath } = options;
-  const path = incompletePath(blobPath);
+  const path = HubCache.incompletePath(blobPath);
   const handle = await openIncomplete(path);
   try {
     const sha256 = await new Transfer(handle, options).run();
@@ -36,9 +34,14 @@ export async function downloadFile(options: DownloadOptions): Promise<void> {
     await onDisk(blobPath, async () => {
       await handle.truncate(file.bytes);
       await handle.sync();
-      // Another process may have finished the same file.
-      if (await isSameFile(handle, path)) await rename(path, blobPath);
+      if (await isSameFile(handle, path)) await rename(path, blobPath).catch(() => undefined);
     });
+    // Another process may have finished the same file, or may have removed it.
+    const found = await stat(blobPath).catch(() => undefined);
+    if (found?.size !== file.bytes) {
+      const reason = 'another process has removed or renamed the file';
+      throw downloadStopped({ file: file.path, receivedBytes: file.bytes, totalBytes: file.bytes, reason });
+    }
   } finally {
     await handle.close();
   }

@@ -30,6 +30,8 @@ export interface CachedRevision {
 }
 
 const repositoryFolder = /^models--(.+?)--(.+)$/;
+/** Of the name of a blob that is not complete. */
+const incompleteEnding = '.kvasir-incomplete';
 const commitPattern = /^[0-9a-f]{40}$/;
 
 export class HubCache {
@@ -46,6 +48,11 @@ export class HubCache {
       await mkdir(folder, { recursive: true });
       return join(folder, blob);
     });
+  }
+
+  /** Where the bytes of a blob are while it is downloaded. The next attempt continues behind them. */
+  static incompletePath(blobPath: string): string {
+    return `${blobPath}${incompleteEnding}`;
   }
 
   /** The path of a file of a commit, which need not exist. */
@@ -103,6 +110,25 @@ export class HubCache {
       }
     }
     return found;
+  }
+
+  /** What downloads that stopped have received. */
+  async incompleteFiles(): Promise<(CachedFile & { readonly repository: string })[]> {
+    const found: (CachedFile & { readonly repository: string })[] = [];
+    for (const name of await namesIn(this.folder)) {
+      const match = repositoryFolder.exec(name);
+      if (match === null) continue;
+      const repository = `${match[1]}/${match[2]}`;
+      const files = await filesBelow(join(this.folder, name, 'blobs'));
+      for (const file of files) if (file.path.endsWith(incompleteEnding)) found.push({ ...file, repository });
+    }
+    return found;
+  }
+
+  /** Removes what downloads that stopped have received, and returns its bytes. @throws hubFolderUnusable */
+  async removeIncomplete(repository: string): Promise<number> {
+    const files = (await this.incompleteFiles()).filter((file) => file.repository === repository);
+    return files.length === 0 ? 0 : this.remove(repository, files);
   }
 
   /** Removes files of a repository, and their blobs if no other file needs them. Returns the bytes that are free now. */

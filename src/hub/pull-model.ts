@@ -1,5 +1,5 @@
 import { mkdir, stat, statfs } from 'node:fs/promises';
-import { downloadFile, incompletePath } from './download.ts';
+import { downloadFile } from './download.ts';
 import { diskTooSmall, hubFolderUnusable, hubOffline } from './errors.ts';
 import { HubCache } from './hub-cache.ts';
 import { HubClient, type HubFile } from './hub-client.ts';
@@ -98,7 +98,7 @@ class Pull {
   async #checkSpace(missing: readonly MissingFile[]): Promise<void> {
     let neededBytes = 0;
     for (const { file, blobPath } of missing) {
-      neededBytes += Math.max(0, file.bytes - ((await sizeOf(incompletePath(blobPath))) ?? 0));
+      neededBytes += Math.max(0, file.bytes - ((await sizeOf(HubCache.incompletePath(blobPath))) ?? 0));
     }
     const { folder } = this.#cache;
     const freeBytes = await freeBytesOf(folder);

@@ -35,8 +35,7 @@ export function selectModel<F extends { readonly path: string }>(
   hint = '',
 ): ModelFiles<F> {
   if (models.length === 0) throw noGgufFiles({ repository, hint });
-  const found =
-    selector === undefined ? defaultAmong(models) : models.filter((model) => isSelected(model, selector.toLowerCase()));
+  const found = selector === undefined ? defaultAmong(models) : models.filter((model) => isSelected(model, selector));
   const [first] = found;
   if (first !== undefined && found.length === 1) return first;
   if (first === undefined) {
@@ -61,7 +60,9 @@ function defaultAmong<F extends { readonly path: string }>(models: readonly Mode
   return models;
 }
 
-function isSelected({ label, files }: ModelFiles<{ readonly path: string }>, selector: string): boolean {
+/** Whether a selector means the model: by its label, or by the name of a file. Upper and lower case are equal. */
+export function isSelected({ label, files }: ModelFiles<{ readonly path: string }>, given: string): boolean {
+  const selector = given.toLowerCase();
   return (
     label.toLowerCase() === selector ||
     files.some(({ path }) => {

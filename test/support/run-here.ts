@@ -1,5 +1,8 @@
 import { EventEmitter } from 'node:events';
 import { generateCommand } from '../../src/cli/generate.ts';
+import { listCommand } from '../../src/cli/hub/list.ts';
+import { pullCommand } from '../../src/cli/hub/pull.ts';
+import { removeCommand } from '../../src/cli/hub/remove.ts';
 import { packageVersion } from '../../src/cli/package-files.ts';
 import { runCli } from '../../src/cli/run-cli.ts';
 import { serveCommand } from '../../src/cli/serve.ts';
@@ -30,7 +33,7 @@ export async function runHere(args: readonly string[]) {
         throw new Error(`the command ends the process with ${exitCode}`);
       },
     },
-    [serveCommand, generateCommand, tiersCommand],
+    [serveCommand, generateCommand, tiersCommand, pullCommand, listCommand, removeCommand],
   );
   return { code, ...written };
 }

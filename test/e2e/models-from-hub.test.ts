@@ -1,0 +1,97 @@
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text as readText } from 'node:stream/consumers';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
+import { HubServer } from '../support/hub-server.ts';
+import { runHere } from '../support/run-here.ts';
+
+const demo = readFileSync('models/kvasir-demo.gguf');
+const name = 'hf:kvasir/demo-GGUF:kvasir-demo';
+const prompt = ['--prompt', 'Once upon a time', '--max-tokens', '8', '--temperature', '0', ...smallPool];
+
+let hub: HubServer;
+let folder: string;
+const blobs = () => readdirSync(join(folder, 'hub', 'models--kvasir--demo-GGUF', 'blobs'));
+
+beforeAll(async () => {
+  await buildCommand();
+  hub = await HubServer.start();
+  hub.publish('kvasir/demo-GGUF', { 'kvasir-demo.gguf': demo });
+});
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'kvasir-pull-'));
+  vi.stubEnv('HF_ENDPOINT', hub.endpoint);
+  vi.stubEnv('HF_HOME', folder);
+});
+afterEach(() => {
+  killCommands();
+  vi.unstubAllEnvs();
+  rmSync(folder, { recursive: true });
+});
+afterAll(() => hub.stop());
+
+describe('kvasir pull, list and rm', () => {
+  it('download a model, show it and remove it', async () => {
+    const pulled = await runHere(['pull', name]);
+    expect(pulled).toMatchObject({ code: 0, stderr: '' });
+    expect(readFileSync(pulled.stdout.trim()).equals(demo)).toBe(true);
+    const listed = await runHere(['list']);
+    expect(listed.stdout).toMatch(/^hf:kvasir\/demo-GGUF:kvasir-demo +4\.2 MiB +[0-9a-f]{8}$/m);
+    const { models } = JSON.parse((await runHere(['list', '--json'])).stdout);
+    expect(models).toMatchObject([{ name, bytes: demo.length, paths: [pulled.stdout.trim()] }]);
+    const removed = await runHere(['rm', 'kvasir/demo-GGUF']);
+    expect(removed.stdout).toBe(`removed ${name} (4.2 MiB)\n`);
+    expect(readdirSync(join(folder, 'hub'))).toEqual([]);
+    expect((await runHere(['list'])).stdout).toMatch(/^No models are downloaded to .*kvasir pull hf:/);
+    expect(await runHere(['rm', name])).toMatchObject({ code: 1, stderr: expect.stringMatching(/is not downloaded/) });
+  });
+
+  it.each([
+    ['a name that is none', ['pull', 'hf:demo'], 2, /"demo" is no repository like owner\/name/],
+    ['an unknown repository', ['pull', 'nobody/none'], 1, /status 401 for nobody\/none at main: Repository not found/],
+    ['an unknown quantization', ['pull', 'kvasir/demo-GGUF:Q3_K'], 2, /has no model Q3_K. It has: kvasir-demo/],
+    [
+      'a repository as a path',
+      ['serve', '--port', '0', 'kvasir/demo'],
+      2,
+      /There is no file kvasir\/demo.*hf:kvasir\/demo-GGUF/,
+    ],
+    ['no name', ['pull'], 2, /missing required argument 'name'/],
+  ])('refuse %s', async (_, args, code, message) => {
+    const { stderr, code: found } = await runHere(args);
+    expect(stderr).toMatch(message);
+    expect(found).toBe(code);
+  });
+
+  it('continue a download that Ctrl-C stopped', async () => {
+    hub.contentFaults.push({ kind: 'silence', afterBytes: 1_000_000 });
+    const child = start(['pull', name]);
+    const [out, error] = [readText(child.stdout), readText(child.stderr)];
+    await vi.waitFor(() => expect(blobs()).toHaveLength(1), { timeout: 60_000 });
+    child.kill('SIGINT');
+    const [code] = (await once(child, 'exit')) as [number];
+    expect([code, await out]).toEqual([130, '']);
+    expect(await error).toContain('Run the command again to continue the download.');
+    expect((await runHere(['list'])).stdout).toMatch(/^hf:kvasir\/demo-GGUF +\S+ \S+, incomplete/m);
+    const again = await runHere(['pull', name]);
+    expect(readFileSync(again.stdout.trim()).equals(demo)).toBe(true);
+    expect(blobs()).toHaveLength(1);
+  });
+});
+
+describe('other commands', () => {
+  it('download a model that they need, and later start without the hub', async () => {
+    const local = await runHere(['generate', ...prompt]);
+    const pulled = await runHere(['generate', '--model', name, ...prompt]);
+    expect(pulled).toMatchObject({ code: 0, stdout: local.stdout });
+    vi.stubEnv('HF_HUB_OFFLINE', '1');
+    expect(await runHere(['generate', '--model', name, ...prompt])).toMatchObject({ code: 0, stdout: local.stdout });
+    const { complete, stop } = await serve([name], { HF_HOME: folder, HF_HUB_OFFLINE: '1' });
+    const response = await complete({ max_tokens: 8, temperature: 0 });
+    expect(((await response.json()) as { model: string }).model).toBe('kvasir-demo');
+    expect(await stop()).not.toContain('error');
+  });
+});
