@@ -5,9 +5,9 @@ import { blockCountOf, openRank, type RankSetup, rankOptionsOf } from './compose
 import type { KvConnector, KvTransferConfig } from './connector/connector.ts';
 import type { EngineEvent } from './engine/contract.ts';
 import type { LoadProgress, ResolvedEngineOptions } from './engine/options.ts';
-import type { FileDigest } from './ggml/file-digest.ts';
 import type { GgufFile } from './ggml/gguf.ts';
 import type { ModelConfig } from './ggml/model-config.ts';
+import type { ModelDigest } from './ggml/model-digest.ts';
 import { tooManyRanks } from './worker/errors.ts';
 import type { OpenedRank } from './worker/rank.ts';
 import type { WorkerDeath } from './worker/rank-process.ts';
@@ -20,7 +20,7 @@ export interface PipelineContext {
   readonly transfer?: KvTransferConfig;
   readonly connector?: KvConnector;
   /** The digest of the model file; present if there is a connector. */
-  readonly digest?: Promise<FileDigest>;
+  readonly digest?: Promise<ModelDigest>;
   readonly restarts?: RestartPolicy;
   wake(): void;
 }

@@ -8,10 +8,9 @@ import { tokenCount } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
 import { loadNative } from './ggml/ffi.ts';
-import { digestFile, type FileDigest } from './ggml/file-digest.ts';
-import { isSameState } from './ggml/file-state.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
+import { digestModel, isDigestOf, type ModelDigest } from './ggml/model-digest.ts';
 import { createGroup } from './kv/create-group.ts';
 import { openCrc32 } from './native/crc32.ts';
 import { pipelineStage, wholeModel } from './runner/contract.ts';
@@ -32,7 +31,7 @@ export interface RankSetup {
   readonly blockCount?: number;
   readonly transfer?: KvTransferConfig;
   /** The digest of the model file, for a rank in another process; ignored if the file has changed. */
-  readonly digest?: FileDigest;
+  readonly digest?: ModelDigest;
 }
 
 const rankOptionNames = [
@@ -61,7 +60,7 @@ export interface RankContext extends WorkerHooks {
   readonly model: ModelConfig;
   readonly connector?: KvConnector;
   /** The digest of the model file; present if there is a connector. */
-  readonly digest?: Promise<FileDigest>;
+  readonly digest?: Promise<ModelDigest>;
 }
 
 /** Reads the files that the setup names and opens the rank, in a worker process. */
@@ -73,9 +72,9 @@ export async function openRankAlone(setup: RankSetup, hooks: WorkerHooks): Promi
 }
 
 /** The model file may have changed when a replacement of a dead worker starts. */
-function digestAgain(file: GgufFile, known: FileDigest | undefined, { event }: WorkerHooks): Promise<FileDigest> {
-  if (known !== undefined && isSameState(known.state, file.state)) return Promise.resolve(known);
-  const digest = digestFile(file.path, { event });
+function digestAgain(file: GgufFile, known: ModelDigest | undefined, { event }: WorkerHooks): Promise<ModelDigest> {
+  if (known !== undefined && isDigestOf(known, file)) return Promise.resolve(known);
+  const digest = digestModel(file, { event });
   // The rank awaits it after reading the weights; until then a rejection must not be unhandled.
   digest.catch(() => undefined);
   return digest;

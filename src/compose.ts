@@ -15,10 +15,10 @@ import type { KvCacheSpec } from './core/kv-spec.ts';
 import type { ModelInfo } from './engine/contract.ts';
 import { type ChatRenderers, Engine } from './engine/engine.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
-import { digestFile, type FileDigest } from './ggml/file-digest.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
+import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
 import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
@@ -162,10 +162,10 @@ function letProcessExit(): void {
 }
 
 /** Hashes the model file while the weights are loaded from it. Ranks await the digest after loading. */
-function startDigest(file: GgufFile, options: ResolvedEngineOptions, signal: AbortSignal): Promise<FileDigest> {
+function startDigest(file: GgufFile, options: ResolvedEngineOptions, signal: AbortSignal): Promise<ModelDigest> {
   const { onEvent, onDigestProgress: onProgress } = options;
   const event = (message: string): void => onEvent?.({ level: 'warn', message, fields: {} });
-  const digest = digestFile(file.path, { signal, event, onProgress });
+  const digest = digestModel(file, { signal, event, onProgress });
   digest.catch(() => undefined);
   return digest;
 }

@@ -70,9 +70,14 @@ export const ggufCorrupt = defineError(
   '{path} is corrupt: {problem} (at byte {offset}). Download or copy it again.',
   500,
 );
-export const ggufSplit = defineError(
-  'KVASIR_GGUF_SPLIT',
-  '{path} is one of {splitCount} parts of a split model, which is not supported. Merge the parts into one file first (llama-gguf-split --merge).',
+export const ggufPartNotFirst = defineError(
+  'KVASIR_GGUF_PART_NOT_FIRST',
+  '{path} is part {part} of {count} of a split model. Give the first part: {first}',
+  500,
+);
+export const ggufPartUnnamed = defineError(
+  'KVASIR_GGUF_PART_UNNAMED',
+  '{path} is part {part} of {count} of a split model, but its name does not say so. Name it {name}, and the other parts likewise.',
   500,
 );
 export const metadataMissing = defineError(

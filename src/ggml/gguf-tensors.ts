@@ -8,6 +8,8 @@ export interface GgufTensor {
   /** ggml's order: `ne[0]` is the length of a row; unused dimensions are 1. */
   readonly ne: readonly [number, number, number, number];
   readonly byteLength: number;
+  /** The index of the file in `GgufFile.parts`. */
+  readonly part: number;
   /** From the start of the file. */
   readonly fileOffset: number;
 }
@@ -80,7 +82,7 @@ export function placeTensors(
     const byteLength = rowBytes(type, ne[0]) * ne[1] * ne[2] * ne[3];
     end = fileOffset + byteLength;
     if (end > fileBytes) throw ggufTruncated({ path, fileBytes, what: `tensor ${name}`, neededBytes: end });
-    tensors.set(name, { name, type, ne, byteLength, fileOffset });
+    tensors.set(name, { name, type, ne, byteLength, part: 0, fileOffset });
   }
   if (fileBytes > padded(end, alignment)) throw ggufOversized({ path, fileBytes, expectedBytes: end });
   return tensors;

@@ -153,7 +153,11 @@ describe('a corrupt file', () => {
     ['tensor data that is missing', { tensors: [{ ...tensor, bytes: 0 }] }, /truncated: .* tensor a needs \d+/],
     ['trailing garbage', { tensors: [tensor], garbage: 1 }, /too long/],
     ['a name that is too long for ggml', { tensors: [{ name: 'a'.repeat(64), shape: [1] }] }, /length of the name/],
-    ['a split model', { keys: [['split.count', { u32: 3 }]] }, /one of 3 parts/],
+    [
+      'a part of a split model with another name',
+      { keys: [['split.count', { u32: 3 }]] },
+      /part 1 of 3 of a split model/,
+    ],
   ];
   it.each(cases)('is refused for %s', async (_, options, message) => {
     await expect(read(options)).rejects.toThrow(message);

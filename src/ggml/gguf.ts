@@ -6,7 +6,7 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { ggufSplit, ggufTruncated, ggufVersionUnsupported, modelFileUnreadable, withModelFile } from './errors.ts';
+import { ggufTruncated, ggufVersionUnsupported, modelFileUnreadable, withModelFile } from './errors.ts';
 import { type FileState, stateOf } from './file-state.ts';
 import { GgufCursor } from './gguf-cursor.ts';
 import {
@@ -19,22 +19,32 @@ import {
   ggufElementTypes,
 } from './gguf-metadata.ts';
 import { refuseOtherFormats } from './gguf-sniff.ts';
+import { joinParts, otherPartPaths } from './gguf-split.ts';
 import { type GgufTensor, padded, placeTensors, readTensorInfos } from './gguf-tensors.ts';
 
 export type { GgufTensor } from './gguf-tensors.ts';
 
 export interface GgufFile {
+  /** Of the first part. */
   readonly path: string;
+  /** The files of the model: one, unless the model is split. */
+  readonly parts: readonly GgufPart[];
+  /** Of all parts. */
   readonly fileBytes: number;
-  /** Tells whether the file has changed since it was checked. */
-  readonly state: FileState;
   readonly version: number;
   readonly alignment: number;
-  /** The offset of the tensor data. */
+  /** The offset of the tensor data of the first part. */
   readonly dataOffset: number;
   readonly metadata: GgufMetadata;
   /** In the order of the file. */
   readonly tensors: ReadonlyMap<string, GgufTensor>;
+}
+
+export interface GgufPart {
+  readonly path: string;
+  readonly bytes: number;
+  /** Tells whether the file has changed since it was checked. */
+  readonly state: FileState;
 }
 
 const VERSIONS = [2, 3];
@@ -50,20 +60,34 @@ const STRING_BYTES_MAX = 1_000_000;
 const ALIGNMENT_DEFAULT = 32;
 const ALIGNMENT_MAX = 65_536;
 
-/** Reads and checks the header of a GGUF file. Throws only errors of `errors.ts`. */
-export function readGguf(path: string): Promise<GgufFile> {
+/** Reads and checks the header of a GGUF file, and of the other parts of a split model. Throws only errors of `errors.ts`. */
+export async function readGguf(path: string): Promise<GgufFile> {
+  const headers = [await readHeader(path)];
+  const [first] = headers as [GgufFile];
+  for (const other of otherPartPaths(first)) headers.push(await readHeader(other));
+  const parts = headers.flatMap((header) => header.parts);
+  return {
+    ...first,
+    parts,
+    fileBytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
+    tensors: joinParts(headers),
+  };
+}
+
+/** One file. */
+function readHeader(path: string): Promise<GgufFile> {
   return withFile(path, async (handle, state) => {
     const { bytes: fileBytes } = state;
     const cursor = new GgufCursor(handle, path, fileBytes);
     const { version, tensorCount, keyCount } = await readPreamble(cursor);
     const values = await readKeys(cursor, keyCount);
     const metadata = new GgufMetadata(path, values);
-    refuseSplit(path, metadata);
     const alignment = readAlignment(metadata);
     const infos = await readTensorInfos(cursor, tensorCount);
     const dataOffset = tensorCount === 0 ? cursor.position : padded(cursor.position, alignment);
     const tensors = placeTensors(cursor, infos, dataOffset, alignment);
-    return { path, fileBytes, state, version, alignment, dataOffset, metadata, tensors };
+    const parts = [{ path, bytes: fileBytes, state }];
+    return { path, parts, fileBytes, version, alignment, dataOffset, metadata, tensors };
   });
 }
 
@@ -76,7 +100,7 @@ export function readGgufStrings(
   encoding: 'utf8' | 'latin1' = 'utf8',
 ): Promise<string[]> {
   return withFile(file.path, async (handle) => {
-    const cursor = new GgufCursor(handle, file.path, file.fileBytes);
+    const cursor = new GgufCursor(handle, file.path, file.parts[0]!.bytes);
     cursor.skip(array.fileOffset, 'a string array');
     const strings: string[] = [];
     for (let i = 0; i < array.length; i++) {
@@ -234,11 +258,6 @@ async function skipStrings(cursor: GgufCursor, count: number, what: string): Pro
     if (!cursor.has(8)) await cursor.ensure(8, what);
     cursor.skip(cursor.takeCount(STRING_BYTES_MAX, `the length of a string in ${what}`), what);
   }
-}
-
-function refuseSplit(path: string, metadata: GgufMetadata): void {
-  const splitCount = metadata.u32('split.count') ?? 0;
-  if (splitCount > 1) throw ggufSplit({ path, splitCount });
 }
 
 function readAlignment(metadata: GgufMetadata): number {

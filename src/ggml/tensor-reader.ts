@@ -1,7 +1,7 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { modelFileChanged, withModelFile } from './errors.ts';
 import { isSameFile, stateOf } from './file-state.ts';
-import type { GgufFile, GgufTensor } from './gguf.ts';
+import type { GgufFile, GgufPart, GgufTensor } from './gguf.ts';
 
 /**
  * The target of a tensor's data: memory in place, or a function that gets all bytes in a staging buffer, used again
@@ -16,8 +16,8 @@ const chunkBytes = 4 << 20;
 const readsInFlight = 4;
 
 /**
- * Reads the data of tensors, in the order of the file, several reads at a time. The staging buffer has the size of the
- * largest tensor that needs it. Throws `modelFileUnreadable`, and `modelFileChanged` if the file has changed since its
+ * Reads the data of tensors, in the order of the files, several reads at a time. The staging buffer has the size of the
+ * largest tensor that needs it. Throws `modelFileUnreadable`, and `modelFileChanged` if a file has changed since its
  * header was checked.
  */
 export async function readTensors(
@@ -25,38 +25,58 @@ export async function readTensors(
   targets: readonly TensorTarget[],
   onProgress?: (loadedBytes: number, totalBytes: number) => void,
 ): Promise<void> {
+  const totalBytes = targets.reduce((sum, { tensor }) => sum + tensor.byteLength, 0);
+  let loadedBytes = 0;
+  const staging = new Staging();
+  const advance = (bytes: number): void => {
+    loadedBytes += bytes;
+    onProgress?.(loadedBytes, totalBytes);
+  };
+  for (const [index, part] of file.parts.entries()) {
+    const inPart = targets.filter(({ tensor }) => tensor.part === index);
+    await readPart(part, inPart, { staging, advance });
+  }
+}
+
+async function readPart(
+  part: GgufPart,
+  targets: readonly TensorTarget[],
+  { staging, advance }: { readonly staging: Staging; readonly advance: (bytes: number) => void },
+): Promise<void> {
   let handle: FileHandle | undefined;
   try {
-    handle = await open(file.path, 'r');
-    await checkUnchanged(handle, file);
-    const ordered = targets.toSorted((a, b) => a.tensor.fileOffset - b.tensor.fileOffset);
-    const totalBytes = ordered.reduce((sum, { tensor }) => sum + tensor.byteLength, 0);
-    let loadedBytes = 0;
-    const advance = (bytes: number): void => {
-      loadedBytes += bytes;
-      onProgress?.(loadedBytes, totalBytes);
-    };
-    let staging = new Uint8Array(0);
-    for (const target of ordered) {
+    handle = await open(part.path, 'r');
+    await checkUnchanged(handle, part);
+    for (const target of targets.toSorted((a, b) => a.tensor.fileOffset - b.tensor.fileOffset)) {
       const { byteLength } = target.tensor;
-      if ('into' in target) await readInto({ handle, file }, target.tensor, target.into, advance);
+      if ('into' in target) await readInto({ handle, part }, target.tensor, target.into, advance);
       else {
-        if (staging.length < byteLength) staging = new Uint8Array(byteLength);
-        await readInto({ handle, file }, target.tensor, staging.subarray(0, byteLength), advance);
-        target.accept(staging.subarray(0, byteLength));
+        const bytes = staging.take(byteLength);
+        await readInto({ handle, part }, target.tensor, bytes, advance);
+        target.accept(bytes);
       }
     }
-    await checkUnchanged(handle, file);
+    await checkUnchanged(handle, part);
   } catch (error) {
-    throw withModelFile(file.path, error);
+    throw withModelFile(part.path, error);
   } finally {
     // Waits for pending reads, so that no read writes into freed memory.
     await handle?.close().catch(() => undefined);
   }
 }
 
+/** One buffer that grows. */
+class Staging {
+  #bytes = new Uint8Array(0);
+
+  take(byteLength: number): Uint8Array {
+    if (this.#bytes.length < byteLength) this.#bytes = new Uint8Array(byteLength);
+    return this.#bytes.subarray(0, byteLength);
+  }
+}
+
 async function readInto(
-  { handle, file }: { readonly handle: FileHandle; readonly file: GgufFile },
+  { handle, part }: { readonly handle: FileHandle; readonly part: GgufPart },
   tensor: GgufTensor,
   into: Uint8Array,
   advance: (bytes: number) => void,
@@ -69,7 +89,7 @@ async function readInto(
       next = end;
       for (let at = start; at < end; ) {
         const { bytesRead } = await handle.read(into, at, end - at, tensor.fileOffset + at);
-        if (bytesRead === 0) throw modelFileChanged({ path: file.path, problem: 'it became shorter' });
+        if (bytesRead === 0) throw modelFileChanged({ path: part.path, problem: 'it became shorter' });
         at += bytesRead;
         advance(bytesRead);
       }
@@ -78,8 +98,7 @@ async function readInto(
   await Promise.all(Array.from({ length: readsInFlight }, readChunks));
 }
 
-async function checkUnchanged(handle: FileHandle, file: GgufFile): Promise<void> {
-  const state = stateOf(await handle.stat({ bigint: true }));
-  if (!isSameFile(state, file.state))
-    throw modelFileChanged({ path: file.path, problem: 'its size or date has changed' });
+async function checkUnchanged(handle: FileHandle, { path, state }: GgufPart): Promise<void> {
+  const now = stateOf(await handle.stat({ bigint: true }));
+  if (!isSameFile(now, state)) throw modelFileChanged({ path, problem: 'its size or date has changed' });
 }

@@ -7,11 +7,11 @@ import { withAllocationFailure } from '../ggml/allocation-failure.ts';
 import { type ComputeDevice, type DeviceChoice, openDevice } from '../ggml/device.ts';
 import { modelFileChanged } from '../ggml/errors.ts';
 import type { TensorPtr } from '../ggml/ffi.ts';
-import type { FileDigest } from '../ggml/file-digest.ts';
-import { checkState, isSameState } from '../ggml/file-state.ts';
+import { checkState } from '../ggml/file-state.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
 import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
+import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
 import { F16 } from '../ggml/types.ts';
 import { buildDecoder, type DecoderGraph, type DecoderParts } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
@@ -69,7 +69,7 @@ export interface GgmlRunnerOptions {
    * Of the whole file; awaited after the weights are in memory. Undefined if KV does not leave this machine: then the
    * fingerprint is valid only here.
    */
-  readonly digest?: Promise<FileDigest> | undefined;
+  readonly digest?: Promise<ModelDigest> | undefined;
   readonly onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
   /** For tests and benches. */
   readonly onLogits?: LogitsObserver;
@@ -363,13 +363,13 @@ async function mixersOf(device: ComputeDevice, options: GgmlRunnerOptions): Prom
 }
 
 /** Checks that the digest belongs to the bytes that were loaded. */
-async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<FileDigest | undefined> {
+async function digestOf({ file, digest }: GgmlRunnerOptions): Promise<ModelDigest | undefined> {
   if (digest === undefined) return undefined;
   const found = await digest;
-  if (!isSameState(found.state, file.state)) {
+  if (!isDigestOf(found, file)) {
     throw modelFileChanged({ path: file.path, problem: 'its size or date has changed' });
   }
-  await checkState(file.path, file.state);
+  for (const { path, state } of file.parts) await checkState(path, state);
   return found;
 }
 

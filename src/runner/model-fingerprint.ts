@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import type { FileDigest } from '../ggml/file-digest.ts';
-import type { GgufFile } from '../ggml/gguf.ts';
+import type { GgufFile, GgufPart } from '../ggml/gguf.ts';
+import type { ModelDigest } from '../ggml/model-digest.ts';
 import type { LayerGroup } from './kv-groups.ts';
 import type { KvType } from './kv-memory.ts';
 
@@ -23,14 +23,15 @@ export interface FingerprintSettings {
  */
 export function modelFingerprint(
   file: GgufFile,
-  digest: FileDigest | undefined,
+  digest: ModelDigest | undefined,
   { numerics, blockSize, kvType, groups }: FingerprintSettings,
 ): string {
-  const { bytes, inode, modifiedNs } = file.state;
-  const content =
-    digest === undefined ? `local ${bytes} ${inode} ${modifiedNs} ${file.path}` : `sha256 ${digest.sha256}`;
+  const content = digest === undefined ? `local ${file.parts.map(localName).join(' ')}` : `sha256 ${digest.sha256}`;
   const parts = ['kvasir kv 3', content, kvType.name.toLowerCase(), `${blockSize}`, numerics];
   // With one group, the layout of blocks follows from the model's file.
   if (groups.length > 1) parts.push(JSON.stringify(groups));
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }
+
+const localName = ({ path, state: { bytes, inode, modifiedNs } }: GgufPart): string =>
+  `${bytes} ${inode} ${modifiedNs} ${path}`;
