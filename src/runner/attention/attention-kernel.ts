@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
-import { tensorField } from '../../ggml/tensor-struct.ts';
 import { Q8_0 } from '../../ggml/types.ts';
 import { CompileFailure, type CompileOptions, openNative } from '../../native/compiler.ts';
+import { tensorFields } from '../../native/tensor-fields.ts';
 import { type KvType, partCount } from '../kv-memory.ts';
 
 /** The C kernel, compiled for one shape of heads and blocks. */
@@ -74,7 +74,7 @@ const ownHeaders = ['attention-records.h', 'softmax.h', 'narrow-tile.h', 'wide-t
 
 const sourceFor = ({ headDim, group, blockSize, kvType, valueInKey }: AttentionShape) => ({
   file: 'runner/attention/paged-attention.c',
-  headers: ['native/vector.h', ...ownHeaders.map((name) => `runner/attention/${name}`)],
+  headers: ['native/vector.h', tensorFields.header, ...ownHeaders.map((name) => `runner/attention/${name}`)],
   definitions: {
     HEAD_DIM: headDim,
     GROUP: group,
@@ -85,7 +85,6 @@ const sourceFor = ({ headDim, group, blockSize, kvType, valueInKey }: AttentionS
     RANGE: kernelSizes.range,
     QUERIES_MAX: kernelSizes.queriesMax,
     QUERIES_WIDE: queriesWide(headDim),
-    TENSOR_SOURCE: tensorField.source,
-    TENSOR_DATA: tensorField.data,
+    ...tensorFields.definitions,
   },
 });

@@ -17,6 +17,7 @@
 #include "softmax.h"
 #include "narrow-tile.h"
 #include "wide-tile.h"
+#include "tensor.h"
 
 int64_t kvasir_scratch_bytes(void) { return sizeof(struct scratch); }
 
@@ -195,17 +196,11 @@ static void run_unit(const struct layer *layer, const struct unit *u, struct scr
 
 /* ---- ggml's custom operation: one source, q ------------------------------------------------------------------- */
 
-INLINE char *pointer_at(const char *p, int offset) {
-  char *q;
-  memcpy(&q, p + offset, sizeof q);
-  return q;
-}
-
 static void attend(char *tensor, int thread, int threads, void *userdata) {
   (void)threads;
   struct layer *layer = userdata;
-  const float *q = (const float *)pointer_at(pointer_at(tensor, TENSOR_SOURCE), TENSOR_DATA);
-  float *out = (float *)pointer_at(tensor, TENSOR_DATA);
+  const float *q = (const float *)DATA(SOURCE(tensor, 0));
+  float *out = (float *)DATA(tensor);
   /* Loading a vector that crosses a cache line takes twice as long. */
   struct scratch *s = (struct scratch *)(((uintptr_t)layer->view->scratch + 63) & ~(uintptr_t)63) + thread;
   for (;;) {

@@ -6,10 +6,6 @@
  * So that one pass over an expert's weights serves all its tokens, rows are quantized in the order of experts. A row has
  * the bits that it has as a row of a matmul with the expert's matrix alone.
  */
-#define SECOND_SOURCE(tensor) pointer_at(tensor, TENSOR_SOURCE + (int)sizeof(char *))
-#define COLUMN_COUNT(tensor) int64_at(tensor, TENSOR_NE)
-#define DEPTH(tensor) int64_at(tensor, TENSOR_NE + 16)
-#define ROW_BYTES(tensor) int64_at(tensor, TENSOR_NB + 8)
 
 /* Pairs in the order of their experts, of equal experts in ascending order. */
 struct order {
@@ -27,8 +23,8 @@ static void order_pairs(char *tensor, int thread, int threads, void *userdata) {
   (void)threads;
   if (thread != 0) return;
   const int64_t experts = ((const struct matrix *)userdata)->experts;
-  const char *chosen = SOURCE(tensor), *ids = DATA(chosen);
-  const int64_t count = COLUMN_COUNT(chosen), tokens = ROW_COUNT(chosen), row_bytes = ROW_BYTES(chosen);
+  const char *chosen = SOURCE(tensor, 0), *ids = DATA(chosen);
+  const int64_t count = NE(chosen, 0), tokens = ROW_COUNT(chosen), row_bytes = NB(chosen, 1);
   int32_t *pairs = (int32_t *)DATA(tensor), *places = pairs + count * tokens, *begins = places + count * tokens;
   /* Counting sort: begins[e + 1] counts the pairs of e, then of all experts before e. */
   memset(begins, 0, (experts + 1) * sizeof *begins);
@@ -52,10 +48,10 @@ static void order_pairs(char *tensor, int thread, int threads, void *userdata) {
  * row at the place of its pair. A token has one row for each pair, or one row for all. */
 static void quantize_in_order(char *tensor, int thread, int threads, void *userdata) {
   const int64_t inputs = ((const struct matrix *)userdata)->inputs, blocks = inputs / BLOCK, pairs = ROW_COUNT(tensor);
-  const char *source = SOURCE(tensor);
-  const int64_t rows = ROW_COUNT(source) * DEPTH(source), copies = pairs / rows;
+  const char *source = SOURCE(tensor, 0);
+  const int64_t rows = ROW_COUNT(source) * NE(source, 2), copies = pairs / rows;
   const float *x = (const float *)DATA(source);
-  const struct order order = order_of(SECOND_SOURCE(tensor), pairs);
+  const struct order order = order_of(SOURCE(tensor, 1), pairs);
   struct quantized *out = (struct quantized *)DATA(tensor);
   for (int64_t r = rows * thread / threads; r < rows * (thread + 1) / threads; r++) {
     const int32_t *places = order.places + r * copies;
@@ -69,8 +65,8 @@ static void quantize_in_order(char *tensor, int thread, int threads, void *userd
 static void multiply_experts(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const int64_t blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS, together = rows_together(blocks);
-  const struct order order = order_of(SECOND_SOURCE(tensor), ROW_COUNT(tensor));
-  const struct quantized *x = (const struct quantized *)DATA(SOURCE(tensor));
+  const struct order order = order_of(SOURCE(tensor, 1), ROW_COUNT(tensor));
+  const struct quantized *x = (const struct quantized *)DATA(SOURCE(tensor, 0));
   float *out = (float *)DATA(tensor);
   for (int64_t e = 0; e < m->experts; e++) {
     const int64_t end = order.begins[e + 1];
@@ -88,9 +84,9 @@ static void multiply_experts(char *tensor, int thread, int threads, void *userda
  * chosen]. Every thread quantizes the rows that it needs, which is cheaper than waiting. */
 static void multiply_experts_of_token(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
-  const char *source = SOURCE(tensor);
+  const char *source = SOURCE(tensor, 0);
   const int64_t blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS, rows = ROW_COUNT(source);
-  const int32_t *chosen = (const int32_t *)DATA(SECOND_SOURCE(tensor));
+  const int32_t *chosen = (const int32_t *)DATA(SOURCE(tensor, 1));
   const int64_t all = ROW_COUNT(tensor) * tiles, end = all * (thread + 1) / threads;
   const float *x = (const float *)DATA(source);
   float *out = (float *)DATA(tensor);

@@ -5,10 +5,9 @@
  *
  * For a single row ggml has another kernel with other bits: one multiply-add per 256 elements.
  */
+#include "tensor.h"
 #include <immintrin.h>
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 
 #define BLOCK 256
 
@@ -109,17 +108,11 @@ static __m256 eight_outputs(const struct weights *w, const struct row *x, int64_
   return _mm256_sub_ps(sum, minimum);
 }
 
-static inline char *pointer_at(const char *p, int offset) {
-  char *q;
-  memcpy(&q, p + offset, sizeof q);
-  return q;
-}
-
 /* ggml's custom operation on one row. Every thread quantizes the whole row, which is faster than waiting. */
 static void multiply(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
-  const float *x = (const float *)pointer_at(pointer_at(tensor, TENSOR_SOURCE), TENSOR_DATA);
-  float *out = (float *)pointer_at(tensor, TENSOR_DATA);
+  const float *x = (const float *)DATA(SOURCE(tensor, 0));
+  float *out = (float *)DATA(tensor);
   const int64_t blocks = m->inputs / BLOCK, groups = m->outputs / 8;
   struct row row[INPUTS_MAX / BLOCK];
   quantize(x, row, blocks);

@@ -1,8 +1,9 @@
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { RawPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
-import { dataPointer, tensorField } from '../../ggml/tensor-struct.ts';
+import { dataPointer } from '../../ggml/tensor-struct.ts';
 import { type CompileOptions, doWithout, openNative } from '../../native/compiler.ts';
+import { tensorFields } from '../../native/tensor-fields.ts';
 import type { PlacedMatrix } from '../weights.ts';
 
 const inputsMax = 32768;
@@ -61,10 +62,10 @@ export async function openRowMatmul(
 ): Promise<RowMatmul | undefined> {
   if (process.arch !== 'x64' || device.kind !== 'cpu' || device.repackedBuffers === undefined) return undefined;
   if (!matrices.some((matrix) => isForRowMatmul(device, matrix))) return undefined;
-  const definitions = { INPUTS_MAX: inputsMax, TENSOR_SOURCE: tensorField.source, TENSOR_DATA: tensorField.data };
+  const definitions = { INPUTS_MAX: inputsMax, ...tensorFields.definitions };
   try {
     const pointer = await openNative(
-      { file: 'runner/matmul/q4k-row.c', headers: [], definitions },
+      { file: 'runner/matmul/q4k-row.c', headers: [tensorFields.header], definitions },
       options,
       ({ path }) => device.native.functionIn(path, 'kvasir_multiply_pointer', 'raw')(),
     );

@@ -1,7 +1,7 @@
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
-import { tensorField } from '../../ggml/tensor-struct.ts';
 import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
+import { tensorFields } from '../../native/tensor-fields.ts';
 
 /** A single row is quantized on the stack. */
 export const inputsMax = 32768;
@@ -78,14 +78,8 @@ export async function openTileKernels(
 const below = (name: string): string => `runner/matmul/${name}`;
 
 function sourceOf({ file, headers }: Kind): NativeSource {
-  const definitions = {
-    INPUTS_MAX: inputsMax,
-    TENSOR_SOURCE: tensorField.source,
-    TENSOR_DATA: tensorField.data,
-    TENSOR_NE: tensorField.ne,
-    TENSOR_NB: tensorField.nb,
-  };
-  return { file: below(file), headers: ['native/vector.h', ...headers.map(below)], definitions };
+  const definitions = { INPUTS_MAX: inputsMax, ...tensorFields.definitions };
+  return { file: below(file), headers: ['native/vector.h', tensorFields.header, ...headers.map(below)], definitions };
 }
 
 function kernelOf(native: NativeApi, { activations, blockInputs }: Kind, { path, sourceDigest }: Compiled): TileKernel {

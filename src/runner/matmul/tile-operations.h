@@ -7,7 +7,7 @@
 static void quantize_rows(char *tensor, int thread, int threads, void *userdata) {
   const int64_t blocks = ((const struct matrix *)userdata)->inputs / BLOCK, all = blocks * ROW_COUNT(tensor);
   const int64_t begin = all * thread / threads, end = all * (thread + 1) / threads;
-  const float *x = (const float *)DATA(SOURCE(tensor));
+  const float *x = (const float *)DATA(SOURCE(tensor, 0));
   struct quantized *out = (struct quantized *)DATA(tensor);
   for (int64_t b = begin, row = begin / blocks; b < end; row++) {
     struct quantized *to = out + row * (row_blocks(blocks) - blocks);
@@ -44,7 +44,7 @@ INLINE int64_t rows_together(int64_t blocks) {
 static void multiply(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const int64_t rows = ROW_COUNT(tensor), blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS;
-  const struct quantized *x = (const struct quantized *)DATA(SOURCE(tensor));
+  const struct quantized *x = (const struct quantized *)DATA(SOURCE(tensor, 0));
   float *out = (float *)DATA(tensor);
   const int64_t together = rows_together(blocks);
   for (int64_t first = 0; first < rows; first += together) {
@@ -72,7 +72,7 @@ INLINE void quantize_row(const float *x, int64_t blocks, struct quantized *row) 
 static void multiply_row(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const int64_t blocks = m->inputs / BLOCK, tiles = m->outputs / TILE_OUTPUTS;
-  const float *x = (const float *)DATA(SOURCE(tensor));
+  const float *x = (const float *)DATA(SOURCE(tensor, 0));
   float *out = (float *)DATA(tensor);
   struct quantized row[INPUTS_MAX / BLOCK];
   quantize_row(x, blocks, row);
@@ -83,7 +83,7 @@ static void multiply_row(char *tensor, int thread, int threads, void *userdata) 
 static void take_rows(char *tensor, int thread, int threads, void *userdata) {
   const struct matrix *m = userdata;
   const int64_t rows = ROW_COUNT(tensor), blocks = m->inputs / BLOCK;
-  const int32_t *wanted = (const int32_t *)DATA(SOURCE(tensor));
+  const int32_t *wanted = (const int32_t *)DATA(SOURCE(tensor, 0));
   float *out = (float *)DATA(tensor);
   for (int64_t r = rows * thread / threads; r < rows * (thread + 1) / threads; r++) {
     const uint8_t *tile = m->tiles + wanted[r] / TILE_OUTPUTS * tile_bytes(blocks);

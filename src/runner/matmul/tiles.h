@@ -21,6 +21,7 @@
 #undef __AVX512F__ /* Without VNNI, dot.h has a form for vectors of 256 bits only. */
 #endif
 #include "vector.h"
+#include "tensor.h"
 #include "dot.h"
 
 #ifndef TILE_OUTPUTS
@@ -40,19 +41,7 @@ struct matrix { /* written by TypeScript */
   int64_t experts; /* matrices of this shape, one after another */
 };
 
-INLINE char *pointer_at(const char *p, int offset) {
-  char *q;
-  memcpy(&q, p + offset, sizeof q);
-  return q;
-}
-INLINE int64_t int64_at(const char *p, int offset) {
-  int64_t x;
-  memcpy(&x, p + offset, sizeof x);
-  return x;
-}
-#define SOURCE(tensor) pointer_at(tensor, TENSOR_SOURCE)
-#define DATA(tensor) pointer_at(tensor, TENSOR_DATA)
-#define ROW_COUNT(tensor) int64_at(tensor, TENSOR_NE + 8)
+#define ROW_COUNT(tensor) NE(tensor, 1)
 
 /*
  * Memory limits matmuls of few rows, and the CPU's own prefetching stops at the end of each page. This prefetches the

@@ -1,7 +1,7 @@
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
-import { tensorField } from '../../ggml/tensor-struct.ts';
 import { type Compiled, CompileFailure, type CompileOptions, openNative } from '../../native/compiler.ts';
+import { tensorFields } from '../../native/tensor-fields.ts';
 import type { ConvolutionShape, DeltaNetShape, MixerShapes, ScanShape } from './mixers.ts';
 
 /** The C kernels of a model's mixers: functions that ggml's threads call. */
@@ -71,6 +71,8 @@ function check(isSupported: boolean, found: string): void {
 
 type Pointers = (name: string) => RawPtr;
 
+const ownHeaders = ['mixer.h', 'exp.h'].map((name) => `runner/mixer/${name}`);
+
 // biome-ignore lint/complexity/useMaxParams: the parts of one kernel, in the order of their use
 function open<Kernel>(
   file: string,
@@ -81,12 +83,9 @@ function open<Kernel>(
 ): Promise<Loaded<Kernel>> {
   const definitions = {
     ...sizes,
-    TENSOR_SOURCE: tensorField.source,
-    TENSOR_DATA: tensorField.data,
-    TENSOR_NE: tensorField.ne,
-    TENSOR_NB: tensorField.nb,
+    ...tensorFields.definitions,
   };
-  const headers = ['native/vector.h', 'runner/states/states.h', 'runner/mixer/mixer.h', 'runner/mixer/exp.h'];
+  const headers = ['native/vector.h', tensorFields.header, 'runner/states/states.h', ...ownHeaders];
   return openNative({ file: `runner/mixer/${file}`, headers, definitions }, options, (compiled: Compiled) => ({
     kernel: take((name) => native.functionIn(compiled.path, `kvasir_${name}_pointer`, 'raw')()),
     sourceDigest: compiled.sourceDigest,

@@ -3,23 +3,9 @@
  * several sequences of different lengths. Rows that belong to no segment are padding, and their results are 0.
  */
 #include "vector.h"
+#include "tensor.h"
 #include "states.h"
 #include <math.h>
-
-INLINE char *pointer_at(const char *p, int offset) {
-  char *q;
-  memcpy(&q, p + offset, sizeof q);
-  return q;
-}
-INLINE int64_t int64_at(const char *p, int offset) {
-  int64_t x;
-  memcpy(&x, p + offset, sizeof x);
-  return x;
-}
-#define SOURCE(tensor, i) pointer_at(tensor, TENSOR_SOURCE + (i) * (int)sizeof(char *))
-#define DATA(tensor) pointer_at(tensor, TENSOR_DATA)
-#define NE(tensor, i) int64_at(tensor, TENSOR_NE + 8 * (i))
-#define NB(tensor, i) int64_at(tensor, TENSOR_NB + 8 * (i))
 
 /* F32 [.., heads, rows], also as a view. Strides in floats. */
 struct heads {

@@ -1,6 +1,6 @@
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
-import { tensorField } from '../../ggml/tensor-struct.ts';
 import { type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
+import { tensorFields } from '../../native/tensor-fields.ts';
 import { type Distribution, expOfBin, type LogitsPasses } from './logits-candidates.ts';
 
 /** Passes over rows of logits in C. */
@@ -25,12 +25,8 @@ export async function openLogitsPasses(
 
 export const logitsSource: NativeSource = {
   file: 'runner/sampling/logits.c',
-  headers: ['native/vector.h'],
-  definitions: {
-    TENSOR_NE: tensorField.ne,
-    TENSOR_SOURCE: tensorField.source,
-    TENSOR_DATA: tensorField.data,
-  },
+  headers: ['native/vector.h', tensorFields.header],
+  definitions: tensorFields.definitions,
 };
 
 function passesIn(native: NativeApi, path: string): NativeLogitsPasses {

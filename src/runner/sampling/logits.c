@@ -3,6 +3,7 @@
  * order, so the same bits. JavaScript is slow for rows of this size.
  */
 #include "vector.h"
+#include "tensor.h"
 #include <math.h>
 
 /* As logits-candidates.ts has them. */
@@ -49,12 +50,6 @@ int64_t kvasir_best(const float *row, int64_t count) {
   return found;
 }
 
-INLINE const char *pointer_at(const char *p) {
-  const char *q;
-  memcpy(&q, p, sizeof q);
-  return q;
-}
-
 /*
  * The same in a graph, after the matmul that computes the logits: as ggml's custom operation, whose one source is F32
  * [vocabulary, rows]. The result, int32 [shares, rows], has the result of `kvasir_best` for each share of a row,
@@ -62,13 +57,10 @@ INLINE const char *pointer_at(const char *p) {
  */
 static void best_of_shares(char *tensor, int thread, int threads, void *userdata) {
   (void)userdata;
-  const char *source = pointer_at(tensor + TENSOR_SOURCE);
-  const float *logits = (const float *)pointer_at(source + TENSOR_DATA);
-  int32_t *best = (int32_t *)pointer_at(tensor + TENSOR_DATA);
-  int64_t count, shares, rows;
-  memcpy(&count, source + TENSOR_NE, sizeof count);
-  memcpy(&shares, tensor + TENSOR_NE, sizeof shares);
-  memcpy(&rows, tensor + TENSOR_NE + 8, sizeof rows);
+  const char *source = SOURCE(tensor, 0);
+  const float *logits = (const float *)DATA(source);
+  int32_t *best = (int32_t *)DATA(tensor);
+  const int64_t count = NE(source, 0), shares = NE(tensor, 0), rows = NE(tensor, 1);
   for (int64_t share = thread; share < shares; share += threads) {
     const int64_t first = count * share / shares, end = count * (share + 1) / shares;
     for (int64_t row = 0; row < rows; row++) {
