@@ -11,7 +11,7 @@ import { testsNeed } from '../../test/support/needs.ts';
 import { loadNative } from '../ggml/ffi.ts';
 import { F16 } from '../ggml/types.ts';
 import { loadAttentionKernel } from '../runner/attention/attention-kernel.ts';
-import { CompileFailure, doWithout } from './compiler.ts';
+import { CompileFailure, compileNative, doWithout } from './compiler.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-compiler-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -55,6 +55,15 @@ describe('the cache of compiled kernels', () => {
       false,
     );
     expect(readdirSync(cacheFolder)).toHaveLength(3);
+  });
+});
+
+describe('the source of a kernel', () => {
+  it('must list all headers that it includes, because they are part of the digest', async () => {
+    const source = { file: 'runner/sampling/logits.c', headers: ['native/vector.h'], definitions: {} };
+    await expect(compileNative(source, { compiler: '/nonexistent' })).rejects.toThrow(
+      'runner/sampling/logits.c includes tensor.h, which the headers of runner/sampling/logits.c lack',
+    );
   });
 });
 

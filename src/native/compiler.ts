@@ -6,6 +6,7 @@ import { availableParallelism, cpus } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { assert } from '../base/assert.ts';
 import { defaultCacheFolder } from '../base/cache-folder.ts';
 import {
   findLibrary,
@@ -23,7 +24,10 @@ import {
 export interface NativeSource {
   /** The translation unit, by its path below `src`. */
   readonly file: string;
-  /** The files that the unit includes, by their paths below `src`. `#include` lines have no folder. */
+  /**
+   * All files that the unit includes, by their paths below `src`: a change of one of them compiles the unit again.
+   * `#include` lines have no folder.
+   */
   readonly headers: readonly string[];
   readonly definitions: Readonly<Record<string, number>>;
 }
@@ -169,15 +173,7 @@ async function jobOf(source: NativeSource, options: CompileOptions): Promise<Com
   const [compiler = 'cc', ...compilerArguments] = (options.compiler ?? (process.env.CC || 'cc')).trim().split(/\s+/);
   const root = sourceRoot(source.file);
   const definitions = Object.entries(source.definitions).map(([name, value]) => `-D${name}=${value}`);
-  const digest = createHash('sha256');
-  for (const file of [source.file, ...source.headers]) {
-    const content = await readFile(join(root, file)).catch((error: Error) => {
-      throw new CompileFailure(`${file} cannot be read: ${error.message}`, { isAvoidable: true });
-    });
-    digest.update(content).update('\0');
-  }
-  for (const part of [...flags, ...definitions]) digest.update(part).update('\0');
-  const sourceDigest = digest.digest('hex');
+  const sourceDigest = await digestOf(root, source, [...flags, ...definitions]);
   const version = await compilerVersion(compiler, compilerArguments);
   const demanded = options.cpuFlags ?? demandedCpuFlags();
   const hash = createHash('sha256');
@@ -194,6 +190,23 @@ async function jobOf(source: NativeSource, options: CompileOptions): Promise<Com
     cacheFolder: options.cacheFolder ?? defaultCacheFolder(),
     event: options.event,
   };
+}
+
+/** Of the contents of the source and its headers, and of the arguments of the compiler. */
+async function digestOf(root: string, { file, headers }: NativeSource, compilerArguments: readonly string[]) {
+  const names = new Set(headers.map((header) => basename(header)));
+  const digest = createHash('sha256');
+  for (const part of [file, ...headers]) {
+    const content = await readFile(join(root, part), 'utf8').catch((error: Error) => {
+      throw new CompileFailure(`${part} cannot be read: ${error.message}`, { isAvoidable: true });
+    });
+    for (const [, included = ''] of content.matchAll(/^#include "(.+)"/gm)) {
+      assert(names.has(included), `${part} includes ${included}, which the headers of ${file} lack`);
+    }
+    digest.update(content).update('\0');
+  }
+  for (const part of compilerArguments) digest.update(part).update('\0');
+  return digest.digest('hex');
 }
 
 async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isCacheable: boolean }> {
