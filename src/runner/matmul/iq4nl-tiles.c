@@ -10,19 +10,15 @@
 static const int8_t weights_of[16] = {EACH_VALUE(FLIPPED)};
 static const int8_t values[16] = {EACH_VALUE(SAME)};
 
+typedef f16 scale_bits;
+INLINE float scale_of(f16 scale) { return float_of(scale); }
 INLINE int value_of(int nibble) { return values[nibble]; }
 
 #include "nibble-tiles.h"
 
 INLINE vec load_scales(const f16 *scales) { return load_f16(scales); }
 
-INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) {
-  UNROLL for (int g = 0; g < GROUPS; g++) {
-    const ivec two = load_ints(nibbles + g * TILE_OUTPUTS * 4);
-    w[g] = look_up(weights_of, two & splat_byte(15));
-    w[GROUPS + g] = look_up(weights_of, two >> 4 & splat_byte(15));
-  }
-}
+INLINE void load_weights(const uint8_t *nibbles, ivec w[2 * GROUPS]) { load_entries(weights_of, nibbles, w); }
 
 INLINE ivec dot(const ivec w[2 * GROUPS], const struct quantized *y) {
   ivec products = signed_start(y->correction);

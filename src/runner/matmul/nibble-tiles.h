@@ -1,6 +1,6 @@
 /*
- * Matrices of which 32 inputs share a scale in F16 and each weight is a nibble. Before the include, a kernel defines
- * value_of, the value of a nibble. Weights of a tile:
+ * Matrices of which 32 inputs share a scale and each weight is a nibble. Before the include, a kernel defines scale_bits,
+ * a stored scale; scale_of, its value; value_of, the value of a nibble. Weights of a tile:
  *
  *   [inputs / 32][4][TILE_OUTPUTS][4]      bytes: lower nibbles have the first 16 inputs, upper nibbles the others
  */
@@ -8,15 +8,22 @@
 #define WEIGHT_BYTES (BLOCK / 2 * TILE_OUTPUTS)
 
 struct packed {
-  f16 scale;
+  scale_bits scale;
   uint8_t nibbles[BLOCK / 2];
 };
 
-typedef f16 scale_bits;
+/* Weights that are entries of a table. */
+INLINE void load_entries(const int8_t table[16], const uint8_t *nibbles, ivec w[2 * GROUPS]) {
+  UNROLL for (int g = 0; g < GROUPS; g++) {
+    const ivec two = load_ints(nibbles + g * TILE_OUTPUTS * 4);
+    w[g] = look_up(table, two & splat_byte(15));
+    w[GROUPS + g] = look_up(table, two >> 4 & splat_byte(15));
+  }
+}
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tile) {
-  f16 *scales = (f16 *)tile;
-  uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
+  scale_bits *scales = (scale_bits *)tile;
+  uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(scale_bits);
   for (int64_t b = 0; b < blocks; b++) {
     for (int row = 0; row < TILE_OUTPUTS; row++) {
       const struct packed *from = rows + row * blocks + b;
@@ -29,8 +36,8 @@ INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *til
 }
 
 INLINE void read_block(const uint8_t *tile, int64_t blocks, int64_t b, int row, float *out) {
-  const uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(f16);
-  const float scale = float_of(((const f16 *)tile)[b * TILE_OUTPUTS + row]);
+  const uint8_t *nibbles = tile + blocks * TILE_OUTPUTS * (int64_t)sizeof(scale_bits);
+  const float scale = scale_of(((const scale_bits *)tile)[b * TILE_OUTPUTS + row]);
   for (int i = 0; i < BLOCK; i++) {
     const uint8_t two = nibbles[((b * GROUPS + i % 16 / 4) * TILE_OUTPUTS + row) * 4 + i % 4];
     out[i] = (float)value_of(i < 16 ? two & 15 : two >> 4) * scale;

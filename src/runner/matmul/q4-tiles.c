@@ -2,6 +2,8 @@
 #include "tiles.h"
 #include "q8-rows.h"
 
+typedef f16 scale_bits;
+INLINE float scale_of(f16 scale) { return float_of(scale); }
 INLINE int value_of(int nibble) { return nibble - 8; }
 
 #include "nibble-tiles.h"

@@ -28,7 +28,7 @@ const kinds: Readonly<Record<string, Kind>> = {
   Q8_0: { file: 'q8-tiles.c', ...by32 },
   Q4_0: { file: 'q4-tiles.c', ...nibbles },
   IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles },
-  MXFP4: { file: 'mxfp4-tiles.c', ...by32 },
+  MXFP4: { file: 'mxfp4-tiles.c', ...nibbles },
   Q4_K: { file: 'q4k-tiles.c', ...by256 },
   Q6_K: { file: 'q6k-tiles.c', ...by256 },
 };
