@@ -7,42 +7,38 @@
  * operation. A row is computed token by token, so it has the same bits in any segments.
  */
 #define STATE_SIZE HEAD_DIM
-#define STATE_VECTORS (STATE_SIZE / LANES)
-#include "mixer.h"
+#include "recurrence.h"
 
 struct delta_net { /* written by TypeScript */
-  const struct state_layer *states;
-  int64_t offset; /* bytes from the start of the layer's state to this state */
-  int64_t heads;
+  struct recurrence recurrence;
   const float *a;    /* [heads] */
   const float *bias; /* [heads] */
 };
 
-INLINE float softplus(float x) { return x > 20.0f ? x : logf(1.0f + expf(x)); }
-
 /* alpha and beta, each F32 [heads, rows], become F32 [2 * heads, rows]: decay and sigmoid(beta) of each head. */
 static void prepare_gates(char *tensor, int thread, int threads, void *userdata) {
   const struct delta_net *net = userdata;
+  const int64_t heads = net->recurrence.heads;
   const char *alphas = SOURCE(tensor, 0), *betas = SOURCE(tensor, 1);
-  const int64_t alpha_stride = NB(alphas, 1) / 4, beta_stride = NB(betas, 1) / 4, all = NE(tensor, 1) * net->heads;
+  const int64_t alpha_stride = NB(alphas, 1) / 4, beta_stride = NB(betas, 1) / 4, all = NE(tensor, 1) * heads;
   const float *alpha = (const float *)DATA(alphas), *beta = (const float *)DATA(betas);
   float *out = (float *)DATA(tensor);
   for (int64_t i = all * thread / threads; i < all * (thread + 1) / threads; i++) {
-    const int64_t row = i / net->heads, head = i % net->heads;
+    const int64_t row = i / heads, head = i % heads;
     const float gate = softplus(alpha[row * alpha_stride + head] + net->bias[head]) * net->a[head];
-    out[row * 2 * net->heads + head] = expf(gate);
-    out[row * 2 * net->heads + net->heads + head] = 1.0f / (1.0f + expf(-beta[row * beta_stride + head]));
+    out[row * 2 * heads + head] = expf(gate);
+    out[row * 2 * heads + heads + head] = 1.0f / (1.0f + expf(-beta[row * beta_stride + head]));
   }
 }
 
 /* What LANES rows of a head's state read. */
-struct part {
+struct inputs {
   const float *q, *k, *v, *gates;
   int64_t q_stride, k_stride, v_stride, gates_stride, heads;
 };
 
 /* The rows of a segment for LANES rows of the state, which are `from` before them and `after` afterwards. */
-static __attribute__((noinline)) void compute_rows(const struct part *p, const float *from, float *after, int64_t rows,
+static __attribute__((noinline)) void compute_rows(const struct inputs *p, const float *from, float *after, int64_t rows,
                                                    float *out) {
   float between[LANES * STATE_SIZE] __attribute__((aligned(64)));
   const vec scale = splat(1.0f / sqrtf((float)HEAD_DIM));
@@ -85,42 +81,28 @@ static __attribute__((noinline)) void compute_rows(const struct part *p, const f
   }
 }
 
-static const float zeros[LANES * STATE_SIZE];
+static void delta_net_slice(const char *tensor, const void *kernel, const struct slice *slice) {
+  const struct delta_net *net = kernel;
+  const struct heads q = heads_of(SOURCE(tensor, 0)), k = heads_of(SOURCE(tensor, 1)), v = heads_of(SOURCE(tensor, 2));
+  const int64_t heads = net->recurrence.heads, key_head = slice->head % NE(SOURCE(tensor, 0), 1);
+  const struct inputs inputs = {
+      .q = head_row(q, key_head, slice->first_row),
+      .k = head_row(k, key_head, slice->first_row),
+      .v = head_row(v, slice->head, slice->first_row) + slice->channel,
+      .gates = (const float *)DATA(SOURCE(tensor, 3)) + slice->first_row * 2 * heads + slice->head,
+      .q_stride = q.row_stride,
+      .k_stride = k.row_stride,
+      .v_stride = v.row_stride,
+      .gates_stride = 2 * heads,
+      .heads = heads,
+  };
+  compute_rows(&inputs, slice->before, slice->after, slice->row_count, slice->out);
+}
 
 /* q and k, F32 [HEAD_DIM, heads of keys, rows]; v, F32 [HEAD_DIM, heads, rows]; gates: becomes F32 [HEAD_DIM * heads,
  * rows]. Head h reads head h % heads of keys. */
 static void delta_net(char *tensor, int thread, int threads, void *userdata) {
-  const struct delta_net *net = userdata;
-  const struct state_rows *states = net->states->rows;
-  const struct heads q = heads_of(SOURCE(tensor, 0)), k = heads_of(SOURCE(tensor, 1)), v = heads_of(SOURCE(tensor, 2));
-  const float *gates = (const float *)DATA(SOURCE(tensor, 3));
-  const int64_t keys = NE(SOURCE(tensor, 0), 1);
-  const int64_t offset = net->states->offset + net->offset, parts = HEAD_DIM / LANES, units = net->heads * parts;
-  const int64_t width = net->heads * HEAD_DIM;
-  float *out = (float *)DATA(tensor);
-  for (int64_t unit = units * thread / threads; unit < units * (thread + 1) / threads; unit++) {
-    const int64_t head = unit / parts, channel = unit % parts * LANES;
-    const int64_t row = head * HEAD_DIM + channel;
-    for (int64_t s = 0; s < states->count; s++) {
-      const struct segment *segment = states->segments + s;
-      const int64_t first = segment->first_row;
-      const struct part part = {
-          .q = q.data + first * q.row_stride + head % keys * q.head_stride,
-          .k = k.data + first * k.row_stride + head % keys * k.head_stride,
-          .v = v.data + first * v.row_stride + head * v.head_stride + channel,
-          .gates = gates + first * 2 * net->heads + head,
-          .q_stride = q.row_stride,
-          .k_stride = k.row_stride,
-          .v_stride = v.row_stride,
-          .gates_stride = 2 * net->heads,
-          .heads = net->heads,
-      };
-      const float *from = state_read(segment, offset);
-      compute_rows(&part, from == NULL ? zeros : from + row * STATE_SIZE, state_write(segment, offset) + row * STATE_SIZE,
-                   segment->row_count, out + first * width + row);
-    }
-    for (int64_t r = rows_end(states); r < NE(tensor, 1); r++) memset(out + r * width + row, 0, LANES * sizeof(float));
-  }
+  compute_slices(tensor, userdata, thread, threads, delta_net_slice);
 }
 
 uintptr_t kvasir_gates_pointer(void) { return (uintptr_t)prepare_gates; }

@@ -71,7 +71,7 @@ function check(isSupported: boolean, found: string): void {
 
 type Pointers = (name: string) => RawPtr;
 
-const ownHeaders = ['mixer.h', 'exp.h'].map((name) => `runner/mixer/${name}`);
+const ownHeaders = ['mixer.h', 'recurrence.h', 'exp.h'].map((name) => `runner/mixer/${name}`);
 
 // biome-ignore lint/complexity/useMaxParams: the parts of one kernel, in the order of their use
 function open<Kernel>(

@@ -15,6 +15,9 @@ struct heads {
 INLINE struct heads heads_of(const char *tensor) {
   return (struct heads){(const float *)DATA(tensor), NB(tensor, 1) / 4, NB(tensor, 2) / 4};
 }
+INLINE const float *head_row(struct heads heads, int64_t head, int64_t row) {
+  return heads.data + row * heads.row_stride + head * heads.head_stride;
+}
 
 INLINE const float *state_read(const struct segment *segment, int64_t offset) {
   return segment->read == NULL ? NULL : (const float *)(segment->read + offset);
@@ -27,25 +30,3 @@ INLINE int64_t rows_end(const struct state_rows *rows) {
   const struct segment *last = rows->segments + rows->count - 1;
   return last->first_row + last->row_count;
 }
-
-/* The next token's inputs are far away in memory, so the CPU does not prefetch them. */
-INLINE void prefetch_row(const float *row, int count) {
-  for (int i = 0; i < count; i += 16) __builtin_prefetch(row + i);
-}
-
-#ifdef STATE_VECTORS
-/*
- * Sums over the elements of a state's row have the order of ggml: element i is added to sum i / LANES % 4, then sums two
- * apart are added, then neighbours, then lanes.
- */
-#define SUMS 4
-INLINE vec joined(const vec sum[SUMS]) {
-  const vec all = (sum[0] + sum[2]) + (sum[1] + sum[3]);
-#if LANES == 8
-  /* ggml adds neighbouring lanes before lanes two apart. */
-  return SHUFFLE(all, all, 0, 2, 1, 3, 4, 6, 5, 7);
-#else
-  return all;
-#endif
-}
-#endif
