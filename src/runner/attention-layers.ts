@@ -14,7 +14,7 @@ export function attentionLayers(
   return kv.flatMap((place, index) => {
     if (place.kind === 'state') return [];
     const layer = { group: place.group, place: place.place, window: place.window, scale: config.attentionScale };
-    const sinks = weights.layers[index]?.sinks;
+    const sinks = weights.layers[index]?.attention?.sinks;
     return [sinks === undefined ? layer : { ...layer, sinks: floatsOf(native, sinks, config.headCount) }];
   });
 }

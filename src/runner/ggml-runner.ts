@@ -35,7 +35,8 @@ import { BestTokens } from './sampling/best-tokens.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
 import { StateTables } from './states/layer-states.ts';
 import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
-import { loadWeights, type ModelWeights, type PlacedMatrix } from './weights.ts';
+import type { PlacedMatrix } from './weight-store.ts';
+import { loadWeights, type ModelWeights } from './weights.ts';
 
 export interface GgmlRunnerOptions {
   readonly file: GgufFile;

@@ -2,21 +2,23 @@ import { assert, assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
-import type { RopeConfig } from '../../ggml/rope-config.ts';
 import { F32, I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { HiddenStates } from '../contract.ts';
 import type { AttentionKv, LayerKv } from '../kv-groups.ts';
-import { type KvMemory, keyPart, rowElements, valuePart } from '../kv-memory.ts';
+import { type KvMemory, type KvPart, keyPart, valuePart } from '../kv-memory.ts';
 import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
 import type { Mixers } from '../mixer/mixers.ts';
 import type { BestTokens } from '../sampling/best-tokens.ts';
 import type { StateTables } from '../states/layer-states.ts';
-import type { LayerWeights, ModelWeights, OutputHead } from '../weights.ts';
+import type { ModelWeights, OutputHead } from '../weights.ts';
+import type { AttentionProjections } from './attention-projections.ts';
 import { expertNetworkNodes } from './expert-network.ts';
+import { GroupedQueryProjections } from './grouped-query-attention.ts';
 import { LatentProjections } from './latent-attention.ts';
 import { LayerOperations } from './layer-operations.ts';
+import type { LayerWeights } from './layer-weights.ts';
 import { type Layer, layers as layersByArchitecture, type Mixer, mixers } from './layers.ts';
 
 /** The largest number of tensors that one layer adds besides attention and experts, with views and reshapes. */
@@ -98,7 +100,7 @@ class DecoderBuilder {
   readonly #operations: LayerOperations;
   readonly #layer: Layer;
   readonly #mixer: Mixer | undefined;
-  readonly #latent: LatentProjections | undefined;
+  readonly #projections: AttentionProjections;
   readonly #layersKv: readonly LayerKv[];
   readonly #states: StateTables;
   /** Tokens, I32 `[rows]`, for the first stage; hidden states for other stages. */
@@ -121,13 +123,7 @@ class DecoderBuilder {
     this.#attention = attention;
     this.#batch = batch;
     this.#matmuls = new Matmuls(graph, kernels);
-    this.#operations = new LayerOperations({
-      graph,
-      config,
-      matmuls: this.#matmuls,
-      mixers: ofStates,
-      ropeFreqs: weights.ropeFreqs,
-    });
+    this.#operations = new LayerOperations({ graph, config, matmuls: this.#matmuls, mixers: ofStates });
     this.#layer = layersByArchitecture[config.architecture];
     this.#mixer = mixers[config.architecture];
     this.#layersKv = layersKv;
@@ -141,10 +137,11 @@ class DecoderBuilder {
     this.#outputRows = graph.input(I32, Math.max(1, batch.outputRows.length));
     this.#outputPositions = graph.input(I32, Math.max(1, batch.outputRows.length));
     const { latent } = config;
-    this.#latent =
+    const { ropeFreqs } = weights;
+    this.#projections =
       latent === undefined
-        ? undefined
-        : new LatentProjections({ graph, config, matmuls: this.#matmuls, latent }, batch);
+        ? new GroupedQueryProjections({ graph, config, operations: this.#operations, attention, ropeFreqs })
+        : new LatentProjections({ graph, config, matmuls: this.#matmuls, latent, attention }, batch);
     attention.prepare(graph, batch);
   }
 
@@ -194,7 +191,7 @@ class DecoderBuilder {
       graph.write(this.#outputRows, this.#batch.outputRows);
       graph.write(this.#outputPositions, this.#batch.outputPositions);
     }
-    this.#latent?.writeInputs();
+    this.#projections.writeInputs();
     this.#attention.writeInputs(graph);
   }
 
@@ -232,55 +229,16 @@ class DecoderBuilder {
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */
   #store({ group, place, window }: AttentionKv, layer: LayerWeights, h: TensorPtr): void {
     const graph = this.#graph;
-    const operations = this.#operations;
-    const width = rowElements(this.#memory.layout);
-    const rows = this.#batch.paddedRowCount;
-    const store = (part: 0 | 1, values: TensorPtr): void =>
-      graph.expand(graph.setRows(this.#memory.tokenRows(graph, place, part), values, this.#slots[group]!));
-    if (this.#latent !== undefined) {
-      store(keyPart, this.#latent.rows(layer, h, this.#positions));
-      return;
-    }
-    const projected = operations.project(ofAttention(layer.key), layer.keyBias, h);
-    const k = operations.rotate(projected, layer.keyNorm, this.#positions, this.#ropeOf(window));
-    const v = operations.project(ofAttention(layer.value), layer.valueBias, h);
-    store(keyPart, graph.reshape2d(k, width, rows));
-    store(valuePart, v);
+    const [k, v] = this.#projections.poolRows(layer, h, { positions: this.#positions, window });
+    const store = (part: KvPart, rows: TensorPtr): void =>
+      graph.expand(graph.setRows(this.#memory.tokenRows(graph, place, part), rows, this.#slots[group]!));
+    store(keyPart, assertDefined(k, 'attention stores K'));
+    if (v !== undefined) store(valuePart, v);
   }
 
   #attend({ index, window }: AttentionKv, layer: LayerWeights, h: TensorPtr, rows: AttentionRows): TensorPtr {
     const positions = rows === 'all' ? this.#positions : this.#outputPositions;
-    const attended =
-      this.#latent === undefined
-        ? this.#attendGated(layer, h, positions, { index, window, rows })
-        : this.#latent.attend(layer, h, positions, { attention: this.#attention, index, rows });
-    const output = this.#matmuls.multiply(ofAttention(layer.attentionOutput), attended);
-    return layer.attentionOutputBias === undefined ? output : this.#operations.add(output, layer.attentionOutputBias);
-  }
-
-  #attendGated(
-    layer: LayerWeights,
-    h: TensorPtr,
-    positions: TensorPtr,
-    { index, window, rows }: Pick<AttentionKv, 'index' | 'window'> & { readonly rows: AttentionRows },
-  ): TensorPtr {
-    const operations = this.#operations;
-    const { query, gate } = this.#queryAndGate(operations.project(ofAttention(layer.query), layer.queryBias, h));
-    const q = operations.rotateHeads(query, layer.queryNorm, positions, this.#ropeOf(window));
-    const result = this.#attention.attend(this.#graph, index, q, rows);
-    return gate === undefined ? result : operations.multiply(result, this.#graph.sigmoid(gate));
-  }
-
-  /** `query`: `[headDim, heads, rows]`. With gated attention, the gate of a head follows its query. */
-  #queryAndGate(projected: TensorPtr): { readonly query: TensorPtr; readonly gate: TensorPtr | undefined } {
-    const graph = this.#graph;
-    const { headDim, headCount, hasGatedAttention } = this.#config;
-    const rows = graph.rowCountOf(projected);
-    if (!hasGatedAttention) return { query: graph.reshape3d(projected, headDim, headCount, rows), gate: undefined };
-    const bytes = headDim * F32.typeSize;
-    const half = (index: number): TensorPtr =>
-      graph.view3d(projected, [headDim, headCount, rows], [2 * bytes, 2 * bytes * headCount], index * bytes);
-    return { query: half(0), gate: graph.reshape2d(graph.contiguous(half(1)), headDim * headCount, rows) };
+    return this.#projections.attend(layer, h, { positions, window, index, rows });
   }
 
   /** The mixer of a layer with a state. Its states are written although no row may be sampled. */
@@ -290,12 +248,4 @@ class DecoderBuilder {
     this.#graph.expand(mixed);
     return mixed;
   }
-
-  #ropeOf(window: number | undefined): RopeConfig {
-    const { rope, slidingWindow } = this.#config;
-    return window !== undefined && slidingWindow !== undefined ? slidingWindow.rope : rope;
-  }
 }
-
-const ofAttention = (matrix: TensorPtr | undefined): TensorPtr =>
-  assertDefined(matrix, 'a layer with attention has this matrix');

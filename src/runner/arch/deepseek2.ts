@@ -9,5 +9,5 @@ import type { Layer } from './layers.ts';
 export const deepseek2Layer: Layer = (operations, weights, x, attended) => {
   const sum = operations.add(x, attended);
   const h = operations.norm(sum, weights.feedForwardNorm);
-  return operations.add(sum, operations.sharedExperts(weights, h));
+  return operations.add(sum, operations.network(weights, h));
 };

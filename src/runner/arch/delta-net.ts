@@ -1,18 +1,41 @@
 import { type DeltaNetConfig, deltaNetChannels } from '../../ggml/delta-net-config.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
-import type { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
-import type { Matmuls } from '../matmul/matmuls.ts';
-import { convolutionElements, type Mixers } from '../mixer/mixers.ts';
+import { convolutionElements } from '../mixer/mixers.ts';
 import type { LayerStates } from '../states/layer-states.ts';
-import type { DeltaNetWeights } from '../weights.ts';
+import type { LayerTensors } from '../weight-store.ts';
+import type { MixerParts } from './mixer-parts.ts';
 
-export interface DeltaNetParts {
-  readonly graph: GraphBuilder;
-  readonly matmuls: Matmuls;
-  readonly mixers: Mixers;
-  readonly config: DeltaNetConfig;
-  readonly rmsEpsilon: number;
+/** A gated delta net. */
+export interface DeltaNetWeights {
+  /** `[embedding, ...]`: queries, keys and values. */
+  readonly qkv: TensorPtr;
+  readonly gate: TensorPtr;
+  /** F32 `[taps, channels]`. */
+  readonly kernel: TensorPtr;
+  /** `[embedding, heads]` */
+  readonly alpha: TensorPtr;
+  readonly beta: TensorPtr;
+  /** F32, one number for each head: added to alpha; and the factor of decays. */
+  readonly bias: TensorPtr;
+  readonly a: TensorPtr;
+  /** F32 `[headDim]`. */
+  readonly norm: TensorPtr;
+  readonly outProjection: TensorPtr;
+}
+
+export function deltaNetWeights(tensors: LayerTensors): DeltaNetWeights {
+  return {
+    qkv: tensors.matrix('attn_qkv.weight'),
+    gate: tensors.matrix('attn_gate.weight'),
+    kernel: tensors.vector('ssm_conv1d.weight'),
+    alpha: tensors.matrix('ssm_alpha.weight'),
+    beta: tensors.matrix('ssm_beta.weight'),
+    bias: tensors.vector('ssm_dt.bias'),
+    a: tensors.vector('ssm_a'),
+    norm: tensors.vector('ssm_norm.weight'),
+    outProjection: tensors.matrix('ssm_out.weight'),
+  };
 }
 
 /**
@@ -22,7 +45,12 @@ export interface DeltaNetParts {
  *   h -> alpha, beta of each head
  *   q, k, v, alpha, beta -> recurrence -> RMS norm of each head -> times SiLU(z) of h -> out projection
  */
-export function deltaNet(parts: DeltaNetParts, weights: DeltaNetWeights, h: TensorPtr, states: LayerStates): TensorPtr {
+export function deltaNet(
+  parts: MixerParts<DeltaNetConfig>,
+  weights: DeltaNetWeights,
+  h: TensorPtr,
+  states: LayerStates,
+): TensorPtr {
   const { graph, matmuls, mixers, config, rmsEpsilon } = parts;
   const { heads, keyHeads, headDim, taps } = config;
   const [channels, rows, width] = [deltaNetChannels(config), graph.rowCountOf(h), heads * headDim];

@@ -7,8 +7,7 @@ import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
 import { randomFloats } from '../attention/self-test.ts';
 import { Matmuls } from '../matmul/matmuls.ts';
-import type { LayerWeights } from '../weights.ts';
-import { type ExpertVariant, expertNetwork } from './expert-network.ts';
+import { type ExpertVariant, type ExpertWeights, expertNetwork } from './expert-network.ts';
 
 const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
@@ -26,12 +25,12 @@ const tensors = {
   down: native.ggml_new_tensor_3d(context, F32.id, hidden, width, count),
 };
 const biasTensors = {
-  routerBias: native.ggml_new_tensor_1d(context, F32.id, count),
-  gateBias: native.ggml_new_tensor_2d(context, F32.id, hidden, count),
-  upBias: native.ggml_new_tensor_2d(context, F32.id, hidden, count),
-  downBias: native.ggml_new_tensor_2d(context, F32.id, width, count),
-  choiceBias: native.ggml_new_tensor_1d(context, F32.id, count),
+  router: native.ggml_new_tensor_1d(context, F32.id, count),
+  gate: native.ggml_new_tensor_2d(context, F32.id, hidden, count),
+  up: native.ggml_new_tensor_2d(context, F32.id, hidden, count),
+  down: native.ggml_new_tensor_2d(context, F32.id, width, count),
 };
+const choiceBias = native.ggml_new_tensor_1d(context, F32.id, count);
 const buffer = allocateTensors(device, context, device.cpuBuffers, { purpose: 'a test', bytes: 0 });
 afterAll(() => {
   native.ggml_backend_buffer_free(buffer);
@@ -48,11 +47,11 @@ const gate = matrix(tensors.gate, width * hidden * count, 2);
 const up = matrix(tensors.up, width * hidden * count, 3);
 const down = matrix(tensors.down, width * hidden * count, 4);
 const biases = {
-  router: matrix(biasTensors.routerBias, count, 6),
-  gate: matrix(biasTensors.gateBias, hidden * count, 7),
-  up: matrix(biasTensors.upBias, hidden * count, 8),
-  down: matrix(biasTensors.downBias, width * count, 9),
-  choice: matrix(biasTensors.choiceBias, count, 10),
+  router: matrix(biasTensors.router, count, 6),
+  gate: matrix(biasTensors.gate, hidden * count, 7),
+  up: matrix(biasTensors.up, hidden * count, 8),
+  down: matrix(biasTensors.down, width * count, 9),
+  choice: matrix(choiceBias, count, 10),
 };
 const h = randomFloats(width * tokensMax, 5);
 
@@ -78,9 +77,14 @@ function compute({ hasBiases, variant, isSigmoid }: Kind, first: number, tokens:
   graph.begin(64);
   const x = graph.input(F32, width, tokens);
   const parts = { graph, matmuls: new Matmuls(graph, {}), experts: isSigmoid ? sigmoidExperts : experts, variant };
-  const { choiceBias, ...networkBiases } = biasTensors;
-  const layer = { ...tensors, ...(hasBiases ? networkBiases : {}), ...(isSigmoid ? { choiceBias } : {}) };
-  const result = expertNetwork(parts, layer as unknown as LayerWeights, x);
+  const layer: ExpertWeights = {
+    ...tensors,
+    biases: hasBiases ? biasTensors : undefined,
+    choiceBias: isSigmoid ? choiceBias : undefined,
+    shared: undefined,
+    sharedGate: undefined,
+  };
+  const result = expertNetwork(parts, layer, x);
   graph.output(result);
   graph.allocate();
   graph.write(x, input.subarray(first * width, (first + tokens) * width));
@@ -168,12 +172,12 @@ describe.each(kinds)('a mixture of $name', (kind) => {
   it('gives a token the same bits in any batch if all experts are equally probable', () => {
     const zeros = new Float32Array(width * count);
     native.ggml_backend_tensor_set(tensors.router, zeros, 0, zeros.byteLength);
-    native.ggml_backend_tensor_set(biasTensors.routerBias, zeros, 0, 4 * count);
+    native.ggml_backend_tensor_set(biasTensors.router, zeros, 0, 4 * count);
     const together = compute(kind, 0, tokensMax);
     for (let token = 0; token < tokensMax; token++) {
       expectSameBits(compute(kind, token, 1), together.subarray(token * width, (token + 1) * width));
     }
-    matrix(biasTensors.routerBias, count, 6);
+    matrix(biasTensors.router, count, 6);
   });
 
   it('gives a token with NaN or infinity no number, and does not change other tokens', () => {

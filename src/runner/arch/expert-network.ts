@@ -1,10 +1,58 @@
-import { assertDefined } from '../../base/assert.ts';
 import type { ExpertConfig } from '../../ggml/expert-config.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
 import { F32 } from '../../ggml/types.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
-import type { LayerWeights } from '../weights.ts';
+import type { LayerTensors } from '../weight-store.ts';
+import { type NetworkWeights, networkWeights } from './dense-network.ts';
+
+/** A mixture of experts. */
+export interface ExpertWeights {
+  /** `[embedding, experts]` */
+  readonly router: TensorPtr;
+  /** A matrix of each expert. */
+  readonly gate: TensorPtr;
+  readonly up: TensorPtr;
+  readonly down: TensorPtr;
+  readonly biases: ExpertBiases | undefined;
+  /** F32 `[experts]`, added to the probabilities by which experts are chosen. */
+  readonly choiceBias: TensorPtr | undefined;
+  /** The network that computes for every token. */
+  readonly shared: NetworkWeights | undefined;
+  /** F32 `[embedding]`: its product with a row, after a sigmoid, multiplies the row's result of `shared`. */
+  readonly sharedGate: TensorPtr | undefined;
+}
+
+export interface ExpertBiases {
+  /** F32 `[experts]` */
+  readonly router: TensorPtr;
+  /** F32 `[outputs, experts]` */
+  readonly gate: TensorPtr;
+  readonly up: TensorPtr;
+  readonly down: TensorPtr;
+}
+
+export function expertWeights(tensors: LayerTensors, config: ModelConfig, experts: ExpertConfig): ExpertWeights {
+  const { hasChoiceBias, hasSharedGate, sharedLength } = experts;
+  return {
+    biases: config.hasExpertBias ? biases(tensors) : undefined,
+    choiceBias: hasChoiceBias === true ? tensors.vector('exp_probs_b.bias') : undefined,
+    shared: sharedLength === undefined ? undefined : networkWeights(tensors, '_shexp'),
+    router: tensors.router('ffn_gate_inp.weight'),
+    sharedGate: hasSharedGate === true ? tensors.vector('ffn_gate_inp_shexp.weight') : undefined,
+    gate: tensors.experts('ffn_gate_exps.weight'),
+    up: tensors.experts('ffn_up_exps.weight'),
+    down: tensors.experts('ffn_down_exps.weight'),
+  };
+}
+
+const biases = (tensors: LayerTensors): ExpertBiases => ({
+  router: tensors.vector('ffn_gate_inp.bias'),
+  gate: tensors.vector('ffn_gate_exps.bias'),
+  up: tensors.vector('ffn_up_exps.bias'),
+  down: tensors.vector('ffn_down_exps.bias'),
+});
 
 /** The smallest sum of a token's weights by which llama.cpp divides: the smallest normal number of F16. */
 const smallestSum = 2 ** -14;
@@ -45,7 +93,7 @@ interface Parts {
  * row, because ggml's kernels for F32 and F16 have other bits for several rows, and one bit may choose another expert.
  * Of experts with equal scores, ggml's sort chooses; its choice depends on the token's scores only.
  */
-export function expertNetwork(parts: Parts, layer: LayerWeights, h: TensorPtr): TensorPtr {
+export function expertNetwork(parts: Parts, layer: ExpertWeights, h: TensorPtr): TensorPtr {
   const { graph, matmuls, experts, variant } = parts;
   const { used } = experts;
   const tokens = graph.rowCountOf(h);
@@ -57,13 +105,13 @@ export function expertNetwork(parts: Parts, layer: LayerWeights, h: TensorPtr): 
     return biases === undefined ? product : graph.addChosen(product, biases, chosen);
   };
   const x = graph.reshape3d(h, width, 1, tokens);
-  const gate = multiply(layer.gate, layer.gateBias, x);
-  const up = multiply(layer.up, layer.upBias, x);
+  const gate = multiply(layer.gate, layer.biases?.gate, x);
+  const up = multiply(layer.up, layer.biases?.up, x);
   const hidden =
     variant?.network === 'clamped SwiGLU'
       ? graph.clampedSwiglu(gate, up, clampedAlpha, clampedLimit)
       : graph.swiglu(gate, up);
-  const down = multiply(layer.down, layer.downBias, hidden);
+  const down = multiply(layer.down, layer.biases?.down, hidden);
   const weighted = graph.multiply(down, graph.reshape3d(weights, 1, used, tokens));
 
   const rowBytes = width * F32.typeSize;
@@ -74,13 +122,12 @@ export function expertNetwork(parts: Parts, layer: LayerWeights, h: TensorPtr): 
 }
 
 /** `chosen`: I32 `[used, tokens]`, in descending order of scores. `weights`: F32 of the same shape. */
-function route({ graph, experts, variant }: Parts, layer: LayerWeights, h: TensorPtr) {
+function route({ graph, experts, variant }: Parts, layer: ExpertWeights, h: TensorPtr) {
   const { count, used } = experts;
   const tokens = graph.rowCountOf(h);
-  const router = assertDefined(layer.router, 'a layer of a mixture of experts has a router');
-  const logits = graph.mulMat(router, graph.reshape3d(h, graph.columnCountOf(h), 1, tokens));
+  const logits = graph.mulMat(layer.router, graph.reshape3d(h, graph.columnCountOf(h), 1, tokens));
   const ofExperts = graph.reshape2d(logits, count, tokens);
-  const biased = layer.routerBias === undefined ? ofExperts : graph.add(ofExperts, layer.routerBias);
+  const biased = layer.biases === undefined ? ofExperts : graph.add(ofExperts, layer.biases.router);
   const isSoftmaxLast = variant?.weights === 'softmax of the chosen';
   const scores = isSoftmaxLast ? ordered(graph, biased) : probabilitiesOf(graph, experts, biased);
   const chosen = graph.largest(layer.choiceBias === undefined ? scores : graph.add(scores, layer.choiceBias), used);

@@ -13,6 +13,5 @@ export const granitehybridMixer: Mixer = (operations, weights, h, states) =>
 export const granitehybridLayer: Layer = (operations, weights, x, attended) => {
   const sum = operations.addScaled(x, attended);
   const h = operations.norm(sum, weights.feedForwardNorm);
-  const network = weights.shared === undefined ? operations.network(weights, h) : operations.sharedExperts(weights, h);
-  return operations.addScaled(sum, network);
+  return operations.addScaled(sum, operations.network(weights, h));
 };

@@ -7,20 +7,48 @@ import { F32, I32 } from '../../ggml/types.ts';
 import type { Attention, AttentionRows } from '../attention/attention.ts';
 import type { Batch } from '../batch.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
-import type { LatentWeights, LayerWeights } from '../weights.ts';
+import type { LayerTensors } from '../weight-store.ts';
+import type { AttentionProjections, QueryPlace, RowPlace } from './attention-projections.ts';
+import type { LayerWeights } from './layer-weights.ts';
+
+/** Latent attention. */
+export interface LatentWeights {
+  /** `[embedding or query rank, elements of the queries of all heads]` */
+  readonly query: TensorPtr;
+  /** `[embedding, query rank]`, and the norm of its result; undefined if queries are made from the layer's input. */
+  readonly queryDown: TensorPtr | undefined;
+  readonly queryNorm: TensorPtr | undefined;
+  /** `[embedding, rank + elements with RoPE]` */
+  readonly down: TensorPtr;
+  /** `[rank]` */
+  readonly norm: TensorPtr;
+  /** `[query elements without RoPE, rank, heads]` */
+  readonly keyOfHead: TensorPtr;
+  /** `[rank, value elements, heads]` */
+  readonly valueOfHead: TensorPtr;
+  readonly output: TensorPtr;
+}
+
+export function latentWeights(tensors: LayerTensors, { queryRank }: LatentAttention): LatentWeights {
+  const isCompressed = queryRank !== undefined;
+  return {
+    query: tensors.matrix(isCompressed ? 'attn_q_b.weight' : 'attn_q.weight'),
+    output: tensors.matrix('attn_output.weight'),
+    queryDown: isCompressed ? tensors.matrix('attn_q_a.weight') : undefined,
+    queryNorm: isCompressed ? tensors.vector('attn_q_a_norm.weight') : undefined,
+    down: tensors.matrix('attn_kv_a_mqa.weight'),
+    norm: tensors.vector('attn_kv_a_norm.weight'),
+    keyOfHead: tensors.experts('attn_k_b.weight'),
+    valueOfHead: tensors.experts('attn_v_b.weight'),
+  };
+}
 
 interface LatentParts {
   readonly graph: GraphBuilder;
   readonly config: ModelConfig;
   readonly matmuls: Matmuls;
   readonly latent: LatentAttention;
-}
-
-interface Attending {
   readonly attention: Attention;
-  /** Of the layer. */
-  readonly index: number;
-  readonly rows: AttentionRows;
 }
 
 /**
@@ -35,7 +63,7 @@ interface Attending {
  * The matrices of heads are multiplied like the matrices of experts, with every head chosen for every row. These kernels
  * give a row the same bits in any batch.
  */
-export class LatentProjections {
+export class LatentProjections implements AttentionProjections {
   readonly #parts: LatentParts;
   /** I32 `[heads, rows]`: the indices of all heads, for each row. */
   readonly #heads: Readonly<Record<AttentionRows, TensorPtr>>;
@@ -59,8 +87,8 @@ export class LatentProjections {
     );
   }
 
-  /** F32 `[rank + ropeLength, rows]`: the rows of the pool. */
-  rows(weights: LayerWeights, h: TensorPtr, positions: TensorPtr): TensorPtr {
+  /** One row of the pool for each token: F32 `[rank + ropeLength, rows]`. */
+  poolRows(weights: LayerWeights, h: TensorPtr, { positions }: RowPlace): readonly TensorPtr[] {
     const { graph, config, matmuls, latent } = this.#parts;
     const { rank, ropeLength } = latent;
     const { down, norm } = latentOf(weights);
@@ -72,13 +100,14 @@ export class LatentProjections {
     const rotated = graph.view3d(both, [ropeLength, 1, count], [rowBytes, rowBytes], rank * F32.typeSize);
     const normed = graph.reshape3d(graph.rmsNorm(compressed, norm, config.rmsEpsilon), rank, 1, count);
     const joined = graph.concatColumns(normed, graph.rope(rotated, positions, undefined, config.rope));
-    return graph.reshape2d(joined, width, count);
+    return [graph.reshape2d(joined, width, count)];
   }
 
-  /** F32 `[heads * valueLength, rows]`: the result of attention, before the output matrix. */
-  attend(weights: LayerWeights, h: TensorPtr, positions: TensorPtr, { attention, index, rows }: Attending): TensorPtr {
+  attend(weights: LayerWeights, h: TensorPtr, { positions, index, rows }: QueryPlace): TensorPtr {
+    const { graph, matmuls, attention } = this.#parts;
     const queries = this.#queries(weights, h, positions, rows);
-    return this.#values(weights, attention.attend(this.#parts.graph, index, queries, rows), rows);
+    const values = this.#values(weights, attention.attend(graph, index, queries, rows), rows);
+    return matmuls.multiply(latentOf(weights).output, values);
   }
 
   /** F32 `[rank + ropeLength, heads, rows]`. */
@@ -96,6 +125,7 @@ export class LatentProjections {
     return graph.concatColumns(absorbed, graph.rope(part(ropeLength, queryLength), positions, undefined, config.rope));
   }
 
+  /** F32 `[heads * valueLength, rows]`, of the result of attention. */
   #values(weights: LayerWeights, attended: TensorPtr, rows: AttentionRows): TensorPtr {
     const { graph, config, matmuls, latent } = this.#parts;
     const { headCount } = config;
@@ -110,8 +140,7 @@ export class LatentProjections {
 
   #compressedQueries(weights: LayerWeights, h: TensorPtr): TensorPtr {
     const { graph, config, matmuls } = this.#parts;
-    const { queryDown, queryNorm } = latentOf(weights);
-    const query = assertDefined(weights.query, 'a layer with attention has queries');
+    const { query, queryDown, queryNorm } = latentOf(weights);
     if (queryDown === undefined) return matmuls.multiply(query, h, 'several');
     const norm = assertDefined(queryNorm, 'compressed queries have a norm');
     const compressed = matmuls.multiply(queryDown, h, 'several');

@@ -1,12 +1,12 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { Architecture } from '../../ggml/model-config.ts';
 import type { LayerStates } from '../states/layer-states.ts';
-import type { LayerWeights } from '../weights.ts';
 import { deepseek2Layer } from './deepseek2.ts';
 import { gemma3Layer } from './gemma3.ts';
 import { gptOssLayer } from './gpt-oss.ts';
 import { granitehybridLayer, granitehybridMixer } from './granitehybrid.ts';
 import type { LayerOperations } from './layer-operations.ts';
+import type { LayerWeights } from './layer-weights.ts';
 import { lfm2Mixer } from './lfm2.ts';
 import { llamaLayer } from './llama.ts';
 import { qwen3moeLayer } from './qwen3moe.ts';

@@ -9,5 +9,5 @@ import type { Layer } from './layers.ts';
 export const llamaLayer: Layer = (operations, weights, x, attended) => {
   const sum = operations.add(x, attended);
   const h = operations.norm(sum, weights.feedForwardNorm);
-  return operations.add(sum, operations.swiglu(weights, h));
+  return operations.add(sum, operations.network(weights, h));
 };

@@ -1,18 +1,38 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
-import type { GraphBuilder } from '../../ggml/graph.ts';
 import { type MambaConfig, mambaChannels, mambaWidth } from '../../ggml/mamba-config.ts';
 import { F32 } from '../../ggml/types.ts';
-import type { Matmuls } from '../matmul/matmuls.ts';
-import { convolutionElements, type Mixers } from '../mixer/mixers.ts';
+import { convolutionElements } from '../mixer/mixers.ts';
 import type { LayerStates } from '../states/layer-states.ts';
-import type { MambaWeights } from '../weights.ts';
+import type { LayerTensors } from '../weight-store.ts';
+import type { MixerParts } from './mixer-parts.ts';
 
-export interface MambaParts {
-  readonly graph: GraphBuilder;
-  readonly matmuls: Matmuls;
-  readonly mixers: Mixers;
-  readonly config: MambaConfig;
-  readonly rmsEpsilon: number;
+/** Mamba-2. */
+export interface MambaWeights {
+  /** `[embedding, ...]`: the gate, the channels of the convolution, and dt of each head. */
+  readonly inProjection: TensorPtr;
+  /** F32 `[taps, channels]`. */
+  readonly kernel: TensorPtr;
+  readonly kernelBias: TensorPtr;
+  /** F32, one number for each head. */
+  readonly dtBias: TensorPtr;
+  readonly a: TensorPtr;
+  readonly d: TensorPtr;
+  /** F32 `[width / groups, groups]`. */
+  readonly norm: TensorPtr;
+  readonly outProjection: TensorPtr;
+}
+
+export function mambaWeights(tensors: LayerTensors): MambaWeights {
+  return {
+    inProjection: tensors.matrix('ssm_in.weight'),
+    kernel: tensors.vector('ssm_conv1d.weight'),
+    kernelBias: tensors.vector('ssm_conv1d.bias'),
+    dtBias: tensors.vector('ssm_dt.bias'),
+    a: tensors.vector('ssm_a'),
+    d: tensors.vector('ssm_d'),
+    norm: tensors.vector('ssm_norm.weight'),
+    outProjection: tensors.matrix('ssm_out.weight'),
+  };
 }
 
 /**
@@ -22,7 +42,12 @@ export interface MambaParts {
  *   xBC -> convolution, SiLU -> x, B, C
  *   x, B, C, dt -> recurrence -> times SiLU(z) -> RMS norm of each group -> out projection
  */
-export function mamba(parts: MambaParts, weights: MambaWeights, h: TensorPtr, states: LayerStates): TensorPtr {
+export function mamba(
+  parts: MixerParts<MambaConfig>,
+  weights: MambaWeights,
+  h: TensorPtr,
+  states: LayerStates,
+): TensorPtr {
   const { graph, matmuls, mixers, config, rmsEpsilon } = parts;
   const { heads, headDim, stateSize, groups, taps } = config;
   const [width, channels, rows] = [mambaWidth(config), mambaChannels(config), graph.rowCountOf(h)];

@@ -14,5 +14,5 @@ export const qwen35Mixer: Mixer = (operations, weights, h, states) =>
 export const qwen35moeLayer: Layer = (operations, weights, x, attended) => {
   const sum = operations.add(x, attended);
   const h = operations.norm(sum, weights.feedForwardNorm);
-  return operations.add(sum, operations.add(operations.experts(weights, h), operations.gatedShared(weights, h)));
+  return operations.add(sum, operations.network(weights, h));
 };

@@ -3,7 +3,7 @@ import type { GgufFile } from '../../ggml/gguf.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { readTensors } from '../../ggml/tensor-reader.ts';
 import { F32, I32, rowBytes } from '../../ggml/types.ts';
-import type { PlacedMatrix } from '../weights.ts';
+import type { PlacedMatrix } from '../weight-store.ts';
 import { distinctShapes, exactUnavailable, probedOutputs, randomRows } from './exact-row-rule.ts';
 
 const tokensMax = 64;

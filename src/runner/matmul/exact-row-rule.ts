@@ -5,7 +5,7 @@ import type { GgufFile } from '../../ggml/gguf.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { readTensors } from '../../ggml/tensor-reader.ts';
 import { F32, rowBytes } from '../../ggml/types.ts';
-import type { PlacedMatrix } from '../weights.ts';
+import type { PlacedMatrix } from '../weight-store.ts';
 import type { RowMatmul } from './row-matmul.ts';
 import { anyRows, atLeast, multipleOf, type RowRule } from './row-rule.ts';
 

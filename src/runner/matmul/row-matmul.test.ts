@@ -6,7 +6,7 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
 import { randomFloats } from '../attention/self-test.ts';
-import type { PlacedMatrix } from '../weights.ts';
+import type { PlacedMatrix } from '../weight-store.ts';
 import { openRowMatmul } from './row-matmul.ts';
 
 const q4k = 12;

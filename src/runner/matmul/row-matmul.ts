@@ -4,7 +4,7 @@ import type { GraphBuilder } from '../../ggml/graph.ts';
 import { dataPointer } from '../../ggml/tensor-struct.ts';
 import { type CompileOptions, doWithout, openNative } from '../../native/compiler.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
-import type { PlacedMatrix } from '../weights.ts';
+import type { PlacedMatrix } from '../weight-store.ts';
 
 const inputsMax = 32768;
 

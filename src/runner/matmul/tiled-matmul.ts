@@ -6,7 +6,7 @@ import type { GgufTensor } from '../../ggml/gguf.ts';
 import { dataPointer } from '../../ggml/tensor-struct.ts';
 import { rowBytes } from '../../ggml/types.ts';
 import type { CompileOptions } from '../../native/compiler.ts';
-import type { PlacedMatrix } from '../weights.ts';
+import type { PlacedMatrix } from '../weight-store.ts';
 import { inputsMax, openTileKernels, type TileKernel } from './tile-kernels.ts';
 import { TiledExperts } from './tiled-experts.ts';
 import { TiledMatrix } from './tiled-matrix.ts';

@@ -1,0 +1,56 @@
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
+import type { LayerTensors } from '../weight-store.ts';
+import { type DeltaNetWeights, deltaNetWeights } from './delta-net.ts';
+import { type NetworkWeights, networkWeights } from './dense-network.ts';
+import { type ExpertWeights, expertWeights } from './expert-network.ts';
+import { type AttentionWeights, attentionWeights } from './grouped-query-attention.ts';
+import { type LatentWeights, latentWeights } from './latent-attention.ts';
+import { type MambaWeights, mambaWeights } from './mamba.ts';
+import { type ShortConvolutionWeights, shortConvolutionWeights } from './short-convolution.ts';
+
+/** The weights of a layer. Each part that an architecture can have is in the file of its weights. */
+export interface LayerWeights extends TokenMixing {
+  readonly attentionNorm: TensorPtr;
+  readonly attentionPostNorm: TensorPtr | undefined;
+  readonly feedForwardNorm: TensorPtr;
+  /** Either a network or experts. */
+  readonly network?: NetworkWeights;
+  readonly experts?: ExpertWeights;
+  readonly feedForwardPostNorm: TensorPtr | undefined;
+}
+
+/** The part that reads other tokens: attention, or the mixer of a layer with a state. A layer has one of them. */
+interface TokenMixing {
+  readonly attention?: AttentionWeights;
+  readonly latent?: LatentWeights;
+  readonly shortConvolution?: ShortConvolutionWeights;
+  readonly mamba?: MambaWeights;
+  readonly deltaNet?: DeltaNetWeights;
+}
+
+export function layerWeights(tensors: LayerTensors, config: ModelConfig, index: number): LayerWeights {
+  const { experts } = config;
+  const postNorm = (part: string) => (config.hasPostNorms ? tensors.vector(`post_${part}_norm.weight`) : undefined);
+  const isDense = experts === undefined || index < (experts.denseLayers ?? 0);
+  return {
+    attentionNorm: tensors.vector('attn_norm.weight'),
+    ...tokenMixing(tensors, config, index),
+    attentionPostNorm: postNorm('attention'),
+    feedForwardNorm: tensors.vector(`${config.feedForwardNormName}.weight`),
+    ...(isDense ? { network: networkWeights(tensors) } : { experts: expertWeights(tensors, config, experts) }),
+    feedForwardPostNorm: postNorm('ffw'),
+  };
+}
+
+function tokenMixing(tensors: LayerTensors, config: ModelConfig, index: number): TokenMixing {
+  if (config.states?.layers.includes(index) !== true) {
+    const { latent } = config;
+    return latent === undefined
+      ? { attention: attentionWeights(tensors, config) }
+      : { latent: latentWeights(tensors, latent) };
+  }
+  if (config.mamba !== undefined) return { mamba: mambaWeights(tensors) };
+  if (config.deltaNet !== undefined) return { deltaNet: deltaNetWeights(tensors) };
+  return { shortConvolution: shortConvolutionWeights(tensors) };
+}

@@ -1,0 +1,172 @@
+import { assertDefined } from '../base/assert.ts';
+import { allocateTensors, type BufferType, type ComputeDevice } from '../ggml/device.ts';
+import type { BufferPtr, ContextPtr, TensorPtr } from '../ggml/ffi.ts';
+import type { GgufFile, GgufTensor } from '../ggml/gguf.ts';
+import { preferHugePages } from '../ggml/huge-pages.ts';
+import { canMultiply, canMultiplyExperts, canTakeRows } from '../ggml/operation-support.ts';
+import { readTensors, type TensorTarget } from '../ggml/tensor-reader.ts';
+import { dataPointer } from '../ggml/tensor-struct.ts';
+
+/** A matrix and its buffers, which decide the kernel that multiplies it. */
+export interface PlacedMatrix {
+  readonly tensor: TensorPtr;
+  readonly source: GgufTensor;
+  readonly buffers: BufferType;
+}
+
+export interface PlacementOptions {
+  /** Whether matrices may be in ggml's repacked CPU buffers, as in llama.cpp by default. */
+  readonly repack: boolean;
+  /** Matrices that must be in plain host memory on a CPU, in the layout of the file, because Kvasir lays them out. */
+  readonly keepPlain?: (matrix: GgufTensor) => boolean;
+}
+
+export type LoadProgress = (loadedBytes: number, totalBytes: number) => void;
+
+/** See the methods of `WeightStore`. */
+export type LayerTensors = Pick<WeightStore, 'vector' | 'matrix' | 'router' | 'experts'>;
+
+/** The tensors of one type of buffer. */
+interface BufferGroup {
+  readonly buffers: BufferType;
+  readonly context: ContextPtr;
+  readonly tensors: Map<string, { readonly pointer: TensorPtr; readonly source: GgufTensor }>;
+  buffer?: BufferPtr;
+}
+
+/**
+ * Tensors are declared first. Then the buffer of each group is allocated at once, and filled from the file.
+ *
+ * A matrix goes to repacked buffers if ggml has a kernel for its type and shape on this CPU and `keepPlain` is false for
+ * it. Other tensors go to the device's plain buffers, or to the CPU's if the device cannot compute with them.
+ */
+export class WeightStore {
+  readonly matrices: PlacedMatrix[] = [];
+  readonly expertMatrices: PlacedMatrix[] = [];
+  byteLength = 0;
+  readonly #device: ComputeDevice;
+  readonly #file: GgufFile;
+  readonly #options: PlacementOptions;
+  readonly #groups = new Map<string, BufferGroup>();
+
+  constructor(device: ComputeDevice, file: GgufFile, options: PlacementOptions) {
+    this.#device = device;
+    this.#file = file;
+    this.#options = options;
+  }
+
+  /** Numbers that are added or multiplied. */
+  vector(name: string): TensorPtr {
+    return this.#declare(name, this.#device.mainBuffers);
+  }
+
+  /** A matrix whose rows are read by index. */
+  table(name: string): TensorPtr {
+    const { mainBuffers, cpuBuffers } = this.#device;
+    return this.#declare(name, canTakeRows(this.#device, this.#source(name)) ? mainBuffers : cpuBuffers);
+  }
+
+  /** A matrix that is multiplied. */
+  matrix(name: string): TensorPtr {
+    const source = this.#source(name);
+    const buffers = this.#placeMatrix(source);
+    const tensor = this.#declare(name, buffers);
+    this.matrices.push({ tensor, source, buffers });
+    return tensor;
+  }
+
+  /** A small matrix that is multiplied by single rows (`expertNetwork`), which repacked buffers do not support. */
+  router(name: string): TensorPtr {
+    const { mainBuffers, cpuBuffers } = this.#device;
+    return this.#declare(name, canMultiply(this.#device, this.#source(name), mainBuffers) ? mainBuffers : cpuBuffers);
+  }
+
+  /** The matrices of all experts or all heads of a layer. */
+  experts(name: string): TensorPtr {
+    const source = this.#source(name);
+    const buffers = this.#placeMatrix(source, canMultiplyExperts);
+    const tensor = this.#declare(name, buffers);
+    this.expertMatrices.push({ tensor, source, buffers });
+    return tensor;
+  }
+
+  /** The tensors `blk.N.` of a layer, by the rest of their names. */
+  ofLayer(index: number): LayerTensors {
+    const name = (rest: string): string => `blk.${index}.${rest}`;
+    return {
+      vector: (rest) => this.vector(name(rest)),
+      matrix: (rest) => this.matrix(name(rest)),
+      router: (rest) => this.router(name(rest)),
+      experts: (rest) => this.experts(name(rest)),
+    };
+  }
+
+  async load(onProgress?: LoadProgress): Promise<void> {
+    const targets: TensorTarget[] = [];
+    for (const group of this.#groups.values()) {
+      const bytes = [...group.tensors.values()].reduce((sum, { source }) => sum + source.byteLength, 0);
+      group.buffer = allocateTensors(this.#device, group.context, group.buffers, { purpose: 'the weights', bytes });
+      this.#device.native.ggml_backend_buffer_set_usage(group.buffer, 1);
+      if (group.buffers.isHost) this.#preferHugePages(group.buffer);
+      this.byteLength += bytes;
+      for (const { pointer, source } of group.tensors.values()) targets.push(this.#target(group, pointer, source));
+    }
+    await readTensors(this.#file, targets, onProgress);
+  }
+
+  #preferHugePages(buffer: BufferPtr): void {
+    const { native } = this.#device;
+    const bytes = native.ggml_backend_buffer_get_size(buffer);
+    preferHugePages(native, native.ggml_backend_buffer_get_base(buffer), bytes);
+  }
+
+  close(): void {
+    for (const { buffer, context } of this.#groups.values()) {
+      if (buffer !== undefined) this.#device.native.ggml_backend_buffer_free(buffer);
+      this.#device.native.ggml_free(context);
+    }
+    this.#groups.clear();
+  }
+
+  #placeMatrix(source: GgufTensor, isSupported = canMultiply): BufferType {
+    const { kind, mainBuffers, cpuBuffers, repackedBuffers } = this.#device;
+    if (kind === 'gpu') return isSupported(this.#device, source, mainBuffers) ? mainBuffers : cpuBuffers;
+    const { repack, keepPlain } = this.#options;
+    if (!repack || repackedBuffers === undefined || keepPlain?.(source) === true) return cpuBuffers;
+    return isSupported(this.#device, source, repackedBuffers) ? repackedBuffers : cpuBuffers;
+  }
+
+  #source(name: string): GgufTensor {
+    return assertDefined(this.#file.tensors.get(name), `the file has ${name}, which the configuration needs`);
+  }
+
+  #declare(name: string, buffers: BufferType): TensorPtr {
+    const { native } = this.#device;
+    let group = this.#groups.get(buffers.name);
+    if (group === undefined) {
+      const bytes = (this.#file.tensors.size + 1) * native.ggml_tensor_overhead();
+      const context = native.ggml_init({ mem_size: bytes, mem_buffer: 0, no_alloc: true });
+      group = { buffers, context, tensors: new Map() };
+      this.#groups.set(buffers.name, group);
+    }
+    const known = group.tensors.get(name);
+    if (known !== undefined) return known.pointer;
+    const source = this.#source(name);
+    const pointer = native.ggml_new_tensor_3d(group.context, source.type.id, source.ne[0], source.ne[1], source.ne[2]);
+    native.ggml_set_name(pointer, name);
+    group.tensors.set(name, { pointer, source });
+    return pointer;
+  }
+
+  /** Plain host memory is read into directly; a repacked or GPU tensor gets all of its bytes from a staging copy. */
+  #target({ buffers }: BufferGroup, pointer: TensorPtr, source: GgufTensor): TensorTarget {
+    const { native, repackedBuffers } = this.#device;
+    if (buffers.isHost && buffers !== repackedBuffers) {
+      return { tensor: source, into: new Uint8Array(native.memoryAt(dataPointer(native, pointer), source.byteLength)) };
+    }
+    return {
+      tensor: source,
+      accept: (bytes) => native.ggml_backend_tensor_set(pointer, bytes, 0, source.byteLength),
+    };
+  }
+}
