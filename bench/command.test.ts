@@ -94,6 +94,20 @@ describe('kvasir bench', () => {
     for (const { decode } of rows) expect(decode.ratio).toBeGreaterThan(0);
   });
 
+  it.each(['gemma3', 'granitehybrid'] as const)(
+    'latency measures depths of a model %s, of which libllama cannot remove the last tokens',
+    async (architecture) => {
+      const path = folder.file(`${architecture}.gguf`);
+      await writeTinyModel(path, { architecture, type: 'Q8_0' });
+      const lengths = ['--prompt-len', '16', '--gen-len', '4', '--depth', '0,100,300', '--repetitions', '2'];
+      const { code, out } = await runBench('latency', ...common(), ...lengths, '--model', path, '--json');
+      expect(code).toBe(0);
+      const { rows } = JSON.parse(out) as { rows: LatencyRow[] };
+      expect(rows.map(({ depth }) => depth)).toEqual([0, 100, 300]);
+      for (const { prefill, decode } of rows) expect(Math.min(prefill!.ratio!, decode.ratio!)).toBeGreaterThan(0);
+    },
+  );
+
   const workloads: [name: string, flags: string, expected: Partial<ThroughputRow>][] = [
     [
       'shared-prefix',

@@ -45,6 +45,8 @@ export interface MeasuredEngine {
   readonly engine: Engine;
   /** The number of steps, and the milliseconds of their parts, summed over the ranks. */
   timings(): RankTimings;
+  /** Tokens of the largest block. A cached prefix ends at a multiple of them. */
+  readonly blockTokens: number;
   /** The id of each rank's process, in rank order: this process or a worker process. */
   processIds(): readonly number[];
 }
@@ -111,6 +113,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
     return {
       engine,
       timings: () => summed(ranks.map((rank) => rank.timings())),
+      blockTokens: Math.max(...executor.kvCacheSpec.groups.map(({ blockSize }) => blockSize)),
       processIds: () => ranks.map(({ processId }) => processId),
     };
   } catch (error) {

@@ -97,7 +97,7 @@ async function measureBatch(
     openLibllama(flags, batch, engine.model.path, signal),
   );
   try {
-    const ours = new EngineSubject(measured, flags.blockSize, batch, signal);
+    const ours = new EngineSubject(measured, batch, signal);
     return await measureLatency(peer === undefined ? [ours] : [ours, peer.subject], {
       depths: flags.depth.toSorted((a, b) => a - b),
       batch,
@@ -124,6 +124,7 @@ function openLibllama(flags: LatencyFlags, batch: number, path: string, signal: 
     threads: threadsOf(flags),
     sequences: batch,
     unified: batch === 1,
+    keepsAllTokens: false,
   });
   return { subject: new LibllamaSubject(reference, batch, signal), close: () => reference.close() };
 }

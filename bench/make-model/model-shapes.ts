@@ -38,6 +38,20 @@ export const shapes = {
     context: 40_960,
     tied: true,
   },
+  /** Gemma 3 270M: each sixth layer has full attention, the others a window. */
+  'gemma3-270m': {
+    architecture: 'gemma3',
+    layers: 18,
+    embedding: 640,
+    heads: 4,
+    headsKv: 1,
+    headDim: 256,
+    feedForward: 2048,
+    window: 512,
+    windowPattern: 6,
+    vocab: 262_144,
+    context: 32_768,
+  },
   /** LFM 2 350M: six of its layers have attention. */
   'lfm2-350m': {
     architecture: 'lfm2',

@@ -38,8 +38,7 @@ export function measureCost(options: OffloadingBenchOptions, lengths: Lengths): 
     tokens,
     run: (random) => {
       const workload = fillWorkload(shape, random);
-      return (each) =>
-        new EngineSubject(each, engine.blockSize, lengths.requests, signal).run(workload, new RunTimes());
+      return (each) => new EngineSubject(each, lengths.requests, signal).run(workload, new RunTimes());
     },
   });
 }

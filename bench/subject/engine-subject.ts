@@ -14,6 +14,8 @@ import type { Workload } from './workload.ts';
 export interface MeasuredEngine {
   readonly engine: AsyncEngine;
   timings(): StepTimings;
+  /** Tokens of the largest block. A cached prefix ends at a multiple of them. */
+  readonly blockTokens: number;
 }
 
 /** The number of steps so far, and the milliseconds of preparing batches, of computing with ggml, and of sampling. */
@@ -34,14 +36,12 @@ export class EngineSubject implements Subject {
   readonly name = 'kvasir';
   readonly #measured: MeasuredEngine;
   readonly #signal: AbortSignal;
-  readonly #blockSize: number;
   readonly #batch: number;
   readonly #random: RandomTokens;
 
   /** `batch`: the number of requests that decode at once. */
-  constructor(measured: MeasuredEngine, blockSize: number, batch: number, signal: AbortSignal) {
+  constructor(measured: MeasuredEngine, batch: number, signal: AbortSignal) {
     this.#measured = measured;
-    this.#blockSize = blockSize;
     this.#batch = batch;
     this.#signal = signal;
     this.#random = new RandomTokens(Date.now(), measured.engine.model.vocabSize);
@@ -95,7 +95,7 @@ export class EngineSubject implements Subject {
 
   /** The last block of the context may have new tokens too, so it may be computed again. */
   #checkCached(cachedTokens: number, depth: number): void {
-    if (cachedTokens < depth - this.#blockSize) throw contextNotCached({ depth });
+    if (cachedTokens < depth - this.#measured.blockTokens) throw contextNotCached({ depth });
   }
 
   #generateAll(

@@ -16,6 +16,8 @@ export class LibllamaSubject implements Subject {
   readonly #random: RandomTokens;
   readonly #signal: AbortSignal;
   #depth = 0;
+  /** The context, if libllama cannot remove what follows it. */
+  #context: Uint8Array | undefined;
 
   constructor(reference: LlamaReference, batch: number, signal: AbortSignal) {
     this.#signal = signal;
@@ -31,16 +33,17 @@ export class LibllamaSubject implements Subject {
   async prepare(depth: number): Promise<void> {
     const known = Math.min(depth, this.#depth);
     for (let sequence = 0; sequence < this.#batch; sequence++) {
-      this.#reference.removeFrom(sequence === 0 ? known : 0, sequence);
+      this.#rewind(sequence === 0 ? known : 0, sequence);
     }
     const missing = contextTokens(depth, this.#reference.vocabSize, 0).subarray(known);
     if (missing.length > 0) this.#reference.decode(missing, { position: known });
     for (let sequence = 1; sequence < this.#batch && depth > 0; sequence++) this.#reference.copySequence(0, sequence);
     this.#depth = depth;
+    this.#context = this.#reference.canRemoveEnd || depth === 0 ? undefined : this.#reference.saveSequence();
   }
 
   async prefill(depth: number, length: number): Promise<Rate> {
-    this.#reference.removeFrom(depth);
+    this.#rewind(depth, 0);
     const tokens = this.#random.take(length);
     const started = performance.now();
     this.#reference.decode(tokens, { position: depth });
@@ -49,7 +52,7 @@ export class LibllamaSubject implements Subject {
 
   async decode(depth: number, length: number): Promise<Rate> {
     const sequences = Array.from({ length: this.#batch }, (_, sequence) => sequence);
-    for (const sequence of sequences) this.#reference.removeFrom(depth, sequence);
+    for (const sequence of sequences) this.#rewind(depth, sequence);
     const wanted = sequences.map(() => 1);
     const tokens = Array.from({ length }, () => this.#random.take(this.#batch));
     const started = performance.now();
@@ -66,6 +69,13 @@ export class LibllamaSubject implements Subject {
 
   run(workload: Workload, times: RunTimes): Promise<number> {
     this.#depth = 0;
+    this.#context = undefined;
     return converseInBatches(this.#reference, workload, times, { random: this.#random, signal: this.#signal });
+  }
+
+  /** Removes the tokens of a sequence after the first `length`: none or the context. */
+  #rewind(length: number, sequence: number): void {
+    if (length === 0 || this.#context === undefined) this.#reference.removeFrom(length, sequence);
+    else this.#reference.restoreSequence(this.#context, sequence);
   }
 }

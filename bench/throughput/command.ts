@@ -69,7 +69,7 @@ function measure(
     const onProgress = (text: string): void => void context.stderr.write(`${text}\n`);
     for (const requests of flags.requests) {
       const shape = workloadShape(flags.workload, requests, lengthsOf(flags));
-      const ours = new EngineSubject(measured, flags.blockSize, requests, signal);
+      const ours = new EngineSubject(measured, requests, signal);
       const peer = await openPeer(flags, { engine: measured.engine, batch: requests, signal }, () =>
         openBestLibllama(shape, { path: model.path, threads: threadsOf(flags), random, signal, onProgress }),
       );

@@ -123,7 +123,7 @@ export function measureConnectorCost(
     withEngine(openEngine, withConnector, signal, async (connected) => {
       const random = new RandomTokens(Date.now(), plain.engine.model.vocabSize);
       const subjects = [connected, plain].map((each) => ({
-        subject: new EngineSubject(each, engine.blockSize, lengths.requests, signal),
+        subject: new EngineSubject(each, lengths.requests, signal),
         rates: [] as number[],
       }));
       const tokens = lengths.requests * lengths.generateLength;

@@ -39,6 +39,32 @@ describe('libllama as a reference', () => {
     expect(largestDifference(reference.logits(), together[1]!)).toBeGreaterThan(0.5);
   });
 
+  it.each([
+    ['states', { architecture: 'lfm2', type: 'Q8_0' }],
+    ['a window', { architecture: 'gemma3', type: 'Q8_0' }],
+  ] as const)('restores a saved sequence of a model with %s, whose end cannot be removed', async (_, model) => {
+    const path = folder.file(`${model.architecture}.gguf`);
+    await writeTinyModel(path, model);
+    const options = { contextLength: 512, threads: 1, batch: 64, keepsAllTokens: false };
+    const other = openReference(path, options);
+    const context = Int32Array.from({ length: 200 }, (_, i) => (i * 53 + 7) % 256);
+    try {
+      expect(other.canRemoveEnd).toBe(false);
+      other.decode(context);
+      const saved = other.saveSequence();
+      other.decode([9], { position: 200 });
+      const expected = other.logits();
+      other.decode(context, { position: 201 });
+      other.restoreSequence(saved);
+      other.decode([9], { position: 200 });
+      expect(largestDifference(other.logits(), expected)).toBeLessThan(0.05);
+      other.decode([10], { position: 201 });
+      expect(largestDifference(other.logits(), expected)).toBeGreaterThan(0.5);
+    } finally {
+      other.close();
+    }
+  });
+
   it('throws the reason why a file cannot be loaded', () => {
     expect(() => openReference(folder.file('nothing.gguf'), { contextLength: 64, threads: 1, batch: 8 })).toThrow(
       /nothing\.gguf could not be loaded by llama\.cpp: /,

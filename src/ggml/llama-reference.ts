@@ -25,6 +25,11 @@ export interface ReferenceOptions {
    * its own buffer, with an equal part of the context.
    */
   readonly unified?: boolean;
+  /**
+   * Default true: layers with a window keep the KV of all tokens. False: they keep only the KV of the window, as in
+   * llama.cpp's server. Attention then reads less.
+   */
+  readonly keepsAllTokens?: boolean;
   /** Whether weights are repacked for the CPU; default true, as in llama.cpp. */
   readonly repack?: boolean;
   /** Default F16, as in llama.cpp. */
@@ -51,6 +56,8 @@ export interface DecodeOptions {
 
 export class LlamaReference {
   readonly vocabSize: number;
+  /** Whether `removeFrom` can remove the end of a sequence. If not, a sequence can be saved and restored. */
+  readonly canRemoveEnd: boolean;
   readonly #native: NativeApi;
   readonly #model: ModelPtr;
   readonly #context: LlamaPtr;
@@ -58,13 +65,16 @@ export class LlamaReference {
   readonly #rows: BatchViews;
   #isClosed: boolean;
 
-  constructor(native: NativeApi, model: ModelPtr, context: LlamaPtr, capacity: number) {
+  constructor(native: NativeApi, model: ModelPtr, context: LlamaPtr, options: ReferenceOptions) {
+    const { batch: capacity, keepsAllTokens = true } = options;
     this.#native = native;
     this.#isClosed = false;
     this.#model = model;
     this.#context = context;
     this.#batch = native.llama_batch_init(capacity, 0, 1);
     this.#rows = viewBatch(native, this.#batch, capacity);
+    const hasStates = native.llama_model_is_recurrent(model) || native.llama_model_is_hybrid(model);
+    this.canRemoveEnd = !hasStates && (keepsAllTokens || native.llama_model_n_swa(model) === 0);
     this.vocabSize = native.llama_vocab_n_tokens(native.llama_model_get_vocab(model));
   }
 
@@ -122,6 +132,20 @@ export class LlamaReference {
     this.#native.llama_memory_seq_cp(this.#native.llama_get_memory(this.#context), from, to, 0, end);
   }
 
+  /** A copy of the KV and the states of a sequence. */
+  saveSequence(sequence = 0): Uint8Array {
+    const saved = new Uint8Array(this.#native.llama_state_seq_get_size(this.#context, sequence));
+    const written = this.#native.llama_state_seq_get_data(this.#context, saved, saved.length, sequence);
+    assert(written === saved.length, 'libllama saves a whole sequence');
+    return saved;
+  }
+
+  /** Replaces a sequence with a saved one. */
+  restoreSequence(saved: Uint8Array, sequence = 0): void {
+    const read = this.#native.llama_state_seq_set_data(this.#context, saved, saved.length, sequence);
+    assert(read === saved.length, 'libllama restores a whole sequence');
+  }
+
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -172,6 +196,7 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
     kv_unified: options.unified ?? true,
     offload_kqv: false,
     op_offload: false,
+    swa_full: options.keepsAllTokens ?? true,
     type_k: kvType,
     type_v: kvType,
   });
@@ -179,7 +204,7 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
     native.llama_model_free(model);
     throw modelLoadFailed({ path, reason: lastReason(native) });
   }
-  return new LlamaReference(native, model, context, options.batch);
+  return new LlamaReference(native, model, context, options);
 }
 
 const lastReason = (native: NativeApi): string => native.recentLog().at(-1) ?? 'no reason given';
