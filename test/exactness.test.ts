@@ -151,7 +151,7 @@ describe('a request on one layer', () => {
   const rivals = [1, 2, 3].map((i) => ({ id: `rival ${i}`, prompt: promptOf(40, i + 90), params: { maxTokens: 40 } }));
 
   /** For other types, ggml computes the matmuls in any case. */
-  const typesWithKernels = ['F16', 'Q8_0', 'Q4_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
+  const typesWithKernels = ['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
   const types = (['llama', 'qwen3moe'] as const).flatMap((architecture) => [
     ...weightTypeNames.map((type) => [architecture, type, 'default'] as const),
     ...typesWithKernels.map((type) => [architecture, type, "ggml's"] as const),

@@ -194,7 +194,8 @@ function tensorType(name: string, shape: readonly number[], type: ModelOptions['
   if (type === 'MXFP4' && config.architecture === 'gpt-oss') return name.includes('_exps.') ? 'MXFP4' : 'Q8_0';
   const ofMixture = type === 'Q4_K_M' ? ofQ4KM(name, config) : type;
   // As llama.cpp: another type if rows are no whole blocks.
-  return (shape[0] ?? 0) % (ggmlTypeNamed(ofMixture)?.blockSize ?? 1) === 0 ? ofMixture : 'Q8_0';
+  const isWhole = (shape[0] ?? 0) % (ggmlTypeNamed(ofMixture)?.blockSize ?? 1) === 0;
+  return isWhole ? ofMixture : ofMixture === 'Q4_K' ? 'Q5_0' : 'Q8_0';
 }
 
 /** llama.cpp's mixture for Q4_K_M: more bits for the head, and for values and `ffn_down` in about half of the layers. */

@@ -27,6 +27,7 @@ const kinds: Readonly<Record<string, Kind>> = {
   F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
   Q8_0: { file: 'q8-tiles.c', ...by32 },
   Q4_0: { file: 'q4-tiles.c', ...nibbles },
+  Q5_0: { file: 'q5-tiles.c', ...by32 },
   IQ4_NL: { file: 'iq4nl-tiles.c', ...nibbles },
   MXFP4: { file: 'mxfp4-tiles.c', ...nibbles },
   Q4_K: { file: 'q4k-tiles.c', ...by256 },

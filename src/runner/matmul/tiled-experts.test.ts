@@ -19,7 +19,7 @@ afterAll(() => {
   three.close();
 });
 
-const types = ['F16', 'Q8_0', 'Q4_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
+const types = ['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
 type TypeName = (typeof types)[number];
 const features = (await cpuFeatures()).split(' ');
 const hasKernels = (await openTiledMatmul(one, types)) !== undefined;

@@ -16,7 +16,7 @@ const device = openDevice({ device: 'cpu', threads: 1, exact: false });
 const { native } = device;
 afterAll(() => device.close());
 
-const allTypes = ['F16', 'Q8_0', 'Q4_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
+const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
 type TypeName = (typeof allTypes)[number];
 
 interface Form {
@@ -112,6 +112,11 @@ const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outp
     [3072, 1008],
   ],
   Q4_0: [
+    [32, 16],
+    [96, 48],
+    [3072, 1008],
+  ],
+  Q5_0: [
     [32, 16],
     [96, 48],
     [3072, 1008],
@@ -401,18 +406,21 @@ describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) =
 describe('all forms', () => {
   testsNeed(supportedForms.length > 1, 'fewer than two forms of the kernels, so there is nothing to compare');
 
-  it.each(['F16', 'Q8_0', 'Q4_0', 'MXFP4', 'IQ4_NL'] as const)('give matmuls with %s the same bits', async (type) => {
-    const rows = randomFloats(768 * 9, 10);
-    const [first, ...others] = await Promise.all(
-      supportedForms.map(async (form) => {
-        const matrix = randomMatrix(type, 768, 64);
-        const tiles = await openKernels(form, [type]);
-        await tiles.take(matrix.placed);
-        const bits = bitsOf(multiply(tiles, matrix, rows));
-        matrix.close();
-        return bits;
-      }),
-    );
-    for (const other of others) expect(other).toEqual(first);
-  });
+  it.each(['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL'] as const)(
+    'give matmuls with %s the same bits',
+    async (type) => {
+      const rows = randomFloats(768 * 9, 10);
+      const [first, ...others] = await Promise.all(
+        supportedForms.map(async (form) => {
+          const matrix = randomMatrix(type, 768, 64);
+          const tiles = await openKernels(form, [type]);
+          await tiles.take(matrix.placed);
+          const bits = bitsOf(multiply(tiles, matrix, rows));
+          matrix.close();
+          return bits;
+        }),
+      );
+      for (const other of others) expect(other).toEqual(first);
+    },
+  );
 });
