@@ -1,6 +1,5 @@
 #!/usr/bin/env node
 /** The `kvasir` command: runs the CLI and ends the process with its exit code. */
-import { buffer } from 'node:stream/consumers';
 import { inspect } from 'node:util';
 import { killChildren } from './base/child-processes.ts';
 import type { CliContext, ExitCode } from './cli/context.ts';
@@ -15,6 +14,7 @@ const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
   serve: async () => (await import('./cli/serve.ts')).serveCommand,
   generate: async () => (await import('./cli/generate.ts')).generateCommand,
   bench: async () => (await import('../bench/command.ts')).benchCommand(openMeasuredEngine),
+  chat: async () => (await import('./cli/chat/command.ts')).chatCommand,
   demo: async () => (await import('./cli/demo/command.ts')).demoCommand,
   pull: async () => (await import('./cli/hub/pull.ts')).pullCommand,
   list: async () => (await import('./cli/hub/list.ts')).listCommand,
@@ -28,7 +28,10 @@ const context: CliContext = {
   createEngine: async (options) => (await import('./compose.ts')).createEngine(options),
   stdout: process.stdout,
   stderr: process.stderr,
-  readStdin: () => buffer(process.stdin),
+  stdin: process.stdin,
+  ...(process.stdin.isTTY && process.stdout.isTTY
+    ? { terminal: { input: process.stdin, output: process.stdout } }
+    : {}),
   signals: process,
   exitNow,
 };

@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import { expect, it } from 'vitest';
 import type { CliContext } from '../../src/cli/context.ts';
 import { runCli } from '../../src/cli/run-cli.ts';
@@ -23,7 +24,7 @@ it('`kvasir bench pools` has a row for each kind of scenario', async () => {
     createEngine: noModel,
     stdout: { write: (text) => (out += text) },
     stderr: { write: () => undefined },
-    readStdin: noModel,
+    stdin: Readable.from([]),
     signals: process,
     exitNow: () => undefined,
   };

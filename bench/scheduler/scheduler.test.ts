@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import type { CliContext } from '../../src/cli/context.ts';
 import { runCli } from '../../src/cli/run-cli.ts';
@@ -14,7 +15,7 @@ async function kvasir(...args: string[]) {
     createEngine: noModel,
     stdout: { write: (text) => (out += text) },
     stderr: { write: (text) => (err += text) },
-    readStdin: noModel,
+    stdin: Readable.from([]),
     signals: process,
     exitNow: () => undefined,
   };

@@ -1,3 +1,4 @@
+import type { Readable, Writable } from 'node:stream';
 import type { AsyncEngine } from '../engine/contract.ts';
 import type { EngineOptions } from '../engine/options.ts';
 
@@ -10,11 +11,18 @@ export interface CliContext {
   readonly stdout: TextSink;
   /** Banners, progress, logs, errors. */
   readonly stderr: TextSink;
-  readStdin(): Promise<Uint8Array>;
+  readonly stdin: Readable;
+  /** Present if input and output are a terminal, where a user edits lines. */
+  readonly terminal?: Terminal;
   /** The source of SIGINT and SIGTERM: the process. */
   readonly signals: SignalSource;
   /** Ends the process and its child processes at once, even if a thread hangs. Unwritten output is lost. */
   exitNow(code: ExitCode): void;
+}
+
+export interface Terminal {
+  readonly input: Readable;
+  readonly output: Writable;
 }
 
 export interface TextSink {

@@ -1,3 +1,4 @@
+import { buffer } from 'node:stream/consumers';
 import { Command } from 'commander';
 import { assertDefined } from '../base/assert.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
@@ -5,38 +6,21 @@ import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { ChoiceCollector } from '../server/choice-collector.ts';
 import { tokenizeText } from '../server/generation.ts';
 import { promptTokensDetails, reusedTokens } from '../server/prompt-usage.ts';
-import {
-  addEngineFlags,
-  collect,
-  type EngineFlags,
-  engineOptionsOf,
-  eventsTo,
-  integerFrom,
-  numberFlag,
-} from './args.ts';
+import { addEngineFlags, type EngineFlags, engineOptionsOf, eventsTo, integerFrom } from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { Interruption, orInterrupted } from './interrupt.ts';
 import { loadProgress } from './load-progress.ts';
 import { demoModelPath } from './package-files.ts';
+import { addSamplingFlags, type SamplingFlags, samplingOptionsOf } from './sampling-flags.ts';
 import { readTextFile, readTextFlag } from './text-input.ts';
 
-interface GenerateFlags extends EngineFlags {
+interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly model?: string;
   readonly prompt?: string;
   readonly chat: boolean;
   readonly system?: string;
   readonly json: boolean;
   readonly maxTokens: number;
-  readonly minTokens?: number;
-  readonly temperature?: number;
-  readonly topK?: number;
-  readonly topP?: number;
-  readonly minP?: number;
-  readonly repetitionPenalty?: number;
-  readonly presencePenalty?: number;
-  readonly frequencyPenalty?: number;
-  readonly stop?: readonly string[];
-  readonly ignoreEos: boolean;
   readonly logprobs?: number;
 }
 
@@ -56,23 +40,13 @@ export function generateCommand(context: CliContext, exit: (code: ExitCode) => v
     .option('--system <text>', "with --chat: a system message before the user's message")
     .option('--json', 'print one JSON line {text, token_ids, finish_reason, usage} instead', false)
     .optionsGroup('Sampling:')
-    .option('--max-tokens <n>', 'largest number of output tokens', integerFrom(1), 128)
-    .option('--min-tokens <n>', 'smallest number of output tokens', integerFrom(0))
-    .option('--temperature <t>', '0 selects the most probable token in each step (default: 1)', numberFlag)
-    .option('--top-k <k>', 'sample from the k most probable tokens', integerFrom(-1))
-    .option('--top-p <p>', 'sample from the most probable tokens whose probabilities sum to p', numberFlag)
-    .option('--min-p <p>', 'exclude tokens whose probability is below p times the largest probability', numberFlag)
-    .option(
-      '--repetition-penalty <x>',
-      'above 1: tokens of the prompt and of the output become less probable',
-      numberFlag,
-    )
-    .option('--presence-penalty <x>', 'subtracted once from the logit of each token of the output', numberFlag)
-    .option('--frequency-penalty <x>', 'subtracted from the logit for each occurrence in the output', numberFlag)
-    .option('--seed <n>', 'seed of the randomness; an equal seed gives an equal text (default: random)', integerFrom(0))
-    .option('--stop <text>', 'stop string: the text ends before it; can be given several times', collect)
-    .option('--ignore-eos', 'continue after the end-of-sequence token', false)
-    .option('--logprobs <n>', 'with --json: log probability of each token, and of the n most probable', integerFrom(0));
+    .option('--max-tokens <n>', 'largest number of output tokens', integerFrom(1), 128);
+  addSamplingFlags(command);
+  command.option(
+    '--logprobs <n>',
+    'with --json: log probability of each token, and of the n most probable',
+    integerFrom(0),
+  );
   addEngineFlags(command);
   command.addHelpText(
     'after',
@@ -108,7 +82,7 @@ async function generate(promptFlag: string, flags: GenerateFlags, context: CliCo
 }
 
 async function open(promptFlag: string, flags: GenerateFlags, context: CliContext) {
-  const prompt = await readTextFlag('prompt', promptFlag, context.readStdin);
+  const prompt = await readTextFlag('prompt', promptFlag, () => buffer(context.stdin));
   return { prompt, engine: await context.createEngine(await optionsOf(flags, context)) };
 }
 
@@ -150,26 +124,9 @@ function asChat(engine: AsyncEngine, prompt: string, system: string | undefined)
   return engine.applyChatTemplate([...opening, { role: 'user', content: prompt }], { addGenerationPrompt: true });
 }
 
-/** Absent flags stay absent: the engine sets their defaults. */
 function paramsOf(flags: GenerateFlags): SamplingOptions {
-  const { maxTokens, minTokens, temperature, topK, topP, minP, stop, ignoreEos, logprobs } = flags;
-  const { repetitionPenalty, presencePenalty, frequencyPenalty } = flags;
-  const given = {
-    maxTokens,
-    minTokens,
-    temperature,
-    topK,
-    topP,
-    minP,
-    repetitionPenalty,
-    presencePenalty,
-    frequencyPenalty,
-    seed: flags.seed === undefined ? undefined : BigInt(flags.seed),
-    stop,
-    ignoreEos,
-    logprobs,
-  };
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+  const { logprobs } = flags;
+  return { ...samplingOptionsOf(flags), ...(logprobs === undefined ? {} : { logprobs }) };
 }
 
 function jsonOf(choice: OutputDelta) {

@@ -1,4 +1,5 @@
 import { EventEmitter } from 'node:events';
+import { Readable } from 'node:stream';
 import { describe, expect, it, vi } from 'vitest';
 import { LetterEngine, type LetterEngineOptions, lettersOf } from '../../test/support/letter-engine.ts';
 import type { EngineOptions } from '../engine/options.ts';
@@ -26,7 +27,7 @@ function cli(engineOptions: LetterEngineOptions = {}, change: Partial<CliContext
     },
     stdout: sink('stdout'),
     stderr: sink('stderr'),
-    readStdin: async () => Buffer.from('abc\n'),
+    stdin: Readable.from([Buffer.from('abc\n')]),
     signals,
     exitNow: (code) => void seen.exits.push(code),
     ...change,
@@ -177,7 +178,7 @@ describe('--kv-transfer-config', () => {
       createEngine: never,
       stdout: silent,
       stderr: { write: (text) => (err += text) },
-      readStdin: never,
+      stdin: Readable.from([]),
       signals: new EventEmitter(),
       exitNow: never,
     };

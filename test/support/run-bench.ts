@@ -1,3 +1,4 @@
+import { Readable } from 'node:stream';
 import { benchCommand } from '../../bench/command.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import { runCli } from '../../src/cli/run-cli.ts';
@@ -12,7 +13,7 @@ export async function runBench(...args: readonly string[]) {
     createEngine: async (options) => (await openMeasuredEngine(options)).engine,
     stdout: { write: (text) => (out += text) },
     stderr: { write: (text) => (err += text) },
-    readStdin: () => Promise.reject(new Error('nothing to read')),
+    stdin: Readable.from([]),
     signals: process,
     exitNow: () => undefined,
   };

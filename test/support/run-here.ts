@@ -1,4 +1,6 @@
 import { EventEmitter } from 'node:events';
+import { Readable } from 'node:stream';
+import { chatCommand } from '../../src/cli/chat/command.ts';
 import { generateCommand } from '../../src/cli/generate.ts';
 import { listCommand } from '../../src/cli/hub/list.ts';
 import { pullCommand } from '../../src/cli/hub/pull.ts';
@@ -10,10 +12,10 @@ import { tiersCommand } from '../../src/cli/tiers.ts';
 import { createEngine } from '../../src/compose.ts';
 
 /**
- * Runs a command line in this process, without input or signals: what `main.ts` does, less the start of a process, which costs more
+ * Runs a command line in this process, without signals: what `main.ts` does, less the start of a process, which costs more
  * CPU time than most commands that fail. `cli-process.ts` runs the built command.
  */
-export async function runHere(args: readonly string[]) {
+export async function runHere(args: readonly string[], input = '') {
   const written = { stdout: '', stderr: '' };
   const sink = (name: keyof typeof written) => ({
     write(text: string) {
@@ -27,13 +29,13 @@ export async function runHere(args: readonly string[]) {
       createEngine,
       stdout: sink('stdout'),
       stderr: sink('stderr'),
-      readStdin: async () => Buffer.alloc(0),
+      stdin: Readable.from([input]),
       signals: new EventEmitter(),
       exitNow: (exitCode) => {
         throw new Error(`the command ends the process with ${exitCode}`);
       },
     },
-    [serveCommand, generateCommand, tiersCommand, pullCommand, listCommand, removeCommand],
+    [serveCommand, generateCommand, chatCommand, tiersCommand, pullCommand, listCommand, removeCommand],
   );
   return { code, ...written };
 }

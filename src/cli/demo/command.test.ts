@@ -1,4 +1,5 @@
 import { EventEmitter } from 'node:events';
+import { Readable } from 'node:stream';
 import { afterAll, expect, test } from 'vitest';
 import { temporaryFolder, writeTinyModel } from '../../../test/support/tiny-model.ts';
 import type { CliContext } from '../context.ts';
@@ -17,7 +18,7 @@ test('the demo refuses a model with recurrent states, whose minimum of computed 
     createEngine: () => Promise.reject(new Error('no engine is created')),
     stdout: { write: () => undefined },
     stderr: { write: (text: string) => errors.push(text) },
-    readStdin: async () => Buffer.alloc(0),
+    stdin: Readable.from([]),
     signals: new EventEmitter(),
     exitNow: () => undefined,
   };

@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { Command, Option } from 'commander';
 import { engineDefaults } from '../../engine/options.ts';
 import { bytesFlag, integerFrom } from '../args.ts';
@@ -73,7 +74,7 @@ Examples:
 /** The command of a stage's process: reads an order from standard input, writes an answer to standard output. */
 function stageCommand(context: CliContext): Command {
   return new Command(stageCommandName).action(async () => {
-    const order = JSON.parse(Buffer.from(await context.readStdin()).toString()) as StageOrder;
+    const order = JSON.parse(await text(context.stdin)) as StageOrder;
     context.stdout.write(JSON.stringify(await runStage(order, context)));
   });
 }

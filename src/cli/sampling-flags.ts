@@ -1,0 +1,60 @@
+import type { Command } from 'commander';
+import type { SamplingOptions } from '../core/sampling.ts';
+import { collect, integerFrom, numberFlag } from './args.ts';
+
+/** The flags of sampling as commander returns them. */
+export interface SamplingFlags {
+  readonly maxTokens?: number;
+  readonly minTokens?: number;
+  readonly temperature?: number;
+  readonly topK?: number;
+  readonly topP?: number;
+  readonly minP?: number;
+  readonly repetitionPenalty?: number;
+  readonly presencePenalty?: number;
+  readonly frequencyPenalty?: number;
+  readonly seed?: number;
+  readonly stop?: readonly string[];
+  readonly ignoreEos: boolean;
+}
+
+/** Adds the flags of sampling, except the largest number of tokens, whose default depends on the command. */
+export function addSamplingFlags(command: Command): Command {
+  return command
+    .option('--min-tokens <n>', 'smallest number of output tokens', integerFrom(0))
+    .option('--temperature <t>', '0 selects the most probable token in each step (default: 1)', numberFlag)
+    .option('--top-k <k>', 'sample from the k most probable tokens', integerFrom(-1))
+    .option('--top-p <p>', 'sample from the most probable tokens whose probabilities sum to p', numberFlag)
+    .option('--min-p <p>', 'exclude tokens whose probability is below p times the largest probability', numberFlag)
+    .option(
+      '--repetition-penalty <x>',
+      'above 1: tokens of the prompt and of the output become less probable',
+      numberFlag,
+    )
+    .option('--presence-penalty <x>', 'subtracted once from the logit of each token of the output', numberFlag)
+    .option('--frequency-penalty <x>', 'subtracted from the logit for each occurrence in the output', numberFlag)
+    .option('--seed <n>', 'seed of the randomness; an equal seed gives an equal text (default: random)', integerFrom(0))
+    .option('--stop <text>', 'stop string: the text ends before it; can be given several times', collect)
+    .option('--ignore-eos', 'continue after the end-of-sequence token', false);
+}
+
+/** Absent flags stay absent: the engine sets their defaults. */
+export function samplingOptionsOf(flags: SamplingFlags): SamplingOptions {
+  const { maxTokens, minTokens, temperature, topK, topP, minP, stop, ignoreEos } = flags;
+  const { repetitionPenalty, presencePenalty, frequencyPenalty } = flags;
+  const given = {
+    maxTokens,
+    minTokens,
+    temperature,
+    topK,
+    topP,
+    minP,
+    repetitionPenalty,
+    presencePenalty,
+    frequencyPenalty,
+    seed: flags.seed === undefined ? undefined : BigInt(flags.seed),
+    stop,
+    ignoreEos,
+  };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+}
