@@ -102,8 +102,12 @@ export function connected(
     for (const load of next?.connectorMetadata?.loads ?? []) loads.set(load.requestId, load);
     return next;
   };
-  const apply = (step: ScheduledStep, reports: readonly LoadReport[] = []): readonly RequestUpdate[] => {
-    const result = { ...runner.execute(step), connectorOutput: outputOf(reports) };
+  const apply = (
+    step: ScheduledStep,
+    reports: readonly LoadReport[] = [],
+    leftOut: readonly number[] = [],
+  ): readonly RequestUpdate[] => {
+    const result = { ...runner.execute(step, leftOut), leftOut, connectorOutput: outputOf(reports) };
     const stepUpdates = scheduler.apply(step, result, clock.nowMs);
     updates.push(...stepUpdates);
     scheduler.checkInvariants();

@@ -16,6 +16,9 @@ import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
  *   - of a request's scheduled tokens, the first that depends on an invalid block and all after it do not count. The rest of the
  *     block after such a token loses its content, too: a block is valid up to its first invalid token.
  *
+ * A request may also continue from the block that its last tokens were written to (a running state, a partial block of a window),
+ * although the block tables no longer have the block. The block is lost if it is allocated or the request is preempted.
+ *
  * The check also counts the tokens that each request's steps compute, for the comparison with `RequestStats.computedTokens`.
  *
  * It does not see work that a better search of the pool would save: a valid block outside the request's block tables.
@@ -32,6 +35,8 @@ export class MinimalRepair {
   #plans = 0;
   readonly #placesPerBlock: number;
   readonly #invalid = new Set<number>();
+  /** The blocks with the last tokens that each request computed. */
+  readonly #last = new Map<RequestId, LastTokens>();
   #needed = new Uint8Array(0);
   /** Per group: which tokens are valid, and the first token of those whose reads are all marked. */
   readonly #valid: Uint8Array[];
@@ -55,9 +60,16 @@ export class MinimalRepair {
     return this.#computed.get(id) ?? 0;
   }
 
+  /** The pool has allocated the block, so it has lost its content. */
+  allocated(block: number): void {
+    for (const { blocks } of this.#last.values())
+      for (let group = 0; group < blocks.length; group++) if (blocks[group] === block) blocks[group] = NULL_BLOCK;
+  }
+
   /** Before the plan is executed. */
   checkPlan(plan: ScheduledStep): void {
     this.#plans++;
+    for (const id of plan.released) this.#last.delete(id);
     const { groups } = this.#runner.kvCacheSpec;
     for (const { mode, blocks } of plan.connectorMetadata?.loads ?? [])
       if (mode === 'sync')
@@ -95,8 +107,18 @@ export class MinimalRepair {
       const isLeftOut = leftOut.includes(index);
       if (!isLeftOut) this.#count(sequence);
       const first = isLeftOut ? 0 : this.#firstInvalid(sequence, this.#runner.wrongReads[index]?.token, invalidBlocks);
-      if (first !== Infinity) this.#destroyTokens(sequence, first, invalidBlocks);
+      this.#setLast(sequence, first);
+      if (first !== Infinity) this.#dropTokens(sequence, first, invalidBlocks, isLeftOut);
     }
+  }
+
+  /** The tokens before position `first` count. */
+  #setLast({ requestId, spans, blockTables, writeTables = blockTables }: SequencePlan, first: number): void {
+    const end = spans.findLast((span) => span.end <= first)?.end;
+    if (end === undefined) return;
+    const { groups } = this.#runner.kvCacheSpec;
+    const blocks = groups.map(({ blockSize }, group) => blockAt(writeTables[group]!, end - 1, blockSize));
+    this.#last.set(requestId, { end, blocks });
   }
 
   #count({ requestId, spans }: SequencePlan): void {
@@ -141,31 +163,44 @@ export class MinimalRepair {
   }
 
   /** Writes 1 to `#valid` for each token whose KV (in a state group: the state after it) is in its block. */
-  #setValid({ tokens, blockTables }: SequencePlan, reference: ReferenceKv, group: number): void {
+  #setValid({ requestId, tokens, blockTables }: SequencePlan, reference: ReferenceKv, group: number): void {
     const { kind, blockSize } = this.#runner.kvCacheSpec.groups[group]!;
+    const last = this.#last.get(requestId);
     const table = blockTables[group]!;
     if (this.#valid[group]!.length < tokens.length) this.#valid[group] = new Uint8Array(2 * tokens.length);
     const valid = this.#valid[group]!.fill(0, 0, tokens.length);
     for (let token = 0; token < tokens.length; token++) {
       const block = blockAt(table, token, blockSize);
-      if (block === NULL_BLOCK) continue;
-      const offset = token % blockSize;
-      if (kind === 'state') {
-        const isComing = this.#comingStates[block] === this.#plans;
-        if (
-          isComing
-            ? this.#comingOffsets[block] === offset
-            : this.#runner.matchesReference(block, group, token, reference)
-        )
-          valid[token] = 1;
-      } else if (offset === 0 || valid[token - 1] === 1) {
-        if (
-          this.#coming[this.#placeOf(block, offset)] === this.#plans ||
-          this.#runner.matchesReference(block, group, token, reference)
-        )
-          valid[token] = 1;
-      }
+      if (
+        block !== NULL_BLOCK &&
+        this.#isInBlock(block, token, reference, { group, isAfterValid: valid[token - 1] === 1 })
+      )
+        valid[token] = 1;
     }
+    const lastBlock = last?.blocks[group] ?? NULL_BLOCK;
+    if (kind === 'full' || last === undefined || lastBlock === NULL_BLOCK) return;
+    const firstInBlock = last.end - 1 - ((last.end - 1) % blockSize);
+    for (let token = kind === 'state' ? last.end - 1 : firstInBlock; token < last.end; token++) {
+      if (!this.#runner.matchesReference(lastBlock, group, token, reference)) return;
+      valid[token] = 1;
+    }
+  }
+
+  /** Whether a block has the token's KV of the reference, or (in a state group) the state after the token. */
+  #isInBlock(
+    block: number,
+    token: number,
+    reference: ReferenceKv,
+    { group, isAfterValid }: { readonly group: number; readonly isAfterValid: boolean },
+  ): boolean {
+    const { kind, blockSize } = this.#runner.kvCacheSpec.groups[group]!;
+    const offset = token % blockSize;
+    if (kind === 'state' && this.#comingStates[block] === this.#plans) return this.#comingOffsets[block] === offset;
+    if (kind !== 'state') {
+      if (offset !== 0 && !isAfterValid) return false;
+      if (this.#coming[this.#placeOf(block, offset)] === this.#plans) return true;
+    }
+    return this.#runner.matchesReference(block, group, token, reference);
   }
 
   #willCome(block: number, group: number, offset: number, count: number): void {
@@ -196,18 +231,27 @@ export class MinimalRepair {
     return limit;
   }
 
-  #destroyTokens(sequence: SequencePlan, first: number, invalid: Set<number>): void {
+  /** These tokens do not count. If they were computed, their blocks lose their content from the first of these tokens on. */
+  #dropTokens(sequence: SequencePlan, first: number, invalid: Set<number>, isLeftOut: boolean): void {
     const tables = sequence.writeTables ?? sequence.blockTables;
     for (const { start, end } of sequence.spans)
       for (let token = Math.max(start, first); token < end; token++)
         for (const [group, { blockSize }] of this.#runner.kvCacheSpec.groups.entries()) {
           const block = blockAt(tables[group]!, token, blockSize);
           if (block === NULL_BLOCK) continue;
+          invalid.add(block);
+          if (isLeftOut) continue;
           for (let position = token; position < token + blockSize - (token % blockSize); position++)
             this.#runner.overwriteAt(block, group, position);
-          invalid.add(block);
         }
   }
+}
+
+interface LastTokens {
+  /** The position after the last of them. */
+  readonly end: number;
+  /** By group: the block that the last of them was written to, or NULL_BLOCK. */
+  readonly blocks: number[];
 }
 
 const showOf = (spans: SequencePlan['spans']): string => spans.map(({ start, end }) => `${start}-${end}`).join(' ');

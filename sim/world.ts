@@ -242,7 +242,10 @@ export class World {
     this.#tier?.hits?.planned(plan);
     this.#resumes?.planned(plan);
     if (plan.connectorMetadata !== undefined) this.#tier?.handlePreemptions(plan.connectorMetadata);
-    for (const block of this.#allocated.splice(0)) this.#runner.overwrite(block);
+    for (const block of this.#allocated.splice(0)) {
+      this.#runner.overwrite(block);
+      this.#repair.allocated(block);
+    }
     this.steps++;
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step exceeds its token budget');
     this.#isStepInFlight = true;

@@ -15,6 +15,8 @@ export function chooseLoads(group: GroupProposal, spans: SpanList): void {
   let index = blockIndex(0);
   for (let i = 0; i < spans.count; i++) {
     const start = spans.start(i);
+    // A span that starts within a block starts from a running state.
+    if (group.kind === 'state' && start % blockSize !== 0) continue;
     const first = Math.max(firstNeeded(group, start), i === 0 ? 0 : spans.end(i - 1));
     if (first >= start) continue;
     for (const kept = blockIndexOf(first, blockSize); index < kept; index++) drop(group, index);

@@ -3,7 +3,7 @@ import type { PlacedBlock } from '../core/block-place.ts';
 import { type BlockIndex, blockIndex, blockIndexOf, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
-import { giveUpOwnership } from './ownership.ts';
+import { endOfBlock, releaseKeptFor } from './release.ts';
 
 /**
  * Allocates the blocks that tokens [start, end) need in every group, until the pool has no block. Returns the end of
@@ -20,6 +20,7 @@ export function allocateForTokens(parts: KvParts, request: KvRequest, start: num
       next = Math.min(next, (index + 1) * blockSize);
       if (lacksBlock(parts, request, group, index)) lacking++;
     }
+    if (lacking > pool.available) releaseKeptFor(parts, request, lacking);
     if (lacking > pool.available) return position;
     if (lacking > 0) {
       for (let group = groupIndex(0); group < groups.length; group++) {
@@ -42,45 +43,6 @@ export function pushNewBlock(parts: KvParts, request: KvRequest, group: GroupInd
   announceComputing(parts, request, { group, index, block });
 }
 
-/** Releases the blocks that no token from `position` on reads. */
-export function releaseSkipped(parts: KvParts, request: KvRequest, position: number): void {
-  for (let group = groupIndex(0); group < parts.groups.length; group++) {
-    const table = request.tables[group]!;
-    const kept = Math.min(parts.groups[group]!.firstKept(position), table.length);
-    for (let index = blockIndex(request.firstAllocated[group]!); index < kept; index++) {
-      const block = table.at(index);
-      if (block === NULL_BLOCK) continue;
-      releaseBlock(parts, request, { group, index, block });
-      table.set(index, NULL_BLOCK);
-    }
-    if (kept > request.firstAllocated[group]!) request.firstAllocated[group] = kept;
-  }
-}
-
-/** A span is computed: puts the reserved checkpoints back into the block table. */
-export function restoreReserved(parts: KvParts, request: KvRequest): void {
-  for (const { group, index, block } of request.reserved) {
-    const table = request.tables[group]!;
-    const temporary = table.at(index);
-    if (temporary !== NULL_BLOCK) releaseBlock(parts, request, { group, index, block: temporary });
-    table.set(index, block);
-    request.firstAllocated[group] = Math.min(request.firstAllocated[group]!, index);
-  }
-  request.reserved.length = 0;
-}
-
-/** Releases the reserved blocks: the plan that needed them no longer applies. */
-export function releaseReserved(parts: KvParts, request: KvRequest): void {
-  for (const { group, index, block } of request.reserved) releaseBlock(parts, request, { group, index, block });
-  request.reserved.length = 0;
-}
-
-/** Releases one block of the request. If the request is its owner, the ownership is transferred or ends. */
-export function releaseBlock(parts: KvParts, request: KvRequest, place: PlacedBlock): void {
-  if (parts.residency.isOwnedBy(place.block, request.slot)) giveUpOwnership(parts, request, place);
-  parts.pool.release(place.block);
-}
-
 function lacksBlock(parts: KvParts, request: KvRequest, group: GroupIndex, index: BlockIndex): boolean {
   const table = request.tables[group]!;
   if (index >= table.length) return true;
@@ -88,21 +50,14 @@ function lacksBlock(parts: KvParts, request: KvRequest, group: GroupIndex, index
   if (block === NULL_BLOCK) return true;
   if (!parts.groups[group]!.needsOwnBlock) return false;
   if (!parts.residency.isFilledBy(block, request.slot)) return true;
-  return isNeededLater(parts, request, group, index) && !isReserved(request, group, index);
+  return isNeededLater(parts, request, { group, index, block });
 }
 
 /** Whether the next span starts from the state in this block, which the tokens of the current span would overwrite. */
-function isNeededLater(parts: KvParts, request: KvRequest, group: GroupIndex, index: BlockIndex): boolean {
+function isNeededLater(parts: KvParts, request: KvRequest, place: PlacedBlock): boolean {
   const { spans } = request;
   const later = request.nextSpan + 1;
-  if (later >= spans.count) return false;
-  const { blockSize } = parts.spec.groups[group]!;
-  return spans.start(later) > index * blockSize && spans.start(later) <= (index + 1) * blockSize;
-}
-
-function isReserved(request: KvRequest, group: GroupIndex, index: BlockIndex): boolean {
-  for (const entry of request.reserved) if (entry.group === group && entry.index === index) return true;
-  return false;
+  return later < spans.count && spans.start(later) === endOfBlock(parts, request, place);
 }
 
 function allocateBlock(parts: KvParts, request: KvRequest, group: GroupIndex, index: BlockIndex): void {
@@ -114,8 +69,9 @@ function allocateBlock(parts: KvParts, request: KvRequest, group: GroupIndex, in
   }
   const old = table.at(index);
   if (old !== NULL_BLOCK) {
-    assert(isNeededLater(parts, request, group, index), `block ${old} is in the table, but the plan does not need it`);
-    request.reserved.push({ group, index, block: old });
+    const place = { group, index, block: old };
+    assert(isNeededLater(parts, request, place), `block ${old} is in the table, but the plan does not need it`);
+    request.reserved.push(place);
   }
   const block = parts.pool.allocate();
   parts.residency.assignOwner(block, request.slot);

@@ -24,12 +24,17 @@ export class StateGroup implements KvGroup {
   dropUnneeded(proposal: GroupProposal, spans: SpanList): void {
     let index = blockIndex(0);
     for (let i = 0; i < spans.count; i++) {
+      // A span that starts within a block starts from a running state.
+      if (spans.start(i) === 0 || spans.start(i) % this.#spec.blockSize !== 0) continue;
       const before = this.firstKept(spans.start(i));
-      if (spans.start(i) === 0) continue;
       for (; index < before && index < proposal.indexCount; index++) proposal.set(index, NULL_BLOCK, 0);
       index = blockIndex(before + 1);
     }
     for (; index < proposal.indexCount; index++) proposal.set(index, NULL_BLOCK, 0);
+    const { running } = proposal;
+    let count = 0;
+    for (const state of running) if (spans.hasStart(state.position)) running[count++] = state;
+    running.length = count;
   }
 
   newBlockCount(proposal: GroupProposal): number {
@@ -40,7 +45,7 @@ export class StateGroup implements KvGroup {
     return firstBlockRead(this.#spec, position);
   }
 
-  /** The state before the block, the running state, and a reserved checkpoint. */
+  /** The state before the block, the running state, and a reserved checkpoint. A kept state is released if blocks lack. */
   blocksMax(tokenCount: number): number {
     return Math.min(Math.ceil(tokenCount / this.#spec.blockSize) + 1, 3);
   }

@@ -22,6 +22,13 @@ export interface KvGroup {
   blocksMax(tokenCount: number): number;
 }
 
+/** A state in the middle of a block, right before the token at `position`. */
+export interface RunningState {
+  readonly index: BlockIndex;
+  readonly block: BlockId;
+  readonly position: number;
+}
+
 /** The blocks of a request in one group if it were admitted now. Scratch memory that the cache reuses. */
 export class GroupProposal implements GroupValidity {
   readonly kind: 'full' | 'window' | 'state';
@@ -34,6 +41,8 @@ export class GroupProposal implements GroupValidity {
   validTokens = new Int32Array(16);
   /** 1 where the pool has no block but a connector promised it; `validTokens` then counts the block as valid. */
   external = new Uint8Array(16);
+  /** In a state group: running states of the request. `blocks` and `validTokens` have only checkpoints. */
+  readonly running: RunningState[] = [];
 
   constructor(spec: KvGroupSpec) {
     this.kind = spec.kind;
@@ -53,6 +62,7 @@ export class GroupProposal implements GroupValidity {
     this.blocks.fill(0, 0, indexCount);
     this.validTokens.fill(0, 0, indexCount);
     this.external.fill(0, 0, indexCount);
+    this.running.length = 0;
   }
 
   set(index: BlockIndex, block: BlockId, validTokens: number): void {

@@ -1,9 +1,9 @@
 import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
 import { type BlockId, blockIndex, type GroupIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { InvalidBlocks } from '../core/invalid-blocks.ts';
-import { releaseBlock } from './coverage.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
+import { releaseBlock } from './release.ts';
 
 /** Tokens of a step do not count, so these blocks are not filled. The requests that wait for them plan again. */
 export function replanRequestsAwaiting({ requests }: KvParts, invalid: InvalidBlocks): void {
@@ -35,13 +35,8 @@ export function invalidateBlocks(parts: KvParts, blocks: readonly BlockId[]): Kv
     if (request === undefined) continue;
     for (let group = groupIndex(0); group < request.tables.length; group++)
       if (invalidateIn(parts, request, group, invalid)) users.add(request);
-    for (let i = request.reserved.length - 1; i >= 0; i--) {
-      const { group, index, block } = request.reserved[i]!;
-      if (!invalid.has(block)) continue;
-      request.reserved.splice(i, 1);
-      releaseBlock(parts, request, { group, index, block });
-      users.add(request);
-    }
+    if (releaseInvalid(parts, request, request.reserved, invalid)) users.add(request);
+    releaseInvalid(parts, request, request.kept, invalid);
   }
   for (const user of users) user.needsPlan = true;
   return [...users];
@@ -73,6 +68,14 @@ function invalidateIn(parts: KvParts, request: KvRequest, group: GroupIndex, inv
     } else takeOwnership(parts, request, { group, index, block });
   }
   return isUser;
+}
+
+/** Releases the invalid blocks among reserved or kept blocks. Returns whether there were any. */
+function releaseInvalid(parts: KvParts, request: KvRequest, places: PlacedBlock[], invalid: InvalidBlocks): boolean {
+  const before = places.length;
+  for (let i = places.length - 1; i >= 0; i--)
+    if (invalid.has(places[i]!.block)) releaseBlock(parts, request, places.splice(i, 1)[0]!);
+  return places.length < before;
 }
 
 /** Makes the request the block's owner if the block has none, or if the present owner was admitted later. */

@@ -16,14 +16,7 @@ import type { BlockTable, Span } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
-import {
-  allocateForTokens,
-  pushNewBlock,
-  releaseBlock,
-  releaseReserved,
-  releaseSkipped,
-  restoreReserved,
-} from './coverage.ts';
+import { allocateForTokens, pushNewBlock } from './coverage.ts';
 import { createGroup } from './create-group.ts';
 import { invalidateBlocks, invalidPlaces, replanRequestsAwaiting } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
@@ -32,6 +25,7 @@ import { isAwaitingLoad, loadArrived, loadFailed, loadLate } from './loading.ts'
 import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { Proposal } from './proposal.ts';
+import { releaseBlock, releaseKept, releaseReserved, releaseSkipped, restoreReserved } from './release.ts';
 import { Residency } from './residency.ts';
 import { startLoads, uncomputedBlocks } from './start-loads.ts';
 import { verifyKvCache, verifyPlans } from './verify.ts';
@@ -267,8 +261,24 @@ export class KvCache {
       request.needsPlan = true;
       return;
     }
+    if (request.kept.length > 0) releaseKept(this.parts, request);
     if (request.reserved.length > 0 && request.isBetweenSpans()) restoreReserved(this.parts, request);
-    releaseSkipped(this.parts, request, request.nextPosition());
+    releaseSkipped(this.parts, request, request.nextPosition(), spans.at(-1)!.end);
+  }
+
+  /** No rank has computed the scheduled tokens: the blocks are as before the step, and the request plans again. */
+  dropTokens(request: KvRequest, spans: readonly Span[]): void {
+    const { groups, spec, residency } = this.parts;
+    for (const { start, end } of spans)
+      for (let group = groupIndex(0); group < groups.length; group++) {
+        const { blockSize } = spec.groups[group]!;
+        const last = blockIndexOf(end - 1, blockSize);
+        for (let index = blockIndexOf(start, blockSize); index <= last; index++) {
+          const block = request.tables[group]!.at(index);
+          if (residency.isFilledBy(block, request.slot)) residency.notComputed(block);
+        }
+      }
+    request.needsPlan = true;
   }
 
   /** See `invalidate.ts`. */
@@ -359,6 +369,7 @@ export class KvCache {
     assert(request.admitted, 'the request has no blocks');
     this.#proposedFor = undefined;
     releaseReserved(this.parts, request);
+    releaseKept(this.parts, request);
     for (let group = groupIndex(0); group < request.tables.length; group++) {
       const table = request.tables[group]!;
       // The last block first, so the prefix stays cached longest.

@@ -33,9 +33,15 @@ export class KvRequest {
   /** The pool had no block for its next tokens. */
   isOutOfBlocks: boolean = false;
   /**
-   * Checkpoints that later spans need and the current span would overwrite. They return to the tables after the span.
+   * States that later spans need and the current span would overwrite. They return to the tables when their span is next.
    */
   readonly reserved: PlacedBlock[] = [];
+  /**
+   * Blocks with valid tokens that the plan does not need and the prefix cache would not find: the running state at the end of
+   * the tokens that were computed last, the partial block of a window there. If a load fails or a block is invalid, the
+   * next plan may continue from them. They are kept until more tokens are computed, or until the pool has too few blocks.
+   */
+  readonly kept: PlacedBlock[] = [];
   /** Per group: the table has NULL_BLOCK below this index. */
   readonly firstAllocated: Int32Array;
   /** Order of admission; a preempted request gets a new one. */

@@ -49,7 +49,9 @@ function dropFromOthers(parts: KvParts, owner: KvRequest, place: PlacedBlock): v
   for (const other of parts.requests) {
     if (other === undefined || other === owner) continue;
     if (!refersTo(other, place)) continue;
-    other.tables[place.group]!.set(place.index, NULL_BLOCK);
+    const reserved = other.reserved.findIndex(({ block }) => block === place.block);
+    if (reserved === -1) other.tables[place.group]!.set(place.index, NULL_BLOCK);
+    else other.reserved.splice(reserved, 1);
     parts.pool.release(place.block);
     other.needsPlan = true;
   }
@@ -57,5 +59,6 @@ function dropFromOthers(parts: KvParts, owner: KvRequest, place: PlacedBlock): v
 
 function refersTo(request: KvRequest, { group, index, block }: PlacedBlock): boolean {
   const table = request.tables[group]!;
-  return index < table.length && table.at(index) === block;
+  if (index < table.length && table.at(index) === block) return true;
+  return request.reserved.some((place) => place.block === block);
 }

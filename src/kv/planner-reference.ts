@@ -50,7 +50,8 @@ function firstNeeded({ kind, window }: GroupValidity, token: number): number {
   return kind === 'full' ? 0 : Math.max(token - window + 1, 0);
 }
 
-function isMet({ kind, blockSize, indexCount, validTokens }: GroupValidity, token: number): boolean {
+function isMet({ kind, blockSize, indexCount, validTokens, running = [] }: GroupValidity, token: number): boolean {
+  if (kind === 'state' && running.some(({ position }) => position === token + 1)) return true;
   const index = blockIndexOf(token, blockSize);
   if (index >= indexCount) return false;
   const offset = token - index * blockSize;

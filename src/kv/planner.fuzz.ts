@@ -75,5 +75,7 @@ function randomGroup(prng: Prng, tokenCount: number, validTokens: Int32Array): G
     validTokens[index] = draw >= density ? 0 : draw < density * 0.8 ? blockSize : prng.between(0, blockSize);
   }
   const kind = prng.pick(kinds);
-  return { kind, blockSize, indexCount, validTokens, window: kind === 'window' ? prng.between(1, 20) : Infinity };
+  const running = prng.chance(0.8) ? [] : [1, 2].map(() => ({ position: prng.between(1, tokenCount) }));
+  const window = kind === 'window' ? prng.between(1, 20) : Infinity;
+  return { kind, blockSize, indexCount, validTokens, window, running };
 }

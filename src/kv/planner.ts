@@ -24,6 +24,8 @@ export interface GroupValidity {
    * one state, the state after this many of its tokens; 0 means no state.
    */
   readonly validTokens: Int32Array;
+  /** In a state group: more states, each before the token at `position`. There may be one in a block with another state. */
+  readonly running?: readonly { readonly position: number }[];
 }
 
 /**
@@ -87,7 +89,7 @@ function highestInvalid({ blockSize, indexCount, validTokens }: GroupValidity, b
  * before. (A window of 1 reads only its own token and never gets here.)
  */
 function runStart(group: GroupValidity, token: number): number {
-  if (group.kind === 'state') return nearestCheckpoint(group, token);
+  if (group.kind === 'state') return nearestState(group, token);
   const { blockSize, indexCount, validTokens } = group;
   for (let index = blockIndexOf(token, blockSize); index >= 0; index--)
     if (index < indexCount && validTokens[index]! > 0) return index * blockSize + validTokens[index]!;
@@ -97,14 +99,22 @@ function runStart(group: GroupValidity, token: number): number {
 /**
  * Whether the state before token `position` is known: `position` is 0, or there is a checkpoint after `position` - 1.
  */
-function stateAt({ blockSize, indexCount, validTokens }: GroupValidity, position: number): boolean {
+function stateAt({ blockSize, indexCount, validTokens, running }: GroupValidity, position: number): boolean {
   if (position === 0) return true;
   const index = blockIndexOf(position - 1, blockSize);
-  return index < indexCount && validTokens[index] === position - index * blockSize;
+  if (index < indexCount && validTokens[index] === position - index * blockSize) return true;
+  return running?.some((state) => state.position === position) === true;
 }
 
 /** The highest position p <= `position` before which the state is known. */
-function nearestCheckpoint({ blockSize, indexCount, validTokens }: GroupValidity, position: number): number {
+function nearestState(group: GroupValidity, position: number): number {
+  let nearest = nearestInBlocks(group, position);
+  for (const state of group.running ?? nothing)
+    if (state.position <= position) nearest = Math.max(nearest, state.position);
+  return nearest;
+}
+
+function nearestInBlocks({ blockSize, indexCount, validTokens }: GroupValidity, position: number): number {
   if (position === 0) return 0;
   let index = blockIndexOf(position - 1, blockSize);
   let limit = position - index * blockSize;
@@ -116,6 +126,7 @@ function nearestCheckpoint({ blockSize, indexCount, validTokens }: GroupValidity
 }
 
 const NOTHING = -1;
+const nothing: readonly never[] = [];
 
 /** For each group of the current plan, the highest invalid token below the lowest of C. */
 let candidates = new Int32Array(4);

@@ -106,6 +106,11 @@ export class Residency {
     else this.validTokens[block] = this.scheduledTokens[block]!;
   }
 
+  /** The scheduled tokens were not computed, so the block is as before the step. */
+  notComputed(block: BlockId): void {
+    this.scheduledTokens[block] = this.validTokens[block]!;
+  }
+
   /** The owner has filled the block or gives it up: no tokens are written to it any more. */
   clearOwner(block: BlockId, slot: number): void {
     if (!this.isOwnedBy(block, slot)) fail(block, `is not owned by slot ${slot}`);

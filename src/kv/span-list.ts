@@ -55,6 +55,11 @@ export class SpanList {
     return false;
   }
 
+  hasStart(position: number): boolean {
+    for (let i = 0; i < this.#count; i++) if (this.start(i) === position) return true;
+    return false;
+  }
+
   toArray(): { start: number; end: number }[] {
     return Array.from({ length: this.#count }, (_, i) => ({ start: this.start(i), end: this.end(i) }));
   }

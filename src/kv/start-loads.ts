@@ -28,8 +28,12 @@ export function uncomputedBlocks({ groups, spec, residency }: KvParts, request: 
     const count = Math.min(table.length, request.chains[group]!.count);
     for (let index = blockIndex(0); index < count; index++) {
       const block = table.at(index);
-      if (block !== NULL_BLOCK && !(residency.isFilledBy(block, request.slot) && residency.validTokens[block] === 0))
-        continue;
+      // The checkpoint at the end of a block may be nearer than the running state in it.
+      const validMax = spec.groups[group]!.kind === 'state' ? blockSize - 1 : 0;
+      const isUncomputed =
+        block === NULL_BLOCK ||
+        (residency.isFilledBy(block, request.slot) && residency.validTokens[block]! <= validMax);
+      if (!isUncomputed) continue;
       // A table of a full group has NULL_BLOCK if a transfer still pins the former block and the pool had no other.
       const isComputed = (end: number): boolean =>
         end > next && request.spans.overlaps(Math.max(index * blockSize, next), end);
@@ -66,6 +70,7 @@ export function startLoads(
 function startLoad(parts: KvParts, request: KvRequest, { group, index }: BlockPlace): BlockId | undefined {
   const { residency, computing, pool } = parts;
   const table = request.tables[group]!;
+  if (hasRunningState(parts, request, { group, index })) return loadBesideState(parts, request, { group, index });
   const isBusy = table.at(index) !== NULL_BLOCK && pool.isPinned(table.at(index));
   if ((isBusy || table.at(index) === NULL_BLOCK) && pool.available === 0) return undefined;
   if (isBusy) {
@@ -81,6 +86,25 @@ function startLoad(parts: KvParts, request: KvRequest, { group, index }: BlockPl
   const block = table.at(index);
   // Later requests find the block by its key, and wait for the load.
   if (!computing.has(block)) computing.insert(block, group, request.chains[group]!.words, index);
+  residency.startLoading(block, 0);
+  return block;
+}
+
+/** Whether the block at this place has a running state, which a load would overwrite. */
+function hasRunningState({ residency, spec }: KvParts, request: KvRequest, { group, index }: BlockPlace): boolean {
+  const block = request.tables[group]!.at(index);
+  if (block === NULL_BLOCK || spec.groups[group]!.kind !== 'state') return false;
+  return residency.isFilledBy(block, request.slot) && residency.validTokens[block]! > 0;
+}
+
+/** Loads a checkpoint into a reserved block, for a later span than the one that starts from the running state. */
+function loadBesideState(parts: KvParts, request: KvRequest, { group, index }: BlockPlace): BlockId | undefined {
+  const { residency, computing, pool } = parts;
+  if (pool.available === 0) return undefined;
+  const block = pool.allocate();
+  residency.assignOwner(block, request.slot);
+  request.reserved.push({ group, index, block });
+  computing.insert(block, group, request.chains[group]!.words, index);
   residency.startLoading(block, 0);
   return block;
 }

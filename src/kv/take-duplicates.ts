@@ -1,8 +1,8 @@
 import { type BlockId, blockIndex, type GroupIndex, NULL_BLOCK } from '../core/ids.ts';
-import { releaseBlock } from './coverage.ts';
 import type { GroupProposal } from './group.ts';
 import type { KvParts } from './kv-parts.ts';
 import type { KvRequest } from './kv-request.ts';
+import { releaseBlock } from './release.ts';
 
 /**
  * Several blocks may have the same content: requests that decode the same tokens fill blocks of their own. The request

@@ -15,8 +15,6 @@ export function verifyPlans(parts: KvParts): void {
   const { proposals: groups, wanted } = scratchOf(parts);
   for (const request of parts.requests) {
     if (request === undefined || !request.admitted || request.needsPlan) continue;
-    // Reserved blocks are not in the tables, so the planner would not know them.
-    if (request.reserved.length > 0) continue;
     readTables(parts, groups, request);
     planSpans(request.tokens.length, groups, wanted);
     if (request.hasLeft(wanted)) continue;
@@ -40,7 +38,7 @@ export function verifyKvCache(parts: KvParts): void {
   const owned = scratch.owned.fill(0);
   for (const request of parts.requests) {
     if (request === undefined) continue;
-    for (const { block, group } of request.reserved) {
+    for (const { block, group } of [...request.reserved, ...request.kept]) {
       references[block]!++;
       sizes[block] = spec.groups[group]!.blockSize;
       if (residency.isOwnedBy(block, request.slot)) owned[block] = 1;

@@ -5,6 +5,7 @@ import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { RequestUpdate } from '../core/request.ts';
 import type { StepPlan, StepResult } from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
+import type { ExecutedStep } from './contract.ts';
 import { finishOf } from './finish.ts';
 import type { RequestState } from './request-state.ts';
 
@@ -25,7 +26,7 @@ export function commitStep(
   kv: KvCache,
   { plan, states }: StepInFlight,
   invalid: readonly BlockId[],
-  leftOut: readonly number[],
+  { leftOut = nothing, partlyComputed = nothing }: Pick<ExecutedStep, 'leftOut' | 'partlyComputed'>,
 ): boolean[] {
   const allTokensCount = invalid.length === 0 && leftOut.length === 0;
   const blocks = allTokensCount ? undefined : new InvalidBlocks(kv.parts.spec, invalid);
@@ -43,7 +44,8 @@ export function commitStep(
       kv.replanRequestsAwaiting(blocks);
     }
     counts.push(below === Infinity);
-    kv.commitTokens(state.kv, sequence.spans, below);
+    if (wasLeftOut && !partlyComputed.includes(i)) kv.dropTokens(state.kv, sequence.spans);
+    else kv.commitTokens(state.kv, sequence.spans, below);
   }
   return counts;
 }
@@ -98,3 +100,5 @@ export function appendSamples(
   }
   return updates;
 }
+
+const nothing: readonly never[] = [];

@@ -16,6 +16,8 @@ export interface ExecutedStep extends StepResult {
    * count in any case.
    */
   readonly leftOut?: readonly number[];
+  /** Those of `leftOut` that some ranks have computed: on these ranks, running states are overwritten. */
+  readonly partlyComputed?: readonly number[];
 }
 
 /** The answer for a request that was aborted. */

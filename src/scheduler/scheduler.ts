@@ -186,7 +186,7 @@ export class Scheduler implements SchedulerInterface {
     this.#inFlight = undefined;
     const unavailable = this.#recovery.receive(plan, result);
     const blocks = this.#recovery.unavailableBlocks(unavailable);
-    const counts = commitStep(this.#kv, inFlight, blocks, result.leftOut ?? nothing);
+    const counts = commitStep(this.#kv, inFlight, blocks, result);
     const failures = this.#recovery.recover(unavailable);
     const { maxModelLen } = this.#options;
     const ends = {

@@ -51,10 +51,12 @@ export class PipelineExecutor implements Executor {
     const last = assertDefined(done.at(-1), 'an executor needs a rank');
     for (const { result } of done) assertResultOf(step, result);
     assertLeftOut(step, done);
+    const partlyComputed = last.leftOut.filter((index) => done[0]?.leftOut.includes(index) === false);
     const invalid = done.flatMap(({ invalidBlocks }) => invalidBlocks ?? []);
     return {
       ...last.result,
       ...(last.leftOut.length === 0 ? {} : { leftOut: last.leftOut }),
+      ...(partlyComputed.length === 0 ? {} : { partlyComputed }),
       ...(invalid.length === 0 ? {} : { invalidBlocks: [...(last.result.invalidBlocks ?? []), ...invalid] }),
       ...(step.connectorMetadata === undefined
         ? {}

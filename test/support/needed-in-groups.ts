@@ -18,6 +18,9 @@ export interface GroupedRequest {
  * The last token of a prompt is computed. Each computed token needs the KV of all tokens before it in a full group, and of the
  * tokens in its window in a window group. In a state group it needs the state after the token before, from the end of a block or from
  * computing that token. A needed token is computed if its block has neither arrived nor been computed before.
+ *
+ * Each token counts once, whatever fails in between. So an engine must also keep what is in no full block: if a load fails after
+ * tokens were computed for another group, it continues from their running state.
  */
 export function neededInGroups(requests: readonly GroupedRequest[], groups: readonly KvGroupSpec[]): number {
   const computedBlocks = new Set<string>();
