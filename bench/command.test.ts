@@ -6,6 +6,7 @@ import type { LimitedRow } from './latency/command.ts';
 import { openDecodeBytes } from './latency/decode-limit.ts';
 import { comparison, type LatencyRow, measureLatency } from './latency/latency.ts';
 import { readBandwidth } from './latency/memory-bandwidth.ts';
+import type { TierThroughputRow } from './offloading/throughput.ts';
 import type { SmoothnessRow } from './smoothness/smoothness.ts';
 import { median } from './statistics.ts';
 import { DecodeWindow } from './subject/decode-window.ts';
@@ -145,6 +146,23 @@ describe('kvasir bench', () => {
         }
       }
     }
+  });
+
+  it('offloading compares pairs of runs with tiers and without, and the CPU time of both', async () => {
+    const lengths = ['--requests', '2', '--prompt-len', '40', '--gen-len', '3', '--repetitions', '2'];
+    const flags = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--kv-tier', 'host:64MiB'];
+    const { code, out, err } = await runBench('offloading', '--parts', 'cost', ...flags, ...lengths, '--json');
+    expect(code).toBe(0);
+    expect(err).toMatch(/nothing reused, tok\/s +\d.* no tiers \d.* \(\d.* to \d.*\) +>= 0\.97/);
+    const { rows } = JSON.parse(out) as { rows: TierThroughputRow[] };
+    expect(rows).toMatchObject([{ kind: 'cost', storedBlocks: 4, writtenBlocks: 0, cost: { pairs: 8 } }]);
+    const { throughput, cost } = rows[0]!;
+    expect(throughput.ratio).toBe(cost.throughputRatio.median);
+    for (const { median, low, high } of [cost.throughputRatio, cost.cpuRatio]) {
+      expect(low).toBeLessThanOrEqual(median);
+      expect(high).toBeGreaterThanOrEqual(median);
+    }
+    for (const ms of cost.cpuMsPerToken) expect(ms).toBeGreaterThan(0);
   });
 
   it('ends with an error if the pool is too small for the context', async () => {

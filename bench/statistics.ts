@@ -5,5 +5,31 @@ export function median(values: readonly number[]): number {
   return (low + high) / 2;
 }
 
+export interface MedianInterval {
+  readonly median: number;
+  readonly low: number;
+  readonly high: number;
+}
+
+/**
+ * The median, and an interval that has the median of the distribution in at least 95 % of all cases, whatever the distribution:
+ * each value is above it or below it with the same probability, so the number of values below it is binomial. The ends are
+ * values of the sample. Of fewer than six values, the interval is their range and has less than 95 %.
+ */
+export function medianInterval(values: readonly number[]): MedianInterval {
+  const sorted = values.toSorted((a, b) => a - b);
+  const count = sorted.length;
+  // The probability that at most `cut` values are below the median of the distribution.
+  let cut = 0;
+  let term = 0.5 ** count;
+  for (let below = term; below <= 0.025; below += term) {
+    cut++;
+    term *= (count - cut + 1) / cut;
+  }
+  const outside = Math.max(0, cut - 1);
+  const [low, high] = [sorted[outside], sorted[count - 1 - outside]];
+  return { median: median(values), low: low ?? Number.NaN, high: high ?? Number.NaN };
+}
+
 /** Rounds to four digits; no bench is more exact. */
 export const rounded = (value: number): number => Number(value.toPrecision(4));

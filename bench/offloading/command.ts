@@ -2,7 +2,6 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
-import { formatTable } from '../../src/base/table.ts';
 import { addEngineFlags, integerFrom } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import { demoModelPath } from '../../src/cli/package-files.ts';
@@ -16,24 +15,22 @@ import {
   addBenchFlags,
   type BenchFlags,
   benchOptions,
-  cell,
   type Exit,
   reportOf,
   threadsOf,
   untilInterrupted,
 } from '../bench-flags.ts';
 import type { OpenMeasuredEngine } from '../subject/engine-subject.ts';
-import { type ConversationsRow, measureConversations } from './conversations.ts';
+import { measureConversations } from './conversations.ts';
 import { measureDeadTier } from './dead-tier.ts';
-import { measureTierFirstToken, type TierFirstTokenRow } from './first-token.ts';
+import { measureTierFirstToken } from './first-token.ts';
 import type { OffloadingBenchOptions } from './offloading-options.ts';
-import { measureRace, type RaceRow } from './race.ts';
-import { measureCost, type TierThroughputRow } from './throughput.ts';
+import { measureRace } from './race.ts';
+import { type OffloadingRow, offloadingTable } from './table.ts';
+import { measureCost } from './throughput.ts';
 
 const parts = ['first-token', 'race', 'cost', 'dead-tier', 'conversations'] as const;
 type Part = (typeof parts)[number];
-
-type Row = TierFirstTokenRow | RaceRow | TierThroughputRow | ConversationsRow;
 
 interface OffloadingFlags extends BenchFlags {
   readonly kvTier?: readonly string[];
@@ -54,15 +51,16 @@ export function offloadingCommand(openEngine: OpenMeasuredEngine, context: CliCo
     .summary('what KV tiers below the pool give and cost')
     .description(
       'Measure an engine whose KV goes to tiers below the pool, and the same engine without tiers: the time to the first token ' +
-        'after a prefix that a tier has, compared with computing it; the throughput of requests that reuse nothing; throughput ' +
+        'after a prefix that a tier has, compared with computing it; the throughput of requests that reuse nothing, in pairs of ' +
+        'short runs with and without tiers, with an interval for the ratio and the CPU time of a token; throughput ' +
         'and first token while a Redis server below host memory does not answer; and conversations whose KV is three times the ' +
         'pool, also with a pool for all KV, which is the most that tiers can give. --kv-tier names the tiers (default: host memory, and a disk in the temporary folder).',
     )
     .option('--parts <list>', `what to measure, with commas between (default: ${parts.join(',')})`, partsFrom)
     .option('--prefix-len <tokens>', 'the prefix that is loaded', integerFrom(1), 2048)
     .option('--requests <n>', 'requests at once that reuse nothing', integerFrom(1, 256), 8)
-    .option('--prompt-len <tokens>', 'tokens of their prompts', integerFrom(1), 512)
-    .option('--gen-len <tokens>', 'tokens that they generate', integerFrom(1), 64)
+    .option('--prompt-len <tokens>', 'tokens of their prompts', integerFrom(1), 128)
+    .option('--gen-len <tokens>', 'tokens that they generate', integerFrom(1), 16)
     .option('--conversations <n>', 'conversations in turn', integerFrom(4, 256), 4)
     .option('--turns <n>', 'turns of a conversation', integerFrom(1), 20)
     .option('--turn-prompt-len <tokens>', 'new tokens of a turn', integerFrom(1), 128)
@@ -98,7 +96,7 @@ async function measure(
     const { parts: chosen = parts } = flags;
     // Before the measurements, which take minutes.
     if (chosen.includes('dead-tier')) await loadRedisLibrary();
-    const rows: Row[] = [];
+    const rows: OffloadingRow[] = [];
     if (chosen.includes('first-token'))
       for (const tier of tiers) rows.push(await measureTierFirstToken(options, tier, flags.prefixLen));
     if (chosen.includes('race')) rows.push(await measureRace(options, flags.prefixLen));
@@ -109,7 +107,7 @@ async function measure(
     const { conversations, turns, turnPromptLen, turnGenLen } = flags;
     const lengths = { conversations, turns, promptLength: turnPromptLen, generateLength: turnGenLen };
     if (chosen.includes('conversations')) rows.push(await measureConversations(options, lengths));
-    reportOf(context, flags, `${engine.model}, ${threadsOf(flags)} threads`, { table: tableOf(rows), rows });
+    reportOf(context, flags, `${engine.model}, ${threadsOf(flags)} threads`, { table: offloadingTable(rows), rows });
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
@@ -119,33 +117,4 @@ function partsFrom(text: string): readonly Part[] {
   const chosen = text.split(',').map((name) => parts.find((part) => part === name));
   if (chosen.includes(undefined)) throw new InvalidArgumentError(`It must be of ${parts.join(', ')}.`);
   return chosen.filter((part) => part !== undefined);
-}
-
-function tableOf(rows: readonly Row[]): string {
-  const lines = rows.map((row) => {
-    if (row.kind === 'firstToken') {
-      const { tier, prefixLength, loadMs, recomputeMs, speedup } = row;
-      return [
-        `first token after ${prefixLength} from ${tier}, ms`,
-        loadMs,
-        `recomputed ${recomputeMs}`,
-        speedup,
-        '>= 10',
-      ];
-    }
-    if (row.kind === 'race') {
-      const { prefixLength, computeMs, loadMs, raceMs, speedup } = row;
-      const what = `first token after ${prefixLength}, tier as fast as computing, ms`;
-      return [what, raceMs, `computed ${computeMs}, loaded ${loadMs}`, speedup, '<= 2'];
-    }
-    const { tiers, none, largePool, ratio } = row.throughput;
-    return [
-      `${row.what}, tok/s`,
-      cell(tiers),
-      `no tiers ${cell(none)}${largePool === undefined ? '' : `, pool for all KV ${cell(largePool)}`}`,
-      cell(ratio),
-      row.kind === 'conversations' ? '>= 3' : '>= 0.97',
-    ];
-  });
-  return formatTable(['', 'with tiers', 'compared with', 'ratio', 'budget'], lines);
 }

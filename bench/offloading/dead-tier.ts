@@ -1,6 +1,6 @@
 import type { OffloadingBenchOptions } from './offloading-options.ts';
 import { SilentServer } from './silent-server.ts';
-import { compare, type Lengths, measureCost, type TierThroughputRow } from './throughput.ts';
+import { compare, type Lengths, measureCost, pairsPerRepetition, type TierThroughputRow } from './throughput.ts';
 
 /** Requests of the warm-up: more than the failures that open a circuit breaker. */
 const warmUpRequests = 6;
@@ -32,6 +32,7 @@ function measureFirstToken(options: OffloadingBenchOptions, promptLength: number
     kind: 'deadTier',
     what: `first token of ${promptLength}, a tier is down`,
     tokens: promptLength,
+    pairs: pairsPerRepetition,
     run: (random, isWarmUp) => {
       const prompts = Array.from({ length: isWarmUp ? warmUpRequests : 1 }, () => random.take(promptLength));
       return async (each) => {

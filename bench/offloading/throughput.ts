@@ -8,13 +8,15 @@ import { EngineSubject, type MeasuredEngine, type OpenMeasuredEngine } from '../
 import { RunTimes } from '../subject/run-times.ts';
 import { fillWorkload, workloadShape } from '../subject/workload.ts';
 import { type OffloadingBenchOptions, withTiers } from './offloading-options.ts';
+import { measureSlice, type PairedCost, pairedCost, type Slice } from './paired-slices.ts';
 
 /** Throughput with tiers, beside that without. */
 export interface TierThroughputRow {
   readonly kind: 'cost' | 'conversations' | 'deadTier';
   readonly what: string;
-  /** Prompt and generated tokens per second. */
+  /** Prompt and generated tokens per second: medians, and the median of the ratios of neighbouring runs. */
   readonly throughput: Comparison;
+  readonly cost: PairedCost;
   /** Blocks that were stored in host memory, and in all tiers below it together, in one run. */
   readonly storedBlocks: number;
   readonly writtenBlocks: number;
@@ -27,6 +29,9 @@ export interface Lengths {
   readonly generateLength: number;
 }
 
+/** Runs are short, because the machine's speed changes by the minute. */
+export const pairsPerRepetition = 4;
+
 /** Requests without a common prefix: no stored block is loaded. The budget of the ratio is 0.97. */
 export function measureCost(options: OffloadingBenchOptions, lengths: Lengths): Promise<TierThroughputRow> {
   const { engine, signal } = options;
@@ -36,6 +41,7 @@ export function measureCost(options: OffloadingBenchOptions, lengths: Lengths): 
     kind: 'cost',
     what: `${lengths.requests} requests, nothing reused`,
     tokens,
+    pairs: pairsPerRepetition,
     run: (random) => {
       const workload = fillWorkload(shape, random);
       return (each) => new EngineSubject(each, lengths.requests, signal).run(workload, new RunTimes());
@@ -47,34 +53,40 @@ interface Measurement {
   readonly kind: TierThroughputRow['kind'];
   readonly what: string;
   readonly tokens: number;
+  /** How many pairs of runs a repetition has; default 1. */
+  readonly pairs?: number;
   /** Engines besides those with tiers and without. */
   readonly others?: Readonly<Record<string, EngineOptions>>;
   /** Makes a new workload, or a shorter one to warm up, and returns what runs it in an engine; the result is the seconds. */
   run(random: RandomTokens, isWarmUp: boolean): (each: MeasuredEngine, name: string) => Promise<number>;
 }
 
-/** Runs a workload with and without tiers in turn, after a warm-up. */
+/**
+ * Runs a workload with and without tiers in turn, after a warm-up: with, without, without, with, and so on. Both run the same
+ * prompts, which are new in each round.
+ */
 export function compare(
   { openEngine, tiers, signal, repetitions, onProgress }: OffloadingBenchOptions,
   engine: EngineOptions,
-  { kind, what, tokens, others = {}, run }: Measurement,
+  { kind, what, tokens, pairs = 1, others = {}, run }: Measurement,
 ): Promise<TierThroughputRow> {
   const engines = { tiers: { ...engine, kvTransferConfig: withTiers(tiers) }, none: engine, ...others };
   return withEngines(openEngine, Object.values(engines), signal, async (opened) => {
     const random = new RandomTokens(Date.now(), opened[0]!.engine.model.vocabSize);
     const names = Object.keys(engines);
-    const subjects = opened.map((measured, i) => ({ measured, name: names[i]!, rates: [] as number[] }));
+    const subjects = opened.map((measured, i) => ({ measured, name: names[i]!, slices: [] as Slice[] }));
     const offloading = opened[0]!;
     let before = countsOf(offloading);
     const runs: (typeof before)[] = [];
-    for (let round = 0; round <= repetitions; round++) {
-      onProgress(`${what}: ${round === 0 ? 'warming up' : `repetition ${round} of ${repetitions}`}`);
+    const rounds = repetitions * pairs;
+    for (let round = 0; round <= rounds; round++) {
+      onProgress(`${what}: ${round === 0 ? 'warming up' : `run ${round} of ${rounds}`}`);
       const runWorkload = run(random, round === 0);
-      for (const { measured, name, rates } of round % 2 === 1 ? subjects : subjects.toReversed()) {
+      for (const { measured, name, slices } of round % 2 === 1 ? subjects : subjects.toReversed()) {
         await sleep(PAUSE_MS);
-        const seconds = await runWorkload(measured, name);
-        if (round > 0) rates.push(tokens / seconds);
-        await written(measured, signal);
+        const run = () => runWorkload(measured, name);
+        const slice = await measureSlice(run, () => written(measured, signal));
+        if (round > 0) slices.push(slice);
       }
       const after = countsOf(offloading);
       if (round > 0)
@@ -85,13 +97,13 @@ export function compare(
         });
       before = after;
     }
+    const rates = subjects.map(({ slices }) => median(slices.map(({ seconds }) => tokens / seconds)));
+    const cost = pairedCost([subjects[0]!.slices, subjects[1]!.slices], tokens);
     return {
       kind,
       what,
-      throughput: comparison(
-        names,
-        subjects.map(({ rates }) => median(rates)),
-      ),
+      throughput: { ...comparison(names, rates), ratio: cost.throughputRatio.median },
+      cost,
       storedBlocks: rounded(median(runs.map(({ stored }) => stored))),
       writtenBlocks: rounded(median(runs.map(({ written }) => written))),
       droppedBlocks: rounded(median(runs.map(({ dropped }) => dropped))),
@@ -112,10 +124,16 @@ function withEngines<T>(
   );
 }
 
+/** The last blocks of a run are offered to the tiers a step after its last token. */
+const quietReadings = 5;
+
 /** Waits for blocks that are written in the background, so that they do not slow down the engine that runs next. */
 async function written({ engine }: MeasuredEngine, signal: AbortSignal): Promise<void> {
   const isWriting = ([name, count]: [string, number]): boolean => name.endsWith('.openStores') && count > 0;
-  while (Object.entries(engine.stats().transfers.counters).some(isWriting)) await sleep(5, undefined, { signal });
+  for (let quiet = 0; quiet < quietReadings; quiet++) {
+    if (Object.entries(engine.stats().transfers.counters).some(isWriting)) quiet = 0;
+    await sleep(PAUSE_MS, undefined, { signal });
+  }
 }
 
 function countsOf({ engine }: MeasuredEngine) {
