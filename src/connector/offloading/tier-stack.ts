@@ -10,6 +10,7 @@ import type { LookupAnswers } from '../tier/look-up.ts';
 import { OpenCalls } from '../tier/open-calls.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { StoreAnswer, TamperableTier, TierContext } from '../tier/tier.ts';
+import { addPrefixed } from '../tier/tier-counters.ts';
 import type { Timers } from '../timers.ts';
 import type { SecondaryTier } from './secondary-tier.ts';
 import { TierMeter } from './tier-meter.ts';
@@ -50,6 +51,8 @@ export class TierStack implements TamperableTier {
   readonly #secondaries: readonly SecondaryTier[];
   readonly #buffers: StagingBuffers;
   readonly #options: TierStackOptions;
+  /** Of the names of counters. */
+  readonly #prefixes: { readonly host: string; readonly secondaries: readonly string[] };
   readonly #hostMeter = new TierMeter();
   readonly #calls: OpenCalls;
 
@@ -58,6 +61,7 @@ export class TierStack implements TamperableTier {
     this.#host = options.host;
     this.#secondaries = options.secondaries;
     this.#buffers = options.buffers;
+    this.#prefixes = { host: `${options.host.name}.`, secondaries: options.secondaries.map(({ name }) => `${name}.`) };
     this.#calls = new OpenCalls(() => tierClosed({ tier: this.name }));
     options.memoryAhead?.wake();
   }
@@ -166,15 +170,17 @@ export class TierStack implements TamperableTier {
   counters(): Readonly<Record<string, number>> {
     const { evicted = 0 } = this.#host.counters();
     const counts: Record<string, number> = {};
-    addNamed(counts, this.#host.name, { ...this.#hostMeter.counters(), ...(evicted === 0 ? {} : { evicted }) });
-    for (const secondary of this.#secondaries) addNamed(counts, secondary.name, secondary.counters());
+    addPrefixed(counts, this.#prefixes.host, { ...this.#hostMeter.counters(), ...(evicted === 0 ? {} : { evicted }) });
+    for (const [i, prefix] of this.#prefixes.secondaries.entries())
+      addPrefixed(counts, prefix, this.#secondaries[i]!.counters());
     return counts;
   }
 
   levels(): Readonly<Record<string, number>> {
     const levels: Record<string, number> = {};
-    addNamed(levels, this.#host.name, this.#host.levels());
-    for (const secondary of this.#secondaries) addNamed(levels, secondary.name, secondary.levels());
+    addPrefixed(levels, this.#prefixes.host, this.#host.levels());
+    for (const [i, prefix] of this.#prefixes.secondaries.entries())
+      addPrefixed(levels, prefix, this.#secondaries[i]!.levels());
     return levels;
   }
 
@@ -259,8 +265,4 @@ export class TierStack implements TamperableTier {
       ended.then(settle, settle);
     });
   }
-}
-
-function addNamed(counts: Record<string, number>, name: string, more: Readonly<Record<string, number>>): void {
-  for (const [counter, count] of Object.entries(more)) counts[`${name}.${counter}`] = count;
 }

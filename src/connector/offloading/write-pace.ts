@@ -57,8 +57,9 @@ export class WritePace {
     this.#options = options;
   }
 
-  /** A forward pass begins or has ended. */
+  /** A forward pass begins, goes on or has ended. Cheap, because it is called for each layer. */
   computing(isComputing: boolean): void {
+    if (isComputing && this.#isComputing) return;
     this.#isComputing = isComputing;
     this.#computedAtMs = this.#nowMs;
   }

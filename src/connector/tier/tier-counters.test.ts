@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { CountDifferences, sumOfCounts } from './tier-counters.ts';
+import { addPrefixed, CountDifferences, sumOfCounts } from './tier-counters.ts';
 
 test('the differences of all reports add up to the totals and the current levels', () => {
   const differences = new CountDifferences();
@@ -19,4 +19,25 @@ test('a level that a report does not have becomes 0, and a total stays', () => {
     'now.otherBlocks': 7,
   });
   expect(differences.take({})).toEqual({ 'now.otherBlocks': -7 });
+});
+
+test('a count that disappears and returns counts again from 0', () => {
+  const differences = new CountDifferences();
+  const reports = [{ 'now.blocks': 4, 'tier.stored': 2 }, {}, { 'now.blocks': 1, 'tier.stored': 1 }].map((counts) =>
+    differences.take(counts),
+  );
+  expect(reports).toEqual([
+    { 'now.blocks': 4, 'tier.stored': 2 },
+    { 'now.blocks': -4 },
+    { 'now.blocks': 1, 'tier.stored': 1 },
+  ]);
+});
+
+test('names get their prefix, and equal names with different prefixes are different counts', () => {
+  const counts = {};
+  for (const round of [1, 2]) {
+    addPrefixed(counts, 'disk.', { loaded: round, evicted: 2 * round });
+    addPrefixed(counts, 'redis.', { loaded: 10 * round });
+  }
+  expect(counts).toEqual({ 'disk.loaded': 2, 'disk.evicted': 4, 'redis.loaded': 20 });
 });
