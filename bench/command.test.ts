@@ -151,11 +151,21 @@ describe('kvasir bench', () => {
   it('offloading compares pairs of runs with tiers and without, and the CPU time of both', async () => {
     const lengths = ['--requests', '2', '--prompt-len', '40', '--gen-len', '3', '--repetitions', '2'];
     const flags = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--kv-tier', 'host:64MiB'];
-    const { code, out, err } = await runBench('offloading', '--parts', 'cost', ...flags, ...lengths, '--json');
+    const { code, out, err } = await runBench(
+      'offloading',
+      '--parts',
+      'cost',
+      '--control',
+      ...flags,
+      ...lengths,
+      '--json',
+    );
     expect(code).toBe(0);
     expect(err).toMatch(/nothing reused, tok\/s +\d.* no tiers \d.* \(\d.* to \d.*\) +>= 0\.97/);
     const { rows } = JSON.parse(out) as { rows: TierThroughputRow[] };
-    expect(rows).toMatchObject([{ kind: 'cost', storedBlocks: 4, writtenBlocks: 0, cost: { pairs: 8 } }]);
+    expect(rows).toMatchObject([
+      { kind: 'cost', storedBlocks: 4, writtenBlocks: 0, cost: { pairs: 8 }, control: { pairs: 8 } },
+    ]);
     const { throughput, cost } = rows[0]!;
     expect(throughput.ratio).toBe(cost.throughputRatio.median);
     for (const { median, low, high } of [cost.throughputRatio, cost.cpuRatio]) {

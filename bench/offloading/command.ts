@@ -39,6 +39,7 @@ interface OffloadingFlags extends BenchFlags {
   readonly requests: number;
   readonly promptLen: number;
   readonly genLen: number;
+  readonly control?: boolean;
   readonly conversations: number;
   readonly turns: number;
   readonly turnPromptLen: number;
@@ -61,6 +62,7 @@ export function offloadingCommand(openEngine: OpenMeasuredEngine, context: CliCo
     .option('--requests <n>', 'requests at once that reuse nothing', integerFrom(1, 256), 8)
     .option('--prompt-len <tokens>', 'tokens of their prompts', integerFrom(1), 128)
     .option('--gen-len <tokens>', 'tokens that they generate', integerFrom(1), 16)
+    .option('--control', 'cost: also compare two engines without tiers, which shows what differs without a cause')
     .option('--conversations <n>', 'conversations in turn', integerFrom(4, 256), 4)
     .option('--turns <n>', 'turns of a conversation', integerFrom(1), 20)
     .option('--turn-prompt-len <tokens>', 'new tokens of a turn', integerFrom(1), 128)
@@ -101,7 +103,9 @@ async function measure(
       for (const tier of tiers) rows.push(await measureTierFirstToken(options, tier, flags.prefixLen));
     if (chosen.includes('race')) rows.push(await measureRace(options, flags.prefixLen));
     const { requests, promptLen: promptLength, genLen: generateLength } = flags;
-    if (chosen.includes('cost')) rows.push(await measureCost(options, { requests, promptLength, generateLength }));
+    const hasControl = flags.control === true;
+    if (chosen.includes('cost'))
+      rows.push(await measureCost(options, { requests, promptLength, generateLength }, { hasControl }));
     if (chosen.includes('dead-tier'))
       rows.push(...(await measureDeadTier(options, { requests, promptLength, generateLength })));
     const { conversations, turns, turnPromptLen, turnGenLen } = flags;

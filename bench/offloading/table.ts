@@ -3,6 +3,7 @@ import { cell } from '../bench-flags.ts';
 import type { MedianInterval } from '../statistics.ts';
 import type { ConversationsRow } from './conversations.ts';
 import type { TierFirstTokenRow } from './first-token.ts';
+import type { PairedCost } from './paired-slices.ts';
 import type { RaceRow } from './race.ts';
 import type { TierThroughputRow } from './throughput.ts';
 
@@ -35,7 +36,7 @@ function linesOf(row: OffloadingRow): Line[] {
   }
 }
 
-function costLines({ what, throughput, cost }: TierThroughputRow): Line[] {
+function costLines({ what, throughput, cost, control }: TierThroughputRow): Line[] {
   const { throughputRatio, cpuRatio, cpuMsPerToken, engineThreadMsPerToken, afterwardsMsPerToken } = cost;
   const thread = engineThreadMsPerToken ?? [undefined, undefined];
   return [
@@ -43,8 +44,14 @@ function costLines({ what, throughput, cost }: TierThroughputRow): Line[] {
     ['  CPU ms per token', cpuMsPerToken[0], noTiers(cpuMsPerToken[1]), textOf(cpuRatio), ''],
     ["  of it the engine's thread", cell(thread[0]), noTiers(thread[1]), '', ''],
     ['  and writes after the runs', afterwardsMsPerToken, '', '', ''],
+    ...(control === undefined ? [] : controlLines(control)),
   ];
 }
+
+const controlLines = ({ throughputRatio, cpuRatio, cpuMsPerToken }: PairedCost): Line[] => [
+  ['  two engines without tiers, tok/s', '', '', textOf(throughputRatio), ''],
+  ['  their CPU ms per token', cpuMsPerToken[0], noTiers(cpuMsPerToken[1]), textOf(cpuRatio), ''],
+];
 
 const noTiers = (value: number | undefined): string => `no tiers ${cell(value)}`;
 

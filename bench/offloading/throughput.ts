@@ -17,6 +17,8 @@ export interface TierThroughputRow {
   /** Prompt and generated tokens per second: medians, and the median of the ratios of neighbouring runs. */
   readonly throughput: Comparison;
   readonly cost: PairedCost;
+  /** The same between two engines without tiers: what differs without a cause, such as where their weights lie in memory. */
+  readonly control?: PairedCost;
   /** Blocks that were stored in host memory, and in all tiers below it together, in one run. */
   readonly storedBlocks: number;
   readonly writtenBlocks: number;
@@ -33,7 +35,11 @@ export interface Lengths {
 export const pairsPerRepetition = 4;
 
 /** Requests without a common prefix: no stored block is loaded. The budget of the ratio is 0.97. */
-export function measureCost(options: OffloadingBenchOptions, lengths: Lengths): Promise<TierThroughputRow> {
+export function measureCost(
+  options: OffloadingBenchOptions,
+  lengths: Lengths,
+  { hasControl = false } = {},
+): Promise<TierThroughputRow> {
   const { engine, signal } = options;
   const shape = workloadShape('independent', lengths.requests, lengths);
   const tokens = lengths.requests * (lengths.promptLength + lengths.generateLength);
@@ -42,6 +48,7 @@ export function measureCost(options: OffloadingBenchOptions, lengths: Lengths): 
     what: `${lengths.requests} requests, nothing reused`,
     tokens,
     pairs: pairsPerRepetition,
+    ...(hasControl ? { others: { control: engine } } : {}),
     run: (random) => {
       const workload = fillWorkload(shape, random);
       return (each) => new EngineSubject(each, lengths.requests, signal).run(workload, new RunTimes());
@@ -98,12 +105,15 @@ export function compare(
       before = after;
     }
     const rates = subjects.map(({ slices }) => median(slices.map(({ seconds }) => tokens / seconds)));
-    const cost = pairedCost([subjects[0]!.slices, subjects[1]!.slices], tokens);
+    const [withTiers, none] = subjects;
+    const control = subjects.find(({ name }) => name === 'control');
+    const cost = pairedCost([withTiers!.slices, none!.slices], tokens);
     return {
       kind,
       what,
       throughput: { ...comparison(names, rates), ratio: cost.throughputRatio.median },
       cost,
+      ...(control === undefined ? {} : { control: pairedCost([control.slices, none!.slices], tokens) }),
       storedBlocks: rounded(median(runs.map(({ stored }) => stored))),
       writtenBlocks: rounded(median(runs.map(({ written }) => written))),
       droppedBlocks: rounded(median(runs.map(({ dropped }) => dropped))),
