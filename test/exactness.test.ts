@@ -4,12 +4,14 @@
  */
 import { crc32 } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ModelOptions } from '../bench/make-model/model-maker.ts';
 import { blockId } from '../src/core/ids.ts';
+import type { Architecture } from '../src/ggml/model-config.ts';
 import { weightTypeNames } from '../src/ggml/types.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
 import { Drive, openRunner, promptOf, type RequestTrace, type RunnerOverrides } from './support/drive.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
-import { isHybrid, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
+import { isHybrid, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -51,6 +53,13 @@ const models = [
   ['qwen35', 'F16', 'f16', "ggml's", 'gather'],
   ['qwen35moe', 'Q8_0', 'f16', 'our', 'native'],
 ] as const;
+/** Few layers. One lfm2 has windows and full attention beside its states. */
+function layersOf(architecture: Architecture, type: string): Partial<ModelOptions> {
+  if (architecture === 'gemma3' || architecture === 'gpt-oss') return { layers: 3, windowPattern: 3 };
+  if (architecture === 'lfm2') return type === 'F16' ? tinyHybrid : {};
+  return isHybrid(architecture) ? { layers: 3, ...smallStates } : {};
+}
+
 /** A checkpoint in each second block. */
 const stateCheckpointTokens = 32;
 const name = '%s with %s weights, KV of type %s, %s matmuls and %s attention';
@@ -63,10 +72,7 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
 
   beforeAll(async () => {
     const path = folder.file(`${architecture}-${type}.gguf`);
-    const hasWindows = architecture === 'gemma3' || architecture === 'gpt-oss';
-    const small = hasStates && architecture !== 'lfm2' ? { layers: 3, ...smallStates } : {};
-    const layers = hasWindows ? { layers: 3, windowPattern: 3 } : small;
-    await writeTinyModel(path, { architecture, type, ...layers });
+    await writeTinyModel(path, { architecture, type, ...layersOf(architecture, type) });
     const matmulKernels = matmuls === 'our';
     drive = await Drive.open(path, {
       kvCacheBytes,
@@ -135,7 +141,8 @@ describe.each(models)(`a request to ${name}`, (architecture, type, kvCacheDtype,
         params: { maxTokens: 60 },
       }));
       const stateGroups = drive.runner.kvCacheSpec.groups.filter(({ kind }) => kind === 'state');
-      const blocks = [34, 42, 46][stateGroups.length]!;
+      const windowGroups = drive.runner.kvCacheSpec.groups.filter(({ kind }) => kind === 'window');
+      const blocks = [34, 42, 46][stateGroups.length]! + (hasStates ? 10 * windowGroups.length : 0);
       const traces = await drive.run([...rivals, seeded], { blocks, enablePrefixCaching, maxNumBatchedTokens: 64 });
       expect(subjectOf(traces).stats?.preemptions).toBeGreaterThan(0);
       expectSame(subjectOf(traces), aloneSeeded);

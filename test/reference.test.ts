@@ -153,6 +153,10 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       ['two taps', { taps: 2 }],
       ['four taps', { taps: 4 }],
       ['an output matrix', { tied: false }],
+      ['windows in all layers with attention', { layers: 6, window: 40 }],
+      ['a window that the prompt does not fill', { layers: 6, window: 200 }],
+      ['a window and full attention', { layers: 6, window: 40, windowLayers: [2] }],
+      ['windows before and after full attention', { stateLayers: [0, 3], layers: 6, window: 16, windowLayers: [1, 4] }],
     ];
     it.each(lfm2Variants)('with architecture lfm2 and %s', async (name, options) => {
       await compare(

@@ -27,6 +27,9 @@ export const smallStates: Partial<ModelOptions> = {
   mamba: { taps: 4, heads: 4, headDim: 64, stateSize: 64, groups: 1 },
 };
 
+/** Options of an lfm2 with a convolution, a sliding window and full attention: a layer of each. */
+export const tinyHybrid: Partial<ModelOptions> = { layers: 3, stateLayers: [0], window: 40, windowLayers: [1] };
+
 type HybridConfig = Pick<ModelConfig, 'states' | 'shortConvolution' | 'mamba' | 'deltaNet'>;
 
 /** The layers with states. */
@@ -56,18 +59,21 @@ export function scalesOf({ architecture }: ModelOptions): Partial<ModelConfig> {
   };
 }
 
-export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
+export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, config: ModelConfig): void {
   const { architecture, layerCount, headCountKv, states, shortConvolution, mamba, experts } = config;
-
   const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, `${architecture}.${name}`, value);
   if (config.deltaNet !== undefined) {
     setDeltaNetMetadata(native, gguf, config, config.deltaNet);
     return;
   }
   const counts = Int32Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 0 : headCountKv));
-  const int32 = 5;
   native.gguf_set_arr_data(gguf, `${architecture}.attention.head_count_kv`, int32, counts, counts.length);
   if (shortConvolution !== undefined) u32('shortconv.l_cache', shortConvolution.taps);
+  if (options.window !== undefined) u32('attention.sliding_window', options.window);
+  if (options.windowLayers !== undefined) {
+    const pattern = Uint8Array.from({ length: layerCount }, (_, i) => (options.windowLayers?.includes(i) ? 1 : 0));
+    native.gguf_set_arr_data(gguf, `${architecture}.attention.sliding_window_pattern`, bool, pattern, pattern.length);
+  }
   if (mamba !== undefined) {
     u32('ssm.conv_kernel', mamba.taps);
     u32('ssm.inner_size', mambaWidth(mamba));
@@ -85,10 +91,12 @@ export function setHybridMetadata(native: NativeApi, gguf: GgufPtr, config: Mode
   if (experts?.sharedLength !== undefined) u32('expert_shared_feed_forward_length', experts.sharedLength);
 }
 
+/** Types of GGUF's arrays. */
+const [int32, bool] = [5, 7];
+
 function setDeltaNetMetadata(native: NativeApi, gguf: GgufPtr, config: ModelConfig, deltaNet: DeltaNetConfig): void {
   const { architecture, layerCount, headCountKv, states, experts, rope } = config;
   const u32 = (name: string, value: number): void => native.gguf_set_val_u32(gguf, `${architecture}.${name}`, value);
-  const [int32, bool] = [5, 7];
   u32('attention.head_count_kv', headCountKv);
   const listed = Uint8Array.from({ length: layerCount }, (_, i) => (states?.layers.includes(i) ? 1 : 0));
   // The pattern of each third layer has a shorter form.

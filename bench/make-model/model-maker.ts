@@ -48,12 +48,14 @@ export interface ModelOptions {
   /** Biases of queries, keys and values; by default qwen2 has them. */
   readonly qkvBias?: boolean;
   readonly ropeScaling?: 'none' | 'linear' | 'yarn' | 'llama3';
-  /** Of gemma3 and gpt-oss: tokens of its sliding window; 0: no layer of gemma3 has a window. */
+  /** Of gemma3 and gpt-oss: tokens of its sliding window; 0: no layer of gemma3 has a window. Of lfm2: default none. */
   readonly window?: number;
   /** Of gemma3 and gpt-oss: of so many layers, the last has full attention. */
   readonly windowPattern?: number;
   /** Of gemma3 and gpt-oss: the base of RoPE in layers with a window. */
   readonly windowFreqBase?: number;
+  /** Of lfm2 with a window: the layers that have it; default: all layers with attention. */
+  readonly windowLayers?: readonly number[];
   /** Of lfm2: taps of its convolutions. */
   readonly taps?: number;
   /** Of lfm2 and granitehybrid: the layers with a state; default: all but each third. */
@@ -272,7 +274,7 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   }
   u32('attention.head_count', config.headCount);
   if (config.states === undefined) u32('attention.head_count_kv', config.headCountKv);
-  else setHybridMetadata(native, gguf, config);
+  else setHybridMetadata(native, gguf, options, config);
   u32('attention.key_length', config.headDim);
   u32('attention.value_length', config.latent?.rank ?? config.headDim);
   u32('rope.dimension_count', config.rope.dimension);

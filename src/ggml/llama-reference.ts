@@ -34,6 +34,8 @@ export interface ReferenceOptions {
   readonly repack?: boolean;
   /** Default F16, as in llama.cpp. */
   readonly kvType?: 'F32' | 'F16';
+  /** Called once, after the model is loaded and before its context is created. */
+  readonly onModel?: (native: NativeApi, model: ModelPtr) => void;
 }
 
 /** Rows of a batch, as arrays of equal length. Positions of a sequence ascend without gaps. */
@@ -183,6 +185,7 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
     use_extra_bufts: options.repack ?? true,
   });
   if (model === 0) throw modelLoadFailed({ path, reason: lastReason(native) });
+  options.onModel?.(native, model);
   const kvType = ggmlTypeNamed(options.kvType ?? 'F16')?.id ?? 1;
   const context = native.llama_init_from_model(model, {
     ...native.llama_context_default_params(),

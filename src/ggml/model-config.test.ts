@@ -82,6 +82,19 @@ describe('the configuration of a model', () => {
     expect((await configOfTiny({ architecture: 'qwen3' })).slidingWindow).toBeUndefined();
   });
 
+  it('has the windows of lfm2: in all layers with attention, or in those of its pattern', async () => {
+    const lfm2 = { architecture: 'lfm2', layers: 6, stateLayers: [0, 3], window: 40 } as const;
+    const { rope, ...config } = await configOfTiny(lfm2);
+    expect(config.slidingWindow).toEqual({ window: 40, layers: [1, 2, 4, 5], rope });
+    const windowsOf = async (...windowLayers: number[]) =>
+      (await configOfTiny({ ...lfm2, windowLayers })).slidingWindow?.layers;
+    expect(await windowsOf(1, 4)).toEqual([1, 4]);
+    expect(await windowsOf(0, 1)).toEqual([1]);
+    expect(await windowsOf()).toBeUndefined();
+    expect((await configOfTiny({ ...lfm2, window: 0 })).slidingWindow).toBeUndefined();
+    await expect(configOfTiny({ ...lfm2, window: 1 })).rejects.toThrow(/sliding_window must be between 2/);
+  });
+
   it('has the windows, sinks and biases of gpt-oss', async () => {
     const config = await configOfTiny({ architecture: 'gpt-oss', type: 'MXFP4', layers: 5, ropeScaling: 'yarn' });
     expect(config).toMatchObject({

@@ -2,7 +2,8 @@
  * The configuration of a model from its metadata, checked against its tensors. Keys, defaults and tensor names are
  * those of llama.cpp v0.5.0 (`llama_model_base::load_hparams`, `src/models/{llama,qwen2,qwen3,qwen3moe,gemma3,
  * openai-moe,lfm2,deepseek2,granite-hybrid,qwen35,
- * qwen35moe}.cpp`), so that both compute the same model.
+ * qwen35moe}.cpp`), so that both compute the same model. One key is more: a pattern of windows in lfm2, where llama.cpp
+ * gives the window to all layers with attention.
  */
 import { type DeltaNetConfig, deltaNetElements, readDeltaNetConfig, readDeltaNetLayers } from './delta-net-config.ts';
 import { architectureUnsupported, modelFeatureUnsupported, tensorShapeWrong } from './errors.ts';
@@ -17,7 +18,7 @@ import type { GgufFile } from './gguf.ts';
 import { type LatentAttention, latentAttentionScale, readLatentAttention } from './latent-config.ts';
 import { type MambaConfig, mambaElements, readMambaConfig } from './mamba-config.ts';
 import { type RopeConfig, readRopeConfig } from './rope-config.ts';
-import { readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
+import { readHybridWindow, readSlidingWindow, type SlidingWindow, type WindowDefaults } from './sliding-window.ts';
 import { checkTensors } from './tensor-list.ts';
 
 const architectures = [
@@ -144,7 +145,9 @@ export function readModelConfig(file: GgufFile): ModelConfig {
   const isGptOss = architecture === 'gpt-oss';
   const windowDefaults = windowDefaultsOf(architecture, rope);
   const slidingWindow =
-    windowDefaults === undefined ? undefined : readSlidingWindow(file, architecture, layerCount, windowDefaults);
+    architecture === 'lfm2'
+      ? readHybridWindow(file, architecture, layerCount, { stateLayers, rope })
+      : windowDefaults && readSlidingWindow(file, architecture, layerCount, windowDefaults);
   const finalSoftCap = isGemma ? (metadata.f32('gemma3.final_logit_softcapping') ?? 0) : 0;
   if (finalSoftCap < 0) throw metadata.invalid('gemma3.final_logit_softcapping', 'not negative');
   const feedForwardLength = positive('feed_forward_length');
@@ -274,9 +277,6 @@ function refuseFeatures({ metadata, path }: GgufFile, architecture: Architecture
   if (predicted > 0) throw refuse('layers for multi-token prediction', `nextn_predict_layers = ${predicted}`);
   if (metadata.bool(`${architecture}.attention.causal`) === false) {
     throw refuse('attention to later tokens (an embedding model)', 'attention.causal = false');
-  }
-  if (architecture === 'lfm2' && (metadata.u32('lfm2.attention.sliding_window') ?? 0) > 0) {
-    throw refuse('a sliding window beside convolutions', 'attention.sliding_window is set');
   }
   for (const name of ['feed_forward_length', 'attention.head_count', 'attention.head_count_kv']) {
     if (name === 'attention.head_count_kv' && hybrids.includes(architecture)) continue;

@@ -1,7 +1,10 @@
 /** Compares our logits and greedy tokens with libllama's `llama_decode` on the same file, in this process. */
 import { expect } from 'vitest';
+import { readGguf } from '../../src/ggml/gguf.ts';
 import { type LlamaReference, openReference } from '../../src/ggml/llama-reference.ts';
+import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { Drive, openRunner, promptOf, type RunnerOverrides } from './drive.ts';
+import { setWindowLayers } from './libllama-windows.ts';
 import { blockTable, runPrompt } from './run-prompt.ts';
 
 export interface Comparison {
@@ -23,7 +26,11 @@ const kvCacheBytes = (): number => 4 << 20;
 export async function compareWithLibllama(path: string, comparison: Comparison): Promise<void> {
   const { options, microBatch, tolerance, nearTie } = comparison;
   const repack = options.repack ?? true;
-  const reference = openReference(path, { contextLength: 256, threads: 1, batch: 256, microBatch, repack });
+  const config = readModelConfig(await readGguf(path));
+  const reference = openReference(path, {
+    ...{ contextLength: 256, threads: 1, batch: 256, microBatch, repack },
+    onModel: (native, model) => setWindowLayers(native, model, config),
+  });
   let afterPrompt: Float32Array | undefined;
   const onLogits = (_: unknown, row: Float32Array): void => {
     afterPrompt ??= row.slice();

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-export { isHybrid, smallStates } from '../../bench/make-model/hybrid-models.ts';
+export { isHybrid, smallStates, tinyHybrid } from '../../bench/make-model/hybrid-models.ts';
 export { type ModelOptions, writeTinyModel } from '../../bench/make-model/model-maker.ts';
 
 /** A folder for the files of one test file; call `remove` at the end. */

@@ -3,7 +3,7 @@ import type { Mixer } from './layers.ts';
 
 /**
  * LFM 2: most layers have a gated convolution over the last tokens, the others attention with norms of q and k per
- * head. The rest of a layer is Llama's.
+ * head. Layers with attention may have a sliding window (`ModelConfig.slidingWindow`). The rest of a layer is Llama's.
  *
  *   x -> norm -> convolution or attention -> + x -> norm -> SwiGLU -> + x
  */
