@@ -16,6 +16,7 @@ const ranks: Readonly<Record<string, number>> = {
   connector: 2,
   runner: 2,
   hub: 2,
+  tools: 2,
   scheduler: 3,
   sim: 4,
   worker: 4,

@@ -1,0 +1,37 @@
+/** Functions that a model may call, and the calls in its output. Names are those of OpenAI's API. */
+import type { JsonObject } from '../base/json.ts';
+
+export interface Tool {
+  readonly type: 'function';
+  readonly function: {
+    readonly name: string;
+    readonly description?: string;
+    /** JSON schema of the arguments. */
+    readonly parameters?: JsonObject;
+  };
+}
+
+/** A call in an earlier answer of the model. */
+export interface ToolCall {
+  readonly id: string;
+  readonly name: string;
+  /** JSON, as the model wrote it. */
+  readonly arguments: string;
+}
+
+/**
+ * A part of an answer. The name of a call comes once, before its arguments, which come in pieces. `index` numbers the calls
+ * of the answer from 0.
+ */
+export type AnswerPart =
+  | { readonly kind: 'content'; readonly text: string }
+  | { readonly kind: 'reasoning'; readonly text: string }
+  | { readonly kind: 'call'; readonly index: number; readonly name: string }
+  | { readonly kind: 'arguments'; readonly index: number; readonly text: string };
+
+/** Reads the text of one answer, in pieces of any length: the parts do not depend on the lengths. */
+export interface AnswerParser {
+  add(text: string): AnswerPart[];
+  /** The answer has ended. */
+  end(): AnswerPart[];
+}
