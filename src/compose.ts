@@ -88,7 +88,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
     });
     const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
     const model = {
-      ...describeModel(resolved, config, executor.kvCacheSpec, chat !== undefined),
+      ...describeModel(resolved, config, executor.kvCacheSpec, resolved.chatTemplate ?? tokenizer.chatTemplate),
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
     const scheduling = schedulerOptionsOf(resolved, model, transfer);
@@ -205,7 +205,7 @@ function describeModel(
   options: ResolvedEngineOptions,
   config: ModelConfig,
   spec: KvCacheSpec,
-  hasChatTemplate: boolean,
+  chatTemplate: string | undefined,
 ): ModelInfo {
   return {
     name: modelName(options),
@@ -213,7 +213,8 @@ function describeModel(
     architecture: config.architecture,
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
-    hasChatTemplate,
+    hasChatTemplate: chatTemplate !== undefined,
+    ...(chatTemplate === undefined ? {} : { chatTemplate }),
   };
 }
 

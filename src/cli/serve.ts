@@ -8,6 +8,7 @@ import { eventLog } from '../server/event-log.ts';
 import { readableLog } from '../server/log-format.ts';
 import type { Server } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
+import { type ToolFormat, toolFormats } from '../tools/formats.ts';
 import { addEngineFlags, bytesFlag, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from './args.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
@@ -26,6 +27,7 @@ interface ServeFlags extends EngineFlags {
   readonly shutdownTimeout: number;
   readonly logLevel: LogLevel;
   readonly logFormat: 'text' | 'json';
+  readonly toolCallParser: ToolFormat | 'auto';
 }
 
 export function serveCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
@@ -51,6 +53,14 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       30,
     )
     .option('--seed <n>', 'base seed for requests without a seed (default: random)', integerFrom(0))
+    .addOption(
+      oneOf(
+        '--tool-call-parser <format>',
+        'how the model writes calls of tools; auto: what its chat template asks for',
+        ['auto', ...toolFormats],
+        'auto',
+      ),
+    )
     .addOption(oneOf('--log-level <level>', 'least level to log', ['silent', 'error', 'warn', 'info', 'debug'], 'info'))
     .addOption(oneOf('--log-format <format>', 'format of log lines', ['text', 'json'], 'text'));
   addEngineFlags(command);
@@ -87,6 +97,7 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
       logLevel: flags.logLevel,
       logDestination,
       ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+      ...(flags.toolCallParser === 'auto' ? {} : { toolFormat: flags.toolCallParser }),
     });
     const port = await listen(server, flags.host, flags.port);
     context.stderr.write(banner(engine, flags, port, context.version));

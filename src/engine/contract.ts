@@ -118,6 +118,8 @@ export interface ModelInfo {
   /** Longest prompt plus output. */
   readonly maxModelLen: number;
   readonly hasChatTemplate: boolean;
+  /** Its source. */
+  readonly chatTemplate?: string;
   /** A sentence that names the attention implementation, and the reason if a faster one is not available. */
   readonly attention?: string;
 }

@@ -139,6 +139,8 @@ describe('completions with a wrong field', () => {
   });
 });
 
+const tool = (name: string, parameters: unknown = {}) => ({ type: 'function', function: { name, parameters } });
+
 describe('chats with a wrong field', () => {
   const cases: [name: string, body: unknown, param: string, message: RegExp][] = [
     ['no messages', {}, 'messages', /`messages` is required/],
@@ -168,10 +170,33 @@ describe('chats with a wrong field', () => {
     [
       'tool calls',
       { messages: [{ role: 'assistant', content: 'a', tool_calls: [{}] }] },
-      'messages[0].tool_calls',
-      /not supported/,
+      'messages[0].tool_calls[0].id',
+      /required.*a string/,
     ],
-    ['tools', { messages, tools: [{ type: 'function' }] }, 'tools', /not supported/],
+    [
+      'a tool without a function',
+      { messages, tools: [{ type: 'function' }] },
+      'tools[0].function',
+      /name and parameters/,
+    ],
+    ['a tool of another type', { messages, tools: [{ type: 'web_search' }] }, 'tools[0].type', /"function"/],
+    ['a tool with a wrong name', { messages, tools: [tool('a b')] }, 'tools[0].function.name', /1 to 64 letters/],
+    ['two tools with one name', { messages, tools: [tool('f'), tool('f')] }, 'tools[1].function.name', /no other tool/],
+    ['wrong parameters', { messages, tools: [tool('f', [])] }, 'tools[0].function.parameters', /JSON schema/],
+    ['a choice without tools', { messages, tool_choice: 'required' }, 'tool_choice', /without `tools`/],
+    ['another choice', { messages, tools: [tool('f')], tool_choice: 'any' }, 'tool_choice', /"none", "auto"/],
+    [
+      'a choice of an unknown tool',
+      { messages, tools: [tool('f')], tool_choice: { type: 'function', function: { name: 'g' } } },
+      'tool_choice.function.name',
+      /one of f/,
+    ],
+    [
+      'a choice that would constrain the output',
+      { messages, tools: [tool('f')], tool_choice: 'required' },
+      'tool_choice',
+      /but for "none" and "auto"/,
+    ],
     ['JSON mode', { messages, response_format: { type: 'json_object' } }, 'response_format', /not supported/],
     ['top_logprobs alone', { messages, top_logprobs: 2 }, 'top_logprobs', /unless `logprobs` is true/],
     ['logprobs as a number', { messages, logprobs: 2 }, 'logprobs', /true or false/],

@@ -1,15 +1,16 @@
 import { describeValue } from '../core/sampling-read.ts';
-import type { ChatMessage } from '../engine/contract.ts';
+import type { ToolMessage } from '../tools/template-messages.ts';
 import { FieldReader, isObject } from './field-reader.ts';
+import { readToolCalls } from './openai-tools.ts';
 import { fieldNotSupported } from './server-errors.ts';
 
-const ROLES = ['system', 'developer', 'user', 'assistant'];
+const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'];
 
 /**
  * The conversation of a chat request in the format for templates: every content is one string. `messagesMax` is the
  * model's length, because every message has at least one token.
  */
-export function readMessages(reader: FieldReader, messagesMax: number): ChatMessage[] {
+export function readMessages(reader: FieldReader, messagesMax: number): ToolMessage[] {
   const limit: PartLimit = { partsMax: messagesMax, parts: 0 };
   const messages = reader.list('messages', (item, name) => readMessage(item, name, limit), {
     min: 1,
@@ -24,17 +25,19 @@ interface PartLimit {
   parts: number;
 }
 
-function readMessage(item: unknown, itemName: string, limit: PartLimit): ChatMessage {
+function readMessage(item: unknown, itemName: string, limit: PartLimit): ToolMessage {
   if (isPlainMessage(item)) return { role: item.role === 'developer' ? 'system' : item.role, content: item.content };
   const reader = new FieldReader(item, `${itemName}.`);
   const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
   if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
-  const content = readContent(reader, itemName, limit);
+  const toolCalls = role === 'assistant' ? readToolCalls(reader, `${itemName}.`) : [];
+  const content = readContent(reader, { itemName, limit, mayLack: toolCalls.length > 0 });
+  const callId = role === 'tool' ? reader.string('tool_call_id') : undefined;
   const name = reader.string('name');
   // Templates of reasoning models read it in earlier turns.
   const reasoning = reader.string('reasoning_content');
   // Clients send an earlier answer back unchanged, with these fields empty.
-  for (const field of ['tool_calls', 'function_call', 'audio', 'refusal', 'annotations']) {
+  for (const field of ['function_call', 'audio', 'refusal', 'annotations']) {
     reader.refuse(field, (value) => Array.isArray(value) && value.length === 0);
   }
   reader.finish();
@@ -43,6 +46,8 @@ function readMessage(item: unknown, itemName: string, limit: PartLimit): ChatMes
     role: role === 'developer' ? 'system' : role,
     content,
     ...(name === undefined ? {} : { name }),
+    ...(callId === undefined ? {} : { tool_call_id: callId }),
+    ...(toolCalls.length === 0 ? {} : { toolCalls }),
     ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
   };
 }
@@ -64,9 +69,12 @@ function isPlainPart(part: unknown): part is { readonly type: 'text'; readonly t
   return part.type === 'text' && typeof part.text === 'string' && !/\p{Surrogate}/u.test(part.text);
 }
 
-/** A string, or a list of text parts, which are joined with newlines as in vLLM. */
-function readContent(reader: FieldReader, itemName: string, limit: PartLimit): string {
-  const value = reader.raw('content');
+/** A string, or a list of text parts, which are joined with newlines as in vLLM. `mayLack`: an answer with calls only. */
+function readContent(
+  reader: FieldReader,
+  { itemName, limit, mayLack }: { readonly itemName: string; readonly limit: PartLimit; readonly mayLack: boolean },
+): string {
+  const value = reader.raw('content') ?? (mayLack ? '' : undefined);
   if (!Array.isArray(value)) return reader.text('content', reader.required('content', value, 'a string'));
   limit.parts += value.length;
   if (limit.parts > limit.partsMax) {

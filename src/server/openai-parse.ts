@@ -3,10 +3,12 @@ import { promptEmpty, promptTooLong } from '../core/errors.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
-import type { ChatMessage } from '../engine/contract.ts';
+import type { ToolMessage } from '../tools/template-messages.ts';
+import type { Tool } from '../tools/tool.ts';
 import { FieldReader, isObject, withoutUndefined } from './field-reader.ts';
 import { readMessages } from './openai-messages.ts';
 import { readSamplingParams } from './openai-sampling.ts';
+import { readTools } from './openai-tools.ts';
 import { fieldNotSupported, tooManyChoices } from './server-errors.ts';
 
 /** Limits of a request, from the model and the server's options. */
@@ -43,10 +45,15 @@ export interface ParsedCompletion extends ParsedGeneration {
   readonly echo: boolean;
 }
 
-export interface ParsedChat extends ParsedGeneration, ParsedConversation {}
+export interface ParsedChat extends ParsedGeneration, ParsedConversation {
+  /** False: at most one call of a tool for each answer. */
+  readonly areParallel: boolean;
+}
 
 export interface ParsedConversation {
-  readonly messages: readonly ChatMessage[];
+  readonly messages: readonly ToolMessage[];
+  /** Functions that the model may call. */
+  readonly tools: readonly Tool[];
   readonly addGenerationPrompt: boolean;
   /** Further inputs of the template. */
   readonly variables: Readonly<Record<string, unknown>>;
@@ -71,7 +78,7 @@ export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompl
 
 export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const reader = new FieldReader(body);
-  const conversation = readConversation(reader, limits);
+  const { areParallel, ...conversation } = readConversation(reader, limits);
   const wanted = reader.boolean('logprobs') ?? false;
   const top = reader.integer('top_logprobs', { min: 0, max: logprobsMax });
   if (top !== undefined && !wanted) {
@@ -81,17 +88,15 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const maxTokens = reader.integer('max_completion_tokens', { min: 1 }) ?? olderName;
   const logprobs = wanted ? (top ?? 0) : undefined;
   const generation = readGeneration(reader, limits, { logprobs, maxTokens }, { addSpecial: false });
-  reader.refuse('tool_choice', (value) => value === 'none' || value === 'auto');
   reader.refuse('function_call', (value) => value === 'none' || value === 'auto');
   reader.refuse('modalities', (value) => Array.isArray(value) && value.length === 1 && value[0] === 'text');
   for (const name of CHAT_ONLY_REFUSED) reader.refuse(name, asksForNothing);
   reader.finish();
   checkChoices(1, generation, limits);
-  return { ...generation, ...conversation };
+  return { ...generation, ...conversation, areParallel };
 }
 
 const CHAT_ONLY_REFUSED = [
-  'tools',
   'functions',
   'audio',
   'prediction',
@@ -102,14 +107,18 @@ const CHAT_ONLY_REFUSED = [
   'echo',
 ];
 
-function readConversation(reader: FieldReader, { maxModelLen }: ParseLimits): ParsedConversation {
+function readConversation(
+  reader: FieldReader,
+  { maxModelLen }: ParseLimits,
+): ParsedConversation & { readonly areParallel: boolean } {
   const messages = readMessages(reader, maxModelLen);
+  const tools = readTools(reader);
   const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? true;
   const variables = reader.raw('chat_template_kwargs') ?? {};
   if (!isObject(variables)) throw reader.invalid('chat_template_kwargs', 'an object', describeValue(variables));
   reader.refuse('continue_final_message', asksForNothing);
   reader.refuse('chat_template', asksForNothing, ': a template is chosen with --chat-template at start');
-  return { messages, addGenerationPrompt, variables };
+  return { messages, ...tools, addGenerationPrompt, variables };
 }
 
 /** Fields of OpenAI and vLLM that do not change the text here. */
@@ -118,7 +127,6 @@ const HARMLESS = [
   'metadata',
   'store',
   'service_tier',
-  'parallel_tool_calls',
   'safety_identifier',
   'prompt_cache_key',
   'prompt_cache_retention',

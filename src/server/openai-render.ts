@@ -1,11 +1,13 @@
 import type { JsonObject } from '../base/json.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { ChatAnswer, type ChatAnswerOptions } from './chat-answer.ts';
 import type { Prompt } from './generation.ts';
 import { chatLogprobs, completionLogprobs } from './openai-logprobs.ts';
 import type {
   ChatBody,
   ChatChunk,
   ChatChunkChoice,
+  ChatDelta,
   CompletionBody,
   CompletionChoice,
   CompletionChunk,
@@ -33,6 +35,8 @@ export interface RenderContext {
   readonly prompts: readonly Prompt[];
   readonly n: number;
   readonly returnTokenIds: boolean;
+  /** How calls in the answers of a chat are read. */
+  readonly answers?: ChatAnswerOptions;
   /** The text before each completion, one per prompt. */
   readonly echoes?: readonly string[];
 }
@@ -79,17 +83,18 @@ export function chatRenderer(context: RenderContext): Renderer {
   const chunkHead = { ...head, object: 'chat.completion.chunk' } as const;
   const promptIds = returnTokenIds ? { prompt_token_ids: [...context.prompts[0]!.tokens] } : {};
   const isBegun = new Array<boolean>(context.n).fill(false);
+  const answers = Array.from({ length: context.n }, () => new ChatAnswer(context.answers ?? plainAnswers));
 
   /** The first chunk has only the role, as with OpenAI. */
   const opening = (index: number): ChatChunkChoice => {
     isBegun[index] = true;
     return { index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null };
   };
-  const continuation = (delta: OutputDelta): ChatChunkChoice => ({
+  const continuation = (delta: OutputDelta, added: ChatDelta): ChatChunkChoice => ({
     index: delta.index,
-    delta: delta.text === '' ? {} : { content: delta.text },
+    delta: added,
     logprobs: chatLogprobs(engine, delta),
-    finish_reason: delta.finish?.reason ?? null,
+    finish_reason: answers[delta.index]!.finishReason(delta.finish),
     ...(delta.finish === undefined ? {} : { stop_reason: delta.finish.stopReason ?? null }),
     ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
   });
@@ -100,10 +105,11 @@ export function chatRenderer(context: RenderContext): Renderer {
       if (!isBegun[delta.index]) {
         chunks.push({ ...chunkHead, choices: [opening(delta.index)], ...promptIds, ...usageField(usage) });
       }
-      if (isVisible(delta, returnTokenIds)) {
+      const added = answers[delta.index]!.add(delta);
+      if (Object.keys(added).length > 0 || isVisible({ ...delta, text: '' }, returnTokenIds)) {
         chunks.push({
           ...chunkHead,
-          choices: [continuation(delta)],
+          choices: [continuation(delta, added)],
           ...usageField(usage),
           ...kvTransferParamsField([delta]),
         });
@@ -114,20 +120,26 @@ export function chatRenderer(context: RenderContext): Renderer {
     body: (choices, usage) => ({
       ...head,
       object: 'chat.completion',
-      choices: choices.map((delta) => ({
-        index: delta.index,
-        message: { role: 'assistant', content: delta.text, refusal: null },
-        logprobs: chatLogprobs(engine, delta),
-        finish_reason: delta.finish?.reason ?? null,
-        stop_reason: delta.finish?.stopReason ?? null,
-        ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
-      })),
+      choices: choices.map((delta) => {
+        const answer = answers[delta.index]!;
+        answer.add(delta);
+        return {
+          index: delta.index,
+          message: answer.message(),
+          logprobs: chatLogprobs(engine, delta),
+          finish_reason: answer.finishReason(delta.finish),
+          stop_reason: delta.finish?.stopReason ?? null,
+          ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
+        };
+      }),
       usage,
       ...promptIds,
       ...kvTransferParamsField(choices),
     }),
   };
 }
+
+const plainAnswers: ChatAnswerOptions = { format: undefined, areParallel: true };
 
 function isVisible(delta: OutputDelta, returnTokenIds: boolean): boolean {
   if (delta.text !== '' || delta.finish !== undefined) return true;

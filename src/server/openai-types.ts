@@ -90,8 +90,38 @@ interface ChatChoiceEnd {
   readonly token_ids?: readonly number[];
 }
 
+export interface ChatToolCall {
+  readonly id: string;
+  readonly type: 'function';
+  /** `arguments`: JSON, as the model wrote it. */
+  readonly function: { readonly name: string; readonly arguments: string };
+}
+
+/** The first delta of a call has its id and name; each has the next piece of the arguments. */
+export interface ChatToolCallDelta {
+  readonly index: number;
+  readonly id?: string;
+  readonly type?: 'function';
+  readonly function: { readonly name?: string; readonly arguments: string };
+}
+
+export interface ChatDelta {
+  readonly role?: 'assistant';
+  readonly content?: string;
+  /** The thoughts of a reasoning model (vLLM, DeepSeek). */
+  readonly reasoning_content?: string;
+  readonly tool_calls?: readonly ChatToolCallDelta[];
+}
+
 export interface ChatChoice extends ChatChoiceEnd {
-  readonly message: { readonly role: 'assistant'; readonly content: string; readonly refusal: null };
+  readonly message: {
+    readonly role: 'assistant';
+    /** Null if the answer has calls only. */
+    readonly content: string | null;
+    readonly refusal: null;
+    readonly reasoning_content?: string;
+    readonly tool_calls?: readonly ChatToolCall[];
+  };
 }
 
 export interface ChatBody extends ResponseHead<'chat.completion'>, KvTransferParamsField {
@@ -101,7 +131,7 @@ export interface ChatBody extends ResponseHead<'chat.completion'>, KvTransferPar
 }
 
 export interface ChatChunkChoice extends ChatChoiceEnd {
-  readonly delta: { readonly role?: 'assistant'; readonly content?: string };
+  readonly delta: ChatDelta;
 }
 
 export interface ChatChunk extends ResponseHead<'chat.completion.chunk'>, ChunkUsage, KvTransferParamsField {

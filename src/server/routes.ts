@@ -6,11 +6,15 @@ import type { Clock } from '../base/clock.ts';
 import { tierReports } from '../connector/offloading/tier-report.ts';
 import { engineClosed } from '../core/errors.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { knowsTools, needsControlTokens, type ToolFormat } from '../tools/formats.ts';
+import { asPlainMessages, forTemplate } from '../tools/template-messages.ts';
+import type { ChatAnswerOptions } from './chat-answer.ts';
 import { chatPage } from './chat-page.ts';
 import { ChoiceCollector } from './choice-collector.ts';
 import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
 import { noteError } from './http.ts';
 import {
+  type ParsedChat,
   type ParsedConversation,
   type ParsedGeneration,
   type ParseLimits,
@@ -27,6 +31,8 @@ import { EventStream, type EventStreamOptions } from './sse.ts';
 export interface RouteOptions extends EventStreamOptions {
   readonly version: string;
   readonly choicesMax: number;
+  /** How the model writes calls of tools. */
+  readonly toolFormat: ToolFormat;
   readonly clock: Clock;
   /** While false, `/health` answers 503 and new requests are refused. */
   isAccepting(): boolean;
@@ -42,6 +48,7 @@ interface Generation {
   render(context: RenderContext): Renderer;
   readonly idPrefix: string;
   readonly echoes?: readonly string[];
+  readonly answers?: ChatAnswerOptions;
 }
 
 export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, options: RouteOptions): void {
@@ -79,8 +86,11 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   );
   app.post('/v1/chat/completions', (request, reply) =>
     generations.answer(request, reply, async (signal) => {
-      const parsed = parseChat(request.body, limits);
-      checkModel(engine, parsed.model);
+      const asked = parseChat(request.body, limits);
+      checkModel(engine, asked.model);
+      const format = answerFormat(asked, options.toolFormat);
+      const answers = { format, areParallel: asked.areParallel };
+      const parsed = withControlTokens(asked, format);
       const text = await renderConversation(engine, parsed, signal);
       const prompts = await preparePrompts(
         engine,
@@ -88,7 +98,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
         { prompts: [text], maxTokensDefault: model.maxModelLen },
         signal,
       );
-      return { parsed, prompts, render: chatRenderer, idPrefix: 'chatcmpl' };
+      return { parsed, prompts, render: chatRenderer, idPrefix: 'chatcmpl', answers };
     }),
   );
   app.get('/v1/models', () => ({ object: 'list', data: [card] }));
@@ -141,10 +151,24 @@ function checkModel(engine: AsyncEngine, requested: string | undefined): void {
 
 function renderConversation(
   engine: AsyncEngine,
-  { messages, addGenerationPrompt, variables }: ParsedConversation,
+  { messages, tools, addGenerationPrompt, variables }: ParsedConversation,
   signal: AbortSignal,
 ): Promise<string> {
-  return engine.renderChat(messages, { addGenerationPrompt, variables, signal });
+  const isKnown = knowsTools(engine.model.chatTemplate ?? '');
+  const input = isKnown ? forTemplate(messages, tools) : asPlainMessages(messages, tools);
+  const withTools = input.tools === undefined ? variables : { ...variables, tools: input.tools };
+  return engine.renderChat(input.messages, { addGenerationPrompt, variables: withTools, signal });
+}
+
+/** How the answer is read. Without tools it is content, except in formats with channels. */
+function answerFormat({ tools }: ParsedConversation, format: ToolFormat): ToolFormat | undefined {
+  return tools.length > 0 || format === 'openai' ? format : undefined;
+}
+
+/** The parser needs the control tokens around calls, which are otherwise left out of the text. */
+function withControlTokens(parsed: ParsedChat, format: ToolFormat | undefined): ParsedChat {
+  if (format === undefined || !needsControlTokens(format)) return parsed;
+  return { ...parsed, params: { ...parsed.params, skipSpecialTokens: false } };
 }
 
 /** Tokens between two turns of the event loop. */
@@ -207,6 +231,7 @@ class GenerationRoute {
       n,
       returnTokenIds: parsed.returnTokenIds,
       ...(generation.echoes === undefined ? {} : { echoes: generation.echoes }),
+      ...(generation.answers === undefined ? {} : { answers: generation.answers }),
     });
     const deltas = generateAll(this.#engine, prompts, { parsed, id }, controller);
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });

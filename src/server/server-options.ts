@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts';
+import type { ToolFormat } from '../tools/formats.ts';
 
 export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
@@ -14,6 +15,8 @@ export interface ServerOptions {
   readonly logLevel?: LogLevel;
   /** Receives pino's lines; default: readable lines on stderr. */
   readonly logDestination?: { write(line: string): void };
+  /** How the model writes calls of tools; default: what its chat template asks for. */
+  readonly toolFormat?: ToolFormat;
   readonly clock?: Clock;
 }
 

@@ -30,6 +30,10 @@ export interface LetterEngineOptions {
   readonly failAtStep?: number;
   /** The error that `generate` throws. */
   readonly throws?: unknown;
+  /** Every completion is this text instead of letters, and then stops. ASCII, one token for each character. */
+  readonly answer?: string;
+  /** `model.chatTemplate`. */
+  readonly chatTemplate?: string;
   /** Statistics of every request, besides its lengths. */
   readonly stats?: Partial<RequestStats>;
   /** The `kvTransferParams` of each completion's finish, as if from a connector. */
@@ -65,6 +69,7 @@ export class LetterEngine implements AsyncEngine {
       vocabSize: VOCAB_SIZE,
       maxModelLen: options.maxModelLen ?? 256,
       hasChatTemplate: options.hasChatTemplate ?? true,
+      ...(options.chatTemplate === undefined ? {} : { chatTemplate: options.chatTemplate }),
     };
   }
 
@@ -114,7 +119,8 @@ export class LetterEngine implements AsyncEngine {
           yield { index, text: '', tokenIds: [], stats, finish: { reason: stop.aborted ? 'abort' : 'error' } };
           continue;
         }
-        const token = letterAt(promptTokens, index, step);
+        const answer = this.#options.answer;
+        const token = answer === undefined ? letterAt(promptTokens, index, step) : tokenId(answer.charCodeAt(step - 1));
         this.#generated++;
         const before = texts[index]!;
         texts[index] = before + String.fromCharCode(token);
@@ -123,10 +129,12 @@ export class LetterEngine implements AsyncEngine {
         const base = { index, text, tokenIds: [token], stats, ...logprobsOf(params, token) };
         const kvTransferParams = this.#options.kvTransferParams?.(index);
         const kv = kvTransferParams === undefined ? {} : { kvTransferParams };
+        const isAnswered = step === answer?.length;
         if (stopString !== undefined) yield { ...base, finish: { reason: 'stop', stopReason: stopString, ...kv } };
+        else if (isAnswered) yield { ...base, finish: { reason: 'stop', ...kv } };
         else if (step === params.maxTokens) yield { ...base, finish: { reason: 'length', ...kv } };
         else yield base;
-        if (stopString !== undefined || step === params.maxTokens) open.delete(index);
+        if (stopString !== undefined || isAnswered || step === params.maxTokens) open.delete(index);
       }
     }
   }

@@ -1,0 +1,99 @@
+import type { JsonObject } from '../base/json.ts';
+import { isJsonObject } from '../base/json.ts';
+import { describeValue } from '../core/sampling-read.ts';
+import type { Tool, ToolCall } from '../tools/tool.ts';
+import { FieldReader, isObject } from './field-reader.ts';
+import { fieldNotSupported } from './server-errors.ts';
+
+/** The functions of a chat request. */
+export interface ParsedTools {
+  /** Shown to the model; none if the request has none, or if its `tool_choice` is `none`. */
+  readonly tools: readonly Tool[];
+  /** False: at most one call for each answer. */
+  readonly areParallel: boolean;
+}
+
+const toolsMax = 1024;
+const namePattern = /^[\w.-]{1,64}$/;
+const nameExpected = 'a name of 1 to 64 letters, digits, _, - and .';
+
+/** Reads `tools`, `tool_choice` and `parallel_tool_calls`. */
+export function readTools(reader: FieldReader): ParsedTools {
+  const tools = reader.list('tools', readTool, { max: toolsMax }) ?? [];
+  const names = new Set<string>();
+  for (const [i, { function: described }] of tools.entries()) {
+    if (names.has(described.name)) {
+      throw reader.invalid(`tools[${i}].function.name`, 'a name that no other tool has', describeValue(described.name));
+    }
+    names.add(described.name);
+  }
+  const areParallel = reader.boolean('parallel_tool_calls') ?? true;
+  return { tools: readChoice(reader, names) ? tools : [], areParallel };
+}
+
+/** Whether the model may call tools. */
+function readChoice(reader: FieldReader, names: ReadonlySet<string>): boolean {
+  const expected = '"none", "auto", "required", or an object with the name of a function';
+  const choice = reader.raw('tool_choice');
+  if (choice === undefined || choice === 'auto') return true;
+  if (choice === 'none') return false;
+  const isNamed = isObject(choice);
+  if (choice !== 'required' && !isNamed) throw reader.invalid('tool_choice', expected, describeValue(choice));
+  if (names.size === 0) throw reader.invalid('tool_choice', '"none" or "auto" without `tools`', describeValue(choice));
+  if (isNamed) {
+    const named = new FieldReader(choice, 'tool_choice.');
+    named.ignore(['type']);
+    const described = named.required('function', named.object('function'), 'an object with a name');
+    const name = described.required('name', described.string('name'), 'the name of a tool');
+    if (!names.has(name)) throw described.invalid('name', `one of ${[...names].join(', ')}`, describeValue(name));
+  }
+  throw fieldNotSupported({
+    parameter: 'tool_choice',
+    detail: ' but for "none" and "auto": the output is not constrained to a schema',
+  });
+}
+
+function readTool(item: unknown, itemName: string): Tool {
+  const reader = new FieldReader(item, `${itemName}.`);
+  const type = reader.required('type', reader.string('type'), '"function"');
+  if (type !== 'function') throw reader.invalid('type', '"function"', describeValue(type));
+  const described = reader.required('function', reader.object('function'), 'an object with name and parameters');
+  const name = described.required('name', described.string('name'), nameExpected);
+  if (!namePattern.test(name)) throw described.invalid('name', nameExpected, describeValue(name));
+  const description = described.string('description');
+  const parameters = readSchema(described);
+  // A strict schema would constrain the output. Without it the model follows the schema nearly always.
+  described.boolean('strict');
+  described.finish();
+  reader.finish();
+  return {
+    type,
+    function: {
+      name,
+      ...(description === undefined ? {} : { description }),
+      ...(parameters === undefined ? {} : { parameters }),
+    },
+  };
+}
+
+function readSchema(reader: FieldReader): JsonObject | undefined {
+  const value = reader.raw('parameters');
+  if (value === undefined || isJsonObject(value)) return value;
+  throw reader.invalid('parameters', 'a JSON schema, which is an object', describeValue(value));
+}
+
+/** The calls of an earlier answer, which a client sends back. `path`: of the message. */
+export function readToolCalls(reader: FieldReader, path: string): ToolCall[] {
+  const calls = reader.list('tool_calls', (item, itemName): ToolCall => {
+    const call = new FieldReader(item, `${path}${itemName}.`);
+    call.ignore(['type', 'index']);
+    const id = call.required('id', call.string('id'), 'a string');
+    const called = call.required('function', call.object('function'), 'an object with name and arguments');
+    const name = called.required('name', called.string('name'), 'a string');
+    const text = called.required('arguments', called.string('arguments'), 'a string with JSON');
+    called.finish();
+    call.finish();
+    return { id, name, arguments: text };
+  });
+  return calls ?? [];
+}

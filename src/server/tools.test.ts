@@ -1,0 +1,203 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { LetterEngine } from '../../test/support/letter-engine.ts';
+import { Server, type ServerOptions } from './server.ts';
+
+const servers: Server[] = [];
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server.app.close();
+});
+
+const weather = {
+  type: 'function',
+  function: { name: 'get_weather', description: 'The weather.', parameters: { type: 'object', properties: {} } },
+};
+const question = { role: 'user', content: 'Rome?' };
+const asking = { messages: [question], tools: [weather] };
+const call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>';
+const templates = {
+  hermes: '{% if tools %}<tool_call>{% endif %}',
+  mistral: '{{ tools }}[TOOL_CALLS]',
+  openai: '{{ tools }}<|channel|>',
+  none: '{{ messages }}',
+};
+
+/** A server of a model that always gives this answer. */
+async function serve(
+  answer: string,
+  template: keyof typeof templates = 'hermes',
+  options: Partial<ServerOptions> = {},
+) {
+  const engine = new LetterEngine({ answer, chatTemplate: templates[template], maxModelLen: 5000 });
+  const rendered: { messages: unknown; options: unknown }[] = [];
+  const { renderChat } = engine;
+  engine.renderChat = (messages, given) => {
+    rendered.push({ messages, options: given?.variables });
+    return renderChat.call(engine, messages, given);
+  };
+  const server = new Server(engine, { version: '1', logLevel: 'silent', ...options });
+  servers.push(server);
+  const origin = `http://127.0.0.1:${await server.listen(0, '127.0.0.1')}`;
+  const post = async (body: object) => {
+    const headers = { 'content-type': 'application/json' };
+    const response = await fetch(`${origin}/v1/chat/completions`, {
+      method: 'POST',
+      headers,
+      body: JSON.stringify(body),
+    });
+    return { status: response.status, text: await response.text() };
+  };
+  const ask = async (body: object) => {
+    const { status, text } = await post(body);
+    return { status, ...JSON.parse(text) };
+  };
+  /** The deltas of a stream, put together as clients do it. */
+  const stream = async (body: object) => {
+    const { text } = await post({ ...body, stream: true });
+    const message = { content: '', reasoning: '', calls: [] as { id: string; name: string; arguments: string }[] };
+    let reason: string | null = null;
+    for (const line of text.split('\n\n').filter((event) => event.startsWith('data: {'))) {
+      const [{ delta, finish_reason }] = JSON.parse(line.slice(6)).choices;
+      message.content += delta.content ?? '';
+      message.reasoning += delta.reasoning_content ?? '';
+      for (const piece of delta.tool_calls ?? []) {
+        if (piece.id !== undefined) message.calls.push({ id: piece.id, name: piece.function.name, arguments: '' });
+        message.calls[piece.index]!.arguments += piece.function.arguments;
+      }
+      reason = finish_reason;
+    }
+    return { ...message, reason };
+  };
+  return { ask, stream, rendered, engine };
+}
+
+describe('tools', () => {
+  it('are shown to the template, and calls are in the answer', async () => {
+    const { ask, rendered } = await serve(`I look.\n${call}`);
+    const { choices } = await ask(asking);
+    expect(choices).toEqual([
+      {
+        index: 0,
+        message: {
+          role: 'assistant',
+          content: 'I look.',
+          refusal: null,
+          tool_calls: [
+            {
+              id: expect.stringMatching(/^call_[0-9a-f]{24}$/),
+              type: 'function',
+              function: { name: 'get_weather', arguments: '{"city": "Rome"}' },
+            },
+          ],
+        },
+        logprobs: null,
+        finish_reason: 'tool_calls',
+        stop_reason: null,
+      },
+    ]);
+    expect(rendered[0]!.options).toEqual({ tools: [weather] });
+  });
+
+  it('give streams whose deltas add up to the same answer', async () => {
+    const { ask, stream } = await serve(`I look.\n${call}\n${call}`);
+    const streamed = await stream(asking);
+    const [{ message, finish_reason }] = (await ask(asking)).choices;
+    expect(streamed).toMatchObject({ content: message.content, reason: finish_reason, reasoning: '' });
+    expect(streamed.calls.map(({ name, arguments: text }) => ({ name, arguments: text }))).toEqual(
+      message.tool_calls.map(({ function: called }: { function: object }) => called),
+    );
+    expect(new Set(streamed.calls.map(({ id }) => id)).size).toBe(2);
+  });
+
+  it('with an answer of calls only have no content', async () => {
+    const { ask } = await serve(call);
+    const [{ message }] = (await ask(asking)).choices;
+    expect(message.content).toBeNull();
+  });
+
+  it('give one call if calls are not parallel', async () => {
+    const { ask, stream } = await serve(`${call}${call}`);
+    const single = { ...asking, parallel_tool_calls: false };
+    expect((await ask(single)).choices[0].message.tool_calls).toHaveLength(1);
+    expect((await stream(single)).calls).toHaveLength(1);
+  });
+
+  it('keep the reason of an answer that was cut', async () => {
+    const { ask } = await serve(call);
+    const [{ message, finish_reason }] = (await ask({ ...asking, max_tokens: 60 })).choices;
+    expect(finish_reason).toBe('length');
+    expect(message.tool_calls[0].function.arguments).toMatch(/^\{"cit/);
+  });
+
+  it.each([[{ tools: [weather], tool_choice: 'none' }], [{ tools: [] }], [{}]])('are off with %j', async (fields) => {
+    const { ask, rendered } = await serve(call);
+    const [{ message, finish_reason }] = (await ask({ messages: [question], ...fields })).choices;
+    expect(message).toEqual({ role: 'assistant', content: call, refusal: null });
+    expect(finish_reason).toBe('stop');
+    expect(rendered[0]!.options).toEqual({});
+  });
+
+  it('and results of earlier calls reach the template', async () => {
+    const { ask, rendered } = await serve('Sunny.');
+    const earlier = [
+      question,
+      {
+        role: 'assistant',
+        content: null,
+        tool_calls: [{ id: 'c1', type: 'function', function: { name: 'get_weather', arguments: '{"city":"Rome"}' } }],
+      },
+      { role: 'tool', tool_call_id: 'c1', content: 'sun' },
+    ];
+    expect((await ask({ messages: earlier, tools: [weather] })).status).toBe(200);
+    expect(rendered[0]!.messages).toEqual([
+      question,
+      {
+        role: 'assistant',
+        content: '',
+        tool_calls: [{ id: 'c1', type: 'function', function: { name: 'get_weather', arguments: { city: 'Rome' } } }],
+      },
+      { role: 'tool', content: 'sun', tool_call_id: 'c1' },
+    ]);
+  });
+
+  it('are described in the system message for a template that knows none', async () => {
+    const { ask, rendered } = await serve(call, 'none');
+    const calls = [{ id: 'c', type: 'function', function: { name: 'get_weather', arguments: '' } }];
+    const messages = [
+      { role: 'system', content: 'Be brief.' },
+      question,
+      { role: 'assistant', content: 'I look.', tool_calls: calls },
+      { role: 'tool', tool_call_id: 'c', content: 'sun' },
+      { role: 'tool', tool_call_id: 'c', content: 'rain' },
+    ];
+    const { choices } = await ask({ messages, tools: [weather] });
+    expect(choices[0].message.tool_calls).toHaveLength(1);
+    const [system, user, assistant, results] = rendered[0]!.messages as { role: string; content: string }[];
+    expect(system!.content).toMatch(/^Be brief\.\n\nYou may call functions[\s\S]*"name":"get_weather"/);
+    expect(user).toEqual(question);
+    expect(assistant!.content).toBe('I look.\n<tool_call>\n{"name":"get_weather","arguments":{}}\n</tool_call>');
+    expect(results).toEqual({
+      role: 'user',
+      content: '<tool_response>\nsun\n</tool_response>\n<tool_response>\nrain\n</tool_response>',
+    });
+  });
+
+  it('of Mistral have ids of nine letters and digits, and control tokens are kept', async () => {
+    const { ask, engine } = await serve('[TOOL_CALLS][{"name": "get_weather", "arguments": {}}]', 'mistral');
+    const [{ message }] = (await ask(asking)).choices;
+    expect(message.tool_calls[0].id).toMatch(/^[0-9a-z]{9}$/);
+    expect(engine.requests[0]!.params).toMatchObject({ skipSpecialTokens: false });
+  });
+
+  it('of gpt-oss: its channels are read without tools too', async () => {
+    const answer = '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.';
+    const { ask, stream } = await serve(answer, 'openai');
+    const [{ message }] = (await ask({ messages: [question] })).choices;
+    expect(message).toEqual({ role: 'assistant', content: 'Yes.', refusal: null, reasoning_content: 'Hm.' });
+    expect(await stream({ messages: [question] })).toMatchObject({ content: 'Yes.', reasoning: 'Hm.', reason: 'stop' });
+  });
+
+  it('are read in the format that the server was started with', async () => {
+    const { ask } = await serve('{"name": "get_weather", "parameters": {}}', 'hermes', { toolFormat: 'llama3_json' });
+    expect((await ask(asking)).choices[0].message.tool_calls).toHaveLength(1);
+  });
+});
