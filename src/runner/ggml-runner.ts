@@ -25,6 +25,7 @@ import { type ExactKernels, findExactRowRule } from './matmul/exact-row-rule.ts'
 import { openRowMatmul } from './matmul/row-matmul.ts';
 import { anyRows, type RowRule } from './matmul/row-rule.ts';
 import { openTiledMatmul, type TiledMatmul } from './matmul/tiled-matmul.ts';
+import { openWeightedSum, type WeightedSum } from './matmul/weighted-sum.ts';
 import { mixerShapes } from './mixer/mixer-shapes.ts';
 import type { Mixers } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
@@ -92,6 +93,7 @@ interface RunnerParts {
   readonly weights: ModelWeights;
   readonly kernels: ExactKernels & {
     readonly tiles: TiledMatmul | undefined;
+    readonly weightedSum: WeightedSum | undefined;
     readonly passes: NativeLogitsPasses | undefined;
   };
   readonly attention: AttentionChoice;
@@ -187,11 +189,13 @@ export class GgmlRunner implements Runner {
         groups: layerGroups(config, blockOptionsOf(options)),
       });
       const passes = await openLogitsPasses(device.native, compile);
+      const hasOwnSum = config.experts !== undefined && options.matmulKernels !== false;
+      const weightedSum = hasOwnSum ? await openWeightedSum(device, compile) : undefined;
       await thread;
       return new GgmlRunner(options, {
         device,
         weights,
-        kernels: { ...kernels, tiles, passes },
+        kernels: { ...kernels, tiles, weightedSum, passes },
         attention,
         mixers: mixers?.mixers,
         fingerprint,
@@ -233,7 +237,7 @@ export class GgmlRunner implements Runner {
         mixers,
         states: new StateTables(device.native, this.memory, kv),
         attention: attention.create(this.memory, attentionLayers(device.native, config, kv, weights)),
-        kernels: { tiles: kernels.tiles, row: kernels.rowMatmul },
+        kernels: { tiles: kernels.tiles, row: kernels.rowMatmul, weightedSum: kernels.weightedSum },
         bestTokens:
           passes === undefined || device.kind !== 'cpu'
             ? undefined

@@ -2,7 +2,6 @@ import type { ExpertConfig } from '../../ggml/expert-config.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import type { ModelConfig } from '../../ggml/model-config.ts';
-import { F32 } from '../../ggml/types.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { LayerTensors } from '../weight-store.ts';
 import { type NetworkWeights, networkWeights } from './dense-network.ts';
@@ -94,8 +93,7 @@ interface Parts {
  * Of experts with equal scores, ggml's sort chooses; its choice depends on the token's scores only.
  */
 export function expertNetwork(parts: Parts, layer: ExpertWeights, h: TensorPtr): TensorPtr {
-  const { graph, matmuls, experts, variant } = parts;
-  const { used } = experts;
+  const { graph, matmuls, variant } = parts;
   const tokens = graph.rowCountOf(h);
   const width = graph.columnCountOf(h);
   const { chosen, weights } = route(parts, layer, h);
@@ -112,13 +110,7 @@ export function expertNetwork(parts: Parts, layer: ExpertWeights, h: TensorPtr):
       ? graph.clampedSwiglu(gate, up, clampedAlpha, clampedLimit)
       : graph.swiglu(gate, up);
   const down = multiply(layer.down, layer.biases?.down, hidden);
-  const weighted = graph.multiply(down, graph.reshape3d(weights, 1, used, tokens));
-
-  const rowBytes = width * F32.typeSize;
-  const ofExpert = (k: number): TensorPtr => graph.view2d(weighted, width, tokens, used * rowBytes, k * rowBytes);
-  let sum = ofExpert(0);
-  for (let k = 1; k < used; k++) sum = graph.add(sum, ofExpert(k));
-  return sum;
+  return matmuls.addExperts(down, weights);
 }
 
 /** `chosen`: I32 `[used, tokens]`, in descending order of scores. `weights`: F32 of the same shape. */

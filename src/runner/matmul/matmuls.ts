@@ -4,11 +4,13 @@ import type { RowMatmul } from './row-matmul.ts';
 import type { ActivationQuantization } from './tile-kernels.ts';
 import type { TiledMatmul } from './tiled-matmul.ts';
 import type { TiledMatrix } from './tiled-matrix.ts';
+import { type WeightedSum, weightedSumOfGgml } from './weighted-sum.ts';
 
 /** Kvasir's kernels for matmuls, which are used where they are better than ggml's. */
 export interface MatmulKernels {
   readonly tiles?: TiledMatmul | undefined;
   readonly row?: RowMatmul | undefined;
+  readonly weightedSum?: WeightedSum | undefined;
 }
 
 /** The matmuls of one graph. Chooses the kernel of each matrix. */
@@ -69,6 +71,12 @@ export class Matmuls {
       tiled.quantizeInOrder(graph, x, order, count * tokens),
     );
     return this.#byToken(tiled.multiply(graph, quantized, order), count, tokens);
+  }
+
+  /** F32 `[n, tokens]`: the sum of the results of a token's experts, `[n, chosen, tokens]`, times weights `[chosen, tokens]`. */
+  addExperts(results: TensorPtr, weights: TensorPtr): TensorPtr {
+    const { weightedSum = weightedSumOfGgml } = this.#kernels;
+    return weightedSum(this.#graph, results, weights);
   }
 
   /** F32 `[n, chosen * tokens]` as `[n, chosen, tokens]`. */
