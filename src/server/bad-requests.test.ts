@@ -74,7 +74,7 @@ describe('completions with a wrong field', () => {
     ['huge max_tokens', { prompt, max_tokens: 1e300 }, 'max_tokens', /must be an integer/],
     ['a negative temperature', { prompt, temperature: -1 }, 'temperature', /at least 0, got -1/],
     ['a temperature in words', { prompt, temperature: 'hot' }, 'temperature', /got "hot"/],
-    ['top_p 0', { prompt, top_p: 0 }, 'top_p', /greater than 0/],
+    ['a negative top_p', { prompt, top_p: -0.1 }, 'top_p', /greater than 0/],
     ['top_k -2', { prompt, top_k: -2 }, 'top_k', /`top_k` must be/],
     ['min_p 2', { prompt, min_p: 2 }, 'min_p', /at most 1/],
     ['repetition_penalty 0', { prompt, repetition_penalty: 0 }, 'repetition_penalty', /greater than 0/],

@@ -104,6 +104,11 @@ export class FieldReader {
     for (const name of names) this.#known.add(name);
   }
 
+  /** Accepts fields that other servers know and that have no effect here. Returns those that are set. */
+  ignoreForeign(names: readonly string[]): string[] {
+    return names.filter((name) => this.raw(name) !== undefined);
+  }
+
   /** Refuses a known field that is not supported, except for values that request nothing (`isNeutral`). */
   refuse(name: string, isNeutral: (value: unknown) => boolean, detail = ''): void {
     const value = this.raw(name);

@@ -6,6 +6,7 @@ import { describeValue } from '../core/sampling-read.ts';
 import type { ToolMessage } from '../tools/template-messages.ts';
 import type { Tool } from '../tools/tool.ts';
 import { FieldReader, isObject, withoutUndefined } from './field-reader.ts';
+import { foreignFields } from './foreign-fields.ts';
 import { readMessages } from './openai-messages.ts';
 import { readSamplingParams } from './openai-sampling.ts';
 import { readTools } from './openai-tools.ts';
@@ -31,6 +32,8 @@ export interface ParsedGeneration {
   readonly includeUsage: boolean;
   /** Every chunk has the usage so far (vLLM). */
   readonly continuousUsage: boolean;
+  /** Fields of other servers that were set and have no effect. */
+  readonly ignored: readonly string[];
   readonly returnTokenIds: boolean;
   readonly addSpecial: boolean;
   readonly cacheSalt?: string;
@@ -81,7 +84,7 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const { areParallel, ...conversation } = readConversation(reader, limits);
   const wanted = reader.boolean('logprobs') ?? false;
   const top = reader.integer('top_logprobs', { min: 0, max: logprobsMax });
-  if (top !== undefined && !wanted) {
+  if (top !== undefined && top > 0 && !wanted) {
     throw reader.invalid('top_logprobs', 'absent unless `logprobs` is true', describeValue(top));
   }
   const olderName = reader.integer('max_tokens', { min: 1 });
@@ -168,6 +171,7 @@ function readGeneration(
   if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
   const params = readSamplingParams(reader, perEndpoint, limits.vocabSize);
   reader.ignore(HARMLESS);
+  const ignored = reader.ignoreForeign(foreignFields);
   reader.refuse('response_format', (value) => isObject(value) && value.type === 'text', ' but for {"type":"text"}');
   reader.refuse('length_penalty', (value) => value === 1);
   for (const name of REFUSED) reader.refuse(name, asksForNothing);
@@ -179,6 +183,7 @@ function readGeneration(
       kvTransferParams: readKvTransferParams(reader),
     }),
     params,
+    ignored,
     stream,
     includeUsage,
     continuousUsage,

@@ -34,6 +34,8 @@ export function readSamplingParams(
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
   for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.raw(wire);
   raw.seed = wrapSeed(raw.seed);
+  // OpenAI takes 0: only the most probable token.
+  if (raw.topP === 0) raw.topP = SMALLEST_TOP_P;
   const checked = parseSamplingParams(raw, {
     vocabSize,
     maxTokensDefault: Number.MAX_SAFE_INTEGER,
@@ -43,6 +45,8 @@ export function readSamplingParams(
     Object.entries(checked).filter(([name]) => raw[name as keyof SamplingParams] !== undefined),
   );
 }
+
+const SMALLEST_TOP_P = 1e-300;
 
 /** OpenAI's seeds are signed 64-bit integers. `JSON.parse` rounds a large seed, always to the same number. */
 function wrapSeed(seed: unknown): unknown {

@@ -11,6 +11,8 @@ export class RequestLog {
   readonly #clock: Clock;
   /** Set when the request generates. */
   meter: GenerationMeter | undefined;
+  /** Fields of the request that had no effect. */
+  ignored: readonly string[] | undefined;
   /** The code of the error in the answer, if any. */
   errorCode: string | undefined;
 
@@ -34,6 +36,7 @@ export class RequestLog {
       status,
       ...(isGone ? { clientGone: true } : {}),
       ...(this.errorCode === undefined ? {} : { code: this.errorCode }),
+      ...(this.ignored === undefined ? {} : { ignored: this.ignored.join(', ') }),
       ...(this.meter === undefined ? {} : meterFields(this.meter)),
       durationMs: round(this.#clock.nowMs() - this.startMs),
     };

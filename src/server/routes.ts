@@ -11,6 +11,7 @@ import { asPlainMessages, forTemplate } from '../tools/template-messages.ts';
 import type { ChatAnswerOptions } from './chat-answer.ts';
 import { chatPage } from './chat-page.ts';
 import { ChoiceCollector } from './choice-collector.ts';
+import { warningHeader } from './foreign-fields.ts';
 import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
 import { noteError } from './http.ts';
 import {
@@ -220,6 +221,10 @@ class GenerationRoute {
     const { parsed, prompts } = generation;
     const n = parsed.params.n ?? 1;
     const { clock } = this.#options;
+    if (parsed.ignored.length > 0) {
+      reply.header('warning', warningHeader(parsed.ignored));
+      request.requestLog.ignored = parsed.ignored;
+    }
     const meter = new GenerationMeter(prompts, n, clock, request.requestLog.startMs);
     request.requestLog.meter = meter;
     const id = `${generation.idPrefix}-${randomUUID().replaceAll('-', '')}`;
