@@ -8,7 +8,7 @@ import { eventLog } from '../server/event-log.ts';
 import { readableLog } from '../server/log-format.ts';
 import type { Server } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
-import { type ToolFormat, toolFormats } from '../tools/formats.ts';
+import { type ReasoningFormat, reasoningFormats, type ToolFormat, toolFormats } from '../tools/formats.ts';
 import { addEngineFlags, bytesFlag, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from './args.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
@@ -28,6 +28,7 @@ interface ServeFlags extends EngineFlags {
   readonly logLevel: LogLevel;
   readonly logFormat: 'text' | 'json';
   readonly toolCallParser: ToolFormat | 'auto';
+  readonly reasoningParser: ReasoningFormat | 'auto' | 'none';
 }
 
 export function serveCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
@@ -58,6 +59,14 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
         '--tool-call-parser <format>',
         'how the model writes calls of tools; auto: what its chat template asks for',
         ['auto', ...toolFormats],
+        'auto',
+      ),
+    )
+    .addOption(
+      oneOf(
+        '--reasoning-parser <format>',
+        'how the model writes its thoughts, which become reasoning_content; auto: by its chat template; none: they stay in the text',
+        ['auto', 'none', ...reasoningFormats],
         'auto',
       ),
     )
@@ -97,6 +106,7 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
       logLevel: flags.logLevel,
       logDestination,
       ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+      ...(flags.reasoningParser === 'auto' ? {} : { reasoningFormat: flags.reasoningParser }),
       ...(flags.toolCallParser === 'auto' ? {} : { toolFormat: flags.toolCallParser }),
     });
     const port = await listen(server, flags.host, flags.port);

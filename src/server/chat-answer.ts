@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import type { OutputDelta } from '../engine/contract.ts';
-import type { ToolFormat } from '../tools/formats.ts';
-import { parserOf } from '../tools/formats.ts';
+import { type AnswerFormat, answerParser } from '../tools/formats.ts';
 import type { AnswerParser, AnswerPart } from '../tools/tool.ts';
 import type { ChatDelta, ChatToolCall, ChatToolCallDelta } from './openai-types.ts';
 
 export interface ChatAnswerOptions {
-  /** Undefined: the answer is content only. */
-  readonly format: ToolFormat | undefined;
+  readonly format: AnswerFormat;
+  /** The rendered conversation. */
+  readonly prompt: string;
   /** False: calls after the first are left out. */
   readonly areParallel: boolean;
 }
@@ -22,7 +22,7 @@ export class ChatAnswer {
 
   constructor(options: ChatAnswerOptions) {
     this.#options = options;
-    this.#parser = options.format === undefined ? undefined : parserOf(options.format);
+    this.#parser = answerParser(options.format, options.prompt);
   }
 
   /** What the next delta of the engine adds to the message. */
@@ -86,7 +86,7 @@ export class ChatAnswer {
   /** Mistral's templates take ids of nine letters and digits only. */
   #newId(): string {
     const digits = randomBytes(12).toString('hex');
-    return this.#options.format === 'mistral' ? digits.slice(0, 9) : `call_${digits}`;
+    return this.#options.format.tools === 'mistral' ? digits.slice(0, 9) : `call_${digits}`;
   }
 }
 

@@ -99,16 +99,7 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   return { ...generation, ...conversation, areParallel };
 }
 
-const CHAT_ONLY_REFUSED = [
-  'functions',
-  'audio',
-  'prediction',
-  'web_search_options',
-  'reasoning_effort',
-  'verbosity',
-  'documents',
-  'echo',
-];
+const CHAT_ONLY_REFUSED = ['functions', 'audio', 'prediction', 'web_search_options', 'verbosity', 'documents', 'echo'];
 
 function readConversation(
   reader: FieldReader,
@@ -117,11 +108,24 @@ function readConversation(
   const messages = readMessages(reader, maxModelLen);
   const tools = readTools(reader);
   const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? true;
-  const variables = reader.raw('chat_template_kwargs') ?? {};
-  if (!isObject(variables)) throw reader.invalid('chat_template_kwargs', 'an object', describeValue(variables));
+  const given = reader.raw('chat_template_kwargs') ?? {};
+  if (!isObject(given)) throw reader.invalid('chat_template_kwargs', 'an object', describeValue(given));
+  const variables = { ...effortVariables(reader), ...given };
   reader.refuse('continue_final_message', asksForNothing);
   reader.refuse('chat_template', asksForNothing, ': a template is chosen with --chat-template at start');
   return { messages, ...tools, addGenerationPrompt, variables };
+}
+
+const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'];
+
+/** Names that templates read, as in vLLM. A template without them has no effort to choose. */
+function effortVariables(reader: FieldReader): Readonly<Record<string, unknown>> {
+  const effort = reader.string('reasoning_effort');
+  if (effort === undefined) return {};
+  if (!efforts.includes(effort)) {
+    throw reader.invalid('reasoning_effort', `one of ${efforts.join(', ')}`, describeValue(effort));
+  }
+  return effort === 'none' ? { enable_thinking: false } : { reasoning_effort: effort };
 }
 
 /** Fields of OpenAI and vLLM that do not change the text here. */

@@ -139,7 +139,11 @@ export function chatRenderer(context: RenderContext): Renderer {
   };
 }
 
-const plainAnswers: ChatAnswerOptions = { format: undefined, areParallel: true };
+const plainAnswers: ChatAnswerOptions = {
+  format: { tools: undefined, reasoning: undefined },
+  prompt: '',
+  areParallel: true,
+};
 
 function isVisible(delta: OutputDelta, returnTokenIds: boolean): boolean {
   if (delta.text !== '' || delta.finish !== undefined) return true;

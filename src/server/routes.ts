@@ -6,7 +6,13 @@ import type { Clock } from '../base/clock.ts';
 import { tierReports } from '../connector/offloading/tier-report.ts';
 import { engineClosed } from '../core/errors.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
-import { knowsTools, needsControlTokens, type ToolFormat } from '../tools/formats.ts';
+import {
+  type AnswerFormat,
+  knowsTools,
+  needsControlTokens,
+  type ReasoningFormat,
+  type ToolFormat,
+} from '../tools/formats.ts';
 import { asPlainMessages, forTemplate } from '../tools/template-messages.ts';
 import type { ChatAnswerOptions } from './chat-answer.ts';
 import { chatPage } from './chat-page.ts';
@@ -34,6 +40,8 @@ export interface RouteOptions extends EventStreamOptions {
   readonly choicesMax: number;
   /** How the model writes calls of tools. */
   readonly toolFormat: ToolFormat;
+  /** How it writes its thoughts; undefined: they are content. */
+  readonly reasoningFormat: ReasoningFormat | undefined;
   readonly clock: Clock;
   /** While false, `/health` answers 503 and new requests are refused. */
   isAccepting(): boolean;
@@ -89,10 +97,10 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     generations.answer(request, reply, async (signal) => {
       const asked = parseChat(request.body, limits);
       checkModel(engine, asked.model);
-      const format = answerFormat(asked, options.toolFormat);
-      const answers = { format, areParallel: asked.areParallel };
+      const format = answerFormat(asked, options);
       const parsed = withControlTokens(asked, format);
       const text = await renderConversation(engine, parsed, signal);
+      const answers = { format, prompt: text, areParallel: asked.areParallel };
       const prompts = await preparePrompts(
         engine,
         parsed,
@@ -161,14 +169,15 @@ function renderConversation(
   return engine.renderChat(input.messages, { addGenerationPrompt, variables: withTools, signal });
 }
 
-/** How the answer is read. Without tools it is content, except in formats with channels. */
-function answerFormat({ tools }: ParsedConversation, format: ToolFormat): ToolFormat | undefined {
-  return tools.length > 0 || format === 'openai' ? format : undefined;
+/** How the answer is read. Without tools, calls are content, except in formats with channels. */
+function answerFormat({ tools }: ParsedConversation, { toolFormat, reasoningFormat }: RouteOptions): AnswerFormat {
+  const hasCalls = tools.length > 0 || toolFormat === 'openai';
+  return { tools: hasCalls ? toolFormat : undefined, reasoning: reasoningFormat };
 }
 
 /** The parser needs the control tokens around calls, which are otherwise left out of the text. */
-function withControlTokens(parsed: ParsedChat, format: ToolFormat | undefined): ParsedChat {
-  if (format === undefined || !needsControlTokens(format)) return parsed;
+function withControlTokens(parsed: ParsedChat, { tools }: AnswerFormat): ParsedChat {
+  if (tools === undefined || !needsControlTokens(tools)) return parsed;
   return { ...parsed, params: { ...parsed.params, skipSpecialTokens: false } };
 }
 

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts';
-import type { ToolFormat } from '../tools/formats.ts';
+import type { ReasoningFormat, ToolFormat } from '../tools/formats.ts';
 
 export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
@@ -17,6 +17,8 @@ export interface ServerOptions {
   readonly logDestination?: { write(line: string): void };
   /** How the model writes calls of tools; default: what its chat template asks for. */
   readonly toolFormat?: ToolFormat;
+  /** How it writes its thoughts, which become `reasoning_content`; default: by its chat template. */
+  readonly reasoningFormat?: ReasoningFormat | 'none';
   readonly clock?: Clock;
 }
 

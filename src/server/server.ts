@@ -2,7 +2,7 @@ import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { systemClock } from '../base/clock.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
-import { formatOfTemplate } from '../tools/formats.ts';
+import { formatOfTemplate, reasoningFormatOfTemplate } from '../tools/formats.ts';
 import { Connections } from './connections.ts';
 import { createHttp } from './http.ts';
 import { readableLog } from './log-format.ts';
@@ -33,8 +33,11 @@ export class Server {
     this.#engine = engine;
     this.app = createHttp({ ...full, connections: this.#connections });
     this.#connections.watch(this.app.server);
-    const toolFormat = options.toolFormat ?? formatOfTemplate(engine.model.chatTemplate ?? '');
-    registerRoutes(this.app, engine, { ...full, toolFormat, isAccepting: () => this.#isAccepting });
+    const { chatTemplate = '' } = engine.model;
+    const toolFormat = options.toolFormat ?? formatOfTemplate(chatTemplate);
+    const { reasoningFormat: given = reasoningFormatOfTemplate(chatTemplate) } = options;
+    const reasoningFormat = given === 'none' ? undefined : given;
+    registerRoutes(this.app, engine, { ...full, toolFormat, reasoningFormat, isAccepting: () => this.#isAccepting });
   }
 
   /** @returns the port; the system chooses one if `port` is 0. @throws the system's error (`EADDRINUSE`, ...). */

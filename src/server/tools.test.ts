@@ -19,6 +19,7 @@ const templates = {
   mistral: '{{ tools }}[TOOL_CALLS]',
   openai: '{{ tools }}<|channel|>',
   none: '{{ messages }}',
+  qwen3: '{% if tools %}<tool_call>{% endif %}{{ content.split("</think>") }}',
 };
 
 /** A server of a model that always gives this answer. */
@@ -199,5 +200,43 @@ describe('tools', () => {
   it('are read in the format that the server was started with', async () => {
     const { ask } = await serve('{"name": "get_weather", "parameters": {}}', 'hermes', { toolFormat: 'llama3_json' });
     expect((await ask(asking)).choices[0].message.tool_calls).toHaveLength(1);
+  });
+});
+
+describe('thoughts of a model', () => {
+  const answer = `<think>\nHm.\n</think>\n\nYes.\n${call}`;
+
+  it('are apart from the content, with and without tools', async () => {
+    const { ask, stream } = await serve(answer, 'qwen3');
+    const [{ message }] = (await ask(asking)).choices;
+    expect(message).toMatchObject({ content: 'Yes.', reasoning_content: '\nHm.\n' });
+    expect(message.tool_calls).toHaveLength(1);
+    expect(await stream(asking)).toMatchObject({ content: 'Yes.', reasoning: '\nHm.\n', reason: 'tool_calls' });
+    const [plain] = (await ask({ messages: [question] })).choices;
+    expect(plain.message).toMatchObject({ content: `Yes.\n${call}`, reasoning_content: '\nHm.\n' });
+  });
+
+  it('are content if the server was started so, or if the template has none', async () => {
+    const off = await serve('<think>Hm.</think>Yes.', 'qwen3', { reasoningFormat: 'none' });
+    expect((await off.ask({ messages: [question] })).choices[0].message.content).toBe('<think>Hm.</think>Yes.');
+    const other = await serve('<think>Hm.</think>Yes.', 'hermes');
+    expect((await other.ask({ messages: [question] })).choices[0].message.content).toBe('<think>Hm.</think>Yes.');
+  });
+
+  it('begin every answer with deepseek_r1', async () => {
+    const { ask } = await serve('Hm.</think>Yes.', 'none', { reasoningFormat: 'deepseek_r1' });
+    const [{ message }] = (await ask({ messages: [question] })).choices;
+    expect(message).toMatchObject({ content: 'Yes.', reasoning_content: 'Hm.' });
+  });
+
+  it('have an effort that the template reads', async () => {
+    const { ask, rendered } = await serve('Yes.');
+    await ask({ messages: [question], reasoning_effort: 'low' });
+    await ask({ messages: [question], reasoning_effort: 'none', chat_template_kwargs: { a: 1 } });
+    expect(rendered.map(({ options }) => options)).toEqual([
+      { reasoning_effort: 'low' },
+      { enable_thinking: false, a: 1 },
+    ]);
+    expect((await ask({ messages: [question], reasoning_effort: 'much' })).error.message).toMatch(/one of none/);
   });
 });

@@ -2,6 +2,7 @@ import { HarmonyParser } from './parse-harmony.ts';
 import { HermesParser } from './parse-hermes.ts';
 import { JsonParser } from './parse-json.ts';
 import { MistralParser } from './parse-mistral.ts';
+import { ContentParser, ThinkingParser } from './parse-thinking.ts';
 import type { AnswerParser } from './tool.ts';
 
 /** How models write calls. The names are vLLM's names of tool parsers. */
@@ -24,6 +25,29 @@ export function formatOfTemplate(template: string): ToolFormat {
   if (template.includes('<tool_call>')) return 'hermes';
   if (template.includes('<|python_tag|>') || /"parameters"\s*:/.test(template)) return 'llama3_json';
   return 'hermes';
+}
+
+/** How models write their thoughts. The names are vLLM's names of reasoning parsers; with `deepseek_r1` every answer begins with them. */
+export const reasoningFormats = ['qwen3', 'deepseek_r1'] as const;
+export type ReasoningFormat = (typeof reasoningFormats)[number];
+
+/** The format of the thoughts that a chat template leaves out of earlier answers. */
+export const reasoningFormatOfTemplate = (template: string): ReasoningFormat | undefined =>
+  template.includes('</think>') ? 'qwen3' : undefined;
+
+export interface AnswerFormat {
+  /** Undefined: calls are content. */
+  readonly tools: ToolFormat | undefined;
+  /** Undefined: thoughts are content. */
+  readonly reasoning: ReasoningFormat | undefined;
+}
+
+/** The parser for an answer to this prompt; undefined: all of it is content. */
+export function answerParser({ tools, reasoning }: AnswerFormat, prompt: string): AnswerParser | undefined {
+  const calls = tools === undefined ? undefined : parserOf(tools);
+  if (reasoning === undefined || tools === 'openai') return calls;
+  const beginsInside = reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
+  return new ThinkingParser(calls ?? new ContentParser(), { beginsInside });
 }
 
 /** Whether the template itself shows tools to the model. */

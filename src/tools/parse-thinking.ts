@@ -1,0 +1,80 @@
+import { HeldText } from './held-text.ts';
+import { readSteps } from './read-steps.ts';
+import type { AnswerParser, AnswerPart } from './tool.ts';
+
+const open = '<think>';
+const close = '</think>';
+
+/**
+ * Answers of models that think first, in tags, like Qwen 3 and DeepSeek R1. What follows is read by another parser.
+ *
+ *   <think>reasoning</think> content
+ *
+ * Some templates write the first tag into the prompt. Then the answer begins inside it.
+ */
+export class ThinkingParser implements AnswerParser {
+  readonly #rest: AnswerParser;
+  readonly #held = new HeldText();
+  #state: 'start' | 'reasoning' | 'after reasoning' | 'rest' = 'start';
+
+  constructor(rest: AnswerParser, { beginsInside }: { readonly beginsInside: boolean }) {
+    this.#rest = rest;
+    if (beginsInside) this.#state = 'reasoning';
+  }
+
+  add(text: string): AnswerPart[] {
+    this.#held.add(text);
+    return readSteps((parts) => this.#step(parts));
+  }
+
+  end(): AnswerPart[] {
+    const left = this.#held.takeAll();
+    if (this.#state === 'reasoning') return reasoningOf(left);
+    const text = this.#state === 'start' ? left : '';
+    return [...(text === '' ? [] : this.#rest.add(text)), ...this.#rest.end()];
+  }
+
+  /** Whether there may be more to read. */
+  #step(parts: AnswerPart[]): boolean {
+    const before = this.#state;
+    if (before === 'start') this.#start();
+    else if (before === 'reasoning') this.#readReasoning(parts);
+    else if (before === 'after reasoning') this.#skipSpace();
+    else if (!this.#held.isEmpty) parts.push(...this.#rest.add(this.#held.takeAll()));
+    return this.#state !== before;
+  }
+
+  /** White space in front of the tag waits, because it is content if there is no tag. */
+  #start(): void {
+    const text = this.#held.peek();
+    const begin = text.trimStart();
+    if (begin.startsWith(open)) {
+      this.#held.take(text.length - begin.length + open.length);
+      this.#state = 'reasoning';
+    } else if (!open.startsWith(begin)) this.#state = 'rest';
+  }
+
+  #readReasoning(parts: AnswerPart[]): void {
+    const { text, tag } = this.#held.takeUntil(close);
+    parts.push(...reasoningOf(text));
+    if (tag !== undefined) this.#state = 'after reasoning';
+  }
+
+  #skipSpace(): void {
+    this.#held.takeSpace();
+    if (!this.#held.isEmpty) this.#state = 'rest';
+  }
+}
+
+/** Answers without calls. */
+export class ContentParser implements AnswerParser {
+  add(text: string): AnswerPart[] {
+    return text === '' ? [] : [{ kind: 'content', text }];
+  }
+
+  end(): AnswerPart[] {
+    return [];
+  }
+}
+
+const reasoningOf = (text: string): AnswerPart[] => (text === '' ? [] : [{ kind: 'reasoning', text }]);
