@@ -6,6 +6,7 @@ import { RandomTokens } from '../random-tokens.ts';
 import { median, rounded } from '../statistics.ts';
 import { FirstTokenProbe } from '../subject/first-token-probe.ts';
 import { type OffloadingBenchOptions, withTiers } from './offloading-options.ts';
+import { whenWritten } from './when-written.ts';
 
 /** The time to the first token after a prefix whose KV is in one tier. */
 export interface TierFirstTokenRow {
@@ -47,6 +48,7 @@ export function measureTierFirstToken(
       const prompt = random.take(prefixBlocks * engine.blockSize + 1);
       const { ms } = await probe.first(prompt);
       await probe.saved(prefixBlocks);
+      await whenWritten(measured, signal);
       return { prompt, ms };
     };
     let previous = await compute();

@@ -9,6 +9,7 @@ import { RunTimes } from '../subject/run-times.ts';
 import { fillWorkload, workloadShape } from '../subject/workload.ts';
 import { type OffloadingBenchOptions, withTiers } from './offloading-options.ts';
 import { measureSlice, type PairedCost, pairedCost, type Slice } from './paired-slices.ts';
+import { whenWritten } from './when-written.ts';
 
 /** Throughput with tiers, beside that without. */
 export interface TierThroughputRow {
@@ -92,7 +93,7 @@ export function compare(
       for (const { measured, name, slices } of round % 2 === 1 ? subjects : subjects.toReversed()) {
         await sleep(PAUSE_MS);
         const run = () => runWorkload(measured, name);
-        const slice = await measureSlice(run, () => written(measured, signal));
+        const slice = await measureSlice(run, () => whenWritten(measured, signal));
         if (round > 0) slices.push(slice);
       }
       const after = countsOf(offloading);
@@ -132,18 +133,6 @@ function withEngines<T>(
   return withEngine(openEngine, first, signal, (measured) =>
     withEngines(openEngine, rest, signal, (others) => measure([measured, ...others])),
   );
-}
-
-/** The last blocks of a run are offered to the tiers a step after its last token. */
-const quietReadings = 5;
-
-/** Waits for blocks that are written in the background, so that they do not slow down the engine that runs next. */
-async function written({ engine }: MeasuredEngine, signal: AbortSignal): Promise<void> {
-  const isWriting = ([name, count]: [string, number]): boolean => name.endsWith('.openStores') && count > 0;
-  for (let quiet = 0; quiet < quietReadings; quiet++) {
-    if (Object.entries(engine.stats().transfers.counters).some(isWriting)) quiet = 0;
-    await sleep(PAUSE_MS, undefined, { signal });
-  }
 }
 
 function countsOf({ engine }: MeasuredEngine) {
