@@ -25,15 +25,14 @@ export function mapMemory(bytes: Uint8Array): Promise<boolean> {
   return new Promise((resolve) => {
     try {
       advise ??= koffi.load(null).func('madvise', 'int', ['uintptr_t', 'size_t', 'int']) as unknown as Advise;
+      // The callback keeps the memory until the call has returned.
+      advise.async(start, end - start, MADV_POPULATE_WRITE, (error, status) =>
+        resolve(error === null && status === 0 && bytes.length > 0),
+      );
     } catch {
       // The symbol is missing, for example in a statically linked Node.
       resolve(false);
-      return;
     }
-    // The callback keeps the memory until the call has returned.
-    advise.async(start, end - start, MADV_POPULATE_WRITE, (error, status) =>
-      resolve(error === null && status === 0 && bytes.length > 0),
-    );
   });
 }
 
