@@ -12,7 +12,8 @@ from gguf import GGMLQuantizationType as Type
 from gguf import LlamaFileType, TokenType
 
 from corpus import END_OF_TEXT, TURN_END, TURN_START
-from model import DemoModel, Shape
+from model import DemoModel, Shape, is_matrix
+from recipes import Recipe
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -47,7 +48,10 @@ def add_shape(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_block_count(shape.layers)
     writer.add_feed_forward_length(shape.feed_forward)
     writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.key_value_heads)
+    if shape.architecture == "llama":
+        writer.add_head_count_kv(shape.key_value_heads)
+    else:
+        add_mixers(writer, shape)
     writer.add_key_length(shape.head)
     writer.add_value_length(shape.head)
     writer.add_rope_dimension_count(shape.head)
@@ -56,17 +60,32 @@ def add_shape(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_vocab_size(shape.vocabulary)
 
 
-def load_model(checkpoint: Path, shape: Shape = Shape()) -> DemoModel:
+def add_mixers(writer: gguf.GGUFWriter, shape: Shape) -> None:
+    """Layers without key/value heads have a convolution. llama.cpp does not read the pattern of LFM 2's windows."""
+    writer.add_head_count_kv([0 if mixer == "convolution" else shape.key_value_heads for mixer in shape.mixers])
+    writer.add_shortconv_l_cache(shape.taps)
+    writer.add_sliding_window(shape.window)
+    writer.add_sliding_window_pattern([mixer == "window" for mixer in shape.mixers])
+
+
+def gguf_name(name: str, shape: Shape) -> str:
+    if name.endswith(".conv"):
+        return f"{name}.weight"
+    return "token_embd_norm.weight" if shape.architecture == "lfm2" and name == "output_norm.weight" else name
+
+
+def load_model(checkpoint: Path, shape: Shape) -> DemoModel:
     model = DemoModel(shape)
     model.load_state_dict(torch.load(checkpoint)["model"])
     return model.eval()
 
 
-def export(work: Path, target: Path, shape: Shape = Shape()) -> None:
+def export(recipe: Recipe, work: Path, target: Path) -> None:
+    shape = recipe.shape
     model = load_model(work / "checkpoint.pt", shape)
-    writer = gguf.GGUFWriter(target, "llama")
-    writer.add_name("Kvasir Demo")
-    writer.add_description("A very small storyteller, trained on text from a story grammar.")
+    writer = gguf.GGUFWriter(target, shape.architecture)
+    writer.add_name(recipe.title)
+    writer.add_description(recipe.description)
     writer.add_author("The Kvasir authors")
     writer.add_license("MIT")
     writer.add_languages(["en"])
@@ -77,10 +96,10 @@ def export(work: Path, target: Path, shape: Shape = Shape()) -> None:
     add_tokenizer(writer, work / "tokenizer.json")
     for name, weight in model.state_dict().items():
         values = weight.numpy().astype(np.float32)
-        if values.ndim == 1:
-            writer.add_tensor(name, values)
+        if is_matrix(name, weight):
+            writer.add_tensor(gguf_name(name, shape), gguf.quants.quantize(values, Type.Q8_0), raw_dtype=Type.Q8_0)
         else:
-            writer.add_tensor(name, gguf.quants.quantize(values, Type.Q8_0), raw_dtype=Type.Q8_0)
+            writer.add_tensor(gguf_name(name, shape), values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

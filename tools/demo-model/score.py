@@ -1,6 +1,6 @@
-"""Counts how often the exported file does what it is asked, on requests drawn from a seed that training never saw.
+"""Counts how often an exported file does what it is asked, on requests drawn from a seed that training never saw.
 
-    python tools/demo-model/score.py --library DIRECTORY_WITH_LIBLLAMA
+    python tools/demo-model/score.py --library DIRECTORY_WITH_LIBLLAMA [--model hybrid]
 
 Runs on llama.cpp like verify.py, greedily.
 """
@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 from chats import fact, person_name, register_chat
 from corpus import chatml
 from grammar import Tale
-from rebuild import HERE, TARGET
+from rebuild import target_of, work_of
+from recipes import RECIPES
 from verify import LlamaCpp
 
 Task = tuple[str, Callable[[str], bool]]  # prompt, whether an answer will do
@@ -85,14 +86,15 @@ TASKS: list[tuple[str, Callable[[Random], Task], int]] = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Scores the demo model.")
+    parser = argparse.ArgumentParser(description="Scores a demo model.")
     parser.add_argument("--library", type=Path, required=True)
-    parser.add_argument("--model", type=Path, default=TARGET)
-    parser.add_argument("--work", type=Path, default=HERE / "build")
+    parser.add_argument("--model", choices=RECIPES, default="demo")
+    parser.add_argument("--work", type=Path)
     parser.add_argument("--rounds", type=int, default=50)
     args = parser.parse_args()
-    tokenizer = Tokenizer.from_file(str(args.work / "tokenizer.json"))
-    llama = LlamaCpp(args.library.resolve(), args.model)
+    recipe = RECIPES[args.model]
+    tokenizer = Tokenizer.from_file(str((args.work or work_of(recipe)) / "tokenizer.json"))
+    llama = LlamaCpp(args.library.resolve(), target_of(recipe), recipe.shape)
     for what, make, length in TASKS:
         rng = Random(f"{what}-score")
         right = 0

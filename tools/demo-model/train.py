@@ -1,13 +1,12 @@
-"""Trains the demo model on the story grammar: tokenizer, phases of growing context, checkpoints, loss curve.
+"""Trains a demo model on the story grammar: tokenizer, phases of growing context, checkpoints, loss curve.
 
-Everything is a function of SEED and the step number (corpus, initial weights, learning rate), so that a run can be
+Everything is a function of the recipe's seed and the step number (corpus, initial weights, learning rate), so that a run can be
 resumed from any checkpoint, and two runs on one kind of machine agree.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,44 +15,25 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from corpus import END_OF_TEXT, TURN_END, TURN_START, documents, token_stream
-from head_start import lay_out
-from model import DemoModel, Shape, rotation
+from model import DemoModel, is_matrix, rotation
 from muon import Muon
+from recipes import DEMO, Recipe
 
-SEED = 20261120
 MATRIX_RATE, EMBEDDING_RATE = 3e-3, 2e-3  # peaks
-WARMUP_STEPS, DECAY_STEPS = 40, 430
-RATE_ENDS_STEP = 810  # where the falling rate meets zero; the run stops just before
+WARMUP_STEPS = 40
 CHECKPOINT_EVERY_STEPS = 50
 VALIDATE_EVERY_STEPS = 100
 
 
-@dataclass(frozen=True)
-class Phase:
-    steps: int
-    batch: int
-    length: int
-    mix: str
-
-
-# Short windows first, for speed. The drills in the third phase mend what the first two wear off the head start: without
-# them copying of unexpected words fades while the loss on stories still falls.
-PHASES = [
-    Phase(150, 16, 256, "practice"),
-    Phase(250, 4, 512, "practice"),
-    Phase(250, 4, 512, "drill"),
-    Phase(130, 1, 2048, "lasting"),
-    Phase(20, 1, 4096, "lasting"),
-]
-STEPS = sum(phase.steps for phase in PHASES)
-
-
 def train_tokenizer(vocabulary: int) -> Tokenizer:
-    """Byte-level BPE with GPT-2's split. All 256 bytes are tokens, so any text goes in and comes back."""
+    """Byte-level BPE with GPT-2's split. All 256 bytes are tokens, so any text goes in and comes back.
+
+    Both models have the demo model's tokenizer.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
-    source = documents("short", SEED)
+    source = documents("short", DEMO.seed)
     sample = (next(source) for _ in range(20000))
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
@@ -66,9 +46,9 @@ def train_tokenizer(vocabulary: int) -> Tokenizer:
     return tokenizer
 
 
-def rate_factor(step: int) -> float:
+def rate_factor(recipe: Recipe, step: int) -> float:
     """Warm up, stay, and for the last steps go down in a straight line to nothing."""
-    return min(1.0, (step + 1) / WARMUP_STEPS, (RATE_ENDS_STEP - step) / DECAY_STEPS)
+    return min(1.0, (step + 1) / WARMUP_STEPS, (recipe.rate_ends_step - step) / recipe.decay_steps)
 
 
 def windows(stream: np.ndarray, length: int, count: int, seed: int) -> np.ndarray:
@@ -84,20 +64,20 @@ def windows(stream: np.ndarray, length: int, count: int, seed: int) -> np.ndarra
     return np.stack(rows).astype(np.int64)
 
 
-def phase_data(index: int, tokenizer: Tokenizer) -> np.ndarray:
-    phase = PHASES[index]
+def phase_data(recipe: Recipe, index: int, tokenizer: Tokenizer) -> np.ndarray:
+    phase = recipe.phases[index]
     count = phase.steps * phase.batch
     spare = 2.0 if phase.mix == "lasting" else 1.0  # skipped to reach the next document's start
-    stream = token_stream(phase.mix, SEED + 1 + index, int(count * phase.length * (1 + spare)) + 20000, tokenizer)
-    return windows(stream, phase.length, count, SEED + index)
+    stream = token_stream(phase.mix, recipe.seed + 1 + index, int(count * phase.length * (1 + spare)) + 20000, tokenizer)
+    return windows(stream, phase.length, count, recipe.seed + index)
 
 
 def optimizers(model: DemoModel) -> list[torch.optim.Optimizer]:
-    """Muon turns the matrices, AdamW the embedding and the norms: far fewer tokens to the same loss than AdamW alone."""
-    matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "token_embd" not in name]
-    norms = [p for p in model.parameters() if p.dim() == 1]
+    """Muon turns the matrices, AdamW the embedding, the norms and the taps of convolutions: far fewer tokens to the same loss than AdamW alone."""
+    matrices = [p for name, p in model.named_parameters() if is_matrix(name, p) and "token_embd" not in name]
+    others = [p for name, p in model.named_parameters() if not is_matrix(name, p)]
     embedding = [model.token_embd.weight]
-    groups = [{"params": embedding, "weight_decay": 0.01}, {"params": norms, "weight_decay": 0.0}]
+    groups = [{"params": embedding, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
     return [
         Muon(matrices, lr=MATRIX_RATE),
         torch.optim.AdamW(groups, lr=EMBEDDING_RATE, betas=(0.9, 0.95)),
@@ -118,10 +98,11 @@ def validation_loss(model: DemoModel, rows: torch.Tensor) -> float:
 class Run:
     """A model and its optimizers at a certain step; what a checkpoint holds."""
 
-    def __init__(self, shape: Shape):
-        torch.manual_seed(SEED)
-        self.model = DemoModel(shape)
-        lay_out(self.model)
+    def __init__(self, recipe: Recipe):
+        torch.manual_seed(recipe.seed)
+        self.recipe = recipe
+        self.model = DemoModel(recipe.shape)
+        recipe.lay_out(self.model)
         self.optimizers = optimizers(self.model)
         self.step, self.tokens, self.seconds = 0, 0, 0.0
 
@@ -143,7 +124,7 @@ class Run:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for opt, peak in zip(self.optimizers, (MATRIX_RATE, EMBEDDING_RATE)):
             for group in opt.param_groups:
-                group["lr"] = peak * rate_factor(self.step)
+                group["lr"] = peak * rate_factor(self.recipe, self.step)
             opt.step()
             opt.zero_grad(set_to_none=True)
         self.step += 1
@@ -159,35 +140,35 @@ def start_curve(path: Path, first: int) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def train(work: Path, curve: Path, shape: Shape = Shape()) -> None:
+def train(recipe: Recipe, work: Path, curve: Path) -> None:
     """Writes tokenizer.json and checkpoints under `work`, the loss of every tenth step to `curve`."""
     work.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(shape.vocabulary)
+    tokenizer = train_tokenizer(recipe.shape.vocabulary)
     tokenizer.save(str(work / "tokenizer.json"))
-    held_out = token_stream("short", SEED - 1, 100_000, tokenizer)
-    validation = torch.from_numpy(windows(held_out, 512, 48, SEED - 1))
-    run, checkpoint = Run(shape), work / "checkpoint.pt"
+    held_out = token_stream("short", DEMO.seed - 1, 100_000, tokenizer)  # the same text for both models
+    validation = torch.from_numpy(windows(held_out, 512, 48, DEMO.seed - 1))
+    run, checkpoint = Run(recipe), work / "checkpoint.pt"
     if checkpoint.exists():
         run.load(checkpoint)
     start_curve(curve, run.step)
     recent: list[float] = []
     phase_end = 0
-    for index, phase in enumerate(PHASES):
+    for index, phase in enumerate(recipe.phases):
         phase_begin, phase_end = phase_end, phase_end + phase.steps
         if phase_end <= run.step:
             continue
-        data = torch.from_numpy(phase_data(index, tokenizer))
+        data = torch.from_numpy(phase_data(recipe, index, tokenizer))
         while run.step < phase_end:
             row = (run.step - phase_begin) * phase.batch
             recent.append(run.learn(data[row : row + phase.batch]))
-            validate = run.step % VALIDATE_EVERY_STEPS == 0 or run.step == STEPS
+            validate = run.step % VALIDATE_EVERY_STEPS == 0 or run.step == recipe.steps
             if run.step % 10 == 0 or validate:
                 held = f"{validation_loss(run.model, validation):.4f}" if validate else ""
-                rate = f"{rate_factor(run.step - 1):.3f}"
+                rate = f"{rate_factor(recipe, run.step - 1):.3f}"
                 line = f"{run.step},{run.tokens},{phase.length},{rate},{np.mean(recent):.4f},{held},{run.seconds:.0f}"
                 with curve.open("a") as file:
                     file.write(line + "\n")
                 print(line, flush=True)
                 recent = []
-            if run.step % CHECKPOINT_EVERY_STEPS == 0 or run.step == STEPS:
+            if run.step % CHECKPOINT_EVERY_STEPS == 0 or run.step == recipe.steps:
                 run.save(checkpoint)

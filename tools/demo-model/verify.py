@@ -1,6 +1,6 @@
-"""Checks the exported file against llama.cpp: same tokens for any text, same greedy continuation as PyTorch.
+"""Checks an exported file against llama.cpp: same tokens for any text, same greedy continuation as PyTorch.
 
-    python tools/demo-model/verify.py --library DIRECTORY_WITH_LIBLLAMA
+    python tools/demo-model/verify.py --library DIRECTORY_WITH_LIBLLAMA [--model hybrid]
 
 The directory holds libllama and libggml as shared libraries; the npm package @node-llama-cpp/linux-x64 has one
 (`bins/linux-x64`). Only functions of the C interface are called, and parameter structs are passed as large opaque blocks
@@ -22,8 +22,10 @@ from tokenizers import Tokenizer
 
 from chats import scrawl
 from corpus import documents
+from export import gguf_name
 from model import DemoModel, Shape, rotation
-from rebuild import HERE, TARGET
+from rebuild import target_of, work_of
+from recipes import RECIPES
 
 
 class Opaque(ctypes.Structure):
@@ -36,8 +38,21 @@ class Batch(ctypes.Structure):
     _fields_ = [("n_tokens", ctypes.c_int32), ("pointers", ctypes.c_void_p * 6)]
 
 
+def set_windows(model: int, shape: Shape) -> None:
+    """llama.cpp gives LFM 2's window to all layers with attention. This sets its flags of the loaded model.
+
+    llama_hparams: swa_type = 1, n_swa = window, another number, is_swa[512]; all uint32.
+    """
+    words = (ctypes.c_uint32 * 0x1000).from_address(model)
+    flags = [int(mixer != "convolution") for mixer in shape.mixers]
+    found = [at for at in range(len(words) - 3 - shape.layers) if [*words[at : at + 2], *words[at + 3 : at + 3 + shape.layers]] == [1, shape.window, *flags]]  # fmt: skip
+    assert len(found) == 1, f"the flags of windows are at {len(found)} places"
+    for layer, mixer in enumerate(shape.mixers):
+        words[found[0] + 3 + layer] = int(mixer == "window")
+
+
 class LlamaCpp:
-    def __init__(self, library: Path, model_path: Path):
+    def __init__(self, library: Path, model_path: Path, shape: Shape):
         ggml = [ctypes.CDLL(sorted(glob.glob(f"{library}/{name}*.so*"))[0], ctypes.RTLD_GLOBAL) for name in ("libggml-base", "libggml.")]  # fmt: skip
         self.lib = lib = ctypes.CDLL(sorted(glob.glob(f"{library}/libllama.*"))[0])
         self.silence = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
@@ -50,6 +65,8 @@ class LlamaCpp:
         lib.llama_batch_get_one.restype = Batch
         model = lib.llama_model_load_from_file(str(model_path).encode(), lib.llama_model_default_params())
         assert model, "llama.cpp did not load the file"
+        if shape.architecture == "lfm2":
+            set_windows(model, shape)
         self.model = ctypes.c_void_p(model)
         self.vocab = ctypes.c_void_p(lib.llama_model_get_vocab(self.model))
 
@@ -79,11 +96,12 @@ class LlamaCpp:
         return out
 
 
-def model_from_gguf(path: Path) -> DemoModel:
+def model_from_gguf(path: Path, shape: Shape) -> DemoModel:
     """The weights as the file has them, rounding included."""
-    model = DemoModel(Shape())
+    model = DemoModel(shape)
     tensors = {t.name: gguf.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(path).tensors}
-    model.load_state_dict({name: torch.from_numpy(np.array(values)) for name, values in tensors.items()})
+    names = {gguf_name(name, shape): name for name in model.state_dict()}
+    model.load_state_dict({names[name]: torch.from_numpy(np.array(values)) for name, values in tensors.items()})
     return model.eval()
 
 
@@ -127,17 +145,18 @@ PROMPTS = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Checks the demo model against llama.cpp.")
+    parser = argparse.ArgumentParser(description="Checks a demo model against llama.cpp.")
     parser.add_argument("--library", type=Path, required=True)
-    parser.add_argument("--model", type=Path, default=TARGET)
-    parser.add_argument("--work", type=Path, default=HERE / "build")
+    parser.add_argument("--model", choices=RECIPES, default="demo")
+    parser.add_argument("--work", type=Path)
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--rounds", type=int, default=3000)
     args = parser.parse_args()
-    tokenizer = Tokenizer.from_file(str(args.work / "tokenizer.json"))
-    llama = LlamaCpp(args.library.resolve(), args.model)
+    recipe = RECIPES[args.model]
+    tokenizer = Tokenizer.from_file(str((args.work or work_of(recipe)) / "tokenizer.json"))
+    llama = LlamaCpp(args.library.resolve(), target_of(recipe), recipe.shape)
     check_tokenizer(tokenizer, llama, args.rounds)
-    model = model_from_gguf(args.model)
+    model = model_from_gguf(target_of(recipe), recipe.shape)
     stop = {0, 2}
     for prompt in PROMPTS:
         ids = tokenizer.encode(prompt).ids
