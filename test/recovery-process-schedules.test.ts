@@ -7,7 +7,7 @@ import { mkdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Prng } from '../src/base/prng.ts';
-import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
+import { fullAttention, neededTokens } from '../src/cli/proof/needed-tokens.ts';
 import { keysOf, readFingerprint } from '../src/cli/proof/stored-blocks.ts';
 import { createEngine } from '../src/compose.ts';
 import type { FaultPlan } from '../src/connector/fault/fault-rules.ts';
@@ -141,10 +141,11 @@ async function run(
   const arrived = await faults.arrived();
   const reference = requests.map(({ prompt }, i) => ({
     tokenCount: prompt.length,
-    keys: keysOf(prompt as number[], blockSize, fingerprint, cacheSalt),
+    keys: [keysOf(prompt as number[], blockSize, fingerprint, cacheSalt)],
     outputTokens: outputs[i]!.tokens.length,
+    available: arrived,
   }));
-  expect(after.computedTokens - before.computedTokens, 'I3').toBe(neededTokens(reference, arrived, blockSize));
+  expect(after.computedTokens - before.computedTokens, 'I3').toBe(neededTokens(reference, fullAttention(blockSize)));
   return { isCompared, failed, arrived: arrived.size };
 }
 

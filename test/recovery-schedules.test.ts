@@ -9,13 +9,12 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
 import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
-import { keysOf } from '../src/cli/proof/stored-blocks.ts';
-import { digestHexOfKey, groupOfKey } from '../src/connector/block-key.ts';
+import { keysInGroups } from '../src/cli/proof/stored-blocks.ts';
+import { groupOfKey } from '../src/connector/block-key.ts';
 import { createGroup } from '../src/kv/create-group.ts';
 import { KvCache } from '../src/kv/kv-cache.ts';
 import { ExternalKv } from '../src/scheduler/external-kv.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
-import { neededInGroups } from './support/needed-in-groups.ts';
 import { plant, plantedBugs } from './support/planted-bugs.ts';
 import { randomFaults, randomRequests } from './support/random-schedules.ts';
 import {
@@ -202,36 +201,22 @@ class Workload {
     if (isRegular && hasOneGroup) expect(recomputedTokens, 'I3').toBeLessThanOrEqual(result.failedBlocks * blockSize);
     // In a small pool, a block may be evicted before the next request that has it arrives.
     const isCompared = isRegular && schedule.blocks === undefined && (hasOneGroup || schedule.isSequential === true);
-    const minimum = hasOneGroup ? this.#minimum(result) : this.#minimumInGroups(result);
+    const minimum = this.#minimum(result);
     if (!isCompared) return { result, isCompared, comparedBlocks };
     expect(computedTokens, 'I3').toBe(minimum);
     return { result, isCompared, comparedBlocks };
   }
 
-  #minimum({ arrived, completions }: RunResult): number {
-    const { fingerprint } = this.#harness.identities[0]!;
-    const requests = this.#requests.map(({ prompt }, i) => ({
-      tokenCount: prompt.length,
-      keys: keysOf(prompt as number[], blockSize, fingerprint),
-      outputTokens: completions[i]!.tokens.length,
-    }));
-    return neededTokens(requests, arrived, blockSize);
-  }
-
-  #minimumInGroups({ arrivedAtEnd, completions }: RunResult): number {
+  /** With one group, requests run at the same time, so blocks that one of them has loaded are available to all. */
+  #minimum({ arrived, arrivedAtEnd, completions }: RunResult): number {
     const { identities, groups } = this.#harness;
-    const { fingerprint } = identities[0]!;
-    const digestsOf = (prompt: readonly number[], tokens: number): string[] =>
-      keysOf(prompt, tokens, fingerprint).map(digestHexOfKey);
     const requests = this.#requests.map(({ prompt }, i) => ({
       tokenCount: prompt.length,
-      keys: groups.map((spec, group) =>
-        digestsOf(prompt as number[], spec.blockSize).map((digest) => `${group}-${digest}`),
-      ),
+      keys: keysInGroups(prompt as number[], groups, identities[0]!.fingerprint),
       outputTokens: completions[i]!.tokens.length,
-      arrived: arrivedAtEnd[i]!,
+      available: groups.length === 1 ? arrived : arrivedAtEnd[i]!,
     }));
-    return neededInGroups(requests, groups);
+    return neededTokens(requests, groups);
   }
 }
 

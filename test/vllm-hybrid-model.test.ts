@@ -6,8 +6,8 @@
  * `src/scheduler/vllm-hybrid.test.ts` has the same tests with states and other block sizes, on the simulator's model.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
-import { inAllGroups, keysOf } from '../src/cli/proof/stored-blocks.ts';
+import { neededTokens, type ReferenceGroup } from '../src/cli/proof/needed-tokens.ts';
+import { keysInGroups } from '../src/cli/proof/stored-blocks.ts';
 import type { BlockKey } from '../src/connector/block-key.ts';
 import { groupOfKey } from '../src/connector/block-key.ts';
 import type { LoadMode } from '../src/connector/connector.ts';
@@ -18,7 +18,11 @@ import { blockSize, RecoveryHarness, type RunOptions, type RunResult } from './s
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const window = 128;
-const windows = [Number.POSITIVE_INFINITY, window, window];
+const groups: readonly ReferenceGroup[] = [
+  { kind: 'full', blockSize },
+  { kind: 'window', window, blockSize },
+  { kind: 'window', window, blockSize },
+];
 const blocks = 100;
 const requests = [1, 2].map((seed) => ({
   prompt: [...promptOf(blocks * blockSize, seed, 250)],
@@ -31,7 +35,8 @@ let harness: RecoveryHarness;
 let reference: RunResult;
 /** All full blocks of both prompts. */
 let all: StoredBlocks;
-let keys: readonly (readonly BlockKey[])[];
+/** By prompt and KV group. */
+let keys: readonly (readonly (readonly BlockKey[])[])[];
 
 beforeAll(async () => {
   const path = folder.file('hybrid.gguf');
@@ -50,7 +55,7 @@ beforeAll(async () => {
   reference = await harness.run({ requests, scheduler, isSequential: true });
   const store = { mode: 'async' as const, maxBytes: 64 << 20 };
   all = (await harness.run({ requests, scheduler, isSequential: true, store })).stored;
-  keys = requests.map(({ prompt }) => keysOf(prompt, blockSize, harness.identities[0]!.fingerprint));
+  keys = requests.map(({ prompt }) => keysInGroups(prompt, groups, harness.identities[0]!.fingerprint));
 });
 afterAll(async () => {
   await harness.close();
@@ -64,7 +69,7 @@ function run(
   mode: LoadMode,
   options: Partial<RunOptions> = {},
 ): Promise<RunResult> {
-  const kept = new Set(keys.flatMap((ofPrompt) => inAllGroups(ofPrompt.slice(0, first), windows)));
+  const kept = new Set(keys.flatMap((ofPrompt) => ofPrompt.flatMap((ofGroup) => ofGroup.slice(0, first))));
   const stored = all.map((ofRank) => new Map([...ofRank].filter(([key]) => kept.has(key))));
   const rules = corrupt === undefined ? [] : [faultRule({ fault: 'bitFlip', keys: [corrupt] })];
   const faults = [{ seed: 1, rules }];
@@ -72,8 +77,7 @@ function run(
   return harness.run({ requests, scheduler, loadTimeoutMs: 20_000, store, ...options });
 }
 
-const keyAt = (prompt: number, group: number, index: number): BlockKey =>
-  inAllGroups([keys[prompt]![index]!], windows)[group]!;
+const keyAt = (prompt: number, group: number, index: number): BlockKey => keys[prompt]![group]![index]!;
 
 /** Tokens, logprobs and texts are those of the run without a store. */
 function expectSame(result: RunResult, prompts = [0, 1]): void {
@@ -90,14 +94,9 @@ function expectSame(result: RunResult, prompts = [0, 1]): void {
 }
 
 function minimumOf(prompt: number, first: number, lost: readonly BlockKey[] = []): number {
-  const available = new Set<string>(inAllGroups(keys[prompt]!.slice(0, first), windows));
+  const available = new Set<string>(keys[prompt]!.flatMap((ofGroup) => ofGroup.slice(0, first)));
   for (const key of lost) available.delete(key);
-  return neededTokens(
-    [{ tokenCount: blocks * blockSize, keys: keys[prompt]!, outputTokens: 3 }],
-    available,
-    blockSize,
-    windows,
-  );
+  return neededTokens([{ tokenCount: blocks * blockSize, keys: keys[prompt]!, outputTokens: 3, available }], groups);
 }
 
 it('a hit at every block boundary of a prompt of three windows: the tokens after the hit are computed, with the same output', async () => {

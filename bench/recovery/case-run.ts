@@ -2,8 +2,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { JsonObject } from '../../src/base/json.ts';
 import type { Prng } from '../../src/base/prng.ts';
-import { type GroupWindows, neededTokens } from '../../src/cli/proof/needed-tokens.ts';
-import { inAllGroups } from '../../src/cli/proof/stored-blocks.ts';
+import { longestBlock, neededTokens, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
 import { BlockStore, type StoredBlock } from './block-store.ts';
 import { type Completion, complete } from './completion.ts';
 import { type Fault, mountSmallDisk, unmount } from './faults.ts';
@@ -31,10 +30,9 @@ export interface CaseOptions extends CaseShape {
   /** A store with every full block of requests and probes, for this number of ranks. */
   readonly filled: BlockStore;
   readonly filledBytes: number;
-  /** The key of every full block of a prompt in the first KV group. */
-  keysOf(prompt: readonly number[]): readonly string[];
-  readonly blockSize: number;
-  readonly windows: GroupWindows;
+  /** By KV group, the key of every full block of a prompt. */
+  keysOf(prompt: readonly number[]): readonly (readonly string[])[];
+  readonly groups: readonly ReferenceGroup[];
   /** Flags of `kvasir serve`, the model among them. */
   readonly serverArgs: readonly string[];
   /** The folder for the copy of the store; removed afterwards. */
@@ -150,10 +148,10 @@ class CaseRun {
 
   /** Damages blocks of the prompts, not of probes or of generated text: requests load only the former. */
   async #damage(): Promise<readonly StoredBlock[]> {
-    const { fault, prng, requests, keysOf, windows } = this.#options;
+    const { fault, prng, requests, keysOf } = this.#options;
     if (fault.damage === undefined) return [];
     const { how, part } = fault.damage;
-    const keys = new Set(requests.flatMap(({ prompt }) => inAllGroups(keysOf(prompt), windows)));
+    const keys = new Set(requests.flatMap(({ prompt }) => keysOf(prompt).flat()));
     const blocks = (await this.#store.blocks()).filter(({ key }) => keys.has(key));
     const chosen = blocks.filter(() => prng.chance(part));
     if (chosen.length === 0) chosen.push(prng.pick(blocks));
@@ -193,8 +191,8 @@ class CaseRun {
 
   /** All requests at once; one after the other if the minimum depends on their order. */
   async #completeAll(): Promise<PromiseSettledResult<Completion>[]> {
-    const { requests, windows } = this.#options;
-    if (windows.length === 1) return Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
+    const { requests, groups } = this.#options;
+    if (groups.length === 1) return Promise.allSettled(requests.map((request, i) => this.#complete(request, i)));
     const outcomes: PromiseSettledResult<Completion>[] = [];
     for (const [i, request] of requests.entries())
       outcomes.push(...(await Promise.allSettled([this.#complete(request, i)])));
@@ -262,24 +260,25 @@ class CaseRun {
   }
 
   async #minimum(damaged: readonly StoredBlock[], done: readonly (Completion | undefined)[]): Promise<number> {
-    const { fault, requests, blockSize, windows, keysOf } = this.#options;
+    const { fault, requests, groups, keysOf } = this.#options;
     const available = await this.#available(damaged);
     const asked = requests.map(({ prompt, maxTokens }) => ({
       tokenCount: prompt.length,
       keys: keysOf(prompt),
       outputTokens: maxTokens,
+      available,
     }));
-    const base = neededTokens(asked, available, blockSize, windows);
+    const base = neededTokens(asked, groups);
     if (fault.loss !== 'memory') return base;
     return requests.reduce((total, _, i) => total + this.#repeated(i, done[i]), base);
   }
 
   /** The blocks of the prompts that the server can load: from the bench's damage, or from the records of the connector. */
   async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
-    const { fault, requests, keysOf, ranks, windows } = this.#options;
+    const { fault, requests, keysOf, ranks } = this.#options;
     if (fault.loss === 'everything') return new Set();
     if (fault.loss === 'recorded') return readArrived(this.#recordFolder, ranks);
-    const available = new Set(requests.flatMap(({ prompt }) => inAllGroups(keysOf(prompt), windows)));
+    const available = new Set(requests.flatMap(({ prompt }) => keysOf(prompt).flat()));
     if (fault.loss === 'damaged') for (const { key } of damaged) available.delete(key);
     return available;
   }
@@ -290,11 +289,11 @@ class CaseRun {
 
   /** The largest number of tokens that the request recomputes after the death of a rank. */
   #repeated(index: number, completion: Completion | undefined): number {
-    const { requests, blockSize } = this.#options;
+    const { requests, groups } = this.#options;
     const { prompt, maxTokens } = requests[index]!;
     const seen = this.#seenAtLoss?.[index];
     if (completion === undefined || seen === undefined || seen === maxTokens) return 0;
-    return repeatedAfterLoss(prompt.length, seen, blockSize);
+    return repeatedAfterLoss(prompt.length, seen, longestBlock(groups));
   }
 }
 

@@ -6,7 +6,7 @@ import { Command, Option } from 'commander';
 import { bytesFlag, integerFrom, numberFlag } from '../../src/cli/args.ts';
 import type { CliContext, ExitCode } from '../../src/cli/context.ts';
 import { demoModelPath } from '../../src/cli/package-files.ts';
-import { readGroupWindows } from '../../src/cli/proof/group-windows.ts';
+import { readModelGroups } from '../../src/cli/proof/model-groups.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { interrupted } from '../errors.ts';
@@ -54,7 +54,7 @@ export function recoveryCommand(context: CliContext, exit: (code: ExitCode) => v
     .option('--kv-cache-memory <bytes>', 'size of the KV pool, like 2GiB', bytesFlag)
     .option(
       '--requests <n>',
-      'requests, which arrive at once (with sliding windows, one after the other)',
+      'requests, which arrive at once (with sliding windows or states, one after the other)',
       integerFrom(1, 256),
       12,
     )
@@ -104,7 +104,7 @@ async function measure(
 ): Promise<ExitCode> {
   const model = flags.model ?? demoModelPath();
   const { vocabSize } = readModelConfig(await readGguf(model));
-  const windows = await readGroupWindows(model, flags.blockSize);
+  const groups = await readModelGroups(model, flags.blockSize);
   const options = {
     workload: {
       seed: flags.seed,
@@ -116,8 +116,7 @@ async function measure(
       vocabSize,
     },
     faults: { part: Math.min(1, Math.max(0, flags.part)), slowMs: flags.slowMs, downSeconds: flags.downSeconds },
-    blockSize: flags.blockSize,
-    windows,
+    groups,
     serverArgs: serverArgsOf(model, flags),
     folder,
     modes: flags.mode === undefined ? (['sync', 'async'] as const) : [flags.mode],
@@ -143,7 +142,7 @@ async function measure(
   const summary = summarize(rows);
   const table = flags.markdown ? `${markdownTable(summary)}\n` : textTable(summary);
   (flags.json ? context.stderr : context.stdout).write(
-    `\n${titleOf(model, flags, windows.length > 1)}\n\n${table}\n${notes}`,
+    `\n${titleOf(model, flags, groups.length > 1)}\n\n${table}\n${notes}`,
   );
   if (flags.json) context.stdout.write(`${JSON.stringify({ rows })}\n`);
   return rows.some(isBroken) ? 1 : 0;
@@ -161,10 +160,10 @@ function serverArgsOf(model: string, { threads, blockSize, kvCacheMemory, reques
   ];
 }
 
-function titleOf(model: string, flags: RecoveryFlags, hasWindows: boolean): string {
+function titleOf(model: string, flags: RecoveryFlags, isSequential: boolean): string {
   const { requests, prefixes, prefixLen, promptLen, genLen, seed, part } = flags;
   return (
-    `${basename(model)}, ${flags.threads ?? availableParallelism()} threads, seed ${seed}: ${requests} requests ${hasWindows ? 'one after the other' : 'at once'} ` +
+    `${basename(model)}, ${flags.threads ?? availableParallelism()} threads, seed ${seed}: ${requests} requests ${isSequential ? 'one after the other' : 'at once'} ` +
     `with ${prefixes} prefixes, ${prefixLen} + ${promptLen} -> ${genLen} tokens; faults damage ${part * 100} % of the stored blocks`
   );
 }

@@ -1,8 +1,8 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Prng } from '../../src/base/prng.ts';
-import type { GroupWindows } from '../../src/cli/proof/needed-tokens.ts';
-import { inAllGroups, keysOf, readFingerprint } from '../../src/cli/proof/stored-blocks.ts';
+import { longestBlock, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
+import { keysInGroups, readFingerprint } from '../../src/cli/proof/stored-blocks.ts';
 import { BlockStore } from './block-store.ts';
 import { type CaseRow, type LoadMode, runCase } from './case-run.ts';
 import { type Completion, complete } from './completion.ts';
@@ -21,9 +21,8 @@ import {
 export interface MatrixOptions {
   readonly workload: WorkloadOptions;
   readonly faults: FaultSettings;
-  readonly blockSize: number;
-  /** Of the model's KV groups. With a window, requests run one after the other, because the minimum depends on their order. */
-  readonly windows: GroupWindows;
+  /** The model's KV groups. With more than one, requests run one after the other, because the minimum depends on their order. */
+  readonly groups: readonly ReferenceGroup[];
   /** Flags of `kvasir serve`, the model among them. */
   readonly serverArgs: readonly string[];
   readonly modes: readonly LoadMode[];
@@ -53,7 +52,11 @@ const probesAfterFault = (downSeconds: number): number => 10 + 3 * Math.min(30, 
 export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Promise<CaseRow[]> {
   const workloads = { greedy: workloadOf(options.workload, 'greedy'), seeded: workloadOf(options.workload, 'seeded') };
   const { downSeconds } = options.faults;
-  const probes = probesOf(options.workload, downSeconds + probesAfterFault(downSeconds), 2 * options.blockSize + 1);
+  const probes = probesOf(
+    options.workload,
+    downSeconds + probesAfterFault(downSeconds),
+    2 * longestBlock(options.groups) + 1,
+  );
   const faults = [undisturbed, ...faultsOf(options.faults)].filter(
     ({ name }) => name === undisturbed.name || options.only?.test(name) !== false,
   );
@@ -77,9 +80,8 @@ export async function runMatrix(options: MatrixOptions, signal: AbortSignal): Pr
             probes,
             filled: prepared.store,
             filledBytes: prepared.storeBytes,
-            keysOf: memoized((prompt) => keysOf(prompt, options.blockSize, prepared.fingerprint)),
-            blockSize: options.blockSize,
-            windows: options.windows,
+            keysOf: memoized((prompt) => keysInGroups(prompt, options.groups, prepared.fingerprint)),
+            groups: options.groups,
             serverArgs: options.serverArgs,
             folder: join(options.folder, `case-${rows.length}-${ranks}`),
             prng: prng.fork(),
@@ -102,7 +104,7 @@ export interface PreparedRequests {
 
 /** Computes every request on a server without a store, and again on a server that stores all blocks. */
 export async function prepare(
-  { serverArgs, folder, blockSize, windows }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'blockSize' | 'windows'>,
+  { serverArgs, folder, groups }: Pick<MatrixOptions, 'serverArgs' | 'folder' | 'groups'>,
   ranks: number,
   { workloads, probes }: PreparedRequests,
   signal: AbortSignal,
@@ -126,9 +128,7 @@ export async function prepare(
   const store = new BlockStore(path);
   const fingerprint = await readFingerprint(path);
   const wanted = new Set<string>(
-    [...workloads.greedy, ...probes].flatMap(({ prompt }) =>
-      inAllGroups(keysOf(prompt, blockSize, fingerprint), windows),
-    ),
+    [...workloads.greedy, ...probes].flatMap(({ prompt }) => keysInGroups(prompt, groups, fingerprint).flat()),
   );
   const blocks = await store.blocks();
   const stored = blocks.filter(({ key }) => wanted.has(key)).length;
@@ -152,10 +152,8 @@ async function onServer<T>(
 const completeAll = (origin: string, requests: readonly WorkloadRequest[], signal: AbortSignal) =>
   Promise.all(requests.map((request) => complete(request, { origin: () => Promise.resolve(origin), signal })));
 
-function memoized(
-  of: (prompt: readonly number[]) => readonly string[],
-): (prompt: readonly number[]) => readonly string[] {
-  const known = new Map<readonly number[], readonly string[]>();
+function memoized<T>(of: (prompt: readonly number[]) => T): (prompt: readonly number[]) => T {
+  const known = new Map<readonly number[], T>();
   return (prompt) => {
     const keys = known.get(prompt) ?? of(prompt);
     known.set(prompt, keys);

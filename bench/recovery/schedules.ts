@@ -10,10 +10,7 @@ import { RestartableServer, storeArgs } from './server-process.ts';
 import { type SamplingName, samplingNames, type WorkloadRequest, workloadOf } from './workload.ts';
 
 export interface ScheduleOptions
-  extends Pick<
-    MatrixOptions,
-    'workload' | 'blockSize' | 'windows' | 'serverArgs' | 'folder' | 'onProgress' | 'modes' | 'ranks'
-  > {
+  extends Pick<MatrixOptions, 'workload' | 'groups' | 'serverArgs' | 'folder' | 'onProgress' | 'modes' | 'ranks'> {
   readonly schedules: number;
   readonly seed: number;
 }

@@ -21,7 +21,7 @@ const scenario = new Scenario({
   folder,
   engine: { model: 'models/kvasir-demo.gguf', threads: 1, kvCacheMemory: 64 << 20 },
   blockSize: 16,
-  windows: fullAttention,
+  groups: fullAttention(16),
   runProcess: (name, order) =>
     runStageProcess(name, order, new AbortController().signal, {
       path: join('dist', 'src', 'main.js'),

@@ -93,17 +93,42 @@ it('the demo with a model with windows shows for each KV group what was lost and
   expect(code, stdout + stderr).toBe(0);
   const rows = (JSON.parse(stdout) as { stages: StageRow[] }).stages;
   const groupsOf = (stage: string) => rows.find(({ name }) => name === stage)?.groups;
-  const nothing = { window: 48, lost: 0, recomputed: 0 };
-  expect(groupsOf('a hole in the middle')).toEqual([{ lost: 16, recomputed: 16 }, nothing, nothing]);
-  expect(groupsOf('two ranks, other blocks')).toEqual([{ lost: 48, recomputed: 48 }, nothing, nothing]);
-  const window = { window: 48, lost: 32, recomputed: 32 };
-  expect(groupsOf('the last window')).toEqual([{ lost: 0, recomputed: 0 }, window, window]);
+  const nothing = { kind: 'window', window: 48, lost: 0, recomputed: 0 };
+  expect(groupsOf('a hole in the middle')).toEqual([{ kind: 'full', lost: 16, recomputed: 16 }, nothing, nothing]);
+  expect(groupsOf('two ranks, other blocks')).toEqual([{ kind: 'full', lost: 48, recomputed: 48 }, nothing, nothing]);
+  const window = { kind: 'window', window: 48, lost: 32, recomputed: 32 };
+  expect(groupsOf('the last window')).toEqual([{ kind: 'full', lost: 0, recomputed: 0 }, window, window]);
   for (const { computed, minimum, recomputed, repairMinimum } of rows)
     expect({ computed, recomputed }).toEqual({ computed: minimum, recomputed: repairMinimum });
   // A lost block costs its tokens: the window in front of it is loaded.
   expect(rows.find(({ name }) => name === 'a hole in the middle')?.recomputed).toBe(16);
   expect(rows.find(({ name }) => name === 'the last window')?.recomputed).toBe(32);
   models.remove();
+});
+
+it('the demo with a hybrid model: a lost state costs the tokens since the checkpoint before it', async () => {
+  const models = temporaryFolder();
+  const model = models.file('hybrid.gguf');
+  const shape = { layers: 6, stateLayers: [0, 3], window: 64, windowLayers: [1, 4] };
+  await writeTinyModel(model, { architecture: 'lfm2', type: 'Q8_0', ...shape });
+  const { code, stdout, stderr } = await run(['--model', model, '--json']);
+  models.remove();
+  expect(code, stdout + stderr).toBe(0);
+  const rows = (JSON.parse(stdout) as { stages: StageRow[] }).stages;
+  const row = (stage: string): StageRow => rows.find(({ name }) => name === stage)!;
+  for (const { name, computed, minimum, recomputed, repairMinimum } of rows)
+    expect({ name, computed, recomputed }).toEqual({ name, computed: minimum, recomputed: repairMinimum });
+  expect(row('a hole in the middle').groups.map(({ kind, lost }) => [kind, lost])).toEqual([
+    ['full', 16],
+    ['window', 0],
+    ['state', 0],
+  ]);
+  expect(row('the last window').groups[1]).toEqual({ kind: 'window', window: 64, lost: 32, recomputed: 32 });
+  for (const stage of ['the last state, sync', 'the last state, async']) {
+    expect(row(stage).groups[2]).toEqual({ kind: 'state', lost: 64, recomputed: 64 });
+    expect(row(stage).recomputed).toBe(2 * 32);
+  }
+  expect(row('restarted, disk tier').loaded).toBe(row('decode').loaded);
 });
 
 it('the demo prints the difference and exits with 1 when a stage generates another text', async () => {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { neededTokens } from '../../src/cli/proof/needed-tokens.ts';
+import { fullAttention, neededTokens } from '../../src/cli/proof/needed-tokens.ts';
 import { buildCommand, killCommands, run, serve, smallPool } from '../support/cli-process.ts';
 import { plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
@@ -101,8 +101,9 @@ function answerOf(body: string, isStream: boolean): Answer {
 /** The minimum of computed tokens for a prompt with all blocks stored but these, and 40 output tokens. */
 function needed(promptTokens: number, missing: readonly number[] | 'all'): number {
   const keys = Array.from({ length: Math.floor(promptTokens / BLOCK) }, (_, block) => `0-${block}`);
-  const available = keys.filter((_, block) => missing !== 'all' && !missing.includes(block));
-  return neededTokens([{ tokenCount: promptTokens, keys, outputTokens: 40 }], new Set(available), BLOCK);
+  const available = new Set(keys.filter((_, block) => missing !== 'all' && !missing.includes(block)));
+  const request = { tokenCount: promptTokens, keys: [keys], outputTokens: 40, available };
+  return neededTokens([request], fullAttention(BLOCK));
 }
 
 async function askAll(server: Server): Promise<Answer[]> {

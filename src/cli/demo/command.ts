@@ -8,16 +8,14 @@ import { bytesFlag, integerFrom } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { Interruption } from '../interrupt.ts';
 import { demoModelPath } from '../package-files.ts';
-import { readGroupWindows } from '../proof/group-windows.ts';
+import { readModelGroups } from '../proof/model-groups.ts';
 import type { CommandFactory } from '../run-cli.ts';
 import { differencesOf, isProven, rowOf, type StageFacts, type StageRow } from './report.ts';
 import { Scenario } from './scenario.ts';
 import { runStageProcess, stageCommandName } from './stage-process.ts';
 import { runStage, type StageOrder } from './stage-run.ts';
 import { StageTable } from './stage-table.ts';
-import { decodeStages, type TierStage, tierStages, windowStage } from './stages.ts';
-
-const stageNames = [...decodeStages, windowStage].map(({ name }) => name);
+import { stageNames, stagesFor, type TierStage, tierStages } from './stages.ts';
 
 interface DemoFlags {
   readonly model?: string;
@@ -59,8 +57,9 @@ Columns:
   same KV          failed blocks whose recomputed bytes have the checksum of the original bytes
   text             whether texts, tokens and logprobs equal those of the prefill stage, which loads no KV
 
-With a model with sliding windows, prompts run one after the other, because the minimum depends on their order. Lines below
-a stage have the lost and the recomputed tokens of each KV group. The stage with preemptions is left out.
+With a model with sliding windows or recurrent states, prompts run one after the other, because the minimum depends on their
+order. Lines below a stage have the lost and the recomputed tokens of each KV group. A lost state costs the tokens since the
+checkpoint before it. The stage with preemptions is left out.
 
 Examples:
   kvasir demo
@@ -101,8 +100,7 @@ async function runScenario(
 ): Promise<ExitCode> {
   const { stdout } = context;
   const model = flags.model ?? demoModelPath();
-  const windows = await readGroupWindows(model, flags.blockSize);
-  const hasWindows = windows.length > 1;
+  const groups = await readModelGroups(model, flags.blockSize);
   const hasColours = stdout.isTTY === true && process.env.NO_COLOR === undefined;
   const table = new StageTable(hasColours);
   const scenario = new Scenario({
@@ -113,7 +111,7 @@ async function runScenario(
       ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),
     },
     blockSize: flags.blockSize,
-    windows,
+    groups,
     runProcess: (name, order) => runStageProcess(name, order, signal),
     plantDifference: process.env.KVASIR_DEMO_PLANT_DIFFERENCE === '1',
   });
@@ -128,13 +126,12 @@ async function runScenario(
   };
   if (!flags.json) stdout.write(`${basename(model)}, each stage in its own process\n\n${table.header()}`);
   await show('prefill', () => scenario.prefill('prefill', 1));
-  const stages = hasWindows ? [...decodeStages, windowStage] : decodeStages;
-  for (const stage of stages.filter(({ name }) => flags.stages?.includes(name) ?? true)) {
+  for (const stage of stagesFor(groups).filter(({ name }) => flags.stages?.includes(name) ?? true)) {
     if (stage.ranks === 2) await show('prefill, two ranks', () => scenario.prefill('prefill, two ranks', 2));
     await show(stage.name, () => scenario.decode(stage));
   }
   // The pool of the stage with preemptions is sized for one block table per request.
-  const isPossible = ({ kind }: TierStage): boolean => !hasWindows || kind !== 'preempted';
+  const isPossible = ({ kind }: TierStage): boolean => groups.length === 1 || kind !== 'preempted';
   for (const stage of flags.stages === undefined ? tierStages.filter(isPossible) : [])
     await show(stage.name, () => scenario.keepInTiers(stage));
   const isGood = rows.every(isProven);

@@ -1,5 +1,5 @@
 import { type BlockKey, groupOfKey } from '../../connector/block-key.ts';
-import type { GroupWindows } from '../proof/needed-tokens.ts';
+import { longestBlock, type ReferenceGroup } from '../proof/needed-tokens.ts';
 import { compareBlock, type StoredCrcs } from '../proof/stored-blocks.ts';
 import type { StageAnswer, StageCompletion } from './stage-run.ts';
 import { unifiedDiff } from './unified-diff.ts';
@@ -18,7 +18,7 @@ export interface StageRow {
   readonly preemptions: number;
   /** The stage must preempt requests, which load their KV from a tier. */
   readonly mustPreempt: boolean;
-  /** How many tokens more than the minimum the stage may compute: of each preempted request, less than one block. */
+  /** How many tokens more than the minimum the stage may compute: of each preempted request, less than its longest block. */
   readonly allowance: number;
   /** Median over the prompts. */
   readonly firstTokenMs: number;
@@ -34,8 +34,9 @@ export interface StageRow {
 
 /** What failed in one KV group. */
 export interface GroupRow {
-  /** Absent: full attention. */
-  readonly window?: number;
+  readonly kind: ReferenceGroup['kind'];
+  /** With kind `window`. */
+  readonly window?: number | undefined;
   /** Tokens of the blocks that failed, and of those that were recomputed with the CRC of the original bytes. */
   readonly lost: number;
   readonly recomputed: number;
@@ -46,8 +47,7 @@ export interface StageFacts {
   readonly answer: StageAnswer;
   readonly completions: readonly StageCompletion[];
   readonly reference: readonly StageCompletion[];
-  readonly blockSize: number;
-  readonly windows: GroupWindows;
+  readonly groups: readonly ReferenceGroup[];
   readonly ranks: number;
   readonly failedKeys: ReadonlySet<BlockKey>;
   readonly minimum: number;
@@ -61,23 +61,25 @@ export interface StageFacts {
 }
 
 export function rowOf(facts: StageFacts): StageRow {
-  const { completions, reference, blockSize, failedKeys } = facts;
+  const { completions, reference, groups, failedKeys } = facts;
   const sum = (of: (completion: StageCompletion) => number): number =>
     completions.reduce((total, completion) => total + of(completion), 0);
-  const failed = sum(({ failedBlocks }) => failedBlocks) * blockSize;
-  const isInOneGroup = facts.windows.length === 1;
+  const tokensOf = (keys: Iterable<BlockKey>): number =>
+    [...keys].reduce((total, key) => total + groups[groupOfKey(key)]!.blockSize, 0);
+  const failedBlocks = sum((completion) => completion.failedBlocks);
+  // Every failed block is one that the stage lets fail, unless the machine was too busy.
+  const failed = failedBlocks === failedKeys.size ? tokensOf(failedKeys) : failedBlocks * groups[0]!.blockSize;
   const preemptions = sum((completion) => completion.preemptions);
   const loaded = sum(({ loadedTokens }) => Object.values(loadedTokens).reduce((total, count) => total + count, 0));
   const equal = [...failedKeys].filter((key) => compareBlock(key, facts.ranks, facts.stored, facts.computed).isEqual);
-  const groups = facts.windows.map((window, group): GroupRow => {
-    const tokensOf = (keys: Iterable<BlockKey>): number =>
-      [...keys].filter((key) => groupOfKey(key) === group).length * blockSize;
-    const counts = { lost: tokensOf(failedKeys), recomputed: tokensOf(equal) };
-    return Number.isFinite(window) ? { window, ...counts } : counts;
+  const groupRows = groups.map(({ kind, window }, group): GroupRow => {
+    const ofGroup = (keys: Iterable<BlockKey>): number =>
+      tokensOf([...keys].filter((key) => groupOfKey(key) === group));
+    return { kind, window, lost: ofGroup(failedKeys), recomputed: ofGroup(equal) };
   });
   return {
     name: facts.name,
-    loaded: isInOneGroup && preemptions === 0 ? sum(({ promisedTokens }) => promisedTokens) - failed : loaded,
+    loaded: groups.length === 1 && preemptions === 0 ? sum(({ promisedTokens }) => promisedTokens) - failed : loaded,
     failed,
     computed: sum(({ computedTokens }) => computedTokens),
     minimum: facts.minimum,
@@ -85,11 +87,11 @@ export function rowOf(facts: StageFacts): StageRow {
     repairMinimum: facts.repairMinimum,
     preemptions,
     mustPreempt: facts.mustPreempt === true,
-    allowance: facts.mustPreempt === true ? preemptions * blockSize : 0,
+    allowance: facts.mustPreempt === true ? preemptions * longestBlock(groups) : 0,
     firstTokenMs: medianOf(completions.map(({ firstTokenMs }) => firstTokenMs)),
     blocksFailed: failedKeys.size,
     blocksEqual: equal.length,
-    groups,
+    groups: groupRows,
     isTextEqual: completions.every((completion, i) => isSame(completion, reference[i])),
     seconds: facts.seconds,
     events: facts.answer.events,

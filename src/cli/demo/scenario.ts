@@ -2,15 +2,8 @@ import { cp, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BlockKey } from '../../connector/block-key.ts';
 import type { EngineOptions } from '../../engine/options.ts';
-import { type GroupWindows, neededTokens } from '../proof/needed-tokens.ts';
-import {
-  inAllGroups,
-  keysOf,
-  readFingerprint,
-  readStoredCrcs,
-  type StoredCrcs,
-  storedKeys,
-} from '../proof/stored-blocks.ts';
+import { longestBlock, neededTokens, type ReferenceGroup } from '../proof/needed-tokens.ts';
+import { keysInGroups, readFingerprint, readStoredCrcs, type StoredCrcs, storedKeys } from '../proof/stored-blocks.ts';
 import { promptTooShort } from './errors.ts';
 import type { StageFacts } from './report.ts';
 import type { StageAnswer, StageCompletion, StageOrder } from './stage-run.ts';
@@ -19,6 +12,7 @@ import {
   type DecodeStage,
   faultPlans,
   limits,
+  loadableOf,
   type PromptBlocks,
   prompts,
   type SamplingName,
@@ -32,8 +26,8 @@ export interface ScenarioOptions {
   readonly folder: string;
   readonly engine: Pick<EngineOptions, 'model' | 'threads' | 'kvCacheMemory' | 'device'>;
   readonly blockSize: number;
-  /** Of the model's KV groups. With a window, prompts run one after the other. */
-  readonly windows: GroupWindows;
+  /** The model's KV groups. With more than one, prompts run one after the other. */
+  readonly groups: readonly ReferenceGroup[];
   /** Runs an order in its own process. */
   runProcess(name: string, order: StageOrder): Promise<StageAnswer>;
   /**
@@ -83,11 +77,12 @@ export class Scenario {
     const params = samplingNames.map((sampling) => samplings[sampling]);
     const answer = await this.#run(name, ranks, { load_path: store, save_path: store }, params);
     const fingerprint = await readFingerprint(store);
-    const { blockSize, windows } = this.#options;
+    const { groups } = this.#options;
+    const blockSize = longestBlock(groups);
     const blocks = answer.promptTokens.map((tokens, i) => {
-      const keys = keysOf(tokens, blockSize, fingerprint);
-      if (keys.length < blocksMin) throw promptTooShort({ prompt: i + 1, blocks: keys.length, blockSize, blocksMin });
-      return { tokenCount: tokens.length, keys };
+      const count = Math.floor(tokens.length / blockSize);
+      if (count < blocksMin) throw promptTooShort({ prompt: i + 1, blocks: count, blockSize, blocksMin });
+      return { tokenCount: tokens.length, keys: keysInGroups(tokens, groups, fingerprint) };
     });
     const completions = { greedy: answer.completions[0]!, seeded: answer.completions[1]! };
     const crcs = await readStoredCrcs(store);
@@ -98,8 +93,7 @@ export class Scenario {
       completions: completions.greedy,
       // The reference of every stage is the text of one rank.
       reference: this.#prefilled.get(1)!.completions.greedy,
-      blockSize,
-      windows,
+      groups,
       ranks,
       failedKeys: new Set(),
       // The store of this stage is empty at its start.
@@ -114,16 +108,16 @@ export class Scenario {
     const started = performance.now();
     const { store, crcs, blocks, completions } = this.#prefilled.get(stage.ranks)!;
     const { fault, name, ranks, mode } = stage;
-    const { windows } = this.#options;
-    const windowGroups = [...windows.keys()].filter((group) => Number.isFinite(windows[group]));
-    const chosen = fault?.choose(blocks, windowGroups) ?? [];
+    const { groups } = this.#options;
+    const loadable = blocks.map((prompt) => loadableOf(prompt, groups));
+    const chosen = fault?.choose(loadable, groups) ?? [];
     const failedKeys = new Set<BlockKey>(chosen.flat());
     // A fault that changes stored bytes gets a copy of the store.
     const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('corrupt') : store;
     if (load_path !== store) await cp(store, load_path, { recursive: true });
     const stored = await storedKeys(
       load_path,
-      blocks.flatMap(({ keys }) => inAllGroups(keys, windows)),
+      blocks.flatMap(({ keys }) => keys.flat()),
       ranks,
     );
     const isPlanted = this.#options.plantDifference === true && stage.sampling === 'seeded';
@@ -145,14 +139,12 @@ export class Scenario {
     for (const timeout of longer)
       if (isDisturbed(answer.completions[0]!, reference, failedKeys.size))
         ({ answer, save_path } = await attempt(timeout));
-    const { blockSize } = this.#options;
     return {
       name,
       answer,
       completions: answer.completions[0]!,
       reference,
-      blockSize,
-      windows,
+      groups,
       ranks,
       failedKeys,
       ...this.#minimum(blocks, answer.completions[0]!, stored, failedKeys),
@@ -164,15 +156,15 @@ export class Scenario {
 
   /** A stage with the tiers of `OffloadingConnector`. */
   keepInTiers({ name, kind }: TierStage): Promise<StageFacts> {
-    const { engine, blockSize, windows, runProcess } = this.#options;
+    const { engine, blockSize, groups, runProcess } = this.#options;
     const { blocks, completions: reference } = this.#prefilled.get(1)!;
     const newFolder = (what: string): Promise<string> => this.#newFolder(what);
-    const scenario = new TierScenario({ engine, blockSize, windows, blocks, reference, newFolder, runProcess });
+    const scenario = new TierScenario({ engine, blockSize, groups, blocks, reference, newFolder, runProcess });
     return kind === 'preempted' ? scenario.preempted(name) : scenario.restarted(name);
   }
 
   #run(name: string, ranks: 1 | 2, store: StageOrder['store'], params: StageOrder['samplings']): Promise<StageAnswer> {
-    const { engine, blockSize, windows } = this.#options;
+    const { engine, blockSize, groups } = this.#options;
     return this.#options.runProcess(name, {
       engine: {
         ...engine,
@@ -185,7 +177,7 @@ export class Scenario {
       store,
       prompts,
       samplings: params,
-      isSequential: windows.length > 1,
+      isSequential: groups.length > 1,
     });
   }
 
@@ -196,11 +188,13 @@ export class Scenario {
     stored: ReadonlySet<BlockKey>,
     failedKeys: ReadonlySet<BlockKey>,
   ): Pick<StageFacts, 'minimum' | 'repairMinimum'> {
-    const requests = blocks.map((prompt, i) => ({ ...prompt, outputTokens: completions[i]!.tokens.length }));
-    const { blockSize, windows } = this.#options;
-    const available = new Set([...stored].filter((key) => !failedKeys.has(key)));
-    const minimum = neededTokens(requests, available, blockSize, windows);
-    return { minimum, repairMinimum: minimum - neededTokens(requests, stored, blockSize, windows) };
+    const minimumWith = (available: ReadonlySet<BlockKey>): number => {
+      const outputTokens = (i: number): number => completions[i]!.tokens.length;
+      const requests = blocks.map((prompt, i) => ({ ...prompt, outputTokens: outputTokens(i), available }));
+      return neededTokens(requests, this.#options.groups);
+    };
+    const minimum = minimumWith(new Set([...stored].filter((key) => !failedKeys.has(key))));
+    return { minimum, repairMinimum: minimum - minimumWith(stored) };
   }
 
   async #newFolder(what: string): Promise<string> {

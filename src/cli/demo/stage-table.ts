@@ -46,10 +46,10 @@ export class StageTable {
   /** For a model with several KV groups, a line for each group that lost blocks. */
   #groups({ groups }: StageRow): string {
     if (groups.length === 1) return '';
-    const lines = groups.flatMap(({ window, lost, recomputed }, group) => {
+    const lines = groups.flatMap(({ kind, window, lost, recomputed }, group) => {
       if (lost === 0) return [];
-      const kind = window === undefined ? 'full attention' : `window of ${window}`;
-      return [`  group ${group}, ${kind}: ${lost} tokens lost, ${recomputed} recomputed with the same KV\n`];
+      const name = { full: 'full attention', window: `window of ${window}`, state: 'recurrent states' }[kind];
+      return [`  group ${group}, ${name}: ${lost} tokens lost, ${recomputed} recomputed with the same KV\n`];
     });
     return this.#paint(2, lines.join(''));
   }

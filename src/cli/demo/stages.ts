@@ -1,12 +1,12 @@
 import type { JsonObject, JsonValue } from '../../base/json.ts';
 import type { BlockKey } from '../../connector/block-key.ts';
 import type { SamplingOptions } from '../../core/sampling.ts';
-import { inGroup } from '../proof/stored-blocks.ts';
+import type { ReferenceGroup } from '../proof/needed-tokens.ts';
 
 export interface PromptBlocks {
   readonly tokenCount: number;
-  /** The keys of its full blocks in the first KV group, which has full attention. */
-  readonly keys: readonly BlockKey[];
+  /** By KV group, the keys of its full blocks. */
+  readonly keys: readonly (readonly BlockKey[])[];
 }
 
 /** The prompts of vLLM's example `kv_load_failure_recovery`: two pairs with shared prefixes. */
@@ -39,15 +39,27 @@ export interface DecodeStage {
 export interface StageFault {
   readonly kind: 'missing' | 'bitFlip' | 'hung';
   /** The blocks that fail, by rank. A block that fails on one rank is invalid on all ranks. */
-  choose(prompts: readonly PromptBlocks[], windowGroups: readonly number[]): readonly (readonly BlockKey[])[];
+  choose(prompts: readonly PromptBlocks[], groups: readonly ReferenceGroup[]): readonly (readonly BlockKey[])[];
+}
+
+/**
+ * The prompt without the blocks that no stage loads. In a model with states, the tokens after the last checkpoint are
+ * computed in any case, and the last token never has a checkpoint.
+ */
+export function loadableOf({ tokenCount, keys }: PromptBlocks, groups: readonly ReferenceGroup[]): PromptBlocks {
+  const states = groups.find(({ kind }) => kind === 'state');
+  if (states === undefined) return { tokenCount, keys };
+  const loadable = Math.floor((tokenCount - 1) / states.blockSize) * states.blockSize;
+  return { tokenCount, keys: keys.map((ofGroup, group) => ofGroup.slice(0, loadable / groups[group]!.blockSize)) };
 }
 
 /** The smallest number of full blocks in a prompt for which the fault of every stage has a block. */
 export const blocksMin = 6;
 
-const keyAt = ({ keys }: PromptBlocks, part: number): BlockKey => keys[Math.floor(keys.length * part)]!;
-const tailFrom = ({ keys }: PromptBlocks, part: number): readonly BlockKey[] =>
-  keys.slice(Math.floor(keys.length * part));
+/** Of the first KV group, which has full attention if the model has any. */
+const keyAt = ({ keys: [keys] }: PromptBlocks, part: number): BlockKey => keys![Math.floor(keys!.length * part)]!;
+const tailFrom = ({ keys: [keys] }: PromptBlocks, part: number): readonly BlockKey[] =>
+  keys!.slice(Math.floor(keys!.length * part));
 
 const lastThirds: StageFault = {
   kind: 'missing',
@@ -93,18 +105,31 @@ export const decodeStages: readonly DecodeStage[] = [
   },
 ];
 
-/** Only for models with windows: the last block of two prompts fails in every group with a window, not with full attention. */
-export const windowStage: DecodeStage = {
-  ...one,
-  name: 'the last window',
-  mode: 'async',
-  fault: {
-    kind: 'missing',
-    choose: ([first, , third], windowGroups) => [
-      windowGroups.flatMap((group) => [first!, third!].map((prompt) => inGroup(prompt.keys.at(-1)!, group))),
-    ],
-  },
-};
+/** The last blocks of two prompts fail in every group of one kind, and no block of other groups. */
+const lastBlocks = (kind: ReferenceGroup['kind']): StageFault => ({
+  kind: 'missing',
+  choose: ([first, , third], groups) => [
+    [...groups.entries()].flatMap(([group, { kind: ofGroup }]) =>
+      ofGroup === kind ? [first!.keys[group]!.at(-1)!, third!.keys[group]!.at(-1)!] : [],
+    ),
+  ],
+});
+
+/** Only for models with layers of this kind. */
+const groupStages: readonly (DecodeStage & { readonly of: ReferenceGroup['kind'] })[] = [
+  { ...one, of: 'window', name: 'the last window', mode: 'async', fault: lastBlocks('window') },
+  { ...one, of: 'state', name: 'the last state, sync', mode: 'sync', fault: lastBlocks('state') },
+  { ...one, of: 'state', name: 'the last state, async', mode: 'async', fault: lastBlocks('state') },
+];
+
+/** The names of all stages of models of any kind. */
+export const stageNames: readonly string[] = [...decodeStages, ...groupStages].map(({ name }) => name);
+
+/** The stages for a model with these KV groups. */
+export const stagesFor = (groups: readonly ReferenceGroup[]): readonly DecodeStage[] => [
+  ...decodeStages,
+  ...groupStages.filter(({ of }) => groups.some(({ kind }) => kind === of)),
+];
 
 /** A process that keeps KV in the tiers of `OffloadingConnector`. */
 export type TierStage =

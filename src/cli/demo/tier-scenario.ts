@@ -5,8 +5,8 @@ import { readModelConfig } from '../../ggml/model-config.ts';
 import { wholeModel } from '../../runner/contract.ts';
 import { kvLayout } from '../../runner/kv-groups.ts';
 import { blockBytes, kvTypes } from '../../runner/kv-memory.ts';
-import { type GroupWindows, neededTokens } from '../proof/needed-tokens.ts';
-import { inAllGroups, storedKeys } from '../proof/stored-blocks.ts';
+import { neededTokens, type ReferenceGroup } from '../proof/needed-tokens.ts';
+import { storedKeys } from '../proof/stored-blocks.ts';
 import type { StageFacts } from './report.ts';
 import type { StageAnswer, StageCompletion, StageOrder } from './stage-run.ts';
 import { limits, type PromptBlocks, prompts, samplings } from './stages.ts';
@@ -15,7 +15,7 @@ import { limits, type PromptBlocks, prompts, samplings } from './stages.ts';
 export interface TierScenarioOptions {
   readonly engine: Pick<EngineOptions, 'model' | 'threads' | 'kvCacheMemory' | 'device'>;
   readonly blockSize: number;
-  readonly windows: GroupWindows;
+  readonly groups: readonly ReferenceGroup[];
   readonly blocks: readonly PromptBlocks[];
   /** The texts of the prefill stage. */
   readonly reference: { readonly greedy: readonly StageCompletion[]; readonly seeded: readonly StageCompletion[] };
@@ -39,7 +39,7 @@ export class TierScenario {
    */
   async preempted(name: string): Promise<StageFacts> {
     const started = performance.now();
-    const { blocks, reference, blockSize } = this.#options;
+    const { blocks, reference, groups } = this.#options;
     const answer = await this.#run(name, {
       store: { tiers: [hostMemory] },
       samplings: [samplings.greedy, samplings.seeded],
@@ -51,40 +51,42 @@ export class TierScenario {
     const requests = [...blocks, ...blocks].map((prompt, i) => ({
       ...prompt,
       outputTokens: completions[i]!.tokens.length,
+      available: new Set<BlockKey>(),
     }));
     return {
       ...this.#facts(name, answer, started),
       completions,
       reference: [...reference.greedy, ...reference.seeded],
       mustPreempt: true,
-      minimum: requests.reduce((sum, request) => sum + neededTokens([request], new Set(), blockSize), 0),
+      minimum: requests.reduce((sum, request) => sum + neededTokens([request], groups), 0),
     };
   }
 
   /** A process computes the prompts and ends. The next one has an empty host memory, and finds the KV on the disk. */
   async restarted(name: string): Promise<StageFacts> {
     const started = performance.now();
-    const { blocks, reference, blockSize, windows } = this.#options;
+    const { blocks, reference, groups } = this.#options;
     const disk = await this.#options.newFolder('disk');
     const order = {
       store: { tiers: [hostMemory, `disk:${disk}`] },
       samplings: [samplings.greedy],
-      isSequential: windows.length > 1,
+      isSequential: groups.length > 1,
     };
     await this.#run(`${name}, first process`, order);
-    const stored = await storedKeys(
-      disk,
-      blocks.flatMap(({ keys }) => inAllGroups(keys, windows)),
-      1,
-    );
+    const keys = blocks.flatMap((prompt) => prompt.keys.flat());
+    const available = await storedKeys(disk, keys, 1);
     const answer = await this.#run(name, order);
     const completions = answer.completions[0]!;
-    const requests = blocks.map((prompt, i) => ({ ...prompt, outputTokens: completions[i]!.tokens.length }));
+    const requests = blocks.map((prompt, i) => ({
+      ...prompt,
+      outputTokens: completions[i]!.tokens.length,
+      available,
+    }));
     return {
       ...this.#facts(name, answer, started),
       completions,
       reference: reference.greedy,
-      minimum: neededTokens(requests, stored, blockSize, windows),
+      minimum: neededTokens(requests, groups),
     };
   }
 
@@ -92,8 +94,7 @@ export class TierScenario {
     return {
       name,
       answer,
-      blockSize: this.#options.blockSize,
-      windows: this.#options.windows,
+      groups: this.#options.groups,
       ranks: 1,
       failedKeys: new Set<BlockKey>(),
       repairMinimum: 0,

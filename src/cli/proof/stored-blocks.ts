@@ -6,6 +6,7 @@ import { headerBytes, payloadCrcOf } from '../../connector/tier/block-header.ts'
 import { blockIndex, groupIndex } from '../../core/ids.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import { HashChain } from '../../kv/block-hash.ts';
+import type { ReferenceGroup } from './needed-tokens.ts';
 
 /** From the headers of a directory's blocks: the CRC32 of the KV, by the rank's folder and the block. */
 export type StoredCrcs = ReadonlyMap<string, number>;
@@ -81,9 +82,15 @@ export function keysOf(
   return Array.from({ length: chain.count }, (_, block) => blockKey(groupIndex(0), chain.words, blockIndex(block)));
 }
 
-/** The keys of the same tokens in all KV groups. */
-export const inAllGroups = <Key extends string>(keys: readonly Key[], groups: readonly unknown[]): Key[] =>
-  groups.flatMap((_, group) => keys.map((key) => inGroup(key, group)));
-
-/** The key of the same tokens in another KV group. */
-export const inGroup = <Key extends string>(key: Key, group: number): Key => key.replace(/^\d+/, String(group)) as Key;
+/** The keys of a prompt's full blocks in each KV group, in order. */
+export function keysInGroups(
+  tokens: readonly number[],
+  groups: readonly ReferenceGroup[],
+  fingerprint: string,
+  cacheSalt?: string,
+): BlockKey[][] {
+  const inGroup = (key: BlockKey, group: number): BlockKey => key.replace(/^\d+/, String(group)) as BlockKey;
+  return groups.map(({ blockSize }, group) =>
+    keysOf(tokens, blockSize, fingerprint, cacheSalt).map((key) => inGroup(key, group)),
+  );
+}
