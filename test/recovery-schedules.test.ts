@@ -26,7 +26,7 @@ import {
   type RunOptions,
   type RunResult,
 } from './support/recovery-harness.ts';
-import { type ModelOptions, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
+import { type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -72,7 +72,8 @@ const subjects: readonly Subject[] = [
     ranks: 1,
   },
   { name: 'a random lfm2', model: tiny({ architecture: 'lfm2', type: 'Q8_0' }), ranks: 1 },
-  { name: 'a random lfm2 with windows', model: tiny({ architecture: 'lfm2', type: 'Q8_0', ...tinyHybrid }), ranks: 1 },
+  { name: 'the hybrid model', model: async () => 'models/kvasir-hybrid.gguf', ranks: 1 },
+  { name: 'the hybrid model on two ranks', model: async () => 'models/kvasir-hybrid.gguf', ranks: 2 },
   { name: 'the demo model on two ranks', model: async () => 'models/kvasir-demo.gguf', ranks: 2 },
   { name: 'a random qwen3 on two ranks', model: tiny({ architecture: 'qwen3', type: 'Q8_0' }), ranks: 2 },
   { name: 'a random qwen3moe on two ranks', model: tiny({ architecture: 'qwen3moe', type: 'Q8_0' }), ranks: 2 },

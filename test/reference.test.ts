@@ -267,8 +267,8 @@ describe.each(kernels)('the runner with %s', (_, compare, areThere) => {
       }
     });
 
-    it('with the bundled model', async () => {
-      await compare('models/kvasir-demo.gguf');
+    it.each(['kvasir-demo', 'kvasir-hybrid'])('with the bundled model %s', async (name) => {
+      await compare(`models/${name}.gguf`);
     });
   });
 });

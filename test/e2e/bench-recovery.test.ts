@@ -10,7 +10,7 @@ import type { ScheduleOutcome } from '../../bench/recovery/schedules.ts';
 import { buildCommand } from '../support/cli-process.ts';
 import { plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
-import { temporaryFolder, tinyHybrid, writeTinyModel } from '../support/tiny-model.ts';
+import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-bench-test-'));
 const bugs = mkdtempSync(join(tmpdir(), 'kvasir-bench-bugs-'));
@@ -23,7 +23,6 @@ beforeAll(async () => {
   await buildCommand();
   const shape = { layers: 3, window: 48, windowPattern: 3 };
   await writeTinyModel(models.file('windows.gguf'), { architecture: 'gemma3', type: 'F16', ...shape });
-  await writeTinyModel(models.file('hybrid.gguf'), { architecture: 'lfm2', type: 'Q8_0', ...tinyHybrid });
 });
 
 const small = '--requests 4 --prefixes 2 --prefix-len 64 --prompt-len 20 --gen-len 8 --part 0.3 --threads 1'.split(' ');
@@ -63,7 +62,7 @@ it.each([
 
 const ofGroups = [
   ['windows', () => models.file('windows.gguf'), 'async'],
-  ['windows and states', () => models.file('hybrid.gguf'), 'sync'],
+  ['windows and states', () => 'models/kvasir-hybrid.gguf', 'sync'],
 ] as const;
 it.each(ofGroups)('with %s, no more than the minimum over all KV groups is computed', (_, model, mode) => {
   const shape = ['--ranks', '1', '--mode', mode, '--sampling', 'greedy', '--model', model()];
