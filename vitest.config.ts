@@ -19,6 +19,8 @@ export default defineConfig({
     pool: 'forks',
     // Many tests wait for deadlines, stores that hang or processes that start. Vitest's default leaves one core idle.
     maxWorkers: availableParallelism() + 1,
+    // Tests allocate much and keep little. With V8's default of a few MiB for new objects, a fifth of the CPU time is garbage collection.
+    execArgv: ['--min-semi-space-size=32', '--max-semi-space-size=64'],
     sequence: { sequencer: HeavyFilesFirst },
     // Limits find tests that hang. A busy machine takes ten times as long as an idle one.
     testTimeout: 300_000,

@@ -205,7 +205,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a running state overwrites a checkpoint that other requests use',
     breaks: ['I1', 'I3'],
-    seed: 102,
+    seed: 178,
     file: 'src/kv/group-state.ts',
     find: 'needsOwnBlock = true',
     replace: 'needsOwnBlock = false',
@@ -272,7 +272,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load of a silent worker has no deadline',
     breaks: ['I8'],
-    seed: 199,
+    seed: 294,
     file: 'src/scheduler/external-kv.ts',
     find: '...change.decided, ...this.ledger.takeExpired()',
     replace: '...change.decided',
@@ -312,7 +312,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a block is read while it is loaded',
     breaks: ['I1'],
-    seed: 10,
+    seed: 38,
     file: 'src/kv/kv-cache.ts',
     find: 'this.parts.residency.startLoading(table.at(index), 0);',
     replace: 'this.parts.residency.startLoading(table.at(index), this.parts.spec.groups[group]!.blockSize);',
@@ -328,7 +328,7 @@ export const mutants: readonly Mutant[] = [
   {
     bug: 'a load counts although its block was invalidated while it was open',
     breaks: ['I1'],
-    seed: 15,
+    seed: 32,
     scenario: 'crash',
     faults: { silent: 0.5, slow: 0.5 },
     file: 'src/scheduler/recovery.ts',

@@ -9,10 +9,12 @@ import { type GgufFile, readGguf } from '../src/ggml/gguf.ts';
 import { openReference } from '../src/ggml/llama-reference.ts';
 import { type ModelConfig, readModelConfig } from '../src/ggml/model-config.ts';
 import { distance, referencePrompt } from './support/compare-with-libllama.ts';
+import { computeHere } from './support/compute-here.ts';
 import { Drive } from './support/drive.ts';
 import { pinKernels } from './support/pinned-kernels.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
+computeHere();
 const folder = temporaryFolder();
 beforeAll(pinKernels);
 afterAll(() => folder.remove());

@@ -6,6 +6,7 @@ import { createEngine } from '../src/compose.ts';
 import type { AsyncEngine, GenerateRequest } from '../src/engine/contract.ts';
 import { type LlamaBatch, loadNative } from '../src/ggml/ffi.ts';
 import { promptOf } from './support/drive.ts';
+import { inLongForm } from './support/long-form.ts';
 import { measureGrowth } from './support/memory-growth.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
@@ -44,10 +45,10 @@ describe('mixed requests with aborts', () => {
     await runRequests(300);
     await settled();
     // Allocators sometimes grow late. A leak grows in each measurement.
-    let growth = await measureGrowth(runRequests, { windows: 12, unitsPerWindow: 60 });
+    let growth = await measureGrowth(runRequests, { windows: inLongForm(12, 8), unitsPerWindow: 60 });
     const isOverBound = (): boolean => growth.heap >= heapBound || growth.resident >= residentBound;
     for (let again = 0; again < 3 && isOverBound(); again++)
-      growth = await measureGrowth(runRequests, { windows: 12, unitsPerWindow: 60 });
+      growth = await measureGrowth(runRequests, { windows: inLongForm(12, 8), unitsPerWindow: 60 });
     await settled();
     const stats = engine.stats();
     expect(stats.aborts).toBeGreaterThan(100);

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { blockId } from '../src/core/ids.ts';
 import type { GgmlRunner } from '../src/runner/ggml-runner.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
+import { computeHere } from './support/compute-here.ts';
 import { Drive, openRunner, promptOf, type RequestTrace } from './support/drive.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
@@ -14,6 +15,7 @@ import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 const longest = 16_384;
 const maxModelLen = longest + 16;
 
+computeHere();
 const folder = temporaryFolder();
 const path = folder.file('long.gguf');
 beforeAll(() => {

@@ -7,12 +7,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { blockId, NULL_BLOCK } from '../src/core/ids.ts';
 import { readGguf } from '../src/ggml/gguf.ts';
 import { kvTypes } from '../src/runner/kv-memory.ts';
+import { computeHere } from './support/compute-here.ts';
 import { Drive, type DriveRequest, openRunner, openStages, promptOf, type RunnerOverrides } from './support/drive.ts';
 import { hasCompiler } from './support/has-compiler.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { blockTable, runPrompt } from './support/run-prompt.ts';
 import { type ModelOptions, smallStates, temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
+computeHere();
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 

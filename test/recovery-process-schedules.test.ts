@@ -1,6 +1,6 @@
 /**
  * I1, I2 and I3 with real processes and files: random schedules of faults, arrivals and aborts on a directory, with two ranks in
- * worker processes. One engine has two threads. One engine computes a workload and saves it, and the other loads it with faults in its
+ * worker processes. In the long form, one engine has two threads. One engine computes a workload and saves it, and the other loads it with faults in its
  * store; the next schedule swaps them. Each schedule has its own cache salt, so that no block is in the pools.
  */
 import { mkdirSync } from 'node:fs';
@@ -14,6 +14,7 @@ import type { FaultPlan } from '../src/connector/fault/fault-rules.ts';
 import type { AsyncEngine, EngineStats } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
+import { inLongForm } from './support/long-form.ts';
 import { allGone, childrenOf } from './support/processes.ts';
 import { randomFaults, randomRequests } from './support/random-schedules.ts';
 import type { HarnessRequest } from './support/recovery-harness.ts';
@@ -23,7 +24,7 @@ import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 const ranks = 2;
 const blockSize = 16;
 /** `.ci/run` runs 4. More schedules: `RECOVERY_WORKLOADS=10`. */
-const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 2);
+const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
 const schedulesPerWorkload = 16;
 
 const folder = temporaryFolder();
@@ -82,8 +83,8 @@ async function openSide(mode: 'sync' | 'async'): Promise<Side> {
       lookup_timeout_seconds: 60,
     },
   };
-  // Only one engine with two threads: ggml's threads spin while they wait.
-  const threads = mode === 'async' ? 2 : 1;
+  // Only one engine with two threads, and only in the long form: ggml's threads spin while they wait.
+  const threads = mode === 'async' ? inLongForm(2, 1) : 1;
   const engine = await open({ threads, pipelineParallelSize: ranks, kvTransferConfig });
   return { engine, faults };
 }

@@ -4,8 +4,10 @@
  */
 import { afterAll, describe, it } from 'vitest';
 import { compareWithLibllama } from './support/compare-with-libllama.ts';
+import { computeHere } from './support/compute-here.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
+computeHere();
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 

@@ -9,6 +9,7 @@ import { type MeasuredEngine, openMeasuredEngine } from '../src/compose.ts';
 import type { AsyncEngine, OutputDelta } from '../src/engine/contract.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
+import { inLongForm } from './support/long-form.ts';
 import { allGone, childrenOf } from './support/processes.ts';
 import { smallDemo } from './support/small-demo.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
@@ -71,7 +72,7 @@ describe('an engine', () => {
     const reference = await open({});
     const expected = await completeAll(reference.engine, 80);
     const measured = await open({ pipelineParallelSize: 2 });
-    for (let seed = firstSeed; seed < firstSeed + 2; seed++) {
+    for (let seed = firstSeed; seed < firstSeed + inLongForm(2, 1); seed++) {
       const prng = new Prng(seed);
       let kills = 0;
       let tokens = 0;

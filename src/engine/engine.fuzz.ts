@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { toyEngine, untilIdle } from '../../test/support/toy-model.ts';
 import type { AsyncEngine, OutputDelta } from './contract.ts';
 
@@ -37,7 +38,7 @@ const scenario = fc.record({
   stepTurns: fc.integer({ min: 0, max: 3 }),
 });
 
-const numRuns = Number(process.env.KVASIR_FUZZ_RUNS ?? 60);
+const numRuns = fuzzRuns(60);
 
 async function turns(count: number): Promise<void> {
   for (let turn = 0; turn < count; turn++) await new Promise(setImmediate);

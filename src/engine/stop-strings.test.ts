@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { StopMatcher } from './stop-strings.ts';
 
 function run(stops: readonly string[], pieces: readonly string[], include = false) {
@@ -63,7 +64,7 @@ describe('StopMatcher against the naive search over the whole text', () => {
         const { text, stop } = run(stops, pieces, include);
         expect({ text, stop }).toEqual(naive(stops, pieces.join(''), include));
       }),
-      { numRuns: 3000 },
+      { numRuns: fuzzRuns(3000) },
     );
   });
 
@@ -83,7 +84,7 @@ describe('StopMatcher against the naive search over the whole text', () => {
           expect(held === '' || stops.some((stop) => stop.startsWith(held))).toBe(true);
         }
       }),
-      { numRuns: 2000 },
+      { numRuns: fuzzRuns(2000) },
     );
   });
 });

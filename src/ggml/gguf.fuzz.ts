@@ -11,6 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { ggufBytes, sentencePieceKeys } from '../../test/support/gguf-bytes.ts';
+import { inLongForm } from '../../test/support/long-form.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { KvasirError } from '../base/errors.ts';
 import { Prng } from '../base/prng.ts';
@@ -19,7 +20,7 @@ import { readGguf } from './gguf.ts';
 import { readModelConfig } from './model-config.ts';
 
 const seed = Number(process.env.KVASIR_SEED ?? 20261120);
-const rounds = Number(process.env.KVASIR_FUZZ_ROUNDS ?? 800);
+const rounds = Number(process.env.KVASIR_FUZZ_ROUNDS ?? inLongForm(800, 200));
 const folder = temporaryFolder();
 const whole = folder.file('whole.gguf');
 const damaged = join(tmpdir(), `kvasir-gguf-fuzz-${process.pid}.gguf`);

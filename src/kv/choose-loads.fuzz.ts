@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { blockId, blockIndex, type TokenCount } from '../core/ids.ts';
 import { chooseLoads } from './choose-loads.ts';
@@ -7,7 +8,7 @@ import { planSpans } from './planner.ts';
 import { planTokensNaively } from './planner-reference.ts';
 import { SpanList } from './span-list.ts';
 
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 3000);
+const runs = fuzzRuns(3000);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 
 /** Brute force: a block is worth loading if the planner schedules more tokens without the block and with all others. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { type GroupValidity, planSpans } from './planner.ts';
 import { planTokensNaively } from './planner-reference.ts';
@@ -8,7 +9,7 @@ import { SpanList } from './span-list.ts';
  * Random validity of up to three groups against the naive reference. Prompts are short, so spans often meet the ends of
  * blocks and windows. More runs: KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
  */
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 500_000);
+const runs = fuzzRuns(500_000);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 const tokensMax = 120;
 

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { type BlockId, blockIndex, groupIndex, NULL_BLOCK } from '../core/ids.ts';
 import { DIGEST_WORDS } from './block-hash.ts';
@@ -8,7 +9,7 @@ import { PrefixIndex } from './prefix-index.ts';
  * The reference is a map from keys to blocks in the order of insertion. Many digests have equal first words on purpose.
  */
 test('the prefix index returns the same blocks as a map of lists', () => {
-  for (let seed = 1; seed <= 20; seed++) {
+  for (let seed = 1; seed <= fuzzRuns(20); seed++) {
     const prng = new Prng(seed);
     const blockCount = prng.between(2, 40);
     const keyCount = prng.between(1, 30);

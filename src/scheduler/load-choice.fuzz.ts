@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { onePoolSpec, short } from '../../sim/harness.ts';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { sha256 } from '../base/sha256.ts';
 import type { FoundBlock, KvBlock } from '../connector/connector.ts';
@@ -11,7 +12,7 @@ import { LoadChoice, type Overlap } from './load-choice.ts';
 import type { LoadPrices, PlaceCounts } from './load-cost.ts';
 import { RequestState } from './request-state.ts';
 
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 1500);
+const runs = fuzzRuns(1500);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 
 /** The other choices must take less than this part of the time of loading all blocks. */

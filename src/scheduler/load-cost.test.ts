@@ -1,4 +1,5 @@
 import { describe, expect, it, test } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import type { Span } from '../core/step.ts';
 import { LoadCost, OBSERVATIONS_MIN } from './load-cost.ts';
@@ -100,7 +101,7 @@ describe('the cost of loading', () => {
   });
 });
 
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 100);
+const runs = fuzzRuns(100);
 
 test(`after 40 loads with noise, predictions are within a third of the truth, for ${runs} random places`, () => {
   for (let seed = 1; seed <= runs; seed++) {

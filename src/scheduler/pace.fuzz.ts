@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { AUTO_FACTOR, addPrompt, emptyLoad, Pace, type StepLoad } from './pace.ts';
 
@@ -9,7 +10,7 @@ import { AUTO_FACTOR, addPrompt, emptyLoad, Pace, type StepLoad } from './pace.t
  * Not covered: several prompts in one step, a changing number of streams, and pauses in two consecutive steps of a kind. Such pauses
  * look like a slower machine. More runs: KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
  */
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 300);
+const runs = fuzzRuns(300);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 /** Seeds that failed once: a pause in the first step, and weights of similar steps that grew without bound. */
 const knownSeeds = [549, 958];

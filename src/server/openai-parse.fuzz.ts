@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { KvasirError } from '../base/errors.ts';
 import { type ParseLimits, parseChat, parseCompletion, parseDetokenize, parseTokenize } from './openai-parse.ts';
 import { errorAnswer } from './server-errors.ts';
@@ -76,7 +77,7 @@ it('accepts a body, or answers 400 with a complete message', () => {
         }
       }
     }),
-    { numRuns: 2000 },
+    { numRuns: fuzzRuns(2000) },
   );
 });
 

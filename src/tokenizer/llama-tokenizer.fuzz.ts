@@ -5,6 +5,7 @@
  * Does not cover SentencePiece (its examples are in llama-tokenizer.test.ts).
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { inLongForm } from '../../test/support/long-form.ts';
 import { temporaryFolder, writeTinyModel } from '../../test/support/tiny-model.ts';
 import { Prng } from '../base/prng.ts';
 import { readGguf } from '../ggml/gguf.ts';
@@ -12,7 +13,7 @@ import type { Tokenizer } from './contract.ts';
 import { openTokenizer } from './llama-tokenizer.ts';
 
 const seed = Number(process.env.KVASIR_SEED ?? 20261120);
-const rounds = Number(process.env.KVASIR_FUZZ_ROUNDS ?? 2000);
+const rounds = Number(process.env.KVASIR_FUZZ_ROUNDS ?? inLongForm(2000, 500));
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 

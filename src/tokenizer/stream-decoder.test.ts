@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { StreamDecoder } from './stream-decoder.ts';
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
@@ -75,7 +76,7 @@ describe('StreamDecoder', () => {
           expect(text).toBe(new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes));
         },
       ),
-      { numRuns: 2000 },
+      { numRuns: fuzzRuns(2000) },
     );
   });
 });

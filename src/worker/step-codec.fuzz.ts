@@ -1,5 +1,6 @@
 import { deserialize, serialize } from 'node:v8';
 import { describe, expect, test } from 'vitest';
+import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { type RequestId, requestId, stepId, type TokenCount, type TokenId, tokenCount } from '../core/ids.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
@@ -13,7 +14,7 @@ import { StepDecoder, StepEncoder } from './step-codec.ts';
  * preempted and resumed in one step. They release blocks of a window, have other write tables, and reuse the ids of ended
  * requests. Workers die. KVASIR_FUZZ_RUNS sets the number of runs, KVASIR_FUZZ_SEED the first seed.
  */
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 200);
+const runs = fuzzRuns(200);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 
 interface Actor {

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { fuzzRuns } from '../../../test/support/long-form.ts';
 import { Prng } from '../../base/prng.ts';
 import { FaultInjector } from '../fault/fault-injector.ts';
 import { faultKinds, faultRule } from '../fault/fault-rules.ts';
@@ -16,7 +17,7 @@ import { newStack, type StackUnderTest } from './stack-under-test.suite.ts';
  * blocks that host memory evicted before they were written, which are counted as dropped.
  * More runs: KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
  */
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 30);
+const runs = fuzzRuns(30);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 
 const keys = Array.from({ length: 24 }, (_, i) => suiteKey(i, i % 2));

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { fuzzRuns } from '../../../test/support/long-form.ts';
 import { blockIndex, groupIndex } from '../../core/ids.ts';
 import { type BlockKey, blockKey, digestHexOfKey, groupOfKey, isBlockKey } from '../block-key.ts';
 import type { KvIdentity } from '../connector.ts';
@@ -157,7 +158,7 @@ describe('a stored block', () => {
         const reason = codec.verify(key('a'), bytes.subarray(0, headerBytes), bytes.subarray(headerBytes), whole);
         expect(reason === undefined).toBe(bytes.equals(before));
       }),
-      { numRuns: 1000 },
+      { numRuns: fuzzRuns(1000) },
     );
   });
 
@@ -182,7 +183,7 @@ describe('a stored block', () => {
         const reason = read.codec.verify(read.key, stored, read.bytes, whole);
         expect(reason === undefined).toBe(JSON.stringify(a) === JSON.stringify(b));
       }),
-      { numRuns: 2000 },
+      { numRuns: fuzzRuns(2000) },
     );
   });
 });

@@ -126,7 +126,8 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
     ['all variants', { window: 100, scale: 0.2, softCap: 2, sinks: randomFloats(heads, 6) }],
   ];
   const random = new RandomSource(shape.headDim * 100 + shape.group);
-  const lengths = [1100, 300, 70, 160, 1, 64, 5, 20];
+  // Attention in doubles takes longest with large heads, so their chunks of prompts are short.
+  const lengths = shape.headDim < 256 ? [1100, 300, 70, 160, 1, 64, 5, 20] : [1100, 100, 34, 160, 1, 20, 5, 18];
   const { tables, blockCount } = assignBlocks(lengths, shape.blockSize, random);
   const sequences = mixedSequences(tables, lengths, random);
   const values = randomFloats(rowsOf(sequences) * heads * shape.headDim, 7).map((value) => 2 * value);

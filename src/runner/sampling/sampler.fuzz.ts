@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { fuzzRuns } from '../../../test/support/long-form.ts';
 import { uniform } from '../../base/philox.ts';
 import { tokenCount, tokenId } from '../../core/ids.ts';
 import type { SamplingParams } from '../../core/sampling.ts';
@@ -141,7 +142,7 @@ test('the sampler equals its naive reference', () => {
       }
       expectLogprobs(sampled, row, params);
     }),
-    { numRuns: 3000 },
+    { numRuns: fuzzRuns(3000) },
   );
   expect(compared).toBeGreaterThan(2000);
 });

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { fuzzRuns } from '../../../../test/support/long-form.ts';
 import { Prng } from '../../../base/prng.ts';
 import { ArcPolicy } from './arc-policy.ts';
 import type { EvictionPolicy } from './eviction-policy.ts';
@@ -8,7 +9,7 @@ import { LruPolicy } from './lru-policy.ts';
  * The policies against plain references whose lists are arrays, least recently used first. Tiers are tiny, so most evictions meet
  * ghosts and pinned blocks. More runs: KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
  */
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 100);
+const runs = fuzzRuns(100);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 
 interface Reference {

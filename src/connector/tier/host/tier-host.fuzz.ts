@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { fuzzRuns } from '../../../../test/support/long-form.ts';
 import { Prng } from '../../../base/prng.ts';
 import { headerBytes } from '../block-header.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
@@ -10,7 +11,7 @@ import { HostTier } from './tier-host.ts';
  * map does not say which blocks are evicted (`eviction-policies.fuzz.ts` does), only how many and which not. More runs:
  * KVASIR_FUZZ_RUNS; another first seed: KVASIR_FUZZ_SEED.
  */
-const runs = Number(process.env.KVASIR_FUZZ_RUNS ?? 100);
+const runs = fuzzRuns(100);
 const firstSeed = Number(process.env.KVASIR_FUZZ_SEED ?? 1);
 
 const blockBytes = 50;

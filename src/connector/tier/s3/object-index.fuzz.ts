@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { fuzzRuns } from '../../../../test/support/long-form.ts';
 import { Prng } from '../../../base/prng.ts';
 import type { BlockKey } from '../../block-key.ts';
 import { suiteKey } from '../tier.suite.ts';
@@ -14,7 +15,7 @@ interface Listed {
 
 /** The naive reference: a list of objects. It does not cover removals while a listing runs. */
 it('the index finds each block in the newest object that has it', () => {
-  for (let seed = 1; seed <= 40; seed++) {
+  for (let seed = 1; seed <= fuzzRuns(40); seed++) {
     const prng = new Prng(seed);
     const keys = Array.from({ length: 30 }, (_, i) => suiteKey(i, i % 3));
     const index = new ObjectIndex();

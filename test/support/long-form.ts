@@ -1,0 +1,12 @@
+/**
+ * `.ci/run` sets `KVASIR_TEST_LONG=1`: tests then run all combinations of their tables and longer workloads. `npm test` runs a part that
+ * has each entry of each table at least once.
+ */
+export const isLongForm = process.env.KVASIR_TEST_LONG === '1';
+
+/** A number of runs, tokens or requests, or another part of a test. */
+export const inLongForm = <T>(long: T, short: T): T => (isLongForm ? long : short);
+
+/** The runs of a test with random input: a quarter of `long` by default. `KVASIR_FUZZ_RUNS` sets the number for all such tests. */
+export const fuzzRuns = (long: number): number =>
+  Number(process.env.KVASIR_FUZZ_RUNS ?? inLongForm(long, Math.ceil(long / 4)));
