@@ -71,6 +71,11 @@ const subjects: readonly Subject[] = [
     model: tiny({ architecture: 'qwen35', type: 'Q8_0', layers: 3, ...smallStates }),
     ranks: 1,
   },
+  {
+    name: 'a random qwen35moe',
+    model: tiny({ architecture: 'qwen35moe', type: 'Q8_0', layers: 3, ...smallStates }),
+    ranks: 1,
+  },
   { name: 'a random lfm2', model: tiny({ architecture: 'lfm2', type: 'Q8_0' }), ranks: 1 },
   { name: 'the hybrid model', model: async () => 'models/kvasir-hybrid.gguf', ranks: 1 },
   { name: 'the hybrid model on two ranks', model: async () => 'models/kvasir-hybrid.gguf', ranks: 2 },
@@ -82,6 +87,11 @@ const subjects: readonly Subject[] = [
   { name: 'a random gpt-oss on two ranks', model: tiny({ architecture: 'gpt-oss', type: 'MXFP4' }), ranks: 2 },
   // The first rank has no layer with attention.
   { name: 'a random lfm2 on two ranks', model: tiny({ architecture: 'lfm2', type: 'Q4_0' }), ranks: 2 },
+  {
+    name: 'a random qwen35moe on two ranks',
+    model: tiny({ architecture: 'qwen35moe', type: 'Q8_0', ...smallStates }),
+    ranks: 2,
+  },
   // The second rank has no layer of the third group.
   { name: 'a random gemma3 on two ranks', model: tiny(unequal), ranks: 2 },
 ];
