@@ -62,7 +62,7 @@ describe('the guide lists', () => {
   });
 
   it('settings and types of vLLM that are errors', async () => {
-    const [, settings, types] = /settings of vLLM 0.33 are errors .*?: (.*?)\. .*? The types (.*?) are errors/s.exec(
+    const [, settings, types] = /settings of vLLM 0.33 are errors .*?: (.*?)\. .*?\sThe\s+types (.*?) are errors/s.exec(
       guide,
     )!;
     const names = (text: string) => [...text.matchAll(/`(\w+)`/g)].map(([, name]) => name!);
