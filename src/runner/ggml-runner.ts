@@ -28,6 +28,7 @@ import { openTiledMatmul, type TiledMatmul } from './matmul/tiled-matmul.ts';
 import { openWeightedSum, type WeightedSum } from './matmul/weighted-sum.ts';
 import { mixerShapes } from './mixer/mixer-shapes.ts';
 import type { Mixers } from './mixer/mixers.ts';
+import { stateElements } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { numericsIdentity } from './numerics-identity.ts';
@@ -364,6 +365,7 @@ async function mixersOf(device: ComputeDevice, options: GgmlRunnerOptions): Prom
   const { config, matmulKernels, onEvent } = options;
   if (config.states === undefined) return undefined;
   const shapes = mixerShapes(config);
+  assert(stateElements(shapes) === config.states.elements, 'a block has room for the states of the mixers');
   return matmulKernels === false ? ggmlMixers(shapes) : openMixers(device, shapes, { event: onEvent });
 }
 

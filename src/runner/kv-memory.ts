@@ -185,6 +185,7 @@ export class KvMemory {
   /** F32 `[ne0, ne1]`: a part of a block that has states, from a byte offset. */
   stateView(graph: GraphBuilder, block: BlockId, offset: number, [ne0, ne1]: readonly [number, number]): TensorPtr {
     const bytes = ne0 * F32.typeSize;
+    assert(offset + ne1 * bytes <= this.blockBytes, 'a state within its block');
     return graph.reinterpret(this.#pool, F32, [ne0, ne1, 1], [bytes, bytes * ne1], block * this.blockBytes + offset);
   }
 
@@ -203,9 +204,19 @@ export class KvMemory {
     return this.#base;
   }
 
+  /** The address of a block; on a CPU only. */
+  addressOf(block: BlockId): number {
+    this.#checkBlock(block);
+    return this.baseAddress + block * this.blockBytes;
+  }
+
+  #checkBlock(block: BlockId): void {
+    if (block < 0 || block >= this.blockCount) assert(false, `block ${block} is outside the pool`);
+  }
+
   /** A block's bytes in place; on a CPU only. */
   bytesOf(block: BlockId): Uint8Array {
-    if (block < 0 || block >= this.blockCount) assert(false, `block ${block} is outside the pool`);
+    this.#checkBlock(block);
     const index = Math.floor(block / this.#blocksPerView);
     const start = (block - index * this.#blocksPerView) * this.blockBytes;
     return (this.#views[index] ?? this.#newView(index)).subarray(start, start + this.blockBytes);

@@ -1,15 +1,15 @@
 import { allocateTensors, type ComputeDevice } from '../../src/ggml/device.ts';
 import { dataPointer } from '../../src/ggml/tensor-struct.ts';
 import { F32 } from '../../src/ggml/types.ts';
-import { NativeMemory } from '../../src/native/native-memory.ts';
-import type { MixerSegment, MixerStates } from '../../src/runner/mixer/mixers.ts';
+import { type LayerStates, type StateMemory, StateTables } from '../../src/runner/states/layer-states.ts';
+import type { StateSegment } from '../../src/runner/states/segments.ts';
 
 /** A pool whose blocks have the state of one layer, after some bytes of other layers. */
 export interface MixerPool {
   /** The layer's state in each block. */
   readonly blocks: readonly Float32Array[];
   /** The states of the layer in a step with these segments. */
-  states(segments: readonly MixerSegment[]): MixerStates;
+  states(segments: readonly StateSegment[]): LayerStates;
   close(): void;
 }
 
@@ -26,30 +26,17 @@ export function newMixerPool(device: ComputeDevice, elements: number, blockCount
   const blocks = Array.from({ length: blockCount }, (_, block) =>
     floats.subarray(block * width + skipped, block * width + skipped + elements),
   );
-  const segmentsMemory = new NativeMemory(native);
-  const rows = new NativeMemory(native, 16);
-  const layer = new NativeMemory(native, 16);
-  layer.setPointer(0, rows.address);
-  layer.setInt64(8, 4 * skipped);
+  const memory: StateMemory = {
+    isHost: true,
+    addressOf: (block) => base + 4 * width * block,
+    stateView: (graph, block, offset, [ne0, ne1]) => graph.view2d(pool, ne0, ne1, 4 * ne0, 4 * width * block + offset),
+  };
+  const tables = new StateTables(native, memory, [{ kind: 'state', group: 0, offset: 4 * skipped, elements }]);
   return {
     blocks,
     states: (segments) => {
-      segmentsMemory.reserve(24 * segments.length);
-      for (const [i, { firstRow, rowCount, read, write }] of segments.entries()) {
-        segmentsMemory.setPointer(24 * i, read === undefined ? 0 : base + 4 * width * read);
-        segmentsMemory.setPointer(24 * i + 8, base + 4 * width * write);
-        segmentsMemory.bytes.setInt32(24 * i + 16, firstRow, true);
-        segmentsMemory.bytes.setInt32(24 * i + 20, rowCount, true);
-      }
-      rows.setPointer(0, segmentsMemory.address);
-      rows.setInt64(8, segments.length);
-      return {
-        address: layer.address,
-        segments,
-        fixed: () => undefined,
-        view: (graph, block, [ne0, ne1], element = 0) =>
-          graph.view2d(pool, ne0, ne1, 4 * ne0, 4 * (block * width + skipped + element)),
-      };
+      tables.begin([segments]);
+      return tables.layer(0);
     },
     close: () => {
       native.ggml_backend_buffer_free(buffer);

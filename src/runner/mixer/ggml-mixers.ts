@@ -2,11 +2,11 @@ import { assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { F32, I32 } from '../../ggml/types.ts';
+import type { StateSegment } from '../states/segments.ts';
 import type {
   ConvolutionWeights,
   DeltaNetInputs,
   DeltaNetWeights,
-  MixerSegment,
   MixerShapes,
   Mixers,
   ScanInputs,
@@ -112,8 +112,8 @@ export class GgmlMixers implements Mixers {
   }
 }
 
-function segmentsOf({ states }: StatePlace): readonly MixerSegment[] {
-  states.fixed();
+function segmentsOf({ states }: StatePlace): readonly StateSegment[] {
+  states.fixSegments();
   return states.segments;
 }
 
@@ -122,7 +122,7 @@ type Shape = readonly [ne0: number, ne1: number];
 function stateBefore(
   graph: GraphBuilder,
   { states, firstElement }: StatePlace,
-  { read, write }: MixerSegment,
+  { read, write }: StateSegment,
   shape: Shape,
 ): TensorPtr {
   const view = states.view(graph, read ?? write, shape, firstElement);
@@ -135,7 +135,7 @@ function stateBefore(
 function storeState(
   graph: GraphBuilder,
   { states, firstElement }: StatePlace,
-  { write }: MixerSegment,
+  { write }: StateSegment,
   state: TensorPtr,
   shape: Shape,
 ): void {
@@ -143,7 +143,7 @@ function storeState(
 }
 
 /** The rows of a segment, of F32 `[ne0, ne1, rows]`. */
-function rowsOf3d(graph: GraphBuilder, x: TensorPtr, [ne0, ne1]: Shape, { firstRow, rowCount }: MixerSegment) {
+function rowsOf3d(graph: GraphBuilder, x: TensorPtr, [ne0, ne1]: Shape, { firstRow, rowCount }: StateSegment) {
   const rowBytes = graph.strideOf(x, 2);
   return graph.view3d(x, [ne0, ne1, rowCount], [graph.strideOf(x, 1), rowBytes], firstRow * rowBytes);
 }

@@ -1,6 +1,6 @@
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
-import { type Compiled, CompileFailure, type CompileOptions, openNative } from '../../native/compiler.ts';
+import { CompileFailure, type CompileOptions, openNative } from '../../native/compiler.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
 import type { ConvolutionShape, DeltaNetShape, MixerShapes, ScanShape } from './mixers.ts';
 
@@ -23,15 +23,11 @@ export async function loadMixerKernels(
   shapes: MixerShapes,
   options: CompileOptions = {},
 ): Promise<MixerKernels> {
-  const load = <Shape, Kernel>(
-    shape: Shape | undefined,
-    open: (native: NativeApi, shape: Shape, options: CompileOptions) => Promise<Loaded<Kernel>>,
-  ): Promise<Loaded<Kernel> | undefined> =>
-    shape === undefined ? Promise.resolve(undefined) : open(native, shape, options);
+  const open: Open = (source, take) => openKernel(native, options, source, take);
   const [convolution, scan, deltaNet] = await Promise.all([
-    load(shapes.convolution, openConvolution),
-    load(shapes.scan, openScan),
-    load(shapes.deltaNet, openDeltaNet),
+    shapes.convolution && openConvolution(open, shapes.convolution),
+    shapes.scan && openScan(open, shapes.scan),
+    shapes.deltaNet && openDeltaNet(open, shapes.deltaNet),
   ]);
   const digests = [convolution, scan, deltaNet].map((loaded) => loaded?.sourceDigest ?? '');
   return {
@@ -42,52 +38,63 @@ export async function loadMixerKernels(
   };
 }
 
+/** A file of this folder, and the sizes that it is compiled for. */
+interface KernelSource {
+  readonly file: string;
+  readonly sizes: Readonly<Record<string, number>>;
+}
+
+/** Compiles a kernel and takes its functions: `take` gets the address of `kvasir_<name>_pointer()`. */
+type Open = <Kernel>(
+  source: KernelSource,
+  take: (pointer: (name: string) => RawPtr) => Kernel,
+) => Promise<Loaded<Kernel>>;
+
 interface Loaded<Kernel> {
   readonly kernel: Kernel;
   readonly sourceDigest: string;
 }
 
-const openConvolution = (native: NativeApi, { taps, channels }: ConvolutionShape, options: CompileOptions) => {
+async function openConvolution(open: Open, { taps, channels }: ConvolutionShape) {
   check(channels % lanesMax === 0, `${channels} channels`);
-  return open('convolution.c', { TAPS: taps }, options, (pointer) => ({ convolve: pointer('convolve') }), native);
-};
+  return open({ file: 'convolution.c', sizes: { TAPS: taps } }, (pointer) => ({ convolve: pointer('convolve') }));
+}
 
-const openScan = (native: NativeApi, { headDim, stateSize }: ScanShape, options: CompileOptions) => {
+async function openScan(open: Open, { headDim, stateSize }: ScanShape) {
   check(headDim % lanesMax === 0 && stateSize % together === 0, `heads of ${headDim} with states of ${stateSize}`);
-  const definitions = { HEAD_DIM: headDim, STATE_SIZE: stateSize };
-  const take = (pointer: Pointers) => ({ prepareGates: pointer('gates'), scan: pointer('scan') });
-  return open('scan.c', definitions, options, take, native);
-};
+  return open({ file: 'scan.c', sizes: { HEAD_DIM: headDim, STATE_SIZE: stateSize } }, (pointer) => ({
+    prepareGates: pointer('gates'),
+    scan: pointer('scan'),
+  }));
+}
 
-const openDeltaNet = (native: NativeApi, { headDim }: DeltaNetShape, options: CompileOptions) => {
+async function openDeltaNet(open: Open, { headDim }: DeltaNetShape) {
   check(headDim % together === 0, `heads of ${headDim}`);
-  const take = (pointer: Pointers) => ({ prepareGates: pointer('gates'), deltaNet: pointer('delta_net') });
-  return open('delta-net.c', { HEAD_DIM: headDim }, options, take, native);
-};
+  return open({ file: 'delta-net.c', sizes: { HEAD_DIM: headDim } }, (pointer) => ({
+    prepareGates: pointer('gates'),
+    deltaNet: pointer('delta_net'),
+  }));
+}
 
 function check(isSupported: boolean, found: string): void {
   if (!isSupported) throw new CompileFailure(`it does not support ${found}`);
 }
 
-type Pointers = (name: string) => RawPtr;
-
 const ownHeaders = ['mixer.h', 'recurrence.h', 'exp.h'].map((name) => `runner/mixer/${name}`);
 
-// biome-ignore lint/complexity/useMaxParams: the parts of one kernel, in the order of their use
-function open<Kernel>(
-  file: string,
-  sizes: Readonly<Record<string, number>>,
-  options: CompileOptions,
-  take: (pointer: Pointers) => Kernel,
+function openKernel<Kernel>(
   native: NativeApi,
+  options: CompileOptions,
+  { file, sizes }: KernelSource,
+  take: (pointer: (name: string) => RawPtr) => Kernel,
 ): Promise<Loaded<Kernel>> {
-  const definitions = {
-    ...sizes,
-    ...tensorFields.definitions,
+  const source = {
+    file: `runner/mixer/${file}`,
+    headers: ['native/vector.h', tensorFields.header, 'runner/states/states.h', ...ownHeaders],
+    definitions: { ...sizes, ...tensorFields.definitions },
   };
-  const headers = ['native/vector.h', tensorFields.header, 'runner/states/states.h', ...ownHeaders];
-  return openNative({ file: `runner/mixer/${file}`, headers, definitions }, options, (compiled: Compiled) => ({
-    kernel: take((name) => native.functionIn(compiled.path, `kvasir_${name}_pointer`, 'raw')()),
-    sourceDigest: compiled.sourceDigest,
+  return openNative(source, options, ({ path, sourceDigest }) => ({
+    kernel: take((name) => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')()),
+    sourceDigest,
   }));
 }

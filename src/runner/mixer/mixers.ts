@@ -1,6 +1,6 @@
-import type { BlockId } from '../../core/ids.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
+import type { LayerStates } from '../states/layer-states.ts';
 
 /**
  * The operations of recurrent layers that carry a state from token to token. The rows of a step belong to several
@@ -16,34 +16,14 @@ export interface Mixers {
   scan(graph: GraphBuilder, inputs: ScanInputs, weights: ScanWeights, state: StatePlace): TensorPtr;
   /** The recurrence of a gated delta net: F32 `[headDim * heads, rows]`. */
   deltaNet(graph: GraphBuilder, inputs: DeltaNetInputs, weights: DeltaNetWeights, state: StatePlace): TensorPtr;
-  /** The largest number of tensors that the operations of a layer add for each segment, and besides. */
+  /** The operations of a layer add at most this many tensors, and as many for each segment. */
   readonly nodesPerSegment: number;
 }
 
 /** Where a mixer's state is: its layer, and the first of its F32 elements in the layer's state. */
 export interface StatePlace {
-  readonly states: MixerStates;
+  readonly states: LayerStates;
   readonly firstElement: number;
-}
-
-/** The states of a layer in a step. */
-export interface MixerStates {
-  /** Address of `struct state_layer` (states.h), for kernels. */
-  readonly address: number;
-  /** For ggml's operations: a graph that uses the segments calls `fixed`. */
-  readonly segments: readonly MixerSegment[];
-  fixed(): void;
-  /** F32 `[ne0, ne1]`: a part of the layer's state in a block, from an element on. */
-  view(graph: GraphBuilder, block: BlockId, shape: readonly [ne0: number, ne1: number], element?: number): TensorPtr;
-}
-
-export interface MixerSegment {
-  readonly firstRow: number;
-  readonly rowCount: number;
-  /** The block with the state before the first row; undefined: a state of zeros. */
-  readonly read: BlockId | undefined;
-  /** The block that gets the state after the last row. */
-  readonly write: BlockId;
 }
 
 /** A depthwise causal convolution over a channel's last rows. */
@@ -114,7 +94,11 @@ export interface DeltaNetShape {
   readonly headDim: number;
 }
 
-/** F32 elements of each mixer's state in one layer. */
+/** F32 elements of a layer's state: the rows of the convolution, then the states of the heads. */
+export function stateElements({ convolution, scan, deltaNet }: MixerShapes): number {
+  const rows = convolution === undefined ? 0 : convolutionElements(convolution);
+  const ofScan = scan === undefined ? 0 : scan.heads * scan.headDim * scan.stateSize;
+  const ofDeltaNet = deltaNet === undefined ? 0 : deltaNet.heads * deltaNet.headDim * deltaNet.headDim;
+  return rows + ofScan + ofDeltaNet;
+}
 export const convolutionElements = ({ taps, channels }: ConvolutionShape): number => (taps - 1) * channels;
-export const scanElements = ({ heads, headDim, stateSize }: ScanShape): number => heads * headDim * stateSize;
-export const deltaNetElements = ({ heads, headDim }: DeltaNetShape): number => heads * headDim * headDim;

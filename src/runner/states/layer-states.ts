@@ -9,19 +9,12 @@ import type { StateSegment } from './segments.ts';
 
 /** The states of one layer in a step. */
 export interface LayerStates {
-  /** The layer's index among the stage's layers. */
-  readonly index: number;
-  /**
-   * The address of `struct state_layer` of states.h, for kernels. It and the graph stay the same when other segments
-   * are bound. On a CPU only.
-   */
+  /** The address of `struct state_layer` of states.h, for kernels. It is the same in every step. On a CPU only. */
   readonly address: number;
-  /** For operations of ggml: a graph that uses them calls `fixed`. */
+  /** For operations of ggml: a graph that depends on the segments calls `fixSegments`. */
   readonly segments: readonly StateSegment[];
-  /** F32 numbers of one state of the layer. */
-  readonly elements: number;
-  /** The graph depends on the segments of this step, so the next step needs another graph. */
-  fixed(): void;
+  /** The next step then needs another graph. */
+  fixSegments(): void;
   /** F32 `[ne0, ne1]`: a part of this layer's state in a block, from an element on. */
   view(graph: GraphBuilder, block: BlockId, shape: readonly [ne0: number, ne1: number], element?: number): TensorPtr;
 }
@@ -37,18 +30,19 @@ interface GroupRecords {
   readonly rows: NativeMemory;
 }
 
-/**
- * The states of a stage's layers: which blocks each layer reads and writes in the step that `bind` announced last.
- */
+/** The part of `KvMemory` that has the states. */
+export type StateMemory = Pick<KvMemory, 'isHost' | 'addressOf' | 'stateView'>;
+
+/** The states of a stage's layers: which blocks each layer reads and writes in the step of the last `begin` or `rebind`. */
 export class StateTables {
-  readonly #memory: KvMemory;
+  readonly #memory: StateMemory;
   readonly #groups = new Map<number, GroupRecords>();
   readonly #layers = new Map<number, NativeMemory>();
   readonly #places: readonly LayerKv[];
   #segments: readonly (readonly StateSegment[])[] = [];
   #isFixed: boolean = false;
 
-  constructor(native: NativeApi, memory: KvMemory, places: readonly LayerKv[]) {
+  constructor(native: NativeApi, memory: StateMemory, places: readonly LayerKv[]) {
     this.#memory = memory;
     this.#places = places;
     for (const [index, place] of places.entries()) {
@@ -85,11 +79,9 @@ export class StateTables {
     const record = this.#layers.get(index)!;
     const memory = this.#memory;
     return {
-      index,
       address: record.address,
       segments: this.#segments[place.group]!,
-      elements: place.elements,
-      fixed: () => {
+      fixSegments: () => {
         this.#isFixed = true;
       },
       view: (graph, block, shape, element = 0) => memory.stateView(graph, block, place.offset + 4 * element, shape),
@@ -99,15 +91,14 @@ export class StateTables {
   #bind(segments: readonly (readonly StateSegment[])[]): void {
     this.#segments = segments;
     if (!this.#memory.isHost) return;
-    const { baseAddress, blockBytes } = this.#memory;
     for (const [group, records] of this.#groups) {
       const ofGroup = segments[group]!;
       records.segments.reserve(ofGroup.length * segmentBytes);
       for (const [i, { firstRow, rowCount, read, write }] of ofGroup.entries()) {
         const at = i * segmentBytes;
-        const readAddress = read === undefined ? 0 : baseAddress + read * blockBytes;
+        const readAddress = read === undefined ? 0 : this.#memory.addressOf(read);
         records.segments.setPointer(at + segmentField.read, readAddress);
-        records.segments.setPointer(at + segmentField.write, baseAddress + write * blockBytes);
+        records.segments.setPointer(at + segmentField.write, this.#memory.addressOf(write));
         records.segments.bytes.setInt32(at + segmentField.firstRow, firstRow, true);
         records.segments.bytes.setInt32(at + segmentField.rowCount, rowCount, true);
       }
