@@ -1,4 +1,11 @@
-import type { Layer } from './layers.ts';
+import type { ArchitectureLayers, Layer } from './layers.ts';
+
+const layer: Layer = (operations, weights, x, attended) => {
+  const sum = operations.add(x, attended);
+  const h = operations.norm(sum, weights.feedForwardNorm);
+  const added = operations.experts(weights, h, { weights: 'softmax of the chosen', network: 'clamped SwiGLU' });
+  return operations.add(sum, added);
+};
 
 /**
  * GPT-OSS: a mixture of experts with biases. Each head has an attention sink, a score without a value. Every other layer
@@ -7,9 +14,4 @@ import type { Layer } from './layers.ts';
  *
  *   x -> norm -> attention -> + x -> norm -> experts -> + x
  */
-export const gptOssLayer: Layer = (operations, weights, x, attended) => {
-  const sum = operations.add(x, attended);
-  const h = operations.norm(sum, weights.feedForwardNorm);
-  const added = operations.experts(weights, h, { weights: 'softmax of the chosen', network: 'clamped SwiGLU' });
-  return operations.add(sum, added);
-};
+export const gptOss: ArchitectureLayers = { layer };

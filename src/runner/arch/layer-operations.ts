@@ -5,13 +5,13 @@ import type { ModelConfig } from '../../ggml/model-config.ts';
 import type { Matmuls } from '../matmul/matmuls.ts';
 import type { Mixers } from '../mixer/mixers.ts';
 import type { LayerStates } from '../states/layer-states.ts';
-import { type DeltaNetWeights, deltaNet } from './delta-net.ts';
+import { deltaNet } from './delta-net.ts';
 import type { NetworkWeights } from './dense-network.ts';
 import { type ExpertVariant, type ExpertWeights, expertNetwork } from './expert-network.ts';
 import type { LayerWeights } from './layer-weights.ts';
-import { type MambaWeights, mamba } from './mamba.ts';
+import { mamba } from './mamba.ts';
 import type { MixerParts } from './mixer-parts.ts';
-import { type ShortConvolutionWeights, shortConvolution } from './short-convolution.ts';
+import { shortConvolution } from './short-convolution.ts';
 
 interface OperationParts {
   readonly graph: GraphBuilder;
@@ -34,31 +34,28 @@ export class LayerOperations {
     this.#mixers = mixers;
   }
 
-  add(a: TensorPtr, b: TensorPtr): TensorPtr {
-    return this.#graph.add(a, b);
-  }
-
-  /** x, and `added` times the model's scale. */
-  addScaled(x: TensorPtr, added: TensorPtr): TensorPtr {
+  /** Adds the result of attention, a mixer or a network to the hidden states, times the model's scale. */
+  add(x: TensorPtr, added: TensorPtr): TensorPtr {
     const { residualScale } = this.#config;
     return this.#graph.add(x, residualScale === 1 ? added : this.#graph.scale(added, residualScale));
   }
 
   /** A gated short convolution, which continues the states of the layer. */
-  shortConvolution(weights: ShortConvolutionWeights, h: TensorPtr, states: LayerStates): TensorPtr {
-    return shortConvolution(this.#mixerParts(undefined), weights, h, states);
+  shortConvolution(weights: LayerWeights, h: TensorPtr, states: LayerStates): TensorPtr {
+    const ofMixer = assertDefined(weights.shortConvolution, 'a layer with a short convolution');
+    return shortConvolution(this.#mixerParts(undefined), ofMixer, h, states);
   }
 
   /** The recurrence of Mamba-2, which continues the states of the layer. */
-  mamba(weights: MambaWeights, h: TensorPtr, states: LayerStates): TensorPtr {
+  mamba(weights: LayerWeights, h: TensorPtr, states: LayerStates): TensorPtr {
     const config = assertDefined(this.#config.mamba, 'a model with Mamba-2');
-    return mamba(this.#mixerParts(config), weights, h, states);
+    return mamba(this.#mixerParts(config), assertDefined(weights.mamba, 'a layer with Mamba-2'), h, states);
   }
 
   /** A gated delta net, which continues the states of the layer. */
-  deltaNet(weights: DeltaNetWeights, h: TensorPtr, states: LayerStates): TensorPtr {
+  deltaNet(weights: LayerWeights, h: TensorPtr, states: LayerStates): TensorPtr {
     const config = assertDefined(this.#config.deltaNet, 'a model with delta nets');
-    return deltaNet(this.#mixerParts(config), weights, h, states);
+    return deltaNet(this.#mixerParts(config), assertDefined(weights.deltaNet, 'a layer with a delta net'), h, states);
   }
 
   #mixerParts<Config>(config: Config): MixerParts<Config> {
@@ -77,7 +74,9 @@ export class LayerOperations {
     const { experts } = weights;
     if (experts === undefined) return this.#swiglu(networkOf(weights), h);
     const mixture = this.experts(weights, h);
-    return experts.shared === undefined ? mixture : this.add(mixture, this.#sharedNetwork(experts, experts.shared, h));
+    return experts.shared === undefined
+      ? mixture
+      : this.#graph.add(mixture, this.#sharedNetwork(experts, experts.shared, h));
   }
 
   /** `down(gelu(gate(h)) * up(h))` */

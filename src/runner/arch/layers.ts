@@ -1,20 +1,27 @@
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { Architecture } from '../../ggml/model-config.ts';
 import type { LayerStates } from '../states/layer-states.ts';
-import { deepseek2Layer } from './deepseek2.ts';
-import { gemma3Layer } from './gemma3.ts';
-import { gptOssLayer } from './gpt-oss.ts';
-import { granitehybridLayer, granitehybridMixer } from './granitehybrid.ts';
+import { deepseek2 } from './deepseek2.ts';
+import { gemma3 } from './gemma3.ts';
+import { gptOss } from './gpt-oss.ts';
+import { granitehybrid } from './granitehybrid.ts';
 import type { LayerOperations } from './layer-operations.ts';
 import type { LayerWeights } from './layer-weights.ts';
-import { lfm2Mixer } from './lfm2.ts';
-import { llamaLayer } from './llama.ts';
-import { qwen3moeLayer } from './qwen3moe.ts';
-import { qwen35Mixer, qwen35moeLayer } from './qwen35.ts';
+import { lfm2 } from './lfm2.ts';
+import { llama } from './llama.ts';
+import { qwen3moe } from './qwen3moe.ts';
+import { qwen35 } from './qwen35.ts';
+
+/** What an architecture has of its own. `DecoderBuilder` has the parts that all architectures share. */
+export interface ArchitectureLayers {
+  readonly layer: Layer;
+  /** Of architectures that have layers with a state. */
+  readonly mixer?: Mixer;
+}
 
 /**
- * The part of a layer after attention. `x` is the layer's input, and `attended` the result of attention after its
- * output matrix, both F32 `[embedding, rows]`. Returns the layer's output in this shape.
+ * The part of a layer after attention or the mixer. `x` is the layer's input, and `attended` the result of attention
+ * after its output matrix, or of the mixer, both F32 `[embedding, rows]`. Returns the layer's output in this shape.
  */
 export type Layer = (
   operations: LayerOperations,
@@ -22,21 +29,6 @@ export type Layer = (
   x: TensorPtr,
   attended: TensorPtr,
 ) => TensorPtr;
-
-/** Each architecture's layer. `DecoderBuilder` has the parts that all architectures share. */
-export const layers: Readonly<Record<Architecture, Layer>> = {
-  llama: llamaLayer,
-  qwen2: llamaLayer,
-  qwen3: llamaLayer,
-  qwen3moe: qwen3moeLayer,
-  gemma3: gemma3Layer,
-  'gpt-oss': gptOssLayer,
-  lfm2: llamaLayer,
-  deepseek2: deepseek2Layer,
-  granitehybrid: granitehybridLayer,
-  qwen35: llamaLayer,
-  qwen35moe: qwen35moeLayer,
-};
 
 /**
  * The part of a layer that continues a state instead of attention. `h` is the layer's input after its norm, F32
@@ -49,10 +41,16 @@ export type Mixer = (
   states: LayerStates,
 ) => TensorPtr;
 
-/** Mixers of the architectures that have layers with a state. */
-export const mixers: Readonly<Partial<Record<Architecture, Mixer>>> = {
-  lfm2: lfm2Mixer,
-  granitehybrid: granitehybridMixer,
-  qwen35: qwen35Mixer,
-  qwen35moe: qwen35Mixer,
+export const layersByArchitecture: Readonly<Record<Architecture, ArchitectureLayers>> = {
+  llama,
+  qwen2: llama,
+  qwen3: llama,
+  qwen3moe,
+  gemma3,
+  'gpt-oss': gptOss,
+  lfm2,
+  deepseek2,
+  granitehybrid,
+  qwen35,
+  qwen35moe: qwen35,
 };

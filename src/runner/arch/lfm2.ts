@@ -1,13 +1,11 @@
-import { assertDefined } from '../../base/assert.ts';
-import type { Mixer } from './layers.ts';
+import type { ArchitectureLayers } from './layers.ts';
+import { preNormLayer } from './pre-norm-layer.ts';
 
 /**
  * LFM 2: most layers have a gated convolution over the last tokens, the others attention with norms of q and k per
- * head. Layers with attention may have a sliding window (`ModelConfig.slidingWindow`). The rest of a layer is Llama's.
- *
- *   x -> norm -> convolution or attention -> + x -> norm -> SwiGLU -> + x
+ * head. Layers with attention may have a sliding window (`ModelConfig.slidingWindow`). The network is a SwiGLU network.
  */
-export const lfm2Mixer: Mixer = (operations, weights, h, states) => {
-  const convolution = assertDefined(weights.shortConvolution, 'a layer without attention has a convolution');
-  return operations.shortConvolution(convolution, h, states);
+export const lfm2: ArchitectureLayers = {
+  layer: preNormLayer,
+  mixer: (operations, weights, h, states) => operations.shortConvolution(weights, h, states),
 };

@@ -1,13 +1,7 @@
-import type { Layer } from './layers.ts';
+import type { ArchitectureLayers } from './layers.ts';
+import { preNormLayer } from './pre-norm-layer.ts';
 
 /**
- * Qwen 3 with a mixture of experts: Qwen 3's layer, in which a router chooses some of many SwiGLU networks for each
- * token (`expert-network.ts`).
- *
- *   x -> norm -> attention -> + x -> norm -> experts -> + x
+ * Qwen 3 with a mixture of experts: a router chooses some of many SwiGLU networks for each token (`expert-network.ts`).
  */
-export const qwen3moeLayer: Layer = (operations, weights, x, attended) => {
-  const sum = operations.add(x, attended);
-  const h = operations.norm(sum, weights.feedForwardNorm);
-  return operations.add(sum, operations.network(weights, h));
-};
+export const qwen3moe: ArchitectureLayers = { layer: preNormLayer };

@@ -1,0 +1,60 @@
+import { assert } from '../../base/assert.ts';
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import type { GraphBuilder } from '../../ggml/graph.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
+import { F32, I32 } from '../../ggml/types.ts';
+import type { Batch } from '../batch.ts';
+import type { HiddenStates } from '../contract.ts';
+
+/** The inputs of a decoder's graph, which every batch with as many rows and outputs fills. */
+export class BatchInputs {
+  /** Tokens, I32 `[rows]`, for the first stage; hidden states, F32 `[embedding, rows]`, for other stages. */
+  readonly entry: TensorPtr;
+  /** I32 `[rows]` */
+  readonly positions: TensorPtr;
+  /** By KV group, I32 `[rows]`. */
+  readonly slots: readonly TensorPtr[];
+  /** The indices of the sampled rows and their positions, I32 `[outputs]`. */
+  readonly outputRows: TensorPtr;
+  readonly outputPositions: TensorPtr;
+  readonly #hidden: Pick<ModelConfig, 'embeddingLength'> | undefined;
+
+  /** `hidden`: the shape of hidden states; undefined for the first stage. */
+  constructor(graph: GraphBuilder, batch: Batch, hidden: Pick<ModelConfig, 'embeddingLength'> | undefined) {
+    const { paddedRowCount } = batch;
+    const outputCount = Math.max(1, batch.outputRows.length);
+    this.#hidden = hidden;
+    this.entry =
+      hidden === undefined
+        ? graph.input(I32, paddedRowCount)
+        : graph.input(F32, hidden.embeddingLength, paddedRowCount);
+    this.positions = graph.input(I32, paddedRowCount);
+    this.slots = batch.slots.map(() => graph.input(I32, paddedRowCount));
+    this.outputRows = graph.input(I32, outputCount);
+    this.outputPositions = graph.input(I32, outputCount);
+  }
+
+  /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
+  write(graph: GraphBuilder, batch: Batch, hidden: HiddenStates | undefined): void {
+    assert((hidden === undefined) === (this.#hidden === undefined), 'only the first stage has tokens');
+    if (hidden === undefined) graph.write(this.entry, batch.tokens);
+    else this.#writeHidden(graph, batch, hidden);
+    graph.write(this.positions, batch.positions);
+    for (const [group, slots] of this.slots.entries()) graph.write(slots, batch.slots[group]!);
+  }
+
+  /** For a graph that uses the sampled rows. */
+  writeOutputs(graph: GraphBuilder, { outputRows, outputPositions }: Batch): void {
+    graph.write(this.outputRows, outputRows);
+    graph.write(this.outputPositions, outputPositions);
+  }
+
+  #writeHidden(graph: GraphBuilder, { rowCount, paddedRowCount }: Batch, hidden: HiddenStates): void {
+    const width = hidden.length / rowCount;
+    assert(width === this.#hidden?.embeddingLength, 'one row of hidden states for each row of the batch');
+    graph.write(this.entry, hidden);
+    // Padding rows still have the values of the last step, which must not be NaN.
+    const padding = new Float32Array((paddedRowCount - rowCount) * width);
+    if (padding.length > 0) graph.write(this.entry, padding, hidden.byteLength);
+  }
+}
