@@ -2,7 +2,7 @@
 import type { NativeApi } from '../../src/ggml/ffi.ts';
 import { F16, Q8_0 } from '../../src/ggml/types.ts';
 import type { AttentionVariant } from '../../src/runner/attention/attention.ts';
-import type { ProbeSequence } from '../../src/runner/attention/self-test.ts';
+import type { ProbeSequence } from '../../src/runner/attention/probe.ts';
 import { type KvMemory, type KvType, keyPart, partCount, rowElements } from '../../src/runner/kv-memory.ts';
 
 export interface AttentionTestShape {

@@ -5,8 +5,8 @@ import { allocateTensors, openDevice } from '../../ggml/device.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
-import { randomFloats } from '../attention/self-test.ts';
 import { Matmuls } from '../matmul/matmuls.ts';
+import { randomFloats } from '../random-values.ts';
 import { type ExpertVariant, type ExpertWeights, expertNetwork } from './expert-network.ts';
 
 const device = openDevice({ device: 'cpu', threads: 1, exact: false });

@@ -1,4 +1,4 @@
-import { assert } from '../../base/assert.ts';
+import { assert, assertDefined } from '../../base/assert.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { F16, F32, I32, rowBytes } from '../../ggml/types.ts';
@@ -144,17 +144,16 @@ export class GatherAttention implements Attention {
 
   writeInputs(graph: GraphBuilder): void {
     for (const { tensor, values } of this.#sinks) graph.write(tensor, values);
-    const positions = this.#batch?.positions;
-    if (positions === undefined) return;
+    const { positions } = assertDefined(this.#batch, 'attention is prepared');
     const { blockSize } = this.#memory.layout;
     for (const { group, window, inputs } of this.#readers) {
       for (const { sequence, firstBlock, kvLength, blockCount, granules, mask } of inputs) {
         const table = sequence.plan.blockTables[group];
+        const isCovered = table !== undefined && table.length * blockSize >= sequence.kvLength;
+        assert(isCovered, 'a block table that covers all KV that is read');
         // Padding reads the null block. Only on a GPU is KV padded, and there no padding row writes to the null block.
         const ids = new Int32Array(blockCount);
-        if (table !== undefined) {
-          ids.set(table.ids.subarray(firstBlock, Math.min(firstBlock + blockCount, table.length)));
-        }
+        ids.set(table.ids.subarray(firstBlock, Math.min(firstBlock + blockCount, table.length)));
         graph.write(granules, this.#memory.granulesOf(ids));
         if (mask === undefined) continue;
         graph.write(mask, maskOf(positions, sequence, { first: firstBlock * blockSize, kvLength, window }));
@@ -199,8 +198,8 @@ export class GatherAttention implements Attention {
   #canvas(graph: GraphBuilder, rows: AttentionRows, width: number): TensorPtr {
     let canvas = this.#canvases.get(rows);
     if (canvas === undefined) {
-      const count = rows === 'all' ? this.#batch?.paddedRowCount : this.#batch?.outputRows.length;
-      canvas = graph.canvas(F32, width, count ?? 0);
+      const { paddedRowCount, outputRows } = assertDefined(this.#batch, 'attention is prepared');
+      canvas = graph.canvas(F32, width, rows === 'all' ? paddedRowCount : outputRows.length);
       this.#canvases.set(rows, canvas);
     }
     return canvas;

@@ -4,14 +4,16 @@ import { AttentionInDoubles, type AttentionTestShape, poolBytes } from '../../..
 import { hasCompiler } from '../../../test/support/has-compiler.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
+import { Prng } from '../../base/prng.ts';
 import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
 import { F16, Q8_0 } from '../../ggml/types.ts';
 import { KvMemory, rowElements } from '../kv-memory.ts';
+import { fillRandomKv, randomFloats } from '../random-values.ts';
 import { type AttentionLayer, type AttentionVariant, equalLayers } from './attention.ts';
 import { GatherAttention } from './attention-gather.ts';
 import { type AttentionKernel, kernelSizes, loadAttentionKernel } from './attention-kernel.ts';
 import { NativeAttention } from './attention-native.ts';
-import { attendOnce, fillRandomKv, firstOfHeads, type ProbeSequence, probeBatch, randomFloats } from './self-test.ts';
+import { attendOnce, firstOfHeads, type ProbeSequence, probeBatch } from './probe.ts';
 import { findSharedPrefixes } from './shared-prefixes.ts';
 
 testsNeed(hasCompiler, 'no C compiler');
@@ -32,18 +34,6 @@ afterAll(() => {
 const kernelOf = (shape: AttentionTestShape): Promise<AttentionKernel> =>
   loadAttentionKernel(deviceOf(1).native, shape);
 
-/** Random numbers that tests draw their cases from. */
-class RandomSource {
-  #state: number;
-  constructor(seed: number) {
-    this.#state = seed;
-  }
-  below(bound: number): number {
-    this.#state = (Math.imul(this.#state, 1664525) + 1013904223) >>> 0;
-    return Math.floor((this.#state / 2 ** 32) * bound);
-  }
-}
-
 const layers = 2;
 
 function randomPool(shape: AttentionTestShape, blocks: number): KvMemory {
@@ -55,11 +45,11 @@ function randomPool(shape: AttentionTestShape, blocks: number): KvMemory {
 }
 
 /** Block ids 1, 2, ... in random order, assigned to sequences of these lengths. */
-function assignBlocks(lengths: readonly number[], blockSize: number, random: RandomSource) {
+function assignBlocks(lengths: readonly number[], blockSize: number, random: Prng) {
   const counts = lengths.map((length) => Math.ceil(length / blockSize));
   const blocks = Array.from({ length: counts.reduce((a, b) => a + b, 0) }, (_, i) => i + 1);
   for (let i = blocks.length - 1; i > 0; i--) {
-    const j = random.below(i + 1);
+    const j = random.between(0, i);
     [blocks[i], blocks[j]] = [blocks[j]!, blocks[i]!];
   }
   const blockCount = blocks.length + 1;
@@ -73,15 +63,11 @@ const rowsOf = (sequences: readonly ProbeSequence[]): number =>
   sequences.flatMap(({ spans }) => spans).reduce((sum, [start, end]) => sum + end - start, 0);
 
 /** A decode, a chunk of a prompt, a short prompt, and spans with holes, in one step. */
-function mixedSequences(
-  tables: readonly Int32Array[],
-  lengths: readonly number[],
-  random: RandomSource,
-): ProbeSequence[] {
+function mixedSequences(tables: readonly Int32Array[], lengths: readonly number[], random: Prng): ProbeSequence[] {
   return tables.map((blocks, i) => {
     const length = lengths[i]!;
     if (i % 4 === 0) return { spans: [[length - 1, length]], blocks };
-    if (i % 4 === 1) return { spans: [[Math.max(0, length - 1 - random.below(90)), length]], blocks };
+    if (i % 4 === 1) return { spans: [[Math.max(0, length - 1 - random.between(0, 89)), length]], blocks };
     if (i % 4 === 2) return { spans: [[0, length]], blocks };
     const hole = Math.floor(length / 3);
     return {
@@ -125,7 +111,7 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
     ['sinks', { sinks: randomFloats(heads, 5).map((value) => 3 * value) }],
     ['all variants', { window: 100, scale: 0.2, softCap: 2, sinks: randomFloats(heads, 6) }],
   ];
-  const random = new RandomSource(shape.headDim * 100 + shape.group);
+  const random = new Prng(shape.headDim * 100 + shape.group);
   // Attention in doubles takes longest with large heads, so their chunks of prompts are short.
   const lengths = shape.headDim < 256 ? [1100, 300, 70, 160, 1, 64, 5, 20] : [1100, 100, 34, 160, 1, 20, 5, 18];
   const { tables, blockCount } = assignBlocks(lengths, shape.blockSize, random);
@@ -216,7 +202,7 @@ describe.each(shapes)('$kvType.name, head size $headDim, group of $group, block 
 
 describe('requests that share a prefix', () => {
   /** Block tables whose first blocks are shared: `[shared, own]` blocks each. */
-  function tablesOf(parts: readonly (readonly [common: number, own: number])[], random: RandomSource) {
+  function tablesOf(parts: readonly (readonly [common: number, own: number])[], random: Prng) {
     const common = Math.max(...parts.map(([count]) => count));
     const blocks = assignBlocks([common * 16, ...parts.map(([, own]) => own * 16)], 16, random);
     const [first, ...rest] = blocks.tables;
@@ -242,7 +228,7 @@ describe('requests that share a prefix', () => {
       [70, 7],
       ...Array.from({ length: 14 }, (_, i) => [70, 1 + i] as const),
     ] as const;
-    const { tables, blockCount } = tablesOf(parts, new RandomSource(11));
+    const { tables, blockCount } = tablesOf(parts, new Prng(11));
     const memory = randomPool(shape, blockCount);
     const sequences: ProbeSequence[] = tables.map((blocks, i) => {
       const end = i === 5 ? blocks.length * 16 : blocks.length * 16 - (i % 16);
@@ -280,7 +266,7 @@ describe('requests that share a prefix', () => {
         [0, 70],
         [16, 64],
       ],
-      new RandomSource(5),
+      new Prng(5),
     );
     const words = Int32Array.from(tables.flatMap((table) => [...table]));
     let at = 0;
@@ -307,7 +293,7 @@ describe('requests that share a prefix', () => {
 describe('threads that share a step', () => {
   it('compute the same bits as one thread', async () => {
     const shape = { headDim: 64, group: 2, headsKv: 3, blockSize: 16, kvType: F16 };
-    const { tables, blockCount } = assignBlocks([1500, 40], shape.blockSize, new RandomSource(9));
+    const { tables, blockCount } = assignBlocks([1500, 40], shape.blockSize, new Prng(9));
     const memory = randomPool(shape, blockCount);
     const batch = probeBatch(
       [
@@ -330,7 +316,7 @@ describe('threads that share a step', () => {
 describe('KV that a row does not see', () => {
   it('does not change the bits of the row, even if it is NaN', async () => {
     const shape = { headDim: 64, group: 2, headsKv: 2, blockSize: 16, kvType: F16 };
-    const { tables, blockCount } = assignBlocks([600, 90], shape.blockSize, new RandomSource(3));
+    const { tables, blockCount } = assignBlocks([600, 90], shape.blockSize, new Prng(3));
     const memory = randomPool(shape, blockCount);
     const native = new NativeAttention(deviceOf(1), memory, await kernelOf(shape));
     const spans = [[530, 570]] as const;

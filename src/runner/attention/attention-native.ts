@@ -1,4 +1,4 @@
-import { assert } from '../../base/assert.ts';
+import { assert, assertDefined } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
@@ -160,10 +160,11 @@ export class NativeAttention implements Attention {
     const at = layer * layerBytes;
     this.#layers.setPointer(at + layerField.view, this.#readerOf[layer]!.views[rows].address);
     this.#layers.bytes.setInt32(at + layerField.nextUnit, 0, true);
-    const count = rows === 'all' ? this.#batch?.paddedRowCount : this.#batch?.outputRows.length;
+    const { paddedRowCount, outputRows } = assertDefined(this.#batch, 'attention is prepared');
+    const count = rows === 'all' ? paddedRowCount : outputRows.length;
     const width = this.#memory.layout.headDim * this.#headCount;
     const record = (this.#layers.address + at) as RawPtr;
-    return graph.custom(q, width, count ?? 0, this.#kernel.pointer, record, this);
+    return graph.custom(q, width, count, this.#kernel.pointer, record, this);
   }
 
   writeInputs(): void {}

@@ -5,7 +5,7 @@ import { allocateTensors, openDevice } from '../../ggml/device.ts';
 import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
-import { randomFloats } from '../attention/self-test.ts';
+import { randomFloats } from '../random-values.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
 import { openRowMatmul } from './row-matmul.ts';
 

@@ -7,7 +7,7 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32, ggmlTypeNamed, I32, rowBytes } from '../../ggml/types.ts';
 import { cpuFeatures } from '../../native/cpu-features.ts';
-import { randomFloats } from '../attention/self-test.ts';
+import { randomFloats } from '../random-values.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
 import { Matmuls } from './matmuls.ts';
 import { openTiledMatmul, type TiledMatmul } from './tiled-matmul.ts';

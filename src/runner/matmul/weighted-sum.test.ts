@@ -5,7 +5,7 @@ import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { openDevice } from '../../ggml/device.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
-import { randomFloats } from '../attention/self-test.ts';
+import { randomFloats } from '../random-values.ts';
 import { openWeightedSum, type WeightedSum, weightedSumOfGgml } from './weighted-sum.ts';
 
 const devices = [1, 3].map((threads) => openDevice({ device: 'cpu', threads, exact: true }));

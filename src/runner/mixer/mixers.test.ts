@@ -11,7 +11,7 @@ import type { TensorPtr } from '../../ggml/ffi.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
 import { cpuFeatures } from '../../native/cpu-features.ts';
-import { randomFloats } from '../attention/self-test.ts';
+import { randomFloats } from '../random-values.ts';
 import type { StateSegment } from '../states/segments.ts';
 import { GgmlMixers } from './ggml-mixers.ts';
 import { type MixerShapes, type Mixers, type StatePlace, stateElements } from './mixers.ts';
