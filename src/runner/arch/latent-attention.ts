@@ -16,8 +16,7 @@ export interface LatentWeights {
   /** `[embedding or query rank, elements of the queries of all heads]` */
   readonly query: TensorPtr;
   /** `[embedding, query rank]`, and the norm of its result; undefined if queries are made from the layer's input. */
-  readonly queryDown: TensorPtr | undefined;
-  readonly queryNorm: TensorPtr | undefined;
+  readonly queryCompression: { readonly down: TensorPtr; readonly norm: TensorPtr } | undefined;
   /** `[embedding, rank + elements with RoPE]` */
   readonly down: TensorPtr;
   /** `[rank]` */
@@ -34,8 +33,9 @@ export function latentWeights(tensors: LayerTensors, { queryRank }: LatentAttent
   return {
     query: tensors.matrix(isCompressed ? 'attn_q_b.weight' : 'attn_q.weight'),
     output: tensors.matrix('attn_output.weight'),
-    queryDown: isCompressed ? tensors.matrix('attn_q_a.weight') : undefined,
-    queryNorm: isCompressed ? tensors.vector('attn_q_a_norm.weight') : undefined,
+    queryCompression: isCompressed
+      ? { down: tensors.matrix('attn_q_a.weight'), norm: tensors.vector('attn_q_a_norm.weight') }
+      : undefined,
     down: tensors.matrix('attn_kv_a_mqa.weight'),
     norm: tensors.vector('attn_kv_a_norm.weight'),
     keyOfHead: tensors.experts('attn_k_b.weight'),
@@ -80,10 +80,10 @@ export class LatentProjections implements AttentionProjections {
   writeInputs(): void {
     const { graph, config } = this.#parts;
     const { all } = this.#heads;
-    const heads = new Int32Array(config.headCount * graph.rowCountOf(all));
+    const count = config.headCount * graph.rowCountOf(all);
     graph.write(
       all,
-      heads.map((_, i) => i % config.headCount),
+      Int32Array.from({ length: count }, (_, i) => i % config.headCount),
     );
   }
 
@@ -117,7 +117,7 @@ export class LatentProjections implements AttentionProjections {
     const { headCount } = config;
     const count = graph.rowCountOf(h);
     const headBytes = (queryLength + ropeLength) * F32.typeSize;
-    const queries = this.#compressedQueries(weights, h);
+    const queries = this.#projectedQueries(weights, h);
     const part = (length: number, skipped: number): TensorPtr =>
       graph.view3d(queries, [length, headCount, count], [headBytes, headCount * headBytes], skipped * F32.typeSize);
     const { keyOfHead } = latentOf(weights);
@@ -138,13 +138,13 @@ export class LatentProjections implements AttentionProjections {
     return graph.reshape2d(values, headCount * valueLength, count);
   }
 
-  #compressedQueries(weights: LayerWeights, h: TensorPtr): TensorPtr {
+  /** F32 `[heads * (queryLength + ropeLength), rows]` */
+  #projectedQueries(weights: LayerWeights, h: TensorPtr): TensorPtr {
     const { graph, config, matmuls } = this.#parts;
-    const { query, queryDown, queryNorm } = latentOf(weights);
-    if (queryDown === undefined) return matmuls.multiply(query, h, 'several');
-    const norm = assertDefined(queryNorm, 'compressed queries have a norm');
-    const compressed = matmuls.multiply(queryDown, h, 'several');
-    return matmuls.multiply(query, graph.rmsNorm(compressed, norm, config.rmsEpsilon));
+    const { query, queryCompression } = latentOf(weights);
+    if (queryCompression === undefined) return matmuls.multiply(query, h, 'several');
+    const compressed = matmuls.multiply(queryCompression.down, h, 'several');
+    return matmuls.multiply(query, graph.rmsNorm(compressed, queryCompression.norm, config.rmsEpsilon));
   }
 }
 
