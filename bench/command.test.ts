@@ -87,11 +87,11 @@ describe('kvasir bench', () => {
     const deep = folder.file('deep.gguf');
     const shape = { heads: 2, headsKv: 1, feedForward: 256, context: 10_000 };
     await writeTinyModel(deep, { architecture: 'qwen3', type: 'Q8_0', ...shape });
-    const lengths = ['--prompt-len', '16', '--gen-len', '2', '--depth', '8192,0,2048', '--repetitions', '1'];
+    const lengths = ['--prompt-len', '16', '--gen-len', '2', '--depth', '4096,0,2048', '--repetitions', '1'];
     const { code, out } = await runBench('latency', ...common(), ...lengths, '--model', deep, '--json');
     expect(code).toBe(0);
     const { rows } = JSON.parse(out) as { rows: LatencyRow[] };
-    expect(rows.map(({ depth }) => depth)).toEqual([0, 2048, 8192]);
+    expect(rows.map(({ depth }) => depth)).toEqual([0, 2048, 4096]);
     for (const { decode } of rows) expect(decode.ratio).toBeGreaterThan(0);
   });
 

@@ -1,6 +1,7 @@
 /** A disk tier at its bound below a busy engine: its folder never has more bytes, and decoding goes on while stores hang. */
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { JsonObject } from '../src/base/json.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
@@ -76,7 +77,7 @@ it('the folder never has more bytes than its bound while many requests store and
   const measuring = (async () => {
     while (!isOver) {
       sizes.push(bytesBelow(path));
-      await new Promise((resolve) => setImmediate(resolve));
+      await sleep(5);
     }
   })();
   const answers = await askAll(engine);

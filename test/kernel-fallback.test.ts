@@ -6,6 +6,7 @@ import { createEngine } from '../src/compose.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { promptOf } from './support/drive.ts';
 import { itNeeds } from './support/needs.ts';
+import { quickCompiler } from './support/quick-compiler.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -74,7 +75,7 @@ describe('an engine', () => {
     const { tokens } = await answer('/nonexistent/cc', options);
     expect(tokens).toHaveLength(12);
     expect(await answer('/nonexistent/cc', { ...options, maxNumBatchedTokens: 64 })).toMatchObject({ tokens });
-    if (hasCompiler) expect(await answer('cc', options)).toMatchObject({ tokens });
+    if (hasCompiler) expect(await answer(quickCompiler(folder.file('quick-cc')), options)).toMatchObject({ tokens });
   });
 
   const title = 'whose cache folder cannot be used has all kernels, and reports that it compiles them at each start';
@@ -84,7 +85,7 @@ describe('an engine', () => {
     process.env.XDG_CACHE_HOME = cache;
     mkdirSync(folder.file('tmp'));
     process.env.TMPDIR = folder.file('tmp');
-    const { events, attention } = await answer('cc');
+    const { events, attention } = await answer(quickCompiler(folder.file('quick-cc')));
     expect(events).toHaveLength(1);
     expect(events[0]).toMatch(/^The cache folder .*a-file.kvasir cannot be used/);
     expect(attention).toContain('native kernel');

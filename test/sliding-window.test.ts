@@ -4,16 +4,21 @@
  */
 import { afterAll, describe, expect, it } from 'vitest';
 import { createGroup } from '../src/kv/create-group.ts';
+import { computeHere } from './support/compute-here.ts';
 import { Drive, promptOf } from './support/drive.ts';
+import { inLongForm } from './support/long-form.ts';
 import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
+computeHere();
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
 
-describe('a request of 32k tokens to a model with a window of 512 tokens in five of six layers', () => {
+/** Attention over all tokens takes four times as long for twice as many. */
+const length = inLongForm(32_768, 14_336);
+
+describe(`a request of ${length} tokens to a model with a window of 512 tokens in five of six layers`, () => {
   it('holds window-sized KV in the window groups, so it fits into a pool of a fifth of its KV', async () => {
     const path = folder.file('long.gguf');
-    const length = 32_768;
     const shape = { layers: 6, windowPattern: 6, window: 512, context: 2 * length };
     const small = { embedding: 64, heads: 1, headsKv: 1, headDim: 32, feedForward: 64 };
     await writeTinyModel(path, { architecture: 'gemma3', type: 'F16', ...shape, ...small });
@@ -21,7 +26,8 @@ describe('a request of 32k tokens to a model with a window of 512 tokens in five
     const { groups } = drive.runner.kvCacheSpec;
     expect(groups.map(({ kind }) => kind)).toEqual(['full', ...Array.from({ length: 5 }, () => 'window')]);
     const needed = groups.map((group) => createGroup(group).blocksMax(length + 8));
-    expect(needed).toEqual([2049, 33, 33, 33, 33, 33]);
+    const whole = length / 16 + 1;
+    expect(needed).toEqual([whole, 33, 33, 33, 33, 33]);
 
     const subject = { id: 'subject', prompt: promptOf(length, 1), params: { maxTokens: 8 } };
     const blocks = 1 + needed.reduce((sum, count) => sum + count, 0);
@@ -35,7 +41,7 @@ describe('a request of 32k tokens to a model with a window of 512 tokens in five
     const steps = drive.steps;
     const wide = (await drive.run([subject], { maxModelLen: 2 * length })).get('subject')!;
     expect(drive.steps).toBeLessThan(steps);
-    expect(drive.mostReferenced).toBeLessThanOrEqual(2049 + 5 * (33 + 512 / 16));
+    expect(drive.mostReferenced).toBeLessThanOrEqual(whole + 5 * (33 + 512 / 16));
     expect(wide.logits).toEqual(trace.logits);
     await drive.close();
   }, 120_000);

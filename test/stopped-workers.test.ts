@@ -57,6 +57,12 @@ async function complete(engine: AsyncEngine, onToken: (count: number) => void = 
   };
 }
 
+/** The completion of an engine in one process. */
+let expected: Awaited<ReturnType<typeof complete>>;
+beforeAll(async () => {
+  expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
+});
+
 const stop = (processId: number | undefined): boolean => process.kill(processId!, 'SIGSTOP');
 
 /** A connector whose worker side blocks the 20th step without end, once; the engine sees it as a kernel that hangs. */
@@ -95,7 +101,6 @@ function endlessStep() {
 }
 
 it('a worker that answers but computes one step without end is replaced', async () => {
-  const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
   const { engine, events } = await open({ kvTransferConfig: endlessStep() });
   expect(await complete(engine)).toEqual(expected);
   expect(events.map(({ message }) => message).join('\n')).toMatch(
@@ -109,7 +114,6 @@ describe('a stopped worker', () => {
     ['the last rank', [1]],
     ['all ranks', [0, 1]],
   ])('is replaced while it computes, and the text stays the same: %s', async (_, ranks) => {
-    const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
     const { engine, processIds, events } = await open();
     const before = processIds();
     const statuses = new Set<string>();
@@ -136,7 +140,7 @@ describe('a stopped worker', () => {
 
   it('is replaced while no request runs, and the health names it', async () => {
     const { engine, processIds } = await open();
-    const expected = await complete(engine);
+    expect(await complete(engine)).toEqual(expected);
     const [, second] = processIds();
     stop(second);
     await expect
@@ -156,7 +160,6 @@ describe('a stopped worker', () => {
   });
 
   it.each(['sync', 'async'])('is replaced while it loads KV, and no transfer stays open (%s)', async (mode) => {
-    const expected = await complete((await open({ pipelineParallelSize: 1 })).engine);
     const storeWith = (rules: readonly JsonObject[]) => ({
       kv_connector: 'SharedStorageConnector',
       kv_role: 'kv_both',
@@ -185,7 +188,7 @@ describe('a stopped worker', () => {
 
   it('is not replaced if it continues in time', async () => {
     const { engine, processIds, events } = await open({ workerTimeout: 3600 });
-    const expected = await complete(engine);
+    expect(await complete(engine)).toEqual(expected);
     const before = processIds();
     const onToken = (count: number): void => {
       if (count !== 20) return;
@@ -199,7 +202,7 @@ describe('a stopped worker', () => {
 
   it('is replaced again if its replacement is stopped while it loads', async () => {
     const { engine, processIds, events } = await open({ pipelineParallelSize: 1, distributedExecutorBackend: 'mp' });
-    const expected = await complete(engine);
+    expect(await complete(engine)).toEqual(expected);
     const [first] = processIds();
     process.kill(first!, 'SIGKILL');
     await expect.poll(() => processIds()[0], { ...patience, interval: 1 }).not.toBe(first);

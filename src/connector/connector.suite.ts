@@ -1,6 +1,7 @@
 import * as vitest from 'vitest';
 import { expect } from 'vitest';
 import { FaultyReports, type ReportFaults } from '../../test/support/faulty-reports.ts';
+import { inLongForm } from '../../test/support/long-form.ts';
 import type { JsonObject } from '../base/json.ts';
 import { Prng } from '../base/prng.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
@@ -355,7 +356,7 @@ export function connectorSuite(
 
         it('after random faults, aborts, preemptions and wrong reports, all requests end with the right KV', async () => {
           const total = { failedLoads: 0, recoveries: 0 };
-          for (let seed = 1; seed <= 6; seed++) {
+          for (let seed = 1; seed <= inLongForm(6, 3); seed++) {
             try {
               const { transfers } = await chaos(seed, mode, identities);
               total.failedLoads += transfers.failedLoads;

@@ -55,7 +55,7 @@ describe('kvasir generate', () => {
       ...greedy,
       '--json',
     ];
-    const line = JSON.parse((await generate(args)).stdout);
+    const line = JSON.parse((await runHere(['generate', ...smallPool, ...args])).stdout);
     expect(line.usage.prompt_tokens).toBeGreaterThan(10);
     expect(line.logprobs).toHaveLength(line.token_ids.length);
     for (const [i, { token_id, logprob, top_logprobs }] of line.logprobs.entries()) {
@@ -91,7 +91,7 @@ describe('kvasir generate', () => {
   it('rejects a prompt that is not UTF-8', async () => {
     const file = join(folder, 'latin1.txt');
     writeFileSync(file, Buffer.from([0x63, 0x61, 0x66, 0xe9]));
-    const { code, stderr } = await generate(['--prompt', `@${file}`]);
+    const { code, stderr } = await runHere(['generate', ...smallPool, '--prompt', `@${file}`]);
     expect(code).toBe(1);
     expect(stderr).toContain('is not valid UTF-8');
   });
@@ -122,7 +122,7 @@ describe('kvasir serve', () => {
 
   it('completes running requests after SIGTERM, rejects new ones, and exits with 0', async () => {
     const { child, origin, logged, complete, exited } = await serve();
-    const response = await complete({ max_tokens: 1500, ignore_eos: true, stream: true });
+    const response = await complete({ max_tokens: 600, ignore_eos: true, stream: true });
     const reader = response.body!.getReader();
     const first = await reader.read();
     child.kill('SIGTERM');
@@ -156,7 +156,7 @@ describe('kvasir serve', () => {
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
     const { port } = other.address() as { port: number };
-    const { code, stderr } = await run(['serve', '--port', String(port)]);
+    const { code, stderr } = await runHere(['serve', '--port', String(port)]);
     other.close();
     expect(code).toBe(1);
     expect(stderr).toMatch(new RegExp(`^error: Port ${port} on 127\\.0\\.0\\.1 is in use\\..*--port`, 'm'));

@@ -21,7 +21,7 @@ const tinyPool = ['--kv-cache-memory', '4MB', '--threads', '1', '--max-num-seqs'
 const always = ['--kv-load-policy', 'always'];
 const questions = Array.from({ length: 8 }, (_, i) => ({
   prompt: `Story number ${i}. ${`Once upon a time there was a fox number ${i} who had ${i} friends. `.repeat(6)}`,
-  max_tokens: 120,
+  max_tokens: 80,
   ignore_eos: true,
   return_token_ids: true,
   ...(i % 2 === 0 ? { temperature: 0 } : { temperature: 0.8, seed: i }),
@@ -177,7 +177,7 @@ describe('wrong tiers', () => {
   it('a tier whose directory is a file ends the command with code 2', async () => {
     const file = join(folder, 'a-file');
     writeFileSync(file, '');
-    const { code, stderr } = await run(['generate', ...tinyPool, '--prompt', 'x', '--kv-tier', `disk:${file}`]);
+    const { code, stderr } = await runHere(['generate', ...tinyPool, '--prompt', 'x', '--kv-tier', `disk:${file}`]);
     expect(stderr).toMatch(/^error: The KV storage directory `.*a-file` cannot be used/);
     expect(code).toBe(2);
   });
@@ -188,13 +188,13 @@ describe('kvasir tiers', () => {
     const server = await serve([...tinyPool, '--kv-offloading-size', '0.5', '--api-key', 'secret']);
     const { stdout } = await run(['tiers', server.origin, '--api-key', 'secret']);
     expect(stdout).toMatch(/^tier +holds +of +loaded .*\nhost +- +512 MiB +0 B /);
-    expect(await run(['tiers', server.origin])).toMatchObject({
+    expect(await runHere(['tiers', server.origin])).toMatchObject({
       code: 1,
       stderr: expect.stringContaining('status 401'),
     });
     const plain = await serve(tinyPool);
-    expect((await run(['tiers', plain.origin])).stdout).toMatch(/^The server has no KV tiers/);
-    expect(await run(['tiers', 'http://127.0.0.1:1'])).toMatchObject({
+    expect((await runHere(['tiers', plain.origin])).stdout).toMatch(/^The server has no KV tiers/);
+    expect(await runHere(['tiers', 'http://127.0.0.1:1'])).toMatchObject({
       code: 1,
       stderr: expect.stringMatching(/^error: The server at http:\/\/127.0.0.1:1 does not answer/),
     });

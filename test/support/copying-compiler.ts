@@ -3,7 +3,7 @@ import { join } from 'node:path';
 
 /**
  * The path of a C compiler that compiles each command once, and otherwise copies the library that it kept in `folder`. For tests
- * that compile the same library many times and do not test the compiler.
+ * that compile the same library many times and do not test the compiler. It optimizes less, as `quick-compiler.ts`.
  */
 export function copyingCompiler(folder: string): string {
   const path = join(folder, 'copying-cc');
@@ -17,7 +17,7 @@ for argument; do
 done
 kept="${folder}/kept-$(printf %s "$work" | cksum | cut -d ' ' -f 1)"
 if ! test -e "$kept"; then
-  cc "$@" || exit
+  cc "$@" -O1 || exit
   cp "$output" "$kept.$$"
   exec mv "$kept.$$" "$kept"
 fi

@@ -193,7 +193,8 @@ describe.each(forms)('matmuls with experts, compiled for %s', (_, isSupported, c
         [200, 400],
       ] as const) {
         const expected = together.subarray(first * chosenCount * outputs, (first + tokens) * chosenCount * outputs);
-        for (const device of [one, three]) {
+        // Threads of ggml spin while they wait.
+        for (const device of tokens === 64 || tokens === 1 ? [one, three] : [one]) {
           expectSameBits(multiply(device, tiles, weights.all, partOf(choice, first, tokens)), expected);
         }
       }
