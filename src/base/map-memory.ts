@@ -1,5 +1,6 @@
 /** Mapping memory before it is used. */
 import koffi from 'koffi';
+import { configureKoffi } from './koffi-config.ts';
 import { addressOfBytes } from './native-memory.ts';
 
 /** Since Linux 5.14. */
@@ -24,6 +25,7 @@ export function mapMemory(bytes: Uint8Array): Promise<boolean> {
   if (end <= start) return Promise.resolve(true);
   return new Promise((resolve) => {
     try {
+      configureKoffi();
       advise ??= koffi.load(null).func('madvise', 'int', ['uintptr_t', 'size_t', 'int']) as unknown as Advise;
       // The callback keeps the memory until the call has returned.
       advise.async(start, end - start, MADV_POPULATE_WRITE, (error, status) =>

@@ -1,5 +1,6 @@
 /** Loads the native libraries and binds the symbols of `ffi-table.ts`. */
 import koffi, { type LibraryHandle, type TypeObject } from 'koffi';
+import { configureKoffi } from '../base/koffi-config.ts';
 import { nativeSymbolMissing, nativeVersionMismatch } from './errors.ts';
 import { llamaBatch, llamaContextParams, llamaModelParams } from './ffi-structs.ts';
 import {
@@ -12,7 +13,6 @@ import {
   type Takes,
   table,
 } from './ffi-table.ts';
-import { configureKoffi } from './koffi-config.ts';
 import {
   findNativeLibraries,
   GGML_COMMIT,

@@ -4,7 +4,7 @@
  */
 import { closeSync, fstatSync, statSync, writeSync } from 'node:fs';
 import koffi, { type LibraryHandle } from 'koffi';
-import { configureKoffi } from './koffi-config.ts';
+import { configureKoffi } from '../base/koffi-config.ts';
 
 const PR_SET_PDEATHSIG = 1;
 const SIGKILL = 9;
