@@ -9,6 +9,7 @@ import { runStageProcess } from '../../src/cli/demo/stage-process.ts';
 import { decodeStages } from '../../src/cli/demo/stages.ts';
 import { fullAttention } from '../../src/cli/proof/needed-tokens.ts';
 import { buildCommand } from '../support/cli-process.ts';
+import { inLongForm } from '../support/long-form.ts';
 import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
 
@@ -39,8 +40,8 @@ async function rowWith(planted: PlantedBug | undefined, stage: string): Promise<
   return rowOf(await scenario.decode(decodeStages.find(({ name }) => name === stage)!));
 }
 
-// One stage with async loads, one with sync loads; both have valid blocks after the invalid ones.
-describe.each(['corrupt bytes', 'a hole in the middle'])('the stage "%s"', (stage) => {
+// One stage with async loads; in the long form one with sync loads, too. Both have valid blocks after the invalid ones.
+describe.each(inLongForm(['corrupt bytes', 'a hole in the middle'], ['corrupt bytes']))('the stage "%s"', (stage) => {
   it('is proven without a bug', async () => {
     expect(isProven(await rowWith(undefined, stage))).toBe(true);
   });

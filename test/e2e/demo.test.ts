@@ -87,7 +87,15 @@ it('the demo generates the same texts with every fault, and recomputes only the 
 it('the demo with a model with windows shows for each KV group what was lost and recomputed', async () => {
   const models = temporaryFolder();
   const model = models.file('windows.gguf');
-  await writeTinyModel(model, { architecture: 'gemma3', type: 'F16', layers: 3, window: 48, windowPattern: 3 });
+  const small = { embedding: 64, heads: 2, headsKv: 1, feedForward: 128 };
+  await writeTinyModel(model, {
+    architecture: 'gemma3',
+    type: 'F16',
+    layers: 3,
+    window: 48,
+    windowPattern: 3,
+    ...small,
+  });
   const stages = ['a hole in the middle', 'two ranks, other blocks', 'the last window'];
   const { code, stdout, stderr } = await run(['--model', model, '--json', '--stages', ...stages]);
   expect(code, stdout + stderr).toBe(0);

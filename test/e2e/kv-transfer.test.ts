@@ -5,7 +5,8 @@ import { pathToFileURL } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { fullAttention, neededTokens } from '../../src/cli/proof/needed-tokens.ts';
 import { buildCommand, killCommands, run, serve, smallPool } from '../support/cli-process.ts';
-import { plantedBugs } from '../support/planted-bugs.ts';
+import { inLongForm, isLongForm } from '../support/long-form.ts';
+import { type PlantedBug, plantedBugs } from '../support/planted-bugs.ts';
 import { environmentWith } from '../support/preload.ts';
 import { childrenOf } from '../support/processes.ts';
 import { runHere } from '../support/run-here.ts';
@@ -147,56 +148,66 @@ describe('servers that share a directory', () => {
     expect(log).toMatch(/^KV outside: 0 blocks stored, \d\d+ loaded for \d+ tokens, 0 failed$/m);
   });
 
-  it.each<[string, Rule, boolean, number]>([
+  const faults: [string, Rule, boolean, number][] = [
     ['flipped bits and async loads', { fault: 'bitFlip', blocks: [0, 3] }, true, 2],
+    ['headers of another model', { fault: 'wrongModel' }, false, Infinity],
+    ['a store that hangs', { fault: 'hung', blocks: [1], requests: [0, 2] }, true, 1],
+  ];
+  // `src/connector/connector.suite.ts` has all faults in both modes.
+  const furtherFaults: typeof faults = [
     ['flipped bits and sync loads', { fault: 'bitFlip', blocks: [0, 3] }, false, 2],
     ['a missing block', { fault: 'missing', blocks: [2] }, true, 1],
-    ['headers of another model', { fault: 'wrongModel' }, false, Infinity],
     ['a truncated file', { fault: 'truncated', blocks: [1] }, true, 1],
-    ['a store that hangs', { fault: 'hung', blocks: [1], requests: [0, 2] }, true, 1],
-  ])('generate the same text with %s', async (name, rule, isAsync, failed) => {
-    const timeout = rule.fault === 'hung' ? {} : { load_timeout_seconds: 60 };
-    const extra = { async_load: isAsync, ...timeout, fault_injection: { rules: [rule] } };
-    const server = await serve([...shared(copyOf(store, name), 'kv_both', extra), '--log-format', 'json']);
-    const answers = await askAll(server);
-    expect(outputsOf(answers)).toEqual(outputsOf(expected));
-    for (const [i, { promptTokens, details, transfer }] of answers.entries()) {
-      const fullBlocks = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
-      const isHit = !('requests' in rule) || (rule.requests as number[]).includes(i);
-      const blocks = isHit ? Math.min(failed, fullBlocks / BLOCK) : 0;
-      const failures = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
-      const cached = fullBlocks - blocks * BLOCK;
-      expect(details).toEqual({
-        cached_tokens: cached,
-        external_tokens: fullBlocks,
-        ...(cached === 0 ? {} : { loaded_tokens: { 'shared-storage': cached } }),
-        ...failures,
-      });
-      const failedBlocks = isHit ? ('blocks' in rule ? (rule.blocks as readonly number[]) : 'all') : [];
-      expect(transfer.computed_tokens, 'I3').toBe(needed(promptTokens, failedBlocks));
-    }
-    const log = await server.stop();
-    expect(log).toMatch(/^KV outside: .* [1-9]\d* failed \(\w+ \d+(, \w+ \d+)*\)$/m);
-    const events = [...log.matchAll(/^\{"level":40.*\}$/gm)].map(([line]) => JSON.parse(line));
-    expect(events).toHaveLength('requests' in rule ? 2 : questions.length);
-    for (const { msg, requests, tokens } of events) {
-      expect(requests).toBe(1);
-      expect(msg).toBe(`Recovered from KV load failure: 1 request(s) rescheduled (${tokens} tokens affected).`);
-    }
-  });
+  ];
+  it.each([...faults, ...(isLongForm ? furtherFaults : [])])(
+    'generate the same text with %s',
+    async (name, rule, isAsync, failed) => {
+      const timeout = rule.fault === 'hung' ? {} : { load_timeout_seconds: 60 };
+      const extra = { async_load: isAsync, ...timeout, fault_injection: { rules: [rule] } };
+      const server = await serve([...shared(copyOf(store, name), 'kv_both', extra), '--log-format', 'json']);
+      const answers = await askAll(server);
+      expect(outputsOf(answers)).toEqual(outputsOf(expected));
+      for (const [i, { promptTokens, details, transfer }] of answers.entries()) {
+        const fullBlocks = Math.floor((promptTokens - 1) / BLOCK) * BLOCK;
+        const isHit = !('requests' in rule) || (rule.requests as number[]).includes(i);
+        const blocks = isHit ? Math.min(failed, fullBlocks / BLOCK) : 0;
+        const failures = blocks === 0 ? {} : { recomputed_tokens: blocks * BLOCK, failed_loads: blocks };
+        const cached = fullBlocks - blocks * BLOCK;
+        expect(details).toEqual({
+          cached_tokens: cached,
+          external_tokens: fullBlocks,
+          ...(cached === 0 ? {} : { loaded_tokens: { 'shared-storage': cached } }),
+          ...failures,
+        });
+        const failedBlocks = isHit ? ('blocks' in rule ? (rule.blocks as readonly number[]) : 'all') : [];
+        expect(transfer.computed_tokens, 'I3').toBe(needed(promptTokens, failedBlocks));
+      }
+      const log = await server.stop();
+      expect(log).toMatch(/^KV outside: .* [1-9]\d* failed \(\w+ \d+(, \w+ \d+)*\)$/m);
+      const events = [...log.matchAll(/^\{"level":40.*\}$/gm)].map(([line]) => JSON.parse(line));
+      expect(events).toHaveLength('requests' in rule ? 2 : questions.length);
+      for (const { msg, requests, tokens } of events) {
+        expect(requests).toBe(1);
+        expect(msg).toBe(`Recovered from KV load failure: 1 request(s) rescheduled (${tokens} tokens affected).`);
+      }
+    },
+  );
 
-  it.each(plantedBugs)('report the computed tokens when they recompute more than necessary (%s)', async (bug) => {
-    const rules = [{ fault: 'bitFlip', blocks: [0, 3] }];
-    const extra = { load_timeout_seconds: 60, fault_injection: { rules } };
-    const args = shared(copyOf(store, bug), 'kv_consumer', extra);
-    const answers = await askAll(await serve(args, environmentWith(bug, folder)));
-    expect(outputsOf(answers)).toEqual(outputsOf(expected));
-    for (const { promptTokens, details, transfer } of answers) {
-      expect(details).toMatchObject({ failed_loads: 2 });
-      expect(details.recomputed_tokens).toBeGreaterThan(2 * BLOCK);
-      expect(transfer.computed_tokens).toBeGreaterThan(needed(promptTokens, [0, 3]));
-    }
-  });
+  it.each(inLongForm<readonly PlantedBug[]>(plantedBugs, ['recompute-from-first']))(
+    'report the computed tokens when they recompute more than necessary (%s)',
+    async (bug) => {
+      const rules = [{ fault: 'bitFlip', blocks: [0, 3] }];
+      const extra = { load_timeout_seconds: 60, fault_injection: { rules } };
+      const args = shared(copyOf(store, bug), 'kv_consumer', extra);
+      const answers = await askAll(await serve(args, environmentWith(bug, folder)));
+      expect(outputsOf(answers)).toEqual(outputsOf(expected));
+      for (const { promptTokens, details, transfer } of answers) {
+        expect(details).toMatchObject({ failed_loads: 2 });
+        expect(details.recomputed_tokens).toBeGreaterThan(2 * BLOCK);
+        expect(transfer.computed_tokens).toBeGreaterThan(needed(promptTokens, [0, 3]));
+      }
+    },
+  );
 
   it.each([true, false])(
     'answer with an error when a load fails with the policy fail, and continue (async_load %s)',
@@ -323,8 +334,20 @@ it('a connector receives kv_transfer_params, and its answer reaches the client',
 });
 
 describe('kvasir generate', () => {
-  const generate = (...args: string[]) =>
-    run(['generate', ...smallPool, '--prompt', story, '--temperature', '0', '--max-tokens', '24', '--json', ...args]);
+  const lineOf = (args: readonly string[]): string[] => [
+    'generate',
+    ...smallPool,
+    '--prompt',
+    story,
+    '--temperature',
+    '0',
+    '--max-tokens',
+    '24',
+    '--json',
+    ...args,
+  ];
+  const generate = (...args: string[]) => run(lineOf(args));
+  const generateHere = (...args: string[]) => runHere(lineOf(args));
 
   it('prefills in one process and decodes in another, also when stored blocks are corrupt', async () => {
     const path = join(folder, 'generate');
@@ -354,9 +377,9 @@ describe('kvasir generate', () => {
       ...field('kv_connector_module_path', 'examples/compressed-kv-connector.js'),
       ...field('kv_connector_extra_config.folder', path),
     ];
-    const alone = JSON.parse((await generate(...args)).stdout);
+    const alone = JSON.parse((await generateHere(...args)).stdout);
     expect(alone.usage.prompt_tokens_details).toEqual({ cached_tokens: 0 });
-    const loaded = JSON.parse((await generate(...args)).stdout);
+    const loaded = JSON.parse((await generateHere(...args)).stdout);
     expect(loaded.token_ids).toEqual(alone.token_ids);
     const { external_tokens } = loaded.usage.prompt_tokens_details;
     expect(external_tokens).toBeGreaterThan(64);
@@ -369,7 +392,7 @@ describe('kvasir generate', () => {
     expect(JSON.parse(stdout).token_ids).toEqual(alone.token_ids);
     expect(stderr).toMatch(/^warning: Recovered from KV load failure/m);
     // Recomputed blocks were saved again.
-    const again = JSON.parse((await generate(...args)).stdout);
+    const again = JSON.parse((await generateHere(...args)).stdout);
     expect(again.token_ids).toEqual(alone.token_ids);
     expect(again.usage.prompt_tokens_details).toEqual(loaded.usage.prompt_tokens_details);
   });
@@ -454,7 +477,7 @@ describe('kvasir generate and kvasir serve', () => {
   it('exit with 2 if the directory of the store cannot be used', async () => {
     const file = join(folder, 'a-file');
     writeFileSync(file, '');
-    const { code, stderr } = await run(['generate', ...smallPool, '--prompt', 'x', ...shared(file, 'kv_both')]);
+    const { code, stderr } = await runHere(['generate', ...smallPool, '--prompt', 'x', ...shared(file, 'kv_both')]);
     expect(stderr).toMatch(/^error: The KV storage directory `.*a-file` cannot be used/);
     expect(code).toBe(2);
   });

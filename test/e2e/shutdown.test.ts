@@ -16,6 +16,7 @@ import { buildCommand, killCommands, serve, smallPool, start } from '../support/
 import { hasCompiler } from '../support/has-compiler.ts';
 import { itNeeds } from '../support/needs.ts';
 import { allGone, childrenOf, commandOf, isRunning } from '../support/processes.ts';
+import { quickCompiler } from '../support/quick-compiler.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-shutdown-'));
 const sockets: Socket[] = [];
@@ -30,7 +31,7 @@ afterEach(async () => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const aDay = ['--shutdown-timeout', '86400'];
-const long = { max_tokens: 1500, ignore_eos: true, stream: true, temperature: 0 };
+const long = { max_tokens: 600, ignore_eos: true, stream: true, temperature: 0 };
 const endless = { max_tokens: 8000, ignore_eos: true, stream: true };
 
 type Served = Awaited<ReturnType<typeof serve>>;
@@ -240,7 +241,8 @@ describe('a thread that computes without end does not stop the server from endin
       }
       #define __atomic_fetch_add(...) (hang_if_told(), __atomic_fetch_add(__VA_ARGS__))`;
     writeFileSync(header!, source);
-    const environment = { CC: `cc -include ${header}`, XDG_CACHE_HOME: join(folder, 'kernel-cache') };
+    const compiler = quickCompiler(join(folder, 'quick-cc'), `-include ${header}`);
+    const environment = { CC: compiler, XDG_CACHE_HOME: join(folder, 'kernel-cache') };
     const server = await serve([...args, '--attention', 'native'], environment);
     await (await server.complete(endless)).body!.getReader().read();
     writeFileSync(hang!, '');
