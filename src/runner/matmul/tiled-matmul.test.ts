@@ -393,7 +393,8 @@ describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) =
     expect(fits('Q6_K', 1 << 16, 32)).toBe(false);
     expect(fits('Q4_0', 64, 32)).toBe(true);
     expect(fits('MXFP4', 96, 32)).toBe(true);
-    expect(fits('Q5_0', 64, 32)).toBe(false);
+    expect(fits('Q5_0', 64, 32)).toBe(true);
+    expect(fits('Q5_1', 64, 32)).toBe(false);
   });
 
   it('are opened only for the given types', async () => {
