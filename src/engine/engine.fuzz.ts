@@ -122,5 +122,5 @@ test('requests that share an engine give the same output as alone', async () => 
     { numRuns },
   );
   // Ensures that the test compared aborted requests with tokens.
-  expect(cutAnswers).toBeGreaterThan(10);
+  expect(cutAnswers).toBeGreaterThan(numRuns / 10);
 });

@@ -117,6 +117,8 @@ const scenario = fc.integer({ min: 2, max: 400 }).chain((vocabSize) => {
   });
 });
 
+const numRuns = fuzzRuns(3000);
+
 test('the sampler equals its naive reference', () => {
   let compared = 0;
   const samplers = new Map<number, Sampler>();
@@ -142,9 +144,9 @@ test('the sampler equals its naive reference', () => {
       }
       expectLogprobs(sampled, row, params);
     }),
-    { numRuns: fuzzRuns(3000) },
+    { numRuns },
   );
-  expect(compared).toBeGreaterThan(2000);
+  expect(compared).toBeGreaterThan((2 * numRuns) / 3);
 });
 
 function expectLogprobs(sampled: ReturnType<Sampler['sample']>, row: Float32Array, params: SamplingParams): void {
