@@ -8,6 +8,8 @@ const filesOf = (...folders: string[]): string[] =>
 /** Tests of compiled kernels change `process.env`. */
 const native = filesOf('src/native');
 const connector = filesOf('src/connector');
+/** A test that counts the threads that the process starts. */
+const startedThreads = 'src/ggml/native-thread.test.ts';
 /** Tests that count threads of the process that are blocked. */
 const threads = ['src/connector/fault/fault-hung.test.ts', 'src/connector/tier/disk/tier-disk-dead.test.ts'];
 const support = filesOf('test/support');
@@ -31,7 +33,11 @@ export default defineConfig({
       // The whole engine, processes, and the state of the process: each file has its own process.
       {
         extends: true,
-        test: { name: 'alone', include: [...filesOf('test', 'sim'), ...native], exclude: [...support, modules] },
+        test: {
+          name: 'alone',
+          include: [...filesOf('test', 'sim'), ...native, startedThreads],
+          exclude: [...support, modules],
+        },
       },
       // A process for each file costs as much CPU time as most of these files. They must not change the state of the process.
       {
@@ -39,7 +45,7 @@ export default defineConfig({
         test: {
           name: 'shared',
           include: [...filesOf('src', 'bench', 'scripts'), ...support],
-          exclude: [...connector, ...native, modules],
+          exclude: [...connector, ...native, startedThreads, modules],
           isolate: false,
         },
       },
