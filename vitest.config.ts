@@ -10,8 +10,11 @@ const native = filesOf('src/native');
 const connector = filesOf('src/connector');
 /** A test that counts the threads that the process starts. */
 const startedThreads = 'src/ggml/native-thread.test.ts';
-/** Tests that count threads of the process that are blocked. */
-const threads = ['src/connector/fault/fault-hung.test.ts', 'src/connector/tier/disk/tier-disk-dead.test.ts'];
+/** Tests of connectors that count the threads of the process. */
+const threads = [
+  'src/connector/fault/fault-hung.test.ts',
+  ...['disk-limits', 'io-pool', 'tier-disk-dead'].map((name) => `src/connector/tier/disk/${name}.test.ts`),
+];
 const support = filesOf('test/support');
 const modules = '**/node_modules/**';
 
