@@ -53,7 +53,7 @@ describe('downloads of models', () => {
     expect(seen.map(([received]) => received)).toEqual(seen.map(([received]) => received).sort((a, b) => a - b));
   });
 
-  it('happen once: later starts ask nobody', async () => {
+  it('happen once: later starts send no request', async () => {
     const path = await pullModel(name, options);
     const asked = hub.descriptionRequests;
     expect(await findOrPullModel(name, options)).toBe(path);

@@ -132,16 +132,15 @@ describe('parsers of answers', () => {
     );
   });
 
-  it.each(['hermes', 'llama3_json', 'mistral'] as const)('%s: any arguments arrive as they were written', (format) => {
-    const wrap: Record<string, (json: string) => string> = {
-      hermes: (json) => `<tool_call>\n${json}\n</tool_call>`,
-      llama3_json: (json) => json,
-      mistral: (json) => `[TOOL_CALLS][${json}]`,
-    };
+  it.each<[ToolFormat, (json: string) => string]>([
+    ['hermes', (json) => `<tool_call>\n${json}\n</tool_call>`],
+    ['llama3_json', (json) => json],
+    ['mistral', (json) => `[TOOL_CALLS][${json}]`],
+  ])('%s: any arguments arrive as they were written', (format, wrap) => {
     fc.assert(
       fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.boolean(), (value, isNameLast) => {
         const fields = isNameLast ? { arguments: value, name: 'f' } : { name: 'f', arguments: value };
-        const { calls } = read(format, [...wrap[format]!(JSON.stringify(fields))]);
+        const { calls } = read(format, [...wrap(JSON.stringify(fields))]);
         expect(calls).toHaveLength(1);
         expect(JSON.parse(calls[0]!.arguments)).toEqual(JSON.parse(JSON.stringify(value)));
       }),

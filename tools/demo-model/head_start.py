@@ -24,14 +24,21 @@ FAST = 20  # channels of a head whose rotary pairs turn fast enough to tell neig
 SLOW = 40  # from this channel on they turn less than one radian in 300 tokens
 
 
-@torch.no_grad()
-def lay_out(model: DemoModel) -> None:
+def spread_embedding(model: DemoModel) -> torch.Tensor:
+    """Sets embedding and output norm. Returns an orthogonal basis of the channels behind the constant one."""
     shape = model.shape
     nn.init.normal_(model.token_embd.weight, std=SPREAD)
     model.token_embd.weight[:, 0] = CONSTANT * SPREAD
     model.output_norm.weight.fill_(0.2)  # keeps the first guesses modest in spite of the wide embedding
     basis = torch.zeros(shape.width, shape.width)
     basis[:-1, 1:] = nn.init.orthogonal_(torch.empty(shape.width - 1, shape.width - 1))
+    return basis
+
+
+@torch.no_grad()
+def lay_out(model: DemoModel) -> None:
+    shape = model.shape
+    basis = spread_embedding(model)
     look_one_back(model.blk[0], shape, basis)
     copy_values(model, basis)
     match_predecessors(model.blk[1], shape, basis)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 import torch.nn as nn
 
-from head_start import CONSTANT, SPREAD
+from head_start import CONSTANT, SPREAD, spread_embedding
 from model import Block, Convolution, DemoModel, Shape
 
 SLOW_PAIRS = slice(16, None)  # with RoPE's base 1000000 they turn less than one radian in 1000 tokens
@@ -21,11 +21,7 @@ MATCH_SHARPNESS = 1.5  # weights of the norms of queries and keys where predeces
 @torch.no_grad()
 def lay_out(model: DemoModel) -> None:
     shape = model.shape
-    nn.init.normal_(model.token_embd.weight, std=SPREAD)
-    model.token_embd.weight[:, 0] = CONSTANT * SPREAD
-    model.output_norm.weight.fill_(0.2)  # keeps the first guesses modest in spite of the wide embedding
-    basis = torch.zeros(shape.width, shape.width)
-    basis[:-1, 1:] = nn.init.orthogonal_(torch.empty(shape.width - 1, shape.width - 1))
+    basis = spread_embedding(model)
     for block in model.blk:
         if block.mixer == "convolution":
             open_gates(block.shortconv, shape)

@@ -168,7 +168,7 @@ export class ChatLoop {
   }
 }
 
-/** Lines of a terminal or of a pipe. Lines that come while nobody reads are kept. */
+/** Lines of a terminal or of a pipe. Keeps lines that arrive before they are read. */
 class LineInput {
   readonly #readline: Interface;
   readonly #terminal: Terminal | undefined;

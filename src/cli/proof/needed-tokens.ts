@@ -37,7 +37,7 @@ export interface ReferenceRequest {
  * its block is not available. The blocks of a request are available for later requests. Every generated token but the
  * last is computed once.
  *
- * Each token counts once, whatever fails in between. So an engine must also keep what is in no full block: if a load fails
+ * Each token counts once, also if loads fail in between. So an engine must also keep what is in no full block: if a load fails
  * after tokens were computed for another group, it continues from their running state.
  *
  * With full attention only, requests may also run at the same time. In other models, the number depends on their order.
