@@ -15,6 +15,19 @@ const threads = [
   'src/connector/fault/fault-hung.test.ts',
   ...['disk-limits', 'io-pool', 'tier-disk-dead'].map((name) => `src/connector/tier/disk/${name}.test.ts`),
 ];
+/**
+ * Tests with whole engines or servers in this process, and tests of documents. They leave the process as they found it. The import of
+ * the engine costs more CPU time than many of them, so they share processes.
+ */
+const inProcess = [
+  ...['ai-sdk', 'clients', 'completion-choices', 'prompt-logprobs', 'responses', 'server', 'structured-outputs'].map(
+    (name) => `e2e/${name}`,
+  ),
+  ...['api-fields', 'documents', 'errors-guide', 'kv-transfer-guide', 'tier-faults', 'vllm-tests'],
+  ...['containment', 'lost-blocks', 'prompts-together', 'recovery-cases', 'recurrent-states', 'shipped-connectors'],
+  ...['dead-tiers', 'map-connector', 'model-identity', 'own-tier', 'split-model', 'swapped-blocks'],
+  ...['vllm-hybrid-model', 'vllm-hybrid-states'],
+].map((name) => `test/${name}.test.ts`);
 const support = filesOf('test/support');
 const modules = '**/node_modules/**';
 
@@ -27,6 +40,8 @@ export default defineConfig({
     // Tests allocate much and keep little. With V8's default of a few MiB for new objects, a fifth of the CPU time is garbage collection.
     execArgv: ['--min-semi-space-size=32', '--max-semi-space-size=64'],
     sequence: { sequencer: HeavyFilesFirst },
+    // Tests must not depend on whether `npm run kernels` was called; those of prebuilt kernels have their own folder.
+    env: { KVASIR_PREBUILT: 'off' },
     // Limits find tests that hang. A busy machine takes ten times as long as an idle one.
     testTimeout: 300_000,
     hookTimeout: 300_000,
@@ -39,9 +54,10 @@ export default defineConfig({
         test: {
           name: 'alone',
           include: [...filesOf('test', 'sim'), ...native, startedThreads],
-          exclude: [...support, modules],
+          exclude: [...support, ...inProcess, modules],
         },
       },
+      { extends: true, test: { name: 'in-process', include: inProcess, isolate: false } },
       // A process for each file costs as much CPU time as most of these files. They must not change the state of the process.
       {
         extends: true,

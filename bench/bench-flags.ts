@@ -1,11 +1,11 @@
 import { availableParallelism } from 'node:os';
 import { basename } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { demoModelPath } from '../src/base/package-files.ts';
 import { type EngineFlags, engineOptionsOf, eventsTo, integerFrom, oneOf } from '../src/cli/args.ts';
 import type { CliContext, ExitCode } from '../src/cli/context.ts';
 import { Interruption, orInterrupted } from '../src/cli/interrupt.ts';
 import { loadProgress } from '../src/cli/load-progress.ts';
-import { demoModelPath } from '../src/cli/package-files.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { interrupted } from './errors.ts';
 import type { MeasuredEngine, OpenMeasuredEngine } from './subject/engine-subject.ts';

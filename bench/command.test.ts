@@ -2,12 +2,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatTable } from '../src/base/table.ts';
 import { runBench } from '../test/support/run-bench.ts';
 import { temporaryFolder, writeTinyModel } from '../test/support/tiny-model.ts';
+import type { InteractiveRow } from './interactive/interactive.ts';
 import type { LimitedRow } from './latency/command.ts';
 import { openDecodeBytes } from './latency/decode-limit.ts';
 import { comparison, type LatencyRow, measureLatency } from './latency/latency.ts';
 import { readBandwidth } from './latency/memory-bandwidth.ts';
 import type { TierThroughputRow } from './offloading/throughput.ts';
-import type { SmoothnessRow } from './smoothness/smoothness.ts';
 import { median } from './statistics.ts';
 import { DecodeWindow } from './subject/decode-window.ts';
 import type { Subject } from './subject/subject.ts';
@@ -40,16 +40,21 @@ describe('kvasir bench', () => {
     }
   });
 
-  it('smoothness measures a stream alone and beside prompts, with a limit and without', async () => {
+  it('interactive measures a stream and a short prompt beside long prompts, with a limit, without, and with libllama', async () => {
     const lengths = ['--prompts', '2', '--prompt-len', '150', '--stream-prompt-len', '8', '--gen-len', '6'];
-    const engine = ['--model', model, '--threads', '1', '--kv-cache-memory', '16MiB', '--max-num-batched-tokens', '32'];
-    const { code, out, err } = await runBench('smoothness', ...engine, ...lengths, '--repetitions', '1', '--json');
+    const { code, out, err } = await runBench(
+      'interactive',
+      ...common(),
+      ...['--max-num-batched-tokens', '32', '--short-len', '5', '--repetitions', '1', '--json'],
+      ...lengths,
+    );
     expect(code).toBe(0);
     expect(err).toContain('prompt tok/s');
-    const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: SmoothnessRow[] };
-    expect(rows.map(({ target }) => target)).toEqual(['auto', 0]);
-    for (const { aloneMs, besideMs, ratio, promptTokensPerSecond } of rows) {
+    const { rows } = JSON.parse(out.trimEnd().split('\n').at(-1) ?? '') as { rows: InteractiveRow[] };
+    expect(rows.map(({ name }) => name)).toEqual(['kvasir, auto', 'kvasir, no limit', 'libllama']);
+    for (const { aloneMs, besideMs, ratio, promptTokensPerSecond, shortMs } of rows) {
       expect(Math.min(aloneMs, besideMs.p50, ratio, promptTokensPerSecond)).toBeGreaterThan(0);
+      expect(Math.min(shortMs.alone, shortMs.behind)).toBeGreaterThan(0);
       expect(besideMs.max).toBeGreaterThanOrEqual(besideMs.p99);
     }
   });

@@ -1,11 +1,13 @@
 import { Command } from 'commander';
 import type { CommandFactory } from '../src/cli/run-cli.ts';
+import { interactiveCommand } from './interactive/command.ts';
 import { latencyCommand } from './latency/command.ts';
+import { neighboursCommand } from './neighbours/command.ts';
 import { offloadingCommand } from './offloading/command.ts';
 import { poolsCommand } from './pools/command.ts';
 import { recoveryCommand } from './recovery/command.ts';
 import { schedulerCommand } from './scheduler/command.ts';
-import { smoothnessCommand } from './smoothness/command.ts';
+import { speculationCommand } from './speculation/command.ts';
 import type { OpenMeasuredEngine } from './subject/engine-subject.ts';
 import { throughputCommand } from './throughput/command.ts';
 import { tiersCommand } from './tiers/command.ts';
@@ -22,7 +24,9 @@ export const benchCommand =
       );
     bench.addCommand(latencyCommand(openEngine, context, exit));
     bench.addCommand(throughputCommand(openEngine, context, exit));
-    bench.addCommand(smoothnessCommand(openEngine, context, exit));
+    bench.addCommand(interactiveCommand(openEngine, context, exit));
+    bench.addCommand(neighboursCommand(context, exit));
+    bench.addCommand(speculationCommand(openEngine, context, exit));
     bench.addCommand(transferCommand(openEngine, context, exit));
     bench.addCommand(tiersCommand(context, exit));
     bench.addCommand(offloadingCommand(openEngine, context, exit));

@@ -15,6 +15,11 @@ export const poolTooSmall = defineError(
   'The requests and their prompts need {needed} blocks, the pool has {blocks}. Use a larger --blocks, or shorter prompts or fewer steps.',
   400,
 );
+export const pinningUnavailable = defineError(
+  'KVASIR_BENCH_PINNING_UNAVAILABLE',
+  'The bench cannot pin processes to cores: {reason}. Install util-linux, and run the bench on Linux.',
+  500,
+);
 export const interrupted = defineError('KVASIR_BENCH_INTERRUPTED', 'Interrupted.', 500);
 export const turnTooShort = defineError(
   'KVASIR_BENCH_TURN_TOO_SHORT',

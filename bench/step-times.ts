@@ -1,36 +1,26 @@
 import { rounded } from './statistics.ts';
+import { threadCpuMs } from './subject/thread-cpu.ts';
 
-/**
- * Times of many short pieces of work, and the number of those that the kernel interrupted for other processes. The
- * times of interrupted pieces also depend on the load of the machine.
- */
+/** Times of many short pieces of work. */
 export class StepTimes {
   readonly #times: Float64Array;
-  readonly #undisturbed: Float64Array;
   #count = 0;
-  #undisturbedCount = 0;
 
   constructor(capacity: number) {
     this.#times = new Float64Array(capacity);
-    this.#undisturbed = new Float64Array(capacity);
   }
 
-  /** `switchesBefore`: the value of `preemptions()` before the work. */
-  add(ms: number, switchesBefore: number): void {
+  add(ms: number): void {
     this.#times[this.#count++] = ms;
-    if (preemptions() === switchesBefore) this.#undisturbed[this.#undisturbedCount++] = ms;
   }
 
   summary(): TimesSummary {
-    const all = this.#times.subarray(0, this.#count).sort();
-    const undisturbed = this.#undisturbed.subarray(0, this.#undisturbedCount).sort();
+    const sorted = this.#times.subarray(0, this.#count).sort();
     return {
-      p50Ms: quantile(all, 0.5),
-      p99Ms: quantile(all, 0.99),
-      maxMs: quantile(all, 1),
-      disturbed: this.#count - this.#undisturbedCount,
+      p50Ms: quantile(sorted, 0.5),
+      p99Ms: quantile(sorted, 0.99),
+      maxMs: quantile(sorted, 1),
       runs: this.#count,
-      ...(undisturbed.length === 0 ? {} : { undisturbedP99Ms: quantile(undisturbed, 0.99) }),
     };
   }
 }
@@ -40,14 +30,13 @@ export interface TimesSummary {
   readonly p99Ms: number;
   readonly maxMs: number;
   readonly runs: number;
-  /** The number of runs that the kernel interrupted for another process. */
-  readonly disturbed: number;
-  /** The p99 of the other runs; absent if there are none. */
-  readonly undisturbedP99Ms?: number;
 }
 
-/** The number of involuntary context switches of this process. */
-export const preemptions = (): number => process.resourceUsage().involuntaryContextSwitches;
+/**
+ * The CPU time of this thread in milliseconds, so that other processes do not change what is measured. On systems
+ * without such a clock, the time that has passed.
+ */
+export const workMs = (): number => threadCpuMs() ?? performance.now();
 
 /** The quantile of ascending values: one of the values, without interpolation. */
 export function quantile(sorted: Float64Array, share: number): number {

@@ -6,6 +6,7 @@ const steps: readonly (readonly [name: string, command: string])[] = [
   ['format and lint', 'biome ci --error-on-warnings --reporter=summary .'],
   ['types', 'tsc -p tsconfig.json'],
   ['types without Node (kv, scheduler)', 'tsc -p tsconfig.pure.json'],
+  ['types of the page', 'tsc -p tsconfig.page.json'],
   ['layers', 'node dist/scripts/layers.js'],
   ['tidy', 'node dist/scripts/tidy.js'],
   ['tests', 'vitest run'],

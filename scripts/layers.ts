@@ -16,12 +16,14 @@ const ranks: Readonly<Record<string, number>> = {
   connector: 2,
   runner: 2,
   hub: 2,
+  grammar: 2,
   tools: 2,
   scheduler: 3,
   sim: 4,
   worker: 4,
   engine: 5,
   server: 6,
+  'ai-sdk': 6,
   cli: 6,
   bench: 7,
   scripts: 8,
@@ -31,10 +33,18 @@ const ranks: Readonly<Record<string, number>> = {
 const foldersBesideSrc = ['bench', 'sim', 'scripts'];
 
 /** Imports between peers that are allowed, and downward imports that are forbidden. */
-const allowed = new Set(['native -> ggml', 'runner -> native', 'runner -> ggml', 'tokenizer -> ggml', 'cli -> server']);
+const allowed = new Set([
+  'native -> ggml',
+  'runner -> native',
+  'runner -> ggml',
+  'tokenizer -> ggml',
+  'tools -> grammar',
+  'cli -> server',
+]);
 const forbidden = new Map<string, string>([
   ['scheduler -> runner', 'the scheduler sees the kv facade and connector types only'],
   ['scheduler -> ggml', 'the scheduler sees the kv facade and connector types only'],
+  ['scheduler -> grammar', 'the scheduler sees `core/constraint.ts` only'],
   ['scheduler -> tokenizer', 'the scheduler knows tokens, not text'],
   ['engine -> ggml', 'the engine reaches the model through an executor'],
   ['engine -> sim', 'only `kvasir sim` runs the simulator'],
@@ -85,7 +95,7 @@ function brokenRule(from: string, to: string, isStatic: boolean): string | undef
   if (from === '')
     return isStatic && lazy.has(to) ? `the roots load ${to} by import(), when its command is called` : undefined;
   if (to === '')
-    return 'only the roots (main, worker-main, compose, compose-pipeline, compose-rank, llm, index) import the roots';
+    return 'only the roots (main, worker-main, compose, compose-pipeline, compose-rank, llm, ai-sdk, index) import the roots';
   const edge = `${from} -> ${to}`;
   const reason = forbidden.get(edge);
   if (reason !== undefined) return reason;

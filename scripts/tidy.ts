@@ -29,7 +29,7 @@ export function checkTidiness(root: string): Violation[] {
       const report = (rule: string): number => violations.push({ file: relative(root, file), imported: '', rule });
       const lines = readFileSync(file, 'utf8').split('\n');
       if (lines.length > linesMax) report(`one idea per file: ${lines.length} lines, at most ${linesMax}`);
-      if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.(test|fuzz|suite|bench|gpu))?\.ts$/.test(basename(file)))
+      if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.(test|fuzz|suite|bench|gpu|d))?\.ts$/.test(basename(file)))
         report('names are kebab-case');
       if (/^(utils?|helpers?|misc|common)\b/.test(basename(file)))
         report('the file name must say what the file contains');

@@ -20,6 +20,7 @@ import type { ConnectorPort, ExternalKvOptions } from '../src/scheduler/external
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner } from './fake-runner.ts';
 import { onePoolSpec } from './harness.ts';
+import { keptPlan, keptUpdate } from './kept.ts';
 
 /** A connector whose answers the test sets. It records the requests that it is asked about. */
 export class ScriptedConnector implements ConnectorPort {
@@ -32,8 +33,14 @@ export class ScriptedConnector implements ConnectorPort {
   /** The connector answers "ask later" until this time. */
   askLaterUntilMs: number | undefined;
   readonly asked: string[] = [];
+  /** The requests that arrived, each with the number of wanted blocks. */
+  readonly arrived: string[] = [];
   readonly finished: string[] = [];
   readonly newlyValid: ValidBlock[] = [];
+
+  requestArrived({ id, wanted }: ConnectorRequest): void {
+    this.arrived.push(`${id}: ${wanted.length}`);
+  }
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     this.asked.push(request.id);
@@ -108,7 +115,7 @@ export function connected(
     leftOut: readonly number[] = [],
   ): readonly RequestUpdate[] => {
     const result = { ...runner.execute(step, leftOut), leftOut, connectorOutput: outputOf(reports) };
-    const stepUpdates = scheduler.apply(step, result, clock.nowMs);
+    const stepUpdates = scheduler.apply(step, result, clock.nowMs).map(keptUpdate);
     updates.push(...stepUpdates);
     scheduler.checkInvariants();
     return stepUpdates;
@@ -118,8 +125,9 @@ export function connected(
     scheduler.notifyTransfers();
     const next = plan();
     if (next === undefined) throw new Error('the scheduler planned no step');
+    const kept = keptPlan(next);
     apply(next, reports);
-    return next;
+    return kept;
   };
   return { scheduler, connector, runner, updates, clock, loads, plan, apply, step };
 }

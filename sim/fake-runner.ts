@@ -1,8 +1,18 @@
 import { assert } from '../src/base/assert.ts';
 import { NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
-import type { BlockTable, SampledToken, SequencePlan, StepPlan, StepResult } from '../src/core/step.ts';
+import type {
+  BlockTable,
+  PromptResult,
+  Sample,
+  SampledToken,
+  SequencePlan,
+  StepPlan,
+  StepResult,
+  TokenLogprobs,
+} from '../src/core/step.ts';
 import { entryOf, firstRead, hiddenSeed, mix, nextTokenOf } from './fake-model.ts';
+import { checkMasks } from './noted-constraint.ts';
 
 /** A token read other KV than an engine without a cache has there. */
 export interface WrongRead {
@@ -72,30 +82,44 @@ export class FakeRunner {
   ): StepResult {
     let tokenCount = 0;
     this.#wrongReads = [];
-    const sampled: (SampledToken | undefined)[] = [];
+    const sampled: (Sample | undefined)[] = [];
+    const prompts: PromptResult[] = [];
     for (let index = 0; index < plan.sequences.length; index++) {
       const sequence = plan.sequences[index]!;
       let last = 0;
+      const { drafts, tokens } = sequence;
+      const next: number[] = [];
       const isLeftOut = leftOut.includes(index);
       const reference = referenceOf(sequence.requestId);
       this.#wrongRead = undefined;
+      checkMasks(sequence);
+      const { prompt } = sequence;
+      const logprobs: TokenLogprobs[] = [];
       for (const { start, end } of sequence.spans) {
-        if (start >= end || end > sequence.tokens.length)
-          assert(false, `span [${start}, ${end}) of ${sequence.tokens.length} tokens`);
-        for (let position: number = start; position < end && !isLeftOut; position++)
+        if (start >= end || end > tokens.length + (drafts?.tokens.length ?? 0))
+          assert(false, `span [${start}, ${end}) of ${tokens.length} tokens`);
+        for (let position: number = start; position < end && !isLeftOut; position++) {
           last = this.#token(sequence, position, reference);
+          if (drafts !== undefined) next.push(nextTokenOf(last, this.vocabSize));
+          if (prompt !== undefined && position >= prompt.start && position < prompt.end)
+            logprobs.push({ logprob: last, rank: 1, top: [] });
+        }
         tokenCount += end - start;
       }
+      if (prompt !== undefined && !isLeftOut) prompts.push({ sequence: index, logprobs });
       this.#wrongReads.push(this.#wrongRead);
       sampled.push(
         isLeftOut
           ? undefined
-          : sequence.sample && { token: nextTokenOf(last, this.vocabSize) as SampledToken['token'] },
+          : sequence.sample &&
+              (drafts === undefined
+                ? { token: nextTokenOf(last, this.vocabSize) as SampledToken['token'] }
+                : verifyDrafts(drafts.tokens, next)),
       );
     }
     assert(tokenCount === plan.tokenCount, `a plan of ${plan.tokenCount} tokens schedules ${tokenCount}`);
     this.tokensComputed += tokenCount;
-    return { stepId: plan.stepId, sampled };
+    return { stepId: plan.stepId, sampled, ...(prompts.length === 0 ? {} : { prompts }) };
   }
 
   /** What a transfer reads: the block's entries. A state has one entry. */
@@ -135,10 +159,11 @@ export class FakeRunner {
   #token(sequence: SequencePlan, position: number, reference: ReferenceKv | undefined): number {
     const groups = this.kvCacheSpec.groups;
     const { blockTables } = sequence;
-    let hidden = hiddenSeed(sequence.tokens.at(position), position);
+    let hidden = hiddenSeed(tokenAt(sequence, position), position);
     for (let group = 0; group < groups.length; group++) {
       let read = group;
-      const expected = reference?.entries[group];
+      // Drafts read their own KV, and the reference has only the KV of the request's tokens.
+      const expected = position < sequence.tokens.length ? reference?.entries[group] : undefined;
       const label = reference === undefined ? 0 : labelOf(reference, group);
       const { kind, blockSize } = groups[group]!;
       for (let q = firstRead(groups[group]!, position); q < position; ) {
@@ -187,6 +212,17 @@ export class FakeRunner {
     this.#garbage = mix(this.#garbage, 0x6a09e667);
     return this.#garbage;
   }
+}
+
+function tokenAt({ tokens, drafts }: SequencePlan, position: number): number {
+  return position < tokens.length ? tokens.at(position) : drafts!.tokens[position - tokens.length]!;
+}
+
+/** `next`: the tokens that follow the last token and each draft. */
+function verifyDrafts(drafts: Int32Array, next: readonly number[]): Sample {
+  const accepted = next.findIndex((token, i) => token !== drafts[i]);
+  const [first, ...further] = next.slice(0, accepted + 1).map((token) => ({ token: token as SampledToken['token'] }));
+  return further.length === 0 ? first! : { ...first!, further };
 }
 
 /** Blocks of different groups have different labels, too. */

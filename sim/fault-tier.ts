@@ -21,12 +21,14 @@ import { OutputAggregator } from '../src/connector/transfer/aggregator.ts';
 import { graceMs } from '../src/connector/transfer/transfer-ledger.ts';
 import { type BlockId, blockIndex, type RequestId } from '../src/core/ids.ts';
 import type { ConnectorPort } from '../src/scheduler/external-kv.ts';
+import { ArrivalLookUps } from './arrival-look-ups.ts';
 import { EarlyBlocks } from './early-blocks.ts';
 import type { FakeRunner, StoredBlock } from './fake-runner.ts';
 import { FaultSaves } from './fault-saves.ts';
 import { FaultStores, places } from './fault-stores.ts';
 import { noFaults, type TierFaults } from './faults.ts';
 import type { HitChecker } from './hit-checker.ts';
+import { NoisyReports } from './noisy-reports.ts';
 import { type RankLoad, underWay } from './rank-load.ts';
 
 const ranksMax = 3;
@@ -37,6 +39,8 @@ export interface FaultTierOptions {
   readonly isComplete?: boolean;
   /** The most blocks in one store; the oldest is removed first. */
   readonly blocksMax?: number;
+  /** Decides the look-ups that begin when requests arrive. Absent: look-ups begin with the first question. */
+  readonly arrivals?: Prng;
 }
 
 /**
@@ -54,7 +58,7 @@ export class FaultTier implements ConnectorPort {
   /** All ranks' parts in a load, also those that are over: a block is invalid if the part of one rank is invalid. */
   readonly #parts = new Map<TransferId, RankLoad[]>();
   readonly #saves: FaultSaves;
-  #repeats: { readonly rank: number; readonly output: ConnectorOutput }[] = [];
+  readonly #noise: NoisyReports;
   readonly #finished = new Set<RequestId>();
   readonly #isComplete: boolean;
   /** The engine may overwrite blocks that saves read: the step flushes these saves first. */
@@ -79,16 +83,18 @@ export class FaultTier implements ConnectorPort {
   readonly #late: LoadJob[] = [];
   /** When the engine last received reports. */
   #heardAtMs = 0;
-  /** The transfers whose end was reported, by kind of report. */
-  readonly #ended = { finishedRecving: new Set(), finishedSending: new Set(), drained: new Set() };
+  readonly #arrivals: ArrivalLookUps;
+  #nowMs = 0;
   faults: TierFaults;
-  nowMs = 0;
+  /** Called when look-ups have ended. */
+  wake: () => void = () => undefined;
   isOpen: (id: TransferId) => boolean = () => true;
   hits: HitChecker | undefined;
   loadedBlocks = 0;
   failedBlocks = 0;
 
-  constructor(prng: Prng, runner: FakeRunner, { faults, isComplete = false, blocksMax = Infinity }: FaultTierOptions) {
+  constructor(prng: Prng, runner: FakeRunner, options: FaultTierOptions) {
+    const { faults, isComplete = false, blocksMax = Infinity } = options;
     this.#prng = prng;
     this.#runner = runner;
     this.faults = faults;
@@ -98,7 +104,23 @@ export class FaultTier implements ConnectorPort {
     this.#stores = new FaultStores(prng, blocksMax);
     this.#saves = new FaultSaves(prng, runner, this.#stores, isComplete);
     this.#ranks = Array.from({ length: prng.between(1, ranksMax) }, (_, rank) => rank);
+    this.#noise = new NoisyReports(prng);
     this.#aggregator = new OutputAggregator(this.#ranks.length, (id) => this.isOpen(id));
+    const placeOf = (key: BlockKey): string | undefined => this.#stores.placeOf(key, () => true);
+    this.#arrivals = new ArrivalLookUps(options.arrivals, placeOf, () => this.wake());
+  }
+
+  get nowMs(): number {
+    return this.#nowMs;
+  }
+
+  set nowMs(nowMs: number) {
+    this.#nowMs = nowMs;
+    this.#arrivals.advance(nowMs);
+  }
+
+  requestArrived(request: ConnectorRequest): void {
+    this.#arrivals.arrived(request);
   }
 
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
@@ -115,6 +137,8 @@ export class FaultTier implements ConnectorPort {
 
   #match({ id, wanted }: ConnectorRequest): MatchAnswer {
     const prng = this.#prng;
+    const deadlineMs = this.#arrivals.deadlineOf(id);
+    if (deadlineMs !== undefined) return { kind: 'askLater', deadlineMs };
     if (prng.chance(this.faults.askLater)) return { kind: 'askLater', deadlineMs: this.nowMs + prng.between(1, 200) };
     // The blocks of a flushed save are stored before the next plan.
     if (this.#isComplete && this.#saves.isSaving(new Set(wanted.map(({ key }) => key))))
@@ -124,10 +148,12 @@ export class FaultTier implements ConnectorPort {
     const knowsFailures = prng.chance(0.7);
     const blocks: FoundBlock[] = [];
     const isChecked = knowsFailures && this.#failed.size > 0;
+    // A complete tier knows its blocks at all times.
+    const early = this.#isComplete ? undefined : this.#arrivals.take(id);
     for (const block of wanted) {
       const isUsable = (place: string): boolean => !isChecked || !this.#failed.has(`${id} ${place} ${block.key}`);
-      const place = this.#stores.placeOf(block.key, isUsable);
       const { group, index, key } = block;
+      const place = early?.has(key) === true ? early.get(key) : this.#stores.placeOf(key, isUsable);
       if (place !== undefined && prng.chance(share)) blocks.push({ group, index, key, place });
       else if (prng.chance(this.faults.falseHits)) blocks.push({ group, index, key, place: prng.pick(places) });
     }
@@ -144,6 +170,7 @@ export class FaultTier implements ConnectorPort {
   updateStateAfterAlloc(request: ConnectorRequest, load: LoadJob | undefined, valid: () => readonly KvBlock[]): void {
     assert(!this.#finished.has(request.id), `${request.id} is admitted after its end`);
     this.hits?.allocated(request, load, this.nowMs);
+    this.#arrivals.end(request.id);
     if (load === undefined) return;
     const keys = new Set(valid().map(({ key }) => key));
     for (const { key } of load.blocks) if (keys.has(key)) assert(false, `I4: block ${key} is valid and will be loaded`);
@@ -153,6 +180,7 @@ export class FaultTier implements ConnectorPort {
   }
 
   buildConnectorMeta({ newlyValid, newTransferId, validBlock }: ConnectorStep): ConnectorPlan {
+    this.#arrivals.stepBegins();
     const [first] = newlyValid;
     if (first !== undefined && validBlock(first.key) === undefined)
       assert(false, `I4: block ${first.key} is offered, but it is not valid`);
@@ -165,12 +193,8 @@ export class FaultTier implements ConnectorPort {
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
-    for (const kind of endings)
-      for (const id of output[kind]) {
-        if (id >= unknownIds) assert(false, `I6: the unknown transfer ${id} reached the connector`);
-        if (this.#ended[kind].has(id)) assert(false, `I6: transfer ${id} ends twice (${kind})`);
-        this.#ended[kind].add(id);
-      }
+    this.#arrivals.stepEnds();
+    this.#noise.check(output);
     for (const id of output.finishedRecving)
       assert(
         this.#heardAtMs < this.#expiresAtMs.get(id)!,
@@ -198,6 +222,7 @@ export class FaultTier implements ConnectorPort {
   ): { readonly kvTransferParams?: JsonObject } {
     assert(!this.#finished.has(id), `${id} has ended twice`);
     this.#finished.add(id);
+    this.#arrivals.end(id);
     this.hits?.ended(id);
     // As a prefill instance answers: the client's own parameters, and the number of the request's valid blocks.
     return kvTransferParams === undefined ? {} : { kvTransferParams: { ...kvTransferParams, blocks: valid().length } };
@@ -219,6 +244,7 @@ export class FaultTier implements ConnectorPort {
     };
     for (const load of this.#loads) consider(load.isDecided || load.isSilent ? load.drainAtMs : load.decideAtMs);
     consider(this.#saves.nextEndMs);
+    consider(this.#arrivals.nextEventMs);
     return next;
   }
 
@@ -383,7 +409,7 @@ export class FaultTier implements ConnectorPort {
   }
 
   #reportOf(rank: number): ConnectorOutput {
-    if (this.#loads.length === 0 && this.#saves.isEmpty) return this.#withNoise(rank, emptyOutput);
+    if (this.#loads.length === 0 && this.#saves.isEmpty) return this.#noise.addTo(rank, emptyOutput, this.faults);
     const mine = this.#loads.filter((load) => load.rank === rank);
     // A silent worker reports a load when its I/O is over, if ever.
     const decided = mine.filter((load) => load.isArrived);
@@ -391,7 +417,8 @@ export class FaultTier implements ConnectorPort {
     for (const load of fresh) this.#reported.add(load);
     const ended = this.#saves.ended(this.nowMs);
     const arrived = this.#early.reportOf(mine);
-    if (decided.length === 0 && ended.length === 0 && arrived.length === 0) return this.#withNoise(rank, emptyOutput);
+    if (decided.length === 0 && ended.length === 0 && arrived.length === 0)
+      return this.#noise.addTo(rank, emptyOutput, this.faults);
     const output: ConnectorOutput = {
       ...emptyOutput,
       arrived,
@@ -421,7 +448,7 @@ export class FaultTier implements ConnectorPort {
         fails ? job.blocks.map(({ key }) => ({ transfer: job.transfer, key, reason: 'storeFailed' }) as const) : [],
       ),
     };
-    return this.#withNoise(rank, output);
+    return this.#noise.addTo(rank, output, this.faults);
   }
 
   #reasonOf({ hasDied }: RankLoad): LoadFailureReason {
@@ -466,33 +493,6 @@ export class FaultTier implements ConnectorPort {
   storeForeign(key: BlockKey): void {
     this.#stores.save(key, { entries: new Int32Array(16), label: -2 });
   }
-
-  #withNoise(rank: number, output: ConnectorOutput): ConnectorOutput {
-    const isAlone = this.#repeats.length === 0 && this.faults.twice === 0 && this.faults.unknown === 0;
-    if (isAlone) return output;
-    const outputs = [output];
-    if (this.#repeats.length > 0)
-      this.#repeats = this.#repeats.filter((repeat) => {
-        if (repeat.rank !== rank || !this.#prng.chance(0.3)) return true;
-        outputs.push(repeat.output);
-        return false;
-      });
-    if (this.#prng.chance(this.faults.twice)) this.#repeats.push({ rank, output });
-    const isUnknownToCome = this.#prng.chance(this.faults.unknown);
-    if (outputs.length === 1 && !isUnknownToCome) return output;
-    const made = {
-      ...output,
-      finishedRecving: outputs.flatMap(({ finishedRecving }) => finishedRecving),
-      finishedSending: outputs.flatMap(({ finishedSending }) => finishedSending),
-      drained: outputs.flatMap(({ drained }) => drained),
-      failedRecving: outputs.flatMap(({ failedRecving }) => failedRecving),
-      loadFailures: outputs.flatMap(({ loadFailures }) => loadFailures),
-    };
-    if (isUnknownToCome) made.finishedRecving.push((unknownIds + 1) as TransferId);
-    return made;
-  }
 }
 
-const unknownIds = 1e9;
-const endings = ['finishedRecving', 'finishedSending', 'drained'] as const;
 const reasons = ['corrupt', 'wrongKey', 'wrongModel', 'missing', 'storeFailed', 'timedOut'] as const;

@@ -2,17 +2,19 @@ import { afterAll, expect, test } from 'vitest';
 import { CompiledCopies } from './compiled-copies.ts';
 
 /** Half of KVASIR_SIM_STEPS; the other half is in `fresh-seeds.test.ts`, which runs at the same time. */
-const steps = Number(process.env.KVASIR_SIM_STEPS ?? 80_000) / 2;
+const steps = Number(process.env.KVASIR_SIM_STEPS ?? 40_000) / 2;
 const offloadSteps = Math.round(steps / 5);
+const spanSteps = Math.round(steps / 10);
+const mixedSteps = steps - offloadSteps - spanSteps;
 
 // Compiled code is faster than the code of Vitest, which reads each import through an object.
 const copies = new CompiledCopies([]);
 const { simulate } = await copies.simulator();
 afterAll(() => copies.remove());
 
-test(`no invariant fails in ${steps - offloadSteps} steps of the worlds from seed 1 on`, { timeout: Infinity }, () => {
-  const report = simulate(1, steps - offloadSteps);
-  expect(report.steps).toBeGreaterThanOrEqual(steps - offloadSteps);
+test(`no invariant fails in ${mixedSteps} steps of the worlds from seed 1 on`, { timeout: Infinity }, () => {
+  const report = simulate(1, mixedSteps);
+  expect(report.steps).toBeGreaterThanOrEqual(mixedSteps);
   expect(report.finished).toBeGreaterThan(report.worlds);
   expect(report.loaded).toBeGreaterThan(report.worlds);
 });
@@ -25,4 +27,10 @@ test(`no invariant fails in ${offloadSteps} steps with preemptions and a tier be
   expect(report.finished).toBeGreaterThan(report.worlds);
   expect(report.loaded).toBeGreaterThan(report.worlds);
   expect(report.flushedSaves).toBeGreaterThan(report.worlds);
+});
+
+test(`no invariant fails in ${spanSteps} steps of requests with several spans`, { timeout: Infinity }, () => {
+  const report = simulate(1, spanSteps, { scenario: 'spans' });
+  expect(report.steps).toBeGreaterThanOrEqual(spanSteps);
+  expect(report.finished).toBeGreaterThan(report.worlds);
 });

@@ -4,14 +4,15 @@ import { type Scenario, scenarios } from './world.ts';
 
 /** KVASIR_SIM_SEED sets the first seed. A failure names its seed and the command that runs it again. */
 const seed = Number(process.env.KVASIR_SIM_SEED ?? Math.floor(Math.random() * 2 ** 32));
-const steps = Number(process.env.KVASIR_SIM_STEPS ?? 80_000) / 2;
+const steps = Number(process.env.KVASIR_SIM_STEPS ?? 40_000) / 2;
 const share: Readonly<Record<Scenario, number>> = {
-  mixed: 0.35,
+  mixed: 0.3,
   local: 0.1,
   tiers: 0.15,
   crash: 0.15,
   storm: 0.1,
   offload: 0.15,
+  spans: 0.05,
 };
 
 const copies = new CompiledCopies([]);

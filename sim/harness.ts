@@ -6,6 +6,7 @@ import type { StepPlan } from '../src/core/step.ts';
 import type { SchedulerOptions } from '../src/scheduler/contract.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
 import { FakeRunner } from './fake-runner.ts';
+import { keptPlan } from './kept.ts';
 import { makeRequest } from './workload.ts';
 
 /** A specification with one full-attention group and this many blocks besides the null block. */
@@ -47,8 +48,9 @@ export function harness(
   };
   const step = (invalid: readonly BlockId[] = []) => {
     const plan = scheduler.plan()!;
+    const kept = keptPlan(plan);
     apply(plan, invalid);
-    return plan;
+    return kept;
   };
   const drain = () => {
     while (scheduler.hasWork()) step();

@@ -38,6 +38,13 @@ test('a request need not ask for an invalid block that another request has compu
   planned(checkerWithInvalidBlock(), sequence('a', [1, 2], 4, 8), sequence('b', [1, 2], 4, 8));
 });
 
+test('a request that has found the block in the prefix cache may compute its tokens for another group', () => {
+  const found = sequence('a', [1, 3], 4, 8);
+  const writeTables = [{ ids: Int32Array.from([1, 0]), length: 2 }];
+  planned(checkerWithInvalidBlock(), { ...found, writeTables });
+  expect(() => planned(checkerWithInvalidBlock(), found)).toThrow('I3: a computes block 0/1');
+});
+
 test('another request that computes the same tokens in a block of its own changes nothing', () => {
   const checker = checkerWithInvalidBlock();
   planned(checker, sequence('b', [1, 3], 4, 8));

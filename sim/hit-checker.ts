@@ -1,7 +1,7 @@
 import { assert } from '../src/base/assert.ts';
 import type { ConnectorRequest, LoadJob, MatchAnswer } from '../src/connector/connector.ts';
 import { type BlockPlace, type PlacedBlock, placeName } from '../src/core/block-place.ts';
-import { type BlockId, blockIndex, groupIndex, type RequestId } from '../src/core/ids.ts';
+import { type BlockId, blockIndex, groupIndex, NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
 import type { BlockTable, Span } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
@@ -63,8 +63,10 @@ export class HitChecker {
     }
     if (this.#invalid.size === 0) return;
     for (const sequence of sequences) this.#computedForSharers(sequence);
-    for (const { requestId, spans, tokens } of sequences) {
+    for (const { requestId, spans, tokens, writeTables } of sequences) {
       for (const [name, place] of this.#invalid.get(requestId) ?? []) {
+        // The request has found the block in the prefix cache since, and computes these tokens for another group.
+        if (writeTables?.[place.group]?.ids[place.index] === NULL_BLOCK) continue;
         // The request shares another request's block by now: it computes these tokens for another group.
         if (this.#blockAt(requestId, place) !== place.block && this.#isShared(requestId, place)) continue;
         const first = place.index * this.#spec.groups[place.group]!.blockSize;

@@ -1,6 +1,6 @@
 import { assert } from '../src/base/assert.ts';
 import { type BlockId, NULL_BLOCK, type RequestId } from '../src/core/ids.ts';
-import type { BlockTable, SequencePlan } from '../src/core/step.ts';
+import { type BlockTable, type SequencePlan, spansOfTokens } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 import { firstRead } from './fake-model.ts';
 import type { FakeRunner, ReferenceKv } from './fake-runner.ts';
@@ -113,17 +113,29 @@ export class MinimalRepair {
   }
 
   /** The tokens before position `first` count. */
-  #setLast({ requestId, spans, blockTables, writeTables = blockTables }: SequencePlan, first: number): void {
-    const end = spans.findLast((span) => span.end <= first)?.end;
-    if (end === undefined) return;
+  #setLast(sequence: SequencePlan, first: number): void {
+    const end = spansOfTokens(sequence, sequence.tokens.length).findLast((span) => span.end <= first)?.end;
+    if (end !== undefined) this.#setLastAt(sequence, end);
+  }
+
+  #setLastAt({ requestId, blockTables, writeTables = blockTables }: SequencePlan, end: number): void {
     const { groups } = this.#runner.kvCacheSpec;
     const blocks = groups.map(({ blockSize }, group) => blockAt(writeTables[group]!, end - 1, blockSize));
     this.#last.set(requestId, { end, blocks });
   }
 
-  #count({ requestId, spans }: SequencePlan): void {
+  /** The drafts of the sequence's step of which `accepted` became tokens, and whose KV is valid therefore. */
+  draftsKept(sequence: SequencePlan, accepted: number): void {
+    const { requestId, drafts, tokens } = sequence;
+    if (drafts === undefined || accepted <= 0) return;
+    this.#computed.set(requestId, this.computedTokens(requestId) + accepted);
+    this.#setLastAt(sequence, tokens.length - 1);
+  }
+
+  #count(sequence: SequencePlan): void {
+    const { requestId } = sequence;
     let tokens = 0;
-    for (const { start, end } of spans) tokens += end - start;
+    for (const { start, end } of spansOfTokens(sequence, sequence.tokens.length)) tokens += end - start;
     this.#computed.set(requestId, this.computedTokens(requestId) + tokens);
   }
 

@@ -3,7 +3,10 @@
  * the code has changed and the mutant must change with it.
  */
 import type { TierFaults } from './faults.ts';
+import { draftMutants } from './mutants-of-drafts.ts';
+import { keptMutants } from './mutants-of-kept.ts';
 import { loadMutants } from './mutants-of-loads.ts';
+import { lookUpMutants } from './mutants-of-look-ups.ts';
 import { saveMutants } from './mutants-of-saves.ts';
 import type { Scenario } from './world.ts';
 
@@ -49,7 +52,7 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I4'],
     seed: 1,
     file: 'src/kv/kv-cache.ts',
-    find: 'if (residency.validTokens[block] !== blockSize) return;',
+    find: 'if (residency.validTokens[block] !== spec.groups[group]!.blockSize) return;',
     replace: 'if (index >= request.chains[group]!.count) return;',
   },
   {
@@ -154,8 +157,8 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I1'],
     seed: 11,
     file: 'src/scheduler/apply-result.ts',
-    find: 'counts.push(below === Infinity);',
-    replace: 'counts.push(true);',
+    find: 'valid[i] = below;',
+    replace: 'valid[i] = Infinity;',
   },
   {
     bug: 'requests that share an invalid block do not wait until its new owner has filled it (vLLM issue 49250)',
@@ -446,4 +449,7 @@ export const mutants: readonly Mutant[] = [
   },
   ...saveMutants,
   ...loadMutants,
+  ...draftMutants,
+  ...lookUpMutants,
+  ...keptMutants,
 ];

@@ -67,6 +67,12 @@ export class OutputChecker {
   /** Also for requests that have ended: the step in flight may still compute their tokens. */
   readonly referenceOf = (id: RequestId): ReferenceKv | undefined => this.#references.get(id);
 
+  /** The output tokens of the reference after those that the request has. */
+  readonly nextTokens = (id: RequestId): readonly number[] => {
+    const known = this.#cases.get(id);
+    return known === undefined ? [] : known.expected.tokens.slice(known.output.length);
+  };
+
   add(request: EngineRequest): void {
     const expected = referenceOutput(request, this.#spec, this.#vocabSize, this.#maxModelLen);
     const label = this.#salts.get(request.cacheSalt) ?? this.#salts.size;

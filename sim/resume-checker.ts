@@ -1,6 +1,7 @@
 import { assert } from '../src/base/assert.ts';
 import type { RequestId } from '../src/core/ids.ts';
 import type { KvCacheSpec } from '../src/core/kv-spec.ts';
+import { spansOfTokens } from '../src/core/step.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 
 /**
@@ -23,7 +24,9 @@ export class ResumeChecker {
 
   planned({ sequences }: ScheduledStep): void {
     if (!this.#isChecked) return;
-    for (const { requestId, spans, tokens } of sequences) {
+    for (const sequence of sequences) {
+      const { requestId, tokens } = sequence;
+      const spans = spansOfTokens(sequence, tokens.length);
       const before = this.#computed.get(requestId);
       for (const { start, end } of spans)
         for (let token: number = start; token < end && before !== undefined; token++)

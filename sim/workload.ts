@@ -1,7 +1,9 @@
 import type { Prng } from '../src/base/prng.ts';
+import type { OutputConstraint } from '../src/core/constraint.ts';
 import { requestId, type TokenId } from '../src/core/ids.ts';
 import type { EngineRequest } from '../src/core/request.ts';
 import type { SamplingParams } from '../src/core/sampling.ts';
+import { notedConstraint } from './noted-constraint.ts';
 
 const plainParams: SamplingParams = {
   n: 1,
@@ -53,11 +55,13 @@ export class Workload {
   readonly #prng: Prng;
   readonly #options: WorkloadOptions;
   readonly #stories: number[][];
+  readonly #constraint: OutputConstraint;
   #count = 0;
 
   constructor(prng: Prng, options: WorkloadOptions) {
     this.#prng = prng;
     this.#options = options;
+    this.#constraint = notedConstraint(options.vocabSize);
     this.#stories = Array.from({ length: options.isCrowd ? 1 : prng.between(1, 3) }, () =>
       this.#tokens(options.promptTokensMax),
     );
@@ -74,15 +78,20 @@ export class Workload {
     if (prng.chance(0.1)) this.#stories[prng.between(0, this.#stories.length - 1)] = prompt;
     const salt = isCrowd ? undefined : prng.pick([undefined, undefined, undefined, '', 'a', 'b']);
     const maxTokens = prng.between(1, outputTokensMax);
+    const minTokens = prng.chance(0.3) ? prng.between(0, maxTokens) : 0;
+    const ignoreEos = prng.chance(0.5);
+    // An EOS token always ends the output of a grammar.
+    const hasGrammar = minTokens === 0 && !ignoreEos;
     return makeRequest(`r${++this.#count}`, prompt, {
       eosTokenIds: [0, 1] as TokenId[],
       priority: prng.between(-1, 2),
+      ...(hasGrammar ? { constraint: this.#constraint } : {}),
       ...(salt === undefined ? {} : { cacheSalt: salt }),
       ...(this.#count % 7 === 0 ? { kvTransferParams: { sequence: this.#count } } : {}),
       params: {
         maxTokens,
-        minTokens: prng.chance(0.3) ? prng.between(0, maxTokens) : 0,
-        ignoreEos: prng.chance(0.5),
+        minTokens,
+        ignoreEos,
         stopTokenIds: prng.chance(0.2) ? [prng.between(0, vocabSize - 1) as TokenId] : [],
       },
     });

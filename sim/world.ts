@@ -13,7 +13,6 @@ import { HashChain } from '../src/kv/block-hash.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
-import type { SchedulerInterface } from '../src/scheduler/scheduler-interface.ts';
 import { FakeRunner, type WrongRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
 import { noFaults, randomFaults, type TierFaults, withoutFaults } from './faults.ts';
@@ -22,9 +21,11 @@ import { MinimalRepair } from './minimal-repair.ts';
 import { onAllocation } from './on-allocation.ts';
 import { OutputChecker } from './output-checker.ts';
 import { ProbeChecker } from './probe-checker.ts';
+import { RandomDrafts } from './random-drafts.ts';
 import { dearLoads, RandomPrices } from './random-prices.ts';
-import { randomSpec } from './random-spec.ts';
+import { randomSpec, spanSpec } from './random-spec.ts';
 import { ResumeChecker } from './resume-checker.ts';
+import { checkWatched } from './watch-checker.ts';
 import { Workload } from './workload.ts';
 
 const vocabSize = 24;
@@ -35,9 +36,10 @@ const probeAfter = 3;
 
 /**
  * `local`: no connector; `tiers`: always one; `crash`: workers that die; `storm`: many requests and far too few blocks; `offload`: a
- * storm with a tier that keeps the KV of preempted requests.
+ * storm with a tier that keeps the KV of preempted requests; `spans`: few blocks become invalid at a time, so that requests
+ * have several spans, which they compute in small steps.
  */
-export const scenarios = ['mixed', 'local', 'tiers', 'crash', 'storm', 'offload'] as const;
+export const scenarios = ['mixed', 'local', 'tiers', 'crash', 'storm', 'offload', 'spans'] as const;
 export type Scenario = (typeof scenarios)[number];
 
 export interface WorldOptions {
@@ -54,6 +56,9 @@ export interface WorldOptions {
 /** The faults outside of stores; `off` can name them. */
 export const worldFaultNames = ['aborts', 'invalidBlocks', 'deaths', 'sampleFaults'] as const;
 
+/** People look at the pool and the requests in one step of so many, while it is in flight and after it. */
+const WATCHED_STEPS = 32;
+
 /**
  * One run of the simulator: the real scheduler and KV cache, a fake runner, random requests. The chaos has a number of turns
  * (arrivals, aborts before and during a step, invalid blocks, dying workers, a store with every kind of fault). In the calm after
@@ -66,7 +71,7 @@ export class World {
   readonly #prng: Prng;
   readonly #spec: KvCacheSpec;
   readonly #options: SchedulerOptions;
-  readonly #scheduler: SchedulerInterface;
+  readonly #scheduler: Scheduler;
   readonly #runner: FakeRunner;
   readonly #checker: OutputChecker;
   readonly #repair: MinimalRepair;
@@ -103,19 +108,21 @@ export class World {
     const isStorm = prng.chance(0.1) || scenario === 'storm' || scenario === 'offload';
     // A crowd: many requests with one long prefix, in small chunks, so that requests share many blocks that are being computed.
     const isCrowd = prng.chance(0.3);
-    const promptTokensMax = isCrowd ? 40 : prng.pick([8, 30, 60]);
+    const promptTokensMax = isCrowd ? 40 : prng.pick(scenario === 'spans' ? [30, 60] : [8, 30, 60]);
     const outputTokensMax = isStorm ? 30 : prng.pick([2, 10, 30]);
-    this.#spec = randomSpec(prng, promptTokensMax + outputTokensMax, isStorm);
+    const isSpans = scenario === 'spans';
+    const tokensMax = promptTokensMax + outputTokensMax;
+    this.#spec = isSpans ? spanSpec(prng, tokensMax) : randomSpec(prng, tokensMax, isStorm);
     this.#allBlocks = Array.from({ length: this.#spec.blockCount - 1 }, (_, i) => (i + 1) as BlockId);
     this.#options = {
-      maxNumBatchedTokens: isCrowd ? 64 : prng.pick([1, 3, 7, 16, 64, 512]),
-      ...(isCrowd || prng.chance(0.5) ? { longPrefillTokenThreshold: prng.pick([1, 5, 20]) } : {}),
+      maxNumBatchedTokens: isCrowd || isSpans ? 64 : prng.pick([1, 3, 7, 16, 64, 512]),
+      ...(isCrowd || isSpans || prng.chance(0.5) ? { longPrefillTokenThreshold: prng.pick([1, 5, 20]) } : {}),
       maxNumSeqs: isCrowd || isStorm ? prng.pick([2, 16, 16]) : prng.pick([1, 2, 4, 16]),
       maxModelLen: prng.chance(0.2)
         ? prng.pick([promptTokensMax, 2 * promptTokensMax]) / 2 + 1
         : promptTokensMax + outputTokensMax,
       enablePrefixCaching: prng.chance(0.85),
-      kvLoadFailurePolicy: prng.chance(0.1) ? 'fail' : 'recompute',
+      ...(prng.chance(0.1) ? { kvLoadFailurePolicy: 'fail' } : {}),
       policy: prng.pick(['fcfs', 'priority'] as const),
       targetInterTokenLatency: new Prng(seed + 2 ** 41).pick([0, 0, 'auto', 3, 20] as const),
     };
@@ -126,18 +133,21 @@ export class World {
     const tierPrng = new Prng(seed + 2 ** 40);
     const hasTier = tierPrng.chance(0.7);
     const isComplete = scenario === 'offload' && faults === undefined && tierPrng.chance(0.5);
-    if (faults !== undefined || (scenario === 'mixed' || scenario === 'storm' ? hasTier : scenario !== 'local'))
+    const arrivalPrng = new Prng(seed + 2 ** 44);
+    const mayLackTier = scenario === 'mixed' || scenario === 'storm' || isSpans;
+    if (faults !== undefined || (mayLackTier ? hasTier : scenario !== 'local'))
       this.#tier = new FaultTier(tierPrng, this.#runner, {
         faults: isComplete ? noFaults : withoutFaults(faults ?? randomFaults(tierPrng), off),
         isComplete,
         blocksMax: scenario === 'offload' && !isComplete ? tierPrng.pick([4, 16, Infinity]) : Infinity,
+        ...(arrivalPrng.chance(0.5) ? { arrivals: arrivalPrng } : {}),
       });
     this.#tierPrng = tierPrng;
     // With a complete tier and no invalid blocks, a request computes no full block twice.
     if (isComplete && this.#options.enablePrefixCaching) this.#resumes = new ResumeChecker(this.#spec);
     const rate = (name: string, drawn: number): number =>
       off.has(name) || (isComplete && name !== 'aborts') ? 0 : drawn;
-    this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : tierPrng.pick([0, 0.05, 0.2]));
+    this.#deathRate = rate('deaths', scenario === 'crash' ? 0.3 : isSpans ? 0 : tierPrng.pick([0, 0.05, 0.2]));
     const limits = { loadTimeoutMs: () => tierPrng.pick([40, 400, 4000]), askLaterMaxMs: 150 };
     const isLimited = tierPrng.chance(0.9);
     // A complete tier serves each block, so no block may be computed again.
@@ -151,15 +161,19 @@ export class World {
           ? { loadPrices: dearLoads, probeAfter }
           : { loadPrices: new RandomPrices(pricePrng) };
     const loadPolicy = loading === 'always' ? 'always' : 'auto';
+    const draftPrng = new Prng(seed + 2 ** 44);
+    const mayDraft = this.#spec.groups.every(({ kind }) => kind !== 'state') && draftPrng.chance(0.5);
+    const speculator = mayDraft ? new RandomDrafts(draftPrng, vocabSize, this.#checker.nextTokens) : undefined;
     this.#scheduler = new Scheduler(
       this.#spec,
       this.#options,
       sha256,
       // Some worlds have the default, long deadlines. No world polls every 100 ms for I/O that hangs for minutes.
-      { ...(isLimited ? limits : {}), ...prices, loadPolicy, connector: this.#tier, pollMs: 5000 },
+      { ...(isLimited ? limits : {}), ...prices, loadPolicy, connector: this.#tier, speculator, pollMs: 5000 },
     );
     if (this.#tier !== undefined) {
       this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
+      this.#tier.wake = () => this.#scheduler.notifyTransfers();
       const { enablePrefixCaching, kvLoadFailurePolicy } = this.#options;
       const isAsked = enablePrefixCaching && kvLoadFailurePolicy !== 'fail';
       const available = (): number => {
@@ -174,7 +188,7 @@ export class World {
     this.#workload = new Workload(prng.fork(), { vocabSize, promptTokensMax, outputTokensMax, isCrowd });
     this.#arrivalRate = isCrowd || isStorm ? 1 : prng.pick([0.05, 0.3, 1]);
     this.#abortRate = rate('aborts', prng.pick([0, 0.02, 0.2]));
-    this.#invalidRate = rate('invalidBlocks', prng.pick([0, 0.02, 0.3]));
+    this.#invalidRate = rate('invalidBlocks', isSpans ? prng.pick([0.1, 0.3]) : prng.pick([0, 0.02, 0.3]));
     this.#sampleFaultRate = rate('sampleFaults', prng.pick([0, 0, 0.01, 0.05]));
     this.#foreignRate = prng.pick([0, 0, 0.3]);
   }
@@ -249,6 +263,7 @@ export class World {
     this.steps++;
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step exceeds its token budget');
     this.#isStepInFlight = true;
+    if (this.#checks && this.steps % WATCHED_STEPS === 1) checkWatched(this.#scheduler);
     if (this.#checks) this.#checker.checkTables(plan);
     this.#repair.checkPlan(plan);
     const invalid = chaos ? this.#pickInvalidBlocks() : nothing;
@@ -269,6 +284,7 @@ export class World {
     this.#isStepInFlight = false;
     this.#checkUpdates(this.#scheduler.apply(plan, result, this.#nowMs), unaffected, plan, result);
     if (this.#checks) this.#scheduler.checkInvariants();
+    if (this.#checks && this.steps % WATCHED_STEPS === 0) checkWatched(this.#scheduler);
   }
 
   #execute(plan: ScheduledStep, invalid: readonly BlockId[]): ExecutedStep {
@@ -336,6 +352,8 @@ export class World {
     };
     for (const update of updates) {
       const { requestId, stats } = update;
+      const sequence = plan?.sequences.find((candidate) => candidate.requestId === requestId);
+      if (sequence !== undefined) this.#repair.draftsKept(sequence, update.newTokens.length - 1);
       const computed = this.#repair.computedTokens(requestId);
       if (stats.computedTokens !== computed)
         assert(

@@ -4,6 +4,7 @@ import type { KvConnector, KvIdentity, KvTransferConfig, WorkerConnector } from 
 import { connectorNeedsHostMemory } from './connector/errors.ts';
 import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
+import type { BlockMemory } from './core/block-memory.ts';
 import { tokenCount } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import { defaultKvCacheMemory, type ResolvedEngineOptions } from './engine/options.ts';
@@ -38,6 +39,7 @@ const rankOptionNames = [
   'model',
   'device',
   'threads',
+  'cpus',
   'numerics',
   'attention',
   'blockSize',
@@ -104,11 +106,19 @@ export async function openRank(setup: RankSetup, context: RankContext): Promise<
       attentionDescription: runner.attentionDescription,
       processId: process.pid,
       timings: () => runner.timings,
+      overwrite: side === undefined ? overwriteIn(runner.blockMemory) : undefined,
     });
   } catch (error) {
     await runner.close();
     throw error;
   }
+}
+
+/** Finite in every type of KV: a masked token with this KV changes no other token. */
+const OVERWRITTEN = 0x3b;
+
+function overwriteIn(memory: BlockMemory | undefined): LocalRank['overwrite'] {
+  return memory && ((blocks) => blocks.forEach((block) => void memory.bytesOf(block).fill(OVERWRITTEN)));
 }
 
 function runnerOptions(setup: RankSetup, { file, model, onProgress, event, digest }: RankContext): GgmlRunnerOptions {
@@ -119,6 +129,7 @@ function runnerOptions(setup: RankSetup, { file, model, onProgress, event, diges
     stage: pipelineStage(rank, worldSize, model.layerCount),
     device: options.device,
     threads: options.threads,
+    cpus: options.cpus,
     numerics: options.numerics,
     attention: options.attention,
     blockSize: tokenCount(options.blockSize),

@@ -1,5 +1,4 @@
 /** The composition root, with `compose-pipeline.ts` and `compose-rank.ts`: only these files name concrete classes. */
-import { basename } from 'node:path';
 import { assertDefined } from './base/assert.ts';
 import { blockedThreadCount } from './base/call-thread.ts';
 import { systemClock } from './base/clock.ts';
@@ -11,19 +10,25 @@ import { readKvTransferConfig } from './connector/config.ts';
 import type { KvConnector, KvTransferConfig, SchedulerConnector } from './connector/connector.ts';
 import { createConnector } from './connector/registry.ts';
 import { systemTimers } from './connector/system-timers.ts';
+import type { BlockId } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import type { ModelInfo } from './engine/contract.ts';
-import { type ChatRenderers, Engine } from './engine/engine.ts';
+import { Engine } from './engine/engine.ts';
+import type { ChatRenderers } from './engine/engine-parts.ts';
+import { modelNames } from './engine/model-names.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
 import { exitAtOnce } from './ggml/libc.ts';
 import { type ModelConfig, readModelConfig } from './ggml/model-config.ts';
 import { digestModel, type ModelDigest } from './ggml/model-digest.ts';
+import { poolingOf } from './ggml/pooling.ts';
 import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
-import type { SchedulerInterface } from './scheduler/scheduler-interface.ts';
+import { readSpeculativeConfig, type SpeculationOptions } from './scheduler/speculation/options.ts';
+import { OwnTextSpeculator } from './scheduler/speculation/own-text-speculator.ts';
+import type { Speculator } from './scheduler/speculation/speculator.ts';
 import { compileChatTemplate, renderInBackground } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
@@ -54,6 +59,7 @@ export interface MeasuredEngine {
 /** Like `createEngine`. `restarts`: how often a worker process that dies is replaced. */
 export async function openMeasuredEngine(options: EngineOptions, restarts?: RestartPolicy): Promise<MeasuredEngine> {
   const given = resolveEngineOptions(options);
+  const speculation = given.speculativeConfig && readSpeculativeConfig(given.speculativeConfig);
   const transfer = await openTransfer(given);
   const resolved = { ...given, model: await modelFile(given.model, { onProgress: options.onDownloadProgress }) };
   const file = await readGguf(resolved.model);
@@ -69,7 +75,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   let connector: SchedulerConnector | undefined;
   try {
     const chat = chatRenderers(resolved, tokenizer, thread);
-    const name = modelName(resolved);
+    const { name } = modelNames(resolved);
     ranks = await openRanks(resolved, {
       ...transfer,
       file,
@@ -88,17 +94,26 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
     });
     const executor = new PipelineExecutor(ranks, (id) => scheduler.isOpenTransfer(id));
     const model = {
-      ...describeModel(resolved, config, executor.kvCacheSpec, resolved.chatTemplate ?? tokenizer.chatTemplate),
+      ...describeModel(
+        resolved,
+        { config, file },
+        executor.kvCacheSpec,
+        resolved.chatTemplate ?? tokenizer.chatTemplate,
+      ),
+      ...(tokenizer.fimTokens === undefined ? {} : { fimTokens: tokenizer.fimTokens }),
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
     const scheduling = schedulerOptionsOf(resolved, model, transfer);
-    const scheduler: SchedulerInterface = new Scheduler(executor.kvCacheSpec, scheduling, sha256, { connector });
+    const speculator = speculatorOf(speculation, resolved, executor.kvCacheSpec);
+    const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, { connector, speculator });
     const engine = new Engine(
       {
         scheduler,
         executor,
         tokenizer,
         model,
+        inspector: scheduler.inspector,
+        overwriteBlocks: overwriteOn(ranks),
         ...(connector === undefined ? {} : { connector }),
         ...chat,
       },
@@ -189,6 +204,28 @@ function schedulerOptionsOf(
   };
 }
 
+function speculatorOf(
+  speculation: SpeculationOptions | undefined,
+  { onEvent }: ResolvedEngineOptions,
+  { groups }: KvCacheSpec,
+): Speculator | undefined {
+  if (speculation === undefined) return undefined;
+  // A rejected draft would have changed the running state, and there is no copy of the state before.
+  if (groups.every(({ kind }) => kind !== 'state')) return new OwnTextSpeculator(speculation);
+  const message =
+    'Speculation is off: the model has layers with recurrent states, for which it is not supported. Remove --speculative-config.';
+  onEvent?.({ level: 'warn', message, fields: {} });
+  return undefined;
+}
+
+/** Overwrites blocks on all ranks; undefined if some rank cannot. */
+function overwriteOn(ranks: readonly OpenedRank[]): ((blocks: readonly BlockId[]) => void) | undefined {
+  if (ranks.some(({ overwrite }) => overwrite === undefined)) return undefined;
+  return (blocks) => {
+    for (const { overwrite } of ranks) overwrite?.(blocks);
+  };
+}
+
 /** Times are sums over the ranks; steps are not, because every rank runs every step. */
 const summed = (all: readonly RankTimings[]): RankTimings => ({
   steps: Math.max(...all.map(({ steps }) => steps)),
@@ -197,23 +234,22 @@ const summed = (all: readonly RankTimings[]): RankTimings => ({
   sampleMs: all.reduce((sum, { sampleMs }) => sum + sampleMs, 0),
 });
 
-const modelName = (options: ResolvedEngineOptions): string =>
-  options.servedModelName ?? basename(options.model).replace(/\.gguf$/i, '');
-
 /** By default, the longest request is limited by the model's context length and by the pool. */
 function describeModel(
   options: ResolvedEngineOptions,
-  config: ModelConfig,
+  { config, file }: { readonly config: ModelConfig; readonly file: GgufFile },
   spec: KvCacheSpec,
   chatTemplate: string | undefined,
 ): ModelInfo {
+  const pooling = options.pooling ?? poolingOf(file, config.architecture);
   return {
-    name: modelName(options),
+    ...modelNames(options),
     path: options.model,
     architecture: config.architecture,
     vocabSize: config.vocabSize,
     maxModelLen: options.maxModelLen ?? longestRequest(spec, config.contextLength),
     hasChatTemplate: chatTemplate !== undefined,
+    embedding: { length: config.embeddingLength, ...(pooling === undefined ? {} : { pooling }) },
     ...(chatTemplate === undefined ? {} : { chatTemplate }),
   };
 }

@@ -59,18 +59,42 @@ export type { BlockMemory } from './core/block-memory.ts';
 export type { BlockPlace } from './core/block-place.ts';
 export type { BlockId, BlockIndex, GroupIndex, RequestId, StepId, TokenCount, TokenId } from './core/ids.ts';
 export { blockIndex, groupIndex } from './core/ids.ts';
-export type { FinishReason, RequestStats } from './core/request.ts';
+export type { FinishReason, Pooling, RequestStats } from './core/request.ts';
 export type { SamplingOptions, SamplingParams } from './core/sampling.ts';
 export type { TokenLogprobs } from './core/step.ts';
 export type {
-  AsyncEngine,
+  AnswerMessage,
+  ChatDelta,
+  ChatFinish,
+  ChatFinishReason,
   ChatMessage,
+  ChatRequest,
+  ChatSettings,
+  Tool,
+  ToolCall,
+  ToolCallDelta,
+} from './engine/chat/chat-contract.ts';
+export { RenderedPrompt } from './engine/chat/rendered-prompt.ts';
+export type {
+  AsyncEngine,
   EngineEvent,
   EngineStats,
   GenerateRequest,
   ModelInfo,
   OutputDelta,
 } from './engine/contract.ts';
-export type { BatchOptions, ChatOptions, CompletionOutput, Prompt, RequestOutput } from './engine/llm.ts';
+export type { Embedding, EmbedRequest } from './engine/embed.ts';
+export type {
+  BatchOptions,
+  ChatCompletionOutput,
+  ChatMessages,
+  ChatOptions,
+  ChatOutput,
+  CompletionOutput,
+  Prompt,
+  RequestOutput,
+} from './engine/llm.ts';
 export type { EngineOptions } from './engine/options.ts';
 export { LLM } from './llm.ts';
+export type { SpeculativeConfig } from './scheduler/speculation/options.ts';
+export type { ReasoningFormat, ToolFormat } from './tools/formats.ts';

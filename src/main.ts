@@ -2,8 +2,8 @@
 /** The `kvasir` command: runs the CLI and ends the process with its exit code. */
 import { inspect } from 'node:util';
 import { killChildren } from './base/child-processes.ts';
+import { packageVersion } from './base/package-files.ts';
 import type { CliContext, ExitCode } from './cli/context.ts';
-import { packageVersion } from './cli/package-files.ts';
 import { type CommandFactory, runCli } from './cli/run-cli.ts';
 import type { EngineOptions } from './engine/options.ts';
 import { exitAtOnce } from './ggml/libc.ts';
@@ -20,6 +20,7 @@ const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
   list: async () => (await import('./cli/hub/list.ts')).listCommand,
   rm: async () => (await import('./cli/hub/remove.ts')).removeCommand,
   tiers: async () => (await import('./cli/tiers.ts')).tiersCommand,
+  doctor: async () => (await import('./cli/doctor/command.ts')).doctorCommand,
   sim: async () => (await import('./cli/sim.ts')).simCommand,
 };
 

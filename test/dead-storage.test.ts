@@ -13,6 +13,7 @@ import type { Engine } from '../src/engine/engine.ts';
 import type { EngineOptions } from '../src/engine/options.ts';
 import { promptOf } from './support/drive.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
+import { until } from './support/until.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -92,7 +93,7 @@ it('a store that hangs ends loads at their deadline, delays no other request, an
     return output;
   };
   const waiting = done('stored', textOf(engine, stored));
-  while (engine.stats().transfers.open === 0) await new Promise((next) => setImmediate(next));
+  await until(() => engine.stats().transfers.open > 0);
   // The load has begun and lasts until its deadline: a request without stored KV ends earlier.
   expect(await done('other', textOf(engine, other))).toBe(expected[1]);
   expect(await waiting).toBe(expected[0]);
@@ -104,10 +105,10 @@ it('a store that hangs ends loads at their deadline, delays no other request, an
   expect(await textOf(engine, storedToo)).toBe(expected[2]);
   expect(engine.stats().transfers.counters['loadFailed.storeDown']).toBeGreaterThan(6);
   // The blocks of the loads are unpinned although their threads are still stuck.
-  while (engine.stats().transfers.open > 0) await new Promise((next) => setImmediate(next));
+  await until(() => engine.stats().transfers.open === 0);
   expect(engine.stats().blocks.referenced).toBe(0);
   mend();
-  while (blockedThreadCount() > 0) await new Promise((next) => setImmediate(next));
+  await until(() => blockedThreadCount() === 0);
   await engine.close();
   const again = await createEngine(optionsFor(store, 'kv_consumer'));
   expect(await textOf(again, stored)).toBe(expected[0]);
@@ -137,7 +138,7 @@ it('only the hung blocks are computed again, although more blocks hang than load
   expect([5, 6]).toContain(timedOut);
   expect(loadedBlocks).toBe(healthy.loadedBlocks - timedOut);
   mend();
-  while (blockedThreadCount() > 0) await new Promise((next) => setImmediate(next));
+  await until(() => blockedThreadCount() === 0);
 });
 
 it('an engine closes although its store hangs', async () => {
@@ -147,7 +148,7 @@ it('an engine closes although its store hangs', async () => {
   expect(blockedThreadCount()).toBeGreaterThan(0);
   await engine.close();
   mend();
-  while (blockedThreadCount() > 0) await new Promise((next) => setImmediate(next));
+  await until(() => blockedThreadCount() === 0);
 });
 
 it.each(['process.exit(3)', 'process.exitCode = 3'])(

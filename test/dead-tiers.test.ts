@@ -11,6 +11,7 @@ import type { Tier, TierWrapping } from '../src/connector/tier/tier.ts';
 import type { AsyncEngine } from '../src/engine/contract.ts';
 import { promptOf } from './support/drive.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
+import { inLongForm } from './support/long-form.ts';
 import { testsNeed } from './support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from './support/redis-server.ts';
 import { replacing } from './support/replacing.ts';
@@ -98,7 +99,7 @@ async function ask(engine: AsyncEngine, seed: number): Promise<readonly number[]
 }
 
 let expected: (readonly number[])[];
-const requestCount = 12;
+const requestCount = inLongForm(12, 8);
 beforeAll(async () => {
   const plain = await open();
   expected = [];
@@ -158,7 +159,7 @@ describe.each(kinds)('$name below host memory', ({ name, isThere, needs, tier, s
     for (let i = requestCount; opened() === 0; i++) await ask(engine, i);
     const before = { ...seen, opened: opened() };
     const failedLoads = counter(engine, `tier.${name}.loadFailed.timedOut`);
-    for (let round = 0; round < 2; round++) {
+    for (let round = 0; round < inLongForm(2, 1); round++) {
       // Two requests at a time, which share no prefix.
       for (let i = 0; i < requestCount; i += 2) {
         const answers = await Promise.all([ask(engine, i), ask(engine, i + 1)]);

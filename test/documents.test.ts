@@ -69,3 +69,17 @@ it('the glossary names only types that exist', () => {
   expect(named.length).toBeGreaterThan(80);
   expect(named.filter((name) => !declared.has(name))).toEqual([]);
 });
+
+it('the TypeScript in README.md and docs/library.md is in examples, which the compiler checks', () => {
+  const lines = new Set(
+    readdirSync('examples')
+      .filter((name) => name.endsWith('.ts'))
+      .flatMap((name) => readFileSync(join('examples', name), 'utf8').split('\n'))
+      .map((line) => line.trim()),
+  );
+  const inDocuments = ['README.md', 'docs/library.md'].flatMap((path) =>
+    [...readFileSync(path, 'utf8').matchAll(/```ts\n([\s\S]*?)```/g)].flatMap(([, code]) => code!.split('\n')),
+  );
+  expect(inDocuments.length).toBeGreaterThan(60);
+  expect(inDocuments.filter((line) => !lines.has(line.trim()))).toEqual([]);
+});

@@ -9,6 +9,7 @@ import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
 import { openEngineWithTier } from './support/engine-with-tier.ts';
 import { closeGate, openGate, waitingStores } from './support/gated-disk.ts';
+import { inLongForm } from './support/long-form.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
 
 const folder = temporaryFolder();
@@ -16,7 +17,7 @@ afterAll(() => folder.remove());
 // Threads of the disk tier need the built files.
 beforeAll(buildCommand);
 
-const promptCount = 30;
+const promptCount = inLongForm(30, 16);
 const engines: AsyncEngine[] = [];
 afterEach(async () => {
   openGate();
@@ -81,13 +82,16 @@ it('the folder never has more bytes than its bound while many requests store and
     }
   })();
   const answers = await askAll(engine);
-  // Writes may wait while the machine is busy.
-  for (let i = 0; countOf(engine, 'tier.disk.evicted') === 0; i++) await ask(engine, i);
+  // Writes may wait while the machine is busy and the engine computes, so the engine rests after each request.
+  for (let i = 0; countOf(engine, 'tier.disk.evicted') === 0; i++) {
+    await ask(engine, i);
+    await sleep(100);
+  }
   isOver = true;
   await measuring;
   expect(answers).toEqual(expected);
   expect(Math.max(...sizes)).toBeLessThanOrEqual(maxBytes);
-  expect(sizes.length).toBeGreaterThan(50);
+  expect(sizes.length).toBeGreaterThan(10);
   // The folder was full: blocks were evicted.
   expect(Math.max(...sizes)).toBeGreaterThan(0.9 * maxBytes);
 });
@@ -98,7 +102,7 @@ it('all requests end while every store hangs: blocks wait in a bounded queue, an
   const engine = await open(tier);
   closeGate();
   expect(await askAll(engine)).toEqual(expected);
-  // All 60 requests have ended, and no store has written.
+  // All requests have ended, and no store has written.
   expect(waitingStores()).toBeGreaterThan(0);
   expect(bytesBelow(path)).toBe(0);
   expect(countOf(engine, 'tier.GatedDisk.storedBlocks')).toBe(0);

@@ -23,6 +23,9 @@ afterEach(async () => {
 });
 afterAll(() => folder.remove());
 
+/** On a busy machine, the threads of a worker that starts read its blocks late. */
+const patient = { lookup_timeout_seconds: 60, load_timeout_seconds: 60, save_timeout_seconds: 60 };
+
 async function open(store: string, options: Partial<EngineOptions> = {}, extra: object = {}): Promise<MeasuredEngine> {
   const measured = await openMeasuredEngine(
     {
@@ -34,7 +37,7 @@ async function open(store: string, options: Partial<EngineOptions> = {}, extra: 
       kvTransferConfig: {
         kv_connector: 'SharedStorageConnector',
         kv_role: 'kv_both',
-        kv_connector_extra_config: { shared_storage_path: store, ...extra },
+        kv_connector_extra_config: { shared_storage_path: store, ...patient, ...extra },
       },
     },
     { startsMax: Infinity, withinMs: 60_000, backoffMs: 0 },

@@ -1,5 +1,8 @@
 /** Single faults with real weights, by name; `recovery-schedules.test.ts` has random combinations of them. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { neededTokens } from '../src/cli/proof/needed-tokens.ts';
+import { keysInGroups } from '../src/cli/proof/stored-blocks.ts';
+import { type BlockKey, groupOfKey } from '../src/connector/block-key.ts';
 import { type FaultRule, faultRule } from '../src/connector/fault/fault-rules.ts';
 import { promptOf } from './support/drive.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
@@ -11,6 +14,7 @@ import {
   RecoveryHarness,
   type RunOptions,
 } from './support/recovery-harness.ts';
+import { temporaryFolder, writeTinyModel } from './support/tiny-model.ts';
 
 let harness: RecoveryHarness;
 beforeAll(async () => {
@@ -30,10 +34,10 @@ const sharers = [request([...shared, 3, 4, 5]), request([...shared, 9, 8, 7, 6])
 const outputOf = ({ text, tokens, logprobs }: Completion) => ({ text, tokens, logprobs });
 
 /** The output of each request alone without a store, and the content of a store after all of them. */
-async function prepared(requests: readonly HarnessRequest[]) {
+async function prepared(requests: readonly HarnessRequest[], on = harness) {
   const expected: ReturnType<typeof outputOf>[] = [];
-  for (const one of requests) expected.push(outputOf((await harness.run({ requests: [one] })).completions[0]!));
-  const { stored } = await harness.run({ requests, store: { mode: 'async' } });
+  for (const one of requests) expected.push(outputOf((await on.run({ requests: [one] })).completions[0]!));
+  const { stored } = await on.run({ requests, store: { mode: 'async' } });
   return { expected, stored };
 }
 
@@ -122,5 +126,65 @@ describe('no block and no transfer leaks', () => {
     // The request without loads runs at once, and the engine closes at its first token.
     const { completions } = await harness.run({ requests: [...sharers, alone], store, closeAfter: 1 });
     expect(completions.map(({ reason }) => reason)).toEqual(['abort', 'abort', 'abort']);
+  });
+});
+
+describe('a gemma3 on two ranks, of which the second has no layer of the third KV group', () => {
+  const folder = temporaryFolder();
+  let ranks: RecoveryHarness;
+  beforeAll(async () => {
+    const path = folder.file('unequal.gguf');
+    await writeTinyModel(path, { architecture: 'gemma3', type: 'Q8_0', layers: 5 });
+    ranks = await RecoveryHarness.open(path, 2);
+  });
+  afterAll(async () => {
+    await ranks.close();
+    folder.remove();
+  });
+  /** Ranks and groups with layers. */
+  const parts = [0, 1].flatMap((rank) => [0, 1, 2].map((group) => ({ rank, group }))).slice(0, 5);
+
+  it('stores and loads on each rank only blocks of groups with layers there', async () => {
+    expect(ranks.identities.map(({ groups }) => groups.map(({ layers }) => layers.length > 0))).toEqual([
+      [true, true, true],
+      [true, true, false],
+    ]);
+    const requests = [sharers[0]!];
+    const { expected, stored } = await prepared(requests, ranks);
+    const groupsOf = (blocks: ReadonlyMap<BlockKey, unknown>) =>
+      [...new Set([...blocks.keys()].map(groupOfKey))].toSorted((a, b) => a - b);
+    expect(stored.map(groupsOf)).toEqual([
+      [0, 1, 2],
+      [0, 1],
+    ]);
+    expect(stored[1]!.size).toBe([...stored[0]!.keys()].filter((key) => groupOfKey(key) < 2).length);
+    const loaded = await ranks.run({ requests, store: { mode: 'async', stored } });
+    expect(loaded.completions.map(outputOf)).toEqual(expected);
+    const found = [...loaded.arrived].map((key) => groupOfKey(key as BlockKey));
+    expect(found).toContain(2);
+    // Each block is loaded on two ranks, those of the third group on one.
+    expect(loaded.stats.transfers.counters.loadedBlocks).toBe(2 * found.length - found.filter((g) => g === 2).length);
+    expect(loaded.completions[0]!.stats.computedTokens).toBe(3 + 11);
+  });
+
+  it.each(parts)('computes a block of group $group that rank $rank has lost again', async ({ rank, group }) => {
+    const [only] = sharers;
+    const { expected, stored } = await prepared([only!], ranks);
+    const keys = keysInGroups(only!.prompt as number[], ranks.groups, ranks.identities[0]!.fingerprint);
+    const lost = keys[group]![9]!;
+    const rules = [faultRule({ fault: 'missing', keys: [lost] })];
+    const faults = [0, 1].map((at) => ({ seed: 1, rules: at === rank ? rules : [] }));
+    for (const mode of ['sync', 'async'] as const) {
+      const result = await ranks.run({ requests: [only!], store: { mode, stored, faults } });
+      expect(result.completions.map(outputOf)).toEqual(expected);
+      expect(result.failedBlocks).toBe(1);
+      expect(result.arrived.has(lost)).toBe(false);
+      const tokenCount = (only!.prompt as number[]).length;
+      const available = result.arrived;
+      const minimum = neededTokens([{ tokenCount, keys, outputTokens: 12, available }], ranks.groups);
+      expect(result.completions[0]!.stats.computedTokens).toBe(minimum);
+      for (const blocks of result.stored) expect(blocks.has(lost)).toBe(blocks === result.stored[0] || group < 2);
+      expect(result.stored.map((blocks) => blocks.get(lost))).toEqual(stored.map((blocks) => blocks.get(lost)));
+    }
   });
 });

@@ -18,6 +18,7 @@ import type { EngineOptions } from '../src/engine/options.ts';
 import { buildCommand } from './support/cli-process.ts';
 import { promptOf } from './support/drive.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
+import { until } from './support/until.ts';
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -149,7 +150,7 @@ describe('an engine that was killed with -9', () => {
     let isOver = false;
     void closed.then(() => (isOver = true));
     child.stdin!.end(JSON.stringify(order));
-    while (!isOver && filesOf(store, '.kv').length < blocks) await new Promise(setImmediate);
+    await until(() => isOver || filesOf(store, '.kv').length >= blocks);
     await new Promise((resolve) => setTimeout(resolve, delayMs));
     child.kill('SIGKILL');
     await closed;

@@ -141,7 +141,7 @@ async function run(
   if (!isCompared) return { isCompared, failed, arrived: 0 };
   const arrived = await faults.arrived();
   const reference = requests.map(({ prompt }, i) => ({
-    tokenCount: prompt.length,
+    tokenCount: (prompt as number[]).length,
     keys: [keysOf(prompt as number[], blockSize, fingerprint, cacheSalt)],
     outputTokens: outputs[i]!.tokens.length,
     available: arrived,

@@ -5,6 +5,7 @@
  *
  * With several KV groups, the minimum depends on the order of requests, so it is compared if they run one after the other.
  */
+import { appendFileSync } from 'node:fs';
 import { afterAll, describe, expect, it } from 'vitest';
 import { assert } from '../src/base/assert.ts';
 import { Prng } from '../src/base/prng.ts';
@@ -14,6 +15,7 @@ import { groupOfKey } from '../src/connector/block-key.ts';
 import { createGroup } from '../src/kv/create-group.ts';
 import { KvCache } from '../src/kv/kv-cache.ts';
 import { ExternalKv } from '../src/scheduler/external-kv.ts';
+import { isLongForm } from './support/long-form.ts';
 import type { StoredBlocks } from './support/memory-connector.ts';
 import { plant, plantedBugs } from './support/planted-bugs.ts';
 import { randomFaults, randomRequests } from './support/random-schedules.ts';
@@ -34,8 +36,10 @@ afterAll(() => folder.remove());
 /** `RECOVERY_SEED=12345 npx vitest run test/recovery-schedules.test.ts` repeats one schedule on each model. */
 const onlySeed = process.env.RECOVERY_SEED === undefined ? undefined : Number(process.env.RECOVERY_SEED);
 const schedulesPerWorkload = 10;
-/** Workloads of each model. `.ci/run` runs 4. More schedules: `RECOVERY_WORKLOADS=50`. */
-const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 2);
+/** Workloads of each model. `.ci/run` runs 3. More schedules: `RECOVERY_WORKLOADS=50`. */
+const workloads = Number(process.env.RECOVERY_WORKLOADS ?? 1);
+/** A file to which each model's counts are appended, one JSON object in a line, for `bench/results`. */
+const resultsFile = process.env.RECOVERY_RESULTS;
 /** The schedules of workload 12 have the seeds 12000 to 12009. */
 const numbers =
   onlySeed === undefined ? Array.from({ length: workloads }, (_, w) => w + 1) : [Math.floor(onlySeed / 1000)];
@@ -53,7 +57,7 @@ const tiny = (options: ModelOptions) => async () => {
 };
 /** Five layers in three KV groups: one with full attention, and two with a window, one of which has an unused place. */
 const unequal = { architecture: 'gemma3', type: 'Q8_0', layers: 5 } as const;
-const subjects: readonly Subject[] = [
+const allSubjects: readonly Subject[] = [
   { name: 'the demo model', model: async () => 'models/kvasir-demo.gguf', ranks: 1 },
   { name: 'a random llama', model: tiny({ architecture: 'llama', type: 'Q4_0' }), ranks: 1 },
   { name: 'a random qwen2', model: tiny({ architecture: 'qwen2', type: 'F16' }), ranks: 1 },
@@ -96,12 +100,21 @@ const subjects: readonly Subject[] = [
   { name: 'a random gemma3 on two ranks', model: tiny(unequal), ranks: 2 },
 ];
 
-describe.each(subjects)('$name', ({ model, ranks }) => {
+/** Each kind of KV group and of state, on one rank or on two. */
+const shortForm = /^the demo model$|three groups|qwen35moe$|hybrid model on|(qwen3moe|deepseek2|lfm2) on/;
+const subjects = allSubjects.filter(({ name }) => isLongForm || onlySeed !== undefined || shortForm.test(name));
+
+/** What happened in the schedules of all models. */
+const total = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0, blocks: 0 };
+
+describe.each(subjects)('$name', ({ name, model, ranks }) => {
   it(`gives the same output in ${workloads * schedulesPerWorkload} random schedules of faults`, async () => {
+    const startedMs = performance.now();
     const harness = await RecoveryHarness.open(await model(), ranks);
     /** By KV group. */
     const blocks: number[] = harness.groups.map(() => 0);
     const seen = { failed: 0, preempted: 0, aborted: 0, recomputed: 0, ignored: 0, compared: 0 };
+    let requests = 0;
     try {
       for (const number of numbers) {
         const first = number * 1000;
@@ -112,6 +125,7 @@ describe.each(subjects)('$name', ({ model, ranks }) => {
             const { result, isCompared, comparedBlocks } = await workload.runSchedule(seed);
             for (const [group, count] of comparedBlocks.entries()) blocks[group] = (blocks[group] ?? 0) + count;
             if (isCompared) seen.compared++;
+            requests += result.completions.length;
             seen.failed += result.failedBlocks;
             seen.preempted += result.stats.preemptions;
             seen.aborted += result.stats.aborts;
@@ -123,8 +137,20 @@ describe.each(subjects)('$name', ({ model, ranks }) => {
     } finally {
       await harness.close();
     }
-    // Schedules without effects would show nothing.
-    if (onlySeed !== undefined) return;
+    if (resultsFile !== undefined) {
+      const row = {
+        model: name,
+        schedules: numbers.length * schedulesPerWorkload,
+        firstSeed: numbers[0]! * 1000,
+        requests,
+      };
+      const seconds = Math.round((performance.now() - startedMs) / 1000);
+      appendFileSync(resultsFile, `${JSON.stringify({ ...row, ...seen, blocksWithSameBytes: blocks, seconds })}\n`);
+    }
+    for (const [what, count] of Object.entries({ ...seen, blocks: Math.min(...blocks) }))
+      total[what as keyof typeof total] += count;
+    // Schedules without effects would show nothing. Ten schedules may lack an effect on one model.
+    if (onlySeed !== undefined || workloads === 1) return;
     // With several groups, preemptions are rare: a request needs few blocks for its next tokens.
     const { preempted, ...others } = seen;
     if (harness.groups.length === 1) expect(preempted, JSON.stringify(seen)).toBeGreaterThan(0);
@@ -132,6 +158,15 @@ describe.each(subjects)('$name', ({ model, ranks }) => {
     for (const count of blocks) expect(count, `blocks with the same bytes: ${blocks.join(', ')}`).toBeGreaterThan(0);
     expect(seen.compared, JSON.stringify(seen)).toBeGreaterThan((workloads * schedulesPerWorkload) / 6);
   });
+});
+
+// One schedule, or the ten of a model, may lack some of them.
+const hasAll = onlySeed === undefined ? ['have'] : [];
+it.each(hasAll)('the schedules of all models together %s each effect', () => {
+  // Whether a request is preempted depends on the time of loads too.
+  const { preempted, ...others } = total;
+  if (workloads > 1) expect(preempted).toBeGreaterThan(0);
+  for (const [what, count] of Object.entries(others)) expect(count, what).toBeGreaterThan(0);
 });
 
 describe('an engine that recomputes more than necessary', () => {
@@ -222,7 +257,7 @@ class Workload {
   #minimum({ arrived, arrivedAtEnd, completions }: RunResult): number {
     const { identities, groups } = this.#harness;
     const requests = this.#requests.map(({ prompt }, i) => ({
-      tokenCount: prompt.length,
+      tokenCount: (prompt as number[]).length,
       keys: keysInGroups(prompt as number[], groups, identities[0]!.fingerprint),
       outputTokens: completions[i]!.tokens.length,
       available: groups.length === 1 ? arrived : arrivedAtEnd[i]!,

@@ -1,6 +1,6 @@
 /**
  * Models with sliding windows: their layers are in several KV groups over one pool. A long request holds only the blocks of its
- * window in the window groups, and a prefix hit at any block boundary gives the same bits.
+ * window in the window groups. `prefix-hits.test.ts` has hits at every block boundary.
  */
 import { afterAll, describe, expect, it } from 'vitest';
 import { createGroup } from '../src/kv/create-group.ts';
@@ -45,32 +45,4 @@ describe(`a request of ${length} tokens to a model with a window of 512 tokens i
     expect(wide.logits).toEqual(trace.logits);
     await drive.close();
   }, 120_000);
-});
-
-describe('a prefix hit', () => {
-  it.each([
-    ['gemma3', { architecture: 'gemma3', type: 'Q8_0', layers: 3, windowPattern: 3 }],
-    ['gpt-oss', { architecture: 'gpt-oss', type: 'MXFP4' }],
-  ] as const)(
-    'to %s has the same bits at every block boundary, also before the window of the last token',
-    async (name, model) => {
-      const path = folder.file(`hits-${name}.gguf`);
-      await writeTinyModel(path, model);
-      const drive = await Drive.open(path);
-      const prompt = promptOf(150, 1);
-      const subject = { id: 'subject', prompt, params: { maxTokens: 4 } };
-      const alone = (await drive.run([subject])).get('subject')!;
-      for (let length = 15; length < 150; length += 16) {
-        const prefix = { id: 'prefix', prompt: prompt.slice(0, length + 1), params: { maxTokens: 1 } };
-        const hit = (await drive.run([prefix, subject], { arrive: (index) => index * 5 })).get('subject')!;
-        expect(hit.stats, `after ${length + 1} tokens`).toMatchObject({
-          cachedTokens: length + 1,
-          computedTokens: 150 - (length + 1) + 3,
-        });
-        expect({ tokens: hit.tokens, logits: hit.logits }).toEqual({ tokens: alone.tokens, logits: alone.logits });
-        for (const [place, crc] of hit.blocks) expect(crc).toBe(alone.blocks.get(place));
-      }
-      await drive.close();
-    },
-  );
 });

@@ -8,6 +8,7 @@ import type { AsyncEngine, EngineEvent, OutputDelta } from '../src/engine/contra
 import type { EngineOptions } from '../src/engine/options.ts';
 import type { RestartPolicy } from '../src/worker/restart-budget.ts';
 import { buildCommand } from './support/cli-process.ts';
+import { inLongForm } from './support/long-form.ts';
 import { allGone, childrenOf, isRunning } from './support/processes.ts';
 import { smallDemo } from './support/small-demo.ts';
 import { temporaryFolder } from './support/tiny-model.ts';
@@ -109,34 +110,38 @@ it('a worker that answers but computes one step without end is replaced', async 
 });
 
 describe('a stopped worker', () => {
-  it.each([
+  const stopped: [string, number[]][] = [
     ['the first rank', [0]],
     ['the last rank', [1]],
     ['all ranks', [0, 1]],
-  ])('is replaced while it computes, and the text stays the same: %s', async (_, ranks) => {
-    const { engine, processIds, events } = await open();
-    const before = processIds();
-    const statuses = new Set<string>();
-    const watching = setInterval(() => statuses.add(engine.health().status), 5);
-    const onToken = (count: number): void => {
-      if (count === 20) for (const rank of ranks) stop(before[rank]);
-    };
-    expect(await complete(engine, onToken)).toEqual(expected);
-    clearInterval(watching);
-    expect(statuses).toEqual(new Set(['ok', 'recovering']));
-    // On a very busy machine, a live worker may fail to answer within its second, too.
-    expect(events.map(({ message }) => message)).toEqual(
-      expect.arrayContaining(
-        ranks.map(
-          (rank) =>
-            `The worker process of rank ${rank} of 2 did not answer for 1 s and was killed. It is started again, and its KV is computed again.`,
+  ];
+  it.each(inLongForm(stopped, stopped.slice(2)))(
+    'is replaced while it computes, and the text stays the same: %s',
+    async (_, ranks) => {
+      const { engine, processIds, events } = await open();
+      const before = processIds();
+      const statuses = new Set<string>();
+      const watching = setInterval(() => statuses.add(engine.health().status), 5);
+      const onToken = (count: number): void => {
+        if (count === 20) for (const rank of ranks) stop(before[rank]);
+      };
+      expect(await complete(engine, onToken)).toEqual(expected);
+      clearInterval(watching);
+      expect(statuses).toEqual(new Set(['ok', 'recovering']));
+      // On a very busy machine, a live worker may fail to answer within its second, too.
+      expect(events.map(({ message }) => message)).toEqual(
+        expect.arrayContaining(
+          ranks.map(
+            (rank) =>
+              `The worker process of rank ${rank} of 2 did not answer for 1 s and was killed. It is started again, and its KV is computed again.`,
+          ),
         ),
-      ),
-    );
-    for (const rank of ranks) expect(isRunning(before[rank]!)).toBe(false);
-    await expect.poll(() => engine.health(), patience).toEqual({ status: 'ok' });
-    expect(engine.stats().blocks.referenced).toBe(0);
-  });
+      );
+      for (const rank of ranks) expect(isRunning(before[rank]!)).toBe(false);
+      await expect.poll(() => engine.health(), patience).toEqual({ status: 'ok' });
+      expect(engine.stats().blocks.referenced).toBe(0);
+    },
+  );
 
   it('is replaced while no request runs, and the health names it', async () => {
     const { engine, processIds } = await open();
@@ -159,32 +164,35 @@ describe('a stopped worker', () => {
     expect(await complete(engine)).toEqual(expected);
   });
 
-  it.each(['sync', 'async'])('is replaced while it loads KV, and no transfer stays open (%s)', async (mode) => {
-    const storeWith = (rules: readonly JsonObject[]) => ({
-      kv_connector: 'SharedStorageConnector',
-      kv_role: 'kv_both',
-      kv_connector_extra_config: {
-        shared_storage_path: folder.file(`store-${mode}`),
-        async_load: mode === 'async',
-        fault_injection: { seed: 1, rules },
-      },
-    });
-    const writer = await open({ kvTransferConfig: storeWith([]) });
-    expect(await complete(writer.engine)).toEqual(expected);
-    await writer.engine.close();
+  it.each(inLongForm(['sync', 'async'], ['async']))(
+    'is replaced while it loads KV, and no transfer stays open (%s)',
+    async (mode) => {
+      const storeWith = (rules: readonly JsonObject[]) => ({
+        kv_connector: 'SharedStorageConnector',
+        kv_role: 'kv_both',
+        kv_connector_extra_config: {
+          shared_storage_path: folder.file(`store-${mode}`),
+          async_load: mode === 'async',
+          fault_injection: { seed: 1, rules },
+        },
+      });
+      const writer = await open({ kvTransferConfig: storeWith([]) });
+      expect(await complete(writer.engine)).toEqual(expected);
+      await writer.engine.close();
 
-    // The load takes longer than the test needs to see it.
-    const rules = [{ fault: 'slow', on: 'load', delay_ms: 700 }];
-    const { engine, processIds, events } = await open({ kvTransferConfig: storeWith(rules) });
-    const [, second] = processIds();
-    const completed = complete(engine);
-    await expect.poll(() => engine.stats().transfers.open, { ...patience, interval: 1 }).toBeGreaterThan(0);
-    stop(second);
-    expect(await completed).toEqual(expected);
-    expect(events.map(({ message }) => message).join('\n')).toContain('rank 1 of 2 did not answer for 1 s');
-    await expect.poll(() => engine.stats().transfers.open, patience).toBe(0);
-    expect(engine.stats().blocks.referenced).toBe(0);
-  });
+      // The load takes longer than the test needs to see it.
+      const rules = [{ fault: 'slow', on: 'load', delay_ms: 700 }];
+      const { engine, processIds, events } = await open({ kvTransferConfig: storeWith(rules) });
+      const [, second] = processIds();
+      const completed = complete(engine);
+      await expect.poll(() => engine.stats().transfers.open, { ...patience, interval: 1 }).toBeGreaterThan(0);
+      stop(second);
+      expect(await completed).toEqual(expected);
+      expect(events.map(({ message }) => message).join('\n')).toContain('rank 1 of 2 did not answer for 1 s');
+      await expect.poll(() => engine.stats().transfers.open, patience).toBe(0);
+      expect(engine.stats().blocks.referenced).toBe(0);
+    },
+  );
 
   it('is not replaced if it continues in time', async () => {
     const { engine, processIds, events } = await open({ workerTimeout: 3600 });
@@ -219,18 +227,22 @@ describe('a stopped worker', () => {
     expect(before.filter(isRunning)).toEqual([]);
   });
 
-  it('is not replaced after too many starts, and the health says that the state is final', async () => {
-    const { engine, processIds } = await openMeasuredEngine(
-      { ...smallDemo, distributedExecutorBackend: 'mp', workerTimeout: 1 },
-      { startsMax: 1, withinMs: 60_000, backoffMs: 0 },
-    );
-    stop(processIds()[0]);
-    await expect
-      .poll(() => engine.health(), patience)
-      .toMatchObject({
-        status: 'broken',
-        message: 'The worker process of rank 0 of 1 did not answer for 1 s and was killed, and is not started again.',
-      });
-    await engine.close();
-  });
+  // `worker-processes.test.ts` has the default form of this.
+  it.each(inLongForm(['too many starts'], []))(
+    'is not replaced after %s, and the health says that the state is final',
+    async () => {
+      const { engine, processIds } = await openMeasuredEngine(
+        { ...smallDemo, distributedExecutorBackend: 'mp', workerTimeout: 1 },
+        { startsMax: 1, withinMs: 60_000, backoffMs: 0 },
+      );
+      stop(processIds()[0]);
+      await expect
+        .poll(() => engine.health(), patience)
+        .toMatchObject({
+          status: 'broken',
+          message: 'The worker process of rank 0 of 1 did not answer for 1 s and was killed, and is not started again.',
+        });
+      await engine.close();
+    },
+  );
 });

@@ -95,10 +95,11 @@ describe('an engine', () => {
     expect(blocks.referenced).toBe(0);
   });
 
-  it.each([
-    ['sync', 2],
+  const modes: [string, number][] = [
     ['async', 3],
-  ])(
+    ['sync', 2],
+  ];
+  it.each(inLongForm(modes, modes.slice(1)))(
     'ends the loads and saves of killed workers, and leaves no request waiting and no block pinned (%s, %i ranks)',
     async (mode, ranks) => {
       const expected = await completeAll((await open({})).engine, 40);

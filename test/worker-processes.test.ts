@@ -9,6 +9,7 @@ import type { AsyncEngine, EngineEvent, OutputDelta } from '../src/engine/contra
 import type { EngineOptions } from '../src/engine/options.ts';
 import type { RestartPolicy } from '../src/worker/restart-budget.ts';
 import { buildCommand } from './support/cli-process.ts';
+import { inLongForm } from './support/long-form.ts';
 import { writeNanToken } from './support/nan-token.ts';
 import { allGone, childrenOf, isRunning } from './support/processes.ts';
 import { smallDemo } from './support/small-demo.ts';
@@ -74,17 +75,6 @@ describe('worker processes', () => {
     expect(two.engine.stats().blocks.total).toBe(one.engine.stats().blocks.total);
   });
 
-  it('report how many bytes all of them have read, up to the total', async () => {
-    const seen: (readonly [number, number])[] = [];
-    await open({ pipelineParallelSize: 2, onProgress: (...report) => seen.push(report) });
-    const last = seen.at(-1)!;
-    expect(last[0]).toBe(last[1]);
-    for (const [i, [loaded, total]] of seen.entries()) {
-      expect(total).toBe(last[1]);
-      expect(loaded).toBeGreaterThanOrEqual(seen[i - 1]?.[0] ?? 0);
-    }
-  });
-
   it('report the error of one request with its code and fields', async () => {
     const model = folder.file('nan.gguf');
     await writeTinyModel(model, { architecture: 'llama', type: 'F32', tied: false });
@@ -111,8 +101,18 @@ describe('worker processes', () => {
     expect(childrenOf(process.pid).filter(isRunning)).toEqual([]);
   });
 
-  it('end when the engine is closed', async () => {
-    const { engine, processIds } = await open({ pipelineParallelSize: 2 });
+  it('report how many bytes all of them have read, and end when the engine is closed', async () => {
+    const seen: (readonly [number, number])[] = [];
+    const { engine, processIds } = await open({
+      pipelineParallelSize: 2,
+      onProgress: (...report) => seen.push(report),
+    });
+    const last = seen.at(-1)!;
+    expect(last[0]).toBe(last[1]);
+    for (const [i, [loaded, total]] of seen.entries()) {
+      expect(total).toBe(last[1]);
+      expect(loaded).toBeGreaterThanOrEqual(seen[i - 1]?.[0] ?? 0);
+    }
     const ids = processIds();
     expect(ids.every(isRunning)).toBe(true);
     await engine.close();
@@ -196,21 +196,26 @@ describe('a failing worker', () => {
     return { kv_connector: 'Breaking', kv_role: 'kv_both', kv_connector_module_path: path };
   };
 
-  it.each([
+  const failures: readonly (readonly [what: string, reason: string])[] = [
     ['throw', 'died of SIGKILL (one step too many)'],
     ['exit', 'exited with code 3'],
     ['uncaught', 'exited with code 1'],
     ['disconnect', 'died of SIGKILL'],
-  ])('is replaced after a failure of its connector (%s), and the text stays the same', async (what, reason) => {
-    const expected = await completion((await open({})).engine, 'Once');
-    const events: EngineEvent[] = [];
-    const options = { pipelineParallelSize: 2, kvTransferConfig: breaking(what) };
-    const { engine } = await open({ ...options, onEvent: (event) => events.push(event) }, patient);
-    expect(await completion(engine, 'Once')).toEqual(expected);
-    const deaths = events.filter(({ fields }) => 'reason' in fields);
-    expect(deaths.length).toBeGreaterThan(0);
-    for (const { fields } of deaths) expect(fields.reason).toBe(reason);
-  });
+  ];
+  // An error of a step. The others end the process in other ways, as the killed worker above.
+  it.each(inLongForm(failures, failures.slice(0, 1)))(
+    'is replaced after a failure of its connector (%s), and the text stays the same',
+    async (what, reason) => {
+      const expected = await completion((await open({})).engine, 'Once');
+      const events: EngineEvent[] = [];
+      const options = { pipelineParallelSize: 2, kvTransferConfig: breaking(what) };
+      const { engine } = await open({ ...options, onEvent: (event) => events.push(event) }, patient);
+      expect(await completion(engine, 'Once')).toEqual(expected);
+      const deaths = events.filter(({ fields }) => 'reason' in fields);
+      expect(deaths.length).toBeGreaterThan(0);
+      for (const { fields } of deaths) expect(fields.reason).toBe(reason);
+    },
+  );
 
   it('that no longer answers is killed when the engine closes', async () => {
     const { engine, processIds } = await open({ pipelineParallelSize: 2 });

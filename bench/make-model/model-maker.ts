@@ -39,6 +39,8 @@ export interface ModelOptions {
   readonly latent?: LatentAttention;
   /** Of deepseek2 with YaRN: the multiplier of attention's magnitude. */
   readonly yarnLogMultiplier?: number;
+  /** `pooling_type` of embedding models: llama.cpp's number. */
+  readonly poolingType?: number;
   /** At least 264. */
   readonly vocab?: number;
   readonly context?: number;
@@ -68,6 +70,8 @@ export interface ModelOptions {
   readonly rotated?: number;
   /** Of granitehybrid: whether layers with attention have RoPE; default: they do not. */
   readonly rope?: boolean;
+  /** Three reserved tokens are those for filling in the middle. */
+  readonly fillsInMiddle?: boolean;
   /** Of gemma3: logits become `cap * tanh(logit / cap)`. */
   readonly finalSoftCap?: number;
 }
@@ -225,7 +229,7 @@ function writeHeader(path: string, options: ModelOptions, { config, shapes, type
   });
   try {
     setMetadata(native, gguf, options, config);
-    setVocabulary(native, gguf, config);
+    setVocabulary(native, gguf, config, options);
     for (const [name, shape] of shapes) addTensor({ native, gguf, context }, { name, shape, type: typeOf(name) });
     if (!native.gguf_write_to_file(gguf, path, true)) throw new Error(`cannot write ${path}`);
   } finally {
@@ -264,6 +268,7 @@ function setMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOptions, co
   native.gguf_set_val_str(gguf, 'general.architecture', config.architecture);
   native.gguf_set_val_str(gguf, 'general.name', config.name ?? 'random');
   u32('context_length', config.contextLength);
+  if (options.poolingType !== undefined) u32('pooling_type', options.poolingType);
   u32('block_count', config.layerCount);
   u32('embedding_length', config.embeddingLength);
   u32('feed_forward_length', config.feedForwardLength);
@@ -317,7 +322,7 @@ function setDeepseekMetadata(native: NativeApi, gguf: GgufPtr, options: ModelOpt
     native.gguf_set_val_f32(gguf, key('rope.scaling.yarn_log_multiplier'), 0.1 * options.yarnLogMultiplier);
 }
 
-function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig): void {
+function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig, options: ModelOptions): void {
   const vocabulary: Vocabulary = makeVocabulary(config.vocabSize);
   const isLlama = config.architecture === 'llama';
   const splitting = isLlama ? 'llama-bpe' : config.architecture === 'gpt-oss' ? 'gpt-4o' : 'qwen2';
@@ -332,6 +337,8 @@ function setVocabulary(native: NativeApi, gguf: GgufPtr, config: ModelConfig): v
   native.gguf_set_val_u32(gguf, key('eos_token_id'), vocabulary.endOfTurn);
   native.gguf_set_val_u32(gguf, key('padding_token_id'), vocabulary.endOfText);
   native.gguf_set_val_bool(gguf, key('add_bos_token'), isLlama);
+  for (const [i, name] of (options.fillsInMiddle === true ? ['fim_pre', 'fim_suf', 'fim_mid'] : []).entries())
+    native.gguf_set_val_u32(gguf, key(`${name}_token_id`), vocabulary.reserved + i);
   native.gguf_set_val_str(gguf, 'tokenizer.chat_template', CHAT_TEMPLATE);
 }
 

@@ -9,6 +9,8 @@ export interface Vocabulary {
   readonly merges: readonly string[];
   readonly endOfText: number;
   readonly endOfTurn: number;
+  /** The first of three control tokens without a use. */
+  readonly reserved: number;
 }
 
 const controlTokens = [
@@ -54,7 +56,7 @@ export function makeVocabulary(size: number): Vocabulary {
   const controlStart = tokens.length;
   tokens.push(...controlTokens);
   const types = new Int32Array(tokens.length).fill(1).fill(3, controlStart);
-  return { tokens, types, merges, endOfText: controlStart, endOfTurn: controlStart + 2 };
+  return { tokens, types, merges, endOfText: controlStart, endOfTurn: controlStart + 2, reserved: controlStart + 5 };
 }
 
 /** BPE training: the most frequent pair becomes a token, until no pair occurs twice. */

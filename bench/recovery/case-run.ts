@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { JsonObject } from '../../src/base/json.ts';
 import type { Prng } from '../../src/base/prng.ts';
 import { longestBlock, neededTokens, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
+import { readRanksOfBlocks } from '../../src/cli/proof/stored-blocks.ts';
 import { BlockStore, type StoredBlock } from './block-store.ts';
 import { type Completion, complete } from './completion.ts';
 import { type Fault, mountSmallDisk, unmount } from './faults.ts';
@@ -275,9 +276,10 @@ class CaseRun {
 
   /** The blocks of the prompts that the server can load: from the bench's damage, or from the records of the connector. */
   async #available(damaged: readonly StoredBlock[]): Promise<Set<string>> {
-    const { fault, requests, keysOf, ranks } = this.#options;
+    const { fault, requests, keysOf, ranks, filled } = this.#options;
     if (fault.loss === 'everything') return new Set();
-    if (fault.loss === 'recorded') return readArrived(this.#recordFolder, ranks);
+    if (fault.loss === 'recorded')
+      return readArrived(this.#recordFolder, ranks, await readRanksOfBlocks(filled.path, ranks));
     const available = new Set(requests.flatMap(({ prompt }) => keysOf(prompt).flat()));
     if (fault.loss === 'damaged') for (const { key } of damaged) available.delete(key);
     return available;

@@ -2,7 +2,8 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Prng } from '../../src/base/prng.ts';
 import { longestBlock, type ReferenceGroup } from '../../src/cli/proof/needed-tokens.ts';
-import { keysInGroups, readFingerprint } from '../../src/cli/proof/stored-blocks.ts';
+import { keysInGroups, readFingerprint, readRanksOfBlocks } from '../../src/cli/proof/stored-blocks.ts';
+import type { BlockKey } from '../../src/connector/block-key.ts';
 import { BlockStore } from './block-store.ts';
 import { type CaseRow, type LoadMode, runCase } from './case-run.ts';
 import { type Completion, complete } from './completion.ts';
@@ -127,12 +128,13 @@ export async function prepare(
   });
   const store = new BlockStore(path);
   const fingerprint = await readFingerprint(path);
-  const wanted = new Set<string>(
+  const wanted = new Set(
     [...workloads.greedy, ...probes].flatMap(({ prompt }) => keysInGroups(prompt, groups, fingerprint).flat()),
   );
-  const blocks = await store.blocks();
-  const stored = blocks.filter(({ key }) => wanted.has(key)).length;
-  if (stored < wanted.size * ranks) throw blocksNotStored({ stored, wanted: wanted.size * ranks });
+  const ranksOf = await readRanksOfBlocks(path, ranks);
+  const parts = [...wanted].reduce((sum, key) => sum + ranksOf(key).length, 0);
+  const stored = (await store.blocks()).filter(({ key }) => wanted.has(key as BlockKey)).length;
+  if (stored < parts) throw blocksNotStored({ stored, wanted: parts });
   return { store, storeBytes: await store.bytes(), expected, fingerprint };
 }
 

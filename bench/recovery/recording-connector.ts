@@ -2,6 +2,8 @@ import { appendFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { RanksOfBlock } from '../../src/cli/proof/stored-blocks.ts';
+import type { BlockKey } from '../../src/connector/block-key.ts';
 import type { ConnectorContext, KvIdentity, KvTransferConfig } from '../../src/connector/connector.ts';
 import { SharedStorageConnector } from '../../src/connector/shared-storage/shared-storage-connector.ts';
 import type { DiskTier } from '../../src/connector/tier/disk/tier-disk.ts';
@@ -31,8 +33,8 @@ export class RecordingStorageConnector extends SharedStorageConnector {
 /** The path of this file: TypeScript in the sources, JavaScript in the build. */
 export const recordingModule = fileURLToPath(import.meta.url);
 
-/** The blocks that were loaded on every rank, from the records in the folder. */
-export async function readArrived(folder: string, ranks: number): Promise<Set<string>> {
+/** The blocks that were loaded on every rank with KV in them, from the records in the folder. */
+export async function readArrived(folder: string, ranks: number, ranksOf: RanksOfBlock): Promise<Set<string>> {
   const names = await readdir(folder);
   const perRank = await Promise.all(
     Array.from({ length: ranks }, async (_, rank) => {
@@ -40,6 +42,6 @@ export async function readArrived(folder: string, ranks: number): Promise<Set<st
       return new Set(names.includes(name) ? (await readFile(join(folder, name), 'utf8')).split('\n') : []);
     }),
   );
-  const [first = new Set<string>(), ...others] = perRank;
-  return new Set([...first].filter((key) => key !== '' && others.every((keys) => keys.has(key))));
+  const isOnAll = (key: string): boolean => ranksOf(key as BlockKey).every((rank) => perRank[rank]!.has(key));
+  return new Set(perRank.flatMap((keys) => [...keys]).filter((key) => key !== '' && isOnAll(key)));
 }

@@ -16,12 +16,20 @@ export class ServerProcess {
   readonly #child: ChildProcess;
   readonly #ended: Promise<void>;
 
-  /** `args` follow `kvasir serve`. @throws KvasirError `serverEnded` if the server ends before it listens. */
-  static async start(args: readonly string[], signal: AbortSignal): Promise<ServerProcess> {
+  /**
+   * `args` follow `kvasir serve`. `environment` is added to this process's. @throws KvasirError `serverEnded` if the
+   * server ends before it listens.
+   */
+  static async start(
+    args: readonly string[],
+    signal: AbortSignal,
+    environment: Readonly<Record<string, string>> = {},
+  ): Promise<ServerProcess> {
     signal.throwIfAborted();
     const program = process.argv[1] ?? '';
     const child = spawn(process.execPath, [program, 'serve', '--port', '0', ...args], {
       stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, ...environment },
     });
     trackChild(child);
     const kill = (): void => void child.kill('SIGKILL');
@@ -35,6 +43,10 @@ export class ServerProcess {
     this.#child = child;
     this.origin = origin;
     this.#ended = ended;
+  }
+
+  get processId(): number {
+    return this.#child.pid ?? 0;
   }
 
   /** The ids of the ranks' processes; empty if the only rank is in the server's process. */

@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { bytesFlag, integerFrom, latencyFlag, numberFlag } from './args.ts';
+import { bytesFlag, cpusFlag, integerFrom, latencyFlag, listFlag, numberFlag, tokensFlag } from './args.ts';
 
 describe('values of flags', () => {
   it.each([
@@ -21,6 +21,15 @@ describe('values of flags', () => {
     },
   );
 
+  it('are lists of cores', () => {
+    expect(cpusFlag('0-3,8')).toEqual([0, 1, 2, 3, 8]);
+    expect(cpusFlag('5')).toEqual([5]);
+    expect(cpusFlag('7, 1-2,2')).toEqual([7, 1, 2]);
+    for (const text of ['', ',', '1,', '3-1', '-1', '1-', '0x3', '1.5', '0-99999', 'all']) {
+      expect(() => cpusFlag(text), text).toThrow(InvalidArgumentError);
+    }
+  });
+
   it('are whole numbers in their range', () => {
     const port = integerFrom(0, 65_535);
     expect([port('0'), port('8000'), port('65535')]).toEqual([0, 8000, 65_535]);
@@ -28,6 +37,20 @@ describe('values of flags', () => {
       expect(() => port(text), text).toThrow(InvalidArgumentError);
     }
     expect(integerFrom(-1)('-1')).toBe(-1);
+  });
+
+  it('are tokens, with the units of vLLM', () => {
+    const lengths = ['4096', '4k', '4K', '1.5m', '1M', '25.6k'].map(tokensFlag);
+    expect(lengths).toEqual([4096, 4000, 4096, 1_500_000, 2 ** 20, 25_600]);
+    for (const text of ['', '0', '-1', '1.5', '1.5K', '4kk', 'k', '4 k', '1e3', '1.2.3k'])
+      expect(() => tokensFlag(text), text).toThrow(InvalidArgumentError);
+  });
+
+  it('are lists: values between commas, or JSON', () => {
+    expect(listFlag('a, b')).toEqual(['a', 'b']);
+    expect(listFlag('["a", "b,c"]')).toEqual(['a', 'b,c']);
+    for (const text of ['', 'a,,b', '[]', '[1]', '["a"', '[""]'])
+      expect(() => listFlag(text), text).toThrow(InvalidArgumentError);
   });
 
   it('are a latency: milliseconds, 0 for no limit, or "auto"', () => {

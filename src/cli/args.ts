@@ -1,8 +1,10 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { parseBytes } from '../base/bytes.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
+import { type Pooling, poolings } from '../core/request.ts';
 import type { EngineEvent } from '../engine/contract.ts';
 import { type EngineOptions, type ExecutorBackend, engineDefaults } from '../engine/options.ts';
+import { parseSpeculativeConfig, type SpeculationOptions } from '../scheduler/speculation/options.ts';
 import type { TextSink } from './context.ts';
 
 /** Parsers for values of flags, one per kind; an error names the allowed values. */
@@ -13,6 +15,51 @@ export function integerFrom(min: number, max = Number.MAX_SAFE_INTEGER): (text: 
     const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
     throw new InvalidArgumentError(`It must be a whole number ${range}.`);
   };
+}
+
+/** A number of tokens: 4096, or as in vLLM 4k for 4,000, 4K for 4,096, 1.5m and 1M. */
+export function tokensFlag(text: string): number {
+  const [, digits = '', unit = ''] = /^([\d.]+)([kKmM]?)$/.exec(text.trim()) ?? [];
+  const isBinary = unit === 'K' || unit === 'M';
+  const factor = { '': 1, k: 1e3, m: 1e6, K: 2 ** 10, M: 2 ** 20 }[unit]!;
+  const isWritten = isBinary || unit === '' ? /^\d+$/ : /^\d+(\.\d+)?$/;
+  const value = Math.round(Number(digits) * factor);
+  if (isWritten.test(digits) && value >= 1 && Number.isSafeInteger(value)) return value;
+  throw new InvalidArgumentError(
+    'It must be a number of tokens of at least 1, such as 4096, 4k (4,000) or 4K (4,096).',
+  );
+}
+
+/** A list in JSON, or values between commas. */
+export function listFlag(text: string): string[] {
+  const list = text.trim().startsWith('[') ? jsonList(text) : text.split(',').map((value) => value.trim());
+  if (list !== undefined && list.length > 0 && list.every((value) => typeof value === 'string' && value !== ''))
+    return list as string[];
+  throw new InvalidArgumentError('It must be values between commas, or a list of texts in JSON.');
+}
+
+function jsonList(text: string): unknown[] | undefined {
+  try {
+    return JSON.parse(text) as unknown[];
+  } catch {
+    return undefined;
+  }
+}
+
+/** An option that may be repeated; its values in order. */
+export const repeated = (value: string, before: readonly string[] | undefined): string[] => [...(before ?? []), value];
+
+/** The cores of a list like `0-3,8`, each once. */
+export function cpusFlag(text: string): number[] {
+  const cores = new Set<number>();
+  for (const part of text.split(',')) {
+    const range = /^ *(\d{1,4})(?:-(\d{1,4}))? *$/.exec(part);
+    const first = Number(range?.[1]);
+    const last = Number(range?.[2] ?? range?.[1]);
+    if (range === null || last < first) throw new InvalidArgumentError('It must be a list of cores, like 0-3,8.');
+    for (let core = first; core <= last; core++) cores.add(core);
+  }
+  return [...cores];
 }
 
 export function numberFlag(text: string): number {
@@ -48,6 +95,14 @@ export function latencyFlag(text: string): number | 'auto' {
   throw new InvalidArgumentError('It must be "auto", or a number of milliseconds; 0: no limit.');
 }
 
+function speculativeConfigFlag(text: string): SpeculationOptions {
+  try {
+    return parseSpeculativeConfig(text);
+  } catch (error) {
+    throw new InvalidArgumentError((error as Error).message);
+  }
+}
+
 /** For flags that can be given several times. */
 export function collect(text: string, previous: readonly string[] = []): string[] {
   return [...previous, text];
@@ -68,6 +123,7 @@ export interface EngineFlags {
   readonly kvCacheMemory?: number;
   readonly kvCacheDtype: 'f16' | 'q8_0';
   readonly threads?: number;
+  readonly cpus?: readonly number[];
   readonly numerics: 'exact' | 'fast';
   readonly attention: 'auto' | 'native' | 'gather';
   readonly device: 'auto' | 'cpu' | 'gpu';
@@ -75,9 +131,11 @@ export interface EngineFlags {
   readonly schedulingPolicy: 'fcfs' | 'priority';
   readonly maxWaiting: number;
   readonly chatTemplate?: string;
+  readonly pooling?: Pooling;
   readonly seed?: number;
   /** Read before the command's action, from JSON and dotted flags: see `kv-transfer-flags.ts`. */
   readonly kvTransferConfig?: KvTransferConfig;
+  readonly speculativeConfig?: SpeculationOptions;
   readonly pipelineParallelSize: number;
   readonly distributedExecutorBackend?: ExecutorBackend;
   readonly workerTimeout: number;
@@ -89,7 +147,11 @@ export function addEngineFlags(command: Command): Command {
   const count = integerFrom(1);
   return command
     .optionsGroup('Engine:')
-    .option('--max-model-len <tokens>', "longest prompt plus output (default: the model's context length)", count)
+    .option(
+      '--max-model-len <tokens>',
+      "longest prompt plus output, like 4096 or 4K (default: the model's context length)",
+      tokensFlag,
+    )
     .option('--max-num-seqs <n>', 'largest number of running requests', count, defaults.maxNumSeqs)
     .option('--max-num-batched-tokens <n>', 'largest number of tokens in a step', count, defaults.maxNumBatchedTokens)
     .option(
@@ -117,7 +179,8 @@ export function addEngineFlags(command: Command): Command {
         defaults.kvCacheDtype,
       ),
     )
-    .option('--threads <n>', 'threads that compute (default: all cores)', count)
+    .option('--threads <n>', 'threads that compute (default: all cores, or those of --cpus)', count)
+    .option('--cpus <list>', 'cores to which the compute threads are pinned, like 0-3,8 (Linux)', cpusFlag)
     .addOption(
       oneOf(
         '--numerics <how>',
@@ -142,6 +205,11 @@ export function addEngineFlags(command: Command): Command {
     )
     .option('--max-waiting <n>', 'largest number of waiting requests', integerFrom(0), defaults.maxWaiting)
     .option('--chat-template <file>', "Jinja template that replaces the model's template")
+    .addOption(
+      new Option('--pooling <how>', 'how tokens become an embedding (default: what the model file says)').choices(
+        poolings,
+      ),
+    )
     .option('--pipeline-parallel-size <n>', "ranks that share the model's layers", count, defaults.pipelineParallelSize)
     .addOption(
       new Option(
@@ -175,6 +243,11 @@ export function addEngineFlags(command: Command): Command {
         '--kv-load-policy <policy>',
         'which blocks are loaded from tiers; auto: those that are faster to load than to compute; always: all that a request needs (default: "auto")',
       ).choices(['auto', 'always']),
+    )
+    .option(
+      '--speculative-config <json>',
+      'speculation, as in vLLM: drafts from the text so far, which change no token; like \'{"method":"ngram","num_speculative_tokens":8}\'',
+      speculativeConfigFlag,
     )
     .optionsGroup('Options:')
     .addHelpText('after', KV_TRANSFER_HELP);
@@ -216,12 +289,15 @@ export function engineOptionsOf(
     ...(flags.maxModelLen === undefined ? {} : { maxModelLen: flags.maxModelLen }),
     ...(flags.stateCheckpointTokens === undefined ? {} : { stateCheckpointTokens: flags.stateCheckpointTokens }),
     ...(flags.kvCacheMemory === undefined ? {} : { kvCacheMemory: flags.kvCacheMemory }),
+    ...(flags.pooling === undefined ? {} : { pooling: flags.pooling }),
     ...(flags.threads === undefined ? {} : { threads: flags.threads }),
+    ...(flags.cpus === undefined ? {} : { cpus: flags.cpus }),
     pipelineParallelSize: flags.pipelineParallelSize,
     ...(flags.distributedExecutorBackend === undefined
       ? {}
       : { distributedExecutorBackend: flags.distributedExecutorBackend }),
     workerTimeout: flags.workerTimeout,
+    ...(flags.speculativeConfig === undefined ? {} : { speculativeConfig: flags.speculativeConfig }),
     ...(flags.kvTransferConfig === undefined ? {} : { kvTransferConfig: flags.kvTransferConfig }),
     ...more,
   };

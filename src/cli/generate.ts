@@ -1,16 +1,17 @@
 import { buffer } from 'node:stream/consumers';
 import { Command } from 'commander';
 import { assertDefined } from '../base/assert.ts';
+import { demoModelPath } from '../base/package-files.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { reusedTokens } from '../engine/stats.ts';
 import { ChoiceCollector } from '../server/choice-collector.ts';
 import { tokenizeText } from '../server/generation.ts';
-import { promptTokensDetails, reusedTokens } from '../server/prompt-usage.ts';
+import { promptTokensDetails } from '../server/prompt-usage.ts';
 import { addEngineFlags, type EngineFlags, engineOptionsOf, eventsTo, integerFrom } from './args.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { Interruption, orInterrupted } from './interrupt.ts';
 import { loadProgress } from './load-progress.ts';
-import { demoModelPath } from './package-files.ts';
 import { addSamplingFlags, type SamplingFlags, samplingOptionsOf } from './sampling-flags.ts';
 import { readTextFile, readTextFlag } from './text-input.ts';
 
@@ -121,7 +122,7 @@ async function run(
 
 function asChat(engine: AsyncEngine, prompt: string, system: string | undefined): string {
   const opening = system === undefined ? [] : [{ role: 'system', content: system }];
-  return engine.applyChatTemplate([...opening, { role: 'user', content: prompt }], { addGenerationPrompt: true });
+  return engine.applyChatTemplate([...opening, { role: 'user', content: prompt }], { addGenerationPrompt: true }).text;
 }
 
 function paramsOf(flags: GenerateFlags): SamplingOptions {

@@ -57,7 +57,9 @@ describe('runCli', () => {
       '1MiB',
       '--no-enable-prefix-caching',
     ];
-    expect(await run('generate', '--prompt', 'abc', ...flags, '--numerics', 'fast', '--threads', '3')).toBe(0);
+    expect(
+      await run('generate', '--prompt', 'abc', ...flags, '--numerics', 'fast', '--threads', '3', '--cpus', '0,2-3'),
+    ).toBe(0);
     expect(seen.options[0]).toMatchObject({
       model: 'm.gguf',
       maxModelLen: 99,
@@ -65,6 +67,7 @@ describe('runCli', () => {
       enablePrefixCaching: false,
       numerics: 'fast',
       threads: 3,
+      cpus: [0, 2, 3],
       blockSize: 16,
     });
   });

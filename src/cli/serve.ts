@@ -1,30 +1,44 @@
 import { createServer as createTcpServer } from 'node:net';
-import { Command, Option } from 'commander';
+import { Command, InvalidArgumentError, Option } from 'commander';
 import type { KvasirError } from '../base/errors.ts';
+import { demoModelPath } from '../base/package-files.ts';
 import { readOffloadingSettings } from '../connector/offloading/offloading-settings.ts';
 import { describeTier } from '../connector/offloading/tier-spec.ts';
-import type { AsyncEngine } from '../engine/contract.ts';
+import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
 import { eventLog } from '../server/event-log.ts';
 import { readableLog } from '../server/log-format.ts';
 import type { Server } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
 import { type ReasoningFormat, reasoningFormats, type ToolFormat, toolFormats } from '../tools/formats.ts';
-import { addEngineFlags, bytesFlag, type EngineFlags, engineOptionsOf, integerFrom, oneOf } from './args.ts';
+import {
+  addEngineFlags,
+  bytesFlag,
+  type EngineFlags,
+  engineOptionsOf,
+  integerFrom,
+  listFlag,
+  oneOf,
+  repeated,
+} from './args.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
-import type { CliContext, ExitCode } from './context.ts';
+import type { CliContext, ExitCode, TextSink } from './context.ts';
 import { aborted, Interruption, orInterrupted } from './interrupt.ts';
 import { loadProgress } from './load-progress.ts';
-import { demoModelPath } from './package-files.ts';
+import { noticesOf } from './notices.ts';
 import { ServerEnd } from './server-end.ts';
 import { readTextFile } from './text-input.ts';
 
 interface ServeFlags extends EngineFlags {
   readonly host: string;
   readonly port: number;
-  readonly servedModelName?: string;
-  readonly apiKey?: string;
+  readonly servedModelName?: readonly string[];
+  readonly apiKey?: readonly string[];
+  readonly allowedOrigins?: readonly string[];
+  readonly rootPath?: string;
   readonly maxBodySize: number;
+  readonly responseStoreSize: number;
   readonly shutdownTimeout: number;
+  readonly enableFaultInjection?: boolean;
   readonly logLevel: LogLevel;
   readonly logFormat: 'text' | 'json';
   readonly toolCallParser: ToolFormat | 'auto';
@@ -40,12 +54,35 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     // default. A laptop must not serve all machines of a public network.
     .option('--host <address>', 'address to listen on; 0.0.0.0 for all', '127.0.0.1')
     .option('--port <port>', 'port to listen on; 0 for any', integerFrom(0, 65_535), 8000)
-    .option('--served-model-name <name>', "the model's name in the API (default: its file's name)")
-    .addOption(new Option('--api-key <key>', 'key that clients must send').env('KVASIR_API_KEY'))
+    .option(
+      '--served-model-name <name>',
+      "the model's name in the API (default: its file's name); may be repeated for further names",
+      repeated,
+    )
+    .addOption(
+      new Option('--api-key <key>', 'key that clients must send; may be repeated, and each key is allowed')
+        .env('KVASIR_API_KEY')
+        .argParser(keyFlag),
+    )
+    .option(
+      '--allowed-origins <origins>',
+      'web pages whose scripts may call the API, like https://example.com,https://example.org; * for all (default: none)',
+      listFlag,
+    )
+    .option(
+      '--root-path <path>',
+      'path before every endpoint, for a proxy that does not remove it, like /llm',
+      rootFlag,
+    )
     .addOption(
       new Option('--max-body-size <bytes>', 'largest request, like 8MiB')
         .argParser(bytesFlag)
         .default(serverDefaults.bodyMaxBytes, '8MiB'),
+    )
+    .addOption(
+      new Option('--response-store-size <bytes>', 'memory for the stored responses of /v1/responses, like 64MiB')
+        .argParser(bytesFlag)
+        .default(serverDefaults.responseStoreMaxBytes, '64MiB'),
     )
     .option(
       '--shutdown-timeout <seconds>',
@@ -70,6 +107,10 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
         'auto',
       ),
     )
+    .option(
+      '--enable-fault-injection',
+      'allow clients to lose blocks of the KV pool, to see recoveries on the page; for experiments',
+    )
     .addOption(oneOf('--log-level <level>', 'least level to log', ['silent', 'error', 'warn', 'info', 'debug'], 'info'))
     .addOption(oneOf('--log-format <format>', 'format of log lines', ['text', 'json'], 'text'));
   addEngineFlags(command);
@@ -87,14 +128,26 @@ Examples:
   });
 }
 
+/** A header cannot have spaces inside a key, and an empty key would allow everyone. */
+function keyFlag(key: string, before: readonly string[] | undefined): string[] {
+  if (/^[^\s]+$/.test(key)) return repeated(key, before);
+  throw new InvalidArgumentError('It must be a text without spaces.');
+}
+
+function rootFlag(path: string): string {
+  if (/^(\/[^/?#\s]+)+$/.test(path)) return path;
+  throw new InvalidArgumentError('It must begin with / and end without it, like /llm.');
+}
+
 async function serve(model: string, flags: ServeFlags, context: CliContext): Promise<ExitCode> {
   // Checked before the model is loaded, which can take minutes.
   await checkPortFree(flags.host, flags.port);
-  const end = new ServerEnd(flags.shutdownTimeout, context.stderr);
+  const notices = noticesOf(context.stderr, flags);
+  const end = new ServerEnd(flags.shutdownTimeout, notices);
   using interruption = new Interruption(context, end.limits);
   const logDestination = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
   const onEvent = eventLog(logDestination, flags.logLevel);
-  const loading = optionsOf(model, flags, context).then((options) => context.createEngine({ ...options, onEvent }));
+  const loading = optionsOf(model, flags, notices).then((options) => context.createEngine({ ...options, onEvent }));
   const engine = await orInterrupted(loading, interruption.signal);
   if (engine === undefined) return interruption.exitCode;
   try {
@@ -103,26 +156,30 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
     const server = new Server(engine, {
       version: context.version,
       bodyMaxBytes: flags.maxBodySize,
+      responseStoreMaxBytes: flags.responseStoreSize,
       logLevel: flags.logLevel,
       logDestination,
+      enableFaultInjection: flags.enableFaultInjection === true,
       ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+      ...(flags.allowedOrigins === undefined ? {} : { allowedOrigins: flags.allowedOrigins }),
+      ...(flags.rootPath === undefined ? {} : { rootPath: flags.rootPath }),
       ...(flags.reasoningParser === 'auto' ? {} : { reasoningFormat: flags.reasoningParser }),
       ...(flags.toolCallParser === 'auto' ? {} : { toolFormat: flags.toolCallParser }),
     });
     const port = await listen(server, flags.host, flags.port);
-    context.stderr.write(banner(engine, flags, port, context.version));
+    notices.tell(banner(engine, flags, port, context.version), 'serving', servedFields(engine, flags, port));
     await aborted(interruption.signal);
     const isDrained = await end.drain(server);
-    if (flags.kvTransferConfig !== undefined) context.stderr.write(transferSummary(engine));
+    if (flags.kvTransferConfig !== undefined) notices.write(transferSummary(engine));
     return isDrained ? 0 : interruption.exitCode;
   } finally {
     await engine.close();
   }
 }
 
-async function optionsOf(model: string, flags: ServeFlags, context: CliContext) {
+async function optionsOf(model: string, flags: ServeFlags, notices: TextSink) {
   return engineOptionsOf(model, flags, {
-    ...loadProgress(model, context.stderr),
+    ...loadProgress(model, notices),
     ...(flags.servedModelName === undefined ? {} : { servedModelName: flags.servedModelName }),
     ...(flags.seed === undefined ? {} : { seed: flags.seed }),
     ...(flags.chatTemplate === undefined
@@ -153,10 +210,26 @@ function listenError(error: unknown, host: string, port: number): KvasirError {
   return code === 'EADDRINUSE' ? portInUse({ host, port }, error) : cannotListen({ host, port, reason: code }, error);
 }
 
+function servedFields(engine: AsyncEngine, { host }: ServeFlags, port: number): EngineEvent['fields'] {
+  const { name, architecture, maxModelLen } = engine.model;
+  return {
+    model: name,
+    architecture,
+    maxModelLen,
+    blocks: engine.stats().blocks.total,
+    address: addressOf(host, port),
+  };
+}
+
+/** The address for a client on this machine. */
+function addressOf(host: string, port: number): string {
+  const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host;
+  return `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
+}
+
 function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: string): string {
   const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
-  const reachable = flags.host === '0.0.0.0' ? '127.0.0.1' : flags.host === '::' ? '[::1]' : flags.host;
-  const address = `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
+  const address = addressOf(flags.host, port);
   const key = flags.apiKey === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
   const [path, body] = hasChatTemplate
     ? ['chat/completions', '{"messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":100}']

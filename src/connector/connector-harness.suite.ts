@@ -242,9 +242,10 @@ export class EngineHarness {
   }
 
   async #untilWoken(): Promise<void> {
-    const wakeMs = this.scheduler.nextWakeMs();
     // A notification during the step needs another step.
-    if (wakeMs === undefined || this.#isNotified) return turn();
+    if (this.#isNotified) return turn();
+    // Without a deadline, the end of a save is awaited. Not all of them cause a notification.
+    const wakeMs = this.scheduler.nextWakeMs() ?? systemClock.nowMs() + 2;
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
       this.#wake = resolve;

@@ -146,7 +146,12 @@ function casesFor(mutate: Mutation | undefined): { readonly name: string; run():
           readKvTransferConfig({
             kvConnector: 'Mutant',
             kvRole: role,
-            kvConnectorExtraConfig: { shared_storage_path: storage, async_load: mode === 'async', loads_at_once: 2 },
+            kvConnectorExtraConfig: {
+              shared_storage_path: storage,
+              async_load: mode === 'async',
+              loads_at_once: 2,
+              saves_at_once: 1,
+            },
           }),
         ),
     },

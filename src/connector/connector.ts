@@ -53,7 +53,7 @@ export interface KvIdentity {
 
 export interface KvIdentityGroup {
   readonly blockSize: number;
-  /** The model's layers whose KV is in this group's blocks on this rank. */
+  /** The model's layers whose KV is in this group's blocks on this rank. None: its blocks have no KV to transfer here. */
   readonly layers: readonly number[];
 }
 
@@ -263,6 +263,12 @@ export interface SchedulerConnector {
    * pinned, and a block that was not offered yet is not saved if the pool needs it.
    */
   readonly canFlush?: boolean;
+  /**
+   * A request has arrived that may be admitted soon, perhaps while a step is in flight. The connector may start look-ups for the
+   * wanted blocks, so that `getMatchedBlocks` has the answer at the next plan. Before any other call for the request, at
+   * most once. Absent: look-ups start with `getMatchedBlocks`.
+   */
+  requestArrived?(request: ConnectorRequest): void;
   /**
    * Which of the wanted blocks could be loaded? Called at each attempt to admit a request without blocks, so perhaps
    * many times, and again after a preemption. Also called when KV of a request became invalid: its worker died, a block

@@ -1,5 +1,6 @@
 import type { KvasirError } from '../base/errors.ts';
 import type { JsonObject } from '../base/json.ts';
+import type { OutputConstraint } from './constraint.ts';
 import type { RequestId, TokenId } from './ids.ts';
 import type { SamplingParams } from './sampling.ts';
 
@@ -8,6 +9,8 @@ export interface EngineRequest {
   readonly id: RequestId;
   readonly promptTokens: Int32Array;
   readonly params: SamplingParams;
+  /** Present if the request asks for an embedding of its prompt; `params.maxTokens` is 0 then. */
+  readonly pooling?: Pooling;
   /** Tokens that end the completion unless `ignoreEos` (a model may have several: end of text, end of turn). */
   readonly eosTokenIds: readonly TokenId[];
   /** Separates prefix caches (I10); requests share blocks only with an equal salt. */
@@ -16,7 +19,13 @@ export interface EngineRequest {
   readonly priority: number;
   /** From the client to the connector (vLLM's `kv_transfer_params`); the engine does not read it. */
   readonly kvTransferParams?: JsonObject;
+  /** Restricts the output to a grammar; absent = any text. */
+  readonly constraint?: OutputConstraint;
 }
+
+/** Whose hidden state is the embedding of a prompt: the mean of all tokens, the first token, or the last token. */
+export type Pooling = 'mean' | 'cls' | 'last';
+export const poolings: readonly Pooling[] = ['mean', 'cls', 'last'];
 
 /** OpenAI's finish reasons, and `error` and `abort` as in vLLM. */
 export type FinishReason = 'stop' | 'length' | 'abort' | 'error';
@@ -24,8 +33,10 @@ export type FinishReason = 'stop' | 'length' | 'abort' | 'error';
 /** What one step changed for one request. */
 export interface RequestUpdate {
   readonly requestId: RequestId;
-  /** Tokens that were sampled in this step; at present zero or one. */
+  /** Tokens that were sampled in this step: zero or one, and one more for each accepted draft. */
   readonly newTokens: readonly import('./step.ts').SampledToken[];
+  /** The results of further prompt positions. Each position comes once, in ascending order. */
+  readonly prompt?: Omit<import('./step.ts').PromptResult, 'sequence'>;
   readonly finish?: {
     readonly reason: FinishReason;
     /** The stop token that ended the request, if there is one. */
@@ -64,4 +75,10 @@ export interface RequestStats {
    */
   readonly loadedTokens?: Readonly<Record<string, number>>;
   readonly preemptions: number;
+  /** Milliseconds without a token because KV was lost: from each loss to the next token. Absent: no loss, or no clock. */
+  readonly recoveryMs?: number;
+  /** Draft tokens that were verified; absent means 0. Their rows are not among `computedTokens` unless accepted. */
+  readonly draftedTokens?: number;
+  /** Of these, the drafts that became output tokens; absent means 0. */
+  readonly acceptedTokens?: number;
 }

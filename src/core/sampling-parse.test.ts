@@ -90,7 +90,7 @@ describe('parseSamplingParams', () => {
 
   const bad: readonly (readonly [parameter: string, value: unknown])[] = [
     ...['n', 'temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'presencePenalty', 'frequencyPenalty', 'seed']
-      .concat(['maxTokens', 'minTokens', 'logprobs'])
+      .concat(['maxTokens', 'minTokens', 'logprobs', 'promptLogprobs'])
       .flatMap((name) => [NaN, Infinity, -Infinity, '1', true, {}, [], -3].map((value) => [name, value] as const)),
     ...['ignoreEos', 'includeStopStrInOutput', 'skipSpecialTokens'].flatMap((name) =>
       [0, 'true', NaN].map((value) => [name, value] as const),
@@ -106,8 +106,9 @@ describe('parseSamplingParams', () => {
     ['repetitionPenalty', 0],
     ['presencePenalty', 2.1],
     ['frequencyPenalty', -2.1],
-    ['maxTokens', 0],
+    ['maxTokens', -1],
     ['logprobs', 21],
+    ['promptLogprobs', 21],
     ['seed', 2n ** 64n],
     ['seed', -1n],
     ['seed', 2 ** 53],

@@ -10,6 +10,7 @@ import {
   readStopStrings,
   readTokenIds,
 } from './sampling-read.ts';
+import { readStructuredOutputs } from './structured-outputs.ts';
 
 /** What a request's parameters are checked against. */
 export interface SamplingLimits {
@@ -46,6 +47,8 @@ const known: ReadonlySet<string> = new Set<keyof SamplingParams>([
   'includeStopStrInOutput',
   'skipSpecialTokens',
   'logprobs',
+  'promptLogprobs',
+  'structuredOutputs',
 ]);
 
 /**
@@ -58,7 +61,7 @@ const known: ReadonlySet<string> = new Set<keyof SamplingParams>([
 export function parseSamplingParams(input: unknown, limits: SamplingLimits): SamplingParams {
   const raw = readObject(input);
   const topK = readInteger(raw, 'topK', 0, { min: -1 });
-  const maxTokens = readInteger(raw, 'maxTokens', limits.maxTokensDefault, { min: 1 });
+  const maxTokens = readInteger(raw, 'maxTokens', limits.maxTokensDefault, { min: 0 });
   const minTokens = readInteger(raw, 'minTokens', 0, { min: 0 });
   if (minTokens > maxTokens) {
     throw invalidParameter({
@@ -67,7 +70,8 @@ export function parseSamplingParams(input: unknown, limits: SamplingLimits): Sam
       actual: String(minTokens),
     });
   }
-  const logprobs = isAbsent(raw.logprobs) ? undefined : readInteger(raw, 'logprobs', 0, { min: 0, max: logprobsMax });
+  const logprobs = readCount(raw, 'logprobs');
+  const promptLogprobs = readCount(raw, 'promptLogprobs');
   return Object.freeze({
     n: readInteger(raw, 'n', 1, { min: 1, max: completionsMax }),
     temperature: readNumber(raw, 'temperature', 1, { min: 0 }),
@@ -87,7 +91,13 @@ export function parseSamplingParams(input: unknown, limits: SamplingLimits): Sam
     includeStopStrInOutput: readBoolean(raw, 'includeStopStrInOutput', false),
     skipSpecialTokens: readBoolean(raw, 'skipSpecialTokens', true),
     ...(logprobs === undefined ? {} : { logprobs }),
+    ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
+    ...(isAbsent(raw.structuredOutputs) ? {} : { structuredOutputs: readStructuredOutputs(raw.structuredOutputs) }),
   });
+}
+
+function readCount(raw: Readonly<Record<string, unknown>>, name: string): number | undefined {
+  return isAbsent(raw[name]) ? undefined : readInteger(raw, name, 0, { min: 0, max: logprobsMax });
 }
 
 function readObject(input: unknown): Readonly<Record<string, unknown>> {

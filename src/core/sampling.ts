@@ -1,4 +1,5 @@
 import type { TokenId } from './ids.ts';
+import type { ReadStructuredOutputs, StructuredOutputs } from './structured-outputs.ts';
 
 /**
  * How to choose tokens and when to stop. `parseSamplingParams` validates them, fills in defaults and freezes them.
@@ -27,6 +28,7 @@ export interface SamplingParams {
    * Unsigned 64-bit, as a bigint. If the user gives none, the engine draws one, so recovery repeats the same tokens.
    */
   readonly seed: bigint;
+  /** 0: the prompt is computed, and no token is sampled. */
   readonly maxTokens: number;
   readonly minTokens: number;
   /** Texts that end the completion; they are not part of it unless `includeStopStrInOutput`. */
@@ -38,10 +40,20 @@ export interface SamplingParams {
   readonly skipSpecialTokens: boolean;
   /** How many top tokens to report beside the chosen token; absent = no logprobs at all. */
   readonly logprobs?: number;
+  /**
+   * The same for the tokens of the prompt. Every prompt position is computed then, so the request takes no hit of the
+   * prefix cache.
+   */
+  readonly promptLogprobs?: number;
+  /** What the output must look like; absent = any text. */
+  readonly structuredOutputs?: ReadStructuredOutputs;
 }
 
 /** What a caller may write: everything is optional, and numbers are plain where the engine has branded types. */
-export type SamplingOptions = Partial<Omit<SamplingParams, 'seed' | 'stop' | 'stopTokenIds' | 'logitBias'>> & {
+export type SamplingOptions = Partial<
+  Omit<SamplingParams, 'seed' | 'stop' | 'stopTokenIds' | 'logitBias' | 'structuredOutputs'>
+> & {
+  readonly structuredOutputs?: StructuredOutputs;
   /** A number where 53 bits are enough. */
   readonly seed?: bigint | number;
   readonly stop?: string | readonly string[];

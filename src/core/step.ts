@@ -1,4 +1,5 @@
 import type { KvasirError } from '../base/errors.ts';
+import type { TokenMask } from './constraint.ts';
 import type { BlockId, BlockIndex, RequestId, StepId, TokenCount, TokenId } from './ids.ts';
 import type { SamplingParams } from './sampling.ts';
 import type { TokenBuffer } from './tokens.ts';
@@ -6,6 +7,8 @@ import type { TokenBuffer } from './tokens.ts';
 /**
  * The plan of a step, which the scheduler sends to a runner. The runner answers with a `StepResult`. Both are frozen
  * data; only `scheduler.apply` turns a result into new state.
+ *
+ * A plan is valid until its result is applied. The scheduler writes the next plan into the same arrays and objects.
  */
 export interface StepPlan {
   readonly stepId: StepId;
@@ -32,7 +35,7 @@ export interface SequencePlan {
   readonly tokens: TokenBuffer;
   /**
    * Ascending and disjoint. All KV that a span's tokens read is valid already, or an earlier token of this step writes
-   * it.
+   * it. With drafts, the last span also has their positions: it ends at `tokens.length` + the number of drafts.
    */
   readonly spans: readonly Span[];
   /** One block table per KV group, indexed by `floor(position / blockSize)`. */
@@ -45,6 +48,31 @@ export interface SequencePlan {
   readonly writeTables?: readonly BlockTable[];
   /** Present if the last token's logits are to be sampled: the last span then ends at `tokens.length`. */
   readonly sample?: SampleRequest;
+  /** The tokens that the sample may be; absent: all. Only with `sample`. */
+  readonly allowed?: TokenMask;
+  /** Present if the request asks for results of prompt tokens that this step computes. */
+  readonly prompt?: PromptRows;
+  /** Only with `sample`, and if the step computes no other token of the request but the last. */
+  readonly drafts?: Drafts;
+}
+
+/**
+ * Guesses of the tokens that follow `SequencePlan.tokens`. A row is computed for each of them. The runner samples after
+ * the last token first, and after a draft only if the draft equals the token that was sampled for its position.
+ */
+export interface Drafts {
+  readonly tokens: Int32Array;
+  /** As `SequencePlan.allowed`, for the token after each draft; absent: all. */
+  readonly allowed?: readonly TokenMask[];
+}
+
+/** Prompt positions [start, end), the same or the last part of the last span, whose results a request asks for. */
+export interface PromptRows extends Span {
+  /**
+   * The result of a position is the logprobs of the token after it, with this many top tokens; or, if absent, the hidden
+   * state after the model's last norm.
+   */
+  readonly topCount?: number;
 }
 
 export interface BlockTable {
@@ -66,9 +94,11 @@ export interface SampleRequest {
 export interface StepResult {
   readonly stepId: StepId;
   /** Parallel to `StepPlan.sequences`; undefined where the plan asks for no sample, or where sampling failed. */
-  readonly sampled: readonly (SampledToken | undefined)[];
+  readonly sampled: readonly (Sample | undefined)[];
   /** Sequences that got no token because of an error of their own; the error does not affect other sequences (I9). */
   readonly failures?: readonly SequenceFailure[];
+  /** One entry for each sequence with `prompt` that this step computed without a failure. Absent: no entry. */
+  readonly prompts?: readonly PromptResult[];
   /**
    * Blocks whose KV was found invalid while the step ran. Tokens that depended on them do not count, nor do samples
    * from these tokens. The requests compute the invalid KV again.
@@ -82,6 +112,24 @@ export interface SequenceFailure {
   readonly error: KvasirError;
 }
 
+/** The results of `SequencePlan.prompt`, position by position. */
+export interface PromptResult {
+  /** Index in `StepPlan.sequences`. */
+  readonly sequence: number;
+  readonly logprobs?: readonly TokenLogprobs[];
+  /** F32 `[embedding, positions]`. */
+  readonly hidden?: Float32Array;
+}
+
+/** The sample of a sequence. */
+export interface Sample extends SampledToken {
+  /**
+   * The tokens that were sampled after accepted drafts. All of them but the last are accepted drafts; the token before
+   * them, `token`, is an accepted draft too.
+   */
+  readonly further?: readonly SampledToken[];
+}
+
 export interface SampledToken {
   readonly token: TokenId;
   /** Present when `SamplingParams.logprobs` is set. */
@@ -89,7 +137,8 @@ export interface SampledToken {
 }
 
 /**
- * Natural logarithms of the model's own probabilities: before temperature, penalties, bias and filters (as in vLLM).
+ * Natural logarithms of the model's own probabilities: before temperature, penalties, bias and filters (as in vLLM). If
+ * the output has a grammar, they are the probabilities among the tokens that the grammar allows (as in vLLM).
  */
 export interface TokenLogprobs {
   /** Of the chosen token. */
@@ -98,6 +147,12 @@ export interface TokenLogprobs {
   readonly rank: number;
   /** The most probable tokens, best first; as many as `SamplingParams.logprobs`. */
   readonly top: readonly { readonly token: TokenId; readonly logprob: number }[];
+}
+
+/** The spans without the positions of drafts. `tokenCount`: `tokens.length`. */
+export function spansOfTokens({ spans, drafts }: SequencePlan, tokenCount: number): readonly Span[] {
+  if (drafts === undefined) return spans;
+  return spans.map(({ start, end }) => ({ start, end: Math.min(end, tokenCount) as TokenCount }));
 }
 
 export const blockAt = (table: BlockTable, index: BlockIndex): BlockId => table.ids[index] as BlockId;

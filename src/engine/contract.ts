@@ -1,11 +1,20 @@
 import type { KvasirError } from '../base/errors.ts';
 import type { JsonObject } from '../base/json.ts';
 import type { TokenId } from '../core/ids.ts';
-import type { FinishReason, RequestStats } from '../core/request.ts';
+import type { FinishReason, Pooling, RequestStats } from '../core/request.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
+import type { GrammarSource } from '../grammar/structured-grammar.ts';
 import type { SchedulerStats } from '../scheduler/contract.ts';
 import type { RankTrouble } from '../worker/rank.ts';
+import type { CacheMonitor } from './cache-contract.ts';
+import type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
+import type { RenderedPrompt } from './chat/rendered-prompt.ts';
+import type { EngineObserver } from './observer.ts';
+
+export type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
+
+import type { Embedding, EmbedRequest } from './embed.ts';
 
 /**
  * The interface of the asynchronous engine for its users: server, CLI and library. `LLM` (offline, batch) uses it too.
@@ -15,30 +24,50 @@ import type { RankTrouble } from '../worker/rank.ts';
  */
 export interface AsyncEngine {
   readonly model: ModelInfo;
+  /** Shows the KV pool to people. Absent in engines without one. */
+  readonly cache?: CacheMonitor | undefined;
   /**
    * The request starts at the call, not at the first `next()`. The first `next()` rejects with a KvasirError if the
    * request is invalid, the queue is full (`queueFull`) or the engine is closed. A long text is tokenized on another
    * thread first. If the signal aborts, the stream ends with finish reason `abort`.
    */
   generate(request: GenerateRequest, options?: { readonly signal?: AbortSignal }): AsyncIterableIterator<OutputDelta>;
+  /**
+   * Renders the conversation, generates answers and divides them into content, reasoning and calls of tools, as the chat
+   * endpoint of the server does. Starts, fails and aborts as `generate`.
+   */
+  chat(request: ChatRequest, options?: { readonly signal?: AbortSignal }): AsyncIterableIterator<ChatDelta>;
+  /**
+   * The embedding of one prompt. The steps compute it together with other requests. Rejects with a KvasirError, as the
+   * first `next()` of `generate`, and with `poolingMissing` if the model has no pooling; or with the signal's reason.
+   */
+  embed(request: EmbedRequest, options?: { readonly signal?: AbortSignal }): Promise<Embedding>;
   /** Tokenizes on the calling thread and blocks the event loop: about a microsecond per character. */
-  tokenize(text: string, options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean }): number[];
+  tokenize(
+    text: string | RenderedPrompt,
+    options?: { readonly addSpecial?: boolean; readonly parseSpecial?: boolean },
+  ): number[];
   /**
    * Gives the same tokens as `tokenize`, for a prompt. A long text is tokenized on another thread, and counts as a
    * waiting request until its tokens exist. Rejects with `promptTooLong` (before tokenizing if the length alone
    * shows it), `queueFull`, or the signal's reason.
    */
-  tokenizePrompt(text: string, options?: TokenizePromptOptions): Promise<number[]>;
+  tokenizePrompt(text: string | RenderedPrompt, options?: TokenizePromptOptions): Promise<number[]>;
   detokenize(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): string;
   /** The result of `detokenize` in parts; each part takes a few milliseconds. */
   detokenizeParts(tokens: ArrayLike<number>, options?: { readonly skipSpecialTokens?: boolean }): Iterable<string>;
   /** The raw bytes of one token, or the name of a control token. A token can be a part of a character. For logprobs. */
   tokenBytes(token: number): Uint8Array;
-  /** Renders the model's chat template. `variables` are further inputs of the template (`enable_thinking`, ...). */
-  applyChatTemplate(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
-  /** Gives the same text as `applyChatTemplate`. A long conversation is rendered on another thread. */
-  renderChat(messages: readonly ChatMessage[], options?: RenderChatOptions): Promise<string>;
+  /**
+   * Renders the model's chat template with these messages, unchanged. `variables` are further inputs of the template
+   * (`tools`, `enable_thinking`, ...). The result is a prompt for `generate`; its `text` is the text.
+   */
+  applyChatTemplate(messages: readonly ChatMessage[], options?: ChatTemplateOptions): RenderedPrompt;
+  /** Gives the same prompt as `applyChatTemplate`. A long conversation is rendered on another thread. */
+  renderChat(messages: readonly ChatMessage[], options?: RenderChatOptions): Promise<RenderedPrompt>;
   stats(): EngineStats;
+  /** For metrics and traces. Returns the function that ends the observation. */
+  observe(observer: EngineObserver): () => void;
   /** Says whether the engine serves now, and if not, the reason. */
   health(): EngineHealth;
   /** True until `close`, or until the engine breaks (then every request ends with `error`). */
@@ -67,11 +96,14 @@ export interface RenderChatOptions extends ChatTemplateOptions {
 }
 
 export interface GenerateRequest {
-  /** A text, which is tokenized with the model's special tokens, or token ids, which are used unchanged. */
-  readonly prompt: string | ArrayLike<number>;
-  /** Whether the names of control tokens in a text prompt become control tokens; true for rendered chat templates. */
+  /**
+   * A text, which is tokenized with the model's special tokens; a rendered conversation, which has them already; or token
+   * ids, which are used unchanged.
+   */
+  readonly prompt: string | RenderedPrompt | ArrayLike<number>;
+  /** Whether the names of control tokens in a text become control tokens. Default: in a rendered conversation only. */
   readonly parseSpecial?: boolean;
-  /** Whether BOS is added at the start, if the model uses BOS. Default true for text prompts. */
+  /** Whether BOS is added at the start, if the model uses BOS. Default: true, but for a rendered conversation. */
   readonly addSpecial?: boolean;
   readonly params?: SamplingOptions;
   /** The request's name in logs and responses; generated if absent. */
@@ -80,6 +112,8 @@ export interface GenerateRequest {
   readonly priority?: number;
   /** Parameters for the connector, as in vLLM; the engine does not read them. */
   readonly kvTransferParams?: JsonObject;
+  /** A grammar for the output, instead of `params.structuredOutputs`: for callers that compose grammars. */
+  readonly grammar?: GrammarSource;
 }
 
 /** The text and tokens that one step added to a completion. */
@@ -91,6 +125,13 @@ export interface OutputDelta {
   readonly tokenIds: readonly TokenId[];
   /** Parallel to `tokenIds`; present if logprobs were requested. */
   readonly logprobs?: readonly TokenLogprobs[];
+  /**
+   * Of the next tokens of the prompt, which this step computed; present if they were requested. The first token of a
+   * prompt has no logprobs.
+   */
+  readonly promptLogprobs?: readonly TokenLogprobs[];
+  /** On the last delta of an embedding request: the pooled hidden states, not normalised. */
+  readonly embedding?: Float32Array;
   /** Set on the last delta of this completion. `stopReason`: the stop string or token id that matched. */
   readonly finish?: {
     readonly reason: FinishReason;
@@ -103,15 +144,11 @@ export interface OutputDelta {
   readonly stats: RequestStats;
 }
 
-export interface ChatMessage {
-  readonly role: string;
-  readonly content: string;
-  readonly [extra: string]: unknown;
-}
-
 export interface ModelInfo {
   /** The name in responses: by default the file name without its extension. */
   readonly name: string;
+  /** Further names by which requests may ask for the model. */
+  readonly aliases?: readonly string[];
   readonly path: string;
   readonly architecture: string;
   readonly vocabSize: number;
@@ -120,6 +157,10 @@ export interface ModelInfo {
   readonly hasChatTemplate: boolean;
   /** Its source. */
   readonly chatTemplate?: string;
+  /** The tokens around the parts of a text with a gap; absent if the model cannot fill in the middle. */
+  readonly fimTokens?: { readonly prefix: number; readonly suffix: number; readonly middle: number };
+  /** Of embeddings: the length of the vectors, and the pooling of the file or of the engine's options. */
+  readonly embedding?: { readonly length: number; readonly pooling?: Pooling };
   /** A sentence that names the attention implementation, and the reason if a faster one is not available. */
   readonly attention?: string;
 }
@@ -139,6 +180,8 @@ export interface EngineHealth {
 export interface EngineStats {
   readonly running: number;
   readonly waiting: number;
+  /** Requests that have blocks and wait for a load of KV. */
+  readonly waitingForRemoteKv: number;
   readonly blocks: SchedulerStats['blocks'];
   readonly steps: number;
   readonly promptTokens: number;
@@ -151,6 +194,9 @@ export interface EngineStats {
   readonly aborts: number;
   /** Prompt tokens whose KV a connector promised. After failed loads, some of them are recomputed tokens too. */
   readonly externalTokens: number;
+  /** Draft tokens that were verified, and those of them that became output tokens. 0 without speculation. */
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
   readonly transfers: SchedulerStats['transfers'];
 }
 

@@ -53,6 +53,26 @@ export function engineSuite(name: string, open: () => Promise<AsyncEngine>): voi
       expect(await Promise.all(prompts.map(complete))).toEqual(alone);
     });
 
+    it('keeps to a grammar, with the same bits alone and in a batch', async () => {
+      const structuredOutputs = {
+        json: { type: 'array', items: { enum: ['fox', 'owl'] }, minItems: 2, maxItems: 2 },
+        disableAnyWhitespace: true,
+      };
+      const ask = async (prompt: string, seed: bigint): Promise<Completion> => {
+        const params = { maxTokens: 60, temperature: 0.8, seed, logprobs: 2, structuredOutputs };
+        return (await completionsOf(engine.generate({ prompt, params })))[0]!;
+      };
+      const alone: Completion[] = [];
+      for (const [i, prompt] of prompts.entries()) alone.push(await ask(prompt, BigInt(i)));
+      for (const { text, finish } of alone) {
+        expect(JSON.parse(text)).toHaveLength(2);
+        expect(finish?.reason).toBe('stop');
+      }
+      const others = prompts.map(complete);
+      expect(await Promise.all(prompts.map((prompt, i) => ask(prompt, BigInt(i))))).toEqual(alone);
+      await Promise.all(others);
+    });
+
     it('gives n completions that equal n requests with ascending seeds', async () => {
       const { prompt, params } = requestOf(prompts[0]!);
       const together = await completionsOf(engine.generate({ prompt, params: { ...params, n: 2 } }));

@@ -90,11 +90,16 @@ describe('generate', () => {
       expect(tokens!.tokens).toEqual(text!.tokens);
       expect(bare!.tokens).not.toEqual(text!.tokens);
       const prompt = engine.applyChatTemplate([{ role: 'cat', content: 'hi' }]);
-      expect(prompt).toBe('cat: hi<eos>bird: ');
-      const stream = engine.generate({ prompt, parseSpecial: true, addSpecial: false, params });
-      const first = await stream.next();
-      expect(first.value?.stats.promptTokens).toBe('cat: hi'.length + 1 + 'bird: '.length);
-      await stream.return();
+      expect(`${prompt}`).toBe('cat: hi<eos>bird: ');
+      const chatTokens = engine.tokenize('cat: hi<eos>bird: ', { addSpecial: false, parseSpecial: true });
+      expect(chatTokens).toHaveLength('cat: hi'.length + 1 + 'bird: '.length);
+      const [chat] = await generate(engine, { prompt: chatTokens, params });
+      const [rendered] = await generate(engine, { prompt, params });
+      expect(rendered!.tokens).toEqual(chat!.tokens);
+      expect(engine.tokenize(prompt)).toEqual(chatTokens);
+      expect(await engine.tokenizePrompt(prompt)).toEqual(chatTokens);
+      const [asText] = await generate(engine, { prompt, addSpecial: true, parseSpecial: false, params });
+      expect(asText!.tokens).not.toEqual(chat!.tokens);
     }));
 
   it('returns one logprobs entry per token if they are requested', () =>

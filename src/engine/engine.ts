@@ -1,21 +1,26 @@
 import { setMaxListeners } from 'node:events';
-import { assert } from '../base/assert.ts';
+import { assert, assertDefined } from '../base/assert.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
-import type { KvEvent, SchedulerConnector } from '../connector/connector.ts';
+import type { OutputConstraint } from '../core/constraint.ts';
 import { engineClosed, queueFull } from '../core/errors.ts';
-import { type RequestId, requestId, tokenId } from '../core/ids.ts';
-import type { EngineRequest, FinishReason, RequestUpdate } from '../core/request.ts';
-import type { SamplingParams } from '../core/sampling.ts';
-import type { AbortedRequest, SchedulerOptions } from '../scheduler/contract.ts';
+import { type RequestId, requestId } from '../core/ids.ts';
+import type { FinishReason, Pooling, RequestUpdate } from '../core/request.ts';
+import { Grammars } from '../grammar/grammars.ts';
+import { structuredSource } from '../grammar/structured-grammar.ts';
+import type { AbortedRequest } from '../scheduler/contract.ts';
 import { requestFits } from '../scheduler/request-fits.ts';
-import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-interface.ts';
-import type { DecodeOptions, EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
-import type { Executor } from '../worker/executor.ts';
+import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
+import { GrammarThread } from '../tools/grammar-thread.ts';
+import { reasonOf, warnBroken } from './broken-warning.ts';
+import type { CacheMonitor } from './cache-contract.ts';
+import { EngineCacheMonitor } from './cache-monitor.ts';
+import { ChatStream } from './chat/chat-stream.ts';
+import { RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
 import type {
   AsyncEngine,
   ChatMessage,
+  ChatRequest,
   ChatTemplateOptions,
-  EngineEvent,
   EngineHealth,
   EngineStats,
   GenerateRequest,
@@ -23,59 +28,35 @@ import type {
   RenderChatOptions,
   TokenizePromptOptions,
 } from './contract.ts';
+import { checkDimensions, collectEmbedding, type Embedding, type EmbedRequest, poolerOf, poolingFor } from './embed.ts';
+import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
 import { LateStream } from './late-stream.ts';
 import { LoadFailureLog } from './load-failure-log.ts';
+import type { EngineObserver } from './observer.ts';
+import { Observers } from './observers.ts';
 import { Outbox } from './outbox.ts';
 import { OutputStream } from './output-stream.ts';
-import { hasLongText, type LongRequest, type PreparedRequest, prepareLongRequest, prepareRequest } from './prepare.ts';
+import {
+  completionRequest,
+  hasLongText,
+  type LongRequest,
+  type PreparedRequest,
+  prepareLongRequest,
+  prepareRequest,
+} from './prepare.ts';
 import { checkTextFits, isLongConversation, isLongText } from './prompt-limits.ts';
 import { RequestHandle } from './request-handle.ts';
 import { EngineTotals } from './stats.ts';
-import { type StepParts, step } from './step.ts';
+import { step } from './step.ts';
 import { TextQueue } from './text-queue.ts';
 import { Wakeup } from './wakeup.ts';
 
-/** The components of an engine. The engine owns the executor, the connector and the tokenizer: `close` closes them. */
-export interface EngineParts extends ChatRenderers {
-  readonly scheduler: SchedulerInterface;
-  readonly executor: Executor;
-  readonly tokenizer: Tokenizer;
-  readonly model: ModelInfo;
-  /** The scheduler side of the connector, if there is one. The scheduler queries it, the engine closes it. */
-  readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close'>;
-}
-
-/** Absent when the model has no chat template. */
-export interface ChatRenderers {
-  readonly renderChat?: RenderChat;
-  /** The same on another thread, for long conversations; by default they are rendered on this thread. */
-  readonly renderLongChat?: RenderLongChat;
-}
-
-export type RenderLongChat = (...args: [...Parameters<RenderChat>, signal?: AbortSignal]) => Promise<string>;
-
-export type RenderChat = (
-  messages: readonly ChatMessage[],
-  options: { readonly addGenerationPrompt: boolean; readonly variables?: Readonly<Record<string, unknown>> },
-) => string;
-
-export interface EngineSettings {
-  /** The options that the scheduler was created with. */
-  readonly scheduler: SchedulerOptions;
-  /** Requests beyond `maxNumSeqs` that the engine accepts; the next request is refused with `queueFull`. */
-  readonly maxWaiting: number;
-  /** Gives the seed of a request without a seed; default: 64 random bits. */
-  readonly drawSeed?: () => bigint;
-  /** Called once when the engine breaks, after every request has ended. Default: a warning of the process. */
-  readonly onBroken?: (cause: unknown) => void;
-  /** Called with messages for the program that runs the engine, such as recovered load failures. Default: ignored. */
-  readonly onEvent?: (event: EngineEvent) => void;
-  /** Called with the blocks that stores gained and removed, at most once per step. */
-  readonly onKvEvents?: (events: readonly KvEvent[]) => void;
-  readonly clock?: Clock;
-  /** What the scheduler checks whenever the engine becomes idle. Default `counts`; tests check `all`. */
-  readonly invariants?: InvariantDepth;
+interface StartOptions {
+  readonly name: string | undefined;
+  readonly signal: AbortSignal | undefined;
+  readonly constraint: OutputConstraint | undefined;
+  readonly arrivedMs: number | undefined;
 }
 
 /**
@@ -86,16 +67,20 @@ export interface EngineSettings {
  */
 export class Engine implements AsyncEngine {
   readonly model: ModelInfo;
-  readonly #parts: EngineParts & StepParts;
+  readonly #parts: EngineParts;
+  readonly #outbox = new Outbox((update) => this.#deliver(update));
   readonly #settings: EngineSettings;
   readonly #drawSeed: () => bigint;
   /** Every completion that has not ended. */
   readonly #live = new Map<RequestId, RequestHandle>();
   readonly #totals = new EngineTotals();
+  readonly #observers: Observers;
   readonly #clock: Clock;
   readonly #loadFailures: LoadFailureLog;
+  readonly #cache: EngineCacheMonitor | undefined;
   readonly #work = new Wakeup();
   readonly #texts: TextQueue;
+  readonly #grammars: Grammars;
   readonly #loop: Promise<void>;
   #drainers: (() => void)[] = [];
   #serial = 0;
@@ -118,42 +103,74 @@ export class Engine implements AsyncEngine {
     this.#drawSeed = settings.drawSeed ?? randomSeed;
     this.#clock = settings.clock ?? systemClock;
     this.#loadFailures = new LoadFailureLog(settings.scheduler.kvLoadFailurePolicy ?? 'recompute', settings.onEvent);
+    this.#grammars = new Grammars(parts.tokenizer, new GrammarThread());
     this.#texts = new TextQueue(parts.tokenizer, maxModelLen, () => {
       this.#work.notify();
       if (this.#hasStopped) this.#tellDrained();
     });
-    this.#parts = { ...parts, nowMs: () => this.#clock.nowMs(), outbox: new Outbox((update) => this.#deliver(update)) };
+    this.#parts = parts;
+    this.#observers = new Observers(() => this.#clock.nowMs());
+    this.#cache = this.#cacheMonitor();
     this.#loop = this.#run()
       .catch((cause: unknown) => this.#break(cause))
       .finally(() => {
         this.#hasStopped = true;
+        this.#cache?.rejectPending(engineClosed());
         this.#tellDrained();
       });
   }
 
   generate(request: GenerateRequest, { signal }: { readonly signal?: AbortSignal } = {}): OutputStream | LateStream {
+    return this.#submit(request, signal);
+  }
+
+  async embed(request: EmbedRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Embedding> {
+    const pooling = poolingFor(this.model);
+    checkDimensions(request.dimensions, this.model);
+    const stream = this.#submit({ ...request, params: { maxTokens: 0 } }, signal, pooling);
+    return collectEmbedding(stream, request, signal);
+  }
+
+  #submit(request: GenerateRequest, signal: AbortSignal | undefined, pooling?: Pooling): OutputStream | LateStream {
     try {
       this.#checkOpen();
-      const parts = { tokenizer: this.#parts.tokenizer, model: this.model, drawSeed: this.#drawSeed };
-      if (hasLongText(request)) return this.#startLong(prepareLongRequest(request, parts), request.requestId, signal);
-      const prepared = prepareRequest(request, parts);
-      this.#checkRoom(prepared.params.n);
-      return this.#start(prepared, request.requestId, signal);
+      const parts = { tokenizer: this.#parts.tokenizer, model: this.model, drawSeed: this.#drawSeed, pooling };
+      const prepared = hasLongText(request) ? prepareLongRequest(request, parts) : prepareRequest(request, parts);
+      const { structuredOutputs, n } = prepared.params;
+      this.#checkRoom(n);
+      const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
+      const arrivedMs = this.#observers.arrival();
+      const begin = (constraint?: OutputConstraint): OutputStream | LateStream => {
+        const start: StartOptions = { name: request.requestId, signal, constraint, arrivedMs };
+        return 'promptTokens' in prepared ? this.#start(prepared, start) : this.#startLong(prepared, start);
+      };
+      if (grammar === undefined) return begin();
+      const compiled = this.#grammars.compileAtOnce(grammar);
+      if (compiled !== undefined) return begin(compiled);
+      return this.#startLate(n, signal, (stop) =>
+        this.#texts.hold(n, stop, () => this.#grammars.compile(grammar), begin),
+      );
     } catch (error) {
       return OutputStream.failed(error);
     }
   }
 
-  async tokenizePrompt(text: string, { signal, ...options }: TokenizePromptOptions = {}): Promise<number[]> {
-    this.#checkNotClosed();
-    checkTextFits(text, this.#parts.tokenizer, this.model);
-    if (!isLongText(text)) return this.tokenize(text, options);
-    this.#checkRoom(1);
-    return this.#texts.run({ text, options, completions: 1 }, signal, (tokens) => Array.from(tokens));
+  chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {
+    return new ChatStream(this, request, signal);
   }
 
-  tokenize(text: string, options: EncodeOptions = {}): number[] {
+  async tokenizePrompt(prompt: string | RenderedPrompt, given: TokenizePromptOptions = {}): Promise<number[]> {
     this.#checkNotClosed();
+    const { text, options } = readPromptText(prompt, given);
+    checkTextFits(text, this.#parts.tokenizer, this.model);
+    if (!isLongText(text)) return Array.from(this.#parts.tokenizer.encode(text, options));
+    this.#checkRoom(1);
+    return this.#texts.run({ text, options, completions: 1 }, given.signal, (tokens) => Array.from(tokens));
+  }
+
+  tokenize(prompt: string | RenderedPrompt, given: EncodeOptions = {}): number[] {
+    this.#checkNotClosed();
+    const { text, options } = readPromptText(prompt, given);
     return Array.from(this.#parts.tokenizer.encode(text, options));
   }
 
@@ -172,18 +189,20 @@ export class Engine implements AsyncEngine {
     return this.#parts.tokenizer.tokenBytes(token, { special: true });
   }
 
-  async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<string> {
+  async renderChat(messages: readonly ChatMessage[], options: RenderChatOptions = {}): Promise<RenderedPrompt> {
     const { renderLongChat } = this.#parts;
     if (renderLongChat === undefined || !isLongConversation(messages)) return this.applyChatTemplate(messages, options);
     this.#checkNotClosed();
     const { signal, ...others } = options;
-    return renderLongChat(messages, { ...others, addGenerationPrompt: options.addGenerationPrompt ?? true }, signal);
+    const full = { ...others, addGenerationPrompt: options.addGenerationPrompt ?? true };
+    return new RenderedPrompt(await renderLongChat(messages, full, signal));
   }
 
-  applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {
+  applyChatTemplate(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): RenderedPrompt {
     const { renderChat } = this.#parts;
     if (renderChat === undefined) throw chatTemplateMissing({ model: this.model.name });
-    return renderChat(messages, { ...options, addGenerationPrompt: options.addGenerationPrompt ?? true });
+    const full = { ...options, addGenerationPrompt: options.addGenerationPrompt ?? true };
+    return new RenderedPrompt(renderChat(messages, full));
   }
 
   /** Connectors call it at any time, when transfers end outside a step or a deferred answer is available. */
@@ -195,6 +214,14 @@ export class Engine implements AsyncEngine {
   stats(): EngineStats {
     const report = this.#totals.report(this.#parts.scheduler.stats());
     return { ...report, waiting: report.waiting + this.#texts.completions };
+  }
+
+  observe(observer: EngineObserver): () => void {
+    return this.#observers.add(observer);
+  }
+
+  get cache(): CacheMonitor | undefined {
+    return this.#cache;
   }
 
   health(): EngineHealth {
@@ -229,6 +256,22 @@ export class Engine implements AsyncEngine {
     await this.close();
   }
 
+  #cacheMonitor(): EngineCacheMonitor | undefined {
+    const { scheduler, inspector, overwriteBlocks } = this.#parts;
+    if (inspector === undefined) return undefined;
+    const wake = (): void => {
+      this.#checkRunning();
+      this.#work.notify();
+    };
+    return new EngineCacheMonitor({
+      scheduler,
+      inspector,
+      overwrite: overwriteBlocks,
+      wake,
+      nowMs: () => this.#clock.nowMs(),
+    });
+  }
+
   #checkNotClosed(): void {
     if (this.#closing !== undefined) throw engineClosed();
   }
@@ -236,6 +279,11 @@ export class Engine implements AsyncEngine {
   #checkOpen(): void {
     this.#checkNotClosed();
     if (this.#isDraining) throw engineClosed();
+    this.#checkRunning();
+  }
+
+  #checkRunning(): void {
+    this.#checkNotClosed();
     if (this.#failure !== undefined) {
       const { cause } = this.#failure;
       throw engineBroken({ reason: reasonOf(cause) }, cause);
@@ -257,24 +305,31 @@ export class Engine implements AsyncEngine {
    * The request enters the scheduler's queue when its tokens exist. Short requests that came later can be ahead of it;
    * long ones cannot.
    */
-  #startLong(long: LongRequest, name: string | undefined, signal: AbortSignal | undefined): LateStream {
-    this.#checkRoom(long.n);
+  #startLong({ text, options, params: { n }, finish }: LongRequest, start: StartOptions): LateStream {
+    return this.#startLate(n, start.signal, (stop) =>
+      this.#texts.run({ text, options, completions: n }, stop, (tokens) => this.#start(finish(tokens), start)),
+    );
+  }
+
+  /** A request that starts when something is ready that another thread, or later turns of the event loop, prepare. */
+  #startLate(
+    completions: number,
+    signal: AbortSignal | undefined,
+    prepare: (stop: AbortSignal) => Promise<OutputStream | LateStream>,
+  ): LateStream {
     const stop = new AbortController();
     const onAbort = (): void => stop.abort();
     if (signal?.aborted === true) onAbort();
     // Any number of requests can share one signal; from the eleventh on, Node would warn of a leak.
     if (signal !== undefined) setMaxListeners(0, signal);
     signal?.addEventListener('abort', onAbort, { once: true });
-    const started = this.#texts
-      .run({ text: long.text, options: long.options, completions: long.n }, stop.signal, (tokens) =>
-        this.#start(long.finish(tokens), name, signal),
-      )
-      .catch((error: unknown) => this.#notStarted(long.n, error, stop.signal))
+    const started = prepare(stop.signal)
+      .catch((error: unknown) => this.#notStarted(completions, error, stop.signal))
       .finally(() => signal?.removeEventListener('abort', onAbort));
     return new LateStream(started, onAbort);
   }
 
-  /** The stream of a request that ended before its prompt was tokenized. */
+  /** The stream of a request that ended before it could start. */
   #notStarted(completions: number, error: unknown, stop: AbortSignal): OutputStream {
     const isAborted = stop.aborted || this.#closing !== undefined;
     if (!isAborted && this.#failure === undefined) return OutputStream.failed(error);
@@ -282,7 +337,7 @@ export class Engine implements AsyncEngine {
     return OutputStream.ended(completions, isAborted ? 'abort' : 'error');
   }
 
-  #start(prepared: PreparedRequest, name: string | undefined, signal: AbortSignal | undefined): OutputStream {
+  #start(prepared: PreparedRequest, { name, signal, constraint, arrivedMs }: StartOptions): OutputStream {
     assert(this.isHealthy(), `request ${name ?? ''} starts in an engine that no longer runs steps`);
     const { params } = prepared;
     const handles: RequestHandle[] = [];
@@ -299,46 +354,52 @@ export class Engine implements AsyncEngine {
     const serial = ++this.#serial;
     for (let index = 0; index < params.n; index++) {
       const id = requestId(`${name ?? 'request'}#${serial}.${index}`);
-      const request = this.#requestOf(prepared, id, index);
-      const handle = new RequestHandle(request, index, stream, this.#parts.tokenizer);
+      const request = completionRequest(prepared, {
+        id,
+        index,
+        constraint,
+        eosTokenIds: this.#parts.tokenizer.eosTokenIds,
+      });
+      const pooler = poolerOf(prepared, this.model);
+      const handle = new RequestHandle(request, index, stream, this.#parts.tokenizer, pooler);
       handles.push(handle);
       assert(!this.#live.has(id), `request ${id} is live already`);
       this.#live.set(id, handle);
+      this.#observers.began(id, arrivedMs);
       // If the signal is aborted already, the request ends without entering the scheduler.
       if (signal?.aborted !== true) this.#parts.scheduler.add(request);
     }
     if (signal?.aborted === true) onAbort();
     else signal?.addEventListener('abort', onAbort, { once: true });
+    this.#cache?.changed();
     this.#work.notify();
     return stream;
   }
 
-  #requestOf(prepared: PreparedRequest, id: RequestId, index: number): EngineRequest {
-    const { promptTokens, params, priority, cacheSalt, kvTransferParams } = prepared;
-    return Object.freeze({
-      id,
-      promptTokens,
-      params: withSeed(params, params.seed + BigInt(index)),
-      eosTokenIds: this.#parts.tokenizer.eosTokenIds.map(tokenId),
-      priority,
-      ...(cacheSalt === undefined ? {} : { cacheSalt }),
-      ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
-    });
-  }
-
   async #run(): Promise<void> {
+    const parts = this.#observers.measured({ ...this.#parts, outbox: this.#outbox, nowMs: () => this.#clock.nowMs() });
     while (this.#closing === undefined) {
-      if (await step(this.#parts)) {
+      if (await step(parts)) {
         this.#totals.countStep();
         this.#report();
+        this.#cache?.changed();
+        this.#loseBlocks();
         continue;
       }
+      if (this.#loseBlocks()) continue;
       this.#parts.scheduler.checkInvariants(this.#settings.invariants ?? 'counts');
       this.#checkLive();
       this.#tellDrained();
       const wakeMs = this.#parts.scheduler.nextWakeMs();
       await this.#work.sleep(wakeMs === undefined ? undefined : Math.max(0, wakeMs - this.#clock.nowMs()));
     }
+  }
+
+  /** No step is in flight. Returns whether blocks were lost, so that there may be work. */
+  #loseBlocks(): boolean {
+    if (this.#cache === undefined || !this.#cache.hasPending) return false;
+    this.#outbox.put(this.#cache.loseNow());
+    return true;
   }
 
   /** No step is in flight, and all updates are delivered: the engine and the scheduler have the same requests. */
@@ -358,14 +419,17 @@ export class Engine implements AsyncEngine {
   #deliver(update: RequestUpdate): void {
     const handle = this.#live.get(update.requestId);
     if (handle === undefined) return;
-    this.#totals.add(handle.stats, update.stats);
+    const before = handle.stats;
     handle.receive(update, () => this.#parts.scheduler.abort(update.requestId));
+    this.#totals.add(before, assertDefined(handle.stats, 'an update has statistics'));
+    this.#observers.tokensArrived(handle, update.newTokens.length);
+    if (handle.hasEnded) this.#cache?.ended(update.requestId, update.stats);
     if (handle.hasEnded) this.#forget(handle);
   }
 
   #abort(handle: RequestHandle, reason: FinishReason): void {
     // Deliver the tokens of the last step first; they belong to the completion.
-    this.#parts.outbox.deliverTo(handle.request.id);
+    this.#outbox.deliverTo(handle.request.id);
     if (handle.hasEnded) return;
     handle.end(reason, this.#endInScheduler(handle));
     this.#forget(handle);
@@ -385,8 +449,11 @@ export class Engine implements AsyncEngine {
   }
 
   #forget(handle: RequestHandle): void {
-    assert(handle.hasEnded, `request ${handle.request.id} is removed before its end`);
+    const { finishReason } = handle;
+    assert(finishReason !== undefined, `request ${handle.request.id} is removed before its end`);
     assert(this.#live.delete(handle.request.id), `request ${handle.request.id} is removed twice`);
+    this.#observers.ended(handle, finishReason);
+    this.#cache?.changed();
     // Another request may wait for its blocks.
     this.#work.notify();
   }
@@ -408,7 +475,7 @@ export class Engine implements AsyncEngine {
       handle.end('error', undefined);
       this.#forget(handle);
     }
-    (this.#settings.onBroken ?? warn)(cause);
+    (this.#settings.onBroken ?? warnBroken)(cause);
   }
 
   async #close(): Promise<void> {
@@ -421,20 +488,10 @@ export class Engine implements AsyncEngine {
       await this.#parts.connector?.close();
       await this.#parts.executor.close();
     } finally {
+      this.#grammars.close();
       this.#parts.tokenizer.close();
     }
   }
 }
 
-const withSeed = (params: SamplingParams, seed: bigint): SamplingParams =>
-  Object.freeze({ ...params, seed: BigInt.asUintN(64, seed) });
-
-const reasonOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));
-
 const randomSeed = (): bigint => crypto.getRandomValues(new BigUint64Array(1))[0]!;
-
-/** The default for `onBroken`: the requests end with `error`, which does not name the cause. */
-function warn(cause: unknown): void {
-  const text = cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
-  process.emitWarning(`the engine stopped after an error: ${text}`, 'KvasirEngineBroken');
-}

@@ -16,3 +16,21 @@ export const chatTemplateMissing = defineError(
   'The model {model} has no chat template. Send a completion request, or start with --chat-template.',
   400,
 );
+export const poolingMissing = defineError(
+  'KVASIR_POOLING_MISSING',
+  'The file of the model {model} does not say how tokens become one embedding. Start with --pooling mean, cls or last.',
+  400,
+);
+/** Of fault injection: the blocks of a request can be lost only while it runs. */
+export const requestEnded = defineError(
+  'KVASIR_REQUEST_ENDED',
+  'The request {request} does not run any more. Name a request that runs, or no request.',
+  409,
+);
+/** A request ended with `finish_reason: error` without an error of its own, because the engine broke. */
+export const generationFailed = defineError(
+  'KVASIR_GENERATION_FAILED',
+  'The engine failed while it computed this request. Send the request again.',
+  500,
+  { retryable: true },
+);

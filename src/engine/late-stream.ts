@@ -1,13 +1,12 @@
 import type { OutputDelta } from './contract.ts';
-import type { OutputStream } from './output-stream.ts';
 
-/** The stream of a request whose prompt is still being tokenized. It forwards to the stream that `start` resolves to. */
+/** The stream of a request whose prompt or grammar is not ready yet. It forwards to the stream that `start` resolves to. */
 export class LateStream implements AsyncIterableIterator<OutputDelta> {
-  readonly #start: Promise<OutputStream>;
+  readonly #start: Promise<AsyncIterableIterator<OutputDelta, undefined>>;
   readonly #giveUp: () => void;
 
   /** `start` must not reject. `giveUp` is called when the reader closes the stream, before or after the start. */
-  constructor(start: Promise<OutputStream>, giveUp: () => void) {
+  constructor(start: Promise<AsyncIterableIterator<OutputDelta, undefined>>, giveUp: () => void) {
     this.#start = start;
     this.#giveUp = giveUp;
   }
@@ -18,7 +17,8 @@ export class LateStream implements AsyncIterableIterator<OutputDelta> {
 
   async return(): Promise<IteratorResult<OutputDelta, undefined>> {
     this.#giveUp();
-    return (await this.#start).return();
+    const stream = await this.#start;
+    return (await stream.return?.()) ?? { done: true, value: undefined };
   }
 
   [Symbol.asyncIterator](): this {

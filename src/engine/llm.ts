@@ -5,10 +5,16 @@ import type { TokenId } from '../core/ids.ts';
 import type { FinishReason, RequestStats } from '../core/request.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import type { TokenLogprobs } from '../core/step.ts';
-import type { AsyncEngine, ChatMessage, OutputDelta } from './contract.ts';
+import type { GrammarSource } from '../grammar/structured-grammar.ts';
+import { type AnswerMessage, ChatAnswer, type ChatAnswerOptions, type ChatFinishReason } from './chat/chat-answer.ts';
+import type { ChatSettings } from './chat/chat-contract.ts';
+import { type PreparedChat, prepareChat } from './chat/prepare-chat.ts';
+import { RenderedPrompt } from './chat/rendered-prompt.ts';
+import type { AsyncEngine, ChatDelta, ChatMessage, OutputDelta } from './contract.ts';
+import { type Embedding, type EmbedRequest, embedAll } from './embed.ts';
 
-/** A text or token ids. */
-export type Prompt = string | ArrayLike<number>;
+/** A text, a conversation that `applyChatTemplate` rendered, or token ids. */
+export type Prompt = string | RenderedPrompt | ArrayLike<number>;
 
 export interface CompletionOutput {
   /** The number of the completion, from 0 to `n - 1`. */
@@ -27,6 +33,8 @@ export interface RequestOutput {
   /** The prompt's text, given or rendered by the chat template; absent for a prompt of tokens. */
   readonly prompt?: string;
   readonly promptTokenIds: readonly number[];
+  /** Parallel to `promptTokenIds`; present if they were requested. The first token has none. */
+  readonly promptLogprobs?: readonly (TokenLogprobs | null)[];
   /** One per completion, by index. */
   readonly outputs: readonly CompletionOutput[];
   /** Prompt and cached tokens are those of the first completion; the other counters are sums over all completions. */
@@ -40,11 +48,22 @@ export interface BatchOptions {
   readonly cacheSalt?: string;
 }
 
-export interface ChatOptions extends BatchOptions {
-  /** Whether the template adds the start of the assistant's turn at the end. Default true. */
-  readonly addGenerationPrompt?: boolean;
-  /** Further inputs of the template (`enable_thinking`, ...). */
-  readonly variables?: Readonly<Record<string, unknown>>;
+export interface ChatOptions extends BatchOptions, ChatSettings {
+  /** True: `chat` returns the answers' deltas as they are generated, for one conversation. */
+  readonly stream?: boolean;
+}
+
+/** Messages of one conversation. */
+export type ChatMessages = readonly ChatMessage[];
+
+/** The answers to one conversation. `text` of an answer is what the model wrote, `message` what it means. */
+export interface ChatOutput extends Omit<RequestOutput, 'outputs'> {
+  readonly outputs: readonly ChatCompletionOutput[];
+}
+
+export interface ChatCompletionOutput extends Omit<CompletionOutput, 'finishReason'> {
+  readonly finishReason: ChatFinishReason;
+  readonly message: AnswerMessage;
 }
 
 /** The largest number of completions in the engine at a time: enough to fill its steps, far below its queue's limit. */
@@ -99,29 +118,81 @@ export class OfflineLlm {
     const engine = await this.engine();
     const list: readonly Prompt[] = isPrompt(prompts) ? [prompts] : prompts;
     if (list.includes('')) throw promptEmpty();
-    return runBatch(
-      engine,
-      list.map((prompt) => ({ prompt })),
-      params,
-      options,
+    return runBatch(engine, list, params, options);
+  }
+
+  /**
+   * Returns one embedding per prompt, in the order of the prompts. The model file or `pooling` of the options says how
+   * tokens become one vector.
+   */
+  async embed(
+    prompts: Prompt | readonly Prompt[],
+    { signal, ...settings }: Omit<EmbedRequest, 'prompt'> & { readonly signal?: AbortSignal } = {},
+  ): Promise<Embedding[]> {
+    const list: readonly Prompt[] = isPrompt(prompts) ? [prompts] : prompts;
+    return embedAll(
+      await this.engine(),
+      list.map((prompt) => ({ ...settings, prompt })),
+      signal,
     );
   }
 
-  /** Like `generate`, for one conversation or several; the model's chat template renders each. */
-  async chat(
-    conversations: readonly ChatMessage[] | readonly (readonly ChatMessage[])[],
+  /**
+   * Like `generate`, for one conversation or several; the model's chat template renders each. With `stream: true` it
+   * returns the deltas of one conversation at once, as `engine.chat` does.
+   */
+  chat(
+    messages: ChatMessages,
+    params: SamplingOptions | undefined,
+    options: ChatOptions & { readonly stream: true },
+  ): AsyncIterableIterator<ChatDelta>;
+  chat(
+    conversations: ChatMessages | readonly ChatMessages[],
+    params?: SamplingOptions | readonly SamplingOptions[],
+    options?: ChatOptions & { readonly stream?: false },
+  ): Promise<ChatOutput[]>;
+  chat(
+    conversations: ChatMessages | readonly ChatMessages[],
     params: SamplingOptions | readonly SamplingOptions[] = {},
-    { addGenerationPrompt = true, variables, ...options }: ChatOptions = {},
-  ): Promise<RequestOutput[]> {
+    { stream = false, ...options }: ChatOptions = {},
+  ): AsyncIterableIterator<ChatDelta> | Promise<ChatOutput[]> {
+    if (!stream) return this.#chatAll(isConversation(conversations) ? [conversations] : conversations, params, options);
+    if (isConversation(conversations) && !isList(params)) return this.#chatStream(conversations, params, options);
+    throw invalidParameter({ parameter: 'stream', expected: 'false for several conversations', actual: 'true' });
+  }
+
+  async *#chatStream(
+    messages: ChatMessages,
+    params: SamplingOptions,
+    { signal, ...settings }: ChatOptions,
+  ): AsyncGenerator<ChatDelta, undefined> {
     const engine = await this.engine();
-    const template = { addGenerationPrompt, ...(variables === undefined ? {} : { variables }) };
-    const requests: BatchRequest[] = [];
-    for (const messages of isConversation(conversations) ? [conversations] : conversations) {
-      const prompt = await engine.renderChat(messages, template);
-      // The template itself writes BOS and other control tokens.
-      requests.push({ prompt, encode: { addSpecial: false, parseSpecial: true } });
-    }
-    return runBatch(engine, requests, params, options);
+    yield* engine.chat({ ...settings, messages, params }, signal === undefined ? {} : { signal });
+    return undefined;
+  }
+
+  async #chatAll(
+    conversations: readonly ChatMessages[],
+    params: SamplingOptions | readonly SamplingOptions[],
+    { signal, cacheSalt, ...settings }: ChatOptions,
+  ): Promise<ChatOutput[]> {
+    const engine = await this.engine();
+    const paramsOf = perRequest(params, conversations.length);
+    const chats: PreparedChat[] = [];
+    for (const [index, messages] of conversations.entries())
+      chats.push(await prepareChat(engine, messages, paramsOf(index), settings));
+    const options = {
+      ...(signal === undefined ? {} : { signal }),
+      ...(cacheSalt === undefined ? {} : { cacheSalt }),
+      grammars: chats.map(({ grammar }) => grammar),
+    };
+    const outputs = await runBatch(
+      engine,
+      chats.map(({ prompt }) => prompt),
+      chats.map((chat) => chat.params),
+      options,
+    );
+    return outputs.map((output, index) => readAnswers(output, chats[index]!.answers));
   }
 
   /** Aborts the running requests and frees the model. Idempotent. */
@@ -136,11 +207,6 @@ export class OfflineLlm {
   }
 }
 
-interface BatchRequest {
-  readonly prompt: Prompt;
-  readonly encode?: { readonly addSpecial: boolean; readonly parseSpecial: boolean };
-}
-
 /** Characters that are tokenized between two turns of the event loop, if many short prompts start together. */
 const TEXT_LENGTH_PER_TURN = 65_536;
 
@@ -148,11 +214,11 @@ type Params = SamplingOptions;
 
 async function runBatch(
   engine: AsyncEngine,
-  requests: readonly BatchRequest[],
+  prompts: readonly Prompt[],
   params: Params | readonly Params[],
-  { signal, cacheSalt }: BatchOptions,
+  { signal, cacheSalt, grammars = [] }: BatchOptions & { readonly grammars?: readonly (GrammarSource | undefined)[] },
 ): Promise<RequestOutput[]> {
-  const paramsOf = perRequest(params, requests.length);
+  const paramsOf = perRequest(params, prompts.length);
   const stop = new AbortController();
   const onAbort = (): void => stop.abort();
   if (signal?.aborted === true) stop.abort();
@@ -164,20 +230,22 @@ async function runBatch(
   let textLength = 0;
   const salt = cacheSalt === undefined ? {} : { cacheSalt };
   const begin = async (index: number) => {
-    const { prompt, encode = {} } = requests[index]!;
-    const tokens = typeof prompt === 'string' ? await tokensOf(engine, prompt, encode, stop.signal) : prompt;
-    if (typeof prompt === 'string') textLength += prompt.length;
+    const prompt = prompts[index]!;
+    const tokens = isText(prompt) ? await tokensOf(engine, prompt, stop.signal) : prompt;
+    if (isText(prompt)) textLength += `${prompt}`.length;
     if (textLength > TEXT_LENGTH_PER_TURN) {
       textLength = 0;
       await nextTurn();
     }
-    const stream = engine.generate({ prompt: tokens ?? prompt, params: paramsOf(index), ...encode, ...salt }, stop);
-    return { prompt, tokens: tokens ?? [], stream };
+    const grammar = grammars[index] === undefined ? {} : { grammar: grammars[index] };
+    const stream = engine.generate({ prompt: tokens ?? prompt, params: paramsOf(index), ...salt, ...grammar }, stop);
+    const hasPromptLogprobs = (paramsOf(index).promptLogprobs ?? null) !== null;
+    return { prompt, tokens: tokens ?? [], stream, hasPromptLogprobs };
   };
   // Requests start one after the other, because requests without a seed draw their seeds in the order of their starts.
   let begun: Promise<unknown> = Promise.resolve();
   const runInTurn = async (): Promise<void> => {
-    while (next < requests.length && failure === undefined) {
+    while (next < prompts.length && failure === undefined) {
       const index = next++;
       try {
         const beginning = begun.then(() => begin(index));
@@ -190,8 +258,8 @@ async function runBatch(
     }
   };
   // The engine refuses an invalid `n`; here it must only not break the arithmetic.
-  const completionsMax = requests.reduce((most, _, index) => Math.max(most, Number(paramsOf(index).n) || 1), 1);
-  const lanes = Math.min(requests.length, Math.max(1, Math.floor(inFlightMax / completionsMax)));
+  const completionsMax = prompts.reduce((most, _, index) => Math.max(most, Number(paramsOf(index).n) || 1), 1);
+  const lanes = Math.min(prompts.length, Math.max(1, Math.floor(inFlightMax / completionsMax)));
   await Promise.all(Array.from({ length: lanes }, runInTurn));
   signal?.removeEventListener('abort', onAbort);
   if (failure !== undefined) throw (failure as { readonly error: unknown }).error;
@@ -201,12 +269,11 @@ async function runBatch(
 /** Undefined if the signal aborts before a long text is tokenized. */
 async function tokensOf(
   engine: AsyncEngine,
-  text: string,
-  encode: Partial<BatchRequest['encode']>,
+  text: string | RenderedPrompt,
   signal: AbortSignal,
 ): Promise<ArrayLike<number> | undefined> {
   try {
-    return await engine.tokenizePrompt(text, { ...encode, signal });
+    return await engine.tokenizePrompt(text, { signal });
   } catch (error) {
     if (signal.aborted) return undefined;
     throw error;
@@ -217,6 +284,7 @@ interface BegunRequest {
   readonly prompt: Prompt;
   readonly tokens: ArrayLike<number>;
   readonly stream: AsyncIterable<OutputDelta>;
+  readonly hasPromptLogprobs: boolean;
 }
 
 function perRequest(params: Params | readonly Params[], count: number): (index: number) => Params {
@@ -228,7 +296,7 @@ function perRequest(params: Params | readonly Params[], count: number): (index: 
   return (index) => params[index]!;
 }
 
-async function collectOutput({ prompt, tokens, stream }: BegunRequest): Promise<RequestOutput> {
+async function collectOutput({ prompt, tokens, stream, hasPromptLogprobs }: BegunRequest): Promise<RequestOutput> {
   const completions: OutputDelta[][] = [];
   for await (const delta of stream) {
     completions[delta.index] ??= [];
@@ -238,8 +306,9 @@ async function collectOutput({ prompt, tokens, stream }: BegunRequest): Promise<
   const sum = (counter: 'outputTokens' | 'computedTokens' | 'recomputedTokens' | 'preemptions') =>
     totals.reduce((total, stats) => total + stats[counter], 0);
   return {
-    ...(typeof prompt === 'string' ? { prompt } : {}),
+    ...(isText(prompt) ? { prompt: `${prompt}` } : {}),
     promptTokenIds: Array.from(tokens),
+    ...promptLogprobsOf(completions[0] ?? [], hasPromptLogprobs),
     outputs: completions.map(joinDeltas),
     stats: {
       ...totals[0]!,
@@ -249,6 +318,16 @@ async function collectOutput({ prompt, tokens, stream }: BegunRequest): Promise<
       preemptions: sum('preemptions'),
     },
   };
+}
+
+/** Each completion has the same ones. */
+function promptLogprobsOf(
+  deltas: readonly OutputDelta[],
+  areRequested: boolean,
+): Pick<RequestOutput, 'promptLogprobs'> {
+  return areRequested
+    ? { promptLogprobs: [null, ...deltas.flatMap(({ promptLogprobs }) => promptLogprobs ?? [])] }
+    : {};
 }
 
 function joinDeltas(deltas: readonly OutputDelta[], index: number): CompletionOutput {
@@ -270,6 +349,19 @@ const isList = (value: unknown): value is readonly unknown[] => Array.isArray(va
 const isPrompt = (value: Prompt | readonly Prompt[]): value is Prompt =>
   typeof value === 'string' || !isList(value) || typeof value[0] === 'number';
 
-const isConversation = (
-  value: readonly ChatMessage[] | readonly (readonly ChatMessage[])[],
-): value is readonly ChatMessage[] => value.length > 0 && !isList(value[0]);
+const isConversation = (value: ChatMessages | readonly ChatMessages[]): value is ChatMessages =>
+  value.length > 0 && !isList(value[0]);
+
+const isText = (prompt: Prompt): prompt is string | RenderedPrompt =>
+  typeof prompt === 'string' || prompt instanceof RenderedPrompt;
+
+function readAnswers(output: RequestOutput, options: ChatAnswerOptions): ChatOutput {
+  const outputs = output.outputs.map((completion) => {
+    const answer = new ChatAnswer(options);
+    const finish = { reason: completion.finishReason };
+    answer.add({ text: completion.text, finish });
+    const finishReason = answer.finishReason(finish) ?? finish.reason;
+    return { ...completion, finishReason, message: answer.message() };
+  });
+  return { ...output, outputs };
+}

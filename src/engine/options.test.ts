@@ -11,6 +11,11 @@ describe('engine options', () => {
     expect(resolved.maxModelLen).toBeUndefined();
   });
 
+  it('has a thread for each of the given cores, unless their number is given too', () => {
+    expect(resolveEngineOptions({ model: 'm.gguf', cpus: [1, 3, 5] })).toMatchObject({ threads: 3, cpus: [1, 3, 5] });
+    expect(resolveEngineOptions({ model: 'm.gguf', cpus: [1, 3], threads: 4 })).toMatchObject({ threads: 4 });
+  });
+
   it('keeps given options and treats an undefined option as absent', () => {
     const options: object = { model: 'm.gguf', blockSize: 32, enablePrefixCaching: false, maxNumSeqs: undefined };
     const resolved = resolveEngineOptions(options as { model: string });

@@ -1,6 +1,8 @@
 import { availableParallelism } from 'node:os';
 import type { JsonObject } from '../base/json.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
+import type { Pooling } from '../core/request.ts';
+import type { SpeculativeConfig } from '../scheduler/speculation/options.ts';
 import type { EngineEvent } from './contract.ts';
 
 /**
@@ -13,8 +15,11 @@ export interface EngineOptions {
    * `hf:Qwen/Qwen3-0.6B-GGUF:Q8_0`, which is downloaded once.
    */
   readonly model: string;
-  /** Name in responses and in `/v1/models`; default: the file's name without its extension. */
-  readonly servedModelName?: string;
+  /**
+   * Name in responses and in `/v1/models`; default: the file's name without its extension. Of several names, requests may ask for
+   * any, and responses have the first.
+   */
+  readonly servedModelName?: string | readonly string[];
   /** Longest prompt plus output in tokens; default: the model's own context length. */
   readonly maxModelLen?: number;
   /** The largest number of running requests. */
@@ -37,8 +42,10 @@ export interface EngineOptions {
   readonly kvCacheMemory?: number;
   /** Element type of K and V. `q8_0` needs half the memory; its text sometimes differs from that of `f16`. */
   readonly kvCacheDtype?: KvCacheDtype;
-  /** Threads that compute. */
+  /** Threads that compute; default: one for each core of `cpus`, else of the machine. */
   readonly threads?: number;
+  /** Cores to which the compute threads are pinned, one after the other. Linux only. */
+  readonly cpus?: readonly number[];
   /** `exact`: the bits do not depend on the batch. `fast`: ggml's fastest kernels. */
   readonly numerics?: Numerics;
   /** `native`: a compiled C kernel. `gather`: ggml's attention. `auto`: `native` if it is available, else `gather`. */
@@ -50,10 +57,17 @@ export interface EngineOptions {
   readonly maxWaiting?: number;
   /** Text of a Jinja template that replaces the model's template. */
   readonly chatTemplate?: string;
+  /** How the tokens of a prompt become one embedding; default: what the model file says. */
+  readonly pooling?: Pooling;
   /** Base seed for requests without a seed; default: random. */
   readonly seed?: number;
   /** The connector and its options: see `KvTransferConfig`. vLLM's snake_case names are accepted too. */
   readonly kvTransferConfig?: KvTransferConfig | JsonObject;
+  /**
+   * Speculation with drafts from the request's own text: `{ method: 'ngram', numSpeculativeTokens: 8 }`. vLLM's
+   * snake_case names are accepted too. The text is the same as without. Default: off.
+   */
+  readonly speculativeConfig?: SpeculativeConfig | JsonObject;
   /** The number of ranks that the model's layers are split over. */
   readonly pipelineParallelSize?: number;
   /** `uni`: one rank in this process. `mp`: each rank in its own process. Default: `mp` for several ranks. */
@@ -84,11 +98,14 @@ export type LoadProgress = (loadedBytes: number, totalBytes: number) => void;
 type DecidedLater =
   | 'servedModelName'
   | 'maxModelLen'
+  | 'cpus'
   | 'stateCheckpointTokens'
   | 'kvCacheMemory'
   | 'chatTemplate'
+  | 'pooling'
   | 'seed'
   | 'kvTransferConfig'
+  | 'speculativeConfig'
   | 'distributedExecutorBackend'
   | 'onEvent'
   | 'onDownloadProgress'
@@ -117,7 +134,12 @@ export const engineDefaults = {
 /** An option with the value `undefined` counts as absent. */
 export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOptions {
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-  return Object.freeze({ ...engineDefaults, threads: availableParallelism(), ...given, model: options.model });
+  return Object.freeze({
+    ...engineDefaults,
+    threads: options.cpus?.length ?? availableParallelism(),
+    ...given,
+    model: options.model,
+  });
 }
 
 const GIB = 1024 ** 3;

@@ -1,9 +1,14 @@
+import { assertDefined } from '../base/assert.ts';
 import { isJsonObject, type JsonObject } from '../base/json.ts';
+import type { OutputConstraint } from '../core/constraint.ts';
 import { invalidParameter, promptEmpty, promptTooLong } from '../core/errors.ts';
+import { type RequestId, tokenId } from '../core/ids.ts';
+import type { EngineRequest, Pooling } from '../core/request.ts';
 import type { SamplingParams } from '../core/sampling.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
+import { promptText } from './chat/rendered-prompt.ts';
 import type { GenerateRequest, ModelInfo } from './contract.ts';
 import { checkTextFits, isLongText } from './prompt-limits.ts';
 
@@ -12,6 +17,7 @@ export interface PreparedRequest {
   /** A copy of the caller's tokens. */
   readonly promptTokens: Int32Array;
   readonly params: SamplingParams;
+  readonly pooling?: Pooling;
   readonly cacheSalt?: string;
   readonly priority: number;
   readonly kvTransferParams?: JsonObject;
@@ -21,6 +27,8 @@ export interface PrepareParts {
   readonly tokenizer: Tokenizer;
   readonly model: ModelInfo;
   drawSeed(): bigint;
+  /** Of an embedding request. */
+  readonly pooling?: Pooling | undefined;
 }
 
 /**
@@ -32,29 +40,60 @@ export function prepareRequest(request: GenerateRequest, parts: PrepareParts): P
   return withTokens(request, readPrompt(request, parts), parts);
 }
 
+/** What the engine adds to a checked request for one of its completions. */
+interface CompletionParts {
+  readonly id: RequestId;
+  readonly index: number;
+  readonly constraint: OutputConstraint | undefined;
+  readonly eosTokenIds: readonly number[];
+}
+
+/** The scheduler's request for one completion of a checked request. */
+export function completionRequest(
+  { promptTokens, params, pooling, priority, cacheSalt, kvTransferParams }: PreparedRequest,
+  { id, index, constraint, eosTokenIds }: CompletionParts,
+): EngineRequest {
+  return Object.freeze({
+    id,
+    promptTokens,
+    params: withSeed(params, params.seed + BigInt(index)),
+    eosTokenIds: eosTokenIds.map(tokenId),
+    priority,
+    ...(pooling === undefined ? {} : { pooling }),
+    ...(cacheSalt === undefined ? {} : { cacheSalt }),
+    ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
+    ...(constraint === undefined ? {} : { constraint }),
+  });
+}
+
+/** Ranks need no schemas: they get masks. */
+const withSeed = ({ structuredOutputs: _, ...params }: SamplingParams, seed: bigint): SamplingParams =>
+  Object.freeze({ ...params, seed: BigInt.asUintN(64, seed) });
+
 /** A request with a long text that is not tokenized yet. */
 export interface LongRequest {
   readonly text: string;
   readonly options: EncodeOptions;
-  /** Completions. */
-  readonly n: number;
+  /** Those that do not depend on the prompt are final. */
+  readonly params: SamplingParams;
   /** Checks the tokens. Throws as `prepareRequest` does. */
   finish(promptTokens: Int32Array): PreparedRequest;
 }
 
-export const hasLongText = (request: GenerateRequest): request is GenerateRequest & { prompt: string } =>
-  typeof request.prompt === 'string' && isLongText(request.prompt);
+export const hasLongText = (request: GenerateRequest): boolean =>
+  isLongText(promptText(request.prompt, request)?.text ?? '');
 
 /** Like `prepareRequest`, for a text that is tokenized on another thread: checks everything except the tokens. */
-export function prepareLongRequest(request: GenerateRequest & { prompt: string }, parts: PrepareParts): LongRequest {
+export function prepareLongRequest(request: GenerateRequest, parts: PrepareParts): LongRequest {
   checkFields(request);
-  const { prompt: text, addSpecial = true, parseSpecial = false } = request;
+  const { text, options } = assertDefined(promptText(request.prompt, request), 'a long prompt is a text');
   checkTextFits(text, parts.tokenizer, parts.model);
   // Copy, because the caller may change the object meanwhile. Draw the seed now, so that seeds follow the call order.
   const kept = { ...request, ...(request.params === undefined ? {} : { params: { ...request.params } }) };
-  const { n, seed } = readParams(kept, 1, parts);
+  const params = readParams(kept, 1, parts);
+  const { seed } = params;
   const finish = (promptTokens: Int32Array) => withTokens(kept, promptTokens, { ...parts, drawSeed: () => seed });
-  return { text, options: { addSpecial, parseSpecial }, n, finish };
+  return { text, options, params, finish };
 }
 
 function checkFields({ cacheSalt, kvTransferParams, priority = 0 }: GenerateRequest): void {
@@ -77,6 +116,7 @@ function withTokens(request: GenerateRequest, promptTokens: Int32Array, parts: P
     promptTokens,
     params,
     priority,
+    ...(parts.pooling === undefined ? {} : { pooling: parts.pooling }),
     ...(cacheSalt === undefined ? {} : { cacheSalt }),
     ...(kvTransferParams === undefined ? {} : { kvTransferParams }),
   };
@@ -92,15 +132,15 @@ function readParams({ params }: GenerateRequest, promptTokens: number, { model, 
 }
 
 function readPrompt(request: GenerateRequest, { tokenizer, model }: PrepareParts): Int32Array {
-  const { addSpecial = true, parseSpecial = false } = request;
   const prompt: unknown = request.prompt;
+  const given = promptText(prompt, request);
   // Refused although BOS would make it one token: a client that wants only BOS sends its token id.
-  if (prompt === '') throw promptEmpty();
-  if (typeof prompt === 'string') {
-    checkTextFits(prompt, tokenizer, model);
-    return tokenizer.encode(prompt, { addSpecial, parseSpecial });
+  if (given?.text === '') throw promptEmpty();
+  if (given !== undefined) {
+    checkTextFits(given.text, tokenizer, model);
+    return tokenizer.encode(given.text, given.options);
   }
-  if (!isArrayLike(prompt)) throw wrong('prompt', 'a text or an array of token ids', prompt);
+  if (!isArrayLike(prompt)) throw wrong('prompt', 'a text, a rendered conversation or an array of token ids', prompt);
   // Checked before the copy is allocated, because `length` can be any number.
   if (prompt.length >= model.maxModelLen) {
     throw promptTooLong({ promptTokens: prompt.length, maxTokens: 1, maxModelLen: model.maxModelLen });

@@ -8,6 +8,7 @@ import type { Tokenizer } from '../tokenizer/contract.ts';
 import { StreamDecoder } from '../tokenizer/stream-decoder.ts';
 import type { OutputDelta } from './contract.ts';
 import type { OutputStream } from './output-stream.ts';
+import type { Pooler } from './pooler.ts';
 import { StopMatcher } from './stop-strings.ts';
 
 type Finish = NonNullable<OutputDelta['finish']>;
@@ -17,6 +18,8 @@ interface DeltaParts {
   readonly text: string;
   readonly tokenIds: readonly TokenId[];
   readonly logprobs: readonly TokenLogprobs[];
+  readonly promptLogprobs?: readonly TokenLogprobs[] | undefined;
+  readonly embedding?: Float32Array | undefined;
   readonly finish: Finish | undefined;
   readonly stats: RequestStats;
 }
@@ -30,25 +33,34 @@ const withoutSpecial = { special: false } as const;
  */
 export class RequestHandle {
   readonly request: EngineRequest;
-  readonly #index: number;
+  /** The number of the completion. */
+  readonly index: number;
   readonly #stream: OutputStream;
   readonly #tokenizer: Tokenizer;
   readonly #decoder = new StreamDecoder();
   readonly #matcher: StopMatcher;
+  readonly #pooler: Pooler | undefined;
   #outputTokens = 0;
   #stats: RequestStats | undefined;
-  #hasEnded = false;
+  #finishReason: FinishReason | undefined;
 
-  constructor(request: EngineRequest, index: number, stream: OutputStream, tokenizer: Tokenizer) {
+  /** `pooler`: of an embedding request. */
+  // biome-ignore lint/complexity/useMaxParams: called once, by the engine
+  constructor(request: EngineRequest, index: number, stream: OutputStream, tokenizer: Tokenizer, pooler?: Pooler) {
     this.request = request;
-    this.#index = index;
+    this.index = index;
     this.#stream = stream;
     this.#tokenizer = tokenizer;
+    this.#pooler = pooler;
     this.#matcher = new StopMatcher(request.params.stop, request.params.includeStopStrInOutput);
   }
 
   get hasEnded(): boolean {
-    return this.#hasEnded;
+    return this.#finishReason !== undefined;
+  }
+
+  get finishReason(): FinishReason | undefined {
+    return this.#finishReason;
   }
 
   /** The running totals of the last update; undefined before the first. */
@@ -61,8 +73,7 @@ export class RequestHandle {
    * if a stop string ends the request and the scheduler has not ended it; its result has the connector's answer.
    */
   receive(update: RequestUpdate, stopInScheduler: () => AbortedRequest | undefined): void {
-    assert(!this.#hasEnded, `request ${this.request.id} gets an update after its end`);
-    this.#stats = update.stats;
+    assert(!this.hasEnded, `request ${this.request.id} gets an update after its end`);
     const tokenIds: TokenId[] = [];
     const logprobs: TokenLogprobs[] = [];
     let text = '';
@@ -88,22 +99,34 @@ export class RequestHandle {
       const ended = update.finish ?? stopInScheduler();
       finish = { reason: 'stop', stopReason: stop, ...kvTransferParamsOf(ended) };
     }
-    this.#push({ text, tokenIds, logprobs, finish, stats: update.stats });
+    const { logprobs: promptLogprobs, hidden } = update.prompt ?? {};
+    if (hidden !== undefined) this.#pooler?.add(hidden);
+    const embedding = finish?.reason === 'length' ? this.#pooler?.vector() : undefined;
+    // A copy, because the scheduler writes the next update into the same object. A step with drafts may have tokens after the stop string, which are not part of the completion.
+    const stats = { ...update.stats, outputTokens: this.#outputTokens };
+    this.#stats = stats;
+    this.#push({ text, tokenIds, logprobs, promptLogprobs, embedding, finish, stats });
   }
 
   /** Ends the completion from outside and pushes the text kept back. `aborted` is the scheduler's answer, if any. */
   end(reason: FinishReason, aborted: AbortedRequest | undefined): void {
-    assert(!this.#hasEnded, `request ${this.request.id} ends twice`);
+    assert(!this.hasEnded, `request ${this.request.id} ends twice`);
     const last = aborted?.stats ?? this.#stats ?? emptyStats(this.request);
     this.#stats = last;
     const finish = { reason, ...kvTransferParamsOf(aborted) };
-    this.#push({ text: this.#flush().text, tokenIds: [], logprobs: [], finish, stats: last });
+    this.#push({
+      text: this.#flush().text,
+      tokenIds: [],
+      logprobs: [],
+      finish,
+      stats: last,
+    });
   }
 
   /** Ends the completion without a delta, because the stream has no reader. */
   abandon(): void {
-    assert(!this.#hasEnded, `request ${this.request.id} ends twice`);
-    this.#hasEnded = true;
+    assert(!this.hasEnded, `request ${this.request.id} ends twice`);
+    this.#finishReason = 'abort';
   }
 
   /** The characters that a token completes. A stop token is not part of the text, unless the request asks for it. */
@@ -134,13 +157,15 @@ export class RequestHandle {
     return isNamed ? { ...ended, stopReason: stopToken } : ended;
   }
 
-  #push({ text, tokenIds, logprobs, finish, stats }: DeltaParts): void {
-    if (finish !== undefined) this.#hasEnded = true;
+  #push({ text, tokenIds, logprobs, promptLogprobs, embedding, finish, stats }: DeltaParts): void {
+    if (finish !== undefined) this.#finishReason = finish.reason;
     this.#stream.push({
-      index: this.#index,
+      index: this.index,
       text,
       tokenIds,
       ...(this.request.params.logprobs === undefined ? {} : { logprobs }),
+      ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
+      ...(embedding === undefined ? {} : { embedding }),
       ...(finish === undefined ? {} : { finish }),
       stats,
     });

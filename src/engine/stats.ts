@@ -13,6 +13,8 @@ export class EngineTotals {
   #recomputedTokens = 0;
   #aborts = 0;
   #externalTokens = 0;
+  #draftedTokens = 0;
+  #acceptedTokens = 0;
 
   countStep(): void {
     this.#steps++;
@@ -29,6 +31,8 @@ export class EngineTotals {
     this.#cachedTokens += after.cachedTokens - (before?.cachedTokens ?? 0);
     this.#generatedTokens += after.outputTokens - (before?.outputTokens ?? 0);
     this.#externalTokens += (after.externalTokens ?? 0) - (before?.externalTokens ?? 0);
+    this.#draftedTokens += (after.draftedTokens ?? 0) - (before?.draftedTokens ?? 0);
+    this.#acceptedTokens += (after.acceptedTokens ?? 0) - (before?.acceptedTokens ?? 0);
     this.#computedTokens += after.computedTokens - (before?.computedTokens ?? 0);
     this.#recomputedTokens += after.recomputedTokens - (before?.recomputedTokens ?? 0);
   }
@@ -37,6 +41,7 @@ export class EngineTotals {
     return {
       running: scheduler.running,
       waiting: scheduler.waiting,
+      waitingForRemoteKv: scheduler.waitingForRemoteKv,
       blocks: scheduler.blocks,
       steps: this.#steps,
       promptTokens: this.#promptTokens,
@@ -47,6 +52,8 @@ export class EngineTotals {
       preemptions: scheduler.preemptions,
       aborts: this.#aborts,
       externalTokens: this.#externalTokens,
+      draftedTokens: this.#draftedTokens,
+      acceptedTokens: this.#acceptedTokens,
       transfers: scheduler.transfers,
     };
   }
@@ -67,4 +74,20 @@ function assertAscending(before: RequestStats, after: RequestStats): void {
     // Called for each token, so the message is made only for a failure.
     assert(false, `${name} of a request fell from ${before[name]} to ${after[name]}`);
   }
+}
+
+/**
+ * Prompt tokens that were not computed for this request: OpenAI's cached tokens. A token that a connector promised does
+ * not count if its load failed and the token was computed.
+ *
+ * `recomputedTokens` also counts tokens computed again after a preemption. If a request had both, the result may be too
+ * small.
+ */
+export function reusedTokens({
+  cachedTokens,
+  externalTokens = 0,
+  recomputedTokens,
+  failedLoads = 0,
+}: RequestStats): number {
+  return failedLoads === 0 ? cachedTokens : cachedTokens - Math.min(recomputedTokens, externalTokens);
 }

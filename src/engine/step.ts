@@ -6,11 +6,11 @@ import type { Outbox } from './outbox.ts';
 /** The components of a step. */
 export interface StepParts {
   /** Has the state of all requests and blocks, and decides what to compute. Synchronous. */
-  readonly scheduler: SchedulerInterface;
+  readonly scheduler: Pick<SchedulerInterface, 'plan' | 'apply'>;
   /** Computes tokens and transfers KV, in this process or in worker processes. Executes one plan at a time. */
-  readonly executor: Executor;
+  readonly executor: Pick<Executor, 'execute'>;
   /** Delivers new tokens to the requests. Synchronous. */
-  readonly outbox: Outbox;
+  readonly outbox: Pick<Outbox, 'put' | 'deliver'>;
   /** Any monotonic clock; loads have deadlines. */
   nowMs(): number;
 }

@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.ts';
+import { unlessAborted } from '../base/unless-aborted.ts';
 import { promptTooLong } from '../core/errors.ts';
 import type { EncodeOptions, Tokenizer } from '../tokenizer/contract.ts';
 
@@ -38,29 +39,43 @@ export class TextQueue {
     signal: AbortSignal | undefined,
     take: (tokens: Int32Array) => T,
   ): Promise<T> {
+    return this.hold(completions, signal, (stop) => this.#encode(text, options, stop), take);
+  }
+
+  /** The same for other work that a request waits for. */
+  async hold<W, T>(
+    completions: number,
+    signal: AbortSignal | undefined,
+    work: (signal: AbortSignal) => Promise<W>,
+    take: (result: W) => T,
+  ): Promise<T> {
     const controller = new AbortController();
     const onAbort = (): void => controller.abort(signal?.reason);
     if (signal?.aborted === true) onAbort();
     signal?.addEventListener('abort', onAbort, { once: true });
-    assert(completions > 0, `a text for ${completions} completions`);
+    assert(completions > 0, `a request for ${completions} completions`);
     this.#open.set(controller, completions);
     try {
-      const encode = (part: string) => this.#tokenizer.encodeInBackground(part, options, controller.signal);
-      // If the text is far too long, its beginning is enough to refuse it.
-      const likelyMax = this.#maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
-      if (text.length > likelyMax && (await encode(text.slice(0, likelyMax))).length > 2 * this.#maxModelLen) {
-        const promptTokens = `more than ${this.#maxModelLen}`;
-        throw promptTooLong({ promptTokens, maxTokens: 1, maxModelLen: this.#maxModelLen });
-      }
-      const tokens = await encode(text);
+      const result = await unlessAborted(work(controller.signal), controller.signal);
       // The signal may have been aborted after the last token. The engine has then ended its requests, or closed.
       controller.signal.throwIfAborted();
-      return take(tokens);
+      return take(result);
     } finally {
       signal?.removeEventListener('abort', onAbort);
       assert(this.#open.delete(controller), 'a text leaves the queue once');
       this.#onEnd();
     }
+  }
+
+  async #encode(text: string, options: EncodeOptions, signal: AbortSignal): Promise<Int32Array> {
+    const encode = (part: string) => this.#tokenizer.encodeInBackground(part, options, signal);
+    // If the text is far too long, its beginning is enough to refuse it.
+    const likelyMax = this.#maxModelLen * TOKEN_LENGTH_LIKELY_MAX;
+    if (text.length > likelyMax && (await encode(text.slice(0, likelyMax))).length > 2 * this.#maxModelLen) {
+      const promptTokens = `more than ${this.#maxModelLen}`;
+      throw promptTooLong({ promptTokens, maxTokens: 1, maxModelLen: this.#maxModelLen });
+    }
+    return encode(text);
   }
 
   abortAll(reason: unknown): void {

@@ -29,6 +29,16 @@ export interface DeviceOptions {
    * tiles from 64 rows) are faster. With them, the bits of a token's output depend on the other rows of the batch.
    */
   readonly exact: boolean;
+  /** Is told of the pool of threads; default: nothing. */
+  readonly barrier?: PoolWatcher | undefined;
+}
+
+/** Kvasir's barrier, which pools of threads use while they are watched. */
+export interface PoolWatcher {
+  /** Before the pool's first graph. */
+  watch(pool: RawPtr): void;
+  /** After the pool was freed. */
+  unwatch(pool: RawPtr): void;
 }
 
 /** A type of buffer for weights, and whether Node can read it as memory. */
@@ -89,7 +99,7 @@ export function openDevice(options: DeviceOptions): ComputeDevice {
   native.functionAt(cpuFunction('ggml_backend_set_n_threads'), 'void', 'backend', 'i32')(cpu, threads);
   const setUseReference = native.functionAt(cpuFunction('ggml_backend_cpu_set_use_ref'), 'void', 'backend', 'bool');
   setUseReference(cpu, options.exact);
-  const closeThreads = keepThreads(native, cpu, threads, cpuFunction);
+  const closeThreads = keepThreads(native, cpu, { ...options, threads }, cpuFunction);
   let computeThread: NativeThread | undefined;
   return {
     native,
@@ -135,16 +145,20 @@ function openBackend(native: NativeApi, { pointer, name }: ListedDevice, onFailu
 function keepThreads(
   native: NativeApi,
   backend: BackendPtr,
-  threads: number,
+  { threads, barrier }: DeviceOptions,
   cpuFunction: (name: string) => RawPtr,
 ): () => void {
-  if (threads === 1) return () => undefined;
+  if (threads === 1 && barrier === undefined) return () => undefined;
   const params = new DataView(new ArrayBuffer(threadpoolParams.byteLength));
   params.setInt32(threadpoolParams.threads, threads, true);
   const pool = native.functionAt(cpuFunction('ggml_threadpool_new'), 'raw', 'data')(params);
   assert(pool !== 0, 'ggml could not start its threads');
   native.functionAt(cpuFunction('ggml_backend_cpu_set_threadpool'), 'void', 'backend', 'raw')(backend, pool);
-  return () => native.functionAt(cpuFunction('ggml_threadpool_free'), 'void', 'raw')(pool);
+  barrier?.watch(pool);
+  return () => {
+    native.functionAt(cpuFunction('ggml_threadpool_free'), 'void', 'raw')(pool);
+    barrier?.unwatch(pool);
+  };
 }
 
 /** `struct ggml_threadpool_params`: the mask of 512 cores (all zero: any), then five fields. */

@@ -21,6 +21,11 @@ export const nativeSymbolMissing = defineError(
   'The library {library} has no function {symbol}. Run: npm install {packageName}@{version}',
   500,
 );
+export const cpusUnavailable = defineError(
+  'KVASIR_CPUS_UNAVAILABLE',
+  'The compute threads cannot be pinned to the cores {cpus}. {problem} Correct or remove --cpus.',
+  500,
+);
 export const deviceUnavailable = defineError(
   'KVASIR_DEVICE_UNAVAILABLE',
   'No {device} device was found (there are: {found}). {hint}',

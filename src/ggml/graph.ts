@@ -11,6 +11,7 @@ import {
   type SchedPtr,
   type TensorPtr,
 } from './ffi.ts';
+import type { GraphKernels } from './graph-kernels.ts';
 import type { RopeConfig } from './rope-config.ts';
 import { tensorField } from './tensor-struct.ts';
 import { F32, type GgmlType } from './types.ts';
@@ -43,8 +44,11 @@ export class GraphBuilder {
    */
   readonly #views = new Map<TensorPtr, ArrayBuffer>();
 
-  constructor(device: ComputeDevice) {
+  readonly #kernels: GraphKernels | undefined;
+
+  constructor(device: ComputeDevice, kernels?: GraphKernels) {
     this.#device = device;
+    this.#kernels = kernels;
     if (device.kind === 'cpu') this.#allocator = device.native.ggml_gallocr_new(device.mainBuffers.pointer);
   }
 
@@ -81,6 +85,18 @@ export class GraphBuilder {
   mulMatId(weights: TensorPtr, x: TensorPtr, chosen: TensorPtr): TensorPtr {
     return this.#device.native.ggml_mul_mat_id(this.#context, weights, x, chosen);
   }
+  /** The rows of x, `[n, rows]`, times a matrix: each multiplied as a single row. Routers and gates of experts are so. */
+  multiplySingleRows(matrix: TensorPtr, x: TensorPtr): TensorPtr {
+    const [n, rows] = [this.columnCountOf(x), this.rowCountOf(x)];
+    const kernels = this.#kernels;
+    const outputs = kernels?.outputsOf(matrix);
+    if (kernels !== undefined && outputs !== undefined) {
+      assert(this.#isContiguous(x), 'the sources of a kernel are contiguous');
+      return this.custom([matrix, x], outputs, rows, kernels.smallMatmul, nullPtr(), kernels);
+    }
+    const product = this.mulMat(matrix, this.reshape3d(x, n, 1, rows));
+    return this.reshape2d(product, this.columnCountOf(product), rows);
+  }
   /** Elements are repeated along dimensions in which `b` has one. */
   multiply(a: TensorPtr, b: TensorPtr): TensorPtr {
     return this.#device.native.ggml_mul(this.#context, a, b);
@@ -89,6 +105,7 @@ export class GraphBuilder {
     return this.#device.native.ggml_div(this.#context, a, b);
   }
   softMax(x: TensorPtr): TensorPtr {
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.softMax, x);
     return this.#device.native.ggml_soft_max(this.#context, x);
   }
   /** I32 `[count, rows]`: the indices of the largest elements of each row, in descending order of the elements. */
@@ -117,6 +134,7 @@ export class GraphBuilder {
   }
   /** silu(gate) * up */
   swiglu(gate: TensorPtr, up: TensorPtr): TensorPtr {
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.swiglu, gate, up);
     return this.#device.native.ggml_swiglu_split(this.#context, gate, up);
   }
   /** x * sigmoid(alpha * x) * (y + 1), where x is gate, at most `limit`, and y is up, between -limit and limit. */
@@ -140,6 +158,7 @@ export class GraphBuilder {
     return this.#device.native.ggml_l2_norm(this.#context, x, epsilon);
   }
   silu(x: TensorPtr): TensorPtr {
+    if (this.#kernels !== undefined) return this.#customLike(this.#kernels.silu, x);
     return this.#device.native.ggml_silu(this.#context, x);
   }
   sigmoid(x: TensorPtr): TensorPtr {
@@ -264,6 +283,26 @@ export class GraphBuilder {
     const { native } = this.#device;
     const count = sources.length;
     return native.ggml_custom_4d(this.#context, F32.id, ne0, ne1, 1, 1, sources, count, compute, allThreads, userdata);
+  }
+
+  /** The result of a function has the shape of its first source. Sources are contiguous. */
+  #customLike(compute: RawPtr, ...sources: readonly [TensorPtr, ...TensorPtr[]]): TensorPtr {
+    const [ne0, ne1, ne2] = [0, 1, 2].map((i) => this.#countOf(sources[0], i)) as [number, number, number];
+    assert(
+      sources.every((x) => this.#isContiguous(x)),
+      'the sources of a kernel are contiguous',
+    );
+    const flat = this.custom(sources, ne0, ne1 * ne2, compute, nullPtr(), this);
+    return ne2 === 1 ? flat : this.reshape3d(flat, ne0, ne1, ne2);
+  }
+
+  #isContiguous(x: TensorPtr): boolean {
+    const row = F32.typeSize * this.#countOf(x, 0);
+    return this.strideOf(x, 1) === row && this.strideOf(x, 2) === row * this.#countOf(x, 1);
+  }
+
+  #countOf(x: TensorPtr, dimension: number): number {
+    return Number(this.#fields.getBigInt64(this.#fieldsOf(x) + tensorField.ne + 8 * dimension, true));
   }
 
   /**

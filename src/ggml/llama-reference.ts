@@ -3,6 +3,7 @@
  * models as llama.cpp does by default: the file is mapped, and weights are repacked where that is faster.
  */
 import { assert } from '../base/assert.ts';
+import type { Pooling } from '../core/request.ts';
 import { loadBackends } from './device.ts';
 import { modelLoadFailed } from './errors.ts';
 import { type LlamaBatch, type LlamaPtr, loadNative, type ModelPtr, type NativeApi, type RawPtr } from './ffi.ts';
@@ -34,6 +35,8 @@ export interface ReferenceOptions {
   readonly repack?: boolean;
   /** Default F16, as in llama.cpp. */
   readonly kvType?: 'F32' | 'F16';
+  /** Embeddings instead of logits, with this pooling. A prompt must fit `microBatch`. */
+  readonly pooling?: Pooling;
   /** Called once, after the model is loaded and before its context is created. */
   readonly onModel?: (native: NativeApi, model: ModelPtr) => void;
 }
@@ -110,6 +113,14 @@ export class LlamaReference {
     const pointer = this.#native.llama_get_logits_ith(this.#context, row);
     assert(pointer !== 0, `row ${row} has no logits`);
     return new Float32Array(this.#native.memoryAt(pointer, this.vocabSize * 4)).slice();
+  }
+
+  /** The pooled embedding of a sequence of the last batch, not normalised. */
+  embedding(sequence = 0): Float32Array {
+    const pointer = this.#native.llama_get_embeddings_seq(this.#context, sequence);
+    assert(pointer !== 0, `sequence ${sequence} has no embedding`);
+    const length = this.#native.llama_model_n_embd(this.#model);
+    return new Float32Array(this.#native.memoryAt(pointer, length * 4)).slice();
   }
 
   /** The token with the greatest logit of a row; the first of equal logits. */
@@ -202,6 +213,7 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
     swa_full: options.keepsAllTokens ?? true,
     type_k: kvType,
     type_v: kvType,
+    ...(options.pooling === undefined ? {} : { embeddings: true, pooling_type: poolingTypes[options.pooling] }),
   });
   if (context === 0) {
     native.llama_model_free(model);
@@ -209,6 +221,9 @@ export function openReference(path: string, options: ReferenceOptions): LlamaRef
   }
   return new LlamaReference(native, model, context, options);
 }
+
+/** `enum llama_pooling_type` of llama.h. */
+const poolingTypes: Readonly<Record<Pooling, number>> = { mean: 1, cls: 2, last: 3 };
 
 const lastReason = (native: NativeApi): string => native.recentLog().at(-1) ?? 'no reason given';
 

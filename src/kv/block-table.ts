@@ -39,6 +39,11 @@ export class BlockTableBuffer implements BlockTable {
     this.#ids[index] = block;
   }
 
+  pop(): void {
+    assert(this.#length > 0, 'the table has no block');
+    this.#length--;
+  }
+
   /** The first index of the block, from index `from` on. */
   indexOf(block: BlockId, from: BlockIndex): BlockIndex | undefined {
     for (let index = from; index < this.#length; index++) if (this.#ids[index] === block) return index;

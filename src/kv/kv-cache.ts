@@ -8,7 +8,6 @@ import {
   type GroupIndex,
   groupIndex,
   NULL_BLOCK,
-  type TokenCount,
 } from '../core/ids.ts';
 import type { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
@@ -18,6 +17,7 @@ import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
 import { allocateForTokens, pushNewBlock } from './coverage.ts';
 import { createGroup } from './create-group.ts';
+import { allocateForDrafts, canDraft, keepDrafts } from './drafts.ts';
 import { invalidateBlocks, invalidPlaces, replanRequestsAwaiting } from './invalidate.ts';
 import type { KvParts } from './kv-parts.ts';
 import { KvRequest } from './kv-request.ts';
@@ -182,6 +182,12 @@ export class KvCache {
     return loads;
   }
 
+  /** See `KvRequest.computeFrom`. It never decreases once the request has blocks, because results are not asked for twice. */
+  computeFrom(request: KvRequest, position: number): void {
+    assert(!request.admitted || position >= request.computeFrom, 'a position is asked for again');
+    request.computeFrom = position;
+  }
+
   /** Whether the request needs one more token before it can sample, and waits for no other request or load. */
   isDecode(request: KvRequest): boolean {
     return request.needsOneToken() && awaitedFrom(this.parts, request) === Infinity;
@@ -189,7 +195,8 @@ export class KvCache {
 
   /**
    * Schedules the next tokens of the request in the step that is being planned, at most `budget`. Returns no spans if
-   * the request waits for another request or a load, or if the pool has no block (`request.isOutOfBlocks`).
+   * the request waits for another request or a load, or if the pool has no block (`request.isOutOfBlocks`). The next
+   * call for the request writes the same array.
    */
   scheduleTokens(request: KvRequest, budget: number): readonly Span[] {
     this.#proposedFor = undefined;
@@ -197,19 +204,17 @@ export class KvCache {
     request.hasMaskedWrites = false;
     request.isOutOfBlocks = false;
     const limit = awaitedFrom(this.parts, request);
-    let taken: Span[] | undefined;
+    const { spans, scheduled } = request;
+    scheduled.begin();
     let left = budget;
-    while (request.nextSpan < request.spans.count && left > 0) {
-      const spanEnd = request.spans.end(request.nextSpan);
-      const start = Math.max(request.spans.start(request.nextSpan), request.nextToken);
+    while (request.nextSpan < spans.count && left > 0) {
+      const spanEnd = spans.end(request.nextSpan);
+      const start = Math.max(spans.start(request.nextSpan), request.nextToken);
       const wanted = Math.min(spanEnd, start + left, limit);
       if (wanted <= start) break;
       const end = allocateForTokens(this.parts, request, start, wanted);
       if (end > start) {
-        const span = { start: start as TokenCount, end: end as TokenCount };
-        // Created with its first element: a push to an empty array reserves room for sixteen more, once per token.
-        if (taken === undefined) taken = [span];
-        else taken.push(span);
+        scheduled.push(start, end);
         this.#markScheduled(request, start, end);
         request.nextToken = end;
         if (end === spanEnd) request.nextSpan++;
@@ -222,7 +227,7 @@ export class KvCache {
       // A table has one block per index. The reserved blocks of later spans return to it when this span is computed.
       if (request.reserved.length > 0) break;
     }
-    return taken ?? noSpans;
+    return scheduled.finish();
   }
 
   /**
@@ -264,6 +269,21 @@ export class KvCache {
     if (request.kept.length > 0) releaseKept(this.parts, request);
     if (request.reserved.length > 0 && request.isBetweenSpans()) restoreReserved(this.parts, request);
     releaseSkipped(this.parts, request, request.nextPosition(), spans.at(-1)!.end);
+  }
+
+  /** See `drafts.ts`. Allocates blocks for drafts after the tokens scheduled in this step. Returns for how many. */
+  scheduleDrafts(request: KvRequest, count: number): number {
+    this.#proposedFor = undefined;
+    return canDraft(this.parts, request) ? allocateForDrafts(this.parts, request, count) : 0;
+  }
+
+  /**
+   * See `drafts.ts`. Called once for each request with drafts, after `commitTokens` or `dropTokens`: the drafts at positions
+   * [from, end) are tokens of the request now, and the others are rejected.
+   */
+  keepDrafts(request: KvRequest, from: number, end: number): void {
+    this.#proposedFor = undefined;
+    keepDrafts(this.parts, request, { from, end, onFull: (group, index) => this.#cacheIfFull(request, group, index) });
   }
 
   /** No rank has computed the scheduled tokens: the blocks are as before the step, and the request plans again. */
@@ -419,14 +439,21 @@ export class KvCache {
   }
 
   #commitBlock(request: KvRequest, group: GroupIndex, index: BlockIndex, below: number): void {
-    const { residency, spec, computing, cached } = this.parts;
+    const { residency, spec } = this.parts;
     const block = request.tables[group]!.at(index);
     if (!residency.isFilledBy(block, request.slot)) return;
     const { blockSize, kind } = spec.groups[group]!;
     const to = Math.max(below - index * blockSize, 0);
     if (kind === 'state') residency.commitState(block, to);
     else residency.commitBelow(block, to);
-    if (residency.validTokens[block] !== blockSize) return;
+    this.#cacheIfFull(request, group, index);
+  }
+
+  /** A full block has no owner any more, and other requests can find it. */
+  #cacheIfFull(request: KvRequest, group: GroupIndex, index: BlockIndex): void {
+    const { residency, spec, computing, cached } = this.parts;
+    const block = request.tables[group]!.at(index);
+    if (residency.validTokens[block] !== spec.groups[group]!.blockSize) return;
     residency.clearOwner(block, request.slot);
     if (computing.has(block)) computing.remove(block);
     if (!this.parts.enablePrefixCaching) return;
@@ -438,4 +465,3 @@ export class KvCache {
 }
 
 const nothingFound: readonly never[] = [];
-const noSpans: readonly never[] = [];

@@ -3,6 +3,7 @@ import type { BlockId } from '../core/ids.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import type { HashChain } from './block-hash.ts';
 import { BlockTableBuffer } from './block-table.ts';
+import { ScheduledSpans } from './scheduled-spans.ts';
 import { SpanList } from './span-list.ts';
 
 /**
@@ -23,9 +24,16 @@ export class KvRequest {
   readonly spans = new SpanList();
   nextSpan = 0;
   nextToken = 0;
+  /** The tokens that the step which is planned or in flight computes. */
+  readonly scheduled = new ScheduledSpans();
   /** Blocks that this request reads and another request or a transfer fills, ascending; valid before `nextAwaited`. */
   readonly awaited: AwaitedBlock[] = [];
   nextAwaited = 0;
+  /**
+   * The request computes all tokens from this position on, because it asks for their results. It takes no block with
+   * one of these tokens from the prefix cache, from another request or from a connector.
+   */
+  computeFrom = Infinity;
   /** Its spans are out of date: it has become the owner of blocks, or blocks of its own are invalid or dropped. */
   needsPlan: boolean = false;
   /** Some of the tokens scheduled last are in blocks that this request must not write. */
@@ -75,6 +83,11 @@ export class KvRequest {
   nextPosition(): number {
     if (this.nextSpan === this.spans.count) return this.tokens.length;
     return Math.max(this.spans.start(this.nextSpan), this.nextToken);
+  }
+
+  /** The full blocks whose content may come from elsewhere: those below `computeFrom`. */
+  reusableBlocks({ blockSize, count }: HashChain): number {
+    return Math.min(count, Math.floor(this.computeFrom / blockSize));
   }
 
   /** Whether the tokens scheduled so far end at the end of a span. */

@@ -40,7 +40,7 @@ export function replanRequest(
 }
 
 function setSpans(groups: readonly GroupProposal[], request: KvRequest): void {
-  planSpans(request.tokens.length, groups, request.spans);
+  planSpans(request.tokens.length, groups, request.spans, request.computeFrom);
   request.nextSpan = 0;
   request.nextToken = 0;
   request.needsPlan = false;
@@ -59,7 +59,8 @@ function findAgain(parts: KvParts, proposals: readonly GroupProposal[], request:
     }
     const chain = request.chains[group]!;
     chain.extend(request.tokens);
-    for (let index = blockIndex(0); index < Math.min(proposal.indexCount, chain.count); index++) {
+    const count = Math.min(proposal.indexCount, request.reusableBlocks(chain));
+    for (let index = blockIndex(0); index < count; index++) {
       if (proposal.validTokens[index] === proposal.blockSize) continue;
       const block = parts.cached.find(group, chain.words, index);
       if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);

@@ -2,7 +2,8 @@ import { blockIndexOf } from '../core/ids.ts';
 import type { GroupValidity } from './planner.ts';
 
 /**
- * The naive reference of the planner: the definition over single tokens. The set has the last token, and every token
+ * The naive reference of the planner: the definition over single tokens. The set has the last token, all tokens from
+ * `computeFrom` on, and every token
  * that a token of the set needs and that is not valid. A token needs only earlier tokens, so one pass from right to
  * left is enough. O(tokens^2).
  *
@@ -13,9 +14,10 @@ export function planTokensNaively(
   tokenCount: number,
   groups: readonly GroupValidity[],
   computed: Uint8Array = new Uint8Array(tokenCount),
+  computeFrom = Infinity,
 ): Uint8Array {
   computed.fill(0);
-  computed[tokenCount - 1] = 1;
+  computed.fill(1, Math.min(tokenCount - 1, computeFrom), tokenCount);
   const lacking = lackingTokens(tokenCount, groups);
   for (let token = tokenCount - 1; token > 0; token--) {
     if (computed[token] === 0) continue;

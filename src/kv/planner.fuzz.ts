@@ -23,8 +23,9 @@ describe('planner', () => {
       const prng = new Prng(seed);
       const tokenCount = prng.between(1, seed % 64 === 0 ? tokensMax : seed % 4 === 0 ? 32 : 12);
       const groups = buffers.slice(0, 1 + (seed % 3)).map((validTokens) => randomGroup(prng, tokenCount, validTokens));
-      planSpans(tokenCount, groups, spans);
-      planTokensNaively(tokenCount, groups, expected);
+      const computeFrom = prng.chance(0.8) ? Infinity : prng.between(0, tokenCount);
+      planSpans(tokenCount, groups, spans, computeFrom);
+      planTokensNaively(tokenCount, groups, expected, computeFrom);
       if (!areSame(spans, expected, tokenCount)) throw new Error(report(seed, tokenCount, groups, spans, expected));
       holes += spans.count - 1;
     }

@@ -6,7 +6,7 @@ import type { SpanList } from './span-list.ts';
  * The same question arises after a prefix hit, an external hit, a failed load, a preemption and a crash. Given the
  * valid KV of each group, which tokens must be computed for the logits of the last token?
  *
- * The answer C contains the last token. For each token p in C, it contains every token whose KV or state p needs and
+ * The answer C contains the last token, and all tokens from `computeFrom` on. For each token p in C, it contains every token whose KV or state p needs and
  * that is not valid. C is the smallest such set. What p needs:
  *   full     KV of every q < p
  *   window   KV of every q in [p - window + 1, p - 1]
@@ -35,10 +35,15 @@ export interface GroupValidity {
  *   valid KV     ######....####..##........      . = not valid
  *   C            ......^^^^....^^..^^^^^^^^      full attention: exactly the holes and the last token
  */
-export function planSpans(tokenCount: number, groups: readonly GroupValidity[], spans: SpanList): void {
+export function planSpans(
+  tokenCount: number,
+  groups: readonly GroupValidity[],
+  spans: SpanList,
+  computeFrom = Infinity,
+): void {
   assert(tokenCount > 0, 'a request without tokens cannot be planned');
   spans.clear();
-  let low = tokenCount - 1;
+  let low = Math.min(tokenCount - 1, computeFrom);
   let end = tokenCount;
   if (candidates.length < groups.length) candidates = new Int32Array(groups.length);
   candidates.fill(low);

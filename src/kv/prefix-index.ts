@@ -40,6 +40,12 @@ export class PrefixIndex {
     return this.#groups[block] !== ABSENT;
   }
 
+  /** The group of the block's key; undefined if the block is not in the index. */
+  groupOf(block: BlockId): GroupIndex | undefined {
+    const group = this.#groups[block]!;
+    return group === ABSENT ? undefined : (group as GroupIndex);
+  }
+
   /** The block with this key that was inserted first, or NULL_BLOCK. */
   find(group: GroupIndex, words: Uint32Array, index: BlockIndex): BlockId {
     if (this.#size === 0) return NULL_BLOCK;

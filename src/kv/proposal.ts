@@ -36,7 +36,7 @@ export class Proposal {
     }
     for (let i = 0; i < found.length; i++) this.groups[found[i]!.group]!.setExternal(found[i]!.index);
     if (this.#isSelective || found.length > 0) {
-      planSpans(request.tokens.length, this.groups, this.#spans);
+      planSpans(request.tokens.length, this.groups, this.#spans, request.computeFrom);
       if (found.length > 0) for (const group of this.groups) chooseLoads(group, this.#spans);
       for (let group = groupIndex(0); group < groups.length; group++)
         groups[group]!.dropUnneeded(this.groups[group]!, this.#spans);
@@ -53,7 +53,7 @@ export class Proposal {
 
   /** The tokens that would be computed, and the blocks that would be loaded. Called after `build`. */
   preview(request: KvRequest): { spans: Span[]; loads: BlockPlace[] } {
-    planSpans(request.tokens.length, this.groups, this.#spans);
+    planSpans(request.tokens.length, this.groups, this.#spans, request.computeFrom);
     const loads: BlockPlace[] = [];
     for (let group = groupIndex(0); group < this.groups.length; group++) {
       const { external, indexCount } = this.groups[group]!;
@@ -83,7 +83,8 @@ export class Proposal {
       const proposal = this.groups[group]!;
       proposal.reset(Math.ceil(request.tokens.length / proposal.blockSize));
       this.#lookUp(request, group, proposal);
-      for (let index = blockIndex(0); index < request.chains[group]!.count; index++)
+      const count = request.reusableBlocks(request.chains[group]!);
+      for (let index = blockIndex(0); index < count; index++)
         if (proposal.blocks[index] === NULL_BLOCK) places.push({ group, index });
     }
     return places;
@@ -94,7 +95,8 @@ export class Proposal {
     const { cached, computing } = this.#parts;
     const chain = request.chains[group]!;
     chain.extend(request.tokens);
-    for (let index = blockIndex(0); index < chain.count; index++) {
+    const count = request.reusableBlocks(chain);
+    for (let index = blockIndex(0); index < count; index++) {
       let block = cached.find(group, chain.words, index);
       if (block === NULL_BLOCK) block = computing.find(group, chain.words, index);
       if (block !== NULL_BLOCK) proposal.set(index, block, proposal.blockSize);

@@ -106,6 +106,13 @@ export class Residency {
     else this.validTokens[block] = this.scheduledTokens[block]!;
   }
 
+  /** The first `tokens` tokens are valid: drafts were accepted whose KV the step has written. */
+  extend(block: BlockId, tokens: number): void {
+    if (this.scheduledTokens[block] !== this.validTokens[block]) fail(block, 'has scheduled tokens');
+    this.validTokens[block] = tokens;
+    this.scheduledTokens[block] = tokens;
+  }
+
   /** The scheduled tokens were not computed, so the block is as before the step. */
   notComputed(block: BlockId): void {
     this.scheduledTokens[block] = this.validTokens[block]!;

@@ -25,7 +25,7 @@ export function uncomputedBlocks({ groups, spec, residency }: KvParts, request: 
   for (let group = groupIndex(0); group < groups.length; group++) {
     const table = request.tables[group]!;
     const { blockSize } = spec.groups[group]!;
-    const count = Math.min(table.length, request.chains[group]!.count);
+    const count = Math.min(table.length, request.reusableBlocks(request.chains[group]!));
     for (let index = blockIndex(0); index < count; index++) {
       const block = table.at(index);
       // The checkpoint at the end of a block may be nearer than the running state in it.

@@ -16,7 +16,8 @@ export function takeDuplicates(parts: KvParts, proposal: GroupProposal, request:
   const chain = request.chains[group]!;
   const table = request.tables[group]!;
   chain.extend(request.tokens);
-  for (let index = blockIndex(0); index < Math.min(table.length, chain.count); index++) {
+  const count = Math.min(table.length, request.reusableBlocks(chain));
+  for (let index = blockIndex(0); index < count; index++) {
     const block = table.at(index);
     if (block !== NULL_BLOCK && !residency.isFilledBy(block, request.slot)) continue;
     const found: BlockId = cached.find(group, chain.words, index);

@@ -16,7 +16,7 @@ export function verifyPlans(parts: KvParts): void {
   for (const request of parts.requests) {
     if (request === undefined || !request.admitted || request.needsPlan) continue;
     readTables(parts, groups, request);
-    planSpans(request.tokens.length, groups, wanted);
+    planSpans(request.tokens.length, groups, wanted, request.computeFrom);
     if (request.hasLeft(wanted)) continue;
     const [rest, right] = [JSON.stringify(request.rest()), JSON.stringify(wanted.toArray())];
     assert(false, `I3: a request has ${rest} left to compute, but the planner returns ${right}`);

@@ -1,13 +1,13 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync } from 'node:fs';
 import { readFile, rm } from 'node:fs/promises';
 import { availableParallelism, cpus } from 'node:os';
-import { basename, dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
-import { assert } from '../base/assert.ts';
 import { defaultCacheFolder } from '../base/cache-folder.ts';
+import { CompileFailure } from './compile-failure.ts';
+import { demandedCpuFlags } from './cpu-features.ts';
+import type { CpuLevelName } from './cpu-level.ts';
 import {
   findLibrary,
   keepLibrary,
@@ -16,21 +16,11 @@ import {
   removeWorkFolder,
   sealedPath,
 } from './kernel-cache.ts';
+import { compilerArgumentsOf, type NativeSource, sourceDigestOf } from './native-source.ts';
+import { findPrebuilt } from './prebuilt.ts';
 
-/**
- * C that is compiled when a model is loaded, for this machine's CPU and for the shapes of the model. Installing the
- * package compiles nothing.
- */
-export interface NativeSource {
-  /** The translation unit, by its path below `src`. */
-  readonly file: string;
-  /**
-   * All files that the unit includes, by their paths below `src`: a change of one of them compiles the unit again.
-   * `#include` lines have no folder.
-   */
-  readonly headers: readonly string[];
-  readonly definitions: Readonly<Record<string, number>>;
-}
+export { CompileFailure } from './compile-failure.ts';
+export type { NativeSource } from './native-source.ts';
 
 export interface CompileOptions {
   /** A command, which may have arguments; default: the environment's `CC`, else `cc`. */
@@ -49,24 +39,12 @@ export interface Compiled {
   readonly key: string;
   /** The content of the library. */
   readonly library: Uint8Array;
-  /** Whether the library was in the cache. */
+  /** Whether the library was in the cache or in the package. */
   readonly wasCached: boolean;
+  /** Of a library of the package: for which CPUs it is. */
+  readonly level?: CpuLevelName;
   /** Of the source, its definitions and the flags. They decide the bits that the library computes on a given CPU. */
   readonly sourceDigest: string;
-}
-
-/**
- * The reason why there is no library; the caller works without it. `isAvoidable`: this machine could have the library,
- * so an operator should know. A machine without a compiler, a CPU without the instructions or a model with other shapes
- * could not.
- */
-export class CompileFailure extends Error {
-  readonly isAvoidable: boolean;
-
-  constructor(message: string, { isAvoidable = false }: { readonly isAvoidable?: boolean } = {}) {
-    super(message);
-    this.isAvoidable = isAvoidable;
-  }
 }
 
 /**
@@ -81,20 +59,12 @@ export function doWithout(error: unknown, what: string, instead: string, { event
 
 const run = promisify(execFile);
 
-// Without -ffast-math and with contraction off, only the source decides which operations are done in which order.
-const flags = ['-O3', '-ffp-contract=off', '-std=gnu11', '-shared', '-fPIC'];
 /** Compilers have different flags for "this CPU" on ARM. On x86 they accept `-mcpu=native`, but as any x86 CPU. */
 const ownCpuFlags = process.arch === 'x64' ? ['-march=native'] : ['-march=native', '-mcpu=native'];
 
 /**
- * `KVASIR_CPU_FLAGS=-march=haswell` compiles for another CPU. Tests and benches use it to run the forms of kernels that
- * other CPUs have. Usually undefined.
- */
-export const demandedCpuFlags = (): string | undefined => process.env.KVASIR_CPU_FLAGS?.trim() || undefined;
-
-/**
- * Finds the library of a source in the cache, or compiles it, and calls `take` to load it. A cached library that cannot
- * be loaded is compiled again.
+ * Finds the library of a source in the package or in the cache, or compiles it, and calls `take` to load it. A cached
+ * library that cannot be loaded is compiled again.
  * Throws `CompileFailure`.
  */
 export async function openNative<T>(
@@ -102,6 +72,14 @@ export async function openNative<T>(
   options: CompileOptions,
   take: (compiled: Compiled) => T,
 ): Promise<T> {
+  const prebuilt = await findShipped(source, options);
+  if (prebuilt !== undefined) {
+    try {
+      return takeSealed(prebuilt, take);
+    } catch (error) {
+      options.event?.(`${unloadable(prebuilt, error).message}. It is compiled on this machine instead.`);
+    }
+  }
   const found = await compileNative(source, options);
   try {
     return takeSealed(found, take);
@@ -115,6 +93,16 @@ export async function openNative<T>(
   } catch (error) {
     throw unloadable(again, error);
   }
+}
+
+/** A library of the package, unless the user or the caller names a compiler or its flags for the CPU. */
+async function findShipped(source: NativeSource, options: CompileOptions): Promise<Compiled | undefined> {
+  const isOwnChoice = options.compiler !== undefined || options.cpuFlags !== undefined;
+  if (isOwnChoice || process.env.CC || demandedCpuFlags() !== undefined) return undefined;
+  const search = await findPrebuilt(source);
+  if (search.found !== undefined) return { ...search.found, wasCached: true };
+  if (search.isCorrupt === true) options.event?.(`${search.reason}. The kernel is compiled on this machine instead.`);
+  return undefined;
 }
 
 /** Loads from a copy in memory that cannot change if the system allows it, else from the file. */
@@ -171,9 +159,7 @@ interface CompileJob {
 
 async function jobOf(source: NativeSource, options: CompileOptions): Promise<CompileJob> {
   const [compiler = 'cc', ...compilerArguments] = (options.compiler ?? (process.env.CC || 'cc')).trim().split(/\s+/);
-  const root = sourceRoot(source.file);
-  const definitions = Object.entries(source.definitions).map(([name, value]) => `-D${name}=${value}`);
-  const sourceDigest = await digestOf(root, source, [...flags, ...definitions]);
+  const sourceDigest = await sourceDigestOf(source);
   const version = await compilerVersion(compiler, compilerArguments);
   const demanded = options.cpuFlags ?? demandedCpuFlags();
   const hash = createHash('sha256');
@@ -184,29 +170,12 @@ async function jobOf(source: NativeSource, options: CompileOptions): Promise<Com
     compiler,
     compilerArguments,
     cpuFlags: demanded === undefined ? ownCpuFlags : [demanded],
-    rest: [...flags, ...definitions, ...includeFolders(root, source), join(root, source.file), '-lm'],
+    rest: [...compilerArgumentsOf(source), '-lm'],
     key: `${basename(source.file, '.c')}-${hash.digest('hex').slice(0, 32)}`,
     sourceDigest,
     cacheFolder: options.cacheFolder ?? defaultCacheFolder(),
     event: options.event,
   };
-}
-
-/** Of the contents of the source and its headers, and of the arguments of the compiler. */
-async function digestOf(root: string, { file, headers }: NativeSource, compilerArguments: readonly string[]) {
-  const names = new Set(headers.map((header) => basename(header)));
-  const digest = createHash('sha256');
-  for (const part of [file, ...headers]) {
-    const content = await readFile(join(root, part), 'utf8').catch((error: Error) => {
-      throw new CompileFailure(`${part} cannot be read: ${error.message}`, { isAvoidable: true });
-    });
-    for (const [, included = ''] of content.matchAll(/^#include "(.+)"/gm)) {
-      assert(names.has(included), `${part} includes ${included}, which the headers of ${file} lack`);
-    }
-    digest.update(content).update('\0');
-  }
-  for (const part of compilerArguments) digest.update(part).update('\0');
-  return digest.digest('hex');
 }
 
 async function findOrCompile(job: CompileJob): Promise<Compiled & { readonly isCacheable: boolean }> {
@@ -304,18 +273,6 @@ async function cpuIdentity(): Promise<string> {
   const features = /^(?:flags|Features)\s*:.*$/m.exec(details)?.[0] ?? '';
   return `${process.platform} ${process.arch} ${model} ${features}`;
 }
-
-/** The folder `src`. C is not built into `dist`, so the build reads it from `src` too. */
-function sourceRoot(file: string): string {
-  const roots = ['../', '../../../src/'].map((path) => fileURLToPath(new URL(path, import.meta.url)));
-  const found = roots.find((root) => existsSync(join(root, file)));
-  if (found === undefined) throw new CompileFailure(`${file} is not in the package`, { isAvoidable: true });
-  return found;
-}
-
-/** Not part of the digest: KV stays valid if a source moves to another folder. */
-const includeFolders = (root: string, { headers }: NativeSource): string[] =>
-  [...new Set(headers.map((header) => dirname(header)))].map((folder) => `-I${join(root, folder)}`);
 
 /** The first line with an error, else the first line with text. */
 function reasonOf(error: unknown): string {

@@ -1,7 +1,7 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { assert } from '../base/assert.ts';
 import type { NativeApi } from '../ggml/ffi.ts';
-import { CompileFailure, type CompileOptions, doWithout, openNative } from './compiler.ts';
+import { CompileFailure, type CompileOptions, doWithout, type NativeSource, openNative } from './compiler.ts';
 
 /** The kernels of `crc32.c`. */
 export interface NativeCrc32 {
@@ -11,14 +11,15 @@ export interface NativeCrc32 {
   readonly library: string;
 }
 
+export const crc32Source: NativeSource = { file: 'native/crc32.c', headers: [], definitions: {} };
+
 /**
  * zlib's CRC32, several times as fast as Node's. Undefined without a compiler, or if the CPU lacks carry-less
  * multiplication.
  */
 export async function openCrc32(native: NativeApi, options: CompileOptions = {}): Promise<NativeCrc32 | undefined> {
   try {
-    const source = { file: 'native/crc32.c', headers: [], definitions: {} };
-    const { compiled, compiledCopy, library } = await openNative(source, options, ({ path }) => ({
+    const { compiled, compiledCopy, library } = await openNative(crc32Source, options, ({ path }) => ({
       compiled: native.functionIn(path, 'kvasir_crc32', 'i64', 'data', 'i64'),
       compiledCopy: native.functionIn(path, 'kvasir_crc32_copy', 'i64', 'data', 'data', 'i64'),
       library: path,

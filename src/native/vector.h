@@ -18,6 +18,12 @@
 #endif
 #endif
 
+#if LANES > 4 || defined(__aarch64__)
+#define IS_FUSED 1 /* whether `fma_` rounds once */
+#else
+#define IS_FUSED 0
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
@@ -203,6 +209,16 @@ INLINE float sum_lanes(vec v) {
   store(x, v);
   UNROLL for (int h = LANES / 2; h > 0; h /= 2) for (int i = 0; i < h; i++) x[i] += x[i + h];
   return x[0];
+}
+
+/*
+ * Sums have one order on all CPUs: that of a vector of WIDTH lanes. Where vectors are shorter, PARTS of them are one wide
+ * vector, and vector i of a row is part i % PARTS. The function adds parts to part 0, parts PARTS/2 apart first.
+ */
+#define WIDTH 16
+#define PARTS (WIDTH / LANES)
+INLINE void add_parts(vec *x, int stride) {
+  UNROLL for (int h = PARTS / 2; h > 0; h /= 2) UNROLL for (int p = 0; p < h; p++) x[p * stride] += x[(p + h) * stride];
 }
 
 INLINE float max_lanes(vec v) {

@@ -13,8 +13,12 @@ export interface BatchSequence {
   readonly rowCount: number;
   /** Tokens of KV that the last row sees: its position + 1. */
   readonly kvLength: number;
-  /** Index in `outputRows` if the sequence is sampled; the sampled row is always its last. */
+  /** Index in `outputRows` if the sequence is sampled. The sampled row is the last, or the first of `outputCount`. */
   readonly outputIndex: number | undefined;
+  /** Rows after which tokens are sampled: with drafts, also the row of each draft. They are the last of the sequence. */
+  readonly outputCount: number;
+  /** The index in `promptRows` of the first row of `plan.prompt`; the others follow. */
+  readonly promptIndex: number | undefined;
 }
 
 /**
@@ -34,6 +38,8 @@ export interface Batch {
   /** The sampled rows, padded by repeating the last one. */
   readonly outputRows: Int32Array;
   readonly outputPositions: Int32Array;
+  /** The rows of `SequencePlan.prompt`, not padded. */
+  readonly promptRows: Int32Array;
 }
 
 /** The pool, and the groups that share it. */
@@ -51,6 +57,7 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
   const slots = groups.map(({ kind }) => new Int32Array(kind === 'state' ? 0 : paddedRowCount));
   const segments = groups.map((): StateSegment[] => []);
   const outputs: number[] = [];
+  const promptRows: number[] = [];
   const sequences: BatchSequence[] = [];
   let row = 0;
   for (const sequence of plan.sequences) {
@@ -58,18 +65,25 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
     for (const [group, { kind, blockSize }] of groups.entries())
       if (kind === 'state') addSegments(segments[group]!, sequence, { group, blockSize, firstRow });
     for (const span of sequence.spans) {
-      tokens.set(sequence.tokens.view(span.start, span.end), row);
+      setTokens(tokens, row, sequence, span);
       for (const [group, ofGroup] of slots.entries())
         if (ofGroup.length > 0) fillSlots(ofGroup, row, sequence, span, group, memory);
       for (let position: number = span.start; position < span.end; position++, row++) positions[row] = position;
     }
     assert(row > firstRow, 'a sequence has rows');
+    const promptIndex = sequence.prompt === undefined ? undefined : promptRows.length;
+    if (sequence.prompt !== undefined) addPromptRows(promptRows, sequence.prompt, sequence.spans.at(-1)!, row);
+    const outputIndex = outputs.length;
+    const outputCount = sequence.sample === undefined ? 0 : 1 + (sequence.drafts?.tokens.length ?? 0);
+    for (let output = row - outputCount; output < row; output++) outputs.push(output);
     sequences.push({
       plan: sequence,
       firstRow,
       rowCount: row - firstRow,
       kvLength: (positions[row - 1] ?? 0) + 1,
-      outputIndex: sequence.sample === undefined ? undefined : outputs.push(row - 1) - 1,
+      outputIndex: outputCount === 0 ? undefined : outputIndex,
+      outputCount,
+      promptIndex,
     });
   }
   assert(row === rowCount, 'the spans add up to the batch');
@@ -89,7 +103,17 @@ export function layOutBatch(plan: StepPlan, { memory, groups }: BatchMemory, rul
     outputCount: outputs.length,
     outputRows,
     outputPositions: outputRows.map((index) => positions[index] ?? 0),
+    promptRows: Int32Array.from(promptRows),
   };
+}
+
+/** Writes the tokens of a span; after the request's own tokens come the drafts. */
+function setTokens(rows: Int32Array, row: number, { tokens, drafts }: SequencePlan, { start, end }: Span): void {
+  const own = drafts === undefined ? end : tokens.length;
+  rows.set(tokens.view(start, own), row);
+  if (drafts === undefined) return;
+  assert(end - own === drafts.tokens.length, 'the span ends after the drafts');
+  rows.set(drafts.tokens, row + own - start);
 }
 
 /** Writes the rows of the pool to which the KV of a span's tokens goes in one KV group. */
@@ -109,6 +133,12 @@ function fillSlots(
   for (let position: number = start, row = firstRow; position < end; position++, row++) {
     slots[row] = memory.slotOf(blockAt(table, blockIndexOf(position, blockSize)), position % blockSize);
   }
+}
+
+/** `endRow`: the row after the last span. */
+function addPromptRows(rows: number[], { start, end }: Span, span: Span, endRow: number): void {
+  assert(span.start <= start && start < end && end <= span.end, 'the rows of a prompt are in the last span');
+  for (let position: number = start; position < end; position++) rows.push(endRow - (span.end - position));
 }
 
 function padOutputs(rows: readonly number[], rule: RowRule): Int32Array {

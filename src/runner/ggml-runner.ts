@@ -1,4 +1,4 @@
-import { assert } from '../base/assert.ts';
+import { assert, assertDefined } from '../base/assert.ts';
 import type { BlockMemory } from '../core/block-memory.ts';
 import { blockCount, type TokenCount } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
@@ -13,7 +13,8 @@ import { GraphBuilder } from '../ggml/graph.ts';
 import type { ModelConfig } from '../ggml/model-config.ts';
 import { isDigestOf, type ModelDigest } from '../ggml/model-digest.ts';
 import { F16 } from '../ggml/types.ts';
-import { buildDecoder, type DecoderGraph, type DecoderParts } from './arch/decoder.ts';
+import { openPoolWatcher } from '../native/pool-watcher.ts';
+import { buildDecoder, type DecoderGraph, type DecoderParts, logitsOf } from './arch/decoder.ts';
 import { type AttentionChoice, type AttentionOption, chooseAttention } from './attention/attention-choice.ts';
 import { attentionLayers } from './attention-layers.ts';
 import { type Batch, layOutBatch } from './batch.ts';
@@ -32,9 +33,13 @@ import { stateElements } from './mixer/mixers.ts';
 import { ggmlMixers, type MixerChoice, openMixers } from './mixer/open-mixers.ts';
 import { modelFingerprint } from './model-fingerprint.ts';
 import { numericsIdentity } from './numerics-identity.ts';
+import { openRowOperations, type RowOperations } from './operations/row-operations.ts';
+import { hasOnlyOwnMatmuls } from './own-matmuls.ts';
 import { BatchSampler, type BestOfRow, type LogitsObserver } from './sampling/batch-sampler.ts';
 import { BestTokens } from './sampling/best-tokens.ts';
+import { HeadRows } from './sampling/head-rows.ts';
 import { type NativeLogitsPasses, openLogitsPasses } from './sampling/logits-passes.ts';
+import { promptResults } from './sampling/prompt-results.ts';
 import { StateTables } from './states/layer-states.ts';
 import { clearUnusedPlaces, type UsedGroup } from './unused-places.ts';
 import type { PlacedMatrix } from './weight-store.ts';
@@ -47,6 +52,8 @@ export interface GgmlRunnerOptions {
   readonly stage?: PipelineStage;
   readonly device: DeviceChoice;
   readonly threads: number;
+  /** The cores of the compute threads (Linux only); default: all that the process may use. */
+  readonly cpus?: readonly number[] | undefined;
   /** `exact`: a token's KV and logits have the same bits in any batch (CPU only). */
   readonly numerics: 'exact' | 'fast';
   readonly blockSize: TokenCount;
@@ -96,6 +103,7 @@ interface RunnerParts {
     readonly tiles: TiledMatmul | undefined;
     readonly weightedSum: WeightedSum | undefined;
     readonly passes: NativeLogitsPasses | undefined;
+    readonly operations: RowOperations | undefined;
   };
   readonly attention: AttentionChoice;
   /** Of a model with states. */
@@ -120,6 +128,8 @@ export class GgmlRunner implements Runner {
   readonly #usedGroups: readonly UsedGroup[];
   /** Only the last stage has one. */
   readonly #sampler: BatchSampler | undefined;
+  /** For requests that ask for logprobs of their prompts; made for the first of them. */
+  #headRows: HeadRows | undefined;
   #decoder: DecoderGraph | undefined;
   #running: Promise<StageResult> | undefined;
   #isClosed: boolean = false;
@@ -129,7 +139,8 @@ export class GgmlRunner implements Runner {
     const { config, file } = options;
     const isExact = options.numerics === 'exact';
     const compile = { event: options.onEvent };
-    const device = openDevice({ device: options.device, threads: options.threads, exact: isExact });
+    const barrier = await openPoolWatcher(options, compile);
+    const device = openDevice({ device: options.device, threads: options.threads, exact: isExact, barrier });
     let weights: ModelWeights | undefined;
     try {
       // The thread starts while the weights are read.
@@ -173,6 +184,8 @@ export class GgmlRunner implements Runner {
       }
       if (isExact && device.kind === 'cpu') await checkExactExperts(device, file, otherExperts);
       const mixers = await mixersOf(device, options);
+      const passes = await openLogitsPasses(device.native, compile);
+      const operations = options.matmulKernels === false ? undefined : await openRowOperations(device, compile);
       // Different kernels compute KV with different bits, so a recomputed block would not equal the lost block.
       // Machines that share a store may have different CPUs and kernels.
       const numerics = await numericsIdentity(device, {
@@ -180,6 +193,12 @@ export class GgmlRunner implements Runner {
         repack: options.repack ?? true,
         attention: attention.identity,
         tiles: tiles?.identity ?? '',
+        operations: operations?.sourceDigest ?? '',
+        isSameOnAllCpus:
+          operations?.isFused === true &&
+          attention.kind === 'native' &&
+          mixers?.identity !== 'ggml' &&
+          hasOnlyOwnMatmuls(file.tensors.values(), (tensor) => tiles?.fits(tensor) === true),
         ...(mixers === undefined ? {} : { mixers: mixers.identity }),
       });
       const digest = await digestOf(options);
@@ -189,14 +208,13 @@ export class GgmlRunner implements Runner {
         kvType,
         groups: layerGroups(config, blockOptionsOf(options)),
       });
-      const passes = await openLogitsPasses(device.native, compile);
       const hasOwnSum = config.experts !== undefined && options.matmulKernels !== false;
       const weightedSum = hasOwnSum ? await openWeightedSum(device, compile) : undefined;
       await thread;
       return new GgmlRunner(options, {
         device,
         weights,
-        kernels: { ...kernels, tiles, weightedSum, passes },
+        kernels: { ...kernels, tiles, weightedSum, passes, operations },
         attention,
         mixers: mixers?.mixers,
         fingerprint,
@@ -223,7 +241,7 @@ export class GgmlRunner implements Runner {
     this.#device = device;
     this.#weights = weights;
     this.#rowRule = kernels.rule;
-    this.#graph = new GraphBuilder(device);
+    this.#graph = new GraphBuilder(device, kernels.operations);
     const { passes } = kernels;
     let memory: KvMemory | undefined;
     try {
@@ -289,6 +307,7 @@ export class GgmlRunner implements Runner {
     this.#isClosed = true;
     await this.#running?.catch(() => undefined);
     this.#graph.close();
+    this.#headRows?.close();
     this.memory.close();
     this.#weights.close();
     this.#device.close();
@@ -303,7 +322,7 @@ export class GgmlRunner implements Runner {
     const prepared = performance.now();
     await this.#graph.compute();
     const computed = performance.now();
-    const result = this.#resultOf(plan, batch, decoder);
+    const result = await this.#resultOf(plan, batch, decoder);
     this.timings.steps++;
     this.timings.prepareMs += prepared - started;
     this.timings.computeMs += computed - prepared;
@@ -324,17 +343,36 @@ export class GgmlRunner implements Runner {
     return decoder;
   }
 
-  #resultOf({ stepId }: StepPlan, batch: Batch, { result, best }: DecoderGraph): StageResult {
+  async #resultOf({ stepId }: StepPlan, batch: Batch, decoder: DecoderGraph): Promise<StageResult> {
+    const { result, best, promptHidden } = decoder;
     const nothing = batch.sequences.map(() => undefined);
-    if (result === undefined) return { stepId, sampled: nothing };
     if (this.#sampler === undefined) {
+      assert(result !== undefined, 'a stage before the last has hidden states');
       const rows = this.#read(result, batch.rowCount * this.#parts.config.embeddingLength);
       // The next step writes the graph's memory again, possibly before the next stage has read it.
       return { stepId, sampled: nothing, hidden: this.#device.kind === 'cpu' ? rows.slice() : rows };
     }
-    const logits = this.#read(result, batch.outputCount * this.vocabSize);
-    const { sampled, failures } = this.#sampler.sample(batch, logits, this.#bestIn(best));
-    return { stepId, sampled, ...(failures.length === 0 ? {} : { failures }) };
+    const samples =
+      result === undefined
+        ? { sampled: nothing, failures: [] }
+        : this.#sampler.sample(batch, this.#read(result, batch.outputCount * this.vocabSize), this.#bestIn(best));
+    const prompts =
+      promptHidden === undefined ? undefined : await this.#promptResults(this.#sampler, batch, promptHidden);
+    const failures = [...samples.failures, ...(prompts?.failures ?? [])];
+    return {
+      stepId,
+      sampled: samples.sampled,
+      ...(failures.length === 0 ? {} : { failures }),
+      ...(prompts === undefined ? {} : { prompts: prompts.prompts }),
+    };
+  }
+
+  #promptResults({ sampler }: BatchSampler, batch: Batch, promptHidden: TensorPtr) {
+    const { config, weights, kernels } = this.#parts;
+    const { output } = assertDefined(weights.head, 'the last stage has the output head');
+    this.#headRows ??= new HeadRows({ device: this.#device, config, output, kernels, rule: this.#rowRule, logitsOf });
+    const hidden = this.#read(promptHidden, batch.promptRows.length * config.embeddingLength);
+    return promptResults(batch, hidden, { head: this.#headRows, sampler });
   }
 
   /** The best token of each row, if the graph has computed it. */

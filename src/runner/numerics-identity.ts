@@ -2,6 +2,7 @@ import { backendFeatures } from '../ggml/backend-features.ts';
 import type { ComputeDevice } from '../ggml/device.ts';
 import type { NativeApi } from '../ggml/ffi.ts';
 import { cpuFeatures } from '../native/cpu-features.ts';
+import { isComparedBuild } from './compared-builds.ts';
 
 export interface NumericsSettings {
   readonly isExact: boolean;
@@ -10,15 +11,22 @@ export interface NumericsSettings {
   /** `AttentionChoice.identity` and `TiledMatmul.identity`: Kvasir's kernels, with the digests of their sources. */
   readonly attention: string;
   readonly tiles: string;
+  /** Of `RowOperations`; empty without. */
+  readonly operations: string;
   /** `MixerChoice.identity`, if the model has states. */
   readonly mixers?: string;
+  /**
+   * Whether only operations are left to ggml that have the same bits in all compared builds for CPUs with AVX2
+   * (`hasOnlyOwnMatmuls`), and the kernels are compiled for a CPU that fuses multiply-adds.
+   */
+  readonly isSameOnAllCpus: boolean;
 }
 
 /**
  * All that decides the bits of KV, besides the model's file. Two engines with equal texts compute equal bits.
  *
- * Exact numerics: ggml's version, the instructions of this CPU, those for which ggml's kernels were built, the C
- * library (rope uses its sines and powers), and Kvasir's kernels. Threads, sizes of batches and the kernel for single
+ * Exact numerics: ggml's version, the C library (rope uses its sines and powers), and Kvasir's kernels. If ggml computes
+ * operations whose bits depend on the build: the instructions of this CPU, and those for which ggml's kernels were built. Threads, sizes of batches and the kernel for single
  * rows do not change bits, and sampling does not change KV. A test at each start compares the kernel for single rows
  * with ggml's. Fast numerics promise no bits, so all machines with one version of ggml share KV.
  */
@@ -26,16 +34,19 @@ export async function numericsIdentity(device: ComputeDevice, settings: Numerics
   const { native } = device;
   const ggml = `ggml ${native.ggml_version()} ${native.ggml_commit()}`;
   if (!settings.isExact) return `fast, ${ggml}`;
+  const features = backendFeatures(device);
   const parts = [
     'exact',
     ggml,
     device.kind === 'cpu' ? 'CPU' : device.description,
-    await cpuFeatures(),
-    backendFeatures(device),
+    ...(settings.isSameOnAllCpus && isComparedBuild(features, process)
+      ? [process.arch]
+      : [await cpuFeatures(), features]),
     libraryOfMathematics(native),
     settings.repack ? 'repacked' : 'plain',
     settings.attention,
     settings.tiles,
+    settings.operations,
     ...(settings.mixers === undefined ? [] : [settings.mixers]),
   ];
   return parts.join(', ');

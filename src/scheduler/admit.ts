@@ -30,18 +30,23 @@ const LOADS_MIN = 16;
 /**
  * Admits waiting requests in queue order while there are tokens in the budget, running slots and blocks. A request gets
  * blocks for all its tokens at once. So a prompt never runs out of blocks, and requests that wait for loads cannot
- * cause a deadlock. No request is admitted before the first of the queue, because large requests would starve.
+ * cause a deadlock. No request is admitted before the first of the queue, because large requests would starve. The exception is
+ * `nextOf`: short prompts that pass a long prompt in progress (`short-first.ts`).
  *
  * After an admission, the pool has blocks for the next output tokens of all requests (`BlockForecast`). Otherwise a
  * preempted request takes the last blocks, and the next decode that needs one preempts it again: a prefill each time.
  */
-export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
+export function admitWaiting(
+  parts: AdmissionParts,
+  draft: StepDraft,
+  nextOf: () => RequestState | undefined = () => parts.waiting.peek(),
+): void {
   const { waiting, running, waitingForRemoteKv, kv, options, external, forecast } = parts;
   let isForecast = false;
   while (running.size < options.maxNumSeqs) {
     // A load needs no scheduled tokens, so it also begins in a step whose budget is used up.
     if (draft.tokensLeft === 0 && external === undefined) return;
-    const next = waiting.peek();
+    const next = nextOf();
     if (next === undefined) return;
     if (!isForecast) forecastAdmitted(parts);
     isForecast = true;
@@ -54,7 +59,7 @@ export function admitWaiting(parts: AdmissionParts, draft: StepDraft): void {
       continue;
     }
     const found = external === undefined ? nothingFound : external.match(next);
-    const isAlone = draft.isEmpty && waiting.size === 1;
+    const isAlone = draft.isEmpty && waiting.size === 1 && running.size === 0;
     const overlap = isAlone && found?.mode !== 'sync' && mayRace(parts) ? 'race' : 'none';
     const match = found && chooseExternal(parts, next, { headroom, found, overlap });
     if (match !== undefined && external !== undefined && !hasRoom(parts, draft, next, match)) return;

@@ -1,60 +1,74 @@
-import { assert } from '../base/assert.ts';
+import { assert, assertDefined } from '../base/assert.ts';
 import type { JsonObject } from '../base/json.ts';
-import type { BlockId } from '../core/ids.ts';
+import type { BlockId, TokenCount } from '../core/ids.ts';
 import { InvalidBlocks } from '../core/invalid-blocks.ts';
 import type { RequestUpdate } from '../core/request.ts';
-import type { StepPlan, StepResult } from '../core/step.ts';
+import {
+  type Sample,
+  type SampledToken,
+  type SequenceFailure,
+  type StepPlan,
+  type StepResult,
+  spansOfTokens,
+} from '../core/step.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import type { ExecutedStep } from './contract.ts';
 import { finishOf } from './finish.ts';
 import type { RequestState } from './request-state.ts';
+import type { Speculator } from './speculation/speculator.ts';
 
 /** The plan of the step in flight, and the requests of its sequences. */
 export interface StepInFlight {
   readonly plan: StepPlan;
   /** Parallel to the plan's sequences. */
   readonly states: readonly RequestState[];
+  /** Parallel to `states`, written by `commitStep`: the first token that does not count; Infinity if all do. */
+  readonly valid: number[];
 }
 
 /**
  * The KV of the scheduled tokens becomes valid: full blocks are cached, and counters are updated. Tokens that depend on
- * an invalid block do not count. Returns, parallel to `states`, whether the request's sample counts.
+ * an invalid block do not count. Writes `valid`.
  *
  * Requests that were aborted meanwhile are committed too: their KV is valid and can be cached.
  */
 export function commitStep(
   kv: KvCache,
-  { plan, states }: StepInFlight,
+  { plan, states, valid }: StepInFlight,
   invalid: readonly BlockId[],
   { leftOut = nothing, partlyComputed = nothing }: Pick<ExecutedStep, 'leftOut' | 'partlyComputed'>,
-): boolean[] {
+): void {
   const allTokensCount = invalid.length === 0 && leftOut.length === 0;
   const blocks = allTokensCount ? undefined : new InvalidBlocks(kv.parts.spec, invalid);
-  const counts: boolean[] = [];
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
     const sequence = plan.sequences[i]!;
     state.inFlight = false;
     const wasLeftOut = leftOut.includes(i);
-    if (!wasLeftOut) state.computed(sequence.spans);
+    const spans = spansOfTokens(sequence, state.tokens.length);
+    if (!wasLeftOut) state.computed(spans);
     let below = Infinity;
     if (blocks !== undefined) below = wasLeftOut ? sequence.spans[0]!.start : blocks.firstDependentToken(sequence);
     if (blocks !== undefined && below !== Infinity) {
       blocks.addBlocksFrom(below, sequence);
       kv.replanRequestsAwaiting(blocks);
     }
-    counts.push(below === Infinity);
-    if (wasLeftOut && !partlyComputed.includes(i)) kv.dropTokens(state.kv, sequence.spans);
-    else kv.commitTokens(state.kv, sequence.spans, below);
+    valid[i] = below;
+    // Drafts are not tokens yet: if only their rows depend on an invalid block, all tokens count.
+    const belowTokens = below < state.tokens.length ? below : Infinity;
+    if (wasLeftOut && !partlyComputed.includes(i)) kv.dropTokens(state.kv, spans);
+    else kv.commitTokens(state.kv, spans, belowTokens);
   }
-  return counts;
 }
 
 export interface AppendOptions {
-  /** Parallel to the states: whether the sample counts. */
-  readonly counts: readonly boolean[];
+  /** The array of the last step, which is written again. */
+  readonly updates: RequestUpdate[];
   readonly maxModelLen: number;
   readonly ends: RequestEnds;
+  /** Undefined: times are not measured. */
+  readonly nowMs: number | undefined;
+  readonly speculator: Speculator | undefined;
 }
 
 export interface RequestEnds {
@@ -64,41 +78,115 @@ export interface RequestEnds {
   close(state: RequestState): void;
 }
 
-/** Appends the sampled tokens and ends requests. Returns one update for each request that got a token or ended. */
+/**
+ * Appends the sampled tokens and ends requests. Writes one update for each request that got a token or ended. Most updates are
+ * the same objects at each step (`RequestState.update`).
+ */
 export function appendSamples(
   kv: KvCache,
-  { plan, states }: StepInFlight,
+  inFlight: StepInFlight,
   result: StepResult,
-  { counts, maxModelLen, ends }: AppendOptions,
-): RequestUpdate[] {
-  const updates: RequestUpdate[] = [];
+  { updates, maxModelLen, ends, nowMs, speculator }: AppendOptions,
+): void {
+  const { plan, states, valid } = inFlight;
+  let count = 0;
   for (let i = 0; i < states.length; i++) {
     const state = states[i]!;
     if (state.status !== 'running') {
       if (state.kv.isOpen) ends.close(state);
       continue;
     }
-    if (plan.sequences[i]!.sample === undefined || !counts[i]) continue;
-    const sampled = result.sampled[i];
-    if (sampled === undefined) {
-      const failure = result.failures?.find(({ sequence }) => sequence === i);
-      assert(failure !== undefined, `no sample for request ${state.request.id}`);
+    const sequence = plan.sequences[i]!;
+    const { length } = state.tokens;
+    const areTokensValid = valid[i]! >= length;
+    const failure = result.failures !== undefined && areTokensValid ? failureOf(result.failures, i) : undefined;
+    if (failure !== undefined) {
       const finish = { reason: 'error', error: failure.error, ...ends.finish(state) } as const;
-      updates.push({ requestId: state.request.id, newTokens: [], stats: state.stats(), finish });
+      state.newTokens.length = 0;
+      updates[count++] = { ...state.update(), finish };
       continue;
     }
-    state.tokens.push(sampled.token);
-    const finish = finishOf(state, sampled.token, maxModelLen);
-    const requestId = state.request.id;
-    if (finish === undefined) {
-      kv.tokenAppended(state.kv);
-      updates.push({ requestId, newTokens: [sampled], stats: state.stats() });
-    } else {
-      const ended = { ...finish, ...ends.finish(state) };
-      updates.push({ requestId, newTokens: [sampled], stats: state.stats(), finish: ended });
+    const prompt = sequence.prompt === undefined ? undefined : takePrompt(kv, inFlight, i, result);
+    const end = sequence.spans[sequence.spans.length - 1]!.end;
+    const isComplete = areTokensValid && end >= length;
+    let finish: RequestUpdate['finish'];
+    if (isComplete && sequence.sample !== undefined)
+      finish = appendTokens(state, result.sampled[i], maxModelLen, Math.min(valid[i]!, end) - length + 1);
+    else state.newTokens.length = 0;
+    if (isComplete && sequence.sample === undefined) finish = finishOf(state, undefined, maxModelLen);
+    const { newTokens } = state;
+    if (sequence.drafts !== undefined) {
+      keepDrafts(kv, state, length, sequence.drafts.tokens.length);
+      speculator?.verified(state, sequence.drafts.tokens, newTokens);
     }
+    if (!isComplete && prompt === undefined) continue;
+    if (newTokens.length > 0) state.recovered(nowMs);
+    const ended = finish && { ...finish, ...ends.finish(state) };
+    if (newTokens.length > 0 && finish === undefined) kv.tokenAppended(state.kv);
+    let update = state.update();
+    if (ended !== undefined) update = { ...update, finish: ended };
+    if (prompt !== undefined) update = { ...update, prompt };
+    updates[count++] = update;
   }
-  return updates;
+  if (updates.length !== count) updates.length = count;
+}
+
+/** Not in the loop, and called only with failures: the closure would allocate memory for each request. */
+const failureOf = (failures: readonly SequenceFailure[], sequence: number): SequenceFailure | undefined =>
+  failures.find((failed) => failed.sequence === sequence);
+
+/**
+ * Appends the sampled tokens one after the other, at most `countMax` of them, as if each came from a step of its own: the
+ * first that ends the request is the last. Writes `state.newTokens`.
+ */
+function appendTokens(
+  state: RequestState,
+  sample: Sample | undefined,
+  maxModelLen: number,
+  countMax: number,
+): RequestUpdate['finish'] {
+  assert(sample !== undefined, `no sample for request ${state.request.id}`);
+  const { newTokens } = state;
+  const { further = nothing } = sample;
+  let next: SampledToken = further.length === 0 ? sample : withoutFurther(sample);
+  let count = 0;
+  let finish: RequestUpdate['finish'];
+  for (;;) {
+    state.append(next.token);
+    // Not emptied and filled again: an empty array would allocate memory at each token.
+    newTokens[count++] = next;
+    finish = finishOf(state, next.token, maxModelLen);
+    if (finish !== undefined || count > further.length || count >= countMax) break;
+    next = further[count - 1]!;
+  }
+  if (newTokens.length !== count) newTokens.length = count;
+  return finish;
+}
+
+const withoutFurther = ({ further: _, ...first }: Sample): SampledToken => first;
+
+/** `length`: the tokens before this step. Each further token but the last is an accepted draft, whose KV is valid. */
+function keepDrafts(kv: KvCache, state: RequestState, length: number, drafted: number): void {
+  const end = Math.max(state.tokens.length - 1, length);
+  kv.keepDrafts(state.kv, length, end);
+  state.drafted(drafted, end - length);
+  if (end > length) state.computed([{ start: length as TokenCount, end: end as TokenCount }]);
+}
+
+/** The results of prompt positions in this step. From the next position on, all tokens must still be computed. */
+function takePrompt(
+  kv: KvCache,
+  { plan, states, valid }: StepInFlight,
+  i: number,
+  result: StepResult,
+): RequestUpdate['prompt'] {
+  const { promptOutput, kv: request } = states[i]!;
+  const rows = assertDefined(plan.sequences[i]!.prompt, 'the step has rows of the prompt');
+  const output = assertDefined(promptOutput, 'the request asks for results of its prompt');
+  const ofRows = result.prompts?.find(({ sequence }) => sequence === i);
+  const prompt = output.take(rows, ofRows, valid[i]!);
+  kv.computeFrom(request, output.computeFrom);
+  return prompt;
 }
 
 const nothing: readonly never[] = [];

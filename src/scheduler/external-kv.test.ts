@@ -53,6 +53,30 @@ describe('deadlines', () => {
   });
 });
 
+describe('arrivals', () => {
+  test('the connector is told of a request and its wanted blocks before the next plan', () => {
+    const { scheduler, connector, step } = connected(100);
+    scheduler.add(short('1', prompt(1, 3), 1));
+    expect([connector.arrived, connector.asked]).toEqual([['1: 3'], []]);
+    step();
+    expect([connector.arrived, connector.asked]).toEqual([['1: 3'], ['1']]);
+  });
+
+  test('a request whose blocks are all in the pool has nothing to look up', () => {
+    const { scheduler, connector, step } = connected(100);
+    scheduler.add(short('1', prompt(1, 3), 1));
+    step();
+    scheduler.add(short('2', prompt(1, 3), 1));
+    expect(connector.arrived).toEqual(['1: 3']);
+  });
+
+  test('a request that has to wait for a running slot is looked up when it may be admitted', () => {
+    const { scheduler, connector } = connected(100, { maxNumSeqs: 2 });
+    for (const own of [1, 2, 3]) scheduler.add(short(`${own}`, prompt(own, 3), 1));
+    expect(connector.arrived).toEqual(['1: 3', '2: 3']);
+  });
+});
+
 test('the connector is offered each computed full block once, with its block id', () => {
   const world = connected(100);
   world.scheduler.add(short('1', range(40), 1));

@@ -27,6 +27,7 @@ import { spansOf } from './spans-of.ts';
 export type ConnectorPort = Pick<
   SchedulerConnector,
   | 'canFlush'
+  | 'requestArrived'
   | 'getMatchedBlocks'
   | 'updateStateAfterAlloc'
   | 'buildConnectorMeta'
@@ -139,6 +140,13 @@ export class ExternalKv {
 
   added(state: RequestState): void {
     this.#states[state.kv.slot] = state;
+  }
+
+  /** The request may be admitted at the next plan: the connector may look up its blocks until then. */
+  arrived(state: RequestState): void {
+    if (this.#connector.requestArrived === undefined) return;
+    const wanted = this.#kv.wanted(state.kv).map((place) => blockOf(state, place));
+    if (wanted.length > 0) this.#connector.requestArrived(this.#requestOf(state, wanted));
   }
 
   get nowMs(): number {
@@ -316,7 +324,6 @@ export class ExternalKv {
 
   /** Invalid blocks must not be stored, and their owners write them again. */
   dropInvalid(blocks: readonly BlockId[]): void {
-    if (blocks.length === 0) return;
     for (const block of blocks) this.ledger.willOverwrite(block);
     if (!this.#newlyValid.isEmpty) this.#newlyValid.drop(new Set(blocks));
   }

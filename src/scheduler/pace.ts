@@ -7,6 +7,10 @@ export interface StepLoad {
   decodes: number;
   /** Of these, requests whose client has received a token already, and notices the duration of the step. */
   streams: number;
+  /** Draft tokens of these requests: one more row each. */
+  draftTokens: number;
+  /** The sum of the context tokens that the drafts attend to. */
+  draftContext: number;
   /** The sum of the context tokens that the decodes attend to. */
   decodeContext: number;
   promptTokens: number;
@@ -19,6 +23,8 @@ export interface StepLoad {
 export const emptyLoad = (): StepLoad => ({
   decodes: 0,
   streams: 0,
+  draftTokens: 0,
+  draftContext: 0,
   decodeContext: 0,
   promptTokens: 0,
   promptContext: 0,
@@ -123,7 +129,11 @@ export class Pace {
   }
 }
 
-const decodeFeatures = ({ decodes, decodeContext }: StepLoad): number[] => [1, decodes, decodeContext];
+const decodeFeatures = ({ decodes, draftTokens, decodeContext }: StepLoad): number[] => [
+  1,
+  decodes + draftTokens,
+  decodeContext,
+];
 
 /** The features of a step with prompt tokens; their relative costs on a typical machine are `PROMPT_SHAPE`. */
 export const promptFeatures = ({

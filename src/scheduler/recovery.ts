@@ -64,6 +64,7 @@ export class Recovery {
   readonly #toReload = new Map<KvRequest, ReadonlySet<string> | undefined>();
   /** Whether a request needs other blocks after a block has failed. */
   readonly #asksForAll: boolean;
+  #nowMs: number | undefined;
   #failedLoads = 0;
   #recoveries = 0;
   #affectedTokens = 0;
@@ -75,6 +76,11 @@ export class Recovery {
 
   get stats(): Pick<SchedulerStats['transfers'], 'failedLoads' | 'recoveries' | 'affectedTokens'> {
     return { failedLoads: this.#failedLoads, recoveries: this.#recoveries, affectedTokens: this.#affectedTokens };
+  }
+
+  /** Undefined: times are not measured. */
+  setTime(nowMs: number | undefined): void {
+    this.#nowMs = nowMs;
   }
 
   /** Called while a step is in flight: recovery follows when its result is applied. */
@@ -208,6 +214,8 @@ export class Recovery {
     for (const state of requests.values()) {
       const affected = state.kv.admitted ? kv.invalidPlaces(state.kv, invalid) : nothing;
       if (affected.length === 0) continue;
+      state.lost.add(kv.parts, state.kv, affected);
+      state.lostKv(this.#nowMs);
       this.#recoveries++;
       for (const { start, end } of spansOf(kv, affected)) this.#affectedTokens += end - start;
     }

@@ -1,9 +1,13 @@
-import type { TokenCount } from '../core/ids.ts';
-import type { EngineRequest, RequestStats } from '../core/request.ts';
-import type { SampleRequest, Span } from '../core/step.ts';
+import { assert } from '../base/assert.ts';
+import type { ConstraintState, TokenMask } from '../core/constraint.ts';
+import type { TokenCount, TokenId } from '../core/ids.ts';
+import type { EngineRequest, RequestStats, RequestUpdate } from '../core/request.ts';
+import type { Drafts, SampledToken, SampleRequest, SequencePlan, Span } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import type { KvRequest } from '../kv/kv-request.ts';
 import type { Match } from './external-kv.ts';
+import { LostPlaces } from './lost-places.ts';
+import { PromptOutput } from './prompt-output.ts';
 
 /**
  * One request from `add` to its end.
@@ -22,6 +26,11 @@ export class RequestState {
   /** Order of `add`; unique. */
   readonly arrival: number;
   readonly sample: SampleRequest;
+  /** The request's part of every plan: its spans are those that the KV cache has scheduled last. */
+  readonly plans: { readonly sampled: SequencePlan; readonly unsampled: SequencePlan };
+  /** The request's part of every result without results of the prompt; valid until the next result. */
+  readonly #update: { requestId: EngineRequest['id']; newTokens: SampledToken[]; stats: Writable<RequestStats> };
+  readonly promptOutput: PromptOutput | undefined;
   status: 'waiting' | 'waitingForRemoteKv' | 'running' | 'ended' = 'waiting';
   /** The request is not in the queue, because its connector answered "ask later". */
   isDeferred: boolean = false;
@@ -35,14 +44,24 @@ export class RequestState {
   failedLoadRetries = 0;
   /** The step in flight has tokens of the request, so its blocks do not change before `apply`. */
   inFlight: boolean = false;
+  /** The cost of its prompt, estimated while it waits (`short-first.ts`); undefined: not estimated yet. */
+  waitingCost: number | undefined;
+  /** For people who watch the cache. */
+  readonly lost = new LostPlaces();
   /** A runner may have state of the request. */
   knownToRunner: boolean = false;
+  /** The place in the grammar after the output tokens; undefined without a grammar. */
+  #constraintState: ConstraintState | undefined;
   #admittedOnce: boolean = false;
   #cachedTokens = 0;
   #computedTokens = 0;
   /** Of these, the tokens of `#toCompute` and output tokens that were computed for the first time. */
   #firstTimeTokens = 0;
   #preemptions = 0;
+  #lostAtMs: number | undefined;
+  #recoveryMs: number | undefined;
+  #draftedTokens = 0;
+  #acceptedTokens = 0;
   #externalTokens = 0;
   #failedLoads = 0;
   #loadedTokens: Record<string, number> | undefined;
@@ -61,7 +80,58 @@ export class RequestState {
       eosTokenIds: request.eosTokenIds,
       promptLength: request.promptTokens.length as TokenCount,
     };
+    const unsampled = { requestId: request.id, tokens, spans: kv.scheduled.all, blockTables: kv.tables };
+    this.plans = { unsampled, sampled: { ...unsampled, sample: this.sample } };
+    this.promptOutput = PromptOutput.of(request);
     this.#outputReached = this.sample.promptLength;
+    this.#update = { requestId: request.id, newTokens: [], stats: this.stats() };
+    this.#constraintState = request.constraint?.start;
+  }
+
+  /** The tokens that may be sampled next; undefined: all. */
+  allowedTokens(): TokenMask | undefined {
+    const { constraint, params } = this.request;
+    if (constraint === undefined || this.#constraintState === undefined) return undefined;
+    const avoidEnd = params.ignoreEos || this.outputTokens < params.minTokens;
+    return constraint.allowedTokens(this.#constraintState, avoidEnd);
+  }
+
+  /**
+   * The longest prefix of `drafts` that the grammar allows, and the masks for the tokens after each of these drafts. Drafts
+   * that end the output, or are too many for it, are left out: nothing would be computed from them.
+   */
+  draftsAllowed(drafts: Int32Array): Drafts {
+    const { constraint, params, eosTokenIds } = this.request;
+    const stops = (token: number): boolean =>
+      eosTokenIds.includes(token as TokenId) || params.stopTokenIds.includes(token as TokenId);
+    const end = drafts.findIndex(stops);
+    const tokens = end === -1 ? drafts : drafts.subarray(0, end);
+    if (constraint === undefined || this.#constraintState === undefined) return { tokens };
+    const allowed: TokenMask[] = [];
+    let state: ConstraintState | undefined = this.#constraintState;
+    for (const token of tokens) {
+      state = constraint.advance(state, token as TokenId);
+      if (state === undefined) break;
+      const avoidEnd = params.ignoreEos || this.outputTokens + allowed.length + 1 < params.minTokens;
+      allowed.push(constraint.allowedTokens(state, avoidEnd));
+    }
+    return { tokens: tokens.subarray(0, allowed.length), allowed };
+  }
+
+  /** Appends an output token. */
+  append(token: TokenId): void {
+    this.tokens.push(token);
+    const { constraint, eosTokenIds } = this.request;
+    if (constraint === undefined || this.#constraintState === undefined || eosTokenIds.includes(token)) return;
+    this.#constraintState = constraint.advance(this.#constraintState, token);
+    assert(this.#constraintState !== undefined, `the grammar of request ${this.request.id} allows token ${token}`);
+  }
+
+  /** The grammar allows no other token, and the model has no EOS token to say so. */
+  get isCompleteWithoutEos(): boolean {
+    const { constraint, eosTokenIds } = this.request;
+    if (constraint === undefined || this.#constraintState === undefined || eosTokenIds.length > 0) return false;
+    return constraint.isComplete(this.#constraintState);
   }
 
   get outputTokens(): number {
@@ -89,8 +159,26 @@ export class RequestState {
     }
   }
 
+  /** A step has verified drafts, and `accepted` of them are output tokens now. */
+  drafted(drafts: number, accepted: number): void {
+    this.#draftedTokens += drafts;
+    this.#acceptedTokens += accepted;
+  }
+
   loadsFailed(blocks: number): void {
     this.#failedLoads += blocks;
+  }
+
+  /** KV of the request was lost. */
+  lostKv(nowMs: number | undefined): void {
+    this.#lostAtMs ??= nowMs;
+  }
+
+  /** The request got a token. */
+  recovered(nowMs: number | undefined): void {
+    if (this.#lostAtMs === undefined || nowMs === undefined) return;
+    this.#recoveryMs = (this.#recoveryMs ?? 0) + (nowMs - this.#lostAtMs);
+    this.#lostAtMs = undefined;
   }
 
   loaded(place: string, tokens: number): void {
@@ -102,6 +190,8 @@ export class RequestState {
     this.status = 'waiting';
     this.isQueryingConnector = false;
     this.race = undefined;
+    this.waitingCost = undefined;
+    this.lost.clear();
     this.#preemptions++;
   }
 
@@ -145,18 +235,42 @@ export class RequestState {
     return tokens;
   }
 
+  /** A copy of the running totals. */
   stats(): RequestStats {
-    const stats: Writable<RequestStats> = {
-      promptTokens: this.sample.promptLength,
-      cachedTokens: this.#cachedTokens,
-      outputTokens: this.outputTokens,
-      computedTokens: this.#computedTokens,
-      recomputedTokens: this.#computedTokens - this.#firstTimeTokens,
-      preemptions: this.#preemptions,
-    };
-    // Called once per token. Assignments allocate a tenth of what spread properties do.
+    return this.#writeStats({
+      promptTokens: 0,
+      cachedTokens: 0,
+      outputTokens: 0,
+      computedTokens: 0,
+      recomputedTokens: 0,
+      preemptions: 0,
+    });
+  }
+
+  /** The new tokens of the next update: `apply` writes them. */
+  get newTokens(): SampledToken[] {
+    return this.#update.newTokens;
+  }
+
+  /** The update of a step. Valid until the next one, because a new object for each token is much to collect. */
+  update(): RequestUpdate {
+    const update = this.#update;
+    this.#writeStats(update.stats);
+    return update;
+  }
+
+  #writeStats(stats: Writable<RequestStats>): RequestStats {
+    stats.promptTokens = this.sample.promptLength;
+    stats.cachedTokens = this.#cachedTokens;
+    stats.outputTokens = this.outputTokens;
+    stats.computedTokens = this.#computedTokens;
+    stats.recomputedTokens = this.#computedTokens - this.#firstTimeTokens;
+    stats.preemptions = this.#preemptions;
     if (this.#externalTokens !== 0) stats.externalTokens = this.#externalTokens;
     if (this.#failedLoads !== 0) stats.failedLoads = this.#failedLoads;
+    if (this.#recoveryMs !== undefined) stats.recoveryMs = this.#recoveryMs;
+    if (this.#draftedTokens !== 0) stats.draftedTokens = this.#draftedTokens;
+    if (this.#acceptedTokens !== 0) stats.acceptedTokens = this.#acceptedTokens;
     if (this.#loadedTokens !== undefined) stats.loadedTokens = this.#loadedTokens;
     return stats;
   }

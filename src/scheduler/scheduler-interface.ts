@@ -38,6 +38,8 @@ export interface SchedulerInterface {
    * their blocks, and admits, preempts and resumes requests. The plan may have no sequences; then it has only orders
    * for transfers.
    *
+   * The plan is valid until `apply`: the next plan is written into the same arrays.
+   *
    * Returns undefined if there is nothing to do before `nextWakeMs`, `notifyTransfers` or another `add`.
    *
    * `nowMs`: any monotonic clock. A connector needs it for deadlines, and a target latency for the duration of the step
@@ -51,7 +53,7 @@ export interface SchedulerInterface {
    * reports the block as invalid, the tokens that depend on it are computed again.
    *
    * Returns one update for each request that got a token or ended, in batch order. Requests that end because of invalid
-   * KV come first.
+   * KV come first. The updates are valid until the next `apply`, which writes the same objects.
    */
   apply(plan: StepPlan, result: ExecutedStep, nowMs?: number): readonly RequestUpdate[];
 

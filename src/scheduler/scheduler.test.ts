@@ -169,7 +169,7 @@ describe('a pool without free blocks', () => {
     scheduler.add(short('a', range(30), 1));
     scheduler.add(short('b', range(8, 100), 1));
     expect(shape(step())).toEqual(['a: 0-10', 'b: 0-6']);
-    expect(shape(step())).toEqual(['a: 10-20', 'b: 6-8']);
+    expect(shape(step())).toEqual(['b: 6-8', 'a: 10-20']);
   });
 
   test('`requestFits` is false for a request that exceeds the pool or the model’s length', () => {

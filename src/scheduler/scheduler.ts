@@ -12,9 +12,11 @@ import { type AdmissionParts, admitWaiting } from './admit.ts';
 import { appendSamples, commitStep, type StepInFlight } from './apply-result.ts';
 import type { AbortedRequest, ExecutedStep, ScheduledStep, SchedulerOptions, SchedulerStats } from './contract.ts';
 import { type ConnectorPort, ExternalKv, type ExternalKvOptions } from './external-kv.ts';
+import { Inspector } from './inspector.ts';
 import { LoadChoice } from './load-choice.ts';
 import { LoadCost } from './load-cost.ts';
 import { Pace, type StepLoad } from './pace.ts';
+import { planShortPrompts, promptInProgress } from './plan-short.ts';
 import { addOrPreempt } from './preempt.ts';
 import { promoteLoaded } from './promote.ts';
 import { continueRaces } from './race.ts';
@@ -22,18 +24,22 @@ import { Recovery } from './recovery.ts';
 import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
 import type { InvariantDepth, SchedulerInterface } from './scheduler-interface.ts';
+import { ShortFirst } from './short-first.ts';
+import type { Speculator } from './speculation/speculator.ts';
 import { StepDraft } from './step-draft.ts';
 import { WaitingQueue } from './waiting-queue.ts';
 
 /**
  * Decides what each step computes: decodes first, then prompts in progress, then new requests, all in running order and
- * within one token budget. A prompt that exceeds the budget is computed in chunks.
+ * within one token budget. A prompt that exceeds the budget is computed in chunks, and shorter prompts pass it.
  */
 export class Scheduler implements SchedulerInterface {
   readonly #options: SchedulerOptions;
   readonly #kv: KvCache;
   readonly #waiting: WaitingQueue;
   readonly #running: RunningList;
+  /** Shows the state of the pool and the requests to people. */
+  readonly inspector: Inspector;
   /** Every request that has not ended. */
   readonly #requests = new Map<RequestId, RequestState>();
   #released: RequestId[] = [];
@@ -44,27 +50,35 @@ export class Scheduler implements SchedulerInterface {
   readonly #external: ExternalKv | undefined;
   readonly #recovery: Recovery;
   readonly #pace: Pace | undefined;
+  readonly #shortFirst = new ShortFirst();
   /** Undefined: all promised blocks are loaded. */
   readonly #loadCost: LoadCost | undefined;
+  readonly #draft: StepDraft;
+  readonly #speculator: Speculator | undefined;
   #inFlight: TimedStep | undefined;
+  /** Written again at each step, see `StepInFlight` and `SchedulerInterface.apply`. */
+  readonly #valid: number[] = [];
+  readonly #updates: RequestUpdate[] = [];
   #steps = 0;
   #arrivals = 0;
   #preemptions = 0;
 
   /**
-   * `hash`: sha256; a parameter because `src/scheduler` imports nothing from Node. With a `connector`, `plan` and
-   * `apply` need the time, and steps have its metadata.
+   * `hash`: sha256; a parameter because `src/scheduler` imports nothing from Node. With a `connector` or a `speculator`,
+   * `plan` and `apply` need the time; with a connector, steps have its metadata.
    */
   constructor(
     spec: KvCacheSpec,
     options: SchedulerOptions,
     hash: HashFunction,
-    { connector, ...external }: ExternalKvOptions & { readonly connector?: ConnectorPort | undefined } = {},
+    { connector, speculator, ...external }: SchedulerParts = {},
   ) {
     assert(options.maxNumBatchedTokens > 0, 'maxNumBatchedTokens must be positive');
     assert(options.maxNumSeqs > 0, 'maxNumSeqs must be positive');
     this.#options = options;
     this.#kv = new KvCache(spec, { enablePrefixCaching: options.enablePrefixCaching, hash });
+    this.#speculator = speculator;
+    this.inspector = new Inspector(this.#kv, this.#requests);
     const isAuto = connector !== undefined && (external.loadPolicy ?? connector.loadPolicy) === 'auto';
     const { maxNumBatchedTokens, longPrefillTokenThreshold = Infinity } = options;
     this.#loadCost = isAuto ? new LoadCost(Math.min(maxNumBatchedTokens, longPrefillTokenThreshold)) : undefined;
@@ -79,6 +93,7 @@ export class Scheduler implements SchedulerInterface {
     });
     const { targetInterTokenLatency: target = 0 } = options;
     this.#pace = target === 0 ? undefined : new Pace(target);
+    this.#draft = new StepDraft(this.#kv, options, this.#pace, isAuto || speculator !== undefined);
     const order = options.policy === 'priority' ? byPriority : byArrival;
     this.#waiting = new WaitingQueue(order);
     this.#running = new RunningList(options.policy === 'priority' ? order : undefined);
@@ -106,9 +121,12 @@ export class Scheduler implements SchedulerInterface {
     const tokens = new TokenBuffer(prompt, prompt.length + Math.min(Math.max(outputMax, 1), RESERVED_TOKENS));
     const kv = this.#kv.open(tokens, request.cacheSalt);
     const state = new RequestState(request, tokens, kv, this.#arrivals++);
+    if (state.promptOutput !== undefined) this.#kv.computeFrom(kv, state.promptOutput.computeFrom);
     this.#requests.set(request.id, state);
     this.#external?.added(state);
     this.#waiting.push(state);
+    const { size, deferred } = this.#waiting;
+    if (this.#running.size + size + deferred.length <= this.#options.maxNumSeqs) this.#external?.arrived(state);
   }
 
   abort(id: RequestId): AbortedRequest | undefined {
@@ -150,25 +168,33 @@ export class Scheduler implements SchedulerInterface {
     if (this.#external !== undefined) this.#waiting.requeueDeferred(this.#external);
     this.#recovery.queryAgain(this.#running, this.#waitingForRemoteKv);
     if (this.#loadCost !== undefined) continueRaces(this.#parts);
-    const draft = new StepDraft(this.#kv, this.#options, this.#pace, this.#loadCost !== undefined);
+    const draft = this.#draft;
+    draft.begin();
     let preemptionsBefore: number;
     let promoted: number;
+    let long: RequestState | undefined;
     do {
       preemptionsBefore = this.#preemptions;
       this.#planDecodes(draft);
       draft.beginPrompts();
+      long = promptInProgress(this.#parts);
+      const mayAdmit = this.#preemptions === preemptionsBefore;
+      if (long !== undefined && draft.tokensLeft > 0)
+        planShortPrompts(this.#parts, draft, { long, shortFirst: this.#shortFirst, mayAdmit });
       this.#planPrompts(draft);
       promoted = promoteLoaded(this.#parts, draft, this.#recovery, (victim) => this.#preempt(victim));
       // All other requests may have waited for a victim. Now another request owns its blocks, so they can start.
     } while (draft.isEmpty && (this.#preemptions > preemptionsBefore || promoted > 0));
     // Running requests need the blocks of a victim.
     if (this.#preemptions === preemptionsBefore) admitWaiting(this.#parts, draft);
+    this.#shortFirst.continued(long);
+    if (this.#speculator !== undefined) draft.addDrafts(this.#speculator);
     if (draft.isEmpty && this.#external?.needsStep() !== true) return undefined;
     const bare = draft.finish(stepId(++this.#steps), this.#released);
     const plan =
       this.#external === undefined ? bare : { ...bare, connectorMetadata: this.#external.compose(bare.stepId) };
     this.#released = [];
-    this.#inFlight = { plan, states: draft.states, load: draft.load, plannedMs: nowMs };
+    this.#inFlight = { plan, states: draft.states, valid: this.#valid, load: draft.load, plannedMs: nowMs };
     return plan;
   }
 
@@ -186,14 +212,15 @@ export class Scheduler implements SchedulerInterface {
     this.#inFlight = undefined;
     const unavailable = this.#recovery.receive(plan, result);
     const blocks = this.#recovery.unavailableBlocks(unavailable);
-    const counts = commitStep(this.#kv, inFlight, blocks, result);
+    commitStep(this.#kv, inFlight, blocks, result);
     const failures = this.#recovery.recover(unavailable);
     const { maxModelLen } = this.#options;
     const ends = {
       finish: (state: RequestState) => this.#finish(state),
       close: (state: RequestState) => this.#close(state),
     };
-    const updates = appendSamples(this.#kv, inFlight, result, { counts, maxModelLen, ends });
+    const updates = this.#updates;
+    appendSamples(this.#kv, inFlight, result, { updates, maxModelLen, ends, nowMs, speculator: this.#speculator });
     for (let i = 0; i < updates.length; i++) {
       const { finish, requestId } = updates[i]!;
       if (finish !== undefined) this.#forget(this.#requests.get(requestId)!);
@@ -279,16 +306,18 @@ export class Scheduler implements SchedulerInterface {
 
   /** The pace and the cost of loads learn the duration of the step, unless the step waited for a load or left sequences out. */
   #measure({ plan, load, plannedMs }: TimedStep, result: ExecutedStep, nowMs: number | undefined): void {
-    if (this.#pace === undefined && this.#loadCost === undefined) return;
+    if (this.#pace === undefined && this.#loadCost === undefined && this.#speculator === undefined) return;
     assert(plannedMs !== undefined && nowMs !== undefined, 'the durations of steps are measured: pass the time');
     const hasWaited = plan.connectorMetadata?.loads.some(({ mode }) => mode === 'sync') === true;
     const isComplete = !hasWaited && (result.leftOut ?? nothing).length === 0;
     const ms = isComplete ? nowMs - plannedMs : undefined;
     this.#pace?.observe(load, ms);
     this.#loadCost?.observeStep(load, ms);
+    this.#speculator?.observe(load, ms);
   }
 
   #setTime(nowMs: number | undefined): void {
+    this.#recovery.setTime(nowMs);
     if (this.#external === undefined) return;
     assert(nowMs !== undefined, 'a connector needs the time for its deadlines: pass the time');
     this.#external.setTime(nowMs);
@@ -342,6 +371,12 @@ export class Scheduler implements SchedulerInterface {
     if (state.knownToRunner) this.#released.push(state.request.id);
     state.knownToRunner = false;
   }
+}
+
+export interface SchedulerParts extends ExternalKvOptions {
+  readonly connector?: ConnectorPort | undefined;
+  /** Proposes draft tokens; not for models with recurrent states. */
+  readonly speculator?: Speculator | undefined;
 }
 
 /** The step in flight, with its work and start time for the pace. */

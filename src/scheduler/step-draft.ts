@@ -5,18 +5,27 @@ import type { KvCache } from '../kv/kv-cache.ts';
 import type { SchedulerOptions } from './contract.ts';
 import { addPrompt, emptyLoad, type Pace, type StepLoad } from './pace.ts';
 import type { RequestState } from './request-state.ts';
+import type { Speculator } from './speculation/speculator.ts';
 
-/** The step that is being planned: schedules tokens of requests until the token budget is used up. */
+/**
+ * The step that is being planned: schedules tokens of requests until the token budget is used up. Each step uses the same
+ * draft and arrays, so that a step of decodes allocates almost nothing.
+ *
+ *   begin -> add (decodes) -> beginPrompts -> add (prompts) -> finish
+ */
 export class StepDraft {
   readonly #kv: KvCache;
   readonly #sequences: SequencePlan[] = [];
   readonly #states: RequestState[] = [];
+  /** Requests in the step; the arrays may still be longer. */
+  #size = 0;
+  readonly #maxModelLen: number;
   readonly #tokensMax: number;
   readonly #tokensMaxPerRequest: number;
-  #tokensLeft: number;
+  #tokensLeft = 0;
   readonly #pace: Pace | undefined;
   readonly #isMeasured: boolean;
-  readonly #load: StepLoad = emptyLoad();
+  #load: StepLoad = emptyLoad();
   #hasBegunPrompts: boolean = false;
   /** The step has as many prompt tokens as the pace allows. */
   #isPaceFull: boolean = false;
@@ -29,9 +38,18 @@ export class StepDraft {
     this.#kv = kv;
     this.#isMeasured = isMeasured || pace !== undefined;
     this.#pace = pace;
+    this.#maxModelLen = options.maxModelLen;
     this.#tokensMax = options.maxNumBatchedTokens;
     this.#tokensMaxPerRequest = options.longPrefillTokenThreshold ?? Infinity;
-    this.#tokensLeft = options.maxNumBatchedTokens;
+  }
+
+  /** Begins the next step: drops the last one. */
+  begin(): void {
+    this.#size = 0;
+    this.#tokensLeft = this.#tokensMax;
+    this.#load = emptyLoad();
+    this.#hasBegunPrompts = false;
+    this.#isPaceFull = false;
   }
 
   get tokensLeft(): number {
@@ -43,10 +61,10 @@ export class StepDraft {
   }
 
   get isEmpty(): boolean {
-    return this.#sequences.length === 0;
+    return this.#size === 0;
   }
 
-  /** Parallel to the plan's sequences. */
+  /** Parallel to the plan's sequences, after `finish`. */
   get states(): readonly RequestState[] {
     return this.#states;
   }
@@ -71,14 +89,42 @@ export class StepDraft {
     for (let i = 0; i < spans.length; i++) this.#tokensLeft -= spans[i]!.end - spans[i]!.start;
     if (budgetBefore - this.#tokensLeft === paced) this.#isPaceFull = true;
     this.#count(state, spans);
-    this.#sequences.push(this.#sequence(state, spans));
-    this.#states.push(state);
+    this.#sequences[this.#size] = this.#sequence(state, spans);
+    this.#states[this.#size++] = state;
     state.inFlight = true;
     state.knownToRunner = true;
     return true;
   }
 
+  /** If the step has decodes only, adds drafts within the budget. Extra rows are cheap only in such steps. */
+  addDrafts(speculator: Speculator): void {
+    if (this.#load.decodes === 0 || this.#load.promptTokens > 0) return;
+    const drafts = speculator.draft(this.#states.slice(0, this.#size), this.#tokensLeft);
+    for (let i = 0; i < drafts.length; i++) if (drafts[i] !== undefined) this.#addDraft(i, drafts[i]!);
+  }
+
+  #addDraft(i: number, proposed: Int32Array): void {
+    const state = this.#states[i]!;
+    const sequence = this.#sequences[i]!;
+    const [span] = sequence.spans;
+    if (sequence.sample === undefined || sequence.prompt !== undefined || span!.end - span!.start !== 1) return;
+    const countMax = Math.min(state.outputTokensLeft(this.#maxModelLen) - 1, this.#tokensLeft);
+    if (countMax <= 0) return;
+    const drafts = state.draftsAllowed(proposed.subarray(0, countMax));
+    const count = drafts.tokens.length === 0 ? 0 : this.#kv.scheduleDrafts(state.kv, drafts.tokens.length);
+    if (count === 0) return;
+    const spans = [{ start: span!.start, end: (span!.end + count) as TokenCount }];
+    const tokens = drafts.tokens.subarray(0, count);
+    const { allowed } = drafts;
+    const fitting = allowed === undefined ? { tokens } : { tokens, allowed: allowed.slice(0, count) };
+    this.#sequences[i] = { ...sequence, spans, drafts: fitting };
+    this.#tokensLeft -= count;
+    this.#load.draftTokens += count;
+    this.#load.draftContext += count * state.tokens.length;
+  }
+
   finish(stepId: StepId, released: readonly RequestId[]): StepPlan {
+    if (this.#sequences.length !== this.#size) this.#sequences.length = this.#states.length = this.#size;
     const tokenCount = (this.#tokensMax - this.#tokensLeft) as TokenCount;
     return { stepId, sequences: this.#sequences, tokenCount, released };
   }
@@ -104,10 +150,12 @@ export class StepDraft {
 
   #sequence(state: RequestState, spans: readonly Span[]): SequencePlan {
     const { tokens, kv, request } = state;
-    const isComplete = spans[spans.length - 1]!.end === tokens.length;
-    const sequence: SequencePlan = isComplete
-      ? { requestId: request.id, tokens, spans, blockTables: kv.tables, sample: state.sample }
-      : { requestId: request.id, tokens, spans, blockTables: kv.tables };
+    const isSampled = spans[spans.length - 1]!.end === tokens.length && request.params.maxTokens > 0;
+    let sequence = isSampled ? state.plans.sampled : state.plans.unsampled;
+    const allowed = isSampled ? state.allowedTokens() : undefined;
+    if (allowed !== undefined) sequence = { ...sequence, allowed };
+    const prompt = state.promptOutput?.rowsIn(spans);
+    if (prompt !== undefined) sequence = { ...sequence, prompt };
     return kv.hasMaskedWrites ? { ...sequence, writeTables: this.#kv.writeTables(kv, spans) } : sequence;
   }
 }

@@ -29,6 +29,14 @@ export class WaitingQueue {
     return this.#heap[0];
   }
 
+  /** The first request for which `isWanted` is true. O(requests). */
+  find(isWanted: (state: RequestState) => boolean): RequestState | undefined {
+    let first: RequestState | undefined;
+    for (const state of this.#heap)
+      if ((first === undefined || this.#order(state, first) < 0) && isWanted(state)) first = state;
+    return first;
+  }
+
   push(state: RequestState): void {
     assert(!this.#places.has(state), `request ${state.request.id} is in the queue already`);
     this.#heap.push(state);

@@ -7,6 +7,7 @@ interface GatheredChoice {
   text: string;
   readonly tokenIds: TokenId[];
   readonly logprobs: TokenLogprobs[];
+  readonly promptLogprobs: TokenLogprobs[];
   last: OutputDelta | undefined;
 }
 
@@ -19,6 +20,7 @@ export class ChoiceCollector {
       text: '',
       tokenIds: [],
       logprobs: [],
+      promptLogprobs: [],
       last: undefined,
     }));
   }
@@ -31,12 +33,13 @@ export class ChoiceCollector {
     choice.text += delta.text;
     choice.tokenIds.push(...delta.tokenIds);
     choice.logprobs.push(...(delta.logprobs ?? []));
+    choice.promptLogprobs.push(...(delta.promptLogprobs ?? []));
     choice.last = delta;
   }
 
   /** The choices in order of their numbers. Every choice must have ended. */
   choices(): OutputDelta[] {
-    return this.#gathered.map(({ text, tokenIds, logprobs, last }, index) => {
+    return this.#gathered.map(({ text, tokenIds, logprobs, promptLogprobs, last }, index) => {
       const { stats, finish, logprobs: lastLogprobs } = assertDefined(last, `choice ${index} has no output`);
       return {
         index,
@@ -44,6 +47,7 @@ export class ChoiceCollector {
         tokenIds,
         stats,
         finish: assertDefined(finish, `choice ${index} has not ended`),
+        ...(promptLogprobs.length === 0 ? {} : { promptLogprobs }),
         ...(lastLogprobs === undefined && logprobs.length === 0 ? {} : { logprobs }),
       };
     });

@@ -78,7 +78,7 @@ describe('a client that closes its connection', () => {
     socket.destroy();
     await vi.waitFor(() => expect(engine.stats()).toMatchObject({ running: 0, aborts: 1 }), PATIENCE);
     await vi.waitFor(() => expect(lines.at(-1)).toContain('"msg":"request"'), PATIENCE);
-    expect(JSON.parse(lines.at(-1)!)).toMatchObject({ clientGone: true, outputTokens: 1 });
+    expect(JSON.parse(lines.at(-1)!)).toMatchObject({ clientGone: true, outputTokens: 1, finish: 'aborted' });
   });
 
   it('before the answer aborts its request', async () => {

@@ -3,7 +3,7 @@ import type { EngineEvent } from '../engine/contract.ts';
 import type { LogLevel } from './server-options.ts';
 
 /** Pino's numbers. */
-const severities = { warn: 40, error: 50 } as const;
+const severities = { info: 30, warn: 40, error: 50 } as const;
 const thresholds: Readonly<Record<LogLevel, number>> = { silent: Infinity, error: 50, warn: 40, info: 30, debug: 20 };
 
 /**
@@ -16,8 +16,21 @@ export function eventLog(
   nowMs: () => number = Date.now,
 ): (event: EngineEvent) => void {
   return ({ level, message, fields }) => {
-    if (severities[level] < thresholds[logLevel]) return;
-    const head = { level: severities[level], time: nowMs(), pid: process.pid, hostname: hostname() };
-    destination.write(`${JSON.stringify({ ...head, ...fields, msg: message })}\n`);
+    if (isLogged(level, logLevel)) destination.write(logLine(level, message, fields, nowMs));
   };
+}
+
+export function isLogged(level: keyof typeof severities, threshold: LogLevel): boolean {
+  return severities[level] >= thresholds[threshold];
+}
+
+/** A line as pino writes it. */
+export function logLine(
+  level: keyof typeof severities,
+  message: string,
+  fields: EngineEvent['fields'] = {},
+  nowMs: () => number = Date.now,
+): string {
+  const head = { level: severities[level], time: nowMs(), pid: process.pid, hostname: hostname() };
+  return `${JSON.stringify({ ...head, ...fields, msg: message })}\n`;
 }

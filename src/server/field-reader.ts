@@ -101,7 +101,7 @@ export class FieldReader {
 
   /** Accepts fields that other servers use and that do not change the text here. */
   ignore(names: readonly string[]): void {
-    for (const name of names) this.#known.add(name);
+    for (const name of names) this.raw(name);
   }
 
   /** Accepts fields that other servers know and that have no effect here. Returns those that are set. */

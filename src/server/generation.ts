@@ -3,11 +3,12 @@ import type { Clock } from '../base/clock.ts';
 import { promptEmpty, promptTooLong } from '../core/errors.ts';
 import type { RequestStats } from '../core/request.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
+import { generationFailed } from '../engine/errors.ts';
+import { reusedTokens } from '../engine/stats.ts';
 import { mergeStreams } from './merge-streams.ts';
 import type { ParsedGeneration } from './openai-parse.ts';
-import type { Usage } from './openai-types.ts';
-import { promptTokensDetails, reusedTokens } from './prompt-usage.ts';
-import { generationFailed } from './server-errors.ts';
+import type { CompletionTokensDetails, Usage } from './openai-types.ts';
+import { promptTokensDetails } from './prompt-usage.ts';
 
 /** One tokenized prompt of a request. */
 export interface Prompt {
@@ -77,6 +78,7 @@ export async function* generateAll(
         ...(parsed.cacheSalt === undefined ? {} : { cacheSalt: parsed.cacheSalt }),
         ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),
         ...(parsed.kvTransferParams === undefined ? {} : { kvTransferParams: parsed.kvTransferParams }),
+        ...(parsed.grammar === undefined ? {} : { grammar: parsed.grammar }),
       };
       streams.push(engine.generate(request, { signal: controller.signal }));
     }
@@ -128,7 +130,17 @@ export class GenerationMeter {
         failed_loads: this.failedLoads,
         loaded_tokens: this.loadedTokens,
       }),
+      ...(this.draftedTokens === 0 ? {} : { completion_tokens_details: this.#completionTokensDetails() }),
     };
+  }
+
+  /** Draft tokens that were verified, over all completions. */
+  get draftedTokens(): number {
+    return this.#sum(({ draftedTokens = 0 }) => draftedTokens);
+  }
+
+  get acceptedTokens(): number {
+    return this.#sum(({ acceptedTokens = 0 }) => acceptedTokens);
   }
 
   get outputTokens(): number {
@@ -168,9 +180,17 @@ export class GenerationMeter {
     return this.#firstTokenMs === undefined ? undefined : this.#firstTokenMs - this.#startMs;
   }
 
-  /** The finish reasons of all choices, such as `stop,length`; `running` for a choice that has not ended. */
-  get finishReasons(): string {
-    return this.#choices.map((last) => last?.finish?.reason ?? 'running').join(',');
+  /** The finish reasons of all choices, such as `stop,length`. `otherwise`: of a choice that has not ended. */
+  finishReasons(otherwise: 'running' | 'aborted'): string {
+    return this.#choices.map((last) => last?.finish?.reason ?? otherwise).join(',');
+  }
+
+  #completionTokensDetails(): CompletionTokensDetails {
+    const { acceptedTokens, draftedTokens } = this;
+    return {
+      accepted_prediction_tokens: acceptedTokens,
+      rejected_prediction_tokens: draftedTokens - acceptedTokens,
+    };
   }
 
   /** The sum over every choice, or over every `stride`-th choice. */

@@ -1,9 +1,11 @@
-import { createHash, randomUUID, timingSafeEqual } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify';
 import type { Clock } from '../base/clock.ts';
+import { keyCheck } from './api-keys.ts';
 import type { Connections } from './connections.ts';
+import { allowOrigin } from './cors.ts';
 import { checkJsonLimits } from './json-limits.ts';
 import { RequestLog } from './request-log.ts';
 import {
@@ -20,8 +22,10 @@ import {
 import type { LogLevel } from './server-options.ts';
 
 export interface HttpOptions {
-  /** Required on every route that is not public; if absent, no route requires a key. */
-  readonly apiKey?: string;
+  /** One of them is required on every route that is not public; if absent, no route requires a key. */
+  readonly apiKey?: string | readonly string[];
+  readonly allowedOrigins?: readonly string[];
+  readonly rootPath?: string;
   readonly bodyMaxBytes: number;
   readonly logLevel: LogLevel;
   /** Receives pino's lines. */
@@ -53,9 +57,9 @@ export function createHttp(options: HttpOptions): FastifyInstance {
   const app = fastify({
     logger: { level: options.logLevel, stream: options.logDestination },
     logController: new LogController({ disableRequestLogging: true }),
-    bodyLimit: options.bodyMaxBytes,
     requestTimeout: REQUEST_TIMEOUT_MS,
     routerOptions: { ignoreTrailingSlash: true },
+    rewriteUrl: ({ url = '/' }) => withoutRoot(url, options.rootPath),
     genReqId: (request) => clientRequestId(request) ?? `req-${randomUUID()}`,
     return503OnClosing: false,
     // Fastify runs no hook for a path that cannot be decoded.
@@ -65,13 +69,24 @@ export function createHttp(options: HttpOptions): FastifyInstance {
     },
     clientErrorHandler: answerBrokenRequest,
   });
+  configureHttp(app, options);
+  app.setNotFoundHandler(answerNotFound);
+  return app;
+}
+
+/** The part of `createHttp` that concerns one context of an application, and no other context of it. */
+export function configureHttp(app: FastifyInstance, options: HttpOptions): void {
+  const { apiKey } = options;
+  const isAllowed = apiKey === undefined ? undefined : keyCheck(typeof apiKey === 'string' ? [apiKey] : apiKey);
   app.decorateRequest('requestLog');
   app.addHook('onRequest', (request, reply, done) => {
     begin(request, reply, options);
-    done(options.apiKey === undefined ? undefined : refusal(request, options.apiKey));
+    if (options.allowedOrigins !== undefined && allowOrigin(request, reply, options.allowedOrigins)) return;
+    done(isAllowed === undefined ? undefined : refusal(request, isAllowed));
   });
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_, body, done) => {
+  const { bodyMaxBytes: bodyLimit } = options;
+  app.addContentTypeParser('application/json', { parseAs: 'buffer', bodyLimit }, (_, body, done) => {
     try {
       done(null, parseJson(body as Buffer));
     } catch (error) {
@@ -79,8 +94,19 @@ export function createHttp(options: HttpOptions): FastifyInstance {
     }
   });
   app.setErrorHandler((error, request, reply) => sendError(translate(error, request, options), request, reply));
-  app.setNotFoundHandler((request, reply) => sendError(routeNotFoundOf(request), request, reply));
-  return app;
+}
+
+/** The path of an endpoint, whether or not the proxy in front has removed the root path. */
+function withoutRoot(url: string, root: string | undefined): string {
+  if (root === undefined || !url.startsWith(root)) return url;
+  const rest = url.slice(root.length);
+  if (rest === '' || rest.startsWith('?')) return `/${rest}`;
+  return rest.startsWith('/') ? rest : url;
+}
+
+/** For paths without an endpoint. */
+export function answerNotFound(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  return sendError(routeNotFoundOf(request), request, reply);
 }
 
 function begin(request: FastifyRequest, reply: FastifyReply, { clock, connections }: HttpOptions): void {
@@ -144,19 +170,17 @@ function translate(error: unknown, request: FastifyRequest, options: HttpOptions
 
 function routeNotFoundOf(request: FastifyRequest): Error {
   const path = request.url.split('?', 1)[0]!.slice(0, 200);
-  const allowed = ['GET', 'POST'].filter((method) => request.server.hasRoute({ method, url: path }));
+  const allowed = ['GET', 'POST', 'DELETE'].filter((method) => request.server.hasRoute({ method, url: path }));
   if (allowed.length === 0 || allowed.includes(request.method)) return routeNotFound({ method: request.method, path });
   return methodNotAllowed({ path, method: request.method, allowed: allowed.join(', ') });
 }
 
-function refusal(request: FastifyRequest, apiKey: string): Error | undefined {
+function refusal(request: FastifyRequest, isAllowed: (key: string) => boolean): Error | undefined {
   if (request.routeOptions.config.isPublic === true) return undefined;
   const header = request.headers.authorization;
   if (header === undefined) return unauthorized({ problem: 'No API key was sent.' });
   const sent = /^Bearer +(.*)$/i.exec(header)?.[1] ?? '';
-  // Digests have equal lengths, so the time of the comparison does not depend on the key.
-  const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
-  return timingSafeEqual(digest(sent), digest(apiKey)) ? undefined : unauthorized({ problem: 'The API key is wrong.' });
+  return isAllowed(sent) ? undefined : unauthorized({ problem: 'The API key is wrong.' });
 }
 
 /** A client's id is used if it is short and plain, so that the logs of client and server can be compared. */

@@ -5,7 +5,9 @@ import type { ChatLogprobs, ChatTokenLogprob, CompletionLogprobs } from './opena
 /** JSON has no -Infinity; vLLM writes this number for a token with probability 0. */
 const LOGPROB_MIN = -9999;
 
-const lenient = new TextDecoder('utf-8', { ignoreBOM: true });
+export const atLeastMin = (logprob: number): number => Math.max(logprob, LOGPROB_MIN);
+
+export const lenient = new TextDecoder('utf-8', { ignoreBOM: true });
 const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** The format of the chat endpoint. */
@@ -21,7 +23,7 @@ export function chatLogprobs(engine: AsyncEngine, delta: OutputDelta): ChatLogpr
 
 function chatToken(engine: AsyncEngine, token: number, logprob: number): ChatTokenLogprob {
   const bytes = engine.tokenBytes(token);
-  return { token: lenient.decode(bytes), logprob: Math.max(logprob, LOGPROB_MIN), bytes: [...bytes] };
+  return { token: lenient.decode(bytes), logprob: atLeastMin(logprob), bytes: [...bytes] };
 }
 
 /** The format of the completions endpoint. `textOffset` is the position of the delta's first token in the text. */
@@ -36,7 +38,7 @@ export function completionLogprobs(
   for (const [i, entry] of delta.logprobs.entries()) {
     const name = tokenName(engine, delta.tokenIds[i]!);
     rendered.tokens.push(name);
-    rendered.token_logprobs.push(Math.max(entry.logprob, LOGPROB_MIN));
+    rendered.token_logprobs.push(atLeastMin(entry.logprob));
     rendered.top_logprobs.push(topByName(engine, entry, name));
     rendered.text_offset.push(offset);
     offset += name.length;
@@ -45,16 +47,16 @@ export function completionLogprobs(
 }
 
 /** The most probable tokens, and the chosen one if it is not among them. */
-function topByName(engine: AsyncEngine, entry: TokenLogprobs, chosen: string): Record<string, number> {
+export function topByName(engine: AsyncEngine, entry: TokenLogprobs, chosen: string): Record<string, number> {
   // No prototype, because a token's name can be `__proto__`.
   const top: Record<string, number> = Object.create(null);
-  for (const { token, logprob } of entry.top) top[tokenName(engine, token)] ??= Math.max(logprob, LOGPROB_MIN);
-  top[chosen] ??= Math.max(entry.logprob, LOGPROB_MIN);
+  for (const { token, logprob } of entry.top) top[tokenName(engine, token)] ??= atLeastMin(logprob);
+  top[chosen] ??= atLeastMin(entry.logprob);
   return top;
 }
 
 /** The token as text, or as `bytes:\xe2\x80` (OpenAI's format) if the token is only a part of a character. */
-function tokenName(engine: AsyncEngine, token: number): string {
+export function tokenName(engine: AsyncEngine, token: number): string {
   const bytes = engine.tokenBytes(token);
   try {
     return strict.decode(bytes);

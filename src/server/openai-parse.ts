@@ -3,14 +3,19 @@ import { promptEmpty, promptTooLong } from '../core/errors.ts';
 import type { SamplingOptions } from '../core/sampling.ts';
 import { logprobsMax } from '../core/sampling-parse.ts';
 import { describeValue } from '../core/sampling-read.ts';
-import type { ToolMessage } from '../tools/template-messages.ts';
+import type { Conversation } from '../engine/chat/conversation.ts';
+import { type GrammarSource, structuredSource } from '../grammar/structured-grammar.ts';
 import type { Tool } from '../tools/tool.ts';
+import { type BestOf, readBestOf } from './best-of.ts';
+import { asksForNothing, harmlessFields, refuseUnsupported, refuseUnsupportedInChats } from './field-lists.ts';
 import { FieldReader, isObject, withoutUndefined } from './field-reader.ts';
 import { foreignFields } from './foreign-fields.ts';
 import { readMessages } from './openai-messages.ts';
-import { readSamplingParams } from './openai-sampling.ts';
-import { readTools } from './openai-tools.ts';
-import { fieldNotSupported, tooManyChoices } from './server-errors.ts';
+import { type PerEndpoint, readSamplingParams } from './openai-sampling.ts';
+import { type ParsedStructure, readStructure } from './openai-structured.ts';
+import { type ParsedTools, readTools } from './openai-tools.ts';
+import { readPromptLogprobs } from './prompt-logprobs.ts';
+import { tooManyChoices } from './server-errors.ts';
 
 /** Limits of a request, from the model and the server's options. */
 export interface ParseLimits {
@@ -37,29 +42,33 @@ export interface ParsedGeneration {
   readonly returnTokenIds: boolean;
   readonly addSpecial: boolean;
   readonly cacheSalt?: string;
+  /** The number of top tokens in `prompt_logprobs`. `params.promptLogprobs` is at least as large. */
+  readonly promptLogprobs?: number;
+  /** The number of top tokens of an echoed prompt. */
+  readonly echoedLogprobs?: number;
   readonly priority?: number;
   /** Parameters for the connector. */
   readonly kvTransferParams?: JsonObject;
+  /** What the content must look like. */
+  readonly structure?: ParsedStructure;
+  /** The grammar of the whole output. Chats have it when the conversation is rendered. */
+  readonly grammar?: GrammarSource;
 }
 
 export interface ParsedCompletion extends ParsedGeneration {
   /** Texts or tokens; at least one. */
   readonly prompts: readonly (string | Int32Array)[];
   readonly echo: boolean;
+  /** The text behind the gap that the model fills. */
+  readonly suffix?: string;
+  readonly bestOf?: BestOf;
 }
 
-export interface ParsedChat extends ParsedGeneration, ParsedConversation {
+export interface ParsedChat extends ParsedGeneration, Conversation {
   /** False: at most one call of a tool for each answer. */
   readonly areParallel: boolean;
-}
-
-export interface ParsedConversation {
-  readonly messages: readonly ToolMessage[];
-  /** Functions that the model may call. */
-  readonly tools: readonly Tool[];
-  readonly addGenerationPrompt: boolean;
-  /** Further inputs of the template. */
-  readonly variables: Readonly<Record<string, unknown>>;
+  /** The answer consists of calls of these tools; absent: the model decides. */
+  readonly requiredTools?: readonly Tool[];
 }
 
 export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompletion {
@@ -67,21 +76,32 @@ export function parseCompletion(body: unknown, limits: ParseLimits): ParsedCompl
   const prompts = readPrompts(reader, limits);
   const echo = reader.boolean('echo') ?? false;
   const logprobs = reader.integer('logprobs', { min: 0, max: logprobsMax });
-  if (echo && logprobs !== undefined) {
-    throw fieldNotSupported({ parameter: 'echo', detail: ' together with `logprobs`' });
-  }
-  const maxTokens = reader.integer('max_tokens', { min: 1 });
-  const generation = readGeneration(reader, limits, { logprobs, maxTokens }, { addSpecial: true });
-  reader.refuse('best_of', (value) => value === 1);
-  reader.refuse('suffix', (value) => value === '');
+  const promptLogprobs = readPromptLogprobs(reader);
+  // Without output, only results of the prompt are left to ask for.
+  const maxTokens = reader.integer('max_tokens', { min: echo || promptLogprobs !== undefined ? 0 : 1 });
+  const echoedLogprobs = echo ? logprobs : undefined;
+  const perEndpoint = { logprobs, promptLogprobs, echoedLogprobs, maxTokens };
+  const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: true });
+  const chosen = readBestOf(reader, generation.params, generation.stream);
+  const suffix = readSuffix(reader, echo);
+  reader.refuse('prompt_embeds', asksForNothing);
   reader.finish();
-  checkChoices(prompts.length, generation, limits);
-  return { ...generation, prompts, echo };
+  checkChoices(prompts.length, chosen.params, limits);
+  const { structure } = generation;
+  const grammar = structure && structuredSource(structure.outputs, structure.parameter);
+  return { ...generation, ...chosen, prompts, echo, ...withoutUndefined({ suffix, grammar }) };
+}
+
+function readSuffix(reader: FieldReader, echo: boolean): string | undefined {
+  const suffix = reader.string('suffix');
+  if (suffix === undefined || suffix === '') return undefined;
+  if (echo) throw reader.invalid('suffix', 'absent if `echo` is true', describeValue(suffix));
+  return suffix;
 }
 
 export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const reader = new FieldReader(body);
-  const { areParallel, ...conversation } = readConversation(reader, limits);
+  const { areParallel, requiredTools, ...conversation } = readConversation(reader, limits);
   const wanted = reader.boolean('logprobs') ?? false;
   const top = reader.integer('top_logprobs', { min: 0, max: logprobsMax });
   if (top !== undefined && top > 0 && !wanted) {
@@ -90,21 +110,20 @@ export function parseChat(body: unknown, limits: ParseLimits): ParsedChat {
   const olderName = reader.integer('max_tokens', { min: 1 });
   const maxTokens = reader.integer('max_completion_tokens', { min: 1 }) ?? olderName;
   const logprobs = wanted ? (top ?? 0) : undefined;
-  const generation = readGeneration(reader, limits, { logprobs, maxTokens }, { addSpecial: false });
-  reader.refuse('function_call', (value) => value === 'none' || value === 'auto');
-  reader.refuse('modalities', (value) => Array.isArray(value) && value.length === 1 && value[0] === 'text');
-  for (const name of CHAT_ONLY_REFUSED) reader.refuse(name, asksForNothing);
+  const promptLogprobs = readPromptLogprobs(reader);
+  const perEndpoint = { logprobs, promptLogprobs, maxTokens };
+  const generation = readGeneration(reader, limits, perEndpoint, { addSpecial: false });
+  refuseUnsupportedInChats(reader);
+  reader.ignore(['media_io_kwargs']);
   reader.finish();
-  checkChoices(1, generation, limits);
-  return { ...generation, ...conversation, areParallel };
+  checkChoices(1, generation.params, limits);
+  return { ...generation, ...conversation, areParallel, ...(requiredTools === undefined ? {} : { requiredTools }) };
 }
-
-const CHAT_ONLY_REFUSED = ['functions', 'audio', 'prediction', 'web_search_options', 'verbosity', 'documents', 'echo'];
 
 function readConversation(
   reader: FieldReader,
   { maxModelLen }: ParseLimits,
-): ParsedConversation & { readonly areParallel: boolean } {
+): Conversation & Pick<ParsedTools, 'areParallel' | 'requiredTools'> {
   const messages = readMessages(reader, maxModelLen);
   const tools = readTools(reader);
   const addGenerationPrompt = reader.boolean('add_generation_prompt') ?? true;
@@ -116,7 +135,7 @@ function readConversation(
   return { messages, ...tools, addGenerationPrompt, variables };
 }
 
-const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh'];
+const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
 
 /** Names that templates read, as in vLLM. A template without them has no effort to choose. */
 function effortVariables(reader: FieldReader): Readonly<Record<string, unknown>> {
@@ -128,38 +147,10 @@ function effortVariables(reader: FieldReader): Readonly<Record<string, unknown>>
   return effort === 'none' ? { enable_thinking: false } : { reasoning_effort: effort };
 }
 
-/** Fields of OpenAI and vLLM that do not change the text here. */
-const HARMLESS = [
-  'user',
-  'metadata',
-  'store',
-  'service_tier',
-  'safety_identifier',
-  'prompt_cache_key',
-  'prompt_cache_retention',
-  'request_id',
-  'spaces_between_special_tokens',
-];
-
-/** Fields of OpenAI and vLLM that would change the text and are not supported. */
-const REFUSED = [
-  'use_beam_search',
-  'prompt_logprobs',
-  'allowed_token_ids',
-  'bad_words',
-  'truncate_prompt_tokens',
-  'structured_outputs',
-  'guided_json',
-  'guided_regex',
-  'guided_choice',
-  'guided_grammar',
-  'logits_processors',
-];
-
 function readGeneration(
   reader: FieldReader,
   limits: ParseLimits,
-  perEndpoint: { readonly logprobs: number | undefined; readonly maxTokens: number | undefined },
+  { promptLogprobs, echoedLogprobs, ...perEndpoint }: PerEndpoint & { readonly echoedLogprobs?: number | undefined },
   defaults: { readonly addSpecial: boolean },
 ): ParsedGeneration {
   const stream = reader.boolean('stream') ?? false;
@@ -173,18 +164,23 @@ function readGeneration(
   streamOptions?.finish();
   const cacheSalt = reader.string('cache_salt');
   if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
-  const params = readSamplingParams(reader, perEndpoint, limits.vocabSize);
-  reader.ignore(HARMLESS);
+  const params = readSamplingParams(
+    reader,
+    { ...perEndpoint, promptLogprobs: largest(promptLogprobs, echoedLogprobs) },
+    limits.vocabSize,
+  );
+  reader.ignore(harmlessFields);
   const ignored = reader.ignoreForeign(foreignFields);
-  reader.refuse('response_format', (value) => isObject(value) && value.type === 'text', ' but for {"type":"text"}');
-  reader.refuse('length_penalty', (value) => value === 1);
-  for (const name of REFUSED) reader.refuse(name, asksForNothing);
+  refuseUnsupported(reader);
   return {
     ...withoutUndefined({
       model: reader.string('model'),
       cacheSalt,
+      promptLogprobs,
+      echoedLogprobs,
       priority: readPriority(reader),
       kvTransferParams: readKvTransferParams(reader),
+      structure: readStructure(reader),
     }),
     params,
     ignored,
@@ -196,7 +192,11 @@ function readGeneration(
   };
 }
 
-function readPriority(reader: FieldReader): number | undefined {
+function largest(a: number | undefined, b: number | undefined): number | undefined {
+  return a === undefined || b === undefined ? (a ?? b) : Math.max(a, b);
+}
+
+export function readPriority(reader: FieldReader): number | undefined {
   return reader.integer('priority', { min: -(2 ** 31), max: 2 ** 31 - 1 });
 }
 
@@ -206,18 +206,19 @@ function readKvTransferParams(reader: FieldReader): JsonObject | undefined {
   throw reader.invalid('kv_transfer_params', 'an object', describeValue(value));
 }
 
-function readPrompts(reader: FieldReader, limits: ParseLimits): (string | Int32Array)[] {
+/** `field`: its name in the body. */
+export function readPrompts(reader: FieldReader, limits: ParseLimits, field = 'prompt'): (string | Int32Array)[] {
   const expected = 'a string, a list of strings, a list of token ids, or a list of such lists';
-  const value = reader.required('prompt', reader.raw('prompt'), expected);
-  if (typeof value === 'string') return [reader.text('prompt', value)];
-  if (!Array.isArray(value)) throw reader.invalid('prompt', expected, describeValue(value));
+  const value = reader.required(field, reader.raw(field), expected);
+  if (typeof value === 'string') return [reader.text(field, value)];
+  if (!Array.isArray(value)) throw reader.invalid(field, expected, describeValue(value));
   const first: unknown = value[0];
   if (first === undefined) throw promptEmpty();
-  if (typeof first === 'number') return [readPromptTokens(reader, value, 'prompt', limits)];
+  if (typeof first === 'number') return [readPromptTokens(reader, value, field, limits)];
   // Checked before the prompts are read, so that a list of a million prompts is refused at once.
   if (value.length > limits.choicesMax) throw tooManyChoices({ prompts: value.length, n: 1, limit: limits.choicesMax });
   return value.map((item: unknown, i) => {
-    const name = `prompt[${i}]`;
+    const name = `${field}[${i}]`;
     if (!Array.isArray(first)) return reader.text(name, item);
     if (!Array.isArray(item)) throw reader.invalid(name, 'a list of token ids', describeValue(item));
     return readPromptTokens(reader, item, name, limits);
@@ -245,22 +246,15 @@ function readTokens(reader: FieldReader, items: readonly unknown[], name: string
   return tokens;
 }
 
-function checkChoices(prompts: number, generation: ParsedGeneration, limits: ParseLimits): void {
-  const n = generation.params.n ?? 1;
+function checkChoices(prompts: number, { n = 1 }: SamplingOptions, limits: ParseLimits): void {
   if (prompts * n > limits.choicesMax) throw tooManyChoices({ prompts, n, limit: limits.choicesMax });
-}
-
-/** `null` counts as absent before this. */
-function asksForNothing(value: unknown): boolean {
-  if (Array.isArray(value)) return value.length === 0;
-  return value === false || value === '' || (isObject(value) && Object.keys(value).length === 0);
 }
 
 export interface ParsedTokenize {
   readonly model?: string;
   readonly addSpecial: boolean;
   readonly tokenStrings: boolean;
-  readonly input: string | ParsedConversation;
+  readonly input: string | Conversation;
 }
 
 /** The body of vLLM's `/tokenize`: `{prompt}` or `{messages}`. */

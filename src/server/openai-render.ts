@@ -1,7 +1,8 @@
 import type { JsonObject } from '../base/json.ts';
+import { ChatAnswer, type ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
-import { ChatAnswer, type ChatAnswerOptions } from './chat-answer.ts';
 import type { Prompt } from './generation.ts';
+import { chatDelta, chatMessage } from './openai-chat-message.ts';
 import { chatLogprobs, completionLogprobs } from './openai-logprobs.ts';
 import type {
   ChatBody,
@@ -13,6 +14,7 @@ import type {
   CompletionChunk,
   Usage,
 } from './openai-types.ts';
+import { echoLogprobs, joinLogprobs, PromptScores, renderPromptLogprobs } from './prompt-logprobs.ts';
 
 /**
  * Turns the deltas of one request into the endpoint's response: either `chunks` for each delta, or one `body` for the
@@ -39,27 +41,40 @@ export interface RenderContext {
   readonly answers?: ChatAnswerOptions;
   /** The text before each completion, one per prompt. */
   readonly echoes?: readonly string[];
+  /** The number of top tokens in `prompt_logprobs`; absent: the field is absent. */
+  readonly promptLogprobs?: number;
+  /** With echo: the number of top tokens of the prompt's tokens in `logprobs`. */
+  readonly echoedLogprobs?: number;
 }
 
 export function completionRenderer(context: RenderContext): Renderer {
   const { engine, id, created, returnTokenIds } = context;
   const head = { id, object: 'text_completion', created, model: engine.model.name } as const;
   const choiceCount = context.prompts.length * context.n;
-  const textOffsets = new Array<number>(choiceCount).fill(0);
+  const { echoes, promptLogprobs, echoedLogprobs } = context;
+  const textOffsets = Array.from({ length: choiceCount }, (_, i) => echoes?.[Math.floor(i / context.n)]?.length ?? 0);
+  const scores = new PromptScores(choiceCount);
   const isBegun = new Array<boolean>(choiceCount).fill(false);
 
   const choiceOf = (delta: OutputDelta): CompletionChoice => {
     const { index } = delta;
     const promptIndex = Math.floor(index / context.n);
     const isFirst = !isBegun[index];
-    const echo = isFirst ? (context.echoes?.[promptIndex] ?? '') : '';
+    const echo = isFirst ? (echoes?.[promptIndex] ?? '') : '';
     isBegun[index] = true;
+    const scored = { tokens: context.prompts[promptIndex]!.tokens, entries: scores.of(index) };
     const logprobs = completionLogprobs(engine, delta, textOffsets[index]!);
     for (const token of logprobs?.tokens ?? []) textOffsets[index]! += token.length;
     return {
       index,
       text: echo + delta.text,
-      logprobs,
+      logprobs:
+        isFirst && echoedLogprobs !== undefined
+          ? joinLogprobs(echoLogprobs(engine, scored, echoedLogprobs, echo), logprobs)
+          : logprobs,
+      ...(promptLogprobs === undefined
+        ? {}
+        : { prompt_logprobs: renderPromptLogprobs(engine, scored, promptLogprobs) }),
       finish_reason: delta.finish?.reason ?? null,
       stop_reason: delta.finish?.stopReason ?? null,
       ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
@@ -67,13 +82,22 @@ export function completionRenderer(context: RenderContext): Renderer {
     };
   };
 
+  /** The prompt is echoed at once, but its logprobs are complete only when the prompt is computed. */
+  const beginsWithEcho = ({ index, tokenIds }: OutputDelta): boolean =>
+    !isBegun[index] && echoes !== undefined && (echoedLogprobs === undefined || tokenIds.length > 0);
+
   return {
-    chunks: (delta, usage) =>
-      isVisible(delta, returnTokenIds) || (!isBegun[delta.index] && context.echoes !== undefined)
+    chunks: (delta, usage) => {
+      scores.add(delta.index, delta.promptLogprobs);
+      return isVisible(delta, returnTokenIds) || beginsWithEcho(delta)
         ? [{ ...head, choices: [choiceOf(delta)], ...usageField(usage), ...kvTransferParamsField([delta]) }]
-        : [],
+        : [];
+    },
     usageChunk: (usage) => ({ ...head, choices: [], usage }),
-    body: (choices, usage) => ({ ...head, choices: choices.map(choiceOf), usage, ...kvTransferParamsField(choices) }),
+    body: (choices, usage) => {
+      for (const { index, promptLogprobs } of choices) scores.add(index, promptLogprobs);
+      return { ...head, choices: choices.map(choiceOf), usage, ...kvTransferParamsField(choices) };
+    },
   };
 }
 
@@ -94,7 +118,7 @@ export function chatRenderer(context: RenderContext): Renderer {
     index: delta.index,
     delta: added,
     logprobs: chatLogprobs(engine, delta),
-    finish_reason: answers[delta.index]!.finishReason(delta.finish),
+    finish_reason: answers[delta.index]!.finishReason(delta.finish) ?? null,
     ...(delta.finish === undefined ? {} : { stop_reason: delta.finish.stopReason ?? null }),
     ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
   });
@@ -105,7 +129,7 @@ export function chatRenderer(context: RenderContext): Renderer {
       if (!isBegun[delta.index]) {
         chunks.push({ ...chunkHead, choices: [opening(delta.index)], ...promptIds, ...usageField(usage) });
       }
-      const added = answers[delta.index]!.add(delta);
+      const added = chatDelta(answers[delta.index]!.add(delta));
       if (Object.keys(added).length > 0 || isVisible({ ...delta, text: '' }, returnTokenIds)) {
         chunks.push({
           ...chunkHead,
@@ -125,15 +149,24 @@ export function chatRenderer(context: RenderContext): Renderer {
         answer.add(delta);
         return {
           index: delta.index,
-          message: answer.message(),
+          message: chatMessage(answer.message()),
           logprobs: chatLogprobs(engine, delta),
-          finish_reason: answer.finishReason(delta.finish),
+          finish_reason: answer.finishReason(delta.finish) ?? null,
           stop_reason: delta.finish?.stopReason ?? null,
           ...(returnTokenIds ? { token_ids: delta.tokenIds } : {}),
         };
       }),
       usage,
       ...promptIds,
+      ...(context.promptLogprobs === undefined
+        ? {}
+        : {
+            prompt_logprobs: renderPromptLogprobs(
+              engine,
+              { tokens: context.prompts[0]!.tokens, entries: choices[0]?.promptLogprobs ?? [] },
+              context.promptLogprobs,
+            ),
+          }),
       ...kvTransferParamsField(choices),
     }),
   };
@@ -158,7 +191,7 @@ function usageField(usage: Usage | null | undefined): { usage?: Usage | null } {
  * The connector's answer to the client, and the counts of promised, computed and failed KV. In a stream the chunk that
  * ends a choice has it.
  */
-function kvTransferParamsField(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
+export function kvTransferParamsField(deltas: readonly OutputDelta[]): { kv_transfer_params?: JsonObject } {
   const ended = deltas.filter(({ finish }) => finish !== undefined);
   const kvTransferParams = ended.find(({ finish }) => finish?.kvTransferParams !== undefined)?.finish?.kvTransferParams;
   const isLoaded = ended.some(({ stats }) => stats.externalTokens !== undefined);

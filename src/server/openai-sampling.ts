@@ -22,15 +22,18 @@ const wireNames = {
   skip_special_tokens: 'skipSpecialTokens',
 } as const satisfies Record<string, keyof SamplingParams>;
 
+/** The parameters that each endpoint reads itself. */
+export interface PerEndpoint {
+  readonly logprobs: number | undefined;
+  readonly promptLogprobs?: number | undefined;
+  readonly maxTokens: number | undefined;
+}
+
 /**
  * The sampling parameters of a request, checked by the rules of `core/sampling-parse.ts`. Absent parameters stay absent,
  * because the engine sets the defaults that depend on the prompt.
  */
-export function readSamplingParams(
-  reader: FieldReader,
-  perEndpoint: { readonly logprobs: number | undefined; readonly maxTokens: number | undefined },
-  vocabSize: number,
-): SamplingOptions {
+export function readSamplingParams(reader: FieldReader, perEndpoint: PerEndpoint, vocabSize: number): SamplingOptions {
   const raw: Partial<Record<keyof SamplingParams, unknown>> = { ...perEndpoint };
   for (const [wire, name] of Object.entries(wireNames)) raw[name] = reader.raw(wire);
   raw.seed = wrapSeed(raw.seed);

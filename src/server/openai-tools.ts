@@ -3,7 +3,6 @@ import { isJsonObject } from '../base/json.ts';
 import { describeValue } from '../core/sampling-read.ts';
 import type { Tool, ToolCall } from '../tools/tool.ts';
 import { FieldReader, isObject } from './field-reader.ts';
-import { fieldNotSupported } from './server-errors.ts';
 
 /** The functions of a chat request. */
 export interface ParsedTools {
@@ -11,6 +10,8 @@ export interface ParsedTools {
   readonly tools: readonly Tool[];
   /** False: at most one call for each answer. */
   readonly areParallel: boolean;
+  /** Each call of the answer is one of these, and there is at least one; absent: the model decides. */
+  readonly requiredTools?: readonly Tool[];
 }
 
 const toolsMax = 1024;
@@ -28,29 +29,33 @@ export function readTools(reader: FieldReader): ParsedTools {
     names.add(described.name);
   }
   const areParallel = reader.boolean('parallel_tool_calls') ?? true;
-  return { tools: readChoice(reader, names) ? tools : [], areParallel };
+  const choice = readChoice(reader, names);
+  if (choice === 'none') return { tools: [], areParallel };
+  if (choice === 'auto') return { tools, areParallel };
+  if (choice === 'required') return { tools, areParallel, requiredTools: tools };
+  const named = tools.filter(({ function: { name } }) => name === choice.name);
+  return { tools, areParallel: false, requiredTools: named };
 }
 
-/** Whether the model may call tools. */
-function readChoice(reader: FieldReader, names: ReadonlySet<string>): boolean {
+/** An object: the name of the tool that must be called. */
+function readChoice(
+  reader: FieldReader,
+  names: ReadonlySet<string>,
+): 'none' | 'auto' | 'required' | { readonly name: string } {
   const expected = '"none", "auto", "required", or an object with the name of a function';
   const choice = reader.raw('tool_choice');
-  if (choice === undefined || choice === 'auto') return true;
-  if (choice === 'none') return false;
+  if (choice === undefined || choice === 'auto') return 'auto';
+  if (choice === 'none') return choice;
   const isNamed = isObject(choice);
   if (choice !== 'required' && !isNamed) throw reader.invalid('tool_choice', expected, describeValue(choice));
   if (names.size === 0) throw reader.invalid('tool_choice', '"none" or "auto" without `tools`', describeValue(choice));
-  if (isNamed) {
-    const named = new FieldReader(choice, 'tool_choice.');
-    named.ignore(['type']);
-    const described = named.required('function', named.object('function'), 'an object with a name');
-    const name = described.required('name', described.string('name'), 'the name of a tool');
-    if (!names.has(name)) throw described.invalid('name', `one of ${[...names].join(', ')}`, describeValue(name));
-  }
-  throw fieldNotSupported({
-    parameter: 'tool_choice',
-    detail: ' but for "none" and "auto": the output is not constrained to a schema',
-  });
+  if (choice === 'required') return choice;
+  const named = new FieldReader(choice, 'tool_choice.');
+  named.ignore(['type']);
+  const described = named.required('function', named.object('function'), 'an object with a name');
+  const name = described.required('name', described.string('name'), 'the name of a tool');
+  if (!names.has(name)) throw described.invalid('name', `one of ${[...names].join(', ')}`, describeValue(name));
+  return { name };
 }
 
 function readTool(item: unknown, itemName: string): Tool {
@@ -62,7 +67,7 @@ function readTool(item: unknown, itemName: string): Tool {
   if (!namePattern.test(name)) throw described.invalid('name', nameExpected, describeValue(name));
   const description = described.string('description');
   const parameters = readSchema(described);
-  // A strict schema would constrain the output. Without it the model follows the schema nearly always.
+  // Calls that are required follow the schema always, others nearly always.
   described.boolean('strict');
   described.finish();
   reader.finish();

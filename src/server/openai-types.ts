@@ -10,6 +10,15 @@ export interface Usage {
   readonly completion_tokens: number;
   readonly total_tokens: number;
   readonly prompt_tokens_details: PromptTokensDetails;
+  /** Present if drafts were verified for the request. */
+  readonly completion_tokens_details?: CompletionTokensDetails;
+}
+
+export interface CompletionTokensDetails {
+  /** Draft tokens that became output tokens. */
+  readonly accepted_prediction_tokens: number;
+  /** Draft tokens that were computed and did not become output tokens. */
+  readonly rejected_prediction_tokens: number;
 }
 
 export interface PromptTokensDetails {
@@ -45,13 +54,24 @@ interface ResponseHead<Kind extends string> {
 
 export interface CompletionLogprobs {
   readonly tokens: string[];
-  readonly token_logprobs: number[];
-  readonly top_logprobs: Record<string, number>[];
+  /** Null for the first token of an echoed prompt. */
+  readonly token_logprobs: (number | null)[];
+  readonly top_logprobs: (Record<string, number> | null)[];
   /** The position of each token in the text, in UTF-16 units. */
   readonly text_offset: number[];
 }
 
-export interface CompletionChoice {
+/** The logprobs of a prompt's token and of the most probable tokens, by token id; null for the first token (vLLM). */
+export type PromptTokenLogprobs = Record<
+  number,
+  { readonly logprob: number; readonly rank: number; readonly decoded_token: string }
+> | null;
+
+export interface PromptLogprobsField {
+  readonly prompt_logprobs?: readonly PromptTokenLogprobs[];
+}
+
+export interface CompletionChoice extends PromptLogprobsField {
   readonly index: number;
   readonly text: string;
   readonly logprobs: CompletionLogprobs | null;
@@ -124,7 +144,7 @@ export interface ChatChoice extends ChatChoiceEnd {
   };
 }
 
-export interface ChatBody extends ResponseHead<'chat.completion'>, KvTransferParamsField {
+export interface ChatBody extends ResponseHead<'chat.completion'>, KvTransferParamsField, PromptLogprobsField {
   readonly choices: readonly ChatChoice[];
   readonly usage: Usage;
   readonly prompt_token_ids?: readonly number[];

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { RequestStats } from '../core/request.ts';
-import { promptTokensDetails, reusedTokens } from './prompt-usage.ts';
+import { reusedTokens } from '../engine/stats.ts';
+import { promptTokensDetails } from './prompt-usage.ts';
 
 const stats = (change: Partial<RequestStats>): RequestStats => ({
   promptTokens: 100,

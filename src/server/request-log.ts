@@ -37,7 +37,7 @@ export class RequestLog {
       ...(isGone ? { clientGone: true } : {}),
       ...(this.errorCode === undefined ? {} : { code: this.errorCode }),
       ...(this.ignored === undefined ? {} : { ignored: this.ignored.join(', ') }),
-      ...(this.meter === undefined ? {} : meterFields(this.meter)),
+      ...(this.meter === undefined ? {} : meterFields(this.meter, isGone)),
       durationMs: round(this.#clock.nowMs() - this.startMs),
     };
     if (this.meter !== undefined || status >= 400) request.log.info(line, 'request');
@@ -45,7 +45,8 @@ export class RequestLog {
   }
 }
 
-function meterFields(meter: GenerationMeter): Record<string, string | number> {
+/** The engine aborts the choices of a client that is gone. */
+function meterFields(meter: GenerationMeter, isGone: boolean): Record<string, string | number> {
   const ttftMs = meter.timeToFirstTokenMs;
   return {
     promptTokens: meter.promptTokens,
@@ -55,7 +56,7 @@ function meterFields(meter: GenerationMeter): Record<string, string | number> {
     ...(meter.failedLoads === 0 ? {} : { failedLoads: meter.failedLoads }),
     outputTokens: meter.outputTokens,
     ...(ttftMs === undefined ? {} : { ttftMs: round(ttftMs) }),
-    finish: meter.finishReasons,
+    finish: meter.finishReasons(isGone ? 'aborted' : 'running'),
   };
 }
 

@@ -2,27 +2,24 @@ import { randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { Clock } from '../base/clock.ts';
 import { tierReports } from '../connector/offloading/tier-report.ts';
 import { engineClosed } from '../core/errors.ts';
+import type { ChatAnswerOptions } from '../engine/chat/chat-answer.ts';
+import { type ModelFormats, renderConversation } from '../engine/chat/conversation.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
-import {
-  type AnswerFormat,
-  knowsTools,
-  needsControlTokens,
-  type ReasoningFormat,
-  type ToolFormat,
-} from '../tools/formats.ts';
-import { asPlainMessages, forTemplate } from '../tools/template-messages.ts';
-import type { ChatAnswerOptions } from './chat-answer.ts';
-import { chatPage } from './chat-page.ts';
+import { type BestOf, keepBest } from './best-of.ts';
+import { type CacheRouteOptions, registerCacheRoutes } from './cache/cache-routes.ts';
+import { prepareChat } from './chat-prompt.ts';
+import { checkModel } from './check-model.ts';
 import { ChoiceCollector } from './choice-collector.ts';
+import { abortWhenGone, unlessGone } from './client-connection.ts';
+import { answerEmbeddings } from './embeddings.ts';
+import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
 import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
 import { noteError } from './http.ts';
+import { registerMetrics } from './metrics/metrics-routes.ts';
 import {
-  type ParsedChat,
-  type ParsedConversation,
   type ParsedGeneration,
   type ParseLimits,
   parseChat,
@@ -32,19 +29,17 @@ import {
 } from './openai-parse.ts';
 import { chatRenderer, completionRenderer, type RenderContext, type Renderer } from './openai-render.ts';
 import type { ModelCard } from './openai-types.ts';
-import { errorAnswer, modelNotFound } from './server-errors.ts';
-import { EventStream, type EventStreamOptions } from './sse.ts';
+import { registerPage } from './page-routes.ts';
+import { registerResponseRoutes } from './responses/response-routes.ts';
+import { errorAnswer } from './server-errors.ts';
+import { EventStream } from './sse.ts';
 
-export interface RouteOptions extends EventStreamOptions {
+export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   readonly version: string;
   readonly choicesMax: number;
-  /** How the model writes calls of tools. */
-  readonly toolFormat: ToolFormat;
-  /** How it writes its thoughts; undefined: they are content. */
-  readonly reasoningFormat: ReasoningFormat | undefined;
-  readonly clock: Clock;
-  /** While false, `/health` answers 503 and new requests are refused. */
-  isAccepting(): boolean;
+  /** Whether the page is served at `/`. */
+  readonly hasPage: boolean;
+  readonly responseStoreMaxBytes: number;
 }
 
 /** OpenAI's default for completions. For chats the default is the rest of the context. */
@@ -58,6 +53,7 @@ interface Generation {
   readonly idPrefix: string;
   readonly echoes?: readonly string[];
   readonly answers?: ChatAnswerOptions;
+  readonly bestOf?: BestOf;
 }
 
 export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, options: RouteOptions): void {
@@ -68,15 +64,15 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     choicesMax: options.choicesMax,
   };
   const created = Math.floor(Date.now() / 1000);
-  const card: ModelCard = {
-    id: model.name,
+  const cardOf = (id: string): ModelCard => ({
+    id,
     object: 'model',
     created,
     owned_by: 'kvasir',
     root: model.name,
     parent: null,
     max_model_len: model.maxModelLen,
-  };
+  });
   const generations = new GenerationRoute(engine, options);
 
   app.post('/v1/completions', (request, reply) =>
@@ -86,10 +82,12 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
       const prompts = await preparePrompts(
         engine,
         parsed,
-        { prompts: parsed.prompts, maxTokensDefault: COMPLETION_MAX_TOKENS_DEFAULT },
+        { prompts: await promptsOf(engine, parsed, signal), maxTokensDefault: COMPLETION_MAX_TOKENS_DEFAULT },
         signal,
       );
-      const generation: Generation = { parsed, prompts, render: completionRenderer, idPrefix: 'cmpl' };
+      const { bestOf } = parsed;
+      const chosen = bestOf === undefined ? {} : { bestOf };
+      const generation: Generation = { parsed, prompts, render: completionRenderer, idPrefix: 'cmpl', ...chosen };
       return parsed.echo ? { ...generation, echoes: echoesOf(engine, parsed.prompts) } : generation;
     }),
   );
@@ -97,23 +95,16 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     generations.answer(request, reply, async (signal) => {
       const asked = parseChat(request.body, limits);
       checkModel(engine, asked.model);
-      const format = answerFormat(asked, options);
-      const parsed = withControlTokens(asked, format);
-      const text = await renderConversation(engine, parsed, signal);
-      const answers = { format, prompt: text, areParallel: asked.areParallel };
-      const prompts = await preparePrompts(
-        engine,
-        parsed,
-        { prompts: [text], maxTokensDefault: model.maxModelLen },
-        signal,
-      );
-      return { parsed, prompts, render: chatRenderer, idPrefix: 'chatcmpl', answers };
+      return { ...(await prepareChat(engine, asked, options, signal)), render: chatRenderer, idPrefix: 'chatcmpl' };
     }),
   );
-  app.get('/v1/models', () => ({ object: 'list', data: [card] }));
+  registerResponseRoutes(app, engine, limits, options);
+  const { isAccepting } = options;
+  app.post('/v1/embeddings', (request, reply) => answerEmbeddings(engine, request, reply, { limits, isAccepting }));
+  app.get('/v1/models', () => ({ object: 'list', data: [model.name, ...(model.aliases ?? [])].map(cardOf) }));
   app.get<{ Params: { model: string } }>('/v1/models/:model', (request) => {
     checkModel(engine, request.params.model);
-    return card;
+    return cardOf(request.params.model);
   });
   app.post('/tokenize', async (request, reply) => {
     const { model: asked, input, addSpecial, tokenStrings } = parseTokenize(request.body, limits);
@@ -135,50 +126,26 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
     }
     return { prompt };
   });
-  app.get('/health', { config: { isPublic: true } }, (_, reply) => {
+  const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
     if (!options.isAccepting()) return reply.status(503).send({ status: 'shutting down' });
     const health = engine.health();
     return reply.status(health.status === 'ok' ? 200 : 503).send(health);
-  });
+  };
+  app.get('/health', { config: { isPublic: true } }, answerHealth);
+  // Amazon SageMaker's name for the same.
+  app.get('/ping', { config: { isPublic: true } }, answerHealth);
+  app.post('/ping', { config: { isPublic: true } }, answerHealth);
   // While a worker process is replaced, the server must not be restarted: a restart would end every request.
   app.get('/health/live', { config: { isPublic: true } }, (_, reply) => {
     const { status, message } = engine.health();
     if (status !== 'broken') return { status: 'ok' };
     return reply.status(503).send({ status, ...(message === undefined ? {} : { message }) });
   });
-  app.get('/', { config: { isPublic: true } }, (_, reply) => reply.headers(chatPage.headers).send(chatPage.html));
+  if (options.hasPage) registerPage(app);
+  registerCacheRoutes(app, engine, options);
+  registerMetrics(app, engine);
   app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.counters) }));
   app.get('/version', () => ({ version: options.version }));
-}
-
-function checkModel(engine: AsyncEngine, requested: string | undefined): void {
-  const served = engine.model.name;
-  if (requested !== undefined && requested !== served) {
-    throw modelNotFound({ parameter: 'model', requested: requested.slice(0, 100), served });
-  }
-}
-
-function renderConversation(
-  engine: AsyncEngine,
-  { messages, tools, addGenerationPrompt, variables }: ParsedConversation,
-  signal: AbortSignal,
-): Promise<string> {
-  const isKnown = knowsTools(engine.model.chatTemplate ?? '');
-  const input = isKnown ? forTemplate(messages, tools) : asPlainMessages(messages, tools);
-  const withTools = input.tools === undefined ? variables : { ...variables, tools: input.tools };
-  return engine.renderChat(input.messages, { addGenerationPrompt, variables: withTools, signal });
-}
-
-/** How the answer is read. Without tools, calls are content, except in formats with channels. */
-function answerFormat({ tools }: ParsedConversation, { toolFormat, reasoningFormat }: RouteOptions): AnswerFormat {
-  const hasCalls = tools.length > 0 || toolFormat === 'openai';
-  return { tools: hasCalls ? toolFormat : undefined, reasoning: reasoningFormat };
-}
-
-/** The parser needs the control tokens around calls, which are otherwise left out of the text. */
-function withControlTokens(parsed: ParsedChat, { tools }: AnswerFormat): ParsedChat {
-  if (tools === undefined || !needsControlTokens(tools)) return parsed;
-  return { ...parsed, params: { ...parsed.params, skipSpecialTokens: false } };
 }
 
 /** Tokens between two turns of the event loop. */
@@ -191,6 +158,14 @@ async function tokenStringsOf(engine: AsyncEngine, tokens: readonly number[]): P
     if (strings.length % STRINGS_AT_ONCE === 0) await nextTurn();
   }
   return strings;
+}
+
+/** What the response has of the prompt's logprobs. */
+function promptScoresOf({ promptLogprobs, echoedLogprobs }: ParsedGeneration) {
+  return {
+    ...(promptLogprobs === undefined ? {} : { promptLogprobs }),
+    ...(echoedLogprobs === undefined ? {} : { echoedLogprobs }),
+  };
 }
 
 function echoesOf(engine: AsyncEngine, prompts: readonly (string | Int32Array)[]): string[] {
@@ -218,7 +193,7 @@ class GenerationRoute {
     const prepared = await unlessGone(reply, controller.signal, async (signal) => ({
       generation: await prepare(signal),
     }));
-    return 'generation' in prepared ? this.#generate(request, reply, controller, prepared.generation) : prepared;
+    return prepared === undefined ? reply : this.#generate(request, reply, controller, prepared.generation);
   }
 
   async #generate(
@@ -242,9 +217,10 @@ class GenerationRoute {
       id,
       created: Math.floor(Date.now() / 1000),
       prompts,
-      n,
+      n: generation.bestOf?.kept ?? n,
       returnTokenIds: parsed.returnTokenIds,
       ...(generation.echoes === undefined ? {} : { echoes: generation.echoes }),
+      ...promptScoresOf(parsed),
       ...(generation.answers === undefined ? {} : { answers: generation.answers }),
     });
     const deltas = generateAll(this.#engine, prompts, { parsed, id }, controller);
@@ -257,7 +233,9 @@ class GenerationRoute {
     // The client has closed the connection, so there is no socket for the answer.
     if (controller.signal.aborted) return reply.hijack();
     reply.raw.setTimeout(this.#options.stallTimeoutMs);
-    return renderer.body(collector.choices(), meter.usage());
+    const choices = collector.choices();
+    const kept = generation.bestOf === undefined ? choices : keepBest(choices, generation.bestOf);
+    return renderer.body(kept, meter.usage());
   }
 
   /** An error before the first event is thrown and becomes an HTTP error; a later error becomes an event. */
@@ -293,28 +271,4 @@ interface StreamParts {
   readonly renderer: Renderer;
   readonly meter: GenerationMeter;
   readonly controller: AbortController;
-}
-
-/** Sends no answer if the work failed because the client closed the connection. */
-async function unlessGone<T>(
-  reply: FastifyReply,
-  signal: AbortSignal,
-  work: (signal: AbortSignal) => Promise<T>,
-): Promise<T | FastifyReply> {
-  try {
-    return await work(signal);
-  } catch (error) {
-    if (signal.aborted) return reply.hijack();
-    throw error;
-  }
-}
-
-/** Aborts when the connection closes before the whole response is written. */
-function abortWhenGone(reply: FastifyReply): AbortController {
-  const controller = new AbortController();
-  reply.raw.once('close', () => {
-    if (!reply.raw.writableFinished) controller.abort();
-  });
-  if (reply.raw.destroyed) controller.abort();
-  return controller;
 }

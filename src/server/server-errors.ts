@@ -51,6 +51,11 @@ export const routeNotFound = defineError(
   'There is no endpoint {method} {path}. README.md lists the endpoints.',
   404,
 );
+export const faultInjectionOff = defineError(
+  'KVASIR_FAULT_INJECTION_OFF',
+  'This server does not lose blocks on demand. Start it with --enable-fault-injection.',
+  403,
+);
 export const methodNotAllowed = defineError(
   'KVASIR_METHOD_NOT_ALLOWED',
   '{path} does not support {method}. Use {allowed}.',
@@ -61,14 +66,6 @@ export const tooManyChoices = defineError(
   'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request. Send several requests.',
   400,
 );
-/** A request ended with `finish_reason: error` without an error of its own, because the engine broke. */
-export const generationFailed = defineError(
-  'KVASIR_GENERATION_FAILED',
-  'The engine failed while it computed this request. Send the request again.',
-  500,
-  { retryable: true },
-);
-
 /** The codes of OpenAI's API, by which its clients distinguish errors. Other codes are sent unchanged. */
 const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_PROMPT_TOO_LONG: 'context_length_exceeded',
@@ -79,6 +76,7 @@ const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_FIELD_NOT_SUPPORTED: 'unsupported_parameter',
   KVASIR_INVALID_PARAMETER: 'invalid_value',
   KVASIR_JSON_OVER_LIMIT: 'invalid_value',
+  KVASIR_PREVIOUS_RESPONSE_NOT_FOUND: 'previous_response_not_found',
 };
 
 /** Seconds that a client should wait before it repeats a request that the server had no room for. */

@@ -5,11 +5,18 @@ export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
 export interface ServerOptions {
   readonly version: string;
-  readonly apiKey?: string;
+  /** Clients must send it, or one of them. */
+  readonly apiKey?: string | readonly string[];
+  /** Origins of web pages whose scripts may call the API, such as `https://example.com`; `*`: all. Default: none. */
+  readonly allowedOrigins?: readonly string[];
+  /** A path before every endpoint, which a proxy may remove or not. */
+  readonly rootPath?: string;
   /** Larger bodies are refused with status 413. */
   readonly bodyMaxBytes?: number;
   /** The largest number of prompts times `n` in one request. */
   readonly choicesMax?: number;
+  /** Memory for the stored responses of `/v1/responses`; the oldest are removed. */
+  readonly responseStoreMaxBytes?: number;
   readonly keepAliveMs?: number;
   readonly stallTimeoutMs?: number;
   readonly logLevel?: LogLevel;
@@ -19,13 +26,21 @@ export interface ServerOptions {
   readonly toolFormat?: ToolFormat;
   /** How it writes its thoughts, which become `reasoning_content`; default: by its chat template. */
   readonly reasoningFormat?: ReasoningFormat | 'none';
+  /** Allows `POST /cache/lose`, which loses blocks of the KV pool. Default false. */
+  readonly enableFaultInjection?: boolean;
   readonly clock?: Clock;
 }
 
 export const serverDefaults = {
   bodyMaxBytes: 8 * 1024 * 1024,
   choicesMax: 128,
+  responseStoreMaxBytes: 64 * 1024 * 1024,
   keepAliveMs: 15_000,
   stallTimeoutMs: 120_000,
   logLevel: 'info',
+  enableFaultInjection: false,
 } as const satisfies Partial<ServerOptions>;
+
+/** The options with all defaults. */
+export type FullServerOptions = ServerOptions &
+  Required<Pick<ServerOptions, keyof typeof serverDefaults | 'logDestination' | 'clock'>>;

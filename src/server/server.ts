@@ -1,13 +1,10 @@
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
-import { systemClock } from '../base/clock.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
-import { formatOfTemplate, reasoningFormatOfTemplate } from '../tools/formats.ts';
 import { Connections } from './connections.ts';
 import { createHttp } from './http.ts';
-import { readableLog } from './log-format.ts';
-import { registerRoutes } from './routes.ts';
-import { type ServerOptions, serverDefaults } from './server-options.ts';
+import { mountEngine, withDefaults } from './mount.ts';
+import type { ServerOptions } from './server-options.ts';
 
 export type { ServerOptions };
 
@@ -29,15 +26,11 @@ export class Server {
   #isAccepting = true;
 
   constructor(engine: AsyncEngine, options: ServerOptions) {
-    const full = { ...serverDefaults, logDestination: readableLog(process.stderr), clock: systemClock, ...options };
+    const full = { ...withDefaults(options), connections: this.#connections };
     this.#engine = engine;
-    this.app = createHttp({ ...full, connections: this.#connections });
+    this.app = createHttp(full);
     this.#connections.watch(this.app.server);
-    const { chatTemplate = '' } = engine.model;
-    const toolFormat = options.toolFormat ?? formatOfTemplate(chatTemplate);
-    const { reasoningFormat: given = reasoningFormatOfTemplate(chatTemplate) } = options;
-    const reasoningFormat = given === 'none' ? undefined : given;
-    registerRoutes(this.app, engine, { ...full, toolFormat, reasoningFormat, isAccepting: () => this.#isAccepting });
+    mountEngine(this.app, engine, { ...full, hasPage: true, isAccepting: () => this.#isAccepting });
   }
 
   /** @returns the port; the system chooses one if `port` is 0. @throws the system's error (`EADDRINUSE`, ...). */

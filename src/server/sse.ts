@@ -30,11 +30,12 @@ export class EventStream {
     return this.#raw.headersSent;
   }
 
-  /** Resolves when there is room for the next event, or when the connection is closed; then later events are ignored. */
-  async send(data: string): Promise<void> {
+  /** `event`: its type. Resolves when there is room for the next event, or when the connection is closed; then later events are ignored. */
+  async send(data: string, event?: string): Promise<void> {
     this.#open();
     this.#keepAlive.refresh();
-    if (this.#raw.destroyed || this.#raw.write(`data: ${data}\n\n`)) return;
+    if (this.#raw.destroyed || this.#raw.write(`${event === undefined ? '' : `event: ${event}\n`}data: ${data}\n\n`))
+      return;
     await this.#drained();
   }
 

@@ -14,6 +14,8 @@ export interface Tokenizer {
   readonly bosTokenId?: number;
   /** All tokens that end a completion (end of text, end of turn, ...), ascending; empty if the model has none. */
   readonly eosTokenIds: readonly number[];
+  /** The tokens around the parts of a text with a gap; absent if the model was not trained to fill in the middle. */
+  readonly fimTokens?: FimTokens;
   /** The chat template of the model file (Jinja); absent if the file has none. */
   readonly chatTemplate?: string;
 
@@ -46,6 +48,13 @@ export interface Tokenizer {
   isEndOfGeneration(id: number): boolean;
   /** Frees native memory after the running `encodeInBackground` call. Idempotent. */
   close(): void;
+}
+
+/** Before the text in front of the gap, before the text behind it, and before the text that fills it. */
+export interface FimTokens {
+  readonly prefix: number;
+  readonly suffix: number;
+  readonly middle: number;
 }
 
 export interface EncodeOptions {

@@ -2,7 +2,7 @@ import { assert } from '../base/assert.ts';
 import { modelLoadFailed } from '../ggml/errors.ts';
 import { loadNative, type ModelPtr, type NativeApi, type VocabPtr } from '../ggml/ffi.ts';
 import type { GgufFile } from '../ggml/gguf.ts';
-import type { DecodeOptions, EncodeOptions, TokenBytesOptions, Tokenizer } from './contract.ts';
+import type { DecodeOptions, EncodeOptions, FimTokens, TokenBytesOptions, Tokenizer } from './contract.ts';
 import { type EncodingVocab, TextEncoding } from './encode-text.ts';
 import { vocabularyInvalid } from './errors.ts';
 import { TextThread } from './text-thread.ts';
@@ -45,6 +45,14 @@ function missingSpecialToken(native: NativeApi, vocab: VocabPtr): string | undef
   return undefined;
 }
 
+/** From the file's metadata, or found by libllama by their names. */
+function fimTokensOf(native: NativeApi, vocab: VocabPtr): FimTokens | undefined {
+  const prefix = native.llama_vocab_fim_pre(vocab);
+  const suffix = native.llama_vocab_fim_suf(vocab);
+  const middle = native.llama_vocab_fim_mid(vocab);
+  return Math.min(prefix, suffix, middle) < 0 ? undefined : { prefix, suffix, middle };
+}
+
 /** `ignoreBOM: true` keeps U+FEFF, which is normal text here. */
 const textDecoder = () => new TextDecoder('utf-8', { ignoreBOM: true });
 
@@ -59,6 +67,7 @@ class LlamaTokenizer implements Tokenizer {
   readonly tokenBytesMax: number;
   readonly bosTokenId?: number;
   readonly eosTokenIds: readonly number[];
+  readonly fimTokens?: FimTokens;
   readonly chatTemplate?: string;
   readonly #native: NativeApi;
   readonly #vocab: VocabPtr;
@@ -91,6 +100,8 @@ class LlamaTokenizer implements Tokenizer {
     if (bos >= 0) this.bosTokenId = bos;
     const ids = Array.from({ length: this.vocabSize }, (_, id) => id);
     this.eosTokenIds = ids.filter((id) => native.llama_vocab_is_eog(vocab, id));
+    const fimTokens = fimTokensOf(native, vocab);
+    if (fimTokens !== undefined) this.fimTokens = fimTokens;
     const template = metadata.string('tokenizer.chat_template');
     if (template !== undefined) this.chatTemplate = template;
     const isSentencePiece = metadata.string('tokenizer.ggml.model') === 'llama';

@@ -18,7 +18,7 @@ const parsers: Readonly<Record<ToolFormat, new () => AnswerParser>> = {
 
 export const parserOf = (format: ToolFormat): AnswerParser => new parsers[format]();
 
-/** The format that a chat template asks the model for. Templates that say nothing of tools get `hermes`: see `describe-tools.ts`. */
+/** The format that a chat template asks the model for. Templates that say nothing of tools get `hermes`: see `template-messages.ts`. */
 export function formatOfTemplate(template: string): ToolFormat {
   if (template.includes('<|channel|>')) return 'openai';
   if (template.includes('[TOOL_CALLS]')) return 'mistral';
@@ -46,9 +46,13 @@ export interface AnswerFormat {
 export function answerParser({ tools, reasoning }: AnswerFormat, prompt: string): AnswerParser | undefined {
   const calls = tools === undefined ? undefined : parserOf(tools);
   if (reasoning === undefined || tools === 'openai') return calls;
-  const beginsInside = reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
+  const beginsInside = beginsInThoughts(reasoning, prompt);
   return new ThinkingParser(calls ?? new ContentParser(), { beginsInside });
 }
+
+/** Whether the answer to a prompt begins inside of the thoughts. */
+export const beginsInThoughts = (reasoning: ReasoningFormat, prompt: string): boolean =>
+  reasoning === 'deepseek_r1' || /<think>\s*$/.test(prompt);
 
 /** Whether the template itself shows tools to the model. */
 export const knowsTools = (template: string): boolean => /\btools\b/.test(template);

@@ -136,7 +136,7 @@ describe('parsers of answers', () => {
     ['hermes', (json) => `<tool_call>\n${json}\n</tool_call>`],
     ['llama3_json', (json) => json],
     ['mistral', (json) => `[TOOL_CALLS][${json}]`],
-  ])('%s: any arguments arrive as they were written', (format, wrap) => {
+  ])('%s: random arguments arrive as they were written', (format, wrap) => {
     fc.assert(
       fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.boolean(), (value, isNameLast) => {
         const fields = isNameLast ? { arguments: value, name: 'f' } : { name: 'f', arguments: value };

@@ -99,8 +99,10 @@ function withLeftOut(step: ScheduledStep, { hidden, ...result }: StageResult, le
   const indices = step.sequences.map((_, index) => index).filter((index) => !leftOut.includes(index));
   const sampled: StepResult['sampled'][number][] = step.sequences.map(() => undefined);
   for (const [i, index] of indices.entries()) sampled[index] = result.sampled[i];
-  const failures = result.failures?.map(({ sequence, error }) => ({ sequence: indices[sequence]!, error }));
-  return { result: { ...result, sampled, ...(failures === undefined ? {} : { failures }) }, leftOut, ...upstream };
+  const failures = result.failures?.map((failure) => ({ ...failure, sequence: indices[failure.sequence]! }));
+  const prompts = result.prompts?.map((prompt) => ({ ...prompt, sequence: indices[prompt.sequence]! }));
+  const renumbered = { ...(failures === undefined ? {} : { failures }), ...(prompts === undefined ? {} : { prompts }) };
+  return { result: { ...result, sampled, ...renumbered }, leftOut, ...upstream };
 }
 
 function nothingComputed({ stepId, sequences }: ScheduledStep): RankOutput {

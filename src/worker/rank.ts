@@ -32,6 +32,11 @@ export interface OpenedRank extends Rank {
   readonly attentionDescription: string;
   /** The process of the rank. */
   readonly processId: number;
+  /**
+   * Overwrites these blocks with numbers that no model computes, for fault injection. No step is in flight. Absent in other
+   * processes, on GPUs and with a connector, which may be reading the blocks.
+   */
+  readonly overwrite?: ((blocks: readonly BlockId[]) => void) | undefined;
   /** Total times of all its steps. */
   timings(): RankTimings;
 }

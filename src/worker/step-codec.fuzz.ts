@@ -4,7 +4,7 @@ import { fuzzRuns } from '../../test/support/long-form.ts';
 import { Prng } from '../base/prng.ts';
 import { type RequestId, requestId, stepId, type TokenCount, type TokenId, tokenCount } from '../core/ids.ts';
 import { parseSamplingParams } from '../core/sampling-parse.ts';
-import type { BlockTable, SampleRequest, SequencePlan } from '../core/step.ts';
+import type { BlockTable, Drafts, SampleRequest, SequencePlan } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { StepDecoder, StepEncoder } from './step-codec.ts';
@@ -93,6 +93,7 @@ function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): Sequence
     at = Math.min(tokens.length, at + prng.between(1, 9));
     spans.push({ start: tokenCount(start), end: tokenCount(at) });
   }
+  const rows = spans.at(-1) ?? { start: tokenCount(0), end: tokenCount(0) };
   const blockTables = tables.map((table) => tableOf(prng, table));
   const elsewhere = tables.map((table) =>
     tableOf(
@@ -107,7 +108,17 @@ function sequenceOf(prng: Prng, { id, tokens, sample, tables }: Actor): Sequence
     blockTables,
     ...(prng.chance(0.2) ? { writeTables: elsewhere } : {}),
     ...(prng.chance(0.5) ? { sample } : {}),
+    ...(prng.chance(0.3) ? { allowed: prng.pick(masks) } : {}),
+    ...(prng.chance(0.3) ? { drafts: draftsOf(prng) } : {}),
+    ...(prng.chance(0.2) ? { prompt: { ...rows, ...prng.pick([{}, { topCount: 0 }, { topCount: 20 }]) } } : {}),
   };
+}
+
+const masks = [Uint32Array.of(7, 0xffffffff), Uint32Array.of(0, 1), new Uint32Array(3)];
+
+function draftsOf(prng: Prng): Drafts {
+  const tokens = Int32Array.from({ length: prng.between(1, 5) }, () => prng.between(0, 99));
+  return prng.chance(0.5) ? { tokens } : { tokens, allowed: Array.from(tokens, () => prng.pick(masks)) };
 }
 
 /** The ids after `length` are random, because they are unused. */

@@ -5,8 +5,9 @@
  */
 import { assert, assertDefined } from '../base/assert.ts';
 import type { ConnectorMetadata } from '../connector/connector.ts';
+import type { TokenMask } from '../core/constraint.ts';
 import type { RequestId, StepId, TokenCount } from '../core/ids.ts';
-import type { SampleRequest, SequencePlan, Span } from '../core/step.ts';
+import type { Drafts, PromptRows, SampleRequest, SequencePlan, Span } from '../core/step.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
 import { Int32Reader, Int32Writer } from './int32-stream.ts';
@@ -21,8 +22,9 @@ export interface StepMessage {
   readonly requests: readonly RequestId[];
   readonly samples: readonly SampleRequest[];
   /**
-   * Per sequence: mirror number, flags, new tokens (count, ids), spans (count, pairs), tables (count, deltas), and the
-   * deltas of the write tables if they differ. A view, valid until the next step is encoded.
+   * Per sequence: mirror number, flags, new tokens (count, ids), the number of drafts if there are any, spans (count,
+   * pairs), rows of the prompt if there are any, drafts (ids, masks), a new mask (count, words), tables (count, deltas), and the deltas of the write tables if they differ. A view,
+   * valid until the next step is encoded.
    */
   readonly int32s: Int32Array;
   readonly connectorMetadata?: ConnectorMetadata;
@@ -32,11 +34,19 @@ const isNew = 1;
 const isSampled = 2;
 const hasNewSample = 4;
 const hasWriteTables = 8;
+const hasPromptRows = 16;
+/** Instead of the number of top tokens: hidden states are asked for. */
+const hiddenStates = -1;
+const isMasked = 32;
+/** Inside of a string, the mask of a grammar stays the same for many steps. */
+const hasNewMask = 64;
+const hasDrafts = 128;
 
 interface SentRequest {
   readonly slot: number;
   tokenCount: number;
   sample: SampleRequest | undefined;
+  mask: TokenMask | undefined;
   readonly tables: TableMirror[];
 }
 
@@ -75,7 +85,7 @@ export class StepEncoder {
   }
 
   #encodeSequence(sequence: SequencePlan, requests: RequestId[], samples: SampleRequest[]): void {
-    const { requestId, tokens, spans, writeTables, sample } = sequence;
+    const { requestId, tokens, spans, writeTables, sample, allowed, prompt, drafts } = sequence;
     const out = this.#int32s;
     let sent = this.#sent.get(requestId);
     let flags = sent === undefined ? isNew : 0;
@@ -90,16 +100,27 @@ export class StepEncoder {
       samples.push(sample);
     }
     if (writeTables !== undefined) flags |= hasWriteTables;
+    if (prompt !== undefined) flags |= hasPromptRows;
+    if (drafts !== undefined) flags |= hasDrafts;
+    if (allowed !== undefined) flags |= allowed === sent.mask ? isMasked : isMasked | hasNewMask;
     out.push(sent.slot);
     out.push(flags);
     assert(tokens.length >= sent.tokenCount, `${requestId} has fewer tokens than before`);
     out.push(tokens.length - sent.tokenCount);
     out.pushAll(tokens.view(sent.tokenCount));
     sent.tokenCount = tokens.length;
+    if (drafts !== undefined) out.push(drafts.tokens.length);
     out.push(spans.length);
     for (const { start, end } of spans) {
       out.push(start);
       out.push(end);
+    }
+    if (prompt !== undefined)
+      for (const value of [prompt.start, prompt.end, prompt.topCount ?? hiddenStates]) out.push(value);
+    if (drafts !== undefined) encodeDrafts(out, drafts);
+    if (allowed !== undefined && allowed !== sent.mask) {
+      encodeMask(out, allowed);
+      sent.mask = allowed;
     }
     this.#encodeTables(sent, sequence);
   }
@@ -119,7 +140,7 @@ export class StepEncoder {
 
   #add(id: RequestId): SentRequest {
     const slot = this.#freeSlots.pop() ?? this.#slotCount++;
-    const sent: SentRequest = { slot, tokenCount: 0, sample: undefined, tables: [] };
+    const sent: SentRequest = { slot, tokenCount: 0, sample: undefined, mask: undefined, tables: [] };
     this.#sent.set(id, sent);
     return sent;
   }
@@ -138,6 +159,7 @@ interface KnownRequest {
   readonly tokens: TokenBuffer;
   readonly tables: TableMirror[];
   sample: SampleRequest | undefined;
+  mask: TokenMask | undefined;
 }
 
 /** The worker's end. A result is valid until the next message is decoded. */
@@ -179,22 +201,29 @@ export class StepDecoder {
       (flags & isNew) === 0 ? assertDefined(this.#known[slot], 'the request has a mirror') : this.#add(slot, requests);
     if ((flags & hasNewSample) !== 0) known.sample = next(samples, 'sampling parameters');
     for (const token of from.take(from.next())) known.tokens.push(token as never);
+    const drafted = (flags & hasDrafts) === 0 ? 0 : from.next();
     const spans: Span[] = [];
     for (let count = from.next(); count > 0; count--) {
       const span = { start: from.next() as TokenCount, end: from.next() as TokenCount };
-      const areTokensKnown = span.start < span.end && span.end <= known.tokens.length;
+      const areTokensKnown = span.start < span.end && span.end <= known.tokens.length + drafted;
       assert(areTokensKnown, `tokens ${span.start} to ${span.end} of the ${known.tokens.length} of ${known.id}`);
       spans.push(span);
     }
+    const prompt = (flags & hasPromptRows) === 0 ? undefined : decodePromptRows(from);
+    const drafts = (flags & hasDrafts) === 0 ? undefined : decodeDrafts(from, drafted);
+    if ((flags & hasNewMask) !== 0) known.mask = decodeMask(from);
     const groups = from.next();
     for (let group = 0; group < groups; group++) applyDelta(from, mirrorOf(known.tables, group));
     const sequence: SequencePlan = { requestId: known.id, tokens: known.tokens, spans, blockTables: known.tables };
     return {
       ...sequence,
+      ...(prompt === undefined ? {} : { prompt }),
+      ...(drafts === undefined ? {} : { drafts }),
       ...((flags & hasWriteTables) === 0 ? {} : { writeTables: known.tables.map((table) => changed(from, table)) }),
       ...((flags & isSampled) === 0
         ? {}
         : { sample: assertDefined(known.sample, 'the sampling parameters were sent before') }),
+      ...((flags & isMasked) === 0 ? {} : { allowed: assertDefined(known.mask, 'the mask was sent before') }),
     };
   }
 
@@ -202,7 +231,7 @@ export class StepDecoder {
     assert(this.#known[slot] === undefined, `slot ${slot} is taken`);
     const id = next(requests, 'request');
     assert(!this.#slots.has(id), `${id} has slot ${this.#slots.get(id)} and gets slot ${slot}`);
-    const known: KnownRequest = { id, tokens: new TokenBuffer([]), tables: [], sample: undefined };
+    const known: KnownRequest = { id, tokens: new TokenBuffer([]), tables: [], sample: undefined, mask: undefined };
     this.#known[slot] = known;
     this.#slots.set(id, slot);
     return known;
@@ -214,6 +243,33 @@ export class StepDecoder {
     this.#slots.delete(id);
     this.#known[slot] = undefined;
   }
+}
+
+function encodeMask(out: Int32Writer, mask: TokenMask): void {
+  out.push(mask.length);
+  out.pushAll(new Int32Array(mask.buffer, mask.byteOffset, mask.length));
+}
+
+/** A copy: the message is not kept. */
+const decodeMask = (from: Int32Reader): TokenMask => new Uint32Array(from.take(from.next()));
+
+/** Their number is sent before the spans. */
+function encodeDrafts(out: Int32Writer, { tokens, allowed }: Drafts): void {
+  out.pushAll(tokens);
+  out.push(allowed === undefined ? 0 : 1);
+  for (const mask of allowed ?? []) encodeMask(out, mask);
+}
+
+function decodeDrafts(from: Int32Reader, count: number): Drafts {
+  const tokens = from.take(count).slice();
+  if (from.next() === 0) return { tokens };
+  return { tokens, allowed: Array.from(tokens, () => decodeMask(from)) };
+}
+
+function decodePromptRows(from: Int32Reader): PromptRows {
+  const rows = { start: from.next() as TokenCount, end: from.next() as TokenCount };
+  const topCount = from.next();
+  return topCount === hiddenStates ? rows : { ...rows, topCount };
 }
 
 function next<T>(values: Iterator<T>, what: string): T {

@@ -4,15 +4,23 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, run, serve, smallPool, start } from '../support/cli-process.ts';
 import { runHere } from '../support/run-here.ts';
+import { freePort } from '../support/s3-server.ts';
 
 beforeAll(buildCommand);
 afterEach(killCommands);
 
 const folder = mkdtempSync(join(tmpdir(), 'kvasir-cli-'));
 afterAll(() => rmSync(folder, { recursive: true }));
+
+const isHealthy = (port: number): Promise<boolean> =>
+  fetch(`http://127.0.0.1:${port}/health`).then(
+    ({ ok }) => ok,
+    () => false,
+  );
 
 const generate = (args: readonly string[], input = '') => run(['generate', ...smallPool, ...args], input);
 
@@ -120,38 +128,6 @@ describe('kvasir serve', () => {
     await logged(/info {2}request id=req-\S+ method=POST path=\/v1\/chat\/completions status=200 promptTokens=\d+/);
   });
 
-  it('completes running requests after SIGTERM, rejects new ones, and exits with 0', async () => {
-    const { child, origin, logged, complete, exited } = await serve();
-    const response = await complete({ max_tokens: 600, ignore_eos: true, stream: true });
-    const reader = response.body!.getReader();
-    const first = await reader.read();
-    child.kill('SIGTERM');
-    await logged(/shutting down: 1 request is running/);
-    expect((await fetch(`${origin}/health`)).status).toBe(503);
-    expect((await complete({})).status).toBe(503);
-    let text = Buffer.from(first.value!).toString();
-    for (let next = await reader.read(); !next.done; next = await reader.read()) text += Buffer.from(next.value);
-    expect(text).toContain('"finish_reason":"length"');
-    expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
-    expect(await exited).toEqual([0, null]);
-  });
-
-  it.each([
-    ['a second signal', []],
-    ['the end of the shutdown timeout', ['--shutdown-timeout', '0']],
-  ] as const)('aborts running requests at %s', async (how, args) => {
-    const { child, logged, complete, exited } = await serve([...args]);
-    const response = await complete({ max_tokens: 8000, ignore_eos: true, stream: true });
-    await response.body!.getReader().read();
-    child.kill('SIGINT');
-    if (how === 'a second signal') {
-      await logged(/shutting down/);
-      child.kill('SIGINT');
-    }
-    expect(await exited).toEqual([130, null]);
-    await logged(/: 1 request was aborted/);
-  });
-
   it('exits with an error if its port is in use', async () => {
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
@@ -169,17 +145,53 @@ describe('kvasir serve', () => {
   });
 
   it('logs JSON lines with --log-format json', async () => {
-    const { logged, complete } = await serve(['--log-format', 'json', '--served-model-name', 'mine']);
+    const { logged, complete, stop, origin } = await serve(['--log-format', 'json', '--served-model-name', 'mine']);
     expect(JSON.parse(await (await complete({ max_tokens: 1, model: 'mine' })).text()).model).toBe('mine');
     const line = JSON.parse((await logged(/^\{.*"msg":"request"\}$/m))[0]);
     expect(line).toMatchObject({ status: 200, outputTokens: 1, finish: 'length' });
+    const lines = (await stop()).trimEnd().split('\n');
+    const logs = lines.map((text) => JSON.parse(text) as { readonly msg: string });
+    expect(logs.at(-1)!.msg).toBe('shutting down: no request is running');
+    expect(logs.find(({ msg }) => msg === 'serving')).toMatchObject({ level: 30, model: 'mine', address: origin });
+  });
+
+  it('prints no banner and no other information with --log-level warn', async () => {
+    const port = await freePort();
+    const child = start(['serve', '--port', `${port}`, ...smallPool, '--log-level', 'warn']);
+    const stderr = readText(child.stderr);
+    const exited = once(child, 'exit');
+    await expect.poll(() => isHealthy(port)).toBe(true);
+    child.kill('SIGTERM');
+    await exited;
+    expect(await stderr).not.toMatch(/address|info|shutting down/);
+  });
+
+  it('answers to several names and keys, to web pages of an allowed origin, and below a root path', async () => {
+    const names = ['--served-model-name', 'mine', '--served-model-name', 'other'];
+    const keys = ['--api-key', 'first', '--api-key', 'second'];
+    const more = ['--root-path', '/llm', '--allowed-origins', 'https://example.com', '--max-model-len', '0.2k'];
+    const { origin } = await serve([...names, ...keys, ...more]);
+    const get = (path: string, headers: Record<string, string>) => fetch(`${origin}${path}`, { headers });
+    expect((await get('/v1/models', { authorization: 'Bearer third' })).status).toBe(401);
+    for (const [path, key] of [
+      ['/v1/models', 'first'],
+      ['/llm/v1/models', 'second'],
+    ] as const) {
+      const answer = await get(path, { authorization: `Bearer ${key}`, origin: 'https://example.com' });
+      const { data } = (await answer.json()) as { data: { id: string; max_model_len: number }[] };
+      expect(data.map(({ id, max_model_len: length }) => [id, length])).toEqual([
+        ['mine', 200],
+        ['other', 200],
+      ]);
+      expect(answer.headers.get('access-control-allow-origin')).toBe('https://example.com');
+    }
   });
 });
 
 describe('kvasir', () => {
   it('shows its help and its version', async () => {
     expect((await run(['--help'])).stdout).toMatch(/serve[\s\S]*generate/);
-    expect((await run(['serve', '--help'])).stdout).toMatch(/--kv-cache-memory[\s\S]*Examples:/);
+    expect((await runHere(['serve', '--help'])).stdout).toMatch(/--kv-cache-memory[\s\S]*Examples:/);
     expect((await run(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
   });
 

@@ -1,9 +1,11 @@
 import { request } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '../../src/compose.ts';
 import type { AsyncEngine } from '../../src/engine/contract.ts';
 import { Server } from '../../src/server/server.ts';
 import { temporaryFolder, writeTinyModel } from '../support/tiny-model.ts';
+import { until } from '../support/until.ts';
 
 /** A prompt of 1.5 million characters does not delay other requests. Engine and sockets are real. */
 const folder = temporaryFolder();
@@ -13,12 +15,15 @@ const long = sentence.repeat(34_000);
 let engine: AsyncEngine;
 let server: Server;
 let port = 0;
+/** Errors. */
+const logged: string[] = [];
 
 beforeAll(async () => {
   const model = folder.file('tiny.gguf');
   await writeTinyModel(model, { architecture: 'llama', type: 'Q8_0', context: 262_144, layers: 1 });
   engine = await createEngine({ model, threads: 1, maxModelLen: 200_000, kvCacheMemory: 256 * 1024 ** 2 });
-  server = new Server(engine, { version: '0.0.0', logLevel: 'error' });
+  const logDestination = { write: (line: string) => void logged.push(line) };
+  server = new Server(engine, { version: '0.0.0', logLevel: 'error', logDestination });
   port = await server.listen(0, '127.0.0.1');
 });
 afterAll(async () => {
@@ -63,8 +68,6 @@ function post(path: string, body: object, signal?: AbortSignal): Promise<Answer>
   });
 }
 
-const nextTurn = () => new Promise(setImmediate);
-
 /** Waits until a long prompt is being tokenized. If the event loop's thread tokenized it, no test could observe this state. */
 async function untilTokenizing(answer: Promise<unknown>): Promise<void> {
   let isAnswered: boolean = false;
@@ -72,7 +75,7 @@ async function untilTokenizing(answer: Promise<unknown>): Promise<void> {
     isAnswered = true;
   };
   void answer.then(settle, settle);
-  while (engine.stats().waiting === 0 && !isAnswered) await nextTurn();
+  await until(() => engine.stats().waiting > 0 || isAnswered);
   expect(isAnswered).toBe(false);
 }
 
@@ -89,7 +92,7 @@ describe.each([
     expect(short.status).toBe(200);
     expect(engine.stats().waiting).toBe(1);
     let turns = 0;
-    for (; engine.stats().waiting > 0; turns++) await nextTurn();
+    for (; engine.stats().waiting > 0; turns++) await sleep(1);
     expect(turns).toBeGreaterThan(10);
     const { status, body: result } = await answer;
     if (path !== '/tokenize') {
@@ -109,8 +112,9 @@ describe.each([
     await untilTokenizing(answer);
     controller.abort();
     await rejected;
-    while (engine.stats().waiting > 0) await nextTurn();
+    await until(() => engine.stats().waiting === 0);
     expect((await post('/v1/completions', { prompt: 'the fox', max_tokens: 1 })).status).toBe(200);
+    expect(logged).toEqual([]);
   });
 });
 
@@ -124,7 +128,7 @@ describe('a prompt that is too long is rejected before it is tokenized', () => {
     });
     while (!isAnswered) {
       hasWaited ||= engine.stats().waiting > 0;
-      await nextTurn();
+      await sleep(1);
     }
     // The text thread never had it, and tokenizing it on the event loop would take a second.
     expect(hasWaited).toBe(false);

@@ -6,7 +6,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { JsonObject } from '../../src/base/json.ts';
 import { readKvTransferConfig } from '../../src/connector/config.ts';
 import { createConnector } from '../../src/connector/registry.ts';
-import { buildCommand, killCommands, run, serve } from '../support/cli-process.ts';
+import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
+import { runHere } from '../support/run-here.ts';
 import { hasS3Server, S3Server, s3Credentials } from '../support/s3-server.ts';
 
 const guide = readFileSync('docs/offloading.md', 'utf8');
@@ -88,7 +89,10 @@ describe('the commands of the guide', () => {
   let endpoint = 'http://127.0.0.1:1';
   beforeAll(async () => {
     await buildCommand();
-    if (hasS3Server) endpoint = (await S3Server.start('kv-blocks')).endpoint;
+    if (!hasS3Server) return;
+    const server = await S3Server.start('kv-blocks');
+    endpoint = server.endpoint;
+    return () => server.stop();
   });
   afterEach(killCommands);
 
@@ -123,7 +127,7 @@ describe('the commands of the guide', () => {
       const server = await serve(words.slice(3).map(onThisMachine), credentials);
       const response = await server.complete({ prompt: 'Once upon a time there was a fox. '.repeat(8), max_tokens: 2 });
       expect(response.status).toBe(200);
-      const { code, stdout } = await run(
+      const { code, stdout } = await runHere(
         showing[0]!.slice(1).map((word) => (word.startsWith('http') ? server.origin : word)),
       );
       expect(code).toBe(0);

@@ -14,6 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { buildCommand, killCommands, serve, smallPool, start } from '../support/cli-process.ts';
 import { hasCompiler } from '../support/has-compiler.ts';
+import { inLongForm } from '../support/long-form.ts';
 import { itNeeds } from '../support/needs.ts';
 import { allGone, childrenOf, commandOf, isRunning } from '../support/processes.ts';
 import { quickCompiler } from '../support/quick-compiler.ts';
@@ -61,21 +62,25 @@ const hasAccepted = async ({ origin }: Served): Promise<void> => {
 describe('connections without a complete request', () => {
   const head = 'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n';
 
-  it.each([
+  const connections: [string, string][] = [
     ['has sent nothing', ''],
-    ['has sent half of its headers', head],
     ['has sent half of its body', `${head}content-length: 1000\r\n\r\n{"prompt"`],
-  ])('do not delay the shutdown: a connection that %s', async (_, text) => {
-    const server = await serve(aDay);
-    const socket = await connection(server, text);
-    await hasAccepted(server);
-    const closed = closeOf(socket);
-    server.child.kill('SIGTERM');
-    expect(await server.exited).toEqual([0, null]);
-    await closed;
-    await server.logged(/shutting down: no request is running\n/);
-    expect(server.log()).not.toMatch(/aborted|requests? ended/);
-  });
+    ['has sent half of its headers', head],
+  ];
+  it.each(inLongForm(connections, connections.slice(1, 2)))(
+    'do not delay the shutdown: a connection that %s',
+    async (_, text) => {
+      const server = await serve(aDay);
+      const socket = await connection(server, text);
+      await hasAccepted(server);
+      const closed = closeOf(socket);
+      server.child.kill('SIGTERM');
+      expect(await server.exited).toEqual([0, null]);
+      await closed;
+      await server.logged(/shutting down: no request is running\n/);
+      expect(server.log()).not.toMatch(/aborted|requests? ended/);
+    },
+  );
 
   it('do not delay the shutdown: clients that keep their connections open after a load test', async () => {
     const server = await serve(aDay);
@@ -94,7 +99,7 @@ describe('connections without a complete request', () => {
     agent.destroy();
   });
 
-  it('are closed at once while a running request completes, and probes still get an answer', async () => {
+  it('are closed at once while a running request completes; probes get an answer, and new requests an error', async () => {
     const server = await serve(aDay);
     const [silent, kept] = [
       await connection(server),
@@ -110,6 +115,7 @@ describe('connections without a complete request', () => {
     const probe = await fetch(`${server.origin}/health`);
     expect(probe.status).toBe(503);
     expect(probe.headers.get('connection')).toBe('close');
+    expect((await server.complete({})).status).toBe(503);
     let text = '';
     for (let next = await reader.read(); !next.done; next = await reader.read()) text += Buffer.from(next.value);
     expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
@@ -138,19 +144,23 @@ describe('a request that does not end', () => {
     expect(await server.exited).toEqual([130, null]);
   });
 
-  it.each([
+  const signals: ['SIGTERM' | 'SIGINT', 'SIGTERM' | 'SIGINT', number][] = [
+    ['SIGTERM', 'SIGINT', 130],
     ['SIGTERM', 'SIGTERM', 143],
     ['SIGINT', 'SIGINT', 130],
-    ['SIGTERM', 'SIGINT', 130],
-  ] as const)('is aborted at once by a second signal: %s, then %s', async (first, second, code) => {
-    const server = await serve(aDay);
-    await (await server.complete(endless)).body!.getReader().read();
-    server.child.kill(first);
-    await server.logged(/shutting down/);
-    server.child.kill(second);
-    expect(await server.exited).toEqual([code, null]);
-    expect(server.log()).toContain('stopped by a second signal: 1 request was aborted\n');
-  });
+  ];
+  it.each(inLongForm(signals, signals.slice(0, 1)))(
+    'is aborted at once by a second signal: %s, then %s',
+    async (first, second, code) => {
+      const server = await serve(aDay);
+      await (await server.complete(endless)).body!.getReader().read();
+      server.child.kill(first);
+      await server.logged(/shutting down/);
+      server.child.kill(second);
+      expect(await server.exited).toEqual([code, null]);
+      expect(server.log()).toContain('stopped by a second signal: 1 request was aborted\n');
+    },
+  );
 
   it('is aborted by two signals that arrive together', async () => {
     const server = await serve(aDay);
@@ -312,20 +322,12 @@ describe('stopped worker processes', () => {
     await allGone(workers);
   });
 
-  it('do not stop a second signal from ending the server, and end with it', async () => {
+  it.each(inLongForm(['a second signal'], []))('do not stop %s from ending the server, and end with it', async () => {
     const { server, workers } = await hung('--worker-timeout', '0', ...aDay);
     server.child.kill('SIGTERM');
     await server.logged(/shutting down/);
     server.child.kill('SIGTERM');
     expect(await server.exited).toEqual([143, null]);
-    await allGone(workers);
-  });
-
-  const isLinux = process.platform === 'linux';
-  itNeeds(isLinux, 'no Linux', 'end when the server is killed with -9', async () => {
-    const { server, workers } = await hung('--worker-timeout', '0');
-    server.child.kill('SIGKILL');
-    await server.exited;
     await allGone(workers);
   });
 

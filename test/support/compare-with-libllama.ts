@@ -5,6 +5,7 @@ import { type LlamaReference, openReference } from '../../src/ggml/llama-referen
 import { readModelConfig } from '../../src/ggml/model-config.ts';
 import { Drive, openRunner, promptOf, type RunnerOverrides } from './drive.ts';
 import { setWindowLayers } from './libllama-windows.ts';
+import { inLongForm } from './long-form.ts';
 import { blockTable, runPrompt } from './run-prompt.ts';
 
 export interface Comparison {
@@ -18,7 +19,8 @@ export interface Comparison {
 }
 
 export const referencePrompt = promptOf(96, 5);
-const maxTokens = 32;
+/** With the prompt, three windows of the models with a window, and four in the long form. */
+const maxTokens = inLongForm(64, 16);
 /** Enough for the prompt and the output in each of the models. */
 const kvCacheBytes = (): number => 4 << 20;
 

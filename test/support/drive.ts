@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { type BlockId, blockIndex, blockIndexOf, requestId, tokenCount } from '../../src/core/ids.ts';
-import type { RequestStats } from '../../src/core/request.ts';
+import type { Pooling, RequestStats } from '../../src/core/request.ts';
 import type { SamplingOptions } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
-import { blockAt, type StepPlan, type StepResult } from '../../src/core/step.ts';
+import { blockAt, type StepPlan, type StepResult, spansOfTokens, type TokenLogprobs } from '../../src/core/step.ts';
 import { readGguf } from '../../src/ggml/gguf.ts';
 import { type ModelConfig, readModelConfig } from '../../src/ggml/model-config.ts';
 import { type HiddenStates, pipelineStage } from '../../src/runner/contract.ts';
@@ -12,12 +12,14 @@ import { GgmlRunner, type GgmlRunnerOptions } from '../../src/runner/ggml-runner
 import { usedBytes } from '../../src/runner/kv-groups.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
+import type { Speculator } from '../../src/scheduler/speculation/speculator.ts';
 
 export interface DriveRequest {
   readonly id: string;
   readonly prompt: ArrayLike<number>;
   readonly params?: SamplingOptions;
   readonly cacheSalt?: string;
+  readonly pooling?: Pooling;
 }
 
 /** The results of one request, which must have the same bits in every run. */
@@ -29,7 +31,20 @@ export interface RequestTrace {
    * CRC32 of the KV of each full block, by index + 10^6 * KV group; a block that is computed twice must have the same bits.
    */
   readonly blocks: Map<number, number>;
+  /** Of the tokens after the first, if the request asks for them. */
+  readonly promptLogprobs: TokenLogprobs[];
+  /** Of each output token, if the request asks for them. */
+  readonly logprobs: TokenLogprobs[];
+  /** CRC32 of the hidden state of each prompt position that the pooling of the request needs. */
+  readonly hidden: number[];
   stats: RequestStats | undefined;
+}
+
+export interface DriveOptions extends Partial<SchedulerOptions> {
+  /** Blocks of the pool; default: all that the runner has. */
+  readonly blocks?: number;
+  readonly arrive?: (index: number) => number;
+  readonly speculator?: Speculator | undefined;
 }
 
 export type RunnerOverrides = Partial<Omit<GgmlRunnerOptions, 'file' | 'config'>>;
@@ -103,11 +118,8 @@ export class Drive {
     return this.stages[0]!;
   }
 
-  async run(
-    requests: readonly DriveRequest[],
-    options: Partial<SchedulerOptions> & { readonly blocks?: number; readonly arrive?: (index: number) => number } = {},
-  ): Promise<Map<string, RequestTrace>> {
-    const { blocks, arrive = () => 0, ...scheduling } = options;
+  async run(requests: readonly DriveRequest[], options: DriveOptions = {}): Promise<Map<string, RequestTrace>> {
+    const { blocks, arrive = () => 0, speculator, ...scheduling } = options;
     const spec = this.runner.kvCacheSpec;
     const scheduler = new Scheduler(
       blocks === undefined ? spec : { ...spec, blockCount: blocks as typeof spec.blockCount },
@@ -120,6 +132,7 @@ export class Drive {
         ...scheduling,
       },
       (bytes) => createHash('sha256').update(bytes).digest(),
+      { speculator },
     );
     this.#traces.clear();
     this.steps = 0;
@@ -132,16 +145,20 @@ export class Drive {
         .filter((item) => item.at > this.steps || !this.#add(scheduler, item.request))) {
         pending.push(item);
       }
-      const plan = scheduler.plan();
+      // The time of a speculator: each step takes a millisecond.
+      const plan = scheduler.plan(this.steps);
       this.steps++;
       if (plan === undefined) continue;
       this.mostReferenced = Math.max(this.mostReferenced, scheduler.stats().blocks.referenced);
       const result = await this.#execute(plan);
       this.#recordBlocks(plan);
       this.largestBatch = Math.max(this.largestBatch, plan.sequences.length);
-      for (const update of scheduler.apply(plan, result)) {
+      for (const update of scheduler.apply(plan, result, this.steps)) {
         const trace = this.trace(update.requestId);
         trace.tokens.push(...update.newTokens.map(({ token }) => token));
+        trace.logprobs.push(...update.newTokens.flatMap(({ logprobs }) => logprobs ?? []));
+        trace.promptLogprobs.push(...(update.prompt?.logprobs ?? []));
+        if (update.prompt?.hidden !== undefined) trace.hidden.push(...this.#crcsOf(update.prompt.hidden));
         trace.stats = update.stats;
       }
       scheduler.checkInvariants();
@@ -152,7 +169,15 @@ export class Drive {
   trace(id: string): RequestTrace {
     let trace = this.#traces.get(id);
     if (trace === undefined) {
-      trace = { tokens: [], logits: [], blocks: new Map(), stats: undefined };
+      trace = {
+        tokens: [],
+        logits: [],
+        blocks: new Map(),
+        promptLogprobs: [],
+        logprobs: [],
+        hidden: [],
+        stats: undefined,
+      };
       this.#traces.set(id, trace);
     }
     return trace;
@@ -172,7 +197,14 @@ export class Drive {
     throw new Error('the drive has no stages');
   }
 
-  #add(scheduler: Scheduler, { id, prompt, params, cacheSalt }: DriveRequest): true {
+  #crcsOf(hidden: Float32Array): number[] {
+    const { embeddingLength: width } = this.#config;
+    return Array.from({ length: hidden.length / width }, (_, row) =>
+      crcOf(hidden.subarray(row * width, (row + 1) * width)),
+    );
+  }
+
+  #add(scheduler: Scheduler, { id, prompt, params, cacheSalt, pooling }: DriveRequest): true {
     scheduler.add({
       id: requestId(id),
       promptTokens: Int32Array.from(prompt),
@@ -184,12 +216,16 @@ export class Drive {
       eosTokenIds: [],
       priority: 0,
       ...(cacheSalt === undefined ? {} : { cacheSalt }),
+      ...(pooling === undefined ? {} : { pooling }),
     });
     return true;
   }
 
   #recordBlocks(plan: StepPlan): void {
-    for (const { requestId: id, spans, blockTables } of plan.sequences) {
+    for (const sequence of plan.sequences) {
+      const { requestId: id, tokens, blockTables } = sequence;
+      // Before `apply`: which drafts are accepted is not known yet.
+      const spans = spansOfTokens(sequence, tokens.length);
       for (const [group, table] of blockTables.entries()) {
         const { blockSize } = this.runner.kvCacheSpec.groups[group]!;
         for (const { start, end } of spans) {

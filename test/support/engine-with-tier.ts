@@ -14,7 +14,10 @@ export interface EngineWithTier {
   readonly timeouts?: { readonly lookup?: number; readonly load?: number; readonly save?: number };
 }
 
-/** An engine with the demo model, a small pool, and host memory with one tier below it. It loads all blocks that a request needs. */
+/**
+ * An engine with the demo model, a small pool, and host memory with one tier below it. It loads all blocks that a request needs,
+ * and writes blocks also while all CPUs are in use.
+ */
 export function openEngineWithTier({
   tier,
   connector,
@@ -40,6 +43,7 @@ export function openEngineWithTier({
               cpu_bytes_to_use: hostBytes ?? 50_000_000,
               secondary_tiers: [tier],
               kv_load_policy: 'always',
+              busy_write_share: 1,
               lookup_timeout_seconds: lookup,
               load_timeout_seconds: load,
               save_timeout_seconds: save,

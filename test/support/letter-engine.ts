@@ -1,13 +1,17 @@
+import { Readable } from 'node:stream';
 import type { JsonObject } from '../../src/base/json.ts';
 import { engineClosed, promptEmpty, promptTooLong, queueFull } from '../../src/core/errors.ts';
 import { type TokenId, tokenId } from '../../src/core/ids.ts';
-import type { RequestStats } from '../../src/core/request.ts';
+import type { Pooling, RequestStats } from '../../src/core/request.ts';
 import type { SamplingParams } from '../../src/core/sampling.ts';
 import { parseSamplingParams } from '../../src/core/sampling-parse.ts';
 import type { TokenLogprobs } from '../../src/core/step.ts';
+import { ChatStream } from '../../src/engine/chat/chat-stream.ts';
+import { RenderedPrompt, readPromptText } from '../../src/engine/chat/rendered-prompt.ts';
 import type {
   AsyncEngine,
   ChatMessage,
+  ChatRequest,
   ChatTemplateOptions,
   EngineHealth,
   EngineStats,
@@ -16,6 +20,13 @@ import type {
   OutputDelta,
   TokenizePromptOptions,
 } from '../../src/engine/contract.ts';
+import {
+  checkDimensions,
+  collectEmbedding,
+  type Embedding,
+  type EmbedRequest,
+  poolingFor,
+} from '../../src/engine/embed.ts';
 import { chatTemplateMissing } from '../../src/engine/errors.ts';
 
 export interface LetterEngineOptions {
@@ -24,6 +35,7 @@ export interface LetterEngineOptions {
   readonly maxModelLen?: number;
   readonly maxRequests?: number;
   readonly hasChatTemplate?: boolean;
+  readonly pooling?: Pooling;
   /** The answer of `health`. */
   readonly health?: () => EngineHealth;
   /** The step, counted from 1, at which every request ends with `error`. */
@@ -32,6 +44,10 @@ export interface LetterEngineOptions {
   readonly throws?: unknown;
   /** Every completion is this text instead of letters, and then stops. ASCII, one token for each character. */
   readonly answer?: string;
+  /** `model.fimTokens`. */
+  readonly fimTokens?: ModelInfo['fimTokens'];
+  /** The logprob of each token of a completion; default -0.5. */
+  readonly logprobOf?: (index: number, step: number) => number;
   /** `model.chatTemplate`. */
   readonly chatTemplate?: string;
   /** Statistics of every request, besides its lengths. */
@@ -52,6 +68,8 @@ const VOCAB_SIZE = 258;
 export class LetterEngine implements AsyncEngine {
   readonly model: ModelInfo;
   readonly requests: GenerateRequest[] = [];
+  /** The option `answer`; a test may change it between requests. */
+  answer: string | undefined;
   readonly #options: LetterEngineOptions;
   #running = 0;
   #aborts = 0;
@@ -62,6 +80,7 @@ export class LetterEngine implements AsyncEngine {
 
   constructor(options: LetterEngineOptions = {}) {
     this.#options = options;
+    this.answer = options.answer;
     this.model = {
       name: 'letters',
       path: '/models/letters.gguf',
@@ -69,6 +88,8 @@ export class LetterEngine implements AsyncEngine {
       vocabSize: VOCAB_SIZE,
       maxModelLen: options.maxModelLen ?? 256,
       hasChatTemplate: options.hasChatTemplate ?? true,
+      embedding: { length: 4, ...(options.pooling === undefined ? {} : { pooling: options.pooling }) },
+      ...(options.fimTokens === undefined ? {} : { fimTokens: options.fimTokens }),
       ...(options.chatTemplate === undefined ? {} : { chatTemplate: options.chatTemplate }),
     };
   }
@@ -78,7 +99,8 @@ export class LetterEngine implements AsyncEngine {
     if (this.#isClosed) throw engineClosed();
     const limit = this.#options.maxRequests ?? 64;
     if (this.#running >= limit) throw queueFull({ waiting: this.#running, limit });
-    const prompt = typeof request.prompt === 'string' ? this.tokenize(request.prompt) : request.prompt;
+    const given = request.prompt;
+    const prompt = typeof given === 'string' || given instanceof RenderedPrompt ? this.tokenize(given, request) : given;
     if (prompt.length === 0) throw promptEmpty();
     const { maxModelLen } = this.model;
     const params = parseSamplingParams(request.params, {
@@ -109,6 +131,10 @@ export class LetterEngine implements AsyncEngine {
     const open = new Set(texts.keys());
     const stop = AbortSignal.any([this.#closing.signal, ...(signal === undefined ? [] : [signal])]);
     const stopped = new Promise<void>((resolve) => stop.addEventListener('abort', () => resolve(), { once: true }));
+    const { answer } = this;
+    if (params.promptLogprobs !== undefined || params.maxTokens === 0)
+      yield* promptDeltas(promptTokens, params, this.#options.stats);
+    if (params.maxTokens === 0) return;
     for (let step = 1; open.size > 0; step++) {
       if (!stop.aborted) await Promise.race([this.#options.beforeStep?.() ?? Promise.resolve(), stopped]);
       const nothing = { cachedTokens: 0, computedTokens: 0, recomputedTokens: 0, preemptions: 0 };
@@ -119,14 +145,19 @@ export class LetterEngine implements AsyncEngine {
           yield { index, text: '', tokenIds: [], stats, finish: { reason: stop.aborted ? 'abort' : 'error' } };
           continue;
         }
-        const answer = this.#options.answer;
         const token = answer === undefined ? letterAt(promptTokens, index, step) : tokenId(answer.charCodeAt(step - 1));
         this.#generated++;
         const before = texts[index]!;
         texts[index] = before + String.fromCharCode(token);
         const stopString = params.stop.find((text) => texts[index]!.includes(text));
         const text = stopString === undefined ? String.fromCharCode(token) : '';
-        const base = { index, text, tokenIds: [token], stats, ...logprobsOf(params, token) };
+        const base = {
+          index,
+          text,
+          tokenIds: [token],
+          stats,
+          ...logprobsOf(params, token, this.#options.logprobOf?.(index, step)),
+        };
         const kvTransferParams = this.#options.kvTransferParams?.(index);
         const kv = kvTransferParams === undefined ? {} : { kvTransferParams };
         const isAnswered = step === answer?.length;
@@ -139,14 +170,34 @@ export class LetterEngine implements AsyncEngine {
     }
   }
 
-  tokenize(text: string, options: { readonly parseSpecial?: boolean } = {}): number[] {
-    const pieces = options.parseSpecial === true ? text.split(/(<\|im_start\|>|<\|im_end\|>)/) : [text];
+  /** A vector of 4 numbers: the length of the prompt, the last token, and two constants. */
+  async embed(request: EmbedRequest, { signal }: { readonly signal?: AbortSignal } = {}): Promise<Embedding> {
+    poolingFor(this.model);
+    checkDimensions(request.dimensions, this.model);
+    const prompt = request.prompt as ArrayLike<number>;
+    const { length } = prompt;
+    const last = prompt[length - 1]!;
+    const stats = { promptTokens: length, cachedTokens: 0, outputTokens: 0 };
+    const embedding = Float32Array.of(length, last, 0.5, -0.25);
+    const counters = { computedTokens: length, recomputedTokens: 0, preemptions: 0 };
+    const finish = { reason: 'length' as const };
+    const delta = { index: 0, text: '', tokenIds: [], stats: { ...stats, ...counters }, embedding, finish };
+    return collectEmbedding(Readable.from([delta]), request, signal);
+  }
+
+  chat(request: ChatRequest, { signal }: { readonly signal?: AbortSignal } = {}): ChatStream {
+    return new ChatStream(this, request, signal);
+  }
+
+  tokenize(prompt: string | RenderedPrompt, given: { readonly parseSpecial?: boolean } = {}): number[] {
+    const { text, options } = readPromptText(prompt, given);
+    const pieces = options.parseSpecial ? text.split(/(<\|im_start\|>|<\|im_end\|>)/) : [text];
     return pieces.flatMap((piece) =>
       piece === '<|im_start|>' ? [IM_START] : piece === '<|im_end|>' ? [IM_END] : [...Buffer.from(piece)],
     );
   }
 
-  async tokenizePrompt(text: string, options: TokenizePromptOptions = {}): Promise<number[]> {
+  async tokenizePrompt(text: string | RenderedPrompt, options: TokenizePromptOptions = {}): Promise<number[]> {
     return this.tokenize(text, options);
   }
 
@@ -154,7 +205,7 @@ export class LetterEngine implements AsyncEngine {
     return [this.detokenize(tokens, options)];
   }
 
-  async renderChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): Promise<string> {
+  async renderChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): Promise<RenderedPrompt> {
     return this.applyChatTemplate(messages, options);
   }
 
@@ -175,16 +226,21 @@ export class LetterEngine implements AsyncEngine {
   applyChatTemplate(
     messages: readonly ChatMessage[],
     options: { readonly addGenerationPrompt?: boolean } = {},
-  ): string {
+  ): RenderedPrompt {
     if (!this.model.hasChatTemplate) throw chatTemplateMissing({ model: this.model.name });
     const turns = messages.map(({ role, content }) => `<|im_start|>${role}\n${content}<|im_end|>\n`).join('');
-    return options.addGenerationPrompt === false ? turns : `${turns}<|im_start|>assistant\n`;
+    return new RenderedPrompt(options.addGenerationPrompt === false ? turns : `${turns}<|im_start|>assistant\n`);
+  }
+
+  observe(): () => void {
+    return () => undefined;
   }
 
   stats(): EngineStats {
     return {
       running: this.#running,
       waiting: 0,
+      waitingForRemoteKv: 0,
       blocks: { total: 0, free: 0, cached: 0, referenced: 0 },
       steps: 0,
       promptTokens: 0,
@@ -195,6 +251,8 @@ export class LetterEngine implements AsyncEngine {
       preemptions: 0,
       aborts: this.#aborts,
       externalTokens: 0,
+      draftedTokens: 0,
+      acceptedTokens: 0,
       transfers: {
         open: 0,
         ignored: 0,
@@ -238,11 +296,31 @@ function letterAt(promptTokens: number, index: number, step: number): TokenId {
   return tokenId(97 + ((promptTokens + index + step) % 26));
 }
 
-function logprobsOf(params: SamplingParams, token: TokenId): { readonly logprobs?: readonly TokenLogprobs[] } {
+/** Two deltas for each completion, as of a prompt in two chunks. The token at position `p` has the logprob `-p / 8`. */
+function* promptDeltas(promptTokens: number, params: SamplingParams, more: Partial<RequestStats> = {}) {
+  const nothing = { cachedTokens: 0, computedTokens: 0, recomputedTokens: 0, preemptions: 0, outputTokens: 0 };
+  const stats = { ...nothing, promptTokens, ...more };
+  const top = Array.from({ length: params.promptLogprobs ?? 0 }, (_, i) => ({ token: tokenId(97 + i), logprob: -i }));
+  const all = Array.from({ length: promptTokens - 1 }, (_, i) => ({ logprob: -(i + 1) / 8, rank: 30, top }));
+  const half = Math.floor(all.length / 2);
+  for (let index = 0; index < params.n; index++) {
+    const delta = { index, text: '', tokenIds: [], stats, ...(params.logprobs === undefined ? {} : { logprobs: [] }) };
+    const first = params.promptLogprobs === undefined ? {} : { promptLogprobs: all.slice(0, half) };
+    yield { ...delta, ...first };
+    const second = params.promptLogprobs === undefined ? {} : { promptLogprobs: all.slice(half) };
+    yield { ...delta, ...second, ...(params.maxTokens === 0 ? { finish: { reason: 'length' as const } } : {}) };
+  }
+}
+
+function logprobsOf(
+  params: SamplingParams,
+  token: TokenId,
+  logprob = -0.5,
+): { readonly logprobs?: readonly TokenLogprobs[] } {
   if (params.logprobs === undefined) return {};
   const top = Array.from({ length: params.logprobs }, (_, i) => ({
     token: tokenId((token + i) % VOCAB_SIZE),
     logprob: -0.5 - i,
   }));
-  return { logprobs: [{ logprob: -0.5, rank: 1, top }] };
+  return { logprobs: [{ logprob, rank: 1, top }] };
 }

@@ -1,6 +1,6 @@
 /**
- * `.ci/run` sets `KVASIR_TEST_LONG=1`: tests then run all combinations of their tables and longer workloads. `npm test` runs a part that
- * has each entry of each table at least once.
+ * `.ci/run` sets `KVASIR_TEST_LONG=1`: tests then run all combinations of their tables and longer workloads. `npm test` runs a part of
+ * them that takes a few minutes on two cores.
  */
 export const isLongForm = process.env.KVASIR_TEST_LONG === '1';
 

@@ -27,6 +27,8 @@ export function randomRequests(prng: Prng, vocabSize: number): HarnessRequest[] 
         ignoreEos: true,
         logprobs: 2,
         ...params,
+        // Every token changes the state of the grammar, and with `ignoreEos` the output never ends early.
+        ...(prng.chance(0.25) ? { structuredOutputs: { regex: '([a-z .]{1,40}[A-Z,])*' } } : {}),
       },
     };
   });

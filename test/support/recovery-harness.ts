@@ -9,6 +9,7 @@ import { systemClock } from '../../src/base/clock.ts';
 import type { BlockKey } from '../../src/connector/block-key.ts';
 import type { KvIdentity } from '../../src/connector/connector.ts';
 import { systemTimers } from '../../src/connector/system-timers.ts';
+import { hasKvOn } from '../../src/connector/tier/blocks-of-rank.ts';
 import { blockCount, blockId, tokenCount } from '../../src/core/ids.ts';
 import type { KvGroupSpec } from '../../src/core/kv-spec.ts';
 import type { RequestStats } from '../../src/core/request.ts';
@@ -150,7 +151,7 @@ export class RecoveryHarness {
       const completion = await this.#complete(engine, request, () => {
         if (++deltas >= closeAfter) void engine.close();
       });
-      arrivedAtEnd[index] = onAllRanks(connector?.arrived ?? []);
+      arrivedAtEnd[index] = onAllRanks(connector?.arrived ?? [], this.identities);
       return completion;
     };
     const runs: Promise<Completion>[] = [];
@@ -184,7 +185,7 @@ export class RecoveryHarness {
       completions,
       stats,
       failedBlocks: connector?.failedBlocks.size ?? 0,
-      arrived: onAllRanks(connector?.arrived ?? []),
+      arrived: onAllRanks(connector?.arrived ?? [], this.identities),
       arrivedAtEnd,
       stored: (await connector?.contents(storedKeys)) ?? [],
     };
@@ -284,10 +285,14 @@ const notAccepted: Completion = {
   stats: { promptTokens: 0, cachedTokens: 0, outputTokens: 0, computedTokens: 0, recomputedTokens: 0, preemptions: 0 },
 };
 
-/** Keys that are in every set. */
-export function onAllRanks(sets: readonly ReadonlySet<string>[]): ReadonlySet<string> {
-  const [first = new Set<string>(), ...others] = sets;
-  return new Set([...first].filter((key) => others.every((keys) => keys.has(key))));
+/** Keys that are in the set of every rank with KV in the block. `identities`: one per rank; absent: all have KV in all blocks. */
+export function onAllRanks(
+  sets: readonly ReadonlySet<string>[],
+  identities?: readonly KvIdentity[],
+): ReadonlySet<string> {
+  const hasKv = sets.map((_, rank) => (identities === undefined ? () => true : hasKvOn(identities[rank]!)));
+  const isOnAll = (key: string): boolean => sets.every((keys, rank) => keys.has(key) || !hasKv[rank]!(key as BlockKey));
+  return new Set(sets.flatMap((keys) => [...keys]).filter(isOnAll));
 }
 
 const blocksPerGroup = 160;

@@ -1,11 +1,12 @@
 import { EventEmitter } from 'node:events';
 import { Readable } from 'node:stream';
+import { packageVersion } from '../../src/base/package-files.ts';
 import { chatCommand } from '../../src/cli/chat/command.ts';
+import { doctorCommand } from '../../src/cli/doctor/command.ts';
 import { generateCommand } from '../../src/cli/generate.ts';
 import { listCommand } from '../../src/cli/hub/list.ts';
 import { pullCommand } from '../../src/cli/hub/pull.ts';
 import { removeCommand } from '../../src/cli/hub/remove.ts';
-import { packageVersion } from '../../src/cli/package-files.ts';
 import { runCli } from '../../src/cli/run-cli.ts';
 import { serveCommand } from '../../src/cli/serve.ts';
 import { tiersCommand } from '../../src/cli/tiers.ts';
@@ -35,7 +36,7 @@ export async function runHere(args: readonly string[], input = '') {
         throw new Error(`the command ends the process with ${exitCode}`);
       },
     },
-    [serveCommand, generateCommand, chatCommand, tiersCommand, pullCommand, listCommand, removeCommand],
+    [serveCommand, generateCommand, chatCommand, tiersCommand, pullCommand, listCommand, removeCommand, doctorCommand],
   );
   return { code, ...written };
 }

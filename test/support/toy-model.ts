@@ -3,11 +3,14 @@ import { assert } from '../../src/base/assert.ts';
 import { blockCount, tokenCount } from '../../src/core/ids.ts';
 import type { KvCacheSpec } from '../../src/core/kv-spec.ts';
 import type { StepPlan, StepResult } from '../../src/core/step.ts';
-import { Engine, type EngineSettings, type RenderChat } from '../../src/engine/engine.ts';
+import { Engine } from '../../src/engine/engine.ts';
+import type { EngineSettings, RenderChat } from '../../src/engine/engine-parts.ts';
 import { Sampler } from '../../src/runner/sampling/sampler.ts';
+import { sampleWithDrafts } from '../../src/runner/sampling/verify-drafts.ts';
 import type { SchedulerOptions } from '../../src/scheduler/contract.ts';
 import type { ConnectorPort } from '../../src/scheduler/external-kv.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
+import type { Speculator } from '../../src/scheduler/speculation/speculator.ts';
 import type { DecodeOptions, EncodeOptions, TokenBytesOptions, Tokenizer } from '../../src/tokenizer/contract.ts';
 import type { Executor } from '../../src/worker/executor.ts';
 
@@ -119,11 +122,15 @@ export class ToyExecutor implements Executor {
     this.steps++;
     await this.#options.beforeStep?.(this.steps);
     if (this.steps === this.#options.failAtStep) throw new Error('the toy model failed');
-    const sampled = plan.sequences.map(({ tokens, sample, spans }) => {
+    const sampled = plan.sequences.map((sequence) => {
+      const { tokens, sample, spans, drafts } = sequence;
       if (sample === undefined) return undefined;
-      assert(spans.at(-1)?.end === tokens.length, 'only the last token is sampled');
-      fillLogits(this.#logits, tokens.view());
-      return this.#sampler.sample(this.#logits, sample, tokens);
+      const end = tokens.length + (drafts?.tokens.length ?? 0);
+      assert(spans.at(-1)?.end === end, 'only the last token and drafts are sampled');
+      return sampleWithDrafts(sequence, (_, before, allowed) => {
+        fillLogits(this.#logits, before.view());
+        return this.#sampler.sample(this.#logits, sample, before, { allowed });
+      });
     });
     this.#isBusy = false;
     return { stepId: plan.stepId, sampled };
@@ -153,6 +160,7 @@ export interface ToyOptions extends ToyExecutorOptions {
   readonly scheduler?: Partial<SchedulerOptions>;
   readonly settings?: Partial<EngineSettings>;
   readonly connector?: ConnectorPort;
+  readonly speculator?: Speculator;
   /** Default true. */
   readonly chatTemplate?: boolean;
   /** The tokenizer's `tokenBytesMax`. */
@@ -175,7 +183,10 @@ export function toyEngine(options: ToyOptions = {}) {
   const executor = new ToyExecutor(options);
   const tokenizer = new ToyTokenizer(options.tokenBytesMax);
   const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest();
-  const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256, { connector: options.connector });
+  const scheduler = new Scheduler(executor.kvCacheSpec, schedulerOptions, sha256, {
+    connector: options.connector,
+    speculator: options.speculator,
+  });
   const model = {
     name: 'toy',
     path: 'toy.gguf',
@@ -190,6 +201,7 @@ export function toyEngine(options: ToyOptions = {}) {
       executor,
       tokenizer,
       model,
+      inspector: scheduler.inspector,
       ...(model.hasChatTemplate ? { renderChat } : {}),
     },
     { scheduler: schedulerOptions, maxWaiting: 1000, invariants: 'all', ...options.settings },

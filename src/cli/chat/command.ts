@@ -1,10 +1,10 @@
 import { Command } from 'commander';
+import { demoModelPath } from '../../base/package-files.ts';
 import { chatTemplateMissing } from '../../engine/errors.ts';
 import { addEngineFlags, type EngineFlags, engineOptionsOf, eventsTo, integerFrom } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { Interruption, orInterrupted } from '../interrupt.ts';
 import { loadProgress } from '../load-progress.ts';
-import { demoModelPath } from '../package-files.ts';
 import { addSamplingFlags, type SamplingFlags, samplingOptionsOf } from '../sampling-flags.ts';
 import { readTextFile } from '../text-input.ts';
 import { ChatLoop } from './chat-loop.ts';

@@ -1,7 +1,7 @@
 import type { SamplingOptions } from '../../core/sampling.ts';
 import type { AsyncEngine, ChatMessage } from '../../engine/contract.ts';
+import { generationFailed } from '../../engine/errors.ts';
 import { tokenizeText } from '../../server/generation.ts';
-import { generationFailed } from '../../server/server-errors.ts';
 
 /** What an answer cost. */
 export interface AnswerStats {
@@ -66,7 +66,7 @@ export class Conversation {
   }
 
   async #answer(onText: (text: string) => void, signal: AbortSignal): Promise<AnswerStats> {
-    const text = await this.#engine.renderChat(this.messages, { addGenerationPrompt: true });
+    const { text } = await this.#engine.renderChat(this.messages, { addGenerationPrompt: true });
     const prompt = await tokenizeText(this.#engine, text, false, signal);
     let answer = '';
     let stats = { promptTokens: prompt.length, cachedTokens: 0, outputTokens: 0 };

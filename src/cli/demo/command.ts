@@ -3,12 +3,13 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { Command, Option } from 'commander';
+import { demoModelPath } from '../../base/package-files.ts';
 import { engineDefaults } from '../../engine/options.ts';
 import { bytesFlag, integerFrom } from '../args.ts';
 import type { CliContext, ExitCode } from '../context.ts';
 import { Interruption } from '../interrupt.ts';
-import { demoModelPath } from '../package-files.ts';
 import { readModelGroups } from '../proof/model-groups.ts';
+import { longestBlock } from '../proof/needed-tokens.ts';
 import type { CommandFactory } from '../run-cli.ts';
 import { differencesOf, isProven, rowOf, type StageFacts, type StageRow } from './report.ts';
 import { Scenario } from './scenario.ts';
@@ -16,6 +17,7 @@ import { runStageProcess, stageCommandName } from './stage-process.ts';
 import { runStage, type StageOrder } from './stage-run.ts';
 import { StageTable } from './stage-table.ts';
 import { stageNames, stagesFor, type TierStage, tierStages } from './stages.ts';
+import { preemptedBlockSizeMax } from './tier-scenario.ts';
 
 interface DemoFlags {
   readonly model?: string;
@@ -59,7 +61,7 @@ Columns:
 
 With a model with sliding windows or recurrent states, prompts run one after the other, because the minimum depends on their
 order. Lines below a stage have the lost and the recomputed tokens of each KV group. A lost state costs the tokens since the
-checkpoint before it. The stage with preemptions is left out.
+checkpoint before it. The stage with preemptions is left out if blocks have more than ${preemptedBlockSizeMax} tokens, as with large states.
 
 Examples:
   kvasir demo
@@ -130,9 +132,9 @@ async function runScenario(
     if (stage.ranks === 2) await show('prefill, two ranks', () => scenario.prefill('prefill, two ranks', 2));
     await show(stage.name, () => scenario.decode(stage));
   }
-  // The pool of the stage with preemptions is sized for one block table per request.
-  const isPossible = ({ kind }: TierStage): boolean => groups.length === 1 || kind !== 'preempted';
-  for (const stage of flags.stages === undefined ? tierStages.filter(isPossible) : [])
+  const isPossible = ({ kind }: TierStage): boolean =>
+    kind !== 'preempted' || longestBlock(groups.filter((group) => group.kind !== 'state')) <= preemptedBlockSizeMax;
+  for (const stage of tierStages.filter(({ name }) => flags.stages?.includes(name) ?? true).filter(isPossible))
     await show(stage.name, () => scenario.keepInTiers(stage));
   const isGood = rows.every(isProven);
   if (flags.json) stdout.write(`${JSON.stringify({ model, stages: rows, isProven: isGood })}\n`);

@@ -1,6 +1,6 @@
 import { type BlockKey, groupOfKey } from '../../connector/block-key.ts';
 import { longestBlock, type ReferenceGroup } from '../proof/needed-tokens.ts';
-import { compareBlock, type StoredCrcs } from '../proof/stored-blocks.ts';
+import { isEqualOn, type RanksOfBlock, type StoredCrcs } from '../proof/stored-blocks.ts';
 import type { StageAnswer, StageCompletion } from './stage-run.ts';
 import { unifiedDiff } from './unified-diff.ts';
 
@@ -18,7 +18,10 @@ export interface StageRow {
   readonly preemptions: number;
   /** The stage must preempt requests, which load their KV from a tier. */
   readonly mustPreempt: boolean;
-  /** How many tokens more than the minimum the stage may compute: of each preempted request, less than its longest block. */
+  /**
+   * How many tokens more than the minimum the stage may compute: less than a block for each request that was preempted before its
+   * first output token. It is not known how many tokens of its prompt were computed then.
+   */
   readonly allowance: number;
   /** Median over the prompts. */
   readonly firstTokenMs: number;
@@ -49,6 +52,7 @@ export interface StageFacts {
   readonly reference: readonly StageCompletion[];
   readonly groups: readonly ReferenceGroup[];
   readonly ranks: number;
+  readonly ranksOf: RanksOfBlock;
   readonly failedKeys: ReadonlySet<BlockKey>;
   readonly minimum: number;
   readonly repairMinimum: number;
@@ -71,7 +75,7 @@ export function rowOf(facts: StageFacts): StageRow {
   const failed = failedBlocks === failedKeys.size ? tokensOf(failedKeys) : failedBlocks * groups[0]!.blockSize;
   const preemptions = sum((completion) => completion.preemptions);
   const loaded = sum(({ loadedTokens }) => Object.values(loadedTokens).reduce((total, count) => total + count, 0));
-  const equal = [...failedKeys].filter((key) => compareBlock(key, facts.ranks, facts.stored, facts.computed).isEqual);
+  const equal = [...failedKeys].filter((key) => isEqualOn(key, facts, facts.stored, facts.computed));
   const groupRows = groups.map(({ kind, window }, group): GroupRow => {
     const ofGroup = (keys: Iterable<BlockKey>): number =>
       tokensOf([...keys].filter((key) => groupOfKey(key) === group));
@@ -87,7 +91,7 @@ export function rowOf(facts: StageFacts): StageRow {
     repairMinimum: facts.repairMinimum,
     preemptions,
     mustPreempt: facts.mustPreempt === true,
-    allowance: facts.mustPreempt === true ? preemptions * longestBlock(groups) : 0,
+    allowance: completions.filter(({ preemptedAfter }) => preemptedAfter.includes(0)).length * longestBlock(groups),
     firstTokenMs: medianOf(completions.map(({ firstTokenMs }) => firstTokenMs)),
     blocksFailed: failedKeys.size,
     blocksEqual: equal.length,

@@ -3,7 +3,15 @@ import { join } from 'node:path';
 import type { BlockKey } from '../../connector/block-key.ts';
 import type { EngineOptions } from '../../engine/options.ts';
 import { longestBlock, neededTokens, type ReferenceGroup } from '../proof/needed-tokens.ts';
-import { keysInGroups, readFingerprint, readStoredCrcs, type StoredCrcs, storedKeys } from '../proof/stored-blocks.ts';
+import {
+  keysInGroups,
+  type RanksOfBlock,
+  readFingerprint,
+  readRanksOfBlocks,
+  readStoredCrcs,
+  type StoredCrcs,
+  storedKeys,
+} from '../proof/stored-blocks.ts';
 import { promptTooShort } from './errors.ts';
 import type { StageFacts } from './report.ts';
 import type { StageAnswer, StageCompletion, StageOrder } from './stage-run.ts';
@@ -41,6 +49,7 @@ export interface ScenarioOptions {
 interface Prefilled {
   readonly store: string;
   readonly crcs: StoredCrcs;
+  readonly ranksOf: RanksOfBlock;
   readonly blocks: readonly PromptBlocks[];
   readonly completions: Readonly<Record<SamplingName, StageAnswer['completions'][number]>>;
 }
@@ -86,7 +95,8 @@ export class Scenario {
     });
     const completions = { greedy: answer.completions[0]!, seeded: answer.completions[1]! };
     const crcs = await readStoredCrcs(store);
-    this.#prefilled.set(ranks, { store, crcs, blocks, completions });
+    const ranksOf = await readRanksOfBlocks(store, ranks);
+    this.#prefilled.set(ranks, { store, crcs, ranksOf, blocks, completions });
     return {
       name,
       answer,
@@ -95,6 +105,7 @@ export class Scenario {
       reference: this.#prefilled.get(1)!.completions.greedy,
       groups,
       ranks,
+      ranksOf,
       failedKeys: new Set(),
       // The store of this stage is empty at its start.
       ...this.#minimum(blocks, completions.greedy, new Set(), new Set()),
@@ -106,11 +117,11 @@ export class Scenario {
 
   async decode(stage: DecodeStage): Promise<StageFacts> {
     const started = performance.now();
-    const { store, crcs, blocks, completions } = this.#prefilled.get(stage.ranks)!;
+    const { store, crcs, ranksOf, blocks, completions } = this.#prefilled.get(stage.ranks)!;
     const { fault, name, ranks, mode } = stage;
     const { groups } = this.#options;
     const loadable = blocks.map((prompt) => loadableOf(prompt, groups));
-    const chosen = fault?.choose(loadable, groups) ?? [];
+    const chosen = onRanksWithKv(fault?.choose(loadable, groups) ?? [], ranks, ranksOf);
     const failedKeys = new Set<BlockKey>(chosen.flat());
     // A fault that changes stored bytes gets a copy of the store.
     const load_path = fault?.kind === 'bitFlip' ? await this.#newFolder('corrupt') : store;
@@ -146,6 +157,7 @@ export class Scenario {
       reference,
       groups,
       ranks,
+      ranksOf,
       failedKeys,
       ...this.#minimum(blocks, answer.completions[0]!, stored, failedKeys),
       stored: crcs,
@@ -202,4 +214,17 @@ export class Scenario {
     await mkdir(path, { recursive: true });
     return path;
   }
+}
+
+/** The blocks that fail, by rank. A block that its rank has no KV in fails on the first rank that has. */
+function onRanksWithKv(
+  chosen: readonly (readonly BlockKey[])[],
+  ranks: number,
+  ranksOf: RanksOfBlock,
+): readonly (readonly BlockKey[])[] {
+  const rankOf = (key: BlockKey, rank: number): number => (ranksOf(key).includes(rank) ? rank : ranksOf(key)[0]!);
+  const placed = chosen.flatMap((keys, rank) => keys.map((key) => ({ key, rank: rankOf(key, rank) })));
+  return Array.from({ length: ranks }, (_, rank) =>
+    placed.filter((failing) => failing.rank === rank).map(({ key }) => key),
+  );
 }

@@ -43,6 +43,8 @@ export interface StageCompletion {
   /** Tokens that were loaded, by tier. */
   readonly loadedTokens: Readonly<Record<string, number>>;
   readonly preemptions: number;
+  /** How many output tokens the request had when it was preempted, ascending; once if that happened again before the next token. */
+  readonly preemptedAfter: readonly number[];
 }
 
 /** Runs in the stage's own process. */
@@ -111,8 +113,11 @@ async function complete(engine: AsyncEngine, request: StageRequest): Promise<Sta
   let loadedTokens: StageCompletion['loadedTokens'] = {};
   const tokens: number[] = [];
   const logprobs: number[] = [];
+  const preemptedAfter: number[] = [];
   for await (const delta of engine.generate({ ...request, params: { ...request.params, logprobs: 0 } })) {
     if (delta.tokenIds.length > 0 && tokens.length === 0) firstTokenMs = performance.now() - started;
+    // There is a delta for each output token.
+    if (delta.stats.preemptions > counts.preemptions) preemptedAfter.push(tokens.length);
     text += delta.text;
     tokens.push(...delta.tokenIds);
     for (const { logprob } of delta.logprobs ?? []) logprobs.push(logprob);
@@ -127,7 +132,7 @@ async function complete(engine: AsyncEngine, request: StageRequest): Promise<Sta
     };
     loadedTokens = delta.stats.loadedTokens ?? loadedTokens;
   }
-  return { text, tokens, logprobs, firstTokenMs, loadedTokens, ...counts };
+  return { text, tokens, logprobs, firstTokenMs, loadedTokens, preemptedAfter, ...counts };
 }
 
 /**

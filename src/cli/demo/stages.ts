@@ -122,9 +122,6 @@ const groupStages: readonly (DecodeStage & { readonly of: ReferenceGroup['kind']
   { ...one, of: 'state', name: 'the last state, async', mode: 'async', fault: lastBlocks('state') },
 ];
 
-/** The names of all stages of models of any kind. */
-export const stageNames: readonly string[] = [...decodeStages, ...groupStages].map(({ name }) => name);
-
 /** The stages for a model with these KV groups. */
 export const stagesFor = (groups: readonly ReferenceGroup[]): readonly DecodeStage[] => [
   ...decodeStages,
@@ -142,6 +139,9 @@ export const tierStages: readonly TierStage[] = [
   { name: 'preempted, host memory', kind: 'preempted' },
   { name: 'restarted, disk tier', kind: 'restarted' },
 ];
+
+/** The names of all stages of models of any kind. */
+export const stageNames: readonly string[] = [...decodeStages, ...groupStages, ...tierStages].map(({ name }) => name);
 
 /** The connector's fault plans: one per rank, with the keys of the blocks. */
 export function faultPlans(kind: StageFault['kind'], failedKeys: readonly (readonly BlockKey[])[]): JsonValue {

@@ -1,8 +1,10 @@
 import { createHash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
-import { basename, join, sep } from 'node:path';
+import { basename, dirname, join, sep } from 'node:path';
 import { type BlockKey, blockKey, digestHexOfKey, groupOfKey } from '../../connector/block-key.ts';
 import { headerBytes, payloadCrcOf } from '../../connector/tier/block-header.ts';
+import { hasKvOn } from '../../connector/tier/blocks-of-rank.ts';
+import type { IdentityRecord } from '../../connector/tier/identity.ts';
 import { blockIndex, groupIndex } from '../../core/ids.ts';
 import { TokenBuffer } from '../../core/tokens.ts';
 import { HashChain } from '../../kv/block-hash.ts';
@@ -30,42 +32,51 @@ const nameOf = (rank: string, file: string): string => `${rank}/${file}`;
 const fileOf = (key: BlockKey): string => `${digestHexOfKey(key)}-g${groupOfKey(key)}.kv`;
 const onRank = (rank: number, ranks: number): string => `rank${rank}of${ranks}`;
 
-/** The blocks whose files a store has on every rank. The content of the files is not checked. */
+/** The ranks with KV in a block: those with a layer of its KV group. */
+export type RanksOfBlock = (key: BlockKey) => readonly number[];
+
+/** Reads the layers of each rank from the records beside the blocks. A rank without a record counts as one with all layers. */
+export async function readRanksOfBlocks(root: string, ranks: number): Promise<RanksOfBlock> {
+  const records = new Map<string, IdentityRecord>();
+  for (const path of await recordsIn(root))
+    records.set(rankOf(dirname(path)), JSON.parse(await readFile(path, 'utf8')) as IdentityRecord);
+  const hasKv = Array.from({ length: ranks }, (_, rank) => hasKvOn(records.get(onRank(rank, ranks)) ?? { groups: [] }));
+  return (key) => [...hasKv.keys()].filter((rank) => hasKv[rank]!(key));
+}
+
+const recordsIn = async (root: string): Promise<string[]> =>
+  (await readdir(root, { recursive: true }))
+    .filter((path) => basename(path) === 'config.json')
+    .map((path) => join(root, path));
+
+/** The blocks whose files a store has on every rank with KV in them. The content of the files is not checked. */
 export async function storedKeys(root: string, keys: Iterable<BlockKey>, ranks: number): Promise<Set<BlockKey>> {
   const files = new Set<string>();
   for (const entry of await readdir(root, { recursive: true, withFileTypes: true }))
     if (entry.isFile()) files.add(nameOf(rankOf(entry.parentPath), entry.name));
   const isOn = (key: BlockKey, rank: number): boolean => files.has(nameOf(onRank(rank, ranks), fileOf(key)));
-  const everyRank = Array.from({ length: ranks }, (_, rank) => rank);
-  return new Set([...keys].filter((key) => everyRank.every((rank) => isOn(key, rank))));
+  const ranksOf = await readRanksOfBlocks(root, ranks);
+  return new Set([...keys].filter((key) => ranksOf(key).every((rank) => isOn(key, rank))));
 }
 
-/** Whether both stores have a block on every rank, and whether its KV has equal CRCs on every rank. */
-export function compareBlock(
+/** Whether both stores have a block, with equal CRCs, on every rank with KV in it. `ranks`: of all folders. */
+export function isEqualOn(
   key: BlockKey,
-  ranks: number,
-  failedKeys: StoredCrcs,
+  { ranks, ranksOf }: { readonly ranks: number; readonly ranksOf: RanksOfBlock },
+  stored: StoredCrcs,
   computed: StoredCrcs,
-): { readonly isThere: boolean; readonly isEqual: boolean } {
-  const file = fileOf(key);
-  let [there, equal] = [0, 0];
-  for (let rank = 0; rank < ranks; rank++) {
-    const name = nameOf(onRank(rank, ranks), file);
-    const [before, after] = [failedKeys.get(name), computed.get(name)];
-    if (before === undefined || after === undefined) continue;
-    there++;
-    if (before === after) equal++;
-  }
-  return { isThere: there === ranks, isEqual: equal === ranks };
+): boolean {
+  return ranksOf(key).every((rank) => {
+    const name = nameOf(onRank(rank, ranks), fileOf(key));
+    const [before, after] = [stored.get(name), computed.get(name)];
+    return before !== undefined && before === after;
+  });
 }
 
 /** The fingerprint from the record beside the blocks; every block's key depends on it. */
 export async function readFingerprint(root: string): Promise<string> {
-  const files = await readdir(root, { recursive: true });
-  const record = files.map(String).find((name) => basename(name) === 'config.json');
-  const { fingerprint } = JSON.parse(await readFile(join(root, record ?? 'config.json'), 'utf8')) as {
-    fingerprint: string;
-  };
+  const [record = join(root, 'config.json')] = await recordsIn(root);
+  const { fingerprint } = JSON.parse(await readFile(record, 'utf8')) as IdentityRecord;
   return fingerprint;
 }
 

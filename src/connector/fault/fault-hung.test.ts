@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { ManualTime } from '../../../test/support/manual-time.ts';
+import { until } from '../../../test/support/until.ts';
 import { blockedThreadCount } from '../../base/call-thread.ts';
 import { blockId, blockIndex, groupIndex, requestId } from '../../core/ids.ts';
 import { type ConnectorMetadata, type ConnectorOutput, emptyMetadata, type TransferId } from '../connector.ts';
@@ -18,9 +19,6 @@ const root = mkdtempSync(join(tmpdir(), 'kvasir-hung-'));
 afterAll(() => rmSync(root, { recursive: true }));
 let serial = 0;
 const signal = new AbortController().signal;
-const until = async (condition: () => boolean): Promise<void> => {
-  while (!condition()) await new Promise((resolve) => setImmediate(resolve));
-};
 
 async function make(rules: readonly FaultRule[]) {
   const time = new ManualTime();

@@ -17,6 +17,8 @@ export interface FaultInjectorOptions {
 }
 
 const never = new AbortController().signal;
+// Each hung call listens to it. From the eleventh on, Node would warn of a leak.
+setMaxListeners(0, never);
 
 const isTamperable = (tier: Tier): tier is TamperableTier => 'tamper' in tier && typeof tier.tamper === 'function';
 const isHangable = (tier: Tier): tier is HangableTier => 'hang' in tier && typeof tier.hang === 'function';

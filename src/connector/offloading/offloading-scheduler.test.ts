@@ -32,6 +32,34 @@ describe('OffloadingScheduler', () => {
     expect(scheduler.getMatchedBlocks(asked)).toEqual(found([0, 'host'], [1, 'disk']));
   });
 
+  it('looks up the blocks of a request when it arrives, so that it need not wait later', async () => {
+    const { scheduler, store, wakeups } = newScheduler();
+    await store.store(suiteKey(1), suiteBytes(suiteKey(1)), open);
+    scheduler.requestArrived(request('a', [0, 1]));
+    await settled();
+    expect(wakeups()).toBe(1);
+    expect(scheduler.getMatchedBlocks(request('a', [0, 1]))).toEqual(found([1, 'disk']));
+  });
+
+  it('looks up again what was looked up long before the first attempt to admit the request', async () => {
+    const { scheduler, store, time } = newScheduler();
+    scheduler.requestArrived(request('a', [1]));
+    await settled();
+    await store.store(suiteKey(1), suiteBytes(suiteKey(1)), open);
+    time.advance(1_001);
+    expect(scheduler.getMatchedBlocks(request('a', [1]))).toMatchObject({ kind: 'askLater' });
+    await settled();
+    time.advance(10_000);
+    expect(scheduler.getMatchedBlocks(request('a', [1]))).toEqual(found([1, 'disk']));
+  });
+
+  it('a producer starts no look-up when a request arrives', async () => {
+    const { scheduler, wakeups } = newScheduler({}, 'kv_producer');
+    scheduler.requestArrived(request('a', [1]));
+    await settled();
+    expect(wakeups()).toBe(0);
+  });
+
   it('a request waits for a block that is just being saved', () => {
     const { scheduler, step, output } = newScheduler();
     const { saves } = step([valid(0)]);

@@ -18,6 +18,7 @@ import {
   savesKv,
   type ValidBlock,
 } from '../connector.ts';
+import { GatheredWakes } from '../tier/gathered-wakes.ts';
 import { OpenLoads } from '../tier/open-loads.ts';
 import { nothingToSave, OpenSaves } from '../tier/open-saves.ts';
 import { remoteDecodeAnswer } from '../tier/remote-decode.ts';
@@ -44,6 +45,8 @@ interface RequestRecord {
   readonly chunks: RequestChunks | undefined;
   /** Where each block is. Undefined: not known; it is not looked up again before the next admission. */
   readonly answers: Map<BlockKey, string | false | undefined>;
+  /** The blocks were looked up at this time, when the request arrived, and nothing has asked for them yet. */
+  arrivedMs: number | undefined;
   lookup: RunningLookup | undefined;
   /** Blocks that failed to load. They are not looked up again for the request. */
   readonly failed: Set<BlockKey>;
@@ -52,6 +55,8 @@ interface RequestRecord {
 
 /** How long a request waits for a block that is just being saved. */
 const savingWaitMs = 1_000;
+/** Answers that are older than this at the first attempt to admit a request are asked for again. */
+const earlyAnswerMs = 1_000;
 /** A tier whose loads failed because its breaker is open is not asked for so long. */
 const pauseMs = 1_000;
 
@@ -66,6 +71,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #settings: OffloadingSettings;
   readonly #places: readonly SecondaryPlace[];
   readonly #lookups: PlaceLookups;
+  readonly #wakes: GatheredWakes;
   readonly #blockSizes: readonly number[];
   readonly #blockBytes: number;
   readonly #filter: StoreFilter;
@@ -86,11 +92,14 @@ export class OffloadingScheduler implements SchedulerConnector {
     this.#settings = settings;
     this.#places = places;
     this.#lookups = new PlaceLookups(places, context, settings.lookupTimeoutMs);
+    this.#wakes = new GatheredWakes(context.clock, context.timers, () => context.wake());
     const { groups } = context.identities[0]!;
     this.#blockSizes = groups.map(({ blockSize }) => blockSize);
     this.#blockBytes = context.identities.reduce((sum, { blockBytes }) => sum + blockBytes, 0);
-    this.#placeEvents = new PlaceEvents(context.identities.length);
-    this.#directory = new HostDirectory(2 * Math.ceil(settings.host.maxBytes / this.#blockBytes));
+    this.#placeEvents = new PlaceEvents(context.identities);
+    // Ranks without KV in some blocks have room for others.
+    const held = context.identities.map((rank) => Math.ceil(settings.host.maxBytes / rank.worldSize / rank.blockBytes));
+    this.#directory = new HostDirectory(2 * held.reduce((sum, count) => sum + count, 0));
     const { chunkTokens, blocksPerChunk, storeThreshold, trackedOffersMax } = settings;
     this.#filter = new StoreFilter({
       storeThreshold,
@@ -109,9 +118,17 @@ export class OffloadingScheduler implements SchedulerConnector {
     return this.#settings.loadPolicy;
   }
 
+  requestArrived(request: ConnectorRequest): void {
+    if (!loadsKv(this.#settings.role)) return;
+    const record = this.#recordOf(request);
+    record.arrivedMs = this.#context.clock.nowMs();
+    this.#lookUpMissing(record, loadable(request.wanted, record.limits, this.#blockSizes));
+  }
+
   getMatchedBlocks(request: ConnectorRequest): MatchAnswer {
     if (!loadsKv(this.#settings.role)) return nothingFound;
     const record = this.#recordOf(request);
+    this.#forgetOldAnswers(record);
     const wanted = loadable(request.wanted, record.limits, this.#blockSizes);
     if (wanted.length === 0) return nothingFound;
     if (record.lookup === undefined) this.#lookUpMissing(record, wanted);
@@ -136,12 +153,14 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
+    this.#wakes.stepBegins();
     const blocks = savesKv(this.#settings.role) ? this.#blocksToSave(step) : [];
     for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);
     return blocks.length === 0 ? nothingToSave : this.#saves.begin(step, blocks);
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
+    this.#wakes.stepEnds();
     const failed = new Set<BlockKey>();
     for (const { requestId, key, place, reason } of this.#loads.failedBlocks(output.loadFailures)) {
       if (reason === 'storeDown') this.#pausedUntilMs.set(place, this.#context.clock.nowMs() + pauseMs);
@@ -197,6 +216,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   async close(): Promise<void> {
+    this.#wakes.close();
     this.#lookups.close();
     for (const record of this.#requests.values()) this.#endLookup(record);
     // Not awaited: a tier that hangs must not stop the engine from closing, and this side stores nothing.
@@ -242,6 +262,7 @@ export class OffloadingScheduler implements SchedulerConnector {
       promptTokens: request.tokenCount,
       chunks: this.#filter.newChunks(),
       answers: new Map(),
+      arrivedMs: undefined,
       lookup: undefined,
       failed: new Set(),
       isFinished: false,
@@ -254,6 +275,14 @@ export class OffloadingScheduler implements SchedulerConnector {
     if (this.#warned.has(message) || this.#warned.size >= 100) return;
     this.#warned.add(message);
     this.#context.event?.(message);
+  }
+
+  /** A request may have waited for long after its arrival. Called once for these answers, because a request must not wait again and again. */
+  #forgetOldAnswers(record: RequestRecord): void {
+    const { arrivedMs } = record;
+    record.arrivedMs = undefined;
+    if (arrivedMs === undefined || record.lookup !== undefined) return;
+    if (this.#context.clock.nowMs() - arrivedMs > earlyAnswerMs) record.answers.clear();
   }
 
   /** Looks up the blocks that are not in host memory. */
@@ -274,11 +303,13 @@ export class OffloadingScheduler implements SchedulerConnector {
         keys.add(key);
     if (keys.size === 0) return;
     const asked = [...keys];
-    record.lookup = this.#lookups.start(asked, isAllowed, (answers) => {
-      record.lookup = undefined;
-      for (const [i, key] of asked.entries()) record.answers.set(key, answers[i]);
-      this.#context.wake();
-    });
+    record.lookup = this.#wakes.start((done) =>
+      this.#lookups.start(asked, isAllowed, (answers) => {
+        record.lookup = undefined;
+        for (const [i, key] of asked.entries()) record.answers.set(key, answers[i]);
+        done();
+      }),
+    );
     if (record.lookup === undefined) for (const key of asked) record.answers.set(key, undefined);
   }
 

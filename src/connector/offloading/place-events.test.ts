@@ -8,7 +8,7 @@ import { readKvTransferConfig } from '../config.ts';
 import { keysOf, promptOf, suiteWorld } from '../connector-checks.suite.ts';
 import { EngineHarness } from '../connector-harness.suite.ts';
 import { headerBytes } from '../tier/block-header.ts';
-import { suiteKey } from '../tier/tier.suite.ts';
+import { suiteIdentity, suiteKey } from '../tier/tier.suite.ts';
 import { OffloadingConnector } from './offloading-connector.ts';
 import { PlaceEvents } from './place-events.ts';
 
@@ -18,7 +18,7 @@ const [a, b] = [suiteKey('a'), suiteKey('b')];
 
 describe('PlaceEvents', () => {
   it('of one rank are what it reports', () => {
-    const events = new PlaceEvents(1);
+    const events = new PlaceEvents([suiteIdentity]);
     expect(events.eventsOf([{ place: 'disk', stored: [a, b], evicted: [b] }])).toEqual([
       { kind: 'stored', keys: [a, b], place: 'disk' },
       { kind: 'removed', keys: [b], place: 'disk' },
@@ -27,7 +27,7 @@ describe('PlaceEvents', () => {
   });
 
   it('of two ranks: a block is stored when both have their part, and removed when one has evicted it', () => {
-    const events = new PlaceEvents(2);
+    const events = new PlaceEvents([suiteIdentity, suiteIdentity]);
     const stored = (place: string, ...keys: BlockKey[]) => ({ place, stored: keys, evicted: [] });
     expect(events.eventsOf([stored('disk', a), stored('redis', a)])).toEqual([]);
     expect(events.eventsOf([stored('disk', a, b)])).toEqual([{ kind: 'stored', keys: [a], place: 'disk' }]);
@@ -37,6 +37,15 @@ describe('PlaceEvents', () => {
     // The other rank stores its part of a block that the first has evicted.
     expect(events.eventsOf([stored('disk', b)])).toEqual([]);
     expect(events.eventsOf([stored('redis', a)])).toEqual([{ kind: 'stored', keys: [a], place: 'redis' }]);
+  });
+
+  it('of two ranks: a block is stored when the only rank with layers of its KV group has stored it', () => {
+    const withoutSecond = { groups: [suiteIdentity.groups[0]!, { blockSize: 16, layers: [] }] };
+    const events = new PlaceEvents([suiteIdentity, withoutSecond]);
+    const ofSecond = suiteKey('c', 1);
+    const change = { place: 'disk', stored: [a, ofSecond], evicted: [] };
+    expect(events.eventsOf([change])).toEqual([{ kind: 'stored', keys: [ofSecond], place: 'disk' }]);
+    expect(events.eventsOf([{ ...change, stored: [a] }])).toEqual([{ kind: 'stored', keys: [a], place: 'disk' }]);
   });
 });
 

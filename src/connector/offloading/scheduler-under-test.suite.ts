@@ -15,6 +15,7 @@ import {
   type ConnectorRequest,
   emptyOutput,
   type KvBlock,
+  type KvRole,
   type LoadJob,
   type TransferId,
   type ValidBlock,
@@ -31,7 +32,7 @@ export const settled = async (): Promise<void> => {
 };
 
 /** A scheduler side over a store below host memory, which is another host tier here. */
-export function newScheduler(extra: JsonObject = {}) {
+export function newScheduler(extra: JsonObject = {}, kvRole: KvRole = 'kv_both') {
   const time = new ManualTime();
   const store = new HostTier({ identity, maxBytes: 100 * storedBlockBytes, name: 'disk' });
   const events: string[] = [];
@@ -39,7 +40,7 @@ export function newScheduler(extra: JsonObject = {}) {
   const settings = readOffloadingSettings(
     readKvTransferConfig({
       kvConnector: 'OffloadingConnector',
-      kvRole: 'kv_both',
+      kvRole,
       kvConnectorExtraConfig: { cpu_bytes_to_use: 1e8, ...extra },
     }),
   );

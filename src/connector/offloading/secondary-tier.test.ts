@@ -164,6 +164,7 @@ describe('SecondaryTier', () => {
     const pace = new WritePace({ clock: time, timers: time, isBusy: () => true, busyShare: 0.1 });
     const { secondary, host, waiting } = newSecondary({ storesAtOnce: 2, time, pace });
     pace.computing(true);
+    time.advance(5_000);
     for (const i of [1, 2, 3, 4]) {
       host.storeNow(suiteKey(i), suiteBytes(suiteKey(i)));
       secondary.offer(suiteKey(i));

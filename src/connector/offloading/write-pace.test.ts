@@ -9,13 +9,20 @@ function newPace({ busyShare = 0.1, isBusy = true } = {}) {
   return { pace, time, machine };
 }
 
-/** A tier with any number of blocks to write; each write takes `writeMs`. Returns the times at which writes began. */
+/** A step after the first five seconds of forward passes, so that writes have their share. */
+function computeForLong(pace: WritePace, time: ManualTime): void {
+  pace.computing(true);
+  time.advance(5_000);
+}
+
+/** A tier with any number of blocks to write; each write takes `writeMs`. Returns the times from now on at which writes began. */
 function writer(pace: WritePace, time: ManualTime, writeMs: number): number[] {
+  const startedMs = time.nowMs();
   const begun: number[] = [];
   const write = (): void => {
     const end = pace.begin(write);
     if (end === undefined) return;
-    begun.push(time.nowMs());
+    begun.push(time.nowMs() - startedMs);
     time.after(writeMs, () => {
       end();
       write();
@@ -28,15 +35,48 @@ function writer(pace: WritePace, time: ManualTime, writeMs: number): number[] {
 describe('WritePace', () => {
   it('while the engine computes and no CPU is idle, writes take the share of the time', () => {
     const { pace, time } = newPace({ busyShare: 0.1 });
-    pace.computing(true);
+    computeForLong(pace, time);
     const begun = writer(pace, time, 2);
     time.advance(100);
     expect(begun).toEqual([0, 20, 40, 60, 80, 100]);
   });
 
-  it('several tiers take turns within one share', () => {
+  it('while the engine computes for less than five seconds, no write starts; all start when it stops', () => {
     const { pace, time } = newPace({ busyShare: 0.1 });
     pace.computing(true);
+    const begun = writer(pace, time, 2);
+    for (let step = 0; step < 49; step++) {
+      time.advance(90);
+      pace.computing(false);
+      time.advance(10);
+      pace.computing(true);
+    }
+    expect(begun).toEqual([]);
+    pace.computing(false);
+    time.advance(200);
+    expect(begun.length).toBeGreaterThan(40);
+    // A gap begins a new burst.
+    pace.computing(true);
+    time.advance(10);
+    const before = begun.length;
+    time.advance(4_900);
+    expect(begun.length).toBe(before);
+    time.advance(200);
+    expect(begun.length).toBeGreaterThan(before);
+  });
+
+  it('after five seconds of forward passes, writes begin', () => {
+    const { pace, time } = newPace({ busyShare: 0.1 });
+    pace.computing(true);
+    const begun = writer(pace, time, 2);
+    time.advance(5_050);
+    expect(begun[0]).toBeGreaterThanOrEqual(5_000);
+    expect(begun.length).toBeLessThanOrEqual(3);
+  });
+
+  it('several tiers take turns within one share', () => {
+    const { pace, time } = newPace({ busyShare: 0.1 });
+    computeForLong(pace, time);
     const [a, b] = [writer(pace, time, 2), writer(pace, time, 3)];
     time.advance(250);
     expect([a.length, b.length]).toEqual([6, 5]);
@@ -50,7 +90,7 @@ describe('WritePace', () => {
     ['a CPU is idle', (_: WritePace, machine: { isBusy: boolean }) => (machine.isBusy = false), 0],
   ])('when %s, writes start at once again', (_, change, afterMs) => {
     const { pace, time, machine } = newPace({ busyShare: 0.001 });
-    pace.computing(true);
+    computeForLong(pace, time);
     const begun = writer(pace, time, 1);
     time.advance(500);
     expect(begun).toEqual([0]);
@@ -93,7 +133,7 @@ describe('WritePace', () => {
 
   it('the share holds for slow writes, too', () => {
     const { pace, time } = newPace({ busyShare: 0.01 });
-    pace.computing(true);
+    computeForLong(pace, time);
     const begun = writer(pace, time, 40);
     time.advance(12_000);
     expect(begun).toEqual([0, 4000, 8000, 12_000]);
@@ -101,7 +141,7 @@ describe('WritePace', () => {
 
   it('between the forward passes of consecutive steps, the share still holds', () => {
     const { pace, time } = newPace({ busyShare: 0.01 });
-    pace.computing(true);
+    computeForLong(pace, time);
     const begun = writer(pace, time, 1);
     for (let step = 0; step < 10; step++) {
       time.advance(8);
@@ -122,7 +162,7 @@ describe('WritePace', () => {
 
   it('a write that hangs delays the other tiers by a second at most, and its end counts once', () => {
     const { pace, time } = newPace({ busyShare: 0.1 });
-    pace.computing(true);
+    computeForLong(pace, time);
     const endHung = pace.begin(() => undefined)!;
     const begun = writer(pace, time, 1);
     time.advance(2_000);
@@ -138,7 +178,7 @@ describe('WritePace', () => {
 
   it('closed, it calls no tier again', () => {
     const { pace, time } = newPace();
-    pace.computing(true);
+    computeForLong(pace, time);
     pace.begin(() => undefined)!();
     const begun = writer(pace, time, 10);
     const waiting = writer(pace, time, 10);

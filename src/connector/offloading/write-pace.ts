@@ -22,6 +22,11 @@ const pauseMaxMs = 10_000;
  * for longer without a gap, many requests load, and writes get their share again.
  */
 const loadsAloneMs = 2_000;
+/**
+ * No write starts during the first seconds of forward passes without a gap. Most bursts of requests are shorter, and their blocks
+ * are written at full speed in the gap after them.
+ */
+const burstMs = 5_000;
 
 /**
  * Decides when blocks may be written to the tiers below host memory. Writes need CPU time for system calls, copies and
@@ -31,6 +36,7 @@ const loadsAloneMs = 2_000;
  *     the engine is idle, or a CPU is idle:          writes start at once
  *     the machine is saturated, or blocks load:      one write of all tiers at a time, and a pause after each write
  *     blocks load, for the first two seconds:        no write starts
+ *     saturated, for the first five seconds:         no write starts
  *
  *         write        pause        write        pause           busyShare = write / (write + pause)
  *         |###|-----------------------|###|--------------------
@@ -44,6 +50,8 @@ export class WritePace {
   #isClosed: boolean = false;
   #isComputing: boolean = false;
   #computedAtMs = Number.NEGATIVE_INFINITY;
+  /** Since when the engine computes without a gap. */
+  #computingSinceMs = Number.NEGATIVE_INFINITY;
   /** In progress. */
   #loads = 0;
   /** Since when blocks load without a gap. */
@@ -60,8 +68,10 @@ export class WritePace {
   /** A forward pass begins, goes on or has ended. Cheap, because it is called for each layer. */
   computing(isComputing: boolean): void {
     if (isComputing && this.#isComputing) return;
+    const nowMs = this.#nowMs;
+    if (isComputing && !this.#computesAt(nowMs)) this.#computingSinceMs = nowMs;
     this.#isComputing = isComputing;
-    this.#computedAtMs = this.#nowMs;
+    this.#computedAtMs = nowMs;
   }
 
   /** A load begins. A request waits for it, and writes would delay it: both use the event loop, and perhaps the same tier. */
@@ -114,11 +124,20 @@ export class WritePace {
   #mayBegin(): boolean {
     if (this.#isClosed) return false;
     if (!this.#isSaturated()) return true;
-    return !this.#areLoadsAlone && !this.#isWriting && this.#nowMs >= this.#nextAtMs;
+    return !this.#areLoadsAlone && !this.#isBurst && !this.#isWriting && this.#nowMs >= this.#nextAtMs;
   }
 
   get #areLoadsAlone(): boolean {
     return this.isLoading && this.#nowMs - this.#loadingSinceMs < loadsAloneMs;
+  }
+
+  get #isBurst(): boolean {
+    const nowMs = this.#nowMs;
+    return this.#computesAt(nowMs) && nowMs - this.#computingSinceMs < burstMs;
+  }
+
+  #computesAt(nowMs: number): boolean {
+    return this.#isComputing || nowMs - this.#computedAtMs < forwardGapMs;
   }
 
   get #isWriting(): boolean {
@@ -130,8 +149,7 @@ export class WritePace {
     const { isBusy, busyShare } = this.#options;
     if (busyShare === 1) return false;
     if (this.isLoading) return true;
-    if (!this.#isComputing && this.#nowMs - this.#computedAtMs >= forwardGapMs) return false;
-    return isBusy();
+    return this.#computesAt(this.#nowMs) && isBusy();
   }
 
   #startTimer(): void {
@@ -139,7 +157,7 @@ export class WritePace {
     this.#timer = undefined;
     if (this.#waiting.size === 0) return;
     // Not later than after a gap, because the engine may be idle by then.
-    const isBlocked = this.#isWriting || this.#areLoadsAlone;
+    const isBlocked = this.#isWriting || this.#areLoadsAlone || this.#isBurst;
     const pauseMs = isBlocked ? forwardGapMs : Math.min(this.#nextAtMs - this.#nowMs, forwardGapMs);
     this.#timer = this.#options.timers.after(Math.max(0, pauseMs), () => {
       this.#callWaiting();

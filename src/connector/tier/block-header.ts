@@ -180,7 +180,7 @@ function template(identity: KvIdentity, group: number): Uint8Array {
   header.set(dtype, at.dtype);
   view.setUint32(at.blockSize, blockSize, true);
   view.setUint32(at.group, group, true);
-  // A pipeline rank may have no layer of a group. Its blocks have no KV, and its range of layers is empty.
+  // A pipeline rank may have no layer of a group. It stores no block of this group (`blocks-of-rank.ts`).
   view.setUint32(at.firstLayer, layers.length === 0 ? 0 : Math.min(...layers), true);
   view.setUint32(at.endLayer, layers.length === 0 ? 0 : Math.max(...layers) + 1, true);
   view.setUint32(at.layerCount, layers.length, true);

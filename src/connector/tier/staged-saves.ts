@@ -52,6 +52,10 @@ export class StagedSaves implements SavePath {
   }
 
   submit({ transfer, blocks }: SaveJob): void {
+    if (blocks.length === 0) {
+      this.#copied(transfer, []);
+      return;
+    }
     this.#copying.set(transfer, { blocks, items: [], next: 0 });
     if (!this.#isCopying) void this.#copyAll();
   }
@@ -115,6 +119,10 @@ export class StagedSaves implements SavePath {
     }
     if (copying.next < blocks.length) return;
     this.#copying.delete(transfer);
+    this.#copied(transfer, items);
+  }
+
+  #copied(transfer: TransferId, items: readonly StagedItem[]): void {
     this.#drained.push(transfer);
     this.#queue.submit(transfer, items, { timeoutMs: this.#options.timeoutMs });
     this.#options.onChange();

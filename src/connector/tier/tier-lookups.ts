@@ -1,6 +1,7 @@
 import type { BlockKey } from '../block-key.ts';
 import type { SchedulerConnectorContext } from '../connector.ts';
 import type { Timer } from '../timers.ts';
+import { hasKvOn } from './blocks-of-rank.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, type Permit } from './circuit-breaker.ts';
 import type { LookupAnswers } from './look-up.ts';
 import type { Tier } from './tier.ts';
@@ -16,6 +17,12 @@ const coolDownMaxMs = 30_000;
 /** How many keys in cool-down are remembered; the oldest are forgotten. */
 const coolingKeysMax = 1 << 14;
 
+/** The tier of one rank. */
+interface RankTier {
+  readonly tier: Tier;
+  readonly hasKv: (key: BlockKey) => boolean;
+}
+
 export interface RunningLookup {
   /** The answers are known by then. */
   readonly deadlineMs: number;
@@ -25,14 +32,14 @@ export interface RunningLookup {
 
 /**
  * Asks the tiers of all ranks which blocks they have. A block is stored if all ranks have their part, and missing if one
- * rank lacks its part. A key without an answer from a tier by the deadline is unknown; the other answers count.
+ * rank lacks its part. A rank without KV in a block is not asked for it. A key without an answer from a tier by the deadline is unknown; the other answers count.
  *
  * The circuit breaker counts a look-up as failed if it ended at its deadline, or if a tier has answered no key. If a store
  * hangs for some keys only, the look-up waits until the deadline once per key and cool-down. No request waits for the probe
  * of an open breaker.
  */
 export class TierLookups {
-  readonly #tiers: readonly Tier[];
+  readonly #ranks: readonly RankTier[];
   readonly #context: SchedulerConnectorContext;
   readonly #timeoutMs: number;
   readonly #breaker: CircuitBreaker;
@@ -46,7 +53,7 @@ export class TierLookups {
     timeoutMs: number,
     breaker: CircuitBreakerOptions,
   ) {
-    this.#tiers = tiers;
+    this.#ranks = tiers.map((tier, rank) => ({ tier, hasKv: hasKvOn(context.identities[rank]!) }));
     this.#context = context;
     this.#timeoutMs = timeoutMs;
     this.#breaker = new CircuitBreaker(context.clock, breaker);
@@ -86,8 +93,10 @@ export class TierLookups {
   #ask(keys: readonly BlockKey[], permit: Permit, done: (answers: LookupAnswers) => void): RunningLookup {
     const { clock, timers } = this.#context;
     const controller = new AbortController();
-    const byRank: (LookupAnswers | undefined)[] = this.#tiers.map(() => undefined);
-    let open = this.#tiers.length;
+    const byRank: LookupAnswers[] = this.#ranks.map(({ hasKv }) => keys.map((key) => (hasKv(key) ? undefined : true)));
+    /** Ranks that had no key to answer, and ranks that answered one. */
+    const answered = new Set<number>();
+    let open = this.#ranks.length;
     let isOver = false;
     let isLate = false;
     let timer: Timer;
@@ -95,7 +104,7 @@ export class TierLookups {
       if (isOver) return;
       isOver = true;
       timer.cancel();
-      const isAnswered = byRank.every((answers) => answers?.some((answer) => answer !== undefined) === true);
+      const isAnswered = answered.size === this.#ranks.length;
       if (isAnswered && !isLate) permit.succeed();
       else permit.fail();
       done(this.#conclude(keys, byRank, isAnswered));
@@ -106,15 +115,19 @@ export class TierLookups {
       timer = timers.after(abortGraceMs, end);
       controller.abort();
     });
-    const ask = async (tier: Tier, rank: number): Promise<void> => {
+    const ask = async ({ tier, hasKv }: RankTier, rank: number): Promise<void> => {
+      const own = keys.filter(hasKv);
       try {
-        byRank[rank] = await tier.has(keys, controller.signal);
+        const answers = own.length === 0 ? [] : await tier.has(own, controller.signal);
+        if (own.length === 0 || answers.some((answer) => answer !== undefined)) answered.add(rank);
+        let next = 0;
+        byRank[rank] = own.length === keys.length ? answers : keys.map((key) => (hasKv(key) ? answers[next++] : true));
       } catch {
         // This tier has no answers: the breaker counts a failure.
       }
       if (--open === 0) end();
     };
-    for (const [rank, tier] of this.#tiers.entries()) void ask(tier, rank);
+    for (const [rank, tier] of this.#ranks.entries()) void ask(tier, rank);
     return {
       deadlineMs: clock.nowMs() + this.#timeoutMs + 2 * abortGraceMs,
       cancel: () => {
@@ -127,13 +140,9 @@ export class TierLookups {
     };
   }
 
-  #conclude(
-    keys: readonly BlockKey[],
-    byRank: readonly (LookupAnswers | undefined)[],
-    isAnswered: boolean,
-  ): LookupAnswers {
+  #conclude(keys: readonly BlockKey[], byRank: readonly LookupAnswers[], isAnswered: boolean): LookupAnswers {
     return keys.map((key, i) => {
-      const answers = byRank.map((ofRank) => ofRank?.[i]);
+      const answers = byRank.map((ofRank) => ofRank[i]);
       const answer = answers.includes(false) ? false : answers.includes(undefined) ? undefined : true;
       if (answer !== undefined) this.#cooling.delete(key);
       // If a store has answered no key, the breaker stops the look-ups.

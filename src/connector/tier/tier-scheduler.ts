@@ -21,6 +21,7 @@ import {
   type TransferId,
 } from '../connector.ts';
 import { type CircuitBreakerOptions, circuitBreakerDefaults } from './circuit-breaker.ts';
+import { GatheredWakes } from './gathered-wakes.ts';
 import type { LookupAnswers } from './look-up.ts';
 import { OpenLoads } from './open-loads.ts';
 import { nothingToSave, OpenSaves } from './open-saves.ts';
@@ -71,6 +72,7 @@ export class TierScheduler implements SchedulerConnector {
   readonly #context: SchedulerConnectorContext;
   readonly #options: TierSchedulerOptions;
   readonly #tierLookups: TierLookups;
+  readonly #wakes: GatheredWakes;
   readonly #lookups = new Map<RequestId, Lookup>();
   readonly #loads = new OpenLoads();
   readonly #saves = new OpenSaves();
@@ -97,6 +99,7 @@ export class TierScheduler implements SchedulerConnector {
       options.lookupTimeoutMs,
       options.breaker ?? circuitBreakerDefaults,
     );
+    this.#wakes = new GatheredWakes(context.clock, context.timers, () => context.wake());
   }
 
   get loadTimeoutMs(): number | undefined {
@@ -132,6 +135,7 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
+    this.#wakes.stepBegins();
     if (!savesKv(this.#options.role)) return nothingToSave;
     const blocks: SaveBlock[] = [];
     const taken = new Set<BlockKey>();
@@ -150,6 +154,7 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
+    this.#wakes.stepEnds();
     for (const { requestId, key } of this.#loads.failedBlocks(output.loadFailures)) {
       // The block is saved again when it is computed again.
       this.#stored.delete(key);
@@ -191,6 +196,7 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   async close(): Promise<void> {
+    this.#wakes.close();
     this.#tierLookups.close();
     this.#refresh?.cancel();
     for (const id of [...this.#lookups.keys()]) this.#endLookup(id);
@@ -204,11 +210,13 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   #startLookup(lookup: Lookup, keys: readonly BlockKey[]): void {
-    lookup.running = this.#tierLookups.start(keys, (answers) => {
-      lookup.running = undefined;
-      this.#learn(keys, answers, (key, answer) => void lookup.answers.set(key, answer));
-      this.#context.wake();
-    });
+    lookup.running = this.#wakes.start((done) =>
+      this.#tierLookups.start(keys, (answers) => {
+        lookup.running = undefined;
+        this.#learn(keys, answers, (key, answer) => void lookup.answers.set(key, answer));
+        done();
+      }),
+    );
     if (lookup.running === undefined) for (const key of keys) lookup.answers.set(key, undefined);
   }
 

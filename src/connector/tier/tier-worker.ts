@@ -9,6 +9,7 @@ import type {
   BlockSaveFailure,
   ConnectorMetadata,
   LoadedElsewhere,
+  SaveJob,
   TransferId,
   TransferReport,
   WorkerConnector,
@@ -16,6 +17,7 @@ import type {
 } from '../connector.ts';
 import type { LoadFailureReason, SaveFailureReason } from '../reasons.ts';
 import { endOf, isGivenUpBy, TransferQueue } from '../transfer/transfer-queue.ts';
+import { hasKvOn } from './blocks-of-rank.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, circuitBreakerDefaults, type Permit } from './circuit-breaker.ts';
 import { DirectSaves } from './direct-saves.ts';
 import type { SavePath } from './save-path.ts';
@@ -57,6 +59,7 @@ export class TierWorker implements WorkerConnector {
   readonly #tier: Tier;
   readonly #context: WorkerConnectorContext;
   readonly #onForward: (isComputing: boolean) => void;
+  readonly #hasKv: (key: BlockKey) => boolean;
   readonly #loads: TransferQueue<LoadItem, LoadFailureReason>;
   readonly #saves: SavePath;
   readonly #loadBreaker: CircuitBreaker;
@@ -79,6 +82,7 @@ export class TierWorker implements WorkerConnector {
     this.#tier = context.wrapTier?.(tier, context.identity) ?? tier;
     this.#context = context;
     this.#onForward = options.onForward ?? (() => undefined);
+    this.#hasKv = hasKvOn(context.identity);
     const { timers, wake: onChange, clock, identity } = context;
     const breaker = options.breaker ?? circuitBreakerDefaults;
     // A disk that cannot be written may still be readable.
@@ -119,7 +123,7 @@ export class TierWorker implements WorkerConnector {
   async handlePreemptions({ cancelled, saves, jobsToFlush }: ConnectorMetadata): Promise<void> {
     for (const id of cancelled) this.#loads.cancel(id);
     if (jobsToFlush.length === 0) return;
-    for (const save of saves) if (jobsToFlush.includes(save.transfer)) this.#saves.submit(save);
+    for (const save of saves) if (jobsToFlush.includes(save.transfer)) this.#save(save);
     await this.#saves.flush(jobsToFlush);
   }
 
@@ -131,7 +135,10 @@ export class TierWorker implements WorkerConnector {
   startLoadKv(): void {
     const { loads, saves, jobsToFlush } = this.#bound();
     for (const { transfer, requestId, mode, timeoutMs, blocks } of loads) {
-      const items = blocks.map(({ block, key, index, place }) => ({
+      // Nothing writes the other blocks: they have no KV on this rank.
+      for (const { key, block } of blocks) if (!this.#hasKv(key)) this.#arrived.push({ transfer, block });
+      const ownBlocks = blocks.filter(({ key }) => this.#hasKv(key));
+      const items = ownBlocks.map(({ block, key, index, place }) => ({
         block,
         key,
         index,
@@ -143,7 +150,7 @@ export class TierWorker implements WorkerConnector {
       }));
       this.#loads.submit(transfer, items, { timeoutMs, urgent: mode === 'sync' });
     }
-    for (const save of saves) if (!jobsToFlush.includes(save.transfer)) this.#saves.submit(save);
+    for (const save of saves) if (!jobsToFlush.includes(save.transfer)) this.#save(save);
   }
 
   async waitForLayerLoad(_layer: number): Promise<void> {
@@ -208,6 +215,10 @@ export class TierWorker implements WorkerConnector {
   checkInvariants(): void {
     this.#loads.checkInvariants();
     this.#saves.checkInvariants();
+  }
+
+  #save({ transfer, blocks }: SaveJob): void {
+    this.#saves.submit({ transfer, blocks: blocks.filter(({ key }) => this.#hasKv(key)) });
   }
 
   async #load(item: LoadItem, signal: AbortSignal): Promise<LoadFailureReason | undefined> {

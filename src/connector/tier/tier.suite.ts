@@ -28,7 +28,9 @@ export const suiteKey = (name: string | number, group = 0): BlockKey =>
 /** The bytes that belong to a key: every byte depends on it. */
 export function suiteBytes(key: BlockKey, length = suiteBlockBytes): Uint8Array {
   const prng = new Prng(Number.parseInt(key.slice(-8), 16));
-  return Uint8Array.from({ length }, () => prng.uint32() & 255);
+  const words = new Uint32Array(Math.ceil(length / 4));
+  for (let i = 0; i < words.length; i++) words[i] = prng.uint32();
+  return new Uint8Array(words.buffer, 0, length);
 }
 
 const open = new AbortController().signal;

@@ -17,6 +17,8 @@ export class BatchInputs {
   /** The indices of the sampled rows and their positions, I32 `[outputs]`. */
   readonly outputRows: TensorPtr;
   readonly outputPositions: TensorPtr;
+  /** The indices of the rows of prompts, I32 `[prompt rows]`. */
+  readonly promptRows: TensorPtr;
   readonly #hidden: Pick<ModelConfig, 'embeddingLength'> | undefined;
 
   /** `hidden`: the shape of hidden states; undefined for the first stage. */
@@ -32,6 +34,7 @@ export class BatchInputs {
     this.slots = batch.slots.map(() => graph.input(I32, paddedRowCount));
     this.outputRows = graph.input(I32, outputCount);
     this.outputPositions = graph.input(I32, outputCount);
+    this.promptRows = graph.input(I32, Math.max(1, batch.promptRows.length));
   }
 
   /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
@@ -44,9 +47,10 @@ export class BatchInputs {
   }
 
   /** For a graph that uses the sampled rows. */
-  writeOutputs(graph: GraphBuilder, { outputRows, outputPositions }: Batch): void {
+  writeOutputs(graph: GraphBuilder, { outputRows, outputPositions, promptRows }: Batch): void {
     graph.write(this.outputRows, outputRows);
     graph.write(this.outputPositions, outputPositions);
+    if (promptRows.length > 0) graph.write(this.promptRows, promptRows);
   }
 
   #writeHidden(graph: GraphBuilder, { rowCount, paddedRowCount }: Batch, hidden: HiddenStates): void {

@@ -50,6 +50,8 @@ export interface DecoderGraph {
   readonly result: TensorPtr | undefined;
   /** With logits: the best token of each row, which `BestTokens` reads. */
   readonly best: TensorPtr | undefined;
+  /** Of the last stage: the hidden states of the prompt rows after the last norm, F32 `[embedding, prompt rows]`. */
+  readonly promptHidden: TensorPtr | undefined;
   /** `hidden`: of the batch's rows, without padding; undefined for the first stage. */
   writeInputs(hidden?: HiddenStates): void;
   /**
@@ -66,7 +68,8 @@ export interface DecoderGraph {
  *   x [n, rows] -> norm -> q, k, v -> rope -> k, v into the pool -> attention -> the architecture's layer
  *   x [n, rows] -> norm -> the architecture's mixer, which continues states in the pool -> the architecture's layer
  *
- * The model's last layer computes k and v, or its mixer, for all rows, and the rest only for sampled rows.
+ * The model's last layer computes k and v, or its mixer, for all rows, and the rest only for sampled rows, unless the
+ * batch has rows of prompts.
  *
  * A stage of a pipeline has some of the layers. If the weights have no token embedding, x is the hidden states of the
  * previous stage. If they have no output head, x of all rows is the result.
@@ -84,9 +87,17 @@ export function buildDecoder(parts: DecoderParts, batch: Batch): DecoderGraph {
   return {
     result,
     best: builder.best,
+    promptHidden: builder.promptHidden,
     writeInputs: (hidden) => builder.writeInputs(hidden),
     rebind: (other) => builder.rebind(other),
   };
+}
+
+/** The logits from the products of the output head with hidden states after the last norm. */
+export function logitsOf(graph: GraphBuilder, config: ModelConfig, product: TensorPtr): TensorPtr {
+  const { finalSoftCap, logitScale } = config;
+  const logits = logitScale === 1 ? product : graph.scale(product, logitScale);
+  return finalSoftCap === undefined ? logits : graph.softCap(logits, finalSoftCap);
 }
 
 class DecoderBuilder {
@@ -97,6 +108,7 @@ class DecoderBuilder {
   readonly #operations: LayerOperations;
   readonly #projections: AttentionProjections;
   best: TensorPtr | undefined;
+  promptHidden: TensorPtr | undefined;
 
   constructor(parts: DecoderParts, batch: Batch) {
     const { graph, config, weights, attention, kernels, mixers } = parts;
@@ -128,12 +140,20 @@ class DecoderBuilder {
       else h = this.#mix(index, layer, h);
       let rows: AttentionRows = 'all';
       if (head !== undefined && index === layers.length - 1) {
-        if (this.#batch.outputCount === 0) return undefined;
-        rows = 'outputs';
-        h = graph.getRows(h, this.#inputs.outputRows);
-        x = graph.getRows(x, this.#inputs.outputRows);
+        if (this.#batch.promptRows.length === 0) {
+          if (this.#batch.outputCount === 0) return undefined;
+          rows = 'outputs';
+          h = graph.getRows(h, this.#inputs.outputRows);
+          x = graph.getRows(x, this.#inputs.outputRows);
+        }
       }
       x = layerOf(operations, layer, x, kv.kind === 'attention' ? this.#attend(kv, layer, h, rows) : h);
+    }
+    if (head !== undefined && this.#batch.promptRows.length > 0) {
+      this.promptHidden = operations.norm(graph.getRows(x, this.#inputs.promptRows), head.norm);
+      graph.output(this.promptHidden);
+      if (this.#batch.outputCount === 0) return undefined;
+      x = graph.getRows(x, this.#inputs.outputRows);
     }
     const result = head === undefined ? x : this.#logits(head, x);
     graph.output(result);
@@ -149,6 +169,7 @@ class DecoderBuilder {
     if (batch.paddedRowCount !== this.#batch.paddedRowCount) return false;
     const hasOutputs = weights.head !== undefined;
     if (hasOutputs && batch.outputRows.length !== this.#batch.outputRows.length) return false;
+    if (batch.promptRows.length > 0 || this.#batch.promptRows.length > 0) return false;
     if (!attention.rebind(batch) || !states.rebind(batch.segments)) return false;
     this.#batch = batch;
     return true;
@@ -157,7 +178,8 @@ class DecoderBuilder {
   writeInputs(hidden?: HiddenStates): void {
     const { graph, weights, attention } = this.#parts;
     this.#inputs.write(graph, this.#batch, hidden);
-    if (weights.head !== undefined && this.#batch.outputCount > 0) this.#inputs.writeOutputs(graph, this.#batch);
+    if (weights.head !== undefined && (this.#batch.outputCount > 0 || this.#batch.promptRows.length > 0))
+      this.#inputs.writeOutputs(graph, this.#batch);
     this.#projections.writeInputs();
     attention.writeInputs(graph);
   }
@@ -173,10 +195,7 @@ class DecoderBuilder {
 
   #logits(head: OutputHead, x: TensorPtr): TensorPtr {
     const { graph, config } = this.#parts;
-    const { finalSoftCap, logitScale } = config;
-    const product = this.#matmuls.multiply(head.output, this.#operations.norm(x, head.norm));
-    const logits = logitScale === 1 ? product : graph.scale(product, logitScale);
-    return finalSoftCap === undefined ? logits : graph.softCap(logits, finalSoftCap);
+    return logitsOf(graph, config, this.#matmuls.multiply(head.output, this.#operations.norm(x, head.norm)));
   }
 
   /** Computes the rows' K and V and writes them into the pool, before attention of this layer reads the pool. */

@@ -117,8 +117,7 @@ export function expertNetwork(parts: Parts, layer: ExpertWeights, h: TensorPtr):
 function route({ graph, experts, variant }: Parts, layer: ExpertWeights, h: TensorPtr) {
   const { count, used } = experts;
   const tokens = graph.rowCountOf(h);
-  const logits = graph.mulMat(layer.router, graph.reshape3d(h, graph.columnCountOf(h), 1, tokens));
-  const ofExperts = graph.reshape2d(logits, count, tokens);
+  const ofExperts = graph.multiplySingleRows(layer.router, h);
   const biased = layer.biases === undefined ? ofExperts : graph.add(ofExperts, layer.biases.router);
   const isSoftmaxLast = variant?.weights === 'softmax of the chosen';
   const scores = isSoftmaxLast ? ordered(graph, biased) : probabilitiesOf(graph, experts, biased);

@@ -110,9 +110,8 @@ export class LayerOperations {
   #sharedNetwork({ sharedGate }: ExpertWeights, shared: NetworkWeights, h: TensorPtr): TensorPtr {
     const graph = this.#graph;
     if (sharedGate === undefined) return this.#swiglu(shared, h);
-    const [width, rows] = [graph.columnCountOf(h), graph.rowCountOf(h)];
-    const gate = graph.mulMat(sharedGate, graph.reshape3d(h, width, 1, rows));
-    return graph.multiply(this.#swiglu(shared, h), graph.sigmoid(graph.reshape2d(gate, 1, rows)));
+    const gate = graph.multiplySingleRows(sharedGate, h);
+    return graph.multiply(this.#swiglu(shared, h), graph.sigmoid(gate));
   }
 
   /** `down(silu(gate(h)) * up(h))` */

@@ -113,13 +113,14 @@ export class GatherAttention implements Attention {
       const { sequence } = inputs;
       if (rows === 'outputs' && sequence.outputIndex === undefined) continue;
       const first = rows === 'all' ? sequence.firstRow : (sequence.outputIndex ?? 0);
-      const count = rows === 'all' ? sequence.rowCount : 1;
+      const count = rows === 'all' ? sequence.rowCount : sequence.outputCount;
       const part = graph.view3d(
         q,
         [headDim, count, this.#headCount],
         [width * F32.typeSize, headDim * F32.typeSize],
         first * width * F32.typeSize,
       );
+      assert(count === 1 || count === sequence.rowCount, 'a sequence with drafts has only sampled rows');
       const mask = count === sequence.rowCount ? inputs.mask : this.#lastRowMask(graph, inputs, window);
       const keys = this.#gather(graph, place, keyPart, inputs);
       const values = valueInKey === undefined ? this.#gather(graph, place, valuePart, inputs) : keys;

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import { Q8_0 } from '../../ggml/types.ts';
-import { CompileFailure, type CompileOptions, openNative } from '../../native/compiler.ts';
+import { CompileFailure, type CompileOptions, type NativeSource, openNative } from '../../native/compiler.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
 import { type KvType, partCount } from '../kv-memory.ts';
 
-/** The C kernel, compiled for one shape of heads and blocks. */
+/** The C kernel, compiled for one shape of heads. */
 export interface AttentionKernel {
   readonly shape: AttentionShape;
   /** The function that ggml's threads call: `void (*)(tensor, thread, threads, layer record)`. */
@@ -47,7 +47,8 @@ export const kernelSizes = {
  * The smallest number of queries of one KV head for which K is transposed. Small heads are quicker without. On ARM fewer
  * than 12 were not measured.
  */
-export const queriesWide = (headDim: number): number => (process.arch === 'x64' && headDim >= 128 ? 4 : 12);
+export const queriesWide = (headDim: number, arch: string = process.arch): number =>
+  arch === 'x64' && headDim >= 128 ? 4 : 12;
 
 /** Loads the kernel from the cache, or compiles it. Throws `CompileFailure` with the reason. */
 export async function loadAttentionKernel(
@@ -60,7 +61,7 @@ export async function loadAttentionKernel(
       `it does not support head size ${shape.headDim} with ${shape.group} query heads per KV head`,
     );
   }
-  return openNative(sourceFor(shape), options, ({ path, library, wasCached, sourceDigest }) => ({
+  return openNative(attentionSource(shape), options, ({ path, library, wasCached, sourceDigest }) => ({
     shape,
     pointer: native.functionIn(path, 'kvasir_attend_pointer', 'raw')(),
     scratchBytes: native.functionIn(path, 'kvasir_scratch_bytes', 'i64')(),
@@ -72,19 +73,22 @@ export async function loadAttentionKernel(
 
 const ownHeaders = ['attention-records.h', 'softmax.h', 'narrow-tile.h', 'wide-tile.h'];
 
-const sourceFor = ({ headDim, group, blockSize, kvType, valueInKey }: AttentionShape) => ({
+/** The C source of a kernel for a shape. */
+export const attentionSource = (
+  { headDim, group, kvType, valueInKey }: Omit<AttentionShape, 'blockSize'>,
+  arch: string = process.arch,
+): NativeSource => ({
   file: 'runner/attention/paged-attention.c',
   headers: ['native/vector.h', tensorFields.header, ...ownHeaders.map((name) => `runner/attention/${name}`)],
   definitions: {
     HEAD_DIM: headDim,
     GROUP: group,
-    BLOCK_SIZE: blockSize,
     KV_Q8_0: kvType === Q8_0 ? 1 : 0,
     KV_PARTS: partCount({ valueInKey }),
     TILE: kernelSizes.tile,
     RANGE: kernelSizes.range,
     QUERIES_MAX: kernelSizes.queriesMax,
-    QUERIES_WIDE: queriesWide(headDim),
+    QUERIES_WIDE: queriesWide(headDim, arch),
     ...tensorFields.definitions,
   },
 });

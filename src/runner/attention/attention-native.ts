@@ -26,6 +26,7 @@ const viewField = {
   scratch: 72,
   unitCount: 80,
   heads: 84,
+  blockSize: 88,
 } as const;
 
 /** Layers that read the same blocks and the same tokens of them. */
@@ -135,7 +136,7 @@ export class NativeAttention implements Attention {
     const all: RowRun[] = [];
     const outputs: RowRun[] = [];
     this.#layOutTables(batch, all, outputs);
-    // In a step with only decodes every row is sampled, and both kinds of rows have the same plan.
+    // In a step with only decodes and drafts every row is sampled, and both kinds of rows have the same plan.
     const isSamePlan = areSameRows(all, outputs);
     const planned = new Set<WorkUnits>();
     for (const { group, work } of this.#readers) {
@@ -176,7 +177,7 @@ export class NativeAttention implements Attention {
     for (const { kvLength } of batch.sequences) blocks += Math.ceil(kvLength / blockSize);
     for (const tables of this.#tables) tables.reserve(blocks * 4);
     let table = 0;
-    for (const { plan, firstRow, rowCount, kvLength, outputIndex } of batch.sequences) {
+    for (const { plan, firstRow, rowCount, kvLength, outputIndex, outputCount } of batch.sequences) {
       const count = Math.ceil(kvLength / blockSize);
       for (const [group, tables] of this.#tables.entries()) {
         const source = plan.blockTables[group];
@@ -184,7 +185,7 @@ export class NativeAttention implements Attention {
         tables.words.set(source.ids.subarray(0, count), table);
       }
       all.push({ table, firstRow, rowCount });
-      if (outputIndex !== undefined) outputs.push({ table, firstRow: outputIndex, rowCount: 1 });
+      if (outputIndex !== undefined) outputs.push({ table, firstRow: outputIndex, rowCount: outputCount });
       table += count;
     }
   }
@@ -203,13 +204,14 @@ export class NativeAttention implements Attention {
     record.setPointer(viewField.scratch, this.#scratch.address);
     bytes.setInt32(viewField.unitCount, work.unitCount, true);
     bytes.setInt32(viewField.heads, this.#memory.layout.headCountKv, true);
+    bytes.setInt32(viewField.blockSize, this.#memory.layout.blockSize, true);
   }
 }
 
 function areSameRows(all: readonly RowRun[], outputs: readonly RowRun[]): boolean {
   if (all.length !== outputs.length) return false;
   for (const [i, run] of all.entries()) {
-    if (run.rowCount !== 1 || run.firstRow !== outputs[i]!.firstRow) return false;
+    if (run.rowCount !== outputs[i]!.rowCount || run.firstRow !== outputs[i]!.firstRow) return false;
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include "vector.h"
 
 #define VECTORS (HEAD_DIM / LANES) /* of a head */
+#define CHAIN (HEAD_DIM / WIDTH)   /* multiply-adds of a partial sum of a score */
 #define SCORES (TILE + 2 * LANES)  /* floats of a row of scores: the narrow form writes a little beyond a tile */
 #define LOG2E 1.44269504088896340736f
 #define PARTIAL_FLOATS (HEAD_DIM + 2) /* top, weight, sum of one query in one range */
@@ -72,6 +73,7 @@ struct view {
   void *scratch; /* of all threads, and 64 bytes for alignment */
   int32_t unit_count;
   int32_t heads; /* KV heads */
+  int32_t block_size; /* tokens */
 };
 struct layer {
   const struct view *view;
@@ -88,7 +90,7 @@ struct scratch {
   float query[QUERIES_PADDED * HEAD_DIM];
   float sum[QUERIES_PADDED * HEAD_DIM];   /* of V, in this range */
   float total[QUERIES_PADDED * HEAD_DIM]; /* of V, in the ranges so far */
-  float weight[QUERIES_PADDED * LANES];   /* partial sums of exponentials, in this range */
+  float weight[QUERIES_PADDED * WIDTH];   /* partial sums of exponentials, in this range */
   float top[QUERIES_PADDED];              /* largest score of this range; total_top: of the ranges so far */
   float total_top[QUERIES_PADDED];
   float total_weight[QUERIES_PADDED];

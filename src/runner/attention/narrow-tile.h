@@ -26,9 +26,9 @@
 #define CHUNK ((8 + TOKENS - 1) / TOKENS * TOKENS)
 #define LINE_ELEMENTS (KV_Q8_0 ? 64 : 32) /* of K or V, in a cache line */
 
-/* Prefetches vector i of a head's part of a row. */
+/* Prefetches vector i of a head's part of a row, into the second level of caches. Into the first level took twice as long. */
 INLINE void fetch(bytes head, int i) {
-  if (i * LANES % LINE_ELEMENTS == 0) __builtin_prefetch(head + KV_BYTES(i * LANES), 0, 0);
+  if (i * LANES % LINE_ELEMENTS == 0) __builtin_prefetch(head + KV_BYTES(i * LANES), 0, 2);
 }
 
 /* `rows`: the rows of `count` tokens, and after them the rows that are read next. */
@@ -40,17 +40,22 @@ INLINE void narrow_scores(const float *query, const bytes *rows, int64_t at, int
         k[j] = rows[t + j < count ? t + j : count - 1] + at;
         next[j] = rows[t + j + CHUNK] + at;
       }
-      vec x[LANES];
-      UNROLL for (int j = 0; j < LANES; j++) x[j] = (vec){0};
-      UNROLL for (int i = 0; i < VECTORS; i++) {
-        UNROLL for (int j = 0; j < TOKENS; j++) {
-          const vec key = load_kv(k[j], i);
-          fetch(next[j], i);
-          UNROLL for (int g = 0; g < GROUP_PART; g++) {
-            x[g * TOKENS + j] = fma_(load(query + (part + g) * HEAD_DIM + i * LANES), key, x[g * TOKENS + j]);
+      vec x[PARTS * LANES];
+      UNROLL for (int j = 0; j < PARTS * LANES; j++) x[j] = (vec){0};
+      /* One part after the other, because the registers hold the sums of one. */
+      UNROLL for (int p = 0; p < PARTS; p++) {
+        vec *y = x + p * LANES;
+        UNROLL for (int i = p; i < VECTORS; i += PARTS) {
+          UNROLL for (int j = 0; j < TOKENS; j++) {
+            const vec key = load_kv(k[j], i);
+            fetch(next[j], i);
+            UNROLL for (int g = 0; g < GROUP_PART; g++) {
+              y[g * TOKENS + j] = fma_(load(query + (part + g) * HEAD_DIM + i * LANES), key, y[g * TOKENS + j]);
+            }
           }
         }
       }
+      UNROLL for (int j = 0; j < LANES; j++) add_parts(x + j, LANES);
       float s[LANES];
       store(s, sums(x));
       UNROLL for (int g = 0; g < GROUP_PART; g++) {
@@ -126,7 +131,7 @@ static void narrow_tile(const struct layer *layer, struct scratch *s, const stru
     const int position = n->positions[query / GROUP % n->row_count];
     const int row_from = seen_from(layer, position, n->tile), row_to = seen_to(position, n->tile);
     if (row_from >= row_to) continue;
-    weigh(layer, s->scores + query * SCORES, row_from, row_to, s->top + query, s->weight + query * LANES,
+    weigh(layer, s->scores + query * SCORES, row_from, row_to, s->top + query, s->weight + query * WIDTH,
           s->sum + query * HEAD_DIM);
   }
   const bytes *values = n->rows + to - from;

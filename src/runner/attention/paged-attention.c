@@ -1,14 +1,16 @@
 /*
  * Attention over paged KV, which is read in place through block tables: no copy of KV, no mask.
  *
- * Compiled once for a model's HEAD_DIM, GROUP (query heads per KV head), BLOCK_SIZE and type of KV. ggml's threads call
- * `attend`. They take units of work (rows of a sequence, some KV heads, some ranges of KV) from a shared counter.
+ * Compiled once for a model's HEAD_DIM, GROUP (query heads per KV head) and type of KV. ggml's threads call `attend`.
+ * They take units of work (rows of a sequence, some KV heads, some ranges of KV) from a shared counter.
  *
  * Exactness. The bits of a row depend only on its query, its position and the KV that it sees:
  *   - KV is read in tiles of TILE tokens that start at multiples of TILE, and in ranges of RANGE tokens likewise;
  *   - within a range: one running maximum, sum and accumulator per query (online softmax), tile after tile, token after
  *     token; ranges are joined in ascending order;
- *   - a score is a dot product of LANES partial sums, added by `sums`.
+ *   - a score is a dot product of WIDTH partial sums, added by `add_parts` and `sums`.
+ * All of this is the same for vectors of any length (vector.h), so CPUs with fused multiply-adds compute the same bits.
+ *
  * Two forms do this same arithmetic. The narrow form (few queries) loads each K and V row once for the queries of a
  * group. The wide form transposes a tile of K and computes blocks of queries times tokens. The bits do not depend on
  * the form, on the thread or on how the work is split.
@@ -32,8 +34,8 @@ static void load_queries(const struct layer *layer, const struct unit *u, struct
         const float *from = q + ((int64_t)row_of[row] * heads * GROUP + head * GROUP + g) * HEAD_DIM;
         float *to = s->query + index * HEAD_DIM;
         if (is_wide) {
-          for (int c = 0; c < LANES; c++) {
-            for (int i = 0; i < VECTORS; i++) to[c * VECTORS + i] = from[i * LANES + chain(c)] * factor;
+          for (int c = 0; c < WIDTH; c++) {
+            for (int i = 0; i < CHAIN; i++) to[c * CHAIN + i] = from[i * WIDTH + chain(c)] * factor;
           }
         } else {
           for (int i = 0; i < HEAD_DIM; i++) to[i] = from[i] * factor;
@@ -50,17 +52,29 @@ static void load_queries(const struct layer *layer, const struct unit *u, struct
   }
 }
 
-/* The address of a token's K in a layer, at its first head. */
-INLINE bytes key_row(const struct layer *layer, const struct unit *u, int64_t token) {
+/* The addresses of K of `count` tokens from `token` on: `at` bytes after their first heads. */
+INLINE void key_rows(const struct layer *layer, const struct unit *u, int64_t token, int count, int64_t at,
+                     bytes *rows) {
   const struct view *view = layer->view;
   const int64_t row_stride = KV_BYTES((int64_t)view->heads * HEAD_DIM);
-  const int64_t block_id = view->tables[u->table + token / BLOCK_SIZE];
-  return view->pool + block_id * view->block_stride + layer->part + token % BLOCK_SIZE * row_stride;
+  const int32_t *block = view->tables + u->table + token / view->block_size;
+  int32_t place = (int32_t)(token % view->block_size);
+  for (int t = 0; t < count; block++, place = 0) {
+    bytes row = view->pool + *block * view->block_stride + layer->part + place * row_stride + at;
+    for (; t < count && place < view->block_size; place++, t++, row += row_stride) rows[t] = row;
+  }
+}
+
+/* How many of `most` tokens from `token` on the unit's last row sees in this unit's ranges. */
+INLINE int tokens_left(const struct layer *layer, const struct unit *u, int64_t token, int most) {
+  const int64_t last = layer->view->positions[u->first_row + u->row_count - 1] + 1;
+  const int64_t end = (int64_t)u->range_end * RANGE;
+  return clamp((last < end ? last : end) - token, most);
 }
 
 /* From a token's K to its V, in bytes. With one part, V is the first elements of K. */
 INLINE int64_t value_offset(const struct layer *layer) {
-  return (KV_PARTS - 1) * BLOCK_SIZE * KV_BYTES((int64_t)layer->view->heads * HEAD_DIM);
+  return (KV_PARTS - 1) * layer->view->block_size * KV_BYTES((int64_t)layer->view->heads * HEAD_DIM);
 }
 
 static void walk_narrow(const struct layer *layer, const struct unit *u, struct scratch *s, int64_t tile, int from,
@@ -75,15 +89,12 @@ static void walk_narrow(const struct layer *layer, const struct unit *u, struct 
   n.from = from;
   n.to = to;
   const int count = to - from;
-  for (int t = 0; t < count; t++) {
-    n.rows[t] = key_row(layer, u, tile + from + t) + at;
-    n.rows[count + t] = n.rows[t] + value_offset(layer);
-  }
-  const int64_t last = positions[u->row_count - 1], end = (int64_t)u->range_end * RANGE;
-  for (int t = 0; t < CHUNK + TOKENS; t++) {
-    const int64_t token = tile + TILE + t;
-    n.rows[2 * count + t] = token <= last && token < end ? key_row(layer, u, token) + at : n.rows[2 * count + t - 1];
-  }
+  key_rows(layer, u, tile + from, count, at, n.rows);
+  for (int t = 0; t < count; t++) n.rows[count + t] = n.rows[t] + value_offset(layer);
+  bytes *next = n.rows + 2 * count;
+  const int left = tokens_left(layer, u, tile + TILE, CHUNK + TOKENS);
+  key_rows(layer, u, tile + TILE, left, at, next);
+  for (int t = left; t < CHUNK + TOKENS; t++) next[t] = next[t - 1];
   narrow_tile(layer, s, &n);
 }
 
@@ -98,12 +109,11 @@ static void walk_wide(const struct layer *layer, const struct unit *u, struct sc
   w.from = from;
   w.to = to;
   w.value_offset = value_offset(layer);
-  const int64_t last = positions[u->row_count - 1], end = (int64_t)u->range_end * RANGE;
-  for (int t = 0; t < TILE; t++) {
-    w.rows[t] = t >= from && t < to ? key_row(layer, u, tile + t) + at : no_key;
-    const int64_t token = tile + TILE + t;
-    w.next[t] = token <= last && token < end ? key_row(layer, u, token) + at : w.rows[from];
-  }
+  for (int t = 0; t < TILE; t++) w.rows[t] = no_key;
+  key_rows(layer, u, tile + from, to - from, at, w.rows + from);
+  const int left = tokens_left(layer, u, tile + TILE, TILE);
+  key_rows(layer, u, tile + TILE, left, at, w.next);
+  for (int t = left; t < TILE; t++) w.next[t] = w.rows[from];
   wide_tile(layer, s, positions, u->row_count * GROUP, &w);
 }
 
@@ -157,12 +167,12 @@ static void run_unit(const struct layer *layer, const struct unit *u, struct scr
   for (int64_t range = u->range_first; range < u->range_end; range++) {
     for (int query = 0; query < queries; query++) {
       s->top[query] = NONE;
-      memset(s->weight + query * LANES, 0, LANES * sizeof(float));
+      memset(s->weight + query * WIDTH, 0, WIDTH * sizeof(float));
       memset(s->sum + query * HEAD_DIM, 0, HEAD_DIM * sizeof(float));
     }
     walk_range(layer, u, s, range, is_wide);
     for (int query = 0; query < queries; query++) {
-      const float weight = sum_lanes(load(s->weight + query * LANES));
+      const float weight = sum_weights(s->weight + query * WIDTH);
       const float *sum = s->sum + query * HEAD_DIM;
       if (!u->is_split) {
         join(s->total_top + query, s->total_weight + query, s->total + query * HEAD_DIM, s->top[query], weight, sum);

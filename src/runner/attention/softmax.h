@@ -20,20 +20,31 @@ INLINE void weigh(const struct layer *layer, float *scores, int from, int to, fl
   for (int t = LANES; t < TILE; t += LANES) most = max_(most, load(scores + t));
   const float highest = max_lanes(most);
   const float before = *top;
-  vec w = load(weight);
+  vec w[PARTS];
+  UNROLL for (int p = 0; p < PARTS; p++) w[p] = load(weight + p * LANES);
   if (highest > before) {
     const vec shrink = splat(exp2_one(before - highest));
     UNROLL for (int i = 0; i < VECTORS; i++) store(sum + i * LANES, load(sum + i * LANES) * shrink);
-    w *= shrink;
+    UNROLL for (int p = 0; p < PARTS; p++) w[p] *= shrink;
     *top = highest;
   }
   const vec base = splat(*top);
-  for (int t = 0; t < TILE; t += LANES) {
-    const vec e = exp2_(load(scores + t) - base);
-    store(scores + t, e);
-    w += e;
+  for (int t = 0; t < TILE; t += WIDTH) {
+    UNROLL for (int p = 0; p < PARTS; p++) {
+      const vec e = exp2_(load(scores + t + p * LANES) - base);
+      store(scores + t + p * LANES, e);
+      w[p] += e;
+    }
   }
-  store(weight, w);
+  UNROLL for (int p = 0; p < PARTS; p++) store(weight + p * LANES, w[p]);
+}
+
+/* The sum of a query's partial sums of exponentials. */
+INLINE float sum_weights(const float *weight) {
+  vec w[PARTS];
+  UNROLL for (int p = 0; p < PARTS; p++) w[p] = load(weight + p * LANES);
+  add_parts(w, 1);
+  return sum_lanes(w[0]);
 }
 
 /* Adds a range's result (top, weight, sum) to a query's total. */

@@ -1,13 +1,13 @@
 /*
  * The wide form of attention over a tile: many rows, one KV head.
  *
- * Element e of a head is lane e % LANES of vector e / LANES. The wide form has tokens in its lanes, so it computes the
- * LANES partial sums one after another, each as a chain of VECTORS multiply-adds. It adds chains in the order in which
- * `sums` adds lanes: chains come in bit-reversed order and are added as in a binary counter.
+ * Element e of a head is lane e % WIDTH of wide vector e / WIDTH. The wide form has tokens in its lanes, so it computes
+ * the WIDTH partial sums one after another, each as a chain of CHAIN multiply-adds. It adds chains in the order in which
+ * `add_parts` and `sums` add lanes: chains come in bit-reversed order and are added as in a binary counter.
  */
 INLINE int chain(int index) {
   int lane = 0;
-  for (int bit = 1; bit < LANES; bit *= 2) lane = lane * 2 + ((index & bit) != 0);
+  for (int bit = 1; bit < WIDTH; bit *= 2) lane = lane * 2 + ((index & bit) != 0);
   return lane;
 }
 
@@ -57,8 +57,7 @@ INLINE void unpack_keys(struct scratch *s, const bytes *rows, int first) {
     f16 columns[16 * LANES] __attribute__((aligned(64)));
     transpose_halves(part, columns);
     UNROLL for (int e = 0; e < 16; e++) {
-      const int i = (at + e) / LANES;
-      store(s->keys + (chain(e % LANES) * VECTORS + i) * TILE + first, load_f16(columns + e * LANES));
+      store(s->keys + (chain(e) * CHAIN + at / WIDTH) * TILE + first, load_f16(columns + e * LANES));
     }
   }
 }
@@ -68,7 +67,10 @@ INLINE void unpack_keys(struct scratch *s, const bytes *rows, int first) {
     vec x[LANES];
     UNROLL for (int t = 0; t < LANES; t++) x[t] = load_kv(rows[first + t], i);
     transpose(x);
-    UNROLL for (int c = 0; c < LANES; c++) store(s->keys + (c * VECTORS + i) * TILE + first, x[chain(c)]);
+    UNROLL for (int e = 0; e < LANES; e++) {
+      const int lane = i % PARTS * LANES + e;
+      store(s->keys + (chain(lane) * CHAIN + i / PARTS) * TILE + first, x[e]);
+    }
   }
 }
 #endif
@@ -83,6 +85,7 @@ static void unpack(struct scratch *s, const struct wide *w) {
 }
 
 #define COLUMNS (COLUMN_BLOCK * LANES)
+#define STEP_TOKENS (CHAINS * COLUMN_BLOCK / PARTS) /* that a step of `wide_scores` prefetches */
 /* A block may have fewer queries; the bits of a query do not depend on the size of its block. */
 #define THIRD (QUERY_BLOCK / 3)
 
@@ -94,18 +97,18 @@ INLINE void wide_scores(const float *queries, const float *keys, float *scores, 
                         const struct ahead *ahead) {
   typedef vec part[QUERY_BLOCK / CHAINS][COLUMN_BLOCK];
   part pending[5];
-  for (int step = 0; step < LANES / CHAINS; step++) {
+  for (int step = 0; step < WIDTH / CHAINS; step++) {
     part x[CHAINS];
     UNROLL for (int c = 0; c < CHAINS; c++) {
       UNROLL for (int q = 0; q < count; q++) UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[c][q][j] = (vec){0};
     }
-    const float *query = queries + CHAINS * step * VECTORS, *key = keys + CHAINS * step * VECTORS * TILE + token;
-    for (int i = 0; i < VECTORS; i++, query++, key += TILE) {
+    const float *query = queries + CHAINS * step * CHAIN, *key = keys + CHAINS * step * CHAIN * TILE + token;
+    for (int i = 0; i < CHAIN; i++, query++, key += TILE) {
       UNROLL for (int c = 0; c < CHAINS; c++) {
         vec k[COLUMN_BLOCK];
-        UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) k[j] = load(key + c * VECTORS * TILE + j * LANES);
+        UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) k[j] = load(key + c * CHAIN * TILE + j * LANES);
         UNROLL for (int q = 0; q < count; q++) {
-          const vec element = splat(query[q * HEAD_DIM + c * VECTORS]);
+          const vec element = splat(query[q * HEAD_DIM + c * CHAIN]);
           UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) x[c][q][j] = fma_(element, k[j], x[c][q][j]);
         }
       }
@@ -124,10 +127,10 @@ INLINE void wide_scores(const float *queries, const float *keys, float *scores, 
     UNROLL for (int q = 0; q < count; q++) {
       UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) pending[level][q][j] = x[0][q][j];
     }
-    if (ahead != 0) fetch_keys(ahead, token + step * CHAINS * COLUMN_BLOCK, CHAINS * COLUMN_BLOCK);
+    if (ahead != 0) fetch_keys(ahead, token + step * STEP_TOKENS, STEP_TOKENS);
   }
   int last = 0;
-  while (CHAINS << last < LANES) last++;
+  while (CHAINS << last < WIDTH) last++;
   UNROLL for (int q = 0; q < count; q++) {
     UNROLL for (int j = 0; j < COLUMN_BLOCK; j++) store(scores + q * SCORES + token + j * LANES, pending[last][q][j]);
   }
@@ -218,7 +221,7 @@ static void wide_block(const struct layer *layer, struct scratch *s, const int32
     const int position = positions[(first + q) / GROUP];
     const int q_from = seen_from(layer, position, tile), q_to = seen_to(position, tile);
     if (q_from >= q_to) continue;
-    weigh(layer, weights, q_from, q_to, s->top + first + q, s->weight + (first + q) * LANES, sum + q * HEAD_DIM);
+    weigh(layer, weights, q_from, q_to, s->top + first + q, s->weight + (first + q) * WIDTH, sum + q * HEAD_DIM);
     /* In the order of tokens: first those that not all queries see, then those that all see. */
     values_of_query(weights, s->values, q_from, all_from < all_to && all_from < q_to ? all_from : q_to,
                     sum + q * HEAD_DIM);

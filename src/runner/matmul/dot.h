@@ -6,9 +6,11 @@
  *   AVX2   The products are added to two sums of 16 bits: vpmaddubsw, vpaddw. The sum of two products must fit into 16
  *          bits, so weights are below 64. Sums may wrap in between, and fit at the end.
  *
- * Weights are unsigned, because the instructions need one unsigned operand. Where a number was added to make weights
- * unsigned, sums begin with a `correction`, which depends only on the row. All sums are exact, so both forms get the
- * same integers.
+ *   NEON   `sdot` is like VNNI with vectors of four lanes, and its weights are signed (dot-neon.h).
+ *
+ * On x86, weights are unsigned, because the instructions need one unsigned operand. Where a number was added to make
+ * weights unsigned, sums begin with a `correction`, which depends only on the row. All sums are exact, so all forms get
+ * the same integers.
  */
 
 #if LANES == 16 && defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__AVX512BW__)
@@ -19,8 +21,10 @@
 #define FORM "AVX-VNNI"
 #elif LANES == 8
 #define FORM "AVX2"
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
+#define FORM "NEON"
 #else
-#error "this CPU lacks AVX2 and AVX-512 VNNI"
+#error "this CPU lacks AVX2, or NEON with dot products"
 #endif
 
 #if LANES == 16
@@ -43,7 +47,7 @@ INLINE ivec add_pairs(ivec sum, ivec a, ivec b) {
   return (ivec)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
 }
 
-#else
+#elif LANES == 8
 
 INLINE ivec nearest(vec x) { return (ivec)_mm256_cvtps_epi32((__m256)x); }
 INLINE vec floats(ivec x) { return (vec)_mm256_cvtepi32_ps((__m256i)x); }
@@ -58,7 +62,13 @@ INLINE ivec look_up(const int8_t *table, ivec indices) {
   const __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
   return (ivec)_mm256_shuffle_epi8(entries, (__m256i)indices);
 }
+#if defined(VNNI)
+INLINE ivec add_pairs(ivec sum, ivec a, ivec b) {
+  return (ivec)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+}
+#else
 INLINE ivec add_pairs(ivec sum, ivec a, ivec b) { return sum + (ivec)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#endif
 
 #endif
 
@@ -78,9 +88,14 @@ INLINE ivec splat_four(const void *p) {
 }
 INLINE vec magnitude(vec x) { return (vec)((ivec)x & splat_int(0x7fffffff)); }
 
+#if LANES == 4
+#include "dot-neon.h"
+#else
+
 /* Sums of a row's bytes, sixteen at a time, with the widths and the wrapping of `add_products`. */
 typedef __m128i byte_sums;
 INLINE __m128i sixteen(const int8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
+INLINE float rounded_to_f16(float x) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtps_ph(_mm_set_ss(x), 0))); }
 
 #if defined(VNNI)
 
@@ -120,13 +135,30 @@ INLINE ivec small_start(int32_t correction) { return splat_int(correction); }
 INLINE ivec lower_nibbles(ivec two) { return two << 4 & splat_byte(-16); }
 INLINE ivec upper_nibbles(ivec two) { return two & splat_byte(-16); }
 
-/* Sums are multiplied by scales of up to eight bits and added to `scaled`. */
+/* Sums of nibbles are multiplied by scales of six bits and added to `scaled`. The sum of 128 inputs is below 2^24, so
+ * floats have it exactly. */
 typedef vec scaled;
 typedef vec scales;
 INLINE scales scales_of(ivec x) { return floats(x); }
 INLINE scales scales_of_nibbles(ivec x) { return floats(x) * splat(1.0f / NIBBLE); }
 INLINE scaled add_scaled(scaled part, ivec sum, scales scale) { return fma_(floats(sum), scale, part); }
-INLINE vec floats_of(scaled part) { return part; }
+/* The sum of two times 128 inputs as integers, rounded once. */
+INLINE vec floats_of(scaled first, scaled second) { return first + second; }
+
+/* Sums with weights of six bits, to which 32 was added: those of eight inputs are below 2^15. So the sums of a lane begin
+ * with a number of which only the lower 16 bits count, and `signed_scales` has zeros in the upper 16 bits. */
+INLINE void sixteen_corrections(byte_sums x, int16_t to[2]) {
+  const __m128i eights = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1));
+  to[0] = (int16_t)(-32 * _mm_extract_epi32(eights, 0));
+  to[1] = (int16_t)(-32 * _mm_extract_epi32(eights, 2));
+}
+INLINE ivec signed_scales(ivec x) { return x & splat_int(0xffff); }
+INLINE ivec add_scaled_sixteen(ivec part, const ivec w[4], const int8_t *x, const int16_t *corrections, ivec scale) {
+  ivec first = splat_four(corrections), second = splat_four(corrections + 1);
+  first = add_products(add_products(first, w[0], splat_four(x)), w[1], splat_four(x + 4));
+  second = add_products(add_products(second, w[2], splat_four(x + 8)), w[3], splat_four(x + 12));
+  return add_pairs(add_pairs(part, first, scale), second, scale);
+}
 
 #else
 
@@ -176,6 +208,19 @@ typedef ivec scales;
 INLINE scales scales_of(ivec x) { return (x & splat_int(0xffff)) | x << 16; }
 INLINE scales scales_of_nibbles(ivec x) { return scales_of(x); }
 INLINE scaled add_scaled(scaled part, ivec sum, scales scale) { return add_pairs(part, sum, scale); }
-INLINE vec floats_of(scaled part) { return floats(part); }
+INLINE vec floats_of(scaled first, scaled second) { return floats(first + second); }
+
+INLINE void sixteen_corrections(byte_sums x, int16_t to[2]) {
+  const int32_t both = correction(x, 32);
+  memcpy(to, &both, sizeof both);
+}
+INLINE ivec signed_scales(ivec x) { return scales_of(x); }
+INLINE ivec add_scaled_sixteen(ivec part, const ivec w[4], const int8_t *x, const int16_t *corrections, ivec scale) {
+  ivec products = splat_four(corrections);
+  UNROLL for (int g = 0; g < 4; g++) products = add_products(products, w[g], splat_four(x + 4 * g));
+  return add_pairs(part, products, scale);
+}
+
+#endif
 
 #endif

@@ -4,8 +4,8 @@
 
 struct quantized {
   float scale;
-  int32_t corrections[16]; /* of 16 values: Q6_K's weights are stored with 32 added */
-  int16_t sums[8];         /* of 32 values: Q4_K's minima are multiplied by them */
+  int16_t corrections[16][2]; /* of 16 values: Q6_K's weights are stored with 32 added */
+  int16_t sums[8];            /* of 32 values: Q4_K's minima are multiplied by them */
   int8_t values[BLOCK];
 };
 
@@ -25,8 +25,8 @@ INLINE void quantize_block(const float *x, struct quantized *y) {
   for (int s = 0; s < 8; s++) {
     const int8_t *values = y->values + s * 32;
     const byte_sums first = add_bytes((byte_sums){0}, values), second = add_bytes((byte_sums){0}, values + 16);
-    y->corrections[2 * s] = correction(first, 32);
-    y->corrections[2 * s + 1] = correction(second, 32);
+    sixteen_corrections(first, y->corrections[2 * s]);
+    sixteen_corrections(second, y->corrections[2 * s + 1]);
     y->sums[s] = total(add_bytes(first, values + 16));
   }
   /* `not_a_number` is 0 if all values are finite, else NaN: the comparisons above may drop a NaN, and the scale keeps

@@ -19,6 +19,11 @@ struct tile { /* 256 inputs */
   uint8_t nibbles[4][8][TILE_OUTPUTS][4];
 };
 
+INLINE void set_test_scales(struct packed *p) {
+  p->d = 0x2c7c ^ (p->d & 3);
+  p->dmin = 0x2c7c ^ (p->dmin & 3);
+}
+
 struct unpacked {
   uint8_t scales[8][TILE_OUTPUTS], minima[8][TILE_OUTPUTS];
 };
@@ -33,6 +38,29 @@ INLINE void unpack(const uint8_t packed[12][TILE_OUTPUTS], struct unpacked *into
   store_ints(into->minima + 4, (c >> 4 & four) | (b >> 2 & upper));
 }
 
+struct floats_and_minima {
+  ivec minima[4]; /* of two times 32 inputs, in the lower and the upper 16 bits of a lane */
+  vec d, dmin;
+};
+INLINE struct floats_and_minima floats_and_minima(const struct tile *t, const struct unpacked *u) {
+  struct floats_and_minima f;
+  UNROLL for (int k = 0; k < 4; k++) {
+    f.minima[k] = widen_unsigned(u->minima[2 * k]) | widen_unsigned(u->minima[2 * k + 1]) << 16;
+  }
+  f.d = load_f16(t->d);
+  f.dmin = load_f16(t->dmin);
+  return f;
+}
+
+/* Adds the products of 256 inputs, which are integers below 2^25, rounded to floats. */
+INLINE vec add_block(const struct floats_and_minima *f, const struct quantized *y, vec products, vec sum) {
+  const vec scale = splat(y->scale);
+  ivec minimum = splat_int(0);
+  UNROLL for (int k = 0; k < 4; k++) minimum = add_pairs(minimum, f->minima[k], splat_four(y->sums + 2 * k));
+  sum = fma_(products, f->d * scale, sum);
+  return fma_(floats(minimum), -(f->dmin * scale), sum);
+}
+
 INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t blocks, float *out, int64_t out_stride,
                          int rows) {
   vec sum[ROWS_AT_ONCE];
@@ -41,9 +69,12 @@ INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t
     const struct tile *t = (const struct tile *)tiles + b;
     struct unpacked u;
     unpack(t->scales, &u);
-    scaled part[ROWS_AT_ONCE];
+    scaled part[ROWS_AT_ONCE], first[ROWS_AT_ONCE];
     UNROLL for (int r = 0; r < rows; r++) part[r] = (scaled){0};
     for (int chunk = 0; chunk < 4; chunk++) {
+      if (chunk == 2) {
+        UNROLL for (int r = 0; r < rows; r++) first[r] = part[r], part[r] = (scaled){0};
+      }
       prefetch((const char *)t + chunk * sizeof *t / 4, sizeof *t / 4);
       UNROLL for (int upper = 0; upper < 2; upper++) {
         ivec w[8];
@@ -61,22 +92,48 @@ INLINE void tile_matmul(const uint8_t *tiles, const struct quantized *x, int64_t
         }
       }
     }
-    ivec minima[4]; /* of two times 32 inputs, in the lower and the upper 16 bits of a lane */
-    UNROLL for (int k = 0; k < 4; k++) {
-      minima[k] = widen_unsigned(u.minima[2 * k]) | widen_unsigned(u.minima[2 * k + 1]) << 16;
-    }
-    const vec d = load_f16(t->d), dmin = load_f16(t->dmin);
+    const struct floats_and_minima f = floats_and_minima(t, &u);
     UNROLL for (int r = 0; r < rows; r++) {
-      const struct quantized *y = x + r * row_blocks(blocks) + b;
-      const vec scale = splat(y->scale);
-      ivec minimum = splat_int(0);
-      UNROLL for (int k = 0; k < 4; k++) minimum = add_pairs(minimum, minima[k], splat_four(y->sums + 2 * k));
-      sum[r] = fma_(floats_of(part[r]), d * scale, sum[r]);
-      sum[r] = fma_(floats(minimum), -(dmin * scale), sum[r]);
+      sum[r] = add_block(&f, x + r * row_blocks(blocks) + b, floats_of(first[r], part[r]), sum[r]);
     }
   }
   UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);
 }
+
+#if defined(AMX)
+/* 15 times a scale of 63 is more than a byte: 8 * (nibble * (scale / 8)) + nibble * (scale % 8). */
+#define AMX_UPPER 8
+#define amx_scales floats_and_minima
+
+INLINE void amx_expand_weights(const uint8_t *tile, int64_t blocks, int64_t b, int k, ivec upper[16], ivec lower[16]) {
+  (void)blocks;
+  const struct tile *t = (const struct tile *)tile + b;
+  struct unpacked u;
+  unpack(t->scales, &u);
+  UNROLL for (int half = 0; half < 2; half++) {
+    const ivec scale = widen_unsigned(u.scales[2 * k + half]), both = scale | scale << 16;
+    const shorts eighths = (shorts)(both >> 3 & splat_int(0x00070007)), rest = (shorts)(both & splat_int(0x00070007));
+    UNROLL for (int g = 0; g < 8; g++) {
+      const shorts nibbles = (shorts)(load_ints(t->nibbles[k][g]) >> 4 * half & splat_byte(15));
+      upper[8 * half + g] = (ivec)(nibbles * eighths);
+      lower[8 * half + g] = (ivec)(nibbles * rest);
+    }
+  }
+}
+
+INLINE void amx_expand_scales(const uint8_t *tile, int64_t blocks, int64_t b, struct amx_scales *to) {
+  (void)blocks;
+  const struct tile *t = (const struct tile *)tile + b;
+  struct unpacked u;
+  unpack(t->scales, &u);
+  *to = floats_and_minima(t, &u);
+}
+
+INLINE vec amx_add(const struct amx_scales *scales, const struct quantized *y, ivec products, vec sum) {
+  return add_block(scales, y, floats(products), sum);
+}
+#endif
+#include "amx-by-256.h"
 
 INLINE void lay_out_tile(const struct packed *rows, int64_t blocks, uint8_t *tiles) {
   for (int64_t b = 0; b < blocks; b++) {

@@ -21,6 +21,8 @@ struct packed {
   uint8_t nibbles[BLOCK / 2];
 };
 
+INLINE void set_test_scales(struct packed *p) { p->scale = 0x2c7c ^ (p->scale & 3); }
+
 typedef f16 scale_bits;
 INLINE vec load_scales(const f16 *scales) { return load_f16(scales) * splat(0.125f); }
 

@@ -17,6 +17,8 @@ struct packed {
   f16 d;
 };
 
+INLINE void set_test_scales(struct packed *p) { p->d = 0x2c7c ^ (p->d & 3); }
+
 #define WEIGHT_BYTES (192 * TILE_OUTPUTS) /* of 256 inputs */
 struct tile {
   uint8_t (*weights)[4][3][4][TILE_OUTPUTS][4];
@@ -43,30 +45,61 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
   vec sum[ROWS_AT_ONCE];
   UNROLL for (int r = 0; r < rows; r++) sum[r] = splat(0);
   for (int64_t b = 0; b < blocks; b++) {
-    scaled part[ROWS_AT_ONCE];
-    UNROLL for (int r = 0; r < rows; r++) part[r] = (scaled){0};
+    ivec part[ROWS_AT_ONCE];
+    UNROLL for (int r = 0; r < rows; r++) part[r] = splat_int(0);
     for (int chunk = 0; chunk < 4; chunk++) {
       prefetch(t.weights[b][chunk], WEIGHT_BYTES / 4);
       UNROLL for (int s = 0; s < 4; s++) {
         ivec w[4];
         UNROLL for (int g = 0; g < 4; g++) w[g] = six_bits(t.weights[b][chunk], s, g);
-        const scales scale = scales_of(widen_signed(t.scales[b][chunk * 4 + s]));
+        const ivec scale = signed_scales(widen_signed(t.scales[b][chunk * 4 + s]));
         UNROLL for (int r = 0; r < rows; r++) {
           const struct quantized *y = x + r * row_blocks(blocks) + b;
           const int8_t *values = y->values + chunk * 64 + s * 16;
-          ivec products = splat_four(y->corrections + chunk * 4 + s);
-          UNROLL for (int g = 0; g < 4; g++) products = add_products(products, w[g], splat_four(values + 4 * g));
-          part[r] = add_scaled(part[r], products, scale);
+          part[r] = add_scaled_sixteen(part[r], w, values, y->corrections[chunk * 4 + s], scale);
         }
       }
     }
     const vec d = load_f16(t.d[b]);
     UNROLL for (int r = 0; r < rows; r++) {
-      sum[r] = fma_(floats_of(part[r]), d * splat(x[r * row_blocks(blocks) + b].scale), sum[r]);
+      sum[r] = fma_(floats(part[r]), d * splat(x[r * row_blocks(blocks) + b].scale), sum[r]);
     }
   }
   UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);
 }
+
+#if defined(AMX)
+/* A product of a weight and its scale has 13 bits and a sign: 128 times the upper byte, plus the lower seven bits. */
+#define AMX_UPPER 128
+struct amx_scales {
+  vec d;
+};
+
+INLINE void amx_expand_weights(const uint8_t *tile, int64_t blocks, int64_t b, int k, ivec upper[16], ivec lower[16]) {
+  const struct tile t = parts_of(tile, blocks);
+  const ivec bytes = splat_int(0x00ff00ff);
+  const shorts added = (shorts)splat_int(0x00200020), seven_bits = (shorts)splat_int(0x007f007f);
+  UNROLL for (int s = 0; s < 4; s++) {
+    const ivec signed_scale = widen_signed(t.scales[b][4 * k + s]) & splat_int(0xffff);
+    const shorts scale = (shorts)(signed_scale | signed_scale << 16);
+    UNROLL for (int g = 0; g < 4; g++) {
+      const ivec w = six_bits(t.weights[b][k], s, g);
+      const shorts even = ((shorts)(w & bytes) - added) * scale, odd = ((shorts)(w >> 8 & bytes) - added) * scale;
+      upper[4 * s + g] = ((ivec)(even >> 7) & bytes) | ((ivec)(odd >> 7) & bytes) << 8;
+      lower[4 * s + g] = (ivec)((even & seven_bits) | (odd & seven_bits) << 8);
+    }
+  }
+}
+
+INLINE void amx_expand_scales(const uint8_t *tile, int64_t blocks, int64_t b, struct amx_scales *to) {
+  to->d = load_f16(parts_of(tile, blocks).d[b]);
+}
+
+INLINE vec amx_add(const struct amx_scales *scales, const struct quantized *y, ivec products, vec sum) {
+  return fma_(floats(products), scales->d * splat(y->scale), sum);
+}
+#endif
+#include "amx-by-256.h"
 
 /* For 128 inputs, 64 bytes hold the lower four bits and 32 bytes the upper two. */
 INLINE void unpack(const struct packed *p, uint8_t *weights) {

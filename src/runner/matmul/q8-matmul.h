@@ -16,7 +16,7 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
   for (int64_t b = 0; b < blocks; b++) {
     prefetch(weights + b * WEIGHT_BYTES, WEIGHT_BYTES);
     /* Scales are stored apart from weights, so the next tile's scales are prefetched here. */
-    _mm_prefetch((const char *)(scales + b * TILE_OUTPUTS) + tile_bytes(blocks), _MM_HINT_T1);
+    __builtin_prefetch((const char *)(scales + b * TILE_OUTPUTS) + tile_bytes(blocks), 0, 2);
     ivec w[8];
     load_weights(weights + b * WEIGHT_BYTES, w);
     const vec scale = load_scales(scales + b * TILE_OUTPUTS);
@@ -27,3 +27,5 @@ INLINE void tile_matmul(const uint8_t *tile, const struct quantized *x, int64_t 
   }
   UNROLL for (int r = 0; r < rows; r++) store(out + r * out_stride, sum[r]);
 }
+
+#include "amx-by-32.h"

@@ -19,6 +19,6 @@ INLINE void quantize_block(const float *x, struct quantized *y) {
   UNROLL for (int i = 0; i < BLOCK; i += LANES) store_bytes(y->values + i, nearest(load(x + i) * factor));
   /* `not_a_number` is 0 if all values are finite, else NaN: the comparisons above may drop a NaN, and the scale keeps
    * it. The scale is rounded to f16, as in ggml. */
-  y->scale = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtps_ph(_mm_set_ss(largest / 127.0f + sum_lanes(not_a_number)), 0)));
+  y->scale = rounded_to_f16(largest / 127.0f + sum_lanes(not_a_number));
   y->correction = correction(add_bytes(add_bytes((byte_sums){0}, y->values), y->values + 16), 8 * NIBBLE);
 }

@@ -14,6 +14,8 @@ struct packed {
   int8_t values[BLOCK];
 };
 
+INLINE void set_test_scales(struct packed *p) { p->scale = 0x2c7c ^ (p->scale & 3); }
+
 typedef f16 scale_bits;
 INLINE vec load_scales(const f16 *scales) { return load_f16(scales); }
 

@@ -2,11 +2,17 @@ import type { ComputeDevice } from '../../ggml/device.ts';
 import type { RawPtr, TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { dataPointer } from '../../ggml/tensor-struct.ts';
-import { type CompileOptions, doWithout, openNative } from '../../native/compiler.ts';
+import { type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
 import type { PlacedMatrix } from '../weight-store.ts';
 
 const inputsMax = 32768;
+
+export const rowMatmulSource: NativeSource = {
+  file: 'runner/matmul/q4k-row.c',
+  headers: [tensorFields.header],
+  definitions: { INPUTS_MAX: inputsMax, ...tensorFields.definitions },
+};
 
 /**
  * One row times a repacked Q4_K matrix, with the bits of ggml's kernel for four rows. ggml's kernel for one row has
@@ -62,12 +68,9 @@ export async function openRowMatmul(
 ): Promise<RowMatmul | undefined> {
   if (process.arch !== 'x64' || device.kind !== 'cpu' || device.repackedBuffers === undefined) return undefined;
   if (!matrices.some((matrix) => isForRowMatmul(device, matrix))) return undefined;
-  const definitions = { INPUTS_MAX: inputsMax, ...tensorFields.definitions };
   try {
-    const pointer = await openNative(
-      { file: 'runner/matmul/q4k-row.c', headers: [tensorFields.header], definitions },
-      options,
-      ({ path }) => device.native.functionIn(path, 'kvasir_multiply_pointer', 'raw')(),
+    const pointer = await openNative(rowMatmulSource, options, ({ path }) =>
+      device.native.functionIn(path, 'kvasir_multiply_pointer', 'raw')(),
     );
     return new RowMatmul(device, pointer);
   } catch (error) {

@@ -1,6 +1,8 @@
+import { assertDefined } from '../../base/assert.ts';
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
 import { type Compiled, type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
+import { cpuFeatures } from '../../native/cpu-features.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
 
 /** A single row is quantized on the stack. */
@@ -18,10 +20,22 @@ interface Kind {
   readonly blockInputs: number;
 }
 
-const shared = ['dot.h', 'tiles.h', 'tile-operations.h', 'expert-operations.h'];
-const by32 = { headers: [...shared, 'q8-rows.h', 'q8-matmul.h'], activations: 'by 32', blockInputs: 32 } as const;
+const shared = [
+  'dot.h',
+  'dot-neon.h',
+  'tiles.h',
+  'tile-operations.h',
+  'expert-operations.h',
+  'amx.h',
+  'amx-operations.h',
+];
+const by32 = {
+  headers: [...shared, 'q8-rows.h', 'q8-matmul.h', 'amx-by-32.h'],
+  activations: 'by 32',
+  blockInputs: 32,
+} as const;
 const nibbles = { ...by32, headers: [...by32.headers, 'nibble-tiles.h'] } as const;
-const by256 = { headers: [...shared, 'k-rows.h'], activations: 'by 256', blockInputs: 256 } as const;
+const by256 = { headers: [...shared, 'k-rows.h', 'amx-by-256.h'], activations: 'by 256', blockInputs: 256 } as const;
 /** By type of weights. */
 const kinds: Readonly<Record<string, Kind>> = {
   F16: { file: 'f16-tiles.c', headers: shared, activations: 'none', blockInputs: 16 },
@@ -63,9 +77,13 @@ export async function openTileKernels(
   options: CompileOptions,
 ): Promise<ReadonlyMap<string, TileKernel>> {
   const wanted = new Set(types);
+  const hasAmx = (await cpuFeatures()).split(' ').includes('amx_int8');
   const open = async ([type, kind]: [string, Kind]): Promise<[string, TileKernel] | undefined> => {
     try {
-      return [type, await openNative(sourceOf(kind), options, (compiled) => kernelOf(native, kind, compiled))];
+      return await openNative(sourceOf(kind), options, (compiled) => {
+        useAmx(native, compiled, { type, hasAmx, event: options.event });
+        return [type, kernelOf(native, kind, compiled)];
+      });
     } catch (error) {
       const instead =
         "ggml's kernels are used instead, which are slower, and the text may differ from engines that have the kernel.";
@@ -76,12 +94,40 @@ export async function openTileKernels(
   return new Map(opened.filter((entry) => entry !== undefined));
 }
 
+/** Of all kernels, by type of weights. */
+export const tileSources = (): [type: string, source: NativeSource][] =>
+  Object.entries(kinds).map(([type, kind]) => [type, sourceOf(kind)]);
+
 const below = (name: string): string => `runner/matmul/${name}`;
+
+/** The source of a type's kernel. */
+export const tileKernelSource = (type: string): NativeSource =>
+  sourceOf(assertDefined(kinds[type], `a kernel for ${type} matrices`));
 
 function sourceOf({ file, headers }: Kind): NativeSource {
   const definitions = { INPUTS_MAX: inputsMax, ...tensorFields.definitions };
   return { file: below(file), headers: ['native/vector.h', tensorFields.header, ...headers.map(below)], definitions };
 }
+
+interface AmxSettings {
+  readonly type: string;
+  readonly hasAmx: boolean;
+  readonly event: CompileOptions['event'];
+}
+
+/** Sends an event if this CPU has AMX and the kernel cannot use it. All forms of a kernel have the same bits. */
+function useAmx(native: NativeApi, { path }: Compiled, { type, hasAmx, event }: AmxSettings): void {
+  const outcome = Number(native.functionIn(path, 'kvasir_use_amx', 'i64', 'i64')(hasAmx ? 1 : 0));
+  const reason = amxRefusals[outcome];
+  if (reason === undefined) return;
+  event?.(`AMX is not used for ${type} matrices: ${reason}. Prompts are slower, and the text is the same.`);
+}
+
+/** By the result of `kvasir_use_amx`. */
+const amxRefusals: Readonly<Record<number, string>> = {
+  2: 'the system does not permit it to this process',
+  3: 'in a test at the start it computed other bits than the other kernels',
+};
 
 function kernelOf(native: NativeApi, { activations, blockInputs }: Kind, { path, sourceDigest }: Compiled): TileKernel {
   const pointer = (name: string): RawPtr => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')();

@@ -15,12 +15,24 @@ static void quantize_rows(char *tensor, int thread, int threads, void *userdata)
   }
 }
 
+#include "amx-operations.h"
+
+#if defined(AMX_INPUTS)
+static int amx_is_used;
+/* How many of these rows AMX multiplies: the first ones, in groups of 16. */
+INLINE int64_t rows_of_amx(int64_t rows) { return amx_is_used && rows >= AMX_ROWS_MIN ? rows / 16 * 16 : 0; }
+#endif
+
 /* Rows times one tile: ROWS_AT_ONCE rows at a time, then the remaining rows in smaller groups. The result of row r is
  * written to row `targets[r]` of `out`, or to row r if there are no targets. */
 COMPILED_ONCE void rows_matmul(const uint8_t *tile, const struct quantized *x, int64_t blocks, float *out, int64_t stride,
                          int64_t rows, const int32_t *targets) {
   float part[ROWS_AT_ONCE * TILE_OUTPUTS];
   int64_t r = 0;
+#if defined(AMX_INPUTS)
+  r = rows_of_amx(rows);
+  if (r > 0) amx_matmul(tile, x, blocks, out, stride, r, targets);
+#endif
 #define TIMES(n)                                                                             \
   for (; n <= ROWS_AT_ONCE && rows - r >= n; r += n) {                                       \
     float *to = targets == NULL ? out + r * stride : part;                                   \
@@ -103,7 +115,29 @@ void kvasir_tile(uint8_t *matrix, uint8_t *scratch, int64_t inputs, int64_t firs
   }
 }
 
-const char *kvasir_form(void) { return FORM; }
+/* Uses AMX from now on if this library has a form for it and the CPU has AMX: 1 if AMX is used, 2 if the system does not
+ * permit it, 3 if AMX gives other bits, else 0. */
+int64_t kvasir_use_amx(int64_t cpu_has_amx) {
+  (void)cpu_has_amx;
+#if defined(AMX_INPUTS)
+#if !defined(AMX_EMULATED)
+  if (!cpu_has_amx) return 0;
+#endif
+  if (!amx_is_permitted()) return 2;
+  if (!amx_has_same_bits()) return 3;
+  amx_is_used = 1;
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+const char *kvasir_form(void) {
+#if defined(AMX_INPUTS)
+  if (amx_is_used) return AMX_NAME;
+#endif
+  return FORM;
+}
 int64_t kvasir_tile_outputs(void) { return TILE_OUTPUTS; }
 int64_t kvasir_quantized_bytes(int64_t inputs) { return row_blocks(inputs / BLOCK) * (int64_t)sizeof(struct quantized); }
 uintptr_t kvasir_quantize_rows_pointer(void) { return (uintptr_t)quantize_rows; }

@@ -24,6 +24,7 @@ type TypeName = (typeof types)[number];
 const features = (await cpuFeatures()).split(' ');
 const hasKernels = (await openTiledMatmul(one, types)) !== undefined;
 const hasAvx2 = hasKernels && ['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature));
+const hasAvx512Vnni = hasKernels && ['avx512bw', 'avx512vl', 'avx512_vnni'].every((name) => features.includes(name));
 const missing = 'no C compiler, or a CPU for which there are no kernels';
 const avx2 = '-mavx2 -mfma -mf16c';
 
@@ -152,55 +153,65 @@ async function openTiles(weights: Weights, type: TypeName, cpuFlags?: string): P
   return tiles;
 }
 
+const emulated = 'AMX (emulated)';
 const forms = [
   ['this CPU', hasKernels, undefined],
   ['AVX2', hasAvx2, avx2],
+  [emulated, hasAvx512Vnni, '-march=native -DAMX_EMULATED=1'],
 ] as const;
-describe.each(forms)('matmuls with experts, compiled for %s', (_, isSupported, cpuFlags) => {
+describe.each(forms)('matmuls with experts, compiled for %s', (name, isSupported, cpuFlags) => {
+  // A kernel per kind of activations: other kernels have the same operations for experts.
+  const testedTypes = name === emulated ? (['Q8_0', 'Q4_K'] as const) : types;
   testsNeed(isSupported, missing);
 
-  it.each(types)('with %s: have the bits of matmuls with the matrix alone, and are close to ggml’s', async (type) => {
-    const weights = randomWeights(type);
-    for (const rowsOfToken of [1, chosenCount]) {
-      const choice = randomChoice(61, rowsOfToken);
-      const theirs = rowsOfToken === 1 ? multiply(one, undefined, weights.all, choice) : undefined;
-      const fresh = randomWeights(type);
-      const tiles = await openTiles(fresh, type, cpuFlags);
-      const ours = multiply(one, tiles, fresh.all, choice);
-      expectSameBits(ours, multiplyAlone(tiles, fresh, choice));
-      const typical = Math.sqrt(inputs) / 3;
-      const apart = theirs?.reduce((most, value, i) => Math.max(most, Math.abs(value - ours[i]!)), 0) ?? 0;
-      expect(apart / typical).toBeLessThan(0.01);
-      fresh.close();
-    }
-    weights.close();
-  });
+  it.each(testedTypes)(
+    'with %s: have the bits of matmuls with the matrix alone, and are close to ggml’s',
+    async (type) => {
+      const weights = randomWeights(type);
+      for (const rowsOfToken of [1, chosenCount]) {
+        const choice = randomChoice(61, rowsOfToken);
+        const theirs = rowsOfToken === 1 ? multiply(one, undefined, weights.all, choice) : undefined;
+        const fresh = randomWeights(type);
+        const tiles = await openTiles(fresh, type, cpuFlags);
+        const ours = multiply(one, tiles, fresh.all, choice);
+        expectSameBits(ours, multiplyAlone(tiles, fresh, choice));
+        const typical = Math.sqrt(inputs) / 3;
+        const apart = theirs?.reduce((most, value, i) => Math.max(most, Math.abs(value - ours[i]!)), 0) ?? 0;
+        expect(apart / typical).toBeLessThan(0.01);
+        fresh.close();
+      }
+      weights.close();
+    },
+  );
 
-  it.each(types)('with %s: give a token the same bits in any batch, with one thread and with three', async (type) => {
-    const weights = randomWeights(type);
-    const tiles = await openTiles(weights, type, cpuFlags);
-    for (const rowsOfToken of [1, chosenCount]) {
-      // One expert has more rows than the second-level cache holds.
-      const choice = randomChoice(600, rowsOfToken);
-      const together = multiply(one, tiles, weights.all, choice);
-      expectSameBits(multiply(three, tiles, weights.all, choice), together);
-      for (const [first, tokens] of [
-        [0, 1],
-        [599, 1],
-        [17, 2],
-        [100, 7],
-        [3, 64],
-        [200, 400],
-      ] as const) {
-        const expected = together.subarray(first * chosenCount * outputs, (first + tokens) * chosenCount * outputs);
-        // Threads of ggml spin while they wait.
-        for (const device of tokens === 64 || tokens === 1 ? [one, three] : [one]) {
-          expectSameBits(multiply(device, tiles, weights.all, partOf(choice, first, tokens)), expected);
+  it.each(testedTypes)(
+    'with %s: give a token the same bits in any batch, with one thread and with three',
+    async (type) => {
+      const weights = randomWeights(type);
+      const tiles = await openTiles(weights, type, cpuFlags);
+      for (const rowsOfToken of [1, chosenCount]) {
+        // One expert has more rows than the second-level cache holds.
+        const choice = randomChoice(600, rowsOfToken);
+        const together = multiply(one, tiles, weights.all, choice);
+        expectSameBits(multiply(three, tiles, weights.all, choice), together);
+        for (const [first, tokens] of [
+          [0, 1],
+          [599, 1],
+          [17, 2],
+          [100, 7],
+          [3, 64],
+          [200, 400],
+        ] as const) {
+          const expected = together.subarray(first * chosenCount * outputs, (first + tokens) * chosenCount * outputs);
+          // Threads of ggml spin while they wait.
+          for (const device of tokens === 64 || tokens === 1 ? [one, three] : [one]) {
+            expectSameBits(multiply(device, tiles, weights.all, partOf(choice, first, tokens)), expected);
+          }
         }
       }
-    }
-    weights.close();
-  });
+      weights.close();
+    },
+  );
 
   it('do not change other rows if a row has a NaN', async () => {
     const weights = randomWeights('Q8_0');

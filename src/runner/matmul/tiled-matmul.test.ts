@@ -1,103 +1,31 @@
 /** Matmuls with tiled matrices are compared with double precision, with ggml, and with themselves in other batches. */
 import { afterAll, describe, expect, it } from 'vitest';
+import {
+  allTypes,
+  emulated,
+  forms,
+  hasForm,
+  missing,
+  supportedForms,
+  type TypeName,
+} from '../../../test/support/matmul-forms.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
-import { allocateTensors, openDevice } from '../../ggml/device.ts';
-import type { TensorPtr } from '../../ggml/ffi.ts';
+import { bitsOf, type Matrix, testMatmuls } from '../../../test/support/tiled-matrices.ts';
+import { openDevice } from '../../ggml/device.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
-import { F32, ggmlTypeNamed, I32, rowBytes } from '../../ggml/types.ts';
-import { cpuFeatures } from '../../native/cpu-features.ts';
+import { F32, ggmlTypeNamed, rowBytes } from '../../ggml/types.ts';
 import { randomFloats } from '../random-values.ts';
-import type { PlacedMatrix } from '../weight-store.ts';
 import { Matmuls } from './matmuls.ts';
 import { openTiledMatmul, type TiledMatmul } from './tiled-matmul.ts';
 
 const device = openDevice({ device: 'cpu', threads: 1, exact: false });
-const { native } = device;
 afterAll(() => device.close());
+const { openKernels, randomMatrix, matrixOf, compute, multiply } = testMatmuls(device);
 
-const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
-type TypeName = (typeof allTypes)[number];
-
-interface Form {
-  readonly name: string;
-  /** Whether this machine can run the form. */
-  readonly isSupported: boolean;
-  /** The flags of a CPU with fewer instructions; undefined for this CPU. */
-  readonly cpuFlags: string | undefined;
-}
-
-const features = (await cpuFeatures()).split(' ');
-const hasKernels = (await openTiledMatmul(device, allTypes)) !== undefined;
-const avx2Flags = '-mavx2 -mfma -mf16c';
-const hasAvx2 = hasKernels && ['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature));
-/** The forms of the kernels: tests of a form that the machine cannot run are listed as skipped. */
-const forms: Form[] = [
-  { name: 'this CPU', isSupported: hasKernels, cpuFlags: undefined },
-  { name: 'AVX2', isSupported: hasAvx2, cpuFlags: avx2Flags },
-  { name: 'AVX-VNNI', isSupported: hasAvx2 && features.includes('avx_vnni'), cpuFlags: `${avx2Flags} -mavxvnni` },
-];
-const supportedForms = forms.filter(({ isSupported }) => isSupported);
-const missing = ({ name }: Form): string =>
-  hasKernels ? `the CPU lacks ${name}` : 'no C compiler, or a CPU for which there are no kernels';
-
-/** New kernels for each test: they identify matrices by address, and addresses of closed matrices are used again. */
-const openKernels = async ({ cpuFlags }: Form, types: readonly TypeName[] = allTypes): Promise<TiledMatmul> =>
-  (await openTiledMatmul(device, types, { cpuFlags }))!;
-
-const formsOfTypes = allTypes.flatMap((type) => forms.map((form) => ({ type, form, name: form.name })));
-
-interface Matrix {
-  readonly placed: PlacedMatrix;
-  /** The weights, as ggml dequantizes them: `[outputs][inputs]`. */
-  readonly values: Float32Array;
-  close(): void;
-}
-
-function randomMatrix(typeName: TypeName, inputs: number, outputs: number): Matrix {
-  const type = ggmlTypeNamed(typeName)!;
-  const packed = new Uint8Array(rowBytes(type, inputs) * outputs);
-  native.ggml_quantize_chunk(type.id, randomFloats(inputs * outputs, 3), packed, 0, outputs, inputs, null);
-  return matrixOf(typeName, inputs, outputs, packed);
-}
-
-function matrixOf(typeName: TypeName, inputs: number, outputs: number, packed: Uint8Array): Matrix {
-  const type = ggmlTypeNamed(typeName)!;
-  const buffers = device.cpuBuffers;
-  const context = native.ggml_init({ mem_size: 4096, mem_buffer: 0, no_alloc: true });
-  const tensor = native.ggml_new_tensor_2d(context, type.id, inputs, outputs);
-  const buffer = allocateTensors(device, context, buffers, { purpose: 'a test', bytes: 0 });
-  native.ggml_backend_tensor_set(tensor, packed, 0, packed.length);
-  const all = Int32Array.from({ length: outputs }, (_, i) => i);
-  return {
-    placed: { tensor, source: { type, ne: [inputs, outputs, 1, 1] } as never, buffers },
-    values: compute(all, 1, (graph, x) => graph.getRows(tensor, x)),
-    close: () => {
-      native.ggml_backend_buffer_free(buffer);
-      native.ggml_free(context);
-    },
-  };
-}
-
-function compute(x: Float32Array | Int32Array, width: number, build: (graph: GraphBuilder, x: TensorPtr) => TensorPtr) {
-  const graph = new GraphBuilder(device);
-  graph.begin(8);
-  const isInteger = x instanceof Int32Array;
-  const input = graph.input(isInteger ? I32 : F32, isInteger ? x.length : width, isInteger ? 1 : x.length / width);
-  const result = build(graph, input);
-  graph.output(result);
-  graph.allocate();
-  graph.write(input, x as Float32Array);
-  graph.computeNow();
-  const values = new Float32Array(graph.dataOf(result)).slice();
-  graph.close();
-  return values;
-}
-
-const multiply = (tiles: TiledMatmul | undefined, { placed }: Matrix, rows: Float32Array): Float32Array =>
-  compute(rows, placed.source.ne[0], (graph, x) => new Matmuls(graph, { tiles }).multiply(placed.tensor, x));
-
-const bitsOf = (values: Float32Array): Uint32Array => new Uint32Array(values.buffer, values.byteOffset, values.length);
+const formsOfTypes = allTypes.flatMap((type) =>
+  forms.filter((form) => hasForm(type, form)).map((form) => ({ type, form, name: form.name })),
+);
 
 const shapes: Readonly<Record<TypeName, readonly (readonly [inputs: number, outputs: number])[]>> = {
   F16: [
@@ -302,7 +230,8 @@ describe.each(formsOfTypes)('matmuls with $type, compiled for $name', ({ type, f
   });
 });
 
-describe.each(forms)('matmuls with MXFP4 and any scale, compiled for $name', (form) => {
+const formsOfAllTypes = forms.filter((form) => form.name !== emulated);
+describe.each(formsOfAllTypes)('matmuls with MXFP4 and any scale, compiled for $name', (form) => {
   testsNeed(form.isSupported, missing(form));
   const inputs = 32 * 16;
   /** All values with every exponent: block b of output o has the exponent 16 * o + b. */
@@ -346,7 +275,7 @@ describe.each(forms)('matmuls with MXFP4 and any scale, compiled for $name', (fo
   });
 });
 
-describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) => {
+describe.each(formsOfAllTypes)('matmuls with tiled matrices, compiled for $name', (form) => {
   testsNeed(form.isSupported, missing(form));
 
   it('share quantized activations between matrices with the same quantization only', async () => {
@@ -371,10 +300,11 @@ describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) =
     for (const matrix of matrices) matrix.close();
   });
 
-  it('have an identity with the instructions and the digest of the source', async () => {
-    const { identity } = await openKernels(form);
-    expect(identity).toMatch(/^F16 \(AVX[^,]*, [0-9a-f]{64}\) Q8_0 .* Q6_K \(AVX.*\)$/);
-    if (form.cpuFlags !== undefined) expect(identity).toContain(`Q8_0 (${form.name},`);
+  it('have an identity with the digest of the source, which is the same for all forms', async () => {
+    const { identity, forms: compiledFor } = await openKernels(form);
+    expect(identity).toMatch(/^F16 \([0-9a-f]{64}\) Q8_0 .* Q6_K \([0-9a-f]{64}\)$/);
+    if (form.cpuFlags !== undefined) expect(compiledFor).toContain(form.name);
+    expect(identity).toBe((await openKernels(supportedForms[0]!)).identity);
   });
 
   it('fit only supported types and shapes', async () => {
@@ -402,26 +332,4 @@ describe.each(forms)('matmuls with tiled matrices, compiled for $name', (form) =
     expect(await openTiledMatmul(device, ['F32'])).toBeUndefined();
     expect(await openTiledMatmul(device, ['Q8_0'], { compiler: 'no-such-compiler' })).toBeUndefined();
   });
-});
-
-describe('all forms', () => {
-  testsNeed(supportedForms.length > 1, 'fewer than two forms of the kernels, so there is nothing to compare');
-
-  it.each(['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL'] as const)(
-    'give matmuls with %s the same bits',
-    async (type) => {
-      const rows = randomFloats(768 * 9, 10);
-      const [first, ...others] = await Promise.all(
-        supportedForms.map(async (form) => {
-          const matrix = randomMatrix(type, 768, 64);
-          const tiles = await openKernels(form, [type]);
-          await tiles.take(matrix.placed);
-          const bits = bitsOf(multiply(tiles, matrix, rows));
-          matrix.close();
-          return bits;
-        }),
-      );
-      for (const other of others) expect(other).toEqual(first);
-    },
-  );
 });

@@ -11,6 +11,12 @@ import { inputsMax, openTileKernels, type TileKernel } from './tile-kernels.ts';
 import { TiledExperts } from './tiled-experts.ts';
 import { TiledMatrix } from './tiled-matrix.ts';
 
+/** With forms of the kernels. */
+const architectures: readonly string[] = ['x64', 'arm64'];
+
+/** All forms support the same shapes, because ggml's kernels have other bits: the largest tile has 16 outputs. */
+const outputsStep = 16;
+
 /**
  * Matmuls by Kvasir's kernels (`q8-tiles.c` and others), with the same bits for any number of rows. With AVX-512 VNNI,
  * they are two to seven times as fast as ggml's for prompts and batches. For a single row, they are at least 1.5 times
@@ -33,16 +39,21 @@ export class TiledMatmul {
     return [...this.#kernels.keys()];
   }
 
-  /** All that decides bits: the types, and the form and the source of each type's kernel. */
+  /** All that decides bits: the types, and the source of each type's kernel. All forms of a kernel have the same bits. */
   get identity(): string {
-    return [...this.#kernels].map(([type, { form, sourceDigest }]) => `${type} (${form}, ${sourceDigest})`).join(' ');
+    return [...this.#kernels].map(([type, { sourceDigest }]) => `${type} (${sourceDigest})`).join(' ');
+  }
+
+  /** The instructions for which the kernels are compiled. */
+  get forms(): readonly string[] {
+    return [...new Set([...this.#kernels.values()].map(({ form }) => form))];
   }
 
   /** Whether a kernel supports this type and shape; the matrix must be in plain host buffers. */
   fits({ type, ne: [inputs, outputs] }: GgufTensor): boolean {
     const kernel = this.#kernels.get(type.name);
     if (kernel === undefined) return false;
-    return inputs % kernel.blockInputs === 0 && inputs <= inputsMax && outputs % kernel.tileOutputs === 0;
+    return inputs % kernel.blockInputs === 0 && inputs <= inputsMax && outputs % outputsStep === 0;
   }
 
   /**
@@ -99,7 +110,7 @@ export async function openTiledMatmul(
   types: Iterable<string>,
   options: CompileOptions = {},
 ): Promise<TiledMatmul | undefined> {
-  if (process.arch !== 'x64' || device.kind !== 'cpu') return undefined;
+  if (!architectures.includes(process.arch) || device.kind !== 'cpu') return undefined;
   const kernels = await openTileKernels(device, types, options);
   return kernels.size === 0 ? undefined : new TiledMatmul(device, kernels);
 }

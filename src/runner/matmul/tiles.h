@@ -23,6 +23,7 @@
 #include "vector.h"
 #include "tensor.h"
 #include "dot.h"
+#include "amx.h"
 
 #ifndef TILE_OUTPUTS
 #define TILE_OUTPUTS LANES
@@ -49,7 +50,7 @@ struct matrix { /* written by TypeScript */
  */
 #define AHEAD 8192
 INLINE void prefetch(const void *p, int bytes) {
-  UNROLL for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + AHEAD + i, _MM_HINT_T1);
+  UNROLL for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)p + AHEAD + i, 0, 2);
 }
 
 #define tile_bytes(blocks) ((blocks) * TILE_OUTPUTS * (int64_t)sizeof(struct packed))

@@ -2,7 +2,7 @@ import type { ComputeDevice } from '../../ggml/device.ts';
 import { nullPtr, type RawPtr, type TensorPtr } from '../../ggml/ffi.ts';
 import type { GraphBuilder } from '../../ggml/graph.ts';
 import { F32 } from '../../ggml/types.ts';
-import { type CompileOptions, doWithout, openNative } from '../../native/compiler.ts';
+import { type CompileOptions, doWithout, type NativeSource, openNative } from '../../native/compiler.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
 
 /**
@@ -22,16 +22,20 @@ export const weightedSumOfGgml: WeightedSum = (graph, x, weights) => {
   return sum;
 };
 
+export const weightedSumSource: NativeSource = {
+  file: 'runner/matmul/weighted-sum.c',
+  headers: ['native/vector.h', tensorFields.header],
+  definitions: tensorFields.definitions,
+};
+
 /** By a C kernel, in one pass. Undefined on a GPU and without a compiler. */
 export async function openWeightedSum(
   { kind, native }: ComputeDevice,
   options: CompileOptions = {},
 ): Promise<WeightedSum | undefined> {
   if (kind !== 'cpu') return undefined;
-  const headers = ['native/vector.h', tensorFields.header];
-  const source = { file: 'runner/matmul/weighted-sum.c', headers, definitions: tensorFields.definitions };
   try {
-    const pointer: RawPtr = await openNative(source, options, ({ path }) =>
+    const pointer: RawPtr = await openNative(weightedSumSource, options, ({ path }) =>
       native.functionIn(path, 'kvasir_weighted_sum_pointer', 'raw')(),
     );
     return (graph, x, weights) =>

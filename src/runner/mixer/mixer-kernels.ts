@@ -1,6 +1,6 @@
 import type { ComputeDevice } from '../../ggml/device.ts';
 import type { NativeApi, RawPtr } from '../../ggml/ffi.ts';
-import { CompileFailure, type CompileOptions, openNative } from '../../native/compiler.ts';
+import { CompileFailure, type CompileOptions, type NativeSource, openNative } from '../../native/compiler.ts';
 import { tensorFields } from '../../native/tensor-fields.ts';
 import type { ConvolutionShape, DeltaNetShape, MixerShapes, ScanShape } from './mixers.ts';
 
@@ -38,15 +38,9 @@ export async function loadMixerKernels(
   };
 }
 
-/** A file of this folder, and the sizes that it is compiled for. */
-interface KernelSource {
-  readonly file: string;
-  readonly sizes: Readonly<Record<string, number>>;
-}
-
 /** Compiles a kernel and takes its functions: `take` gets the address of `kvasir_<name>_pointer()`. */
 type Open = <Kernel>(
-  source: KernelSource,
+  source: NativeSource,
   take: (pointer: (name: string) => RawPtr) => Kernel,
 ) => Promise<Loaded<Kernel>>;
 
@@ -57,12 +51,12 @@ interface Loaded<Kernel> {
 
 async function openConvolution(open: Open, { taps, channels }: ConvolutionShape) {
   check(channels % lanesMax === 0, `${channels} channels`);
-  return open({ file: 'convolution.c', sizes: { TAPS: taps } }, (pointer) => ({ convolve: pointer('convolve') }));
+  return open(convolutionOf(taps), (pointer) => ({ convolve: pointer('convolve') }));
 }
 
 async function openScan(open: Open, { headDim, stateSize }: ScanShape) {
   check(headDim % lanesMax === 0 && stateSize % together === 0, `heads of ${headDim} with states of ${stateSize}`);
-  return open({ file: 'scan.c', sizes: { HEAD_DIM: headDim, STATE_SIZE: stateSize } }, (pointer) => ({
+  return open(scanOf(headDim, stateSize), (pointer) => ({
     prepareGates: pointer('gates'),
     scan: pointer('scan'),
   }));
@@ -70,7 +64,7 @@ async function openScan(open: Open, { headDim, stateSize }: ScanShape) {
 
 async function openDeltaNet(open: Open, { headDim }: DeltaNetShape) {
   check(headDim % together === 0, `heads of ${headDim}`);
-  return open({ file: 'delta-net.c', sizes: { HEAD_DIM: headDim } }, (pointer) => ({
+  return open(deltaNetOf(headDim), (pointer) => ({
     prepareGates: pointer('gates'),
     deltaNet: pointer('delta_net'),
   }));
@@ -80,19 +74,26 @@ function check(isSupported: boolean, found: string): void {
   if (!isSupported) throw new CompileFailure(`it does not support ${found}`);
 }
 
-const ownHeaders = ['mixer.h', 'recurrence.h', 'exp.h'].map((name) => `runner/mixer/${name}`);
+const ownHeaders = ['mixer.h', 'recurrence.h'].map((name) => `runner/mixer/${name}`);
+
+/** A file of this folder, and the sizes that it is compiled for. */
+const sourceOf = (file: string, sizes: Readonly<Record<string, number>>): NativeSource => ({
+  file: `runner/mixer/${file}`,
+  headers: ['native/vector.h', 'native/exp.h', tensorFields.header, 'runner/states/states.h', ...ownHeaders],
+  definitions: { ...sizes, ...tensorFields.definitions },
+});
+
+export const convolutionOf = (taps: number): NativeSource => sourceOf('convolution.c', { TAPS: taps });
+export const scanOf = (headDim: number, stateSize: number): NativeSource =>
+  sourceOf('scan.c', { HEAD_DIM: headDim, STATE_SIZE: stateSize });
+export const deltaNetOf = (headDim: number): NativeSource => sourceOf('delta-net.c', { HEAD_DIM: headDim });
 
 function openKernel<Kernel>(
   native: NativeApi,
   options: CompileOptions,
-  { file, sizes }: KernelSource,
+  source: NativeSource,
   take: (pointer: (name: string) => RawPtr) => Kernel,
 ): Promise<Loaded<Kernel>> {
-  const source = {
-    file: `runner/mixer/${file}`,
-    headers: ['native/vector.h', tensorFields.header, 'runner/states/states.h', ...ownHeaders],
-    definitions: { ...sizes, ...tensorFields.definitions },
-  };
   return openNative(source, options, ({ path, sourceDigest }) => ({
     kernel: take((name) => native.functionIn(path, `kvasir_${name}_pointer`, 'raw')()),
     sourceDigest,

@@ -62,16 +62,15 @@ INLINE void prefetch_row(const float *row, int count) {
 }
 
 /*
- * Sums over the elements of a state's row have the order of ggml: element i is added to sum i / LANES % 4, then sums two
- * apart are added, then neighbours, then lanes.
+ * Sums over the elements of a state's row have the order of ggml with AVX-512: wide vector w of the row (vector.h) is added
+ * to sum w % 4, then sums two apart are added, then neighbours, then lanes.
  */
-#define SUMS 4
+#define SUMS (4 * PARTS)
 INLINE vec joined(const vec sum[SUMS]) {
-  const vec all = (sum[0] + sum[2]) + (sum[1] + sum[3]);
-#if LANES == 8
-  /* ggml adds neighbouring lanes before lanes two apart. */
-  return SHUFFLE(all, all, 0, 2, 1, 3, 4, 6, 5, 7);
-#else
-  return all;
-#endif
+  vec all[PARTS];
+  UNROLL for (int p = 0; p < PARTS; p++) {
+    all[p] = (sum[p] + sum[2 * PARTS + p]) + (sum[PARTS + p] + sum[3 * PARTS + p]);
+  }
+  add_parts(all, 1);
+  return all[0];
 }

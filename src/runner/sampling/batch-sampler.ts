@@ -1,8 +1,10 @@
+import { assert } from '../../base/assert.ts';
 import { KvasirError } from '../../base/errors.ts';
-import type { SampledToken, SequenceFailure, SequencePlan } from '../../core/step.ts';
-import type { Batch } from '../batch.ts';
+import type { Sample, SequenceFailure, SequencePlan } from '../../core/step.ts';
+import type { Batch, BatchSequence } from '../batch.ts';
 import type { LogitsPasses } from './logits-candidates.ts';
 import { Sampler } from './sampler.ts';
+import { sampleWithDrafts } from './verify-drafts.ts';
 
 /** Called with each sampled row of logits, in place, before sampling. */
 export type LogitsObserver = (sequence: SequencePlan, logits: Float32Array) => void;
@@ -12,38 +14,47 @@ export type BestOfRow = (outputIndex: number, logits: Float32Array) => number;
 
 export interface BatchSamples {
   /** Parallel to the batch's sequences; undefined if the sequence is not sampled, or if sampling failed. */
-  readonly sampled: readonly (SampledToken | undefined)[];
+  readonly sampled: readonly (Sample | undefined)[];
   readonly failures: readonly SequenceFailure[];
 }
 
 /** Chooses the next token of each sampled sequence of a batch; only the last stage of a pipeline has one. */
 export class BatchSampler {
   readonly #vocabSize: number;
-  readonly #sampler: Sampler;
+  readonly sampler: Sampler;
   readonly #onLogits: LogitsObserver | undefined;
 
   constructor(vocabSize: number, passes: LogitsPasses | undefined, onLogits: LogitsObserver | undefined) {
     this.#vocabSize = vocabSize;
-    this.#sampler = new Sampler(vocabSize, passes);
+    this.sampler = new Sampler(vocabSize, passes);
     this.#onLogits = onLogits;
   }
 
   /** `logits`: F32 `[vocab, outputCount]`; read, never written. */
   sample({ sequences }: Batch, logits: Float32Array, bestOfRow?: BestOfRow): BatchSamples {
-    const sampled: (SampledToken | undefined)[] = sequences.map(() => undefined);
+    const sampled: (Sample | undefined)[] = sequences.map(() => undefined);
     const failures: SequenceFailure[] = [];
-    for (const [sequence, { plan, outputIndex }] of sequences.entries()) {
-      if (plan.sample === undefined || outputIndex === undefined) continue;
-      const row = logits.subarray(outputIndex * this.#vocabSize, (outputIndex + 1) * this.#vocabSize);
-      this.#onLogits?.(plan, row);
+    for (const [index, sequence] of sequences.entries()) {
+      if (sequence.outputIndex === undefined) continue;
       try {
-        sampled[sequence] = this.#sampler.sample(row, plan.sample, plan.tokens, bestOfRow?.(outputIndex, row));
+        sampled[index] = this.#sampleSequence(sequence, sequence.outputIndex, logits, bestOfRow);
       } catch (error) {
         // Values that overflow F16 end only the request whose prompt causes them.
         if (!(error instanceof KvasirError)) throw error;
-        failures.push({ sequence, error });
+        failures.push({ sequence: index, error });
       }
     }
     return { sampled, failures };
+  }
+
+  #sampleSequence({ plan }: BatchSequence, outputIndex: number, logits: Float32Array, bestOfRow?: BestOfRow): Sample {
+    const { sample } = plan;
+    assert(sample !== undefined, 'a sequence with outputs is sampled');
+    return sampleWithDrafts(plan, (offset, before, allowed) => {
+      const index = outputIndex + offset;
+      const row = logits.subarray(index * this.#vocabSize, (index + 1) * this.#vocabSize);
+      this.#onLogits?.(plan, row);
+      return this.sampler.sample(row, sample, before, { known: bestOfRow?.(index, row), allowed });
+    });
   }
 }

@@ -1,3 +1,4 @@
+import type { TokenMask } from '../../core/constraint.ts';
 import type { TokenId } from '../../core/ids.ts';
 import type { SamplingParams } from '../../core/sampling.ts';
 import type { SampleRequest } from '../../core/step.ts';
@@ -64,6 +65,21 @@ export class LogitsEditor {
       logits[token] = Math.min(logit, float32Max);
       seen[token] = 0;
     }
+  }
+}
+
+/** Copies `logits` to `masked`, with -Infinity for tokens that are not allowed. 32 tokens at a time, since most masks are nearly full or nearly empty. */
+export function applyMask(masked: Float32Array, logits: Float32Array, allowed: TokenMask): void {
+  masked.set(logits);
+  for (let word = 0; word < allowed.length; word++) {
+    const bits = allowed[word]!;
+    if (bits === 0xffffffff) continue;
+    const start = word * 32;
+    const end = Math.min(start + 32, masked.length);
+    if (bits === 0) masked.fill(-Infinity, start, end);
+    else
+      for (let token = start; token < end; token++)
+        if (((bits >>> (token - start)) & 1) === 0) masked[token] = -Infinity;
   }
 }
 

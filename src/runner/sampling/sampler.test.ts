@@ -167,3 +167,45 @@ describe('a vocabulary of 151,936 tokens', () => {
     }
   });
 });
+
+describe('a mask', () => {
+  const masked = (
+    logits: readonly number[],
+    allowed: readonly number[],
+    raw: object = {},
+    eos: readonly number[] = [],
+  ) => {
+    const mask = new Uint32Array(Math.ceil(logits.length / 32));
+    for (const token of allowed) mask[token >> 5] = mask[token >> 5]! | (1 << (token & 31));
+    const params = parseSamplingParams(raw, { vocabSize: logits.length, maxTokensDefault: 9, drawSeed: () => 3n });
+    const request = { params, promptLength: tokenCount(1), eosTokenIds: eos.map(tokenId) };
+    return new Sampler(logits.length).sample(Float32Array.from(logits), request, new TokenBuffer([0]), {
+      allowed: mask,
+    });
+  };
+  const logits = Array.from({ length: 40 }, (_, token) => token / 10);
+
+  it('restricts every way of sampling, also against bias', () => {
+    for (const raw of [{ temperature: 0 }, { temperature: 9 }, { topK: 3 }, { topP: 0.5 }, { minP: 0.1 }]) {
+      expect([5, 35]).toContain(masked(logits, [5, 35], raw).token);
+      expect(masked(logits, [5], { ...raw, logitBias: { 39: 100 } }).token).toBe(5);
+    }
+    expect(masked(logits, [5, 35, 39], { temperature: 0 }).token).toBe(39);
+  });
+
+  it('comes before minTokens: if nothing but EOS is allowed, EOS is sampled', () => {
+    expect(masked(logits, [7], { minTokens: 5, logitBias: { 7: -100 } }, [7]).token).toBe(7);
+    expect(masked(logits, [7, 8], { minTokens: 5, temperature: 0 }, [8]).token).toBe(7);
+  });
+
+  it('gives logprobs among the allowed tokens', () => {
+    const { logprobs } = masked([5, 1, 1, 9], [1, 2], { temperature: 0, logprobs: 4 });
+    expect(logprobs!.logprob).toBeCloseTo(-Math.log(2), 12);
+    expect(logprobs!.top.map(({ token }) => token)).toEqual([1, 2]);
+  });
+
+  it('without any token is an error of the request, and broken logits are one of the model', () => {
+    expect(() => masked(logits, [])).toThrow(/allows no token at position 1/);
+    expect(() => masked([1, Number.NaN, 2], [0])).toThrow(/NaN as the logit of token 1/);
+  });
+});

@@ -1,9 +1,10 @@
 import { assert } from '../../base/assert.ts';
 import { defineError } from '../../base/errors.ts';
 import { uniform } from '../../base/philox.ts';
+import { isAllowed, type TokenMask } from '../../core/constraint.ts';
 import { type TokenId, tokenId } from '../../core/ids.ts';
 import type { SamplingParams } from '../../core/sampling.ts';
-import type { SampledToken, SampleRequest } from '../../core/step.ts';
+import type { SampledToken, SampleRequest, TokenLogprobs } from '../../core/step.ts';
 import type { TokenBuffer } from '../../core/tokens.ts';
 import {
   type Candidates,
@@ -19,7 +20,7 @@ import {
   thresholdOfTopK,
   thresholdOfTopP,
 } from './logits-candidates.ts';
-import { LogitsEditor, needsEdits } from './logits-edits.ts';
+import { applyMask, LogitsEditor, needsEdits } from './logits-edits.ts';
 import { computeLogprobs } from './logits-logprobs.ts';
 import { TopKTopPFilter } from './top-k-top-p-filter.ts';
 
@@ -29,6 +30,20 @@ export const brokenLogits = defineError(
   500,
 );
 
+export const noTokenAllowed = defineError(
+  'KVASIR_NO_TOKEN_ALLOWED',
+  'The grammar of the output allows no token at position {position}: the vocabulary has no token for it, or the grammar is too ambiguous. Simplify the grammar.',
+  400,
+);
+
+/** What is known of a row of logits beside the logits. */
+export interface RowFacts {
+  /** The result of `LogitsPasses.best`. */
+  readonly known?: number | undefined;
+  /** The tokens that a grammar allows. */
+  readonly allowed?: TokenMask | undefined;
+}
+
 /**
  * Chooses the next token. The choice is a pure function of the logits' bits, the parameters and the tokens so far.
  * Equal logits rank by ascending token id, and the only random number is `uniform(seed, output length)`.
@@ -36,7 +51,7 @@ export const brokenLogits = defineError(
  * (For min_p, top_k and top_p, tokens rank by their distance from the best logit as a double. Logits whose distances
  * are equal as doubles count as equal.)
  *
- * Order as in vLLM: logprobs of the raw logits; bias, min_tokens, penalties; greedy at temperature 0, else temperature,
+ * Order as in vLLM: the mask of the grammar; logprobs of these logits; bias, min_tokens, penalties; greedy at temperature 0, else temperature,
  * min_p, top_k, top_p (each renormalised over the tokens that are left), and the draw, in ascending order of token id.
  *
  * Has about 40 bytes of scratch memory per vocabulary entry and allocates only its results. A runner has one sampler,
@@ -48,6 +63,8 @@ export class Sampler {
   readonly #filter: TopKTopPFilter;
   readonly #candidates: Candidates;
   readonly #edited: Float32Array;
+  /** The row with the mask of a grammar; allocated by the first such request. */
+  #masked: Float32Array | undefined;
   readonly #distribution: Distribution = {
     logits: new Float32Array(0),
     max: 0,
@@ -65,13 +82,41 @@ export class Sampler {
   }
 
   /**
-   * `logits`: one row of `vocabSize` values; read, never written (it may be a view of native memory).
-   * `tokens`: prompt and output so far; the chosen token is not appended. `known`: the result of `LogitsPasses.best`.
-   * @throws KvasirError `brokenLogits` for a NaN or +Infinity in the row, or if all logits are -Infinity.
+   * `row`: the logits, one row of `vocabSize` values; read, never written (it may be a view of native memory).
+   * `tokens`: prompt and output so far; the chosen token is not appended.
+   * @throws KvasirError `brokenLogits` for a NaN or +Infinity in the row, or if all logits are -Infinity;
+   * `noTokenAllowed` if the mask is empty.
    */
-  sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer, known?: number): SampledToken {
+  sample(
+    row: Float32Array,
+    request: SampleRequest,
+    tokens: TokenBuffer,
+    { known, allowed }: RowFacts = {},
+  ): SampledToken {
+    assert(row.length === this.#edited.length, 'a row has one logit per token of the vocabulary');
+    if (allowed === undefined) return this.#sample(row, request, tokens, known);
+    // Most often the best token is allowed: it is the best of the allowed tokens too, and greedy sampling needs no others.
+    const { temperature, logprobs } = request.params;
+    const outputLength = tokens.length - request.promptLength;
+    const isBestEnough = temperature === 0 && logprobs === undefined && !needsEdits(request, outputLength);
+    const best = isBestEnough ? this.#findBest(row, tokens.length, known) : undefined;
+    if (best !== undefined && isAllowed(allowed, best)) return { token: best };
+    this.#checkLogits(row, tokens.length, known);
+    this.#masked ??= new Float32Array(row.length);
+    applyMask(this.#masked, row, allowed);
+    if (this.#findBest(this.#masked, tokens.length) === undefined) throw noTokenAllowed({ position: tokens.length });
+    const sampled = this.#sample(this.#masked, request, tokens);
+    return sampled.logprobs === undefined ? sampled : { ...sampled, logprobs: withoutForbidden(sampled.logprobs) };
+  }
+
+  /** A broken logit is an error of the model, also if the grammar does not allow its token. */
+  #checkLogits(row: Float32Array, position: number, known: number | undefined): void {
+    if (this.#findBest(row, position, known) !== undefined) return;
+    throw brokenLogits({ found: '-Infinity', token: 'every', position });
+  }
+
+  #sample(logits: Float32Array, request: SampleRequest, tokens: TokenBuffer, known?: number): SampledToken {
     const { params } = request;
-    assert(logits.length === this.#edited.length, 'a row has one logit per token of the vocabulary');
     const outputLength = tokens.length - request.promptLength;
     let row = logits;
     let best: TokenId | undefined;
@@ -92,6 +137,13 @@ export class Sampler {
     if (params.logprobs === undefined) return { token };
     const rawBest = row === logits ? best : (this.#findBest(logits, tokens.length, known) ?? best);
     return { token, logprobs: computeLogprobs(logits, logits[rawBest]!, token, params.logprobs) };
+  }
+
+  /** The logprobs of a given token at `position`. @throws KvasirError `brokenLogits`, as `sample`. */
+  logprobsOf(logits: Float32Array, token: TokenId, topCount: number, position: number): TokenLogprobs {
+    const best = this.#findBest(logits, position);
+    if (best === undefined) throw brokenLogits({ found: '-Infinity', token: 'every', position });
+    return computeLogprobs(logits, logits[best]!, token, topCount);
   }
 
   /** Undefined if all logits are -Infinity. */
@@ -131,6 +183,11 @@ export class Sampler {
     }
     return pick(candidates, uniform(params.seed, outputLength) * weightSum);
   }
+}
+
+/** Fewer top tokens than requested, if the grammar allows fewer. */
+function withoutForbidden(logprobs: TokenLogprobs): TokenLogprobs {
+  return { ...logprobs, top: logprobs.top.filter(({ logprob }) => logprob > -Infinity) };
 }
 
 function weigh(candidates: Candidates): number {

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { itNeeds, testsNeed } from '../../../../test/support/needs.ts';
 import { canMount, makeReadOnly, withoutDirectIo, withSmallDisk } from '../../../../test/support/small-disk.ts';
+import { until } from '../../../../test/support/until.ts';
 import { Prng } from '../../../base/prng.ts';
 import type { BlockKey } from '../../block-key.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
@@ -115,7 +116,7 @@ describe('a disk tier at its bound', () => {
     const loads = [0, 1].map((name) =>
       tier.load(suiteKey(name), new Uint8Array(suiteBlockBytes), controller.signal).catch(() => 'aborted'),
     );
-    while (tier.busyCount < 2) await new Promise((resolve) => setImmediate(resolve));
+    await until(() => tier.busyCount >= 2);
     for (let name = 10; name < 30; name++) expect(await put(tier, name)).toBe('stored');
     expect(tier.busyCount).toBe(2);
     controller.abort();

@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
+import { until } from '../../../../test/support/until.ts';
 import { blockedThreadCount } from '../../../base/call-thread.ts';
 import { systemClock } from '../../../base/clock.ts';
 import type { TransferId } from '../../connector.ts';
@@ -40,9 +41,6 @@ function makeHang(tier: DiskTier, name: number): () => void {
 }
 /** Opens and closes the other end: a blocked `open` returns, and its reader gets the end of the file. */
 const unblock = (path: string): void => closeSync(openSync(path, 'r+'));
-const until = async (condition: () => boolean): Promise<void> => {
-  while (!condition()) await new Promise((resolve) => setImmediate(resolve));
-};
 
 it('a load that does not return ends at its deadline, and its block is not written afterwards', async () => {
   const tier = await open();

@@ -6,6 +6,7 @@ import { HoldingProxy } from '../../../../test/support/holding-proxy.ts';
 import { ManualTime } from '../../../../test/support/manual-time.ts';
 import { testsNeed } from '../../../../test/support/needs.ts';
 import { hasS3Server, noS3Server, S3Server, s3Credentials } from '../../../../test/support/s3-server.ts';
+import { until } from '../../../../test/support/until.ts';
 import type { BlockKey } from '../../block-key.ts';
 import { systemTimers } from '../../system-timers.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
@@ -278,7 +279,3 @@ describe('an endpoint that accepts connections and never answers', () => {
 const turns = async (count: number): Promise<void> => {
   for (let i = 0; i < count; i++) await new Promise((resolve) => setImmediate(resolve));
 };
-
-async function until(isTrue: () => boolean): Promise<void> {
-  while (!isTrue()) await new Promise((resolve) => setImmediate(resolve));
-}

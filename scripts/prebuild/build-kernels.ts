@@ -1,0 +1,104 @@
+import { createHash } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { type CpuLevelName, cpuLevels } from '../../src/native/cpu-level.ts';
+import { compilerArgumentsOf, sourceDigestOf } from '../../src/native/native-source.ts';
+import type { PrebuiltFile, PrebuiltManifest } from '../../src/native/prebuilt.ts';
+import type { ShippedKernel } from '../../src/runner/shipped-kernels.ts';
+import type { Target } from './targets.ts';
+import { runZig, type ZigCommand, zigVersion } from './zig.ts';
+
+export interface BuildOptions {
+  readonly zig: ZigCommand;
+  /** The libraries and the manifest of a target are in a folder of it; an older one is replaced. */
+  readonly folder: string;
+  readonly cacheFolder: string;
+}
+
+export interface Built {
+  readonly libraries: number;
+  readonly bytes: number;
+}
+
+interface Job {
+  readonly kernel: ShippedKernel;
+  readonly level: CpuLevelName;
+}
+
+/** Builds kernels for a target, at the levels of its architecture. Rejects with the compiler's messages. */
+export async function buildKernels(
+  target: Target,
+  kernels: readonly ShippedKernel[],
+  options: BuildOptions,
+): Promise<Built> {
+  const folder = join(options.folder, target.name);
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  const possible = kernels.filter(({ needsLibc }) => needsLibc !== true || target.glibcTarget !== undefined);
+  const jobs = possible.flatMap((kernel) =>
+    kernel.levels.filter((level) => cpuLevels[level].arch === target.arch).map((level): Job => ({ kernel, level })),
+  );
+  const libraries: Record<string, Partial<Record<CpuLevelName, PrebuiltFile>>> = {};
+  let count = 0;
+  let bytes = 0;
+  await inParallel(jobs, async ({ kernel, level }) => {
+    const digest = await sourceDigestOf(kernel.source);
+    const file = `${basename(kernel.source.file, '.c')}-${digest.slice(0, 16)}-${level}.${target.extension}`;
+    const library = await buildLibrary(target, { kernel, level }, options);
+    if (library === undefined) return;
+    writeFileSync(join(folder, file), library);
+    libraries[digest] = { ...libraries[digest], [level]: { file, sha256: sha256(library) } };
+    count++;
+    bytes += library.length;
+  });
+  const manifest: PrebuiltManifest = { compiler: `zig ${zigVersion}`, libraries: sorted(libraries) };
+  writeFileSync(join(folder, 'manifest.json'), `${JSON.stringify(manifest, undefined, 1)}\n`);
+  return { libraries: count, bytes };
+}
+
+/** Undefined if the source has no form for the level (`#error "this CPU lacks ..."`). */
+async function buildLibrary(
+  target: Target,
+  { kernel, level }: Job,
+  options: BuildOptions,
+): Promise<Buffer | undefined> {
+  const { zig, cacheFolder } = options;
+  const work = mkdtempSync(join(tmpdir(), 'kvasir-prebuild-'));
+  try {
+    const output = join(work, `kernel.${target.extension}`);
+    const zigTarget = (kernel.needsLibc === true ? target.glibcTarget : undefined) ?? target.zigTarget;
+    const forTarget = ['-target', zigTarget, `-mcpu=${cpuLevels[level].zigCpu}`];
+    const all = compilerArgumentsOf(kernel.source);
+    const link = all.indexOf('-shared');
+    const compile = [...all.slice(0, link), ...all.slice(link + 1)];
+    if (target.extension === 'so' && kernel.needsLibc !== true) {
+      const object = join(work, 'kernel.o');
+      await runZig(zig, ['cc', ...forTarget, ...compile, '-c', '-o', object], cacheFolder);
+      await runZig(zig, ['ld.lld', '-shared', '--strip-all', '--gc-sections', '-o', output, object], cacheFolder);
+    } else {
+      await runZig(zig, ['cc', ...forTarget, ...compile, '-shared', '-s', '-o', output], cacheFolder);
+    }
+    return readFileSync(output);
+  } catch (error) {
+    if (/#error.*this CPU lacks|error: "?this CPU lacks/.test((error as { stderr?: string }).stderr ?? ''))
+      return undefined;
+    throw error;
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+  const waiting = [...items];
+  const worker = async (): Promise<void> => {
+    for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) await work(item);
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, worker));
+}
+
+/** By key, so that equal builds give equal files. */
+const sorted = <T>(record: Readonly<Record<string, T>>): Record<string, T> =>
+  Object.fromEntries(Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1)));
+
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');

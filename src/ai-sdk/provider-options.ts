@@ -1,0 +1,70 @@
+import { isJsonObject } from '../base/json.ts';
+import { didYouMean } from '../base/nearest-name.ts';
+import { invalidParameter } from '../core/errors.ts';
+import type { SamplingOptions } from '../core/sampling.ts';
+import { describeValue } from '../core/sampling-read.ts';
+import type { ChatRequest } from '../engine/contract.ts';
+
+/** `providerOptions.kvasir`: what the AI SDK's own settings cannot say. Names are those of the library. */
+export interface KvasirProviderOptions
+  extends Pick<
+      SamplingOptions,
+      'minP' | 'repetitionPenalty' | 'minTokens' | 'ignoreEos' | 'stopTokenIds' | 'logitBias' | 'includeStopStrInOutput'
+    >,
+    Pick<
+      ChatRequest,
+      | 'cacheSalt'
+      | 'priority'
+      | 'kvTransferParams'
+      | 'parallelToolCalls'
+      | 'variables'
+      | 'toolFormat'
+      | 'reasoningFormat'
+    > {}
+
+const samplingNames = [
+  'minP',
+  'repetitionPenalty',
+  'minTokens',
+  'ignoreEos',
+  'stopTokenIds',
+  'logitBias',
+  'includeStopStrInOutput',
+] as const satisfies readonly (keyof KvasirProviderOptions)[];
+const requestNames = [
+  'cacheSalt',
+  'priority',
+  'kvTransferParams',
+  'parallelToolCalls',
+  'variables',
+  'toolFormat',
+  'reasoningFormat',
+] as const satisfies readonly (keyof KvasirProviderOptions)[];
+
+export interface ReadProviderOptions {
+  readonly params: SamplingOptions;
+  readonly request: Omit<Partial<ChatRequest>, 'messages' | 'params'>;
+}
+
+export function readProviderOptions(given: unknown): ReadProviderOptions {
+  const all = pickOptions(given, [...samplingNames, ...requestNames]);
+  return { params: only(all, samplingNames), request: only(all, requestNames) };
+}
+
+/** The engine checks the values; here only the names, because a misspelt name would have no effect. */
+export function pickOptions(given: unknown, names: readonly string[]): Record<string, unknown> {
+  if (given === undefined) return {};
+  const parameter = 'providerOptions.kvasir';
+  if (!isJsonObject(given)) {
+    throw invalidParameter({ parameter, expected: 'an object', actual: describeValue(given) });
+  }
+  for (const name of Object.keys(given)) {
+    if (names.includes(name)) continue;
+    const actual = `${describeValue(name)}.${didYouMean(name, names)}`;
+    throw invalidParameter({ parameter, expected: `names like ${names.join(', ')}`, actual });
+  }
+  return only(given, names);
+}
+
+const only = (given: Readonly<Record<string, unknown>>, names: readonly string[]): Record<string, unknown> =>
+  Object.fromEntries(names.filter((name) => given[name] !== undefined).map((name) => [name, given[name]]));

@@ -1,0 +1,134 @@
+/** `kvasir doctor` shows the kernels of this machine, says why others do not run, and what to change. */
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { hasCompiler } from '../../../test/support/has-compiler.ts';
+import { itNeeds } from '../../../test/support/needs.ts';
+import { quickCompiler } from '../../../test/support/quick-compiler.ts';
+import { runHere } from '../../../test/support/run-here.ts';
+import { adviceFor } from './advice.ts';
+import type { DoctorReport } from './command.ts';
+import type { KernelReport } from './kernels.ts';
+import { type MachineReport, quotaIn } from './machine.ts';
+import { measureMemorySpeed } from './memory-speed.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kvasir-doctor-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const before = { ...process.env };
+beforeEach(() => {
+  process.env = { ...before, XDG_CACHE_HOME: join(folder, 'cache') };
+});
+afterEach(() => {
+  process.env = before;
+});
+
+const model = ['--model', 'models/kvasir-demo.gguf'];
+const ofDemo = [
+  'attention (heads of 64, 2 per KV head)',
+  'matmuls in Q8_0',
+  'activations and softmax',
+  'sampling',
+  'checksums of stored KV',
+  ...(process.platform === 'linux' ? ['barrier of compute threads'] : []),
+];
+
+describe('kvasir doctor', () => {
+  it('without a compiler names the missing kernels, the reasons and the remedy', async () => {
+    process.env.CC = '/nonexistent/cc';
+    const { code, stdout, stderr } = await runHere(['doctor', '--json', ...model]);
+    expect([code, stderr]).toEqual([0, '']);
+    const report = JSON.parse(stdout) as DoctorReport;
+    expect(report.kernels.map(({ name }) => name)).toEqual(ofDemo);
+    for (const { state, reason } of report.kernels) {
+      expect(state).toBe('missing');
+      expect(reason).toBe('there is no C compiler `/nonexistent/cc`; CC names a compiler');
+    }
+    expect(report.advice[0]).toMatch(/^Install a C compiler/);
+    expect(report.memoryBytesPerSecond).toBeGreaterThan(0);
+    expect(report.platform).toBe(`${process.platform}-${process.arch}`);
+  });
+
+  itNeeds(
+    hasCompiler && process.arch === 'x64',
+    'no C compiler for x64',
+    'shows compiled and cached kernels',
+    async () => {
+      process.env.CC = quickCompiler(join(folder, 'quick-cc'));
+      const lines = (await runHere(['doctor', ...model])).stdout.split('\n');
+      for (const title of ['CPU ', 'instructions ', 'threads ', 'memory speed ', 'cache folder '])
+        expect(lines.filter((line) => line.startsWith(title))).toHaveLength(1);
+      expect(lines.filter((line) => /^attention .* compiled +CC names a compiler$/.test(line))).toHaveLength(1);
+      expect(lines.some((line) => line.startsWith('* '))).toBe(true);
+      const again = await runHere(['doctor', '--json', ...model]);
+      const { kernels } = JSON.parse(again.stdout) as DoctorReport;
+      expect(kernels.find(({ name }) => name === ofDemo[0])).toMatchObject({ state: 'cached' });
+    },
+  );
+
+  it('reports a compiler that fails, with its message', async () => {
+    const compiler = join(folder, 'broken-cc');
+    writeFileSync(
+      compiler,
+      '#!/bin/sh\ntest "$1" = --version && exit 0\necho "x.c:1: error: out of order" >&2\nexit 1\n',
+    );
+    chmodSync(compiler, 0o755);
+    process.env.CC = compiler;
+    const { kernels, advice } = JSON.parse((await runHere(['doctor', '--json', ...model])).stdout) as DoctorReport;
+    expect(kernels[0]?.reason).toBe('x.c:1: error: out of order; CC names a compiler');
+    expect(advice[0]).toMatch(/^Some kernels are missing/);
+  });
+
+  it('refuses unknown flags and models that do not exist', async () => {
+    expect((await runHere(['doctor', '--fast'])).code).toBe(2);
+    expect((await runHere(['doctor', '--model', join(folder, 'none.gguf')])).code).toBe(1);
+  });
+});
+
+describe('the advice', () => {
+  const machine: MachineReport = {
+    platform: 'linux-x64',
+    node: 'v20',
+    cpu: { model: 'x' },
+    threads: { default: 8, hasTwoPerCore: false },
+    memory: { totalBytes: 1, freeBytes: 1 },
+    cache: { folder: '/c', isWritable: true },
+  };
+  const prebuilt: KernelReport = { name: 'sampling', state: 'prebuilt', level: 'avx2' };
+
+  it('is empty if nothing can be better', () => {
+    const lacking: KernelReport = { name: 'x', state: 'missing', reason: 'this CPU lacks AVX2' };
+    expect(adviceFor(machine, [prebuilt, lacking])).toEqual([]);
+  });
+
+  it('is about the cache folder only if kernels are compiled', () => {
+    const readOnly = { ...machine, cache: { folder: '/c', isWritable: false } };
+    expect(adviceFor(readOnly, [prebuilt])).toEqual([]);
+    expect(adviceFor(readOnly, [{ name: 'sampling', state: 'cached' }])).toEqual([
+      expect.stringMatching(/^Set XDG_CACHE_HOME/),
+    ]);
+  });
+
+  it('names a number of threads for a container with a quota, and for cores with two threads', () => {
+    const limited = { ...machine, threads: { ...machine.threads, quota: 2.5, hasTwoPerCore: true } };
+    expect(adviceFor(limited, [prebuilt])).toEqual([expect.stringMatching(/^Start with --threads 2:/)]);
+    const two = { ...machine, threads: { ...machine.threads, hasTwoPerCore: true } };
+    expect(adviceFor(two, [prebuilt])).toEqual([expect.stringMatching(/^Compare --threads 4 with/)]);
+  });
+
+  it('is about huge pages only if the system never gives them', () => {
+    const memory = { totalBytes: 1, freeBytes: 1 };
+    expect(adviceFor({ ...machine, memory: { ...memory, hugePages: 'madvise' } }, [prebuilt])).toEqual([]);
+    expect(adviceFor({ ...machine, memory: { ...memory, hugePages: 'never' } }, [prebuilt])).toHaveLength(1);
+  });
+});
+
+it('quotaIn reads the limit of a container', () => {
+  expect(quotaIn('150000 100000\n')).toBe(1.5);
+  expect(quotaIn('max 100000\n')).toBeUndefined();
+  expect(quotaIn('')).toBeUndefined();
+});
+
+it('the speed of memory is measured with several threads', async () => {
+  expect(await measureMemorySpeed(2)).toBeGreaterThan(1e6);
+});

@@ -1,0 +1,98 @@
+import { basename } from 'node:path';
+import { demoModelPath } from '../../base/package-files.ts';
+import { loadNative } from '../../ggml/ffi.ts';
+import { readGguf } from '../../ggml/gguf.ts';
+import { readModelConfig } from '../../ggml/model-config.ts';
+import { F16 } from '../../ggml/types.ts';
+import { barrierSource } from '../../native/barrier.ts';
+import { CompileFailure, type NativeSource, openNative } from '../../native/compiler.ts';
+import type { CpuLevelName } from '../../native/cpu-level.ts';
+import { crc32Source } from '../../native/crc32.ts';
+import { findPrebuilt } from '../../native/prebuilt.ts';
+import { attentionSource } from '../../runner/attention/attention-kernel.ts';
+import { tileSources } from '../../runner/matmul/tile-kernels.ts';
+import { weightedSumSource } from '../../runner/matmul/weighted-sum.ts';
+import { convolutionOf, deltaNetOf, scanOf } from '../../runner/mixer/mixer-kernels.ts';
+import { mixerShapes } from '../../runner/mixer/mixer-shapes.ts';
+import { rowOperationsSource } from '../../runner/operations/row-operations.ts';
+import { logitsSource } from '../../runner/sampling/logits-passes.ts';
+
+/** A kernel of a model on this machine. */
+export interface KernelReport {
+  readonly name: string;
+  /** `prebuilt`: from the package; `cached`: compiled here before; `compiled`: compiled by this command; `missing`: ggml computes. */
+  readonly state: 'prebuilt' | 'cached' | 'compiled' | 'missing';
+  /** Of a prebuilt kernel: for which CPUs it is. */
+  readonly level?: CpuLevelName;
+  /** Why it is missing, or why it is not the package's. */
+  readonly reason?: string;
+}
+
+interface Kernel {
+  readonly name: string;
+  readonly source: NativeSource;
+}
+
+/** A function of each library, which shows that the library can be loaded. */
+const functions: Readonly<Record<string, string>> = {
+  'paged-attention.c': 'kvasir_attend_pointer',
+  'logits.c': 'kvasir_best_of_shares_pointer',
+  'weighted-sum.c': 'kvasir_weighted_sum_pointer',
+  'barrier.c': 'kvasir_watch',
+  'crc32.c': 'kvasir_crc32',
+  'convolution.c': 'kvasir_convolve_pointer',
+  'row-operations.c': 'kvasir_silu_pointer',
+  'scan.c': 'kvasir_scan_pointer',
+  'delta-net.c': 'kvasir_delta_net_pointer',
+};
+const functionOfTiles = 'kvasir_tile_outputs';
+
+/** Loads the kernels of a model, and compiles those that are neither in the package nor in the cache. Default: the bundled model. */
+export async function reportKernels(model: string | undefined): Promise<KernelReport[]> {
+  const kernels = await kernelsOf(model);
+  return Promise.all(kernels.map(report));
+}
+
+async function kernelsOf(model: string | undefined): Promise<Kernel[]> {
+  const file = await readGguf(model ?? demoModelPath());
+  const config = readModelConfig(file);
+  const types = new Set([...file.tensors.values()].map(({ type }) => type.name));
+  const { headDim, headCount, headCountKv, latent, experts } = config;
+  const shape = { headDim, group: headCount / headCountKv, kvType: F16, valueInKey: latent?.rank };
+  const { convolution, scan, deltaNet } = mixerShapes(config);
+  const tiles = tileSources().filter(([type]) => model === undefined || types.has(type));
+  return [
+    { name: `attention (heads of ${headDim}, ${shape.group} per KV head)`, source: attentionSource(shape) },
+    ...tiles.map(([type, source]) => ({ name: `matmuls in ${type}`, source })),
+    ...(experts === undefined ? [] : [{ name: 'sums of experts', source: weightedSumSource }]),
+    ...(convolution === undefined ? [] : [{ name: 'convolutions', source: convolutionOf(convolution.taps) }]),
+    ...(scan === undefined ? [] : [{ name: 'scans', source: scanOf(scan.headDim, scan.stateSize) }]),
+    ...(deltaNet === undefined ? [] : [{ name: 'delta nets', source: deltaNetOf(deltaNet.headDim) }]),
+    { name: 'activations and softmax', source: rowOperationsSource },
+    { name: 'sampling', source: logitsSource },
+    { name: 'checksums of stored KV', source: crc32Source },
+    ...(process.platform === 'linux' ? [{ name: 'barrier of compute threads', source: barrierSource }] : []),
+  ];
+}
+
+async function report({ name, source }: Kernel): Promise<KernelReport> {
+  try {
+    const { level, wasCached } = await openNative(source, {}, (compiled) => {
+      loadNative().functionIn(compiled.path, functions[basename(source.file)] ?? functionOfTiles, 'i64');
+      return compiled;
+    });
+    if (level !== undefined) return { name, state: 'prebuilt', level };
+    return { name, state: wasCached ? 'cached' : 'compiled', reason: await whyNotPrebuilt(source) };
+  } catch (error) {
+    if (!(error instanceof CompileFailure)) throw error;
+    const lacking = /this CPU lacks [\w ,-]+/.exec(error.message)?.[0];
+    return { name, state: 'missing', reason: lacking ?? `${error.message}; ${await whyNotPrebuilt(source)}` };
+  }
+}
+
+async function whyNotPrebuilt(source: NativeSource): Promise<string> {
+  if (process.env.CC) return 'CC names a compiler';
+  if (process.env.KVASIR_CPU_FLAGS) return 'KVASIR_CPU_FLAGS names the instructions';
+  const search = await findPrebuilt(source);
+  return search.found === undefined ? search.reason : `${search.found.path} cannot be loaded`;
+}

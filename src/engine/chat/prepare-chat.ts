@@ -1,0 +1,102 @@
+import { invalidParameter } from '../../core/errors.ts';
+import type { SamplingOptions } from '../../core/sampling.ts';
+import { describeValue } from '../../core/sampling-read.ts';
+import { readStructuredOutputs } from '../../core/structured-outputs.ts';
+import type { GrammarSource } from '../../grammar/structured-grammar.ts';
+import { answerGrammar } from '../../tools/answer-grammar.ts';
+import type { ToolMessage } from '../../tools/template-messages.ts';
+import type { AsyncEngine } from '../contract.ts';
+import type { ChatAnswerOptions } from './chat-answer.ts';
+import type { ChatMessage, ChatSettings, Tool } from './chat-contract.ts';
+import { answerFormat, modelFormats, renderConversation, withControlTokens } from './conversation.ts';
+import { RenderedPrompt } from './rendered-prompt.ts';
+
+/** A chat as a request for text, and how the text is read. */
+export interface PreparedChat {
+  readonly prompt: RenderedPrompt;
+  readonly params: SamplingOptions;
+  readonly answers: ChatAnswerOptions;
+  readonly grammar?: GrammarSource;
+}
+
+/**
+ * Renders the conversation and chooses the parsers of its answer.
+ * @throws KvasirError `invalidParameter`, or an error of the template. Rejects if the signal aborts.
+ */
+export async function prepareChat(
+  engine: AsyncEngine,
+  messages: readonly ChatMessage[],
+  params: SamplingOptions,
+  settings: ChatSettings & { readonly signal?: AbortSignal | undefined },
+): Promise<PreparedChat> {
+  checkMessages(messages);
+  const { tools: given = [], toolChoice = 'auto', parallelToolCalls = true, variables = {} } = settings;
+  checkTools(given, toolChoice);
+  const tools = toolChoice === 'none' ? [] : given;
+  const { addGenerationPrompt = true } = settings;
+  const conversation = { messages: messages.map(toolMessage), tools, addGenerationPrompt, variables };
+  const format = answerFormat(conversation, modelFormats(engine.model, settings));
+  const text = await renderConversation(engine, conversation, settings.signal);
+  const { structuredOutputs } = params;
+  const name = typeof toolChoice === 'object' ? toolChoice.name : undefined;
+  const grammar = answerGrammar({
+    content: structuredOutputs && { outputs: readStructuredOutputs(structuredOutputs), parameter: 'structuredOutputs' },
+    calls: {
+      tools: name === undefined ? tools : tools.filter((tool) => tool.function.name === name),
+      isRequired: name !== undefined || toolChoice === 'required',
+      areParallel: parallelToolCalls && name === undefined,
+    },
+    format,
+    prompt: text,
+    chatTemplate: engine.model.chatTemplate ?? '',
+  });
+  return {
+    prompt: new RenderedPrompt(text),
+    params: withControlTokens(params, format),
+    answers: { format, prompt: text, areParallel: parallelToolCalls },
+    ...(grammar === undefined ? {} : { grammar }),
+  };
+}
+
+/** The names that templates read. */
+function toolMessage({ toolCallId, reasoning, ...message }: ChatMessage): ToolMessage {
+  return {
+    ...message,
+    ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
+    ...(reasoning === undefined || reasoning === '' ? {} : { reasoning_content: reasoning }),
+  };
+}
+
+function checkMessages(messages: unknown): void {
+  const expected = 'a list of messages with `role` and `content`';
+  if (!Array.isArray(messages)) throw wrong('messages', expected, messages);
+  if (messages.length === 0) throw wrong('messages', 'at least one message', messages);
+  for (const [i, message] of messages.entries()) {
+    const { role, content } = (message ?? {}) as Partial<Record<string, unknown>>;
+    if (typeof role !== 'string') throw wrong(`messages[${i}].role`, 'a string', role);
+    if (typeof content !== 'string') throw wrong(`messages[${i}].content`, 'a string', content);
+  }
+}
+
+function checkTools(tools: readonly Tool[], toolChoice: unknown): void {
+  const names = new Set<string>();
+  for (const [i, tool] of tools.entries()) {
+    const name: unknown = tool?.function?.name;
+    if (typeof name !== 'string' || name === '') throw wrong(`tools[${i}].function.name`, 'a name', name);
+    if (names.has(name)) throw wrong(`tools[${i}].function.name`, 'a name that no other tool has', name);
+    names.add(name);
+  }
+  checkChoice(toolChoice, names);
+}
+
+function checkChoice(choice: unknown, names: ReadonlySet<string>): void {
+  if (choice === 'auto' || choice === 'none') return;
+  const name = typeof choice === 'object' && choice !== null && 'name' in choice ? choice.name : undefined;
+  const isKnown = choice === 'required' ? names.size > 0 : typeof name === 'string' && names.has(name);
+  if (isKnown) return;
+  const expected = '"auto", "none", or with `tools` "required" or the name of a tool in an object';
+  throw wrong('toolChoice', expected, name ?? choice);
+}
+
+const wrong = (parameter: string, expected: string, actual: unknown) =>
+  invalidParameter({ parameter, expected, actual: describeValue(actual) });

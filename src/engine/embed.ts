@@ -1,0 +1,105 @@
+import { assertDefined } from '../base/assert.ts';
+import { engineClosed, invalidParameter } from '../core/errors.ts';
+import type { EngineRequest, Pooling, RequestStats } from '../core/request.ts';
+import { describeValue } from '../core/sampling-read.ts';
+import type { AsyncEngine, GenerateRequest, ModelInfo, OutputDelta } from './contract.ts';
+import { generationFailed, poolingMissing } from './errors.ts';
+import { Pooler } from './pooler.ts';
+
+export interface EmbedRequest
+  extends Pick<
+    GenerateRequest,
+    'prompt' | 'parseSpecial' | 'addSpecial' | 'requestId' | 'cacheSalt' | 'priority' | 'kvTransferParams'
+  > {
+  /** The length of the vector: only its first elements, for models that are trained for it. Default: all. */
+  readonly dimensions?: number;
+  /** Whether the vector has length 1. Default true. */
+  readonly normalize?: boolean;
+}
+
+export interface Embedding {
+  readonly embedding: Float32Array;
+  readonly stats: RequestStats;
+}
+
+/** How this model makes embeddings. @throws KvasirError `poolingMissing` if neither the file nor an option says it. */
+export function poolingFor({ embedding, name }: ModelInfo): Pooling {
+  const pooling = embedding?.pooling;
+  if (pooling === undefined) throw poolingMissing({ model: name });
+  return pooling;
+}
+
+/** The pooler of an embedding request. */
+export function poolerOf(
+  { pooling, promptTokens }: Pick<EngineRequest, 'pooling' | 'promptTokens'>,
+  { embedding }: ModelInfo,
+): Pooler | undefined {
+  if (pooling === undefined) return undefined;
+  const { length } = assertDefined(embedding, 'a model with embeddings');
+  return new Pooler(pooling, promptTokens.length, length);
+}
+
+export function checkDimensions(dimensions: unknown, { embedding }: ModelInfo): void {
+  const max = assertDefined(embedding, 'a model with embeddings').length;
+  if (dimensions === undefined) return;
+  if (Number.isInteger(dimensions) && (dimensions as number) >= 1 && (dimensions as number) <= max) return;
+  throw invalidParameter({
+    parameter: 'dimensions',
+    expected: `an integer from 1 to ${max}`,
+    actual: describeValue(dimensions),
+  });
+}
+
+/** The embedding at the end of a stream. Rejects with the error of the request, or with `signal`'s reason. */
+export async function collectEmbedding(
+  stream: AsyncIterable<OutputDelta>,
+  { dimensions, normalize = true }: EmbedRequest,
+  signal: AbortSignal | undefined,
+): Promise<Embedding> {
+  for await (const { finish, embedding, stats } of stream) {
+    if (finish === undefined) continue;
+    if (finish.reason === 'error') throw finish.error ?? generationFailed();
+    if (embedding === undefined) throw signal?.aborted === true ? signal.reason : engineClosed();
+    const cut = embedding.slice(0, dimensions);
+    return { embedding: normalize ? normalized(cut) : cut, stats };
+  }
+  throw generationFailed();
+}
+
+/** A vector of zeros stays. */
+function normalized(vector: Float32Array): Float32Array {
+  let sum = 0;
+  for (const value of vector) sum += value * value;
+  return sum === 0 ? vector : vector.map((value) => value / Math.sqrt(sum));
+}
+
+/** Requests in the engine at a time: enough to fill its steps, far below its queue's limit. */
+const inFlightMax = 256;
+
+/** The embeddings of many inputs, in their order. The first error aborts the others. */
+export async function embedAll(
+  engine: Pick<AsyncEngine, 'embed'>,
+  requests: readonly EmbedRequest[],
+  signal?: AbortSignal,
+): Promise<Embedding[]> {
+  const stop = new AbortController();
+  const stopped = signal === undefined ? stop.signal : AbortSignal.any([stop.signal, signal]);
+  const embeddings: Embedding[] = [];
+  let next = 0;
+  const runInTurn = async (): Promise<void> => {
+    while (next < requests.length) {
+      const index = next++;
+      embeddings[index] = await engine.embed(requests[index]!, { signal: stopped });
+    }
+  };
+  const lanes = Array.from({ length: Math.min(requests.length, inFlightMax) }, runInTurn);
+  try {
+    await Promise.all(lanes);
+  } catch (error) {
+    next = requests.length;
+    stop.abort(error);
+    await Promise.allSettled(lanes);
+    throw error;
+  }
+  return embeddings;
+}

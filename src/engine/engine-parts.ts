@@ -1,0 +1,55 @@
+import type { Clock } from '../base/clock.ts';
+import type { KvEvent, SchedulerConnector } from '../connector/connector.ts';
+import type { BlockId } from '../core/ids.ts';
+import type { SchedulerOptions } from '../scheduler/contract.ts';
+import type { Inspector } from '../scheduler/inspector.ts';
+import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-interface.ts';
+import type { Tokenizer } from '../tokenizer/contract.ts';
+import type { Executor } from '../worker/executor.ts';
+import type { ChatMessage, EngineEvent, ModelInfo } from './contract.ts';
+
+/** The components of an engine. The engine owns the executor, the connector and the tokenizer: `close` closes them. */
+export interface EngineParts extends ChatRenderers {
+  readonly scheduler: SchedulerInterface;
+  readonly executor: Executor;
+  readonly tokenizer: Tokenizer;
+  readonly model: ModelInfo;
+  /** The scheduler side of the connector, if there is one. The scheduler queries it, the engine closes it. */
+  readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close'>;
+  /** Shows the scheduler's state; absent: `cache` is undefined. */
+  readonly inspector?: Inspector;
+  /** Overwrites the KV of lost blocks. Absent: blocks are lost with their content unchanged. */
+  readonly overwriteBlocks?: ((blocks: readonly BlockId[]) => void) | undefined;
+}
+
+/** Absent when the model has no chat template. */
+export interface ChatRenderers {
+  readonly renderChat?: RenderChat;
+  /** The same on another thread, for long conversations; by default they are rendered on this thread. */
+  readonly renderLongChat?: RenderLongChat;
+}
+
+export type RenderLongChat = (...args: [...Parameters<RenderChat>, signal?: AbortSignal]) => Promise<string>;
+
+export type RenderChat = (
+  messages: readonly ChatMessage[],
+  options: { readonly addGenerationPrompt: boolean; readonly variables?: Readonly<Record<string, unknown>> },
+) => string;
+
+export interface EngineSettings {
+  /** The options that the scheduler was created with. */
+  readonly scheduler: SchedulerOptions;
+  /** Requests beyond `maxNumSeqs` that the engine accepts; the next request is refused with `queueFull`. */
+  readonly maxWaiting: number;
+  /** Gives the seed of a request without a seed; default: 64 random bits. */
+  readonly drawSeed?: () => bigint;
+  /** Called once when the engine breaks, after every request has ended. Default: a warning of the process. */
+  readonly onBroken?: (cause: unknown) => void;
+  /** Called with messages for the program that runs the engine, such as recovered load failures. Default: ignored. */
+  readonly onEvent?: (event: EngineEvent) => void;
+  /** Called with the blocks that stores gained and removed, at most once per step. */
+  readonly onKvEvents?: (events: readonly KvEvent[]) => void;
+  readonly clock?: Clock;
+  /** What the scheduler checks whenever the engine becomes idle. Default `counts`; tests check `all`. */
+  readonly invariants?: InvariantDepth;
+}

@@ -1,0 +1,50 @@
+import type { EngineRequest, FinishReason, RequestStats } from '../core/request.ts';
+
+/** For metrics and traces. The engine calls the methods in its loop: they must be cheap and must not throw. */
+export interface EngineObserver {
+  /** A step was applied. */
+  stepEnded?(step: StepReport): void;
+  /** A completion got tokens; `times` already has the time of these tokens. */
+  tokensArrived?(completion: CompletionReport, arrival: TokenArrival): void;
+  completionEnded?(completion: EndedCompletion): void;
+}
+
+/** The parts of a step, in milliseconds. */
+export interface StepReport {
+  readonly planMs: number;
+  /** From the start of the kernels to their result. Text is delivered meanwhile. */
+  readonly executeMs: number;
+  readonly applyMs: number;
+  readonly deliverMs: number;
+  readonly tokens: number;
+}
+
+export interface TokenArrival {
+  readonly tokens: number;
+  /** Milliseconds since the tokens before; undefined for the first token. */
+  readonly sinceMs: number | undefined;
+}
+
+/** By the clock of the engine. Undefined: not reached, or the observer came later. */
+export interface CompletionTimes {
+  /** The call of `generate`. Tokenizing a long text comes after it. */
+  readonly arrivedMs: number | undefined;
+  /** The first plan with tokens of this completion. */
+  readonly scheduledMs: number | undefined;
+  readonly firstTokenMs: number | undefined;
+  readonly lastTokenMs: number | undefined;
+  readonly endedMs: number | undefined;
+}
+
+export interface CompletionReport {
+  readonly request: EngineRequest;
+  readonly times: CompletionTimes;
+  /** Undefined: the completion ended before its first update. */
+  readonly stats: RequestStats | undefined;
+}
+
+export interface EndedCompletion extends CompletionReport {
+  /** Its place among the `n` completions of the prompt. */
+  readonly index: number;
+  readonly finishReason: FinishReason;
+}

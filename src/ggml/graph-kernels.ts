@@ -1,0 +1,14 @@
+import type { RawPtr, TensorPtr } from './ffi.ts';
+
+/**
+ * C functions for operations whose bits depend on the build of ggml's CPU library. A `GraphBuilder` that has them uses
+ * them instead of ggml's operations.
+ */
+export interface GraphKernels {
+  readonly silu: RawPtr;
+  readonly swiglu: RawPtr;
+  readonly softMax: RawPtr;
+  readonly smallMatmul: RawPtr;
+  /** The outputs of a matrix whose type and shape `smallMatmul` supports. */
+  outputsOf(matrix: TensorPtr): number | undefined;
+}

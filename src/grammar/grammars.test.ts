@@ -1,0 +1,149 @@
+import { describe, expect, it } from 'vitest';
+import { buildsHere } from '../../test/support/grammar-builder.ts';
+import { smallEos, smallSource, smallVocabulary } from '../../test/support/grammar-vocabulary.ts';
+import { isAllowed } from '../core/constraint.ts';
+import type { TokenId } from '../core/ids.ts';
+import { readStructuredOutputs, type StructuredOutputs } from '../core/structured-outputs.ts';
+import { Grammars } from './grammars.ts';
+import { structuredSource } from './structured-grammar.ts';
+
+const grammars = new Grammars(smallSource, buildsHere);
+
+const sourceOf = (outputs: StructuredOutputs) => structuredSource(readStructuredOutputs(outputs));
+const compile = (outputs: StructuredOutputs) => grammars.compile(sourceOf(outputs));
+
+/** Whether the grammar allows the whole text, byte by byte. */
+async function accepts(outputs: StructuredOutputs, text: string): Promise<boolean> {
+  const constraint = await compile(outputs);
+  let state: object | undefined = constraint.start;
+  for (const byte of new TextEncoder().encode(text)) {
+    if (state === undefined || !isAllowed(constraint.allowedTokens(state, false), byte)) return false;
+    state = constraint.advance(state, byte as TokenId);
+  }
+  return state !== undefined && isAllowed(constraint.allowedTokens(state, false), smallEos);
+}
+
+describe('schemas', () => {
+  it.each<[string, object, string, boolean]>([
+    [
+      'keys of several bytes',
+      { properties: { 'é🐦"\\': { const: 1 } }, required: ['é🐦"\\'] },
+      '{"é🐦\\"\\\\":1}',
+      true,
+    ],
+    ['pairs of surrogates', { type: 'string', minLength: 1, maxLength: 1 }, '"\\uD83D\\uDC26"', true],
+    ['no lone surrogates', { type: 'string' }, '"\\uD83D"', false],
+    ['recursion', { properties: { next: { $ref: '#' } } }, '{"next":{"next":{}}}', true],
+    ['other keys only if they are allowed', { properties: { a: {} } }, '{"b":1}', false],
+    ['other keys', { properties: { a: {} }, additionalProperties: { type: 'null' } }, '{"b":null}', true],
+    [
+      'no other key that is a declared one',
+      { properties: { ab: { const: 1 } }, additionalProperties: true },
+      '{"ab":2}',
+      false,
+    ],
+    ['references with escapes', { $ref: '#/$defs/a~1b%20c', $defs: { 'a/b c': { const: 5 } } }, '5', true],
+    ['bounds', { type: 'number', exclusiveMinimum: 0.1, maximum: 2 }, '0.1', false],
+    ['bounds of decimals', { type: 'number', exclusiveMinimum: 0.1, maximum: 2 }, '0.11', true],
+    [
+      'options that are disjoint by a constant',
+      {
+        oneOf: ['a', 'b'].map((kind) => ({ properties: { kind: { const: kind } }, required: ['kind'] })),
+      },
+      '{"kind":"b"}',
+      true,
+    ],
+    ['merged schemas', { allOf: [{ type: 'integer', minimum: 3 }, { maximum: 4 }] }, '5', false],
+  ])('%s', async (_, json, text, expected) => {
+    expect(await accepts({ json }, text)).toBe(expected);
+  });
+
+  it('of ten thousand values compile', async () => {
+    const values = Array.from({ length: 10_000 }, (_, i) => `v${i}`);
+    expect(await accepts({ json: { enum: values } }, '"v9999"')).toBe(true);
+    expect(await accepts({ choice: values }, 'v10000')).toBe(false);
+  });
+
+  it.each<[string, object, RegExp]>([
+    ['no values', { enum: [] }, /no value is allowed at #\/enum/],
+    ['only itself', { $ref: '#' }, /no output matches it|begins with itself/],
+    ['endless values', { properties: { a: { $ref: '#' } }, required: ['a'] }, /no output matches it/],
+    ['merges without end', { allOf: [{ $ref: '#' }, { type: 'object' }] }, /without end/],
+    ['deep nesting', nested(150), /more than 100 nested schemas/],
+    ['overlapping options', { oneOf: [{ type: 'integer' }, { type: 'number' }] }, /use `anyOf` at #\/oneOf/],
+    ['a wrong type', { type: 'banana' }, /at #\/type/],
+    ['references to elsewhere', { $ref: 'https://x.org/a' }, /only references inside/],
+    ['a wrong pattern', { properties: { a: { pattern: '(?!a)b' } } }, /lookaround .* at #\/properties\/a\/pattern/],
+  ])('of %s are refused', async (_, json, message) => {
+    await expect(compile({ json })).rejects.toThrow(message);
+  });
+});
+
+function nested(levels: number): object {
+  return levels === 0 ? { const: 1 } : { items: nested(levels - 1) };
+}
+
+it('a grammar with too many paths allows no more tokens from the same token on, with computed masks and with kept ones', async () => {
+  const lengths: number[] = [];
+  for (let run = 0; run < 2; run++) {
+    const constraint = await compile({ regex: '((([ab]{0,90}){0,90}){0,90}){0,90}' });
+    let state: object | undefined = constraint.start;
+    let length = 0;
+    while (state !== undefined && length < 400 && isAllowed(constraint.allowedTokens(state, false), 0x61)) {
+      state = constraint.advance(state, 0x61 as TokenId);
+      length++;
+    }
+    lengths.push(length);
+  }
+  expect(lengths[0]).toBeLessThan(400);
+  expect(lengths[1]).toBe(lengths[0]);
+});
+
+it('control tokens stand in a grammar by their names', async () => {
+  const { controlTokens } = await smallVocabulary();
+  const constraint = await compile({ grammar: 'root ::= <think> "a" <other>' });
+  const think = controlTokens.get('<think>')! as TokenId;
+  expect(isAllowed(constraint.allowedTokens(constraint.start, false), think)).toBe(true);
+  expect(isAllowed(constraint.allowedTokens(constraint.start, false), 0x3c)).toBe(false);
+  let state = constraint.advance(constraint.advance(constraint.start, think)!, 0x61 as TokenId)!;
+  // The vocabulary has no such token, so the name is text.
+  for (const byte of new TextEncoder().encode('<other>')) state = constraint.advance(state, byte as TokenId)!;
+  expect(constraint.isComplete(state)).toBe(true);
+});
+
+describe('where a grammar is compiled', () => {
+  it('small grammars at once, when the vocabulary has been read', async () => {
+    const some = new Grammars(smallSource, buildsHere);
+    const small = sourceOf({ choice: ['yes', 'no'] });
+    expect(some.compileAtOnce(small)).toBeUndefined();
+    const constraint = await some.compile(small);
+    expect(some.compileAtOnce(small)).toBe(constraint);
+    expect(some.compileAtOnce(sourceOf({ regex: '[0-9]+' }))).toBeDefined();
+  });
+
+  it.each<[string, StructuredOutputs]>([
+    ['states', { grammar: `root ::= ${'[\u0100-\uffff] '.repeat(900)}` }],
+    ['schemas', { json: { anyOf: Array.from({ length: 600 }, (_, i) => ({ const: i })) } }],
+    ['characters', { choice: ['a'.repeat(20_000)] }],
+  ])('grammars of many %s by the builder, once', async (_, outputs) => {
+    const source = sourceOf(outputs);
+    const jobs: object[] = [];
+    const some = new Grammars(smallSource, {
+      build: (job) => {
+        jobs.push(job);
+        return buildsHere.build(job);
+      },
+      close: () => undefined,
+    });
+    await some.compile(sourceOf({ choice: ['a'] }));
+    expect(some.compileAtOnce(source)).toBeUndefined();
+    const constraint = await some.compile(source);
+    expect(jobs).toHaveLength(1);
+    expect(some.compileAtOnce(source)).toBe(constraint);
+  });
+
+  it('what the builder refuses is refused with its reason', async () => {
+    const tooLarge = sourceOf({ grammar: `root ::= ${'[\u0100-\uffff] '.repeat(12_000)}` });
+    await expect(grammars.compile(tooLarge)).rejects.toThrow(/too large: it has more than 30000 states/);
+  });
+});

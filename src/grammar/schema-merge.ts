@@ -1,0 +1,160 @@
+import {
+  isSchemaObject,
+  pointer,
+  type Schema,
+  SchemaError,
+  type SchemaObject,
+  sameValue,
+  schemaAt,
+  typeOfValue,
+  typesOf,
+} from './schema-keywords.ts';
+
+/** Resolves `$ref`; the path of the schema it names. */
+export type Resolve = (reference: unknown, path: string) => { readonly schema: Schema; readonly path: string };
+
+const annotations = new Set([
+  ...['title', 'description', 'default', 'examples', 'example', '$schema', '$id', '$comment', 'deprecated', 'readOnly'],
+  ...['writeOnly', '$defs', 'definitions', 'contentMediaType', 'contentEncoding', 'discriminator', 'strict', 'name'],
+]);
+
+export const hasOnlyAnnotations = (schema: SchemaObject, except: string): boolean =>
+  Object.keys(schema).every((key) => key === except || annotations.has(key));
+
+type Merge = (a: unknown, b: unknown, path: string, resolve: Resolve) => unknown;
+const greatest: Merge = (a, b) => Math.max(a as number, b as number);
+const least: Merge = (a, b) => Math.min(a as number, b as number);
+const schemas: Merge = (a, b, path, resolve) => merge(schemaAt(a, path), schemaAt(b, path), path, resolve);
+
+const merges: Readonly<Record<string, Merge>> = {
+  type: (a, b, path) => commonTypes(a, b, path),
+  required: (a, b) => [...new Set([...(a as unknown[]), ...(b as unknown[])])],
+  enum: (a, b) => (a as unknown[]).filter((value) => (b as unknown[]).some((other) => sameValue(value, other))),
+  minimum: greatest,
+  exclusiveMinimum: greatest,
+  minLength: greatest,
+  minItems: greatest,
+  minProperties: greatest,
+  maximum: least,
+  exclusiveMaximum: least,
+  maxLength: least,
+  maxItems: least,
+  maxProperties: least,
+  items: schemas,
+  additionalProperties: schemas,
+  propertyNames: schemas,
+  anyOf: (a, b, path, resolve) => combinations(a as unknown[], b as unknown[], path, resolve),
+};
+
+function commonTypes(a: unknown, b: unknown, path: string): readonly string[] | string {
+  const left = typesOf({ type: a }, path);
+  const right = typesOf({ type: b }, path);
+  const common = left.filter((type) => right.includes(type) || (type === 'integer' && right.includes('number')));
+  if (left.includes('number') && right.includes('integer')) common.push('integer');
+  if (common.length === 0) throw new SchemaError(pointer(path, 'type'), 'no value has all of the types');
+  return [...new Set(common)];
+}
+
+const combinationsMax = 64;
+
+function combinations(a: unknown[], b: unknown[], path: string, resolve: Resolve): Schema[] {
+  if (a.length * b.length > combinationsMax) {
+    throw new SchemaError(path, `more than ${combinationsMax} combinations of \`anyOf\``, true);
+  }
+  return a.flatMap((left) => b.map((right) => schemas(left, right, path, resolve) as Schema));
+}
+
+const depthMax = 50;
+let depth = 0;
+
+/** A schema for the values that match both. */
+export function merge(a: Schema, b: Schema, path: string, resolve: Resolve): Schema {
+  if (a === true) return b;
+  if (b === true) return a;
+  if (a === false || b === false) return false;
+  if (depth >= depthMax) throw new SchemaError(path, 'schemas that are merged without end');
+  depth++;
+  try {
+    return mergeObjects(plain(a, path, resolve), plain(b, path, resolve), path, resolve);
+  } finally {
+    depth--;
+  }
+}
+
+/** Without `$ref`, `allOf` and `const`, which other keywords express. */
+function plain(schema: SchemaObject, path: string, resolve: Resolve): SchemaObject {
+  const { $ref, allOf, const: constant, ...rest } = schema;
+  let result: Schema = rest;
+  if (constant !== undefined) result = merge({ enum: [constant] }, result, path, resolve);
+  if ($ref !== undefined) result = merge(resolve($ref, path).schema, result, path, resolve);
+  if (Array.isArray(allOf)) {
+    for (const part of allOf) result = merge(result, schemaAt(part, pointer(path, 'allOf')), path, resolve);
+  }
+  return isSchemaObject(result) ? result : result ? {} : { enum: [] };
+}
+
+function mergeObjects(a: SchemaObject, b: SchemaObject, path: string, resolve: Resolve): SchemaObject {
+  const result: Record<string, unknown> = { ...a };
+  for (const [keyword, value] of Object.entries(b)) {
+    const other = a[keyword];
+    if (keyword === 'properties' || other === undefined || sameValue(other, value)) result[keyword] = other ?? value;
+    else if (Object.hasOwn(merges, keyword))
+      result[keyword] = merges[keyword]!(other, value, pointer(path, keyword), resolve);
+    else if (!annotations.has(keyword)) {
+      throw new SchemaError(pointer(path, keyword), `two different values of \`${keyword}\` cannot be merged`);
+    }
+  }
+  if (a.properties !== undefined || b.properties !== undefined)
+    result.properties = mergeProperties(a, b, path, resolve);
+  return result;
+}
+
+function mergeProperties(a: SchemaObject, b: SchemaObject, path: string, resolve: Resolve): SchemaObject {
+  const left = isSchemaObject(a.properties) ? a.properties : {};
+  const right = isSchemaObject(b.properties) ? b.properties : {};
+  const result: Record<string, unknown> = {};
+  for (const name of new Set([...Object.keys(left), ...Object.keys(right)])) {
+    const first = Object.hasOwn(left, name) ? left[name] : (a.additionalProperties ?? true);
+    const second = Object.hasOwn(right, name) ? right[name] : (b.additionalProperties ?? true);
+    Object.defineProperty(result, name, {
+      value: schemas(first, second, pointer(path, name), resolve),
+      enumerable: true,
+      writable: true,
+      configurable: true,
+    });
+  }
+  return result;
+}
+
+/** Whether no value can match both, as far as types, constants and required constants show. */
+export function areDisjoint(a: Schema, b: Schema, path: string, resolve: Resolve): boolean {
+  if (a === false || b === false) return true;
+  if (a === true || b === true) return false;
+  const [left, right] = [plain(a, path, resolve), plain(b, path, resolve)];
+  if (left.enum !== undefined && right.enum !== undefined) {
+    return (left.enum as unknown[]).every(
+      (value) => !(right.enum as unknown[]).some((other) => sameValue(value, other)),
+    );
+  }
+  const [ours, theirs] = [valueTypes(left, path), valueTypes(right, path)];
+  const common = ours.filter((type) => theirs.includes(type));
+  if (common.length === 0) return true;
+  if (common.length > 1 || common[0] !== 'object') return false;
+  const names = Array.isArray(left.required) ? left.required : [];
+  return names.some((name: unknown) => {
+    if (typeof name !== 'string' || !Array.isArray(right.required) || !right.required.includes(name)) return false;
+    const [mine, other] = [left.properties, right.properties];
+    if (!isSchemaObject(mine) || !isSchemaObject(other) || !Object.hasOwn(mine, name) || !Object.hasOwn(other, name))
+      return false;
+    const [first, second] = [schemaAt(mine[name], path), schemaAt(other[name], path)];
+    const areConstants = [first, second].every(
+      (schema) => isSchemaObject(schema) && plain(schema, path, resolve).enum !== undefined,
+    );
+    return areConstants && areDisjoint(first, second, path, resolve);
+  });
+}
+
+function valueTypes(schema: SchemaObject, path: string): readonly string[] {
+  const names = schema.enum === undefined ? typesOf(schema, path) : (schema.enum as unknown[]).map(typeOfValue);
+  return names.map((name) => (name === 'integer' ? 'number' : name));
+}

@@ -1,0 +1,33 @@
+import { pointer, SchemaError, type SchemaObject } from './schema-keywords.ts';
+
+const structural = ['properties', 'required', 'items', 'prefixItems', 'patternProperties', 'propertyNames', 'minItems'];
+
+/** Whether a value of `enum` or `const` matches the other keywords of its schema. */
+export function satisfies(value: unknown, schema: SchemaObject, path: string): boolean {
+  if (typeof value === 'object' && value !== null) {
+    const other = structural.find((keyword) => schema[keyword] !== undefined);
+    if (other === undefined) return true;
+    throw new SchemaError(
+      pointer(path, other),
+      `\`enum\` with objects or arrays together with \`${other}\` is not supported`,
+    );
+  }
+  if (typeof value === 'number') {
+    const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
+    return (
+      !(typeof minimum === 'number' && value < minimum) &&
+      !(typeof maximum === 'number' && value > maximum) &&
+      !(typeof exclusiveMinimum === 'number' && value <= exclusiveMinimum) &&
+      !(typeof exclusiveMaximum === 'number' && value >= exclusiveMaximum)
+    );
+  }
+  if (typeof value !== 'string') return true;
+  const { minLength, maxLength, pattern } = schema;
+  const length = [...value].length;
+  if (pattern !== undefined) {
+    throw new SchemaError(pointer(path, 'pattern'), '`enum` together with `pattern` is not supported');
+  }
+  return (
+    !(typeof minLength === 'number' && length < minLength) && !(typeof maxLength === 'number' && length > maxLength)
+  );
+}

@@ -1,0 +1,103 @@
+/** The kernels are compared with ggml's operations, and with themselves in other batches. */
+import { afterAll, describe, expect, it } from 'vitest';
+import { constantTensor } from '../../../test/support/constant-tensors.ts';
+import { hasCompiler } from '../../../test/support/has-compiler.ts';
+import { testsNeed } from '../../../test/support/needs.ts';
+import { expectSameBits } from '../../../test/support/same-bits.ts';
+import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import { GraphBuilder } from '../../ggml/graph.ts';
+import type { GraphKernels } from '../../ggml/graph-kernels.ts';
+import { F32 } from '../../ggml/types.ts';
+import { randomFloats } from '../random-values.ts';
+import { openRowOperations } from './row-operations.ts';
+
+testsNeed(hasCompiler, 'no C compiler');
+
+const device = openDevice({ device: 'cpu', threads: 1, exact: false });
+const threeThreads = openDevice({ device: 'cpu', threads: 3, exact: false });
+afterAll(() => {
+  device.close();
+  threeThreads.close();
+});
+const kernels = hasCompiler ? await openRowOperations(device) : undefined;
+
+type Operation = (graph: GraphBuilder, x: TensorPtr) => TensorPtr;
+
+/** The result for rows of `width` floats. */
+function compute(
+  operation: Operation,
+  rows: Float32Array,
+  width: number,
+  used?: GraphKernels,
+  on = device,
+): Float32Array {
+  const graph = new GraphBuilder(on as ComputeDevice, used);
+  try {
+    graph.begin(64);
+    const input = graph.input(F32, width, rows.length / width);
+    const result = operation(graph, input);
+    graph.output(result);
+    graph.allocate();
+    graph.write(input, rows);
+    graph.computeNow();
+    return new Float32Array(graph.dataOf(result)).slice();
+  } finally {
+    graph.close();
+  }
+}
+
+const width = 96;
+const matrix = (outputs: number): TensorPtr => constantTensor(device, randomFloats(width * outputs, 3), width, outputs);
+const router = matrix(40);
+const gate = matrix(1);
+const operations: [string, Operation][] = [
+  ['silu', (graph, x) => graph.silu(x)],
+  ['swiglu', (graph, x) => graph.swiglu(x, graph.scale(x, 0.5))],
+  ['softmax', (graph, x) => graph.softMax(x)],
+  [
+    'softmax of three',
+    (graph, x) => graph.softMax(graph.reshape2d(graph.contiguous(x), 3, (graph.rowCountOf(x) * width) / 3)),
+  ],
+  ['a router', (graph, x) => graph.multiplySingleRows(router, x)],
+  ['a gate', (graph, x) => graph.multiplySingleRows(gate, x)],
+];
+
+describe.each(operations)('%s', (_, operation) => {
+  const count = 7;
+  const rows = randomFloats(count * width, 4).map((x) => 10 * x);
+
+  it('nearly equals the operation of ggml', () => {
+    const [ours, ggml] = [compute(operation, rows, width, kernels), compute(operation, rows, width)];
+    expect(ours.length).toBe(ggml.length);
+    const largest = Math.max(...ggml.map(Math.abs));
+    for (const [i, value] of ours.entries()) expect(Math.abs(value - ggml[i]!)).toBeLessThan(1e-6 * largest);
+  });
+
+  it('gives a row the same bits alone, in a batch and with three threads', () => {
+    const together = compute(operation, rows, width, kernels);
+    expectSameBits(compute(operation, rows, width, kernels, threeThreads), together);
+    const size = together.length / count;
+    for (let row = 0; row < count; row++) {
+      const alone = compute(operation, rows.slice(row * width, (row + 1) * width), width, kernels);
+      expectSameBits(alone, together.slice(row * size, (row + 1) * size));
+    }
+  });
+
+  it.each([Number.NaN, Number.POSITIVE_INFINITY])('a row with %s changes no other row', (value) => {
+    const wanted = compute(operation, rows, width, kernels);
+    const spoiled = rows.slice();
+    spoiled.fill(value, 0, width);
+    const found = compute(operation, spoiled, width, kernels);
+    const size = found.length / count;
+    expectSameBits(found.slice(size), wanted.slice(size));
+  });
+});
+
+it('softmax of a row with NaN or infinity is NaN', () => {
+  for (const value of [Number.NaN, Number.POSITIVE_INFINITY]) {
+    const row = randomFloats(width, 5);
+    row[17] = value;
+    expect(compute((graph, x) => graph.softMax(x), row, width, kernels).every(Number.isNaN)).toBe(true);
+  }
+});

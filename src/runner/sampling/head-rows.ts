@@ -1,0 +1,80 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { ComputeDevice } from '../../ggml/device.ts';
+import type { TensorPtr } from '../../ggml/ffi.ts';
+import { GraphBuilder } from '../../ggml/graph.ts';
+import type { ModelConfig } from '../../ggml/model-config.ts';
+import { F32 } from '../../ggml/types.ts';
+import { type MatmulKernels, Matmuls } from '../matmul/matmuls.ts';
+import type { RowRule } from '../matmul/row-rule.ts';
+
+export interface HeadParts {
+  readonly device: ComputeDevice;
+  readonly config: ModelConfig;
+  /** `[embedding, vocab]`. */
+  readonly output: TensorPtr;
+  readonly kernels: MatmulKernels;
+  readonly rule: RowRule;
+  /** Turns the products with `output` into logits. */
+  logitsOf(graph: GraphBuilder, config: ModelConfig, product: TensorPtr): TensorPtr;
+}
+
+/** Rows of logits that exist at one time: with a vocabulary of 150,000 tokens, 10 MB. */
+export const ROWS_AT_ONCE = 16;
+
+/** Rows between two turns of the event loop: logprobs of a row take 4 ms with 150,000 tokens. */
+const ROWS_PER_TURN = 4;
+
+/**
+ * The logits of many hidden states, a few rows at a time, in a graph of its own. All logits of a chunk would take hundreds
+ * of megabytes. The bits are those of a row in the decoder's graph.
+ */
+export class HeadRows {
+  readonly #parts: HeadParts;
+  readonly #graph: GraphBuilder;
+
+  constructor(parts: HeadParts) {
+    this.#parts = parts;
+    this.#graph = new GraphBuilder(parts.device);
+  }
+
+  /**
+   * Calls `visit` with each row of logits, F32 `[vocab]`, in order; the row is valid during the call. `hidden`: F32
+   * `[embedding, rows]`, after the last norm. The event loop gets a turn after a few rows.
+   */
+  async each(hidden: Float32Array, visit: (index: number, logits: Float32Array) => void): Promise<void> {
+    const { embeddingLength: width } = this.#parts.config;
+    const count = hidden.length / width;
+    for (let first = 0; first < count; first += ROWS_AT_ONCE) {
+      const end = Math.min(first + ROWS_AT_ONCE, count);
+      const logits = await this.#compute(hidden.subarray(first * width, end * width), end - first);
+      const vocab = logits.length / (end - first);
+      for (let row = first; row < end; row++) {
+        if (row > first && row % ROWS_PER_TURN === 0) await nextTurn();
+        visit(row, logits.subarray((row - first) * vocab, (row - first + 1) * vocab));
+      }
+    }
+  }
+
+  close(): void {
+    this.#graph.close();
+  }
+
+  async #compute(hidden: Float32Array, rows: number): Promise<Float32Array> {
+    const { config, device, kernels, output, rule, logitsOf } = this.#parts;
+    const graph = this.#graph;
+    graph.begin(64);
+    const padded = rule(rows);
+    const x = graph.input(F32, config.embeddingLength, padded);
+    const logits = logitsOf(graph, config, new Matmuls(graph, kernels).multiply(output, x));
+    graph.output(logits);
+    graph.allocate();
+    graph.write(x, hidden);
+    const padding = new Float32Array((padded - rows) * config.embeddingLength);
+    if (padding.length > 0) graph.write(x, padding, hidden.byteLength);
+    await graph.compute();
+    if (device.kind === 'cpu') return new Float32Array(graph.dataOf(logits), 0, rows * config.vocabSize);
+    const values = new Float32Array(rows * config.vocabSize);
+    graph.read(logits, values);
+    return values;
+  }
+}

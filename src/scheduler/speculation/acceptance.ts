@@ -1,0 +1,52 @@
+import { MATCH_LENGTH_MAX } from './text-index.ts';
+
+/**
+ * How probable it is that the token after a match is the next token, by the length of the match. Learned from the drafts
+ * that steps have verified, and slowly forgotten.
+ */
+export class Acceptance {
+  readonly #prior: (length: number) => number;
+  /** How many observations the prior counts as. */
+  readonly #priorWeight: number;
+  readonly #accepted = new Float64Array(CLASSES);
+  readonly #verified = new Float64Array(CLASSES);
+
+  constructor(prior: (length: number) => number, priorWeight: number) {
+    this.#prior = prior;
+    this.#priorWeight = priorWeight;
+  }
+
+  /** In (0, 1). */
+  probability(length: number): number {
+    const at = classOf(length);
+    const weight = this.#priorWeight;
+    return (this.#accepted[at]! + weight * this.#prior(length)) / (this.#verified[at]! + weight);
+  }
+
+  observe(length: number, isAccepted: boolean): void {
+    const at = classOf(length);
+    this.#accepted[at] = KEPT * this.#accepted[at]! + (isAccepted ? 1 : 0);
+    this.#verified[at] = KEPT * this.#verified[at]! + 1;
+  }
+
+  /** A match of this length was not tried. So after many of them, one is tried again. */
+  forget(length: number): void {
+    const at = classOf(length);
+    this.#accepted[at]! *= KEPT_UNTRIED;
+    this.#verified[at]! *= KEPT_UNTRIED;
+  }
+}
+
+/** Lengths 1, 2, 3, 4, and then two classes per doubling. */
+function classOf(length: number): number {
+  if (length <= 4) return Math.max(length, 1) - 1;
+  return Math.min(Math.floor(2 * Math.log2(length)) - 1, CLASSES - 1);
+}
+
+const CLASSES = 2 * Math.log2(MATCH_LENGTH_MAX);
+/** The share of the knowledge that a further observation keeps. */
+const KEPT = 0.95;
+const KEPT_UNTRIED = 0.99;
+
+/** Before any observation: long matches are mostly quotations. */
+export const typicalAcceptance = (length: number): number => 1 - 0.8 / Math.sqrt(length + 0.5);

@@ -1,0 +1,100 @@
+import { describe, expect, test } from 'vitest';
+import { makeRequest } from '../../../sim/workload.ts';
+import type { TokenId } from '../../core/ids.ts';
+import { TokenBuffer } from '../../core/tokens.ts';
+import type { KvRequest } from '../../kv/kv-request.ts';
+import { emptyLoad } from '../pace.ts';
+import { RequestState } from '../request-state.ts';
+import { chooseDrafts } from './choose-drafts.ts';
+import { readSpeculativeConfig } from './options.ts';
+import { OwnTextSpeculator } from './own-text-speculator.ts';
+
+const options = readSpeculativeConfig({ num_speculative_tokens: 8, prompt_lookup_min: 2, prompt_lookup_max: 5 });
+const stateOf = (tokens: number[]) =>
+  new RequestState(
+    makeRequest('a', tokens),
+    new TokenBuffer(tokens),
+    { scheduled: { all: [] }, tables: [] } as unknown as KvRequest,
+    0,
+  );
+const sampled = (tokens: readonly number[]) => tokens.map((token) => ({ token: token as TokenId }));
+const range = (count: number) => Array.from({ length: count }, (_, i) => i);
+
+/** A step of one request with these drafts took so many milliseconds. */
+function observe(speculator: OwnTextSpeculator, draftTokens: number, ms: number): void {
+  speculator.observe(
+    { ...emptyLoad(), decodes: 1, decodeContext: 100, draftTokens, draftContext: 100 * draftTokens },
+    ms,
+  );
+}
+
+/** Steps in which `msPerRow` is the time of a further row. */
+function learnTimes(speculator: OwnTextSpeculator, msPerRow: number): void {
+  for (let i = 0; i < 40; i++) observe(speculator, i % 4, 20 + msPerRow * (i % 4));
+}
+
+describe('drafts from the own text', () => {
+  test('continue the text after the last occurrence of its last tokens', () => {
+    const speculator = new OwnTextSpeculator(options);
+    learnTimes(speculator, 0.5);
+    const [draft] = speculator.draft([stateOf([...range(40), ...range(20)])], 100);
+    expect([...draft!]).toEqual(range(28).slice(20));
+  });
+
+  test('end at the budget of the step', () => {
+    const speculator = new OwnTextSpeculator(options);
+    learnTimes(speculator, 0.5);
+    const [draft] = speculator.draft([stateOf([...range(40), ...range(20)])], 3);
+    expect(draft).toHaveLength(3);
+  });
+
+  test('become fewer if they are rejected, and more again if they are accepted', () => {
+    const speculator = new OwnTextSpeculator(options);
+    learnTimes(speculator, 2);
+    const state = stateOf([...range(40), ...range(5)]);
+    const countNow = (): number => speculator.draft([state], 100)[0]?.length ?? 0;
+    const first = countNow();
+    expect(first).toBeGreaterThan(0);
+    for (let i = 0; i < 20 && countNow() > 0; i++) speculator.verified(state, Int32Array.of(5), sampled([99]));
+    expect(countNow()).toBe(0);
+    const other = stateOf([...range(40), ...range(5)]);
+    expect(speculator.draft([other], 100)[0]?.length ?? 0).toBeLessThan(first);
+    for (let i = 0; i < 20; i++) {
+      speculator.draft([other], 100);
+      speculator.verified(other, Int32Array.from(range(40).slice(5, 13)), sampled(range(40).slice(5, 14)));
+    }
+    expect(speculator.draft([other], 100)[0]).toHaveLength(8);
+  });
+
+  test('are not computed if further rows take most of the time of a step', () => {
+    const speculator = new OwnTextSpeculator(options);
+    learnTimes(speculator, 12);
+    expect(speculator.draft([stateOf([...range(40), ...range(2)])], 100)[0]).toBeUndefined();
+  });
+
+  test('are tried again after many steps without drafts', () => {
+    const speculator = new OwnTextSpeculator(options);
+    learnTimes(speculator, 2);
+    const state = stateOf([...range(40), ...range(5)]);
+    const isDrafted = (): boolean => speculator.draft([state], 100)[0] !== undefined;
+    while (isDrafted()) speculator.verified(state, Int32Array.of(5), sampled([99]));
+    let steps = 1;
+    while (!isDrafted() && steps < 1000) steps++;
+    expect(steps).toBeGreaterThan(5);
+    expect(steps).toBeLessThan(1000);
+  });
+});
+
+describe('the choice of drafts', () => {
+  test('gives the most tokens per millisecond over all requests', () => {
+    const proposals = [{ chances: [0.9, 0.8] }, { chances: [0.5, 0.1] }, { chances: [] }];
+    expect(chooseDrafts(proposals, 3, 10, (drafts) => 10 + drafts)).toEqual([2, 1, 0]);
+    expect(chooseDrafts(proposals, 3, 1, (drafts) => 10 + drafts)).toEqual([1, 0, 0]);
+    expect(chooseDrafts(proposals, 3, 10, (drafts) => 10 + 4 * drafts)).toEqual([0, 0, 0]);
+  });
+
+  test('takes further rows if the first costs most of the time of all', () => {
+    const chances = [0.9, 0.85, 0.8, 0.75];
+    expect(chooseDrafts([{ chances }], 1, 10, (drafts) => (drafts === 0 ? 10 : 22))).toEqual([4]);
+  });
+});

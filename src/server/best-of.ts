@@ -1,0 +1,56 @@
+import type { SamplingOptions } from '../core/sampling.ts';
+import { describeValue } from '../core/sampling-read.ts';
+import type { OutputDelta } from '../engine/contract.ts';
+import type { FieldReader } from './field-reader.ts';
+
+/** `best_of` completions of each prompt are generated, and the best `n` of them are the response. */
+export interface BestOf {
+  readonly generated: number;
+  readonly kept: number;
+  /** The request asks for no logprobs: they are only for the choice. */
+  readonly hidesLogprobs: boolean;
+}
+
+export interface ChosenFrom {
+  /** With `n` for the completions that are generated. */
+  readonly params: SamplingOptions;
+  readonly bestOf?: BestOf;
+}
+
+/** Reads `best_of` after `n`, as in OpenAI's API: at least `n`, and not in a stream. */
+export function readBestOf(reader: FieldReader, params: SamplingOptions, stream: boolean): ChosenFrom {
+  const kept = params.n ?? 1;
+  const generated = reader.integer('best_of', { min: 1 }) ?? kept;
+  if (generated < kept) throw reader.invalid('best_of', `at least n (${kept})`, describeValue(generated));
+  if (generated === kept) return { params };
+  if (stream) throw reader.invalid('best_of', 'equal to n in a stream', describeValue(generated));
+  const { logprobs = 0 } = params;
+  return {
+    params: { ...params, n: generated, logprobs },
+    bestOf: { generated, kept, hidesLogprobs: params.logprobs === undefined },
+  };
+}
+
+/**
+ * The completions with the highest mean logprob per token, best first, for each prompt. `choices` has those of the first prompt,
+ * then those of the second, ...
+ */
+export function keepBest(choices: readonly OutputDelta[], { generated, kept, hidesLogprobs }: BestOf): OutputDelta[] {
+  const best: OutputDelta[] = [];
+  for (let first = 0; first < choices.length; first += generated) {
+    const ranked = choices
+      .slice(first, first + generated)
+      .map((choice) => ({ choice, mean: meanLogprob(choice) }))
+      .sort((a, b) => b.mean - a.mean);
+    for (const { choice } of ranked.slice(0, kept)) {
+      const { logprobs, ...plain } = choice;
+      best.push({ ...(hidesLogprobs ? plain : choice), index: best.length });
+    }
+  }
+  return best;
+}
+
+function meanLogprob({ logprobs = [] }: OutputDelta): number {
+  if (logprobs.length === 0) return Number.NEGATIVE_INFINITY;
+  return logprobs.reduce((sum, { logprob }) => sum + logprob, 0) / logprobs.length;
+}

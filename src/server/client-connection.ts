@@ -1,0 +1,29 @@
+import type { FastifyReply } from 'fastify';
+
+/** Aborts when the connection closes before the whole response is written. */
+export function abortWhenGone(reply: FastifyReply): AbortController {
+  const controller = new AbortController();
+  reply.raw.once('close', () => {
+    if (!reply.raw.writableFinished) controller.abort();
+  });
+  if (reply.raw.destroyed) controller.abort();
+  return controller;
+}
+
+/**
+ * Sends no answer if the work failed because the client closed the connection. The result is then undefined: a reply is a thenable,
+ * which resolves to nothing.
+ */
+export async function unlessGone<T>(
+  reply: FastifyReply,
+  signal: AbortSignal,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T | undefined> {
+  try {
+    return await work(signal);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+    reply.hijack();
+    return undefined;
+  }
+}

@@ -1,0 +1,142 @@
+import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import fastify from 'fastify';
+import { afterEach, describe, expect, it } from 'vitest';
+import { LetterEngine } from '../../test/support/letter-engine.ts';
+import { createServer } from './create-server.ts';
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0)) await cleanup();
+});
+
+const silent = { logLevel: 'silent' } as const;
+const chat = { messages: [{ role: 'user', content: 'hi' }], max_tokens: 3 };
+
+async function post(url: string, body: unknown, headers: Record<string, string> = {}) {
+  const response = await fetch(url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body: JSON.stringify(body),
+  });
+  const text = await response.text();
+  return { status: response.status, text, headers: response.headers, json: () => JSON.parse(text) };
+}
+
+/** Listens with `node:http`, and returns the origin. */
+async function listen(handle: (request: IncomingMessage, response: ServerResponse) => void): Promise<string> {
+  const server = createHttpServer(handle);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  cleanups.push(() => {
+    server.closeAllConnections();
+    return new Promise((resolve) => server.close(resolve));
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+describe('the plugin', () => {
+  it('serves the API under its prefix, with its own key, limit and format of errors', async () => {
+    const engine = new LetterEngine();
+    const app = fastify();
+    cleanups.push(() => app.close());
+    app.post('/own', (request) => ({ got: request.body }));
+    const options = { ...silent, apiKey: 'secret', bodyMaxBytes: 200 };
+    await app.register(createServer(engine, options).plugin, { prefix: '/llm' });
+    const origin = await app.listen({ port: 0, host: '127.0.0.1' });
+    const key = { authorization: 'Bearer secret' };
+    const url = `${origin}/llm/v1/chat/completions`;
+
+    const whole = (await post(url, chat, key)).json();
+    expect(whole.choices[0].message.content).toHaveLength(3);
+    const { text } = await post(url, { ...chat, stream: true }, key);
+    expect(text.trimEnd().endsWith('data: [DONE]')).toBe(true);
+    expect((await post(url, chat)).json().error.code).toBe('invalid_api_key');
+    expect((await post(url, { ...chat, user: 'x'.repeat(300) }, key)).status).toBe(413);
+    expect((await post(`${origin}/llm/v1/chat`, chat, key)).json().error).toMatchObject({
+      message: expect.stringContaining('/llm/v1/chat'),
+    });
+    expect((await fetch(url, { headers: key })).status).toBe(405);
+    expect((await fetch(`${origin}/llm/`, { headers: key })).status).toBe(404);
+
+    expect((await post(`${origin}/own`, { big: 'x'.repeat(300) })).json().got.big).toHaveLength(300);
+    expect((await post(`${origin}/other`, {})).json()).toMatchObject({ statusCode: 404 });
+  });
+
+  it('mounts several engines in one application, also without a prefix', async () => {
+    const app = fastify();
+    cleanups.push(() => app.close());
+    app.get('/', () => 'home');
+    await app.register(createServer(new LetterEngine(), silent).plugin);
+    await app.register(createServer(new LetterEngine({ answer: 'yes' }), silent).plugin, { prefix: '/other' });
+    const origin = await app.listen({ port: 0, host: '127.0.0.1' });
+    expect((await post(`${origin}/other/v1/chat/completions`, chat)).json().choices[0].message.content).toBe('yes');
+    expect((await post(`${origin}/v1/chat/completions`, chat)).json().choices[0].message.content).not.toBe('yes');
+    expect(await (await fetch(origin)).text()).toBe('home');
+  });
+
+  it('leaves the engine open when the application closes', async () => {
+    const engine = new LetterEngine();
+    const app = fastify();
+    await app.register(createServer(engine, silent).plugin, { prefix: '/llm' });
+    await app.ready();
+    await app.close();
+    expect(engine.isHealthy()).toBe(true);
+    const { value } = await engine.generate({ prompt: 'x', params: { maxTokens: 1 } }).next();
+    expect(value?.finish?.reason).toBe('length');
+  });
+});
+
+describe('the handler', () => {
+  it('serves a node:http server, and each of its paths below a prefix', async () => {
+    const { handler } = createServer(new LetterEngine(), { ...silent, prefix: '/llm' });
+    const origin = await listen((request, response) => {
+      if (request.url?.startsWith('/llm/') === true) handler(request, response);
+      else response.end('own');
+    });
+    expect((await post(`${origin}/llm/v1/chat/completions`, chat)).json().choices[0].message.content).toHaveLength(3);
+    expect((await post(`${origin}/llm/nothing`, chat)).json().error.type).toBe('invalid_request_error');
+    expect((await post(`${origin}/elsewhere`, chat)).text).toBe('own');
+    expect(await (await fetch(`${origin}/llm/health`)).json()).toEqual({ status: 'ok' });
+  });
+
+  it.each([
+    ['an object', (bytes: string): unknown => JSON.parse(bytes)],
+    ['a text', (bytes: string): unknown => bytes],
+    ['bytes', (bytes: string): unknown => Buffer.from(bytes)],
+  ])('takes a body that a middleware has read as %s', async (_, parse) => {
+    const { handler } = createServer(new LetterEngine(), silent);
+    const origin = await listen((request, response) => {
+      let bytes = '';
+      request.on('data', (chunk: Buffer) => {
+        bytes += chunk;
+      });
+      request.on('end', () => handler(Object.assign(request, { body: parse(bytes) }), response));
+    });
+    const spaced = { messages: [{ role: 'user', content: 'e o' }], max_tokens: 3 };
+    expect((await post(`${origin}/v1/chat/completions`, spaced)).json().choices[0].message.content).toHaveLength(3);
+    expect((await post(`${origin}/v1/chat/completions`, { messages: 1 })).status).toBe(400);
+  });
+
+  it('aborts the request of a client that disconnects', async () => {
+    let step = (): void => undefined;
+    const begun = new Promise<void>((resolve) => {
+      step = resolve;
+    });
+    const engine = new LetterEngine({
+      beforeStep: async () => {
+        step();
+        await new Promise(() => undefined);
+      },
+    });
+    const origin = await listen(createServer(engine, silent).handler);
+    const controller = new AbortController();
+    const body = JSON.stringify(chat);
+    const headers = { 'content-type': 'application/json' };
+    const answer = fetch(`${origin}/v1/chat/completions`, { method: 'POST', body, headers, signal: controller.signal });
+    await begun;
+    controller.abort();
+    await expect(answer).rejects.toThrow();
+    await expect.poll(() => engine.stats().running).toBe(0);
+    expect(engine.isHealthy()).toBe(true);
+  });
+});

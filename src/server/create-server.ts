@@ -1,0 +1,77 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyPluginAsync, FastifyPluginCallback } from 'fastify';
+import { packageVersion } from '../base/package-files.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import { Connections } from './connections.ts';
+import { answerNotFound, configureHttp, createHttp } from './http.ts';
+import { mountEngine, withDefaults } from './mount.ts';
+import { takeParsedBody } from './parsed-body.ts';
+import type { LogLevel, ServerOptions } from './server-options.ts';
+
+export type { LogLevel };
+
+export interface CreateServerOptions extends Omit<ServerOptions, 'version' | 'clock'> {
+  /** For `handler`: the path under which the application calls it, if the application leaves this path in `url`. */
+  readonly prefix?: string;
+}
+
+/** The API of one engine, for an application that has its own HTTP server. */
+export interface MountedServer {
+  /**
+   * A Fastify plugin: `app.register(server.plugin, { prefix: '/llm' })`. Its logger is the application's; its format of
+   * errors, its API key and its limit of bodies concern its own endpoints only.
+   */
+  readonly plugin: FastifyPluginAsync;
+  /** A request listener for `node:http`, and a middleware for Express: `app.use('/llm', server.handler)`. */
+  readonly handler: (request: IncomingMessage, response: ServerResponse) => void;
+}
+
+/**
+ * Mounts an engine's API into an application: all endpoints but the page at `/`. The caller owns the engine. It stays open
+ * when the application closes, and requests whose connections close are aborted.
+ *
+ * ```ts
+ * const engine = await createEngine({ model: 'model.gguf' });
+ * const app = fastify();
+ * await app.register(createServer(engine).plugin, { prefix: '/llm' });
+ * await app.listen({ port: 3000 });
+ * ```
+ */
+export function createServer(engine: AsyncEngine, options: CreateServerOptions = {}): MountedServer {
+  const { prefix = '', ...others } = options;
+  const full = { ...withDefaults({ ...others, version: packageVersion() }), hasPage: false, isAccepting: () => true };
+  let handler: MountedServer['handler'] | undefined;
+  return {
+    plugin: async (app) => {
+      configureHttp(app, { ...full, connections: new Connections() });
+      // Without a prefix, the application answers for paths without an endpoint.
+      if (app.prefix !== '') app.setNotFoundHandler(answerNotFound);
+      mountEngine(app, engine, full);
+    },
+    handler: (request, response) => {
+      handler ??= createHandler(engine, full, prefix);
+      handler(request, response);
+    },
+  };
+}
+
+function createHandler(
+  engine: AsyncEngine,
+  options: Parameters<typeof mountEngine>[2],
+  prefix: string,
+): MountedServer['handler'] {
+  const app = createHttp({ ...options, connections: new Connections() });
+  app.addHook('preParsing', takeParsedBody);
+  const mount: FastifyPluginCallback = (context, _, done) => {
+    mountEngine(context, engine, options);
+    done();
+  };
+  app.register(mount, { prefix });
+  const ready = app.ready();
+  return (request, response) => {
+    ready.then(
+      () => app.routing(request, response),
+      (error: Error) => response.destroy(error),
+    );
+  };
+}

@@ -1,0 +1,101 @@
+import { randomUUID } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { engineClosed, promptEmpty } from '../core/errors.ts';
+import { describeValue } from '../core/sampling-read.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import { checkDimensions, type Embedding, type EmbedRequest, embedAll, poolingFor } from '../engine/embed.ts';
+import { reusedTokens } from '../engine/stats.ts';
+import { checkModel } from './check-model.ts';
+import { abortWhenGone, unlessGone } from './client-connection.ts';
+import { FieldReader, withoutUndefined } from './field-reader.ts';
+import { tokenizeText } from './generation.ts';
+import { type ParseLimits, readPriority, readPrompts } from './openai-parse.ts';
+
+/** OpenAI's limit. */
+export const inputsMax = 2048;
+
+interface ParsedEmbeddings {
+  readonly model?: string;
+  readonly inputs: readonly (string | Int32Array)[];
+  readonly isBase64: boolean;
+  readonly addSpecial: boolean;
+  readonly settings: Omit<EmbedRequest, 'prompt'>;
+}
+
+/** The body of OpenAI's `/v1/embeddings`, and vLLM's fields. */
+export function parseEmbeddings(body: unknown, limits: ParseLimits, engine: AsyncEngine): ParsedEmbeddings {
+  const reader = new FieldReader(body);
+  const model = reader.string('model');
+  checkModel(engine, model);
+  poolingFor(engine.model);
+  const inputs = readPrompts(reader, { ...limits, choicesMax: inputsMax }, 'input');
+  const format = reader.string('encoding_format') ?? 'float';
+  if (format !== 'float' && format !== 'base64') {
+    throw reader.invalid('encoding_format', '"float" or "base64"', describeValue(format));
+  }
+  const dimensions = reader.raw('dimensions') as number | undefined;
+  checkDimensions(dimensions, engine.model);
+  const cacheSalt = reader.string('cache_salt');
+  if (cacheSalt === '') throw reader.invalid('cache_salt', 'a non-empty string', '""');
+  const normalize = reader.boolean('normalize');
+  const addSpecial = reader.boolean('add_special_tokens') ?? true;
+  const settings = withoutUndefined({ dimensions, normalize, cacheSalt, priority: readPriority(reader) });
+  reader.ignore(['user', 'request_id']);
+  reader.refuse('truncate_prompt_tokens', (value) => value === 0);
+  reader.finish();
+  return { ...withoutUndefined({ model }), inputs, isBase64: format === 'base64', addSpecial, settings };
+}
+
+export interface EmbeddingsOptions {
+  readonly limits: ParseLimits;
+  isAccepting(): boolean;
+}
+
+export async function answerEmbeddings(
+  engine: AsyncEngine,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { limits, isAccepting }: EmbeddingsOptions,
+): Promise<object | undefined> {
+  if (!isAccepting()) throw engineClosed();
+  const parsed = parseEmbeddings(request.body, limits, engine);
+  return unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
+    const requestId = `embd-${randomUUID().replaceAll('-', '')}`;
+    const prompts = await tokensOf(engine, parsed, signal);
+    const requests = prompts.map((prompt, i) => ({ ...parsed.settings, prompt, requestId: `${requestId}-${i}` }));
+    const embeddings = await embedAll(engine, requests, signal);
+    return {
+      id: requestId,
+      object: 'list',
+      created: Math.floor(Date.now() / 1000),
+      model: engine.model.name,
+      data: embeddings.map(({ embedding }, index) => ({
+        object: 'embedding',
+        index,
+        embedding: parsed.isBase64 ? base64Of(embedding) : Array.from(embedding),
+      })),
+      usage: usageOf(embeddings),
+    };
+  });
+}
+
+async function tokensOf(engine: AsyncEngine, { inputs, addSpecial }: ParsedEmbeddings, signal: AbortSignal) {
+  const prompts: (Int32Array | number[])[] = [];
+  for (const input of inputs) {
+    if (prompts.length > 0) await nextTurn();
+    if (input.length === 0) throw promptEmpty();
+    prompts.push(typeof input === 'string' ? await tokenizeText(engine, input, addSpecial, signal) : input);
+  }
+  return prompts;
+}
+
+/** The bytes of the F32 values, little-endian, as with OpenAI. */
+const base64Of = ({ buffer, byteOffset, byteLength }: Float32Array): string =>
+  Buffer.from(buffer, byteOffset, byteLength).toString('base64');
+
+function usageOf(embeddings: readonly Embedding[]) {
+  const tokens = embeddings.reduce((sum, { stats }) => sum + stats.promptTokens, 0);
+  const cached = embeddings.reduce((sum, { stats }) => sum + reusedTokens(stats), 0);
+  return { prompt_tokens: tokens, total_tokens: tokens, prompt_tokens_details: { cached_tokens: cached } };
+}

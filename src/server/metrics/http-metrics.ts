@@ -1,0 +1,56 @@
+import type { FastifyInstance } from 'fastify';
+import { Counter, Histogram, type Registry } from 'prom-client';
+import { addCounter, addGauge } from './collected.ts';
+
+/** Probes and scrapes, which would hide the requests of clients. */
+const notCounted = new Set(['/metrics', '/health', '/health/live', '/load', '/ping', '/version']);
+
+const seconds = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300];
+
+/** Requests by route and status, and the process, under the names that vLLM's server and Prometheus' clients use. */
+export function addHttpMetrics(app: FastifyInstance, registry: Registry): void {
+  const requests = new Counter({
+    name: 'http_requests_total',
+    help: 'HTTP requests by route and class of status.',
+    labelNames: ['method', 'handler', 'status'],
+    registers: [registry],
+  });
+  const durations = new Histogram({
+    name: 'http_request_duration_seconds',
+    help: 'Time from an HTTP request to the end of its response.',
+    labelNames: ['method', 'handler'],
+    buckets: seconds,
+    registers: [registry],
+  });
+  app.addHook('onRequest', (request, reply, done) => {
+    const { method } = request;
+    const handler = request.routeOptions.url ?? 'none';
+    if (!notCounted.has(handler)) {
+      const end = durations.startTimer({ method, handler });
+      reply.raw.once('close', () => {
+        requests.inc({ method, handler, status: `${Math.floor(reply.raw.statusCode / 100)}xx` });
+        end();
+      });
+    }
+    done();
+  });
+  const startSeconds = Date.now() / 1e3 - process.uptime();
+  addGauge(registry, {
+    name: 'process_start_time_seconds',
+    help: 'Start of the process since the epoch.',
+    read: () => startSeconds,
+  });
+  addGauge(registry, {
+    name: 'process_resident_memory_bytes',
+    help: 'Resident memory of the process.',
+    read: () => process.memoryUsage.rss(),
+  });
+  addCounter(registry, {
+    name: 'process_cpu_seconds_total',
+    help: 'CPU time of the process.',
+    read: () => {
+      const { user, system } = process.cpuUsage();
+      return (user + system) / 1e6;
+    },
+  });
+}

@@ -1,0 +1,105 @@
+import type { Registry } from 'prom-client';
+import { latencyBoundsMs } from '../../connector/offloading/tier-meter.ts';
+import { type TierReport, tierReports } from '../../connector/offloading/tier-report.ts';
+import { addCounter, addGauge, type Collected, type Sample } from './collected.ts';
+
+type Counters = Readonly<Record<string, number>>;
+
+/** Traffic, size and breakers of every tier of an OffloadingConnector, from the counters of `engine.stats()`. */
+export function addTierMetrics(registry: Registry, counters: () => Counters): void {
+  const perTier = (of: (tier: TierReport) => number | undefined): Collected['read'] => {
+    return () =>
+      tierReports(counters()).flatMap((tier) => {
+        const value = of(tier);
+        return value === undefined ? [] : [{ labels: { tier: tier.name }, value }];
+      });
+  };
+  const counter = (name: string, help: string, of: (tier: TierReport) => number): void =>
+    addCounter(registry, { name, help, read: perTier(of) }, ['tier']);
+  const gauge = (name: string, help: string, of: (tier: TierReport) => number | undefined): void =>
+    addGauge(registry, { name, help, read: perTier(of) }, ['tier']);
+  counter('kvasir:tier_loaded_blocks_total', 'Blocks that came from a tier.', ({ loads }) => loads.blocks);
+  counter('kvasir:tier_loaded_bytes_total', 'Bytes that came from a tier.', ({ loads }) => loads.bytes);
+  counter('kvasir:tier_stored_blocks_total', 'Blocks that a tier has written.', ({ stores }) => stores.blocks);
+  counter('kvasir:tier_stored_bytes_total', 'Bytes that a tier has written.', ({ stores }) => stores.bytes);
+  counter('kvasir:tier_dropped_blocks_total', 'Blocks not written, because too many waited.', ({ dropped }) => dropped);
+  counter('kvasir:tier_evicted_blocks_total', 'Blocks that a tier has removed for others.', ({ evicted }) => evicted);
+  gauge('kvasir:tier_blocks', 'Blocks in a tier.', ({ storedBlocks }) => storedBlocks);
+  gauge('kvasir:tier_bytes', 'Bytes in a tier.', ({ storedBytes }) => storedBytes);
+  gauge('kvasir:tier_max_bytes', 'The bound of a tier.', ({ maxBytes }) => maxBytes);
+  gauge('kvasir:tier_open_stores', 'Writes that have not ended.', ({ openStores }) => openStores);
+  addGauge(
+    registry,
+    {
+      name: 'kvasir:tier_breaker_open',
+      help: '1 if a circuit breaker refuses calls to the tier.',
+      read: () =>
+        tierReports(counters()).flatMap(({ name, openBreakers }) =>
+          ['lookup', 'load', 'store'].map((call) => ({
+            labels: { tier: name, call },
+            value: openBreakers.includes(call) ? 1 : 0,
+          })),
+        ),
+    },
+    ['tier', 'call'],
+  );
+  addCounter(
+    registry,
+    {
+      name: 'kvasir:tier_failures_total',
+      help: 'Calls of a tier that moved no block, by reason.',
+      read: () => tierReports(counters()).flatMap(failuresOf),
+    },
+    ['tier', 'call', 'reason'],
+  );
+  registry.registerMetric(new TierLatency(counters) as never);
+}
+
+const failuresOf = ({ name, loads, stores }: TierReport): Sample[] =>
+  [
+    { call: 'load', failures: loads.failures },
+    { call: 'store', failures: stores.failures },
+  ].flatMap(({ call, failures }) =>
+    Object.entries(failures).map(([reason, value]) => ({ labels: { tier: name, call, reason }, value })),
+  );
+
+interface HistogramValue {
+  readonly metricName: string;
+  readonly labels: Readonly<Record<string, string | number>>;
+  readonly value: number;
+}
+
+/** The tiers count latencies in buckets themselves, so the histogram only shows these. */
+class TierLatency {
+  readonly name = 'kvasir:tier_latency_seconds';
+  readonly #counters: () => Counters;
+
+  constructor(counters: () => Counters) {
+    this.#counters = counters;
+  }
+
+  async get() {
+    const counters = this.#counters();
+    const values = tierReports(counters).flatMap(({ name }) =>
+      ['load', 'store'].flatMap((call) => this.#valuesOf(counters, name, call)),
+    );
+    const help = 'Time of a call of a tier for one block.';
+    return { name: this.name, help, type: 'histogram', aggregator: 'sum', values };
+  }
+
+  reset(): void {}
+
+  #valuesOf(counters: Counters, tier: string, call: string): HistogramValue[] {
+    const values: HistogramValue[] = [];
+    let below = 0;
+    const bounds = [...latencyBoundsMs.map((ms) => ms / 1e3), '+Inf'];
+    for (const [i, le] of bounds.entries()) {
+      below += counters[`tier.${tier}.${call}Latency.${i}`] ?? 0;
+      values.push({ metricName: `${this.name}_bucket`, labels: { tier, call, le }, value: below });
+    }
+    const seconds = (counters[`tier.${tier}.${call}Ms`] ?? 0) / 1e3;
+    values.push({ metricName: `${this.name}_sum`, labels: { tier, call }, value: seconds });
+    values.push({ metricName: `${this.name}_count`, labels: { tier, call }, value: below });
+    return values;
+  }
+}

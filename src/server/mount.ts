@@ -1,0 +1,25 @@
+import type { FastifyInstance } from 'fastify';
+import { systemClock } from '../base/clock.ts';
+import { modelFormats } from '../engine/chat/conversation.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import { readableLog } from './log-format.ts';
+import { registerRoutes } from './routes.ts';
+import { type FullServerOptions, type ServerOptions, serverDefaults } from './server-options.ts';
+
+export const withDefaults = (options: ServerOptions): FullServerOptions => ({
+  ...serverDefaults,
+  logDestination: readableLog(process.stderr),
+  clock: systemClock,
+  ...options,
+});
+
+export interface MountOptions extends FullServerOptions {
+  /** Whether the chat page is served at `/`. */
+  readonly hasPage: boolean;
+  isAccepting(): boolean;
+}
+
+/** Registers the endpoints for this engine. */
+export function mountEngine(app: FastifyInstance, engine: AsyncEngine, options: MountOptions): void {
+  registerRoutes(app, engine, { ...options, ...modelFormats(engine.model, options) });
+}

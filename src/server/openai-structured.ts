@@ -1,0 +1,80 @@
+import { describeValue } from '../core/sampling-read.ts';
+import { type ReadStructuredOutputs, readStructuredOutputs } from '../core/structured-outputs.ts';
+import { FieldReader, isObject } from './field-reader.ts';
+import { fieldNotSupported } from './server-errors.ts';
+
+/** What the content of an answer must look like, and the field that says so. */
+export interface ParsedStructure {
+  readonly outputs: ReadStructuredOutputs;
+  readonly parameter: string;
+}
+
+/** Fields of older versions of vLLM. Ignoring them would give text that breaks the schema. */
+const guided = ['json', 'regex', 'choice', 'grammar', 'json_object', 'decoding_backend', 'whitespace_pattern'];
+
+/** Reads OpenAI's `response_format` and vLLM's `structured_outputs`. */
+export function readStructure(reader: FieldReader): ParsedStructure | undefined {
+  for (const name of guided) {
+    const detail = ': use `structured_outputs`, for example {"structured_outputs": {"json": <schema>}}';
+    reader.refuse(`guided_${name}`, (value) => value === false, detail);
+  }
+  const format = readResponseFormat(reader);
+  const structured = reader.raw('structured_outputs');
+  if (structured === undefined) return format;
+  if (format !== undefined) {
+    throw reader.invalid('structured_outputs', 'absent if `response_format` is set', describeValue(structured));
+  }
+  return readOutputs(structured);
+}
+
+function readResponseFormat(reader: FieldReader): ParsedStructure | undefined {
+  const value = reader.raw('response_format');
+  if (value === undefined) return undefined;
+  const format = new FieldReader(value, 'response_format.');
+  const type = format.required('type', format.string('type'), '"text", "json_object" or "json_schema"');
+  if (type === 'json_schema') return readJsonSchema(format);
+  if (type === 'structural_tag')
+    throw fieldNotSupported({ parameter: 'response_format', detail: ' with type "structural_tag"' });
+  if (type !== 'text' && type !== 'json_object') {
+    throw format.invalid('type', '"text", "json_object" or "json_schema"', describeValue(type));
+  }
+  format.finish();
+  if (type === 'text') return undefined;
+  return { outputs: readStructuredOutputs({ jsonObject: true }), parameter: 'response_format' };
+}
+
+/** Every schema is strict: the output always matches it. */
+function readJsonSchema(format: FieldReader): ParsedStructure {
+  const described = format.required('json_schema', format.object('json_schema'), 'an object with name and schema');
+  described.string('name');
+  described.string('description');
+  described.boolean('strict');
+  const schema = described.raw('schema') ?? described.raw('json_schema');
+  const parameter = 'response_format.json_schema.schema';
+  if (!isObject(schema)) throw described.invalid('schema', 'a JSON schema, which is an object', describeValue(schema));
+  described.finish();
+  format.finish();
+  return { outputs: readStructuredOutputs({ json: schema }, parameter), parameter };
+}
+
+const libraryNames: Readonly<Record<string, string>> = {
+  json_object: 'jsonObject',
+  disable_any_whitespace: 'disableAnyWhitespace',
+  whitespace_pattern: 'whitespacePattern',
+};
+
+function readOutputs(value: unknown): ParsedStructure | undefined {
+  const parameter = 'structured_outputs';
+  if (!isObject(value)) return { outputs: readStructuredOutputs(value, parameter), parameter };
+  const reader = new FieldReader(value, 'structured_outputs.');
+  reader.refuse('structural_tag', () => false);
+  // Objects have no members that their schema does not name, unless it says so.
+  reader.boolean('disable_additional_properties');
+  const raw: Record<string, unknown> = {};
+  for (const name of ['json', 'regex', 'choice', 'grammar', ...Object.keys(libraryNames)]) {
+    const field = reader.raw(name);
+    if (field !== undefined) raw[libraryNames[name] ?? name] = field;
+  }
+  reader.finish();
+  return { outputs: readStructuredOutputs(raw, parameter), parameter };
+}

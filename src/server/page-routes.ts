@@ -1,0 +1,93 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, extname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { routeNotFound } from './server-errors.ts';
+
+/**
+ * The page: plain files that load nothing from other hosts and use only the public API. URLs in them are relative, so that the
+ * page can be mounted below any path.
+ */
+interface PageFile {
+  readonly bytes: Buffer;
+  readonly type: string;
+  readonly etag: string;
+}
+
+const types: Readonly<Record<string, string>> = {
+  '.html': 'text/html; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.svg': 'image/svg+xml',
+};
+
+/** Trusted types: no script of the page can write HTML, so an answer of a model cannot become markup. */
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "connect-src 'self'",
+  "img-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+  "require-trusted-types-for 'script'",
+  "trusted-types 'none'",
+].join('; ');
+
+const headers = { 'content-security-policy': policy, 'x-content-type-options': 'nosniff', 'cache-control': 'no-cache' };
+
+export function registerPage(app: FastifyInstance): void {
+  const config = { isPublic: true };
+  app.get('/', { config }, (request, reply) => {
+    const path = request.url.split('?', 1)[0]!;
+    // Below a prefix: relative URLs need the slash at the end.
+    if (!path.endsWith('/')) return reply.redirect(`${path.slice(path.lastIndexOf('/') + 1)}/`);
+    return sendFile('index.html', request, reply);
+  });
+  app.get<{ Params: { file: string } }>('/page/:file', { config }, (request, reply) =>
+    sendFile(request.params.file, request, reply),
+  );
+}
+
+function sendFile(name: string, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  const file = pageFiles().get(name);
+  if (file === undefined) throw routeNotFound({ method: 'GET', path: request.url.slice(0, 200) });
+  void reply.headers({ ...headers, 'content-type': file.type, etag: file.etag });
+  if (request.headers['if-none-match'] === file.etag) return reply.status(304).send();
+  return reply.send(file.bytes);
+}
+
+let files: ReadonlyMap<string, PageFile> | undefined;
+
+/** Read once. The sources are in the package: the build does not change them. */
+export function pageFiles(): ReadonlyMap<string, PageFile> {
+  files ??= new Map([...readPage(), ['marked.js', readFile(markedPath())]]);
+  return files;
+}
+
+function readPage(): [string, PageFile][] {
+  const folder = pageFolder();
+  const names = readdirSync(folder).filter((name) => types[extname(name)] !== undefined);
+  return names.map((name) => [name, readFile(join(folder, name))]);
+}
+
+function readFile(path: string): PageFile {
+  // The map file is not served.
+  const text = readFileSync(path, 'utf8').replace(/^\/\/# sourceMappingURL=.*$/m, '');
+  const etag = `"${createHash('sha256').update(text).digest('base64url').slice(0, 22)}"`;
+  return { bytes: Buffer.from(text), type: types[extname(path)]!, etag };
+}
+
+function pageFolder(): string {
+  const isSource = import.meta.url.endsWith('.ts');
+  return fileURLToPath(new URL(isSource ? './page/' : '../../../src/server/page/', import.meta.url));
+}
+
+/** Markdown for the page. One file, without dependencies. */
+function markedPath(): string {
+  const manifest = createRequire(import.meta.url).resolve('marked/package.json');
+  return join(dirname(manifest), 'lib', 'marked.esm.js');
+}

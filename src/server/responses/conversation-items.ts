@@ -1,0 +1,82 @@
+import type { JsonObject } from '../../base/json.ts';
+import type { OutputItem } from './response-types.ts';
+
+/** One item of a conversation, from the input of a request or from the output of a response. */
+export type ConversationItem =
+  | { readonly kind: 'message'; readonly role: string; readonly text: string }
+  | { readonly kind: 'reasoning'; readonly text: string }
+  | { readonly kind: 'call'; readonly callId: string; readonly name: string; readonly arguments: string }
+  | { readonly kind: 'result'; readonly callId: string; readonly text: string };
+
+/** An output item as input of a later request. */
+export function fromOutput(item: OutputItem): ConversationItem {
+  if (item.type === 'function_call') {
+    return { kind: 'call', callId: item.call_id, name: item.name, arguments: item.arguments };
+  }
+  const text = item.content.map((part) => part.text).join('');
+  return item.type === 'reasoning' ? { kind: 'reasoning', text } : { kind: 'message', role: item.role, text };
+}
+
+interface OpenAnswer {
+  content?: string;
+  reasoning?: string;
+  calls?: JsonObject[];
+}
+
+/**
+ * The messages of a chat request with the same conversation. The items of one answer become one message, because templates
+ * write its reasoning, its content and its calls together.
+ */
+export function asMessages(items: readonly ConversationItem[], instructions: string | undefined): JsonObject[] {
+  const messages: JsonObject[] = [];
+  let answer: OpenAnswer = {};
+  const endAnswer = (): void => {
+    if (isBegun(answer)) messages.push(messageOf(answer));
+    answer = {};
+  };
+  for (const item of withInstructions(items, instructions)) {
+    if (item.kind === 'reasoning') {
+      if (isBegun(answer)) endAnswer();
+      answer.reasoning = (answer.reasoning ?? '') + item.text;
+    } else if (item.kind === 'call') {
+      const called = { name: item.name, arguments: item.arguments };
+      answer.calls ??= [];
+      answer.calls.push({ id: item.callId, type: 'function', function: called });
+    } else if (item.kind === 'result') {
+      endAnswer();
+      messages.push({ role: 'tool', tool_call_id: item.callId, content: item.text });
+    } else if (item.role === 'assistant') {
+      if (answer.content !== undefined) endAnswer();
+      answer.content = item.text;
+    } else {
+      endAnswer();
+      messages.push({ role: item.role, content: item.text });
+    }
+  }
+  endAnswer();
+  return messages;
+}
+
+/** Reasoning alone is nothing that a template could show. */
+const isBegun = ({ content, calls }: OpenAnswer): boolean => content !== undefined || calls !== undefined;
+
+const messageOf = ({ content = '', reasoning, calls }: OpenAnswer): JsonObject => ({
+  role: 'assistant',
+  content,
+  ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
+  ...(calls === undefined ? {} : { tool_calls: calls }),
+});
+
+const isSystem = (item: ConversationItem | undefined): item is ConversationItem & { kind: 'message' } =>
+  item?.kind === 'message' && (item.role === 'system' || item.role === 'developer');
+
+/** The instructions and a system message after them become one message, because most templates accept only one. */
+function withInstructions(
+  items: readonly ConversationItem[],
+  instructions: string | undefined,
+): readonly ConversationItem[] {
+  if (instructions === undefined) return items;
+  const [first] = items;
+  const text = isSystem(first) ? `${instructions}\n\n${first.text}` : instructions;
+  return [{ kind: 'message', role: 'system', text }, ...(isSystem(first) ? items.slice(1) : items)];
+}

@@ -1,0 +1,142 @@
+import { describeValue } from '../../core/sampling-read.ts';
+import { FieldReader, isObject } from '../field-reader.ts';
+import { fieldNotSupported } from '../server-errors.ts';
+import type { ConversationItem } from './conversation-items.ts';
+
+const ROLES = ['system', 'developer', 'user', 'assistant'];
+/** The parts of texts: of messages, of results and of reasoning. */
+const TEXT_PARTS = ['input_text', 'output_text', 'text', 'reasoning_text', 'summary_text'];
+const STATUSES = ['in_progress', 'completed', 'incomplete'];
+
+export interface ItemLimits {
+  /** The largest number of items, and of parts in all items together: each is at least one token. */
+  readonly itemsMax: number;
+  /** The stored item to which a reference refers. */
+  item(id: string): ConversationItem;
+}
+
+/** The new items of a request: `input` as a text is one message of the user. */
+export function readItems(reader: FieldReader, limits: ItemLimits): ConversationItem[] {
+  const expected = 'a string, or a list of items';
+  const value = reader.required('input', reader.raw('input'), expected);
+  if (typeof value === 'string') return [{ kind: 'message', role: 'user', text: reader.text('input', value) }];
+  if (!Array.isArray(value)) throw reader.invalid('input', expected, describeValue(value));
+  return reader.list('input', itemReader(limits), { min: 1, max: limits.itemsMax })!;
+}
+
+function itemReader(limits: ItemLimits): (item: unknown, name: string) => ConversationItem {
+  const budget: PartBudget = { partsMax: limits.itemsMax, parts: 0 };
+  return (item, name) => {
+    if (isPlainMessage(item)) return { kind: 'message', role: item.role, text: item.content };
+    const reader = new FieldReader(item, `${name}.`);
+    const type = reader.string('type') ?? 'message';
+    const read = itemTypes.get(type);
+    if (read === undefined) {
+      throw fieldNotSupported({ parameter: name, detail: `: an item of type ${describeValue(type)}` });
+    }
+    reader.string('id');
+    const parsed = read({ reader, path: `${name}.`, budget, limits });
+    readStatus(reader);
+    reader.finish();
+    return parsed;
+  };
+}
+
+interface ItemToRead {
+  readonly reader: FieldReader;
+  /** The prefix of names in errors. */
+  readonly path: string;
+  readonly budget: PartBudget;
+  readonly limits: ItemLimits;
+}
+
+/** Limits the parts of all items together, because JSON has room for many empty ones. */
+interface PartBudget {
+  readonly partsMax: number;
+  parts: number;
+}
+
+const itemReaders: Readonly<Record<string, (item: ItemToRead) => ConversationItem>> = {
+  message: (item) => {
+    const { reader } = item;
+    const role = reader.required('role', reader.string('role'), `one of ${ROLES.join(', ')}`);
+    if (!ROLES.includes(role)) throw reader.invalid('role', `one of ${ROLES.join(', ')}`, describeValue(role));
+    // `phase` is a mark of OpenAI's models on their own messages.
+    reader.ignore(['phase']);
+    return { kind: 'message', role, text: readText(item, 'content') };
+  },
+  reasoning: (item) => {
+    const { reader } = item;
+    const summary = reader.raw('summary') === undefined ? '' : readText(item, 'summary');
+    const content = reader.raw('content') === undefined ? '' : readText(item, 'content');
+    reader.ignore(['encrypted_content']);
+    return { kind: 'reasoning', text: content === '' ? summary : content };
+  },
+  function_call: ({ reader }) => {
+    const callId = reader.required('call_id', reader.string('call_id'), 'a string');
+    const name = reader.required('name', reader.string('name'), 'a string');
+    const text = reader.required('arguments', reader.string('arguments'), 'a string with JSON');
+    reader.ignore(['caller', 'namespace']);
+    return { kind: 'call', callId, name, arguments: text };
+  },
+  function_call_output: (item) => {
+    const { reader } = item;
+    const callId = reader.required('call_id', reader.string('call_id'), 'a string');
+    reader.ignore(['caller']);
+    return { kind: 'result', callId, text: readText(item, 'output') };
+  },
+  item_reference: ({ reader, limits }) =>
+    limits.item(reader.required('id', reader.string('id'), 'the id of an item in an earlier response')),
+};
+
+const itemTypes = new Map(Object.entries(itemReaders));
+
+function readStatus(reader: FieldReader): void {
+  const status = reader.string('status');
+  if (status === undefined || STATUSES.includes(status)) return;
+  throw reader.invalid('status', `one of ${STATUSES.join(', ')}`, describeValue(status));
+}
+
+/** Nearly all items are plain messages. Reading 100,000 items field by field would take a second. */
+function isPlainMessage(item: unknown): item is { readonly role: string; readonly content: string } {
+  if (!isObject(item)) return false;
+  for (const name in item) if (name !== 'role' && name !== 'content' && name !== 'type') return false;
+  const { role, content, type } = item;
+  return (
+    (type === undefined || type === 'message') &&
+    typeof role === 'string' &&
+    ROLES.includes(role) &&
+    typeof content === 'string' &&
+    !/\p{Surrogate}/u.test(content)
+  );
+}
+
+/** A string, or a list of text parts, which are joined with newlines as in chats. */
+function readText({ reader, path, budget }: ItemToRead, name: string): string {
+  const value = reader.required(name, reader.raw(name), 'a string, or a list of text parts');
+  if (!Array.isArray(value)) return reader.text(name, value);
+  budget.parts += value.length;
+  if (budget.parts > budget.partsMax) {
+    const expected = `a list of parts, at most ${budget.partsMax} of them in all items together`;
+    throw reader.invalid(name, expected, `${value.length} parts, which makes ${budget.parts}`);
+  }
+  return reader.list(name, (part, partName) => readPart(part, path + partName))!.join('\n');
+}
+
+function readPart(part: unknown, name: string): string {
+  const reader = new FieldReader(part, `${name}.`);
+  const type = reader.required('type', reader.string('type'), '"input_text" or "output_text"');
+  if (type === 'refusal') {
+    const text = reader.required('refusal', reader.string('refusal'), 'a string');
+    reader.finish();
+    return text;
+  }
+  if (!TEXT_PARTS.includes(type)) {
+    const detail = `: a part of type ${describeValue(type)} (the model reads text only)`;
+    throw fieldNotSupported({ parameter: name, detail });
+  }
+  const text = reader.required('text', reader.string('text'), 'a string');
+  reader.ignore(['annotations', 'logprobs', 'prompt_cache_breakpoint']);
+  reader.finish();
+  return text;
+}

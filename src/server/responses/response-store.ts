@@ -1,0 +1,165 @@
+import { assert } from '../../base/assert.ts';
+import type { ConversationItem } from './conversation-items.ts';
+
+/** What one response added to its conversation. Later responses of the conversation refer to it. */
+interface Turn {
+  readonly items: readonly ConversationItem[];
+  readonly bytes: number;
+  readonly previous: Turn | undefined;
+  /** Stored responses and later turns that need this turn. */
+  users: number;
+}
+
+interface StoredResponse {
+  /** The JSON of the response. */
+  readonly json: string;
+  readonly bytes: number;
+  readonly turn: Turn;
+  /** By id, for references to them. */
+  readonly outputItems: ReadonlyMap<string, ConversationItem>;
+}
+
+export interface ResponseToStore {
+  readonly id: string;
+  readonly json: string;
+  /** The id of the response that this one continues. It may have been removed since the request came. */
+  readonly history: History | undefined;
+  /** The input and the output of the response. */
+  readonly items: readonly ConversationItem[];
+  readonly outputItems: ReadonlyMap<string, ConversationItem>;
+}
+
+declare const historyBrand: unique symbol;
+/** A conversation up to the end of a stored response. It stays readable if the response is removed. */
+export type History = Turn & { readonly [historyBrand]: true };
+
+/** Memory of an entry besides its texts: an upper bound for the objects and map entries. */
+const BYTES_PER_ENTRY = 1024;
+const BYTES_PER_ITEM = 256;
+
+/**
+ * Ended responses, in at most `bytesMax` of memory. The response that was unused for the longest time is removed first. A response
+ * can be continued after an earlier response of its conversation was deleted: it keeps the turns that it needs, and they
+ * count as long as a stored response needs them.
+ *
+ *     responses:  A        B        D          B and D continue A
+ *     turns:      a <----- b        |
+ *                 ^-----------------d
+ */
+export class ResponseStore {
+  readonly #bytesMax: number;
+  /** Least recently used first. */
+  readonly #responses = new Map<string, StoredResponse>();
+  readonly #items = new Map<string, ConversationItem>();
+  #bytes = 0;
+
+  constructor(bytesMax: number) {
+    this.#bytesMax = bytesMax;
+  }
+
+  get size(): number {
+    return this.#responses.size;
+  }
+
+  /** An upper bound for the memory in use. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Stores a response unless it is larger than the store. */
+  put({ id, json, history, items, outputItems }: ResponseToStore): void {
+    assert(!this.#responses.has(id), 'a response is stored once');
+    const turn: Turn = { items, bytes: bytesOf(items), previous: history, users: 1 };
+    const bytes = BYTES_PER_ENTRY + 2 * json.length + outputItems.size * BYTES_PER_ITEM;
+    this.#responses.set(id, { json, bytes, turn, outputItems });
+    for (const [itemId, item] of outputItems) this.#items.set(itemId, item);
+    this.#bytes += bytes;
+    this.#count(turn);
+    for (const oldest of this.#responses.keys()) {
+      if (this.#bytes <= this.#bytesMax) break;
+      this.delete(oldest);
+    }
+  }
+
+  /** The JSON of a response. */
+  json(id: string): string | undefined {
+    return this.#use(id)?.json;
+  }
+
+  /** The conversation up to the end of a response. */
+  history(id: string): History | undefined {
+    return this.#use(id)?.turn as History | undefined;
+  }
+
+  /** An output item of any stored response. */
+  item(id: string): ConversationItem | undefined {
+    return this.#items.get(id);
+  }
+
+  delete(id: string): boolean {
+    const stored = this.#responses.get(id);
+    if (stored === undefined) return false;
+    this.#responses.delete(id);
+    for (const itemId of stored.outputItems.keys()) this.#items.delete(itemId);
+    this.#bytes -= stored.bytes;
+    for (let turn: Turn | undefined = stored.turn; turn !== undefined && --turn.users === 0; turn = turn.previous) {
+      this.#bytes -= turn.bytes;
+    }
+    return true;
+  }
+
+  /** For tests: recounts everything. */
+  checkInvariants(): void {
+    const users = new Map<Turn, number>();
+    const use = (turn: Turn): void => {
+      const before = users.get(turn) ?? 0;
+      users.set(turn, before + 1);
+      if (before === 0 && turn.previous !== undefined) use(turn.previous);
+    };
+    let bytes = 0;
+    let items = 0;
+    for (const stored of this.#responses.values()) {
+      bytes += stored.bytes;
+      items += stored.outputItems.size;
+      use(stored.turn);
+    }
+    for (const [turn, count] of users) {
+      assert(turn.users === count, 'a turn knows the number of its users');
+      bytes += turn.bytes;
+    }
+    assert(bytes === this.#bytes, 'the bytes are those of the responses and their turns');
+    assert(items === this.#items.size, 'each item belongs to a stored response');
+    assert(bytes <= this.#bytesMax, 'the store is within its limit');
+  }
+
+  /** A new turn needs the turns before it; those that no stored response needed any more count again. */
+  #count(turn: Turn): void {
+    this.#bytes += turn.bytes;
+    for (let earlier = turn.previous; earlier !== undefined && ++earlier.users === 1; earlier = earlier.previous) {
+      this.#bytes += earlier.bytes;
+    }
+  }
+
+  #use(id: string): StoredResponse | undefined {
+    const stored = this.#responses.get(id);
+    if (stored === undefined) return undefined;
+    this.#responses.delete(id);
+    this.#responses.set(id, stored);
+    return stored;
+  }
+}
+
+/** The items of a conversation, first to last. */
+export function itemsOf(history: History | undefined): ConversationItem[] {
+  const turns: (readonly ConversationItem[])[] = [];
+  for (let turn: Turn | undefined = history; turn !== undefined; turn = turn.previous) turns.push(turn.items);
+  return turns.reverse().flat();
+}
+
+/** Two bytes for each UTF-16 unit of its texts, and a constant. */
+function bytesOf(items: readonly ConversationItem[]): number {
+  return items.reduce((sum, item) => {
+    const units = Object.values(item).reduce((length: number, text: string) => length + text.length, 0);
+    return sum + BYTES_PER_ITEM + 2 * units;
+  }, BYTES_PER_ENTRY);
+}

@@ -1,0 +1,138 @@
+import type { AsyncEngine } from '../../engine/contract.ts';
+import type { GenerationMeter, Prompt } from '../generation.ts';
+import { generateAll } from '../generation.ts';
+import type { ParsedChat } from '../openai-parse.ts';
+import { type ConversationItem, fromOutput } from './conversation-items.ts';
+import type { EarlierResponses, ParsedResponse } from './parse-response.ts';
+import { itemNotFound, previousResponseNotFound, responseNotFound, responseNotUsable } from './response-errors.ts';
+import type { ResponseRun } from './response-run.ts';
+import { type History, ResponseStore } from './response-store.ts';
+import type { ResponseBody, ResponseEvent } from './response-types.ts';
+
+/** A response that is ready to be generated. */
+export interface ResponseJob {
+  readonly run: ResponseRun;
+  readonly asked: ParsedResponse;
+  /** The chat request that the engine computes. */
+  readonly parsed: ParsedChat;
+  readonly prompts: readonly Prompt[];
+  readonly meter: GenerationMeter;
+  readonly controller: AbortController;
+}
+
+/**
+ * The responses that clients can name: those that are generated now, and those that have ended and are stored. A response moves from
+ * the first to the second before a client can read its last event.
+ */
+export class Responses implements EarlierResponses {
+  readonly #engine: AsyncEngine;
+  readonly #store: ResponseStore;
+  readonly #running = new Map<string, ResponseJob>();
+
+  constructor(engine: AsyncEngine, storeMaxBytes: number) {
+    this.#engine = engine;
+    this.#store = new ResponseStore(storeMaxBytes);
+  }
+
+  readonly history = (id: string): History => {
+    const running = this.#running.get(id);
+    const parameter = 'previous_response_id';
+    if (running !== undefined) {
+      const { status } = running.run;
+      throw responseNotUsable({ parameter, id, status, action: 'continued', remedy: 'Wait until it has ended.' });
+    }
+    const history = this.#store.history(id);
+    if (history === undefined) throw previousResponseNotFound({ parameter, id: shorten(id) });
+    return history;
+  };
+
+  readonly item = (id: string): ConversationItem => {
+    const item = this.#store.item(id);
+    if (item === undefined) throw itemNotFound({ parameter: 'input', id: shorten(id) });
+    return item;
+  };
+
+  /** The JSON of a response. */
+  json(id: string): string {
+    const running = this.#running.get(id);
+    if (running !== undefined) return JSON.stringify(running.run.body());
+    const json = this.#store.json(id);
+    if (json === undefined) throw responseNotFound({ id: shorten(id) });
+    return json;
+  }
+
+  delete(id: string): void {
+    const running = this.#running.get(id);
+    if (running !== undefined) {
+      const remedy = 'Cancel it or wait until it has ended.';
+      throw responseNotUsable({ id, status: running.run.status, action: 'deleted', remedy });
+    }
+    if (!this.#store.delete(id)) throw responseNotFound({ id: shorten(id) });
+  }
+
+  /** Ends a response that runs in the background, and returns its JSON. One that has ended stays as it is. */
+  cancel(id: string): string {
+    const running = this.#running.get(id);
+    const json = this.json(id);
+    const { background, status } = JSON.parse(json) as ResponseBody;
+    if (!background) {
+      const remedy = 'Only responses with `background` can be cancelled; for the others, close the connection.';
+      throw responseNotUsable({ id, status, action: 'cancelled', remedy });
+    }
+    if (running === undefined) return json;
+    running.controller.abort();
+    running.run.cancel();
+    this.#end(running);
+    return this.json(id);
+  }
+
+  /**
+   * Generates a response. Its events tell a client what each step of the engine added. Throws if the engine refuses the
+   * request or fails; the caller then calls `fail` if the client knows the response already.
+   */
+  async *generate(job: ResponseJob): AsyncGenerator<ResponseEvent, void, void> {
+    const { run, parsed, prompts, meter, controller, asked } = job;
+    // Without `store`, only its own stream knows the response.
+    if (asked.echo.store) this.#running.set(run.id, job);
+    let hasEnded = false;
+    try {
+      for await (const delta of generateAll(this.#engine, prompts, { parsed, id: run.id }, controller)) {
+        if (run.status === 'cancelled') return;
+        meter.add(delta);
+        const events = run.add(delta);
+        hasEnded = delta.finish !== undefined && !isGone(job);
+        if (hasEnded) this.#end(job);
+        yield* events;
+      }
+    } finally {
+      // The client is gone, or the caller ends a response that failed.
+      if (!hasEnded && !asked.echo.background) this.#running.delete(run.id);
+    }
+  }
+
+  /** Ends a response whose generation threw an error. */
+  fail(job: ResponseJob, error: unknown): ResponseEvent[] {
+    const events = job.run.fail(error);
+    this.#end(job);
+    return events;
+  }
+
+  #end({ run, asked }: ResponseJob): void {
+    this.#running.delete(run.id);
+    const { history, input, echo } = asked;
+    if (!echo.store) return;
+    const output = run.output.map((item) => [item.id, fromOutput(item)] as const);
+    this.#store.put({
+      id: run.id,
+      json: JSON.stringify(run.body()),
+      history,
+      items: [...input, ...output.map(([, item]) => item)],
+      outputItems: new Map(output),
+    });
+  }
+}
+
+/** Only responses in the background go on without their client. */
+const isGone = ({ controller, asked }: ResponseJob): boolean => controller.signal.aborted && !asked.echo.background;
+
+const shorten = (id: string): string => (id.length <= 80 ? id : `${id.slice(0, 80)}...`);

@@ -1,0 +1,161 @@
+/** The package as users get it: packed, and installed beside its dependencies only. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { dirname, join, normalize, resolve } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { buildCommand } from '../support/cli-process.ts';
+import { isLongForm } from '../support/long-form.ts';
+import { temporaryFolder } from '../support/tiny-model.ts';
+
+interface Manifest {
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
+  readonly exports?: Readonly<Record<string, { readonly types: string; readonly default: string }>>;
+}
+
+const folder = temporaryFolder();
+const consumer = folder.file('consumer');
+const installed = join(consumer, 'node_modules', 'kvasir');
+let tarball: string;
+afterAll(() => folder.remove());
+
+const manifestOf = (path: string) => JSON.parse(readFileSync(join(path, 'package.json'), 'utf8')) as Manifest;
+const npm = (args: readonly string[], cwd: string) =>
+  execFileSync('npm', args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+
+function link(name: string): void {
+  const place = join(consumer, 'node_modules', name);
+  mkdirSync(dirname(place), { recursive: true });
+  symlinkSync(resolve('node_modules', name), place);
+}
+
+beforeAll(async () => {
+  await buildCommand();
+  mkdirSync(installed, { recursive: true });
+  // The scripts would build again.
+  const [packed] = JSON.parse(npm(['pack', '--ignore-scripts', '--json', '--pack-destination', consumer], '.')) as [
+    { readonly filename: string },
+  ];
+  tarball = join(consumer, packed.filename);
+  execFileSync('tar', ['-xzf', tarball, '-C', installed, '--strip-components=1']);
+  const { dependencies = {}, optionalDependencies = {} } = manifestOf(installed);
+  const present = new Set(readdirSync('node_modules/@node-llama-cpp').map((name) => `@node-llama-cpp/${name}`));
+  for (const name of [...Object.keys(dependencies), ...Object.keys(optionalDependencies)])
+    if (!name.startsWith('@node-llama-cpp/') || present.has(name)) link(name);
+  writeFileSync(join(consumer, 'package.json'), '{"private":true}');
+});
+
+/** Runs a program of the consumer, and returns what it printed. */
+function run(name: string, code: string): string {
+  writeFileSync(join(consumer, name), code);
+  return execFileSync(process.execPath, [name], { cwd: consumer, encoding: 'utf8' });
+}
+
+it('its documents link to files in it', () => {
+  const files = readdirSync(installed, { recursive: true, encoding: 'utf8' });
+  const documents = files.filter((path) => path.endsWith('.md'));
+  expect(documents).toContain('docs/library.md');
+  const broken = documents.flatMap((document) => {
+    const text = readFileSync(join(installed, document), 'utf8').replace(/```[\s\S]*?```/g, '');
+    return [...text.matchAll(/\]\(([^)\s#]+)[^)\s]*\)/g)]
+      .map(([, path]) => path!)
+      .filter(
+        (path) =>
+          !/^[a-z]+:/.test(path) && !files.includes(normalize(join(dirname(document), path)).replace(/\/$/, '')),
+      )
+      .map((path) => `${document}: ${path}`);
+  });
+  expect(broken).toEqual([]);
+});
+
+it('its dependencies bring no compiler', () => {
+  const seen = new Set<string>();
+  const visit = (name: string): void => {
+    if (seen.has(name)) return;
+    seen.add(name);
+    for (const next of Object.keys(manifestOf(join('node_modules', name)).dependencies ?? {})) visit(next);
+  };
+  for (const name of Object.keys(manifestOf(installed).dependencies ?? {})) visit(name);
+  expect(seen.size).toBeGreaterThan(20);
+  const compilers = [...seen].filter((name) =>
+    /^(typescript|esbuild|node-gyp|cmake-js|node-addon-api|vitest)$/.test(name),
+  );
+  expect(compilers).toEqual([]);
+});
+
+it('runs in ESM and in CommonJS, with the bundled model, and serves', () => {
+  const use = `
+    const llm = new LLM({ model: 'node_modules/kvasir/models/kvasir-demo.gguf', kvCacheMemory: 8 << 20, maxModelLen: 256 });
+    const [output] = await llm.generate('Once upon a time', { maxTokens: 8, temperature: 0 });
+    console.log(output.outputs[0].text);
+    await llm.close();`;
+  const fromModule = run('esm.mjs', `import { LLM } from 'kvasir';${use}`);
+  expect(fromModule.length).toBeGreaterThan(8);
+  const script = `(async () => { const { LLM } = await import('kvasir');${use}
+    const { createServer } = await import('kvasir/server');
+    const { kvasir } = await import('kvasir/ai-sdk');
+    console.log(typeof createServer, typeof kvasir); })();`;
+  expect(run('script.cjs', script)).toBe(`${fromModule}function function\n`);
+  const version = execFileSync(process.execPath, [join(installed, 'dist/src/main.js'), '--version'], {
+    encoding: 'utf8',
+  });
+  expect(version.trim()).toBe('0.1.0');
+});
+
+it('has types for every entry point', () => {
+  expect(Object.keys(manifestOf(installed).exports ?? {})).toEqual(['.', './server', './ai-sdk']);
+  for (const name of ['@types/node', '@ai-sdk/provider', 'undici-types']) link(name);
+  const options = {
+    compilerOptions: {
+      module: 'nodenext',
+      target: 'es2023',
+      lib: ['es2023', 'esnext.disposable'],
+      types: ['node'],
+      strict: true,
+      noEmit: true,
+    },
+    files: ['consumer.ts', 'json-schema.d.ts'],
+  };
+  writeFileSync(join(consumer, 'tsconfig.json'), JSON.stringify(options));
+  writeFileSync(
+    join(consumer, 'consumer.ts'),
+    `import { createEngine, type ChatDelta } from 'kvasir';
+     import { kvasir } from 'kvasir/ai-sdk';
+     import { createServer } from 'kvasir/server';
+     const engine = await createEngine({ model: 'm.gguf' });
+     for await (const delta of engine.chat({ messages: [{ role: 'user', content: 'x' }] })) {
+       const { content }: ChatDelta = delta;
+       const text: string = content;
+       console.log(text);
+     }
+     const handler: (request: never, response: never) => void = createServer(engine).handler;
+     const version: 'v3' = kvasir(engine).specificationVersion;
+     export { handler, version };`,
+  );
+  // The AI SDK's types import types that it does not bring.
+  writeFileSync(
+    join(consumer, 'json-schema.d.ts'),
+    "declare module 'json-schema' { type JSONSchema7 = object; type JSONSchema7Definition = object; }",
+  );
+  writeFileSync(join(consumer, 'package.json'), '{"private":true,"type":"module"}');
+  const compiler = resolve('node_modules/.bin/tsc');
+  const { stdout, status } = spawnSync(compiler, ['-p', 'tsconfig.json'], { cwd: consumer, encoding: 'utf8' });
+  expect({ stdout, status }).toEqual({ stdout: '', status: 0 });
+});
+
+it('installs into an empty folder, with nothing that compiles', () => {
+  // It downloads all dependencies, so the default run only checks the tarball's name.
+  expect(tarball).toMatch(/kvasir-0\.1\.0\.tgz$/);
+  if (!isLongForm) return;
+  const fresh = folder.file('fresh');
+  mkdirSync(fresh);
+  writeFileSync(join(fresh, 'package.json'), '{"private":true}');
+  npm(['install', '--no-audit', '--no-fund', tarball], fresh);
+  expect(readdirSync(join(fresh, 'node_modules'))).not.toContain('typescript');
+  const code = `import { createEngine } from 'kvasir';
+    const engine = await createEngine({ model: 'node_modules/kvasir/models/kvasir-demo.gguf', kvCacheMemory: 8 << 20, maxModelLen: 256 });
+    for await (const { text } of engine.generate({ prompt: 'Once', params: { maxTokens: 5 } })) process.stdout.write(text);
+    await engine.close();`;
+  writeFileSync(join(fresh, 'five-lines.mjs'), code);
+  expect(execFileSync(process.execPath, ['five-lines.mjs'], { cwd: fresh, encoding: 'utf8' })).not.toBe('');
+});

@@ -1,0 +1,75 @@
+/** Machines with different CPUs share KV, so a kernel computes the same bits with vectors of any length. */
+import { afterAll, describe, expect } from 'vitest';
+import { assert } from '../src/base/assert.ts';
+import { F16, Q8_0 } from '../src/ggml/types.ts';
+import { type AttentionShape, attentionSource } from '../src/runner/attention/attention-kernel.ts';
+import { tileKernelSource } from '../src/runner/matmul/tile-kernels.ts';
+import { rowOperationsSource } from '../src/runner/operations/row-operations.ts';
+import { formNames, type KernelForm, kernelForm, outputOfForm } from './support/kernel-forms.ts';
+import { isLongForm } from './support/long-form.ts';
+import { itNeeds } from './support/needs.ts';
+import { temporaryFolder } from './support/tiny-model.ts';
+
+const base = kernelForm('AVX2');
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const attention = (headDim: number, group: number, rest: Partial<AttentionShape> = {}) => ({
+  name: `attention with ${group} heads of ${headDim} and KV of type ${(rest.kvType ?? F16).name}`,
+  program: 'attention',
+  source: attentionSource({ headDim, group, blockSize: 16, kvType: F16, ...rest }),
+  isShort: headDim === 64,
+});
+
+const matmul = (type: string, isShort: boolean) => ({
+  name: `matmuls with ${type}`,
+  program: 'matmul',
+  source: tileKernelSource(type),
+  isShort,
+});
+
+const kernels = [
+  attention(64, 2),
+  attention(128, 7),
+  attention(128, 8, { kvType: Q8_0 }),
+  attention(80, 3),
+  attention(96, 6, { valueInKey: 64 }),
+  matmul('F16', false),
+  matmul('Q8_0', true),
+  matmul('Q4_0', false),
+  matmul('Q5_0', false),
+  matmul('MXFP4', false),
+  matmul('IQ4_NL', false),
+  matmul('Q4_K', true),
+  matmul('Q6_K', true),
+  {
+    name: 'activations, softmax and small matmuls',
+    program: 'row-operations',
+    source: rowOperationsSource,
+    isShort: true,
+  },
+].filter(({ isShort }) => isShort || isLongForm);
+
+describe.each(kernels)('$name', ({ program, source }) => {
+  const outputs = new Map<string, Promise<readonly string[]>>();
+  const outputOf = (form: KernelForm): Promise<readonly string[]> => {
+    const found = outputs.get(form.name) ?? outputOfForm(form, program, source, folder.path);
+    outputs.set(form.name, found);
+    return found;
+  };
+
+  for (const name of formNames.filter((name) => name !== 'AVX2')) {
+    const form = kernelForm(name);
+    const reason = [base, form].find((either) => typeof either === 'string') ?? '';
+    itNeeds(reason === '', `${reason}`, `has the same bits with AVX2 and with ${name}`, async () => {
+      assert(typeof base !== 'string' && typeof form !== 'string', 'both forms can be compiled');
+      const [found, wanted] = await Promise.all([outputOf(form), outputOf(base)]);
+      expect(found.length).toBe(wanted.length);
+      for (const [index, line] of wanted.entries()) {
+        expect(line.length).toBeGreaterThan(20);
+        // A comparison of the whole lines would print them.
+        expect(found[index] === line, `${line.split(' ')[0]} has the same bits`).toBe(true);
+      }
+    });
+  }
+});

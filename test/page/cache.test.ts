@@ -1,0 +1,152 @@
+/** The Cache view of the page, in Chromium: the pool of a running request, lost blocks, and a text that does not change. */
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { createEngine } from '../../src/compose.ts';
+import type { AsyncEngine } from '../../src/engine/contract.ts';
+import { Server } from '../../src/server/server.ts';
+import {
+  expectNoHorizontalScroll,
+  hasChromium,
+  needsChromium,
+  seriousViolations,
+  useBrowser,
+} from '../support/browser.ts';
+import { inLongForm } from '../support/long-form.ts';
+import { testsNeed } from '../support/needs.ts';
+import { smallDemo } from '../support/small-demo.ts';
+import { toyEngine } from '../support/toy-model.ts';
+
+const browser = useBrowser();
+
+async function openCache(engine: AsyncEngine, canLose = true, viewport?: { width: number; height: number }) {
+  const server = new Server(engine, { version: '0', logLevel: 'silent', enableFaultInjection: canLose });
+  const port = await server.listen(0, '127.0.0.1');
+  browser.closeAtEnd(() => server.app.close());
+  browser.closeAtEnd(() => engine.close());
+  const page = await browser.page(`http://127.0.0.1:${port}/#cache`, viewport);
+  await page.locator('#legend [data-state=free]').filter({ hasText: /[1-9]/ }).waitFor();
+  return page;
+}
+
+const count = async (page: Page, state: string): Promise<number> =>
+  Number((await page.locator(`#legend [data-state=${state}]`).textContent())!.replaceAll(',', ''));
+
+const prompt = 'a prompt of some length';
+const params = { temperature: 0.9, seed: 3n, maxTokens: 40, ignoreEos: true };
+
+async function textOf(engine: AsyncEngine): Promise<string> {
+  let text = '';
+  for await (const delta of engine.generate({ prompt, params, requestId: 'shown' })) text += delta.text;
+  return text;
+}
+
+/** Steps from the tenth on wait until the test lets them go. */
+function pausedEngine() {
+  let go = () => {};
+  const opened = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  const toy = toyEngine({
+    beforeStep: (step) => (step > 10 ? opened : Promise.resolve()),
+    scheduler: { enablePrefixCaching: false },
+  });
+  return { engine: toy.engine, go };
+}
+
+describe('the Cache view', () => {
+  testsNeed(hasChromium, needsChromium);
+
+  it('shows the blocks and the timeline of a running request, and of one that has ended', async () => {
+    const { engine, go } = pausedEngine();
+    const page = await openCache(engine);
+    const text = textOf(engine);
+    await page.locator('.request-head', { hasText: 'shown' }).getByText('decode').waitFor();
+    const { referenced } = engine.stats().blocks;
+    expect(referenced).toBeGreaterThan(5);
+    await expect.poll(() => count(page, 'referenced')).toBe(referenced);
+    expect(await page.getByRole('img', { name: `Blocks of the pool: ${399 - referenced} free` }).count()).toBe(1);
+    expect(await page.getByRole('img', { name: `${referenced} blocks, 0 invalid, 0 recomputed` }).count()).toBe(1);
+    await page.getByText('Blocks as a table').click();
+    await page.getByRole('row', { name: 'Group 0: full attention, 4 tokens a block' }).waitFor();
+    go();
+    await text;
+    await page.locator('.request-head', { hasText: 'shown' }).getByText('finished').waitFor();
+    await page.getByRole('img', { name: /^Timeline: (queued \d+ ms, )?decode \d+ ms$|^Timeline: queued/ }).waitFor();
+  });
+
+  it('loses chosen blocks of a running request, shows the recovery, and the text is that of an undisturbed run', async () => {
+    const reference = toyEngine();
+    const expected = await textOf(reference.engine);
+    await reference.engine.close();
+    const { engine, go } = pausedEngine();
+    const page = await openCache(engine);
+    const text = textOf(engine);
+    await page.locator('.request-head', { hasText: 'shown' }).getByText('decode').waitFor();
+    await page.getByLabel('or block numbers').fill('2, 4-5');
+    await page.getByRole('button', { name: 'Lose blocks', exact: true }).click();
+    // The loss follows the step in flight.
+    go();
+    await page.getByText('3 blocks lost. 1 request had 12 tokens in them.').waitFor();
+    expect(await text).toBe(expected);
+    const row = page.locator('#requests li', { hasText: 'shown' });
+    await row.getByText('12 computed again').waitFor();
+    await row.getByRole('img', { name: '1 recovery' }).waitFor();
+    await page.locator('.tile', { hasText: 'Recoveries' }).getByText('1', { exact: true }).waitFor();
+  });
+
+  it('compares two answers of the bundled model, one of them while blocks are lost: they are equal', async () => {
+    const page = await openCache(await createEngine(smallDemo));
+    await page.getByRole('button', { name: 'Compare' }).click();
+    await page
+      .getByText(/The texts are equal, character by character\. [1-9]\d* blocks lost, [1-9]\d* tokens computed again\./)
+      .waitFor();
+    const [before, after] = await page.locator('.answer-text').allTextContents();
+    expect(before!.length).toBeGreaterThan(50);
+    expect(after).toBe(before);
+  });
+
+  it('says how to allow the loss of blocks, if the server was started without the flag', async () => {
+    const page = await openCache(toyEngine().engine, false);
+    await page.getByText('Start the server with --enable-fault-injection').waitFor();
+    expect(await page.getByRole('button', { name: 'Lose blocks', exact: true }).count()).toBe(0);
+  });
+
+  it('shows the errors of the server', async () => {
+    const page = await openCache(toyEngine().engine);
+    await page.getByLabel('or block numbers').fill('9999');
+    await page.keyboard.press('Enter');
+    await page.getByText('`blocks` must be numbers of blocks, 1 to 399, got 9999.').waitFor();
+  });
+
+  it('reads events only while it is open', async () => {
+    const { engine } = toyEngine();
+    const page = await openCache(engine);
+    const row = page.locator('.request-head', { hasText: 'shown' });
+    await page.getByRole('link', { name: 'Chat' }).click();
+    await textOf(engine);
+    await page.getByRole('link', { name: 'Cache' }).click();
+    await page.locator('#legend [data-state=cached]').filter({ hasText: /[1-9]/ }).waitFor();
+    // The request was not watched, so it has no row.
+    expect(await row.count()).toBe(0);
+  });
+
+  it('has no horizontal scroll on a phone', async () => {
+    const { engine } = toyEngine();
+    const page = await openCache(engine, true, { width: 390, height: 844 });
+    await textOf(engine);
+    await page.locator('.request-head', { hasText: 'shown' }).getByText('finished').waitFor();
+    await expectNoHorizontalScroll(page);
+  });
+
+  it.each(inLongForm(['light', 'dark'] as const, ['dark'] as const))(
+    'has no serious problem that axe finds: %s',
+    async (colorScheme) => {
+      const { engine } = toyEngine();
+      const page = await openCache(engine);
+      await page.emulateMedia({ colorScheme });
+      await textOf(engine);
+      await page.locator('.request-head', { hasText: 'shown' }).getByText('finished').waitFor();
+      expect(await seriousViolations(page)).toEqual([]);
+    },
+  );
+});

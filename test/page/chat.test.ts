@@ -1,0 +1,320 @@
+/** The chat of the page at `/`, in Chromium, against the real server and an engine without a model. */
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { Server } from '../../src/server/server.ts';
+import {
+  expectNoHorizontalScroll,
+  hasChromium,
+  needsChromium,
+  seriousViolations,
+  useBrowser,
+} from '../support/browser.ts';
+import { LetterEngine, type LetterEngineOptions } from '../support/letter-engine.ts';
+import { inLongForm } from '../support/long-form.ts';
+import { testsNeed } from '../support/needs.ts';
+
+const browser = useBrowser();
+
+async function openChat(options: LetterEngineOptions = {}, viewport?: { width: number; height: number }) {
+  const engine = new LetterEngine({ maxModelLen: 4096, ...options });
+  const server = new Server(engine, { version: '0.0.0', logLevel: 'silent' });
+  browser.closeAtEnd(() => server.app.close());
+  const port = await server.listen(0, '127.0.0.1');
+  const page = await browser.page(`http://127.0.0.1:${port}/`, viewport);
+  return { engine, page };
+}
+
+const idle = (page: Page) => page.getByRole('button', { name: 'Send', exact: true }).waitFor();
+const messageField = (page: Page) => page.getByRole('textbox', { name: 'Message', exact: true });
+const answers = (page: Page) => page.getByRole('article', { name: 'Answer' });
+
+async function send(page: Page, text: string): Promise<void> {
+  await messageField(page).fill(text);
+  await page.keyboard.press('Enter');
+}
+
+/** The prompt of a request, the last one by default, as text. */
+function promptOf(engine: LetterEngine, at = -1): string {
+  return engine.detokenize(engine.requests.at(at)!.prompt as ArrayLike<number>, { skipSpecialTokens: false });
+}
+
+/** The message that the last request ends with. */
+const lastMessage = (engine: LetterEngine): string | undefined =>
+  /<\|im_start\|>user\n([^<]*)<\|im_end\|>\n<\|im_start\|>assistant\n$/.exec(promptOf(engine))?.[1];
+
+/** Steps wait until the test opens the gate. */
+function gate() {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { open, opened };
+}
+
+describe('the chat page', () => {
+  testsNeed(hasChromium, needsChromium);
+
+  it('streams an answer, and sends the whole conversation with the next message', async () => {
+    const { engine, page } = await openChat({ answer: 'Good morning.' });
+    await send(page, 'Hello');
+    await idle(page);
+    expect(await answers(page).first().textContent()).toContain('Good morning.');
+    await send(page, 'Again');
+    await answers(page).nth(1).getByRole('button', { name: 'Regenerate' }).waitFor();
+    expect(promptOf(engine)).toContain('Hello<|im_end|>\n<|im_start|>assistant\nGood morning.<|im_end|>');
+    expect(lastMessage(engine)).toBe('Again');
+  });
+
+  it('shows Markdown: headings, lists, tables, links and code with a copy button', async () => {
+    const answer =
+      '# Plan\n\n1. one\n2. **two**\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[docs](https://example.com)\n\n```js\nlet x = 1 < 2;\n```\n';
+    const { page } = await openChat({ answer });
+    await page.evaluate(
+      'navigator.clipboard.writeText = (text) => { globalThis.copied = text; return Promise.resolve(); }',
+    );
+    await send(page, 'Show it');
+    await idle(page);
+    const body = answers(page).first();
+    expect(await body.getByRole('heading', { name: 'Plan' }).count()).toBe(1);
+    expect(await body.locator('li').allTextContents()).toEqual(['one', 'two']);
+    expect(await body.locator('strong').textContent()).toBe('two');
+    expect(await body.locator('td').allTextContents()).toEqual(['1', '2']);
+    expect(await body.getByRole('link', { name: 'docs' }).getAttribute('href')).toBe('https://example.com');
+    expect(await body.locator('pre').textContent()).toBe('let x = 1 < 2;');
+    await body.getByRole('button', { name: 'Copy code' }).click();
+    expect(await page.evaluate('copied')).toBe('let x = 1 < 2;');
+  });
+
+  it('never makes markup, scripts or foreign requests of an answer', async () => {
+    const answer = [
+      '<img src=x onerror="globalThis.hacked = 1"> <script>globalThis.hacked = 2</script>',
+      '<svg onload="globalThis.hacked = 3"></svg>',
+      '[press](javascript:globalThis.hacked=4) [data](data:text/html,x) [ftp](ftp://example.com)',
+      '![image](https://example.com/track.png) ![x](x" onerror="globalThis.hacked=5)',
+      '[ref]\n\n[ref]: javascript:globalThis.hacked=6',
+      '<a href="javascript:globalThis.hacked=7">html link</a>',
+    ].join('\n\n');
+    const { page } = await openChat({ answer });
+    await send(page, 'Attack <img src=x onerror="globalThis.hacked=8">');
+    await idle(page);
+    const turns = page.getByRole('region', { name: 'Messages' });
+    expect(await turns.locator('img, svg, script, iframe').count()).toBe(0);
+    const links = await turns.locator('a').evaluateAll((all) => all.map((link) => (link as { href?: string }).href));
+    expect(links).toEqual(['https://example.com/track.png']);
+    expect(await turns.textContent()).toContain('<script>globalThis.hacked = 2</script>');
+    await turns.getByText('press').click();
+    expect(await page.evaluate('globalThis.hacked')).toBeUndefined();
+    const written = page.evaluate('document.createElement("p").innerHTML = "<b>x</b>"');
+    await expect(written).rejects.toThrow(/TrustedHTML/);
+    expect(browser.takeProblems().join('\n')).toContain('TrustedHTML');
+  });
+
+  it('stops an answer and keeps the part that was written', async () => {
+    const { open, opened } = gate();
+    let steps = 0;
+    const { engine, page } = await openChat({
+      answer: 'x'.repeat(100),
+      beforeStep: () => (++steps > 5 ? opened : Promise.resolve()),
+    });
+    await send(page, 'Write');
+    await answers(page).getByText('xxxxx').waitFor();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await idle(page);
+    expect(await answers(page).first().textContent()).toContain('xxxxx');
+    await expect.poll(() => engine.stats().aborts).toBe(1);
+    open();
+  });
+
+  it('regenerates an answer', async () => {
+    const { engine, page } = await openChat();
+    await page.getByText('Settings').click();
+    await page.getByLabel('Max tokens').fill('10');
+    await send(page, 'Letters');
+    await idle(page);
+    await page.getByRole('button', { name: 'Regenerate' }).click();
+    await expect.poll(() => engine.requests.length).toBe(2);
+    await idle(page);
+    expect(promptOf(engine, 1)).toBe(promptOf(engine, 0));
+    expect(await answers(page).count()).toBe(1);
+  });
+
+  it('edits a message and answers it anew', async () => {
+    const { engine, page } = await openChat({ answer: 'Yes.' });
+    await send(page, 'First');
+    await idle(page);
+    await send(page, 'Second');
+    await answers(page).nth(1).waitFor();
+    await idle(page);
+    await page.getByRole('button', { name: 'Edit' }).first().click();
+    await page.getByLabel('Edit the message').fill('Changed');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => engine.requests.length).toBe(3);
+    await idle(page);
+    expect(lastMessage(engine)).toBe('Changed');
+    expect(promptOf(engine, 2)).not.toContain('First');
+    expect(await answers(page).count()).toBe(1);
+  });
+
+  it('keeps the text of a refused message, which is not part of the conversation', async () => {
+    const { engine, page } = await openChat({ maxModelLen: 256, answer: 'Short.' });
+    await send(page, 'Hi');
+    await idle(page);
+    const long = 'a long message '.repeat(30).trim();
+    await send(page, long);
+    await page.getByRole('alert').getByText('the model takes 256 tokens in all').waitFor();
+    const field = messageField(page);
+    expect(await field.inputValue()).toBe(long);
+    expect(await answers(page).count()).toBe(1);
+    await field.fill('shorter');
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await answers(page).nth(1).waitFor();
+    await idle(page);
+    expect(promptOf(engine)).not.toContain('a long message');
+    expect(lastMessage(engine)).toBe('shorter');
+  });
+
+  it('keeps the answer if a regeneration is refused, and says why', async () => {
+    const { page } = await openChat({ answer: 'The first answer.' });
+    await send(page, 'Hi');
+    await idle(page);
+    await page.getByText('Settings').click();
+    await page.getByLabel('Temperature').fill('-1');
+    await page.getByRole('button', { name: 'Regenerate' }).click();
+    await page.getByRole('alert').getByText('`temperature` must be').waitFor();
+    expect(await answers(page).first().textContent()).toContain('The first answer.');
+  });
+
+  it('shows an error in the middle of an answer with the part that was written', async () => {
+    const { page } = await openChat({ answer: 'x'.repeat(50), failAtStep: 10 });
+    await send(page, 'Hi');
+    await idle(page);
+    const answer = answers(page).first();
+    expect(await answer.textContent()).toContain('xxxxxxxxx');
+    expect(await answer.textContent()).toContain('The engine failed while it computed this request.');
+    expect(await answer.getByRole('button', { name: 'Regenerate' }).count()).toBe(1);
+  });
+
+  it('keeps conversations over a reload, with names, and deletes them', async () => {
+    const { page } = await openChat({ answer: 'Stored.' });
+    await send(page, 'Remember me');
+    await idle(page);
+    await page.reload();
+    await page.getByText('Stored.').waitFor();
+    const list = page.getByRole('complementary', { name: 'Conversations' });
+    await list.getByRole('button', { name: 'Remember me', exact: true }).hover();
+    await list.getByRole('button', { name: 'Rename Remember me' }).click();
+    await page.getByLabel('Title').fill('A name');
+    await page.keyboard.press('Enter');
+    await list.getByRole('button', { name: 'New chat' }).click();
+    expect(await answers(page).count()).toBe(0);
+    await send(page, 'Another');
+    await idle(page);
+    expect(await list.locator('li .open').allTextContents()).toEqual(['Another', 'A name']);
+    page.on('dialog', (dialog) => void dialog.accept());
+    await list.getByRole('button', { name: 'A name', exact: true }).hover();
+    await list.getByRole('button', { name: 'Delete A name' }).click();
+    await page.reload();
+    expect(await list.locator('li .open').allTextContents()).toEqual(['Another']);
+  });
+
+  it('sends the system prompt and the sampling settings', async () => {
+    const { engine, page } = await openChat({ answer: 'Yes.' });
+    await page.getByText('Settings').click();
+    await page.getByLabel('System prompt').fill('Be brief.');
+    await page.getByLabel('Temperature').fill('0.2');
+    await page.getByLabel('Max tokens').fill('33');
+    await page.getByLabel('Seed').fill('7');
+    await send(page, 'Hi');
+    await idle(page);
+    expect(promptOf(engine)).toContain('<|im_start|>system\nBe brief.<|im_end|>');
+    expect(engine.requests.at(-1)!.params).toMatchObject({ temperature: 0.2, maxTokens: 33, seed: 7n });
+    await page.reload();
+    expect(await page.locator('#settings-summary').textContent()).toContain(
+      'temperature 0.2, at most 33 tokens, seed 7',
+    );
+  });
+
+  it('folds thoughts, and shows calls of tools', async () => {
+    const answer = '<think>\nA person asks.\n</think>\n\nThe answer.';
+    const { page } = await openChat({ answer, chatTemplate: '{%- if enable_thinking %}<think>\n</think>{%- endif %}' });
+    await send(page, 'Think');
+    await idle(page);
+    const turn = answers(page).first();
+    await turn.getByText('The answer.').waitFor();
+    const thoughts = turn.getByText('A person asks.');
+    expect(await thoughts.isVisible()).toBe(false);
+    await turn.getByText('Reasoning').click();
+    expect(await thoughts.isVisible()).toBe(true);
+  });
+
+  it('works by keyboard alone', async () => {
+    const { engine, page } = await openChat({ answer: 'Yes.' });
+    const focusOn = async (name: string): Promise<void> => {
+      for (let press = 0; press < 40; press++) {
+        const focused = await page.evaluate(
+          '(document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent ?? "").trim()',
+        );
+        if (String(focused).startsWith(name)) return;
+        await page.keyboard.press('Tab');
+      }
+      throw new Error(`Tab does not reach ${name}`);
+    };
+    await page.locator('#text').focus();
+    await page.keyboard.type('Keys');
+    await page.keyboard.press('Enter');
+    await idle(page);
+    await focusOn('Edit');
+    await page.keyboard.press('Enter');
+    await page.keyboard.type(' only');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => engine.requests.length).toBe(2);
+    await idle(page);
+    await focusOn('New chat');
+    await page.keyboard.press('Space');
+    expect(await answers(page).count()).toBe(0);
+  });
+
+  it('has no horizontal scroll on a phone, where the conversations open above the messages', async () => {
+    const answer = `\`\`\`\n${'long line '.repeat(30)}\n\`\`\`\n\n${'w'.repeat(200)}\n\n| ${'column | '.repeat(12)}\n|${'---|'.repeat(12)}\n`;
+    const { page } = await openChat({ answer }, { width: 390, height: 844 });
+    await send(page, 'u'.repeat(200));
+    await idle(page);
+    await expectNoHorizontalScroll(page);
+    const list = page.getByRole('complementary', { name: 'Conversations' });
+    expect(await list.isVisible()).toBe(false);
+    await page.getByRole('button', { name: 'Chats' }).click();
+    expect(await list.isVisible()).toBe(true);
+    await expectNoHorizontalScroll(page);
+    await list.getByRole('button', { name: 'New chat' }).click();
+    expect(await list.isVisible()).toBe(false);
+  });
+
+  it.each(inLongForm(['light', 'dark'] as const, ['dark'] as const))(
+    'has no serious problem that axe finds: %s',
+    async (colorScheme) => {
+      const { page } = await openChat({
+        answer: '# Title\n\nText with `code` and a [link](https://example.com).\n\n```js\nx\n```\n\n> quote\n',
+      });
+      await page.emulateMedia({ colorScheme });
+      await send(page, 'Hi');
+      await idle(page);
+      await page.getByText('Settings').click();
+      expect(await seriousViolations(page)).toEqual([]);
+    },
+  );
+
+  it('asks for the API key that the server wants', async () => {
+    const server = new Server(new LetterEngine({ answer: 'Open.' }), {
+      version: '0',
+      logLevel: 'silent',
+      apiKey: 'sesame',
+    });
+    browser.closeAtEnd(() => server.app.close());
+    const page = await browser.page(`http://127.0.0.1:${await server.listen(0, '127.0.0.1')}/`);
+    await page.getByRole('textbox', { name: 'Key' }).fill('sesame');
+    await page.getByRole('button', { name: 'Continue' }).click();
+    await page.getByText('letters').waitFor();
+    await send(page, 'Hi');
+    await page.getByText('Open.').waitFor();
+  });
+});

@@ -1,0 +1,42 @@
+/** The forms of the kernels for matmuls, of which a CPU can run some. */
+import { cpuFeatures } from '../../src/native/cpu-features.ts';
+import { hasCompiler } from './has-compiler.ts';
+import { inLongForm } from './long-form.ts';
+
+export const allTypes = ['F16', 'Q8_0', 'Q4_0', 'Q5_0', 'MXFP4', 'IQ4_NL', 'Q4_K', 'Q6_K'] as const;
+export type TypeName = (typeof allTypes)[number];
+
+export interface Form {
+  readonly name: string;
+  /** Whether this machine can run the form. */
+  readonly isSupported: boolean;
+  /** The flags of a CPU with fewer instructions; undefined for this CPU. */
+  readonly cpuFlags: string | undefined;
+}
+
+const features = (await cpuFeatures()).split(' ');
+const hasAvx2 = ['avx2', 'fma', 'f16c'].every((feature) => features.includes(feature));
+export const hasKernels = hasCompiler && process.arch === 'x64' && hasAvx2;
+const avx2Flags = '-mavx2 -mfma -mf16c';
+export const emulated = 'AMX (emulated)';
+export const hasAmx = features.includes('amx_int8');
+export const hasAvx512Vnni =
+  hasKernels && ['avx512bw', 'avx512vl', 'avx512_vnni'].every((name) => features.includes(name));
+/** The forms of the kernels: tests of a form that the machine cannot run are listed as skipped. */
+export const forms: Form[] = [
+  { name: 'this CPU', isSupported: hasKernels, cpuFlags: undefined },
+  { name: 'AVX2', isSupported: hasKernels, cpuFlags: avx2Flags },
+  { name: 'AVX-VNNI', isSupported: hasKernels && features.includes('avx_vnni'), cpuFlags: `${avx2Flags} -mavxvnni` },
+  { name: emulated, isSupported: hasAvx512Vnni, cpuFlags: '-march=native -DAMX_EMULATED=1' },
+  // A CPU with AMX has it in its own form; this is the form without it.
+  { name: 'AVX-512 VNNI', isSupported: hasAmx, cpuFlags: '-march=native -DWITHOUT_AMX' },
+];
+export const supportedForms = forms.filter(({ isSupported }) => isSupported);
+export const missing = ({ name }: Form): string => {
+  if (!hasKernels) return 'no C compiler, or a CPU for which there are no kernels';
+  return name === 'AVX-512 VNNI' ? 'the CPU lacks AMX, so its own form is tested instead' : `the CPU lacks ${name}`;
+};
+
+/** Kernels without a form for AMX would be compiled again with the same result. */
+export const hasForm = (type: TypeName, { name }: Form): boolean =>
+  name !== emulated || inLongForm(type !== 'F16', ['Q8_0', 'Q4_K', 'Q6_K'].includes(type));
