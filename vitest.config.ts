@@ -28,6 +28,8 @@ const inProcess = [
   ...['dead-tiers', 'map-connector', 'model-identity', 'own-tier', 'split-model', 'swapped-blocks'],
   ...['vllm-hybrid-model', 'vllm-hybrid-states'],
 ].map((name) => `test/${name}.test.ts`);
+/** With KVASIR_SEED, tests with random input are the same in each run. */
+const randomSeed = process.env.KVASIR_SEED === undefined ? [] : ['test/support/random-seed.ts'];
 const support = filesOf('test/support');
 const modules = '**/node_modules/**';
 
@@ -39,6 +41,7 @@ export default defineConfig({
     maxWorkers: availableParallelism() + 1,
     // Tests allocate much and keep little. With V8's default of a few MiB for new objects, a fifth of the CPU time is garbage collection.
     execArgv: ['--min-semi-space-size=32', '--max-semi-space-size=64'],
+    setupFiles: randomSeed,
     sequence: { sequencer: HeavyFilesFirst },
     // Tests must not depend on whether `npm run kernels` was called; those of prebuilt kernels have their own folder.
     env: { KVASIR_PREBUILT: 'off' },
@@ -75,13 +78,13 @@ export default defineConfig({
           name: 'connector',
           include: connector,
           exclude: [...threads, modules],
-          setupFiles: 'test/support/branch-coverage.ts',
+          setupFiles: ['test/support/branch-coverage.ts'],
           isolate: false,
         },
       },
       {
         extends: true,
-        test: { name: 'connector-alone', include: threads, setupFiles: 'test/support/branch-coverage.ts' },
+        test: { name: 'connector-alone', include: threads, setupFiles: ['test/support/branch-coverage.ts'] },
       },
     ],
   },

@@ -2,8 +2,8 @@ import { afterAll, expect, test } from 'vitest';
 import { CompiledCopies } from './compiled-copies.ts';
 import { type Scenario, scenarios } from './world.ts';
 
-/** KVASIR_SIM_SEED sets the first seed. A failure names its seed and the command that runs it again. */
-const seed = Number(process.env.KVASIR_SIM_SEED ?? Math.floor(Math.random() * 2 ** 32));
+/** KVASIR_SEED sets the first seed. A failure names its seed and the command that runs it again. */
+const seed = Number(process.env.KVASIR_SEED ?? Math.floor(Math.random() * 2 ** 32));
 const steps = Number(process.env.KVASIR_SIM_STEPS ?? 40_000) / 2;
 const share: Readonly<Record<Scenario, number>> = {
   mixed: 0.3,

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { type BlockId, requestId, tokenCount } from '../src/core/ids.ts';
+import type { ConnectorRequest } from '../src/connector/connector.ts';
+import { type BlockId, blockIndex, groupIndex, requestId, tokenCount } from '../src/core/ids.ts';
 import { TokenBuffer } from '../src/core/tokens.ts';
 import type { ScheduledStep } from '../src/scheduler/contract.ts';
 import { onePoolSpec } from './harness.ts';
@@ -49,4 +50,25 @@ test('another request that computes the same tokens in a block of its own change
   const checker = checkerWithInvalidBlock();
   planned(checker, sequence('b', [1, 3], 4, 8));
   expect(() => planned(checker, sequence('a', [1, 2], 4, 8))).toThrow('I3: a computes block 0/1');
+});
+
+/** The request has blocks and asks for its second one; the connector answers "ask later", and the engine does not ask again. */
+const checkerWithUnanswered = (): HitChecker => {
+  const checker = new HitChecker(onePoolSpec(20, blockSize), 100, true, () => 1);
+  planned(checker, sequence('a', [1, 2], 0, 4));
+  checker.planning();
+  const wanted = [{ group: groupIndex(0), index: blockIndex(1), key: 'key' }];
+  const request = { id: requestId('a'), tokenCount: tokenCount(8), wanted } as unknown as ConnectorRequest;
+  checker.asked(request, { kind: 'askLater', deadlineMs: 50 }, 0, () => true);
+  checker.allocated(request, undefined, 0);
+  return checker;
+};
+
+test('a request with blocks does not compute a block before the answer for it', () => {
+  expect(() => planned(checkerWithUnanswered(), sequence('a', [1, 2], 4, 8))).toThrow('I3: a computes block 0/1');
+});
+
+test('a request need not wait for an answer if another request fills the block', () => {
+  const checker = checkerWithUnanswered();
+  planned(checker, sequence('b', [1, 2], 4, 8), sequence('a', [1, 2], 4, 8));
 });

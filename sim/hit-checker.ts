@@ -31,8 +31,10 @@ export class HitChecker {
   readonly #invalid = new Map<RequestId, Map<string, PlacedBlock>>();
   /** Invalid blocks that the request asked for and was promised, and that no load has yet. */
   readonly #promised = new Map<RequestId, Set<string>>();
-  /** Until when a request must wait for an answer, and the plan in which it was last told "ask later". */
-  readonly #waits = new Map<RequestId, { readonly untilMs: number; plan: number }>();
+  /** Until when a request must wait for an answer, the plan in which it was last told "ask later", and the blocks of this question. */
+  readonly #waits = new Map<RequestId, { readonly untilMs: number; plan: number; wanted: readonly BlockPlace[] }>();
+  /** Blocks that a request was told to ask for later, and that it did not ask for again in the same plan. */
+  readonly #unanswered = new Map<RequestId, readonly BlockPlace[]>();
   #plans = 0;
   /** Only in worlds in which loading is never worth it. */
   probes: ProbeChecker | undefined;
@@ -61,23 +63,41 @@ export class HitChecker {
     for (const { requestId, blockTables, tokens } of sequences) {
       if (this.#seen.get(requestId)?.tables !== blockTables) this.#seen.set(requestId, { tables: blockTables, tokens });
     }
+    if (this.#unanswered.size > 0) for (const sequence of sequences) this.#checkUnanswered(sequence);
     if (this.#invalid.size === 0) return;
     for (const sequence of sequences) this.#computedForSharers(sequence);
-    for (const { requestId, spans, tokens, writeTables } of sequences) {
+    for (const sequence of sequences) {
+      const { requestId } = sequence;
       for (const [name, place] of this.#invalid.get(requestId) ?? []) {
-        // The request has found the block in the prefix cache since, and computes these tokens for another group.
-        if (writeTables?.[place.group]?.ids[place.index] === NULL_BLOCK) continue;
         // The request shares another request's block by now: it computes these tokens for another group.
         if (this.#blockAt(requestId, place) !== place.block && this.#isShared(requestId, place)) continue;
-        const first = place.index * this.#spec.groups[place.group]!.blockSize;
-        // The last token is computed in any case, for its logits.
-        if (first === tokens.length - 1) continue;
         assert(
-          !isScheduled(spans, first),
+          !this.#computes(sequence, place),
           `I3: ${requestId} computes block ${name}, which is invalid, before it has asked for it`,
         );
       }
     }
+  }
+
+  #checkUnanswered(sequence: ScheduledStep['sequences'][number]): void {
+    const { requestId } = sequence;
+    for (const place of this.#unanswered.get(requestId) ?? []) {
+      // Another request computes or loads the block.
+      if (this.#isShared(requestId, place)) continue;
+      assert(
+        !this.#computes(sequence, place),
+        `I3: ${requestId} computes block ${placeName(place)} and does not wait for the answer`,
+      );
+    }
+    this.#unanswered.delete(requestId);
+  }
+
+  #computes({ spans, tokens, writeTables }: ScheduledStep['sequences'][number], { group, index }: BlockPlace): boolean {
+    // The request has found the block in the prefix cache since, and computes these tokens for another group.
+    if (writeTables?.[group]?.ids[index] === NULL_BLOCK) return false;
+    const first = index * this.#spec.groups[group]!.blockSize;
+    // The last token is computed in any case, for its logits.
+    return first !== tokens.length - 1 && isScheduled(spans, first);
   }
 
   /** These blocks are invalid, for every request that has one of them. */
@@ -109,8 +129,9 @@ export class HitChecker {
     const { id, wanted } = request;
     if (answer.kind === 'askLater') {
       const untilMs = Math.min(answer.deadlineMs, nowMs + this.#askLaterMaxMs);
-      const wait = this.#waits.get(id) ?? { untilMs, plan: this.#plans };
+      const wait = this.#waits.get(id) ?? { untilMs, plan: this.#plans, wanted };
       wait.plan = this.#plans;
+      wait.wanted = wanted;
       this.#waits.set(id, wait);
     } else {
       const wait = this.#waits.get(id);
@@ -120,8 +141,7 @@ export class HitChecker {
     if (invalid === undefined) return;
     for (const place of wanted) this.#askedForSharers(id, place);
     const keys = new Map<string, string>(wanted.map((block) => [placeName(block), block.key]));
-    const hasBlocks = this.#seen.get(id)?.tables.some(({ length }) => length > 0) === true;
-    if (answer.kind === 'found' && hasBlocks) {
+    if (answer.kind === 'found' && this.#hasBlocks(id)) {
       const first = new Map(answer.blocks.map((block) => [placeName(block), block] as const).reverse());
       const promised = [...first].filter(
         ([name, { key, place }]) => invalid.has(name) && keys.get(name) === key && isUsable(key, place),
@@ -159,6 +179,10 @@ export class HitChecker {
     }
   }
 
+  #hasBlocks(id: RequestId): boolean {
+    return this.#seen.get(id)?.tables.some(({ length }) => length > 0) === true;
+  }
+
   #isShared(id: RequestId, place: BlockPlace): boolean {
     const block = this.#blockAt(id, place);
     for (const other of this.#seen.keys())
@@ -177,12 +201,16 @@ export class HitChecker {
     const { id } = request;
     const wait = this.#waits.get(id);
     this.#waits.delete(id);
+    this.#unanswered.delete(id);
     // If the pool has all blocks by now, the request does not ask in this plan.
-    if (wait?.plan === this.#plans)
+    if (wait?.plan === this.#plans && nowMs < wait.untilMs) {
+      // A request with blocks may have asked before another request began to fill its missing blocks in this plan.
       assert(
-        nowMs >= wait.untilMs,
+        this.#hasBlocks(id),
         `I3: the engine does not wait for the answer for ${id}, which may come until ${wait.untilMs}`,
       );
+      this.#unanswered.set(id, wait.wanted);
+    }
     const promised = this.#promised.get(id);
     this.#promised.delete(id);
     this.#invalid.delete(id);
@@ -201,7 +229,7 @@ export class HitChecker {
   }
 
   ended(id: RequestId): void {
-    for (const map of [this.#seen, this.#invalid, this.#promised, this.#waits]) map.delete(id);
+    for (const map of [this.#seen, this.#invalid, this.#promised, this.#waits, this.#unanswered]) map.delete(id);
   }
 }
 

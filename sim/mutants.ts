@@ -381,6 +381,15 @@ export const mutants: readonly Mutant[] = [
     replace: '',
   },
   {
+    bug: 'a request with invalid KV computes it before the connector has answered',
+    breaks: ['I3'],
+    seed: 1,
+    file: 'src/scheduler/recovery.ts',
+    find: 'if (match === undefined) return true;',
+    replace:
+      'if (match === undefined) {\n      state.isQueryingConnector = false;\n      this.#toReload.delete(state.kv);\n      external.admitted(state, { blocks: [], mode: \'sync\' }, []);\n      return false;\n    }',
+  },
+  {
     bug: 'requests whose KV is invalid after a worker died do not ask the store',
     breaks: ['I3'],
     seed: 1,
