@@ -387,7 +387,7 @@ export const mutants: readonly Mutant[] = [
     file: 'src/scheduler/recovery.ts',
     find: 'if (match === undefined) return true;',
     replace:
-      'if (match === undefined) {\n      state.isQueryingConnector = false;\n      this.#toReload.delete(state.kv);\n      external.admitted(state, { blocks: [], mode: \'sync\' }, []);\n      return false;\n    }',
+      "if (match === undefined) {\n      state.isQueryingConnector = false;\n      this.#toReload.delete(state.kv);\n      external.admitted(state, { blocks: [], mode: 'sync' }, []);\n      return false;\n    }",
   },
   {
     bug: 'requests whose KV is invalid after a worker died do not ask the store',
