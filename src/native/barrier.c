@@ -191,7 +191,11 @@ static int unused_cpu(struct pool *pool, int otherwise) {
   cpu_set_t used;
   CPU_ZERO(&used);
   const int count = atomic_load(&pool->member_count);
-  for (int i = 0; i < count && i < MEMBERS_MAX; i++) CPU_SET(atomic_load(&pool->members[i].cpu), &used);
+  for (int i = 0; i < count && i < MEMBERS_MAX; i++) {
+    struct member *m = pool->members + i;
+    /* The owner is where it computed last, and does not compute now. */
+    if (is_pinnable(pool, atomic_load(&m->thread))) CPU_SET(atomic_load(&m->cpu), &used);
+  }
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
     if (CPU_ISSET(cpu, &pool->allowed) && !CPU_ISSET(cpu, &used)) return cpu;
   return otherwise;
