@@ -60,8 +60,8 @@ export class MinimalRepair {
     return this.#computed.get(id) ?? 0;
   }
 
-  /** The pool has allocated the block, so it has lost its content. */
-  allocated(block: number): void {
+  /** The block was allocated or is invalid, so it has lost its content. A load that still fills it changes nothing for its last user. */
+  contentLost(block: number): void {
     for (const { blocks } of this.#last.values())
       for (let group = 0; group < blocks.length; group++) if (blocks[group] === block) blocks[group] = NULL_BLOCK;
   }
@@ -97,7 +97,10 @@ export class MinimalRepair {
     invalid: readonly BlockId[],
     notLoaded: readonly BlockId[],
   ): void {
-    for (const block of invalid) this.#runner.overwrite(block);
+    for (const block of invalid) {
+      this.#runner.overwrite(block);
+      this.contentLost(block);
+    }
     const invalidBlocks = this.#invalid;
     invalidBlocks.clear();
     for (const block of invalid) invalidBlocks.add(block);

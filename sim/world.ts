@@ -258,7 +258,7 @@ export class World {
     if (plan.connectorMetadata !== undefined) this.#tier?.handlePreemptions(plan.connectorMetadata);
     for (const block of this.#allocated.splice(0)) {
       this.#runner.overwrite(block);
-      this.#repair.allocated(block);
+      this.#repair.contentLost(block);
     }
     this.steps++;
     assert(plan.tokenCount <= this.#options.maxNumBatchedTokens, 'the step exceeds its token budget');
