@@ -201,12 +201,14 @@ static int unused_cpu(struct pool *pool, int otherwise) {
   return otherwise;
 }
 
-/* The two threads exchange cores. */
+/* The two threads exchange cores. If they are on the same core, this thread moves to another one. Two threads are never
+ * pinned to one core. */
 static void give_core(struct pool *pool, struct member *me, struct member *late) {
   if (atomic_exchange(&late->is_helped, 1)) return;
   const int mine = sched_getcpu(), its = atomic_load(&late->cpu);
-  if (pin(pool, late, mine)) {
-    pin(pool, me, its == mine ? unused_cpu(pool, mine) : its);
+  const int target = its == mine ? unused_cpu(pool, mine) : its;
+  if (target != mine && pin(pool, late, mine)) {
+    pin(pool, me, target);
     atomic_fetch_add(&pool->exchanges, 1);
   }
   atomic_store(&late->is_helped, 0);

@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -36,9 +37,19 @@ class Additions {
   }
 
   compute(): Promise<void> {
+    this.#write();
+    return this.#graph.compute();
+  }
+
+  /** On this thread instead of the device's. */
+  computeNow(): void {
+    this.#write();
+    this.#graph.computeNow();
+  }
+
+  #write(): void {
     this.#graph.write(this.#inputs[0]!, this.#values);
     this.#graph.write(this.#inputs[1]!, new Float32Array(64).fill(1));
-    return this.#graph.compute();
   }
 
   check(): void {
@@ -77,6 +88,21 @@ function coresOf(thread: string): string {
     return '';
   }
 }
+
+const otherThreads = (): string[] => readdirSync('/proc/self/task').filter((thread) => thread !== String(process.pid));
+
+/** Has no effect on a thread that has ended. */
+const setCores = (thread: string, list: string): void =>
+  void spawnSync('taskset', ['--cpu-list', '--pid', list, thread], { stdio: 'ignore' });
+
+/** The cores that this process may use. */
+const cores = coresOf(String(process.pid))
+  .split(',')
+  .flatMap((range) => {
+    const [from = 0, to = from] = range.split('-').map(Number);
+    return Array.from({ length: to - from + 1 }, (_, i) => from + i);
+  });
+const hasTaskset = spawnSync('taskset', ['--version']).status === 0;
 
 afterEach(() => void vi.unstubAllEnvs());
 
@@ -137,6 +163,29 @@ describe('the barrier of compute threads', () => {
         additions.close();
         device.close();
       }
+    },
+  );
+
+  itNeeds(
+    barrier !== undefined && cores.length > 1 && hasTaskset,
+    'no C compiler, one core, or no taskset',
+    'two threads on one core move to two cores, wherever the thread that opened the pool has computed',
+    async () => {
+      const { device, watched } = openWatched(2);
+      const additions = new Additions(device, 300);
+      const [first, second] = cores;
+      // The thread that opened the pool has computed on the second core, and does not compute any more.
+      setCores(String(process.pid), String(second));
+      additions.computeNow();
+      await additions.compute();
+      for (const thread of otherThreads()) setCores(thread, String(first));
+      // As long as both are on the first core, one of them waits for the other, which does not run.
+      const { exchanges } = barrier!.counts(watched[0]!);
+      while (barrier!.counts(watched[0]!).exchanges === exchanges) await additions.compute();
+      expect(otherThreads().map(coresOf)).not.toEqual(otherThreads().map(() => String(first)));
+      additions.close();
+      device.close();
+      for (const thread of [String(process.pid), ...otherThreads()]) setCores(thread, cores.join(','));
     },
   );
 

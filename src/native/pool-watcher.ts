@@ -11,16 +11,14 @@ export interface ThreadOptions {
 }
 
 /**
- * Kvasir's barrier, which also pins threads: with `cpus` or `KVASIR_BARRIER=kvasir`, because it is slower than ggml's on a quiet
- * machine (ADR 14). Must be called before ggml's CPU libraries are loaded. Undefined if a single
- * thread waits for no other, or if there is no barrier. Throws `cpusUnavailable`.
+ * Kvasir's barrier, which also pins threads (ADR 14). Must be called before ggml's CPU libraries are loaded. Undefined if a single
+ * thread waits for no other, or if there is no barrier. `KVASIR_BARRIER=ggml` keeps ggml's. Throws `cpusUnavailable`.
  */
 export async function openPoolWatcher(
   { threads, cpus = [] }: ThreadOptions,
   options: CompileOptions,
 ): Promise<PoolWatcher | undefined> {
-  const isWanted = threads > 1 && process.env.KVASIR_BARRIER === 'kvasir';
-  if (!isWanted && cpus.length === 0) return undefined;
+  if (threads === 1 && cpus.length === 0) return undefined;
   const barrier = await openBarrier(loadNative(), options);
   if (cpus.length > 0 && (barrier === undefined || barrier.usableCpus(cpus) < cpus.length)) {
     const problem =
