@@ -21,6 +21,7 @@ const commands: Readonly<Record<string, () => Promise<CommandFactory>>> = {
   rm: async () => (await import('./cli/hub/remove.ts')).removeCommand,
   tiers: async () => (await import('./cli/tiers.ts')).tiersCommand,
   doctor: async () => (await import('./cli/doctor/command.ts')).doctorCommand,
+  size: async () => (await import('./cli/size/command.ts')).sizeCommand,
   sim: async () => (await import('./cli/sim.ts')).simCommand,
 };
 

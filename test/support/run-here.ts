@@ -9,6 +9,7 @@ import { pullCommand } from '../../src/cli/hub/pull.ts';
 import { removeCommand } from '../../src/cli/hub/remove.ts';
 import { runCli } from '../../src/cli/run-cli.ts';
 import { serveCommand } from '../../src/cli/serve.ts';
+import { sizeCommand } from '../../src/cli/size/command.ts';
 import { tiersCommand } from '../../src/cli/tiers.ts';
 import { createEngine } from '../../src/compose.ts';
 
@@ -36,7 +37,17 @@ export async function runHere(args: readonly string[], input = '') {
         throw new Error(`the command ends the process with ${exitCode}`);
       },
     },
-    [serveCommand, generateCommand, chatCommand, tiersCommand, pullCommand, listCommand, removeCommand, doctorCommand],
+    [
+      serveCommand,
+      generateCommand,
+      chatCommand,
+      tiersCommand,
+      pullCommand,
+      listCommand,
+      removeCommand,
+      doctorCommand,
+      sizeCommand,
+    ],
   );
   return { code, ...written };
 }

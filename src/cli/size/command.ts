@@ -1,0 +1,56 @@
+import { Command } from 'commander';
+import { demoModelPath } from '../../base/package-files.ts';
+import { engineDefaults } from '../../engine/options.ts';
+import { readGguf } from '../../ggml/gguf.ts';
+import type { KvTypeName } from '../../runner/kv-memory.ts';
+import { bytesFlag, integerFrom, oneOf, tokensFlag } from '../args.ts';
+import type { CliContext, ExitCode } from '../context.ts';
+import { describeSize } from './describe-size.ts';
+import { ModelSize, type SizeOptions } from './memory-needs.ts';
+import { reportSize } from './size-report.ts';
+
+interface SizeFlags extends SizeOptions {
+  readonly kvCacheDtype: KvTypeName;
+  readonly memory?: number;
+  readonly tier?: readonly number[];
+  readonly json: boolean;
+}
+
+const help = `
+Memory of a server is weights + KV pool + process. Only the header of the file is read; the process is an estimate.
+A name like hf:owner/name:Q8_0 works too: the model is downloaded if it is not there.`;
+
+export function sizeCommand(context: CliContext, exit: (code: ExitCode) => void): Command {
+  const count = integerFrom(1);
+  return new Command('size')
+    .summary('show how much memory a model needs')
+    .description(
+      'Show the memory that a model needs: weights, KV per token, the pool for some sequences of some tokens, states, and what a tier of some size holds.',
+    )
+    .argument('[model]', 'path of a GGUF file, or a name like hf:owner/name:Q8_0 (default: the bundled demo model)')
+    .option('--max-model-len <tokens>', "longest prompt plus output (default: the model's context length)", tokensFlag)
+    .option('--max-num-seqs <n>', 'largest number of running requests', count, engineDefaults.maxNumSeqs)
+    .option(
+      '--max-num-batched-tokens <n>',
+      'largest number of tokens in a step',
+      count,
+      engineDefaults.maxNumBatchedTokens,
+    )
+    .option('--block-size <tokens>', 'tokens of one KV block', count, engineDefaults.blockSize)
+    .option('--state-checkpoint-tokens <tokens>', 'for models with recurrent states: as in serve', count)
+    .addOption(oneOf('--kv-cache-dtype <type>', 'type of K and V', ['f16', 'q8_0'], engineDefaults.kvCacheDtype))
+    .option('--memory <bytes>', 'memory of the machine or container, like 16GiB: show what fits', bytesFlag)
+    .option('--tier <bytes>', 'size of a tier, like 100GiB: show what it holds; may be repeated', bytesList)
+    .option('--json', 'print JSON, with bytes as numbers', false)
+    .addHelpText('after', help)
+    .action(async (model: string | undefined, flags: SizeFlags) => {
+      const size = new ModelSize(await readGguf(model ?? demoModelPath()), flags);
+      const report = reportSize(size, flags);
+      context.stdout.write(flags.json ? `${JSON.stringify(report, undefined, 2)}\n` : describeSize(report));
+      exit(0);
+    });
+}
+
+function bytesList(text: string, before: readonly number[] | undefined): number[] {
+  return [...(before ?? []), bytesFlag(text)];
+}

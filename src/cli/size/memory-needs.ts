@@ -1,0 +1,177 @@
+/** How much memory a model needs, from the header of its file alone. */
+import { basename } from 'node:path';
+import { tokenCount } from '../../core/ids.ts';
+import type { KvGroupSpec } from '../../core/kv-spec.ts';
+import type { GgufFile } from '../../ggml/gguf.ts';
+import { type ModelConfig, readModelConfig } from '../../ggml/model-config.ts';
+import { createGroup } from '../../kv/create-group.ts';
+import { wholeModel } from '../../runner/contract.ts';
+import { type BlockOptions, groupSpecs, kvLayout, usedBytes } from '../../runner/kv-groups.ts';
+import { blockBytes, type KvTypeName, kvTypes } from '../../runner/kv-memory.ts';
+
+export interface SizeOptions {
+  /** Longest prompt plus output; default: the model's context length. */
+  readonly maxModelLen?: number | undefined;
+  readonly maxNumSeqs: number;
+  readonly maxNumBatchedTokens: number;
+  readonly blockSize: number;
+  readonly stateCheckpointTokens?: number | undefined;
+  readonly kvCacheDtype: KvTypeName;
+}
+
+export interface GroupNeeds {
+  readonly kind: KvGroupSpec['kind'];
+  readonly layers: number;
+  /** Tokens of a block; in a state group, the tokens between two checkpoints. */
+  readonly blockTokens: number;
+  /** Tokens that a token sees, in a group with a sliding window. */
+  readonly window?: number;
+  /** Bytes of the pool for one token, or for one token of the tokens between two checkpoints. */
+  readonly bytesPerToken: number;
+  /** Bytes of a block that hold KV or states; the others stay zero. */
+  readonly usedBytesPerBlock: number;
+  /** The largest number of blocks that a sequence of `maxModelLen` tokens has at one time. */
+  readonly blocksPerSequence: number;
+}
+
+/** Memory for sequences of equal length that run at the same time. */
+export interface PoolNeeds {
+  readonly sequences: number;
+  readonly tokens: number;
+  /** With the null block. */
+  readonly blocks: number;
+  readonly bytes: number;
+}
+
+export interface MemoryNeeds {
+  readonly model: string;
+  readonly architecture: string;
+  readonly contextLength: number;
+  readonly maxModelLen: number;
+  readonly maxNumSeqs: number;
+  readonly kvCacheDtype: KvTypeName;
+  readonly fileBytes: number;
+  /** Of all tensors. */
+  readonly weightBytes: number;
+  /** An estimate of the rest: Node, libraries, the vocabulary, and the buffers of a step. */
+  readonly processBytes: number;
+  /** The same in all groups. */
+  readonly blockBytes: number;
+  readonly groups: readonly GroupNeeds[];
+  /** Bytes that a tier stores for one token of a prefix, with all groups. */
+  readonly storedBytesPerToken: number;
+  /** Bytes of the recurrent states of one sequence; 0 for models without. */
+  readonly stateBytesPerSequence: number;
+  readonly pools: readonly PoolNeeds[];
+}
+
+export class ModelSize {
+  readonly needs: MemoryNeeds;
+  readonly #groups: readonly KvGroupSpec[];
+  readonly #maxNumBatchedTokens: number;
+
+  /** @throws errors of ggml for files that Kvasir does not support */
+  constructor(file: GgufFile, options: SizeOptions) {
+    const config = readModelConfig(file);
+    const blocks: BlockOptions = {
+      blockSize: options.blockSize,
+      kvType: kvTypes[options.kvCacheDtype],
+      checkpointTokens: options.stateCheckpointTokens,
+    };
+    const stage = wholeModel(config.layerCount);
+    const layout = kvLayout(config, stage, blocks);
+    const bytes = blockBytes(layout);
+    const maxModelLen = options.maxModelLen ?? config.contextLength;
+    this.#groups = groupSpecs(config, stage, blocks);
+    this.#maxNumBatchedTokens = options.maxNumBatchedTokens;
+    const groups = this.#groups.map(
+      (group): GroupNeeds => ({
+        kind: group.kind,
+        layers: group.layers.length,
+        blockTokens: group.blockSize,
+        ...(group.kind === 'window' ? { window: group.window } : {}),
+        bytesPerToken: bytes / group.blockSize,
+        usedBytesPerBlock: usedBytes(group, layout, config),
+        blocksPerSequence: createGroup(group).blocksMax(maxModelLen),
+      }),
+    );
+    const states = groups.filter(({ kind }) => kind === 'state');
+    const weightBytes = [...file.tensors.values()].reduce((sum, tensor) => sum + tensor.byteLength, 0);
+    const base = {
+      model: basename(file.path),
+      architecture: config.architecture,
+      contextLength: config.contextLength,
+      maxModelLen,
+      maxNumSeqs: options.maxNumSeqs,
+      kvCacheDtype: options.kvCacheDtype,
+      fileBytes: file.fileBytes,
+      weightBytes,
+      processBytes: processBytesOf(config, options),
+      blockBytes: bytes,
+      groups,
+      storedBytesPerToken: groups.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
+      stateBytesPerSequence: states.reduce((sum, { usedBytesPerBlock }) => sum + usedBytesPerBlock, 0),
+    };
+    this.needs = { ...base, pools: [] };
+    const lengths = [...new Set([1024, 4096, 16_384, maxModelLen])].filter((tokens) => tokens <= maxModelLen);
+    const counts = [...new Set([1, 8, options.maxNumSeqs])].filter((count) => count <= options.maxNumSeqs);
+    const pools = lengths.flatMap((tokens) => counts.map((sequences) => this.pool(sequences, tokens)));
+    this.needs = { ...base, pools };
+  }
+
+  /** A pool in which so many sequences of so many tokens run at the same time, and none is preempted. */
+  pool(sequences: number, tokens: number): PoolNeeds {
+    const blocks = this.#groups.reduce((sum, group) => sum + this.#blocksOf(group, sequences, tokens), 1);
+    return { sequences, tokens, blocks, bytes: blocks * this.needs.blockBytes };
+  }
+
+  /** The largest number of sequences of so many tokens that run in so many bytes at the same time. */
+  sequencesIn(bytes: number, tokens: number): number {
+    return largest((sequences) => this.pool(sequences, tokens).bytes <= bytes);
+  }
+
+  /** The longest sequence that runs alone in so many bytes, at most `maxModelLen` tokens. */
+  longestIn(bytes: number): number {
+    const { maxModelLen } = this.needs;
+    return largest((tokens) => tokens <= maxModelLen && this.pool(1, tokens).bytes <= bytes);
+  }
+
+  /**
+   * Windows and states also have the blocks of the tokens that one step computes, before the blocks that these tokens
+   * leave behind are released. A step computes at most `maxNumBatchedTokens` tokens of all sequences together.
+   */
+  #blocksOf(group: KvGroupSpec, sequences: number, tokens: number): number {
+    const all = sequences * Math.ceil(tokens / group.blockSize);
+    const held = sequences * createGroup(group).blocksMax(tokens);
+    if (group.kind === 'full') return held;
+    const ofStep = Math.ceil(this.#maxNumBatchedTokens / tokenCount(group.blockSize)) + sequences - 1;
+    // A state group has one more block: the checkpoint that a sequence started from.
+    return Math.min(all + (group.kind === 'state' ? sequences : 0), held + ofStep);
+  }
+}
+
+/** The largest number for which `fits` is true, if it is true for all smaller numbers above 0 too; else 0. */
+function largest(fits: (number: number) => boolean): number {
+  if (!fits(1)) return 0;
+  let [low, high] = [1, 2];
+  while (high < 2 ** 40 && fits(high)) [low, high] = [high, 2 * high];
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (fits(middle)) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Node with its libraries and kernels, measured with the bundled model. */
+const PROCESS_BYTES = 160 * 1024 ** 2;
+/** Buffers of a step hold about so many rows of the hidden states for each token. */
+const ROWS_PER_TOKEN = 12;
+
+function processBytesOf(config: ModelConfig, { maxNumSeqs, maxNumBatchedTokens }: SizeOptions): number {
+  const { embeddingLength, feedForwardLength, vocabSize, experts } = config;
+  const network = Math.max(feedForwardLength, (experts?.feedForwardLength ?? 0) * (experts?.used ?? 0));
+  const step = 4 * maxNumBatchedTokens * (ROWS_PER_TOKEN * embeddingLength + 3 * network);
+  const logits = 4 * 2 * Math.min(maxNumSeqs, maxNumBatchedTokens) * vocabSize;
+  return PROCESS_BYTES + step + logits;
+}

@@ -1,0 +1,114 @@
+/** `kvasir size` against engines: block sizes, pools that hold what it says, and bytes in a tier. */
+import { afterAll, describe, expect, it } from 'vitest';
+import { ModelSize } from '../src/cli/size/memory-needs.ts';
+import type { SizeReport } from '../src/cli/size/size-report.ts';
+import { createEngine } from '../src/compose.ts';
+import { engineDefaults, type KvCacheDtype } from '../src/engine/options.ts';
+import { readGguf } from '../src/ggml/gguf.ts';
+import { computeHere } from './support/compute-here.ts';
+import { promptOf } from './support/drive.ts';
+import { runHere } from './support/run-here.ts';
+import { type ModelOptions, smallStates, temporaryFolder, tinyHybrid, writeTinyModel } from './support/tiny-model.ts';
+
+computeHere();
+const folder = temporaryFolder();
+afterAll(() => folder.remove());
+
+const models: readonly (ModelOptions & { readonly kvCacheDtype?: 'q8_0' })[] = [
+  { architecture: 'qwen3', type: 'Q8_0', layers: 2 },
+  { architecture: 'qwen3', type: 'Q8_0', layers: 2, kvCacheDtype: 'q8_0' },
+  { architecture: 'gemma3', type: 'Q8_0', layers: 5, window: 40, windowPattern: 5 },
+  { architecture: 'lfm2', type: 'Q8_0', ...tinyHybrid },
+  { architecture: 'granitehybrid', type: 'Q8_0', ...smallStates },
+  { architecture: 'deepseek2', type: 'Q8_0', layers: 2 },
+];
+const sequences = 4;
+const tokens = 192;
+const step = { maxNumSeqs: sequences, maxNumBatchedTokens: 64, maxModelLen: tokens };
+
+describe.each(models)('the size of $architecture', ({ kvCacheDtype: given, ...options }) => {
+  const kvCacheDtype: KvCacheDtype = given ?? 'f16';
+  const path = folder.file(`${options.architecture}-${kvCacheDtype}.gguf`);
+  let size: ModelSize;
+
+  /** The largest number of requests that run at the same time in a pool, and how often one was preempted. */
+  async function runIn(kvCacheMemory: number) {
+    const engine = await createEngine({ model: path, threads: 1, kvCacheMemory, kvCacheDtype, ...step });
+    let running = 0;
+    try {
+      const generate = async (prompt: readonly number[]): Promise<void> => {
+        const params = { maxTokens: tokens / 2, ignoreEos: true, temperature: 0 };
+        for await (const _ of engine.generate({ prompt, params })) running = Math.max(running, engine.stats().running);
+      };
+      await Promise.all(Array.from({ length: sequences }, (_, seed) => generate([...promptOf(tokens / 2, seed)])));
+      return { running, preemptions: engine.stats().preemptions, blocks: engine.stats().blocks };
+    } finally {
+      await engine.close();
+    }
+  }
+
+  it('is a pool in which the sequences run at the same time', async () => {
+    await writeTinyModel(path, options);
+    size = new ModelSize(await readGguf(path), { ...engineDefaults, kvCacheDtype, ...step });
+    const pool = size.pool(sequences, tokens);
+    const { running, preemptions, blocks } = await runIn(pool.bytes);
+    // Without the null block.
+    expect(blocks.total).toBe(pool.blocks - 1);
+    expect({ running, preemptions }).toEqual({ running: sequences, preemptions: 0 });
+  });
+
+  it('is not much more than they need', async () => {
+    const { running, preemptions } = await runIn(size.pool(sequences, tokens).bytes / 2);
+    expect(running < sequences || preemptions > 0).toBe(true);
+  });
+});
+
+describe('kvasir size', () => {
+  const sizeOf = async (...args: readonly string[]): Promise<SizeReport> => {
+    const { code, stdout, stderr } = await runHere(['size', ...args, '--json']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    return JSON.parse(stdout) as SizeReport;
+  };
+
+  it('shows what fits into a memory', async () => {
+    const all = ['models/kvasir-hybrid.gguf', '--max-num-seqs', '4', '--max-model-len', '4K'];
+    const { fit, weightBytes, processBytes, pools, blockBytes } = await sizeOf(...all, '--memory', '16GiB');
+    const needed = pools.find((pool) => pool.sequences === 4 && pool.tokens === 4096)!.bytes;
+    const leftBytes = 16 * 1024 ** 3 - weightBytes - processBytes - needed;
+    expect(fit).toMatchObject({ sequences: 4, longest: 4096, poolBytes: needed, leftBytes });
+    const small = await sizeOf(...all, '--memory', `${weightBytes + processBytes + 100 * blockBytes}`);
+    expect(small.fit).toMatchObject({ sequences: 0, poolBytes: 100 * blockBytes });
+    expect(small.fit?.longest).toBeGreaterThan(500);
+    expect((await runHere(['size', ...all, '--memory', '8MiB'])).stdout).toMatch(/8 MiB is too little/);
+  });
+
+  it('shows the bytes that a tier stores for a prefix', async () => {
+    const model = 'models/kvasir-hybrid.gguf';
+    const { storedBytesPerToken, blockBytes } = await sizeOf(model);
+    const cpu_bytes_to_use = 50_000_000;
+    const kvTransferConfig = {
+      kv_connector: 'OffloadingConnector',
+      kv_role: 'kv_both',
+      kv_connector_extra_config: { cpu_bytes_to_use },
+    };
+    const engine = await createEngine({ model, threads: 1, kvCacheMemory: 8 << 20, kvTransferConfig });
+    try {
+      const prompt = [...promptOf(512, 1)];
+      for await (const _ of engine.generate({ prompt, params: { maxTokens: 1 } }));
+      const savedBytes = () => (engine.stats().transfers.counters.savedBlocks ?? 0) * blockBytes;
+      await expect.poll(savedBytes).toBe(512 * storedBytesPerToken);
+    } finally {
+      await engine.close();
+    }
+  });
+
+  it('needs half of the KV with q8_0, and refuses other files', async () => {
+    const path = 'models/kvasir-demo.gguf';
+    const [half, full] = [await sizeOf(path, '--kv-cache-dtype', 'q8_0'), await sizeOf(path)];
+    expect(half.storedBytesPerToken / full.storedBytesPerToken).toBeCloseTo(34 / 64);
+    const wrong = await runHere(['size', 'package.json']);
+    expect([wrong.code, wrong.stdout]).toEqual([1, '']);
+    expect(wrong.stderr).toMatch(/^error: /);
+    expect((await runHere(['size', path, '--memory', 'much'])).code).toBe(2);
+  });
+});
