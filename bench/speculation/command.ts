@@ -49,33 +49,42 @@ function measure(
         repetitions: flags.repetitions,
         onProgress: (text: string) => void context.stderr.write(`${text}\n`),
       };
-      const rows = await measureSpeculation(engines, tasksOf(plain, flags.genLen), settings, signal);
+      const tasks = await tasksOf(plain, flags.genLen, signal);
+      const rows = await measureSpeculation(engines, tasks, settings, signal);
       report(context, flags, measured, { table: speculationTable(rows), rows });
     }),
   );
 }
 
 /**
- * Rewriting: a grammar makes the output a quotation of the prompt, and a bias makes its tokens those of the prompt. So the
- * work is the same for every model. Greedy outputs for random prompts often repeat themselves.
+ * Rewriting: a grammar makes the output a quotation of the prompt, and a bias towards long tokens fixes its tokens. The prompt has the
+ * same tokens. So the work is the same for every model. Greedy outputs for random prompts often repeat themselves.
  */
-function tasksOf(engine: AsyncEngine, maxTokens: number): SpeculationTask[] {
+async function tasksOf(engine: AsyncEngine, maxTokens: number, signal: AbortSignal): Promise<SpeculationTask[]> {
   const random = new RandomTokens(7, engine.model.vocabSize);
   const story = engine.tokenize(STORY, { addSpecial: false });
   const quotation = {
     temperature: 0,
     maxTokens: 2 * story.length,
     structuredOutputs: { choice: [STORY] },
-    logitBias: new Map(story.map((token) => [token, 100])),
+    logitBias: new Map(
+      story.map((token) => [token, Math.min(BIAS_PER_CHARACTER * engine.detokenize([token]).length, 100)]),
+    ),
   };
+  const quoted: number[] = [];
+  for await (const { tokenIds } of engine.generate({ prompt: Int32Array.from(story), params: quotation }, { signal }))
+    quoted.push(...tokenIds);
   const params = { maxTokens, ignoreEos: true };
   return [
-    { name: 'rewriting', prompt: Int32Array.from(story), params: quotation },
+    { name: 'rewriting', prompt: Int32Array.from(quoted), params: quotation },
     { name: 'random prompt, greedy', prompt: random.take(256), params: { ...params, temperature: 0 } },
     { name: 'random prompt, temperature 1', prompt: random.take(256), params: { ...params, temperature: 1, seed: 1n } },
     { name: 'random tokens', prompt: random.take(256), params: { ...params, temperature: 100, seed: 2n } },
   ];
 }
+
+/** More than the model's own preference for a shorter token. */
+const BIAS_PER_CHARACTER = 12;
 
 const STORY =
   'Once upon a time, there was a little girl named Lily. She loved to play outside in the park with her friend Tom. One day, she saw a big red ball under the old tree. Lily ran to the ball and said, "Look, Tom! I found a ball. Can we play with it?" Tom was very happy. They threw the ball up and down, and they laughed all day. When the sun went away, they put the ball in a box and went home to eat soup. ';
