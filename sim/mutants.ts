@@ -421,8 +421,8 @@ export const mutants: readonly Mutant[] = [
     breaks: ['I1', 'I10'],
     seed: 4,
     file: 'src/scheduler/external-kv.ts',
-    find: 'open.get(place)?.key !== found.key',
-    replace: '!open.has(place)',
+    find: 'open.take(found)?.key !== found.key',
+    replace: 'open.take(found) === undefined',
   },
   {
     bug: 'the key does not depend on the cache salt',

@@ -151,8 +151,11 @@ export interface TokenLogprobs {
 
 /** The spans without the positions of drafts. `tokenCount`: `tokens.length`. */
 export function spansOfTokens({ spans, drafts }: SequencePlan, tokenCount: number): readonly Span[] {
-  if (drafts === undefined) return spans;
-  return spans.map(({ start, end }) => ({ start, end: Math.min(end, tokenCount) as TokenCount }));
+  return drafts === undefined ? spans : spansBelow(spans, tokenCount);
 }
+
+/** Not in `spansOfTokens`: its closure would allocate memory for each request, also without drafts. */
+const spansBelow = (spans: readonly Span[], tokenCount: number): readonly Span[] =>
+  spans.map(({ start, end }) => ({ start, end: Math.min(end, tokenCount) as TokenCount }));
 
 export const blockAt = (table: BlockTable, index: BlockIndex): BlockId => table.ids[index] as BlockId;

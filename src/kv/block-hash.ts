@@ -64,11 +64,10 @@ export class HashChain {
   /** Hashes the blocks that became full since the last call. Tokens are only appended. */
   extend(tokens: TokenBuffer): void {
     const full = Math.floor(tokens.length / this.blockSize);
-    if (this.#count === full) return;
-    const fresh = tokens.view(this.#count * this.blockSize, full * this.blockSize);
-    for (let start = 0; start < fresh.length; start += this.blockSize) {
+    while (this.#count < full) {
+      const start = this.#count * this.blockSize;
       for (let i = 0; i < this.blockSize; i++)
-        this.#messageWords.setInt32(DIGEST_BYTES + i * 4, fresh[start + i]!, true);
+        this.#messageWords.setInt32(DIGEST_BYTES + i * 4, tokens.at(start + i), true);
       const digest = this.#hash(this.#message);
       this.#append(digest);
       this.#setParent(digest);

@@ -15,7 +15,8 @@ import {
   type TransferId,
 } from '../connector/connector.ts';
 import { type DecidedLoad, TransferLedger } from '../connector/transfer/transfer-ledger.ts';
-import { type BlockPlace, type PlacedBlock, placeName } from '../core/block-place.ts';
+import type { BlockPlace, PlacedBlock } from '../core/block-place.ts';
+import { ByPlace } from '../core/by-place.ts';
 import { type BlockId, blockIndex, groupIndex, NULL_BLOCK, type StepId } from '../core/ids.ts';
 import type { KvCache } from '../kv/kv-cache.ts';
 import { countPlaces, type LoadCost, type LoadPrices, type LoadTiming } from './load-cost.ts';
@@ -181,15 +182,13 @@ export class ExternalKv {
       state.queryDeadlineMs ??= Math.min(answer.deadlineMs, this.#nowMs + this.#askLaterMaxMs);
       return this.#nowMs < state.queryDeadlineMs ? undefined : nothingFound;
     }
-    const open = new Map(wanted.map((block) => [placeName(block), block]));
+    const open = new ByPlace(wanted);
     const blocks: FoundPlace[] = [];
     for (const found of answer.blocks) {
-      const place = placeName(found);
-      if (open.get(place)?.key !== found.key) {
+      if (open.take(found)?.key !== found.key) {
         this.invalidAnswerCount++;
         continue;
       }
-      open.delete(place);
       if (this.ledger.isUsable(state.request.id, found)) blocks.push({ group: found.group, index: found.index, found });
     }
     return { blocks, mode: answer.mode };
@@ -209,8 +208,8 @@ export class ExternalKv {
       this.#connector.updateStateAfterAlloc(request, undefined, () => this.#valid(state));
       return;
     }
-    const promised = new Map(match.blocks.map((place) => [placeName(place), place.found]));
-    const blocks = placed.map((place) => ({ ...promised.get(placeName(place))!, block: place.block }));
+    const promised = new ByPlace(match.blocks);
+    const blocks = placed.map((place) => ({ ...promised.take(place)!.found, block: place.block }));
     const job = this.ledger.openLoad(state.request.id, match.mode, this.#timeoutMs(state.tokens.length), blocks);
     if (match.mode === 'sync') this.#kv.loadInStep(placed);
     const timing = this.#loadCost?.begin(countPlaces(blocks));
