@@ -1,38 +1,26 @@
-import { createServer as createTcpServer } from 'node:net';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import type { KvasirError } from '../base/errors.ts';
 import { demoModelPath } from '../base/package-files.ts';
-import { readOffloadingSettings } from '../connector/offloading/offloading-settings.ts';
-import { describeTier } from '../connector/offloading/tier-spec.ts';
 import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
+import { modelFile } from '../hub/model-file.ts';
 import { eventLog } from '../server/event-log.ts';
 import { readableLog } from '../server/log-format.ts';
-import type { Server } from '../server/server.ts';
+import type { Server, ServerOptions } from '../server/server.ts';
 import { type LogLevel, serverDefaults } from '../server/server-options.ts';
 import { type ReasoningFormat, reasoningFormats, type ToolFormat, toolFormats } from '../tools/formats.ts';
-import {
-  addEngineFlags,
-  bytesFlag,
-  type EngineFlags,
-  engineOptionsOf,
-  integerFrom,
-  listFlag,
-  oneOf,
-  repeated,
-} from './args.ts';
+import { addEngineFlags, bytesFlag, engineOptionsOf, integerFrom, listFlag, oneOf, repeated } from './args.ts';
+import { type BannerFlags, banner, servedFields } from './banner.ts';
 import { cannotListen, portInUse } from './cli-errors.ts';
-import type { CliContext, ExitCode, TextSink } from './context.ts';
+import type { CliContext, ExitCode } from './context.ts';
 import { aborted, Interruption, orInterrupted } from './interrupt.ts';
-import { loadProgress } from './load-progress.ts';
+import { LoadWatch } from './load-watch.ts';
 import { noticesOf } from './notices.ts';
 import { ServerEnd } from './server-end.ts';
 import { readTextFile } from './text-input.ts';
 
-interface ServeFlags extends EngineFlags {
-  readonly host: string;
+interface ServeFlags extends BannerFlags {
   readonly port: number;
   readonly servedModelName?: readonly string[];
-  readonly apiKey?: readonly string[];
   readonly allowedOrigins?: readonly string[];
   readonly rootPath?: string;
   readonly maxBodySize: number;
@@ -140,60 +128,75 @@ function rootFlag(path: string): string {
 }
 
 async function serve(model: string, flags: ServeFlags, context: CliContext): Promise<ExitCode> {
-  // Checked before the model is loaded, which can take minutes.
-  await checkPortFree(flags.host, flags.port);
   const notices = noticesOf(context.stderr, flags);
   const end = new ServerEnd(flags.shutdownTimeout, notices);
   using interruption = new Interruption(context, end.limits);
+  const { signal } = interruption;
   const logDestination = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
   const onEvent = eventLog(logDestination, flags.logLevel);
-  const loading = optionsOf(model, flags, notices).then((options) => context.createEngine({ ...options, onEvent }));
-  const engine = await orInterrupted(loading, interruption.signal);
-  if (engine === undefined) return interruption.exitCode;
+  const watch = new LoadWatch(model, notices);
+  // Imported here, because fastify would double the start time of the other commands.
+  const { Server } = await import('../server/server.ts');
+  const options = { ...serverOptionsOf(flags), version: context.version, logDestination };
+  const server = new Server({ loadStatus: () => watch.status() }, options);
+  let engine: AsyncEngine | undefined;
   try {
-    // Imported here, because fastify would double the start time of the other commands.
-    const { Server } = await import('../server/server.ts');
-    const server = new Server(engine, {
-      version: context.version,
-      bodyMaxBytes: flags.maxBodySize,
-      responseStoreMaxBytes: flags.responseStoreSize,
-      logLevel: flags.logLevel,
-      logDestination,
-      enableFaultInjection: flags.enableFaultInjection === true,
-      ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
-      ...(flags.allowedOrigins === undefined ? {} : { allowedOrigins: flags.allowedOrigins }),
-      ...(flags.rootPath === undefined ? {} : { rootPath: flags.rootPath }),
-      ...(flags.reasoningParser === 'auto' ? {} : { reasoningFormat: flags.reasoningParser }),
-      ...(flags.toolCallParser === 'auto' ? {} : { toolFormat: flags.toolCallParser }),
-    });
+    // Before the model is loaded, which can take minutes: probes get an answer, and a port in use is an error at once.
     const port = await listen(server, flags.host, flags.port);
+    engine = await orInterrupted(openEngine(model, flags, context, { watch, onEvent, signal }), signal);
+    if (engine === undefined) return interruption.exitCode;
+    await server.serve(engine);
     notices.tell(banner(engine, flags, port, context.version), 'serving', servedFields(engine, flags, port));
-    await aborted(interruption.signal);
+    await aborted(signal);
     const isDrained = await end.drain(server);
     if (flags.kvTransferConfig !== undefined) notices.write(transferSummary(engine));
     return isDrained ? 0 : interruption.exitCode;
   } finally {
-    await engine.close();
+    await server.close();
+    await engine?.close();
   }
 }
 
-async function optionsOf(model: string, flags: ServeFlags, notices: TextSink) {
-  return engineOptionsOf(model, flags, {
-    ...loadProgress(model, notices),
-    ...(flags.servedModelName === undefined ? {} : { servedModelName: flags.servedModelName }),
-    ...(flags.seed === undefined ? {} : { seed: flags.seed }),
-    ...(flags.chatTemplate === undefined
-      ? {}
-      : { chatTemplate: await readTextFile('chat template', flags.chatTemplate) }),
-  });
+function serverOptionsOf(flags: ServeFlags): Omit<ServerOptions, 'version'> {
+  return {
+    bodyMaxBytes: flags.maxBodySize,
+    responseStoreMaxBytes: flags.responseStoreSize,
+    logLevel: flags.logLevel,
+    enableFaultInjection: flags.enableFaultInjection === true,
+    ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+    ...(flags.allowedOrigins === undefined ? {} : { allowedOrigins: flags.allowedOrigins }),
+    ...(flags.rootPath === undefined ? {} : { rootPath: flags.rootPath }),
+    ...(flags.reasoningParser === 'auto' ? {} : { reasoningFormat: flags.reasoningParser }),
+    ...(flags.toolCallParser === 'auto' ? {} : { toolFormat: flags.toolCallParser }),
+  };
 }
 
-async function checkPortFree(host: string, port: number): Promise<void> {
-  if (port === 0) return;
-  const probe = createTcpServer();
-  await new Promise<void>((resolve, reject) => {
-    probe.once('error', (error) => reject(listenError(error, host, port)));
-    probe.listen(port, host, () => probe.close(() => resolve()));
+interface Loading {
+  readonly watch: LoadWatch;
+  readonly signal: AbortSignal;
+  onEvent(event: EngineEvent): void;
+}
+
+/** Finds or downloads the model, and loads it. */
+async function openEngine(
+  model: string,
+  flags: ServeFlags,
+  context: CliContext,
+  { watch, onEvent, signal }: Loading,
+): Promise<AsyncEngine> {
+  const template = flags.chatTemplate;
+  const chatTemplate = template === undefined ? undefined : await readTextFile('chat template', template);
+  const { onDownloadProgress, onProgress, onDigestProgress } = watch;
+  const path = await modelFile(model, { signal, onProgress: onDownloadProgress });
+  return context.createEngine({
+    ...engineOptionsOf(path, flags, {
+      onProgress,
+      onDigestProgress,
+      ...(flags.servedModelName === undefined ? {} : { servedModelName: flags.servedModelName }),
+      ...(flags.seed === undefined ? {} : { seed: flags.seed }),
+      ...(chatTemplate === undefined ? {} : { chatTemplate }),
+    }),
+    onEvent,
   });
 }
 
@@ -208,66 +211,6 @@ async function listen(server: Server, host: string, port: number): Promise<numbe
 function listenError(error: unknown, host: string, port: number): KvasirError {
   const code = (error as NodeJS.ErrnoException).code ?? 'unknown';
   return code === 'EADDRINUSE' ? portInUse({ host, port }, error) : cannotListen({ host, port, reason: code }, error);
-}
-
-function servedFields(engine: AsyncEngine, { host }: ServeFlags, port: number): EngineEvent['fields'] {
-  const { name, architecture, maxModelLen } = engine.model;
-  return {
-    model: name,
-    architecture,
-    maxModelLen,
-    blocks: engine.stats().blocks.total,
-    address: addressOf(host, port),
-  };
-}
-
-/** The address for a client on this machine. */
-function addressOf(host: string, port: number): string {
-  const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host;
-  return `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
-}
-
-function banner(engine: AsyncEngine, flags: ServeFlags, port: number, version: string): string {
-  const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
-  const address = addressOf(flags.host, port);
-  const key = flags.apiKey === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
-  const [path, body] = hasChatTemplate
-    ? ['chat/completions', '{"messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":100}']
-    : ['completions', '{"prompt":"Once upon a time","max_tokens":100}'];
-  return `
-  Kvasir ${version}
-  model     ${name} (${architecture})
-  context   ${maxModelLen} tokens
-  KV pool   ${engine.stats().blocks.total} blocks of ${flags.blockSize} tokens
-${bannerExtras(engine, flags)}  address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
-
-  Try it:
-  curl ${address}/v1/${path} -H 'Content-Type: application/json' ${key}-d '${body}'
-
-  Chat in a browser: ${address}
-  Press Ctrl-C to stop.
-
-`;
-}
-
-/** The lines for attention, ranks and connector, if there is something to report. */
-function bannerExtras({ model: { attention } }: AsyncEngine, flags: ServeFlags): string {
-  const { kvTransferConfig: transfer, pipelineParallelSize: ranks } = flags;
-  const lines: string[] = [];
-  if (attention !== undefined) lines.push(`attention ${attention}`);
-  if (ranks > 1) lines.push(`ranks     ${ranks}, each with its part of the layers`);
-  if (transfer !== undefined) {
-    const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig } = transfer;
-    const { shared_storage_path: path } = kvConnectorExtraConfig;
-    const place = typeof path === 'string' ? `, in ${path}` : '';
-    lines.push(`connector ${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`);
-    if (kvConnector === 'OffloadingConnector') {
-      const { host, secondaries } = readOffloadingSettings(transfer);
-      for (const spec of [host, ...secondaries.map((named) => named.spec)])
-        lines.push(`KV tier   ${describeTier(spec)}`);
-    }
-  }
-  return lines.map((line) => `  ${line}\n`).join('');
 }
 
 /** Blocks that are stored while the engine closes are not counted. */

@@ -46,9 +46,6 @@ declare module 'fastify' {
   }
 }
 
-/** The time limit for receiving a request; it ends connections of clients that send their bytes very slowly. */
-const REQUEST_TIMEOUT_MS = 120_000;
-
 /**
  * Configures Fastify for all subjects of HTTP that do not concern models: JSON in strict UTF-8, OpenAI's format for
  * every error, the API key, request ids, one log line per request.
@@ -57,7 +54,6 @@ export function createHttp(options: HttpOptions): FastifyInstance {
   const app = fastify({
     logger: { level: options.logLevel, stream: options.logDestination },
     logController: new LogController({ disableRequestLogging: true }),
-    requestTimeout: REQUEST_TIMEOUT_MS,
     routerOptions: { ignoreTrailingSlash: true },
     rewriteUrl: ({ url = '/' }) => withoutRoot(url, options.rootPath),
     genReqId: (request) => clientRequestId(request) ?? `req-${randomUUID()}`,
@@ -67,7 +63,6 @@ export function createHttp(options: HttpOptions): FastifyInstance {
       begin(request, reply, options);
       void sendError(routeNotFoundOf(request), request, reply);
     },
-    clientErrorHandler: answerBrokenRequest,
   });
   configureHttp(app, options);
   app.setNotFoundHandler(answerNotFound);
@@ -190,7 +185,7 @@ function clientRequestId(request: IncomingMessage): string | undefined {
 }
 
 /** Node's parser could not read these bytes as HTTP, so there is no request; the answer is written to the socket. */
-function answerBrokenRequest(this: FastifyInstance, error: Error & { code?: string }, socket: Socket): void {
+export function answerBrokenRequest(error: Error & { code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
     return;

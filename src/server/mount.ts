@@ -3,6 +3,7 @@ import { systemClock } from '../base/clock.ts';
 import { modelFormats } from '../engine/chat/conversation.ts';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { readableLog } from './log-format.ts';
+import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { registerRoutes } from './routes.ts';
 import { type FullServerOptions, type ServerOptions, serverDefaults } from './server-options.ts';
 
@@ -16,6 +17,8 @@ export const withDefaults = (options: ServerOptions): FullServerOptions => ({
 export interface MountOptions extends FullServerOptions {
   /** Whether the chat page is served at `/`. */
   readonly hasPage: boolean;
+  /** Absent: the endpoints have their own. */
+  readonly httpMetrics?: HttpMetrics;
   isAccepting(): boolean;
 }
 

@@ -40,7 +40,9 @@ export class RequestLog {
       ...(this.meter === undefined ? {} : meterFields(this.meter, isGone)),
       durationMs: round(this.#clock.nowMs() - this.startMs),
     };
-    if (this.meter !== undefined || status >= 400) request.log.info(line, 'request');
+    // A server that loads its model or recovers gives probes this status, every second.
+    const isExpected = status === 503 && request.routeOptions.config?.isPublic === true;
+    if (this.meter !== undefined || (status >= 400 && !isExpected)) request.log.info(line, 'request');
     else request.log.debug(line, 'request');
   }
 }

@@ -18,6 +18,7 @@ import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
 import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
 import { noteError } from './http.ts';
+import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { registerMetrics } from './metrics/metrics-routes.ts';
 import {
   type ParsedGeneration,
@@ -40,6 +41,8 @@ export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   /** Whether the page is served at `/`. */
   readonly hasPage: boolean;
   readonly responseStoreMaxBytes: number;
+  /** Absent: the endpoints have their own. */
+  readonly httpMetrics?: HttpMetrics;
 }
 
 /** OpenAI's default for completions. For chats the default is the rest of the context. */
@@ -143,7 +146,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   });
   if (options.hasPage) registerPage(app);
   registerCacheRoutes(app, engine, options);
-  registerMetrics(app, engine);
+  registerMetrics(app, engine, options.httpMetrics);
   app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.counters) }));
   app.get('/version', () => ({ version: options.version }));
 }

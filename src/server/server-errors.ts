@@ -61,6 +61,12 @@ export const methodNotAllowed = defineError(
   '{path} does not support {method}. Use {allowed}.',
   405,
 );
+export const modelLoading = defineError(
+  'KVASIR_MODEL_LOADING',
+  'The server does not serve yet. {progress} Send the request again in {retryAfterSeconds} s.',
+  503,
+  { retryable: true },
+);
 export const tooManyChoices = defineError(
   'KVASIR_TOO_MANY_CHOICES',
   'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request. Send several requests.',
@@ -126,7 +132,7 @@ function errorBody(message: string, type: string, param: string | null, code: st
 
 function answerHeaders(error: KvasirError): Record<string, string> {
   if (error.retryable && (error.httpStatus === 429 || error.httpStatus === 503)) {
-    return { 'retry-after': String(RETRY_AFTER_SECONDS) };
+    return { 'retry-after': String(error.fields.retryAfterSeconds ?? RETRY_AFTER_SECONDS) };
   }
   if (error.httpStatus === 401) return { 'www-authenticate': 'Bearer' };
   if (error.httpStatus === 405) return { allow: String(error.fields.allowed) };

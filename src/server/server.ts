@@ -1,8 +1,10 @@
-import type { AddressInfo } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { Connections } from './connections.ts';
-import { createHttp } from './http.ts';
+import { answerBrokenRequest, createHttp } from './http.ts';
+import { Listener } from './listener.ts';
+import { type LoadStatus, registerLoadingRoutes } from './loading-routes.ts';
+import { createHttpMetrics } from './metrics/http-metrics.ts';
 import { mountEngine, withDefaults } from './mount.ts';
 import type { ServerOptions } from './server-options.ts';
 
@@ -17,26 +19,47 @@ const abortAnswerMs = 250;
 /**
  * Serves an engine over HTTP. The caller owns the engine and closes it; `drain` closes it only after the timeout.
  *
- *     listen -> beginDrain (`/health` and new requests: 503; running requests continue) -> drain (no connection is left)
+ *     listen -> serve (before it, only probes are answered) -> beginDrain (`/health` and new requests: 503; running
+ *     requests continue) -> drain (no connection is left)
  */
 export class Server {
-  readonly app: FastifyInstance;
-  readonly #engine: AsyncEngine;
+  readonly #options: ReturnType<typeof withDefaults>;
   readonly #connections = new Connections();
+  readonly #httpMetrics = createHttpMetrics();
+  readonly #listener: Listener;
+  /** Answers the requests: without an engine, that of `registerLoadingRoutes`. */
+  #app: FastifyInstance;
+  #engine: AsyncEngine | undefined;
   #isAccepting = true;
 
-  constructor(engine: AsyncEngine, options: ServerOptions) {
-    const full = { ...withDefaults(options), connections: this.#connections };
-    this.#engine = engine;
-    this.app = createHttp(full);
-    this.#connections.watch(this.app.server);
-    mountEngine(this.app, engine, { ...full, hasPage: true, isAccepting: () => this.#isAccepting });
+  /** @param source the engine, or what the server says about the load until there is one */
+  constructor(source: AsyncEngine | { loadStatus(): LoadStatus }, options: ServerOptions) {
+    this.#options = withDefaults(options);
+    this.#listener = new Listener({
+      onRequest: (request, response) => this.#app.routing(request, response),
+      onBrokenRequest: answerBrokenRequest,
+      onServer: (server) => this.#connections.watch(server),
+    });
+    this.#app = 'loadStatus' in source ? this.#appWithout(source) : this.#appOf(source);
+  }
+
+  get app(): FastifyInstance {
+    return this.#app;
   }
 
   /** @returns the port; the system chooses one if `port` is 0. @throws the system's error (`EADDRINUSE`, ...). */
   async listen(port: number, host: string): Promise<number> {
-    await this.app.listen({ port, host, listenTextResolver: (address) => `listening on ${address}` });
-    return (this.app.server.address() as AddressInfo).port;
+    await this.#app.ready();
+    const chosen = await this.#listener.listen(port, host);
+    this.#app.log.info(`listening on http://${host.includes(':') ? `[${host}]` : host}:${chosen}`);
+    return chosen;
+  }
+
+  /** From now on, requests go to the engine. Called once, by a server that was created without an engine. */
+  async serve(engine: AsyncEngine): Promise<void> {
+    const app = this.#appOf(engine);
+    await app.ready();
+    this.#app = app;
   }
 
   /** Requests whose responses are not sent completely. */
@@ -63,18 +86,48 @@ export class Server {
     const aborted = hasFinished ? 0 : this.requestCount;
     if (!hasFinished) {
       // A step that hangs delays the end of the engine, but must not delay the end of the connections.
-      this.#engine.close().catch(() => undefined);
+      this.#engine?.close().catch(() => undefined);
       await within(abortAnswerMs, this.#connections.sent());
     }
-    const closing = this.app.close();
-    this.#connections.close();
-    await closing;
+    await this.close();
     return hasFinished ? { how: 'drained' } : { how: 'cut', aborted };
   }
 
+  /** Closes every connection at once. Idempotent. */
+  async close(): Promise<void> {
+    const closing = this.#app.close();
+    this.#connections.close();
+    await closing;
+  }
+
   async #finish(): Promise<void> {
-    await this.#engine.drain();
+    await this.#engine?.drain();
     await this.#connections.sent();
+  }
+
+  #appWithout(source: { loadStatus(): LoadStatus }): FastifyInstance {
+    const app = this.#createApp();
+    const { version } = this.#options;
+    registerLoadingRoutes(app, { version, httpMetrics: this.#httpMetrics, loadStatus: () => source.loadStatus() });
+    return app;
+  }
+
+  #appOf(engine: AsyncEngine): FastifyInstance {
+    this.#engine = engine;
+    const app = this.#createApp();
+    mountEngine(app, engine, {
+      ...this.#options,
+      httpMetrics: this.#httpMetrics,
+      hasPage: true,
+      isAccepting: () => this.#isAccepting,
+    });
+    return app;
+  }
+
+  #createApp(): FastifyInstance {
+    const app = createHttp({ ...this.#options, connections: this.#connections });
+    app.addHook('onClose', () => this.#listener.close());
+    return app;
   }
 }
 

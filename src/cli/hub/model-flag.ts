@@ -20,6 +20,8 @@ export class CommandInterrupted extends Error {
  * @throws CommandInterrupted, errors of the hub
  */
 export async function findModel(command: Command, context: CliContext): Promise<void> {
+  // The server listens before it downloads.
+  if (command.name() === 'serve') return;
   const place = command.registeredArguments.findIndex((argument) => argument.name() === 'model');
   const given: unknown = place === -1 ? command.getOptionValue('model') : command.processedArgs[place];
   if (typeof given !== 'string') return;

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import { Counter, Histogram, type Registry } from 'prom-client';
+import { Counter, Histogram, Registry } from 'prom-client';
 import { addCounter, addGauge } from './collected.ts';
 
 /** Probes and scrapes, which would hide the requests of clients. */
@@ -7,8 +7,16 @@ const notCounted = new Set(['/metrics', '/health', '/health/live', '/load', '/pi
 
 const seconds = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300];
 
+export interface HttpMetrics {
+  /** Counts the requests of this application. A server has one before its engine is there, and another one after. */
+  watch(app: FastifyInstance): void;
+  /** In Prometheus' format. */
+  text(): Promise<string>;
+}
+
 /** Requests by route and status, and the process, under the names that vLLM's server and Prometheus' clients use. */
-export function addHttpMetrics(app: FastifyInstance, registry: Registry): void {
+export function createHttpMetrics(): HttpMetrics {
+  const registry = new Registry();
   const requests = new Counter({
     name: 'http_requests_total',
     help: 'HTTP requests by route and class of status.',
@@ -22,18 +30,27 @@ export function addHttpMetrics(app: FastifyInstance, registry: Registry): void {
     buckets: seconds,
     registers: [registry],
   });
-  app.addHook('onRequest', (request, reply, done) => {
-    const { method } = request;
-    const handler = request.routeOptions.url ?? 'none';
-    if (!notCounted.has(handler)) {
-      const end = durations.startTimer({ method, handler });
-      reply.raw.once('close', () => {
-        requests.inc({ method, handler, status: `${Math.floor(reply.raw.statusCode / 100)}xx` });
-        end();
+  addProcessMetrics(registry);
+  return {
+    watch(app) {
+      app.addHook('onRequest', (request, reply, done) => {
+        const { method } = request;
+        const handler = request.routeOptions.url ?? 'none';
+        if (!notCounted.has(handler)) {
+          const end = durations.startTimer({ method, handler });
+          reply.raw.once('close', () => {
+            requests.inc({ method, handler, status: `${Math.floor(reply.raw.statusCode / 100)}xx` });
+            end();
+          });
+        }
+        done();
       });
-    }
-    done();
-  });
+    },
+    text: () => registry.metrics(),
+  };
+}
+
+function addProcessMetrics(registry: Registry): void {
   const startSeconds = Date.now() / 1e3 - process.uptime();
   addGauge(registry, {
     name: 'process_start_time_seconds',

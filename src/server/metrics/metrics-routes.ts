@@ -3,25 +3,28 @@ import { Registry } from 'prom-client';
 import type { AsyncEngine } from '../../engine/contract.ts';
 import { completionMetrics } from './completion-metrics.ts';
 import { addEngineMetrics } from './engine-metrics.ts';
-import { addHttpMetrics } from './http-metrics.ts';
+import { createHttpMetrics, type HttpMetrics } from './http-metrics.ts';
 import { addTierMetrics } from './tier-metrics.ts';
 
 /**
  * `GET /metrics` for Prometheus, and vLLM's `GET /load`. As in vLLM they need no API key, because scrapers and routers have none;
  * they have no part of a prompt or a text.
  */
-export function registerMetrics(app: FastifyInstance, engine: AsyncEngine): void {
+export function registerMetrics(
+  app: FastifyInstance,
+  engine: AsyncEngine,
+  ofServer: HttpMetrics = createHttpMetrics(),
+): void {
   const ofModel = new Registry();
   ofModel.setDefaultLabels({ model_name: engine.model.name, engine: '0' });
-  const ofServer = new Registry();
   addEngineMetrics(ofModel, engine);
   addTierMetrics(ofModel, () => engine.stats().transfers.counters);
   const stop = engine.observe(completionMetrics(ofModel, engine.model.maxModelLen));
   app.addHook('onClose', async () => stop());
-  addHttpMetrics(app, ofServer);
+  ofServer.watch(app);
   app.get('/metrics', { config: { isPublic: true } }, async (_, reply) => {
     reply.type(ofModel.contentType);
-    return `${await ofModel.metrics()}${await ofServer.metrics()}`;
+    return `${await ofModel.metrics()}${await ofServer.text()}`;
   });
   app.get('/load', { config: { isPublic: true } }, () => {
     const { running, waiting, waitingForRemoteKv } = engine.stats();

@@ -95,10 +95,22 @@ if (current !== undefined) chat.open(current);
 list();
 route();
 
-call('v1/models')
-  .then(jsonOf)
-  .then(({ data: [model] }) => {
-    byId('model', HTMLElement).textContent =
-      `${model.id} · ${model.max_model_len.toLocaleString('en')} tokens of context`;
-  })
-  .catch(() => undefined);
+/** How often the page asks a server that loads its model, in milliseconds. */
+const loadingPollMs = 1000;
+
+/** Shows the model; while the server loads it, how far the load is. */
+async function showModel() {
+  const shown = byId('model', HTMLElement);
+  for (;;) {
+    const response = await call('v1/models');
+    if (response.status !== 503) {
+      const { data } = await jsonOf(response);
+      shown.textContent = `${data[0].id} · ${data[0].max_model_len.toLocaleString('en')} tokens of context`;
+      return;
+    }
+    const health = await (await call('health')).json();
+    if (health.status === 'loading') shown.textContent = health.message;
+    await new Promise((resolve) => setTimeout(resolve, loadingPollMs));
+  }
+}
+showModel().catch(() => undefined);

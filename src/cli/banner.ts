@@ -1,0 +1,69 @@
+import { readOffloadingSettings } from '../connector/offloading/offloading-settings.ts';
+import { describeTier } from '../connector/offloading/tier-spec.ts';
+import type { AsyncEngine, EngineEvent } from '../engine/contract.ts';
+import type { EngineFlags } from './args.ts';
+
+export interface BannerFlags extends EngineFlags {
+  readonly host: string;
+  readonly apiKey?: readonly string[];
+}
+
+export function servedFields(engine: AsyncEngine, { host }: BannerFlags, port: number): EngineEvent['fields'] {
+  const { name, architecture, maxModelLen } = engine.model;
+  return {
+    model: name,
+    architecture,
+    maxModelLen,
+    blocks: engine.stats().blocks.total,
+    address: addressOf(host, port),
+  };
+}
+
+/** The address for a client on this machine. */
+function addressOf(host: string, port: number): string {
+  const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host;
+  return `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
+}
+
+export function banner(engine: AsyncEngine, flags: BannerFlags, port: number, version: string): string {
+  const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
+  const address = addressOf(flags.host, port);
+  const key = flags.apiKey === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
+  const [path, body] = hasChatTemplate
+    ? ['chat/completions', '{"messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":100}']
+    : ['completions', '{"prompt":"Once upon a time","max_tokens":100}'];
+  return `
+  Kvasir ${version}
+  model     ${name} (${architecture})
+  context   ${maxModelLen} tokens
+  KV pool   ${engine.stats().blocks.total} blocks of ${flags.blockSize} tokens
+${bannerExtras(engine, flags)}  address   ${address}${flags.host === '127.0.0.1' ? '  (this machine only; --host 0.0.0.0 for all)' : ''}
+
+  Try it:
+  curl ${address}/v1/${path} -H 'Content-Type: application/json' ${key}-d '${body}'
+
+  Chat in a browser: ${address}
+  Press Ctrl-C to stop.
+
+`;
+}
+
+/** The lines for attention, ranks and connector, if there is something to report. */
+function bannerExtras({ model: { attention } }: AsyncEngine, flags: BannerFlags): string {
+  const { kvTransferConfig: transfer, pipelineParallelSize: ranks } = flags;
+  const lines: string[] = [];
+  if (attention !== undefined) lines.push(`attention ${attention}`);
+  if (ranks > 1) lines.push(`ranks     ${ranks}, each with its part of the layers`);
+  if (transfer !== undefined) {
+    const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig } = transfer;
+    const { shared_storage_path: path } = kvConnectorExtraConfig;
+    const place = typeof path === 'string' ? `, in ${path}` : '';
+    lines.push(`connector ${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`);
+    if (kvConnector === 'OffloadingConnector') {
+      const { host, secondaries } = readOffloadingSettings(transfer);
+      for (const spec of [host, ...secondaries.map((named) => named.spec)])
+        lines.push(`KV tier   ${describeTier(spec)}`);
+    }
+  }
+  return lines.map((line) => `  ${line}\n`).join('');
+}

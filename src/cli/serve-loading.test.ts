@@ -1,0 +1,193 @@
+import { EventEmitter, once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { Readable } from 'node:stream';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { LetterEngine, lettersOf } from '../../test/support/letter-engine.ts';
+import { invalidParameter } from '../core/errors.ts';
+import type { AsyncEngine } from '../engine/contract.ts';
+import type { EngineOptions } from '../engine/options.ts';
+import { runCli } from './run-cli.ts';
+import { serveCommand } from './serve.ts';
+
+const patience = { timeout: 120_000, interval: 5 };
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+/** `kvasir serve` in this process; the test decides when its model is loaded, and how far it says to be. */
+async function startServer(...flags: string[]) {
+  const engine = new LetterEngine();
+  const signals = new EventEmitter();
+  let stderr = '';
+  let options: EngineOptions | undefined;
+  let resolve: (engine: AsyncEngine) => void = () => undefined;
+  let reject: (error: Error) => void = () => undefined;
+  const promise = new Promise<AsyncEngine>((...settle) => {
+    [resolve, reject] = settle;
+  });
+  const loaded = { resolve, reject };
+  const code = runCli(
+    ['serve', '--port', '0', 'm.gguf', ...flags],
+    {
+      version: '1.2.3',
+      createEngine: (given) => {
+        options = given;
+        return promise;
+      },
+      stdout: { write: () => undefined },
+      stderr: { write: (text) => (stderr += text) },
+      stdin: Readable.from([]),
+      signals,
+      exitNow: () => undefined,
+    },
+    [serveCommand],
+  );
+  cleanups.push(() => {
+    loaded.resolve(engine);
+    signals.emit('SIGTERM');
+    return code;
+  });
+  await vi.waitFor(() => expect(options).toBeDefined(), patience);
+  const origin = /listening on (http:\S+)/.exec(stderr)![1]!;
+  const get = async (path: string, init: RequestInit = {}) => {
+    const response = await fetch(origin + path, init);
+    const text = await response.text();
+    const isJson = response.headers.get('content-type')?.startsWith('application/json') === true;
+    return { status: response.status, headers: response.headers, body: isJson ? JSON.parse(text) : text };
+  };
+  const complete = (headers: Record<string, string> = {}) =>
+    get('/v1/completions', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: JSON.stringify({ prompt: 'abc', max_tokens: 4 }),
+    });
+  return { origin, get, complete, code, signals, loaded, engine, options: options!, stderr: () => stderr };
+}
+
+describe('a server that loads its model', () => {
+  it('answers /health with the progress, and requests with a time to try again; then it serves on the same connection', async () => {
+    const { origin, get, complete, loaded, engine, options, stderr } = await startServer();
+    expect(await get('/health')).toMatchObject({
+      status: 503,
+      body: { status: 'loading', phase: 'starting', message: 'The server opens m.gguf.' },
+    });
+    options.onProgress!(250, 1000);
+    const health = await get('/health');
+    expect(health).toMatchObject({
+      status: 503,
+      body: { status: 'loading', phase: 'weights', doneBytes: 250, totalBytes: 1000 },
+    });
+    expect(health.body.message).toBe('The server loads m.gguf: 25 %.');
+    expect(Number(health.headers.get('retry-after'))).toBeGreaterThanOrEqual(1);
+    expect((await get('/ping')).status).toBe(503);
+    expect(await get('/health/live')).toMatchObject({ status: 200, body: { status: 'ok' } });
+    expect(await get('/version')).toMatchObject({ status: 200, body: { version: '1.2.3' } });
+
+    const socket = connect(Number(new URL(origin).port), '127.0.0.1');
+    cleanups.push(() => socket.destroy());
+    socket.write('GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n');
+    expect(String((await once(socket, 'data'))[0])).toContain(' 503 ');
+    const refused = await complete();
+    // Probes are not in the log.
+    expect(stderr()).not.toContain('path=/health');
+    expect(stderr()).toContain('path=/v1/completions status=503 code=KVASIR_MODEL_LOADING');
+    expect(refused).toMatchObject({
+      status: 503,
+      body: { error: { code: 'KVASIR_MODEL_LOADING', type: 'server_error' } },
+    });
+    expect(refused.body.error.message).toMatch(
+      /^The server does not serve yet\. The server loads m\.gguf: 25 %\. Send the request again in \d+ s\.$/,
+    );
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThanOrEqual(1);
+    options.onProgress!(1000, 1000);
+    expect((await get('/health')).body).toMatchObject({ phase: 'preparing' });
+
+    loaded.resolve(engine);
+    await vi.waitFor(
+      async () => expect(await get('/health')).toMatchObject({ status: 200, body: { status: 'ok' } }),
+      patience,
+    );
+    expect((await complete()).body.choices[0].text).toBe(lettersOf(3, 4));
+    socket.write('GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n');
+    expect(String((await once(socket, 'data'))[0])).toContain(' 200 ');
+  });
+
+  it('has metrics with the progress; requests are counted across the end of the load', async () => {
+    const { get, complete, loaded, engine, options } = await startServer();
+    options.onProgress!(500, 1000);
+    await complete();
+    const before = (await get('/metrics')).body;
+    expect(before).not.toContain('kvasir:healthy');
+    expect(before).toMatch(/^kvasir:load_progress\{phase="weights"\} 0\.5$/m);
+    expect(before).toMatch(/^process_resident_memory_bytes \d+$/m);
+    expect((await get('/load')).status).toBe(503);
+    loaded.resolve(engine);
+    await vi.waitFor(async () => expect((await get('/health')).status).toBe(200), patience);
+    await complete();
+    const after = (await get('/metrics')).body;
+    expect(after).toMatch(/^kvasir:healthy\{.*\} 1$/m);
+    expect(after).not.toContain('kvasir:load_progress');
+    expect(after).toMatch(/^http_requests_total\{method="POST",handler="none",status="5xx"\} 1$/m);
+    expect(after).toMatch(/^http_requests_total\{method="POST",handler="\/v1\/completions",status="2xx"\} 1$/m);
+  });
+
+  it('shows the page, and wants the API key as later', async () => {
+    const { get, complete } = await startServer('--api-key', 'sesame');
+    expect(await get('/')).toMatchObject({ status: 200, body: expect.stringContaining('<title>Kvasir</title>') });
+    expect((await complete()).status).toBe(401);
+    expect((await complete({ authorization: 'Bearer sesame' })).status).toBe(503);
+    expect((await get('/health')).status).toBe(503);
+  });
+
+  it('does not wait for the rest of a large body', async () => {
+    const { origin } = await startServer();
+    const socket = connect(Number(new URL(origin).port), '127.0.0.1');
+    cleanups.push(() => socket.destroy());
+    socket.write(
+      'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 8000000\r\n\r\n{',
+    );
+    expect(String((await once(socket, 'data'))[0])).toContain(' 503 ');
+  });
+
+  it.each([
+    ['SIGTERM', 143],
+    ['SIGINT', 130],
+  ] as const)('ends at %s and closes its connections', async (signal, exitCode) => {
+    const { origin, signals, code } = await startServer();
+    const socket = connect(Number(new URL(origin).port), '127.0.0.1');
+    await once(socket, 'connect');
+    const closed = once(socket.resume(), 'close');
+    signals.emit(signal);
+    expect(await code).toBe(exitCode);
+    await closed;
+  });
+
+  it('ends with the error of a load that fails', async () => {
+    const { loaded, code, stderr, origin } = await startServer();
+    loaded.reject(invalidParameter({ parameter: 'threads', expected: 'fewer', actual: 'more' }));
+    expect(await code).toBe(2);
+    expect(stderr()).toMatch(/^error: .*--threads/m);
+    await expect(fetch(`${origin}/health`)).rejects.toThrow();
+  });
+});
+
+it('a port in use is an error before the model is loaded', async () => {
+  const other = createServer().listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  cleanups.push(() => other.close());
+  const address = other.address();
+  const port = String(typeof address === 'object' ? address?.port : 0);
+  let stderr = '';
+  const context = {
+    version: '1.2.3',
+    createEngine: () => Promise.reject(new Error('the model must not be loaded')),
+    stdout: { write: () => undefined },
+    stderr: { write: (text: string) => (stderr += text) },
+    stdin: Readable.from([]),
+    signals: new EventEmitter(),
+    exitNow: () => undefined,
+  };
+  expect(await runCli(['serve', '--port', port], context, [serveCommand])).toBe(1);
+  expect(stderr).toMatch(new RegExp(`^error: Port ${port} on 127\\.0\\.0\\.1 is in use\\.`));
+});

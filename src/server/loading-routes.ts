@@ -1,0 +1,76 @@
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import { Registry } from 'prom-client';
+import { addGauge } from './metrics/collected.ts';
+import type { HttpMetrics } from './metrics/http-metrics.ts';
+import { registerPage } from './page-routes.ts';
+import { modelLoading } from './server-errors.ts';
+
+/** What a server does before it serves, in the order in which it happens. */
+export type LoadPhase = 'starting' | 'downloading' | 'weights' | 'hashing' | 'preparing';
+
+export interface LoadStatus {
+  readonly phase: LoadPhase;
+  /** A sentence for people. */
+  readonly message: string;
+  /** Of this phase, if it can be measured. */
+  readonly doneBytes?: number;
+  readonly totalBytes?: number;
+  /** When a client should ask again: a guess of what is left. */
+  readonly retryAfterSeconds: number;
+}
+
+export interface LoadingRouteOptions {
+  readonly version: string;
+  readonly httpMetrics: HttpMetrics;
+  loadStatus(): LoadStatus;
+}
+
+/**
+ * The endpoints of a server whose engine is not there yet. Probes, scrapes and the page get an answer; every other request
+ * gets status 503 with the progress, before its body is read.
+ */
+export function registerLoadingRoutes(app: FastifyInstance, options: LoadingRouteOptions): void {
+  const { loadStatus, httpMetrics } = options;
+  httpMetrics.watch(app);
+  app.addHook('onRequest', (request, _, done) => {
+    if (request.routeOptions.config?.isPublic === true) return done();
+    const { message, retryAfterSeconds } = loadStatus();
+    done(modelLoading({ progress: message, retryAfterSeconds }));
+  });
+  const config = { isPublic: true };
+  const answerHealth = (_: unknown, reply: FastifyReply): FastifyReply => {
+    const { retryAfterSeconds, ...progress } = loadStatus();
+    void reply.header('retry-after', String(retryAfterSeconds));
+    return reply.status(503).send({ status: 'loading', ...progress });
+  };
+  app.get('/health', { config }, answerHealth);
+  app.get('/ping', { config }, answerHealth);
+  app.post('/ping', { config }, answerHealth);
+  // A restart would begin the load again.
+  app.get('/health/live', { config }, () => ({ status: 'ok' }));
+  app.get('/version', { config }, () => ({ version: options.version }));
+  registerPage(app);
+  const registry = loadMetrics(loadStatus);
+  app.get('/metrics', { config }, async (_, reply) => {
+    reply.type(registry.contentType);
+    return `${await registry.metrics()}${await httpMetrics.text()}`;
+  });
+}
+
+/** Without `kvasir:healthy`, whose alert concerns engines that have served. */
+function loadMetrics(loadStatus: () => LoadStatus): Registry {
+  const registry = new Registry();
+  addGauge(
+    registry,
+    {
+      name: 'kvasir:load_progress',
+      help: 'While the server loads: the part of the phase that is done, 0 to 1.',
+      read: () => {
+        const { phase, doneBytes = 0, totalBytes = 0 } = loadStatus();
+        return [{ labels: { phase }, value: totalBytes === 0 ? 0 : doneBytes / totalBytes }];
+      },
+    },
+    ['phase'],
+  );
+  return registry;
+}
