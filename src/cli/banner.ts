@@ -6,28 +6,30 @@ import type { EngineFlags } from './args.ts';
 export interface BannerFlags extends EngineFlags {
   readonly host: string;
   readonly apiKey?: readonly string[];
+  readonly sslCertfile?: string;
 }
 
-export function servedFields(engine: AsyncEngine, { host }: BannerFlags, port: number): EngineEvent['fields'] {
+export function servedFields(engine: AsyncEngine, flags: BannerFlags, port: number): EngineEvent['fields'] {
   const { name, architecture, maxModelLen } = engine.model;
   return {
     model: name,
     architecture,
     maxModelLen,
     blocks: engine.stats().blocks.total,
-    address: addressOf(host, port),
+    address: addressOf(flags, port),
   };
 }
 
 /** The address for a client on this machine. */
-function addressOf(host: string, port: number): string {
+function addressOf({ host, sslCertfile }: BannerFlags, port: number): string {
+  const scheme = sslCertfile === undefined ? 'http' : 'https';
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host;
-  return `http://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
+  return `${scheme}://${reachable.includes(':') && !reachable.startsWith('[') ? `[${reachable}]` : reachable}:${port}`;
 }
 
 export function banner(engine: AsyncEngine, flags: BannerFlags, port: number, version: string): string {
   const { name, architecture, maxModelLen, hasChatTemplate } = engine.model;
-  const address = addressOf(flags.host, port);
+  const address = addressOf(flags, port);
   const key = flags.apiKey === undefined ? '' : `-H 'Authorization: Bearer <key>' `;
   const [path, body] = hasChatTemplate
     ? ['chat/completions', '{"messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":100}']

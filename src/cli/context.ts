@@ -14,7 +14,7 @@ export interface CliContext {
   readonly stdin: Readable;
   /** Present if input and output are a terminal, where a user edits lines. */
   readonly terminal?: Terminal;
-  /** The source of SIGINT and SIGTERM: the process. */
+  /** The source of SIGINT, SIGTERM and SIGHUP: the process. */
   readonly signals: SignalSource;
   /** Ends the process and its child processes at once, even if a thread hangs. Unwritten output is lost. */
   exitNow(code: ExitCode): void;
@@ -32,8 +32,8 @@ export interface TextSink {
 }
 
 export interface SignalSource {
-  on(signal: 'SIGINT' | 'SIGTERM', listener: () => void): unknown;
-  off(signal: 'SIGINT' | 'SIGTERM', listener: () => void): unknown;
+  on(signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void): unknown;
+  off(signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void): unknown;
 }
 
 /**

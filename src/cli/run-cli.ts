@@ -19,6 +19,7 @@ import {
 } from '../connector/errors.ts';
 import { invalidParameter } from '../core/errors.ts';
 import { hubNameInvalid, modelNotPath, selectorAmbiguous, selectorUnknown } from '../hub/errors.ts';
+import { tlsUnusable } from '../server/server-errors.ts';
 import { tooManyRanks } from '../worker/errors.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { CommandInterrupted, findModel } from './hub/model-flag.ts';
@@ -89,6 +90,7 @@ const commandLineErrors = new Set(
     modelNotPath,
     selectorAmbiguous,
     selectorUnknown,
+    tlsUnusable,
   ].map(({ definition }) => definition.code),
 );
 

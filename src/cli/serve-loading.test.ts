@@ -2,10 +2,9 @@ import { EventEmitter, once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { LetterEngine, lettersOf } from '../../test/support/letter-engine.ts';
+import { lettersOf } from '../../test/support/letter-engine.ts';
+import { serveHere } from '../../test/support/serve-here.ts';
 import { invalidParameter } from '../core/errors.ts';
-import type { AsyncEngine } from '../engine/contract.ts';
-import type { EngineOptions } from '../engine/options.ts';
 import { runCli } from './run-cli.ts';
 import { serveCommand } from './serve.ts';
 
@@ -15,41 +14,10 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-/** `kvasir serve` in this process; the test decides when its model is loaded, and how far it says to be. */
 async function startServer(...flags: string[]) {
-  const engine = new LetterEngine();
-  const signals = new EventEmitter();
-  let stderr = '';
-  let options: EngineOptions | undefined;
-  let resolve: (engine: AsyncEngine) => void = () => undefined;
-  let reject: (error: Error) => void = () => undefined;
-  const promise = new Promise<AsyncEngine>((...settle) => {
-    [resolve, reject] = settle;
-  });
-  const loaded = { resolve, reject };
-  const code = runCli(
-    ['serve', '--port', '0', 'm.gguf', ...flags],
-    {
-      version: '1.2.3',
-      createEngine: (given) => {
-        options = given;
-        return promise;
-      },
-      stdout: { write: () => undefined },
-      stderr: { write: (text) => (stderr += text) },
-      stdin: Readable.from([]),
-      signals,
-      exitNow: () => undefined,
-    },
-    [serveCommand],
-  );
-  cleanups.push(() => {
-    loaded.resolve(engine);
-    signals.emit('SIGTERM');
-    return code;
-  });
-  await vi.waitFor(() => expect(options).toBeDefined(), patience);
-  const origin = /listening on (http:\S+)/.exec(stderr)![1]!;
+  const server = await serveHere(flags);
+  const { origin } = server;
+  cleanups.push(server.close);
   const get = async (path: string, init: RequestInit = {}) => {
     const response = await fetch(origin + path, init);
     const text = await response.text();
@@ -62,7 +30,7 @@ async function startServer(...flags: string[]) {
       headers: { 'content-type': 'application/json', ...headers },
       body: JSON.stringify({ prompt: 'abc', max_tokens: 4 }),
     });
-  return { origin, get, complete, code, signals, loaded, engine, options: options!, stderr: () => stderr };
+  return { ...server, get, complete };
 }
 
 describe('a server that loads its model', () => {
@@ -72,7 +40,7 @@ describe('a server that loads its model', () => {
       status: 503,
       body: { status: 'loading', phase: 'starting', message: 'The server opens m.gguf.' },
     });
-    options.onProgress!(250, 1000);
+    options.onProgress?.(250, 1000);
     const health = await get('/health');
     expect(health).toMatchObject({
       status: 503,
@@ -100,7 +68,7 @@ describe('a server that loads its model', () => {
       /^The server does not serve yet\. The server loads m\.gguf: 25 %\. Send the request again in \d+ s\.$/,
     );
     expect(Number(refused.headers.get('retry-after'))).toBeGreaterThanOrEqual(1);
-    options.onProgress!(1000, 1000);
+    options.onProgress?.(1000, 1000);
     expect((await get('/health')).body).toMatchObject({ phase: 'preparing' });
 
     loaded.resolve(engine);
@@ -115,7 +83,7 @@ describe('a server that loads its model', () => {
 
   it('has metrics with the progress; requests are counted across the end of the load', async () => {
     const { get, complete, loaded, engine, options } = await startServer();
-    options.onProgress!(500, 1000);
+    options.onProgress?.(500, 1000);
     await complete();
     const before = (await get('/metrics')).body;
     expect(before).not.toContain('kvasir:healthy');

@@ -17,8 +17,9 @@ import { LoadWatch } from './load-watch.ts';
 import { noticesOf } from './notices.ts';
 import { ServerEnd } from './server-end.ts';
 import { readTextFile } from './text-input.ts';
+import { addTlsFlags, renewTlsAtHangUp, type TlsFlags, tlsIdentityOf } from './tls-flags.ts';
 
-interface ServeFlags extends BannerFlags {
+interface ServeFlags extends BannerFlags, TlsFlags {
   readonly port: number;
   readonly servedModelName?: readonly string[];
   readonly allowedOrigins?: readonly string[];
@@ -101,6 +102,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     )
     .addOption(oneOf('--log-level <level>', 'least level to log', ['silent', 'error', 'warn', 'info', 'debug'], 'info'))
     .addOption(oneOf('--log-format <format>', 'format of log lines', ['text', 'json'], 'text'));
+  addTlsFlags(command);
   addEngineFlags(command);
   command.addHelpText(
     'after',
@@ -137,8 +139,13 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   const watch = new LoadWatch(model, notices);
   // Imported here, because fastify would double the start time of the other commands.
   const { Server } = await import('../server/server.ts');
-  const options = { ...serverOptionsOf(flags), version: context.version, logDestination };
+  const tls = await orInterrupted(tlsIdentityOf(flags), signal);
+  if (signal.aborted) return interruption.exitCode;
+  const options = { ...serverOptionsOf(flags), version: context.version, logDestination, ...(tls && { tls }) };
   const server = new Server({ loadStatus: () => watch.status() }, options);
+  const { signals } = context;
+  const onRenewed = (message: string): unknown => notices.write(`${message}\n`);
+  using _renewal = tls && renewTlsAtHangUp(server, flags, { signals, onEvent, onRenewed });
   let engine: AsyncEngine | undefined;
   try {
     // Before the model is loaded, which can take minutes: probes get an answer, and a port in use is an error at once.

@@ -1,4 +1,4 @@
-import type { Server as HttpServer, ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 /**
@@ -8,20 +8,29 @@ import type { Socket } from 'node:net';
 export class Connections {
   /** `bytesRead` at the end of the last response: an equal count later means that no new request has begun. */
   readonly #sockets = new Map<Socket, { bytesRead: number }>();
+  readonly #handshakes = new Set<Socket>();
   readonly #responses = new Set<ServerResponse>();
   #isDraining: boolean = false;
   #isClosed: boolean = false;
 
-  /** Called once, before the server listens. */
-  watch(server: HttpServer): void {
-    server.on('connection', (socket: Socket) => {
-      if (this.#isClosed) {
-        socket.destroy();
-        return;
-      }
-      this.#sockets.set(socket, { bytesRead: 0 });
-      socket.once('close', () => this.#sockets.delete(socket));
-    });
+  /** Called for every connection; with TLS after the handshake. */
+  watch(socket: Socket): void {
+    if (this.#isClosed) {
+      socket.destroy();
+      return;
+    }
+    this.#sockets.set(socket, { bytesRead: socket.bytesRead });
+    socket.once('close', () => this.#sockets.delete(socket));
+  }
+
+  /** With TLS, called before the handshake. The socket stays below the one that `watch` gets later. */
+  watchHandshake(socket: Socket): void {
+    if (this.#isClosed) {
+      socket.destroy();
+      return;
+    }
+    this.#handshakes.add(socket);
+    socket.once('close', () => this.#handshakes.delete(socket));
   }
 
   /** Called for every response, before its head is written. */
@@ -66,7 +75,7 @@ export class Connections {
   /** Closes every connection, and each later one. */
   close(): void {
     this.#isClosed = true;
-    for (const socket of this.#sockets.keys()) socket.destroy();
+    for (const socket of [...this.#sockets.keys(), ...this.#handshakes]) socket.destroy();
   }
 
   #isBusy(socket: Socket): boolean {

@@ -10,7 +10,7 @@ import type { LogLevel, ServerOptions } from './server-options.ts';
 
 export type { LogLevel };
 
-export interface CreateServerOptions extends Omit<ServerOptions, 'version' | 'clock'> {
+export interface CreateServerOptions extends Omit<ServerOptions, 'version' | 'clock' | 'tls'> {
   /** For `handler`: the path under which the application calls it, if the application leaves this path in `url`. */
   readonly prefix?: string;
 }

@@ -1,28 +1,48 @@
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { createServer, type Server as HttpServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer, type Server as HttpsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import type { TlsIdentity } from './tls.ts';
 
 export interface ListenerHandlers {
   onRequest(request: IncomingMessage, response: ServerResponse): void;
   /** Node's parser could not read the bytes as HTTP. */
   onBrokenRequest(error: Error & { code?: string }, socket: Socket): void;
-  /** Called for each server before it listens. */
-  onServer(server: HttpServer): void;
+  /** Called when a client has connected, with TLS after the handshake. */
+  onConnection(socket: Socket): void;
+  /** With TLS, called before the handshake, with the socket below that of `onConnection`. */
+  onHandshake(socket: Socket): void;
 }
 
-/** The time limit for receiving a request; it ends connections of clients that send their bytes very slowly. */
-const requestTimeoutMs = 120_000;
-/** How long an idle connection stays open. */
-const idleTimeoutMs = 72_000;
+const timeouts = {
+  /** The time limit for receiving a request; it ends connections of clients that send their bytes very slowly. */
+  requestTimeout: 120_000,
+  /** How long an idle connection stays open. */
+  keepAliveTimeout: 72_000,
+};
 
 /** The sockets of a server, apart from the application that answers: they listen before there is an engine. */
 export class Listener {
   readonly #handlers: ListenerHandlers;
-  readonly #servers: HttpServer[] = [];
+  readonly #servers: (HttpServer | HttpsServer)[] = [];
+  #tls: TlsIdentity | undefined;
 
-  constructor(handlers: ListenerHandlers) {
+  /** @param tls absent: without TLS */
+  constructor(handlers: ListenerHandlers, tls?: TlsIdentity) {
     this.#handlers = handlers;
+    this.#tls = tls;
+  }
+
+  get scheme(): 'http' | 'https' {
+    return this.#tls === undefined ? 'http' : 'https';
+  }
+
+  /** For later handshakes. Open connections continue. */
+  renewTls(identity: TlsIdentity): void {
+    this.#tls = identity;
+    for (const server of this.#servers) if ('setSecureContext' in server) server.setSecureContext(identity);
   }
 
   /**
@@ -43,18 +63,49 @@ export class Listener {
   }
 
   async #listenOn(port: number, host: string): Promise<number> {
-    const { onRequest, onBrokenRequest, onServer } = this.#handlers;
-    const server = createServer(
-      { requestTimeout: requestTimeoutMs, keepAliveTimeout: idleTimeoutMs },
-      (request, response) => onRequest(request, response),
-    );
-    server.on('clientError', (error, socket) => onBrokenRequest(error, socket as Socket));
-    onServer(server);
+    const server = this.#tls === undefined ? this.#createPlain() : this.#createTls(this.#tls);
     server.listen(port, host);
     await once(server, 'listening');
     this.#servers.push(server);
     return (server.address() as AddressInfo).port;
   }
+
+  #createPlain(): HttpServer {
+    const { onRequest, onBrokenRequest, onConnection } = this.#handlers;
+    const server = createServer(timeouts, (request, response) => onRequest(request, response));
+    server.on('clientError', (error, socket) => onBrokenRequest(error, socket as Socket));
+    server.on('connection', onConnection);
+    return server;
+  }
+
+  #createTls(identity: TlsIdentity): HttpsServer {
+    const { onRequest, onBrokenRequest, onConnection, onHandshake } = this.#handlers;
+    const { clientCertificates } = identity;
+    const options = {
+      ...timeouts,
+      ...identity,
+      requestCert: clientCertificates > 0,
+      rejectUnauthorized: clientCertificates === 2,
+    };
+    const server = createTlsServer(options, (request, response) => onRequest(request, response));
+    const secured = new WeakSet<object>();
+    server.on('connection', onHandshake);
+    server.on('secureConnection', (socket: TLSSocket) => {
+      secured.add(socket);
+      if (clientCertificates === 1 && hasWrongCertificate(socket)) socket.destroy();
+      else onConnection(socket);
+    });
+    server.on('clientError', (error, socket) => {
+      // Before the end of the handshake there is no one to answer.
+      if (secured.has(socket)) onBrokenRequest(error, socket as Socket);
+      else socket.destroy();
+    });
+    return server;
+  }
+}
+
+function hasWrongCertificate(socket: TLSSocket): boolean {
+  return !socket.authorized && Object.keys(socket.getPeerCertificate() ?? {}).length > 0;
 }
 
 async function addressesOf(host: string): Promise<string[]> {

@@ -72,6 +72,11 @@ export const tooManyChoices = defineError(
   'The request asks for {prompts} prompts times n = {n} completions; the limit is {limit} in one request. Send several requests.',
   400,
 );
+export const tlsUnusable = defineError(
+  'KVASIR_TLS_UNUSABLE',
+  'TLS cannot use {files}: {reason}. Give a certificate with --ssl-certfile and its key, without a password, with --ssl-keyfile.',
+  500,
+);
 /** The codes of OpenAI's API, by which its clients distinguish errors. Other codes are sent unchanged. */
 const openAiCodes: Readonly<Record<string, string>> = {
   KVASIR_PROMPT_TOO_LONG: 'context_length_exceeded',

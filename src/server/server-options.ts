@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import type { ReasoningFormat, ToolFormat } from '../tools/formats.ts';
+import type { TlsIdentity } from './tls.ts';
 
 export type LogLevel = 'silent' | 'error' | 'warn' | 'info' | 'debug';
 
@@ -11,6 +12,8 @@ export interface ServerOptions {
   readonly allowedOrigins?: readonly string[];
   /** A path before every endpoint, which a proxy may remove or not. */
   readonly rootPath?: string;
+  /** Default: HTTP without TLS. */
+  readonly tls?: TlsIdentity;
   /** Larger bodies are refused with status 413. */
   readonly bodyMaxBytes?: number;
   /** The largest number of prompts times `n` in one request. */

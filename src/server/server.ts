@@ -1,3 +1,5 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import type { AsyncEngine } from '../engine/contract.ts';
 import { Connections } from './connections.ts';
@@ -7,6 +9,7 @@ import { type LoadStatus, registerLoadingRoutes } from './loading-routes.ts';
 import { createHttpMetrics } from './metrics/http-metrics.ts';
 import { mountEngine, withDefaults } from './mount.ts';
 import type { ServerOptions } from './server-options.ts';
+import type { TlsIdentity } from './tls.ts';
 
 export type { ServerOptions };
 
@@ -35,11 +38,13 @@ export class Server {
   /** @param source the engine, or what the server says about the load until there is one */
   constructor(source: AsyncEngine | { loadStatus(): LoadStatus }, options: ServerOptions) {
     this.#options = withDefaults(options);
-    this.#listener = new Listener({
-      onRequest: (request, response) => this.#app.routing(request, response),
+    const handlers = {
+      onRequest: (request: IncomingMessage, response: ServerResponse) => this.#app.routing(request, response),
       onBrokenRequest: answerBrokenRequest,
-      onServer: (server) => this.#connections.watch(server),
-    });
+      onConnection: (socket: Socket) => this.#connections.watch(socket),
+      onHandshake: (socket: Socket) => this.#connections.watchHandshake(socket),
+    };
+    this.#listener = new Listener(handlers, options.tls);
     this.#app = 'loadStatus' in source ? this.#appWithout(source) : this.#appOf(source);
   }
 
@@ -51,7 +56,7 @@ export class Server {
   async listen(port: number, host: string): Promise<number> {
     await this.#app.ready();
     const chosen = await this.#listener.listen(port, host);
-    this.#app.log.info(`listening on http://${host.includes(':') ? `[${host}]` : host}:${chosen}`);
+    this.#app.log.info(`listening on ${this.#listener.scheme}://${host.includes(':') ? `[${host}]` : host}:${chosen}`);
     return chosen;
   }
 
@@ -60,6 +65,11 @@ export class Server {
     const app = this.#appOf(engine);
     await app.ready();
     this.#app = app;
+  }
+
+  /** A new certificate for later connections of a server with TLS. Open connections continue. */
+  renewTls(identity: TlsIdentity): void {
+    this.#listener.renewTls(identity);
   }
 
   /** Requests whose responses are not sent completely. */
