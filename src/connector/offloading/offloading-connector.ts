@@ -19,6 +19,7 @@ import { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { Tier, TierWrapping } from '../tier/tier.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
 import { IdleCpus } from './idle-cpus.ts';
+import { leasedKeys } from './leased-keys.ts';
 import { OffloadingScheduler, type SecondaryPlace } from './offloading-scheduler.ts';
 import { type OffloadingSettings, readOffloadingSettings } from './offloading-settings.ts';
 import { kindOf, openTier, storesAtOnce } from './open-tier.ts';
@@ -92,6 +93,7 @@ export class OffloadingConnector implements KvConnector {
             storesAtOnce: storesAtOnce(named.spec, identity),
             queuedMax,
             pace,
+            leaseMs: this.#settings.leaseMs,
           }),
         );
       }
@@ -112,6 +114,7 @@ export class OffloadingConnector implements KvConnector {
       savesAtOnce,
       saveTimeoutMs: storeTimeoutMs,
       onForward: (isComputing) => pace.computing(isComputing),
+      onExtra: (extra) => stack.lease(leasedKeys(extra)),
       // Each tier of the stack has its own breakers: a tier that hangs must not stop loads from host memory.
       breaker: neverOpens,
     });

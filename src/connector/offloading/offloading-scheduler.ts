@@ -1,3 +1,4 @@
+import type { BlockPlace } from '../../core/block-place.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
 import {
@@ -16,18 +17,19 @@ import {
   type SchedulerConnector,
   type SchedulerConnectorContext,
   savesKv,
-  type ValidBlock,
 } from '../connector.ts';
 import { GatheredWakes } from '../tier/gathered-wakes.ts';
 import { OpenLoads } from '../tier/open-loads.ts';
 import { nothingToSave, OpenSaves } from '../tier/open-saves.ts';
-import { remoteDecodeAnswer } from '../tier/remote-decode.ts';
+import { isRemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
+import { type RemotePrefill, RemotePrefills } from '../tier/remote-prefill.ts';
 import { levelPrefix } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
 import { HostDirectory } from './host-directory.ts';
+import { leaseMessage, NewLeases } from './leased-keys.ts';
 import type { OffloadingSettings } from './offloading-settings.ts';
 import { PlaceEvents } from './place-events.ts';
-import { type Place, PlaceLookups } from './place-lookups.ts';
+import { type Place, type PlaceAnswers, PlaceLookups } from './place-lookups.ts';
 import { loadable, type PlaceKind, type RequestLimits, readRequestLimits } from './request-limits.ts';
 import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
 
@@ -50,6 +52,10 @@ interface RequestRecord {
   lookup: RunningLookup | undefined;
   /** Blocks that failed to load. They are not looked up again for the request. */
   readonly failed: Set<BlockKey>;
+  /** Another server continues the request, and loads its blocks from a secondary tier. */
+  readonly isRemoteDecode: boolean;
+  /** The blocks that another server has promised for the request. */
+  readonly remotePrefill: RemotePrefill | undefined;
   isFinished: boolean;
 }
 
@@ -71,6 +77,8 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #settings: OffloadingSettings;
   readonly #places: readonly SecondaryPlace[];
   readonly #lookups: PlaceLookups;
+  readonly #remotePrefills: RemotePrefills;
+  readonly #leases = new NewLeases();
   readonly #wakes: GatheredWakes;
   readonly #blockSizes: readonly number[];
   readonly #blockBytes: number;
@@ -92,6 +100,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     this.#settings = settings;
     this.#places = places;
     this.#lookups = new PlaceLookups(places, context, settings.lookupTimeoutMs);
+    this.#remotePrefills = new RemotePrefills(context, settings.remotePrefillTimeoutMs);
     this.#wakes = new GatheredWakes(context.clock, context.timers, () => context.wake());
     const { groups } = context.identities[0]!;
     this.#blockSizes = groups.map(({ blockSize }) => blockSize);
@@ -149,14 +158,18 @@ export class OffloadingScheduler implements SchedulerConnector {
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(record);
     if (load !== undefined) this.#loads.begin(load);
-    if (record.chunks !== undefined) for (const block of valid()) record.chunks.addValid(block);
+    if (record.chunks === undefined && !record.isRemoteDecode) return;
+    const blocks = valid();
+    for (const block of blocks) record.chunks?.addValid(block);
+    if (record.isRemoteDecode) this.#leases.add(blocks.filter((block) => this.#isOffloaded(record, block)));
   }
 
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
     this.#wakes.stepBegins();
-    const blocks = savesKv(this.#settings.role) ? this.#blocksToSave(step) : [];
+    const { blocks, leased } = savesKv(this.#settings.role) ? this.#blocksToSave(step) : nothingToOffload;
     for (const [id, { isFinished }] of this.#requests) if (isFinished) this.#requests.delete(id);
-    return blocks.length === 0 ? nothingToSave : this.#saves.begin(step, blocks);
+    const plan = blocks.length === 0 ? nothingToSave : this.#saves.begin(step, blocks);
+    return leased.length === 0 ? plan : { ...plan, extra: leaseMessage(leased) };
   }
 
   updateConnectorOutput(output: ConnectorOutput): void {
@@ -190,7 +203,10 @@ export class OffloadingScheduler implements SchedulerConnector {
     // The next step still offers the newest blocks of the request.
     record.isFinished = true;
     this.#loads.forget(request.id);
-    return remoteDecodeAnswer(request, valid, this.#settings);
+    const { engineId } = this.#settings;
+    const { identities } = this.#context;
+    const stored = () => valid().filter((block) => this.#isOffloaded(record, block));
+    return remoteDecodeAnswer(request, stored, { engineId, identities, isStored: this.#isProducer });
   }
 
   takeEvents(): readonly KvEvent[] {
@@ -207,12 +223,12 @@ export class OffloadingScheduler implements SchedulerConnector {
       counts[`${levelPrefix}${name}.ranks`] = this.#context.identities.length;
       if ('maxBytes' in spec) counts[`${levelPrefix}${name}.maxBytes`] = spec.maxBytes;
     }
-    return { ...counts, ...this.#lookups.counters() };
+    return { ...counts, ...this.#lookups.counters(), ...this.#remotePrefills.counters() };
   }
 
   /** Steps go on while blocks are written to secondary tiers, so that the workers report the end. */
   hasPendingWork(): boolean {
-    return this.#openStores > 0;
+    return this.#openStores > 0 || !this.#leases.isEmpty;
   }
 
   async close(): Promise<void> {
@@ -228,26 +244,41 @@ export class OffloadingScheduler implements SchedulerConnector {
     this.#saves.checkInvariants();
   }
 
-  #blocksToSave(step: ConnectorStep): SaveBlock[] {
+  /** Other servers can load what this one stores. */
+  get #isProducer(): boolean {
+    return savesKv(this.#settings.role) && this.#places.length > 0;
+  }
+
+  #blocksToSave(step: ConnectorStep): BlocksToSave {
     const blocks: SaveBlock[] = [];
-    const taken = new Set<BlockKey>();
+    const seen = new Set<BlockKey>();
+    const saved = new Set<BlockKey>();
+    const isKept = (key: BlockKey): boolean => saved.has(key) || this.#directory.has(key) || this.#saves.isSaving(key);
     const save = (key: BlockKey, block: BlockId): void => {
-      if (taken.has(key) || this.#directory.has(key) || this.#saves.isSaving(key)) return;
-      taken.add(key);
-      if (this.#filter.isOftenNeeded(key)) blocks.push({ key, block });
+      if (isKept(key) || seen.has(key)) return;
+      seen.add(key);
+      if (!this.#filter.isOftenNeeded(key)) return;
+      saved.add(key);
+      blocks.push({ key, block });
     };
     for (const valid of step.newlyValid) {
       const record = this.#requests.get(valid.requestId);
       if (!this.#isOffloaded(record, valid)) continue;
+      if (record?.isRemoteDecode === true) {
+        this.#leases.add([valid]);
+        continue;
+      }
       const chunk = record?.chunks?.add(valid);
       if (record?.chunks === undefined) save(valid.key, valid.block);
       else if (chunk !== undefined)
         for (const { key, block } of blocksOf(chunk, (key) => step.validBlock(key))) save(key, block);
     }
-    return blocks;
+    // Of these, each block is stored at once: another server needs it, whatever is stored for later.
+    const { keys, toSave } = this.#leases.take(step, isKept);
+    return { blocks: [...blocks, ...toSave], leased: keys };
   }
 
-  #isOffloaded(record: RequestRecord | undefined, { group, index }: ValidBlock): boolean {
+  #isOffloaded(record: RequestRecord | undefined, { group, index }: BlockPlace): boolean {
     if (record === undefined) return true;
     const end = (index + 1) * this.#blockSizes[group]!;
     return end <= record.limits.maxOffloadTokens && (!this.#settings.offloadPromptOnly || end <= record.promptTokens);
@@ -265,6 +296,8 @@ export class OffloadingScheduler implements SchedulerConnector {
       arrivedMs: undefined,
       lookup: undefined,
       failed: new Set(),
+      isRemoteDecode: isRemoteDecode(request) && this.#isProducer,
+      remotePrefill: loadsKv(this.#settings.role) ? this.#remotePrefills.read(request) : undefined,
       isFinished: false,
     };
     this.#requests.set(request.id, record);
@@ -303,12 +336,18 @@ export class OffloadingScheduler implements SchedulerConnector {
         keys.add(key);
     if (keys.size === 0) return;
     const asked = [...keys];
+    const promised = this.#remotePrefills.promised(record.remotePrefill, wanted);
     record.lookup = this.#wakes.start((done) =>
-      this.#lookups.start(asked, isAllowed, (answers) => {
-        record.lookup = undefined;
-        for (const [i, key] of asked.entries()) record.answers.set(key, answers[i]);
-        done();
-      }),
+      this.#remotePrefills.lookUp<PlaceAnswers[number]>(
+        asked,
+        promised,
+        (some, answered) => this.#lookups.start(some, isAllowed, answered),
+        (answers) => {
+          record.lookup = undefined;
+          for (const [i, key] of asked.entries()) record.answers.set(key, answers[i]);
+          done();
+        },
+      ),
     );
     if (record.lookup === undefined) for (const key of asked) record.answers.set(key, undefined);
   }
@@ -341,4 +380,11 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 }
 
+interface BlocksToSave {
+  readonly blocks: readonly SaveBlock[];
+  /** Another server is about to load these. */
+  readonly leased: readonly BlockKey[];
+}
+
+const nothingToOffload: BlocksToSave = { blocks: [], leased: [] };
 const nothingFound: MatchAnswer = Object.freeze({ kind: 'found', blocks: [], mode: 'async' });

@@ -5,6 +5,7 @@ import type { KvLoadPolicy, KvRole, KvTransferConfig } from '../connector.ts';
 import { tiersInvalid } from '../errors.ts';
 import { ExtraConfig } from '../extra-config.ts';
 import { evictionPolicyNames } from '../tier/host/eviction-policies.ts';
+import { remotePrefillTimeoutMs } from '../tier/remote-prefill.ts';
 import {
   type DiskSpec,
   diskDefaults,
@@ -47,6 +48,10 @@ export interface OffloadingSettings {
   readonly writeQueueBytes: number;
   /** The part of the time for writes to secondary tiers while the model computes and no CPU is idle. */
   readonly busyWriteShare: number;
+  /** How long a decode waits for blocks that a prefill server promised. Undefined: the default of `RemotePrefills`. */
+  readonly remotePrefillTimeoutMs: number | undefined;
+  /** How long blocks of a prefill are kept in host memory until they are written. */
+  readonly leaseMs: number;
 }
 
 export interface NamedSpec {
@@ -115,6 +120,8 @@ export function readOffloadingSettings(config: KvTransferConfig): OffloadingSett
     loadsAtOnce: extra.integer('loads_at_once', 16, { min: 1, max: 1024 }),
     writeQueueBytes: extra.integer('write_queue_bytes', tiers.host.maxBytes, { min: 0 }),
     busyWriteShare: extra.number('busy_write_share', 0.01, { min: 0.0001, max: 1 }),
+    remotePrefillTimeoutMs: remotePrefillTimeoutMs(extra),
+    leaseMs: seconds('kv_lease_duration', 30),
   };
   extra.finish();
   return settings;

@@ -31,8 +31,8 @@ export const settled = async (): Promise<void> => {
   for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
 };
 
-/** A scheduler side over a store below host memory, which is another host tier here. */
-export function newScheduler(extra: JsonObject = {}, kvRole: KvRole = 'kv_both') {
+/** A scheduler side over a store below host memory, which is another host tier here. `hasStore`: false = host memory alone. */
+export function newScheduler(extra: JsonObject = {}, kvRole: KvRole = 'kv_both', hasStore = true) {
   const time = new ManualTime();
   const store = new HostTier({ identity, maxBytes: 100 * storedBlockBytes, name: 'disk' });
   const events: string[] = [];
@@ -45,7 +45,7 @@ export function newScheduler(extra: JsonObject = {}, kvRole: KvRole = 'kv_both')
     }),
   );
   const scheduler = new OffloadingScheduler(
-    [{ name: 'disk', tiers: [store], kind: { medium: 'STORAGE', locality: 'LOCAL' } }],
+    hasStore ? [{ name: 'disk', tiers: [store], kind: { medium: 'STORAGE', locality: 'LOCAL' } }] : [],
     { clock: time, timers: time, wake: () => void wakeups++, identities: [identity], event: (m) => events.push(m) },
     settings,
   );

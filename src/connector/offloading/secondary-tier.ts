@@ -9,12 +9,14 @@ import {
   circuitBreakerDefaults,
   type Permit,
 } from '../tier/circuit-breaker.ts';
+import type { LookupAnswers } from '../tier/look-up.ts';
 import type { StagingBuffers } from '../tier/staging-buffers.ts';
 import type { StoreAnswer, Tier, TierContext } from '../tier/tier.ts';
 import { countsOfBreaker } from '../tier/tier-counters.ts';
 import type { Timers } from '../timers.ts';
+import type { PinnedBlocks } from './leased-blocks.ts';
 import { TierMeter } from './tier-meter.ts';
-import { type PinnedBlocks, WriteBehind } from './write-behind.ts';
+import { WriteBehind } from './write-behind.ts';
 import type { WritePace } from './write-pace.ts';
 
 export interface SecondaryTierOptions {
@@ -29,7 +31,11 @@ export interface SecondaryTierOptions {
   readonly breaker?: CircuitBreakerOptions;
   /** As in `WriteBehindOptions`. */
   readonly pace?: WritePace;
+  /** As in `WriteBehindOptions`; default 30 s. */
+  readonly leaseMs?: number;
 }
+
+const defaultLeaseMs = 30_000;
 
 interface Load {
   readonly key: BlockKey;
@@ -67,7 +73,11 @@ export class SecondaryTier {
       if (answer === 'stored') this.#stored.push(call[0]);
       return answer;
     };
-    this.#writes = new WriteBehind({ name: tier.name, store: written }, blocks, this.#meter, { ...options, breaker });
+    this.#writes = new WriteBehind({ name: tier.name, store: written }, blocks, this.#meter, {
+      ...options,
+      breaker,
+      leaseMs: options.leaseMs ?? defaultLeaseMs,
+    });
   }
 
   /** The tier itself, for look-ups and tests. */
@@ -151,6 +161,29 @@ export class SecondaryTier {
   /** Writes the block in the background, or drops it if too many blocks wait. */
   offer(key: BlockKey): void {
     this.#writes.offer(key);
+  }
+
+  /**
+   * Another server is about to load these blocks: they are written first. Blocks in host memory that the tier has lost
+   * meanwhile are written again.
+   */
+  lease(keys: readonly BlockKey[], isInHost: (key: BlockKey) => boolean): void {
+    const settled = keys.filter((key) => this.#writes.lease(key)).filter(isInHost);
+    if (settled.length > 0) void this.#writeMissing(settled);
+  }
+
+  async #writeMissing(keys: readonly BlockKey[]): Promise<void> {
+    const controller = new AbortController();
+    const timer = this.#options.timers.after(this.#options.loadTimeoutMs, () => controller.abort());
+    let answers: LookupAnswers = [];
+    try {
+      answers = await this.#tier.has(keys, controller.signal);
+    } catch (error) {
+      if (error instanceof AssertionError) throw error;
+      // Not known: the breaker of the writes finds out.
+    }
+    timer.cancel();
+    for (const [i, key] of keys.entries()) this.#writes.lookedUp(key, answers[i] === true);
   }
 
   /** The blocks that were written and evicted since the last call; undefined if there are none. */

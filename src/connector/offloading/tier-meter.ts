@@ -27,6 +27,11 @@ export class TierMeter {
     this.#add('dropped', 1);
   }
 
+  /** A block that another server was about to load was not written before its lease was over. */
+  leaseExpired(): void {
+    this.#add('leaseExpired', 1);
+  }
+
   counters(): Readonly<Record<string, number>> {
     return this.#counts;
   }

@@ -137,6 +137,11 @@ export class TierStack implements TamperableTier {
     });
   }
 
+  /** Another server is about to load these blocks from a secondary tier. */
+  lease(keys: readonly BlockKey[]): void {
+    for (const secondary of this.#secondaries) secondary.lease(keys, (key) => this.#host.holds(key));
+  }
+
   delete(key: BlockKey): Promise<void> {
     return this.#calls.run(async () => {
       // A block that is being written is pinned in host memory, and could not be stored again meanwhile.

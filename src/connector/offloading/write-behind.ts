@@ -4,17 +4,9 @@ import type { BlockKey } from '../block-key.ts';
 import { CircuitBreaker, type CircuitBreakerOptions, type Permit } from '../tier/circuit-breaker.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { Timers } from '../timers.ts';
+import { type LeasedBlock, LeasedBlocks, type PinnedBlocks } from './leased-blocks.ts';
 import type { TierMeter } from './tier-meter.ts';
 import type { WritePace } from './write-pace.ts';
-
-/** Blocks in host memory that are not evicted while they are pinned. */
-export interface PinnedBlocks {
-  /** The bytes of the block, pinned; undefined if the block is not there. */
-  pin(key: BlockKey): Uint8Array | undefined;
-  unpin(key: BlockKey): void;
-  /** Of a pinned block: its CRC32 when it left the pool. */
-  payloadCrc(key: BlockKey): number;
-}
 
 export interface WriteBehindOptions {
   readonly clock: Clock;
@@ -25,6 +17,8 @@ export interface WriteBehindOptions {
   readonly breaker: CircuitBreakerOptions;
   /** Of all tiers of the rank together. Absent: writes start at once. */
   readonly pace?: WritePace;
+  /** How long blocks that another server is about to load are kept for the write. */
+  readonly leaseMs: number;
 }
 
 const nothing = (): void => undefined;
@@ -45,6 +39,9 @@ export class WriteBehind {
   readonly #breaker: CircuitBreaker;
   /** In the order of their offers. */
   readonly #queue = new Set<BlockKey>();
+  readonly #leased: LeasedBlocks;
+  /** Blocks that are being written. */
+  readonly #writing = new Set<BlockKey>();
   readonly #pumpAgain = (): void => this.#pump();
   #running = 0;
   /** Of the running stores, those that were given up. */
@@ -58,9 +55,23 @@ export class WriteBehind {
     this.#meter = meter;
     this.#options = options;
     this.#breaker = new CircuitBreaker(options.clock, options.breaker);
+    const { clock, timers, leaseMs, queuedMax } = options;
+    // Other blocks need room in host memory, too.
+    const waitingMax = Math.ceil(queuedMax / 2);
+    this.#leased = new LeasedBlocks(blocks, {
+      clock,
+      timers,
+      leaseMs,
+      waitingMax,
+      expired: (key) => this.#expired(key),
+    });
   }
 
   offer(key: BlockKey): void {
+    if (!this.#isClosed && this.#leased.offer(key)) {
+      this.#pump();
+      return;
+    }
     if (this.#isClosed || this.#queue.size >= this.#options.queuedMax) {
       this.#meter.dropped();
       return;
@@ -69,8 +80,29 @@ export class WriteBehind {
     this.#pump();
   }
 
+  /**
+   * Another server is about to load the block. If it waits to be written, it is the next one, and so it is when it is offered
+   * later. True: the block does not wait, so the tier has it or lacks it.
+   */
+  lease(key: BlockKey): boolean {
+    if (this.#isClosed || this.#writing.has(key)) return false;
+    this.#leased.begin(key);
+    if (this.#leased.isWaiting(key)) return false;
+    if (!this.#queue.has(key)) return true;
+    if (this.#leased.offer(key)) this.#queue.delete(key);
+    this.#pump();
+    return false;
+  }
+
+  /** The look-up of a leased block in the tier has ended. The block may have been offered meanwhile. */
+  lookedUp(key: BlockKey, isStored: boolean): void {
+    if (isStored) this.#leased.end(key);
+    else if (this.#leased.isLeased(key)) this.offer(key);
+    this.#notifyIdle();
+  }
+
   whenIdle(): Promise<void> {
-    if (this.#queue.size === 0 && this.#running === 0) return Promise.resolve();
+    if (this.#isIdle) return Promise.resolve();
     return new Promise((resolve) => {
       this.#idlers.push(resolve);
     });
@@ -83,7 +115,7 @@ export class WriteBehind {
   levels(): Readonly<Record<string, number>> {
     return {
       // Without stores that were given up, which may never return.
-      openStores: this.#queue.size + this.#running - this.#stuck,
+      openStores: this.#queue.size + this.#leased.waitingCount + this.#running - this.#stuck,
       'breakerOpen.store': this.#breaker.state === 'closed' ? 0 : 1,
     };
   }
@@ -92,22 +124,48 @@ export class WriteBehind {
     this.#isClosed = true;
     for (const _ of this.#queue) this.#meter.storeFailed('closed');
     this.#queue.clear();
+    this.#leased.close();
     this.#notifyIdle();
   }
 
   checkInvariants(): void {
     assert(this.#running >= this.#stuck && this.#stuck >= 0, `${this.#stuck} of ${this.#running} stores are stuck`);
     assert(this.#queue.size <= this.#options.queuedMax, `${this.#queue.size} blocks wait to be written`);
+    this.#leased.checkInvariants();
   }
 
   #pump(): void {
-    const { storesAtOnce, pace } = this.#options;
-    while (this.#queue.size > 0 && this.#running - Math.min(this.#stuck, stuckMax) < storesAtOnce) {
+    const { pace } = this.#options;
+    while (this.#leased.waitingCount > 0 && this.#hasFreeStore) this.#startLeased();
+    while (this.#queue.size > 0 && this.#hasFreeStore) {
       const endWrite = pace === undefined ? nothing : pace.begin(this.#pumpAgain);
       if (endWrite === undefined) break;
       if (!this.#startNext(endWrite)) endWrite();
     }
     this.#notifyIdle();
+  }
+
+  get #hasFreeStore(): boolean {
+    return this.#running - Math.min(this.#stuck, stuckMax) < this.#options.storesAtOnce;
+  }
+
+  /** A request of another server waits for the block, so the write does not wait for its share of the time. */
+  #startLeased(): void {
+    const block = this.#leased.take();
+    assert(block !== undefined, 'no leased block waits');
+    const permit = this.#breaker.tryAcquire();
+    if (permit !== undefined) {
+      this.#start(block, permit, nothing);
+      return;
+    }
+    this.#blocks.unpin(block.key);
+    this.#meter.storeFailed('storeDown');
+  }
+
+  /** The block waits with the others. */
+  #expired(key: BlockKey): void {
+    this.#meter.leaseExpired();
+    this.offer(key);
   }
 
   /** False: the next block is dropped. */
@@ -130,16 +188,13 @@ export class WriteBehind {
     return true;
   }
 
-  #start(
-    { key, bytes }: { readonly key: BlockKey; readonly bytes: Uint8Array },
-    permit: Permit,
-    endWrite: () => void,
-  ): void {
+  #start({ key, bytes }: LeasedBlock, permit: Permit, endWrite: () => void): void {
     const { clock, timers, storeTimeoutMs } = this.#options;
     const startedMs = clock.nowMs();
     const controller = new AbortController();
     let isGivenUp = false;
     this.#running++;
+    this.#writing.add(key);
     const timer = timers.after(storeTimeoutMs, () => {
       isGivenUp = true;
       this.#stuck++;
@@ -153,6 +208,7 @@ export class WriteBehind {
       timer.cancel();
       endWrite();
       this.#running--;
+      this.#writing.delete(key);
       if (isGivenUp) this.#stuck--;
       this.#blocks.unpin(key);
     };
@@ -178,8 +234,12 @@ export class WriteBehind {
     );
   }
 
+  get #isIdle(): boolean {
+    return this.#queue.size === 0 && this.#leased.waitingCount === 0 && this.#running === 0;
+  }
+
   #notifyIdle(): void {
-    if (this.#queue.size > 0 || this.#running > 0) return;
+    if (!this.#isIdle) return;
     for (const resolve of this.#idlers.splice(0)) resolve();
   }
 }

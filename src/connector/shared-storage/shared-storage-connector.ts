@@ -16,6 +16,7 @@ import { FaultInjector } from '../fault/fault-injector.ts';
 import { type FaultPlan, readFaultPlan } from '../fault/fault-rules.ts';
 import { describeOthers } from '../tier/disk/other-folders.ts';
 import { DiskTier, type DiskTierOptions } from '../tier/disk/tier-disk.ts';
+import { remotePrefillTimeoutMs } from '../tier/remote-prefill.ts';
 import type { Tier } from '../tier/tier.ts';
 import { TierScheduler } from '../tier/tier-scheduler.ts';
 import { TierWorker } from '../tier/tier-worker.ts';
@@ -40,6 +41,7 @@ const threadsMax = 16;
  *   save_timeout_seconds     default 30
  *   lookup_timeout_seconds   default 1
  *   load_timeout_seconds     default: 2, and 0.1 more for each 1,024 tokens
+ *   remote_prefill_timeout_seconds  as in `RemotePrefills`; default as for loads
  *   fault_injection          for tests and demos: see `fault/fault-rules.ts`
  */
 export class SharedStorageConnector implements KvConnector {
@@ -57,6 +59,7 @@ export class SharedStorageConnector implements KvConnector {
   readonly #saveTimeoutMs: number;
   readonly #lookupTimeoutMs: number;
   readonly #loadTimeoutMs: number | undefined;
+  readonly #remotePrefillTimeoutMs: number | undefined;
   readonly #engineId: string | undefined;
   readonly #faults: FaultPlan | undefined;
 
@@ -80,6 +83,7 @@ export class SharedStorageConnector implements KvConnector {
     this.#lookupTimeoutMs = extra.number('lookup_timeout_seconds', 1, { min: 0.001 }) * 1000;
     const loadTimeoutSeconds = extra.optionalNumber('load_timeout_seconds', { min: 0.001 });
     this.#loadTimeoutMs = loadTimeoutSeconds === undefined ? undefined : 1000 * loadTimeoutSeconds;
+    this.#remotePrefillTimeoutMs = remotePrefillTimeoutMs(extra);
     this.#faults = readFaultPlan(extra.object('fault_injection'));
     extra.finish();
   }
@@ -99,6 +103,7 @@ export class SharedStorageConnector implements KvConnector {
       mode: this.#mode,
       lookupTimeoutMs: this.#lookupTimeoutMs,
       loadTimeoutMs: this.#loadTimeoutMs,
+      remotePrefillTimeoutMs: this.#remotePrefillTimeoutMs,
       ...(this.#engineId === undefined ? {} : { engineId: this.#engineId }),
     });
   }

@@ -1,26 +1,48 @@
 import type { JsonObject } from '../../base/json.ts';
-import { type ConnectorRequest, type KvBlock, type KvRole, savesKv } from '../connector.ts';
+import type { ConnectorRequest, KvBlock, KvIdentity, SchedulerConnectorContext } from '../connector.ts';
+import { modelFolder } from './identity.ts';
+
+/** The request is a prefill whose client sends the decode to another server, with the answer of this one. */
+export const isRemoteDecode = (request: Pick<ConnectorRequest, 'kvTransferParams'>): boolean =>
+  request.kvTransferParams?.do_remote_decode === true;
+
+export interface RemoteDecodeOptions {
+  readonly engineId?: string | undefined;
+  readonly identities: SchedulerConnectorContext['identities'];
+  /** This engine stores blocks where other engines can load them. */
+  readonly isStored: boolean;
+}
 
 /**
  * Answers a client that sent `do_remote_decode`: a router that sends the prompt to this engine with `max_tokens` 1 and
- * then to an engine that decodes. The answer is `{ do_remote_decode: false, do_remote_prefill, remote_engine_id?,
- * stored_blocks }`. `stored_blocks` counts the blocks that are stored or being saved; 0: there is nothing to load. The
- * keys follow from the tokens, so the answer has no list of keys, and this engine waits for nothing.
+ * then to an engine that decodes. `remote_block_ids` has the blocks of each KV group that are stored or being saved, by
+ * their index in the sequence. Keys follow from the tokens, so the answer needs no keys. `stored_blocks` counts them; 0:
+ * there is nothing to load. `remote_kv_identity` names the model and layout of the blocks.
  */
 export function remoteDecodeAnswer(
   request: ConnectorRequest,
   valid: () => readonly KvBlock[],
-  { role, engineId }: { readonly role: KvRole; readonly engineId?: string | undefined },
+  { engineId, identities, isStored }: RemoteDecodeOptions,
 ): { readonly kvTransferParams?: JsonObject } {
-  if (request.kvTransferParams?.do_remote_decode !== true) return {};
-  const stored = savesKv(role) ? valid().length : 0;
+  if (!isRemoteDecode(request)) return {};
+  const stored = isStored ? valid() : [];
+  const identity = identities[0]!;
   const engine = engineId === undefined ? {} : { remote_engine_id: engineId };
+  const blocks = { remote_block_ids: indexesByGroup(stored, identity), remote_kv_identity: modelFolder(identity) };
   return {
     kvTransferParams: {
       do_remote_decode: false,
-      do_remote_prefill: stored > 0,
+      do_remote_prefill: stored.length > 0,
       ...engine,
-      stored_blocks: stored,
+      remote_request_id: request.id,
+      ...(stored.length === 0 ? {} : blocks),
+      stored_blocks: stored.length,
     },
   };
+}
+
+function indexesByGroup(blocks: readonly KvBlock[], { groups }: KvIdentity): number[][] {
+  const indexes = groups.map((): number[] => []);
+  for (const { group, index } of blocks) indexes[group]!.push(index);
+  return indexes;
 }

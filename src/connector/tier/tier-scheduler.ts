@@ -26,6 +26,7 @@ import type { LookupAnswers } from './look-up.ts';
 import { OpenLoads } from './open-loads.ts';
 import { nothingToSave, OpenSaves } from './open-saves.ts';
 import { remoteDecodeAnswer } from './remote-decode.ts';
+import { type RemotePrefill, RemotePrefills } from './remote-prefill.ts';
 import type { Tier, TierWrapping } from './tier.ts';
 import { countsOfTier, sumOfCounts } from './tier-counters.ts';
 import { type RunningLookup, TierLookups } from './tier-lookups.ts';
@@ -39,6 +40,8 @@ export interface TierSchedulerOptions {
   readonly loadTimeoutMs?: number | undefined;
   /** The name of this engine in the answers to `do_remote_decode`. */
   readonly engineId?: string;
+  /** As in `RemotePrefills`. */
+  readonly remotePrefillTimeoutMs?: number | undefined;
   readonly breaker?: CircuitBreakerOptions;
 }
 
@@ -74,6 +77,9 @@ export class TierScheduler implements SchedulerConnector {
   readonly #tierLookups: TierLookups;
   readonly #wakes: GatheredWakes;
   readonly #lookups = new Map<RequestId, Lookup>();
+  readonly #remotePrefills: RemotePrefills;
+  /** Of requests whose KV another server has promised. */
+  readonly #prefills = new Map<RequestId, RemotePrefill>();
   readonly #loads = new OpenLoads();
   readonly #saves = new OpenSaves();
   /** When each key was last found or saved; oldest first. */
@@ -100,6 +106,7 @@ export class TierScheduler implements SchedulerConnector {
       options.breaker ?? circuitBreakerDefaults,
     );
     this.#wakes = new GatheredWakes(context.clock, context.timers, () => context.wake());
+    this.#remotePrefills = new RemotePrefills(context, options.remotePrefillTimeoutMs);
   }
 
   get loadTimeoutMs(): number | undefined {
@@ -111,6 +118,7 @@ export class TierScheduler implements SchedulerConnector {
     if (!loadsKv(role) || request.wanted.length === 0) return { kind: 'found', blocks: [], mode };
     let lookup = this.#lookups.get(request.id);
     if (lookup === undefined) {
+      this.#readPrefill(request);
       lookup = { answers: new Map(), running: undefined };
       this.#lookups.set(request.id, lookup);
     }
@@ -120,7 +128,7 @@ export class TierScheduler implements SchedulerConnector {
       const newKeys = new Set<BlockKey>();
       for (const { key } of request.wanted)
         if (!answers.has(key) && failed?.has(key) !== true && !this.#tierLookups.isCoolingDown(key)) newKeys.add(key);
-      if (newKeys.size > 0) this.#startLookup(lookup, [...newKeys]);
+      if (newKeys.size > 0) this.#startLookup(lookup, [...newKeys], request);
     }
     if (lookup.running !== undefined) return { kind: 'askLater', deadlineMs: lookup.running.deadlineMs };
     const found = request.wanted.filter(({ key }) => lookup.answers.get(key) === true);
@@ -177,7 +185,10 @@ export class TierScheduler implements SchedulerConnector {
     this.#endLookup(request.id);
     this.#failed.delete(request.id);
     this.#loads.forget(request.id);
-    return remoteDecodeAnswer(request, valid, this.#options);
+    this.#prefills.delete(request.id);
+    const { engineId, role } = this.#options;
+    const { identities } = this.#context;
+    return remoteDecodeAnswer(request, valid, { engineId, identities, isStored: savesKv(role) });
   }
 
   takeEvents(): readonly KvEvent[] {
@@ -187,7 +198,11 @@ export class TierScheduler implements SchedulerConnector {
   }
 
   counters(): Readonly<Record<string, number>> {
-    return sumOfCounts([...this.#tiers.map(countsOfTier), this.#tierLookups.counters()]);
+    return sumOfCounts([
+      ...this.#tiers.map(countsOfTier),
+      this.#tierLookups.counters(),
+      this.#remotePrefills.counters(),
+    ]);
   }
 
   /** Look-ups need no step. Blocks that they found missing need one to be saved. */
@@ -209,13 +224,26 @@ export class TierScheduler implements SchedulerConnector {
     this.#saves.checkInvariants();
   }
 
-  #startLookup(lookup: Lookup, keys: readonly BlockKey[]): void {
+  /** The wait for a promised block begins with the first look-up. */
+  #readPrefill(request: ConnectorRequest): void {
+    if (this.#prefills.has(request.id)) return;
+    const prefill = this.#remotePrefills.read(request);
+    if (prefill !== undefined) this.#prefills.set(request.id, prefill);
+  }
+
+  #startLookup(lookup: Lookup, keys: readonly BlockKey[], { id, wanted }: ConnectorRequest): void {
+    const promised = this.#remotePrefills.promised(this.#prefills.get(id), wanted);
     lookup.running = this.#wakes.start((done) =>
-      this.#tierLookups.start(keys, (answers) => {
-        lookup.running = undefined;
-        this.#learn(keys, answers, (key, answer) => void lookup.answers.set(key, answer));
-        done();
-      }),
+      this.#remotePrefills.lookUp<boolean | undefined>(
+        keys,
+        promised,
+        (asked, answered) => this.#tierLookups.start(asked, answered),
+        (answers) => {
+          lookup.running = undefined;
+          this.#learn(keys, answers, (key, answer) => void lookup.answers.set(key, answer));
+          done();
+        },
+      ),
     );
     if (lookup.running === undefined) for (const key of keys) lookup.answers.set(key, undefined);
   }

@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { AssertionError, assert, assertDefined } from '../../base/assert.ts';
+import type { JsonObject } from '../../base/json.ts';
 import type { BlockMemory } from '../../core/block-memory.ts';
 import type { BlockId, RequestId } from '../../core/ids.ts';
 import type { BlockKey } from '../block-key.ts';
@@ -38,6 +39,8 @@ export interface TierWorkerOptions {
   readonly breaker?: CircuitBreakerOptions;
   /** Called with true at each layer of a forward pass, before it computes, and with false when it has ended. */
   readonly onForward?: (isComputing: boolean) => void;
+  /** Called with the message of the scheduler side, before the saves of its step begin. */
+  readonly onExtra?: (extra: JsonObject) => void;
 }
 
 const abortTurns = 10;
@@ -59,6 +62,7 @@ export class TierWorker implements WorkerConnector {
   readonly #tier: Tier;
   readonly #context: WorkerConnectorContext;
   readonly #onForward: (isComputing: boolean) => void;
+  readonly #onExtra: (extra: JsonObject) => void;
   readonly #hasKv: (key: BlockKey) => boolean;
   readonly #loads: TransferQueue<LoadItem, LoadFailureReason>;
   readonly #saves: SavePath;
@@ -82,6 +86,7 @@ export class TierWorker implements WorkerConnector {
     this.#tier = context.wrapTier?.(tier, context.identity) ?? tier;
     this.#context = context;
     this.#onForward = options.onForward ?? (() => undefined);
+    this.#onExtra = options.onExtra ?? (() => undefined);
     this.#hasKv = hasKvOn(context.identity);
     const { timers, wake: onChange, clock, identity } = context;
     const breaker = options.breaker ?? circuitBreakerDefaults;
@@ -133,7 +138,8 @@ export class TierWorker implements WorkerConnector {
   }
 
   startLoadKv(): void {
-    const { loads, saves, jobsToFlush } = this.#bound();
+    const { loads, saves, jobsToFlush, extra } = this.#bound();
+    if (extra !== undefined) this.#onExtra(extra);
     for (const { transfer, requestId, mode, timeoutMs, blocks } of loads) {
       // Nothing writes the other blocks: they have no KV on this rank.
       for (const { key, block } of blocks) if (!this.#hasKv(key)) this.#arrived.push({ transfer, block });
