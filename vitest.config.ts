@@ -25,7 +25,7 @@ const inProcess = [
   ),
   ...['api-fields', 'documents', 'errors-guide', 'kv-transfer-guide', 'tier-faults', 'vllm-tests'],
   ...['containment', 'lost-blocks', 'prompts-together', 'recovery-cases', 'recurrent-states', 'shipped-connectors'],
-  ...['dead-tiers', 'map-connector', 'model-identity', 'own-tier', 'split-model', 'swapped-blocks'],
+  ...['dead-tiers', 'map-connector', 'model-identity', 'own-tier', 'resumed-stream', 'split-model', 'swapped-blocks'],
   ...['vllm-hybrid-model', 'vllm-hybrid-states'],
 ].map((name) => `test/${name}.test.ts`);
 /** With KVASIR_SEED, tests with random input are the same in each run. */

@@ -12,7 +12,10 @@ const llamaCpp = [
 ];
 const others = ['top_a', 'do_sample', 'num_beams', 'early_stopping', 'typical', 'watermark', 'no_repeat_ngram_size'];
 
-export const foreignFields: readonly string[] = [...ollama, ...llamaCpp, ...others];
+/** llm-d's: a decode server always computes what it cannot load. */
+const routers = ['cache_hit_threshold'];
+
+export const foreignFields: readonly string[] = [...ollama, ...llamaCpp, ...others, ...routers];
 
 /** The value of the HTTP header, by RFC 7234: 299 is a persistent warning. */
 export const warningHeader = (fields: readonly string[]): string => `299 kvasir "ignored: ${fields.join(', ')}"`;
