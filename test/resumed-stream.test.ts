@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { ResumedStream } from '../examples/disaggregated/resumed-stream.ts';
+import { fuzzRuns } from './support/long-form.ts';
 
 /** The router's streams of several servers, which cut the same completion into other chunks. */
 const head = { id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model: 'm' };
@@ -107,7 +108,7 @@ it('a client gets each part of a completion once, wherever servers cut it and wh
       expect(joined(normal)).toEqual(joined(JSON.parse(JSON.stringify(whole))));
       for (const { choices } of normal) for (const choice of choices) expect(choice).toHaveProperty('delta');
     }),
-    { numRuns: 200 },
+    { numRuns: fuzzRuns(240) },
   );
 });
 

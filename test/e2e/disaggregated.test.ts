@@ -166,7 +166,7 @@ describe('two prefill servers, two decode servers, Redis and the router', () => 
   it('any process may be killed at any moment, and no text changes', async () => {
     const random = (below: number): number => Math.floor(Math.random() * below);
     const kinds = inLongForm(
-      Array.from({ length: 24 }, () => ['prefill', 'decode', 'redis', 'both redis and decode'][random(4)]!),
+      Array.from({ length: 12 }, () => ['prefill', 'decode', 'redis', 'both redis and decode'][random(4)]!),
       ['prefill', 'redis', 'decode'],
     );
     for (const [round, kind] of kinds.entries()) {
