@@ -27,15 +27,16 @@ import {
 
 export class FolderTier implements Tier {
   readonly name: string;
+  readonly authenticatesBlocks = true;
   readonly #folder: string;
   readonly #codec: BlockCodec;
   readonly #calls: OpenCalls;
   readonly #misses: Record<string, number> = {};
 
-  private constructor(folder: string, { name, identity, crc32 }: OwnTierContext) {
+  private constructor(folder: string, { name, identity, crc32, macKeys }: OwnTierContext) {
     this.name = name;
     this.#folder = folder;
-    this.#codec = new BlockCodec(identity, crc32);
+    this.#codec = new BlockCodec(identity, crc32, macKeys);
     this.#calls = new OpenCalls(() => tierClosed({ tier: name }));
   }
 

@@ -32,6 +32,7 @@ export {
   type LoadedElsewhere,
   type LoadJob,
   type LoadMode,
+  type MacKeys,
   type MatchAnswer,
   type PlaceChange,
   type SaveBlock,

@@ -41,7 +41,7 @@ it('lists the fields of a fault, and the faults', async () => {
 
 it('lists the fields of the configuration, and its example is valid', () => {
   const config = Object.fromEntries(firstCells('## Fields').map((name) => [name, exampleOf(name)]));
-  expect(Object.keys(readKvTransferConfig(config as never))).toHaveLength(6);
+  expect(Object.keys(readKvTransferConfig(config as never))).toHaveLength(7);
   const json = /^KV='(.*)'$/m.exec(guide)![1]!;
   expect(readKvTransferConfig(JSON.parse(json))).toMatchObject({ kvConnector: 'SharedStorageConnector' });
 });

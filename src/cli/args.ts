@@ -245,6 +245,10 @@ export function addEngineFlags(command: Command): Command {
       ).choices(['auto', 'always']),
     )
     .option(
+      '--kv-transfer-key-file <file>',
+      'keys that authenticate blocks on disks, in Redis and in S3; blocks without them are computed again',
+    )
+    .option(
       '--speculative-config <json>',
       'speculation, as in vLLM: drafts from the text so far, which change no token; like \'{"method":"ngram","num_speculative_tokens":8}\'',
       speculativeConfigFlag,

@@ -57,7 +57,7 @@ function bannerExtras({ model: { attention } }: AsyncEngine, flags: BannerFlags)
   if (attention !== undefined) lines.push(`attention ${attention}`);
   if (ranks > 1) lines.push(`ranks     ${ranks}, each with its part of the layers`);
   if (transfer !== undefined) {
-    const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig } = transfer;
+    const { kvConnector, kvRole, kvLoadFailurePolicy, kvConnectorExtraConfig, kvTransferKeyFile } = transfer;
     const { shared_storage_path: path } = kvConnectorExtraConfig;
     const place = typeof path === 'string' ? `, in ${path}` : '';
     lines.push(`connector ${kvConnector} (${kvRole})${place}; load failure policy: ${kvLoadFailurePolicy}`);
@@ -66,6 +66,8 @@ function bannerExtras({ model: { attention } }: AsyncEngine, flags: BannerFlags)
       for (const spec of [host, ...secondaries.map((named) => named.spec)])
         lines.push(`KV tier   ${describeTier(spec)}`);
     }
+    if (kvTransferKeyFile !== undefined)
+      lines.push(`KV keys   ${kvTransferKeyFile}; blocks without their MAC are refused`);
   }
   return lines.map((line) => `  ${line}\n`).join('');
 }

@@ -4,7 +4,7 @@ import type { KvTransferConfig } from '../connector/connector.ts';
 
 /**
  * Runs before a command's action: makes one `KvTransferConfig` of `--kv-transfer-config` and the dotted flags, or of
- * `--kv-offloading-size` and `--kv-tier`. Commander does not get the dotted flags, because it requires the name of each
+ * `--kv-offloading-size` and `--kv-tier`, and adds `--kv-transfer-key-file`. Commander does not get the dotted flags, because it requires the name of each
  * option.
  * @throws KvasirError that names the wrong field.
  */
@@ -20,11 +20,22 @@ export function readKvTransferFlags(command: Command, dotted: readonly DottedFla
       );
     if (given !== undefined && offloading !== undefined)
       command.error('error: --kv-tier and --kv-offloading-size cannot be combined with --kv-transfer-config');
-    command.setOptionValue(name, given ?? offloading);
+    command.setOptionValue(name, withKeyFile(command, given ?? offloading));
     return;
   }
   const [first] = dotted;
   if (first !== undefined) command.error(`error: unknown option '--kv-transfer-config.${first.path.join('.')}'`);
+}
+
+function withKeyFile(command: Command, config: KvTransferConfig | undefined): KvTransferConfig | undefined {
+  const kvTransferKeyFile = command.getOptionValue('kvTransferKeyFile') as string | undefined;
+  if (kvTransferKeyFile === undefined) return config;
+  if (kvTransferKeyFile === '') command.error('error: --kv-transfer-key-file needs the path of a file');
+  if (config === undefined)
+    command.error(
+      'error: --kv-transfer-key-file needs --kv-tier or --kv-transfer-config: without them, no block leaves the process',
+    );
+  return { ...config, kvTransferKeyFile };
 }
 
 /** `--kv-offloading-size 8` is short for `--kv-tier host:8GiB`. */

@@ -11,6 +11,7 @@ const fields = [
   'kv_connector_module_path',
   'kv_load_failure_policy',
   'engine_id',
+  'kv_transfer_key_file',
 ] as const;
 
 /** Fields of vLLM without an effect in Kvasir. They are refused, because ignoring them would hide that. */
@@ -104,6 +105,7 @@ export function readKvTransferConfig(input: JsonObject): KvTransferConfig {
   if (!isJsonObject(extra)) throw invalid('kv_connector_extra_config', 'an object', describe(extra));
   const modulePath = textOf(raw, 'kv_connector_module_path');
   const engineId = textOf(raw, 'engine_id');
+  const keyFile = textOf(raw, 'kv_transfer_key_file');
   return Object.freeze({
     kvConnector,
     kvRole,
@@ -111,6 +113,7 @@ export function readKvTransferConfig(input: JsonObject): KvTransferConfig {
     kvLoadFailurePolicy,
     ...(modulePath === undefined ? {} : { kvConnectorModulePath: modulePath }),
     ...(engineId === undefined ? {} : { engineId }),
+    ...(keyFile === undefined ? {} : { kvTransferKeyFile: keyFile }),
   });
 }
 

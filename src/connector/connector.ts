@@ -397,11 +397,16 @@ export interface Crc32 {
   readonly copy?: (into: Uint8Array, from: Uint8Array) => number;
 }
 
+/** Keys that authenticate stored blocks, of at least 32 random bytes each. New blocks get a MAC of the first. */
+export type MacKeys = readonly Uint8Array[];
+
 export interface WorkerConnectorContext extends ConnectorContext {
   /** Of this rank. */
   readonly identity: KvIdentity;
   /** A faster CRC32 than Node's, if the machine has one. */
   readonly crc32?: Crc32;
+  /** The keys of `--kv-transfer-key-file`; for `BlockCodec`. Blocks in the memory of this process need no MAC. */
+  readonly macKeys?: MacKeys;
 }
 
 /**
@@ -409,6 +414,11 @@ export interface WorkerConnectorContext extends ConnectorContext {
  * throws a KvasirError when the configuration is wrong. It runs at the start of every process.
  */
 export interface KvConnector {
+  /**
+   * True: with `macKeys` in its context, the worker side writes a MAC with every block that leaves the process, and loads no
+   * block without a right one. Absent: `--kv-transfer-key-file` is an error.
+   */
+  readonly authenticatesBlocks?: boolean;
   openScheduler(context: SchedulerConnectorContext): Promise<SchedulerConnector>;
   openWorker(context: WorkerConnectorContext): Promise<WorkerConnector>;
 }
@@ -426,6 +436,8 @@ export interface KvTransferConfig {
   readonly kvConnectorModulePath?: string;
   readonly kvLoadFailurePolicy: KvLoadFailurePolicy;
   readonly engineId?: string;
+  /** A file with keys: stored blocks have a MAC, and others are not loaded (`key-file.ts`). */
+  readonly kvTransferKeyFile?: string;
 }
 
 export type KvConnectorClass = new (config: KvTransferConfig) => KvConnector;

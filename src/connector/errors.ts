@@ -31,6 +31,16 @@ export const connectorClassMissing = defineError(
   'The module `{path}` exports no `{name}`.{hint} It exports: {exports}. Name one of these classes in kv_connector.',
   400,
 );
+export const keyFileInvalid = defineError(
+  'KVASIR_KEY_FILE_INVALID',
+  'The key file `{path}` of --kv-transfer-key-file cannot be used: {reason}. It has a key of at least 32 random bytes as hexadecimal digits in each line; the first one is for new blocks. Make one: openssl rand -hex 32 > key; chmod 600 key',
+  400,
+);
+export const connectorIgnoresKeys = defineError(
+  'KVASIR_CONNECTOR_IGNORES_KEYS',
+  'The connector `{name}` does not authenticate stored blocks, so --kv-transfer-key-file would have no effect. Start without it, or use a connector that sets authenticatesBlocks.',
+  400,
+);
 export const connectorClassInvalid = defineError(
   'KVASIR_CONNECTOR_CLASS_INVALID',
   '`{name}` from `{path}` is not a connector: {reason}. docs/kv-transfer.md has the contract of a connector.',

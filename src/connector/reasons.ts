@@ -27,6 +27,12 @@ export const missReasons = [
   'wrongLength',
   /** The checksum of the payload does not match. */
   'corrupt',
+  /** Written without a key, and this engine has keys (`--kv-transfer-key-file`). */
+  'macMissing',
+  /** Written with a key that this engine does not have. */
+  'macKeyUnknown',
+  /** The message authentication code does not match: written or changed by a process without the key. */
+  'macWrong',
 ] as const;
 export type MissReason = (typeof missReasons)[number];
 

@@ -1,6 +1,7 @@
 import { assert } from '../base/assert.ts';
 import { KvasirError } from '../base/errors.ts';
 import { didYouMean } from '../base/nearest-name.ts';
+import { AuthenticatingConnector } from './authenticating-connector.ts';
 import type { KvConnector, KvConnectorClass, KvTransferConfig } from './connector.ts';
 import { connectorClassInvalid, connectorClassMissing, connectorModuleFailed, connectorUnknown } from './errors.ts';
 import { FaultyConnector, takeFaults } from './fault/faulty-connector.ts';
@@ -26,13 +27,15 @@ export function registerConnector(name: string, load: () => Promise<KvConnectorC
 /**
  * Finds the class, by `kvConnectorModulePath` first as in vLLM, and creates the connector. The class checks its settings.
  * A relative path starts at the working directory; a path without a file is the name of a package.
- * @throws KvasirError `connectorUnknown`, `connectorModuleFailed`, `connectorClassMissing`, `connectorClassInvalid`, or
- * the error of the class.
+ * @throws KvasirError `connectorUnknown`, `connectorModuleFailed`, `connectorClassMissing`, `connectorClassInvalid`,
+ * `keyFileInvalid`, `connectorIgnoresKeys`, or the error of the class.
  */
 export async function createConnector(given: KvTransferConfig): Promise<KvConnector> {
   const { config, plan } = takeFaults(given);
-  const connector = await createBare(config);
-  return plan === undefined ? connector : new FaultyConnector(connector, config.kvConnector, plan);
+  const bare = await createBare(config);
+  const { kvConnector: name, kvTransferKeyFile: keyFile } = config;
+  const connector = keyFile === undefined ? bare : new AuthenticatingConnector(bare, name, keyFile);
+  return plan === undefined ? connector : new FaultyConnector(connector, name, plan);
 }
 
 async function createBare(config: KvTransferConfig): Promise<KvConnector> {

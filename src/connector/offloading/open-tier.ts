@@ -1,4 +1,4 @@
-import type { Crc32, KvIdentity } from '../connector.ts';
+import type { Crc32, KvIdentity, MacKeys } from '../connector.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { RedisTier } from '../tier/redis/tier-redis.ts';
@@ -16,6 +16,8 @@ const s3StoresMax = 64;
 export interface OpenTierOptions {
   readonly identity: KvIdentity;
   readonly crc32?: Crc32 | undefined;
+  /** Blocks have a MAC, and others are not loaded. */
+  readonly macKeys?: MacKeys | undefined;
   /** Whether blocks are moved, or only looked up. */
   readonly movesBlocks: boolean;
   readonly event?: ((message: string) => void) | undefined;
@@ -56,13 +58,14 @@ export function kindOf(spec: SecondarySpec): PlaceKind {
 const maxBytesOf = ({ maxBytes }: { readonly maxBytes: number }, { worldSize }: KvIdentity): number =>
   Math.max(1, Math.floor(maxBytes / worldSize));
 
-function openS3(name: string, spec: S3Spec, { identity, crc32, event }: OpenTierOptions): Promise<Tier> {
+function openS3(name: string, spec: S3Spec, { identity, crc32, macKeys, event }: OpenTierOptions): Promise<Tier> {
   const { kind: _, maxBytes, ...location } = spec;
   return S3Tier.open({
     ...location,
     identity,
     name,
     crc32,
+    macKeys,
     packBytes: Math.max(s3PackBytes, headerBytes + identity.blockBytes),
     ...(event === undefined ? {} : { event }),
     ...(maxBytes === undefined ? {} : { maxBytes: maxBytesOf({ maxBytes }, identity) }),
@@ -70,7 +73,7 @@ function openS3(name: string, spec: S3Spec, { identity, crc32, event }: OpenTier
 }
 
 async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions): Promise<Tier> {
-  const { identity, crc32, movesBlocks, event } = options;
+  const { identity, crc32, macKeys, movesBlocks, event } = options;
   const maxBytes = maxBytesOf(spec, identity);
   const tier = await DiskTier.open({
     root: spec.path,
@@ -81,20 +84,21 @@ async function openDisk(name: string, spec: DiskSpec, options: OpenTierOptions):
     directIo: spec.directIo,
     name,
     ...(event === undefined ? {} : { event }),
-    ...(movesBlocks ? { crc32, threads: Math.min(16, spec.readThreads + spec.writeThreads) } : {}),
+    ...(movesBlocks ? { crc32, macKeys, threads: Math.min(16, spec.readThreads + spec.writeThreads) } : {}),
   });
   if (!movesBlocks) for (const message of tier.events) event?.(message);
   return tier;
 }
 
 function openRedis(name: string, spec: RedisSpec, options: OpenTierOptions): Promise<Tier> {
-  const { identity, crc32, movesBlocks, event } = options;
+  const { identity, crc32, macKeys, movesBlocks, event } = options;
   const { url, ttlSeconds } = spec;
   return RedisTier.open({
     url,
     identity,
     name,
     crc32,
+    macKeys,
     ...(ttlSeconds === undefined ? {} : { ttlSeconds }),
     ...(event === undefined ? {} : { event }),
     ...(movesBlocks ? {} : { connections: 0 }),

@@ -2,7 +2,7 @@ import { AssertionError } from '../../base/assert.ts';
 import { KvasirError } from '../../base/errors.ts';
 import type { JsonObject } from '../../base/json.ts';
 import { didYouMean } from '../../base/nearest-name.ts';
-import type { Crc32, KvIdentity } from '../connector.ts';
+import type { Crc32, KvIdentity, MacKeys } from '../connector.ts';
 import { tierClassInvalid } from '../errors.ts';
 import { exportOf, importModule, isRecord, messageOf } from '../own-module.ts';
 import type { Tier } from '../tier/tier.ts';
@@ -18,6 +18,8 @@ export interface OwnTierContext {
   readonly movesBlocks: boolean;
   /** A faster CRC32 than Node's, if the machine has one; for `BlockCodec`. */
   readonly crc32?: Crc32 | undefined;
+  /** The keys of `--kv-transfer-key-file`; for `BlockCodec`. The tier must then have `authenticatesBlocks`. */
+  readonly macKeys?: MacKeys | undefined;
   /** Receives messages for the operator. */
   readonly event?: ((message: string) => void) | undefined;
 }
@@ -61,6 +63,8 @@ export async function openOwnTier(spec: OwnSpec, context: OwnTierContext): Promi
   if (!isRecord(tier)) throw invalid('`open` returned no tier');
   const missing = methods.filter((method) => typeof tier[method] !== 'function');
   if (missing.length > 0) throw invalid(`its tier has no method ${missing.join(', ')}`);
+  if (context.macKeys !== undefined && tier.authenticatesBlocks !== true)
+    throw invalid('its tier does not say that it authenticates blocks, which --kv-transfer-key-file demands');
   if (tier.name !== context.name)
     throw invalid(`its tier has the name ${JSON.stringify(tier.name)} and not "${context.name}"`);
   return tier as unknown as Tier;

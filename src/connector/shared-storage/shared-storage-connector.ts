@@ -45,6 +45,7 @@ const threadsMax = 16;
  *   fault_injection          for tests and demos: see `fault/fault-rules.ts`
  */
 export class SharedStorageConnector implements KvConnector {
+  readonly authenticatesBlocks = true;
   readonly #role: KvRole;
   readonly #root: string;
   readonly #mode: LoadMode;
@@ -109,9 +110,10 @@ export class SharedStorageConnector implements KvConnector {
   }
 
   async openWorker(context: WorkerConnectorContext): Promise<WorkerConnector> {
-    const { identity, crc32 } = context;
+    const { identity, crc32, macKeys } = context;
     const tier = await this.#openDisk(identity, {
       crc32,
+      macKeys,
       // Loads and saves run concurrently; the worker has a queue with its own limit for each.
       threads: Math.min(this.#loadsAtOnce + (this.#hasBackgroundSaves ? 0 : this.#savesAtOnce), threadsMax),
       backgroundWriters: this.#hasBackgroundSaves ? Math.min(this.#savesAtOnce, threadsMax) : 0,

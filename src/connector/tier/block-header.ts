@@ -1,8 +1,9 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { assert } from '../../base/assert.ts';
 import { type BlockKey, digestBytes, groupOfKey, isBlockKey, writeKeyDigest } from '../block-key.ts';
-import type { Crc32, KvIdentity } from '../connector.ts';
+import type { Crc32, KvIdentity, MacKeys } from '../connector.ts';
 import type { MissReason } from '../reasons.ts';
+import { BlockMac, macFieldBytes, type PayloadCheck } from './block-mac.ts';
 import { identityDigest } from './identity.ts';
 
 /**
@@ -16,12 +17,13 @@ import { identityDigest } from './identity.ts';
  *    64  block size in tokens   u32        92  CRC32 of the bytes    u32
  *    68  KV group               u32        96  number of bytes       u64
  *                                         104  digest of the key     32
- *                                         136  zeros                 20
+ *                                         136  id of the MAC's key   u32   (0: no MAC)
+ *                                         140  MAC                   16    (`block-mac.ts`)
  *                                         156  CRC32 of bytes 0..155 u32
  *
  * The reader knows every field except the checksum of the bytes, so it compares field by field and reports the first
  * difference. CRC32 detects every flipped bit and every burst of up to 32 bits. Of other damage, it misses one case in
- * 2^32.
+ * 2^32. It detects no attacker, who computes it again; the MAC does. An engine without keys ignores the MAC.
  */
 export const headerBytes = 160;
 export const formatVersion = 1;
@@ -43,9 +45,12 @@ const at = {
   payloadCrc: 92,
   payloadBytes: 96,
   digest: 104,
+  mac: 136,
   headerCrc: 156,
 } as const;
 const dtypeBytes = at.blockSize - at.dtype;
+
+assert(at.headerCrc - at.mac === macFieldBytes, 'the MAC has no room in the header');
 
 /** Compared in this order: the first field that differs gives the reason. */
 const checked: readonly (readonly [reason: MissReason, start: number, end: number])[] = [
@@ -63,13 +68,18 @@ const checked: readonly (readonly [reason: MissReason, start: number, end: numbe
 export class BlockCodec {
   readonly identity: KvIdentity;
   readonly #crc32: Crc32;
+  readonly #mac: BlockMac | undefined;
   /** Per group, the header fields that are the same for all its blocks. */
   readonly #templates: readonly Uint8Array[];
 
-  /** `crc32`: a faster CRC32 than Node's, if there is one. */
-  constructor(identity: KvIdentity, crc32: Crc32 = zlibCrc32) {
+  /**
+   * `crc32`: a faster CRC32 than Node's, if there is one. `macKeys`: blocks get a MAC, and blocks without a right one are
+   * misses.
+   */
+  constructor(identity: KvIdentity, crc32: Crc32 = zlibCrc32, macKeys?: MacKeys) {
     this.identity = identity;
     this.#crc32 = crc32;
+    this.#mac = macKeys && new BlockMac(macKeys);
     this.#templates = identity.groups.map((_, group) => template(identity, group));
   }
 
@@ -79,7 +89,7 @@ export class BlockCodec {
       payload.length === this.identity.blockBytes,
       `a payload of ${payload.length} bytes, and the blocks have ${this.identity.blockBytes}`,
     );
-    return this.#withChecksums(this.#expected(key), payloadCrc);
+    return this.#withChecksums(this.#expected(key), payload, payloadCrc);
   }
 
   /** Writes the stored block: the header, then a copy of the payload. */
@@ -87,8 +97,9 @@ export class BlockCodec {
     const { blockBytes } = this.identity;
     assert(payload.length === blockBytes, `a payload of ${payload.length} bytes, and the blocks have ${blockBytes}`);
     assert(stored.length === headerBytes + blockBytes, `memory of ${stored.length} bytes for a stored block`);
-    const crc = this.#copy(stored.subarray(headerBytes), payload);
-    stored.set(this.#withChecksums(this.#expected(key), crc));
+    const copy = stored.subarray(headerBytes);
+    const crc = this.#copy(copy, payload);
+    stored.set(this.#withChecksums(this.#expected(key), copy, crc));
   }
 
   /**
@@ -102,7 +113,7 @@ export class BlockCodec {
     const reason = this.verifyHeader(key, header, storedBytes);
     if (reason !== undefined) return reason;
     const crc = this.#copy(into, stored.subarray(headerBytes, headerBytes + blockBytes));
-    return crc === payloadCrcOf(header) ? undefined : 'corrupt';
+    return crc === payloadCrcOf(header) ? this.#verifyMac(header, into) : 'corrupt';
   }
 
   /**
@@ -117,7 +128,7 @@ export class BlockCodec {
     return this.verifyHeader(key, header, storedBytes) ?? this.#verifyPayload(header, payload);
   }
 
-  /** Checks all but the checksum of the payload. */
+  /** Checks all but the checksum and the MAC of the payload. */
   verifyHeader(key: BlockKey, header: Uint8Array, storedBytes: number): MissReason | undefined {
     assert(header.length === headerBytes, `a header of ${header.length} bytes`);
     if (storedBytes < at.fingerprint) return 'truncated';
@@ -132,11 +143,26 @@ export class BlockCodec {
     }
     const wanted = headerBytes + this.identity.blockBytes;
     if (storedBytes < wanted) return 'truncated';
-    return storedBytes > wanted ? 'oversized' : undefined;
+    if (storedBytes > wanted) return 'oversized';
+    return this.#mac?.obstacle(header.subarray(at.mac, at.headerCrc));
+  }
+
+  /**
+   * For a payload that arrives in parts, after `verifyHeader`: its MAC is right if `isRight` says so after the last part.
+   * Undefined: this codec has no keys.
+   */
+  macCheck(header: Uint8Array): PayloadCheck | undefined {
+    return this.#mac?.check(header.subarray(0, at.mac), header.subarray(at.mac, at.headerCrc));
   }
 
   #verifyPayload(header: Uint8Array, payload: Uint8Array): MissReason | undefined {
-    return viewOf(header).getUint32(at.payloadCrc, true) === this.#crc32(payload) ? undefined : 'corrupt';
+    return payloadCrcOf(header) === this.#crc32(payload) ? this.#verifyMac(header, payload) : 'corrupt';
+  }
+
+  #verifyMac(header: Uint8Array, payload: Uint8Array): MissReason | undefined {
+    const check = this.macCheck(header);
+    check?.add(payload);
+    return check?.isRight() === false ? 'macWrong' : undefined;
   }
 
   /** Copies, and returns the CRC32 of the copied bytes. */
@@ -146,9 +172,11 @@ export class BlockCodec {
     return this.#crc32(into);
   }
 
-  #withChecksums(header: Uint8Array, payloadCrc: number): Uint8Array {
+  /** With the MAC, which covers the fields before it. */
+  #withChecksums(header: Uint8Array, payload: Uint8Array, payloadCrc: number): Uint8Array {
     const view = viewOf(header);
     view.setUint32(at.payloadCrc, payloadCrc, true);
+    this.#mac?.sign(header.subarray(0, at.mac), payload, header.subarray(at.mac, at.headerCrc));
     view.setUint32(at.headerCrc, zlibCrc32(header.subarray(0, at.headerCrc)), true);
     return header;
   }

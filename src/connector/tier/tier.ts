@@ -15,6 +15,9 @@ export interface Tier {
   /** For logs, counters and events; also the `place` of found blocks. */
   readonly name: string;
 
+  /** For a class of the user's. True: with `macKeys` in its context, `store` writes a MAC, and `load` demands it. */
+  readonly authenticatesBlocks?: boolean;
+
   /**
    * Parallel to `keys`: whether the block is stored. Undefined = not known, because the call for that key failed or the
    * signal was aborted before its answer. The answer is cheap and may be wrong: only `load` verifies. A key that fails

@@ -4,9 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { afterAll, describe, expect, it } from 'vitest';
-import type { Crc32, KvIdentity } from '../../connector.ts';
+import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { BlockCodec, headerBytes } from '../block-header.ts';
 import { suiteBytes, suiteIdentity, suiteKey } from '../tier.suite.ts';
+import { suiteMacKey } from '../tier-mac.suite.ts';
 import { BlockReader } from './block-reader.ts';
 import { BlockWriter } from './block-writer.ts';
 import { CallCell } from './call-cell.ts';
@@ -18,6 +19,8 @@ const pieceBytes = 256 * 1024;
 const key = suiteKey('a');
 let serial = 0;
 
+const macKeys: MacKeys = [suiteMacKey(1)];
+
 const withCopy: Crc32 = Object.assign((bytes: Uint8Array) => crc32(bytes), {
   copy: (into: Uint8Array, from: Uint8Array): number => {
     into.set(from);
@@ -25,10 +28,10 @@ const withCopy: Crc32 = Object.assign((bytes: Uint8Array) => crc32(bytes), {
   },
 });
 
-function make(blockBytes: number, crc: Crc32 = crc32) {
+function make(blockBytes: number, crc: Crc32 = crc32, macKeys?: MacKeys) {
   const identity: KvIdentity = { ...suiteIdentity, blockBytes };
   const cell = new CallCell();
-  const codec = new BlockCodec(identity, crc);
+  const codec = new BlockCodec(identity, crc, macKeys);
   const path = join(folder, `${serial++}.kv`);
   const writer = new BlockWriter(codec, crc, { fsync: false, stillWanted: () => undefined });
   const reader = new BlockReader(codec, crc, cell);
@@ -54,12 +57,27 @@ describe.each(sizes)('a block of %d bytes', (blockBytes) => {
     ['through the cache, with a kernel that copies', false, withCopy],
     ['directly', true, crc32 as Crc32],
     ['directly, with a kernel that copies', true, withCopy],
-  ])('is written and read %s, and the files are the same', (_, isDirect, crc) => {
-    const { write, read, path, into, block, expected } = make(blockBytes, crc);
+    ['through the cache, with a MAC', false, crc32 as Crc32, macKeys],
+    ['directly, with a MAC', true, withCopy, macKeys],
+  ])('is written and read %s, and the files are the same', (_, isDirect, crc, keys?: MacKeys) => {
+    const { write, read, path, into, block, expected } = make(blockBytes, crc, keys);
     write(isDirect);
     expect(readFileSync(path).equals(expected)).toBe(true);
     expect(read(isDirect)).toBeUndefined();
     expect(Buffer.compare(into, block)).toBe(0);
+  });
+
+  it.each([false, true])('is refused if a bit changed and all checksums are right again (direct: %s)', (isDirect) => {
+    const { write, read, path, expected } = make(blockBytes, crc32, macKeys);
+    write();
+    for (const at of [headerBytes, headerBytes + Math.floor(blockBytes / 2), expected.length - 1]) {
+      const forged = Buffer.from(expected);
+      forged[at]! ^= 1;
+      forged.writeUInt32LE(crc32(forged.subarray(headerBytes)), 92);
+      forged.writeUInt32LE(crc32(forged.subarray(0, 156)), 156);
+      writeFileSync(path, forged);
+      expect([at, read(isDirect)]).toEqual([at, 'macWrong']);
+    }
   });
 
   it.each([false, true])('is a miss if it is cut, longer or changed anywhere (direct: %s)', (isDirect) => {

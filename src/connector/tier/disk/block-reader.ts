@@ -89,12 +89,18 @@ export class BlockReader {
     const storedBytes = isShort ? bytesRead : stats.isFile() ? stats.size : headerBytes + blockBytes;
     const reason = this.#codec.verifyHeader(key, header, storedBytes);
     if (reason !== undefined) return reason;
+    const mac = this.#codec.macCheck(header);
     parts.begin();
     for (let done = 0; ; ) {
-      parts.add(this.#give(into.subarray(done, done + count), piece.subarray(0, count)), count);
+      const part = piece.subarray(0, count);
+      parts.add(this.#give(into.subarray(done, done + count), part), count);
+      mac?.add(part);
       done += count;
       assert(done <= blockBytes, `${done} bytes were copied to a block of ${blockBytes}`);
-      if (done === blockBytes) return parts.value === payloadCrcOf(header) ? undefined : 'corrupt';
+      if (done === blockBytes) {
+        if (parts.value !== payloadCrcOf(header)) return 'corrupt';
+        return mac?.isRight() === false ? 'macWrong' : undefined;
+      }
       count = Math.min(piece.length, blockBytes - done);
       if (this.#fill(file, [piece.subarray(0, count)]) < count) return 'truncated';
     }
@@ -115,8 +121,11 @@ export class BlockReader {
     const header = memory.subarray(0, headerBytes);
     const reason = this.#codec.verifyHeader(key, header, storedBytes);
     if (reason !== undefined) return reason;
-    const crc = this.#give(into, memory.subarray(headerBytes, headerBytes + into.length));
-    return crc === payloadCrcOf(header) ? undefined : 'corrupt';
+    const payload = memory.subarray(headerBytes, headerBytes + into.length);
+    if (this.#give(into, payload) !== payloadCrcOf(header)) return 'corrupt';
+    const mac = this.#codec.macCheck(header);
+    mac?.add(payload);
+    return mac?.isRight() === false ? 'macWrong' : undefined;
   }
 
   /** Copies into the pool unless the call was given up, and returns the CRC32. */

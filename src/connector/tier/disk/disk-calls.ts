@@ -1,6 +1,6 @@
 import type { MemoryRange } from '../../../base/native-memory.ts';
 import type { BlockKey } from '../../block-key.ts';
-import type { KvIdentity } from '../../connector.ts';
+import type { KvIdentity, MacKeys } from '../../connector.ts';
 import type { MissReason } from '../../reasons.ts';
 import type { OtherBlocks, OthersLeft } from './other-folders.ts';
 
@@ -11,6 +11,8 @@ export interface DiskThreadSetup {
   readonly fsync: boolean;
   /** A library with `kvasir_crc32`; absent: Node's. */
   readonly crc32Library: string | undefined;
+  /** Absent: blocks have no MAC. */
+  readonly macKeys: MacKeys | undefined;
   /** Memory of a `CallCell`. */
   readonly cell: SharedArrayBuffer;
 }

@@ -35,12 +35,12 @@ class DiskThread {
   };
 
   constructor(setup: DiskThreadSetup) {
-    const { root, identity, crc32Library, fsync, cell } = setup;
+    const { root, identity, crc32Library, macKeys, fsync, cell } = setup;
     this.#setup = setup;
     this.#cell = new CallCell(cell);
     this.#folder = new DiskFolder(root, identity);
     const crc32 = crc32Library === undefined ? zlibCrc32 : crc32In(crc32Library);
-    const codec = new BlockCodec(identity, crc32);
+    const codec = new BlockCodec(identity, crc32, macKeys);
     this.#reader = new BlockReader(codec, crc32, this.#cell);
     this.#writer = new BlockWriter(codec, crc32, { fsync, stillWanted: this.#stillWanted });
   }

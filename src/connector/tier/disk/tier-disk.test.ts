@@ -16,6 +16,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { itNeeds } from '../../../../test/support/needs.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
+import { tierMacSuite } from '../tier-mac.suite.ts';
 import { DiskFolder } from './disk-folder.ts';
 import { DiskTier } from './tier-disk.ts';
 
@@ -50,6 +51,12 @@ tierSuite('DiskTier with direct_io', async (maxBytes) => {
     reopen: (identity) => open(at, identity),
   };
 });
+for (const directIo of [false, true]) {
+  tierMacSuite(`DiskTier ${directIo ? 'with' : 'without'} direct_io`, async () => {
+    const options = { root: newRoot(), identity: suiteIdentity, maxBytes: 1e9, directIo };
+    return { open: (macKeys) => DiskTier.open({ ...options, macKeys }) };
+  });
+}
 
 describe('a folder of blocks', () => {
   it('is found by a later tier, and its record has the identity in clear text', async () => {

@@ -4,7 +4,7 @@ import { KvasirError } from '../../../base/errors.ts';
 import { addressOfBytes } from '../../../base/native-memory.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
 import type { BlockKey } from '../../block-key.ts';
-import type { Crc32, KvIdentity } from '../../connector.ts';
+import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { storageUnusable, tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
 import { headerBytes } from '../block-header.ts';
@@ -33,6 +33,8 @@ export interface DiskTierOptions {
   readonly name?: string;
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
+  /** Blocks have a MAC, and others are not loaded. */
+  readonly macKeys?: MacKeys | undefined;
   readonly wallNowMs?: () => number;
   /** Default false. True: files are read and written without the system's cache where the file system can do this. */
   readonly directIo?: boolean;
@@ -409,9 +411,9 @@ export class DiskTier implements TamperableTier, HangableTier {
 const nameOf = ({ name }: DiskTierOptions): string => name ?? 'disk';
 
 function newThreads(options: DiskTierOptions): DiskThreads {
-  const { root, identity, fsync = false, crc32, threads = defaultThreads, backgroundWriters = 0 } = options;
+  const { root, identity, fsync = false, crc32, macKeys, threads = defaultThreads, backgroundWriters = 0 } = options;
   return new DiskThreads({
-    setup: { root, identity, fsync, crc32Library: crc32?.library },
+    setup: { root, identity, fsync, crc32Library: crc32?.library, macKeys },
     name: nameOf(options),
     threadsMax: threads,
     backgroundWritersMax: backgroundWriters,

@@ -6,6 +6,7 @@ import { hasRedisServer, needsRedisServer, RedisServer } from '../../../../test/
 import type { KvIdentity } from '../../connector.ts';
 import { BlockCodec, headerBytes } from '../block-header.ts';
 import { suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
+import { tierMacSuite } from '../tier-mac.suite.ts';
 import { RedisTier, type RedisTierOptions } from './tier-redis.ts';
 
 testsNeed(hasRedisServer, needsRedisServer);
@@ -46,6 +47,10 @@ tierSuite(
   },
   { isBounded: false },
 );
+tierMacSuite('RedisTier', async () => {
+  await admin.flushall();
+  return { open: (macKeys) => open({ macKeys }) };
+});
 
 describe('RedisTier', () => {
   beforeEach(async () => {

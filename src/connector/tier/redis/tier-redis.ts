@@ -2,7 +2,7 @@ import { assert } from '../../../base/assert.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
 import type { BlockKey } from '../../block-key.ts';
-import type { Crc32, KvIdentity } from '../../connector.ts';
+import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
 import { BlockCodec, headerBytes } from '../block-header.ts';
@@ -33,6 +33,8 @@ export interface RedisTierOptions {
   readonly connections?: number;
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
+  /** Blocks have a MAC, and others are not loaded. */
+  readonly macKeys?: MacKeys | undefined;
   /** Receives events for the operator: the server does not answer, or answers again. Absent: events are dropped. */
   readonly event?: (message: string) => void;
 }
@@ -78,7 +80,7 @@ export class RedisTier implements TamperableTier {
     this.#url = url;
     this.#event = options.event ?? (() => undefined);
     this.#ttlSeconds = ttlSeconds;
-    this.#codec = new BlockCodec(identity, options.crc32);
+    this.#codec = new BlockCodec(identity, options.crc32, options.macKeys);
     this.#keyPrefix = `kvasir:${modelFolder(identity)}:${rankFolder(identity)}:`;
     const valueBytes = headerBytes + identity.blockBytes;
     // A TLS socket decrypts into buffers of its own.

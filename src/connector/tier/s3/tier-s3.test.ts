@@ -8,6 +8,7 @@ import type { BlockKey } from '../../block-key.ts';
 import type { KvIdentity } from '../../connector.ts';
 import { BlockCodec } from '../block-header.ts';
 import { storedBlockBytes, suiteBlockBytes, suiteBytes, suiteIdentity, suiteKey, tierSuite } from '../tier.suite.ts';
+import { tierMacSuite } from '../tier-mac.suite.ts';
 import { objectNameOf, shortKeyOf } from './object-name.ts';
 import { sdkPackage, sdkVersion } from './s3-bucket.ts';
 import { S3Tier, type S3TierOptions } from './tier-s3.ts';
@@ -58,6 +59,10 @@ tierSuite(
   },
   { isBounded: false },
 );
+tierMacSuite('S3Tier', async () => {
+  const prefix = newPrefix();
+  return { open: (macKeys) => open(prefix, { macKeys }) };
+});
 
 describe('a bucket of blocks', () => {
   it('has one object for blocks that are stored at the same time, and loads of neighbours share a request', async () => {

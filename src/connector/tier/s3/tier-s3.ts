@@ -4,7 +4,7 @@ import { type Clock, systemClock } from '../../../base/clock.ts';
 import { KvasirError } from '../../../base/errors.ts';
 import { unlessAborted } from '../../../base/unless-aborted.ts';
 import type { BlockKey } from '../../block-key.ts';
-import type { Crc32, KvIdentity } from '../../connector.ts';
+import type { Crc32, KvIdentity, MacKeys } from '../../connector.ts';
 import { tierClosed, tierFailed } from '../../errors.ts';
 import type { MissReason } from '../../reasons.ts';
 import { systemTimers } from '../../system-timers.ts';
@@ -37,6 +37,8 @@ export interface S3TierOptions {
   readonly name?: string;
   /** Default: Node's. */
   readonly crc32?: Crc32 | undefined;
+  /** Blocks have a MAC, and others are not loaded. */
+  readonly macKeys?: MacKeys | undefined;
   /** Receives events for the operator. Absent: events are dropped. */
   readonly event?: (message: string) => void;
   /** How long one request may take; default 30 s. */
@@ -83,6 +85,8 @@ const reasonsOfOthers = new Set<MissReason>([
   'wrongGroup',
   'wrongLayers',
   'wrongRank',
+  'macMissing',
+  'macKeyUnknown',
 ]);
 
 /**
@@ -114,7 +118,7 @@ export class S3Tier implements TamperableTier {
     this.#options = options;
     this.#bucket = bucket;
     this.#clock = options.clock ?? systemClock;
-    const codec = new BlockCodec(options.identity, options.crc32);
+    const codec = new BlockCodec(options.identity, options.crc32, options.macKeys);
     this.#objects = new BlockObjects({
       ...options,
       bucket,
