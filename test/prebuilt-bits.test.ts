@@ -36,6 +36,21 @@ function clangFor(name: string, target: string): string {
   return path;
 }
 
+/** As `clangFor`, for whole programs: gcc links them, because Zig would compile a C library first. */
+function clangAndLinker(name: string, target: string, linker: string): string {
+  const clang = clangFor(`${name}-clang`, target);
+  const path = folder.file(name);
+  const lines = [
+    '#!/bin/sh',
+    'for argument; do [ "$before" = -o ] && output=$argument; before=$argument; done',
+    `'${clang}' "$@" -c -o "$output.o" && exec ${linker} "$output.o" -o "$output" -lm`,
+  ];
+  writeFileSync(path, `${lines.join('\n')}\n`, { mode: 0o755 });
+  return path;
+}
+
+const starts = (command: string): boolean => spawnSync(command, ['--version']).status === 0;
+
 const isOnX64 = process.platform === 'linux' && process.arch === 'x64';
 
 describe('gcc and clang', () => {
@@ -92,6 +107,7 @@ describe('gcc and clang', () => {
 describe('attention of a prebuilt kernel', () => {
   testsNeed(zig !== undefined, noZig);
   const base = kernelForm('AVX2');
+  const linkerForArm = 'aarch64-linux-gnu-gcc';
   const shapes = [
     { headDim: 64, group: 2, kvType: F16 },
     ...(isLongForm ? [{ headDim: 128, group: 7, kvType: Q8_0 }] : []),
@@ -99,16 +115,22 @@ describe('attention of a prebuilt kernel', () => {
   const forms: readonly (KernelForm & { readonly lacks?: string })[] = [
     {
       name: 'AVX2',
-      compiler: clangFor('for-avx2', `-target x86_64-linux-musl -mcpu=${cpuLevels.avx2.zigCpu}`),
+      compiler: clangAndLinker('for-avx2', `-target x86_64-linux-gnu.2.28 -mcpu=${cpuLevels.avx2.zigCpu}`, 'cc'),
       cpuFlags: [],
       runner: [],
     },
     {
       name: 'NEON, in QEMU',
-      compiler: clangFor('for-neon', `-target aarch64-linux-musl -mcpu=${cpuLevels.neon.zigCpu} -static`),
+      compiler: clangAndLinker(
+        'for-neon',
+        `-target aarch64-linux-gnu.2.28 -mcpu=${cpuLevels.neon.zigCpu}`,
+        `${linkerForArm} -static`,
+      ),
       cpuFlags: [],
       runner: ['qemu-aarch64'],
-      ...(spawnSync('qemu-aarch64', ['--version']).status === 0 ? {} : { lacks: 'no emulator for ARM (qemu-aarch64)' }),
+      ...(starts('qemu-aarch64') && starts(linkerForArm)
+        ? {}
+        : { lacks: `no emulator and linker for ARM (qemu-aarch64, ${linkerForArm})` }),
     },
   ];
 

@@ -68,7 +68,7 @@ async function buildLibrary(
   try {
     const output = join(work, `kernel.${target.extension}`);
     const zigTarget = (kernel.needsLibc === true ? target.glibcTarget : undefined) ?? target.zigTarget;
-    const forTarget = ['-target', zigTarget, `-mcpu=${cpuLevels[level].zigCpu}`];
+    const forTarget = ['-target', zigTarget, `-mcpu=${target.zigCpu ?? cpuLevels[level].zigCpu}`];
     const all = compilerArgumentsOf(kernel.source);
     const link = all.indexOf('-shared');
     const compile = [...all.slice(0, link), ...all.slice(link + 1)];

@@ -6,6 +6,8 @@ export interface Target {
   readonly zigTarget: string;
   /** For kernels that need the system's C library; only Linux has such kernels. */
   readonly glibcTarget?: string;
+  /** The CPU of all levels, for Zig. Absent: that of each level. */
+  readonly zigCpu?: string;
   readonly extension: 'so' | 'dylib' | 'dll';
 }
 
@@ -28,7 +30,14 @@ export const targets: readonly Target[] = [
     glibcTarget: 'aarch64-linux-gnu.2.28',
     extension: 'so',
   },
-  { name: 'darwin-arm64', arch: 'arm64', zigTarget: 'aarch64-macos.12.0', extension: 'dylib' },
+  {
+    name: 'darwin-arm64',
+    arch: 'arm64',
+    zigTarget: 'aarch64-macos.12.0',
+    // The first of them. For a lesser CPU, clang refuses its own functions for vectors, which are those of the M1 there.
+    zigCpu: 'apple_m1',
+    extension: 'dylib',
+  },
   { name: 'darwin-x64', arch: 'x64', zigTarget: 'x86_64-macos.12.0', extension: 'dylib' },
   { name: 'win32-x64', arch: 'x64', zigTarget: 'x86_64-windows-gnu', extension: 'dll' },
 ];
