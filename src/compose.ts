@@ -13,8 +13,10 @@ import { systemTimers } from './connector/system-timers.ts';
 import type { BlockId } from './core/ids.ts';
 import type { KvCacheSpec } from './core/kv-spec.ts';
 import type { ModelInfo } from './engine/contract.ts';
+import { DraftEngine } from './engine/draft-engine.ts';
 import { Engine } from './engine/engine.ts';
 import type { ChatRenderers } from './engine/engine-parts.ts';
+import { draftVocabularyDiffers } from './engine/errors.ts';
 import { modelNames } from './engine/model-names.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
@@ -26,12 +28,18 @@ import { modelFile } from './hub/model-file.ts';
 import { longestRequest } from './kv/create-group.ts';
 import type { SchedulerOptions } from './scheduler/contract.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
-import { readSpeculativeConfig, type SpeculationOptions } from './scheduler/speculation/options.ts';
+import { DraftModelSpeculator } from './scheduler/speculation/draft-model-speculator.ts';
+import {
+  type DraftModelOptions,
+  readSpeculativeConfig,
+  type SpeculationOptions,
+} from './scheduler/speculation/options.ts';
 import { OwnTextSpeculator } from './scheduler/speculation/own-text-speculator.ts';
 import type { Speculator } from './scheduler/speculation/speculator.ts';
 import { compileChatTemplate, renderInBackground } from './tokenizer/chat-template.ts';
 import type { Tokenizer } from './tokenizer/contract.ts';
 import { openTokenizer } from './tokenizer/llama-tokenizer.ts';
+import { firstDifferentToken } from './tokenizer/same-vocabulary.ts';
 import { TextThread } from './tokenizer/text-thread.ts';
 import { PipelineExecutor } from './worker/executor-pipeline.ts';
 import type { OpenedRank, RankTimings } from './worker/rank.ts';
@@ -73,6 +81,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   const wake = (): void => notify();
   let ranks: readonly OpenedRank[] = [];
   let connector: SchedulerConnector | undefined;
+  let draftModel: DraftEngine | undefined;
   try {
     const chat = chatRenderers(resolved, tokenizer, thread);
     const { name } = modelNames(resolved);
@@ -104,7 +113,10 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       attention: assertDefined(ranks[0], 'an engine has a rank').attentionDescription,
     };
     const scheduling = schedulerOptionsOf(resolved, model, transfer);
-    const speculator = speculatorOf(speculation, resolved, executor.kvCacheSpec);
+    const canSpeculate = mayVerifyDrafts(speculation, resolved, executor.kvCacheSpec);
+    if (canSpeculate && speculation?.method === 'draft_model')
+      draftModel = await openDraftModel(speculation, resolved, file, model.maxModelLen);
+    const speculator = canSpeculate ? speculatorOf(speculation) : undefined;
     const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, { connector, speculator });
     const engine = new Engine(
       {
@@ -115,6 +127,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
         inspector: scheduler.inspector,
         overwriteBlocks: overwriteOn(ranks),
         ...(connector === undefined ? {} : { connector }),
+        draftModel,
         ...chat,
       },
       {
@@ -134,6 +147,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   } catch (error) {
     hashing.abort();
     await connector?.close();
+    await draftModel?.close();
     await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
     tokenizer.close();
     throw error;
@@ -204,19 +218,57 @@ function schedulerOptionsOf(
   };
 }
 
-function speculatorOf(
+/** Tells the program that runs the engine if speculation is configured and not possible. */
+function mayVerifyDrafts(
   speculation: SpeculationOptions | undefined,
   { onEvent }: ResolvedEngineOptions,
   { groups }: KvCacheSpec,
-): Speculator | undefined {
-  if (speculation === undefined) return undefined;
+): boolean {
   // A rejected draft would have changed the running state, and there is no copy of the state before.
-  if (groups.every(({ kind }) => kind !== 'state')) return new OwnTextSpeculator(speculation);
+  const isPossible = groups.every(({ kind }) => kind !== 'state');
   const message =
     'Speculation is off: the model has layers with recurrent states, for which it is not supported. Remove --speculative-config.';
-  onEvent?.({ level: 'warn', message, fields: {} });
-  return undefined;
+  if (speculation !== undefined && !isPossible) onEvent?.({ level: 'warn', message, fields: {} });
+  return isPossible;
 }
+
+function speculatorOf(speculation: SpeculationOptions | undefined): Speculator | undefined {
+  if (speculation === undefined) return undefined;
+  if (speculation.method === 'ngram') return new OwnTextSpeculator(speculation);
+  return new DraftModelSpeculator(speculation.numSpeculativeTokens);
+}
+
+/** An engine for the draft model, in this process. It computes while the model waits, so it has as many threads. */
+async function openDraftModel(
+  { model }: DraftModelOptions,
+  options: ResolvedEngineOptions,
+  target: GgufFile,
+  maxModelLen: number,
+): Promise<DraftEngine> {
+  const path = await modelFile(model, { onProgress: options.onDownloadProgress });
+  const file = await readGguf(path);
+  const token = await firstDifferentToken(target, file);
+  if (token !== undefined) throw draftVocabularyDiffers({ path, token, model: options.model });
+  const { contextLength } = readModelConfig(file);
+  const { threads, cpus, device, numerics, attention, maxNumSeqs, onEvent } = options;
+  const engine = await createEngine({
+    model: path,
+    threads,
+    ...(cpus === undefined ? {} : { cpus }),
+    device,
+    numerics,
+    attention,
+    maxNumSeqs,
+    maxModelLen: Math.min(contextLength, maxModelLen),
+    blockSize: DRAFT_BLOCK_SIZE,
+    targetInterTokenLatency: 0,
+    ...(onEvent === undefined ? {} : { onEvent }),
+  });
+  return new DraftEngine(engine, onEvent);
+}
+
+/** Small, because the tokens after the last full block are computed again for each guess. */
+const DRAFT_BLOCK_SIZE = 4;
 
 /** Overwrites blocks on all ranks; undefined if some rank cannot. */
 function overwriteOn(ranks: readonly OpenedRank[]): ((blocks: readonly BlockId[]) => void) | undefined {

@@ -250,7 +250,7 @@ export function addEngineFlags(command: Command): Command {
     )
     .option(
       '--speculative-config <json>',
-      'speculation, as in vLLM: drafts from the text so far, which change no token; like \'{"method":"ngram","num_speculative_tokens":8}\'',
+      'speculation, as in vLLM, which changes no token: drafts from the text so far, like \'{"method":"ngram","num_speculative_tokens":8}\', or from a small model, like \'{"model":"small.gguf","num_speculative_tokens":5}\'',
       speculativeConfigFlag,
     )
     .optionsGroup('Options:')

@@ -7,8 +7,9 @@ import type { InvariantDepth, SchedulerInterface } from '../scheduler/scheduler-
 import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
 import type { ChatMessage, EngineEvent, ModelInfo } from './contract.ts';
+import type { DraftModel } from './draft-engine.ts';
 
-/** The components of an engine. The engine owns the executor, the connector and the tokenizer: `close` closes them. */
+/** The components of an engine. The engine owns the executor, the connector, the draft model and the tokenizer: `close` closes them. */
 export interface EngineParts extends ChatRenderers {
   readonly scheduler: SchedulerInterface;
   readonly executor: Executor;
@@ -16,6 +17,8 @@ export interface EngineParts extends ChatRenderers {
   readonly model: ModelInfo;
   /** The scheduler side of the connector, if there is one. The scheduler queries it, the engine closes it. */
   readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close'>;
+  /** The draft model that the scheduler's speculator uses. */
+  readonly draftModel?: DraftModel | undefined;
   /** Shows the scheduler's state; absent: `cache` is undefined. */
   readonly inspector?: Inspector;
   /** Overwrites the KV of lost blocks. Absent: blocks are lost with their content unchanged. */

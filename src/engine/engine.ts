@@ -487,6 +487,7 @@ export class Engine implements AsyncEngine {
     try {
       await this.#parts.connector?.close();
       await this.#parts.executor.close();
+      await this.#parts.draftModel?.close();
     } finally {
       this.#grammars.close();
       this.#parts.tokenizer.close();

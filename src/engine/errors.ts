@@ -21,6 +21,11 @@ export const poolingMissing = defineError(
   'The file of the model {model} does not say how tokens become one embedding. Start with --pooling mean, cls or last.',
   400,
 );
+export const draftVocabularyDiffers = defineError(
+  'KVASIR_DRAFT_VOCABULARY_DIFFERS',
+  'The draft model {path} has another vocabulary than {model}: token {token} differs. Use a draft model with the same vocabulary.',
+  400,
+);
 /** Of fault injection: the blocks of a request can be lost only while it runs. */
 export const requestEnded = defineError(
   'KVASIR_REQUEST_ENDED',

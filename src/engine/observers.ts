@@ -59,13 +59,16 @@ export class Observers {
   }
 
   /** The same parts, measured. The time of a step's delivery counts for the step that is computed beside it. */
-  measured({ scheduler, executor, outbox, nowMs }: StepParts): StepParts {
+  measured({ scheduler, executor, outbox, draftModel, nowMs }: StepParts): StepParts {
     let planMs = 0;
     let executeMs = 0;
     let deliverMs = 0;
     return {
       nowMs,
+      draftModel,
       scheduler: {
+        orderGuesses: () => scheduler.orderGuesses(),
+        takeGuesses: (guesses, ms) => scheduler.takeGuesses(guesses, ms),
         plan: (now) => {
           if (this.#observers.size === 0) return scheduler.plan(now);
           const startMs = this.#nowMs();

@@ -1,16 +1,19 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { Executor } from '../worker/executor.ts';
+import type { DraftModel } from './draft-engine.ts';
 import type { Outbox } from './outbox.ts';
 
 /** The components of a step. */
 export interface StepParts {
   /** Has the state of all requests and blocks, and decides what to compute. Synchronous. */
-  readonly scheduler: Pick<SchedulerInterface, 'plan' | 'apply'>;
+  readonly scheduler: Pick<SchedulerInterface, 'orderGuesses' | 'takeGuesses' | 'plan' | 'apply'>;
   /** Computes tokens and transfers KV, in this process or in worker processes. Executes one plan at a time. */
   readonly executor: Pick<Executor, 'execute'>;
   /** Delivers new tokens to the requests. Synchronous. */
   readonly outbox: Pick<Outbox, 'put' | 'deliver'>;
+  /** Absent: the scheduler orders no guesses. */
+  readonly draftModel?: Pick<DraftModel, 'guess'> | undefined;
   /** Any monotonic clock; loads have deadlines. */
   nowMs(): number;
 }
@@ -26,7 +29,11 @@ export interface StepParts {
  * of an aborted request stay pinned until the step in flight is applied. If `step` rejects, the engine breaks: errors of
  * single requests are part of a result.
  */
-export async function step({ scheduler, executor, outbox, nowMs }: StepParts): Promise<boolean> {
+export async function step(parts: StepParts): Promise<boolean> {
+  const { scheduler, executor, outbox, nowMs } = parts;
+  // Only with `--speculative-config`: a draft model guesses the next tokens. The step verifies those that are worth their time.
+  await guessNext(parts);
+
   // The plan says which tokens of which requests are computed, and in which blocks. Running requests come first, then
   // waiting requests are admitted. If no block is free, the request admitted last is preempted and computed again later.
   // Requests whose KV a connector promised wait for their loads; the other requests continue.
@@ -52,4 +59,13 @@ export async function step({ scheduler, executor, outbox, nowMs }: StepParts): P
 async function turnBeside(computing: Promise<unknown>): Promise<void> {
   computing.catch(() => undefined);
   await nextTurn();
+}
+
+/** The other model's step comes first, because both need the same cores. */
+async function guessNext({ scheduler, draftModel, nowMs }: StepParts): Promise<void> {
+  const order = draftModel && scheduler.orderGuesses();
+  if (order === undefined) return;
+  const startedMs = nowMs();
+  const guesses = await draftModel!.guess(order);
+  scheduler.takeGuesses(guesses, nowMs() - startedMs);
 }

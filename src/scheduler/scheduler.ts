@@ -25,7 +25,7 @@ import { byArrival, byPriority, RequestState } from './request-state.ts';
 import { RunningList } from './running-list.ts';
 import type { InvariantDepth, SchedulerInterface } from './scheduler-interface.ts';
 import { ShortFirst } from './short-first.ts';
-import type { Speculator } from './speculation/speculator.ts';
+import type { GuessOrder, Speculator } from './speculation/speculator.ts';
 import { StepDraft } from './step-draft.ts';
 import { WaitingQueue } from './waiting-queue.ts';
 
@@ -160,6 +160,22 @@ export class Scheduler implements SchedulerInterface {
     ])
       if (queryDeadlineMs !== undefined && (next === undefined || queryDeadlineMs < next)) next = queryDeadlineMs;
     return next;
+  }
+
+  orderGuesses(): GuessOrder | undefined {
+    if (this.#speculator?.orderGuesses === undefined || this.#running.size === 0) return undefined;
+    const decodes: RequestState[] = [];
+    for (let i = 0; i < this.#running.size; i++) {
+      const state = this.#running.at(i);
+      // A step with prompts has no drafts.
+      if (!this.#kv.isDecode(state.kv)) return undefined;
+      decodes.push(state);
+    }
+    return this.#speculator.orderGuesses(decodes);
+  }
+
+  takeGuesses(guesses: readonly Int32Array[], ms: number): void {
+    this.#speculator?.takeGuesses?.(guesses, ms);
   }
 
   plan(nowMs?: number): ScheduledStep | undefined {

@@ -15,6 +15,12 @@ test("vLLM's keys are read in both spellings, with vLLM's defaults", () => {
   });
 });
 
+test('a draft model is a file or a name', () => {
+  const options = { method: 'draft_model', model: 'small.gguf', numSpeculativeTokens: 4 };
+  expect(readSpeculativeConfig({ model: 'small.gguf', num_speculative_tokens: 4 })).toEqual(options);
+  expect(readSpeculativeConfig(options)).toEqual(options);
+});
+
 test.each([
   ['{', 'it is not JSON'],
   ['[1]', 'it is not a JSON object'],
@@ -23,6 +29,12 @@ test.each([
   ['{"num_speculative_tokens":2.5}', 'num_speculative_tokens is 2.5'],
   ['{"num_speculative_tokens":4,"method":"eagle3"}', 'method "eagle3" is not supported'],
   ['{"num_speculative_tokens":4,"quantization":"fp8"}', 'the key "quantization" is unknown'],
+  ['{"num_speculative_tokens":4,"method":"draft_model"}', 'the method "draft_model" needs "model"'],
+  [
+    '{"num_speculative_tokens":4,"method":"ngram","model":"m.gguf"}',
+    'the key "model" is unknown for the method "ngram"',
+  ],
+  ['{"num_speculative_tokens":4,"model":"m.gguf","prompt_lookup_min":2}', 'the key "prompt_lookup_min" is unknown'],
   [
     '{"num_speculative_tokens":4,"prompt_lookup_min":4,"prompt_lookup_max":2}',
     'prompt_lookup_min 4 is larger than prompt_lookup_max 2',

@@ -6,10 +6,9 @@ import type { KvRequest } from '../../kv/kv-request.ts';
 import { emptyLoad } from '../pace.ts';
 import { RequestState } from '../request-state.ts';
 import { chooseDrafts } from './choose-drafts.ts';
-import { readSpeculativeConfig } from './options.ts';
 import { OwnTextSpeculator } from './own-text-speculator.ts';
 
-const options = readSpeculativeConfig({ num_speculative_tokens: 8, prompt_lookup_min: 2, prompt_lookup_max: 5 });
+const options = { method: 'ngram', numSpeculativeTokens: 8, promptLookupMin: 2, promptLookupMax: 5 } as const;
 const stateOf = (tokens: number[]) =>
   new RequestState(
     makeRequest('a', tokens),

@@ -1,10 +1,10 @@
 import type { SampledToken } from '../../core/step.ts';
 import type { StepLoad } from '../pace.ts';
 import type { RequestState } from '../request-state.ts';
-import { StepCost } from '../step-cost.ts';
 import { Acceptance, typicalAcceptance } from './acceptance.ts';
 import { chooseDrafts } from './choose-drafts.ts';
-import type { SpeculationOptions } from './options.ts';
+import { DraftCost } from './draft-cost.ts';
+import type { OwnTextOptions } from './options.ts';
 import type { Speculator } from './speculator.ts';
 import { copyFrom, TextIndex } from './text-index.ts';
 
@@ -21,14 +21,14 @@ interface Known {
  * lookup). The number of drafts follows their chances and the measured time of further rows.
  */
 export class OwnTextSpeculator implements Speculator {
-  readonly #options: SpeculationOptions;
+  readonly #options: OwnTextOptions;
   /** Of all requests: what a new request starts from. */
   readonly #typical = new Acceptance(typicalAcceptance, 16);
   /** Entries end with their requests. */
   readonly #known = new WeakMap<RequestState, Known>();
-  readonly #cost = new StepCost(COST_SHAPE);
+  readonly #cost = new DraftCost();
 
-  constructor(options: SpeculationOptions) {
+  constructor(options: OwnTextOptions) {
     this.#options = options;
   }
 
@@ -45,7 +45,7 @@ export class OwnTextSpeculator implements Speculator {
     for (const { tokens } of decodes) context += tokens.length;
     const perDraft = context / decodes.length;
     const counts = chooseDrafts(proposals, decodes.length, tokensLeft, (drafts) =>
-      this.#msOf(decodes.length, context, drafts, drafts * perDraft),
+      this.#cost.msOf({ decodes: decodes.length, decodeContext: context, drafts, draftContext: drafts * perDraft }),
     );
     return decodes.map((state, i) => this.#take(state, matches[i], counts[i]!));
   }
@@ -61,9 +61,7 @@ export class OwnTextSpeculator implements Speculator {
   }
 
   observe(load: StepLoad, ms: number | undefined): void {
-    if (ms === undefined || load.decodes === 0 || load.promptTokens > 0) return;
-    const { decodes, decodeContext, draftTokens, draftContext } = load;
-    this.#cost.observe(features(decodes, decodeContext, draftTokens, draftContext), ms);
+    this.#cost.observe(load, ms);
   }
 
   #knownOf(state: RequestState): Known {
@@ -100,19 +98,7 @@ export class OwnTextSpeculator implements Speculator {
     known.acceptance.forget(match.length);
     return undefined;
   }
-
-  #msOf(decodes: number, decodeContext: number, drafts: number, draftContext: number): number {
-    const wanted = features(decodes, decodeContext, drafts, draftContext);
-    if (this.#cost.observations > 0) return this.#cost.predict(wanted);
-    return wanted.reduce((sum, feature, i) => sum + feature * COST_SHAPE[i]!, 0);
-  }
 }
 
-/** A step reads the weights once; a row costs little until the kernels need a further pass; KV is read for each request. */
-function features(decodes: number, decodeContext: number, drafts: number, draftContext: number): number[] {
-  return [1, decodes + drafts, drafts > 0 ? 1 : 0, decodeContext, draftContext];
-}
-
-const COST_SHAPE = [12, 1, 1, 1 / 400, 1 / 2000];
 const CHANCE_MIN = 0.05;
 const nothing: readonly never[] = [];

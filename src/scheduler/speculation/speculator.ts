@@ -1,12 +1,27 @@
+import type { RequestId } from '../../core/ids.ts';
 import type { SampledToken } from '../../core/step.ts';
 import type { StepLoad } from '../pace.ts';
 import type { RequestState } from '../request-state.ts';
+
+/** What a draft model should guess before the next plan. */
+export interface GuessOrder {
+  readonly requests: readonly { readonly id: RequestId; readonly text: Int32Array }[];
+  /** How many tokens after each text. */
+  readonly count: number;
+}
 
 /**
  * Proposes draft tokens for steps of decodes. Drafts decide how much a step computes, and never which tokens come out:
  * a draft counts only if it equals the token that is sampled for its position.
  */
 export interface Speculator {
+  /** With a draft model: called before a plan if all running requests decode. Undefined: no guess is worth its time. */
+  orderGuesses?(decodes: readonly RequestState[]): GuessOrder | undefined;
+  /**
+   * The guesses of the last order, parallel to its requests; empty where the model has none. `ms`: how long they took. The requests may
+   * have ended, and others may have arrived.
+   */
+  takeGuesses?(guesses: readonly Int32Array[], ms: number): void;
   /**
    * Called once per step that has decodes only. Parallel to `decodes`: guesses of the tokens that follow. The step takes
    * as many as the request, the budget of `tokensLeft` tokens and the pool allow.

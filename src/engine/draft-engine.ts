@@ -1,0 +1,73 @@
+import { KvasirError } from '../base/errors.ts';
+import type { RequestId } from '../core/ids.ts';
+import type { GuessOrder } from '../scheduler/speculation/speculator.ts';
+import type { AsyncEngine, EngineEvent } from './contract.ts';
+
+/** A small model that guesses how texts go on. */
+export interface DraftModel {
+  /**
+   * The most probable tokens after each text, parallel to the order's requests; none where the model has not computed the text yet, or
+   * cannot. Does not reject because of a text.
+   */
+  guess(order: GuessOrder): Promise<readonly Int32Array[]>;
+  close(): Promise<void>;
+}
+
+/**
+ * An engine of its own computes the draft model. Its prefix cache has the texts so far, so each guess computes only the tokens since the
+ * last one. A new prompt is computed beside the next steps, so that no stream waits for it.
+ */
+export class DraftEngine implements DraftModel {
+  readonly #engine: Pick<AsyncEngine, 'generate' | 'isHealthy' | 'close'>;
+  readonly #onEvent: ((event: EngineEvent) => void) | undefined;
+  /** The requests of the last order, and whether the model has computed their prompts. */
+  #isReady = new Map<RequestId, boolean>();
+  #hasWarned: boolean = false;
+
+  constructor(engine: Pick<AsyncEngine, 'generate' | 'isHealthy' | 'close'>, onEvent?: (event: EngineEvent) => void) {
+    this.#engine = engine;
+    this.#onEvent = onEvent;
+  }
+
+  guess({ requests, count }: GuessOrder): Promise<Int32Array[]> {
+    const before = this.#isReady;
+    const isReady = new Map<RequestId, boolean>();
+    this.#isReady = isReady;
+    for (const { id } of requests) isReady.set(id, before.get(id) === true);
+    return Promise.all(
+      requests.map(({ id, text }) => {
+        if (isReady.get(id) === true) return this.#continueText(text, count);
+        if (!before.has(id))
+          void this.#continueText(text, 1).then(() => this.#isReady.has(id) && this.#isReady.set(id, true));
+        return nothing;
+      }),
+    );
+  }
+
+  close(): Promise<void> {
+    return this.#engine.close();
+  }
+
+  async #continueText(prompt: Int32Array, maxTokens: number): Promise<Int32Array> {
+    const tokens: number[] = [];
+    if (this.#engine.isHealthy()) {
+      try {
+        const params = { temperature: 0, maxTokens, ignoreEos: true };
+        for await (const { tokenIds } of this.#engine.generate({ prompt, params })) tokens.push(...tokenIds);
+      } catch (error) {
+        // The text may be longer than the draft model's context.
+        if (!(error instanceof KvasirError)) throw error;
+      }
+    } else this.#warn();
+    return Int32Array.from(tokens);
+  }
+
+  #warn(): void {
+    if (this.#hasWarned) return;
+    this.#hasWarned = true;
+    const message = 'The draft model does not work any more. Texts are computed without it.';
+    this.#onEvent?.({ level: 'warn', message, fields: {} });
+  }
+}
+
+const nothing = new Int32Array(0);
