@@ -30,3 +30,8 @@ export const serverRefused = defineError(
   'The server at {url} answered with status {status}: {reason}.',
   502,
 );
+export const tracesProtocolNotSupported = defineError(
+  'KVASIR_TRACES_PROTOCOL_NOT_SUPPORTED',
+  'Traces cannot be sent by the protocol {protocol}, which an OTEL_EXPORTER_OTLP variable names. Set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and name the HTTP port of the receiver, which is often 4318.',
+  400,
+);

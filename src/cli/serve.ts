@@ -15,6 +15,7 @@ import type { CliContext, ExitCode } from './context.ts';
 import { aborted, Interruption, orInterrupted } from './interrupt.ts';
 import { LoadWatch } from './load-watch.ts';
 import { noticesOf } from './notices.ts';
+import { openTraces, otlpEndpoint } from './otlp-traces.ts';
 import { ServerEnd } from './server-end.ts';
 import { readTextFile } from './text-input.ts';
 import { addTlsFlags, renewTlsAtHangUp, type TlsFlags, tlsIdentityOf } from './tls-flags.ts';
@@ -30,6 +31,7 @@ interface ServeFlags extends BannerFlags, TlsFlags {
   readonly enableFaultInjection?: boolean;
   readonly logLevel: LogLevel;
   readonly logFormat: 'text' | 'json';
+  readonly otlpTracesEndpoint?: string;
   readonly toolCallParser: ToolFormat | 'auto';
   readonly reasoningParser: ReasoningFormat | 'auto' | 'none';
 }
@@ -100,6 +102,11 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
       '--enable-fault-injection',
       'allow clients to lose blocks of the KV pool, to see recoveries on the page; for experiments',
     )
+    .option(
+      '--otlp-traces-endpoint <url>',
+      'send OpenTelemetry spans of requests to this OTLP receiver (HTTP), like http://localhost:4318/v1/traces',
+      otlpEndpoint,
+    )
     .addOption(oneOf('--log-level <level>', 'least level to log', ['silent', 'error', 'warn', 'info', 'debug'], 'info'))
     .addOption(oneOf('--log-format <format>', 'format of log lines', ['text', 'json'], 'text'));
   addTlsFlags(command);
@@ -140,6 +147,7 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   // Imported here, because fastify would double the start time of the other commands.
   const { Server } = await import('../server/server.ts');
   const tls = await orInterrupted(tlsIdentityOf(flags), signal);
+  const traces = await openTraces(flags.otlpTracesEndpoint, context.version, onEvent);
   if (signal.aborted) return interruption.exitCode;
   const options = { ...serverOptionsOf(flags), version: context.version, logDestination, ...(tls && { tls }) };
   const server = new Server({ loadStatus: () => watch.status() }, options);
@@ -152,6 +160,7 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
     const port = await listen(server, flags.host, flags.port);
     engine = await orInterrupted(openEngine(model, flags, context, { watch, onEvent, signal }), signal);
     if (engine === undefined) return interruption.exitCode;
+    await traces?.follow(engine);
     await server.serve(engine);
     notices.tell(banner(engine, flags, port, context.version), 'serving', servedFields(engine, flags, port));
     await aborted(signal);
@@ -160,7 +169,8 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
     return isDrained ? 0 : interruption.exitCode;
   } finally {
     await server.close();
-    await engine?.close();
+    // The requests that `close` aborts have spans too.
+    await Promise.all([engine?.close(), traces?.close(end.tracesMs)]);
   }
 }
 

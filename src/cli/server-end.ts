@@ -5,6 +5,10 @@ import type { InterruptionOptions } from './interrupt.ts';
 /** The time for closing the engine and its worker processes after the shutdown timeout. */
 const closeMs = 750;
 
+/** The longest time for sending the last spans. They are sent beside the closing of the engine, which comes first. */
+const tracesMaxMs = 2000;
+const tracesMinMs = 250;
+
 /** Ends `kvasir serve` and reports it on stderr. */
 export class ServerEnd {
   readonly #timeoutSeconds: number;
@@ -12,6 +16,7 @@ export class ServerEnd {
   /** Set while `drain` waits for requests. */
   #draining: Server | undefined;
   #isDrained: boolean = false;
+  #beganMs: number | undefined;
 
   constructor(timeoutSeconds: number, stderr: TextSink) {
     this.#timeoutSeconds = timeoutSeconds;
@@ -23,8 +28,16 @@ export class ServerEnd {
     return { graceMs: this.#timeoutSeconds * 1000 + closeMs, onCutOff: (cause) => this.#cutOff(cause) };
   }
 
+  /** The time for the last spans. It ends before the process is ended early. */
+  get tracesMs(): number {
+    const elapsedMs = this.#beganMs === undefined ? 0 : performance.now() - this.#beganMs;
+    const leftMs = this.#timeoutSeconds * 1000 + closeMs - elapsedMs;
+    return Math.min(tracesMaxMs, Math.max(tracesMinMs, leftMs - tracesMinMs));
+  }
+
   /** @returns whether every request ended by itself. */
   async drain(server: Server): Promise<boolean> {
+    this.#beganMs = performance.now();
     this.#draining = server;
     const running = server.requestCount;
     const limit = `for ${this.#timeoutSeconds} s at most`;

@@ -10,7 +10,7 @@ import type { RankTrouble } from '../worker/rank.ts';
 import type { CacheMonitor } from './cache-contract.ts';
 import type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
 import type { RenderedPrompt } from './chat/rendered-prompt.ts';
-import type { EngineObserver } from './observer.ts';
+import type { EngineObserver, TraceHeaders } from './observer.ts';
 
 export type { ChatDelta, ChatMessage, ChatRequest } from './chat/chat-contract.ts';
 
@@ -112,6 +112,8 @@ export interface GenerateRequest {
   readonly priority?: number;
   /** Parameters for the connector, as in vLLM; the engine does not read them. */
   readonly kvTransferParams?: JsonObject;
+  /** The trace that the request belongs to, if the caller has no active span (`docs/tracing.md`). */
+  readonly traceHeaders?: TraceHeaders;
   /** A grammar for the output, instead of `params.structuredOutputs`: for callers that compose grammars. */
   readonly grammar?: GrammarSource;
 }

@@ -9,7 +9,14 @@ import { Pooler } from './pooler.ts';
 export interface EmbedRequest
   extends Pick<
     GenerateRequest,
-    'prompt' | 'parseSpecial' | 'addSpecial' | 'requestId' | 'cacheSalt' | 'priority' | 'kvTransferParams'
+    | 'prompt'
+    | 'parseSpecial'
+    | 'addSpecial'
+    | 'requestId'
+    | 'cacheSalt'
+    | 'priority'
+    | 'kvTransferParams'
+    | 'traceHeaders'
   > {
   /** The length of the vector: only its first elements, for models that are trained for it. Default: all. */
   readonly dimensions?: number;

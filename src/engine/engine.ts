@@ -33,7 +33,7 @@ import type { EngineParts, EngineSettings } from './engine-parts.ts';
 import { chatTemplateMissing, engineBroken, poolTooSmall } from './errors.ts';
 import { LateStream } from './late-stream.ts';
 import { LoadFailureLog } from './load-failure-log.ts';
-import type { EngineObserver } from './observer.ts';
+import type { EngineObserver, RequestArrival } from './observer.ts';
 import { Observers } from './observers.ts';
 import { Outbox } from './outbox.ts';
 import { OutputStream } from './output-stream.ts';
@@ -56,7 +56,7 @@ interface StartOptions {
   readonly name: string | undefined;
   readonly signal: AbortSignal | undefined;
   readonly constraint: OutputConstraint | undefined;
-  readonly arrivedMs: number | undefined;
+  readonly arrival: RequestArrival | undefined;
 }
 
 /**
@@ -109,7 +109,7 @@ export class Engine implements AsyncEngine {
       if (this.#hasStopped) this.#tellDrained();
     });
     this.#parts = parts;
-    this.#observers = new Observers(() => this.#clock.nowMs());
+    this.#observers = new Observers(() => this.#clock.nowMs(), parts.inspector);
     this.#cache = this.#cacheMonitor();
     this.#loop = this.#run()
       .catch((cause: unknown) => this.#break(cause))
@@ -139,9 +139,9 @@ export class Engine implements AsyncEngine {
       const { structuredOutputs, n } = prepared.params;
       this.#checkRoom(n);
       const grammar = request.grammar ?? (structuredOutputs && structuredSource(structuredOutputs));
-      const arrivedMs = this.#observers.arrival();
+      const arrival = this.#observers.arrived(request);
       const begin = (constraint?: OutputConstraint): OutputStream | LateStream => {
-        const start: StartOptions = { name: request.requestId, signal, constraint, arrivedMs };
+        const start: StartOptions = { name: request.requestId, signal, constraint, arrival };
         return 'promptTokens' in prepared ? this.#start(prepared, start) : this.#startLong(prepared, start);
       };
       if (grammar === undefined) return begin();
@@ -337,7 +337,7 @@ export class Engine implements AsyncEngine {
     return OutputStream.ended(completions, isAborted ? 'abort' : 'error');
   }
 
-  #start(prepared: PreparedRequest, { name, signal, constraint, arrivedMs }: StartOptions): OutputStream {
+  #start(prepared: PreparedRequest, { name, signal, constraint, arrival }: StartOptions): OutputStream {
     assert(this.isHealthy(), `request ${name ?? ''} starts in an engine that no longer runs steps`);
     const { params } = prepared;
     const handles: RequestHandle[] = [];
@@ -365,7 +365,7 @@ export class Engine implements AsyncEngine {
       handles.push(handle);
       assert(!this.#live.has(id), `request ${id} is live already`);
       this.#live.set(id, handle);
-      this.#observers.began(id, arrivedMs);
+      this.#observers.began(request, arrival);
       // If the signal is aborted already, the request ends without entering the scheduler.
       if (signal?.aborted !== true) this.#parts.scheduler.add(request);
     }

@@ -39,3 +39,8 @@ export const generationFailed = defineError(
   500,
   { retryable: true },
 );
+export const tracingPackageMissing = defineError(
+  'KVASIR_TRACING_PACKAGE_MISSING',
+  'Traces need packages that Kvasir does not install: {reason}. Run: npm install {packages}',
+  400,
+);

@@ -1,4 +1,5 @@
 import type { EngineRequest, FinishReason, RequestStats } from '../core/request.ts';
+import type { RequestPhase } from '../scheduler/inspector.ts';
 
 /** For metrics and traces. The engine calls the methods in its loop: they must be cheap and must not throw. */
 export interface EngineObserver {
@@ -7,6 +8,35 @@ export interface EngineObserver {
   /** A completion got tokens; `times` already has the time of these tokens. */
   tokensArrived?(completion: CompletionReport, arrival: TokenArrival): void;
   completionEnded?(completion: EndedCompletion): void;
+  /**
+   * A call of `generate` or `embed`, in the asynchronous context of the caller. Its completions have the same object. Not
+   * every request gets completions: its prompt or grammar may be wrong.
+   */
+  requestArrived?(arrival: RequestArrival): void;
+  /**
+   * A completion is in another phase. With such an observer, the engine looks at the phase of each completion after each
+   * plan and each step. Every completion begins with `queued` at its arrival, which is not reported.
+   */
+  phaseBegan?(phase: PhaseReport): void;
+}
+
+export interface RequestArrival {
+  /** As in `CompletionTimes`. */
+  readonly arrivedMs: number;
+  /** `GenerateRequest.traceHeaders`. */
+  readonly traceHeaders?: TraceHeaders;
+}
+
+/** Headers of W3C Trace Context: `traceparent` and `tracestate`. Others are ignored. */
+export type TraceHeaders = Readonly<Record<string, string>>;
+
+export interface PhaseReport {
+  readonly request: EngineRequest;
+  readonly phase: RequestPhase;
+  /** The start of the plan, or the end of the step, that changed the phase. */
+  readonly startMs: number;
+  /** The totals at this time. */
+  readonly stats: RequestStats;
 }
 
 /** The parts of a step, in milliseconds. */
@@ -38,6 +68,8 @@ export interface CompletionTimes {
 
 export interface CompletionReport {
   readonly request: EngineRequest;
+  /** Undefined: the observer came later. */
+  readonly arrival: RequestArrival | undefined;
   readonly times: CompletionTimes;
   /** Undefined: the completion ended before its first update. */
   readonly stats: RequestStats | undefined;

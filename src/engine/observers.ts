@@ -1,61 +1,89 @@
+import { assertDefined } from '../base/assert.ts';
 import type { RequestId } from '../core/ids.ts';
-import type { FinishReason } from '../core/request.ts';
+import type { EngineRequest, FinishReason } from '../core/request.ts';
+import type { SequencePlan } from '../core/step.ts';
 import type { ScheduledStep } from '../scheduler/contract.ts';
-import type { CompletionTimes, EngineObserver } from './observer.ts';
+import type { Inspector, RequestPhase } from '../scheduler/inspector.ts';
+import type { CompletionTimes, EngineObserver, RequestArrival, TraceHeaders } from './observer.ts';
 import type { RequestHandle } from './request-handle.ts';
 import type { StepParts } from './step.ts';
 
 type Times = { -readonly [Key in keyof CompletionTimes]: CompletionTimes[Key] };
 
+/** A completion that has not ended. */
+interface Observed {
+  readonly request: EngineRequest;
+  readonly arrival: RequestArrival;
+  readonly times: Times;
+  phase: RequestPhase;
+  /** The step in flight computes more of it than the next token. */
+  isPrefill: boolean;
+}
+
 /** Measures steps and completions for the observers. Without observers it measures nothing. */
 export class Observers {
   readonly #nowMs: () => number;
+  readonly #inspector: Pick<Inspector, 'phaseOf' | 'statsOf'> | undefined;
   readonly #observers = new Set<EngineObserver>();
-  /** Of the completions that have not ended. */
-  readonly #times = new Map<RequestId, Times>();
+  /** How many of them observe phases. */
+  #phaseObservers = 0;
+  readonly #observed = new Map<RequestId, Observed>();
   /** Of these, the completions that no plan has had tokens of. */
   readonly #unscheduled = new Set<RequestId>();
 
-  constructor(nowMs: () => number) {
+  /** Without an inspector there are no phases. */
+  constructor(nowMs: () => number, inspector?: Pick<Inspector, 'phaseOf' | 'statsOf'>) {
     this.#nowMs = nowMs;
+    this.#inspector = inspector;
   }
 
   /** Returns the function that ends the observation. */
   add(observer: EngineObserver): () => void {
     this.#observers.add(observer);
-    return () => void this.#observers.delete(observer);
+    this.#countPhaseObservers();
+    return () => {
+      this.#observers.delete(observer);
+      this.#countPhaseObservers();
+    };
   }
 
-  /** The time for `began`; undefined without observers. */
-  arrival(): number | undefined {
-    return this.#observers.size === 0 ? undefined : this.#nowMs();
+  /** The argument for `began`; undefined without observers. */
+  arrived({ traceHeaders }: { readonly traceHeaders?: TraceHeaders }): RequestArrival | undefined {
+    if (this.#observers.size === 0) return undefined;
+    const arrivedMs = this.#nowMs();
+    const arrival = traceHeaders === undefined ? { arrivedMs } : { arrivedMs, traceHeaders };
+    for (const observer of this.#observers) observer.requestArrived?.(arrival);
+    return arrival;
   }
 
-  began(id: RequestId, arrivedMs: number | undefined): void {
-    if (arrivedMs === undefined) return;
-    this.#times.set(id, { ...nothingYet, arrivedMs });
-    this.#unscheduled.add(id);
+  began(request: EngineRequest, arrival: RequestArrival | undefined): void {
+    if (arrival === undefined) return;
+    const times = { ...nothingYet, arrivedMs: arrival.arrivedMs };
+    this.#observed.set(request.id, { request, arrival, times, phase: 'queued', isPrefill: false });
+    this.#unscheduled.add(request.id);
   }
 
   tokensArrived(handle: RequestHandle, tokens: number): void {
     if (tokens === 0 || this.#observers.size === 0) return;
-    const times = this.#times.get(handle.request.id);
-    if (times === undefined) return;
+    const observed = this.#observed.get(handle.request.id);
+    if (observed === undefined) return;
+    const { times, arrival } = observed;
     const nowMs = this.#nowMs();
     const sinceMs = times.lastTokenMs === undefined ? undefined : nowMs - times.lastTokenMs;
     times.firstTokenMs ??= nowMs;
     times.lastTokenMs = nowMs;
-    const completion = { request: handle.request, times, stats: handle.stats };
+    const completion = { request: handle.request, arrival, times, stats: handle.stats };
     for (const observer of this.#observers) observer.tokensArrived?.(completion, { tokens, sinceMs });
   }
 
   ended({ request, index, stats }: RequestHandle, finishReason: FinishReason): void {
-    const times = this.#times.get(request.id) ?? { ...nothingYet };
-    this.#times.delete(request.id);
+    const { arrival, times = { ...nothingYet } } = this.#observed.get(request.id) ?? {};
+    this.#observed.delete(request.id);
     this.#unscheduled.delete(request.id);
     if (this.#observers.size === 0) return;
     times.endedMs = this.#nowMs();
-    for (const observer of this.#observers) observer.completionEnded?.({ request, index, times, stats, finishReason });
+    const completion = { request, arrival, index, times, stats, finishReason };
+    for (const observer of this.#observers) observer.completionEnded?.(completion);
   }
 
   /** The same parts, measured. The time of a step's delivery counts for the step that is computed beside it. */
@@ -75,14 +103,17 @@ export class Observers {
           const plan = scheduler.plan(now);
           planMs = this.#nowMs() - startMs;
           if (plan !== undefined) this.#scheduled(plan, startMs);
+          this.#notePhases(startMs, plan);
           return plan;
         },
         apply: (plan, result, now) => {
           if (this.#observers.size === 0) return scheduler.apply(plan, result, now);
           const startMs = this.#nowMs();
           const updates = scheduler.apply(plan, result, now);
-          const step = { planMs, executeMs, applyMs: this.#nowMs() - startMs, deliverMs, tokens: plan.tokenCount };
+          const endMs = this.#nowMs();
+          const step = { planMs, executeMs, applyMs: endMs - startMs, deliverMs, tokens: plan.tokenCount };
           for (const observer of this.#observers) observer.stepEnded?.(step);
+          this.#notePhases(endMs);
           return updates;
         },
       },
@@ -109,10 +140,42 @@ export class Observers {
     if (this.#unscheduled.size === 0) return;
     for (const { requestId } of sequences) {
       if (!this.#unscheduled.delete(requestId)) continue;
-      const times = this.#times.get(requestId);
-      if (times !== undefined) times.scheduledMs = nowMs;
+      const observed = this.#observed.get(requestId);
+      if (observed !== undefined) observed.times.scheduledMs = nowMs;
     }
   }
+
+  /** `plan`: the step that was planned just now. */
+  #notePhases(nowMs: number, plan?: ScheduledStep): void {
+    if (this.#phaseObservers === 0 || this.#inspector === undefined) return;
+    // For the inspector, scheduled tokens are computed already.
+    for (const sequence of plan?.sequences ?? []) {
+      const observed = this.#observed.get(sequence.requestId);
+      if (observed !== undefined) observed.isPrefill = computesMany(sequence);
+    }
+    for (const observed of this.#observed.values()) {
+      const { request, isPrefill } = observed;
+      observed.isPrefill = false;
+      const seen = this.#inspector.phaseOf(request.id);
+      const phase = seen === 'decode' && isPrefill ? 'prefill' : seen;
+      // Undefined: the completion has ended, and its last tokens are not delivered yet.
+      if (phase === undefined || phase === observed.phase) continue;
+      observed.phase = phase;
+      const stats = assertDefined(this.#inspector.statsOf(request.id), `request ${request.id} has a phase`);
+      for (const observer of this.#observers) observer.phaseBegan?.({ request, phase, startMs: nowMs, stats });
+    }
+  }
+
+  #countPhaseObservers(): void {
+    this.#phaseObservers = [...this.#observers].filter(({ phaseBegan }) => phaseBegan !== undefined).length;
+  }
+}
+
+/** Whether a step computes more than one token, besides drafts. */
+function computesMany({ spans, drafts }: SequencePlan): boolean {
+  let tokens = -(drafts?.tokens.length ?? 0);
+  for (const { start, end } of spans) tokens += end - start;
+  return tokens > 1;
 }
 
 const nothingYet: CompletionTimes = {

@@ -96,13 +96,16 @@ export function prepareLongRequest(request: GenerateRequest, parts: PrepareParts
   return { text, options, params, finish };
 }
 
-function checkFields({ cacheSalt, kvTransferParams, priority = 0 }: GenerateRequest): void {
+function checkFields({ cacheSalt, kvTransferParams, traceHeaders, priority = 0 }: GenerateRequest): void {
   if (!Number.isFinite(priority)) throw wrong('priority', 'a finite number', priority);
   if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === '')) {
     throw wrong('cacheSalt', 'a string that is not empty', cacheSalt);
   }
   if (kvTransferParams !== undefined && !isJsonObject(kvTransferParams)) {
     throw wrong('kvTransferParams', 'an object', kvTransferParams);
+  }
+  if (traceHeaders !== undefined && !isJsonObject(traceHeaders)) {
+    throw wrong('traceHeaders', 'an object', traceHeaders);
   }
 }
 

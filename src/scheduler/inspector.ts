@@ -36,6 +36,16 @@ export class Inspector {
     }));
   }
 
+  /** Undefined: the request has ended. O(lost blocks). */
+  phaseOf(id: RequestId): RequestPhase | undefined {
+    const state = this.#requests.get(id);
+    return state === undefined ? undefined : this.#phaseOf(state);
+  }
+
+  statsOf(id: RequestId): RequestStats | undefined {
+    return this.#requests.get(id)?.stats();
+  }
+
   /** See `draw-blocks.ts`. O(blocks of the pool + blocks of all tables). */
   drawBlocks(cells: Uint8Array): void {
     const { parts } = this.#kv;

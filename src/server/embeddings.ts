@@ -11,6 +11,7 @@ import { abortWhenGone, unlessGone } from './client-connection.ts';
 import { FieldReader, withoutUndefined } from './field-reader.ts';
 import { tokenizeText } from './generation.ts';
 import { type ParseLimits, readPriority, readPrompts } from './openai-parse.ts';
+import { traceHeadersOf } from './trace-headers.ts';
 
 /** OpenAI's limit. */
 export const inputsMax = 2048;
@@ -63,7 +64,12 @@ export async function answerEmbeddings(
   return unlessGone(reply, abortWhenGone(reply).signal, async (signal) => {
     const requestId = `embd-${randomUUID().replaceAll('-', '')}`;
     const prompts = await tokensOf(engine, parsed, signal);
-    const requests = prompts.map((prompt, i) => ({ ...parsed.settings, prompt, requestId: `${requestId}-${i}` }));
+    const requests = prompts.map((prompt, i) => ({
+      ...parsed.settings,
+      ...traceHeadersOf(request),
+      prompt,
+      requestId: `${requestId}-${i}`,
+    }));
     const embeddings = await embedAll(engine, requests, signal);
     return {
       id: requestId,

@@ -4,6 +4,7 @@ import { promptEmpty, promptTooLong } from '../core/errors.ts';
 import type { RequestStats } from '../core/request.ts';
 import type { AsyncEngine, OutputDelta } from '../engine/contract.ts';
 import { generationFailed } from '../engine/errors.ts';
+import type { TraceHeaders } from '../engine/observer.ts';
 import { reusedTokens } from '../engine/stats.ts';
 import { mergeStreams } from './merge-streams.ts';
 import type { ParsedGeneration } from './openai-parse.ts';
@@ -57,6 +58,12 @@ export function tokenizeText(
   return engine.tokenizePrompt(text, { addSpecial, parseSpecial: true, ...(signal === undefined ? {} : { signal }) });
 }
 
+export interface GenerationOptions {
+  readonly parsed: ParsedGeneration;
+  readonly id: string;
+  readonly traceHeaders?: TraceHeaders;
+}
+
 /**
  * Runs all prompts of a request and yields their deltas in the order of the steps. Choices are numbered as by OpenAI:
  * first all choices of the first prompt, then those of the second, ... An error of one prompt aborts the others.
@@ -64,7 +71,7 @@ export function tokenizeText(
 export async function* generateAll(
   engine: AsyncEngine,
   prompts: readonly Prompt[],
-  { parsed, id }: { readonly parsed: ParsedGeneration; readonly id: string },
+  { parsed, id, traceHeaders }: GenerationOptions,
   controller: AbortController,
 ): AsyncGenerator<OutputDelta, void, void> {
   const n = parsed.params.n ?? 1;
@@ -79,6 +86,7 @@ export async function* generateAll(
         ...(parsed.priority === undefined ? {} : { priority: parsed.priority }),
         ...(parsed.kvTransferParams === undefined ? {} : { kvTransferParams: parsed.kvTransferParams }),
         ...(parsed.grammar === undefined ? {} : { grammar: parsed.grammar }),
+        ...(traceHeaders === undefined ? {} : { traceHeaders }),
       };
       streams.push(engine.generate(request, { signal: controller.signal }));
     }

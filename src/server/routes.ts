@@ -34,6 +34,7 @@ import { registerPage } from './page-routes.ts';
 import { registerResponseRoutes } from './responses/response-routes.ts';
 import { errorAnswer } from './server-errors.ts';
 import { EventStream } from './sse.ts';
+import { traceHeadersOf } from './trace-headers.ts';
 
 export interface RouteOptions extends CacheRouteOptions, ModelFormats {
   readonly version: string;
@@ -226,7 +227,7 @@ class GenerationRoute {
       ...promptScoresOf(parsed),
       ...(generation.answers === undefined ? {} : { answers: generation.answers }),
     });
-    const deltas = generateAll(this.#engine, prompts, { parsed, id }, controller);
+    const deltas = generateAll(this.#engine, prompts, { parsed, id, ...traceHeadersOf(request) }, controller);
     if (parsed.stream) return this.#stream(request, reply, deltas, { parsed, renderer, meter, controller });
     const collector = new ChoiceCollector(prompts.length * n);
     for await (const delta of deltas) {

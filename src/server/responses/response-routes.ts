@@ -12,6 +12,7 @@ import type { ParsedChat, ParseLimits } from '../openai-parse.ts';
 import type { RouteOptions } from '../routes.ts';
 import { fieldNotSupported } from '../server-errors.ts';
 import { EventStream } from '../sse.ts';
+import { traceHeadersOf } from '../trace-headers.ts';
 import { type ParsedResponse, parseResponse } from './parse-response.ts';
 import { ResponseRun } from './response-run.ts';
 import { type ResponseJob, Responses } from './responses.ts';
@@ -100,7 +101,7 @@ class ResponseRoute {
     request.requestLog.meter = meter;
     const { format, prompt } = answers;
     const run = new ResponseRun({ engine: this.#engine, echo, format, prompt, meter, now: Date.now });
-    return { run, asked, parsed, prompts, meter, controller };
+    return { run, asked, parsed, prompts, meter, controller, ...traceHeadersOf(request) };
   }
 
   /** An error before the first event is thrown and becomes an HTTP error; a later error becomes an event. */

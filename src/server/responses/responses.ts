@@ -1,4 +1,5 @@
 import type { AsyncEngine } from '../../engine/contract.ts';
+import type { TraceHeaders } from '../../engine/observer.ts';
 import type { GenerationMeter, Prompt } from '../generation.ts';
 import { generateAll } from '../generation.ts';
 import type { ParsedChat } from '../openai-parse.ts';
@@ -18,6 +19,7 @@ export interface ResponseJob {
   readonly prompts: readonly Prompt[];
   readonly meter: GenerationMeter;
   readonly controller: AbortController;
+  readonly traceHeaders?: TraceHeaders;
 }
 
 /**
@@ -91,12 +93,12 @@ export class Responses implements EarlierResponses {
    * request or fails; the caller then calls `fail` if the client knows the response already.
    */
   async *generate(job: ResponseJob): AsyncGenerator<ResponseEvent, void, void> {
-    const { run, parsed, prompts, meter, controller, asked } = job;
+    const { run, prompts, meter, controller, asked } = job;
     // Without `store`, only its own stream knows the response.
     if (asked.echo.store) this.#running.set(run.id, job);
     let hasEnded = false;
     try {
-      for await (const delta of generateAll(this.#engine, prompts, { parsed, id: run.id }, controller)) {
+      for await (const delta of generateAll(this.#engine, prompts, { ...job, id: run.id }, controller)) {
         if (run.status === 'cancelled') return;
         meter.add(delta);
         const events = run.add(delta);
