@@ -2,6 +2,7 @@
 /** The `kvasir` command: runs the CLI and ends the process with its exit code. */
 import { inspect } from 'node:util';
 import { killChildren } from './base/child-processes.ts';
+import { actAsInit } from './base/init-process.ts';
 import { packageVersion } from './base/package-files.ts';
 import type { CliContext, ExitCode } from './cli/context.ts';
 import { type CommandFactory, runCli } from './cli/run-cli.ts';
@@ -48,6 +49,8 @@ process.on('uncaughtException', (error) => {
   process.stderr.write(`internal error: ${inspect(error)}\n`);
   exitNow(1);
 });
+
+if (process.pid === 1) actAsInit((signal) => exitNow(signal === 'SIGINT' ? 130 : 143));
 
 const argv = process.argv.slice(2);
 const code = await runCli(argv, context, await commandsFor(argv));

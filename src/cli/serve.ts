@@ -17,6 +17,7 @@ import { LoadWatch } from './load-watch.ts';
 import { noticesOf } from './notices.ts';
 import { openTraces, otlpEndpoint } from './otlp-traces.ts';
 import { ServerEnd } from './server-end.ts';
+import { ServiceNotifier } from './service-notifier.ts';
 import { readTextFile } from './text-input.ts';
 import { addTlsFlags, renewTlsAtHangUp, type TlsFlags, tlsIdentityOf } from './tls-flags.ts';
 
@@ -143,7 +144,11 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   const { signal } = interruption;
   const logDestination = flags.logFormat === 'json' ? context.stderr : readableLog(context.stderr);
   const onEvent = eventLog(logDestination, flags.logLevel);
-  const watch = new LoadWatch(model, notices);
+  let engine: AsyncEngine | undefined;
+  const isAlive = (): boolean => engine?.health().status !== 'broken';
+  using manager = ServiceNotifier.open({ environment: process.env, onEvent, isAlive });
+  const watch = new LoadWatch(model, notices, ({ message }) => manager?.loading(message));
+  signal.addEventListener('abort', () => manager?.stopping(flags.shutdownTimeout));
   // Imported here, because fastify would double the start time of the other commands.
   const { Server } = await import('../server/server.ts');
   const tls = await orInterrupted(tlsIdentityOf(flags), signal);
@@ -153,16 +158,18 @@ async function serve(model: string, flags: ServeFlags, context: CliContext): Pro
   const server = new Server({ loadStatus: () => watch.status() }, options);
   const { signals } = context;
   const onRenewed = (message: string): unknown => notices.write(`${message}\n`);
-  using _renewal = tls && renewTlsAtHangUp(server, flags, { signals, onEvent, onRenewed });
-  let engine: AsyncEngine | undefined;
+  const [onBegin, onEnd] = [() => manager?.reloading(), () => manager?.reloaded()];
+  using _renewal = tls && renewTlsAtHangUp(server, flags, { signals, onEvent, onRenewed, onBegin, onEnd });
   try {
     // Before the model is loaded, which can take minutes: probes get an answer, and a port in use is an error at once.
     const port = await listen(server, flags.host, flags.port);
+    manager?.loading(watch.status().message);
     engine = await orInterrupted(openEngine(model, flags, context, { watch, onEvent, signal }), signal);
     if (engine === undefined) return interruption.exitCode;
     await traces?.follow(engine);
     await server.serve(engine);
     notices.tell(banner(engine, flags, port, context.version), 'serving', servedFields(engine, flags, port));
+    manager?.ready(`The server serves ${engine.model.name} on port ${port}.`);
     await aborted(signal);
     const isDrained = await end.drain(server);
     if (flags.kvTransferConfig !== undefined) notices.write(transferSummary(engine));

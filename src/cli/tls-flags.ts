@@ -52,6 +52,9 @@ function tlsFilesOf(flags: TlsFlags): TlsFiles | undefined {
 export interface RenewalHooks {
   readonly signals: SignalSource;
   onEvent(event: EngineEvent): void;
+  /** Called before and after the files are read again. */
+  onBegin(): void;
+  onEnd(): void;
   /** Called with a sentence after the certificate was read again. */
   onRenewed(message: string): void;
 }
@@ -60,6 +63,7 @@ export interface RenewalHooks {
 export function renewTlsAtHangUp(server: Server, flags: TlsFlags, hooks: RenewalHooks): Disposable {
   let last = Promise.resolve();
   const renew = async (): Promise<void> => {
+    hooks.onBegin();
     try {
       const identity = await tlsIdentityOf(flags);
       if (identity === undefined) return;
@@ -69,6 +73,8 @@ export function renewTlsAtHangUp(server: Server, flags: TlsFlags, hooks: Renewal
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       hooks.onEvent({ level: 'warn', message: `The server keeps its certificate. ${reason}`, fields: {} });
+    } finally {
+      hooks.onEnd();
     }
   };
   // One after the other: the last signal decides.
