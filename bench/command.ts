@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import type { CommandFactory } from '../src/cli/run-cli.ts';
+import { disaggregatedCommand } from './disaggregated/command.ts';
 import { interactiveCommand } from './interactive/command.ts';
 import { latencyCommand } from './latency/command.ts';
 import { neighboursCommand } from './neighbours/command.ts';
@@ -25,6 +26,7 @@ export const benchCommand =
     bench.addCommand(latencyCommand(openEngine, context, exit));
     bench.addCommand(throughputCommand(openEngine, context, exit));
     bench.addCommand(interactiveCommand(openEngine, context, exit));
+    bench.addCommand(disaggregatedCommand(context, exit));
     bench.addCommand(neighboursCommand(context, exit));
     bench.addCommand(speculationCommand(openEngine, context, exit));
     bench.addCommand(transferCommand(openEngine, context, exit));

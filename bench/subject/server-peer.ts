@@ -6,6 +6,8 @@ export interface ServerChunk {
   /** Tokens that came together. */
   readonly tokens: readonly number[];
   readonly cachedTokens?: number;
+  /** The server's answer to `do_remote_decode`, in its last parts. */
+  readonly kvTransferParams?: unknown;
 }
 
 /**
@@ -42,9 +44,10 @@ export class ServerPeer {
   /**
    * Streams an answer of `maxTokens` tokens. All servers support `ignore_eos`; llama.cpp reuses the KV of a slot by
    * default (`cache_prompt`); servers with `return_token_ids`, such as vLLM, send their token ids.
-   * Throws `peerUnreachable`, `peerRefused`, and `peerPromptDiffers` if the server counts another number of prompt tokens.
+   * `kvTransferParams`: those of the request. Throws `peerUnreachable`, `peerRefused`, and `peerPromptDiffers` if the server
+   * counts another number of prompt tokens.
    */
-  async *complete(prompt: Int32Array, maxTokens: number): AsyncGenerator<ServerChunk> {
+  async *complete(prompt: Int32Array, maxTokens: number, kvTransferParams?: unknown): AsyncGenerator<ServerChunk> {
     const response = await request(`${this.#url}/v1/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
@@ -58,6 +61,7 @@ export class ServerPeer {
         stream: true,
         stream_options: { include_usage: true },
         return_token_ids: true,
+        ...(kvTransferParams === undefined ? {} : { kv_transfer_params: kvTransferParams }),
       }),
       signal: this.#signal,
     });
@@ -73,7 +77,12 @@ export class ServerPeer {
       const tokens = this.#tokensOf(chunk, count, maxTokens);
       count += tokens.length;
       const cachedTokens = chunk.usage?.prompt_tokens_details?.cached_tokens ?? chunk.timings?.cache_n;
-      yield { tokens, ...(cachedTokens === undefined ? {} : { cachedTokens }) };
+      const answer = chunk.kv_transfer_params ?? undefined;
+      yield {
+        tokens,
+        ...(cachedTokens === undefined ? {} : { cachedTokens }),
+        ...(answer === undefined ? {} : { kvTransferParams: answer }),
+      };
     }
   }
 
@@ -100,6 +109,7 @@ interface CompletionChunk {
   } | null;
   /** Only in answers of llama.cpp. */
   readonly timings?: { readonly cache_n?: number };
+  readonly kv_transfer_params?: unknown;
   readonly error?: unknown;
 }
 

@@ -47,6 +47,8 @@ export function createRouter({ prefill, decode, retrySeconds = 60 }: RouterOptio
   const prefillers = prefill.map((origin) => new Upstream(origin));
   const decoders = decode.map((origin) => new Upstream(origin));
   const all = [...decoders, ...prefillers];
+  if (all.length === 0)
+    throw new Error('Name a server with --prefill or --decode, such as --decode http://127.0.0.1:8001.');
 
   const server = createServer((request, response) => {
     const gone = new AbortController();

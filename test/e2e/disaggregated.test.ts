@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createRouter } from '../../examples/disaggregated/router.ts';
-import { buildCommand, killCommands, serve } from '../support/cli-process.ts';
-import { inLongForm } from '../support/long-form.ts';
+import { buildCommand, killCommands, run, serve } from '../support/cli-process.ts';
+import { inLongForm, isLongForm } from '../support/long-form.ts';
 import { testsNeed } from '../support/needs.ts';
 import { freePort, hasRedisServer, needsRedisServer, RedisServer } from '../support/redis-server.ts';
 
@@ -166,19 +166,28 @@ describe('two prefill servers, two decode servers, Redis and the router', () => 
   it('any process may be killed at any moment, and no text changes', async () => {
     const random = (below: number): number => Math.floor(Math.random() * below);
     const kinds = inLongForm(
-      Array.from({ length: 12 }, () => ['prefill', 'decode', 'redis', 'both redis and decode'][random(4)]!),
+      [
+        ...Array.from({ length: 10 }, () => ['prefill', 'decode', 'redis', 'both redis and decode'][random(4)]!),
+        ...['redis, which hangs', 'decode, which hangs', 'decode'],
+      ],
       ['prefill', 'redis', 'decode'],
     );
     for (const [round, kind] of kinds.entries()) {
       // The sum of all chunks is about 200. Some moments are before the first one.
       const moment: { ms?: number; chunks?: number } = random(3) === 0 ? { ms: random(200) } : { chunks: random(150) };
       const killed: Promise<void>[] = [];
+      let isKilled = false;
       const names = kind === 'prefill' ? prefillers : decoders;
-      const name = kind === 'redis' ? undefined : names[random(2)]!;
+      const name = kind.startsWith('redis') ? undefined : names[random(2)]!;
       const kill = (): void => {
-        if (killed.length > 0) return;
-        if (name !== undefined) killed.push(killServer(name));
-        if (kind.includes('redis')) killed.push(redis.kill());
+        if (isKilled) return;
+        if (kind === 'redis, which hangs') redis.pause();
+        else if (kind === 'decode, which hangs') servers.get(name!)!.child.kill('SIGSTOP');
+        else {
+          if (name !== undefined) killed.push(killServer(name));
+          if (kind.includes('redis')) killed.push(redis.kill());
+        }
+        isKilled = true;
       };
       let chunks = 0;
       const asking = askAll(() => {
@@ -192,6 +201,7 @@ describe('two prefill servers, two decode servers, Redis and the router', () => 
       kill();
       await Promise.all(killed);
       if (round === kinds.length - 1) break;
+      if (kind.endsWith('which hangs')) await (name === undefined ? redis.kill() : killServer(name));
       if (kind.includes('redis')) await redis.run();
       if (name !== undefined) await startServer(name);
     }
@@ -211,4 +221,20 @@ describe('two prefill servers, two decode servers, Redis and the router', () => 
     // Only the prefill servers are left.
     expect(await askAll()).toEqual(expected);
   });
+
+  if (isLongForm)
+    it('kvasir bench disaggregated has a row for each way to serve', async () => {
+      const lengths = ['--prompts', '1', '--prompt-len', '200', '--stream-prompt-len', '20', '--gen-len', '8'];
+      const { code, stdout, stderr } = await run([
+        ...['bench', 'disaggregated', '--repetitions', '1', '--json', '--kv-cache-memory', '16MiB', ...lengths],
+      ]);
+      expect(code, stderr).toBe(0);
+      const { rows } = JSON.parse(stdout);
+      expect(rows.map(({ name }: { name: string }) => name)).toEqual([
+        'one server, 2 threads',
+        'one server, 2 threads, no limit',
+        'prefill and decode server, 1 thread each',
+      ]);
+      for (const { besideMs } of rows) expect(besideMs.p99).toBeGreaterThan(0);
+    });
 });

@@ -21,7 +21,7 @@ import {
 import { GatheredWakes } from '../tier/gathered-wakes.ts';
 import { OpenLoads } from '../tier/open-loads.ts';
 import { nothingToSave, OpenSaves } from '../tier/open-saves.ts';
-import { isRemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
+import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from '../tier/remote-decode.ts';
 import { type RemotePrefill, RemotePrefills } from '../tier/remote-prefill.ts';
 import { levelPrefix } from '../tier/tier-counters.ts';
 import type { RunningLookup } from '../tier/tier-lookups.ts';
@@ -53,7 +53,7 @@ interface RequestRecord {
   /** Blocks that failed to load. They are not looked up again for the request. */
   readonly failed: Set<BlockKey>;
   /** Another server continues the request, and loads its blocks from a secondary tier. */
-  readonly isRemoteDecode: boolean;
+  readonly remoteDecode: RemoteDecode | undefined;
   /** The blocks that another server has promised for the request. */
   readonly remotePrefill: RemotePrefill | undefined;
   isFinished: boolean;
@@ -158,10 +158,10 @@ export class OffloadingScheduler implements SchedulerConnector {
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(record);
     if (load !== undefined) this.#loads.begin(load);
-    if (record.chunks === undefined && !record.isRemoteDecode) return;
+    if (record.chunks === undefined && record.remoteDecode === undefined) return;
     const blocks = valid();
     for (const block of blocks) record.chunks?.addValid(block);
-    if (record.isRemoteDecode) this.#leases.add(blocks.filter((block) => this.#isOffloaded(record, block)));
+    this.#lease(record, blocks);
   }
 
   buildConnectorMeta(step: ConnectorStep): ConnectorPlan {
@@ -203,10 +203,10 @@ export class OffloadingScheduler implements SchedulerConnector {
     // The next step still offers the newest blocks of the request.
     record.isFinished = true;
     this.#loads.forget(request.id);
+    if (record.remoteDecode !== undefined) record.remoteDecode.add(this.#offloaded(record, valid()));
     const { engineId } = this.#settings;
     const { identities } = this.#context;
-    const stored = () => valid().filter((block) => this.#isOffloaded(record, block));
-    return remoteDecodeAnswer(request, stored, { engineId, identities, isStored: this.#isProducer });
+    return remoteDecodeAnswer(request, record.remoteDecode?.blocks ?? [], { engineId, identities });
   }
 
   takeEvents(): readonly KvEvent[] {
@@ -264,8 +264,8 @@ export class OffloadingScheduler implements SchedulerConnector {
     for (const valid of step.newlyValid) {
       const record = this.#requests.get(valid.requestId);
       if (!this.#isOffloaded(record, valid)) continue;
-      if (record?.isRemoteDecode === true) {
-        this.#leases.add([valid]);
+      if (record?.remoteDecode !== undefined) {
+        this.#lease(record, [valid]);
         continue;
       }
       const chunk = record?.chunks?.add(valid);
@@ -276,6 +276,18 @@ export class OffloadingScheduler implements SchedulerConnector {
     // Of these, each block is stored at once: another server needs it, whatever is stored for later.
     const { keys, toSave } = this.#leases.take(step, isKept);
     return { blocks: [...blocks, ...toSave], leased: keys };
+  }
+
+  /** Another server is about to load these blocks of the request. */
+  #lease(record: RequestRecord, blocks: readonly KvBlock[]): void {
+    if (record.remoteDecode === undefined) return;
+    const offloaded = this.#offloaded(record, blocks);
+    record.remoteDecode.add(offloaded);
+    this.#leases.add(offloaded);
+  }
+
+  #offloaded(record: RequestRecord, blocks: readonly KvBlock[]): readonly KvBlock[] {
+    return blocks.filter((block) => this.#isOffloaded(record, block));
   }
 
   #isOffloaded(record: RequestRecord | undefined, { group, index }: BlockPlace): boolean {
@@ -296,7 +308,7 @@ export class OffloadingScheduler implements SchedulerConnector {
       arrivedMs: undefined,
       lookup: undefined,
       failed: new Set(),
-      isRemoteDecode: isRemoteDecode(request) && this.#isProducer,
+      remoteDecode: isRemoteDecode(request) && this.#isProducer ? new RemoteDecode() : undefined,
       remotePrefill: loadsKv(this.#settings.role) ? this.#remotePrefills.read(request) : undefined,
       isFinished: false,
     };

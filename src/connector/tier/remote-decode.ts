@@ -1,4 +1,5 @@
 import type { JsonObject } from '../../base/json.ts';
+import type { BlockKey } from '../block-key.ts';
 import type { ConnectorRequest, KvBlock, KvIdentity, SchedulerConnectorContext } from '../connector.ts';
 import { modelFolder } from './identity.ts';
 
@@ -6,11 +7,25 @@ import { modelFolder } from './identity.ts';
 export const isRemoteDecode = (request: Pick<ConnectorRequest, 'kvTransferParams'>): boolean =>
   request.kvTransferParams?.do_remote_decode === true;
 
+/**
+ * The blocks of a request with `do_remote_decode` that are stored or being saved. A block table has fewer: it has no block of a
+ * window group that later tokens do not read, and the other server may load such a block.
+ */
+export class RemoteDecode {
+  readonly #blocks = new Map<BlockKey, KvBlock>();
+
+  add(blocks: readonly KvBlock[]): void {
+    for (const block of blocks) this.#blocks.set(block.key, block);
+  }
+
+  get blocks(): readonly KvBlock[] {
+    return [...this.#blocks.values()];
+  }
+}
+
 export interface RemoteDecodeOptions {
   readonly engineId?: string | undefined;
   readonly identities: SchedulerConnectorContext['identities'];
-  /** This engine stores blocks where other engines can load them. */
-  readonly isStored: boolean;
 }
 
 /**
@@ -21,11 +36,10 @@ export interface RemoteDecodeOptions {
  */
 export function remoteDecodeAnswer(
   request: ConnectorRequest,
-  valid: () => readonly KvBlock[],
-  { engineId, identities, isStored }: RemoteDecodeOptions,
+  stored: readonly KvBlock[],
+  { engineId, identities }: RemoteDecodeOptions,
 ): { readonly kvTransferParams?: JsonObject } {
   if (!isRemoteDecode(request)) return {};
-  const stored = isStored ? valid() : [];
   const identity = identities[0]!;
   const engine = engineId === undefined ? {} : { remote_engine_id: engineId };
   const blocks = { remote_block_ids: indexesByGroup(stored, identity), remote_kv_identity: modelFolder(identity) };
@@ -44,5 +58,5 @@ export function remoteDecodeAnswer(
 function indexesByGroup(blocks: readonly KvBlock[], { groups }: KvIdentity): number[][] {
   const indexes = groups.map((): number[] => []);
   for (const { group, index } of blocks) indexes[group]!.push(index);
-  return indexes;
+  return indexes.map((ofGroup) => ofGroup.sort((a, b) => a - b));
 }

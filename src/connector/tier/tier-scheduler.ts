@@ -25,7 +25,7 @@ import { GatheredWakes } from './gathered-wakes.ts';
 import type { LookupAnswers } from './look-up.ts';
 import { OpenLoads } from './open-loads.ts';
 import { nothingToSave, OpenSaves } from './open-saves.ts';
-import { remoteDecodeAnswer } from './remote-decode.ts';
+import { isRemoteDecode, RemoteDecode, remoteDecodeAnswer } from './remote-decode.ts';
 import { type RemotePrefill, RemotePrefills } from './remote-prefill.ts';
 import type { Tier, TierWrapping } from './tier.ts';
 import { countsOfTier, sumOfCounts } from './tier-counters.ts';
@@ -78,6 +78,8 @@ export class TierScheduler implements SchedulerConnector {
   readonly #wakes: GatheredWakes;
   readonly #lookups = new Map<RequestId, Lookup>();
   readonly #remotePrefills: RemotePrefills;
+  /** Of requests that another server continues. */
+  readonly #remoteDecodes = new Map<RequestId, RemoteDecode>();
   /** Of requests whose KV another server has promised. */
   readonly #prefills = new Map<RequestId, RemotePrefill>();
   readonly #loads = new OpenLoads();
@@ -139,6 +141,10 @@ export class TierScheduler implements SchedulerConnector {
     // The next call of `getMatchedBlocks`, after a preemption or a failure, starts a new look-up.
     this.#endLookup(request.id);
     if (load !== undefined) this.#loads.begin(load);
+    if (isRemoteDecode(request) && savesKv(this.#options.role)) {
+      if (!this.#remoteDecodes.has(request.id)) this.#remoteDecodes.set(request.id, new RemoteDecode());
+      this.#remoteDecodes.get(request.id)!.add(valid());
+    }
     this.#refreshStored(valid);
   }
 
@@ -152,7 +158,10 @@ export class TierScheduler implements SchedulerConnector {
       taken.add(key);
       blocks.push({ key, block });
     };
-    for (const { key, block } of step.newlyValid) save(key, block);
+    for (const valid of step.newlyValid) {
+      save(valid.key, valid.block);
+      this.#remoteDecodes.get(valid.requestId)?.add([valid]);
+    }
     for (const key of this.#removed) {
       const block = step.validBlock(key);
       if (block !== undefined) save(key, block);
@@ -186,9 +195,11 @@ export class TierScheduler implements SchedulerConnector {
     this.#failed.delete(request.id);
     this.#loads.forget(request.id);
     this.#prefills.delete(request.id);
-    const { engineId, role } = this.#options;
+    const remote = this.#remoteDecodes.get(request.id);
+    remote?.add(valid());
+    this.#remoteDecodes.delete(request.id);
     const { identities } = this.#context;
-    return remoteDecodeAnswer(request, valid, { engineId, identities, isStored: savesKv(role) });
+    return remoteDecodeAnswer(request, remote?.blocks ?? [], { engineId: this.#options.engineId, identities });
   }
 
   takeEvents(): readonly KvEvent[] {
