@@ -13,6 +13,7 @@ import { HashChain } from '../src/kv/block-hash.ts';
 import type { ExecutedStep, ScheduledStep, SchedulerOptions } from '../src/scheduler/contract.ts';
 import { requestFits } from '../src/scheduler/request-fits.ts';
 import { Scheduler } from '../src/scheduler/scheduler.ts';
+import { EventChecker } from './event-checker.ts';
 import { FakeRunner, type WrongRead } from './fake-runner.ts';
 import { FaultTier } from './fault-tier.ts';
 import { noFaults, randomFaults, type TierFaults, withoutFaults } from './faults.ts';
@@ -75,6 +76,7 @@ export class World {
   readonly #runner: FakeRunner;
   readonly #checker: OutputChecker;
   readonly #repair: MinimalRepair;
+  readonly #events: EventChecker | undefined;
   readonly #workload: Workload;
   readonly #tier: FaultTier | undefined;
   readonly #tierPrng: Prng;
@@ -171,6 +173,7 @@ export class World {
       // Some worlds have the default, long deadlines. No world polls every 100 ms for I/O that hangs for minutes.
       { ...(isLimited ? limits : {}), ...prices, loadPolicy, connector: this.#tier, speculator, pollMs: 5000 },
     );
+    if (this.#checks && seed % 4 === 0) this.#events = new EventChecker(this.#scheduler);
     if (this.#tier !== undefined) {
       this.#tier.isOpen = (id) => this.#scheduler.isOpenTransfer(id);
       this.#tier.wake = () => this.#scheduler.notifyTransfers();
@@ -285,6 +288,7 @@ export class World {
     this.#checkUpdates(this.#scheduler.apply(plan, result, this.#nowMs), unaffected, plan, result);
     if (this.#checks) this.#scheduler.checkInvariants();
     if (this.#checks && this.steps % WATCHED_STEPS === 0) checkWatched(this.#scheduler);
+    if (this.steps % WATCHED_STEPS === 0) this.#events?.check();
   }
 
   #execute(plan: ScheduledStep, invalid: readonly BlockId[]): ExecutedStep {

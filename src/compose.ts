@@ -17,6 +17,9 @@ import { DraftEngine } from './engine/draft-engine.ts';
 import { Engine } from './engine/engine.ts';
 import type { ChatRenderers } from './engine/engine-parts.ts';
 import { draftVocabularyDiffers } from './engine/errors.ts';
+import { readKvEventsConfig } from './engine/kv-events/config.ts';
+import { KvEventFeed } from './engine/kv-events/feed.ts';
+import { type OpenedPublisher, openKvEventPublisher } from './engine/kv-events/open.ts';
 import { modelNames } from './engine/model-names.ts';
 import { type EngineOptions, type ResolvedEngineOptions, resolveEngineOptions } from './engine/options.ts';
 import { type GgufFile, readGguf } from './ggml/gguf.ts';
@@ -69,6 +72,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   const given = resolveEngineOptions(options);
   const speculation = given.speculativeConfig && readSpeculativeConfig(given.speculativeConfig);
   const transfer = await openTransfer(given);
+  const eventSettings = given.kvEventsConfig && readKvEventsConfig(given.kvEventsConfig);
   const resolved = { ...given, model: await modelFile(given.model, { onProgress: options.onDownloadProgress }) };
   const file = await readGguf(resolved.model);
   const config = readModelConfig(file);
@@ -82,7 +86,9 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
   let ranks: readonly OpenedRank[] = [];
   let connector: SchedulerConnector | undefined;
   let draftModel: DraftEngine | undefined;
+  let events: OpenedPublisher | undefined;
   try {
+    events = eventSettings && (await openKvEventPublisher(eventSettings, (message) => warn(given, message)));
     const chat = chatRenderers(resolved, tokenizer, thread);
     const { name } = modelNames(resolved);
     ranks = await openRanks(resolved, {
@@ -118,6 +124,8 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
       draftModel = await openDraftModel(speculation, resolved, file, model.maxModelLen);
     const speculator = canSpeculate ? speculatorOf(speculation) : undefined;
     const scheduler: Scheduler = new Scheduler(executor.kvCacheSpec, scheduling, sha256, { connector, speculator });
+    const kvEvents = events && kvEventsOf(events, scheduler, connector);
+    if (events !== undefined && !resolved.enablePrefixCaching) warn(resolved, NO_EVENTS);
     const engine = new Engine(
       {
         scheduler,
@@ -128,6 +136,7 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
         overwriteBlocks: overwriteOn(ranks),
         ...(connector === undefined ? {} : { connector }),
         draftModel,
+        kvEvents,
         ...chat,
       },
       {
@@ -146,12 +155,34 @@ export async function openMeasuredEngine(options: EngineOptions, restarts?: Rest
     };
   } catch (error) {
     hashing.abort();
+    await events?.publisher.close();
     await connector?.close();
     await draftModel?.close();
     await Promise.all(ranks.map((rank) => rank.close({ timeoutMs: 0 })));
     tokenizer.close();
     throw error;
   }
+}
+
+const NO_EVENTS = 'KV events are on, but there will be none: prefix caching is off. Remove --no-enable-prefix-caching.';
+
+const warn = ({ onEvent }: ResolvedEngineOptions, message: string): void =>
+  onEvent?.({ level: 'warn', message, fields: {} });
+
+function kvEventsOf(
+  opened: OpenedPublisher,
+  scheduler: Scheduler,
+  connector: SchedulerConnector | undefined,
+): KvEventFeed {
+  const { inspector } = scheduler;
+  return new KvEventFeed({
+    ...opened,
+    spec: inspector.spec,
+    log: scheduler.recordCacheEvents(),
+    cachedKeys: () => inspector.cachedKeys(),
+    connector,
+    seconds: () => Date.now() / 1000,
+  });
 }
 
 interface Transfer {

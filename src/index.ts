@@ -85,6 +85,7 @@ export type {
   OutputDelta,
 } from './engine/contract.ts';
 export type { Embedding, EmbedRequest } from './engine/embed.ts';
+export type { KvEventsConfig } from './engine/kv-events/config.ts';
 export type {
   BatchOptions,
   ChatCompletionOutput,

@@ -3,6 +3,7 @@ import { parseBytes } from '../base/bytes.ts';
 import type { KvTransferConfig } from '../connector/connector.ts';
 import { type Pooling, poolings } from '../core/request.ts';
 import type { EngineEvent } from '../engine/contract.ts';
+import { type KvEventsConfig, parseKvEventsConfig } from '../engine/kv-events/config.ts';
 import { type EngineOptions, type ExecutorBackend, engineDefaults } from '../engine/options.ts';
 import { parseSpeculativeConfig, type SpeculationOptions } from '../scheduler/speculation/options.ts';
 import type { TextSink } from './context.ts';
@@ -103,6 +104,14 @@ function speculativeConfigFlag(text: string): SpeculationOptions {
   }
 }
 
+function kvEventsConfigFlag(text: string): KvEventsConfig {
+  try {
+    return parseKvEventsConfig(text);
+  } catch (error) {
+    throw new InvalidArgumentError((error as Error).message);
+  }
+}
+
 /** For flags that can be given several times. */
 export function collect(text: string, previous: readonly string[] = []): string[] {
   return [...previous, text];
@@ -136,6 +145,7 @@ export interface EngineFlags {
   /** Read before the command's action, from JSON and dotted flags: see `kv-transfer-flags.ts`. */
   readonly kvTransferConfig?: KvTransferConfig;
   readonly speculativeConfig?: SpeculationOptions;
+  readonly kvEventsConfig?: KvEventsConfig;
   readonly pipelineParallelSize: number;
   readonly distributedExecutorBackend?: ExecutorBackend;
   readonly workerTimeout: number;
@@ -253,6 +263,11 @@ export function addEngineFlags(command: Command): Command {
       'speculation, as in vLLM, which changes no token: drafts from the text so far, like \'{"method":"ngram","num_speculative_tokens":8}\', or from a small model, like \'{"model":"small.gguf","num_speculative_tokens":5}\'',
       speculativeConfigFlag,
     )
+    .option(
+      '--kv-events-config <json>',
+      'events of the KV cache over ZeroMQ, as in vLLM, for routers that follow the cache; like \'{"enable_kv_cache_events":true,"endpoint":"tcp://*:5557"}\'',
+      kvEventsConfigFlag,
+    )
     .optionsGroup('Options:')
     .addHelpText('after', KV_TRANSFER_HELP);
 }
@@ -302,6 +317,7 @@ export function engineOptionsOf(
       : { distributedExecutorBackend: flags.distributedExecutorBackend }),
     workerTimeout: flags.workerTimeout,
     ...(flags.speculativeConfig === undefined ? {} : { speculativeConfig: flags.speculativeConfig }),
+    ...(flags.kvEventsConfig === undefined ? {} : { kvEventsConfig: flags.kvEventsConfig }),
     ...(flags.kvTransferConfig === undefined ? {} : { kvTransferConfig: flags.kvTransferConfig }),
     ...more,
   };

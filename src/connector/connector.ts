@@ -248,6 +248,19 @@ export type KvEvent =
   | { readonly kind: 'stored'; readonly keys: readonly BlockKey[]; readonly place: string }
   | { readonly kind: 'removed'; readonly keys: readonly BlockKey[]; readonly place: string };
 
+/** What a place is for clients and for consumers of KV events, in vLLM's words. */
+export interface PlaceKind {
+  readonly medium: 'CPU' | 'STORAGE';
+  /** Beside the engine, or on another machine. */
+  readonly locality: 'LOCAL' | 'REMOTE';
+}
+
+/** The blocks of a place, as far as the scheduler side knows. */
+export interface PlaceContent {
+  readonly place: string;
+  readonly keys: ReadonlySet<BlockKey>;
+}
+
 /** Beside the scheduler, one per engine. Synchronous: long work runs in the background and ends with `wake`. */
 export interface SchedulerConnector {
   /** Deadline of each load; default: 2 s, and 0.1 s more for each 1,024 tokens. */
@@ -300,6 +313,13 @@ export interface SchedulerConnector {
   ): { readonly kvTransferParams?: JsonObject };
   /** After each step: the blocks that were stored and removed since the last call. */
   takeEvents(): readonly KvEvent[];
+  /** For KV events. Absent, or undefined: the place is storage whose locality is not known. */
+  placeKind?(place: string): PlaceKind | undefined;
+  /**
+   * For people: the places whose whole content this side knows, as the events of `takeEvents` have told it. Absent: none. Another
+   * process may change the content of other places.
+   */
+  listed?(): readonly PlaceContent[];
   /**
    * Counts since the start, and levels under names that begin with `now.`. `engine.stats()` adds them to the workers'
    * counters. Absent: the connector counts nothing.

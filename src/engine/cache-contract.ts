@@ -1,5 +1,6 @@
 import type { RequestStats } from '../core/request.ts';
 import type { RequestPhase } from '../scheduler/inspector.ts';
+import type { KvEventMonitor } from './kv-events/contract.ts';
 
 /** The KV pool and the requests for people who watch them. Without watchers, the monitor costs nothing. */
 export interface CacheMonitor {
@@ -14,6 +15,13 @@ export interface CacheMonitor {
    * Rejects with `requestEnded`, `engineClosed` or `engineBroken`.
    */
   loseBlocks(choice: LossChoice): Promise<Loss>;
+  /**
+   * Empties the prefix cache of the pool. Returns how many blocks stay: those that a request or a transfer uses. Tiers keep their
+   * blocks. Throws `engineClosed` or `engineBroken`.
+   */
+  reset(): number;
+  /** Undefined: KV events are off. */
+  readonly kvEvents: KvEventMonitor | undefined;
 }
 
 /** Which blocks are lost. `count`: as many random blocks that have KV, of one request if there is one. */

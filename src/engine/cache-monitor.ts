@@ -6,7 +6,9 @@ import type { RequestStats, RequestUpdate } from '../core/request.ts';
 import type { Inspector, RequestPhase } from '../scheduler/inspector.ts';
 import type { SchedulerInterface } from '../scheduler/scheduler-interface.ts';
 import type { CacheMonitor, CacheShape, CacheWatch, Loss, LossChoice, RequestTimeline } from './cache-contract.ts';
+import type { EngineParts } from './engine-parts.ts';
 import { requestEnded } from './errors.ts';
+import type { KvEventMonitor } from './kv-events/contract.ts';
 
 /** Requests that have ended and are still shown. */
 const FINISHED_SHOWN = 24;
@@ -14,13 +16,24 @@ const FINISHED_SHOWN = 24;
 const PHASES_MAX = 64;
 
 export interface CacheMonitorParts {
-  readonly scheduler: Pick<SchedulerInterface, 'invalidate' | 'stats'>;
+  readonly scheduler: Pick<SchedulerInterface, 'invalidate' | 'stats' | 'resetPrefixCache'>;
   readonly inspector: Inspector;
   /** Overwrites the KV of these blocks on all ranks, where that is possible. No step is in flight. */
   readonly overwrite?: ((blocks: readonly BlockId[]) => void) | undefined;
   /** Wakes the engine's loop, so that it calls `loseNow`. @throws if the engine is closed or broken. */
   wake(): void;
   nowMs(): number;
+  readonly kvEvents?: KvEventMonitor | undefined;
+}
+
+/** The monitor of an engine; undefined if it shows nothing. */
+export function cacheMonitorOf(
+  { scheduler, inspector, overwriteBlocks, kvEvents }: EngineParts,
+  wake: () => void,
+  nowMs: () => number,
+): EngineCacheMonitor | undefined {
+  if (inspector === undefined) return undefined;
+  return new EngineCacheMonitor({ scheduler, inspector, overwrite: overwriteBlocks, wake, nowMs, kvEvents });
 }
 
 interface Timeline extends RequestTimeline {
@@ -90,6 +103,17 @@ export class EngineCacheMonitor implements CacheMonitor {
       this.#parts.wake();
       this.#pending.push({ choice, resolve, reject });
     });
+  }
+
+  get kvEvents(): KvEventMonitor | undefined {
+    return this.#parts.kvEvents;
+  }
+
+  reset(): number {
+    this.#parts.wake();
+    const left = this.#parts.scheduler.resetPrefixCache();
+    this.changed();
+    return left;
   }
 
   /** Blocks or requests may have changed. O(1) without watchers. */

@@ -8,6 +8,7 @@ import type { Tokenizer } from '../tokenizer/contract.ts';
 import type { Executor } from '../worker/executor.ts';
 import type { ChatMessage, EngineEvent, ModelInfo } from './contract.ts';
 import type { DraftModel } from './draft-engine.ts';
+import type { KvEventSink } from './kv-events/contract.ts';
 
 /** The components of an engine. The engine owns the executor, the connector, the draft model and the tokenizer: `close` closes them. */
 export interface EngineParts extends ChatRenderers {
@@ -19,6 +20,8 @@ export interface EngineParts extends ChatRenderers {
   readonly connector?: Pick<SchedulerConnector, 'takeEvents' | 'close'>;
   /** The draft model that the scheduler's speculator uses. */
   readonly draftModel?: DraftModel | undefined;
+  /** Publishes what the pool and the connector store and remove. The engine closes it. */
+  readonly kvEvents?: KvEventSink | undefined;
   /** Shows the scheduler's state; absent: `cache` is undefined. */
   readonly inspector?: Inspector;
   /** Overwrites the KV of lost blocks. Absent: blocks are lost with their content unchanged. */

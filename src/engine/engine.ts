@@ -13,7 +13,7 @@ import type { DecodeOptions, EncodeOptions } from '../tokenizer/contract.ts';
 import { GrammarThread } from '../tools/grammar-thread.ts';
 import { reasonOf, warnBroken } from './broken-warning.ts';
 import type { CacheMonitor } from './cache-contract.ts';
-import { EngineCacheMonitor } from './cache-monitor.ts';
+import { cacheMonitorOf, type EngineCacheMonitor } from './cache-monitor.ts';
 import { ChatStream } from './chat/chat-stream.ts';
 import { RenderedPrompt, readPromptText } from './chat/rendered-prompt.ts';
 import type {
@@ -110,7 +110,11 @@ export class Engine implements AsyncEngine {
     });
     this.#parts = parts;
     this.#observers = new Observers(() => this.#clock.nowMs(), parts.inspector);
-    this.#cache = this.#cacheMonitor();
+    const wake = (): void => {
+      this.#checkRunning();
+      this.#work.notify();
+    };
+    this.#cache = cacheMonitorOf(parts, wake, () => this.#clock.nowMs());
     this.#loop = this.#run()
       .catch((cause: unknown) => this.#break(cause))
       .finally(() => {
@@ -256,22 +260,6 @@ export class Engine implements AsyncEngine {
     await this.close();
   }
 
-  #cacheMonitor(): EngineCacheMonitor | undefined {
-    const { scheduler, inspector, overwriteBlocks } = this.#parts;
-    if (inspector === undefined) return undefined;
-    const wake = (): void => {
-      this.#checkRunning();
-      this.#work.notify();
-    };
-    return new EngineCacheMonitor({
-      scheduler,
-      inspector,
-      overwrite: overwriteBlocks,
-      wake,
-      nowMs: () => this.#clock.nowMs(),
-    });
-  }
-
   #checkNotClosed(): void {
     if (this.#closing !== undefined) throw engineClosed();
   }
@@ -413,7 +401,9 @@ export class Engine implements AsyncEngine {
   #report(): void {
     this.#loadFailures.update(this.#parts.scheduler.stats().transfers);
     const events = this.#parts.connector?.takeEvents() ?? [];
-    if (events.length > 0) this.#settings.onKvEvents?.(events);
+    if (events.length === 0) return;
+    this.#settings.onKvEvents?.(events);
+    this.#parts.kvEvents?.connectorEvents(events);
   }
 
   #deliver(update: RequestUpdate): void {
@@ -489,6 +479,7 @@ export class Engine implements AsyncEngine {
       await this.#parts.executor.close();
       await this.#parts.draftModel?.close();
     } finally {
+      await this.#parts.kvEvents?.close();
       this.#grammars.close();
       this.#parts.tokenizer.close();
     }

@@ -4,6 +4,7 @@ import type { KvTransferConfig } from '../connector/connector.ts';
 import type { Pooling } from '../core/request.ts';
 import type { SpeculativeConfig } from '../scheduler/speculation/options.ts';
 import type { EngineEvent } from './contract.ts';
+import type { KvEventsConfig } from './kv-events/config.ts';
 
 /**
  * The options of an engine: the CLI's flags in camelCase, the library's constructor options, and the argument of
@@ -69,6 +70,11 @@ export interface EngineOptions {
    * Default: off.
    */
   readonly speculativeConfig?: SpeculativeConfig | JsonObject;
+  /**
+   * Events of the KV cache over ZeroMQ: `{ enableKvCacheEvents: true }`. vLLM's snake_case names are accepted too. Needs the packages
+   * zeromq and @msgpack/msgpack. Default: off.
+   */
+  readonly kvEventsConfig?: KvEventsConfig | JsonObject;
   /** The number of ranks that the model's layers are split over. */
   readonly pipelineParallelSize?: number;
   /** `uni`: one rank in this process. `mp`: each rank in its own process. Default: `mp` for several ranks. */
@@ -107,6 +113,7 @@ type DecidedLater =
   | 'seed'
   | 'kvTransferConfig'
   | 'speculativeConfig'
+  | 'kvEventsConfig'
   | 'distributedExecutorBackend'
   | 'onEvent'
   | 'onDownloadProgress'

@@ -15,6 +15,7 @@ import type { BlockTable, Span } from '../core/step.ts';
 import type { TokenBuffer } from '../core/tokens.ts';
 import { HashChain, type HashFunction } from './block-hash.ts';
 import { BlockPool } from './block-pool.ts';
+import { CacheEventLog } from './cache-events.ts';
 import { allocateForTokens, pushNewBlock } from './coverage.ts';
 import { createGroup } from './create-group.ts';
 import { allocateForDrafts, canDraft, keepDrafts } from './drafts.ts';
@@ -26,6 +27,7 @@ import { awaitedFrom, planRequest, replanRequest } from './plan-request.ts';
 import { PrefixIndex } from './prefix-index.ts';
 import { Proposal } from './proposal.ts';
 import { releaseBlock, releaseKept, releaseReserved, releaseSkipped, restoreReserved } from './release.ts';
+import { resetPrefixCache } from './reset.ts';
 import { Residency } from './residency.ts';
 import { startLoads, uncomputedBlocks } from './start-loads.ts';
 import { verifyKvCache, verifyPlans } from './verify.ts';
@@ -92,7 +94,7 @@ export class KvCache {
       if (this.parts.enablePrefixCaching) chain.extend(tokens);
       chains.push(chain);
     }
-    const request = new KvRequest(slot, tokens, chains);
+    const request = new KvRequest(slot, tokens, chains, cacheSalt);
     requests[slot] = request;
     return request;
   }
@@ -403,6 +405,23 @@ export class KvCache {
     this.#admitted--;
   }
 
+  /** See `cache-events.ts`. Called once, before the first request. */
+  recordEvents(): CacheEventLog {
+    const { cached, spec } = this.parts;
+    assert(cached.size === 0, 'the cache has blocks already');
+    this.parts.events = new CacheEventLog(
+      cached,
+      spec.groups.map(({ blockSize }) => blockSize),
+    );
+    return this.parts.events;
+  }
+
+  /** See `reset.ts`. Also while a step is in flight. */
+  resetPrefixCache(isAll: boolean): number {
+    this.#proposedFor = undefined;
+    return resetPrefixCache(this.parts, isAll);
+  }
+
   /** Called when no request is open and no transfer has pins: every block must be free or cached (I7). O(1). */
   checkUnused(): void {
     const { pool, requests } = this.parts;
@@ -460,6 +479,7 @@ export class KvCache {
     const chain = request.chains[group]!;
     chain.extend(request.tokens);
     cached.insert(block, group, chain.words, index);
+    this.parts.events?.stored(block, request, group, index);
     this.parts.onBlockCached?.(block, request, group, index);
   }
 }

@@ -1,6 +1,7 @@
 import type { BlockId, BlockIndex, GroupIndex } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { BlockPool } from './block-pool.ts';
+import type { CacheEventLog } from './cache-events.ts';
 import type { KvGroup } from './group.ts';
 import type { KvRequest } from './kv-request.ts';
 import type { PrefixIndex } from './prefix-index.ts';
@@ -21,4 +22,6 @@ export interface KvParts {
   readonly requests: (KvRequest | undefined)[];
   /** Called for each block that is cached after its tokens were computed: a connector may store it. */
   onBlockCached?: (block: BlockId, request: KvRequest, group: GroupIndex, index: BlockIndex) => void;
+  /** Absent: changes of the prefix cache are not recorded. */
+  events?: CacheEventLog;
 }

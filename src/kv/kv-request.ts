@@ -14,6 +14,7 @@ export class KvRequest {
   /** Number of this request while it is open; identifies the owner of a block. */
   readonly slot: number;
   readonly tokens: TokenBuffer;
+  readonly cacheSalt: string | undefined;
   /** Per group; groups with equal block sizes share one chain. */
   readonly chains: readonly HashChain[];
   /** Per group. */
@@ -59,8 +60,9 @@ export class KvRequest {
   /** Whether it has blocks. */
   admitted: boolean = false;
 
-  constructor(slot: number, tokens: TokenBuffer, chains: readonly HashChain[]) {
+  constructor(slot: number, tokens: TokenBuffer, chains: readonly HashChain[], cacheSalt?: string) {
     this.slot = slot;
+    this.cacheSalt = cacheSalt;
     this.tokens = tokens;
     this.chains = chains;
     this.tables = chains.map(({ blockSize }) => new BlockTableBuffer(Math.ceil(tokens.capacity / blockSize)));

@@ -28,7 +28,9 @@ export function loadArrived(parts: KvParts, { group, index, block }: PlacedBlock
   residency.loadArrived(block, parts.spec.groups[group]!.blockSize);
   residency.clearOwner(block, owner.slot);
   if (computing.has(block)) computing.remove(block);
-  if (parts.enablePrefixCaching) cached.insert(block, group, owner.chains[group]!.words, index);
+  if (!parts.enablePrefixCaching) return true;
+  cached.insert(block, group, owner.chains[group]!.words, index);
+  parts.events?.stored(block, owner, group, index);
   return true;
 }
 

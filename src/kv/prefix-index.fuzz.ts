@@ -34,6 +34,8 @@ test('the prefix index returns the same blocks as a map of lists', () => {
         reference.set(name, [...(reference.get(name) ?? []), block]);
         keyOfBlock.set(block, name);
       } else {
+        expect(index.hasTwin(block)).toBe(reference.get(indexed)!.length > 1);
+        expect(`${index.groupOf(block)},${index.digestOf(block).join()}`).toBe(indexed);
         index.remove(block);
         const rest = reference.get(indexed)!.filter((other) => other !== block);
         reference.set(indexed, rest);

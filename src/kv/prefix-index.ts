@@ -18,6 +18,8 @@ export class PrefixIndex {
   readonly #groups: Int32Array;
   readonly #digests: Uint32Array;
   #size = 0;
+  /** Called before a block is removed. */
+  onRemove: ((block: BlockId) => void) | undefined;
 
   constructor(blockCount: number) {
     this.#blockCount = blockCount;
@@ -44,6 +46,21 @@ export class PrefixIndex {
   groupOf(block: BlockId): GroupIndex | undefined {
     const group = this.#groups[block]!;
     return group === ABSENT ? undefined : (group as GroupIndex);
+  }
+
+  /** The digest of a block in the index. A view, valid until the block is removed. */
+  digestOf(block: BlockId): Uint32Array {
+    return this.#digests.subarray(block * DIGEST_WORDS, (block + 1) * DIGEST_WORDS);
+  }
+
+  /** Whether another block has the key of this block, which is in the index. */
+  hasTwin(block: BlockId): boolean {
+    const group = this.#groups[block]!;
+    const at = block * DIGEST_WORDS;
+    let other = this.#buckets[this.#bucketOf(this.#digests, at, group)]!;
+    while (other !== NULL_BLOCK && (other === block || !this.#matches(other, group, this.#digests, at)))
+      other = this.#next[other]!;
+    return other !== NULL_BLOCK;
   }
 
   /** The block with this key that was inserted first, or NULL_BLOCK. */
@@ -76,6 +93,7 @@ export class PrefixIndex {
 
   remove(block: BlockId): void {
     if (!this.has(block)) fail(`block ${block} is not in the index`);
+    this.onRemove?.(block);
     const next = this.#next[block]!;
     const previous = this.#previous[block]!;
     if (previous !== NULL_BLOCK) this.#next[previous] = next;

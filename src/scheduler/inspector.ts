@@ -1,3 +1,4 @@
+import { type BlockKey, blockKey } from '../connector/block-key.ts';
 import { type BlockId, blockIndex, groupIndex, NULL_BLOCK, type RequestId } from '../core/ids.ts';
 import type { KvCacheSpec } from '../core/kv-spec.ts';
 import type { RequestStats } from '../core/request.ts';
@@ -82,6 +83,17 @@ export class Inspector {
       for (let block = (NULL_BLOCK + 1) as BlockId; block < pool.blockCount; block++)
         if (cached.has(block)) found.add(block);
     return [...found].sort((a, b) => a - b);
+  }
+
+  /** The keys of the prefix cache, each once. O(blocks of the pool). */
+  cachedKeys(): Set<BlockKey> {
+    const { cached, pool } = this.#kv.parts;
+    const keys = new Set<BlockKey>();
+    for (let block = (NULL_BLOCK + 1) as BlockId; block < pool.blockCount; block++) {
+      const group = cached.groupOf(block);
+      if (group !== undefined) keys.add(blockKey(group, cached.digestOf(block), blockIndex(0)));
+    }
+    return keys;
   }
 
   #phaseOf({ status, kv, lost, outputTokens }: RequestState): RequestPhase {

@@ -91,6 +91,12 @@ export interface SchedulerInterface {
    */
   invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[];
 
+  /**
+   * Removes the blocks that no request and no transfer uses from the prefix cache. Returns how many blocks stay cached. Connectors
+   * keep their blocks.
+   */
+  resetPrefixCache(): number;
+
   /** Whether a request has not ended, a step is in flight, or workers need orders for transfers. */
   hasWork(): boolean;
 

@@ -7,6 +7,7 @@ import type { EngineRequest, RequestUpdate } from '../core/request.ts';
 import { TokenBuffer } from '../core/tokens.ts';
 import { BlockForecast } from '../kv/block-forecast.ts';
 import type { HashFunction } from '../kv/block-hash.ts';
+import type { CacheEventLog } from '../kv/cache-events.ts';
 import { KvCache } from '../kv/kv-cache.ts';
 import { type AdmissionParts, admitWaiting } from './admit.ts';
 import { appendSamples, commitStep, type StepInFlight } from './apply-result.ts';
@@ -243,6 +244,15 @@ export class Scheduler implements SchedulerInterface {
     }
     this.#running.dropEnded();
     return failures.length === 0 ? updates : [...failures, ...updates];
+  }
+
+  resetPrefixCache(): number {
+    return this.#kv.resetPrefixCache(this.#external === undefined);
+  }
+
+  /** The changes of the prefix cache from now on. Called once, before the first request. */
+  recordCacheEvents(): CacheEventLog {
+    return this.#kv.recordEvents();
   }
 
   invalidate(blocks: readonly BlockId[]): readonly RequestUpdate[] {

@@ -18,6 +18,7 @@ import { promptsOf } from './fill-in-middle.ts';
 import { warningHeader } from './foreign-fields.ts';
 import { GenerationMeter, generateAll, type Prompt, preparePrompts, tokenizeText } from './generation.ts';
 import { noteError } from './http.ts';
+import { registerKvEventRoutes } from './kv-event-routes.ts';
 import type { HttpMetrics } from './metrics/http-metrics.ts';
 import { registerMetrics } from './metrics/metrics-routes.ts';
 import {
@@ -148,6 +149,7 @@ export function registerRoutes(app: FastifyInstance, engine: AsyncEngine, option
   if (options.hasPage) registerPage(app);
   registerCacheRoutes(app, engine, options);
   registerMetrics(app, engine, options.httpMetrics);
+  registerKvEventRoutes(app, engine);
   app.get('/tiers', () => ({ tiers: tierReports(engine.stats().transfers.counters) }));
   app.get('/version', () => ({ version: options.version }));
 }

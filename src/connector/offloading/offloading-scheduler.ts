@@ -13,6 +13,8 @@ import {
   type LoadJob,
   loadsKv,
   type MatchAnswer,
+  type PlaceContent,
+  type PlaceKind,
   type SaveBlock,
   type SchedulerConnector,
   type SchedulerConnectorContext,
@@ -30,7 +32,7 @@ import { leaseMessage, NewLeases } from './leased-keys.ts';
 import type { OffloadingSettings } from './offloading-settings.ts';
 import { PlaceEvents } from './place-events.ts';
 import { type Place, type PlaceAnswers, PlaceLookups } from './place-lookups.ts';
-import { loadable, type PlaceKind, type RequestLimits, readRequestLimits } from './request-limits.ts';
+import { loadable, type RequestLimits, readRequestLimits } from './request-limits.ts';
 import { blocksOf, type RequestChunks, StoreFilter } from './store-filter.ts';
 
 /** A secondary tier: its look-ups, and what it is for `kv_load_tiers`. */
@@ -93,6 +95,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   readonly #pausedUntilMs = new Map<string, number>();
   /** Blocks that wait to be written to a secondary tier or are being written, as last reported. */
   #openStores = 0;
+  /** Of the secondary tiers. */
   #events: KvEvent[] = [];
 
   constructor(places: readonly SecondaryPlace[], context: SchedulerConnectorContext, settings: OffloadingSettings) {
@@ -192,9 +195,7 @@ export class OffloadingScheduler implements SchedulerConnector {
     for (const { transfer, key } of output.saveFailures) this.#saves.fail(transfer, key);
     for (const id of output.finishedSending) this.#stored(this.#saves.finish(id));
     this.#events.push(...this.#placeEvents.eventsOf(output.placeChanges ?? []));
-    if (output.evicted.length === 0) return;
     for (const key of output.evicted) this.#directory.remove(key);
-    this.#events.push({ kind: 'removed', keys: output.evicted, place: hostPlace });
   }
 
   requestFinished(request: ConnectorRequest, valid: () => readonly KvBlock[]) {
@@ -210,9 +211,19 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   takeEvents(): readonly KvEvent[] {
-    const events = this.#events;
+    const host = this.#directory.takeChanges().map((change): KvEvent => ({ ...change, place: hostPlace }));
+    const events = [...host, ...this.#events];
     this.#events = [];
     return events;
+  }
+
+  placeKind(place: string): PlaceKind | undefined {
+    if (place === hostPlace) return { medium: 'CPU', locality: 'LOCAL' };
+    return this.#places.find(({ name }) => name === place)?.kind;
+  }
+
+  listed(): readonly PlaceContent[] {
+    return [{ place: hostPlace, keys: this.#directory.keys }];
   }
 
   counters(): Readonly<Record<string, number>> {
@@ -386,9 +397,7 @@ export class OffloadingScheduler implements SchedulerConnector {
   }
 
   #stored(keys: readonly BlockKey[]): void {
-    if (keys.length === 0) return;
     for (const key of keys) this.#directory.add(key);
-    this.#events.push({ kind: 'stored', keys, place: hostPlace });
   }
 }
 

@@ -1,4 +1,4 @@
-import type { Crc32, KvIdentity, MacKeys } from '../connector.ts';
+import type { Crc32, KvIdentity, MacKeys, PlaceKind } from '../connector.ts';
 import { headerBytes } from '../tier/block-header.ts';
 import { DiskTier } from '../tier/disk/tier-disk.ts';
 import { RedisTier } from '../tier/redis/tier-redis.ts';
@@ -6,7 +6,6 @@ import { S3Tier } from '../tier/s3/tier-s3.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { NamedSpec } from './offloading-settings.ts';
 import { openOwnTier } from './own-tier.ts';
-import type { PlaceKind } from './request-limits.ts';
 import type { DiskSpec, RedisSpec, S3Spec, SecondarySpec } from './tier-spec.ts';
 
 const remoteStoresAtOnce = 8;

@@ -1,5 +1,5 @@
 import type { JsonObject, JsonValue } from '../../base/json.ts';
-import type { KvBlock } from '../connector.ts';
+import type { KvBlock, PlaceKind } from '../connector.ts';
 
 /** What the client of one request allows, in `kv_transfer_params`. */
 export interface RequestLimits {
@@ -9,12 +9,6 @@ export interface RequestLimits {
   readonly maxOffloadTokens: number;
   /** Whether blocks of this tier may be loaded. */
   isAllowed(place: PlaceKind): boolean;
-}
-
-/** A tier as a request sees it, with vLLM's media and localities. */
-export interface PlaceKind {
-  readonly medium: 'CPU' | 'STORAGE';
-  readonly locality: 'LOCAL' | 'REMOTE';
 }
 
 const names = ['max_load_tokens', 'max_offload_tokens', 'kv_load_tiers'] as const;

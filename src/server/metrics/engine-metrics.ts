@@ -1,5 +1,6 @@
 import type { Registry } from 'prom-client';
 import type { AsyncEngine, EngineStats } from '../../engine/contract.ts';
+import type { KvEventCounters } from '../../engine/kv-events/contract.ts';
 import { addCounter, addGauge, type Sample } from './collected.ts';
 
 /** The engine's totals and levels, with vLLM's names where vLLM has them. */
@@ -7,6 +8,7 @@ export function addEngineMetrics(registry: Registry, engine: AsyncEngine): void 
   addLevels(registry, engine);
   addTotals(registry, () => engine.stats());
   addCacheConfig(registry, engine);
+  addKvEvents(registry, engine);
 }
 
 function addLevels(registry: Registry, engine: AsyncEngine): void {
@@ -112,6 +114,18 @@ function failuresOf(counters: Readonly<Record<string, number>>): Sample[] {
 
 const labelled = (label: string, values: Readonly<Record<string, number>>): Sample[] =>
   Object.entries(values).map(([name, value]) => ({ labels: { [label]: name }, value }));
+
+function addKvEvents(registry: Registry, { cache }: AsyncEngine): void {
+  const counter = (name: string, help: string, of: (counters: KvEventCounters) => number): void =>
+    addCounter(registry, {
+      name,
+      help,
+      read: () => (cache?.kvEvents === undefined ? 0 : of(cache.kvEvents.counters())),
+    });
+  counter('kvasir:kv_event_batches_total', 'Batches of KV events.', ({ batches }) => batches);
+  counter('kvasir:kv_event_batches_dropped_total', 'Batches of KV events that were not sent.', (now) => now.dropped);
+  counter('kvasir:kv_event_replays_total', 'Replays of KV events that were asked for.', ({ replays }) => replays);
+}
 
 /** The size of the pool, by which routers judge how much a server can cache. */
 function addCacheConfig(registry: Registry, { cache }: AsyncEngine): void {
