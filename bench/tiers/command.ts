@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { Command } from 'commander';
 import { formatTable } from '../../src/base/table.ts';
-import { bytesFlag, collect, integerFrom } from '../../src/cli/args.ts';
+import { bytesFlag, integerFrom, repeated } from '../../src/cli/args.ts';
 import type { CliContext } from '../../src/cli/context.ts';
 import type { KvIdentity } from '../../src/connector/connector.ts';
 import { type BuiltInSpec, parseTierSpec } from '../../src/connector/offloading/tier-spec.ts';
@@ -39,7 +39,7 @@ export function tiersCommand(context: CliContext, exit: Exit): Command {
     .option(
       '--kv-tier <tier>',
       'a tier below host memory, as for kvasir serve: disk:/path, redis://host:6379 or s3://bucket/prefix; repeat it for more (default: disk in the temporary folder)',
-      collect,
+      repeated,
     )
     .option('--blocks <n>', 'blocks of one measurement', integerFrom(1), 128)
     .option(

@@ -112,11 +112,6 @@ function kvEventsConfigFlag(text: string): KvEventsConfig {
   }
 }
 
-/** For flags that can be given several times. */
-export function collect(text: string, previous: readonly string[] = []): string[] {
-  return [...previous, text];
-}
-
 export function oneOf(flags: string, description: string, choices: readonly string[], fallback: string): Option {
   return new Option(flags, description).choices(choices).default(fallback);
 }
@@ -246,7 +241,7 @@ export function addEngineFlags(command: Command): Command {
     .option(
       '--kv-tier <tier>',
       'keep KV that leaves the pool in this tier: host:8GiB, disk:/path:100GiB, redis://host:6379 or s3://bucket/prefix; repeat it for tiers below',
-      collect,
+      repeated,
     )
     .addOption(
       new Option(

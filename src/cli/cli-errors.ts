@@ -15,6 +15,11 @@ export const fileUnreadable = defineError(
   'Cannot read the {what} {path}: {reason}. Check the path and its permissions.',
   500,
 );
+export const configFileInvalid = defineError(
+  'KVASIR_CONFIG_FILE_INVALID',
+  'The configuration file {path} is wrong: {reason}. Its keys are the flags of `kvasir serve` without --, and model.',
+  400,
+);
 export const textNotUtf8 = defineError(
   'KVASIR_TEXT_NOT_UTF8',
   'The {what} from {path} is not valid UTF-8. Convert it to UTF-8.',

@@ -21,6 +21,8 @@ import { invalidParameter } from '../core/errors.ts';
 import { hubNameInvalid, modelNotPath, selectorAmbiguous, selectorUnknown } from '../hub/errors.ts';
 import { tlsUnusable } from '../server/server-errors.ts';
 import { tooManyRanks } from '../worker/errors.ts';
+import { configFileInvalid } from './cli-errors.ts';
+import { readConfigFlag } from './config-file.ts';
 import type { CliContext, ExitCode } from './context.ts';
 import { CommandInterrupted, findModel } from './hub/model-flag.ts';
 import { readKvTransferFlags } from './kv-transfer-flags.ts';
@@ -54,6 +56,7 @@ export async function runCli(
   }
   try {
     const { rest, dotted } = takeDottedFlags(argv);
+    program.hook('preAction', (_, command) => readConfigFlag(command));
     program.hook('preAction', (_, command) => readKvTransferFlags(command, dotted));
     program.hook('preAction', (_, command) => findModel(command, context));
     await program.parseAsync(rest, { from: 'user' });
@@ -91,6 +94,7 @@ const commandLineErrors = new Set(
     selectorAmbiguous,
     selectorUnknown,
     tlsUnusable,
+    configFileInvalid,
   ].map(({ definition }) => definition.code),
 );
 

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { SamplingOptions } from '../core/sampling.ts';
-import { collect, integerFrom, numberFlag } from './args.ts';
+import { integerFrom, numberFlag, repeated } from './args.ts';
 
 /** The flags of sampling as commander returns them. */
 export interface SamplingFlags {
@@ -34,7 +34,7 @@ export function addSamplingFlags(command: Command): Command {
     .option('--presence-penalty <x>', 'subtracted once from the logit of each token of the output', numberFlag)
     .option('--frequency-penalty <x>', 'subtracted from the logit for each occurrence in the output', numberFlag)
     .option('--seed <n>', 'seed of the randomness; an equal seed gives an equal text (default: random)', integerFrom(0))
-    .option('--stop <text>', 'stop string: the text ends before it; can be given several times', collect)
+    .option('--stop <text>', 'stop string: the text ends before it; can be given several times', repeated)
     .option('--ignore-eos', 'continue after the end-of-sequence token', false);
 }
 

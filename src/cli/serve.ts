@@ -42,6 +42,7 @@ export function serveCommand(context: CliContext, exit: (code: ExitCode) => void
     .summary('serve a model over the OpenAI API')
     .description('Serve a GGUF model over the OpenAI API.')
     .argument('[model]', 'path of a GGUF file, or a name like hf:owner/name:Q8_0 (default: the bundled demo model)')
+    .option('--config <file>', 'YAML file with flags, like port: 9000; flags of the command line win')
     // vLLM listens on all interfaces. The default here is this machine alone, because the server requires no key by
     // default. A laptop must not serve all machines of a public network.
     .option('--host <address>', 'address to listen on; 0.0.0.0 for all', '127.0.0.1')
