@@ -55,17 +55,30 @@ class Run {
       queuedMax: this.#hasFaults ? prng.between(0, 4) : 1000,
       ...(this.#hasFaults ? { loadTimeoutMs: 5, storeTimeoutMs: 5 } : {}),
       breaker: { failuresMax: prng.between(1, 5), coolDownMs: 1, coolDownMaxMs: 4 },
+      leaseMs: prng.pick([1, 20, 30_000]),
     });
   }
 
   async step(): Promise<void> {
     const block = this.#prng.between(0, keys.length - 1);
-    const call = this.#prng.pick(['store', 'store', 'load', 'load', 'load', 'many', 'delete', 'tamper', 'written']);
+    const call = this.#prng.pick([
+      'store',
+      'store',
+      'load',
+      'load',
+      'load',
+      'many',
+      'delete',
+      'tamper',
+      'written',
+      'lease',
+    ]);
     if (call === 'store') await this.#store(block);
     else if (call === 'load') await this.#load(block);
     else if (call === 'written') await this.#written();
     else if (call === 'delete') await this.#delete(block);
     else if (call === 'tamper') await this.#tamper(block);
+    else if (call === 'lease') this.#under.stack.lease(keys.slice(block, block + this.#prng.between(1, 6)));
     else await Promise.all(keys.slice(0, 12).map((_, i) => (i % 3 === 0 ? this.#store(i) : this.#load(i))));
     this.#under.stack.checkInvariants();
   }
