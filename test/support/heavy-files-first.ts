@@ -13,6 +13,7 @@ export const heavyFiles = [
   'test/worker-chaos.test.ts',
   'test/recovery-process-schedules.test.ts',
   'test/e2e/offloading.test.ts',
+  'test/e2e/disaggregated.test.ts',
   'test/nth-failure.test.ts',
   'test/worker-processes.test.ts',
   'test/recovery-disk.test.ts',
