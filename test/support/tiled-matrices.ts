@@ -8,6 +8,7 @@ import { openTiledMatmul, type TiledMatmul } from '../../src/runner/matmul/tiled
 import { randomFloats } from '../../src/runner/random-values.ts';
 import type { PlacedMatrix } from '../../src/runner/weight-store.ts';
 import { allTypes, type Form, type TypeName } from './matmul-forms.ts';
+import { compileOptionsOf } from './quick-compiler.ts';
 
 export interface Matrix {
   readonly placed: PlacedMatrix;
@@ -19,19 +20,37 @@ export interface Matrix {
 export const bitsOf = (values: Float32Array): Uint32Array =>
   new Uint32Array(values.buffer, values.byteOffset, values.length);
 
+/** By type and shape: ggml takes up to a second to quantize some types, and each form of a kernel multiplies the same weights. */
+const quantized = new Map<string, Uint8Array>();
+
+/** Random weights in ggml's layout. The caller must not change them. */
+export function randomWeights(
+  { native }: ComputeDevice,
+  typeName: TypeName,
+  inputs: number,
+  outputs: number,
+): Uint8Array {
+  const key = `${typeName} ${inputs} ${outputs}`;
+  let packed = quantized.get(key);
+  if (packed === undefined) {
+    const type = ggmlTypeNamed(typeName)!;
+    packed = new Uint8Array(rowBytes(type, inputs) * outputs);
+    native.ggml_quantize_chunk(type.id, randomFloats(inputs * outputs, 3), packed, 0, outputs, inputs, null);
+    quantized.set(key, packed);
+  }
+  return packed;
+}
+
 export type TestMatmuls = ReturnType<typeof testMatmuls>;
 
 export function testMatmuls(device: ComputeDevice) {
   const { native } = device;
   /** New kernels for each test: they identify matrices by address, and addresses of closed matrices are used again. */
   const openKernels = async ({ cpuFlags }: Form, types: readonly TypeName[] = allTypes): Promise<TiledMatmul> =>
-    (await openTiledMatmul(device, types, { cpuFlags }))!;
+    (await openTiledMatmul(device, types, compileOptionsOf(cpuFlags)))!;
 
   function randomMatrix(typeName: TypeName, inputs: number, outputs: number): Matrix {
-    const type = ggmlTypeNamed(typeName)!;
-    const packed = new Uint8Array(rowBytes(type, inputs) * outputs);
-    native.ggml_quantize_chunk(type.id, randomFloats(inputs * outputs, 3), packed, 0, outputs, inputs, null);
-    return matrixOf(typeName, inputs, outputs, packed);
+    return matrixOf(typeName, inputs, outputs, randomWeights(device, typeName, inputs, outputs));
   }
 
   function matrixOf(typeName: TypeName, inputs: number, outputs: number, packed: Uint8Array): Matrix {

@@ -9,6 +9,7 @@ import {
   type TypeName,
 } from '../../../test/support/matmul-forms.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
+import { compileOptionsOf } from '../../../test/support/quick-compiler.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import { type Matrix, testMatmuls } from '../../../test/support/tiled-matrices.ts';
 import { openDevice } from '../../ggml/device.ts';
@@ -79,7 +80,7 @@ describe('AMX', () => {
   const openFor = async (cpuFlags: string | undefined) => {
     const events: string[] = [];
     const event = (message: string): void => void events.push(message);
-    return { tiles: (await openTiledMatmul(device, types, { cpuFlags, event }))!, events };
+    return { tiles: (await openTiledMatmul(device, types, { ...compileOptionsOf(cpuFlags), event }))!, events };
   };
 
   it('is not used, with an event, if it computes other bits', async () => {

@@ -1,7 +1,10 @@
 /** Matmuls with tiled experts are compared with our matmuls with each expert's matrix alone, and with ggml. */
 import { afterAll, describe, expect, it } from 'vitest';
+import { inLongForm } from '../../../test/support/long-form.ts';
 import { testsNeed } from '../../../test/support/needs.ts';
+import { compileOptionsOf } from '../../../test/support/quick-compiler.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
+import { randomWeights as quantizedWeights } from '../../../test/support/tiled-matrices.ts';
 import { allocateTensors, type ComputeDevice, openDevice } from '../../ggml/device.ts';
 import { GraphBuilder } from '../../ggml/graph.ts';
 import { F32, ggmlTypeNamed, I32, rowBytes } from '../../ggml/types.ts';
@@ -41,7 +44,7 @@ interface Weights {
   close(): void;
 }
 
-function randomWeights(typeName: TypeName): Weights {
+function weightsOf(typeName: TypeName): Weights {
   const type = ggmlTypeNamed(typeName)!;
   const buffers = one.cpuBuffers;
   const context = native.ggml_init({ mem_size: 16384, mem_buffer: 0, no_alloc: true });
@@ -49,16 +52,7 @@ function randomWeights(typeName: TypeName): Weights {
   const single = Array.from({ length: experts }, () => native.ggml_new_tensor_2d(context, type.id, inputs, outputs));
   const buffer = allocateTensors(one, context, buffers, { purpose: 'a test', bytes: 0 });
   const bytes = rowBytes(type, inputs) * outputs;
-  const packed = new Uint8Array(bytes * experts);
-  native.ggml_quantize_chunk(
-    type.id,
-    randomFloats(inputs * outputs * experts, 3),
-    packed,
-    0,
-    outputs * experts,
-    inputs,
-    null,
-  );
+  const packed = quantizedWeights(one, typeName, inputs, outputs * experts);
   native.ggml_backend_tensor_set(all, packed, 0, packed.length);
   for (const [e, tensor] of single.entries()) {
     native.ggml_backend_tensor_set(tensor, packed.slice(e * bytes, (e + 1) * bytes), 0, bytes);
@@ -125,29 +119,39 @@ function multiply(device: ComputeDevice, tiles: TiledMatmul | undefined, matrice
   return values;
 }
 
-/** The same by matmuls with the matrices of single experts, one row at a time. */
+/**
+ * The same by matmuls with the matrices of single experts. The long form multiplies each row alone. `tiled-matmul.test.ts` shows that a row
+ * has the same bits in a batch.
+ */
 function multiplyAlone(tiles: TiledMatmul, weights: Weights, choice: Choice): Float32Array {
   const { tokens, rowsOfToken, x, chosen } = choice;
   const values = new Float32Array(outputs * chosenCount * tokens);
-  const pairs = chosenCount * tokens;
-  for (let pair = 0; pair < pairs; pair++) {
-    const row = Math.floor((pair * rowsOfToken) / chosenCount);
-    const graph = new GraphBuilder(one);
-    graph.begin(8);
-    const input = graph.input(F32, inputs, 1);
-    const product = new Matmuls(graph, { tiles }).multiply(weights.single[chosen[pair]!]!.tensor, input);
-    graph.output(product);
-    graph.allocate();
-    graph.write(input, x.subarray(row * inputs, (row + 1) * inputs));
-    graph.computeNow();
-    values.set(new Float32Array(graph.dataOf(product)), pair * outputs);
-    graph.close();
+  const pairs = Array.from(chosen, (expert, pair) => ({ expert, pair }));
+  for (const expert of new Set(chosen)) {
+    const ofExpert = pairs.filter((pair) => pair.expert === expert).map(({ pair }) => pair);
+    const batch = inLongForm(1, ofExpert.length);
+    for (let first = 0; first < ofExpert.length; first += batch) {
+      const together = ofExpert.slice(first, first + batch);
+      const rows = together.map((pair) => Math.floor((pair * rowsOfToken) / chosenCount));
+      const graph = new GraphBuilder(one);
+      graph.begin(8);
+      const input = graph.input(F32, inputs, rows.length);
+      const product = new Matmuls(graph, { tiles }).multiply(weights.single[expert]!.tensor, input);
+      graph.output(product);
+      graph.allocate();
+      graph.write(input, Float32Array.from(rows.flatMap((row) => [...x.subarray(row * inputs, (row + 1) * inputs)])));
+      graph.computeNow();
+      const found = new Float32Array(graph.dataOf(product));
+      for (const [i, pair] of together.entries())
+        values.set(found.subarray(i * outputs, (i + 1) * outputs), pair * outputs);
+      graph.close();
+    }
   }
   return values;
 }
 
 async function openTiles(weights: Weights, type: TypeName, cpuFlags?: string): Promise<TiledMatmul> {
-  const tiles = (await openTiledMatmul(one, [type], { cpuFlags }))!;
+  const tiles = (await openTiledMatmul(one, [type], compileOptionsOf(cpuFlags)))!;
   await tiles.takeExperts(weights.all);
   for (const matrix of weights.single) await tiles.take(matrix);
   return tiles;
@@ -167,11 +171,11 @@ describe.each(forms)('matmuls with experts, compiled for %s', (name, isSupported
   it.each(testedTypes)(
     'with %s: have the bits of matmuls with the matrix alone, and are close to ggml’s',
     async (type) => {
-      const weights = randomWeights(type);
+      const weights = weightsOf(type);
       for (const rowsOfToken of [1, chosenCount]) {
         const choice = randomChoice(61, rowsOfToken);
         const theirs = rowsOfToken === 1 ? multiply(one, undefined, weights.all, choice) : undefined;
-        const fresh = randomWeights(type);
+        const fresh = weightsOf(type);
         const tiles = await openTiles(fresh, type, cpuFlags);
         const ours = multiply(one, tiles, fresh.all, choice);
         expectSameBits(ours, multiplyAlone(tiles, fresh, choice));
@@ -187,7 +191,7 @@ describe.each(forms)('matmuls with experts, compiled for %s', (name, isSupported
   it.each(testedTypes)(
     'with %s: give a token the same bits in any batch, with one thread and with three',
     async (type) => {
-      const weights = randomWeights(type);
+      const weights = weightsOf(type);
       const tiles = await openTiles(weights, type, cpuFlags);
       for (const rowsOfToken of [1, chosenCount]) {
         // One expert has more rows than the second-level cache holds.
@@ -214,7 +218,7 @@ describe.each(forms)('matmuls with experts, compiled for %s', (name, isSupported
   );
 
   it('do not change other rows if a row has a NaN', async () => {
-    const weights = randomWeights('Q8_0');
+    const weights = weightsOf('Q8_0');
     const tiles = await openTiles(weights, 'Q8_0', cpuFlags);
     const choice = randomChoice(9, 1);
     const before = multiply(one, tiles, weights.all, choice);
@@ -229,8 +233,8 @@ describe.each(forms)('matmuls with experts, compiled for %s', (name, isSupported
   });
 
   it('have the same bits if they share the order of pairs and quantized activations', async () => {
-    const [first, second] = [randomWeights('Q8_0'), randomWeights('Q4_0')];
-    const tiles = (await openTiledMatmul(one, ['Q8_0', 'Q4_0'], { cpuFlags }))!;
+    const [first, second] = [weightsOf('Q8_0'), weightsOf('Q4_0')];
+    const tiles = (await openTiledMatmul(one, ['Q8_0', 'Q4_0'], compileOptionsOf(cpuFlags)))!;
     await tiles.takeExperts(first.all);
     await tiles.takeExperts(second.all);
     const choice = randomChoice(5, 1);

@@ -4,6 +4,7 @@ import { constantTensor } from '../../../test/support/constant-tensors.ts';
 import { newMixerPool } from '../../../test/support/mixer-pool.ts';
 import { convolveInDoubles, deltaNetInDoubles, scanInDoubles } from '../../../test/support/mixers-in-doubles.ts';
 import { itNeeds, testsNeed } from '../../../test/support/needs.ts';
+import { compileOptionsOf } from '../../../test/support/quick-compiler.ts';
 import { expectSameBits } from '../../../test/support/same-bits.ts';
 import type { BlockId } from '../../core/ids.ts';
 import { type ComputeDevice, openDevice } from '../../ggml/device.ts';
@@ -221,7 +222,7 @@ interface Form {
 
 const features = (await cpuFeatures()).split(' ');
 const open = async (shapes: MixerShapes, cpuFlags?: string): Promise<Mixers> =>
-  (await openMixers(device, shapes, cpuFlags === undefined ? {} : { cpuFlags })).mixers;
+  (await openMixers(device, shapes, compileOptionsOf(cpuFlags))).mixers;
 const hasKernels = (await open(subjects[0]!.shapes)) instanceof NativeMixers;
 const hasAvx2 = hasKernels && process.arch === 'x64' && ['avx2', 'fma'].every((name) => features.includes(name));
 const forms: Form[] = [
