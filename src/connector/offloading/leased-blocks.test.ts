@@ -83,6 +83,38 @@ describe('leased blocks', () => {
     expect(under.time.pending).toBe(0);
   });
 
+  it.each([
+    ['fails', () => Promise.reject(new Error('down'))],
+    [
+      'hangs',
+      (keys: readonly unknown[], signal: AbortSignal) =>
+        new Promise((resolve) => signal.addEventListener('abort', () => resolve(keys.map(() => undefined)))),
+    ],
+  ])('are written if the look-up in the tier %s', async (_, has) => {
+    const under = newSecondary();
+    Object.assign(under.inner, { has });
+    keep(under, 1);
+    lease(under, 1);
+    under.time.advance(100);
+    await turn();
+    expect(written(under)).toEqual([suiteKey(1)]);
+  });
+
+  it('have leases that end one after the other', () => {
+    const under = newSecondary({ leaseMs: 500 });
+    for (const i of [1, 2, 3]) {
+      keep(under, i);
+      under.secondary.offer(suiteKey(i));
+    }
+    lease(under, 2);
+    under.time.advance(300);
+    lease(under, 3);
+    under.time.advance(300);
+    fillHost(under);
+    expect([2, 3].map((i) => under.host.holds(suiteKey(i)))).toEqual([false, true]);
+    expect(under.secondary.counters()).toMatchObject({ leaseExpired: 1 });
+  });
+
   it('of a tier that is down are given up at once', async () => {
     const under = newSecondary();
     for (let i = 0; i < 3; i++) {

@@ -123,8 +123,8 @@ export class LeasedBlocks {
 
   #expire(): void {
     const nowMs = this.#options.clock.nowMs();
-    const over = [...this.#untilMs].filter(([, untilMs]) => untilMs <= nowMs).map(([key]) => key);
-    for (const key of over) {
+    for (const [key, untilMs] of this.#untilMs) {
+      if (untilMs > nowMs) break;
       const wasWaiting = this.#waiting.has(key);
       this.end(key);
       if (wasWaiting) this.#options.expired(key);
